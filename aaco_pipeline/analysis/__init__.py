@@ -1,0 +1,1 @@
+"""Pure functions from tables to answers. No Dagster, no clock, no files."""

@@ -1,0 +1,1 @@
+"""Partitions, jobs, schedules, sensors and policies: when stages run."""

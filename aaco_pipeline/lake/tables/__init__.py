@@ -1,0 +1,16 @@
+"""The declarations of every table in the TraceLake, one module per part of the lake, in dictionary order.
+
+Only declarations belong here; what a declaration can say is `aaco_pipeline.lake.contracts`.
+"""
+
+from collections.abc import Iterator
+
+from aaco_pipeline.lake.contracts import Table
+
+
+def declared() -> Iterator[Table]:
+    """Every declared table, in the order of the data dictionary."""
+    from aaco_pipeline.lake.tables import analysis, inference, judgement, model, telemetry, trace, what_was_run
+
+    for module in (what_was_run, model, inference, trace, telemetry, analysis, judgement):
+        yield from module.TABLES

@@ -1,0 +1,1 @@
+"""Rendering from lake tables for people: terminal, HTML, plots."""
