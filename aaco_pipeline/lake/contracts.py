@@ -36,7 +36,7 @@ DUCKDB_TYPES: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class Column:
-    """One column: `unit` is a word such as ns, bytes, ratio, count, id, text; `since` the table version that brought it."""
+    """One column: `unit` is a word such as ns, bytes, ratio, id, text; `since` the table version that brought it."""
 
     name: str
     dtype: str

@@ -1,0 +1,275 @@
+"""The raw capture of an inference session, as this project's own runner leaves it, to canonical tables.
+
+The runner and its files are `aaco_pipeline.resources.inference`; the profile beside them is read by
+`aaco_pipeline.formats.ort_profile`. Metrics over the iterations are `aaco_pipeline.analysis.metrics`.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from aaco_pipeline.errors import CaptureError
+from aaco_pipeline.formats.reading import Recognition, canonical
+from aaco_pipeline.lake.evidence import Evidence
+
+FORMAT: Final = "aaco-inference"
+FORMAT_VERSION: Final = 1
+PROFILE_FILE: Final = "onnxruntime_profile.json.gz"
+#: CLOCK_REALTIME moving this much against CLOCK_MONOTONIC within a pass is a step, not a slow correction.
+CLOCK_STEP_NS: Final = 1_000_000
+_PASSES: Final = ("latency", "trace")
+#: The profile's times are cut to whole microseconds.
+_PROFILE_TICK_NS: Final = 1_000
+
+
+@dataclass(frozen=True)
+class InferenceCapture:
+    """A session's raw documents, read and checked for the fields that the tables need.
+
+    The session's axis is the host's CLOCK_MONOTONIC, with zero where the unprofiled pass first read its clocks.
+    """
+
+    folder: Path
+    capture: Mapping[str, Any]
+    host: Mapping[str, Any]
+    passes: Mapping[str, Mapping[str, Any]]
+
+    @property
+    def axis_zero_monotonic_ns(self) -> int:
+        return int(self.passes["latency"]["clocks_before"]["monotonic_ns"])
+
+    def sessions(self, fingerprint: str, capture_digest: str) -> pl.DataFrame:
+        """The one row of `sessions`."""
+        launch = self.capture["launch"]
+        inputs = self.passes["latency"]["inputs"]
+        floats = sorted({i["dtype"] for i in inputs.values() if i["dtype"].startswith(("float", "bfloat"))})
+        firsts = {i["shape"][0] for i in inputs.values() if i["shape"]}
+        started = self.passes["latency"]["clocks_before"]["realtime_ns"]
+        return canonical(
+            "sessions",
+            pl.DataFrame(
+                {
+                    "source_kind": ["live"],
+                    "source_format": [FORMAT],
+                    "workload": ["inference"],
+                    "model_name": [self.capture["model"]["name"]],
+                    "model_sha256": [self.capture["model"]["sha256"]],
+                    "backend": [launch["backend"]],
+                    "provider": [self.capture["provider"]],
+                    "precision": [
+                        launch["precision"]
+                        if launch["precision"] != "model"
+                        else (floats[0] if len(floats) == 1 else None)
+                    ],
+                    "batch_size": [firsts.pop() if len(firsts) == 1 else launch["batch_size"]],
+                    "campaign_id": [launch["campaign_id"]],
+                    "arm": [launch["arm"]],
+                    "block": [launch["block"]],
+                    "started_at": [datetime.fromtimestamp(started / 1e9, UTC)],
+                    "host": [self.fact("host", "name")],
+                    "fingerprint": [fingerprint],
+                    "capture_digest": [capture_digest],
+                    "threads": [self.capture["threads"]],
+                    "seed": [launch["seed"]],
+                    "allow_fallback": [launch["allow_fallback"]],
+                }
+            ),
+        )
+
+    def processes(self) -> pl.DataFrame:
+        """One row per measured process: 0 ran the unprofiled pass, 1 the profiled one."""
+        return canonical(
+            "processes",
+            pl.DataFrame(
+                {
+                    "process_id": list(range(len(_PASSES))),
+                    "host": [self.fact("host", "name")] * len(_PASSES),
+                    "pid": [self.passes[name]["process_id"] for name in _PASSES],
+                    "command": [f"aaco {name} pass of {self.capture['model']['name']}" for name in _PASSES],
+                }
+            ),
+        )
+
+    def devices(self) -> pl.DataFrame:
+        """The devices the session could use: device 0 is the CPU."""
+        return canonical("devices", pl.DataFrame(self.host["devices"], infer_schema_length=None))
+
+    def iterations(self) -> pl.DataFrame:
+        """All iterations of both passes, the warm-up ones marked, on the session's axis."""
+        return canonical("iterations", pl.concat([self._iterations(name) for name in _PASSES]))
+
+    def clock_domains(self) -> pl.DataFrame:
+        """How the host's clocks and the profile's clock map onto the session's axis."""
+        latency, trace = (self.passes[name]["clocks_before"] for name in _PASSES)
+        zero = self.axis_zero_monotonic_ns
+        rows = [
+            {
+                "domain": "monotonic",
+                "offset_ns": -zero,
+                "uncertainty_ns": 0,
+                "anchor": "CLOCK_MONOTONIC of the host; zero is the start of the unprofiled pass",
+            },
+            {
+                "domain": "realtime",
+                "offset_ns": latency["monotonic_ns"] - latency["realtime_ns"] - zero,
+                "uncertainty_ns": latency["uncertainty_ns"],
+                "anchor": "bracketed readings of CLOCK_REALTIME and CLOCK_MONOTONIC before the unprofiled pass",
+            },
+        ]
+        if self.passes["trace"]["profile"] is not None:
+            rows.append(
+                {
+                    "domain": "onnxruntime_profile",
+                    "offset_ns": self.profile_axis_start_ns(),
+                    "uncertainty_ns": trace["uncertainty_ns"] + abs(self.clock_drift_ns("trace")) + _PROFILE_TICK_NS,
+                    "anchor": "the runtime's own wall-clock start of profiling, mapped by the readings of the pass",
+                }
+            )
+        return canonical("clock_domains", pl.DataFrame(rows))
+
+    def profile_axis_start_ns(self) -> int:
+        """Where the profile's time zero lies on the session's axis."""
+        trace = self.passes["trace"]
+        clocks = trace["clocks_before"]
+        since = int(trace["profile"]["start_realtime_ns"]) - int(clocks["realtime_ns"])
+        return since + int(clocks["monotonic_ns"]) - self.axis_zero_monotonic_ns
+
+    def clock_drift_ns(self, name: str) -> int:
+        """How far CLOCK_REALTIME moved against CLOCK_MONOTONIC during a pass."""
+        before, after = self.passes[name]["clocks_before"], self.passes[name]["clocks_after"]
+        return int((after["realtime_ns"] - after["monotonic_ns"]) - (before["realtime_ns"] - before["monotonic_ns"]))
+
+    def inference_evidence(self) -> tuple[Evidence, ...]:
+        """What the passes had and lacked."""
+        items = []
+        for name in _PASSES:
+            one = self.passes[name]
+            source = f"{name}.json"
+            cut = one["iterations"] < one["iterations_asked"]
+            items.append(
+                Evidence(
+                    f"{name} pass",
+                    "partial" if cut else "present",
+                    f"{one['iterations']} of {one['iterations_asked']} iterations, so that the profile stays below the "
+                    "runtime's cap on events"
+                    if cut
+                    else None,
+                    source,
+                    one["warmup"] + one["iterations"],
+                )
+            )
+            unread = sum(delay is None for delay in one["run_delay_ns"])
+            if unread:
+                items.append(
+                    Evidence(
+                        f"run-queue delay of the {name} pass",
+                        "absent" if unread == len(one["run_delay_ns"]) else "partial",
+                        f"{unread} iterations have none: /proc/self/task/*/schedstat could not be read",
+                        source,
+                    )
+                )
+            drift = self.clock_drift_ns(name)
+            if abs(drift) > CLOCK_STEP_NS:
+                items.append(
+                    Evidence(
+                        f"wall clock of the {name} pass",
+                        "partial",
+                        f"CLOCK_REALTIME moved {drift} ns against CLOCK_MONOTONIC during the pass; wall-clock times "
+                        "are uncertain by as much, latencies are not concerned",
+                        source,
+                    )
+                )
+        elsewhere = {
+            provider: count
+            for provider, count in self.passes["latency"]["placement"]["node_counts"].items()
+            if provider != self.capture["provider"]
+        }
+        asked = self.capture["provider"]
+        if elsewhere or asked not in self.passes["latency"]["placement"]["active"]:
+            where = ", ".join(f"{count} nodes on {provider}" for provider, count in sorted(elsewhere.items()))
+            items.append(
+                Evidence(
+                    "execution provider", "partial", f"{asked} was asked for; fallback was allowed: {where}", asked
+                )
+            )
+        else:
+            items.append(Evidence("execution provider", "present", None, asked))
+        items.append(Evidence("io binding", "present", None, self.passes["latency"]["io_binding"]))
+        return tuple(items)
+
+    def fact(self, category: str, key: str) -> str | None:
+        """One fact about the host by category and key; None when it is unknown."""
+        for one in self.host["facts"]:
+            if (one["category"], one["key"]) == (category, key):
+                value: str | None = one["value"]
+                return value
+        return None
+
+    def _iterations(self, name: str) -> pl.DataFrame:
+        one = self.passes[name]
+        frame = pl.DataFrame(
+            {
+                "start_ns": one["start_monotonic_ns"],
+                "end_ns": one["end_monotonic_ns"],
+                "cpu_time_ns": one["cpu_time_ns"],
+                "run_delay_ns": one["run_delay_ns"],
+            },
+            schema_overrides={"run_delay_ns": pl.Int64},
+        ).with_row_index("iteration")
+        zero = self.axis_zero_monotonic_ns
+        return frame.with_columns(
+            pl.lit(name).alias("pass"),
+            pl.when(pl.col("iteration") < one["warmup"])
+            .then(pl.lit("warmup"))
+            .otherwise(pl.lit("measure"))
+            .alias("phase"),
+            pl.col("start_ns") - zero,
+            pl.col("end_ns") - zero,
+            (pl.col("end_ns") - pl.col("start_ns")).alias("latency_ns"),
+        )
+
+
+def probe(path: Path) -> Recognition | None:
+    """Recognize a raw capture's folder by its `capture.json`."""
+    try:
+        document = json.loads((path / "capture.json").read_bytes())
+    except (OSError, ValueError):
+        return None
+    if isinstance(document, dict) and document.get("format") == FORMAT:
+        return Recognition(FORMAT, f"inference session captured by {document.get('writer', 'aaco_pipeline')}")
+    return None
+
+
+def read(path: Path) -> InferenceCapture:
+    """Read the documents of a raw capture. CaptureError names the file and what is wrong with it."""
+    capture = _document(path / "capture.json", ("format", "format_version", "launch", "model", "provider", "threads"))
+    if capture["format"] != FORMAT or capture["format_version"] > FORMAT_VERSION:
+        raise CaptureError(
+            f"{path / 'capture.json'}: format {capture['format']} {capture['format_version']}, and this "
+            f"aaco_pipeline reads {FORMAT} up to {FORMAT_VERSION}; upgrade aaco_pipeline"
+        )
+    host = _document(path / "host.json", ("facts", "devices"))
+    needed = ("start_monotonic_ns", "end_monotonic_ns", "cpu_time_ns", "run_delay_ns", "warmup", "iterations")
+    clocks = ("clocks_before", "clocks_after", "placement", "inputs", "profile", "process_id", "versions")
+    passes = {name: _document(path / f"{name}.json", (*needed, *clocks)) for name in _PASSES}
+    for name, one in passes.items():
+        lengths = {len(one[key]) for key in needed[:4]}
+        if lengths != {one["warmup"] + one["iterations"]}:
+            raise CaptureError(f"{path / f'{name}.json'}: its arrays of readings differ in length; the file is damaged")
+    return InferenceCapture(path, capture, host, passes)
+
+
+def _document(path: Path, needed: tuple[str, ...]) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise CaptureError(f"{path}: cannot be read as JSON: {error}") from error
+    missing = [key for key in needed if not isinstance(document, dict) or key not in document]
+    if missing:
+        raise CaptureError(f"{path}: {', '.join(missing)} is missing; the capture is incomplete")
+    return dict(document)

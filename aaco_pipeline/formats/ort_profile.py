@@ -1,0 +1,359 @@
+"""ONNX Runtime's own profile (a JSON array, one event a line, possibly gzip-compressed) to canonical tables.
+
+Node events become dispatches, one kernel per executed node; session events become API calls of the domain
+`onnxruntime`. The clock's place on the session's axis is given by the caller; what the times mean for a session is
+decided in `aaco_pipeline.analysis`.
+
+Facts of the format this reader relies on (measured on onnxruntime 1.31): times are whole microseconds since the
+start of profiling; events are written when they end, so within a thread the file is in order of end; an operator
+with a body (If, Loop, Scan) has its children's events before its own; a run's `model_run` comes after its nodes;
+recording stops at 1,000,000 events, which newer runtimes say in a `profile_truncated` event.
+"""
+
+import gzip
+import io
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from aaco_pipeline.errors import CaptureError
+from aaco_pipeline.formats.reading import Limits, Reading, Recognition, canonical
+from aaco_pipeline.lake.evidence import Evidence
+
+#: The runtime's own cap on events, at which it silently stops recording.
+EVENT_CAP: Final = 1_000_000
+#: Below this a kernel's duration is dominated by the microsecond clock and ~2 µs of instrumentation.
+RESOLUTION_FLOOR_NS: Final = 5_000
+_CHUNK_BYTES: Final = 16 << 20
+_NS_PER_US: Final = 1_000
+_KERNEL_SUFFIX: Final = "_kernel_time"
+_EVENT: Final = pl.Schema(
+    {
+        "cat": pl.String(),
+        "pid": pl.Int64(),
+        "tid": pl.Int64(),
+        "dur": pl.Int64(),
+        "ts": pl.Int64(),
+        "name": pl.String(),
+        "args": pl.Struct(
+            {
+                "op_name": pl.String(),
+                "provider": pl.String(),
+                "node_index": pl.String(),
+                "dropped_event_count": pl.String(),
+            }
+        ),
+    }
+)
+
+
+def probe(path: Path) -> Recognition | None:
+    """Recognize a profile by its first event; None for anything else. Reads at most one kilobyte."""
+    try:
+        with _open(path) as stream:
+            head = stream.read(1024)
+    except (OSError, EOFError, zlib.error):
+        return None
+    text = head.lstrip()
+    if text.startswith(b"[") and b'"cat"' in text and b'"model_loading' in text:
+        return Recognition("onnxruntime-profile", "ONNX Runtime profile (JSON events)")
+    return None
+
+
+def read(path: Path, *, axis_start_ns: int, process_id: int = 0, limits: Limits | None = None) -> Reading:
+    """Read a profile whose start of profiling lies at `axis_start_ns` on the session's axis.
+
+    Tables: `kernels`, `dispatches` (with `iteration` = ordinal of the model run), `api_calls`. Raises CaptureError
+    for a file that is not a profile or is damaged before its end; a cut end is read up to the cut and told.
+    """
+    events, complete = _events(path, limits or Limits())
+    dropped_column = events.get_column("dropped_event_count").drop_nulls()
+    dropped = int(dropped_column[0]) if len(dropped_column) else None
+    if dropped is None and events.height >= EVENT_CAP:
+        dropped = 0  # a runtime that does not say it: the cap was reached, how many are missing is unknown
+    events = events.filter(pl.col("cat").is_in(["Node", "Session"]) & pl.col("ts").is_not_null())
+    nodes, calls = _split_runs(events)
+    kernels, nodes = _kernels(nodes)
+    dispatches = _dispatches(nodes, axis_start_ns, process_id)
+    api_calls = canonical(
+        "api_calls",
+        calls.select(
+            call_id=pl.int_range(pl.len(), dtype=pl.Int32),
+            process_id=pl.lit(process_id, pl.Int32),
+            thread_id=pl.col("tid"),
+            domain=pl.lit("onnxruntime"),
+            name=pl.col("name"),
+            start_ns=axis_start_ns + pl.col("ts") * _NS_PER_US,
+            end_ns=axis_start_ns + (pl.col("ts") + pl.col("dur")) * _NS_PER_US,
+        ),
+    )
+    evidence = _evidence(path, dispatches, complete, dropped)
+    return Reading({"kernels": kernels, "dispatches": dispatches, "api_calls": api_calls}, evidence)
+
+
+def nesting(
+    position: npt.NDArray[np.int64], start: npt.NDArray[np.int64], duration: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """For events of one thread in file order, the position of each event's parent, or -1 at the top level.
+
+    `position` is increasing (file order, which is order of end), times are whole ticks cut off downwards. An event
+    is inside a later one if it started no earlier; an event of no measured length that begins on the same tick as
+    the later one cannot be told from its left neighbour and counts as such. Vectorized: O(n log n).
+    """
+    count = len(position)
+    parent = np.full(count, -1, np.int64)
+    if count == 0:
+        return parent
+    previous_start = np.concatenate(([np.iinfo(np.int64).min], start[:-1]))
+    previous_length = np.concatenate(([0], duration[:-1]))
+    has_children = (previous_start > start) | ((previous_start == start) & (previous_length > 0))
+    if not has_children.any():
+        return parent
+    # Events without children follow one another, so in file order their starts do not fall. In that row of leaves
+    # an event with children covers a contiguous, non-empty stretch [low, high).
+    leaf = np.flatnonzero(~has_children)
+    outer = np.flatnonzero(has_children)
+    leaf_key = 2 * start[leaf] + (duration[leaf] > 0)
+    leaf_key = np.maximum.accumulate(leaf_key)
+    low = np.searchsorted(leaf_key, 2 * start[outer] + 1, side="left")
+    high = np.searchsorted(leaf, outer, side="left")
+    low = np.minimum(low, high - 1)
+    order = np.lexsort((-outer, -high, low))  # the wider first; of equal ones the later in the file is the outer
+    outer, low, high = outer[order], low[order], high[order]
+    closes = np.sort(high)
+    depth = np.arange(len(outer)) - np.searchsorted(closes, low, side="right")
+    open_at_leaf = np.searchsorted(low, np.arange(len(leaf)), side="right") - np.searchsorted(
+        closes, np.arange(len(leaf)), side="right"
+    )
+    inner = pl.concat(
+        [
+            pl.DataFrame({"event": leaf, "at": np.arange(len(leaf)), "level": open_at_leaf - 1}),
+            pl.DataFrame({"event": outer, "at": low, "level": depth - 1}),
+        ]
+    ).filter(pl.col("level") >= 0)
+    enclosing = pl.DataFrame({"parent": outer, "at": low, "level": depth}).sort("at")
+    joined = inner.sort("at").join_asof(enclosing, on="at", by="level", strategy="backward", check_sortedness=False)
+    parent[joined.get_column("event").to_numpy()] = position[joined.get_column("parent").to_numpy()]
+    return parent
+
+
+def _open(path: Path) -> gzip.GzipFile | io.BufferedReader:
+    with path.open("rb") as stream:
+        packed = stream.read(2) == b"\x1f\x8b"
+    return gzip.GzipFile(path) if packed else path.open("rb")
+
+
+def _events(path: Path, limits: Limits) -> tuple[pl.DataFrame, bool]:
+    """All events in file order, and whether the file ended as a profile ends. Memory: one chunk plus the columns."""
+    frames: list[pl.DataFrame] = []
+    count = 0
+    complete = False
+    for chunk, last in _chunks(path, limits):
+        body = chunk.strip()
+        if not frames:
+            if not body.startswith(b"["):
+                raise CaptureError(f"{path}: not an ONNX Runtime profile; expected a JSON array of events")
+            body = body[1:]
+        if last and body.endswith(b"]"):
+            body, complete = body[:-1], True
+        frame = _parse(path, body.replace(b"},\n", b"}\n").strip().removesuffix(b","), count, last and not complete)
+        count += frame.height
+        if count > limits.events:
+            raise CaptureError(f"{path}: more than {limits.events} events; raise the limit or capture fewer iterations")
+        frames.append(frame)
+    events = pl.concat(frames).unnest("args").with_row_index("position")
+    return events.with_columns(pl.col("position").cast(pl.Int64)), complete
+
+
+def _parse(path: Path, lines: bytes, before: int, cut: bool) -> pl.DataFrame:
+    if not lines.strip():
+        return pl.DataFrame(schema=_EVENT)
+    try:
+        return pl.read_ndjson(io.BytesIO(lines), schema=_EVENT)
+    except (pl.exceptions.PolarsError, ValueError) as error:
+        if cut:  # the file stops within an event: everything before that event is whole
+            whole, _, _ = lines.rpartition(b"\n")
+            return _parse(path, whole, before, cut=False)
+        reason = str(error).splitlines()[0]
+        raise CaptureError(f"{path}: not an ONNX Runtime profile, or damaged after event {before}: {reason}") from error
+
+
+def _chunks(path: Path, limits: Limits) -> Iterator[tuple[bytes, bool]]:
+    """The file in pieces that end at a line's end; the flag marks the last."""
+    taken = 0
+    rest = b""
+    try:
+        with _open(path) as stream:
+            piece = stream.read(_CHUNK_BYTES)
+            while True:
+                taken += len(piece)
+                if taken > limits.file_bytes:
+                    raise CaptureError(f"{path}: more than {limits.file_bytes} bytes when unpacked; not read")
+                following = stream.read(_CHUNK_BYTES)
+                if not following:
+                    yield rest + piece, True
+                    return
+                lines, newline, tail = piece.rpartition(b"\n")
+                if newline:
+                    yield rest + lines + newline, False
+                    rest = tail
+                else:
+                    rest += piece
+                    if len(rest) > limits.line_bytes:
+                        raise CaptureError(f"{path}: a line of more than {limits.line_bytes} bytes; not a profile")
+                piece = following
+    except (OSError, EOFError, zlib.error) as error:
+        raise CaptureError(f"{path}: cannot be read: {error}") from error
+
+
+def _split_runs(events: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Node events with the ordinal of their model run (null outside any), and session events.
+
+    A node belongs to the first `model_run` written after it, if it also lies within that run's time.
+    """
+    session = events.filter(pl.col("cat") == "Session")
+    nodes = events.filter((pl.col("cat") == "Node") & pl.col("name").str.ends_with(_KERNEL_SUFFIX))
+    runs = session.filter(pl.col("name") == "model_run").select(
+        pl.col("position"),
+        pl.int_range(pl.len(), dtype=pl.Int32).alias("run"),
+        pl.col("ts").alias("run_start"),
+        (pl.col("ts") + pl.col("dur")).alias("run_end"),
+    )
+    nodes = nodes.join_asof(runs, on="position", strategy="forward", coalesce=True)
+    # Start and length are both cut to whole ticks, so a sum of two may lie one tick before the true end.
+    inside = (pl.col("ts") >= pl.col("run_start")) & (pl.col("ts") + pl.col("dur") <= pl.col("run_end") + 1)
+    nodes = nodes.with_columns(iteration=pl.when(inside).then(pl.col("run")))
+    return nodes.drop("run", "run_start", "run_end"), session
+
+
+def _kernels(nodes: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The distinct kernels (one per executed node) and the nodes with their `kernel_id`."""
+    identity = ["node_name", "op_name", "provider", "node_index"]
+    nodes = nodes.with_columns(node_name=pl.col("name").str.strip_suffix(_KERNEL_SUFFIX))
+    distinct = (
+        nodes.select(identity)
+        .unique(maintain_order=True)
+        .with_columns(kernel_id=pl.int_range(pl.len(), dtype=pl.Int32))
+    )
+    kernels = canonical(
+        "kernels",
+        distinct.select(
+            kernel_id=pl.col("kernel_id"),
+            name=pl.col("node_name"),
+            short_name=pl.col("op_name"),
+            fingerprint=_fingerprint(distinct),
+            library=pl.concat_str(
+                pl.lit("onnxruntime "), pl.col("provider").str.strip_suffix("ExecutionProvider"), ignore_nulls=True
+            ),
+            role=pl.lit("main"),
+            family_source=pl.lit("none"),
+        ),
+    )
+    return kernels, nodes.join(distinct, on=identity, how="left", nulls_equal=True, maintain_order="left")
+
+
+def _fingerprint(distinct: pl.DataFrame) -> pl.Series:
+    """What makes a node's kernel the same one in another session: its name, operator and provider."""
+    import hashlib
+
+    keys = distinct.select(
+        pl.concat_str(["node_name", "op_name", "provider"], separator="\x00", ignore_nulls=True)
+    ).to_series()
+    return pl.Series([hashlib.sha256(key.encode()).hexdigest()[:16] for key in keys.to_list()], dtype=pl.String)
+
+
+def _dispatches(nodes: pl.DataFrame, axis_start_ns: int, process_id: int) -> pl.DataFrame:
+    nodes = nodes.with_columns(parent_position=_parents(nodes))
+    # Start and length are both cut to whole ticks, so a parent can seem to end before its children. Whatever was
+    # written before it on its thread had ended by then: the running maximum is a later, still safe, bound.
+    has_children = pl.col("position").is_in(nodes.get_column("parent_position").unique().implode())
+    nodes = nodes.with_columns(end=pl.col("ts") + pl.col("dur"), has_children=has_children).with_columns(
+        end=pl.when("has_children").then(pl.col("end").cum_max().over("tid")).otherwise(pl.col("end"))
+    )
+    child_time = (
+        nodes.filter(pl.col("parent_position") >= 0)
+        .group_by(position="parent_position")
+        .agg(child_time=(pl.col("end") - pl.col("ts")).sum())
+    )
+    nodes = (
+        nodes.join(child_time, on="position", how="left", maintain_order="left")
+        .sort(["ts", "has_children", "end", "position"], descending=[False, True, True, False])
+        .with_columns(dispatch_id=pl.int_range(pl.len(), dtype=pl.Int32))
+    )
+    parents = nodes.select(parent_position="position", parent_dispatch_id="dispatch_id")
+    nodes = nodes.join(parents, on="parent_position", how="left", maintain_order="left")
+    duration = pl.col("end") - pl.col("ts")
+    return canonical(
+        "dispatches",
+        nodes.select(
+            dispatch_id=pl.col("dispatch_id"),
+            process_id=pl.lit(process_id, pl.Int32),
+            thread_id=pl.col("tid"),
+            device_id=pl.lit(0, pl.Int32),
+            kernel_id=pl.col("kernel_id"),
+            start_ns=axis_start_ns + pl.col("ts") * _NS_PER_US,
+            end_ns=axis_start_ns + pl.col("end") * _NS_PER_US,
+            iteration=pl.col("iteration"),
+            parent_dispatch_id=pl.col("parent_dispatch_id"),
+            self_ns=(duration - pl.col("child_time").fill_null(0)) * _NS_PER_US,
+            below_resolution=(duration * _NS_PER_US < RESOLUTION_FLOOR_NS),
+        ),
+    )
+
+
+def _parents(nodes: pl.DataFrame) -> pl.Series:
+    """Position of each node's parent, -1 at the top level; nesting holds within a thread."""
+    parent = np.full(nodes.height, -1, np.int64)
+    thread = nodes.get_column("tid").to_numpy()
+    position = nodes.get_column("position").to_numpy()
+    start = nodes.get_column("ts").to_numpy()
+    duration = nodes.get_column("dur").to_numpy()
+    for one in np.unique(thread):
+        own = np.flatnonzero(thread == one)
+        parent[own] = nesting(position[own], start[own], duration[own])
+    return pl.Series(parent, dtype=pl.Int64)
+
+
+def _evidence(path: Path, dispatches: pl.DataFrame, complete: bool, dropped: int | None) -> tuple[Evidence, ...]:
+    source = path.name
+    if dropped is not None:
+        missing = f"{dropped} events were dropped" if dropped else "an unknown number of events is missing"
+        state = Evidence(
+            "kernel events",
+            "partial",
+            f"the profile reached the runtime's cap of {EVENT_CAP} events: {missing}; run fewer iterations",
+            source,
+            dispatches.height,
+        )
+    elif not complete:
+        state = Evidence(
+            "kernel events", "partial", "the file is cut off: its end is missing", source, dispatches.height
+        )
+    elif dispatches.height == 0:
+        state = Evidence("kernel events", "absent", "the profile holds no node events", source, 0)
+    else:
+        state = Evidence("kernel events", "present", None, source, dispatches.height)
+    short = int(dispatches.get_column("below_resolution").sum())
+    items = [state]
+    if short:
+        items.append(
+            Evidence(
+                "kernel resolution",
+                "partial",
+                f"{short} of {dispatches.height} kernel executions are shorter than {RESOLUTION_FLOOR_NS} ns, where "
+                "the microsecond clock and about 2 µs of instrumentation dominate; trust them only in sum",
+                source,
+                short,
+            )
+        )
+    outside = int(dispatches.get_column("iteration").null_count())
+    if outside:
+        items.append(
+            Evidence("iteration of kernels", "partial", f"{outside} kernel executions lie in no model run", source)
+        )
+    return tuple(items)

@@ -1,0 +1,39 @@
+"""Statements of what a stage had to work on, as rows of the table `evidence`.
+
+Every stage makes its rows through this one place; where a row is published is the stage's business.
+"""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Status = Literal["present", "absent", "invalid", "partial"]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One item a stage looked for: whether it was there, and if not wholly, why. `source` is a file or a tool."""
+
+    item: str
+    status: Status
+    reason: str | None = None
+    source: str | None = None
+    rows: int | None = None
+    sha256: str | None = None
+
+
+def evidence_frame(stage: str, items: Iterable[Evidence]) -> "pl.DataFrame":
+    """The rows of `evidence` that `stage` publishes; an item that is not wholly present must have a reason."""
+    import polars as pl
+
+    from aaco_pipeline.lake.contracts import contract, polars_dtype
+
+    listed = list(items)
+    for item in listed:
+        if item.status != "present" and not item.reason:
+            raise ValueError(f"evidence {item.item!r} of stage {stage} is {item.status} without a reason")
+    schema = {c.name: polars_dtype(c.dtype) for c in contract("evidence").columns}
+    return pl.DataFrame([{"stage": stage, **asdict(item)} for item in listed], schema=schema)

@@ -1,0 +1,121 @@
+"""Writing that survives a kill at any instant, and locks that die with their process.
+
+Only the mechanics of files belong here; what is written where is decided in `aaco_pipeline.lake.store`.
+"""
+
+import fcntl
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from aaco_pipeline.errors import LakeError
+
+#: Files under construction carry this prefix; a reader never opens one, and a leftover is a dead writer's.
+TEMPORARY_PREFIX: Final = ".tmp-"
+_LOCK_POLL_SECONDS: Final = 0.02
+
+
+@contextmanager
+def lake_errors(path: Path) -> Iterator[None]:
+    """Turn an operating-system error into a LakeError of one line that names the file and the next step."""
+    try:
+        yield
+    except OSError as error:
+        where = error.filename if error.filename is not None else path
+        reason = error.strerror or str(error)
+        raise LakeError(f"{where}: {reason}; check that the lake's disk is writable and has space") from error
+
+
+def temporary_beside(path: Path) -> Path:
+    """A fresh temporary name in the folder of `path`, so that the final rename stays on one file system."""
+    return path.with_name(f"{TEMPORARY_PREFIX}{os.getpid()}-{secrets.token_hex(4)}")
+
+
+def sync_file(path: Path) -> None:
+    """Have the kernel put the file's bytes on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+#: Syncing a folder makes the names in it durable; the calls are the same as for a file.
+sync_folder = sync_file
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace `path` by `content`: afterwards, and after a crash, it holds the old bytes or the new, whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = temporary_beside(path)
+    try:
+        with temporary.open("xb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+@contextmanager
+def exclusive_lock(path: Path, *, timeout_seconds: float, purpose: str) -> Iterator[None]:
+    """Hold the operating system's lock on `path`; a later holder waits, and a dead holder's lock is free at once.
+
+    Raises LakeError after `timeout_seconds`, naming the process that wrote itself into the lock file.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + timeout_seconds
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(descriptor, 64, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(descriptor)
+            if time.monotonic() >= deadline:
+                raise LakeError(
+                    f"{path}: {purpose} is locked by process {holder} for more than {timeout_seconds:g} s; "
+                    "wait for it to end, then run again"
+                ) from None
+            time.sleep(_LOCK_POLL_SECONDS)
+            continue
+        except BaseException:
+            os.close(descriptor)
+            raise
+        if _still_names(path, descriptor):
+            break
+        os.close(descriptor)  # the file was removed between open and lock: that lock excludes nobody
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def lock_is_free(path: Path) -> bool:
+    """Whether nobody holds the lock on the existing file `path` at this instant."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _still_names(path: Path, descriptor: int) -> bool:
+    try:
+        named = path.stat()
+    except FileNotFoundError:
+        return False
+    held = os.fstat(descriptor)
+    return (named.st_dev, named.st_ino) == (held.st_dev, held.st_ino)

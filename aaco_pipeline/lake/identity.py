@@ -1,0 +1,35 @@
+"""Names of sessions and campaigns: how they are made and which texts are valid ones.
+
+Finding a session by prefix or as `latest` needs a lake and lives in `aaco_pipeline.lake.store`.
+"""
+
+import re
+import secrets
+from datetime import UTC, datetime
+from typing import Final
+
+from aaco_pipeline.errors import UsageError
+
+SESSION_ID: Final = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}")
+#: A campaign is named by its maker; the rule keeps it a valid path part, partition key and SQL literal.
+CAMPAIGN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
+
+
+def new_session_id(now: datetime | None = None) -> str:
+    """`YYYYMMDDTHHMMSSZ-<8 hex>`: sorts by time to the second, and random within it."""
+    moment = (now or datetime.now(UTC)).astimezone(UTC)
+    return f"{moment:%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
+
+
+def require_session_id(text: str) -> str:
+    """`text` itself when it is a session id, else UsageError: ids become paths, so nothing else may pass."""
+    if SESSION_ID.fullmatch(text) is None:
+        raise UsageError(f"{text!r} is not a session id; expected YYYYMMDDTHHMMSSZ- and 8 hexadecimal digits")
+    return text
+
+
+def require_campaign_id(text: str) -> str:
+    """`text` itself when it is a valid campaign id, else UsageError."""
+    if CAMPAIGN_ID.fullmatch(text) is None:
+        raise UsageError(f"{text!r} is not a campaign id; expected letters, digits, '_' and '-', at most 128")
+    return text

@@ -1,0 +1,205 @@
+"""Read-only SQL over a lake: one DuckDB view per contract and a few helper views, for one guarded SELECT.
+
+Publishing and plain reading live in `aaco_pipeline.lake.store`. A statement is refused unless DuckDB itself parses
+it as one SELECT; it then runs in memory with file access limited to the lake's published files and the configuration
+locked, so it cannot write, attach, load or read anything else.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from aaco_pipeline.errors import LakeError, UsageError
+from aaco_pipeline.lake.contracts import DUCKDB_TYPES, Table, all_tables
+from aaco_pipeline.lake.store import TraceLake
+
+if TYPE_CHECKING:
+    import duckdb
+    import polars as pl
+
+
+@dataclass(frozen=True)
+class HelperView:
+    """A question people ask often, as a view over the contracts' views."""
+
+    name: str
+    meaning: str
+    tables: tuple[str, ...]
+    select: str
+
+
+#: In dependency order: a helper may use the ones before it.
+HELPER_VIEWS: Final = (
+    HelperView(
+        "latest_sessions",
+        "One row per session, newest first, with the median and 90th-percentile latency of its unprofiled pass.",
+        ("sessions", "session_metrics"),
+        """
+        SELECT s.session_id, s.started_at, s.model_name, s.backend, s.provider, s.batch_size, s.precision, s.host,
+               max(m.value) FILTER (m.metric = 'latency_p50') AS latency_p50_ns,
+               max(m.value) FILTER (m.metric = 'latency_p90') AS latency_p90_ns
+        FROM sessions AS s
+        LEFT JOIN session_metrics AS m
+          ON m.session_id = s.session_id AND m."pass" = 'latency' AND m.phase = 'measure'
+        GROUP BY ALL
+        ORDER BY s.session_id DESC
+        """,
+    ),
+    HelperView(
+        "kernel_history",
+        "One row per kernel and session: how often it ran and how long it took, comparable by name and fingerprint.",
+        ("sessions", "kernels", "kernel_stats"),
+        """
+        SELECT k.name, k.fingerprint, s.session_id, s.started_at, s.model_name, s.backend, s.batch_size,
+               t.dispatch_count, t.total_ns, t.mean_ns, t.p50_ns, t.share_ratio
+        FROM kernel_stats AS t
+        JOIN kernels AS k USING (session_id, kernel_id)
+        JOIN sessions AS s USING (session_id)
+        ORDER BY k.name, s.session_id
+        """,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Result:
+    """Rows of a SELECT as Python values, with the columns' names and DuckDB types."""
+
+    columns: tuple[str, ...]
+    types: tuple[str, ...]
+    rows: list[tuple[Any, ...]]
+
+
+def select_rows(lake: TraceLake, statement: str) -> Result:
+    """The rows of one SELECT over `lake`. UsageError for a statement that is refused or wrong."""
+    with _Guarded(lake, statement) as guarded:
+        cursor = guarded.connection.execute(statement)
+        rows = cursor.fetchall()
+        described = cursor.description or []
+        return Result(tuple(d[0] for d in described), tuple(str(d[1]) for d in described), rows)
+
+
+def select_frame(lake: TraceLake, statement: str) -> "pl.DataFrame":
+    """As `select_rows`, as a Polars frame."""
+    with _Guarded(lake, statement) as guarded:
+        frame: pl.DataFrame = guarded.connection.sql(statement).pl()
+        return frame
+
+
+class _Guarded:
+    """A connection that holds only what `statement` may see; the errors of its block become one-line errors."""
+
+    def __init__(self, lake: TraceLake, statement: str) -> None:
+        self._lake = lake
+        self._statement = statement
+        self.connection: duckdb.DuckDBPyConnection
+
+    def __enter__(self) -> "_Guarded":
+        import duckdb
+
+        self.connection = duckdb.connect(":memory:", config={"autoinstall_known_extensions": "false"})
+        try:
+            _require_one_select(self.connection, self._statement)
+            _create_views(self.connection, self._lake, self._statement)
+        except duckdb.Error as error:
+            self.connection.close()
+            raise _one_line(error) from error
+        except BaseException:
+            self.connection.close()
+            raise
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        import duckdb
+
+        self.connection.close()
+        if isinstance(error, duckdb.Error):
+            raise _one_line(error) from error
+
+
+def _one_line(error: "duckdb.Error") -> UsageError | LakeError:
+    import duckdb
+
+    text = " ".join(str(error).split())
+    if isinstance(error, duckdb.PermissionException):
+        return UsageError(f"SQL refused: a statement reads the lake's tables and no other file ({text})")
+    if isinstance(error, duckdb.IOException):
+        return LakeError(f"{text}; `aaco doctor` tells how to mend it")
+    return UsageError(f"SQL: {text}")
+
+
+def _require_one_select(connection: "duckdb.DuckDBPyConnection", statement: str) -> None:
+    import duckdb
+
+    statements = connection.extract_statements(statement)
+    if len(statements) != 1:
+        raise UsageError(f"SQL refused: {len(statements)} statements found, expected one SELECT")
+    kind = statements[0].type
+    if kind != duckdb.StatementType.SELECT:
+        raise UsageError(f"SQL refused: this is a {kind.name} statement; only one SELECT is accepted")
+
+
+def _create_views(connection: "duckdb.DuckDBPyConnection", lake: TraceLake, statement: str) -> None:
+    """Create every view; those whose name the statement mentions read files, the others are only there by name.
+
+    Opening a view's files costs time in proportion to the lake, so only the tables that the text can mean are
+    opened. A name that is never spelled out (put together at run time) meets an error, not an empty table.
+    """
+    tables = all_tables()
+    mentioned = {name for name in tables if _mentions(statement, name)}
+    for helper in HELPER_VIEWS:
+        if _mentions(statement, helper.name):
+            mentioned.update(helper.tables)
+    manifests = lake.manifests() if mentioned else []
+    allowed: list[str] = []
+    for table in tables.values():
+        if table.name not in mentioned:
+            connection.execute(f'CREATE VIEW "{table.name}" AS {_not_opened(table)}')
+            continue
+        files = [str(path) for path in lake.published_files(table, manifests)]
+        allowed.extend(files)
+        connection.execute(f'CREATE VIEW "{table.name}" AS {_over_files(table, files)}')
+    for helper in HELPER_VIEWS:
+        connection.execute(f'CREATE VIEW "{helper.name}" AS {helper.select}')
+    for setting, value in _LOCKED_SETTINGS.items():
+        connection.execute(f"SET {setting} = {value}")
+    connection.execute(f"SET allowed_paths = {_list_literal(allowed)}")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+
+
+_LOCKED_SETTINGS: Final[Mapping[str, str]] = {
+    "TimeZone": "'UTC'",
+    "temp_directory": "''",
+    "autoload_known_extensions": "false",
+}
+
+
+def _mentions(statement: str, name: str) -> bool:
+    return re.search(name, statement, re.IGNORECASE) is not None
+
+
+def _typed_nothing(table: Table) -> str:
+    return ", ".join(f'CAST(NULL AS {DUCKDB_TYPES[c.dtype]}) AS "{c.name}"' for c in table.all_columns)
+
+
+def _not_opened(table: Table) -> str:
+    message = f"table {table.name} must be spelled out in the statement"
+    return f"SELECT {_typed_nothing(table)} WHERE error('{message}') IS NULL"
+
+
+def _over_files(table: Table, files: list[str]) -> str:
+    nothing = f"SELECT {_typed_nothing(table)} WHERE false"
+    if not files:
+        return nothing
+    columns = ", ".join(f'"{c.name}"' for c in table.all_columns)
+    # The typed empty branch gives every column its contract's type, also those an older file does not have.
+    return (
+        f"SELECT {columns} FROM ({nothing} UNION ALL BY NAME SELECT * FROM "
+        f"read_parquet({_list_literal(files)}, union_by_name = true, hive_partitioning = false))"
+    )
+
+
+def _list_literal(texts: list[str]) -> str:
+    return "[" + ", ".join("'" + text.replace("'", "''") + "'" for text in texts) + "]"

@@ -1,0 +1,206 @@
+"""Runs a model in measured child processes, one for each pass, and leaves the raw capture of a session in a folder.
+
+What happens inside a measured process is `aaco_pipeline.resources.inference_worker`; reading what it wrote is
+`aaco_pipeline.formats`. The capture asset decides when this runs.
+"""
+
+import gzip
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from aaco_pipeline import __version__
+from aaco_pipeline.errors import AacoError, ModelError, UnavailableError, UsageError
+from aaco_pipeline.resources.configuration import BackendEntry, load_backends, load_models
+from aaco_pipeline.resources.host import host_facts
+from aaco_pipeline.resources.launch import DEFAULT_ITERATIONS, DEFAULT_WARMUP, Launch
+from aaco_pipeline.resources.measurement_slot import measurement_slot
+from aaco_pipeline.resources.models import ModelChoice, default_cache_dir, resolve_model
+from aaco_pipeline.resources.progress import report_progress
+
+PASSES: Final = ("latency", "trace")
+CPU_PROVIDER: Final = "CPUExecutionProvider"
+_PRECISION_OPTIONS: Final = {
+    "MIGraphXExecutionProvider": {
+        "fp16": {"migraphx_fp16_enable": "1"},
+        "bf16": {"migraphx_bf16_enable": "1"},
+        "fp8": {"migraphx_fp8_enable": "1"},
+        "int8": {"migraphx_int8_enable": "1"},
+    }
+}
+_ERRORS: Final[dict[str, type[AacoError]]] = {
+    "usage": UsageError,
+    "model": ModelError,
+    "unavailable": UnavailableError,
+}
+
+
+def plan(launch: Launch, configs: Path) -> tuple[ModelChoice, BackendEntry]:
+    """The model and backend that `launch` means by the registry in the folder `configs`. Raises AacoError."""
+    backends = load_backends(configs / "backends.yaml")
+    if launch.backend not in backends:
+        raise UsageError(f"unknown backend {launch.backend!r}; known: {', '.join(sorted(backends))}")
+    backend = backends[launch.backend]
+    if launch.precision != "model" and launch.precision not in _PRECISION_OPTIONS.get(backend.provider, {}):
+        raise UnavailableError(
+            f"{backend.provider} cannot convert a model to {launch.precision}; give a model of that precision, "
+            "or use the migraphx backend"
+        )
+    model = resolve_model(launch.model, load_models(configs / "models.yaml"), default_cache_dir())
+    return model, backend
+
+
+def capture_inference(launch: Launch, folder: Path, configs: Path, log: Callable[[str], None]) -> None:
+    """Measure `launch` and fill `folder` with the raw capture. Waits for the host's measurement slot.
+
+    Writes `capture.json` (what was run), `host.json`, and for each pass `<pass>.json`; the traced pass also leaves
+    `onnxruntime_profile.json.gz`. Raises AacoError; then what is in the folder is not a capture.
+    """
+    model, backend = plan(launch, configs)
+    job = _job(launch, model, backend)
+    with measurement_slot(on_wait=lambda: log("waiting for the measurement slot: another run is measuring")) as slot:
+        facts = host_facts()
+        deadline = time.monotonic() + launch.timeout_seconds
+        for name in PASSES:
+            _run_pass({**job, "pass": name}, folder, slot, deadline, launch.timeout_seconds)
+    _write(folder / "host.json", facts)
+    _write(
+        folder / "capture.json",
+        {
+            "format": "aaco-inference",
+            "format_version": 1,
+            "writer": f"aaco_pipeline {__version__}",
+            "launch": json.loads(launch.to_json()),
+            "model": {
+                "name": model.name,
+                "origin": model.origin,
+                "weights": model.weights,
+                "file": model.path.name,
+                "sha256": _sha256(model.path),
+            },
+            "provider": backend.provider,
+            "provider_options": job["provider_options"],
+            "batch_size": job["batch_size"],
+            "threads": job["intra_op_threads"],
+        },
+    )
+
+
+def _job(launch: Launch, model: ModelChoice, backend: BackendEntry) -> dict[str, Any]:
+    """Everything the measured process needs to know, decided here: the launch, else the registry, else the default."""
+    options: dict[str, str] = {}
+    if backend.device_id is not None:
+        options["device_id"] = str(backend.device_id)
+    if backend.fp16_enable is not None:
+        options["migraphx_fp16_enable"] = "1" if backend.fp16_enable else "0"
+    options.update(_PRECISION_OPTIONS.get(backend.provider, {}).get(launch.precision, {}))
+    shapes = {**model.input_shapes, **launch.input_shapes}
+    threads = _first_given(launch.threads, backend.intra_op_threads, 1 if backend.provider == CPU_PROVIDER else None)
+    return {
+        "model_path": str(model.path),
+        "provider": backend.provider,
+        "provider_options": options,
+        "intra_op_threads": threads,
+        "inter_op_threads": backend.inter_op_threads,
+        "input_shapes": {name: list(shape) for name, shape in shapes.items()},
+        "shapes_from_launch": sorted(launch.input_shapes),
+        "batch_size": launch.batch_size,
+        "dtype": model.dtype,
+        "integer_upper_bound": dict(model.integer_upper_bound),
+        "seed": launch.seed,
+        "warmup": _first_given(launch.warmup, model.warmup, DEFAULT_WARMUP),
+        "iterations": _first_given(launch.iterations, model.iterations, DEFAULT_ITERATIONS),
+        "allow_fallback": launch.allow_fallback,
+    }
+
+
+def _run_pass(job: dict[str, Any], folder: Path, slot: int, deadline: float, timeout_seconds: float) -> None:
+    """One fresh process for one pass. It inherits the measurement slot and dies with this process."""
+    name = job["pass"]
+    work = folder / f".{name}"
+    work.mkdir()
+    job_file = work / "job.json"
+    _write(job_file, job)
+    errors = work / "stderr"
+    command = [
+        *(sys.executable, "-P", str(Path(__file__).with_name("inference_worker.py"))),
+        *(str(job_file), str(work), str(os.getpid())),
+    ]
+    with errors.open("wb") as error_stream:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=error_stream, pass_fds=(slot,), text=True
+        )
+        expired = threading.Event()
+
+        def expire() -> None:
+            expired.set()
+            process.kill()
+
+        timer = threading.Timer(max(0.0, deadline - time.monotonic()), expire)
+        timer.start()
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                step = json.loads(line)
+                report_progress(f"{name} pass", step["done"], step["total"])
+            status = process.wait()
+        finally:
+            timer.cancel()
+            process.kill()
+            process.wait()
+    if expired.is_set():
+        raise ModelError(
+            f"{job['model_path']}: the {name} pass did not end within the time limit of {timeout_seconds:g} s; "
+            "raise --timeout or lower --iterations"
+        )
+    if status == -signal.SIGINT:
+        raise KeyboardInterrupt
+    refused = work / "error.json"
+    if refused.is_file():
+        refusal = json.loads(refused.read_text())
+        raise _ERRORS[refusal["kind"]](refusal["message"])
+    if status != 0:
+        raise ModelError(
+            f"{job['model_path']}: the measured process ended with {_status_text(status)} in the {name} pass: "
+            f"{_last_line(errors)}"
+        )
+    (work / "pass.json").rename(folder / f"{name}.json")
+    for profile in work.glob("onnxruntime_profile*.json"):
+        _compress(profile, folder / "onnxruntime_profile.json.gz")
+    shutil.rmtree(work)
+
+
+def _status_text(status: int) -> str:
+    return f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
+
+
+def _last_line(path: Path) -> str:
+    lines = path.read_text(errors="replace").strip().splitlines()
+    return lines[-1][:500] if lines else "it wrote no reason"
+
+
+def _compress(source: Path, target: Path) -> None:
+    with source.open("rb") as plain, gzip.GzipFile(target, "wb", compresslevel=1, mtime=0) as packed:
+        shutil.copyfileobj(plain, packed, 1 << 20)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _write(path: Path, document: Any) -> None:
+    path.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
+
+
+def _first_given(*values: int | None) -> int | None:
+    return next((value for value in values if value is not None), None)

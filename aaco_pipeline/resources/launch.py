@@ -1,0 +1,78 @@
+"""What a person asked to be measured, in one value that the command, the UI and a schedule all make alike.
+
+Finding the model and running it is `aaco_pipeline.resources.inference`; keeping the value until the run has begun
+is `aaco_pipeline.resources.sessions`.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Final, Literal
+
+from aaco_pipeline.errors import UsageError
+
+Arm = Literal["candidate", "baseline", "canary"]
+PRECISIONS: Final = ("model", "fp16", "bf16", "fp8", "int8")
+DEFAULT_ITERATIONS: Final = 100
+DEFAULT_WARMUP: Final = 10
+DEFAULT_TIMEOUT_SECONDS: Final = 600.0
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One measurement. None means: as the model's registry entry says, else the default.
+
+    `model` is a registry name, a built-in name or an absolute path. `precision` other than `model` is asked of the
+    execution provider. `timeout_seconds` bounds the measured passes together. `threads` are intra-op threads.
+    """
+
+    model: str
+    backend: str = "cpu"
+    batch_size: int | None = None
+    iterations: int | None = None
+    warmup: int | None = None
+    threads: int | None = None
+    precision: str = "model"
+    seed: int = 0
+    timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
+    allow_fallback: bool = False
+    input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    campaign_id: str | None = None
+    arm: Arm | None = None
+    block: int | None = None
+
+    def __post_init__(self) -> None:
+        bounds = {
+            "batch_size": (self.batch_size, 1),
+            "iterations": (self.iterations, 1),
+            "warmup": (self.warmup, 0),
+            "threads": (self.threads, 1),
+            "seed": (self.seed, 0),
+        }
+        for name, (value, least) in bounds.items():
+            if value is not None and value < least:
+                raise UsageError(f"{name} is {value}; expected {least} or more")
+        if self.timeout_seconds <= 0:
+            raise UsageError(f"timeout is {self.timeout_seconds:g} s; expected more than 0")
+        if self.precision not in PRECISIONS:
+            raise UsageError(f"precision is {self.precision!r}; expected one of {', '.join(PRECISIONS)}")
+        for name, shape in self.input_shapes.items():
+            if any(dimension < 0 for dimension in shape):
+                raise UsageError(f"shape of input {name!r} is {list(shape)}; no dimension is negative")
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=1, sort_keys=True) + "\n"
+
+    @staticmethod
+    def from_json(text: str, source: str) -> "Launch":
+        """Read back `to_json`; UsageError naming `source` when the text is not one."""
+        try:
+            document: dict[str, Any] = json.loads(text)
+            known = {f.name for f in fields(Launch)}
+            unknown = sorted(set(document) - known)
+            if unknown:
+                raise ValueError(f"unknown field {', '.join(unknown)}")
+            document["input_shapes"] = {name: tuple(shape) for name, shape in document["input_shapes"].items()}
+            return Launch(**document)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UsageError(f"{source}: not a launch request ({error})") from error

@@ -1,0 +1,280 @@
+"""The contracts hold what the public interface promises, and each declaration is complete and consistent.
+
+What the page made from them looks like is tested in `test_dictionary`.
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import Final
+
+import duckdb
+import polars as pl
+import pytest
+
+from aaco_pipeline.lake.contracts import (
+    DUCKDB_TYPES,
+    Column,
+    Table,
+    all_tables,
+    column,
+    contract,
+    polars_dtype,
+    polars_schema,
+)
+
+#: The public interface, written down apart from the declarations: every table with the columns it must have.
+PUBLIC: Final[dict[str, str]] = {
+    # What was run
+    "sessions": """source_kind source_format workload model_name model_sha256 backend provider precision batch_size
+        campaign_id arm block started_at host fingerprint capture_digest""",
+    "environment": "category key value in_fingerprint",
+    "devices": """device_id vendor arch product compute_units xcc_count simd_per_cu wavefront_size max_clock_mhz
+        memory_clock_mhz memory_bytes memory_bus_bits l2_bytes lds_bytes partition_mode power_cap_w handle""",
+    "processes": "process_id guid host pid rank command",
+    "clock_domains": "domain offset_ns uncertainty_ns anchor",
+    "evidence": "stage item status reason source rows sha256",
+    # Model
+    "model_nodes": "node_id name op_type domain inputs outputs flops read_bytes written_bytes shape_source",
+    "model_edges": "from_node_id to_node_id tensor dtype shape",
+    # Inference
+    "iterations": "pass iteration phase start_ns end_ns latency_ns cpu_time_ns run_delay_ns token_index",
+    "session_metrics": "metric pass phase value unit n ci_low ci_high",
+    # Trace
+    "kernels": """kernel_id name short_name fingerprint family library dtype tile role family_source arch_vgprs
+        accum_vgprs sgprs static_lds_bytes static_scratch_bytes""",
+    "dispatches": """dispatch_id process_id thread_id device_id queue_id stream_id kernel_id correlation_id start_ns
+        end_ns grid_x grid_y grid_z workgroup_x workgroup_y workgroup_z lds_allocated_bytes scratch_bytes
+        graph_node_id iteration""",
+    "api_calls": "call_id process_id thread_id domain name correlation_id start_ns end_ns",
+    "memory_copies": """copy_id process_id device_id direction source_device_id destination_device_id size_bytes
+        queue_id stream_id correlation_id start_ns end_ns""",
+    "markers": "marker_id process_id thread_id name start_ns end_ns",
+    "counters": "dispatch_id counter value pass pass_duration_ns",
+    # Telemetry
+    "gpu_samples": """time_ns device_id power_w energy_j temperature_hotspot_c temperature_memory_c gfx_clock_mhz
+        memory_clock_mhz gfx_activity_ratio memory_activity_ratio memory_used_bytes throttle_reasons""",
+    "system_samples": """time_ns cpu_ratio process_cpu_ns run_delay_ns rss_bytes voluntary_switches
+        involuntary_switches major_faults load_1m cpu_pressure_ratio clock_mhz""",
+    "scheduler_events": "time_ns cpu thread_id kind duration_ns",
+    # Analysis
+    "kernel_stats": "kernel_id dispatch_count total_ns mean_ns min_ns p50_ns p99_ns max_ns share_ratio",
+    "operator_kernels": "node_id kernel_id dispatch_count total_ns match score",
+    "timeline": """device_id iteration window_start_ns window_end_ns window_rule busy_ns active_ratio compute_ns
+        exposed_copy_ns exposed_communication_ns overlapped_ns activity_time_sum_ns linked_ratio activity_count""",
+    "gaps": """device_id start_ns end_ns cause previous_activity_kind previous_activity_id next_activity_kind
+        next_activity_id host_call_id""",
+    "critical_path": """activity_kind activity_id slack_ns free_slack_ns is_critical binding_edge
+        unexplained_wait_ns criticality""",
+    "critical_path_summary": "scope window_ns path_ns unexplained_ns category category_ns category_ratio",
+    "ceilings": "device_id resource dtype value unit source reference",
+    "roofline": """kernel_id dispatch_id duration_ns flops flops_by_type flops_is_lower_bound fabric_read_bytes
+        fabric_write_bytes dram_read_bytes l2_traffic_bytes vl1d_traffic_bytes lds_traffic_bytes achieved_flops_per_s
+        achieved_bytes_per_s fabric_arithmetic_intensity dram_arithmetic_intensity l2_arithmetic_intensity
+        vl1d_arithmetic_intensity lds_arithmetic_intensity bound efficiency_ratio quality_flags""",
+    "occupancy": "kernel_id dispatch_id theoretical_ratio limiter achieved_ratio",
+    "att_instructions": """kernel_id dispatch_id code_object_id address line instruction instruction_class hits
+        latency_cycles stall_cycles idle_cycles samples source""",
+    "att_stalls": "kernel_id dispatch_id reason stall_cycles samples share_ratio",
+    # Judgement
+    "bottlenecks": "scope kernel_id label runner_up score evidence missing recommendation",
+    "verdicts": """baseline candidate metric verdict effect_ratio ci_low ci_high threshold_ratio
+        minimum_detectable_ratio sessions_candidate sessions_baseline sessions_needed confidence confidence_source
+        suspected_cause recommendation""",
+    "attributions": "baseline candidate kind subject delta_ns ci_low_ns ci_high_ns evidence_grade",
+    "change_points": "series campaign first_location last_location effect_ratio ci_low ci_high",
+    "optimization_attempts": """attempt kernel transformation proposer guard decision reason speedup_ratio ci_low
+        ci_high executed_on compiler source_sha256 binary_sha256 vgprs_before vgprs_after sgprs_before sgprs_after
+        lds_bytes_before lds_bytes_after scratch_bytes_before scratch_bytes_after""",
+}
+
+#: The words an enumerated column may hold; its meaning must list each of them.
+WORDS: Final[dict[str, str]] = {
+    "sessions.source_kind": "live capture",
+    "sessions.arm": "candidate baseline canary",
+    "evidence.status": "present absent invalid partial",
+    "iterations.pass": "latency trace",
+    "iterations.phase": "warmup measure",
+    "kernels.role": "main auxiliary",
+    "kernels.family_source": "op name none",
+    "memory_copies.direction": "fill",
+    "operator_kernels.match": "name order marker unattributed",
+    "gaps.cause": "sync host_wait launch_latency dependency kernel_kernel unknown",
+    "critical_path.activity_kind": "dispatch memory_copy api_call",
+    "critical_path.binding_edge": "launch stream queue event sync program none",
+    "ceilings.source": "spec measured",
+    "bottlenecks.scope": "session kernel",
+    "verdicts.verdict": "regressed improved equivalent inconclusive",
+    "attributions.evidence_grade": "observed correlated isolated",
+}
+
+CAMPAIGN_TABLES: Final = {"verdicts", "attributions", "change_points"}
+
+#: What a name's suffix promises of type and unit.
+SUFFIXES: Final[dict[str, tuple[str, str]]] = {
+    "_ns": ("int64", "ns"),
+    "_bytes": ("int64", "bytes"),
+    "_ratio": ("float64", "ratio"),
+    "_w": ("float64", "W"),
+    "_j": ("float64", "J"),
+    "_c": ("float64", "degC"),
+    "_mhz": ("float64", "MHz"),
+    "_cycles": ("int64", "cycles"),
+    "_arithmetic_intensity": ("float64", "flop/byte"),
+    "_sha256": ("string", "text"),
+}
+
+#: Columns that are the same thing in every table, whose type must not differ between them.
+SHARED_TYPES: Final[dict[str, str]] = {
+    "thread_id": "int64",
+    "iteration": "int32",
+    "pass": "string",
+    "correlation_id": "uint64",
+    "address": "uint64",
+    "code_object_id": "uint64",
+    "graph_node_id": "uint64",
+    **dict.fromkeys(
+        ["process_id", "device_id", "queue_id", "stream_id", "kernel_id", "dispatch_id", "node_id", "activity_id"],
+        "int32",
+    ),
+}
+
+EVERY_COLUMN: Final[list[tuple[Table, Column]]] = [(t, c) for t in all_tables().values() for c in t.all_columns]
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_table_has_its_public_columns(name: str) -> None:
+    declared = {c.name for c in contract(name).columns}
+    missing = set(PUBLIC[name].split()) - declared
+    assert not missing, f"{name} lacks {sorted(missing)}"
+
+
+def test_tables_of_scope_campaign_are_those_that_judge_sets_of_sessions() -> None:
+    assert {t.name for t in all_tables().values() if t.scope == "campaign"} == CAMPAIGN_TABLES
+    assert contract("verdicts").all_columns[0].name == "campaign_id"
+    assert contract("dispatches").all_columns[0].name == "session_id"
+
+
+def test_sections_come_in_the_order_of_the_dictionary_without_a_break() -> None:
+    sections = [t.section for t in all_tables().values()]
+    assert list(dict.fromkeys(sections)) == [
+        "What was run",
+        "Model",
+        "Inference",
+        "Trace",
+        "Telemetry",
+        "Analysis",
+        "Judgement",
+    ]
+    assert sections == sorted(sections, key=list(dict.fromkeys(sections)).index)
+
+
+@pytest.mark.parametrize("place", WORDS)
+def test_enumerated_column_lists_its_words(place: str) -> None:
+    table, _, name = place.partition(".")
+    meaning = next(c.meaning for c in contract(table).columns if c.name == name)
+    assert [word for word in WORDS[place].split() if f"`{word}`" not in meaning] == []
+
+
+def test_every_table_says_what_a_row_is_and_who_fills_it() -> None:
+    for table in all_tables().values():
+        assert table.meaning.startswith("One row "), table.name
+        assert "illed by " in table.meaning, table.name
+        assert table.meaning.endswith("."), table.name
+        assert table.version >= 1, table.name
+
+
+def test_every_column_has_a_sentence_a_unit_and_a_known_type() -> None:
+    for table, c in EVERY_COLUMN:
+        place = f"{table.name}.{c.name}"
+        assert len(c.meaning.split()) >= 4, place
+        assert c.meaning.endswith("."), place
+        assert "  " not in c.meaning, place
+        assert c.meaning.count("`") % 2 == 0, place
+        assert c.unit and not any(character.isspace() for character in c.unit), place
+        assert c.dtype in DUCKDB_TYPES, place
+        assert 1 <= c.since <= table.version, place
+
+
+def test_column_names_are_unique_within_a_table() -> None:
+    for table in all_tables().values():
+        names = [c.name for c in table.all_columns]
+        assert len(names) == len(set(names)), table.name
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_suffix_fixes_type_and_unit(suffix: str) -> None:
+    found = {f"{t.name}.{c.name}": (c.dtype, c.unit) for t, c in EVERY_COLUMN if c.name.endswith(suffix)}
+    assert found, f"no column ends in {suffix}"
+    assert {place: pair for place, pair in found.items() if pair != SUFFIXES[suffix]} == {}
+
+
+@pytest.mark.parametrize(("unit", "suffix"), [("ns", "_ns"), ("W", "_w"), ("J", "_j"), ("degC", "_c"), ("MHz", "_mhz")])
+def test_unit_shows_in_the_name(unit: str, suffix: str) -> None:
+    assert [f"{t.name}.{c.name}" for t, c in EVERY_COLUMN if c.unit == unit and not c.name.endswith(suffix)] == []
+
+
+def test_shared_columns_have_one_type_everywhere() -> None:
+    wrong = [f"{t.name}.{c.name}" for t, c in EVERY_COLUMN if c.dtype != SHARED_TYPES.get(c.name, c.dtype)]
+    assert wrong == []
+
+
+def test_no_column_is_a_percentage() -> None:
+    found = [f"{t.name}.{c.name}" for t, c in EVERY_COLUMN if any(word in c.name for word in ("percent", "pct"))]
+    assert found == []
+    assert [f"{t.name}.{c.name}" for t, c in EVERY_COLUMN if c.unit in {"%", "percent"}] == []
+
+
+def test_sort_keys_name_columns_that_can_be_ordered() -> None:
+    for table in all_tables().values():
+        types = {c.name: c.dtype for c in table.all_columns}
+        assert table.sort_by, table.name
+        assert len(set(table.sort_by)) == len(table.sort_by), table.name
+        for name in table.sort_by:
+            assert name in types, f"{table.name} is sorted by {name}, which it does not have"
+            assert not types[name].startswith("list"), f"{table.name}.{name}"
+
+
+@pytest.mark.parametrize("name", list(all_tables()))
+def test_polars_and_duckdb_agree_on_every_type(name: str, tmp_path: Path) -> None:
+    table = contract(name)
+    file = tmp_path / "empty.parquet"
+    pl.DataFrame(schema=polars_schema(table)).write_parquet(file)
+    assert pl.read_parquet_schema(file) == polars_schema(table)
+    with duckdb.connect() as connection:
+        described = connection.execute("DESCRIBE SELECT * FROM read_parquet(?)", [str(file)]).fetchall()
+        # DuckDB spells its types its own way, with quotes round some field names, so both sides are described by it.
+        casts = ", ".join(f'CAST(NULL AS {DUCKDB_TYPES[c.dtype]}) AS "{c.name}"' for c in table.all_columns)
+        declared = connection.execute(f"DESCRIBE SELECT {casts}").fetchall()
+    assert [row[:2] for row in described] == [row[:2] for row in declared]
+
+
+def test_every_type_name_is_known_to_polars() -> None:
+    for name in DUCKDB_TYPES:
+        polars_dtype(name)
+
+
+def test_unknown_type_is_refused_at_declaration() -> None:
+    with pytest.raises(KeyError):
+        column("duration", "float16", "ns", False, "A type that no contract may use.")
+
+
+def test_columns_of_an_older_version_leave_out_what_came_later() -> None:
+    table = Table(
+        name="example",
+        section="Example",
+        meaning="One row is one example. Filled by nobody.",
+        columns=(
+            column("first", "int32", "id", False, "A column there from the beginning."),
+            column("second", "float64", "ratio", True, "A column that came later.", since=2),
+        ),
+        sort_by=("first",),
+        version=2,
+    )
+    assert [c.name for c in table.columns_of_version(1)] == ["session_id", "first"]
+    assert table.columns_of_version(2) == table.all_columns
+    assert dataclasses.replace(table, scope="campaign").columns_of_version(1)[0].name == "campaign_id"
+
+
+def test_unknown_table_is_refused() -> None:
+    with pytest.raises(KeyError):
+        contract("no_such_table")
