@@ -49,6 +49,14 @@ def timeline_metrics(timeline: pl.DataFrame, kernels_per_iteration: float | None
     return pl.DataFrame([{"pass": "trace", "phase": "measure", **row} for row in rows], schema=METRICS)
 
 
+def kernels_per_iteration(dispatches: pl.DataFrame, iterations: pl.DataFrame) -> float | None:
+    """Mean number of dispatches in a measured iteration of the traced pass; null without such iterations."""
+    measured = iterations.filter((pl.col("pass") == "trace") & (pl.col("phase") == "measure")).get_column("iteration")
+    if measured.is_empty():
+        return None
+    return dispatches.filter(pl.col("iteration").is_in(measured.implode())).height / len(measured)
+
+
 def quantile_interval(
     ordered: npt.NDArray[np.int64], quantile: float, confidence: float = CONFIDENCE
 ) -> tuple[float, float | None, float | None]:

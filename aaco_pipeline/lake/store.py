@@ -138,6 +138,34 @@ class TraceLake:
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 
+    # ---- launch requests -----------------------------------------------------------------------------------------
+
+    def request(self, session: str, launch: str) -> None:
+        """Keep the text of what is to be measured for `session` until its capture is complete."""
+        path = self._request_path(session)
+        with lake_errors(path):
+            write_atomically(path, launch.encode())
+
+    def requested(self, session: str) -> str | None:
+        """The text kept by `request`; None when nothing is waiting to be measured under that id."""
+        path = self._request_path(session)
+        with lake_errors(path):
+            try:
+                return path.read_text()
+            except FileNotFoundError:
+                return None
+
+    def requests(self) -> list[str]:
+        """Ids of sessions that were asked for and not yet captured, oldest first."""
+        folder = self.path / "launches"
+        return sorted(path.stem for path in folder.glob("*.json")) if folder.is_dir() else []
+
+    def withdraw(self, session: str) -> None:
+        """Forget the request for `session`, if there is one."""
+        path = self._request_path(session)
+        with lake_errors(path):
+            path.unlink(missing_ok=True)
+
     # ---- publishing ----------------------------------------------------------------------------------------------
 
     def publish(
@@ -174,6 +202,7 @@ class TraceLake:
                 shutil.rmtree(folder, ignore_errors=True)
             for folder in self._session_folders(session):
                 shutil.rmtree(folder)
+            self._request_path(session).unlink(missing_ok=True)
             self._lock_path(session).unlink(missing_ok=True)
         return freed
 
@@ -199,6 +228,14 @@ class TraceLake:
 
             return pl.DataFrame(schema=polars_schema(declared))
         return pl.concat(frames, how="vertical")
+
+    def read_entry(self, entry: Entry) -> "pl.DataFrame":
+        """One published file, after comparing its bytes with the manifest's digest. LakeError when they differ."""
+        path = self.path / entry.file
+        with lake_errors(path):
+            if _sha256(path) != entry.sha256:
+                raise LakeError(f"{path}: its bytes are not the published ones; materialize {entry.stage} again")
+        return _read_file(contract(entry.table), path)
 
     def published_files(self, table: Table, manifests: Sequence[Manifest]) -> list[Path]:
         """Paths of the table's published files; LakeError when one was written under a newer contract."""
@@ -277,7 +314,7 @@ class TraceLake:
         for folder in sorted(self.path.iterdir()):
             if folder.name.startswith(".") or not folder.is_dir():
                 continue
-            if folder.name in ("manifests", *SESSION_FOLDERS):
+            if folder.name in ("manifests", "launches", *SESSION_FOLDERS):
                 for left in sorted(folder.glob(f"{TEMPORARY_PREFIX}*")):
                     if not _writer_lives(left):
                         yield Fault("unfinished write", left, "left by a writer that died", mendable=True)
@@ -301,6 +338,9 @@ class TraceLake:
     def _manifest_path(self, identifier: str, scope: Scope) -> Path:
         require = require_session_id if scope == "session" else require_campaign_id
         return self.path / "manifests" / f"{require(identifier)}.json"
+
+    def _request_path(self, session: str) -> Path:
+        return self.path / "launches" / f"{require_session_id(session)}.json"
 
     def _lock_path(self, identifier: str) -> Path:
         return self.path / ".locks" / f"{identifier}.lock"

@@ -1,7 +1,8 @@
 """The measured process: one fresh interpreter that loads a model, runs one pass of it and writes what it saw.
 
-Started by `aaco_pipeline.resources.inference` as `python -P inference_worker.py JOB.json FOLDER PARENT_PID`. It imports only the standard library, NumPy and ONNX Runtime, so that nothing else runs beside the
-model; deciding what to run, and what the numbers mean, happens elsewhere.
+Started by `aaco_pipeline.resources.inference` as `python -P inference_worker.py JOB.json FOLDER PARENT_PID`. It
+imports only the standard library, NumPy and ONNX Runtime, so that nothing else runs beside the model; deciding what
+to run, and what the numbers mean, happens elsewhere.
 
 It writes `FOLDER/pass.json` (and, in the traced pass, ONNX Runtime's profile beside it) or `FOLDER/error.json`.
 Progress goes to standard output, one JSON object a line, never from inside a timed interval.

@@ -318,7 +318,7 @@ TABLES: Final[tuple[Table, ...]] = (
         section="What was run",
         meaning=(
             "One row is one operating-system process whose activities the session holds. Filled by the stage "
-            "kernel_trace."
+            "session_environment, and by readers of captures made elsewhere."
         ),
         columns=(
             column(

@@ -1,0 +1,62 @@
+"""The stage `session_environment`: the facts about host and software under which the session was captured.
+
+The facts were read at capture time (`aaco_pipeline.resources.host`); which of them make sessions comparable is
+`aaco_pipeline.analysis.environment`.
+"""
+
+from typing import Final
+
+import dagster as dg
+import polars as pl
+
+from aaco_pipeline.analysis.environment import environment, fingerprint
+from aaco_pipeline.assets.capture import capture
+from aaco_pipeline.assets.partitions import session_partitions
+from aaco_pipeline.assets.stage import OWNERS, Outcome, expected_errors, publish_outcome, stage_metadata
+from aaco_pipeline.formats import inference_capture
+from aaco_pipeline.lake.evidence import Evidence, evidence_frame
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.resources.dagster_resources import LakeResource
+
+STAGE: Final = "session_environment"
+TABLES: Final = ("environment", "devices", "processes", "clock_domains", "evidence")
+
+
+def read_environment(lake: TraceLake, session: str) -> Outcome:
+    """The session's environment, devices, processes and clocks, with the facts that could not be read as evidence."""
+    raw = inference_capture.read(lake.raw(session))
+    rows = environment(raw.host["facts"])
+    unknown = rows.filter(pl.col("value").is_null())
+    items = [Evidence("host facts", "present", None, "host.json", rows.height - unknown.height)]
+    if unknown.height:
+        names = ", ".join(f"{category}.{key}" for category, key in unknown.select("category", "key").iter_rows())
+        items.append(
+            Evidence("further host facts", "absent", f"not stated by this host: {names}", "host.json", unknown.height)
+        )
+    return Outcome(
+        {
+            "environment": rows,
+            "devices": raw.devices(),
+            "processes": raw.processes(),
+            "clock_domains": raw.clock_domains(),
+            "evidence": evidence_frame(STAGE, items),
+        },
+        {"fingerprint": fingerprint(rows), "facts": rows.height, "facts_unknown": unknown.height},
+        rows.drop_nulls("value").select("category", "key", "value"),
+        "environment",
+    )
+
+
+@dg.asset(
+    partitions_def=session_partitions,
+    group_name="capture",
+    kinds={"linux", "parquet"},
+    owners=OWNERS,
+    deps=[capture],
+    metadata=stage_metadata(TABLES),
+)
+def session_environment(context: dg.AssetExecutionContext, lake: LakeResource) -> dg.MaterializeResult[None]:
+    """Under which host, software and clocks was this measured, and which other sessions is it comparable with?"""
+    with expected_errors():
+        store = lake.open()
+        return publish_outcome(store, context.partition_key, STAGE, read_environment(store, context.partition_key))

@@ -1,0 +1,100 @@
+"""What is wrong between the lake, Dagster's instance and this host, and mending what can be mended.
+
+Faults within the lake's files are found by `aaco_pipeline.lake.store`, dead runs by
+`aaco_pipeline.automation.dead_runs`; here they are put together with what only shows when both sides are seen.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import dagster as dg
+
+from aaco_pipeline.automation.dead_runs import find_dead_runs, reap
+from aaco_pipeline.automation.sessions import PARTITIONS_NAME, forget
+from aaco_pipeline.errors import LakeError
+from aaco_pipeline.lake.store import TraceLake
+
+
+@dataclass(frozen=True)
+class Ailment:
+    """One thing that is wrong. `mend` puts it right and tells whether it did; None when a person has to."""
+
+    kind: str
+    subject: str
+    explanation: str
+    mend: Callable[[], bool] | None = field(default=None, compare=False)
+
+
+def examine(lake: TraceLake, instance: dg.DagsterInstance | None) -> list[Ailment]:
+    """Everything that is wrong. Without an instance (none was ever made), only the lake is looked at."""
+    found = list(_lake_ailments(lake))
+    if instance is not None:
+        found.extend(_dead_runs(instance))
+        found.extend(_disagreements(lake, instance))
+    return found
+
+
+def _lake_ailments(lake: TraceLake) -> Iterator[Ailment]:
+    for fault in lake.faults():
+        mend = (lambda fault=fault: lake.mend(fault)) if fault.mendable else None
+        yield Ailment(fault.kind, str(fault.path), fault.explanation, mend)
+
+
+def _dead_runs(instance: dg.DagsterInstance) -> Iterator[Ailment]:
+    for dead in find_dead_runs(instance):
+
+        def mend(run_id: str = dead.run_id) -> bool:
+            return run_id in {one.run_id for one in reap(instance)}
+
+        yield Ailment("dead run", f"run {dead.run_id}", f"{dead.reason}; it may hold the measurement slot", mend)
+
+
+def _disagreements(lake: TraceLake, instance: dg.DagsterInstance) -> Iterator[Ailment]:
+    try:
+        published = set(lake.sessions())
+    except LakeError as error:
+        yield Ailment("unreadable lake", str(lake.path), f"{error}; partitions were not compared")
+        return
+    requested = set(lake.requests())
+    partitions = set(instance.get_dynamic_partitions(PARTITIONS_NAME))
+    busy = {run.tags.get("dagster/partition") for run in instance.get_runs(dg.RunsFilter(statuses=list(_UNFINISHED)))}
+    for session in sorted(published - partitions):
+
+        def add(session: str = session) -> bool:
+            instance.add_dynamic_partitions(PARTITIONS_NAME, [session])
+            return True
+
+        yield Ailment("session without partition", session, "Dagster does not know a session of the lake", add)
+    for session in sorted((partitions | requested) - published - busy):
+        captured = lake.raw(session).is_dir()
+        if captured:
+            if session not in partitions:
+
+                def adopt(session: str = session) -> bool:
+                    instance.add_dynamic_partitions(PARTITIONS_NAME, [session])
+                    return True
+
+                yield Ailment("capture without partition", session, "its capture is complete, not analysed", adopt)
+            else:
+                yield Ailment(
+                    "capture without tables",
+                    session,
+                    "its capture is complete, not analysed; materialize its stages in `aaco ui` (job observe)",
+                )
+            continue
+
+        def drop(session: str = session) -> bool:
+            forget(lake, instance, session)
+            return True
+
+        why = "it was begun and never captured" if session in requested else "the lake holds nothing of it"
+        yield Ailment("partition without session", session, why, drop)
+
+
+_UNFINISHED = (
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+)

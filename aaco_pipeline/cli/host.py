@@ -1,0 +1,107 @@
+"""`aaco info` and `aaco doctor`: what this host can measure with, and what is wrong with the lake.
+
+The facts come from `aaco_pipeline.resources`, the examination is `aaco_pipeline.automation.doctor`.
+"""
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from aaco_pipeline import __version__
+from aaco_pipeline.cli.lake_option import lake_option
+from aaco_pipeline.cli.output import data_format, print_json, print_table
+
+if TYPE_CHECKING:
+    from aaco_pipeline.resources.project import Project
+
+_PROBLEMS_REMAIN = 8
+
+
+@click.command()
+@lake_option
+@data_format
+def info(project: "Project", as_json: bool) -> None:
+    """Tell what this host has, what each backend lacks, and how to mend it."""
+    from aaco_pipeline.resources.backends import backend_states, tool_states
+    from aaco_pipeline.resources.configuration import load_backends, load_models
+    from aaco_pipeline.resources.host import host_facts
+    from aaco_pipeline.resources.models import describe_models
+
+    facts = host_facts()["facts"]
+    backends = backend_states(load_backends(project.configs / "backends.yaml"))
+    tools = tool_states()
+    models = describe_models(load_models(project.configs / "models.yaml"))
+    if as_json:
+        print_json(
+            {
+                "version": __version__,
+                "lake": str(project.lake),
+                "dagster_home": str(project.dagster_home),
+                "host": facts,
+                "backends": [asdict(state) for state in backends],
+                "tools": [asdict(state) for state in tools],
+                "models": [asdict(model) for model in models],
+            }
+        )
+        return
+    click.echo(f"aaco {__version__}\nlake: {project.lake}\nDagster home: {project.dagster_home}\n")
+    print_table(
+        ("fact", "value"),
+        [(f"{f['category']} {f['key']}", f["value"]) for f in facts],
+        title="This host (– is unknown)",
+    )
+    print_table(
+        ("backend", "provider", "usable", "lacks", "fix"),
+        [
+            (s.backend, s.provider.removesuffix("ExecutionProvider"), "yes" if s.usable else "no", s.lacks, s.fix)
+            for s in backends
+        ],
+        title="Backends",
+    )
+    print_table(
+        ("tool", "path", "for", "if absent"), [(t.tool, t.path, t.purpose, t.fix) for t in tools], title="Tools"
+    )
+    print_table(
+        ("model", "origin", "weights", "what"),
+        [(m.name, m.origin, m.weights, m.description) for m in models],
+        title="Models",
+    )
+
+
+@click.command()
+@click.option("--mend", is_flag=True, help="Put right what can be put right without losing anything published.")
+@lake_option
+@data_format
+def doctor(project: "Project", mend: bool, as_json: bool) -> int:
+    """Find dead runs, torn or orphaned files, stale locks, and sessions that lake and Dagster disagree on.
+
+    Exits with 0 when all is well or mended, and with 8 when something is left to do.
+    """
+    from contextlib import nullcontext
+
+    from aaco_pipeline.automation.doctor import examine
+    from aaco_pipeline.automation.instance import open_instance
+    from aaco_pipeline.lake.store import TraceLake
+
+    lake = TraceLake(project.lake)
+    has_instance = (project.dagster_home / "dagster.yaml").exists()
+    rows: list[dict[str, str]] = []
+    with open_instance(project) if has_instance else nullcontext() as instance:
+        for ailment in examine(lake, instance):
+            if ailment.mend is None:
+                state = "needs you"
+            elif not mend:
+                state = "can be mended"
+            else:
+                state = "mended" if ailment.mend() else "could not be mended"
+            rows.append({"kind": ailment.kind, "subject": ailment.subject, "why": ailment.explanation, "state": state})
+    if as_json:
+        print_json(rows)
+    elif not rows:
+        click.echo(f"{lake.path}: all is well")
+    else:
+        print_table(("what", "where", "why", "state"), [tuple(row.values()) for row in rows])
+        if any(row["state"] == "can be mended" for row in rows):
+            click.echo("`aaco doctor --mend` mends what can be mended")
+    return _PROBLEMS_REMAIN if any(row["state"] != "mended" for row in rows) else 0

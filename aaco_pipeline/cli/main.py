@@ -1,0 +1,93 @@
+"""The door of the `aaco` command: its groups put together, and errors turned into one line and an exit code.
+
+Each command is in the module of its group; this module imports nothing heavy, so that `--help` is quick.
+"""
+
+import os
+import sys
+import traceback
+from typing import Final
+
+import click
+
+from aaco_pipeline import __version__
+from aaco_pipeline.cli import host, query, run, sessions, ui
+from aaco_pipeline.errors import AacoError
+
+INTERNAL_FAULT: Final = 1
+BAD_USAGE: Final = 2
+INTERRUPTED: Final = 130
+_EPILOG: Final = (
+    "Exit codes: 0 done, 1 internal fault, 2 bad usage or configuration, 3 model cannot be loaded or run, "
+    "4 hardware, provider or tool not available, 5 regression found, 6 capture cannot be read, 7 inconclusive "
+    "(with --strict), 8 lake cannot be read, written or locked, 130 interrupted."
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}, epilog=_EPILOG)
+@click.version_option(__version__, prog_name="aaco")
+@click.option(
+    "--lake", metavar="PATH", help="The lake (default: $AACO_LAKE, else tracelake/ beside the nearest dagster.yaml)."
+)
+@click.pass_context
+def cli(context: click.Context, lake: str | None) -> None:
+    """Performance truth for AMD AI compute: where did the time go, and why?
+
+    Start with `aaco run --model squeezenet`, then `aaco show latest`.
+    """
+    context.obj = lake
+
+
+for command in (
+    run.run,
+    sessions.ls,
+    sessions.show,
+    sessions.rm,
+    query.sql,
+    query.tables,
+    host.info,
+    host.doctor,
+    ui.ui,
+):
+    cli.add_command(command)
+
+
+def entry() -> None:
+    """Run the command and exit with its documented code."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(arguments: list[str]) -> int:
+    """Run the command with `arguments`; the exit code. Errors are one line on standard error."""
+    try:
+        result = cli.main(args=arguments, prog_name="aaco", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        return 0
+    except BrokenPipeError:
+        # Whoever read our output has closed it: there is nobody left to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:  # noqa: BLE001  (the outermost door: every error becomes one line and a code)
+        return _fail(*_explained(error))
+    except KeyboardInterrupt:
+        return _fail("interrupted; nothing is half-published", INTERRUPTED)
+
+
+def _explained(error: Exception) -> tuple[str, int]:
+    """The line and the exit code for an error; a bug also gets its traceback printed."""
+    if isinstance(error, AacoError):
+        return str(error), error.exit_code
+    if isinstance(error, click.ClickException):
+        return error.format_message(), BAD_USAGE
+    if isinstance(error, click.Abort):
+        return "interrupted; nothing is half-published", INTERRUPTED
+    traceback.print_exception(error)
+    return "internal fault: this is a bug in aaco_pipeline; please report the lines above", INTERNAL_FAULT
+
+
+def _fail(message: str, code: int) -> int:
+    click.echo(f"aaco: {' '.join(message.split())}", err=True)
+    return code

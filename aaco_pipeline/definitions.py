@@ -1,0 +1,35 @@
+"""The one Definitions object: assets, checks, jobs, sensors and resources put together.
+
+Nothing is defined here; tests build their own with `build_definitions(resource_overrides=…)`.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import dagster as dg
+
+from aaco_pipeline.assets.checks import ALL_CHECKS, STAGE_ASSETS
+from aaco_pipeline.automation.jobs import observe, start_session
+from aaco_pipeline.automation.sensors import dead_runs, start_observing
+from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
+from aaco_pipeline.resources.project import find_project
+
+
+def build_definitions(*, resource_overrides: Mapping[str, Any] | None = None) -> dg.Definitions:
+    """The code location. `resource_overrides` replaces resources by name: `lake`, `runner`."""
+    resources: dict[str, Any] = dict(resource_overrides or {})
+    if not {"lake", "runner"} <= resources.keys():
+        project = find_project()
+        resources.setdefault("lake", LakeResource(path=str(project.lake)))
+        resources.setdefault("runner", InferenceRunner(configs=str(project.configs)))
+    return dg.Definitions(
+        assets=list(STAGE_ASSETS.values()),
+        asset_checks=list(ALL_CHECKS),
+        jobs=[observe, start_session],
+        sensors=[start_observing, dead_runs],
+        resources=resources,
+        executor=dg.in_process_executor,
+    )
+
+
+defs = build_definitions()
