@@ -73,12 +73,15 @@ def print_table(
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    screen = console()
+    if title is not None:
+        screen.print(title, style="bold", markup=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name in columns:
         table.add_column(name, justify="right" if name in numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*(_MISSING if cell is None else escape(cell) for cell in row))
-    console().print(table)
+    screen.print(table)
 
 
 def duration(nanoseconds: float | None) -> str | None:

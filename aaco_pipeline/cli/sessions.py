@@ -209,11 +209,15 @@ def _what(document: dict[str, Any]) -> str:
         f"on {document['provider']}",
         f"batch {document['batch_size']}" if document["batch_size"] is not None else None,
         document["precision"],
-        f"{document['threads']} threads" if document["threads"] is not None else None,
+        _counted(document["threads"], "thread"),
         f"{started:%Y-%m-%d %H:%M:%S} UTC" if started is not None else None,
         f"host {document['host']}" if document["host"] is not None else None,
     ]
     return ", ".join(part for part in parts if part)
+
+
+def _counted(count: int | None, noun: str) -> str | None:
+    return None if count is None else f"{count} {noun}" + ("" if count == 1 else "s")
 
 
 def _answer(document: dict[str, Any]) -> str:
@@ -230,8 +234,8 @@ def _answer(document: dict[str, Any]) -> str:
         ratio = document["timeline"][0]["active_ratio"]
         top = document["top_kernels"][0]
         sentences.append(
-            f"while profiled, the device runs kernels {share(ratio)} of the time, most of it "
-            f"{top['operator'] or top['name']} ({top['name']}, {share(top['share_ratio'])})"
+            f"while profiled, the device is busy {share(ratio)} of the time, and {share(top['share_ratio'])} of the "
+            f"kernel time is {top['operator'] or 'kernel'} {top['name']}"
         )
     distortion = values.get(("profiler_distortion", None))
     if distortion is not None:
