@@ -1,0 +1,41 @@
+# make demo | test | ui: each sets up everything it needs in .venv and says what it does. Running one again is safe.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test ui check clean
+
+demo: $(READY)
+	@echo "--- Measuring squeezenet on ONNX Runtime's CPU provider, then running all stages"
+	$(BIN)/aaco run --model squeezenet
+	@echo "--- The lake now holds"
+	$(BIN)/aaco ls
+	@echo "--- Next: 'make ui' opens Dagster on the same lake; '$(BIN)/aaco --help' lists what else there is"
+
+test: check
+	@echo "--- Running all tests"
+	$(BIN)/python -m pytest --cov=aaco_pipeline.lake --cov=aaco_pipeline.formats --cov=aaco_pipeline.analysis \
+		--cov-report=term:skip-covered --cov-fail-under=95 $(PYTEST_ARGUMENTS)
+
+check: $(READY)
+	@echo "--- Checking style and types"
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+ui: $(READY)
+	@echo "--- Opening Dagster on the same lake and instance"
+	$(BIN)/aaco ui
+
+$(READY): pyproject.toml constraints.txt
+	@echo "--- Setting up $(VENV) with the versions pinned in constraints.txt (about a minute)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "$(PYTHON) is older than 3.11; name a newer one: make PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { echo "No venv module: apt-get install python3-venv, then again"; exit 1; }
+	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
