@@ -48,10 +48,13 @@ class StartSession(dg.Config):
         return Launch(**values)
 
 
-@dg.op(description="Check the settings, then register the session; its stages follow by themselves.")
+@dg.op(
+    description="Check the settings, then register the session; its stages follow by themselves.",
+    out=dg.Out(dg.Nothing),
+)
 def register_session(
     context: dg.OpExecutionContext, config: StartSession, lake: LakeResource, runner: InferenceRunner
-) -> str:
+) -> None:
     with expected_errors():
         launch = config.launch()
         runner.check(launch)

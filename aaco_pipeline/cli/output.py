@@ -109,3 +109,8 @@ def size(bytes_: int | None) -> str | None:
 def share(ratio: float | None) -> str | None:
     """A ratio as a percentage for people; tables and JSON keep the ratio."""
     return None if ratio is None else f"{100 * ratio:.1f} %"
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 session`, `2 sessions`."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from aaco_pipeline.cli.lake_option import lake_option
-from aaco_pipeline.cli.output import console, data_format, json_value, print_json, print_table
+from aaco_pipeline.cli.output import console, counted, data_format, json_value, print_json, print_table
 
 if TYPE_CHECKING:
     from aaco_pipeline.lake.sql import Result
@@ -125,7 +125,7 @@ def _print_rows(result: "Result") -> None:
         [[None if value is None else _text(value) for value in row] for row in result.rows],
         numeric=numeric,
     )
-    click.echo(f"{len(result.rows):,} rows")
+    click.echo(counted(len(result.rows), "row"))
 
 
 def _text(value: object) -> str:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from aaco_pipeline.resources.project import Project
 
 _SLOT_POLL_SECONDS: Final = 0.5
+#: What a step fails with when a person stops the run; Dagster keeps only the class's name.
+_INTERRUPTS: Final = ("DagsterExecutionInterruptedError", "KeyboardInterrupt")
 
 
 @click.command()
@@ -174,8 +176,8 @@ def _progress(quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
         yield show
 
 
-def _error_of(result: "dg.ExecuteInProcessResult", session: str) -> Exception:
-    """The expected error that ended the run, as the class whose exit code the stage recorded."""
+def _error_of(result: "dg.ExecuteInProcessResult", session: str) -> BaseException:
+    """What ended the run: the expected error whose exit code the stage recorded, an interrupt, or a fault."""
     from aaco_pipeline import errors
     from aaco_pipeline.assets.stage import EXIT_CODE_KEY
 
@@ -198,6 +200,8 @@ def _error_of(result: "dg.ExecuteInProcessResult", session: str) -> Exception:
             code = failure.metadata[EXIT_CODE_KEY].value
             if isinstance(code, int) and code in by_code:
                 return by_code[code](failure.description or "the stage gave no reason")
+        if data.error is not None and data.error.cls_name in _INTERRUPTS:
+            return KeyboardInterrupt()
         text = data.error.to_string() if data.error is not None else "no reason was recorded"
         return RuntimeError(f"stage {event.step_key} of session {session} failed: {text}")
     return RuntimeError(f"session {session} failed before any stage; see the run in `aaco ui`")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from aaco_pipeline.cli.lake_option import lake_option
-from aaco_pipeline.cli.output import console, data_format, duration, print_json, print_table, share, size
+from aaco_pipeline.cli.output import console, counted, data_format, duration, print_json, print_table, share, size
 
 if TYPE_CHECKING:
     from aaco_pipeline.lake.store import TraceLake
@@ -64,7 +64,7 @@ def ls(project: "Project", newest: int | None, as_json: bool) -> None:
         numeric=("batch", "p50", "p90", "disk"),
     )
     total = sum(row["disk_bytes"] for row in rows)
-    click.echo(f"{len(rows)} sessions, {size(total)} in {lake.path}")
+    click.echo(f"{counted(len(rows), 'session')}, {size(total)} in {lake.path}")
 
 
 @click.command()
@@ -93,7 +93,7 @@ def rm(project: "Project", names: tuple[str, ...], yes: bool, as_json: bool) -> 
     if not yes:
         for session in sessions:
             click.echo(f"{session}  {size(lake.disk_bytes(session))}", err=True)
-        click.confirm(f"Remove {len(sessions)} sessions from {lake.path} for good?", abort=True, err=True)
+        click.confirm(f"Remove {counted(len(sessions), 'session')} from {lake.path} for good?", abort=True, err=True)
     freed = {session: lake.remove(session) for session in sessions}
     if (project.dagster_home / "dagster.yaml").exists():
         from aaco_pipeline.automation.instance import open_instance
@@ -105,7 +105,7 @@ def rm(project: "Project", names: tuple[str, ...], yes: bool, as_json: bool) -> 
     if as_json:
         print_json([{"session_id": session, "freed_bytes": bytes_} for session, bytes_ in freed.items()])
     else:
-        click.echo(f"removed {len(sessions)} sessions, {size(sum(freed.values()))} freed")
+        click.echo(f"removed {counted(len(sessions), 'session')}, {size(sum(freed.values()))} freed")
 
 
 def show_session(lake: "TraceLake", session: str, *, as_json: bool) -> None:
@@ -209,15 +209,11 @@ def _what(document: dict[str, Any]) -> str:
         f"on {document['provider']}",
         f"batch {document['batch_size']}" if document["batch_size"] is not None else None,
         document["precision"],
-        _counted(document["threads"], "thread"),
+        None if document["threads"] is None else counted(document["threads"], "thread"),
         f"{started:%Y-%m-%d %H:%M:%S} UTC" if started is not None else None,
         f"host {document['host']}" if document["host"] is not None else None,
     ]
     return ", ".join(part for part in parts if part)
-
-
-def _counted(count: int | None, noun: str) -> str | None:
-    return None if count is None else f"{count} {noun}" + ("" if count == 1 else "s")
 
 
 def _answer(document: dict[str, Any]) -> str:

@@ -24,6 +24,10 @@ def ui(project: "Project", port: int, host: str) -> None:
     prepare_home(project)
     click.echo(f"Dagster on http://{host}:{port} — lake {project.lake} — stop with Ctrl-C")
     sys.stdout.flush()
-    os.chdir(root)
+    # Not in the root itself: there Dagster warns of the dagster.yaml that its home is linked to anyway, and the links
+    # assets/, resources/ and lake/ would be importable. From its folder configs/ the same project is found.
+    os.chdir(project.configs if project.configs.is_dir() else root)
+    # `dg dev`, which this warning recommends, comes in a package that adds nothing else here.
+    python = [sys.executable, "-W", "ignore:Function `dev_command` is superseded"]
     arguments = ["dev", "-w", str(root / "workspace.yaml"), "-p", str(port), "-h", host]
-    os.execv(sys.executable, [sys.executable, "-m", "dagster", *arguments])
+    os.execv(sys.executable, [*python, "-m", "dagster", *arguments])
