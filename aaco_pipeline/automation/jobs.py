@@ -30,7 +30,9 @@ observe = dg.define_asset_job(
 class StartSession(dg.Config):
     """What to measure, as the launchpad shows it. Empty settings mean: as the model's registry entry says."""
 
-    model: str = Field(description="A built-in model, a name from configs/models.yaml, or the path of an .onnx file.")
+    model: str = Field(
+        "squeezenet", description="A built-in model, a name from configs/models.yaml, or the path of an .onnx file."
+    )
     backend: str = Field("cpu", description="A backend from configs/backends.yaml: cpu, migraphx, rocm, cuda.")
     batch_size: int | None = Field(None, description="First dimension of every input; the model must leave it open.")
     iterations: int | None = Field(None, description="Measured iterations of each pass.")
@@ -63,7 +65,6 @@ def register_session(
         session = register(lake.open(), context.instance, launch)
     context.instance.add_run_tags(context.run_id, {SESSION_TAG: session, **process_tags()})
     context.log.info(f"session {session} is registered; the sensor start_observing requests its stages")
-    return session
 
 
 @dg.job(
