@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import polars as pl
 
@@ -58,7 +58,7 @@ class Outcome:
 def generation_frames(generation: int) -> dict[str, pl.DataFrame]:
     """The tables of one generation; only the generation differs between two of them."""
     numbers = list(range(ROWS))
-    given: dict[str, dict[str, object]] = {
+    given: dict[str, dict[str, Any]] = {
         "session_metrics": {"metric": [f"metric_{i}" for i in numbers], "unit": "ns"},
         "iterations": {"pass": "latency", "iteration": numbers, "phase": "measure"},
         "scheduler_events": {"time_ns": numbers, "cpu": 0, "thread_id": 1, "kind": "switch"},
@@ -67,9 +67,7 @@ def generation_frames(generation: int) -> dict[str, pl.DataFrame]:
     for name, values in given.items():
         values[GENERATION_COLUMNS[name]] = generation
         frames[name] = pl.select(
-            (
-                pl.lit(pl.Series(values[c.name])) if isinstance(values.get(c.name), list) else pl.lit(values.get(c.name))
-            )
+            (pl.lit(pl.Series(values[c.name])) if isinstance(values.get(c.name), list) else pl.lit(values.get(c.name)))
             .cast(polars_dtype(c.dtype))
             .alias(c.name)
             for c in contract(name).columns

@@ -12,6 +12,7 @@ recording stops at 1,000,000 events, which newer runtimes say in a `profile_trun
 
 import gzip
 import io
+import json
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,6 +33,17 @@ RESOLUTION_FLOOR_NS: Final = 5_000
 _CHUNK_BYTES: Final = 16 << 20
 _NS_PER_US: Final = 1_000
 _KERNEL_SUFFIX: Final = "_kernel_time"
+_NODE: Final = ("name", "op_name", "provider", "node_index")
+_SHAPE_COLUMNS: Final = (*_NODE, "input_type_shape", "output_type_shape")
+_KERNEL_SHAPES: Final = pl.Schema(
+    {
+        "kernel_id": pl.Int32(),
+        "input_dtypes": pl.List(pl.String()),
+        "input_shapes": pl.List(pl.List(pl.Int64())),
+        "output_dtypes": pl.List(pl.String()),
+        "output_shapes": pl.List(pl.List(pl.Int64())),
+    }
+)
 _EVENT: Final = pl.Schema(
     {
         "cat": pl.String(),
@@ -46,6 +58,9 @@ _EVENT: Final = pl.Schema(
                 "provider": pl.String(),
                 "node_index": pl.String(),
                 "dropped_event_count": pl.String(),
+                # Nested JSON, kept as text: each element is {type: [dimensions]}.
+                "input_type_shape": pl.String(),
+                "output_type_shape": pl.String(),
             }
         ),
     }
@@ -68,10 +83,12 @@ def probe(path: Path) -> Recognition | None:
 def read(path: Path, *, axis_start_ns: int, process_id: int = 0, limits: Limits | None = None) -> Reading:
     """Read a profile whose start of profiling lies at `axis_start_ns` on the session's axis.
 
-    Tables: `kernels`, `dispatches` (with `iteration` = ordinal of the model run), `api_calls`. Raises CaptureError
-    for a file that is not a profile or is damaged before its end; a cut end is read up to the cut and told.
+    Tables: `kernels`, `dispatches` (with `iteration` = ordinal of the model run), `api_calls`. Detail `kernel_shapes`:
+    `kernel_id` with the data types and shapes of its first execution (`input_dtypes`, `input_shapes`,
+    `output_dtypes`, `output_shapes`, lists by position). Raises CaptureError for a file that is not a profile or is
+    damaged before its end; a cut end is read up to the cut and told.
     """
-    events, complete = _events(path, limits or Limits())
+    events, first_shapes, complete = _events(path, limits or Limits())
     dropped_column = events.get_column("dropped_event_count").drop_nulls()
     dropped = int(dropped_column[0]) if len(dropped_column) else None
     if dropped is None and events.height >= EVENT_CAP:
@@ -79,6 +96,7 @@ def read(path: Path, *, axis_start_ns: int, process_id: int = 0, limits: Limits 
     events = events.filter(pl.col("cat").is_in(["Node", "Session"]) & pl.col("ts").is_not_null())
     nodes, calls = _split_runs(events)
     kernels, nodes = _kernels(nodes)
+    shapes = _shapes(nodes, first_shapes)
     dispatches = _dispatches(nodes, axis_start_ns, process_id)
     api_calls = canonical(
         "api_calls",
@@ -93,7 +111,8 @@ def read(path: Path, *, axis_start_ns: int, process_id: int = 0, limits: Limits 
         ),
     )
     evidence = _evidence(path, dispatches, complete, dropped)
-    return Reading({"kernels": kernels, "dispatches": dispatches, "api_calls": api_calls}, evidence)
+    tables = {"kernels": kernels, "dispatches": dispatches, "api_calls": api_calls}
+    return Reading(tables, evidence, {"kernel_shapes": shapes})
 
 
 def nesting(
@@ -148,9 +167,13 @@ def _open(path: Path) -> gzip.GzipFile | io.BufferedReader:
     return gzip.GzipFile(path) if packed else path.open("rb")
 
 
-def _events(path: Path, limits: Limits) -> tuple[pl.DataFrame, bool]:
-    """All events in file order, and whether the file ended as a profile ends. Memory: one chunk plus the columns."""
+def _events(path: Path, limits: Limits) -> tuple[pl.DataFrame, pl.DataFrame, bool]:
+    """All events in file order, each node's first shapes, and whether the file ended as a profile ends.
+
+    Memory: one chunk plus the columns; the shapes' text is dropped chunk by chunk but for each node's first.
+    """
     frames: list[pl.DataFrame] = []
+    shapes: list[pl.DataFrame] = []
     count = 0
     complete = False
     for chunk, last in _chunks(path, limits):
@@ -161,13 +184,15 @@ def _events(path: Path, limits: Limits) -> tuple[pl.DataFrame, bool]:
             body = body[1:]
         if last and body.endswith(b"]"):
             body, complete = body[:-1], True
-        frame = _parse(path, body.replace(b"},\n", b"}\n").strip().removesuffix(b","), count, last and not complete)
+        lines = body.replace(b"},\n", b"}\n").strip().removesuffix(b",")
+        frame = _parse(path, lines, count, last and not complete).unnest("args")
         count += frame.height
         if count > limits.events:
             raise CaptureError(f"{path}: more than {limits.events} events; raise the limit or capture fewer iterations")
-        frames.append(frame)
-    events = pl.concat(frames).unnest("args").with_row_index("position")
-    return events.with_columns(pl.col("position").cast(pl.Int64)), complete
+        shapes.append(frame.filter(pl.col("cat") == "Node").select(_SHAPE_COLUMNS).unique(_NODE, keep="first"))
+        frames.append(frame.drop("input_type_shape", "output_type_shape"))
+    events = pl.concat(frames).with_row_index("position").with_columns(pl.col("position").cast(pl.Int64))
+    return events, pl.concat(shapes).unique(_NODE, keep="first", maintain_order=True), complete
 
 
 def _parse(path: Path, lines: bytes, before: int, cut: bool) -> pl.DataFrame:
@@ -265,6 +290,32 @@ def _fingerprint(distinct: pl.DataFrame) -> pl.Series:
         pl.concat_str(["node_name", "op_name", "provider"], separator="\x00", ignore_nulls=True)
     ).to_series()
     return pl.Series([hashlib.sha256(key.encode()).hexdigest()[:16] for key in keys.to_list()], dtype=pl.String)
+
+
+def _shapes(nodes: pl.DataFrame, first_shapes: pl.DataFrame) -> pl.DataFrame:
+    """The detail `kernel_shapes`: one row per kernel whose events name shapes."""
+    kernels = nodes.select(*_NODE, "kernel_id").unique("kernel_id", keep="first", maintain_order=True)
+    rows = [
+        {"kernel_id": kernel, **_typed_shapes("input", inputs), **_typed_shapes("output", outputs)}
+        for kernel, inputs, outputs in kernels.join(first_shapes, on=_NODE, nulls_equal=True, maintain_order="left")
+        .select("kernel_id", "input_type_shape", "output_type_shape")
+        .iter_rows()
+    ]
+    return pl.DataFrame(rows, schema=_KERNEL_SHAPES)
+
+
+def _typed_shapes(side: str, text: str | None) -> dict[str, list[str] | list[list[int]] | None]:
+    """`[{"float": [1, 3]}, …]` as two lists; both null when the event does not say so in that form."""
+    entries = json.loads(text) if text is not None else None
+    dtypes: list[str] = []
+    shapes: list[list[int]] = []
+    for entry in entries if isinstance(entries, list) else [None]:
+        dtype, shape = next(iter(entry.items()), (None, None)) if isinstance(entry, dict) else (None, None)
+        if dtype is None or not isinstance(shape, list) or not all(isinstance(size, int) for size in shape):
+            return {f"{side}_dtypes": None, f"{side}_shapes": None}
+        dtypes.append(dtype)
+        shapes.append(shape)
+    return {f"{side}_dtypes": dtypes, f"{side}_shapes": shapes}
 
 
 def _dispatches(nodes: pl.DataFrame, axis_start_ns: int, process_id: int) -> pl.DataFrame:

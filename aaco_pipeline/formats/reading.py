@@ -31,10 +31,14 @@ class Limits:
 
 @dataclass(frozen=True)
 class Reading:
-    """Canonical tables without their session key, and what the reader found or missed."""
+    """Canonical tables without their session key, and what the reader found or missed.
+
+    `details` are frames that a later analysis needs and no table of the lake holds; the reader documents each.
+    """
 
     tables: Mapping[str, pl.DataFrame]
     evidence: tuple[Evidence, ...] = field(default=())
+    details: Mapping[str, pl.DataFrame] = field(default_factory=dict)
 
 
 def canonical(table: str, frame: pl.DataFrame) -> pl.DataFrame:
@@ -46,6 +50,8 @@ def canonical(table: str, frame: pl.DataFrame) -> pl.DataFrame:
     surplus = [name for name in frame.columns if name not in declared]
     if surplus:
         raise ValueError(f"table {table} has no column {', '.join(surplus)}")
+    if frame.height == 0:
+        return no_rows(table)
     return frame.select(
         pl.col(name).cast(dtype) if name in frame.columns else pl.lit(None, dtype).alias(name)
         for name, dtype in declared.items()

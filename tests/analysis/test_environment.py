@@ -35,9 +35,9 @@ def changed(category: str, key: str, value: str | None) -> list[Fact]:
 
 
 names = st.text("abc", min_size=1, max_size=2)
-any_facts = st.dictionaries(
-    st.tuples(names, names), st.none() | st.text(max_size=4), min_size=1, max_size=8
-).map(lambda facts: [Fact(category=c, key=k, value=v) for (c, k), v in facts.items()])
+any_facts = st.dictionaries(st.tuples(names, names), st.none() | st.text(max_size=4), min_size=1, max_size=8).map(
+    lambda facts: [Fact(category=c, key=k, value=v) for (c, k), v in facts.items()]
+)
 
 
 def test_equal_machines_of_another_name_and_an_upgraded_reader_stay_comparable() -> None:

@@ -62,10 +62,10 @@ def test_union_covers_exactly_the_cells_of_the_intervals(rows: list[Interval]) -
 @fast
 @given(rows=grouped_intervals)
 def test_union_keeps_groups_apart(rows: list[Grouped]) -> None:
-    given = intervals.union(grouped(rows), ["group"])
-    assert given.columns == ["group", "start_ns", "end_ns"]
+    result = intervals.union(grouped(rows), ["group"])
+    assert result.columns == ["group", "start_ns", "end_ns"]
     for group in (None, 0, 1):
-        assert of_group(given.rows(), group) == stretches(cells(of_group(rows, group)))
+        assert of_group(result.rows(), group) == stretches(cells(of_group(rows, group)))
 
 
 @fast
@@ -84,10 +84,10 @@ def test_overlapped_is_where_two_or_more_are_open(rows: list[Interval]) -> None:
 @fast
 @given(rows=grouped_intervals)
 def test_intervals_of_different_groups_do_not_overlap(rows: list[Grouped]) -> None:
-    given = intervals.overlapped(grouped(rows), ["group"])
-    assert given.columns == ["group", "start_ns", "end_ns"]
+    result = intervals.overlapped(grouped(rows), ["group"])
+    assert result.columns == ["group", "start_ns", "end_ns"]
     for group in (None, 0, 1):
-        assert of_group(given.rows(), group) == stretches(cells(of_group(rows, group), at_least=2))
+        assert of_group(result.rows(), group) == stretches(cells(of_group(rows, group), at_least=2))
 
 
 @fast
@@ -106,7 +106,7 @@ def test_complement_and_stretches_are_the_window_exactly(rows: list[Interval], s
 @fast
 @given(rows=st.lists(st.tuples(one_interval, one_interval), max_size=10))
 def test_clip_keeps_what_lies_within_each_rows_own_window(rows: list[tuple[Interval, Interval]]) -> None:
-    given = intervals.clip(
+    result = intervals.clip(
         pl.DataFrame(
             [(number, *own, *window) for number, (own, window) in enumerate(rows)],
             schema={"number": pl.Int64, **SCHEMA, "from": pl.Int64, "to": pl.Int64},
@@ -120,14 +120,14 @@ def test_clip_keeps_what_lies_within_each_rows_own_window(rows: list[tuple[Inter
         for number, (own, window) in enumerate(rows)
         if (kept := cells([own]) & cells([window]))
     ]
-    assert given.rows() == expected
+    assert result.rows() == expected
 
 
 @fast
 @given(rows=grouped_intervals)
 def test_length_is_the_sum_over_a_groups_intervals(rows: list[Grouped]) -> None:
-    given = dict(intervals.length_ns(grouped(rows), ["group"]).rows())
-    assert given == {group: sum(b - a for own, a, b in rows if own == group) for group in {own for own, _, _ in rows}}
+    result = dict(intervals.length_ns(grouped(rows), ["group"]).rows())
+    assert result == {group: sum(b - a for own, a, b in rows if own == group) for group in {own for own, _, _ in rows}}
 
 
 def test_touching_intervals_are_joined_and_do_not_overlap() -> None:
@@ -163,10 +163,10 @@ def test_times_far_from_zero_are_exact() -> None:
 @pytest.mark.parametrize("by", [(), ("group",)])
 def test_no_intervals_give_no_stretches(by: tuple[str, ...]) -> None:
     nothing = grouped([])
-    for given in (intervals.union(nothing, by), intervals.overlapped(nothing, by)):
-        assert given.rows() == []
-        assert given.columns == [*by, "start_ns", "end_ns"]
-        assert given.schema["start_ns"] == given.schema["end_ns"] == pl.Int64
+    for result in (intervals.union(nothing, by), intervals.overlapped(nothing, by)):
+        assert result.rows() == []
+        assert result.columns == [*by, "start_ns", "end_ns"]
+        assert result.schema["start_ns"] == result.schema["end_ns"] == pl.Int64
     assert intervals.clip(nothing.with_columns(a="start_ns", b="end_ns"), "a", "b").is_empty()
     assert intervals.length_ns(nothing, ["group"]).is_empty()
     assert intervals.complement(frame([]), 2, 9).rows() == [(2, 9)]
@@ -182,6 +182,6 @@ def test_the_order_of_the_intervals_does_not_matter(rows: list[Interval]) -> Non
 @fast
 @given(rows=some_intervals)
 def test_stretches_are_disjoint_ordered_and_apart(rows: list[Interval]) -> None:
-    for given in (intervals.union(frame(rows)), intervals.overlapped(frame(rows))):
-        assert all(start < end for start, end in given.rows())
-        assert all(left[1] < right[0] for left, right in pairwise(given.rows()))
+    for result in (intervals.union(frame(rows)), intervals.overlapped(frame(rows))):
+        assert all(start < end for start, end in result.rows())
+        assert all(left[1] < right[0] for left, right in pairwise(result.rows()))

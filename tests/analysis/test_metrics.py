@@ -127,13 +127,18 @@ def test_an_unknown_batch_size_leaves_throughput_null() -> None:
     assert row["n"] == 2
 
 
-def test_a_single_iteration_has_no_spread_and_no_interval() -> None:
+def test_a_single_iteration_has_no_spread_and_no_interval_it_cannot_have() -> None:
     rows = figures(latency_metrics(iterations([25]), 1))
     assert rows["latency_standard_deviation"]["value"] is None
     assert rows["latency_coefficient_of_variation"]["value"] is None
     assert rows["latency_interquartile_range"]["value"] == 0.0
-    for name in ("latency_p50", "latency_p90", "latency_p99"):
-        assert (rows[name]["value"], rows[name]["ci_low"], rows[name]["ci_high"]) == (25.0, None, None)
+    assert {
+        name: (row["value"], row["ci_low"], row["ci_high"]) for name, row in rows.items() if name[:9] == "latency_p"
+    } == {
+        "latency_p50": (25.0, None, None),
+        "latency_p90": (25.0, None, None),
+        "latency_p99": (25.0, 25.0, None),  # one value lies above the true P99 in 1 of 100 sessions only
+    }
 
 
 @pytest.mark.parametrize("session", [iterations([]), iterations([1, 2], warmup=2)], ids=["none", "only warm-up"])
@@ -153,7 +158,7 @@ def test_the_p99_of_a_hundred_iterations_has_no_upper_end() -> None:
     row = figures(latency_metrics(iterations(range(1, 101)), 1))["latency_p99"]
     assert row["value"] == 99.0
     assert row["ci_high"] is None
-    assert row["ci_low"] == 96.0  # P(B < 97) = 0.018 and P(B < 98) = 0.079 would be 97; see the rank test below
+    assert row["ci_low"] == 97.0  # of 100 values, P(B < 97) = 0.018 and P(B < 98) = 0.079
 
 
 @pytest.mark.parametrize(("count", "known"), [(367, False), (368, True)])
@@ -162,7 +167,9 @@ def test_the_p99_has_an_upper_end_from_368_iterations_on(count: int, known: bool
     assert (high is not None) == known
 
 
-@pytest.mark.parametrize("quantile", [Fraction(1, 4), Fraction(1, 2), Fraction(3, 4), Fraction(9, 10), Fraction(99, 100)])
+@pytest.mark.parametrize(
+    "quantile", [Fraction(1, 4), Fraction(1, 2), Fraction(3, 4), Fraction(9, 10), Fraction(99, 100)]
+)
 def test_a_quantile_is_the_observed_value_of_nearest_rank(quantile: Fraction) -> None:
     for count in range(1, 401):
         value, _, _ = quantile_interval(np.arange(1, count + 1), float(quantile))
@@ -211,7 +218,9 @@ def windows(rows: Sequence[tuple[int, int | None, int, int, int]]) -> pl.DataFra
 
 
 def test_the_active_ratio_weighs_the_devices_by_their_windows() -> None:
-    rows = figures(timeline_metrics(windows([(0, None, 0, 100, 90), (1, None, 50, 350, 30), (0, 3, 0, 50, 0)]), 12.5), "trace")
+    rows = figures(
+        timeline_metrics(windows([(0, None, 0, 100, 90), (1, None, 50, 350, 30), (0, 3, 0, 50, 0)]), 12.5), "trace"
+    )
     assert (rows["active_ratio"]["value"], rows["active_ratio"]["n"]) == (120 / 400, 2)
     assert rows["kernels_per_iteration"]["value"] == 12.5
 

@@ -1,0 +1,105 @@
+"""What all tests share: an environment of their own, a project at a temporary path, and one lake of real sessions."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE, Project
+
+ROOT: Final = Path(__file__).parents[1]
+CAPTURED_MODELS: Final = ("control_flow", "squeezenet")
+CAPTURED_ITERATIONS: Final = 5
+CAPTURED_WARMUP: Final = 2
+
+
+@dataclass(frozen=True)
+class CapturedLake:
+    """A lake with one session of each of a few models, measured once for all tests. Look, do not touch."""
+
+    lake: TraceLake
+    sessions: Mapping[str, str]
+
+    def copy(self, path: Path) -> TraceLake:
+        """The same lake at `path`, to do anything with."""
+        shutil.copytree(self.lake.path, path)
+        return TraceLake(path)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where generated models are kept, so that each is built once; the measurement slot is the tests' own, too."""
+    cache, slot = tmp_path_factory.mktemp("cache"), tmp_path_factory.mktemp("slot")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AACO_CACHE", str(cache))
+        patch.setenv("TMPDIR", str(slot))
+        patch.setattr(tempfile, "tempdir", str(slot))
+        yield cache
+
+
+@pytest.fixture(autouse=True)
+def _no_project_of_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test sees the lake or instance of whoever runs it, nor those that another test pointed this process to."""
+    for name in (LAKE_VARIABLE, HOME_VARIABLE):
+        monkeypatch.setenv(name, "")  # so that it is put back whatever the test does to it
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def lake_path(tmp_path: Path) -> Path:
+    """Where a lake may come to be; nothing is there yet."""
+    return tmp_path / "lake"
+
+
+@pytest.fixture
+def dagster_home(tmp_path: Path) -> Path:
+    """A home for Dagster with the project's own settings."""
+    home = tmp_path / "dagster_home"
+    home.mkdir()
+    (home / "dagster.yaml").symlink_to(os.path.relpath(ROOT / "dagster.yaml", home))
+    return home
+
+
+@pytest.fixture
+def project(lake_path: Path, dagster_home: Path) -> Project:
+    """This checkout's settings and registries, with a lake and an instance of the test's own."""
+    return Project(ROOT, lake_path, dagster_home)
+
+
+@pytest.fixture
+def project_environment(lake_path: Path, dagster_home: Path, cache_folder: Path) -> dict[str, str]:
+    """The same project as environment variables for a child process, to be put over `os.environ`."""
+    return {LAKE_VARIABLE: str(lake_path), HOME_VARIABLE: str(dagster_home), "AACO_CACHE": str(cache_folder)}
+
+
+@pytest.fixture(scope="session")
+def captured(tmp_path_factory: pytest.TempPathFactory, cache_folder: Path) -> CapturedLake:
+    """Small sessions, really measured, through the stages' plain functions: no Dagster stands between."""
+    from aaco_pipeline.assets.capture import take_capture
+    from aaco_pipeline.assets.inference_run import read_inference_run
+    from aaco_pipeline.assets.kernel_trace import read_kernel_trace
+    from aaco_pipeline.assets.session_environment import read_environment
+    from aaco_pipeline.assets.timeline import read_timeline
+    from aaco_pipeline.lake.identity import new_session_id
+    from aaco_pipeline.resources.dagster_resources import InferenceRunner
+    from aaco_pipeline.resources.launch import Launch
+
+    lake = TraceLake(tmp_path_factory.mktemp("captured") / "lake")
+    runner = InferenceRunner(configs=str(ROOT / "configs"))
+    sessions: dict[str, str] = {}
+    for model in CAPTURED_MODELS:
+        session = sessions[model] = new_session_id()
+        launch = Launch(model=model, iterations=CAPTURED_ITERATIONS, warmup=CAPTURED_WARMUP)
+        lake.request(session, launch.to_json())
+        lake.publish(session, "capture", take_capture(lake, session, runner, lambda line: None).tables)
+        lake.publish(session, "session_environment", read_environment(lake, session).tables)
+        lake.publish(session, "inference_run", read_inference_run(lake, session).tables)
+        lake.publish(session, "kernel_trace", read_kernel_trace(lake, session).tables)
+        lake.publish(session, "timeline", read_timeline(lake, session).tables)
+    return CapturedLake(lake, sessions)

@@ -1,0 +1,195 @@
+"""A file is replaced whole or not at all, and a lock excludes as long as its holder lives and no longer.
+
+What the lake does with them is tested in `test_store`.
+"""
+
+import errno
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aaco_pipeline.errors import LakeError
+from aaco_pipeline.lake.files import (
+    TEMPORARY_PREFIX,
+    exclusive_lock,
+    lake_errors,
+    lock_is_free,
+    temporary_beside,
+    write_atomically,
+)
+
+HOLD_A_LOCK = """
+import sys
+from pathlib import Path
+from typing import Any
+from aaco_pipeline.lake.files import exclusive_lock
+with exclusive_lock(Path(sys.argv[1]), timeout_seconds=5, purpose="it"):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_write_makes_the_folder_and_replaces_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b"
+    for content in (b"old", b"new, and longer", b""):
+        write_atomically(path, content)
+        assert path.read_bytes() == content
+    assert [p.name for p in path.parent.iterdir()] == ["b"]
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_a_write_that_fails_leaves_the_old_bytes_and_no_temporary_file(
+    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "b"
+    write_atomically(path, b"old")
+
+    def fail(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os if step == "fsync" else Path, step, fail)
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert [p.name for p in tmp_path.iterdir()] == ["b"]
+
+
+def test_a_write_is_synced_before_it_takes_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[str] = []
+
+    def recorded(step: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def note_and_do(*arguments: Any) -> Any:
+            steps.append(step)
+            return real(*arguments)
+
+        return note_and_do
+
+    monkeypatch.setattr(os, "fsync", recorded("fsync", os.fsync))
+    monkeypatch.setattr(Path, "replace", recorded("replace", Path.replace))
+    write_atomically(tmp_path / "b", b"new")
+    assert steps == ["fsync", "replace", "fsync"]
+
+
+def test_a_temporary_name_says_who_writes_it_and_never_repeats(tmp_path: Path) -> None:
+    names = {temporary_beside(tmp_path / "x") for _ in range(100)}
+    assert len(names) == 100
+    assert all(name.parent == tmp_path and name.name.startswith(f"{TEMPORARY_PREFIX}{os.getpid()}-") for name in names)
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "asked: No space left on device; check"),
+        (OSError(errno.EACCES, "Permission denied", "named"), "named: Permission denied; check"),
+        (OSError("only words"), "asked: only words; check"),
+    ],
+)
+def test_an_error_of_the_operating_system_becomes_one_line_that_names_the_file(error: OSError, message: str) -> None:
+    with pytest.raises(LakeError) as caught, lake_errors(Path("asked")):
+        raise error
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+    assert caught.value.__cause__ is error
+
+
+def test_a_lock_excludes_another_process_until_it_ends(
+    tmp_path: Path, start_python: Callable[..., "subprocess.Popen[str]"]
+) -> None:
+    path = tmp_path / "locks" / "x.lock"
+    with start_python(HOLD_A_LOCK, path) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        assert not lock_is_free(path)
+        with (
+            pytest.raises(
+                LakeError, match=rf"x\.lock: session 7 is locked by process {holder.pid} for more than 0\.1 s"
+            ),
+            exclusive_lock(path, timeout_seconds=0.1, purpose="session 7"),
+        ):
+            raise AssertionError("the lock was taken twice")
+        holder.kill()
+        holder.wait()
+        with exclusive_lock(path, timeout_seconds=1, purpose="session 7"):
+            assert path.read_text() == f"{os.getpid()}\n"
+            assert not lock_is_free(path)
+    assert lock_is_free(path)
+
+
+def test_a_lock_whose_holder_wrote_no_name_is_refused_all_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "x.lock"
+    with exclusive_lock(path, timeout_seconds=1, purpose="it"):
+        path.write_text("")
+        with (
+            pytest.raises(LakeError, match="locked by process unknown"),
+            exclusive_lock(path, timeout_seconds=0, purpose="it"),
+        ):
+            raise AssertionError("the lock was taken twice")
+
+
+def test_a_lock_is_free_again_after_an_error_inside(tmp_path: Path) -> None:
+    path = tmp_path / "x.lock"
+    with pytest.raises(ZeroDivisionError), exclusive_lock(path, timeout_seconds=1, purpose="it"):
+        _ = 1 / 0
+    assert lock_is_free(path)
+
+
+def test_who_waits_for_a_lock_file_that_is_removed_does_not_hold_the_removed_one(tmp_path: Path) -> None:
+    path = tmp_path / "x.lock"
+    entered = threading.Event()
+    leave = threading.Event()
+
+    def wait_for_the_lock() -> None:
+        with exclusive_lock(path, timeout_seconds=10, purpose="it"):
+            entered.set()
+            leave.wait(10)
+
+    waiter = threading.Thread(target=wait_for_the_lock)
+    with exclusive_lock(path, timeout_seconds=1, purpose="it"):
+        waiter.start()
+        time.sleep(0.1)
+        assert not entered.is_set()
+        path.unlink()
+    assert entered.wait(10)
+    assert path.exists()
+    assert not lock_is_free(path)
+    leave.set()
+    waiter.join()
+
+
+def test_a_lock_file_removed_between_opening_and_locking_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "x.lock"
+    opened = os.open
+    removed: list[Path] = []
+
+    def open_and_lose(*arguments: Any) -> int:
+        descriptor = opened(*arguments)
+        if not removed:
+            removed.append(path)
+            path.unlink()
+        return descriptor
+
+    monkeypatch.setattr(os, "open", open_and_lose)
+    with exclusive_lock(path, timeout_seconds=1, purpose="it"):
+        assert path.exists()
+        assert not lock_is_free(path)
+
+
+def test_a_lock_that_the_file_system_refuses_is_an_error_and_leaks_no_descriptor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises(OSError, match="No locks"), exclusive_lock(tmp_path / "x", timeout_seconds=1, purpose="it"):
+        raise AssertionError("the lock was taken")
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

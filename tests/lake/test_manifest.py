@@ -1,0 +1,96 @@
+"""A manifest says what is published, in one text form, and a text that does not is refused.
+
+When a manifest is replaced is tested in `test_store`.
+"""
+
+import json
+from typing import Any
+
+import pytest
+
+from aaco_pipeline.errors import LakeError
+from aaco_pipeline.lake.manifest import Entry, Manifest
+
+SESSION = "20250101T000000Z-0000000a"
+
+
+def entry(table: str, stage: str, digest: str = "0") -> Entry:
+    file = f"{table}/session_id={SESSION}/{stage}-{digest}.parquet"
+    return Entry(table, stage, file, rows=1, bytes=2, sha256=digest * 64, contract_version=1)
+
+
+def document(**changes: Any) -> bytes:
+    text = Manifest("session", SESSION, (entry("kernels", "a"),)).to_bytes()
+    return json.dumps({**json.loads(text), **changes}).encode()
+
+
+def with_entry(**changes: Any) -> bytes:
+    listed = json.loads(document())["entries"][0]
+    return document(entries=[{**listed, **changes}])
+
+
+def test_a_manifest_survives_its_text_form() -> None:
+    manifest = Manifest("session", SESSION).with_stage("b", [entry("kernels", "b")])
+    manifest = manifest.with_stage("a", [entry("markers", "a"), entry("kernels", "a")])
+    assert Manifest.from_bytes(manifest.to_bytes(), "it") == manifest
+
+
+def test_equal_content_is_equal_bytes_in_whatever_order_it_came() -> None:
+    listed = [entry("kernels", "a"), entry("markers", "a")]
+    one = Manifest("session", SESSION).with_stage("a", listed).with_stage("b", [entry("kernels", "b")])
+    other = Manifest("session", SESSION).with_stage("b", [entry("kernels", "b")]).with_stage("a", reversed(listed))
+    assert one.to_bytes() == other.to_bytes()
+
+
+def test_a_stage_replaces_its_own_entries_and_no_others() -> None:
+    before = Manifest("session", SESSION).with_stage("a", [entry("kernels", "a"), entry("markers", "a")])
+    before = before.with_stage("b", [entry("kernels", "b")])
+    after = before.with_stage("a", [entry("kernels", "a", "1")])
+    assert after.of_stage("a") == (entry("kernels", "a", "1"),)
+    assert after.of_stage("b") == before.of_stage("b")
+    assert after.of_table("kernels") == (entry("kernels", "a", "1"), entry("kernels", "b"))
+    assert after.of_table("markers") == ()
+
+
+def test_fields_that_are_not_known_are_ignored() -> None:
+    assert Manifest.from_bytes(with_entry(note="x"), "it") == Manifest.from_bytes(document(note="x"), "it")
+
+
+def test_a_newer_manifest_is_refused_by_name() -> None:
+    with pytest.raises(LakeError, match=r"^m\.json: manifest version 2 is newer than 1.*upgrade") as caught:
+        Manifest.from_bytes(document(manifest_version=2), "m.json")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"1",
+        b"\xff\xfe",
+        b"{}",
+        document(manifest_version="1"),
+        document(entries={"a": 1}),
+        document(entries=None),
+        document(scope="lake"),
+        document(id=7),
+        with_entry(rows="1"),
+        with_entry(file=None),
+        with_entry(file="/etc/passwd"),
+        with_entry(file="kernels/../../x.parquet"),
+    ],
+)
+def test_a_damaged_manifest_is_refused_by_name(content: bytes) -> None:
+    with pytest.raises(LakeError, match=r"^m\.json: ") as caught:
+        Manifest.from_bytes(content, "m.json")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["table", "stage", "file", "rows", "bytes", "sha256", "contract_version"])
+def test_an_entry_that_lacks_a_field_is_refused(name: str) -> None:
+    listed = json.loads(document())["entries"][0]
+    del listed[name]
+    with pytest.raises(LakeError, match=name):
+        Manifest.from_bytes(document(entries=[listed]), "m.json")

@@ -1,0 +1,264 @@
+"""The arrows of the house: which room may import which, who may start a process or read a clock, and what is light."""
+
+import ast
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[1]
+PACKAGE: Final = ROOT / "aaco_pipeline"
+MODULES: Final = sorted(PACKAGE.rglob("*.py"))
+#: From the doors down: a room may import from floors below its own, and within itself.
+FLOORS: Final = (
+    ("cli", "definitions"),
+    ("automation",),
+    ("assets",),
+    ("resources",),
+    ("formats", "analysis", "statistics", "optimization", "report"),
+    ("hardware", "lake"),
+    ("errors", "aaco_pipeline"),
+)
+FLOOR_OF: Final = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+#: The one arrow along a floor: the command runs the stages through the definitions that the UI has, too.
+ALONG_A_FLOOR: Final = {("cli", "definitions")}
+PURE_ROOMS: Final = ("analysis", "formats", "hardware", "statistics")
+LAKE_FOR_PURE_ROOMS: Final = ("contracts", "evidence", "validation")
+STARTS_PROCESSES: Final = ("subprocess", "multiprocessing", "pty", "concurrent.futures.process")
+TOUCHES_THE_NETWORK: Final = ("socket", "http", "urllib", "ssl", "requests", "httpx", "aiohttp")
+OS_STARTS: Final = ("exec", "spawn", "fork", "popen", "posix_spawn", "system")
+CLOCK_CALLS: Final = ("now", "utcnow", "today", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns")
+LINKS: Final = ("assets", "resources", "lake")
+
+
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(), str(path))
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Every module that `path` imports anywhere, in functions and under TYPE_CHECKING too.
+
+    Of `from a import b` both `a` and `a.b` are given, because `b` may be a module.
+    """
+    package = name_of(path) if path.name == "__init__.py" else name_of(path).rpartition(".")[0]
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*above, *([node.module] if node.module else [])])
+            yield base
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def room_of(module: str) -> str | None:
+    """The room of a module of this package; `aaco_pipeline` for its root; None for anybody else's."""
+    parts = module.split(".")
+    if parts[0] != "aaco_pipeline":
+        return None
+    return parts[1] if len(parts) > 1 and parts[1] in rooms() else "aaco_pipeline"
+
+
+def rooms() -> set[str]:
+    return {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
+
+
+def is_or_is_in(module: str, parents: tuple[str, ...]) -> bool:
+    return any(module == parent or module.startswith(f"{parent}.") for parent in parents)
+
+
+def os_names(path: Path) -> Iterator[str]:
+    """Every name of the module `os` that `path` uses."""
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in ("os", "posix"):
+            yield node.attr
+        elif isinstance(node, ast.ImportFrom) and node.module in ("os", "posix"):
+            yield from (alias.name for alias in node.names)
+
+
+def process_starts(path: Path) -> list[str]:
+    """How `path` could start a process."""
+    found = [module for module in imported(path) if is_or_is_in(module, STARTS_PROCESSES)]
+    return found + [f"os.{name}" for name in os_names(path) if name.startswith(OS_STARTS)]
+
+
+def in_rooms(*names: str) -> list[Path]:
+    return [path for path in MODULES if room_of(name_of(path)) in names]
+
+
+def test_every_room_has_its_floor() -> None:
+    assert rooms() - {"__init__"} <= set(FLOOR_OF)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_arrows_run_one_way(path: Path) -> None:
+    room = room_of(name_of(path))
+    assert room is not None
+    wrong = [
+        f"{room} → {module}"
+        for module in imported(path)
+        if (target := room_of(module)) is not None
+        and target != room
+        and FLOOR_OF[target] <= FLOOR_OF[room]
+        and (room, target) not in ALONG_A_FLOOR
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("path", in_rooms(*PURE_ROOMS), ids=name_of)
+def test_pure_rooms_know_neither_dagster_nor_the_store(path: Path) -> None:
+    allowed = tuple(f"aaco_pipeline.lake.{name}" for name in LAKE_FOR_PURE_ROOMS)
+    wrong = [
+        module
+        for module in imported(path)
+        if is_or_is_in(module, ("dagster",))
+        or (
+            is_or_is_in(module, ("aaco_pipeline.lake",))
+            and module != "aaco_pipeline.lake"
+            and not is_or_is_in(module, allowed)
+        )
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("path", in_rooms(*PURE_ROOMS), ids=name_of)
+def test_pure_rooms_start_nothing_and_read_no_clock(path: Path) -> None:
+    wrong = process_starts(path)
+    wrong += [module for module in imported(path) if is_or_is_in(module, ("time", *TOUCHES_THE_NETWORK))]
+    wrong += [
+        node.attr for node in ast.walk(parsed(path)) if isinstance(node, ast.Attribute) and node.attr in CLOCK_CALLS
+    ]
+    assert wrong == []
+
+
+def test_the_lake_imports_no_other_room_and_no_dagster() -> None:
+    wrong = {
+        name_of(path): module
+        for path in in_rooms("lake")
+        for module in imported(path)
+        if room_of(module) not in (None, "lake", "errors", "aaco_pipeline") or is_or_is_in(module, ("dagster",))
+    }
+    assert wrong == {}
+
+
+def test_only_resources_start_processes_and_only_the_ui_becomes_another_program() -> None:
+    starting = {name_of(path): starts for path in MODULES if (starts := process_starts(path))}
+    elsewhere = {name: starts for name, starts in starting.items() if not is_or_is_in(name, ("aaco_pipeline.resources",))}
+    assert elsewhere == {"aaco_pipeline.cli.ui": ["os.execv"]}
+    assert "aaco_pipeline.resources.inference" in starting
+
+
+def test_only_resources_may_touch_the_network() -> None:
+    wrong = {
+        name_of(path): module
+        for path in MODULES
+        if room_of(name_of(path)) != "resources"
+        for module in imported(path)
+        if is_or_is_in(module, TOUCHES_THE_NETWORK)
+    }
+    assert wrong == {}
+
+
+def test_no_module_is_imported_by_a_name_made_at_run_time() -> None:
+    """What these tests cannot see may not exist."""
+    wrong = [
+        f"{name_of(path)}: {ast.unparse(node)}"
+        for path in MODULES
+        for node in ast.walk(parsed(path))
+        if (isinstance(node, ast.Attribute) and node.attr == "import_module")
+        or (isinstance(node, ast.Name) and node.id in ("__import__", "exec", "eval"))
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_every_module_says_what_belongs_there(path: Path) -> None:
+    assert (ast.get_docstring(parsed(path)) or "").endswith((".", ":"))
+
+
+@pytest.mark.parametrize("name", LINKS)
+def test_the_top_level_shows_the_folder_by_a_relative_link(name: str) -> None:
+    link = ROOT / name
+    assert link.is_symlink()
+    assert link.readlink() == Path("aaco_pipeline", name)
+    assert link.resolve() == PACKAGE / name
+
+
+def test_nothing_imports_through_the_links() -> None:
+    own = [path for folder in ("tests", "benchmarks") if (ROOT / folder).is_dir() for path in (ROOT / folder).rglob("*.py")]
+    wrong = {
+        str(path.relative_to(ROOT)): module
+        for path in [*MODULES, *own]
+        for module in imported(path)
+        if is_or_is_in(module, LINKS)
+    }
+    assert wrong == {}
+
+
+def test_what_is_installed_is_the_package_alone_and_the_links_are_never_read_twice() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    targets = settings["tool"]["hatch"]["build"]["targets"]
+    assert targets["wheel"] == {"packages": ["aaco_pipeline"]}
+    assert {name for name in targets["sdist"]["only-include"] if (ROOT / name).is_dir()} == {"aaco_pipeline"}
+    assert set(settings["tool"]["ruff"]["lint"]["flake8-tidy-imports"]["banned-api"]) == set(LINKS)
+    assert {f"/{name}" for name in LINKS} <= set(settings["tool"]["ruff"]["exclude"])
+    assert not set(LINKS) & set(settings["tool"]["mypy"]["files"])
+
+
+RUN_AND_NAME_MODULES: Final = """
+import sys
+from aaco_pipeline.cli.main import main
+code = main(sys.argv[1:])
+print(code, *sorted(sys.modules), file=sys.stderr)
+"""
+
+
+def modules_after(arguments: list[str], environment: dict[str, str], folder: Path) -> set[str]:
+    """The top-level modules that are loaded once the command has run to its good end."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", RUN_AND_NAME_MODULES, *arguments],
+        env={**os.environ, **environment},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    code, *modules = done.stderr.splitlines()[-1].split()
+    assert code == "0", done.stderr
+    return {module.partition(".")[0] for module in modules}
+
+
+@pytest.mark.parametrize("command", [[], ["run"], ["ls"], ["show"], ["rm"], ["sql"], ["tables"], ["info"], ["doctor"], ["ui"]])
+def test_help_imports_nothing_heavy(command: list[str], project_environment: dict[str, str], tmp_path: Path) -> None:
+    loaded = modules_after([*command, "--help"], project_environment, tmp_path)
+    assert not loaded & {"dagster", "polars", "duckdb", "numpy", "pyarrow", "onnx", "onnxruntime", "scipy", "perfetto"}
+
+
+@pytest.mark.parametrize("arguments", [["sql", "SELECT count(*) FROM sessions"], ["tables"], ["tables", "gaps"], ["ls"]])
+def test_asking_the_lake_never_imports_dagster(
+    arguments: list[str], project_environment: dict[str, str], tmp_path: Path
+) -> None:
+    loaded = modules_after(arguments, project_environment, tmp_path)
+    assert not loaded & {"dagster", "onnx", "onnxruntime"}
+    if arguments[0] == "tables":
+        assert not loaded & {"polars", "duckdb"}
+
+
+def test_the_measured_process_imports_only_numpy_and_the_runtime() -> None:
+    """Nothing else may run beside the model: no polars, no Dagster, not even this package."""
+    path = PACKAGE / "resources" / "inference_worker.py"
+    tops = {module.partition(".")[0] for module in imported(path)}
+    assert {top for top in tops if top not in sys.stdlib_module_names} == {"numpy", "onnxruntime"}

@@ -1,0 +1,199 @@
+"""What Dagster loads: that it loads in silence, and that a person finds everything described in the interface."""
+
+import importlib
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Final
+
+import dagster as dg
+import pytest
+import yaml
+
+from aaco_pipeline.assets.capture import MEASUREMENT_POOL
+from aaco_pipeline.assets.checks import ALL_CHECKS, STAGE_ASSETS
+from aaco_pipeline.assets.partitions import session_partitions
+from aaco_pipeline.definitions import build_definitions
+from aaco_pipeline.lake.contracts import all_tables
+from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
+
+ROOT: Final = Path(__file__).parents[1]
+GROUPS: Final = {"capture", "analysis", "judgement", "optimization", "presentation"}
+SPECS: Final = {spec.key.to_user_string(): spec for asset in STAGE_ASSETS.values() for spec in asset.specs}
+CHECKS: Final = {
+    f"{spec.asset_key.to_user_string()}.{spec.name}": spec for check in ALL_CHECKS for spec in check.check_specs
+}
+
+
+def test_the_definitions_load_without_a_single_warning(project_environment: dict[str, str]) -> None:
+    """In a fresh interpreter, because a module warns only when it is first imported."""
+    code = "import dagster as dg, aaco_pipeline.definitions as d; dg.Definitions.validate_loadable(d.defs)"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        env={**os.environ, **project_environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_definitions_are_loadable_with_the_resources_of_a_test(lake_path: Path) -> None:
+    lake, runner = LakeResource(path=str(lake_path)), InferenceRunner(configs="elsewhere")
+    definitions = build_definitions(resource_overrides={"lake": lake, "runner": runner})
+    dg.Definitions.validate_loadable(definitions)
+    assert definitions.resources == {"lake": lake, "runner": runner}
+    assert not lake_path.exists()
+
+
+def test_one_resource_can_be_overridden_and_the_other_is_the_projects(
+    lake_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AACO_LAKE", str(lake_path))
+    monkeypatch.chdir(ROOT)
+    runner = InferenceRunner(configs="elsewhere")
+    resources = build_definitions(resource_overrides={"runner": runner}).resources
+    assert resources is not None
+    assert resources["runner"] is runner
+    assert resources["lake"] == LakeResource(path=str(lake_path))
+
+
+def test_without_overrides_resources_are_the_projects(lake_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AACO_LAKE", str(lake_path))
+    monkeypatch.chdir(ROOT)
+    assert build_definitions().resources == {
+        "lake": LakeResource(path=str(lake_path)),
+        "runner": InferenceRunner(configs=str(ROOT / "configs")),
+    }
+
+
+def test_every_stage_is_one_asset_of_its_name() -> None:
+    assert set(SPECS) == set(STAGE_ASSETS)
+    assert list(SPECS) == ["capture", "session_environment", "inference_run", "kernel_trace", "timeline"]
+
+
+@pytest.mark.parametrize("stage", STAGE_ASSETS)
+def test_every_asset_is_described(stage: str) -> None:
+    spec = SPECS[stage]
+    assert spec.group_name in GROUPS
+    assert spec.kinds
+    assert spec.owners
+    assert spec.description is not None
+    assert spec.description.strip().endswith((".", "?"))
+    assert spec.partitions_def is session_partitions
+
+
+@pytest.mark.parametrize("stage", STAGE_ASSETS)
+def test_every_column_of_every_asset_has_a_meaning(stage: str) -> None:
+    schema = SPECS[stage].metadata["dagster/column_schema"]
+    assert isinstance(schema, dg.TableSchema)
+    assert schema.columns
+    for column in schema.columns:
+        table, _, name = column.name.partition(".")
+        declared = {c.name: c for c in all_tables()[table].all_columns}[name]
+        assert column.type == declared.dtype
+        assert column.description is not None
+        assert column.description.startswith(declared.meaning)
+        assert column.constraints.nullable == declared.nullable
+
+
+def test_a_session_flows_from_its_capture_to_its_timeline() -> None:
+    flow = {name: {dep.asset_key.to_user_string() for dep in spec.deps} for name, spec in SPECS.items()}
+    assert flow == {
+        "capture": set(),
+        "session_environment": {"capture"},
+        "inference_run": {"capture"},
+        "kernel_trace": {"capture"},
+        "timeline": {"inference_run", "kernel_trace"},
+    }
+
+
+def test_only_what_measures_holds_the_measurement_pool() -> None:
+    pools = {stage: asset.op.pool for stage, asset in STAGE_ASSETS.items()}
+    assert pools == {stage: MEASUREMENT_POOL if stage == "capture" else None for stage in STAGE_ASSETS}
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_every_check_is_partitioned_and_described(name: str) -> None:
+    assert CHECKS[name].partitions_def is session_partitions
+    assert CHECKS[name].description
+
+
+def test_checks_block_where_a_wrong_table_would_poison_what_follows() -> None:
+    assert {name: check.blocking for name, check in CHECKS.items()} == {
+        **{f"{stage}.contract": True for stage in STAGE_ASSETS},
+        "inference_run.plausibility": True,
+        "kernel_trace.conservation": True,
+        "kernel_trace.coverage": False,
+        "timeline.conservation": True,
+    }
+
+
+def test_observe_is_every_stage_and_every_check_of_one_session() -> None:
+    job = build_definitions().resolve_job_def("observe")
+    selected = job.asset_layer.executable_asset_keys
+    assert {key.to_user_string() for key in selected} == set(STAGE_ASSETS)
+    checks = {f"{k.asset_key.to_user_string()}.{k.name}" for k in job.asset_layer.asset_graph.asset_check_keys}
+    assert checks == set(CHECKS)
+    assert job.partitions_def == session_partitions
+    assert job.executor_def is dg.in_process_executor
+
+
+def test_the_launchpad_explains_every_setting() -> None:
+    job = build_definitions().resolve_job_def("start_session")
+    assert job.description
+    op = job.graph.node_defs[0]
+    assert isinstance(op, dg.OpDefinition)
+    assert op.config_field is not None
+    settings = op.config_field.config_type.fields  # type: ignore[attr-defined]
+    assert settings
+    assert [name for name, setting in settings.items() if not setting.description] == []
+    assert [name for name, setting in settings.items() if setting.is_required] == ["model"]
+
+
+def test_sensors_are_on_by_default_and_described() -> None:
+    sensors = build_definitions().sensors
+    assert sensors is not None
+    found = {sensor.name: sensor for sensor in sensors if isinstance(sensor, dg.SensorDefinition)}
+    assert set(found) == {"start_observing", "dead_runs"}
+    assert {sensor.default_status for sensor in found.values()} == {dg.DefaultSensorStatus.RUNNING}
+    assert all(sensor.description for sensor in found.values())
+
+
+def test_dagster_yaml_gives_the_measurement_one_slot(dagster_home: Path) -> None:
+    with dg.DagsterInstance.from_config(str(dagster_home)) as instance:
+        assert instance.get_concurrency_config().pool_config.default_pool_limit == 1
+        storage = instance.event_log_storage
+        assert storage.initialize_concurrency_limit_to_default(MEASUREMENT_POOL)
+        first = storage.claim_concurrency_slot(MEASUREMENT_POOL, "run-1", "capture")
+        second = storage.claim_concurrency_slot(MEASUREMENT_POOL, "run-2", "capture")
+        assert (first.is_claimed, second.is_claimed) == (True, False)
+        assert storage.get_concurrency_info(MEASUREMENT_POOL).slot_count == 1
+
+
+def test_dagster_yaml_keeps_everything_on_this_host_and_reports_nothing(dagster_home: Path) -> None:
+    with dg.DagsterInstance.from_config(str(dagster_home)) as instance:
+        assert not instance.telemetry_enabled
+        assert instance.run_monitoring_enabled
+        assert Path(instance.root_directory) == dagster_home
+        assert type(instance.run_storage).__name__ == "SqliteRunStorage"
+
+
+def test_the_workspace_names_the_one_definitions_object() -> None:
+    (entry,) = yaml.safe_load((ROOT / "workspace.yaml").read_text())["load_from"]
+    name = entry["python_module"]["module_name"]
+    found = [value for value in vars(importlib.import_module(name)).values() if isinstance(value, dg.Definitions)]
+    assert len(found) == 1
+    assert entry["python_module"]["location_name"] == "aaco_pipeline"
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert settings["tool"]["dg"]["project"]["code_location_target_module"] == name
+
+
+def test_dagster_reads_the_workspace_file() -> None:
+    from dagster._core.workspace.load_target import WorkspaceFileTarget
+
+    (origin,) = WorkspaceFileTarget([str(ROOT / "workspace.yaml")]).create_origins()
+    assert origin.location_name == "aaco_pipeline"
