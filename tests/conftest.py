@@ -1,17 +1,19 @@
 """What all tests share: an environment of their own, a project at a temporary path, and one lake of real sessions."""
 
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE, Project
+
+if TYPE_CHECKING:
+    import dagster as dg
 
 ROOT: Final = Path(__file__).parents[1]
 CAPTURED_MODELS: Final = ("control_flow", "squeezenet")
@@ -57,13 +59,34 @@ def lake_path(tmp_path: Path) -> Path:
     return tmp_path / "lake"
 
 
-@pytest.fixture
-def dagster_home(tmp_path: Path) -> Path:
-    """A home for Dagster with the project's own settings."""
-    home = tmp_path / "dagster_home"
+@pytest.fixture(scope="session")
+def new_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home for Dagster in which nothing has happened yet: its empty databases take seconds to make, so once."""
+    import dagster as dg
+
+    home = tmp_path_factory.mktemp("new") / "home"
     home.mkdir()
-    (home / "dagster.yaml").symlink_to(os.path.relpath(ROOT / "dagster.yaml", home))
+    (home / "dagster.yaml").symlink_to(ROOT / "dagster.yaml")
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        instance.get_dynamic_partitions("session")
     return home
+
+
+@pytest.fixture
+def dagster_home(tmp_path: Path, new_home: Path) -> Path:
+    """A home for Dagster of the test's own, with the project's settings."""
+    home = tmp_path / "dagster_home"
+    shutil.copytree(new_home, home, symlinks=True)
+    return home
+
+
+@pytest.fixture
+def instance(dagster_home: Path) -> "Iterator[dg.DagsterInstance]":
+    """A Dagster instance of the test's own, on disk as a person's is."""
+    import dagster as dg
+
+    with dg.DagsterInstance.from_config(str(dagster_home)) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -32,7 +32,16 @@ LAKE_FOR_PURE_ROOMS: Final = ("contracts", "evidence", "validation")
 STARTS_PROCESSES: Final = ("subprocess", "multiprocessing", "pty", "concurrent.futures.process")
 TOUCHES_THE_NETWORK: Final = ("socket", "http", "urllib", "ssl", "requests", "httpx", "aiohttp")
 OS_STARTS: Final = ("exec", "spawn", "fork", "popen", "posix_spawn", "system")
-CLOCK_CALLS: Final = ("now", "utcnow", "today", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns")
+CLOCK_CALLS: Final = (
+    "now",
+    "utcnow",
+    "today",
+    "time_ns",
+    "perf_counter",
+    "perf_counter_ns",
+    "monotonic",
+    "monotonic_ns",
+)
 LINKS: Final = ("assets", "resources", "lake")
 
 
@@ -155,7 +164,9 @@ def test_the_lake_imports_no_other_room_and_no_dagster() -> None:
 
 def test_only_resources_start_processes_and_only_the_ui_becomes_another_program() -> None:
     starting = {name_of(path): starts for path in MODULES if (starts := process_starts(path))}
-    elsewhere = {name: starts for name, starts in starting.items() if not is_or_is_in(name, ("aaco_pipeline.resources",))}
+    elsewhere = {
+        name: starts for name, starts in starting.items() if not is_or_is_in(name, ("aaco_pipeline.resources",))
+    }
     assert elsewhere == {"aaco_pipeline.cli.ui": ["os.execv"]}
     assert "aaco_pipeline.resources.inference" in starting
 
@@ -197,7 +208,9 @@ def test_the_top_level_shows_the_folder_by_a_relative_link(name: str) -> None:
 
 
 def test_nothing_imports_through_the_links() -> None:
-    own = [path for folder in ("tests", "benchmarks") if (ROOT / folder).is_dir() for path in (ROOT / folder).rglob("*.py")]
+    own = [
+        path for folder in ("tests", "benchmarks") if (ROOT / folder).is_dir() for path in (ROOT / folder).rglob("*.py")
+    ]
     wrong = {
         str(path.relative_to(ROOT)): module
         for path in [*MODULES, *own]
@@ -241,13 +254,17 @@ def modules_after(arguments: list[str], environment: dict[str, str], folder: Pat
     return {module.partition(".")[0] for module in modules}
 
 
-@pytest.mark.parametrize("command", [[], ["run"], ["ls"], ["show"], ["rm"], ["sql"], ["tables"], ["info"], ["doctor"], ["ui"]])
+@pytest.mark.parametrize(
+    "command", [[], ["run"], ["ls"], ["show"], ["rm"], ["sql"], ["tables"], ["info"], ["doctor"], ["ui"]]
+)
 def test_help_imports_nothing_heavy(command: list[str], project_environment: dict[str, str], tmp_path: Path) -> None:
     loaded = modules_after([*command, "--help"], project_environment, tmp_path)
     assert not loaded & {"dagster", "polars", "duckdb", "numpy", "pyarrow", "onnx", "onnxruntime", "scipy", "perfetto"}
 
 
-@pytest.mark.parametrize("arguments", [["sql", "SELECT count(*) FROM sessions"], ["tables"], ["tables", "gaps"], ["ls"]])
+@pytest.mark.parametrize(
+    "arguments", [["sql", "SELECT count(*) FROM sessions"], ["tables"], ["tables", "gaps"], ["ls"]]
+)
 def test_asking_the_lake_never_imports_dagster(
     arguments: list[str], project_environment: dict[str, str], tmp_path: Path
 ) -> None:

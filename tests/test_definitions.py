@@ -142,7 +142,7 @@ def test_observe_is_every_stage_and_every_check_of_one_session() -> None:
     assert job.executor_def is dg.in_process_executor
 
 
-def test_the_launchpad_explains_every_setting() -> None:
+def test_the_launchpad_explains_every_setting_and_can_be_launched_as_it_is() -> None:
     job = build_definitions().resolve_job_def("start_session")
     assert job.description
     op = job.graph.node_defs[0]
@@ -151,7 +151,7 @@ def test_the_launchpad_explains_every_setting() -> None:
     settings = op.config_field.config_type.fields  # type: ignore[attr-defined]
     assert settings
     assert [name for name, setting in settings.items() if not setting.description] == []
-    assert [name for name, setting in settings.items() if setting.is_required] == ["model"]
+    assert [name for name, setting in settings.items() if setting.is_required] == []
 
 
 def test_sensors_are_on_by_default_and_described() -> None:

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
+from pydantic import TypeAdapter, ValidationError
+from typing_extensions import TypedDict
 
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.reading import Recognition, canonical
@@ -246,30 +248,113 @@ def probe(path: Path) -> Recognition | None:
 
 
 def read(path: Path) -> InferenceCapture:
-    """Read the documents of a raw capture. CaptureError names the file and what is wrong with it."""
-    capture = _document(path / "capture.json", ("format", "format_version", "launch", "model", "provider", "threads"))
-    if capture["format"] != FORMAT or capture["format_version"] > FORMAT_VERSION:
+    """Read the documents of a raw capture. CaptureError names the file, the key and what is wrong with it."""
+    head = _document(path / "capture.json", _Head)
+    if head["format"] != FORMAT or head["format_version"] > FORMAT_VERSION:
         raise CaptureError(
-            f"{path / 'capture.json'}: format {capture['format']} {capture['format_version']}, and this "
+            f"{path / 'capture.json'}: format {head['format']} {head['format_version']}, and this "
             f"aaco_pipeline reads {FORMAT} up to {FORMAT_VERSION}; upgrade aaco_pipeline"
         )
-    host = _document(path / "host.json", ("facts", "devices"))
-    needed = ("start_monotonic_ns", "end_monotonic_ns", "cpu_time_ns", "run_delay_ns", "warmup", "iterations")
-    clocks = ("clocks_before", "clocks_after", "placement", "inputs", "profile", "process_id", "versions")
-    passes = {name: _document(path / f"{name}.json", (*needed, *clocks)) for name in _PASSES}
+    capture = _document(path / "capture.json", _Capture)
+    host = _document(path / "host.json", _Host)
+    passes = {name: _document(path / f"{name}.json", _Pass) for name in _PASSES}
     for name, one in passes.items():
-        lengths = {len(one[key]) for key in needed[:4]}
+        lengths = {len(one[key]) for key in ("start_monotonic_ns", "end_monotonic_ns", "cpu_time_ns", "run_delay_ns")}
         if lengths != {one["warmup"] + one["iterations"]}:
             raise CaptureError(f"{path / f'{name}.json'}: its arrays of readings differ in length; the file is damaged")
     return InferenceCapture(path, capture, host, passes)
 
 
-def _document(path: Path, needed: tuple[str, ...]) -> dict[str, Any]:
+# The documents' form, as far as the tables need it; further keys are kept. Checked strictly: nothing is converted.
+
+
+class _Head(TypedDict):
+    format: str
+    format_version: int
+
+
+class _Launch(TypedDict):
+    backend: str
+    precision: str
+    seed: int
+    allow_fallback: bool
+    batch_size: int | None
+    campaign_id: str | None
+    arm: str | None
+    block: int | None
+
+
+class _Model(TypedDict):
+    name: str
+    sha256: str
+    weights: str
+
+
+class _Capture(_Head):
+    launch: _Launch
+    model: _Model
+    provider: str
+    threads: int | None
+
+
+class _Fact(TypedDict):
+    category: str
+    key: str
+    value: str | None
+
+
+class _Host(TypedDict):
+    facts: list[_Fact]
+    devices: list[dict[str, str | int | float | None]]
+
+
+class _Clocks(TypedDict):
+    monotonic_ns: int
+    realtime_ns: int
+    uncertainty_ns: int
+
+
+class _Profile(TypedDict):
+    start_realtime_ns: int
+
+
+class _Placement(TypedDict):
+    active: list[str]
+    node_counts: dict[str, int]
+
+
+class _Input(TypedDict):
+    shape: list[int]
+    dtype: str
+
+
+class _Pass(TypedDict):
+    process_id: int
+    warmup: int
+    iterations: int
+    iterations_asked: int
+    start_monotonic_ns: list[int]
+    end_monotonic_ns: list[int]
+    cpu_time_ns: list[int]
+    run_delay_ns: list[int | None]
+    clocks_before: _Clocks
+    clocks_after: _Clocks
+    profile: _Profile | None
+    placement: _Placement
+    inputs: dict[str, _Input]
+    io_binding: str
+
+
+def _document(path: Path, form: type) -> dict[str, Any]:
+    """The JSON document at `path`, whole, after its checked part was held against `form`."""
     try:
         document = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CaptureError(f"{path}: cannot be read as JSON: {error}") from error
-    missing = [key for key in needed if not isinstance(document, dict) or key not in document]
-    if missing:
-        raise CaptureError(f"{path}: {', '.join(missing)} is missing; the capture is incomplete")
+    try:
+        TypeAdapter(form).validate_python(document, strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the document"
+        raise CaptureError(f"{path}: {where}: {first['msg']}; the capture is incomplete or damaged") from error
     return dict(document)

@@ -33,6 +33,10 @@ RESOLUTION_FLOOR_NS: Final = 5_000
 _CHUNK_BYTES: Final = 16 << 20
 _NS_PER_US: Final = 1_000
 _KERNEL_SUFFIX: Final = "_kernel_time"
+#: The event in which newer runtimes say that recording stopped.
+_TRUNCATION: Final = "profile_truncated"
+#: Microseconds that fit int64 nanoseconds with room for the session's axis.
+_LATEST_TICK: Final = 2**62 // _NS_PER_US
 _NODE: Final = ("name", "op_name", "provider", "node_index")
 _SHAPE_COLUMNS: Final = (*_NODE, "input_type_shape", "output_type_shape")
 _KERNEL_SHAPES: Final = pl.Schema(
@@ -89,11 +93,9 @@ def read(path: Path, *, axis_start_ns: int, process_id: int = 0, limits: Limits 
     damaged before its end; a cut end is read up to the cut and told.
     """
     events, first_shapes, complete = _events(path, limits or Limits())
-    dropped_column = events.get_column("dropped_event_count").drop_nulls()
-    dropped = int(dropped_column[0]) if len(dropped_column) else None
-    if dropped is None and events.height >= EVENT_CAP:
-        dropped = 0  # a runtime that does not say it: the cap was reached, how many are missing is unknown
-    events = events.filter(pl.col("cat").is_in(["Node", "Session"]) & pl.col("ts").is_not_null())
+    dropped = _dropped(events)
+    events = events.filter(pl.col("cat").is_in(["Node", "Session"]) & pl.col("name").ne_missing(_TRUNCATION))
+    _require_times(path, events)
     nodes, calls = _split_runs(events)
     kernels, nodes = _kernels(nodes)
     shapes = _shapes(nodes, first_shapes)
@@ -128,9 +130,10 @@ def nesting(
     parent = np.full(count, -1, np.int64)
     if count == 0:
         return parent
-    previous_start = np.concatenate(([np.iinfo(np.int64).min], start[:-1]))
-    previous_length = np.concatenate(([0], duration[:-1]))
-    has_children = (previous_start > start) | ((previous_start == start) & (previous_length > 0))
+    # Whatever was written before an event had ended by the event's own end. If some of it ended after the event's
+    # start, it lies inside; a left neighbour had ended by then.
+    ended = np.maximum.accumulate(start + duration)
+    has_children = np.concatenate(([False], ended[:-1] > start[1:]))
     if not has_children.any():
         return parent
     # Events without children follow one another, so in file order their starts do not fall. In that row of leaves
@@ -182,10 +185,8 @@ def _events(path: Path, limits: Limits) -> tuple[pl.DataFrame, pl.DataFrame, boo
             if not body.startswith(b"["):
                 raise CaptureError(f"{path}: not an ONNX Runtime profile; expected a JSON array of events")
             body = body[1:]
-        if last and body.endswith(b"]"):
-            body, complete = body[:-1], True
-        lines = body.replace(b"},\n", b"}\n").strip().removesuffix(b",")
-        frame = _parse(path, lines, count, last and not complete).unnest("args")
+        frame, complete = _parse_chunk(path, body, count, last)
+        frame = frame.unnest("args")
         count += frame.height
         if count > limits.events:
             raise CaptureError(f"{path}: more than {limits.events} events; raise the limit or capture fewer iterations")
@@ -195,14 +196,28 @@ def _events(path: Path, limits: Limits) -> tuple[pl.DataFrame, pl.DataFrame, boo
     return events, pl.concat(shapes).unique(_NODE, keep="first", maintain_order=True), complete
 
 
+def _parse_chunk(path: Path, body: bytes, before: int, last: bool) -> tuple[pl.DataFrame, bool]:
+    """The events of one chunk, and whether it ends the array. A last chunk that does not is read up to the cut."""
+    if last and body.endswith(b"]"):
+        try:
+            return _parse(path, body[:-1], before, cut=False), True
+        except CaptureError:
+            pass  # perhaps the file is cut behind a bracket within an event: then the line before is the last whole one
+    return _parse(path, body, before, cut=last), False
+
+
 def _parse(path: Path, lines: bytes, before: int, cut: bool) -> pl.DataFrame:
-    if not lines.strip():
+    lines = lines.replace(b"},\n", b"}\n").strip().removesuffix(b",")
+    if not lines:
         return pl.DataFrame(schema=_EVENT)
+    if not lines.startswith(b"{"):  # Polars would take some other beginnings for compressed data
+        raise CaptureError(f"{path}: not an ONNX Runtime profile, or damaged after event {before}: no event in braces")
     try:
         return pl.read_ndjson(io.BytesIO(lines), schema=_EVENT)
     except (pl.exceptions.PolarsError, ValueError) as error:
-        if cut:  # the file stops within an event: everything before that event is whole
-            whole, _, _ = lines.rpartition(b"\n")
+        whole, newline, _ = lines.rpartition(b"\n")
+        # The file stops within an event: everything before that event is whole. A line of several is another format.
+        if cut and (newline or before or lines.count(b'"cat"') <= 1):
             return _parse(path, whole, before, cut=False)
         reason = str(error).splitlines()[0]
         raise CaptureError(f"{path}: not an ONNX Runtime profile, or damaged after event {before}: {reason}") from error
@@ -234,6 +249,23 @@ def _chunks(path: Path, limits: Limits) -> Iterator[tuple[bytes, bool]]:
                 piece = following
     except (OSError, EOFError, zlib.error) as error:
         raise CaptureError(f"{path}: cannot be read: {error}") from error
+
+
+def _dropped(events: pl.DataFrame) -> int | None:
+    """How many events the runtime dropped: None for none, 0 when some are missing and nobody says how many."""
+    truncation = events.filter(pl.col("name") == _TRUNCATION).get_column("dropped_event_count")
+    if len(truncation):
+        return int(truncation.cast(pl.Int64, strict=False).fill_null(0)[0])
+    return 0 if events.height >= EVENT_CAP else None
+
+
+def _require_times(path: Path, events: pl.DataFrame) -> None:
+    """CaptureError for an event whose times are missing, negative or beyond int64 nanoseconds."""
+    valid = pl.all_horizontal(pl.col("ts", "dur").is_between(0, _LATEST_TICK).fill_null(False))
+    broken = events.filter(~valid | pl.col("tid").is_null() | pl.col("name").is_null())
+    if broken.height:
+        position, start, duration = broken.select("position", "ts", "dur").row(0)
+        raise CaptureError(f"{path}: event {position} has the times ts {start}, dur {duration}; the file is damaged")
 
 
 def _split_runs(events: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -306,12 +338,15 @@ def _shapes(nodes: pl.DataFrame, first_shapes: pl.DataFrame) -> pl.DataFrame:
 
 def _typed_shapes(side: str, text: str | None) -> dict[str, list[str] | list[list[int]] | None]:
     """`[{"float": [1, 3]}, …]` as two lists; both null when the event does not say so in that form."""
-    entries = json.loads(text) if text is not None else None
+    try:
+        entries = json.loads(text) if text is not None else None
+    except ValueError:
+        entries = None
     dtypes: list[str] = []
     shapes: list[list[int]] = []
     for entry in entries if isinstance(entries, list) else [None]:
         dtype, shape = next(iter(entry.items()), (None, None)) if isinstance(entry, dict) else (None, None)
-        if dtype is None or not isinstance(shape, list) or not all(isinstance(size, int) for size in shape):
+        if dtype is None or not isinstance(shape, list) or not all(type(size) is int for size in shape):
             return {f"{side}_dtypes": None, f"{side}_shapes": None}
         dtypes.append(dtype)
         shapes.append(shape)

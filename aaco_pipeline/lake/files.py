@@ -112,6 +112,23 @@ def lock_is_free(path: Path) -> bool:
     return True
 
 
+def remove_free_lock(path: Path) -> bool:
+    """Remove the lock file `path` while holding its lock, so that no holder loses it. False when somebody holds it."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if _still_names(path, descriptor):
+            path.unlink()
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
 def _still_names(path: Path, descriptor: int) -> bool:
     try:
         named = path.stat()

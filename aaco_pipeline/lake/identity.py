@@ -30,6 +30,8 @@ def require_session_id(text: str) -> str:
 
 def require_campaign_id(text: str) -> str:
     """`text` itself when it is a valid campaign id, else UsageError."""
+    if SESSION_ID.fullmatch(text) is not None:
+        raise UsageError(f"{text!r} is a session id; a campaign needs a name of its own")
     if CAMPAIGN_ID.fullmatch(text) is None:
         raise UsageError(f"{text!r} is not a campaign id; expected letters, digits, '_' and '-', at most 128")
     return text

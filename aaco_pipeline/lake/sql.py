@@ -6,17 +6,23 @@ locked, so it cannot write, attach, load or read anything else.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from aaco_pipeline.errors import LakeError, UsageError
 from aaco_pipeline.lake.contracts import DUCKDB_TYPES, Table, all_tables
+from aaco_pipeline.lake.manifest import Manifest
 from aaco_pipeline.lake.store import TraceLake
 
 if TYPE_CHECKING:
     import duckdb
     import polars as pl
+
+
+_Fetched = TypeVar("_Fetched")
+_OVERTAKEN_RETRIES: Final = 3
+_READ_OPTIONS: Final = "union_by_name = true, hive_partitioning = false"
 
 
 @dataclass(frozen=True)
@@ -73,25 +79,51 @@ class Result:
 
 def select_rows(lake: TraceLake, statement: str) -> Result:
     """The rows of one SELECT over `lake`. UsageError for a statement that is refused or wrong."""
-    with _Guarded(lake, statement) as guarded:
-        cursor = guarded.connection.execute(statement)
-        rows = cursor.fetchall()
+
+    def rows(connection: "duckdb.DuckDBPyConnection") -> Result:
+        cursor = connection.execute(statement)
+        found = cursor.fetchall()
         described = cursor.description or []
-        return Result(tuple(d[0] for d in described), tuple(str(d[1]) for d in described), rows)
+        return Result(tuple(d[0] for d in described), tuple(str(d[1]) for d in described), found)
+
+    return _select(lake, statement, rows)
 
 
 def select_frame(lake: TraceLake, statement: str) -> "pl.DataFrame":
-    """As `select_rows`, as a Polars frame."""
-    with _Guarded(lake, statement) as guarded:
-        frame: pl.DataFrame = guarded.connection.sql(statement).pl()
-        return frame
+    """As `select_rows`, as a Polars frame. UsageError also for a type that Polars does not have."""
+    import polars as pl
+
+    def frame(connection: "duckdb.DuckDBPyConnection") -> pl.DataFrame:
+        found: pl.DataFrame = connection.sql(statement).pl()
+        return found
+
+    try:
+        return _select(lake, statement, frame)
+    except pl.exceptions.PolarsError as error:
+        raise UsageError(f"SQL: a column's type cannot be held in a frame ({' '.join(str(error).split())})") from error
+
+
+def _select(lake: TraceLake, statement: str, fetch: "Callable[[duckdb.DuckDBPyConnection], _Fetched]") -> _Fetched:
+    """Run `fetch` on a guarded connection; again when a writer superseded a file after we had read its name."""
+    mentioned = _mentioned_tables(statement)
+    for _ in range(_OVERTAKEN_RETRIES):
+        manifests = lake.manifests() if mentioned else []
+        try:
+            with _Guarded(lake, manifests, statement) as guarded:
+                return fetch(guarded.connection)
+        except LakeError:
+            if not mentioned or lake.manifests() == manifests:
+                raise
+    with _Guarded(lake, lake.manifests(), statement) as guarded:
+        return fetch(guarded.connection)
 
 
 class _Guarded:
     """A connection that holds only what `statement` may see; the errors of its block become one-line errors."""
 
-    def __init__(self, lake: TraceLake, statement: str) -> None:
+    def __init__(self, lake: TraceLake, manifests: Sequence[Manifest], statement: str) -> None:
         self._lake = lake
+        self._manifests = manifests
         self._statement = statement
         self.connection: duckdb.DuckDBPyConnection
 
@@ -101,10 +133,10 @@ class _Guarded:
         self.connection = duckdb.connect(":memory:", config={"autoinstall_known_extensions": "false"})
         try:
             _require_one_select(self.connection, self._statement)
-            _create_views(self.connection, self._lake, self._statement)
+            _create_views(self.connection, self._lake, self._manifests, self._statement)
         except duckdb.Error as error:
             self.connection.close()
-            raise _one_line(error) from error
+            raise _one_line(error, self._lake) from error
         except BaseException:
             self.connection.close()
             raise
@@ -115,16 +147,16 @@ class _Guarded:
 
         self.connection.close()
         if isinstance(error, duckdb.Error):
-            raise _one_line(error) from error
+            raise _one_line(error, self._lake) from error
 
 
-def _one_line(error: "duckdb.Error") -> UsageError | LakeError:
+def _one_line(error: "duckdb.Error", lake: TraceLake) -> UsageError | LakeError:
     import duckdb
 
     text = " ".join(str(error).split())
     if isinstance(error, duckdb.PermissionException):
         return UsageError(f"SQL refused: a statement reads the lake's tables and no other file ({text})")
-    if isinstance(error, duckdb.IOException):
+    if isinstance(error, duckdb.IOException) or str(lake.path) in text.partition(" LINE ")[0]:
         return LakeError(f"{text}; `aaco doctor` tells how to mend it")
     return UsageError(f"SQL: {text}")
 
@@ -132,33 +164,34 @@ def _one_line(error: "duckdb.Error") -> UsageError | LakeError:
 def _require_one_select(connection: "duckdb.DuckDBPyConnection", statement: str) -> None:
     import duckdb
 
-    statements = connection.extract_statements(statement)
+    try:
+        statement.encode()
+        statements = connection.extract_statements(statement)
+    except UnicodeEncodeError as error:
+        raise UsageError(f"SQL refused: the statement is not valid text ({error.reason})") from error
     if len(statements) != 1:
         raise UsageError(f"SQL refused: {len(statements)} statements found, expected one SELECT")
-    kind = statements[0].type
+    try:
+        kind = statements[0].type
+    except ValueError as error:  # a kind of statement that DuckDB's parser has and its Python package does not name
+        raise UsageError("SQL refused: only one SELECT is accepted") from error
     if kind != duckdb.StatementType.SELECT:
         raise UsageError(f"SQL refused: this is a {kind.name} statement; only one SELECT is accepted")
 
 
-def _create_views(connection: "duckdb.DuckDBPyConnection", lake: TraceLake, statement: str) -> None:
-    """Create every view; those whose name the statement mentions read files, the others are only there by name.
-
-    Opening a view's files costs time in proportion to the lake, so only the tables that the text can mean are
-    opened. A name that is never spelled out (put together at run time) meets an error, not an empty table.
-    """
+def _create_views(
+    connection: "duckdb.DuckDBPyConnection", lake: TraceLake, manifests: Sequence[Manifest], statement: str
+) -> None:
+    """Create every view; only those of tables that the statement can mean open files, as that costs time."""
     tables = all_tables()
-    mentioned = {name for name in tables if _mentions(statement, name)}
-    for helper in HELPER_VIEWS:
-        if _mentions(statement, helper.name):
-            mentioned.update(helper.tables)
-    manifests = lake.manifests() if mentioned else []
+    mentioned = _mentioned_tables(statement)
     allowed: list[str] = []
     for table in tables.values():
         if table.name not in mentioned:
             connection.execute(f'CREATE VIEW "{table.name}" AS {_not_opened(table)}')
             continue
         files = [str(path) for path in lake.published_files(table, manifests)]
-        allowed.extend(files)
+        allowed.extend({*files, *map(_as_pattern, files)})
         connection.execute(f'CREATE VIEW "{table.name}" AS {_over_files(table, files)}')
     for helper in HELPER_VIEWS:
         connection.execute(f'CREATE VIEW "{helper.name}" AS {helper.select}')
@@ -174,6 +207,15 @@ _LOCKED_SETTINGS: Final[Mapping[str, str]] = {
     "temp_directory": "''",
     "autoload_known_extensions": "false",
 }
+
+
+def _mentioned_tables(statement: str) -> set[str]:
+    """The tables that the text can mean. query() and query_table() can put a name together: with them, all."""
+    mentioned = {name for name in all_tables() if _mentions(statement, "query") or _mentions(statement, name)}
+    for helper in HELPER_VIEWS:
+        if _mentions(statement, helper.name):
+            mentioned.update(helper.tables)
+    return mentioned
 
 
 def _mentions(statement: str, name: str) -> bool:
@@ -195,11 +237,14 @@ def _over_files(table: Table, files: list[str]) -> str:
         return nothing
     columns = ", ".join(f'"{c.name}"' for c in table.all_columns)
     # The typed empty branch gives every column its contract's type, also those an older file does not have.
-    return (
-        f"SELECT {columns} FROM ({nothing} UNION ALL BY NAME SELECT * FROM "
-        f"read_parquet({_list_literal(files)}, union_by_name = true, hive_partitioning = false))"
-    )
+    source = f"read_parquet({_list_literal([_as_pattern(file) for file in files])}, {_READ_OPTIONS})"
+    return f"SELECT {columns} FROM ({nothing} UNION ALL BY NAME SELECT * FROM {source})"
 
 
 def _list_literal(texts: list[str]) -> str:
     return "[" + ", ".join("'" + text.replace("'", "''") + "'" for text in texts) + "]"
+
+
+def _as_pattern(path: str) -> str:
+    """A path as a glob pattern that matches nothing but itself: DuckDB takes every path for a pattern."""
+    return re.sub(r"([*?\[])", r"[\1]", path)

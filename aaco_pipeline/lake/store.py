@@ -5,8 +5,10 @@ Nothing here knows what the tables mean, and nothing here imports Dagster.
 """
 
 import hashlib
+import os
+import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,12 +22,13 @@ from aaco_pipeline.lake.files import (
     exclusive_lock,
     lake_errors,
     lock_is_free,
+    remove_free_lock,
     sync_file,
     sync_folder,
     temporary_beside,
     write_atomically,
 )
-from aaco_pipeline.lake.identity import require_campaign_id, require_session_id
+from aaco_pipeline.lake.identity import CAMPAIGN_ID, SESSION_ID, require_campaign_id, require_session_id
 from aaco_pipeline.lake.manifest import Entry, Manifest
 
 if TYPE_CHECKING:
@@ -34,6 +37,14 @@ if TYPE_CHECKING:
 LOCK_TIMEOUT_SECONDS: Final = 120.0
 #: Folders of a lake that hold one folder per session, besides the tables.
 SESSION_FOLDERS: Final = ("raw", "traces", "reports")
+
+
+#: A stage's name becomes part of file names.
+_STAGE: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_REQUIRE_ID: Final[Mapping[Scope, Callable[[str], str]]] = {
+    "session": require_session_id,
+    "campaign": require_campaign_id,
+}
 
 
 @dataclass(frozen=True)
@@ -179,6 +190,8 @@ class TraceLake:
         """
         from aaco_pipeline.lake.validation import conform
 
+        if _STAGE.fullmatch(stage) is None:
+            raise LakeError(f"{stage!r} is not a stage's name; expected lower-case letters, digits and '_'")
         frames = {name: conform(_contract_in_scope(name, scope), frame, identifier) for name, frame in tables.items()}
         with lake_errors(self.path), self._locked(identifier, scope):
             before = self.manifest(identifier, scope)
@@ -232,6 +245,7 @@ class TraceLake:
     def read_entry(self, entry: Entry) -> "pl.DataFrame":
         """One published file, after comparing its bytes with the manifest's digest. LakeError when they differ."""
         path = self.path / entry.file
+        _require_readable(contract(entry.table), entry, path)
         with lake_errors(path):
             if _sha256(path) != entry.sha256:
                 raise LakeError(f"{path}: its bytes are not the published ones; materialize {entry.stage} again")
@@ -242,12 +256,7 @@ class TraceLake:
         paths = []
         for manifest in manifests:
             for entry in manifest.of_table(table.name):
-                if entry.contract_version > table.version:
-                    raise LakeError(
-                        f"table {table.name} of {manifest.scope} {manifest.id} was written under contract version "
-                        f"{entry.contract_version}, and this aaco_pipeline reads up to {table.version}; upgrade "
-                        "aaco_pipeline"
-                    )
+                _require_readable(table, entry, self.path / entry.file)
                 paths.append(self.path / entry.file)
         return paths
 
@@ -294,8 +303,7 @@ class TraceLake:
             return False
         with lake_errors(fault.path):
             if fault.kind == "stale lock":
-                if lock_is_free(fault.path):
-                    fault.path.unlink(missing_ok=True)
+                remove_free_lock(fault.path)
             elif fault.kind == "unfinished write":
                 _delete(fault.path)
             else:
@@ -326,7 +334,7 @@ class TraceLake:
                     if not _writer_lives(file):
                         yield Fault("unfinished write", file, "left by a writer that died", mendable=True)
                 else:
-                    yield Fault("orphan file", file, "no manifest publishes it", mendable=True)
+                    yield Fault("orphan file", file, "no manifest publishes it", mendable=_is_ours(file))
 
     def _has_raw(self, identifier: str) -> bool:
         return (self.path / "raw" / f"session_id={identifier}").is_dir()
@@ -336,8 +344,7 @@ class TraceLake:
         return [folder for folder in candidates if folder.is_dir()]
 
     def _manifest_path(self, identifier: str, scope: Scope) -> Path:
-        require = require_session_id if scope == "session" else require_campaign_id
-        return self.path / "manifests" / f"{require(identifier)}.json"
+        return self.path / "manifests" / f"{_REQUIRE_ID[scope](identifier)}.json"
 
     def _request_path(self, session: str) -> Path:
         return self.path / "launches" / f"{require_session_id(session)}.json"
@@ -347,7 +354,7 @@ class TraceLake:
 
     @contextmanager
     def _locked(self, identifier: str, scope: Scope) -> Iterator[None]:
-        path = self._lock_path(identifier)
+        path = self._lock_path(_REQUIRE_ID[scope](identifier))
         with (
             lake_errors(path),
             exclusive_lock(path, timeout_seconds=LOCK_TIMEOUT_SECONDS, purpose=f"{scope} {identifier}"),
@@ -359,17 +366,15 @@ class TraceLake:
         folder.mkdir(parents=True, exist_ok=True)
         temporary = temporary_beside(folder / "file")
         try:
-            frame.write_parquet(
-                temporary,
-                compression="zstd",
-                metadata={
-                    "aaco.contract_version": str(table.version),
-                    "aaco.table": table.name,
-                    f"aaco.{table.key}": identifier,
-                    "aaco.stage": stage,
-                    "aaco.writer": f"aaco_pipeline {__version__}",
-                },
-            )
+            metadata = {
+                "aaco.contract_version": str(table.version),
+                "aaco.table": table.name,
+                f"aaco.{table.key}": identifier,
+                "aaco.stage": stage,
+                "aaco.writer": f"aaco_pipeline {__version__}",
+            }
+            with _polars_os_errors(temporary):
+                frame.write_parquet(temporary, compression="zstd", metadata=metadata)
             sync_file(temporary)
             digest = _sha256(temporary)
             final = folder / f"{stage}-{digest[:12]}.parquet"
@@ -410,6 +415,20 @@ class TraceLake:
         raise AssertionError("unreachable")
 
 
+@contextmanager
+def _polars_os_errors(path: Path) -> Iterator[None]:
+    """Polars tells of a full disk in a ComputeError's text; raise the operating system's error it stands for."""
+    import polars as pl
+
+    try:
+        yield
+    except pl.exceptions.ComputeError as error:
+        number = re.search(r"\(os error (\d+)\)", str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
+
+
 def find_contract(table: str) -> Table:
     """The contract of `table`, else UsageError with the nearest name."""
     try:
@@ -422,6 +441,14 @@ def find_contract(table: str) -> Table:
         near = difflib.get_close_matches(table, all_tables(), n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise UsageError(f"no table {table!r}; {hint}`aaco tables` lists them") from None
+
+
+def _require_readable(table: Table, entry: Entry, path: Path) -> None:
+    if entry.contract_version > table.version:
+        raise LakeError(
+            f"table {table.name} of {' '.join(_owner_of(path))} was written under contract version "
+            f"{entry.contract_version}, and this aaco_pipeline reads up to {table.version}; upgrade aaco_pipeline"
+        )
 
 
 def _contract_in_scope(name: str, scope: Scope) -> Table:
@@ -439,7 +466,7 @@ def _read_file(table: Table, path: Path) -> "pl.DataFrame":
     if not path.is_file():
         raise FileNotFoundError(2, "No such file", str(path))
     try:
-        frame = pl.read_parquet(path, hive_partitioning=False)
+        frame = pl.read_parquet(path, hive_partitioning=False, glob=False)
     except (pl.exceptions.PolarsError, OSError) as error:
         if not path.is_file():
             raise FileNotFoundError(2, "No such file", str(path)) from error
@@ -464,6 +491,13 @@ def _owner_of(path: Path) -> tuple[Scope, str]:
     """The session or campaign in whose folder the table file `path` lies."""
     key, _, identifier = path.parent.name.partition("_id=")
     return ("campaign" if key == "campaign" else "session"), identifier
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether an unpublished path is a file where only stages write; anything else is a person's."""
+    scope, identifier = _owner_of(path)
+    pattern = SESSION_ID if scope == "session" else CAMPAIGN_ID
+    return path.is_file() and pattern.fullmatch(identifier) is not None
 
 
 def _writer_lives(path: Path) -> bool:

@@ -51,7 +51,7 @@ def conform(table: Table, frame: pl.DataFrame, key: str) -> pl.DataFrame:
                 f"table {table.name}, column {declared.name}: {series.null_count()} of {len(series)} values are null, "
                 "and the contract allows none"
             )
-        if series.dtype == pl.Float64 and series.is_nan().any():
+        if _holds_nan(series):
             raise ContractError(
                 f"table {table.name}, column {declared.name}: holds NaN; missing evidence is null, never NaN"
             )
@@ -61,3 +61,14 @@ def conform(table: Table, frame: pl.DataFrame, key: str) -> pl.DataFrame:
             f"table {table.name}: {strangers.height} rows name {table.key} {strangers.item(0, 0)!r}, expected {key!r}"
         )
     return frame.sort(table.sort_by, maintain_order=True, nulls_last=False)
+
+
+def _holds_nan(series: pl.Series) -> bool:
+    """Whether a NaN is in the series, also within its lists and records."""
+    if series.dtype == pl.Float64:
+        return bool(series.is_nan().any())
+    if isinstance(series.dtype, pl.List):
+        return _holds_nan(series.explode())
+    if isinstance(series.dtype, pl.Struct):
+        return any(_holds_nan(series.struct.field(field.name)) for field in series.dtype.fields)
+    return False

@@ -1,6 +1,7 @@
 """The promises every session's tables must keep, each shown kept and broken."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import polars as pl
 import pytest
@@ -87,7 +88,7 @@ def test_a_session_without_activities_breaks_no_promise() -> None:
 @given(cuts=st.lists(st.integers(0, 10_000), min_size=2, max_size=20, unique=True), shift=st.integers(-3, 3))
 def test_any_window_cut_into_busy_and_idle_is_conserved_and_no_other(cuts: list[int], shift: int) -> None:
     edges = sorted(cuts)
-    pieces = list(zip(edges, edges[1:], strict=False))
+    pieces = list(pairwise(edges))
     idle = [(0, start, end) for start, end in pieces[1::2]]
     busy = sum(end - start for start, end in pieces[0::2])
     found = window_is_conserved(timeline((0, None, edges[0], edges[-1], busy + shift)), gaps(*idle))

@@ -39,7 +39,7 @@ DOCUMENTS: Documents = {
             "seed": 7,
             "allow_fallback": False,
         },
-        "model": {"name": "small", "sha256": "ab" * 32},
+        "model": {"name": "small", "weights": "random", "sha256": "ab" * 32},
         "provider": CPU,
         "provider_options": {},
         "batch_size": None,

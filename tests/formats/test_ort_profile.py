@@ -5,6 +5,7 @@ import io
 import json
 import re
 import tracemalloc
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -377,7 +378,7 @@ def undecidable(span: Span) -> bool:
     return span.parent is not None and reach(span) == span.ts == span.parent.ts
 
 
-@settings(deadline=None, max_examples=1500)
+@settings(deadline=None, max_examples=600)
 @given(forest=forests)
 @example(forest=REACHING)
 def test_every_parent_that_can_be_known_is_found(forest: list[Span]) -> None:
@@ -389,7 +390,7 @@ def test_every_parent_that_can_be_known_is_found(forest: list[Span]) -> None:
             assert found == true, [(s.start, s.end, s.ts, s.dur) for s in forest]
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(forest=st.builds(grow, st.lists(st.integers(FINE, 3 * FINE), max_size=200), st.integers(0, 8), st.just(FINE)))
 def test_where_everything_takes_a_tick_every_parent_is_found(forest: list[Span]) -> None:
     assert found_parents(forest) == [-1 if span.parent is None else span.parent.at for span in forest]
@@ -417,6 +418,7 @@ def test_no_events_have_no_parents() -> None:
 def test_a_left_neighbour_of_no_length_on_the_same_tick_is_no_child() -> None:
     arrays = [np.array(a, np.int64) for a in ([0, 1, 2], [5, 7, 5], [0, 1, 4])]
     assert nesting(*arrays).tolist() == [-1, 2, -1]
+    assert nesting(*(array[[0, 2]] for array in arrays)).tolist() == [-1, -1]
 
 
 def test_an_event_of_no_length_whose_child_came_to_the_next_tick_is_inside_the_one_around_it() -> None:
@@ -435,7 +437,7 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("scratch")
 
 
-from_disk = settings(deadline=None, max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
+from_disk = settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @from_disk
@@ -612,6 +614,58 @@ def test_events_that_are_no_kernel_times_are_no_dispatches(tmp_path: Path) -> No
     assert reading.tables["api_calls"]["name"].to_list() == ["model_loading_uri", "c_kernel_time"]
 
 
+@pytest.mark.parametrize(("model", "threads"), REAL)
+def test_a_kernels_shapes_are_those_of_its_first_execution(profiled: Profiled, model: str, threads: int) -> None:
+    real = profiled(model, threads)
+    first: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for one in filter(is_node, events_of(real.path)):
+        args = one["args"]
+        key = (one["name"].removesuffix("_kernel_time"), args["op_name"], args["node_index"])
+        first.setdefault(key, args)
+    expected = [
+        tuple(
+            [part for entry in args[f"{side}_type_shape"] for part in (list(entry) if which == 0 else entry.values())]
+            for side in ("input", "output")
+            for which in (0, 1)
+        )
+        for args in first.values()
+    ]
+    shapes = read(real.path).details["kernel_shapes"].sort("kernel_id")
+    columns = ["input_dtypes", "input_shapes", "output_dtypes", "output_shapes"]
+    assert shapes["kernel_id"].to_list() == list(range(len(first)))
+    assert shapes.select(columns).rows() == expected
+
+
+def test_later_shapes_do_not_replace_the_first_even_across_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = [LOADING, *(node("a", 10 * i, 5) for i in range(3))]
+    for number, one in enumerate(events[1:]):
+        one["args"]["input_type_shape"] = [{"float": [number, 7]}, {"int64": []}]
+    path = written(tmp_path, events)
+    for chunk in (1 << 20, 64):
+        monkeypatch.setattr(ort_profile, "_CHUNK_BYTES", chunk)
+        shapes = read(path).details["kernel_shapes"]
+        assert shapes.select("kernel_id", "input_dtypes", "input_shapes").rows() == [
+            (0, ["float", "int64"], [[0, 7], []])
+        ]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [None, "", "text", 5, {"float": [1]}, [5], [{}], [{"float": 3}], [{"float": ["a"]}]],
+    ids=repr,
+)
+def test_shapes_in_another_form_are_unknown(tmp_path: Path, told: Any) -> None:
+    one = node("a", 10, 5)
+    one["args"]["input_type_shape"] = told
+    reading = read(written(tmp_path, [LOADING, one, call("model_run", 1, 50)]))
+    assert reading.tables["dispatches"].height == 1
+    assert reading.details["kernel_shapes"].select("input_dtypes", "input_shapes", "output_shapes").rows() == [
+        (None, None, [[32, 64]])
+    ]
+
+
 @pytest.mark.parametrize("ascii_only", [True, False])
 def test_escaped_and_unicode_names_are_read(tmp_path: Path, ascii_only: bool) -> None:
     names = ['a "b"', "c\\d", "e\nf", "é中😀", "},", "]", "[", "", "x_kernel_time"]
@@ -764,8 +818,20 @@ def test_damage_is_placed_by_the_events_before_it(tmp_path: Path, monkeypatch: p
         {"ts": 1 << 60},
         {"dur": -1},
         {"dur": None},
+        {"tid": None},
+        {"name": None},
     ],
-    ids=["text", "fraction", "beyond int64", "args", "beyond int64 in ns", "negative", "null"],
+    ids=[
+        "text",
+        "fraction",
+        "beyond int64",
+        "args",
+        "beyond int64 in ns",
+        "negative",
+        "no length",
+        "no thread",
+        "no name",
+    ],
 )
 def test_an_event_that_cannot_be_one_is_refused(tmp_path: Path, change: Event) -> None:
     refused(written(tmp_path, lines_with(json.dumps({**node("a", 12, 3), **change}).encode() + b",")))
@@ -805,6 +871,15 @@ def test_what_is_no_profile_is_refused(tmp_path: Path, content: bytes) -> None:
 def test_a_path_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     refused(tmp_path / "missing.json", "cannot be read")
     refused(tmp_path, "cannot be read")
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zlib.compress], ids=["gzip", "zlib"])
+def test_packed_bytes_behind_the_opening_bracket_are_not_unpacked(
+    tmp_path: Path, pack: Callable[[bytes], bytes]
+) -> None:
+    lines = b"\n".join(json.dumps(one).encode() for one in SMALL)
+    refused(written(tmp_path, b"[" + pack(lines)))
+    refused(written(tmp_path, b"[\n" + pack(lines) + b"\n]\n"))
 
 
 PACKED = gzip.compress(text(SMALL * 20))

@@ -40,6 +40,7 @@ def saved(
     nodes: Sequence[onnx.NodeProto],
     inputs: Sequence[onnx.ValueInfoProto],
     outputs: Sequence[onnx.ValueInfoProto],
+    *,
     initializers: Sequence[onnx.TensorProto] = (),
     domains: Sequence[str] = (),
 ) -> Path:
@@ -73,7 +74,7 @@ def endless(path: Path) -> Path:
         helper.make_tensor("one", TensorProto.FLOAT, [1], [1.0]),
     ]
     nodes = [helper.make_node("Loop", ["trips", "true", "x"], ["y"], name="for_ever", body=body)]
-    return saved(path, nodes, [tensor("x", [1])], [tensor("y", [1])], constants)
+    return saved(path, nodes, [tensor("x", [1])], [tensor("y", [1])], initializers=constants)
 
 
 def measure(folder: Path, configs: Path = CONFIGS, **settings: Any) -> Path:
@@ -158,7 +159,12 @@ def test_every_iteration_is_kept_and_warm_up_is_counted_apart(raw: Path) -> None
         assert (one["warmup"], one["iterations"], one["iterations_asked"]) == (2, 4, 4)
         assert len(one["start_monotonic_ns"]) == len(one["end_monotonic_ns"]) == len(one["cpu_time_ns"]) == 6
     phases = inference_capture.read(raw).iterations().group_by("pass", "phase").len().sort("pass", "phase").rows()
-    assert phases == [("latency", "measure", 4), ("latency", "warmup", 2), ("trace", "measure", 4), ("trace", "warmup", 2)]
+    assert phases == [
+        ("latency", "measure", 4),
+        ("latency", "warmup", 2),
+        ("trace", "measure", 4),
+        ("trace", "warmup", 2),
+    ]
 
 
 def test_the_profile_holds_every_run_warm_up_included(raw: Path) -> None:
@@ -220,9 +226,7 @@ def test_scalars_booleans_and_integers_are_generated(tmp_path: Path) -> None:
         tensor("whole", [2], TensorProto.INT64),
         tensor("scalar", [], TensorProto.FLOAT),
     ]
-    model = saved(
-        tmp_path / "m.onnx", nodes, inputs, [tensor("chosen", [2], TensorProto.INT64), tensor("same", [])]
-    )
+    model = saved(tmp_path / "m.onnx", nodes, inputs, [tensor("chosen", [2], TensorProto.INT64), tensor("same", [])])
     said = document(measure(tmp_path / "raw", model=str(model)) / "latency.json")["inputs"]
     assert {name: (one["dtype"], one["shape"]) for name, one in said.items()} == {
         "flag": ("bool", [2]),
@@ -270,14 +274,14 @@ def model_without_its_weights(folder: Path) -> Path:
     weight.data_location = TensorProto.EXTERNAL
     weight.external_data.add(key="location", value="weights.bin")
     nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
-    return saved(folder / "external.onnx", nodes, [tensor("x", [1, 4])], [tensor("y", [1, 4])], [weight])
+    return saved(folder / "external.onnx", nodes, [tensor("x", [1, 4])], [tensor("y", [1, 4])], initializers=[weight])
 
 
 def model_that_fails_when_it_runs(folder: Path) -> Path:
     """Reads past the end of its input."""
     nodes = [helper.make_node("Gather", ["x", "far"], ["y"])]
     far = helper.make_tensor("far", TensorProto.INT64, [1], [99])
-    return saved(folder / "failing.onnx", nodes, [tensor("x", ["n"])], [tensor("y", [1])], [far])
+    return saved(folder / "failing.onnx", nodes, [tensor("x", ["n"])], [tensor("y", [1])], initializers=[far])
 
 
 def model_with_text_for_input(folder: Path) -> Path:
@@ -384,7 +388,9 @@ def test_a_provider_that_this_runtime_lacks_is_unavailable(tmp_path: Path) -> No
         measure(tmp_path / "raw", model="control_flow", backend="migraphx")
 
 
-def test_nodes_that_would_fall_back_are_named_with_the_provider_that_would_run_them(tmp_path: Path, azure: Path) -> None:
+def test_nodes_that_would_fall_back_are_named_with_the_provider_that_would_run_them(
+    tmp_path: Path, azure: Path
+) -> None:
     model = str(doubling(tmp_path / "m.onnx", [1, 4]))
     with pytest.raises(UnavailableError) as caught:
         measure(tmp_path / "raw", azure, model=model, backend="azure")
@@ -472,7 +478,9 @@ def test_a_measured_process_does_not_outlive_whoever_asked_for_it(
     stop: signal.Signals, endless_measurement: subprocess.Popen[bytes]
 ) -> None:
     (worker,) = within(20, lambda: children(endless_measurement.pid))
-    within(20, lambda: Path(f"/proc/{worker}/maps").exists() and "onnxruntime" in Path(f"/proc/{worker}/maps").read_text())
+    within(
+        20, lambda: Path(f"/proc/{worker}/maps").exists() and "onnxruntime" in Path(f"/proc/{worker}/maps").read_text()
+    )
     assert not slot_is_free()
     endless_measurement.send_signal(stop)
     assert endless_measurement.wait(timeout=10) == (130 if stop == signal.SIGINT else -stop)

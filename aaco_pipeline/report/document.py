@@ -1,0 +1,381 @@
+"""What the lake holds about one session, gathered into one document that every report is rendered from.
+
+The renderings live beside it (`terminal`, `markdown`, `html`). Nothing is computed here that a table does not hold:
+the statements below select, join and sum, so a reader can run each of them and see the same rows.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Final
+
+from aaco_pipeline import __version__
+from aaco_pipeline.lake.identity import require_session_id
+from aaco_pipeline.lake.manifest import Manifest
+from aaco_pipeline.lake.sql import select_rows
+from aaco_pipeline.lake.store import TraceLake
+
+Document = dict[str, Any]
+Row = dict[str, Any]
+
+TRACE_NAME: Final = "trace.pftrace.gz"
+REPORT_NAME: Final = "report.html"
+_TOP_KERNELS: Final = 10
+
+#: The statements of the short document; `{session}` is the session's id.
+_SUMMARY: Final[Mapping[str, str]] = {
+    "session": "SELECT * FROM sessions WHERE session_id = '{session}'",
+    "metrics": (
+        'SELECT metric, "pass", phase, value, unit, n, ci_low, ci_high FROM session_metrics '
+        "WHERE session_id = '{session}' ORDER BY ALL"
+    ),
+    "timeline": (
+        "SELECT device_id, window_rule, window_end_ns - window_start_ns AS window_ns, busy_ns, active_ratio, "
+        "overlapped_ns, activity_count FROM timeline "
+        "WHERE session_id = '{session}' AND iteration IS NULL ORDER BY device_id"
+    ),
+    "top_kernels": (
+        "SELECT k.name, k.short_name AS operator, k.library, t.dispatch_count, t.total_ns, t.mean_ns, t.share_ratio "
+        "FROM kernel_stats AS t JOIN kernels AS k USING (session_id, kernel_id) "
+        f"WHERE session_id = '{{session}}' ORDER BY t.total_ns DESC, k.kernel_id LIMIT {_TOP_KERNELS}"
+    ),
+    "missing": (
+        "SELECT DISTINCT item, status, reason FROM evidence "
+        "WHERE session_id = '{session}' AND status <> 'present' ORDER BY status DESC, item"
+    ),
+}
+
+#: The statements that make the long document of the short one.
+_SECTIONS: Final[Mapping[str, str]] = {
+    "iterations": (
+        'SELECT "pass", iteration, phase, start_ns, end_ns, latency_ns, cpu_time_ns, run_delay_ns FROM iterations '
+        "WHERE session_id = '{session}' ORDER BY \"pass\", iteration"
+    ),
+    "kernels": (
+        "SELECT k.kernel_id, k.name, k.short_name AS operator, k.family, k.library, t.dispatch_count, t.total_ns, "
+        "t.mean_ns, t.min_ns, t.p50_ns, t.p99_ns, t.max_ns, t.share_ratio "
+        "FROM kernel_stats AS t JOIN kernels AS k USING (session_id, kernel_id) "
+        "WHERE session_id = '{session}' ORDER BY t.total_ns DESC, k.kernel_id"
+    ),
+    "operators": (
+        "SELECT k.short_name AS operator, count(*) AS kernels, sum(t.dispatch_count) AS dispatch_count, "
+        "sum(t.total_ns) AS total_ns, sum(t.total_ns) // sum(t.dispatch_count) AS mean_ns, "
+        "sum(t.share_ratio) AS share_ratio "
+        "FROM kernel_stats AS t JOIN kernels AS k USING (session_id, kernel_id) "
+        "WHERE session_id = '{session}' GROUP BY k.short_name ORDER BY total_ns DESC, operator"
+    ),
+    "model_operators": (
+        'SELECT n.node_id, n.name, n.op_type, o."match", sum(o.dispatch_count) AS dispatch_count, '
+        "sum(o.total_ns) AS total_ns, sum(o.total_ns) / sum(sum(o.total_ns)) OVER () AS share_ratio, "
+        "n.flops, n.read_bytes, n.written_bytes, n.flops / nullif(n.read_bytes + n.written_bytes, 0) "
+        "AS flops_per_byte, n.shape_source "
+        "FROM (SELECT * FROM operator_kernels WHERE session_id = '{session}') AS o "
+        "FULL JOIN (SELECT * FROM model_nodes WHERE session_id = '{session}') AS n USING (session_id, node_id) "
+        "GROUP BY ALL ORDER BY total_ns DESC NULLS LAST, n.node_id"
+    ),
+    "system_samples": "SELECT * EXCLUDE (session_id) FROM system_samples WHERE session_id = '{session}' ORDER BY ALL",
+    "gpu_samples": "SELECT * EXCLUDE (session_id) FROM gpu_samples WHERE session_id = '{session}' ORDER BY ALL",
+    "devices": "SELECT * EXCLUDE (session_id) FROM devices WHERE session_id = '{session}' ORDER BY device_id",
+    "processes": "SELECT * EXCLUDE (session_id) FROM processes WHERE session_id = '{session}' ORDER BY process_id",
+    "environment": (
+        "SELECT category, key, value, in_fingerprint FROM environment WHERE session_id = '{session}' "
+        "ORDER BY category, key"
+    ),
+    "clock_domains": (
+        "SELECT domain, offset_ns, uncertainty_ns, anchor FROM clock_domains WHERE session_id = '{session}' "
+        "ORDER BY domain"
+    ),
+    "evidence": (
+        "SELECT stage, item, status, reason, source, rows FROM evidence WHERE session_id = '{session}' "
+        "ORDER BY status, stage, item"
+    ),
+}
+
+#: The statements that give one iteration in full; `{iteration}`, `{start}` and `{end}` are the iteration's.
+_MOMENT: Final[Mapping[str, str]] = {
+    "dispatches": (
+        "SELECT dispatch_id, kernel_id, process_id, thread_id, device_id, queue_id, stream_id, start_ns, end_ns, "
+        "self_ns, parent_dispatch_id, below_resolution FROM dispatches "
+        "WHERE session_id = '{session}' AND iteration = {iteration} ORDER BY start_ns, dispatch_id"
+    ),
+    "memory_copies": (
+        "SELECT copy_id, direction, size_bytes, device_id, queue_id, stream_id, start_ns, end_ns FROM memory_copies "
+        "WHERE session_id = '{session}' AND start_ns < {end} AND end_ns > {start} ORDER BY start_ns, copy_id"
+    ),
+    "api_calls": (
+        "SELECT call_id, domain, name, process_id, thread_id, start_ns, end_ns FROM api_calls "
+        "WHERE session_id = '{session}' AND start_ns < {end} AND end_ns > {start} ORDER BY start_ns, call_id"
+    ),
+}
+
+#: The stages whose tables a report shows, with what a reader lacks when one has published nothing.
+_STAGES: Final = (
+    ("capture", "what was run"),
+    ("session_environment", "the environment, the devices and the clocks"),
+    ("inference_run", "the iterations and their figures"),
+    ("kernel_trace", "the kernels and when they ran"),
+    ("timeline", "the kernels' shares and the device's busy time"),
+    ("model_graph", "the model's operators, their work and their traffic"),
+    ("telemetry", "what the host and the devices did beside the iterations"),
+)
+
+
+def session_summary(lake: TraceLake, session: str) -> Document:
+    """The short document, as `aaco show` tells it: what was run, its figures, its top kernels, and what was missing."""
+    select = _selecting(lake, session)
+    facts = select(_SUMMARY["session"])
+    return {
+        **(facts[0] if facts else {"session_id": session}),
+        **{name: select(statement) for name, statement in _SUMMARY.items() if name != "session"},
+        "disk_bytes": lake.disk_bytes(session),
+    }
+
+
+def session_document(lake: TraceLake, session: str) -> Document:
+    """The long document: the short one, and all that a report shows, as JSON-able values.
+
+    A table that no stage has published gives an empty list; `unpublished_stages` and `evidence` say why. `statements`
+    holds the SQL that each part was read with. `moments` are up to three iterations of the traced pass in full: the
+    median, the slowest and the first measured one.
+    """
+    select = _selecting(lake, session)
+    document = session_summary(lake, session)
+    document.update({name: select(statement) for name, statement in _SECTIONS.items()})
+    document["moments"] = [_in_full(moment, select) for moment in _moments(document)]
+    entries = lake.manifest(session).entries
+    document["published"] = [{"stage": entry.stage, "table": entry.table, "rows": entry.rows} for entry in entries]
+    published = {entry.stage for entry in entries}
+    document["unpublished_stages"] = [
+        {"stage": stage, "gives": gives} for stage, gives in _STAGES if stage not in published
+    ]
+    trace = trace_path(lake, session)
+    document["trace"] = {"bytes": trace.stat().st_size} if trace.is_file() else None
+    document["statements"] = _statements(session, document["moments"])
+    document["written_by"] = f"aaco_pipeline {__version__}"
+    return document
+
+
+def trace_path(lake: TraceLake, session: str) -> Path:
+    """Where the session's unified trace is, when it has one."""
+    return lake.path / "traces" / f"session_id={require_session_id(session)}" / TRACE_NAME
+
+
+def report_path(lake: TraceLake, session: str) -> Path:
+    """Where the session's report belongs."""
+    return lake.path / "reports" / f"session_id={require_session_id(session)}" / REPORT_NAME
+
+
+# ---- the document in words -------------------------------------------------------------------------------------------
+
+
+def title(document: Document) -> str:
+    """What the session is called: its model, else its workload, else its id."""
+    return str(document.get("model_name") or document.get("workload") or document["session_id"])
+
+
+def what(document: Document) -> str:
+    """What was run, where and when, in one line."""
+    if document.get("model_name") is None:
+        return "(the capture is not described yet)"
+    started = document["started_at"]
+    parts = [
+        document["model_name"],
+        f"on {document['provider']}" if document["provider"] is not None else None,
+        f"batch {document['batch_size']}" if document["batch_size"] is not None else None,
+        document["precision"],
+        None if document["threads"] is None else counted(document["threads"], "thread"),
+        f"{datetime.fromisoformat(started):%Y-%m-%d %H:%M:%S} UTC" if started is not None else None,
+        f"host {document['host']}" if document["host"] is not None else None,
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def answer(document: Document) -> str:
+    """The session in a sentence; only what was measured, and whether it was steady or nobody judged it."""
+    median = metric(document, "latency_p50", "latency")
+    sentences = []
+    if median is not None and median["value"] is not None:
+        batch = document.get("batch_size")
+        whole = f" for a batch of {batch}" if batch is not None and batch > 1 else ""
+        aside = [f"95 % interval {interval(median)}"] if interval(median) else []
+        throughput = value(document, "throughput", "latency")
+        aside += [f"{number(throughput)} inferences/s"] if throughput is not None else []
+        sentences.append(
+            f"The median inference takes {duration(median['value'])}{whole}" + (f" ({', '.join(aside)})" if aside else "")
+        )
+    if document["timeline"] and document["top_kernels"]:
+        ratio = document["timeline"][0]["active_ratio"]
+        top = document["top_kernels"][0]
+        sentences.append(
+            f"while profiled, the device is busy {share(ratio)} of the time, and {share(top['share_ratio'])} of the "
+            f"kernel time is {top['operator'] or 'kernel'} {top['name']}"
+        )
+    distortion = value(document, "profiler_distortion")
+    if distortion is not None:
+        sentences.append(
+            f"profiling stretches the median by a factor of {distortion:.3g}"
+            if distortion >= 1
+            else f"the profiled median is {distortion:.3g} of the unprofiled one"
+        )
+    if not sentences:
+        return "Nothing was measured yet."
+    return "; ".join([*sentences, steadiness(document)]) + "."
+
+
+def steadiness(document: Document) -> str:
+    """Whether the iterations were steady, in words, from the metric `steady_state`."""
+    judged = value(document, "steady_state", "latency")
+    if judged is None:
+        return "whether it was steady has not been judged"
+    return "the iterations were steady" if judged >= 1 else "the iterations were not steady"
+
+
+def metric(document: Document, name: str, of_pass: str | None = None) -> Row | None:
+    """The row of `session_metrics` with that name and pass over measured iterations, if there is one."""
+    found = (m for m in document["metrics"] if (m["metric"], m["pass"]) == (name, of_pass) and m["phase"] != "warmup")
+    return next(found, None)
+
+
+def value(document: Document, name: str, of_pass: str | None = None) -> float | None:
+    """The value of `metric`; None when there is none."""
+    row = metric(document, name, of_pass)
+    return None if row is None else row["value"]
+
+
+def interval(row: Row) -> str | None:
+    """A metric's interval in words, a dash for an end that does not exist; None without any."""
+    if row["ci_low"] is None and row["ci_high"] is None:
+        return None
+    return f"{duration(row['ci_low']) or '–'} … {duration(row['ci_high']) or '–'}"
+
+
+# ---- numbers in units a person reads ---------------------------------------------------------------------------------
+
+
+def duration(nanoseconds: float | None) -> str | None:
+    """Nanoseconds in the unit a person would choose, with four significant digits."""
+    if nanoseconds is None:
+        return None
+    for unit, size_ns in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
+        if abs(nanoseconds) >= size_ns:
+            return f"{number(nanoseconds / size_ns)} {unit}"
+    return f"{nanoseconds:.0f} ns"
+
+
+def size(bytes_: int | None) -> str | None:
+    """Bytes in binary units."""
+    if bytes_ is None:
+        return None
+    amount = float(bytes_)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} TiB"
+
+
+def share(ratio: float | None) -> str | None:
+    """A ratio as a percentage for people; tables and JSON keep the ratio."""
+    return None if ratio is None else f"{100 * ratio:.1f} %"
+
+
+def number(amount: float | None) -> str | None:
+    """Four significant digits, never in powers of ten."""
+    if amount is None:
+        return None
+    return f"{amount:,.0f}" if abs(amount) >= 1000 else f"{amount:.4g}"
+
+
+def work(amount: float | None) -> str | None:
+    """Floating-point operations with a decimal prefix."""
+    if amount is None:
+        return None
+    for prefix, factor in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(amount) >= factor:
+            return f"{amount / factor:.4g} {prefix}flop"
+    return f"{amount:.4g} flop"
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 session`, `2 sessions`."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+# ---- inside ----------------------------------------------------------------------------------------------------------
+
+
+class _OneSession(TraceLake):
+    """The lake as a statement about one session needs it: only that session's files are opened, whatever else is
+    there."""
+
+    def __init__(self, lake: TraceLake, session: str) -> None:
+        super().__init__(lake.path)
+        self._session = session
+
+    def manifests(self) -> list[Manifest]:
+        return [self.manifest(self._session)]
+
+
+def _selecting(lake: TraceLake, session: str) -> Callable[..., list[Row]]:
+    """A function that runs one of the statements above and gives its rows as JSON-able values."""
+    only = _OneSession(lake, require_session_id(session))
+
+    def select(statement: str, **fields: int) -> list[Row]:
+        result = select_rows(only, statement.format(session=session, **fields))
+        return [{name: _plain(cell) for name, cell in zip(result.columns, row, strict=True)} for row in result.rows]
+
+    return select
+
+
+def _plain(cell: Any) -> Any:
+    """A value as JSON has it: times in ISO 8601, and what is not a finite number as null."""
+    if isinstance(cell, float):
+        return cell if math.isfinite(cell) else None
+    if isinstance(cell, datetime | date):
+        return cell.isoformat()
+    if isinstance(cell, Decimal):
+        return float(cell)
+    if isinstance(cell, list):
+        return [_plain(part) for part in cell]
+    return cell
+
+
+def _moments(document: Document) -> list[Row]:
+    """The median, the slowest and the first measured iteration of the traced pass, each once, with its roles."""
+    measured = [
+        row
+        for row in document["iterations"]
+        if (row["pass"], row["phase"]) == ("trace", "measure")
+        and None not in (row["start_ns"], row["end_ns"], row["latency_ns"])
+    ]
+    if not measured:
+        return []
+    median = value(document, "latency_p50", "trace")  # the nearest rank, so one iteration took exactly that
+    roles = (
+        ("median", next((row for row in measured if row["latency_ns"] == median), None)),
+        ("slowest", max(measured, key=lambda row: row["latency_ns"])),
+        ("first measured", measured[0]),
+    )
+    moments: dict[int, Row] = {}
+    for role, row in roles:
+        if row is not None:
+            keys = ("iteration", "start_ns", "end_ns", "latency_ns")
+            moment = moments.setdefault(row["iteration"], {"roles": [], **{key: row[key] for key in keys}})
+            moment["roles"].append(role)
+    return list(moments.values())
+
+
+def _in_full(moment: Row, select: Callable[..., list[Row]]) -> Row:
+    fields = {"iteration": moment["iteration"], "start": moment["start_ns"], "end": moment["end_ns"]}
+    return {**moment, **{name: select(statement, **fields) for name, statement in _MOMENT.items()}}
+
+
+def _statements(session: str, moments: list[Row]) -> dict[str, str]:
+    """The SQL of every part; that of the moments for the first one."""
+    statements = {name: text.format(session=session) for name, text in {**_SUMMARY, **_SECTIONS}.items()}
+    if moments:
+        fields = {"iteration": moments[0]["iteration"], "start": moments[0]["start_ns"], "end": moments[0]["end_ns"]}
+        statements.update({name: text.format(session=session, **fields) for name, text in _MOMENT.items()})
+    return statements

@@ -1,0 +1,112 @@
+"""A session's document as text for a terminal: the answer first, then tables.
+
+What is told comes from `document`; the command's other output is `aaco_pipeline.cli.output`.
+"""
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final, TextIO
+
+from aaco_pipeline.report.document import Document, answer, counted, duration, interval, metric, share, what
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_MISSING: Final = "–"
+#: Lines stay whole at this width when the output is not a terminal.
+_WIDTH_OF_A_FILE: Final = 160
+_LATENCIES: Final = ("latency_p50", "latency_p90", "latency_p99", "latency_mean")
+
+
+def print_session(document: Document, stream: TextIO | None = None) -> None:
+    """Print a short or a long document, on standard output unless told otherwise."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    out = stream or sys.stdout
+    screen = Console(file=out, highlight=False, width=None if out.isatty() else _WIDTH_OF_A_FILE)
+    screen.print(f"[bold]{escape(document['session_id'])}[/bold]  {escape(what(document))}")
+    screen.print(escape(answer(document)), style="bold green")
+    rows = []
+    for name in _LATENCIES:
+        unprofiled, profiled = metric(document, name, "latency"), metric(document, name, "trace")
+        if unprofiled is not None:
+            rows.append(
+                (
+                    name.removeprefix("latency_"),
+                    duration(unprofiled["value"]),
+                    interval(unprofiled),
+                    duration(profiled["value"]) if profiled else None,
+                )
+            )
+    columns = ("latency", "unprofiled", "95 % interval", "profiled")
+    _table(screen, columns, rows, numeric=columns[1:])
+    _table(
+        screen,
+        ("operator", "kernels", "dispatches", "total", "mean", "share"),
+        [
+            (
+                row["operator"],
+                str(row["kernels"]),
+                str(row["dispatch_count"]),
+                duration(row["total_ns"]),
+                duration(row["mean_ns"]),
+                share(row["share_ratio"]),
+            )
+            for row in document.get("operators", [])
+        ],
+        title="By kind of operator",
+        numeric=("kernels", "dispatches", "total", "mean", "share"),
+    )
+    _table(
+        screen,
+        ("kernel", "operator", "dispatches", "total", "mean", "share"),
+        [
+            (
+                kernel["name"],
+                kernel["operator"],
+                str(kernel["dispatch_count"]),
+                duration(kernel["total_ns"]),
+                duration(kernel["mean_ns"]),
+                share(kernel["share_ratio"]),
+            )
+            for kernel in document["top_kernels"]
+        ],
+        title="Where the kernel time went (measured iterations of the profiled pass)",
+        numeric=("dispatches", "total", "mean", "share"),
+    )
+    absent = [(item["item"], item["status"], item["reason"]) for item in document["missing"]]
+    absent += [
+        (item["gives"], "absent", f"the stage {item['stage']} has published nothing for this session")
+        for item in document.get("unpublished_stages", [])
+    ]
+    _table(screen, ("evidence", "status", "why"), absent, title="What was missing")
+    if "kernels" in document and len(document["kernels"]) > len(document["top_kernels"]):
+        rest = len(document["kernels"]) - len(document["top_kernels"])
+        screen.print(f"{counted(rest, 'further kernel')} in `aaco report --format markdown`", style="dim")
+
+
+def _table(
+    screen: "Console",
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str | None]],
+    *,
+    title: str | None = None,
+    numeric: Sequence[str] = (),
+) -> None:
+    """A table, columns named in `numeric` flush right and missing values as a dash; nothing when it has no rows."""
+    from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
+    from rich.table import Table
+
+    listed = list(rows)
+    if not listed:
+        return
+    if title is not None:
+        screen.print(title, style="bold", markup=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in columns:
+        table.add_column(name, justify="right" if name in numeric else "left", overflow="fold")
+    for row in listed:
+        table.add_row(*(_MISSING if cell is None else escape(cell) for cell in row))
+    screen.print(table)

@@ -1,0 +1,228 @@
+"""Every ailment between lake, Dagster and host: made on purpose, found by name, and mended where it can be."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from aaco_pipeline.automation.doctor import Ailment, examine
+from aaco_pipeline.automation.jobs import start_session
+from aaco_pipeline.automation.sessions import PARTITIONS_NAME, register
+from aaco_pipeline.lake.identity import new_session_id
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.resources.launch import Launch
+from aaco_pipeline.resources.process_identity import process_tags
+
+LAUNCH = Launch(model="control_flow")
+
+
+@pytest.fixture
+def lake(captured: Any, lake_path: Path) -> TraceLake:
+    """A healthy lake of the test's own, with real sessions."""
+    copied = captured.copy(lake_path)
+    assert isinstance(copied, TraceLake)
+    return copied
+
+
+@pytest.fixture
+def session(captured: Any) -> str:
+    return str(captured.sessions["control_flow"])
+
+
+@pytest.fixture
+def healthy(instance: dg.DagsterInstance, lake: TraceLake) -> dg.DagsterInstance:
+    """The instance that knows every session of the lake."""
+    instance.add_dynamic_partitions(PARTITIONS_NAME, lake.sessions())
+    return instance
+
+
+def only(found: list[Ailment]) -> Ailment:
+    assert len(found) == 1, found
+    return found[0]
+
+
+def mend(ailment: Ailment) -> None:
+    assert ailment.mend is not None
+    assert ailment.mend()
+
+
+def published_file(lake: TraceLake, session: str, table: str = "gaps") -> Path:
+    (entry,) = lake.manifest(session).of_table(table)
+    return lake.path / entry.file
+
+
+def test_a_healthy_lake_has_no_ailments(lake: TraceLake, healthy: dg.DagsterInstance) -> None:
+    assert examine(lake, healthy) == []
+
+
+def test_nothing_at_all_is_healthy(lake_path: Path, instance: dg.DagsterInstance) -> None:
+    assert examine(TraceLake(lake_path), instance) == []
+    assert examine(TraceLake(lake_path), None) == []
+    assert not lake_path.exists()
+
+
+def test_without_an_instance_only_the_lake_is_looked_at(lake: TraceLake) -> None:
+    assert examine(lake, None) == []
+
+
+# What is wrong within the lake.
+
+
+def leave_unfinished_write(lake: TraceLake, session: str) -> Path:
+    path = lake.path / "gaps" / f"session_id={session}" / ".tmp-999999999-abcdef00"
+    path.write_bytes(b"half")
+    return path
+
+
+def leave_unfinished_capture(lake: TraceLake, session: str) -> Path:
+    path = lake.path / "raw" / ".tmp-999999999-abcdef00"
+    path.mkdir()
+    (path / "latency.json").write_text("{}")
+    return path
+
+
+def leave_orphan(lake: TraceLake, session: str) -> Path:
+    path = published_file(lake, session).with_name("timeline-000000000000.parquet")
+    path.write_bytes(b"nobody's")
+    return path
+
+
+def leave_stale_lock(lake: TraceLake, session: str) -> Path:
+    path = lake.path / ".locks" / f"{new_session_id()}.lock"
+    path.touch()
+    return path
+
+
+@pytest.mark.parametrize(
+    ("leave", "kind"),
+    [
+        (leave_unfinished_write, "unfinished write"),
+        (leave_unfinished_capture, "unfinished write"),
+        (leave_orphan, "orphan file"),
+        (leave_stale_lock, "stale lock"),
+    ],
+)
+def test_what_a_killed_writer_leaves_is_found_and_removed(
+    leave: Callable[[TraceLake, str], Path], kind: str, lake: TraceLake, healthy: dg.DagsterInstance, session: str
+) -> None:
+    path = leave(lake, session)
+    ailment = only(examine(lake, healthy))
+    assert (ailment.kind, ailment.subject) == (kind, str(path))
+    mend(ailment)
+    assert not path.exists()
+    assert examine(lake, healthy) == []
+
+
+def test_a_torn_file_is_found_and_needs_a_person(lake: TraceLake, healthy: dg.DagsterInstance, session: str) -> None:
+    path = published_file(lake, session)
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    ailment = only(examine(lake, healthy))
+    assert (ailment.kind, ailment.mend) == ("torn file", None)
+    assert f"table gaps of session {session}; materialize stage timeline again" in ailment.explanation
+
+
+def test_a_missing_file_is_found_and_needs_a_person(lake: TraceLake, healthy: dg.DagsterInstance, session: str) -> None:
+    published_file(lake, session).unlink()
+    ailment = only(examine(lake, healthy))
+    assert (ailment.kind, ailment.mend) == ("missing file", None)
+
+
+def test_a_manifest_that_cannot_be_read_stops_every_comparison_and_removes_nothing(
+    lake: TraceLake, healthy: dg.DagsterInstance, session: str
+) -> None:
+    leave_orphan(lake, session)  # and nobody can know that it is one
+    (lake.path / "manifests" / f"{session}.json").write_text("{")
+    found = examine(lake, healthy)
+    assert [one.kind for one in found] == ["unreadable manifest", "unreadable lake"]
+    assert [one.mend for one in found] == [None, None]
+
+
+# What is wrong between the lake and Dagster.
+
+
+def test_a_dead_run_is_found_and_reaped(lake: TraceLake, healthy: dg.DagsterInstance) -> None:
+    gone = {**process_tags(), "aaco/pid_started": "1"}
+    run = healthy.create_run_for_job(start_session, tags=gone, status=dg.DagsterRunStatus.STARTED)
+    ailment = only(examine(lake, healthy))
+    assert (ailment.kind, ailment.subject) == ("dead run", f"run {run.run_id}")
+    assert "may hold the measurement slot" in ailment.explanation
+    mend(ailment)
+    assert examine(lake, healthy) == []
+    after = healthy.get_run_by_id(run.run_id)
+    assert after is not None
+    assert after.status == dg.DagsterRunStatus.FAILURE
+
+
+def test_a_session_that_dagster_does_not_know_gets_its_partition(
+    lake: TraceLake, healthy: dg.DagsterInstance, session: str
+) -> None:
+    """A lake that was copied here, or made by another instance."""
+    healthy.delete_dynamic_partition(PARTITIONS_NAME, session)
+    ailment = only(examine(lake, healthy))
+    assert (ailment.kind, ailment.subject) == ("session without partition", session)
+    mend(ailment)
+    assert healthy.has_dynamic_partition(PARTITIONS_NAME, session)
+    assert examine(lake, healthy) == []
+
+
+def test_a_partition_of_nothing_is_forgotten(lake: TraceLake, healthy: dg.DagsterInstance) -> None:
+    lost = new_session_id()
+    healthy.add_dynamic_partitions(PARTITIONS_NAME, [lost])
+    ailment = only(examine(lake, healthy))
+    assert (ailment.kind, ailment.subject) == ("partition without session", lost)
+    assert ailment.explanation == "the lake holds nothing of it"
+    mend(ailment)
+    assert not healthy.has_dynamic_partition(PARTITIONS_NAME, lost)
+    assert examine(lake, healthy) == []
+
+
+def test_a_session_that_was_begun_and_never_captured_is_forgotten(lake: TraceLake, healthy: dg.DagsterInstance) -> None:
+    begun = register(lake, healthy, LAUNCH)
+    ailment = only(examine(lake, healthy))
+    assert (ailment.kind, ailment.subject) == ("partition without session", begun)
+    assert ailment.explanation == "it was begun and never captured"
+    mend(ailment)
+    assert lake.requests() == []
+    assert examine(lake, healthy) == []
+
+
+@pytest.mark.parametrize("status", [dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTED])
+def test_a_session_that_a_run_is_about_to_capture_is_left_alone(
+    status: dg.DagsterRunStatus, lake: TraceLake, healthy: dg.DagsterInstance
+) -> None:
+    begun = register(lake, healthy, LAUNCH)
+    tags = {**process_tags(), "dagster/partition": begun}
+    healthy.create_run_for_job(start_session, tags=tags, status=status)
+    assert examine(lake, healthy) == []
+
+
+@pytest.mark.parametrize("requested", [True, False])
+def test_a_capture_that_was_never_analysed_is_never_thrown_away(
+    requested: bool, lake: TraceLake, healthy: dg.DagsterInstance, session: str
+) -> None:
+    """Its measurement was killed right after the capture was complete, before or after the request was withdrawn."""
+    kept = new_session_id()
+    shutil.copytree(lake.raw(session), lake.raw(kept))
+    if requested:
+        lake.request(kept, LAUNCH.to_json())
+    ailment = only(examine(lake, healthy))
+    assert (ailment.kind, ailment.subject) == ("capture without partition", kept)
+    mend(ailment)
+    ailment = only(examine(lake, healthy))
+    assert (ailment.kind, ailment.subject, ailment.mend) == ("capture without tables", kept, None)
+    assert "job observe" in ailment.explanation
+    assert lake.raw(kept).is_dir()
+
+
+def test_several_ailments_are_all_told(lake: TraceLake, healthy: dg.DagsterInstance, session: str) -> None:
+    leave_orphan(lake, session)
+    healthy.delete_dynamic_partition(PARTITIONS_NAME, session)
+    register(lake, healthy, LAUNCH)
+    found = examine(lake, healthy)
+    assert {one.kind for one in found} == {"orphan file", "session without partition", "partition without session"}
+    for ailment in found:
+        mend(ailment)
+    assert examine(lake, healthy) == []

@@ -1,0 +1,76 @@
+"""Opening the instance that goes with a lake: made at first use, with the project's settings, found by children."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from aaco_pipeline.automation.instance import open_instance, prepare_home
+from aaco_pipeline.errors import LakeError, UsageError
+from aaco_pipeline.resources.project import Project
+
+
+@pytest.fixture
+def fresh(project: Project, tmp_path: Path) -> Project:
+    """A project whose instance has no home yet."""
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    return replace(project, root=root, dagster_home=tmp_path / "a" / "home")
+
+
+def test_the_home_is_made_with_a_relative_link_to_the_settings(fresh: Project) -> None:
+    prepare_home(fresh)
+    link = fresh.dagster_home / "dagster.yaml"
+    assert link.is_symlink()
+    assert not link.readlink().is_absolute()
+    assert link.resolve() == fresh.require_root() / "dagster.yaml"
+    prepare_home(fresh)
+
+
+def test_this_process_and_its_children_are_pointed_to_the_same_lake_and_instance(fresh: Project) -> None:
+    prepare_home(fresh)
+    assert os.environ["DAGSTER_HOME"] == str(fresh.dagster_home)
+    assert os.environ["AACO_LAKE"] == str(fresh.lake)
+
+
+def test_a_link_to_a_project_that_has_moved_is_renewed(fresh: Project) -> None:
+    fresh.dagster_home.mkdir(parents=True)
+    link = fresh.dagster_home / "dagster.yaml"
+    link.symlink_to("/nowhere/dagster.yaml")
+    prepare_home(fresh)
+    assert link.resolve() == fresh.require_root() / "dagster.yaml"
+
+
+def test_settings_of_a_persons_own_are_kept(fresh: Project) -> None:
+    fresh.dagster_home.mkdir(parents=True)
+    own = fresh.dagster_home / "dagster.yaml"
+    own.write_text("telemetry: {enabled: false}\n")
+    prepare_home(fresh)
+    assert not own.is_symlink()
+
+
+@pytest.mark.parametrize("place", ["home", "above"])
+def test_a_home_that_cannot_be_made_is_a_lake_error(place: str, fresh: Project, tmp_path: Path) -> None:
+    """A file lies where the home, or the folder above it, should be."""
+    blocked = tmp_path / "blocked"
+    blocked.write_text("a file")
+    home = blocked if place == "home" else blocked / "home"
+    with pytest.raises(LakeError, match="Dagster's home must be writable, set DAGSTER_HOME"):
+        prepare_home(replace(fresh, dagster_home=home))
+
+
+def test_without_settings_there_is_no_instance(fresh: Project) -> None:
+    with pytest.raises(UsageError, match=r"no dagster\.yaml"):
+        prepare_home(replace(fresh, root=None))
+    assert not fresh.dagster_home.exists()
+
+
+def test_the_instance_is_the_homes_own(project: Project) -> None:
+    with open_instance(project) as instance:
+        instance.add_dynamic_partitions("session", ["a"])
+        assert Path(instance.root_directory) == project.dagster_home
+    with dg.DagsterInstance.from_config(str(project.dagster_home)) as again:
+        assert again.get_dynamic_partitions("session") == ["a"]

@@ -1,0 +1,118 @@
+"""`aaco info` and `aaco doctor`: what the host can measure with, and what is wrong with the lake."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from aaco_pipeline import __version__
+from aaco_pipeline.automation.instance import open_instance
+from aaco_pipeline.automation.sessions import PARTITIONS_NAME
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.resources.project import Project
+
+Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def test_info_with_json_tells_host_backends_tools_and_models(aaco: Aaco, measured: Project) -> None:
+    answer = aaco("info", "--json")
+    assert (answer.returncode, answer.stderr) == (0, "")
+    document = json.loads(answer.stdout)
+    assert document.keys() == {"version", "lake", "dagster_home", "host", "backends", "tools", "models"}
+    assert (document["version"], document["lake"]) == (__version__, str(measured.lake))
+    assert document["dagster_home"] == str(measured.dagster_home)
+    assert {"cpu", "cuda", "migraphx", "rocm"} <= {row["backend"] for row in document["backends"]}
+    assert {"squeezenet", "control_flow", "gpt_tiny"} <= {row["name"] for row in document["models"]}
+    assert "rocprofv3" in {row["tool"] for row in document["tools"]}
+    assert {("host", "name"), ("kernel", "release"), ("package", "onnxruntime")} <= {
+        (row["category"], row["key"]) for row in document["host"]
+    }
+
+
+def test_info_says_what_a_backend_lacks_and_what_mends_it(aaco: Aaco, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onnxruntime.get_available_providers", lambda: ["CPUExecutionProvider"])
+    rows = {row["backend"]: row for row in json.loads(aaco("info", "--json").stdout)["backends"]}
+    assert (rows["cpu"]["usable"], rows["cpu"]["lacks"]) == (True, "")
+    for name, provider, package in (
+        ("migraphx", "MIGraphXExecutionProvider", "onnxruntime-migraphx"),
+        ("rocm", "ROCMExecutionProvider", "onnxruntime-rocm"),
+        ("cuda", "CUDAExecutionProvider", "onnxruntime-gpu"),
+    ):
+        assert not rows[name]["usable"]
+        assert f"has no {provider}" in rows[name]["lacks"]
+        assert package in rows[name]["fix"]
+    printed = aaco("info").stdout
+    for text in ("migraphx", "no MIGraphXExecutionProvider", "pip install onnxruntime-migraphx", "squeezenet"):
+        assert text in " ".join(printed.split())
+
+
+def test_doctor_finds_nothing_wrong_with_a_healthy_lake(aaco: Aaco, measured: Project) -> None:
+    answer = aaco("doctor")
+    assert (answer.returncode, answer.stdout, answer.stderr) == (0, f"{measured.lake}: all is well\n", "")
+    assert aaco("doctor", "--json").stdout == "[]\n"
+
+
+def test_doctor_mends_what_a_killed_run_leaves(aaco: Aaco, copied: Project) -> None:
+    lake = TraceLake(copied.lake)
+    older, newer = lake.sessions()
+    before = json.loads(aaco("ls", "--json", project=copied).stdout)
+    orphan = lake.path / "gaps" / f"session_id={newer}" / "timeline-0123456789ab.parquet"
+    orphan.write_bytes(b"published by no manifest")
+    unfinished = lake.path / "raw" / ".tmp-99999999-0123abcd"  # numbers of processes end well below
+    (unfinished / ".latency").mkdir(parents=True)
+    lake.request("20010101T000000Z-00000001", "{}")
+    with open_instance(copied) as instance:
+        instance.add_dynamic_partitions(PARTITIONS_NAME, ["20010101T000000Z-00000002"])
+        instance.delete_dynamic_partition(PARTITIONS_NAME, older)
+
+    answer = aaco("doctor", project=copied)
+    assert (answer.returncode, answer.stderr) == (8, "")
+    assert "`aaco doctor --mend` mends what can be mended" in answer.stdout
+    found = json.loads(aaco("doctor", "--json", project=copied).stdout)
+    assert {(row["kind"], row["subject"]) for row in found} == {
+        ("orphan file", str(orphan)),
+        ("unfinished write", str(unfinished)),
+        ("partition without session", "20010101T000000Z-00000001"),
+        ("partition without session", "20010101T000000Z-00000002"),
+        ("session without partition", older),
+    }
+    assert {row["state"] for row in found} == {"can be mended"}
+    assert orphan.exists()
+
+    mended = aaco("doctor", "--mend", "--json", project=copied)
+    assert mended.returncode == 0
+    assert {row["state"] for row in json.loads(mended.stdout)} == {"mended"}
+    assert aaco("doctor", project=copied).returncode == 0
+    assert not orphan.exists()
+    assert not unfinished.exists()
+    assert json.loads(aaco("ls", "--json", project=copied).stdout) == before
+    with open_instance(copied) as instance:
+        assert sorted(instance.get_dynamic_partitions(PARTITIONS_NAME)) == [older, newer]
+
+
+@pytest.mark.parametrize("kind", ["torn file", "missing file"])
+def test_doctor_leaves_lost_data_to_a_person_and_says_which_stage_makes_it_again(
+    aaco: Aaco, copied: Project, kind: str
+) -> None:
+    lake = TraceLake(copied.lake)
+    (entry,) = lake.manifest(lake.sessions()[0]).of_table("iterations")
+    file = lake.path / entry.file
+    if kind == "torn file":
+        file.write_bytes(file.read_bytes()[:-1])
+    else:
+        file.unlink()
+    for mend in ((), ("--mend",)):
+        answer = aaco("doctor", *mend, "--json", project=copied)
+        (row,) = json.loads(answer.stdout)
+        assert (answer.returncode, row["kind"], row["subject"]) == (8, kind, str(file))
+        assert row["state"] == "needs you"
+        assert "materialize stage inference_run again" in row["why"]
+
+
+def test_doctor_of_a_lake_that_does_not_exist_makes_nothing(aaco: Aaco, measured: Project, tmp_path: Path) -> None:
+    nowhere = Project(measured.root, tmp_path / "lake", tmp_path / "home")
+    assert aaco("doctor", project=nowhere).returncode == 0
+    assert not nowhere.lake.exists()
+    assert not nowhere.dagster_home.exists()

@@ -1,0 +1,199 @@
+"""The command as a whole: help, version, where the lake is, JSON everywhere, and how errors are shown."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from shutil import copyfile
+from typing import Final
+
+import pytest
+
+from aaco_pipeline import __version__
+from aaco_pipeline.cli.main import cli, main
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.resources.project import LAKE_VARIABLE, Project
+
+Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
+Refused = Callable[..., str]
+#: For every command that shows data, arguments with which it only looks.
+LOOKS: Final = {
+    "ls": (),
+    "show": (),
+    "sql": ("SELECT 1 AS one",),
+    "tables": (),
+    "info": (),
+    "doctor": (),
+}
+#: Commands whose JSON is tested where the command is: they change the lake, or show no data at all.
+ELSEWHERE: Final = {"run", "rm", "ui"}
+
+
+def test_help_lists_every_command_and_every_exit_code(aaco: Aaco) -> None:
+    answer = aaco("--help")
+    assert (answer.returncode, answer.stderr) == (0, "")
+    for command in cli.commands:
+        assert f"\n  {command} " in answer.stdout
+    text = " ".join(answer.stdout.split())
+    for code in ("0 done", "1 internal", "2 bad", "3 model", "4 hardware", "5 reg", "6 cap", "7 inc", "8 lake", "130"):
+        assert code in text
+    assert aaco("-h").stdout == answer.stdout
+
+
+def test_without_arguments_the_help_is_shown(aaco: Aaco) -> None:
+    answer = aaco()
+    assert (answer.returncode, answer.stderr, answer.stdout) == (0, "", aaco("--help").stdout)
+
+
+def test_version_is_the_packages(aaco: Aaco) -> None:
+    answer = aaco("--version")
+    assert (answer.returncode, answer.stdout, answer.stderr) == (0, f"aaco, version {__version__}\n", "")
+
+
+@pytest.mark.parametrize("command", sorted(cli.commands))
+def test_every_command_and_each_of_its_options_is_described(aaco: Aaco, command: str) -> None:
+    answer = aaco(command, "--help")
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert answer.stdout.startswith(f"Usage: aaco {command} ")
+    assert cli.commands[command].help
+    assert "--lake PATH" in answer.stdout
+
+
+def test_no_command_that_shows_data_is_left_out_below() -> None:
+    assert set(cli.commands) == {*LOOKS, *ELSEWHERE}
+
+
+@pytest.mark.parametrize("form", [("--json",), ("--format", "json")])
+@pytest.mark.parametrize("command", LOOKS)
+def test_every_command_that_shows_data_prints_one_json_document(
+    aaco: Aaco, command: str, form: tuple[str, ...]
+) -> None:
+    answer = aaco(command, *LOOKS[command], *form)
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert isinstance(json.loads(answer.stdout), list | dict)
+
+
+def test_lake_may_be_given_before_and_after_the_command_and_beats_the_environment(
+    aaco: Aaco, measured: Project, tmp_path: Path
+) -> None:
+    other = Project(measured.root, tmp_path / "other", measured.dagster_home)
+    known = TraceLake(measured.lake).sessions()
+    for arguments in (("--lake", str(measured.lake), "ls"), ("ls", "--lake", str(measured.lake))):
+        rows = json.loads(aaco(*arguments, "--json", project=other).stdout)
+        assert sorted(row["session_id"] for row in rows) == known
+    assert json.loads(aaco("ls", "--json", project=other).stdout) == []
+
+
+def test_the_lake_is_else_beside_the_nearest_dagster_yaml_upward(
+    measured: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert measured.root is not None
+    copyfile(measured.root / "dagster.yaml", tmp_path / "dagster.yaml")
+    (tmp_path / "tracelake").symlink_to(measured.lake)
+    (tmp_path / "deep" / "deeper").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "deep" / "deeper")
+    assert main(["ls"]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("2 sessions, ")
+    assert last.endswith(f" in {tmp_path / 'tracelake'}")
+
+
+@pytest.mark.parametrize("command", [("ls",), ("info",), ("tables",), ("doctor",), ("run", "--model", "squeezenet")])
+def test_without_dagster_yaml_upward_and_no_lake_named_one_line_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([*command]) == 2
+    printed = capsys.readouterr()
+    (line,) = printed.err.splitlines()
+    for part in ("aaco: ", "--lake", LAKE_VARIABLE, "dagster.yaml", str(tmp_path)):
+        assert part in line
+    assert printed.out == ""
+
+
+@pytest.mark.parametrize("command", [("run", "--model", "control_flow"), ("ui",)])
+def test_running_stages_without_dagster_yaml_upward_is_refused_before_anything_is_made(
+    refused: Refused, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    bare = Project(None, tmp_path / "lake", tmp_path / "home")
+    line = refused(2, *command, project=bare)
+    assert f"no dagster.yaml in {tmp_path}" in line
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (("nonsense",), ("'nonsense'",)),
+        (("run",), ("--model",)),
+        (("sql",), ("STATEMENT",)),
+        (("rm",), ("SESSION",)),
+        (("ls", "-n", "0"), ("-n",)),
+        (("ls", "--format", "xml"), ("--format", "xml")),
+        (("ui", "--port", "99999"), ("--port",)),
+        (("ls", "--lake"), ("--lake",)),
+    ],
+)
+def test_wrong_usage_exits_with_2_and_names_what_was_wrong(
+    refused: Refused, arguments: tuple[str, ...], parts: tuple[str, ...]
+) -> None:
+    line = refused(2, *arguments)
+    for part in parts:
+        assert part in line
+
+
+def test_a_bug_exits_with_1_shows_its_traceback_and_says_that_it_is_one(
+    aaco: Aaco, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: TraceLake) -> list[str]:
+        raise ZeroDivisionError("a bug for the test")
+
+    monkeypatch.setattr(TraceLake, "sessions", broken)
+    answer = aaco("ls")
+    assert (answer.returncode, answer.stdout) == (1, "")
+    assert "ZeroDivisionError: a bug for the test" in answer.stderr
+    assert answer.stderr.splitlines()[-1].startswith("aaco: internal fault: this is a bug")
+
+
+def test_an_interrupt_exits_with_130_without_a_traceback(aaco: Aaco, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(self: TraceLake) -> list[str]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(TraceLake, "sessions", interrupted)
+    answer = aaco("ls")
+    assert (answer.returncode, answer.stdout) == (130, "")
+    assert answer.stderr.strip() == "aaco: interrupted; nothing is half-published"
+
+
+def test_output_that_nobody_reads_to_its_end_is_no_error(measured: Project) -> None:
+    code = "from aaco_pipeline.cli.main import entry; entry()"
+    command = [sys.executable, "-P", "-c", code, "--lake", str(measured.lake), "sql", "SELECT * FROM range(200000)"]
+    with subprocess.Popen(
+        [*command, "--format", "csv"], cwd=measured.root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "range\n"
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "absent"),
+    [
+        (("--help",), {"dagster", "polars", "duckdb", "numpy", "onnxruntime", "onnx", "rich"}),
+        (("ls",), {"dagster", "polars", "onnxruntime", "onnx"}),
+        (("show",), {"dagster", "polars", "onnxruntime", "onnx"}),
+        (("sql", "SELECT * FROM latest_sessions"), {"dagster", "polars", "onnxruntime", "onnx"}),
+    ],
+)
+def test_looking_imports_no_heavy_package(measured: Project, arguments: tuple[str, ...], absent: set[str]) -> None:
+    code = (
+        "import sys; from aaco_pipeline.cli.main import main; assert main(sys.argv[2:]) == 0; "
+        "sys.exit(', '.join(set(sys.argv[1].split(',')) & sys.modules.keys()) or 0)"
+    )
+    command = [sys.executable, "-P", "-c", code, ",".join(absent), "--lake", str(measured.lake), *arguments]
+    done = subprocess.run(command, cwd=measured.root, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,107 @@
+"""`aaco run`: measures one session with the options given, runs all its stages, and prints the answer."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from aaco_pipeline.automation.instance import open_instance
+from aaco_pipeline.automation.sessions import PARTITIONS_NAME
+from aaco_pipeline.lake.sql import select_rows
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE, Project
+
+Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
+QUICK: Final = ("run", "--model", "control_flow", "--iterations", "4", "--warmup", "1")
+ENTRY: Final = "from aaco_pipeline.cli.main import entry; entry()"
+
+
+def test_run_prints_the_answer_first_and_nothing_on_standard_error(aaco: Aaco, copied: Project) -> None:
+    answer = aaco(*QUICK, project=copied)
+    assert (answer.returncode, answer.stderr) == (0, "")
+    newest = TraceLake(copied.lake).sessions()[-1]
+    first, second = answer.stdout.splitlines()[:2]
+    assert first.startswith(f"{newest}  control_flow, on CPUExecutionProvider")
+    assert second.startswith("The median inference takes ")
+    for heading in ("latency", "Where the kernel time went", "What was missing", "FusedGemm"):
+        assert heading in answer.stdout
+    assert answer.stdout == aaco("show", project=copied).stdout
+
+
+def test_run_with_json_prints_what_show_prints_and_the_options_are_in_it(aaco: Aaco, elsewhere: Project) -> None:
+    options = ("--iterations", "3", "--warmup", "2", "--seed", "7", "--threads", "2", "--shape", "x=16x64")
+    answer = aaco("run", "--model", "control_flow", *options, "--json", project=elsewhere)
+    assert (answer.returncode, answer.stderr) == (0, "")
+    document = json.loads(answer.stdout)
+    lake = TraceLake(elsewhere.lake)
+    assert document["session_id"] == lake.sessions()[-1]
+    assert (document["source_kind"], document["model_name"], document["backend"]) == ("live", "control_flow", "cpu")
+    assert (document["batch_size"], document["threads"], document["seed"]) == (16, 2, 7)
+    assert {"metrics", "timeline", "top_kernels", "missing", "disk_bytes"} <= document.keys()
+    medians = {m["pass"]: m for m in document["metrics"] if m["metric"] == "latency_p50"}
+    assert {name: (m["n"], m["unit"]) for name, m in medians.items()} == {"latency": (3, "ns"), "trace": (3, "ns")}
+    counts = select_rows(
+        lake,
+        f"""SELECT "pass", phase, count(*) FROM iterations WHERE session_id = '{document["session_id"]}'
+            GROUP BY ALL ORDER BY ALL""",
+    )
+    assert counts.rows == [(p, phase, n) for p in ("latency", "trace") for phase, n in (("measure", 3), ("warmup", 2))]
+    assert json.loads(aaco("show", "--json", project=elsewhere).stdout) == document
+
+
+def test_a_session_is_a_partition_with_every_table_of_every_stage(measured: Project) -> None:
+    lake = TraceLake(measured.lake)
+    with open_instance(measured) as instance:
+        assert sorted(instance.get_dynamic_partitions(PARTITIONS_NAME)) == lake.sessions()
+    stages = [{(e.table, e.stage) for e in lake.manifest(session).entries} for session in lake.sessions()]
+    assert stages[0] == stages[1]
+    assert {"capture", "inference_run", "kernel_trace", "timeline"} <= {stage for _, stage in stages[0]}
+
+
+def test_run_takes_a_registered_model_with_its_iterations_and_a_path_from_where_one_stands(
+    aaco: Aaco, elsewhere: Project, cache_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert elsewhere.root is not None
+    model = next(cache_folder.glob("control_flow-*.onnx"))
+    (elsewhere.root / "mine.onnx").symlink_to(model)
+    (elsewhere.root / "configs" / "models.yaml").write_text(
+        "models: {mine: {path: ../mine.onnx, input_shapes: {x: [8, 64]}, iterations: 2, warmup: 0}}\n"
+    )
+    registered = json.loads(aaco("run", "--model", "mine", "--json", project=elsewhere).stdout)
+    assert (registered["model_name"], registered["batch_size"]) == ("mine", 8)
+    assert {m["n"] for m in registered["metrics"] if m["metric"] == "latency_p50"} == {2}
+    arguments = ("--model", "mine.onnx", "--batch", "4", "--iterations", "2", "--warmup", "0", "--json")
+    by_path = json.loads(aaco("run", *arguments, project=elsewhere).stdout)
+    assert (by_path["model_name"], by_path["batch_size"]) == ("mine", 4)
+    assert by_path["model_sha256"] == registered["model_sha256"]
+
+
+def test_progress_is_shown_on_a_terminal_only_and_never_in_the_output(copied: Project) -> None:
+    terminal, end = pty.openpty()
+    environment = {**os.environ, LAKE_VARIABLE: str(copied.lake), HOME_VARIABLE: str(copied.dagster_home)}
+    command = [sys.executable, "-P", "-c", ENTRY, *QUICK]
+    with subprocess.Popen(
+        command, cwd=copied.root, env={**environment, "TERM": "xterm"}, stdout=subprocess.PIPE, stderr=end, text=True
+    ) as process:
+        os.close(end)
+        shown = b""
+        try:
+            while chunk := os.read(terminal, 4096):
+                shown += chunk
+        except OSError:  # the last holder of the terminal's other end has closed it
+            pass
+        finally:
+            os.close(terminal)
+        assert process.stdout is not None
+        printed = process.stdout.read()
+    assert process.returncode == 0
+    assert b"latency pass" in shown
+    assert b"trace pass" in shown
+    assert "\x1b" not in printed
+    assert "latency pass" not in printed

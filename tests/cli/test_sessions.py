@@ -1,0 +1,146 @@
+"""`aaco ls`, `aaco show` and `aaco rm`: the sessions of a lake, one of them, and removing some."""
+
+import io
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from aaco_pipeline.automation.instance import open_instance
+from aaco_pipeline.automation.sessions import PARTITIONS_NAME
+from aaco_pipeline.lake.sql import select_rows
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.resources.project import Project
+
+Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
+Refused = Callable[..., str]
+
+
+def test_ls_lists_newest_first_with_model_latency_and_disk_use(aaco: Aaco, measured: Project) -> None:
+    lake = TraceLake(measured.lake)
+    answer = aaco("ls")
+    assert (answer.returncode, answer.stderr) == (0, "")
+    lines = [line for line in answer.stdout.splitlines() if line.strip().startswith("2")]
+    older, newer = lake.sessions()
+    assert lines[0].split()[0] == newer
+    assert lines[1].split()[0] == older
+    assert "control_flow" in lines[0]
+    assert "squeezenet" in lines[1]
+    assert lines[2].startswith("2 sessions, ")
+    assert lines[2].endswith(f" in {lake.path}")
+
+
+def test_ls_with_json_has_the_units_of_the_lake(aaco: Aaco, measured: Project) -> None:
+    lake = TraceLake(measured.lake)
+    rows = json.loads(aaco("ls", "--json").stdout)
+    assert [row["session_id"] for row in rows] == lake.sessions()[::-1]
+    assert rows == json.loads(aaco("ls", "--format", "json").stdout)
+    for row in rows:
+        assert row["disk_bytes"] == lake.disk_bytes(row["session_id"])
+        median = select_rows(
+            lake,
+            f"""SELECT value FROM session_metrics WHERE session_id = '{row["session_id"]}'
+                AND metric = 'latency_p50' AND "pass" = 'latency'""",
+        )
+        assert row["latency_p50_ns"] == median.rows[0][0]
+        assert row["started_at"].endswith("+00:00")
+
+
+def test_ls_newest_limits_the_list(aaco: Aaco, measured: Project) -> None:
+    rows = json.loads(aaco("ls", "-n", "1", "--json").stdout)
+    assert [row["session_id"] for row in rows] == TraceLake(measured.lake).sessions()[-1:]
+
+
+def test_ls_of_a_lake_that_does_not_exist_yet_says_how_to_begin_and_makes_nothing(
+    aaco: Aaco, refused: Refused, measured: Project, tmp_path: Path
+) -> None:
+    empty = Project(measured.root, tmp_path / "none", tmp_path / "home")
+    answer = aaco("ls", project=empty)
+    assert answer.returncode == 0
+    assert "no sessions yet; `aaco run --model squeezenet` makes one" in answer.stdout
+    assert json.loads(aaco("ls", "--json", project=empty).stdout) == []
+    assert "no sessions yet" in refused(2, "show", project=empty)
+    assert not empty.lake.exists()
+
+
+def test_show_means_the_latest_session_unless_told(aaco: Aaco, measured: Project) -> None:
+    older, newer = TraceLake(measured.lake).sessions()
+    shown = [aaco("show", *name).stdout for name in ((), ("latest",), (newer,))]
+    assert shown[0].startswith(newer)
+    assert shown[0] == shown[1] == shown[2]
+    assert aaco("show", older).stdout.startswith(older)
+
+
+def test_show_takes_a_unique_prefix(aaco: Aaco, measured: Project) -> None:
+    older, newer = TraceLake(measured.lake).sessions()
+    shortest = next(older[:n] for n in range(1, len(older)) if not newer.startswith(older[:n]))
+    assert aaco("show", shortest).stdout.startswith(older)
+
+
+def test_show_refuses_an_ambiguous_prefix_and_names_the_candidates(refused: Refused, measured: Project) -> None:
+    older, newer = TraceLake(measured.lake).sessions()
+    line = refused(2, "show", "20")
+    assert "'20' is ambiguous" in line
+    assert older in line
+    assert newer in line
+
+
+def test_show_refuses_an_unknown_session_and_says_where_to_look(refused: Refused, measured: Project) -> None:
+    line = refused(2, "show", "19700101T000000Z-00000000")
+    assert "no session '19700101T000000Z-00000000'" in line
+    assert "`aaco ls` lists them" in line
+
+
+def test_show_tells_the_kernels_in_order_of_their_time_with_shares_that_add_up(aaco: Aaco, measured: Project) -> None:
+    older = TraceLake(measured.lake).sessions()[0]
+    document = json.loads(aaco("show", older, "--json").stdout)
+    totals = [kernel["total_ns"] for kernel in document["top_kernels"]]
+    assert totals == sorted(totals, reverse=True)
+    assert 0 < sum(kernel["share_ratio"] for kernel in document["top_kernels"]) <= 1
+    assert document["model_name"] == "squeezenet"
+    assert {"item", "status", "reason"} == document["missing"][0].keys()
+    assert all(row["status"] != "present" for row in document["missing"])
+
+
+def test_rm_asks_and_an_answer_of_no_leaves_the_session(
+    aaco: Aaco, copied: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = TraceLake(copied.lake)
+    before = lake.sessions()
+    for typed in ("n\n", ""):
+        monkeypatch.setattr("sys.stdin", io.StringIO(typed))
+        answer = aaco("rm", "latest", project=copied)
+        assert answer.returncode != 0
+        assert answer.stdout == ""
+        assert before[-1] in answer.stderr
+        assert "Remove 1 session" in answer.stderr
+        assert "Traceback" not in answer.stderr
+        assert lake.sessions() == before
+    assert aaco("doctor", project=copied).returncode == 0
+
+
+def test_rm_with_a_yes_typed_or_given_removes_tables_capture_and_partition(
+    aaco: Aaco, copied: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = TraceLake(copied.lake)
+    older, newer = lake.sessions()
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    answer = aaco("rm", "latest", project=copied)
+    assert (answer.returncode, lake.sessions()) == (0, [older])
+    assert answer.stdout.startswith("removed 1 session, ")
+    assert [path for path in lake.path.rglob("*") if newer in path.name] == []
+    with open_instance(copied) as instance:
+        assert list(instance.get_dynamic_partitions(PARTITIONS_NAME)) == [older]
+    freed = lake.disk_bytes(older)
+    rows = json.loads(aaco("rm", "--yes", "--json", older, project=copied).stdout)
+    assert rows == [{"session_id": older, "freed_bytes": freed}]
+    assert lake.sessions() == []
+    assert aaco("doctor", project=copied).returncode == 0
+
+
+def test_rm_of_an_unknown_session_removes_nothing_of_the_others_named(refused: Refused, copied: Project) -> None:
+    before = TraceLake(copied.lake).sessions()
+    assert "no session 'nonsense'" in refused(2, "rm", "--yes", "latest", "nonsense", project=copied)
+    assert TraceLake(copied.lake).sessions() == before
