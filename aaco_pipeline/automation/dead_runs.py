@@ -11,7 +11,7 @@ from typing import Final
 import dagster as dg
 
 from aaco_pipeline.resources.measurement_slot import slot_is_free
-from aaco_pipeline.resources.process_identity import HOST_TAG, PID_TAG, process_is_gone
+from aaco_pipeline.resources.process_identity import HOST_TAG, PID_TAG, TAG_PREFIX, process_is_gone
 
 _UNFINISHED: Final = (dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING)
 #: A run that never came to tag itself is dead when the slot it claims is free on this host for so long.
@@ -31,10 +31,12 @@ def find_dead_runs(instance: dg.DagsterInstance) -> list[DeadRun]:
     dead: list[DeadRun] = []
     for record in instance.get_run_records(dg.RunsFilter(statuses=list(_UNFINISHED))):
         run = record.dagster_run
-        gone = process_is_gone(run.tags)
+        # A re-executed run is created with its parent's tags; they say nothing of its own process.
+        own = run.tags if not _has_tags_of_parent(instance, run) else {}
+        gone = process_is_gone(own)
         if gone:
             dead.append(DeadRun(run.run_id, f"its process {run.tags[PID_TAG]} on {run.tags[HOST_TAG]} is gone"))
-        elif gone is None and PID_TAG not in run.tags and _claims_slot(instance, run.run_id):
+        elif gone is None and PID_TAG not in own and _claims_slot(instance, run.run_id):
             since = record.start_time or record.create_timestamp.timestamp()
             if time.time() - since > UNTAGGED_GRACE_SECONDS and slot_is_free():
                 dead.append(DeadRun(run.run_id, "it claims the measurement slot, and nothing on this host measures"))
@@ -56,6 +58,13 @@ def slot_holders(instance: dg.DagsterInstance, pool: str) -> set[str]:
     """Ids of the runs that hold a slot of `pool`."""
     info = instance.event_log_storage.get_concurrency_info(pool)
     return {slot.run_id for slot in info.claimed_slots}
+
+
+def _has_tags_of_parent(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
+    parent = instance.get_run_by_id(run.parent_run_id) if run.parent_run_id is not None else None
+    return parent is not None and all(
+        parent.tags.get(name) == value for name, value in run.tags.items() if name.startswith(TAG_PREFIX)
+    )
 
 
 def _claims_slot(instance: dg.DagsterInstance, run_id: str) -> bool:

@@ -56,6 +56,7 @@ def _disagreements(lake: TraceLake, instance: dg.DagsterInstance) -> Iterator[Ai
         yield Ailment("unreadable lake", str(lake.path), f"{error}; partitions were not compared")
         return
     requested = set(lake.requests())
+    complete = set(lake.captured())
     partitions = set(instance.get_dynamic_partitions(PARTITIONS_NAME))
     busy = {run.tags.get("dagster/partition") for run in instance.get_runs(dg.RunsFilter(statuses=list(_UNFINISHED)))}
     for session in sorted(published - partitions):
@@ -65,9 +66,8 @@ def _disagreements(lake: TraceLake, instance: dg.DagsterInstance) -> Iterator[Ai
             return True
 
         yield Ailment("session without partition", session, "Dagster does not know a session of the lake", add)
-    for session in sorted((partitions | requested) - published - busy):
-        captured = lake.raw(session).is_dir()
-        if captured:
+    for session in sorted((partitions | requested | complete) - published - busy):
+        if session in complete:
             if session not in partitions:
 
                 def adopt(session: str = session) -> bool:

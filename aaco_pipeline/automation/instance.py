@@ -4,6 +4,7 @@ Where both are is decided in `aaco_pipeline.resources.project`.
 """
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -24,9 +25,8 @@ def prepare_home(project: Project) -> None:
         home.mkdir(parents=True, exist_ok=True)
         if not link.exists():
             link.unlink(missing_ok=True)  # a link to a project that has moved
-            link.symlink_to(Path(os.path.relpath(root / _SETTINGS, home)))
-    except FileExistsError:
-        pass  # another process made the same link at the same moment
+            with suppress(FileExistsError):  # another process makes the same link at the same moment
+                link.symlink_to(Path(os.path.relpath(root / _SETTINGS, home)))
     except OSError as error:
         raise LakeError(f"{home}: {error.strerror}; Dagster's home must be writable, set {HOME_VARIABLE}") from error
     os.environ[HOME_VARIABLE] = str(home)

@@ -8,7 +8,6 @@ from typing import Final
 import dagster as dg
 from pydantic import Field
 
-from aaco_pipeline.assets.partitions import session_partitions
 from aaco_pipeline.assets.stage import expected_errors
 from aaco_pipeline.automation.dead_runs import reap
 from aaco_pipeline.automation.sessions import register
@@ -21,7 +20,6 @@ SESSION_TAG: Final = "aaco/session"
 observe = dg.define_asset_job(
     "observe",
     selection=dg.AssetSelection.all(),
-    partitions_def=session_partitions,
     executor_def=dg.in_process_executor,
     description="All stages of one session, from capture to analysis. A captured session is not measured again.",
 )

@@ -5,34 +5,33 @@ What becomes a track or a slice is decided by the caller; nothing here knows a t
 
 import gzip
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from perfetto.protos.perfetto.trace import perfetto_trace_pb2
 
 from aaco_pipeline.lake.files import write_atomically
-
-if TYPE_CHECKING:
-    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
 
 Integers = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 Mask = npt.NDArray[np.bool_]
 
 SLICE_COLUMNS: Final = ("track", "start_ns", "end_ns", "name")
-FLOW_AND_CATEGORY_COLUMNS: Final = ("category", "flow_id", "flow_role")
+OPTIONAL_SLICE_COLUMNS: Final = ("category", "flow_id", "flow_role")
 COUNTER_COLUMNS: Final = ("track", "time_ns", "value")
 KERNEL_COLUMNS: Final = ("gpu_id", "process", "queue", "start_ns", "end_ns", "name")
 LAUNCH_COLUMNS: Final = tuple(f"{what}_{axis}" for what in ("grid", "workgroup") for axis in "xyz")
 
 _TRACK_EVENTS: Final = 1  # the packet sequences: each has its own interned strings
 _GPU_STAGES: Final = 2
-_LONGEST_VARINT: Final = 10
+_ANNOTATION_FIELDS: Final = {str: "string_value", int: "int_value", float: "double_value"}
 _CHUNK_EVENTS: Final = 1 << 15  # so that a chunk's records stay in the processor's cache
 
 
@@ -130,25 +129,25 @@ def assign_lanes(frame: pl.DataFrame, *, by: Sequence[str] = ("track",)) -> pl.D
     There are as many lanes as slices ever run at once. Nested slices get lanes of their own, too.
     """
     start, end = (frame[name].cast(pl.Int64).to_numpy() for name in ("start_ns", "end_ns"))
-    groups = frame.select(pl.struct(by).rank("dense")).to_series().to_numpy().astype(np.int64)
+    numbered = frame.select(by).unique(maintain_order=True).with_row_index("group")
+    same = frame.select(by).join(numbered, on=list(by), how="left", nulls_equal=True, maintain_order="left")
+    group = same["group"].cast(pl.Int64).to_numpy()
     rows, is_end = _events_in_order(start, end)
-    by_group = np.argsort(groups[rows], kind="stable")
+    by_group = np.argsort(group[rows], kind="stable")
     rows, is_end = rows[by_group], is_end[by_group]
-    # How many run at once goes up to `level` at a begin and down from it at an end. Whoever brings it up takes the
-    # lane of whoever last brought it down from there, so following these predecessors leads to the lane's first slice.
-    running = np.cumsum(1 - 2 * is_end.astype(np.int64))
-    level = running + is_end
-    by_level = np.lexsort((level, groups[rows]))
-    row, at_end = rows[by_level], is_end[by_level]
-    reuses = np.flatnonzero(~at_end[1:] & at_end[:-1] & (level[by_level][1:] == level[by_level][:-1])) + 1
-    reuses = reuses[groups[row[reuses]] == groups[row[reuses - 1]]]
+    # The number of slices that run goes up to a level at a begin and down from it at an end. Who brings it up takes
+    # the lane of who last brought it down from there; following these predecessors leads to the lane's first slice.
+    level = np.cumsum(1 - 2 * is_end.astype(np.int64)) + is_end
+    place = group[rows] * (level.max(initial=0) + 1) + level
+    by_place = np.argsort(place, kind="stable")
+    again = np.flatnonzero(~is_end[by_place][1:] & (np.diff(place[by_place]) == 0))
     first = np.arange(frame.height)
-    first[row[reuses]] = row[reuses - 1]
-    while (further := first[first] != first).any():
-        first[further] = first[first[further]]
-    lane = np.zeros(frame.height, np.int64)
+    first[rows[by_place[again + 1]]] = rows[by_place[again]]
+    while not np.array_equal(further := first[first], first):
+        first = further
+    lane = np.empty(frame.height, np.int64)
     lane[rows[~is_end]] = level[~is_end] - 1
-    return frame.with_columns(pl.Series("lane", lane[first], pl.Int32))
+    return frame.with_columns(lane=pl.Series(lane[first], dtype=pl.Int32))
 
 
 # --- Records: bytes that never change, with columns of fixed width between them ---
@@ -212,7 +211,7 @@ def _varint(number: int) -> bytes:
     return bytes([*encoded, number])
 
 
-def _number(field: int, value: "_Cells | int") -> list[_Part]:
+def _number(field: int, value: _Cells | int) -> list[_Part]:
     return [_varint(field << 3), value if isinstance(value, _Cells) else _varint(value)]
 
 
@@ -225,7 +224,7 @@ def _message(field: int, parts: Sequence[_Part]) -> list[_Part]:
     return [_varint(field << 3 | 2) + _varint(sum(map(_size, parts))), *parts]
 
 
-def _varints(values: npt.NDArray[Any]) -> _Cells:
+def _varints(values: npt.NDArray[Any], index: Integers | None = None) -> _Cells:
     """Whole numbers, each with as many bytes as the largest needs; a negative one needs all ten."""
     numbers = values.astype(np.int64).view(np.uint64) if values.dtype.kind == "i" else values.astype(np.uint64)
     width = max(1, -(-int(numbers.max(initial=0)).bit_length() // 7))
@@ -233,28 +232,31 @@ def _varints(values: npt.NDArray[Any]) -> _Cells:
     for i in range(width):
         table[:, i] = (numbers >> np.uint64(7 * i)).astype(np.uint8) | np.uint8(128)
     table[:, -1] &= 127
-    return _Cells(table)
+    return _Cells(table, index)
 
 
-def _packet(sequence: int, time: _Cells, flags: int, event: Sequence[_Part]) -> list[_Part]:
-    return _message(1, [*_number(8, time), *_number(10, sequence), *_number(13, flags), *event])
+def _vector(axes: Sequence[Integers]) -> list[_Part]:
+    return [part for field, values in enumerate(axes, 1) for part in _number(field, _varints(values))]
 
 
-def _templates(
-    wrap: Callable[[Sequence[_Part]], Sequence[_Part]], fields: Sequence[_Field], rows: int
-) -> tuple[Integers, list[_Template]]:
-    """For every row the number of its template, and the templates: one per set of present fields that occurs."""
-    pattern = np.zeros(rows, np.int64)
+def _templates(sequence: int, time: _Cells, event: int, fields: Sequence[_Field]) -> tuple[Integers, list[_Template]]:
+    """Packets with the message `event` of these `fields`: for every row the number of its template, and the templates.
+
+    There is one template per set of present fields that occurs.
+    """
+    pattern = np.zeros(len(time.table), np.int64)
     optional = [field.present for field in fields if field.present is not None]
     if len(optional) > 62:
-        raise ValueError(f"{len(optional)} columns of slices have nulls; at most 62 may")
+        raise ValueError(f"{len(optional)} columns have nulls; at most 62 may")
     for i, present in enumerate(optional):
         pattern |= present.astype(np.int64) << i
     occurring = np.unique(pattern)
     templates = []
     for bits in occurring.tolist():
         has = iter([bool(bits >> i & 1) for i in range(len(optional))])
-        templates.append(_Template(wrap([p for f in fields if f.present is None or next(has) for p in f.parts])))
+        parts = [part for field in fields if field.present is None or next(has) for part in field.parts]
+        head = [*_number(8, time), *_number(10, sequence), *_number(13, 2)]  # 2: needs the interned strings
+        templates.append(_Template(_message(1, [*head, *_message(event, parts)])))
     return np.searchsorted(occurring, pattern), templates
 
 
@@ -277,7 +279,7 @@ def _records(templates: Sequence[_Template], of_event: Integers, rows: Integers)
 
 
 class _Trace:
-    """A checked trace: its counts, and its bytes on demand."""
+    """A checked trace: what it holds, counted, and its bytes."""
 
     def __init__(
         self,
@@ -288,88 +290,255 @@ class _Trace:
         metadata: Mapping[str, str | int | float] | None,
     ) -> None:
         _check_tracks(tracks)
-        self._tracks = tracks
+        self._tracks = sorted(tracks, key=lambda track: track.uuid)
+        self._uuids = np.array([track.uuid for track in self._tracks], np.uint64)
         self._metadata = metadata or {}
-        self._first_time: list[int] = []
-        self._interned: dict[str, list[str]] = {}
+        self._strings: defaultdict[str, list[str]] = defaultdict(list)
+        self._first_times: list[int] = []
         self.flows = self.flow_ends_left_out = 0
-        self._bulk = [self._slices(slices)] if slices.height else []
-        self.slices = slices.height
-        counters = pl.DataFrame() if counters is None or not counters.height else counters.drop_nulls("value")
-        self._bulk += [self._counters(counters)] if counters.height else []
-        self.counters = counters.height
+        counters = counters.drop_nulls("value") if counters is not None and counters.height else pl.DataFrame()
         kernels = pl.DataFrame() if kernels is None else kernels
-        self._bulk += [self._kernels(kernels)] if kernels.height else []
-        self.kernels = kernels.height
+        self.slices, self.counters, self.kernels = slices.height, counters.height, kernels.height
+        self._bulk: list[Iterator[bytes]] = []
+        if self.slices:
+            self._bulk.append(self._slice_records(slices))
+        if self.counters:
+            self._bulk.append(self._counter_records(counters))
+        if self.kernels:
+            self._bulk.append(self._kernel_records(kernels))
 
     def chunks(self) -> Iterator[bytes]:
-        yield self._header()
-        for records in self._bulk:
-            yield from records
+        """All bytes, once: the header, then every bulk of records in the order of its times."""
+        return chain([self._header()], *self._bulk)
 
-    def _slices(self, frame: pl.DataFrame) -> Iterator[bytes]:
-        start, end, track = self._times_and_tracks("slices", frame, "start_ns", "end_ns", counters=False)
+    def _slice_records(self, frame: pl.DataFrame) -> Iterator[bytes]:
+        start, end = self._times("slices", frame, SLICE_COLUMNS, "start_ns", "end_ns")
+        track = self._track_indices("slices", frame, counters=False)
         rows, is_end = _events_in_order(start, end)
         _check_nesting(frame, track, rows, is_end)
-        names = self._intern("event_names", frame["name"])
-        own = [_Field([*_number(9, 1), *_number(11, self._uuids(track)), *_number(10, names)])]
+        uuid = _varints(self._uuids, track)
+        fields = [_Field([*_number(9, 1), *_number(11, uuid), *_number(10, self._intern("names", frame["name"]))])]
         if "category" in frame.columns:
-            own.append(_Field(_number(3, self._intern("event_categories", frame["category"])), _present(frame["category"])))
-        annotations = [c for c in frame.columns if c not in (*SLICE_COLUMNS, *FLOW_AND_CATEGORY_COLUMNS)]
-        for iid, name in enumerate(annotations, 1):
-            own.append(_Field(_message(4, [*_number(1, iid), *self._annotation(frame[name])]), _present(frame[name])))
-        self._interned["debug_annotation_names"] = annotations
+            category = self._intern("categories", frame["category"])
+            fields.append(_Field(_number(3, category), _present(frame, "category")))
+        for name in frame.columns:
+            if name not in (*SLICE_COLUMNS, *OPTIONAL_SLICE_COLUMNS):
+                self._strings["annotations"].append(name)
+                named = _number(1, len(self._strings["annotations"]))
+                fields.append(_Field(_message(4, [*named, *self._annotation(frame[name])]), _present(frame, name)))
         if "flow_id" in frame.columns:
-            ids = frame["flow_id"].cast(pl.UInt64).fill_null(0).to_numpy()
+            flow = frame["flow_id"].cast(pl.UInt64).fill_null(0).to_numpy()
             causes, effects = self._joined_flows(frame, rows[~is_end])
-            own += [_Field(_fixed64(47, ids), causes), _Field(_fixed64(48, ids), effects)]
-        own = [field for field in own if field.present is None or field.present.any()]
+            fields += [_Field(_fixed64(47, flow), causes), _Field(_fixed64(48, flow), effects)]
+        of_row, templates = _templates(_TRACK_EVENTS, _varints(start), 11, fields)
+        at_end = [_Field([*_number(9, 2), *_number(11, uuid)])]
+        end_template = _templates(_TRACK_EVENTS, _varints(end), 11, at_end)[1]
+        return _records([*templates, *end_template], np.where(is_end, len(templates), of_row[rows]), rows)
 
-        def begin(parts: Sequence[_Part]) -> list[_Part]:
-            return _packet(_TRACK_EVENTS, _varints(start), 2, _message(11, parts))
-
-        of_row, templates = _templates(begin, own, frame.height)
-        end_event = _message(11, [*_number(9, 2), *_number(11, self._uuids(track))])
-        templates.append(_Template(_packet(_TRACK_EVENTS, _varints(end), 2, end_event)))
-        return _records(templates, np.where(is_end, len(templates) - 1, of_row[rows]), rows)
-
-    def _counters(self, frame: pl.DataFrame) -> Iterator[bytes]:
-        time, _, track = self._times_and_tracks("counters", frame, "time_ns", "time_ns", counters=True)
+    def _counter_records(self, frame: pl.DataFrame) -> Iterator[bytes]:
+        time, _ = self._times("counters", frame, COUNTER_COLUMNS, "time_ns", "time_ns")
+        uuid = _varints(self._uuids, self._track_indices("counters", frame, counters=True))
         values = frame["value"].cast(pl.Float64).to_numpy()
-        _refuse("counters", frame, ~np.isfinite(values), "value is not a finite number; leave it null")
-        event = _message(11, [*_number(9, 4), *_number(11, self._uuids(track)), *_fixed64(44, values)])
-        template = _Template(_packet(_TRACK_EVENTS, _varints(time), 2, event))
-        return _records([template], np.zeros(frame.height, np.int64), np.argsort(time, kind="stable"))
+        _refuse("counters", frame, ~np.isfinite(values), "value is not finite; leave it null")
+        fields = [_Field([*_number(9, 4), *_number(11, uuid), *_fixed64(44, values)])]
+        of_row, templates = _templates(_TRACK_EVENTS, _varints(time), 11, fields)
+        return _records(templates, of_row, np.argsort(time, kind="stable"))
 
-    def _kernels(self, frame: pl.DataFrame) -> Iterator[bytes]:
+    def _kernel_records(self, frame: pl.DataFrame) -> Iterator[bytes]:
         start, end = self._times("kernels", frame, KERNEL_COLUMNS, "start_ns", "end_ns")
-        every: list[_Part] = [
-            *_number(1, _varints(np.arange(1, frame.height + 1))),
-            *_number(2, _varints(end - start)),
-            *_number(13, self._intern("queues", frame["queue"])),
-            *_number(14, 1 + len(self._interned["queues"])),  # the one stage follows the queues
-            *_number(11, _varints(frame["gpu_id"].to_numpy())),
-            *_number(5, self._intern("processes", frame["process"].cast(pl.String))),
-            *_number(20, self._intern("kernel_names", frame["name"])),
+        fields = [
+            _Field(
+                [
+                    *_number(1, _varints(np.arange(1, frame.height + 1))),
+                    *_number(2, _varints(end - start)),
+                    *_number(5, self._intern("processes", frame["process"].cast(pl.String))),
+                    *_number(11, _varints(frame["gpu_id"].to_numpy())),
+                    *_number(13, self._intern("queues", frame["queue"])),
+                    *_number(14, len(self._strings["queues"]) + 1),  # the one stage is interned after the queues
+                    *_number(20, self._intern("kernels", frame["name"])),
+                ]
+            )
         ]
-        own = [_Field(every)]
         if "submission_id" in frame.columns:
-            submissions = frame["submission_id"].cast(pl.UInt32).fill_null(0).to_numpy()
-            own.append(_Field(_number(10, _varints(submissions)), _present(frame["submission_id"])))
+            submission = frame["submission_id"].cast(pl.UInt32).fill_null(0).to_numpy()
+            fields.append(_Field(_number(10, _varints(submission)), _present(frame, "submission_id")))
         if set(LAUNCH_COLUMNS) <= set(frame.columns):
-            launch = {name: frame[name].cast(pl.UInt32).fill_null(1).to_numpy() for name in LAUNCH_COLUMNS}
-            _refuse("kernels", frame, np.any([a == 0 for a in launch.values()], axis=0), "a launch has no work-items")
-            workgroups = {f"grid_{axis}": -(-launch[f"grid_{axis}"].astype(np.int64) // launch[f"workgroup_{axis}"]) for axis in "xyz"}
-            sizes = [
-                _message(field, [p for i, axis in enumerate("xyz", 1) for p in _number(i, _varints(of[f"{what}_{axis}"]))])
-                for field, what, of in ((1, "grid", workgroups), (2, "workgroup", launch))
-            ]
-            known = frame.select(pl.all_horizontal(pl.col(LAUNCH_COLUMNS).is_not_null())).to_series().to_numpy()
-            own.append(_Field(_message(21, [*sizes[0], *sizes[1]]), known))
-
-        def stage(parts: Sequence[_Part]) -> list[_Part]:
-            return _packet(_GPU_STAGES, _varints(start), 2, _message(53, parts))
-
+            sizes = {name: frame[name].cast(pl.Int64).fill_null(1).to_numpy() for name in LAUNCH_COLUMNS}
+            _refuse("kernels", frame, np.min(list(sizes.values()), axis=0) < 1, "a launch has at least one work-item")
+            grid = [
+                -(-sizes[f"grid_{axis}"] // sizes[f"workgroup_{axis}"]) for axis in "xyz"
+            ]  # Perfetto's is in workgroups
+            workgroup = [sizes[f"workgroup_{axis}"] for axis in "xyz"]
+            launch = [*_message(1, _vector(grid)), *_message(2, _vector(workgroup))]
+            fields.append(_Field(_message(21, launch), _present(frame, *LAUNCH_COLUMNS)))
+        of_row, templates = _templates(_GPU_STAGES, _varints(start), 53, fields)
         rows = np.argsort(start, kind="stable")
-        of_row, templates = _templates(stage, own, frame.height)
         return _records(templates, of_row[rows], rows)
+
+    def _times(
+        self, what: str, frame: pl.DataFrame, required: Sequence[str], first: str, last: str
+    ) -> tuple[Integers, Integers]:
+        for name in required:
+            _refuse(what, frame, frame[name].is_null().to_numpy(), f"{name} is null")
+        start, end = (frame[name].cast(pl.Int64).to_numpy() for name in (first, last))
+        _refuse(what, frame, start < 0, f"{first} is negative; shift the axis, for Perfetto's times begin at 0")
+        _refuse(what, frame, end < start, f"{last} lies before {first}")
+        self._first_times.append(int(start.min()))
+        return start, end
+
+    def _track_indices(self, what: str, frame: pl.DataFrame, *, counters: bool) -> Integers:
+        wanted = frame["track"].cast(pl.UInt64).to_numpy()
+        is_counter = np.array([track.kind == "counter" for track in self._tracks], bool)
+        indices = np.searchsorted(self._uuids, wanted)
+        known = indices < len(self._uuids)
+        known[known] = self._uuids[indices[known]] == wanted[known]
+        _refuse(what, frame, ~known, "track is not among the tracks")
+        holds = "holds no counter" if counters else "is a counter's"
+        _refuse(what, frame, is_counter[indices] != counters, f"track {holds}")
+        return indices
+
+    def _intern(self, table: str, values: pl.Series) -> _Cells:
+        strings, before = values.drop_nulls().unique(maintain_order=True).cast(pl.String), len(self._strings[table])
+        self._strings[table] += strings.to_list()
+        codes = values.cast(pl.String).cast(pl.Enum(strings)).to_physical().cast(pl.Int64).fill_null(0).to_numpy()
+        return _varints(np.arange(before + 1, before + max(1, len(strings)) + 1), codes)
+
+    def _annotation(self, values: pl.Series) -> list[_Part]:
+        if values.dtype == pl.String:
+            return _number(17, self._intern("annotation_texts", values))
+        if values.dtype.is_float():
+            return _fixed64(5, values.cast(pl.Float64).fill_null(0).to_numpy())
+        if values.dtype.is_integer():
+            return _number(3 if values.dtype.is_unsigned_integer() else 4, _varints(values.fill_null(0).to_numpy()))
+        raise ValueError(f"slices: annotation {values.name} is {values.dtype}, not a string or number")
+
+    def _joined_flows(self, frame: pl.DataFrame, begins: Integers) -> tuple[Mask, Mask]:
+        """Which rows begin a flow that is drawn, and which end it."""
+        role = frame["flow_role"]
+        _refuse("slices", frame, (~role.is_in(["out", "in"])).fill_null(False).to_numpy(), "flow_role is not out or in")
+        place = np.empty(frame.height, np.int64)
+        place[begins] = np.arange(frame.height)
+        ends = frame.select("flow_id", "flow_role", place=pl.Series(place)).drop_nulls()
+        causes = ends.filter(pl.col("flow_role") == "out").group_by("flow_id").agg(cause=pl.col("place").min())
+        effects = ends.filter(pl.col("flow_role") == "in").join(causes, on="flow_id")
+        later = effects.filter(pl.col("place") > pl.col("cause"))
+        joined = later.group_by("flow_id").agg(pl.col("cause").first(), effect=pl.col("place").min())
+        self.flows = joined.height
+        self.flow_ends_left_out = ends.height - 2 * joined.height
+        begins_flow, ends_flow = np.zeros((2, frame.height), bool)
+        begins_flow[begins[joined["cause"].to_numpy()]] = True
+        ends_flow[begins[joined["effect"].to_numpy()]] = True
+        return begins_flow, ends_flow
+
+    def _header(self) -> bytes:
+        """The few packets that are no records: interned strings, tracks, metadata."""
+        trace = perfetto_trace_pb2.Trace()
+        interned = trace.packet.add(trusted_packet_sequence_id=_TRACK_EVENTS, sequence_flags=1).interned_data
+        _fill_table(interned.event_names, "name", self._strings["names"])
+        _fill_table(interned.event_categories, "name", self._strings["categories"])
+        _fill_table(interned.debug_annotation_names, "name", self._strings["annotations"])
+        texts = [text.encode() for text in self._strings["annotation_texts"]]
+        _fill_table(interned.debug_annotation_string_values, "str", texts)
+        ordered = {track.parent for track in self._tracks if track.order is not None}
+        for track in self._tracks:
+            _describe(track, trace.packet.add().track_descriptor, orders_children=track.uuid in ordered)
+        if self._metadata:
+            used = {track.uuid for track in self._tracks}
+            session = Track(next(uuid for uuid in count(1) if uuid not in used), "session")
+            _describe(session, trace.packet.add().track_descriptor, orders_children=False)
+            instant = trace.packet.add(trusted_packet_sequence_id=_TRACK_EVENTS)
+            instant.timestamp = min(self._first_times, default=0)
+            event = instant.track_event
+            event.type, event.track_uuid, event.name = event.TYPE_INSTANT, session.uuid, session.name
+            for key, value in self._metadata.items():
+                event.debug_annotations.add(name=key, **{_ANNOTATION_FIELDS[type(value)]: value})
+        if self.kernels:
+            interned = trace.packet.add(trusted_packet_sequence_id=_GPU_STAGES, sequence_flags=1).interned_data
+            _fill_table(interned.event_names, "name", self._strings["kernels"])
+            _fill_table(interned.graphics_contexts, "pid", map(int, self._strings["processes"]))
+            for context in interned.graphics_contexts:
+                context.api = context.HIP
+            _fill_table(interned.gpu_specifications, "name", [*self._strings["queues"], "kernel dispatch"])
+            interned.gpu_specifications[-1].category = interned.gpu_specifications[-1].COMPUTE
+        return bytes(trace.SerializeToString())
+
+
+def _fill_table(table: Any, field: str, values: Iterable[str | bytes | int]) -> None:
+    for iid, value in enumerate(values, 1):
+        table.add(iid=iid, **{field: value})
+
+
+def _describe(track: Track, descriptor: Any, *, orders_children: bool) -> None:
+    """Fill the TrackDescriptor of `track`."""
+    descriptor.uuid, descriptor.name = track.uuid, track.name
+    if track.parent is not None:
+        descriptor.parent_uuid = track.parent
+    if track.order is not None:
+        descriptor.sibling_order_rank = track.order
+    if orders_children:
+        descriptor.child_ordering = descriptor.EXPLICIT
+    if track.kind == "counter":
+        descriptor.counter.unit_name = track.unit or ""
+    elif track.kind == "process":
+        descriptor.process.pid, descriptor.process.process_name = track.pid, track.name
+    elif track.kind == "thread":
+        descriptor.thread.pid, descriptor.thread.tid = track.pid, track.tid
+        descriptor.thread.thread_name = track.name
+
+
+def _check_tracks(tracks: Sequence[Track]) -> None:
+    uses = Counter(track.uuid for track in tracks)
+    for track in tracks:
+        if not 0 < track.uuid < 1 << 64 or uses[track.uuid] > 1:
+            raise ValueError(f"{track}: a uuid lies from 1 to 2^64-1 and belongs to one track")
+        if track.parent is not None and track.parent not in uses:
+            raise ValueError(f"{track}: its parent is not among the tracks")
+        if (track.kind in ("process", "thread") and track.pid is None) or (
+            track.kind == "thread" and track.tid is None
+        ):
+            raise ValueError(f"{track}: a process needs its pid, a thread its pid and tid")
+
+
+def _refuse(what: str, frame: pl.DataFrame, wrong: Mask, reason: str) -> None:
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise ValueError(f"{what} row {row} {frame.row(row, named=True)}: {reason}")
+
+
+def _present(frame: pl.DataFrame, *columns: str) -> Mask | None:
+    """The rows where none of `columns` is null, None for all of them."""
+    if not any(frame[name].null_count() for name in columns):
+        return None
+    return frame.select(pl.all_horizontal(pl.col(columns).is_not_null())).to_series().to_numpy()
+
+
+def _events_in_order(start: Integers, end: Integers) -> tuple[Integers, Mask]:
+    """The row of every begin and end in the order of a valid trace, and which of them are ends.
+
+    At one instant what began before ends first (inner before outer); then the new slices begin (outer before inner);
+    those without duration end at once.
+    """
+    begins = np.lexsort((-end, start))
+    starts, instant = start[begins], (start == end)[begins]
+    inner_first = begins[~instant][::-1]
+    ends = inner_first[np.argsort(end[inner_first], kind="stable")]
+    before = np.concatenate(([0], np.cumsum(1 + instant)))  # places that the first begins take, by their count
+    begin_places = before[:-1] + np.searchsorted(end[ends], starts, "right")
+    end_places = np.arange(len(ends)) + before[np.searchsorted(starts, end[ends], "left")]
+    rows = np.empty(2 * len(start), np.int64)
+    is_end = np.ones(len(rows), bool)
+    rows[begin_places], rows[end_places], rows[begin_places[instant] + 1] = begins, ends, begins[instant]
+    is_end[begin_places] = False
+    return rows, is_end
+
+
+def _check_nesting(frame: pl.DataFrame, track: Integers, rows: Integers, is_end: Mask) -> None:
+    """Slices nest exactly when each ends with as many open slices on its track as it began with."""
+    tracks = track[rows].astype(np.uint16 if track.max() < 1 << 16 else np.int64)  # sorting short numbers is quick
+    by_track = np.argsort(tracks, kind="stable")
+    open_after = np.empty(len(rows), np.int64)
+    open_after[by_track] = np.cumsum(1 - 2 * is_end[by_track].astype(np.int64))
+    at_begin, at_end = np.empty((2, frame.height), np.int64)
+    at_begin[rows[~is_end]] = open_after[~is_end] - 1
+    at_end[rows[is_end]] = open_after[is_end]
+    _refuse("slices", frame, at_begin != at_end, "overlaps a slice of its track without nesting; give it another lane")

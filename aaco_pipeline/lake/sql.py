@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 
 _Fetched = TypeVar("_Fetched")
-_OVERTAKEN_RETRIES: Final = 3
 _READ_OPTIONS: Final = "union_by_name = true, hive_partitioning = false"
 
 
@@ -106,7 +105,7 @@ def select_frame(lake: TraceLake, statement: str) -> "pl.DataFrame":
 def _select(lake: TraceLake, statement: str, fetch: "Callable[[duckdb.DuckDBPyConnection], _Fetched]") -> _Fetched:
     """Run `fetch` on a guarded connection; again when a writer superseded a file after we had read its name."""
     mentioned = _mentioned_tables(statement)
-    for _ in range(_OVERTAKEN_RETRIES):
+    while True:
         manifests = lake.manifests() if mentioned else []
         try:
             with _Guarded(lake, manifests, statement) as guarded:
@@ -114,8 +113,6 @@ def _select(lake: TraceLake, statement: str, fetch: "Callable[[duckdb.DuckDBPyCo
         except LakeError:
             if not mentioned or lake.manifests() == manifests:
                 raise
-    with _Guarded(lake, lake.manifests(), statement) as guarded:
-        return fetch(guarded.connection)
 
 
 class _Guarded:
@@ -227,8 +224,10 @@ def _typed_nothing(table: Table) -> str:
 
 
 def _not_opened(table: Table) -> str:
-    message = f"table {table.name} must be spelled out in the statement"
-    return f"SELECT {_typed_nothing(table)} WHERE error('{message}') IS NULL"
+    """A view that raises when it is read: in each column, and without any (a filter on a constant would hide one)."""
+    error = f"error('table {table.name} must be spelled out in the statement')"
+    columns = ", ".join(f'CAST({error} AS {DUCKDB_TYPES[c.dtype]}) AS "{c.name}"' for c in table.all_columns)
+    return f"SELECT {columns} WHERE {error} IS NULL"
 
 
 def _over_files(table: Table, files: list[str]) -> str:

@@ -124,6 +124,13 @@ class TraceLake:
         """The folder of the session's capture as it came. It exists only when the capture is complete."""
         return self.path / "raw" / f"session_id={require_session_id(session)}"
 
+    def captured(self) -> list[str]:
+        """Ids of sessions whose raw capture is complete, analysed or not, oldest first."""
+        prefix = "session_id="
+        folder = self.path / "raw"
+        names = [path.name for path in folder.glob(f"{prefix}*")] if folder.is_dir() else []
+        return sorted(name.removeprefix(prefix) for name in names if SESSION_ID.fullmatch(name.removeprefix(prefix)))
+
     @contextmanager
     def receive_raw(self, session: str) -> Iterator[Path]:
         """A folder to fill with a capture, which becomes `raw(session)` at once and whole when the block ends well.
@@ -162,7 +169,7 @@ class TraceLake:
         path = self._request_path(session)
         with lake_errors(path):
             try:
-                return path.read_text()
+                return path.read_text(encoding="utf-8")
             except FileNotFoundError:
                 return None
 
@@ -245,11 +252,12 @@ class TraceLake:
     def read_entry(self, entry: Entry) -> "pl.DataFrame":
         """One published file, after comparing its bytes with the manifest's digest. LakeError when they differ."""
         path = self.path / entry.file
-        _require_readable(contract(entry.table), entry, path)
+        table = find_contract(entry.table)
+        _require_readable(table, entry, path)
         with lake_errors(path):
             if _sha256(path) != entry.sha256:
                 raise LakeError(f"{path}: its bytes are not the published ones; materialize {entry.stage} again")
-        return _read_file(contract(entry.table), path)
+        return _read_file(table, path)
 
     def published_files(self, table: Table, manifests: Sequence[Manifest]) -> list[Path]:
         """Paths of the table's published files; LakeError when one was written under a newer contract."""
@@ -270,6 +278,10 @@ class TraceLake:
 
     def faults(self) -> list[Fault]:
         """Everything torn, orphaned or stale in the lake. Reads every published byte."""
+        with lake_errors(self.path):
+            return self._faults()
+
+    def _faults(self) -> list[Fault]:
         found: list[Fault] = []
         published: set[Path] = set()
         manifest_folder = self.path / "manifests"
@@ -282,12 +294,11 @@ class TraceLake:
                 found.append(Fault("unreadable manifest", path, str(error), mendable=False))
                 continue
             for entry in manifest.entries:
-                file = self.path / entry.file
-                published.add(file)
-                if not file.is_file():
-                    found.append(Fault("missing file", file, _rematerialize(entry, manifest), mendable=False))
-                elif _sha256(file) != entry.sha256:
-                    found.append(Fault("torn file", file, _rematerialize(entry, manifest), mendable=False))
+                published.add(self.path / entry.file)
+                kind = self._damage(entry)
+                # A writer may have superseded the file after its name was read: then it is no fault.
+                if kind is not None and entry in self.manifest(manifest.id, manifest.scope).entries:
+                    found.append(Fault(kind, self.path / entry.file, _rematerialize(entry, manifest), mendable=False))
         if not unreadable:  # with a manifest that cannot be read, nobody knows which files are orphans
             found.extend(self._orphans(published))
         locks = self.path / ".locks"
@@ -315,6 +326,12 @@ class TraceLake:
         return not fault.path.exists()
 
     # ---- inside --------------------------------------------------------------------------------------------------
+
+    def _damage(self, entry: Entry) -> str | None:
+        try:
+            return None if _sha256(self.path / entry.file) == entry.sha256 else "torn file"
+        except FileNotFoundError:
+            return "missing file"
 
     def _orphans(self, published: set[Path]) -> Iterator[Fault]:
         if not self.path.is_dir():
@@ -402,17 +419,16 @@ class TraceLake:
                     file.unlink(missing_ok=True)
 
     def _read_published(self, table: Table, identifier: str) -> list["pl.DataFrame"]:
-        for attempt in (1, 2, 3):
-            files = self.published_files(table, [self.manifest(identifier, table.scope)])
+        while True:
+            manifest = self.manifest(identifier, table.scope)
             try:
-                return [_read_file(table, file) for file in files]
+                return [_read_file(table, file) for file in self.published_files(table, [manifest])]
             except FileNotFoundError as error:
-                # A writer superseded the file between our reading of the manifest and of the file.
-                if attempt == 3:
+                # Either a writer superseded the file after we had read its name, or it is lost.
+                if self.manifest(identifier, table.scope) == manifest:
                     raise LakeError(
-                        f"{error.filename or files}: published but missing; `aaco doctor` tells how to mend it"
+                        f"{error.filename}: published but missing; `aaco doctor` tells how to mend it"
                     ) from error
-        raise AssertionError("unreachable")
 
 
 @contextmanager

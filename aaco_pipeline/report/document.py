@@ -193,7 +193,7 @@ def what(document: Document) -> str:
 
 
 def answer(document: Document) -> str:
-    """The session in a sentence; only what was measured, and whether it was steady or nobody judged it."""
+    """The session in a few sentences; only what was measured, and whether it was steady or nobody judged it."""
     median = metric(document, "latency_p50", "latency")
     sentences = []
     if median is not None and median["value"] is not None:
@@ -203,33 +203,35 @@ def answer(document: Document) -> str:
         throughput = value(document, "throughput", "latency")
         aside += [f"{number(throughput)} inferences/s"] if throughput is not None else []
         sentences.append(
-            f"The median inference takes {duration(median['value'])}{whole}" + (f" ({', '.join(aside)})" if aside else "")
+            f"The median inference takes {duration(median['value'])}{whole}"
+            + (f" ({', '.join(aside)})" if aside else "")
         )
     if document["timeline"] and document["top_kernels"]:
         ratio = document["timeline"][0]["active_ratio"]
         top = document["top_kernels"][0]
+        busy = f"the device is busy {share(ratio)} of the time, and " if ratio is not None else ""
         sentences.append(
-            f"while profiled, the device is busy {share(ratio)} of the time, and {share(top['share_ratio'])} of the "
-            f"kernel time is {top['operator'] or 'kernel'} {top['name']}"
+            f"While profiled, {busy}{share(top['share_ratio'])} of the kernel time is "
+            f"{top['operator'] or 'kernel'} {top['name']}"
         )
     distortion = value(document, "profiler_distortion")
     if distortion is not None:
         sentences.append(
-            f"profiling stretches the median by a factor of {distortion:.3g}"
+            f"Profiling stretches the median by a factor of {distortion:.3g}"
             if distortion >= 1
-            else f"the profiled median is {distortion:.3g} of the unprofiled one"
+            else f"The profiled median is {distortion:.3g} of the unprofiled one"
         )
     if not sentences:
         return "Nothing was measured yet."
-    return "; ".join([*sentences, steadiness(document)]) + "."
+    return ". ".join([*sentences, steadiness(document)]) + "."
 
 
 def steadiness(document: Document) -> str:
     """Whether the iterations were steady, in words, from the metric `steady_state`."""
     judged = value(document, "steady_state", "latency")
     if judged is None:
-        return "whether it was steady has not been judged"
-    return "the iterations were steady" if judged >= 1 else "the iterations were not steady"
+        return "Whether it ran steadily has not been judged"
+    return "It ran steadily" if judged >= 1 else "It did not run steadily"
 
 
 def metric(document: Document, name: str, of_pass: str | None = None) -> Row | None:
@@ -245,10 +247,13 @@ def value(document: Document, name: str, of_pass: str | None = None) -> float | 
 
 
 def interval(row: Row) -> str | None:
-    """A metric's interval in words, a dash for an end that does not exist; None without any."""
-    if row["ci_low"] is None and row["ci_high"] is None:
+    """A metric's interval in words, the unit once where both ends share it; None when no end is known."""
+    low, high = duration(row["ci_low"]), duration(row["ci_high"])
+    if low is None and high is None:
         return None
-    return f"{duration(row['ci_low']) or '–'} … {duration(row['ci_high']) or '–'}"
+    if low is not None and high is not None and low.split()[1] == high.split()[1]:
+        low = low.split()[0]
+    return f"{low or '–'} … {high or '–'}"
 
 
 # ---- numbers in units a person reads ---------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ _HOST_STRIPS: Final = (
     ("cpu_ratio", "Host CPUs busy", "ratio"),
     ("cpu_pressure_ratio", "CPU pressure: a task waits", "ratio"),
     ("clock_mhz", "CPU clock", "MHz"),
-    ("run_delay_ns", "Waited for a CPU, since the process began", "ns"),
+    ("run_delay_ns", "Run delay since the process began", "ns"),
     ("rss_bytes", "Resident memory", "bytes"),
 )
 _DEVICE_STRIPS: Final = (
@@ -95,6 +95,7 @@ def render_html(document: Document, trace: bytes | None) -> str:
 def _header(document: Document, trace: bytes | None) -> str:
     holes = len(document["missing"]) + len(document["unpublished_stages"])
     ready = "" if trace is not None else " disabled"
+    described = _capital(what(document).removeprefix(f"{title(document)}, "))
     hint = (
         "Perfetto opens in a new tab and gets the trace from this page; nothing is uploaded."
         if trace is not None
@@ -102,7 +103,7 @@ def _header(document: Document, trace: bytes | None) -> str:
     )
     return (
         f"<h1>{escape(title(document))}</h1>"
-        f'<p class="what">{escape(what(document))}<br><code>{escape(document["session_id"])}</code></p>'
+        f'<p class="what">{escape(described)}<br><code>{escape(document["session_id"])}</code></p>'
         f'<p class="answer" id="answer">{escape(answer(document))}</p>'
         f'<dl class="tiles">{"".join(_tiles(document))}</dl>'
         f'<p class="links"><a href="#missing">{counted(holes, "thing")} missing, and why</a>'
@@ -125,16 +126,16 @@ def _tiles(document: Document) -> Iterable[str]:
             yield tile(f"{label} latency", duration(row["value"]), interval(row), _exact(row["value"], "ns"))
     throughput = metric(document, "throughput", "latency")
     if throughput is not None:
-        yield tile(
-            "Throughput", number(throughput["value"]), "inferences per second", _exact(throughput["value"], "per s")
-        )
+        yield tile("Throughput", number(throughput["value"]), "inferences / s", _exact(throughput["value"], "per s"))
     for row in document["timeline"][:1]:
         yield tile("Device busy", share(row["active_ratio"]), "while profiled", _exact(row["active_ratio"], "ratio"))
     distortion = value(document, "profiler_distortion")
     if distortion is not None:
-        yield tile("Profiler's cost", f"× {distortion:.3g}", "on the median", _exact(distortion, "ratio"))
+        yield tile("Profiler distortion", f"× {distortion:.3g}", "on the median", _exact(distortion, "ratio"))
     judged = value(document, "steady_state", "latency")
-    yield tile("Steady", None if judged is None else "yes" if judged >= 1 else "no", "not judged" if judged is None else None)
+    yield tile(
+        "Steady", None if judged is None else "yes" if judged >= 1 else "no", "not judged" if judged is None else None
+    )
 
 
 def _latency(document: Document) -> str:
@@ -157,7 +158,11 @@ def _latency(document: Document) -> str:
         "Each dot is one iteration, placed when it began. Shaded: warm-up, which no figure counts. Line: the median of "
         f"the measured iterations. Only the unprofiled pass judges speed. {escape(telemetry)}",
         f'<div class="pair">{figures}</div>' if figures else _empty(document, "inference_run"),
-        ("iterations", *(("system_samples",) if samples else ()), *(("gpu_samples",) if document["gpu_samples"] else ())),
+        statements=(
+            "iterations",
+            *(("system_samples",) if samples else ()),
+            *(("gpu_samples",) if document["gpu_samples"] else ()),
+        ),
     )
 
 
@@ -191,7 +196,7 @@ def _distribution(document: Document) -> str:
         "Measured iterations only. The intervals say how well this session's own quantiles are known, as if its "
         "iterations were independent; they say nothing about another session. An open end means too few iterations.",
         body,
-        ("iterations", "metrics"),
+        statements=("iterations", "metrics"),
     )
 
 
@@ -211,8 +216,10 @@ def _warmup(document: Document) -> str:
             latency = listed[index]["latency_ns"] if index < len(listed) else None
             cells.append(_bar(latency, longest, duration(latency), _exact(latency, "ns")))
         rows.append(cells)
-    last = [_text("median, measured"), *(_bar(m, longest, duration(m), _exact(m, "ns")) for m in medians.values())]
-    more = f"<p>{counted(count - _SHOWN_ROWS, 'further warm-up iteration')} not listed.</p>" if count > _SHOWN_ROWS else ""
+    last = [_text("median"), *(_bar(m, longest, duration(m), _exact(m, "ns")) for m in medians.values())]
+    more = (
+        f"<p>{counted(count - _SHOWN_ROWS, 'further warm-up iteration')} not listed.</p>" if count > _SHOWN_ROWS else ""
+    )
     body = (
         _table(("*Iteration", *(f"{label}" for label in _PASSES.values())), rows, foot=[last], name="warmup") + more
         if document["iterations"]
@@ -223,10 +230,10 @@ def _warmup(document: Document) -> str:
         document,
         "warmup",
         "Warm-up and steady state",
-        "The warm-up iterations one by one, against the median of those that count: a bar much longer than the last "
-        f"one is what warming up costs. As for the rest of the run, {escape(judged)}.",
+        "The warm-up iterations one by one, against the median of the measured ones: a bar much longer than the last "
+        f"is what warming up costs. {escape(judged)}.",
         body,
-        ("iterations",),
+        statements=("iterations",),
     )
 
 
@@ -259,7 +266,7 @@ def _hot(document: Document) -> str:
         "Self time over the measured iterations of the profiled pass: an operator that contains others counts only "
         f"its own part, so the shares add up to 100 %.{warning}",
         body,
-        ("operators", "kernels"),
+        statements=("operators", "kernels"),
     )
 
 
@@ -296,7 +303,7 @@ def _timeline(document: Document) -> str:
         "Every kernel of the median, the slowest and the first measured iteration of the profiled pass; what an "
         "operator contains lies beneath it. Empty space is time in which no kernel ran.",
         body,
-        ("dispatches", "api_calls") if moments else (),
+        statements=("dispatches", "api_calls") if moments else (),
     )
 
 
@@ -328,7 +335,7 @@ def _operators(document: Document) -> str:
         "Work and traffic are what one execution needs at least, from the shapes: every input read once, every output "
         "written once. Time is the profiled pass's, as far as kernels could be matched to operators.",
         body,
-        ("model_operators",),
+        statements=("model_operators",),
     )
 
 
@@ -352,10 +359,12 @@ def _missing(document: Document) -> str:
         for row in document["evidence"]
         if row["status"] == "present"
     ]
-    body = _table(("What", "Status", "Why", "Stage"), rows) if rows else "<p>Nothing that was looked for is missing.</p>"
+    body = (
+        _table(("What", "Status", "Why", "Stage"), rows) if rows else "<p>Nothing that was looked for is missing.</p>"
+    )
     if present:
         body += (
-            f"<details><summary>{counted(len(present), 'thing')} that was looked for and found</summary>"
+            f"<details><summary>Looked for and found: {len(present)}</summary>"
             f"{_table(('What', 'Stage', 'Source', '*Rows'), present)}</details>"
         )
     return _section(
@@ -364,22 +373,31 @@ def _missing(document: Document) -> str:
         "What was missing, and why",
         "What this report does not rest on. Missing is never shown as zero.",
         body,
-        ("evidence",),
+        statements=("evidence",),
     )
 
 
 def _environment(document: Document) -> str:
     fingerprint = document.get("fingerprint")
     facts = [
-        (_text(row["category"]), _text(row["key"]), _text(row["value"]), _text("yes" if row["in_fingerprint"] else "no"))
+        (
+            _text(row["category"]),
+            _text(row["key"]),
+            _text(row["value"]),
+            _text("yes" if row["in_fingerprint"] else "no"),
+        )
         for row in document["environment"]
     ]
     devices = [
-        [_text(str(row["device_id"])), *(_text(row[key]) for key in ("vendor", "product", "arch"))]
-        + [_count(row["compute_units"]), _size(row["memory_bytes"])]
+        (
+            _text(str(row["device_id"])),
+            *(_text(row[key]) for key in ("vendor", "product", "arch")),
+            _count(row["compute_units"]),
+            _size(row["memory_bytes"]),
+        )
         for row in document["devices"]
     ]
-    body = _table(("*Device", "Vendor", "Product", "Architecture", "*Units", "*Memory"), devices) if devices else ""
+    body = _table(("Device", "Vendor", "Product", "Architecture", "*Units", "*Memory"), devices) if devices else ""
     if facts:
         body += (
             f"<details><summary>{counted(len(facts), 'fact')} about the host and its software</summary>"
@@ -393,7 +411,7 @@ def _environment(document: Document) -> str:
         if fingerprint
         else "The environment has no fingerprint: none of its facts is known.",
         body or _empty(document, "session_environment"),
-        ("environment", "devices"),
+        statements=("environment", "devices"),
     )
 
 
@@ -417,8 +435,10 @@ def _clocks(document: Document) -> str:
         "Clocks",
         "How each source's clock maps onto the one axis that all times of this page lie on. Times from two sources "
         "are comparable to within the sum of their uncertainties.",
-        _table(("Clock", "*Offset", "*Uncertainty", "Tied by"), rows) if rows else _empty(document, "session_environment"),
-        ("clock_domains",),
+        _table(("Clock", "*Offset", "*Uncertainty", "Tied by"), rows)
+        if rows
+        else _empty(document, "session_environment"),
+        statements=("clock_domains",),
     )
 
 
@@ -455,9 +475,7 @@ def _footer(document: Document) -> str:
     )
 
 
-def _section(
-    document: Document, name: str, heading: str, intro: str, body: str, statements: Sequence[str]
-) -> str:
+def _section(document: Document, name: str, heading: str, intro: str, body: str, *, statements: Sequence[str]) -> str:
     """A section; `intro` and `body` are HTML, `statements` name the parts of the document it was made from."""
     snippets = [document["statements"][part] for part in statements if part in document["statements"]]
     tables = [table for table in all_tables() if any(re.search(rf"\b{table}\b", text) for text in snippets)]
@@ -545,7 +563,9 @@ def _of_unit(amount: float | None, unit: str | None) -> _Cell:
     if unit == "ns":
         return _cell(duration(amount), amount, _exact(amount, "ns"))
     shown = number(amount)
-    return _cell(shown and (shown if unit in ("ratio", "count", None) else f"{shown} {unit}"), amount, _exact(amount, unit))
+    return _cell(
+        shown and (shown if unit in ("ratio", "count", None) else f"{shown} {unit}"), amount, _exact(amount, unit)
+    )
 
 
 def _status(status: str) -> _Cell:
@@ -575,9 +595,7 @@ def _hover(text: str | None, exact: str | None) -> str:
     return f'<span title="{escape(exact)}">{escape(text)}</span>' if exact else escape(text)
 
 
-def _share_table(
-    first: Sequence[str], rows: Sequence[Row], cells: Callable[[Row], list[_Cell]], noun: str
-) -> str:
+def _share_table(first: Sequence[str], rows: Sequence[Row], cells: Callable[[Row], list[_Cell]], noun: str) -> str:
     """A table of shares of the kernel time: the largest rows, the others as one row, and the whole."""
     longest = max((row["share_ratio"] or 0 for row in rows), default=0)
 
@@ -623,7 +641,8 @@ def _table(
     """A sortable table; a column whose name begins with `*` holds numbers. Rows after `shown` wait for a click."""
     numeric = [column.startswith("*") for column in columns]
     heads = "".join(
-        f'<th scope="col"{_class(("number", is_number))}><button type="button">{escape(column.lstrip("*"))}</button></th>'
+        f'<th scope="col"{_class(("number", is_number))}>'
+        f'<button type="button">{escape(column.lstrip("*"))}</button></th>'
         for column, is_number in zip(columns, numeric, strict=True)
     )
 
@@ -643,11 +662,10 @@ def _table(
     ends = "".join(
         line(cells, ' class="other"' if hidden and cells[0].html.startswith("other") else "") for cells in foot
     )
-    more = (
-        f'<button type="button" class="expand" aria-expanded="false">Show all {len(rows)}</button>' if hidden else ""
-    )
+    more = f'<button type="button" class="expand" aria-expanded="false">Show all {len(rows)}</button>' if hidden else ""
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="Table"><table{_class((name, bool(name)))}>'
+        '<div class="scroll" tabindex="0" role="region" aria-label="Table, scrolls sideways">'
+        f"<table{_class((name, bool(name)))}>"
         f"<thead><tr>{heads}</tr></thead><tbody>{body}</tbody>"
         + (f"<tfoot>{ends}</tfoot>" if ends else "")
         + f"</table></div>{more}"
@@ -670,8 +688,11 @@ def _plotted(document: Document, trace: bytes | None) -> dict[str, Any]:
     """The figures behind the plots; times are whole nanoseconds."""
     kinds = [row["operator"] for row in document["operators"]]
     kernels = {row["kernel_id"]: row for row in document["kernels"]}
+    everything = [row["latency_ns"] for row in document["iterations"] if row["latency_ns"] is not None]
     return {
         "session": document["session_id"],
+        "range": [min(everything), max(everything)] if everything else None,
+        "logarithmic": _wide(everything),
         "title": f"{title(document)} {document['session_id']}",
         "kinds": kinds[:8],
         "passes": [plotted for name in _PASSES if (plotted := _plotted_pass(document, name)) is not None],
@@ -700,7 +721,7 @@ def _plotted_pass(document: Document, name: str) -> dict[str, Any] | None:
     strips = []
     if any(row["run_delay_ns"] is not None for row in drawn):
         delays = [row["run_delay_ns"] for row in drawn]
-        strips.append({"label": "Waited for a CPU", "unit": "ns", "x": places, "y": delays, "dots": True})
+        strips.append({"label": "Run delay: waited for a CPU", "unit": "ns", "x": places, "y": delays, "dots": True})
     if timed:
         end = max(row["end_ns"] or row["start_ns"] for row in rows)
         strips += _strips(document["system_samples"], _HOST_STRIPS, origin, end, "")
@@ -717,7 +738,6 @@ def _plotted_pass(document: Document, name: str) -> dict[str, Any] | None:
         "cpu": [row["cpu_time_ns"] for row in drawn],
         "warmup": warm,
         "median": value(document, "latency_p50", name),
-        "logarithmic": _wide([row["latency_ns"] for row in rows]),
         "strips": strips,
     }
 
@@ -733,8 +753,12 @@ def _strips(
         if known:
             drawn = _extremes(known, column, _DRAWN_SAMPLES)
             places = [row["time_ns"] - origin for row in drawn]
-            named = _capital(f"{prefix}{label[:1].lower()}{label[1:]}" if prefix and label[1:2].islower() else f"{prefix}{label}")
-            strips.append({"label": named, "unit": unit, "x": places, "y": [row[column] for row in drawn], "dots": False})
+            named = _capital(
+                f"{prefix}{label[:1].lower()}{label[1:]}" if prefix and label[1:2].islower() else f"{prefix}{label}"
+            )
+            strips.append(
+                {"label": named, "unit": unit, "x": places, "y": [row[column] for row in drawn], "dots": False}
+            )
     return strips
 
 
@@ -752,7 +776,7 @@ def _extremes(rows: Sequence[Row], column: str, limit: int) -> Sequence[Row]:
 
 
 def _wide(latencies: Sequence[int]) -> bool:
-    return min(latencies) > 0 and max(latencies) > _LOGARITHMIC_FROM * min(latencies)
+    return bool(latencies) and min(latencies) > 0 and max(latencies) > _LOGARITHMIC_FROM * min(latencies)
 
 
 def _histogram(document: Document) -> dict[str, Any] | None:
@@ -796,7 +820,9 @@ def _plotted_moment(moment: Row, kernels: Mapping[int, Row], kinds: Sequence[str
     lanes: dict[str, list[int]] = {}
     level_of: dict[tuple[str, int], int] = {}
     names: dict[str, int] = {}
-    columns: dict[str, list[Any]] = {key: [] for key in ("start", "length", "lane", "level", "name", "kind", "self", "short")}
+    columns: dict[str, list[Any]] = {
+        key: [] for key in ("start", "took", "lane", "level", "name", "kind", "self", "short")
+    }
     for activity in drawn:
         ends = lanes.setdefault(activity["lane"], [])
         # The first level that is free, but always beneath the operator that contains this one.
@@ -808,7 +834,7 @@ def _plotted_moment(moment: Row, kernels: Mapping[int, Row], kinds: Sequence[str
         if activity["id"] is not None:
             level_of[activity["lane"], activity["id"]] = level
         columns["start"].append(activity["start"] - moment["start_ns"])
-        columns["length"].append(activity["end"] - activity["start"])
+        columns["took"].append(activity["end"] - activity["start"])
         columns["lane"].append(list(lanes).index(activity["lane"]))
         columns["level"].append(level)
         columns["name"].append(names.setdefault(activity["name"], len(names)))
@@ -818,7 +844,7 @@ def _plotted_moment(moment: Row, kernels: Mapping[int, Row], kinds: Sequence[str
     return {
         "iteration": moment["iteration"],
         "start": moment["start_ns"],
-        "length": moment["end_ns"] - moment["start_ns"],
+        "span": moment["end_ns"] - moment["start_ns"],
         "lanes": [{"label": label, "levels": len(ends)} for label, ends in lanes.items()],
         "names": list(names),
         "left_out": len(activities) - len(drawn),
@@ -880,7 +906,11 @@ def _activities(moment: Row, kernels: Mapping[int, Row], kinds: Sequence[str]) -
 
 def _lane(dispatch: Row) -> str:
     if dispatch["queue_id"] is not None or dispatch["stream_id"] is not None:
-        parts = [f"{name} {dispatch[key]}" for name, key in (("queue", "queue_id"), ("stream", "stream_id")) if dispatch[key] is not None]
+        parts = [
+            f"{name} {dispatch[key]}"
+            for name, key in (("queue", "queue_id"), ("stream", "stream_id"))
+            if dispatch[key] is not None
+        ]
         return f"Kernels, device {dispatch['device_id']}, {', '.join(parts)}"
     return f"Kernels, device {dispatch['device_id']}{_of_thread(dispatch)}"
 

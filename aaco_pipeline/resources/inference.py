@@ -147,16 +147,16 @@ def _run_pass(job: dict[str, Any], folder: Path, slot: int, deadline: float, tim
 
         timer = threading.Timer(max(0.0, deadline - time.monotonic()), expire)
         timer.start()
+        assert process.stdout is not None
         try:
-            assert process.stdout is not None
             for line in process.stdout:
-                step = json.loads(line)
-                report_progress(f"{name} pass", step["done"], step["total"])
+                _tell_progress(name, line)
             status = process.wait()
         finally:
             timer.cancel()
             process.kill()
             process.wait()
+            process.stdout.close()
     if expired.is_set():
         raise ModelError(
             f"{job['model_path']}: the {name} pass did not end within the time limit of {timeout_seconds:g} s; "
@@ -177,6 +177,15 @@ def _run_pass(job: dict[str, Any], folder: Path, slot: int, deadline: float, tim
     for profile in work.glob("onnxruntime_profile*.json"):
         _compress(profile, folder / "onnxruntime_profile.json.gz")
     shutil.rmtree(work)
+
+
+def _tell_progress(name: str, line: str) -> None:
+    """Pass on the worker's word; whatever else a runtime or a provider prints there is not ours."""
+    try:
+        step = json.loads(line)
+        report_progress(f"{name} pass", int(step["done"]), int(step["total"]))
+    except (ValueError, TypeError, KeyError):
+        return
 
 
 def _status_text(status: int) -> str:

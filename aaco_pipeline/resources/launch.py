@@ -5,6 +5,7 @@ is `aaco_pipeline.resources.sessions`.
 """
 
 import json
+import threading
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final, Literal
@@ -52,8 +53,10 @@ class Launch:
         for name, (value, least) in bounds.items():
             if value is not None and value < least:
                 raise UsageError(f"{name} is {value}; expected {least} or more")
-        if self.timeout_seconds <= 0:
-            raise UsageError(f"timeout is {self.timeout_seconds:g} s; expected more than 0")
+        if not 0 < self.timeout_seconds <= threading.TIMEOUT_MAX:
+            raise UsageError(
+                f"timeout is {self.timeout_seconds:g} s; expected more than 0 and no more than a clock holds"
+            )
         if self.precision not in PRECISIONS:
             raise UsageError(f"precision is {self.precision!r}; expected one of {', '.join(PRECISIONS)}")
         for name, shape in self.input_shapes.items():

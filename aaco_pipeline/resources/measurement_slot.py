@@ -7,6 +7,7 @@ kernel frees it when its holder dies. Freeing the pool's slot of a dead run is `
 import errno
 import fcntl
 import os
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -62,11 +63,11 @@ def slot_is_free(path: Path | None = None) -> bool:
 
 def _open(path: Path) -> int:
     """Open the lock file without following a link; another user's file is opened read-only, which locks as well."""
-    flags = os.O_CLOEXEC | os.O_NOFOLLOW
+    flags = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # not to wait for the other end of a pipe
     try:
         for _ in range(2):
             try:
-                return os.open(path, os.O_RDONLY | flags)
+                return _regular(os.open(path, os.O_RDONLY | flags), path)
             except FileNotFoundError:
                 pass
             try:
@@ -78,3 +79,11 @@ def _open(path: Path) -> int:
         raise FileNotFoundError(errno.ENOENT, "vanishes as often as it is made", str(path))
     except OSError as error:
         raise UnavailableError(f"{path}: the measurement lock cannot be opened: {error.strerror}; remove it") from error
+
+
+def _regular(descriptor: int, path: Path) -> int:
+    """The descriptor itself if it is a regular file's; anything else at that place is nobody's lock."""
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return descriptor

@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-HOST_TAG: Final = "aaco/host"
-PID_TAG: Final = "aaco/pid"
-_STARTED_TAG: Final = "aaco/pid_started"
-_BOOT_TAG: Final = "aaco/boot"
+TAG_PREFIX: Final = "aaco/process/"
+HOST_TAG: Final = "aaco/process/host"
+PID_TAG: Final = "aaco/process/pid"
+_STARTED_TAG: Final = "aaco/process/started"
+_BOOT_TAG: Final = "aaco/process/boot"
 
 
 def process_tags() -> dict[str, str]:
@@ -28,7 +29,7 @@ def process_tags() -> dict[str, str]:
 
 def process_is_gone(tags: Mapping[str, str]) -> bool | None:
     """Whether the process that `tags` name has ended; None when they name none, or one of another host."""
-    if PID_TAG not in tags or tags.get(HOST_TAG) != platform.node():
+    if not tags.get(PID_TAG, "").isdecimal() or tags.get(HOST_TAG) != platform.node():
         return None
     if tags.get(_BOOT_TAG) != _boot_id():
         return True

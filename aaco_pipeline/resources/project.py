@@ -47,13 +47,13 @@ def find_project(lake: str | Path | None = None, start: Path | None = None) -> P
     """
     here = (start or Path.cwd()).absolute()
     root = next((folder for folder in (here, *here.parents) if (folder / _MARKER).is_file()), None)
-    named = lake or os.environ.get(LAKE_VARIABLE)
+    named = lake or os.environ.get(LAKE_VARIABLE) or None
     if named is None and root is None:
         raise UsageError(f"no lake: give --lake PATH or set {LAKE_VARIABLE} (there is no {_MARKER} in {here} or above)")
     default_lake = root / "tracelake" if root is not None else None
     path = Path(named).expanduser().absolute() if named is not None else default_lake
     assert path is not None
-    home = os.environ.get(HOME_VARIABLE)
+    home = os.environ.get(HOME_VARIABLE) or None
     if home is not None:
         dagster_home = Path(home).expanduser().absolute()
     elif root is not None and path == default_lake:

@@ -11,16 +11,18 @@ import os
 import threading
 import time
 from array import array
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from os import pread
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
 FORMAT: Final = "aaco-telemetry"
 FORMAT_VERSION: Final = 1
-#: Ten milliseconds: measured to cost a model of 3 ms nothing that could be told from noise (benchmarks/sampler_cost.py).
+#: Ten milliseconds; `benchmarks/sampler_cost.py` measures what that costs the measured process.
 DEFAULT_INTERVAL_NS: Final = 10_000_000
 #: Share of one CPU that a single source may cost; a dearer one is read less often.
 SOURCE_BUDGET_RATIO: Final = 0.0015
@@ -32,8 +34,13 @@ ROW_LIMIT: Final = 360_000
 TASK_LIST_PERIOD_NS: Final = 200_000_000
 #: With more threads than this their counters are not read at all: a sum over some of them would be wrong.
 TASK_LIMIT: Final = 512
-_SWITCHES_PERIOD_NS: Final = 50_000_000
+#: What is dear to read, or moves by whole clock ticks, is read less often than the interval.
+_SLOW_PERIOD_NS: Final = 50_000_000
 _CLOCK_PERIOD_NS: Final = 100_000_000
+_LOAD_PERIOD_NS: Final = 1_000_000_000
+_SURELY_HAD_TURNS_NS: Final = 100_000_000
+_LONGEST_SLEEP_NS: Final = 50_000_000
+_CHUNK_ROWS: Final = 4096
 _MISSING: Final = -1  # all raw readings are counters or sizes, never negative
 _TRIALS: Final = 5
 
@@ -46,6 +53,7 @@ PROCESS_COLUMNS: Final = (
     "voluntary_switches",
     "involuntary_switches",
 )
+_CHUNK: Final = array("q", [_MISSING]) * _CHUNK_ROWS
 COLUMNS: Final = ("time_ns", "took_ns", "segment", *HOST_COLUMNS, *PROCESS_COLUMNS)
 
 
@@ -60,7 +68,8 @@ class _Unavailable(Exception):
 class _Source(Protocol):
     """Something that is read in place: one integer for each of its columns, or OSError, ValueError, IndexError."""
 
-    columns: tuple[str, ...]
+    @property
+    def columns(self) -> tuple[str, ...]: ...
 
     def read(self) -> tuple[int, ...]: ...
 
@@ -69,11 +78,15 @@ class _Source(Protocol):
 
 @dataclass
 class _Lane:
-    """A source with how often it is read; `due_ns` is the earliest time of its next reading."""
+    """A source with how often it is read; `due_ns` is the earliest time of its next reading.
+
+    `budget_ns` is the period that one reading of one thread must have to stay within the budget.
+    """
 
     source: _Source
-    columns: tuple[array[int], ...]
+    columns: "tuple[array[int], ...]"
     period_ns: int
+    budget_ns: int
     due_ns: int = 0
 
 
@@ -85,8 +98,7 @@ class _Watched:
     pid: int
     segment: int
     started_ns: int
-    sources: list[tuple[_Source, int]]
-    tasks: "_Tasks | None"
+    tasks: "_Tasks | None" = None
     lanes: list[_Lane] = field(default_factory=list)
     ended_ns: int | None = None
     ended_because: str | None = None
@@ -133,15 +145,16 @@ class SystemSampler:
         self._row_limit = row_limit
         self._proc, self._sys = proc, sys
         self._arrays: dict[str, array[int]] = {name: array("q") for name in COLUMNS}
+        self._times, self._took, self._segment_of = (self._arrays[name] for name in ("time_ns", "took_ns", "segment"))
+        self._rows = 0
         self._host: list[_Lane] = []
-        self._host_columns: list[array[int]] = [self._arrays[name] for name in HOST_COLUMNS]
         self._reasons: dict[str, str] = {}
         self._segments: list[_Watched] = []
         self._watched: _Watched | None = None
-        self._pending: _Watched | None = None
+        self._pending: deque[_Watched] = deque()
         self._overruns = 0
         self._thinned = 0
-        self._stop = threading.Lock()
+        self._stopped = False
         self._thread: threading.Thread | None = None
         self._sampler_cpu_ns = 0
         self._failure: Exception | None = None
@@ -149,18 +162,18 @@ class SystemSampler:
 
     def __enter__(self) -> Self:
         self._clocks.append(clock_readings())
-        for make, columns, period in (
-            (lambda: _HostCpu(self._proc), _HostCpu.columns, 0),
+        wanted: tuple[tuple[Callable[[], _Source], tuple[str, ...], int], ...] = (
+            (lambda: _HostCpu(self._proc), _HostCpu.columns, _SLOW_PERIOD_NS),
             (lambda: _Pressure(self._proc), _Pressure.columns, 0),
-            (lambda: _Load(self._proc), _Load.columns, 0),
+            (lambda: _Load(self._proc), _Load.columns, _LOAD_PERIOD_NS),
             (lambda: _clock(self._proc, self._sys), _CLOCK_COLUMNS, _CLOCK_PERIOD_NS),
-        ):
+        )
+        for make, columns, period in wanted:
             try:
                 self._host.append(self._lane(make(), period))
             except _UNREADABLE as error:
                 self._reasons.update(dict.fromkeys(columns, _why(error)))
         self._sample()  # the baseline, so that the first interval has a beginning
-        self._stop.acquire()
         self._thread = threading.Thread(target=self._run, name="system-sampler", daemon=True)
         self._thread.start()
         return self
@@ -169,10 +182,10 @@ class SystemSampler:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         assert self._thread is not None
-        self._stop.release()
+        self._stopped = True
         self._thread.join()
         now = time.monotonic_ns()
-        for watched in (self._watched, self._pending):
+        for watched in (self._watched, *self._pending):
             if watched is not None:
                 _end(watched, now, "sampling ended")
         for lane in self._host:
@@ -183,32 +196,32 @@ class SystemSampler:
 
     def watch(self, pid: int, label: str) -> None:
         """Sample process `pid` from the next reading on, in the place of any watched before. Never raises for it."""
-        watched = _Watched(label, pid, len(self._segments), time.monotonic_ns(), [], None)
+        watched = _Watched(label, pid, len(self._segments), time.monotonic_ns())
         self._segments.append(watched)
         try:
             folder = self._proc / str(pid)
-            stat = _Process(folder, pid)
-            watched.sources.append((stat, 0))
-            watched.tasks = tasks = _Tasks(folder / "task", stat)
-            watched.sources += [(_RunDelay(tasks), 0), (_Switches(tasks), _SWITCHES_PERIOD_NS)]
+            process = _Process(folder, pid)
+            watched.lanes.append(self._lane(process, 0))
+            faults = _Faults(folder)
+            watched.lanes.append(self._lane(faults, _SLOW_PERIOD_NS))
+            watched.tasks = tasks = _Tasks(folder / "task", process, faults)
+            of_tasks: tuple[tuple[_Source, int], ...] = ((_RunDelay(tasks), 0), (_Switches(tasks), _SLOW_PERIOD_NS))
+            for source, period in of_tasks:
+                try:
+                    watched.lanes.append(self._lane(source, period))
+                except _UNREADABLE as error:
+                    watched.reasons.update(dict.fromkeys(source.columns, _why(error)))
+        except (_Ended, FileNotFoundError):
+            watched.ended_ns, watched.ended_because = watched.started_ns, "the process had ended before it was read"
         except _UNREADABLE as error:
             watched.reasons.update(dict.fromkeys(PROCESS_COLUMNS, _why(error)))
-        kept: list[tuple[_Source, int]] = []
-        for source, period in watched.sources:
-            try:
-                watched.lanes.append(self._lane(source, period))
-                kept.append((source, period))
-            except _Ended:
-                watched.reasons.update(dict.fromkeys(source.columns, "the process had ended before it was first read"))
-            except _UNREADABLE as error:
-                watched.reasons.update(dict.fromkeys(source.columns, _why(error)))
-        watched.sources = kept
-        self._pending = watched
+        self._pending.append(watched)
 
     def samples(self) -> dict[str, Any]:
         """Everything read, as a JSON document: raw cumulative counters with null for what was not read."""
         columns: dict[str, list[int | None]] = {
-            name: [None if value == _MISSING else value for value in values] for name, values in self._arrays.items()
+            name: [None if value == _MISSING else value for value in values[: self._rows]]
+            for name, values in self._arrays.items()
         }
         sources, gpu_reason = gpu_sources(self._sys)
         return {
@@ -235,24 +248,28 @@ class SystemSampler:
     def _lane(self, source: _Source, period_ns: int) -> _Lane:
         """The source with the period its cost allows, found by reading it a few times. Raises what the source does."""
         best = LONGEST_PERIOD_NS
-        for _ in range(_TRIALS):
-            before = time.perf_counter_ns()
-            source.read()
-            best = min(best, time.perf_counter_ns() - before)
-        period = max(period_ns, self._interval, int(best / self._budget))
-        if period > LONGEST_PERIOD_NS:
+        try:
+            for _ in range(_TRIALS):
+                before = time.perf_counter_ns()
+                source.read()
+                best = min(best, time.perf_counter_ns() - before)
+            budget_ns = int(best / self._budget)
+            if budget_ns > LONGEST_PERIOD_NS:
+                raise _Unavailable(f"one reading takes {best / 1e6:.3g} ms here, too long to take it beside a run")
+        except BaseException:
             source.close()
-            raise _Unavailable(f"one reading takes {best / 1e6:.3g} ms on this host, too long to read it beside a run")
-        return _Lane(source, tuple(self._arrays[name] for name in source.columns), period)
+            raise
+        period = max(period_ns, self._interval, budget_ns)
+        return _Lane(source, tuple(self._arrays[name] for name in source.columns), period, budget_ns)
 
     def _run(self) -> None:
         started_cpu = time.thread_time_ns()
         start = time.monotonic_ns()
         deadline = start + self._interval
         try:
-            while not self._stop.acquire(timeout=max(0, deadline - time.monotonic_ns()) / 1e9):
+            while self._reached(deadline):
                 self._sample()
-                if len(self._arrays["time_ns"]) >= self._row_limit:
+                if self._rows >= self._row_limit:
                     self._thin()
                 deadline += self._interval
                 now = time.monotonic_ns()
@@ -267,55 +284,66 @@ class SystemSampler:
             self._failure = failure
         self._sampler_cpu_ns = time.thread_time_ns() - started_cpu
 
+    def _reached(self, deadline: int) -> bool:
+        """Sleep to the deadline; False when sampling is to stop. A sleep costs less than waiting on a lock."""
+        while not self._stopped:
+            left = deadline - time.monotonic_ns()
+            if left <= 0:
+                return True
+            time.sleep(min(left, _LONGEST_SLEEP_NS) / 1e9)
+        return False
+
     def _sample(self) -> None:
         """One row: the time, then every source that is due."""
-        arrays = self._arrays
-        pending = self._pending
-        if pending is not None:
-            self._pending = None
+        while self._pending:
+            following = self._pending.popleft()
             if self._watched is not None:
-                _end(self._watched, pending.started_ns, "the next process was watched")
-            self._watched = pending
+                _end(self._watched, following.started_ns, "the next process was watched")
+            self._watched = following
         watched = self._watched
         if watched is not None and watched.ended_ns is not None:
             watched = None
         now = time.monotonic_ns()
-        for values in arrays.values():
-            values.append(_MISSING)
-        arrays["time_ns"][-1] = now
-        half = self._interval // 2
+        row = self._rows
+        if row == len(self._times):
+            for values in self._arrays.values():
+                values.extend(_CHUNK)
+        self._times[row] = now
+        half = self._interval // 2  # so that a reading due just after this one is not put off by a whole interval
         for lane in self._host:
             if lane.due_ns <= now:
-                lane.due_ns = now + lane.period_ns - half
+                lane.due_ns = now + lane.period_ns - half if lane.period_ns > self._interval else 0
                 try:
                     for values, value in zip(lane.columns, lane.source.read(), strict=True):
-                        values[-1] = value
+                        values[row] = value
                 except _UNREADABLE as error:
                     self._reasons.update(dict.fromkeys(lane.source.columns, _why(error)))
                     self._host = [other for other in self._host if other is not lane]
                     lane.source.close()
         if watched is not None:
-            self._sample_process(watched, now, now - half)
-        arrays["took_ns"][-1] = time.monotonic_ns() - now
+            self._sample_process(watched, row, now, half)
+        self._took[row] = time.monotonic_ns() - now
+        self._rows = row + 1
 
-    def _sample_process(self, watched: _Watched, now: int, slack_from: int) -> None:
-        self._arrays["segment"][-1] = watched.segment
+    def _sample_process(self, watched: _Watched, row: int, now: int, half: int) -> None:
+        self._segment_of[row] = watched.segment
         try:
             for lane in watched.lanes:
                 if lane.due_ns <= now:
-                    per_task = lane.source.cost_periods() if isinstance(lane.source, _OfTasks) else 1
-                    lane.due_ns = slack_from + lane.period_ns * per_task
+                    if isinstance(lane.source, _OfTasks):
+                        lane.period_ns = max(lane.period_ns, lane.budget_ns * lane.source.size())
+                    lane.due_ns = now + lane.period_ns - half if lane.period_ns > self._interval else 0
                     try:
                         for values, value in zip(lane.columns, lane.source.read(), strict=True):
-                            values[-1] = value
+                            values[row] = value
                     except _UNREADABLE as error:
                         watched.reasons.update(dict.fromkeys(lane.source.columns, _why(error)))
                         watched.lanes = [other for other in watched.lanes if other is not lane]
                         lane.source.close()
         except _Ended:
             for name in PROCESS_COLUMNS:
-                self._arrays[name][-1] = _MISSING  # a row is all of the living process or nothing of it
-            self._arrays["segment"][-1] = _MISSING
+                self._arrays[name][row] = _MISSING  # a row is all of the living process or nothing of it
+            self._segment_of[row] = _MISSING
             _end(watched, now, "the process ended")
 
     def _thin(self) -> None:
@@ -323,16 +351,12 @@ class SystemSampler:
 
         All columns are cumulative or momentary, so what is left is a true sampling at the longer interval.
         """
-        rare = [
-            any(self._arrays[name][row] != _MISSING for name in ("voluntary_switches", "clock_khz"))
-            for row in range(len(self._arrays["time_ns"]))
-        ]
-        keep = [row if rare[row] and not rare[row + 1] else row + 1 for row in range(0, len(rare) - 1, 2)]
-        for name, values in self._arrays.items():
-            kept = array("q", map(values.__getitem__, keep))
-            del values[:]
-            values.extend(kept)
-            assert self._arrays[name] is values  # the lanes hold the same arrays
+        switches, clocks = self._arrays["voluntary_switches"], self._arrays["clock_khz"]
+        rare = [one != _MISSING or other != _MISSING for one, other in zip(switches, clocks, strict=True)]
+        keep = [row if rare[row] and not rare[row + 1] else row + 1 for row in range(0, self._rows - 1, 2)]
+        for values in self._arrays.values():
+            values[:] = array("q", map(values.__getitem__, keep))  # in place: the lanes hold the same arrays
+        self._rows = len(keep)
         self._interval *= 2
         self._thinned += 1
 
@@ -401,25 +425,16 @@ def _periods(lanes: Sequence[_Lane]) -> Mapping[str, int]:
 
 
 class _File:
-    """A file that is opened once and read from its beginning each time; OSError names it."""
+    """A file that is opened once; its sources read it from the beginning each time, by `descriptor`."""
 
-    def __init__(self, path: Path, size: int) -> None:
-        self._path, self._size = path, size
-        self._descriptor: int | None = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-
-    def read(self) -> bytes:
-        if self._descriptor is None:
-            raise _Unavailable(f"{self._path}: closed")
-        try:
-            return os.pread(self._descriptor, self._size, 0)
-        except OSError as error:
-            error.filename = str(self._path)
-            raise
+    def __init__(self, path: Path) -> None:
+        self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._open = True
 
     def close(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        if self._open:
+            self._open = False
+            os.close(self.descriptor)
 
 
 class _HostCpu:
@@ -428,11 +443,13 @@ class _HostCpu:
     columns = ("host_busy_ticks", "host_idle_ticks")
 
     def __init__(self, proc: Path) -> None:
-        self._file = _File(proc / "stat", 256)
+        self._file = _File(proc / "stat")
 
     def read(self) -> tuple[int, ...]:
         # user nice system idle iowait irq softirq steal; guest time, further on, is already in user
-        _, user, nice, system, idle, waiting, irq, softirq, steal = self._file.read().split(None, 9)[:9]
+        _, user, nice, system, idle, waiting, irq, softirq, steal = pread(self._file.descriptor, 256, 0).split(None, 9)[
+            :9
+        ]
         busy = int(user) + int(nice) + int(system) + int(irq) + int(softirq) + int(steal)
         return busy, int(idle) + int(waiting)
 
@@ -446,10 +463,10 @@ class _Pressure:
     columns = ("pressure_some_us",)
 
     def __init__(self, proc: Path) -> None:
-        self._file = _File(proc / "pressure/cpu", 256)
+        self._file = _File(proc / "pressure/cpu")
 
     def read(self) -> tuple[int, ...]:
-        return (int(self._file.read().split(b"total=", 1)[1].split(None, 1)[0]),)
+        return (int(pread(self._file.descriptor, 256, 0).split(b"total=", 1)[1].split(None, 1)[0]),)
 
     def close(self) -> None:
         self._file.close()
@@ -461,10 +478,10 @@ class _Load:
     columns = ("load_1m_hundredths",)
 
     def __init__(self, proc: Path) -> None:
-        self._file = _File(proc / "loadavg", 64)
+        self._file = _File(proc / "loadavg")
 
     def read(self) -> tuple[int, ...]:
-        return (int(self._file.read().split(None, 1)[0].replace(b".", b"")),)
+        return (int(pread(self._file.descriptor, 64, 0).split(None, 1)[0].replace(b".", b"")),)
 
     def close(self) -> None:
         self._file.close()
@@ -482,13 +499,13 @@ class _FrequencyFiles:
         self._files: list[_File] = []
         try:
             for path in paths:
-                self._files.append(_File(path, 32))
+                self._files.append(_File(path))
         except OSError:
             self.close()
             raise
 
     def read(self) -> tuple[int, ...]:
-        return (sum(int(file.read()) for file in self._files) // len(self._files),)
+        return (sum(int(pread(file.descriptor, 32, 0)) for file in self._files) // len(self._files),)
 
     def close(self) -> None:
         for file in self._files:
@@ -501,10 +518,13 @@ class _CpuInfo:
     columns = _CLOCK_COLUMNS
 
     def __init__(self, proc: Path) -> None:
-        self._file = _File(proc / "cpuinfo", 4 << 20)
+        self._file = _File(proc / "cpuinfo")
 
     def read(self) -> tuple[int, ...]:
-        clocks = [float(part.split(b"\n", 1)[0]) for part in self._file.read().split(b"cpu MHz\t\t: ")[1:]]
+        clocks = [
+            float(part.split(b"\n", 1)[0])
+            for part in pread(self._file.descriptor, 4 << 20, 0).split(b"cpu MHz\t\t: ")[1:]
+        ]
         if not clocks:
             raise ValueError("/proc/cpuinfo states no clock")
         return (round(sum(clocks) * 1000 / len(clocks)),)
@@ -528,26 +548,48 @@ def _clock(proc: Path, sys: Path) -> _Source:
 
 
 class _Process:
-    """The whole process, ended threads included: CPU time from its own clock, the rest from its stat file."""
+    """The whole process, ended threads included: CPU time by its own clock, and resident memory."""
 
-    columns = ("process_cpu_ns", "rss_pages", "major_faults")
+    columns = ("process_cpu_ns", "rss_pages")
 
     def __init__(self, folder: Path, pid: int) -> None:
-        self._file = _File(folder / "stat", 1024)
+        self._file = _File(folder / "statm")
         self._clock_id = (~pid << 3) | 2  # the kernel's number for the CPU clock of a process
+        self.cpu_ns = 0
+
+    def read(self) -> tuple[int, ...]:
+        try:
+            size, resident = pread(self._file.descriptor, 128, 0).split(None, 2)[:2]
+            if size == b"0":  # ended, and not yet waited for
+                raise _Ended
+            self.cpu_ns = time.clock_gettime_ns(self._clock_id)
+        except ProcessLookupError as error:
+            raise _Ended from error
+        return self.cpu_ns, int(resident)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _Faults:
+    """The whole process, ended threads included: faults that needed storage; and how many threads there are."""
+
+    columns = ("major_faults",)
+
+    def __init__(self, folder: Path) -> None:
+        self._file = _File(folder / "stat")
         self.threads = 0
 
     def read(self) -> tuple[int, ...]:
         try:
-            # the name before ')' may hold spaces and parentheses; state is field 3
-            fields = self._file.read().rpartition(b")")[2].split()
-            if fields[0] in (b"Z", b"X"):
-                raise _Ended
-            cpu = time.clock_gettime_ns(self._clock_id)
+            # the name before ')' may hold spaces and parentheses; state, the first after it, is field 3
+            fields = pread(self._file.descriptor, 1024, 0).rpartition(b")")[2].split(None, 18)
         except ProcessLookupError as error:
             raise _Ended from error
+        if fields[0] in (b"Z", b"X"):
+            raise _Ended
         self.threads = int(fields[17])
-        return cpu, int(fields[21]), int(fields[9])
+        return (int(fields[9]),)
 
     def close(self) -> None:
         self._file.close()
@@ -556,8 +598,8 @@ class _Process:
 class _Tasks:
     """The threads of the process, listed anew when their number has changed or one of them is gone."""
 
-    def __init__(self, folder: Path, process: _Process) -> None:
-        self._folder, self._process = folder, process
+    def __init__(self, folder: Path, process: _Process, faults: _Faults) -> None:
+        self._folder, self.process, self._faults = folder, process, faults
         self._listed_ns = 0
         self._changed = True
         self.names: frozenset[str] = frozenset()
@@ -565,73 +607,103 @@ class _Tasks:
 
     def current(self) -> frozenset[str]:
         """The threads' numbers. Raises _Ended, or _Unavailable when they are too many."""
-        changed = self._changed or self._process.threads != len(self.names)
-        now = time.monotonic_ns()
-        if changed and now - self._listed_ns >= TASK_LIST_PERIOD_NS:
-            try:
-                self.names = frozenset(os.listdir(self._folder))  # noqa: PTH208 - names are all that is wanted
-            except (FileNotFoundError, ProcessLookupError) as error:
-                raise _Ended from error
-            self._listed_ns, self._changed = now, False
-            self.most = max(self.most, len(self.names))
-        if len(self.names) > TASK_LIMIT:
-            raise _Unavailable(f"the process has {len(self.names)} threads; they are read up to {TASK_LIMIT}")
+        if self._changed or self._faults.threads != len(self.names):
+            self._list_again()
         return self.names
+
+    def _list_again(self) -> None:
+        now = time.monotonic_ns()
+        if now - self._listed_ns < TASK_LIST_PERIOD_NS:
+            return
+        try:
+            names = frozenset(os.listdir(self._folder))  # noqa: PTH208 - names are all that is wanted
+        except (FileNotFoundError, ProcessLookupError) as error:
+            raise _Ended from error
+        self._listed_ns, self._changed = now, False
+        self.most = max(self.most, len(names))
+        if len(names) > TASK_LIMIT:
+            raise _Unavailable(f"the process has {len(names)} threads; they are read up to {TASK_LIMIT}")
+        self.names = names
 
     def one_is_gone(self) -> None:
         self._changed = True
+
+    def any_is_left(self) -> bool:
+        return any((self._folder / name).is_dir() for name in self.names)
 
     def path(self, task: str, name: str) -> Path:
         return self._folder / task / name
 
 
 class _OfTasks:
-    """Counters summed over the threads; what an ended thread had reached when last read stays in the sum."""
+    """Two counters summed over the threads; what an ended thread had reached when last read stays in the sum."""
 
     columns: tuple[str, ...] = ()
     _name = ""
+    _size = 128
 
     def __init__(self, tasks: _Tasks) -> None:
         self._tasks = tasks
         self._listed: frozenset[str] = frozenset()
         self._files: dict[str, _File] = {}
-        self._last: dict[str, tuple[int, ...]] = {}
-        self._ended = [0] * len(self.columns)
+        self._descriptors: list[tuple[str, int]] = []
+        self._last: dict[str, tuple[int, int]] = {}
+        self._ended = (0, 0)
 
-    def cost_periods(self) -> int:
-        """By how much the period grows with the number of threads: it was found when there were hardly any."""
-        return max(1, len(self._files) // 2)
+    def size(self) -> int:
+        """How many threads are read."""
+        return len(self._files)
 
     def read(self) -> tuple[int, ...]:
+        return self._sums()
+
+    def _sums(self) -> tuple[int, int]:
         names = self._tasks.current()
         if names is not self._listed:
-            for gone in [task for task in self._files if task not in names]:
-                self._forget(gone)
-            for task in names.difference(self._files):
-                with suppress(FileNotFoundError, ProcessLookupError):
-                    self._files[task] = _File(self._tasks.path(task, self._name), 8192)
-            self._listed = names
-        sums = list(self._ended)
-        for task, file in list(self._files.items()):
+            self._open(names)
+        first, second = self._ended
+        last, parse, size = self._last, self._parse, self._size
+        gone: list[str] = []
+        for task, descriptor in self._descriptors:
             try:
-                self._last[task] = values = self._parse(file.read())
+                last[task] = values = parse(pread(descriptor, size, 0))
             except ProcessLookupError:
-                values = self._last.get(task, (0,) * len(sums))
+                values = last.get(task, (0, 0))
+                gone.append(task)
+            first += values[0]
+            second += values[1]
+        if gone:
+            for task in gone:
                 self._forget(task)
-                self._tasks.one_is_gone()
-            for i, value in enumerate(values):
-                sums[i] += value
+            self._descriptors = [(task, file.descriptor) for task, file in self._files.items()]
+            self._tasks.one_is_gone()
+        return first, second
+
+    def _open(self, names: frozenset[str]) -> None:
+        for gone in [task for task in self._files if task not in names]:
+            self._forget(gone)
+        missing: FileNotFoundError | None = None
+        for task in names.difference(self._files):
+            try:
+                self._files[task] = _File(self._tasks.path(task, self._name))
+            except ProcessLookupError:
+                continue  # the thread ended since it was listed
+            except FileNotFoundError as error:
+                missing = error
         if not self._files:
+            if missing is not None and self._tasks.any_is_left():
+                raise missing  # the threads are there, and this kernel has no such file
             raise _Ended
-        return tuple(sums)
+        self._descriptors = [(task, file.descriptor) for task, file in self._files.items()]
+        self._listed = names
 
     def _forget(self, task: str) -> None:
         self._files.pop(task).close()
-        for i, value in enumerate(self._last.pop(task, ())):
-            self._ended[i] += value
+        first, second = self._last.pop(task, (0, 0))
+        self._ended = (self._ended[0] + first, self._ended[1] + second)
 
     @staticmethod
-    def _parse(text: bytes) -> tuple[int, ...]:
+    def _parse(text: bytes) -> tuple[int, int]:
         raise NotImplementedError
 
     def close(self) -> None:
@@ -640,19 +712,31 @@ class _OfTasks:
 
 
 class _RunDelay(_OfTasks):
+    """Time waited on a run queue; the number of turns on a CPU tells a kernel that does not account from no waiting."""
+
     columns = ("run_delay_ns",)
     _name = "schedstat"
 
+    def read(self) -> tuple[int, ...]:
+        waited, turns = self._sums()
+        if turns == 0 and self._tasks.process.cpu_ns > _SURELY_HAD_TURNS_NS:
+            raise _Unavailable("this kernel does not account the time that threads wait for a CPU")
+        return (waited,)
+
     @staticmethod
-    def _parse(text: bytes) -> tuple[int, ...]:
-        return (int(text.split(None, 2)[1]),)
+    def _parse(text: bytes) -> tuple[int, int]:
+        _, waited, turns = text.split(None, 3)[:3]
+        return int(waited), int(turns)
 
 
 class _Switches(_OfTasks):
+    """Switches away from a CPU, by the thread's own will and against it."""
+
     columns = ("voluntary_switches", "involuntary_switches")
     _name = "status"
+    _size = 8192
 
     @staticmethod
-    def _parse(text: bytes) -> tuple[int, ...]:
-        _, voluntary, involuntary = text.split(b"voluntary_ctxt_switches:\t")
+    def _parse(text: bytes) -> tuple[int, int]:
+        _, voluntary, involuntary = text.split(b"voluntary_ctxt_switches:\t")  # the second also ends the word 'non…'
         return int(voluntary.split(None, 1)[0]), int(involuntary.split(None, 1)[0])

@@ -1,7 +1,8 @@
 """The asset checks, each passing on what was really measured and failing on what was tampered with."""
 
+import shutil
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,16 +50,27 @@ class Bug:
     change: Callable[[pl.DataFrame], pl.DataFrame]
 
 
-def wrong(stage: str, table: str, change: Callable[[pl.DataFrame], pl.DataFrame]) -> Bug:
-    return Bug(stage, table, change)
+def column(stage: str, table: str, value: pl.Expr) -> Bug:
+    """Writes wrong values into one column."""
+    return Bug(stage, table, lambda frame: frame.with_columns(value))
+
+
+HOLE_IN_GAPS: Final = Bug("timeline", "gaps", lambda frame: frame.slice(1))
+TOO_BUSY: Final = column("timeline", "timeline", pl.col("busy_ns") + 1)
+TOO_MUCH_KERNEL_TIME: Final = column("kernel_trace", "dispatches", pl.col("self_ns") + 10**9)
+NEGATIVE_KERNEL_TIME: Final = column("kernel_trace", "dispatches", pl.lit(-1, pl.Int64).alias("self_ns"))
+KERNELS_LOST: Final = Bug("kernel_trace", "dispatches", lambda frame: frame.filter(pl.col("iteration") != 3))
+KERNELS_HOMELESS: Final = column("kernel_trace", "dispatches", pl.lit(None, pl.Int32).alias("iteration"))
+NEGATIVE_CPU_TIME: Final = column("inference_run", "iterations", pl.col("cpu_time_ns") - 10**10)
+OVERLAPPING: Final = column("inference_run", "iterations", pl.col("end_ns") + 60 * 10**9)
 
 
 def republish(lake: TraceLake, session: str, bug: Bug) -> None:
     """Publish the stage again with one of its tables changed, as a bug in the stage would."""
-    tables = {entry.table: lake.read_entry(entry) for entry in lake.manifest(session).of_stage(stage)}
-    changed = change(tables[table])
-    assert not changed.equals(tables[table])
-    lake.publish(session, stage, {**tables, table: changed})
+    tables = {entry.table: lake.read_entry(entry) for entry in lake.manifest(session).of_stage(bug.stage)}
+    changed = bug.change(tables[bug.table])
+    assert not changed.equals(tables[bug.table])
+    lake.publish(session, bug.stage, {**tables, bug.table: changed})
 
 
 @pytest.fixture
@@ -83,70 +95,33 @@ def test_every_check_passes_on_what_was_measured(model: str, lake: TraceLake, ca
 
 
 @pytest.mark.parametrize(
-    ("stage", "table", "change", "broken"),
+    ("bug", "broken"),
     [
-        ("timeline", "gaps", lambda gaps: gaps.slice(1), {"timeline.conservation"}),
-        (
-            "timeline",
-            "timeline",
-            lambda timeline: timeline.with_columns(pl.col("busy_ns") + 1),
-            {"timeline.conservation"},
-        ),
-        (
-            "kernel_trace",
-            "dispatches",
-            lambda dispatches: dispatches.with_columns(pl.col("self_ns") + 1_000_000_000),
-            {"kernel_trace.conservation"},
-        ),
-        (
-            "kernel_trace",
-            "dispatches",
-            lambda dispatches: dispatches.with_columns(pl.lit(-1, pl.Int64).alias("self_ns")),
-            {"kernel_trace.conservation"},
-        ),
-        (
-            "kernel_trace",
-            "dispatches",
-            lambda dispatches: dispatches.filter(pl.col("iteration") != 3),
-            {"kernel_trace.coverage"},
-        ),
-        (
-            "kernel_trace",
-            "dispatches",
-            lambda dispatches: dispatches.with_columns(pl.lit(None, pl.Int32).alias("iteration")),
-            {"kernel_trace.coverage"},
-        ),
-        (
-            "inference_run",
-            "iterations",
-            lambda iterations: iterations.with_columns(pl.col("cpu_time_ns") - 10_000_000_000),
-            {"inference_run.plausibility"},
-        ),
-        (
-            "inference_run",
-            "iterations",
-            lambda iterations: iterations.with_columns(pl.col("end_ns") + 60_000_000_000),
-            {"inference_run.plausibility"},
-        ),
+        (HOLE_IN_GAPS, "timeline.conservation"),
+        (TOO_BUSY, "timeline.conservation"),
+        (TOO_MUCH_KERNEL_TIME, "kernel_trace.conservation"),
+        (NEGATIVE_KERNEL_TIME, "kernel_trace.conservation"),
+        (KERNELS_LOST, "kernel_trace.coverage"),
+        (KERNELS_HOMELESS, "kernel_trace.coverage"),
+        (NEGATIVE_CPU_TIME, "inference_run.plausibility"),
+        (OVERLAPPING, "inference_run.plausibility"),
     ],
 )
 def test_a_table_that_breaks_its_promise_fails_its_check_and_no_other(
-    stage: str,
-    table: str,
-    change: Callable[[pl.DataFrame], pl.DataFrame],
-    broken: set[str],
-    lake: TraceLake,
-    session: str,
-    captured: Any,
+    bug: Bug, broken: str, lake: TraceLake, session: str
 ) -> None:
-    republish(lake, session, stage, table, change)
-    assert failed(lake, session) == broken
+    republish(lake, session, bug)
+    assert failed(lake, session) == {broken}
+
+
+def test_one_sessions_broken_promise_does_not_fail_anothers_check(lake: TraceLake, captured: Any) -> None:
+    republish(lake, captured.sessions["control_flow"], HOLE_IN_GAPS)
     assert failed(lake, captured.sessions["squeezenet"]) == set()
 
 
 def test_a_hole_in_the_coverage_is_a_warning_and_a_broken_conservation_an_error(lake: TraceLake, session: str) -> None:
-    republish(lake, session, "kernel_trace", "dispatches", lambda frame: frame.filter(pl.col("iteration") != 3))
-    republish(lake, session, "timeline", "gaps", lambda gaps: gaps.slice(1))
+    republish(lake, session, KERNELS_LOST)
+    republish(lake, session, HOLE_IN_GAPS)
     found = evaluated(lake, session)
     assert found["kernel_trace.coverage"].severity == dg.AssetCheckSeverity.WARN
     assert "1 iterations without kernels" in (found["kernel_trace.coverage"].description or "")
@@ -185,43 +160,45 @@ def test_a_stage_that_published_nothing_does_not_pass(lake_path: Path) -> None:
     assert (found.holds, found.statement) == (False, "nothing is published")
 
 
+READ: Final = {
+    "kernel_trace": (kernel_trace, "read_kernel_trace"),
+    "inference_run": (inference_run, "read_inference_run"),
+}
+
+
 @pytest.mark.parametrize(
-    ("stage", "table", "change", "kept_from"),
-    [
-        ("kernel_trace", "dispatches", lambda frame: frame.with_columns(pl.col("self_ns") + 10**9), {"timeline"}),
-        ("kernel_trace", "dispatches", lambda frame: frame.filter(pl.col("iteration") != 3), set()),
-        ("inference_run", "iterations", lambda frame: frame.with_columns(pl.col("end_ns") + 60 * 10**9), {"timeline"}),
-    ],
+    ("bug", "not_done"), [(TOO_MUCH_KERNEL_TIME, {"timeline"}), (OVERLAPPING, {"timeline"}), (KERNELS_LOST, set())]
 )
 def test_a_stage_that_breaks_a_promise_stops_what_would_be_computed_from_it(
-    stage: str,
-    table: str,
-    change: Callable[[pl.DataFrame], pl.DataFrame],
-    kept_from: set[str],
-    lake: TraceLake,
-    session: str,
-    instance: dg.DagsterInstance,
-    monkeypatch: pytest.MonkeyPatch,
+    bug: Bug, not_done: set[str], replayed: TraceLake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = {"kernel_trace": kernel_trace, "inference_run": inference_run}[stage]
-    function = {"kernel_trace": "read_kernel_trace", "inference_run": "read_inference_run"}[stage]
+    module, function = READ[bug.stage]
     real = getattr(module, function)
 
     def wrong(lake: TraceLake, session: str) -> Outcome:
         outcome: Outcome = real(lake, session)
-        return replace(outcome, tables={**outcome.tables, table: change(outcome.tables[table])})
+        return replace(outcome, tables={**outcome.tables, bug.table: bug.change(outcome.tables[bug.table])})
 
     monkeypatch.setattr(module, function, wrong)
+    (session,) = [folder.name.partition("=")[2] for folder in (replayed.path / "raw").iterdir()]
     instance.add_dynamic_partitions(PARTITIONS_NAME, [session])
-    definitions = build_definitions(
-        resource_overrides={"lake": LakeResource(path=str(lake.path)), "runner": InferenceRunner(configs="unused")}
-    )
-    result = definitions.resolve_job_def("observe").execute_in_process(
+    resources = {"lake": LakeResource(path=str(replayed.path)), "runner": InferenceRunner(configs="unused")}
+    job = build_definitions(resource_overrides=resources).resolve_job_def("observe")
+    result = job.execute_in_process(
         instance=instance,
         partition_key=session,
         run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
         raise_on_error=False,
     )
     done = {e.materialization.asset_key.to_user_string() for e in result.get_asset_materialization_events()}
-    assert set(STAGE_ASSETS) - done == kept_from
-    assert {e.partition for e in result.get_asset_check_evaluations() if not e.passed} == {session}
+    assert set(STAGE_ASSETS) - done == not_done
+    assert {stage for stage in STAGE_ASSETS if not replayed.manifest(session).of_stage(stage)} == not_done
+    assert [e.partition for e in result.get_asset_check_evaluations() if not e.passed] == [session]
+
+
+@pytest.fixture
+def replayed(captured: Any, session: str, lake_path: Path) -> TraceLake:
+    """A lake that holds one raw capture and nothing made of it."""
+    lake = TraceLake(lake_path)
+    shutil.copytree(captured.lake.raw(session), lake.raw(session))
+    return lake

@@ -335,9 +335,7 @@ def test_a_table_that_is_not_declared_is_named_with_the_nearest_one(lake: TraceL
         lake.read("zzzzzz")
 
 
-@pytest.mark.parametrize(
-    "name", ["la ke", "l'ake", "läke", "session_id=x", "la{k}e", "la%20ke", "la[k]e", "la?ke", "l*e"]
-)
+@pytest.mark.parametrize("name", ["la ke", "l'ake", "läke", "value=7", "la{k}e", "la%20ke", "la[k]e", "la?ke", "l*e"])
 def test_a_lake_may_lie_at_any_path(name: str, tmp_path: Path, metrics: Metrics) -> None:
     neighbour = TraceLake(tmp_path / "laXke")  # what a pattern in the name would find too
     neighbour.publish(SESSION, "a", {"session_metrics": metrics(1.0)})
@@ -562,15 +560,16 @@ class Overtaken(TraceLake):
 
 
 @pytest.mark.parametrize("through_sql", [False, True], ids=["read", "sql"])
+@pytest.mark.parametrize("times", [1, 12])
 def test_a_reader_overtaken_by_a_writer_reads_what_the_writer_published(
-    through_sql: bool, lake: TraceLake, metrics: Metrics
+    times: int, through_sql: bool, lake: TraceLake, metrics: Metrics
 ) -> None:
-    lake.publish(SESSION, "a", {"session_metrics": metrics(1.0)})
-    overtaken = Overtaken(lake.path, iter([metrics(2.0), metrics(3.0)]))
+    lake.publish(SESSION, "a", {"session_metrics": metrics(0.0)})
+    overtaken = Overtaken(lake.path, iter([metrics(float(i + 1)) for i in range(times)]))
     if through_sql:
-        assert overtaken.sql("SELECT value FROM session_metrics").rows() == [(3.0,)]
+        assert overtaken.sql("SELECT value FROM session_metrics").rows() == [(float(times),)]
     else:
-        assert values(overtaken) == [3.0]
+        assert values(overtaken) == [float(times)]
 
 
 def test_a_session_removed_while_its_manifests_are_listed_is_not_there(

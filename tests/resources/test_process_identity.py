@@ -20,8 +20,8 @@ from aaco_pipeline.resources.process_identity import process_tags
 print(json.dumps(process_tags()), flush=True)
 input()
 """
-STARTED_TAG: Final = "aaco/pid_started"
-BOOT_TAG: Final = "aaco/boot"
+STARTED_TAG: Final = "aaco/process/started"
+BOOT_TAG: Final = "aaco/process/boot"
 
 
 def test_this_process_lives() -> None:

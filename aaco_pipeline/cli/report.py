@@ -1,0 +1,158 @@
+"""`aaco report`: a session as a page, as text, as Markdown or as JSON, written or shown.
+
+What a report says and how it looks is `aaco_pipeline.report`; here is only where it goes.
+"""
+
+from collections.abc import Mapping
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from aaco_pipeline.cli.lake_option import lake_option
+from aaco_pipeline.cli.output import print_json
+
+if TYPE_CHECKING:
+    from http.server import ThreadingHTTPServer
+
+    from aaco_pipeline.report.document import Document
+    from aaco_pipeline.resources.project import Project
+
+_FORMATS: Final = ("html", "terminal", "markdown", "json")
+
+
+@click.command()
+@click.argument("session", default="latest")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(_FORMATS),
+    default="html",
+    show_default=True,
+    help="A page with plots, or text, Markdown or JSON on standard output.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Short for --format json.")
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write here (default: the page into the lake, the others to standard output).",
+)
+@click.option("--open", "opened", is_flag=True, help="Serve the page on 127.0.0.1 and open it, until Ctrl-C.")
+@lake_option
+def report(project: "Project", *, session: str, form: str, as_json: bool, output: Path | None, opened: bool) -> None:
+    """Report on one session (an id, a unique prefix, or latest): the answer first, then the evidence."""
+    from aaco_pipeline.lake.store import TraceLake
+    from aaco_pipeline.report.document import report_path, session_document, trace_path
+
+    form = "json" if as_json else form
+    if opened and form != "html":
+        raise click.UsageError("--open shows the page: it goes with --format html")
+    lake = TraceLake(project.lake)
+    identifier = lake.find_session(session)
+    document = session_document(lake, identifier)
+    trace = trace_path(lake, identifier)
+    if form != "html" and output is None:
+        _print(document, form)
+        return
+    path = (output or report_path(lake, identifier)).absolute()
+    _write(path, _rendered(document, form, trace))
+    click.echo(str(path))
+    if opened:
+        _serve(
+            {
+                f"/reports/session_id={identifier}/report.html": path,
+                f"/traces/session_id={identifier}/{trace.name}": trace,
+            }
+        )
+
+
+def _print(document: "Document", form: str) -> None:
+    from aaco_pipeline.report.markdown import render_markdown
+    from aaco_pipeline.report.terminal import print_session
+
+    if form == "json":
+        print_json(document)
+    elif form == "markdown":
+        click.echo(render_markdown(document), nl=False)
+    else:
+        print_session(document)
+
+
+def _rendered(document: "Document", form: str, trace: Path) -> bytes:
+    """The report as the bytes of its file."""
+    import json
+
+    from aaco_pipeline.lake.files import lake_errors
+    from aaco_pipeline.report.html import render_html
+    from aaco_pipeline.report.markdown import render_markdown
+    from aaco_pipeline.report.terminal import print_session
+
+    if form == "html":
+        with lake_errors(trace):
+            found = trace.read_bytes() if trace.is_file() else None
+        return render_html(document, found).encode()
+    if form == "markdown":
+        return render_markdown(document).encode()
+    if form == "json":
+        return (json.dumps(document, indent=2) + "\n").encode()
+    text = StringIO()
+    print_session(document, text)
+    return text.getvalue().encode()
+
+
+def _write(path: Path, content: bytes) -> None:
+    from aaco_pipeline.lake.files import lake_errors, write_atomically
+
+    with lake_errors(path):
+        write_atomically(path, content)
+
+
+def _serve(files: Mapping[str, Path]) -> None:
+    """Serve `files` on this computer alone until Ctrl-C, and open the first of them in the browser."""
+    import webbrowser
+
+    server = loopback_server(files)
+    address = f"http://127.0.0.1:{server.server_port}{next(iter(files))}"
+    click.echo(f"{address} — stop with Ctrl-C")
+    try:
+        webbrowser.open(address)
+        server.serve_forever()
+    except KeyboardInterrupt:
+        click.echo("stopped", err=True)
+    finally:
+        server.server_close()
+
+
+def loopback_server(files: Mapping[str, Path]) -> "ThreadingHTTPServer":
+    """A server on a free port of 127.0.0.1 that gives exactly `files`, by their address, and nothing else of the disk.
+
+    It refuses names other than its own address, so that no page from elsewhere can read the report by a name that
+    resolves to this computer.
+    """
+    from http import HTTPStatus
+    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked = self.path.partition("?")[0]
+            own = f"127.0.0.1:{server.server_port}"
+            path = files.get(asked) if self.headers.get("Host") == own else None
+            if path is None or not path.is_file():
+                self.send_error(HTTPStatus.NOT_FOUND)
+                return
+            content = path.read_bytes()
+            self.send_response(HTTPStatus.OK)
+            kind = "text/html; charset=utf-8" if path.suffix == ".html" else "application/octet-stream"
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(content)))
+            self.send_header("Cache-Control", "no-store")
+            self.send_header("X-Content-Type-Options", "nosniff")
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            """Say nothing: the terminal belongs to the person."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    return server

@@ -1,0 +1,584 @@
+'use strict';
+/* Plots, sorting, the theme and the way to Perfetto. The text and the tables are in the page already, so that it reads
+   without this script; what is drawn here comes from the JSON element, never from a network. */
+
+const byId = id => document.getElementById(id);
+const all = (selector, root = document) => [...root.querySelectorAll(selector)];
+const data = JSON.parse(byId('data').textContent);
+
+/* ---- numbers in units a person reads ---- */
+
+const grouped = value => value.toLocaleString('en-US', { maximumFractionDigits: 6 });
+const digits = value => Math.abs(value) >= 1000 ? grouped(Math.round(value)) : String(+value.toPrecision(4));
+const LARGER = {
+  ns: [['s', 1e9], ['ms', 1e6], ['µs', 1e3], ['ns', 0]],
+  bytes: [['GiB', 2 ** 30], ['MiB', 2 ** 20], ['KiB', 2 ** 10], ['B', 0]],
+};
+function inUnit(value, unit) {
+  if (value === 0) return '0';
+  if (LARGER[unit]) {
+    const [name, size] = LARGER[unit].find(([, least]) => Math.abs(value) >= least);
+    return `${digits(value / (size || 1))} ${name}`;
+  }
+  if (unit === 'ratio') return `${digits(100 * value)} %`;
+  return `${digits(value)} ${unit}`;
+}
+const duration = value => inUnit(value, 'ns');
+const exactly = (value, unit) => `${inUnit(value, unit)} (${grouped(value)} ${unit})`;
+
+/* ---- drawing ---- */
+
+function svg(name, attributes = {}, text = '') {
+  const element = document.createElementNS('http://www.w3.org/2000/svg', name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  if (text) element.textContent = text;
+  return element;
+}
+
+/* A function from values to places, linear or logarithmic. */
+function scale(low, high, from, to, logarithmic = false) {
+  const place = logarithmic ? Math.log : value => value;
+  const [first, last] = [place(low), place(high)];
+  return value => from + (to - from) * (last === first ? 0.5 : (place(value) - first) / (last - first));
+}
+
+/* About `wanted` round values between low and high. */
+function ticks(low, high, wanted, logarithmic = false) {
+  if (logarithmic && high > 3 * low) {
+    const found = [];
+    for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++)
+      for (const step of [1, 2, 5]) found.push(step * 10 ** power);
+    const inside = found.filter(value => value >= low && value <= high);
+    const tens = inside.filter(value => Number.isInteger(+Math.log10(value).toFixed(6)));
+    return inside.length > 1.6 * wanted && tens.length > 1 ? tens : inside;
+  }
+  const rough = (high - low) / wanted || 1;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map(factor => factor * power).find(value => value >= rough * 0.999);
+  const found = [];
+  for (let value = Math.ceil(low / step) * step; value <= high + step / 1e6; value += step) found.push(value);
+  return found;
+}
+
+/* The index of the sorted value nearest to `wanted`. */
+function nearest(sorted, wanted) {
+  let [low, high] = [0, sorted.length - 1];
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (sorted[middle] < wanted) low = middle; else high = middle;
+  }
+  return wanted - sorted[low] < sorted[high] - wanted ? low : high;
+}
+
+const tip = byId('tip');
+function showTip(lines, x, y) {
+  tip.replaceChildren(...lines.map((line, index) => {
+    const element = document.createElement(index ? 'span' : 'b');
+    element.textContent = line;
+    return element;
+  }));
+  tip.hidden = false;
+  const [width, height] = [tip.offsetWidth, tip.offsetHeight];
+  tip.style.left = `${Math.max(8, Math.min(x + 14, innerWidth - width - 8))}px`;
+  tip.style.top = `${y + 18 + height > innerHeight ? Math.max(8, y - height - 12) : y + 18}px`;
+}
+const hideTip = () => { tip.hidden = true; };
+
+/* ---- latency over the run, and what the host did meanwhile ---- */
+
+const LEFT = 58, RIGHT = 10;
+
+function drawPass(figure) {
+  const pass = data.passes.find(one => one.pass === figure.dataset.pass);
+  const place = figure.querySelector('div');
+  const width = place.clientWidth;
+  if (!pass || !width) return;
+  const latency = { label: 'Latency', unit: 'ns', x: pass.x, y: pass.latency, dots: true, tall: true };
+  const strips = [latency, ...pass.strips];
+  const end = pass.x[pass.x.length - 1] || 1;
+  const across = scale(0, end, LEFT, width - RIGHT);
+  let top = 4;
+  const drawing = svg('svg', { role: 'img', tabindex: 0, 'aria-label':
+    `${figure.querySelector('figcaption').textContent}: latency of ${pass.count} iterations` +
+    (pass.median === null ? '' : `, median ${duration(pass.median)}`) + '. Left and right step through them.' });
+  for (const strip of strips) {
+    const known = strip.y.filter(value => value !== null);
+    // Both passes share the latency axis, so that they compare at a glance.
+    let [low, high] = strip.tall ? data.range : [Math.min(...known), Math.max(...known)];
+    const logarithmic = Boolean(strip.tall && data.logarithmic);
+    if (!strip.tall) low = Math.min(low, strip.unit === 'MHz' || strip.unit === 'bytes' ? low : 0);
+    if (low === high) [low, high] = low ? [low * 0.95, high * 1.05] : [0, 1];
+    const room = strip.tall && !logarithmic ? (high - low) * 0.05 : 0;
+    [low, high] = [low - room, high + room];
+    const height = strip.tall ? 190 : 46;
+    drawing.append(svg('text', { x: LEFT, y: top + 11 },
+      strip.label + (logarithmic ? ' (logarithmic)' : '')));
+    top += 18;
+    const up = scale(low, high, top + height - 2, top + 2, logarithmic);
+    if (pass.warmup > 0) drawing.append(svg('rect',
+      { class: 'warm', x: LEFT, y: top, width: Math.max(2, across(pass.warmup) - LEFT), height }));
+    for (const value of ticks(low, high, strip.tall ? 5 : 2, logarithmic)) {
+      drawing.append(svg('path', { class: 'grid', d: `M${LEFT} ${up(value)}H${width - RIGHT}` }));
+      drawing.append(svg('text', { x: LEFT - 6, y: up(value) + 4, 'text-anchor': 'end' }, inUnit(value, strip.unit)));
+    }
+    let path = '', pen = false;
+    strip.y.forEach((value, index) => {
+      if (value === null) { pen = false; return; }
+      const point = `${across(strip.x[index]).toFixed(1)} ${up(value).toFixed(1)}`;
+      path += strip.dots ? `M${point}h0` : `${pen ? 'L' : 'M'}${point}`;
+      pen = true;
+    });
+    drawing.append(svg('path', { class: strip.dots ? 'dots' : 'lined', d: path }));
+    if (strip.tall && pass.median !== null)
+      drawing.append(svg('path', { class: 'median', d: `M${LEFT} ${up(pass.median)}H${width - RIGHT}` }));
+    top += height + 10;
+  }
+  for (const value of ticks(0, end, Math.max(2, Math.floor(width / 110))))
+    drawing.append(svg('text', { x: across(value), y: top + 6, 'text-anchor': value ? 'middle' : 'start' },
+      pass.timed ? duration(value) : grouped(value)));
+  drawing.append(svg('text', { x: width - RIGHT, y: top + 22, 'text-anchor': 'end' },
+    pass.timed ? 'time since the pass began' : 'iteration'));
+  const cursor = svg('path', { class: 'cursor', d: '' });
+  drawing.append(cursor);
+  drawing.setAttribute('height', top + 28);
+  place.replaceChildren(drawing);
+
+  let chosen = 0;
+  function point(index) {
+    chosen = Math.max(0, Math.min(pass.x.length - 1, index));
+    const box = drawing.getBoundingClientRect();
+    const x = across(pass.x[chosen]);
+    cursor.setAttribute('d', `M${x} 20V${top - 8}`);
+    const lines = [`Iteration ${pass.iteration[chosen]}${pass.x[chosen] < pass.warmup ? ' (warm-up)' : ''}`,
+      `latency ${exactly(pass.latency[chosen], 'ns')}`];
+    if (pass.cpu[chosen] !== null) lines.push(`CPU time ${duration(pass.cpu[chosen])}`);
+    for (const strip of pass.strips) {
+      const value = strip.y[nearest(strip.x, pass.x[chosen])];
+      if (value !== null) lines.push(`${strip.label}: ${inUnit(value, strip.unit)}`);
+    }
+    showTip(lines, box.left + x, box.top + Math.min(60, box.height));
+  }
+  const leave = () => { cursor.setAttribute('d', ''); hideTip(); };
+  drawing.addEventListener('pointermove', event => {
+    const x = event.clientX - drawing.getBoundingClientRect().left;
+    point(nearest(pass.x, (x - LEFT) / (width - RIGHT - LEFT) * end));
+  });
+  drawing.addEventListener('pointerleave', leave);
+  drawing.addEventListener('blur', leave);
+  drawing.addEventListener('keydown', event => {
+    const step = { ArrowRight: 1, ArrowLeft: -1, PageDown: 20, PageUp: -20 }[event.key];
+    if (step) { event.preventDefault(); point(chosen + step); }
+  });
+}
+
+/* ---- the distribution ---- */
+
+function drawHistogram() {
+  const figure = byId('histogram'), bins = data.histogram;
+  if (!figure || !bins) return;
+  const place = figure.querySelector('div'), width = place.clientWidth;
+  if (!width) return;
+  const across = scale(bins.low, bins.high, LEFT, width - RIGHT, bins.logarithmic);
+  const names = Object.keys(bins.counts), count = bins.counts[names[0]].length;
+  const most = Math.max(...names.flatMap(name => bins.counts[name]));
+  const head = 24 * bins.quantiles.length + 8, height = 190, floor = head + height;
+  const up = scale(0, most, floor, head + 4);
+  const step = (width - RIGHT - LEFT) / count;
+  const drawing = svg('svg', { role: 'img', height: floor + 42, 'aria-label':
+    'Histogram of latencies. ' + bins.quantiles.map(one => `${one.label} ${duration(one.value)}`).join(', ') });
+  for (const value of ticks(0, most, 4)) {
+    drawing.append(svg('path', { class: 'grid', d: `M${LEFT} ${up(value)}H${width - RIGHT}` }));
+    drawing.append(svg('text', { x: LEFT - 6, y: up(value) + 4, 'text-anchor': 'end' }, grouped(value)));
+  }
+  bins.quantiles.forEach((one, index) => {
+    const y = 24 * index + 12, x = across(one.value);
+    const [from, to] = [one.low === null ? LEFT : across(one.low), one.high === null ? width - RIGHT : across(one.high)];
+    drawing.append(svg('rect', { class: 'band', x: from, y, width: Math.max(1, to - from), height: floor - y }));
+    drawing.append(svg('path', { class: 'whisker', d: `M${from} ${y}H${to}` +
+      (one.low === null ? '' : `M${from} ${y - 5}v10`) + (one.high === null ? '' : `M${to} ${y - 5}v10`) }));
+    drawing.append(svg('circle', { class: 'point', cx: x, cy: y, r: 4.5 }));
+    const after = to + 190 < width;
+    drawing.append(svg('text', { class: 'strong', x: after ? to + 10 : from - 10, y: y + 4,
+      'text-anchor': after ? 'start' : 'end' }, `${one.label}  ${duration(one.value)}` + (one.high === null ? '  (open above)' : '')));
+  });
+  if (bins.counts.latency) {
+    // A single slow iteration among thousands is what one looks for: no bin that holds any is drawn invisibly low.
+    const bars = bins.counts.latency.map((value, index) => value &&
+      `M${LEFT + index * step + 0.5} ${floor}V${Math.min(up(value), floor - 2)}h${Math.max(1, step - 1)}V${floor}Z`);
+    drawing.append(svg('path', { class: 'bars', d: bars.filter(Boolean).join('') }));
+  }
+  if (bins.counts.trace) {
+    const line = bins.counts.trace.map((value, index) => `${index ? 'V' : `M${LEFT} `}${up(value)}H${LEFT + (index + 1) * step}`);
+    drawing.append(svg('path', { class: 'outline', d: line.join('') }));
+  }
+  for (const value of ticks(bins.low, bins.high, Math.max(2, Math.floor(width / 90)), bins.logarithmic))
+    drawing.append(svg('text', { x: across(value), y: floor + 16,
+      'text-anchor': across(value) > width - 40 ? 'end' : 'middle' }, duration(value)));
+  const key = svg('text', { x: width - RIGHT, y: floor + 34, 'text-anchor': 'end' }, bins.logarithmic ? 'latency, logarithmic' : 'latency');
+  drawing.append(key);
+  [['latency', 'unprofiled', 'bars'], ['trace', 'profiled', 'outline']].filter(([name]) => bins.counts[name])
+    .forEach(([, label, style], index) => {
+      drawing.append(svg('rect', { class: style, x: LEFT + index * 96, y: floor + 26, width: 10, height: 8 }));
+      drawing.append(svg('text', { x: LEFT + 16 + index * 96, y: floor + 34 }, label));
+    });
+  place.replaceChildren(drawing);
+  drawing.addEventListener('pointermove', event => {
+    const index = Math.floor((event.clientX - drawing.getBoundingClientRect().left - LEFT) / step);
+    if (index < 0 || index >= count) return hideTip();
+    const edge = at => bins.logarithmic ? bins.low * (bins.high / bins.low) ** (at / count) : bins.low + (bins.high - bins.low) * at / count;
+    showTip([`${duration(edge(index))} … ${duration(edge(index + 1))}`,
+      ...names.map(name => `${name === 'latency' ? 'unprofiled' : 'profiled'}: ${grouped(bins.counts[name][index])} iterations`)],
+    event.clientX, event.clientY);
+  });
+  drawing.addEventListener('pointerleave', hideTip);
+}
+
+/* ---- one iteration in full ---- */
+
+const strip = byId('strip');
+const ROW = 22, HEAD = 20, AXIS = 24;
+let moment = data.moments[0], view = [0, 1], selected = -1, lanesTop = [];
+
+function choose(index) {
+  moment = data.moments[index];
+  selected = -1;
+  byId('spoken').textContent = moment.left_out
+    ? `${grouped(moment.left_out)} shorter activities of this iteration are not drawn.` : '';
+  all('[data-moment]').forEach(button => button.setAttribute('aria-pressed', String(+button.dataset.moment === index)));
+  view = bounds();
+  drawStrip();
+  drawOverview();
+}
+function bounds() {
+  const last = Math.max(moment.span, ...moment.start.map((start, index) => start + moment.took[index]));
+  const first = Math.min(0, ...moment.start);
+  const room = (last - first) * 0.01;
+  return [first - room, last + room];
+}
+/* Move and stretch what is seen, within what there is. */
+function see(from, to) {
+  const [first, last] = bounds();
+  const span = Math.min(Math.max(to - from, 50), last - first);
+  const start = Math.min(Math.max(from, first), last - span);
+  view = [start, start + span];
+  drawStrip();
+}
+function zoom(factor, around = (view[0] + view[1]) / 2) {
+  see(around - (around - view[0]) * factor, around + (view[1] - around) * factor);
+}
+const pan = share => see(view[0] + share * (view[1] - view[0]), view[1] + share * (view[1] - view[0]));
+
+function colour(name) { return getComputedStyle(document.documentElement).getPropertyValue(name).trim(); }
+function kindColour(kind) { return colour(kind === -1 ? '--call' : kind === -2 ? '--copy' : `--kind-${kind}`); }
+/* Black or white, whichever is read better on the colour. */
+function inkOn(hex) {
+  const [red, green, blue] = [1, 3, 5].map(at => (parseInt(hex.slice(at, at + 2), 16) / 255) ** 2.2);
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.2 ? '#101214' : '#ffffff';
+}
+
+function drawStrip() {
+  if (!strip || !moment) return;
+  const width = strip.parentElement.clientWidth - parseFloat(getComputedStyle(strip.parentElement).paddingLeft) * 2;
+  lanesTop = [];
+  let height = AXIS;
+  for (const lane of moment.lanes) { lanesTop.push(height + HEAD); height += HEAD + lane.levels * ROW + 6; }
+  const density = devicePixelRatio || 1;
+  strip.width = Math.round(width * density);
+  strip.height = Math.round(height * density);
+  strip.style.height = `${height}px`;
+  const pen = strip.getContext('2d');
+  pen.scale(density, density);
+  const [text, muted, line, faint] = ['--text', '--muted', '--line', '--faint'].map(colour);
+  const across = scale(view[0], view[1], 0, width);
+  pen.font = '11.5px system-ui, sans-serif';
+  pen.fillStyle = faint;
+  moment.lanes.forEach((lane, index) => pen.fillRect(0, lanesTop[index], width, lane.levels * ROW));
+  for (const value of ticks(view[0], view[1], Math.max(2, Math.floor(width / 110)))) {
+    const x = across(value);
+    pen.fillStyle = line;
+    pen.fillRect(x, AXIS - 6, 1, height);
+    pen.fillStyle = muted;
+    pen.fillText(duration(value), Math.min(x + 3, width - 56), 12);
+  }
+  pen.fillStyle = muted;
+  moment.lanes.forEach((lane, index) => pen.fillText(lane.label, 0, lanesTop[index] - 6));
+  const colours = new Map();
+  moment.start.forEach((start, index) => {
+    const end = start + moment.took[index];
+    if (end < view[0] || start > view[1]) return;
+    const from = Math.max(across(start), -1), to = Math.min(across(end), width + 1);
+    const y = lanesTop[moment.lane[index]] + moment.level[index] * ROW + 1;
+    const kind = moment.kind[index];
+    if (!colours.has(kind)) colours.set(kind, kindColour(kind));
+    pen.globalAlpha = moment.short[index] ? 0.55 : 1;
+    pen.fillStyle = colours.get(kind);
+    const wide = Math.max(to - from - (to - from > 4 ? 1 : 0), 0.75);
+    pen.fillRect(from, y, wide, ROW - 3);
+    pen.globalAlpha = 1;
+    if (index === selected) {
+      pen.strokeStyle = text;
+      pen.lineWidth = 2;
+      pen.strokeRect(from, y, Math.max(wide, 3), ROW - 3);
+    }
+    if (wide > 34) {
+      pen.fillStyle = moment.short[index] ? text : inkOn(colours.get(kind));
+      pen.fillText(fitted(moment.names[moment.name[index]], wide - 8, pen), Math.max(from, 0) + 4, y + 14);
+    }
+  });
+}
+function fitted(name, room, pen) {
+  if (pen.measureText(name).width <= room) return name;
+  let length = Math.min(name.length, Math.floor(room / 5));
+  while (length > 0 && pen.measureText(name.slice(0, length) + '…').width > room) length--;
+  return length > 1 ? name.slice(0, length) + '…' : '';
+}
+function activityAt(x, y) {
+  const width = strip.clientWidth, across = scale(view[0], view[1], 0, width);
+  for (let index = moment.start.length - 1; index >= 0; index--) {
+    const top = lanesTop[moment.lane[index]] + moment.level[index] * ROW;
+    if (y < top || y >= top + ROW) continue;
+    const from = across(moment.start[index]), to = across(moment.start[index] + moment.took[index]);
+    if (x >= Math.min(from, to - 3) && x <= Math.max(to, from + 3)) return index;
+  }
+  return -1;
+}
+function toldOf(index) {
+  const length = moment.took[index], self = moment.self[index];
+  const lines = [moment.names[moment.name[index]], `took ${exactly(length, 'ns')}`];
+  if (self !== null && self !== length) lines.push(`of it itself ${exactly(self, 'ns')}`);
+  lines.push(`begins ${duration(moment.start[index])} into the iteration`);
+  if (moment.short[index]) lines.push('too short for the clock to be trusted singly');
+  return lines;
+}
+function step(by) {
+  const count = moment.start.length;
+  if (!count) return;
+  selected = (selected + by + count) % count;
+  const [from, to] = [moment.start[selected], moment.start[selected] + moment.took[selected]];
+  if (from < view[0] || to > view[1]) see(from - (view[1] - view[0]) / 4, from + (view[1] - view[0]) * 3 / 4);
+  drawStrip();
+  byId('spoken').textContent = toldOf(selected).join('; ') + '.';
+}
+
+function listenToStrip() {
+  const pointers = new Map();
+  const at = event => { const box = strip.getBoundingClientRect(); return [event.clientX - box.left, event.clientY - box.top]; };
+  const timeAt = x => view[0] + (view[1] - view[0]) * x / strip.clientWidth;
+  strip.addEventListener('pointerdown', event => {
+    strip.setPointerCapture(event.pointerId);
+    pointers.set(event.pointerId, at(event));
+    strip.classList.add('dragging');
+    const [x, y] = at(event);
+    selected = activityAt(x, y);
+    if (selected >= 0) byId('spoken').textContent = toldOf(selected).join('; ') + '.';
+    drawStrip();
+  });
+  strip.addEventListener('pointermove', event => {
+    const [x, y] = at(event);
+    if (!pointers.has(event.pointerId)) {
+      const index = activityAt(x, y);
+      if (index >= 0) showTip(toldOf(index), event.clientX, event.clientY); else hideTip();
+      return;
+    }
+    hideTip();
+    const before = [...pointers.values()].map(([place]) => place);
+    pointers.set(event.pointerId, [x, y]);
+    const after = [...pointers.values()].map(([place]) => place);
+    if (after.length === 1) pan((before[0] - after[0]) / strip.clientWidth);
+    else if (after.length === 2) {
+      // The times under the two fingers stay under them.
+      const apart = Math.max(Math.abs(after[0] - after[1]), 10) / Math.max(Math.abs(before[0] - before[1]), 10);
+      zoom(1 / apart, timeAt((after[0] + after[1]) / 2));
+    }
+  });
+  for (const name of ['pointerup', 'pointercancel']) strip.addEventListener(name, event => {
+    pointers.delete(event.pointerId);
+    strip.classList.toggle('dragging', pointers.size > 0);
+  });
+  strip.addEventListener('pointerleave', hideTip);
+  // The plain wheel scrolls the page as everywhere else, until the strip has been clicked or tabbed to.
+  strip.addEventListener('wheel', event => {
+    if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) pan(event.deltaX / strip.clientWidth);
+    else if (event.ctrlKey || event.metaKey || document.activeElement === strip)
+      zoom(Math.exp(event.deltaY * (event.ctrlKey ? 0.01 : 0.002)), timeAt(at(event)[0]));
+    else return;
+    event.preventDefault();
+  }, { passive: false });
+  strip.addEventListener('keydown', event => {
+    const action = { ArrowLeft: () => pan(-0.2), ArrowRight: () => pan(0.2), '+': () => zoom(0.6), '=': () => zoom(0.6),
+      '-': () => zoom(1 / 0.6), 0: () => see(...bounds()), n: () => step(1), p: () => step(-1) }[event.key];
+    if (action && !event.ctrlKey && !event.metaKey) { event.preventDefault(); action(); }
+  });
+  all('[data-zoom]').forEach(button => button.addEventListener('click', () =>
+    ({ in: () => zoom(0.5), out: () => zoom(2), all: () => see(...bounds()) })[button.dataset.zoom]()));
+  all('[data-moment]').forEach(button => button.addEventListener('click', () => choose(+button.dataset.moment)));
+  const kinds = [...data.kinds.slice(0, 7).map((label, index) => [label, `var(--kind-${index})`])];
+  if (data.kinds.length > 7) kinds.push(['other operators', 'var(--kind-7)']);
+  kinds.push(['host calls', 'var(--call)']);
+  if (data.moments.some(one => one.kind.includes(-2))) kinds.push(['copies', 'var(--copy)']);
+  byId('legend').replaceChildren(...kinds.map(([label, fill]) => {
+    const item = document.createElement('span'), box = svg('svg', { viewBox: '0 0 12 12', 'aria-hidden': true });
+    const square = svg('rect', { width: 12, height: 12, rx: 2 });
+    square.style.fill = fill;
+    box.append(square);
+    item.append(box, label);
+    return item;
+  }));
+}
+
+function drawOverview() {
+  const figure = byId('overview'), pass = data.passes.find(one => one.pass === 'trace');
+  if (!figure || !pass || !pass.timed) return;
+  const place = figure.querySelector('div'), width = place.clientWidth;
+  if (!width) return;
+  const end = pass.x[pass.x.length - 1] || 1, across = scale(0, end, 7, width - 7);
+  const [low, high] = [Math.min(...pass.latency), Math.max(...pass.latency)];
+  const up = scale(data.logarithmic ? low * 0.8 : 0, high, 60, 14, data.logarithmic);
+  const drawing = svg('svg', { role: 'img', height: 80, 'aria-label': 'All iterations of the profiled pass' });
+  drawing.append(svg('path', { class: 'each', 'stroke-width': Math.max(0.75, Math.min(6, width / pass.x.length - 1)),
+    d: pass.x.map((x, index) => `M${across(x).toFixed(1)} 60V${Math.min(59, up(pass.latency[index])).toFixed(1)}`).join('') }));
+  data.moments.forEach(one => {
+    const x = across(pass.x[nearest(pass.iteration, one.iteration)]);
+    drawing.append(svg('path', { class: one === moment ? 'mark chosen' : 'mark', d: `M${x} 62l6 10h-12Z` }));
+  });
+  place.replaceChildren(drawing);
+  drawing.addEventListener('click', event => {
+    const x = event.clientX - drawing.getBoundingClientRect().left;
+    const apart = data.moments.map(one => Math.abs(across(pass.x[nearest(pass.iteration, one.iteration)]) - x));
+    choose(apart.indexOf(Math.min(...apart)));
+  });
+}
+
+/* ---- tables ---- */
+
+function sortBy(heading) {
+  const row = heading.parentElement, column = [...row.children].indexOf(heading);
+  const falling = heading.getAttribute('aria-sort') === 'descending'
+    || (!heading.hasAttribute('aria-sort') && !heading.classList.contains('number'));
+  [...row.children].forEach(other => other.removeAttribute('aria-sort'));
+  heading.setAttribute('aria-sort', falling ? 'ascending' : 'descending');
+  const body = heading.closest('table').tBodies[0];
+  const key = line => line.children[column].dataset.order ?? line.children[column].textContent;
+  const shown = body.querySelectorAll('tr:not(.more)').length, folded = body.querySelector('tr.more');
+  const rows = [...body.rows].map(line => [key(line), line]).sort(([one], [two]) => {
+    if ((one === '–') !== (two === '–')) return one === '–' ? 1 : -1; // what is not known comes last either way
+    const order = isNaN(one) || isNaN(two) ? one.localeCompare(two, 'en', { numeric: true }) : one - two;
+    return falling ? order : -order;
+  });
+  rows.forEach(([, line], index) => { if (folded) line.classList.toggle('more', index >= shown); body.append(line); });
+}
+all('th button').forEach(button => button.addEventListener('click', () => sortBy(button.parentElement)));
+all('.expand').forEach(button => button.addEventListener('click', () => {
+  const table = button.previousElementSibling.querySelector('table');
+  const open = table.classList.toggle('expanded');
+  button.setAttribute('aria-expanded', String(open));
+  button.textContent = open ? 'Show fewer' : `Show all ${table.tBodies[0].rows.length}`;
+}));
+all('.copy').forEach(button => button.addEventListener('click', async () => {
+  const code = button.parentElement.querySelector('code');
+  try {
+    await navigator.clipboard.writeText(code.textContent);
+    button.textContent = 'Copied';
+  } catch { // a page from a file may not write to the clipboard everywhere: then the text is at least selected
+    getSelection().selectAllChildren(code);
+    button.textContent = 'Selected';
+  }
+  setTimeout(() => { button.textContent = 'Copy'; }, 2000);
+}));
+/* Touch has no hover: a tap on a number shows what hovering would. */
+document.addEventListener('click', event => {
+  const exact = event.target.closest('[title]');
+  if (exact && exact.tagName !== 'BUTTON') showTip([exact.title], event.clientX, event.clientY);
+  else if (!event.target.closest('svg')) hideTip();
+});
+addEventListener('scroll', hideTip, { passive: true });
+
+/* ---- the way to Perfetto: nothing is contacted before the click ---- */
+
+const PERFETTO = 'https://ui.perfetto.dev';
+const tell = text => { byId('perfetto-note').textContent = text; };
+
+function embeddedTrace() {
+  const text = byId('trace').textContent;
+  return text ? Uint8Array.from(atob(text), letter => letter.charCodeAt(0)).buffer : null;
+}
+async function traceBeside() {
+  const answer = await fetch(data.trace.url);
+  if (!answer.ok) throw new Error(`${answer.status} ${answer.statusText}`);
+  return answer.arrayBuffer();
+}
+/* Perfetto takes a trace only from pages that a server gave: a page from a file offers it as a download instead. */
+function offerDownload(before) {
+  const link = document.createElement('a');
+  const buffer = embeddedTrace();
+  link.href = buffer ? URL.createObjectURL(new Blob([buffer])) : data.trace.url;
+  link.download = data.trace.file;
+  link.textContent = `save ${data.trace.file}`;
+  const command = document.createElement('code');
+  command.textContent = `aaco report ${data.session} --open`;
+  byId('perfetto-note').replaceChildren(`${before} Either run `, command, ' and click there, or ', link,
+    ' and drag it onto ui.perfetto.dev.');
+}
+async function openInPerfetto() {
+  if (!navigator.onLine) return offerDownload('This computer is offline, and Perfetto is a web page.');
+  if (location.protocol === 'file:') return offerDownload('Perfetto takes no traces from a page that was opened as a file.');
+  const ui = open(PERFETTO); // at once, while the browser still sees the click that allows it
+  if (!ui) return tell('The browser did not let the tab open; allow pop-ups for this page and click again.');
+  tell('Reading the trace …');
+  let buffer;
+  try {
+    buffer = embeddedTrace() ?? await traceBeside();
+  } catch (error) {
+    ui.close();
+    return tell(`The trace could not be read (${error.message}); aaco report ${data.session} --open serves it.`);
+  }
+  tell('Waiting for Perfetto …');
+  const begun = Date.now();
+  const ping = setInterval(() => {
+    if (ui.closed || Date.now() - begun > 20000) {
+      stop();
+      offerDownload(ui.closed ? 'The tab was closed.' : 'ui.perfetto.dev does not answer; this computer may be offline.');
+    } else ui.postMessage('PING', PERFETTO);
+  }, 250);
+  const stop = () => { clearInterval(ping); removeEventListener('message', hear); };
+  function hear(event) {
+    if (event.source !== ui || event.origin !== PERFETTO || event.data !== 'PONG') return;
+    stop();
+    ui.postMessage({ perfetto: { buffer, title: data.title, fileName: data.trace.file } }, PERFETTO);
+    tell('Perfetto has the trace.');
+  }
+  addEventListener('message', hear);
+}
+byId('perfetto').addEventListener('click', openInPerfetto);
+
+/* ---- the theme, and drawing ---- */
+
+const dark = matchMedia('(prefers-color-scheme: dark)');
+let theme = null; // null follows the system
+try { theme = localStorage.getItem('aaco-theme'); } catch { /* pages from files may have no storage */ }
+function applyTheme(name = theme ?? (dark.matches ? 'dark' : 'light')) {
+  document.documentElement.dataset.theme = name;
+  drawStrip(); // the canvas alone does not take its colours from the style
+}
+byId('theme').addEventListener('click', () => {
+  theme = document.documentElement.dataset.theme === 'dark' ? 'light' : 'dark';
+  try { localStorage.setItem('aaco-theme', theme); } catch { /* then it holds until the page is closed */ }
+  applyTheme();
+});
+dark.addEventListener('change', () => applyTheme());
+addEventListener('beforeprint', () => applyTheme('light'));
+addEventListener('afterprint', () => applyTheme());
+
+function draw() {
+  all('[data-pass].plot').forEach(drawPass);
+  drawHistogram();
+  drawStrip();
+  drawOverview();
+}
+if (moment) { listenToStrip(); choose(0); }
+applyTheme();
+let drawnWidth = 0;
+new ResizeObserver(() => {
+  const width = document.documentElement.clientWidth;
+  if (width !== drawnWidth) { drawnWidth = width; draw(); }
+}).observe(document.documentElement);
