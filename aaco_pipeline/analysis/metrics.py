@@ -50,9 +50,9 @@ def timeline_metrics(timeline: pl.DataFrame, kernels_per_iteration: float | None
 
 
 def kernels_per_iteration(dispatches: pl.DataFrame, iterations: pl.DataFrame) -> float | None:
-    """Mean number of dispatches in a measured iteration of the traced pass; null without such iterations."""
+    """Mean number of dispatches in a measured iteration of the traced pass; null without iterations or dispatches."""
     measured = iterations.filter((pl.col("pass") == "trace") & (pl.col("phase") == "measure")).get_column("iteration")
-    if measured.is_empty():
+    if measured.is_empty() or dispatches.is_empty():
         return None
     return dispatches.filter(pl.col("iteration").is_in(measured.implode())).height / len(measured)
 

@@ -91,7 +91,7 @@ def capture(
     context: dg.AssetExecutionContext, lake: LakeResource, runner: InferenceRunner
 ) -> dg.MaterializeResult[None]:
     """What was run, and is its raw capture complete? Measures once; afterwards only reads what was captured."""
-    context.instance.add_run_tags(context.run_id, process_tags())
+    context.instance.add_run_tags(context.run.run_id, process_tags())
     with expected_errors():
         store = lake.open()
         outcome = take_capture(store, context.partition_key, runner, context.log.info)

@@ -57,7 +57,7 @@ class Track:
 class TraceSummary:
     """What a trace holds: `flows` are the joined pairs, `bytes` the size of the file.
 
-    `flow_ends_left_out` counts slices whose flow could not be drawn: no partner, or one that begins before its cause.
+    `flow_ends_left_out` counts slices whose flow could not be drawn: it has no partner, or begins before its cause.
     """
 
     slices: int
@@ -79,7 +79,7 @@ def encode(
     """The uncompressed trace, piece by piece; equal input gives equal bytes. Everything is checked before the first.
 
     `slices` has track (a uuid), start_ns, end_ns and name, and may have category, flow_id with flow_role ("out" at the
-    cause, "in" at the effect; an id joins its first cause to its first later effect), and annotations: every
+    cause, "in" at the effect; an effect is joined to the cause of that id directly before it), and annotations: every
     further column of whole numbers, floats or strings. Null means absent. Slices of one track must nest (a slice may
     begin where another ends); where they overlap otherwise, make one track per lane of `assign_lanes`.
     `counters` has track, time_ns and value; rows without a value are skipped.
@@ -328,7 +328,7 @@ class _Trace:
                 fields.append(_Field(_message(4, [*named, *self._annotation(frame[name])]), _present(frame, name)))
         if "flow_id" in frame.columns:
             flow = frame["flow_id"].cast(pl.UInt64).fill_null(0).to_numpy()
-            causes, effects = self._joined_flows(frame, rows[~is_end])
+            causes, effects = self._joined_flows(frame, rows[~is_end], flow)
             fields += [_Field(_fixed64(47, flow), causes), _Field(_fixed64(48, flow), effects)]
         of_row, templates = _templates(_TRACK_EVENTS, _varints(start), 11, fields)
         at_end = [_Field([*_number(9, 2), *_number(11, uuid)])]
@@ -365,10 +365,8 @@ class _Trace:
         if set(LAUNCH_COLUMNS) <= set(frame.columns):
             sizes = {name: frame[name].cast(pl.Int64).fill_null(1).to_numpy() for name in LAUNCH_COLUMNS}
             _refuse("kernels", frame, np.min(list(sizes.values()), axis=0) < 1, "a launch has at least one work-item")
-            grid = [
-                -(-sizes[f"grid_{axis}"] // sizes[f"workgroup_{axis}"]) for axis in "xyz"
-            ]  # Perfetto's is in workgroups
-            workgroup = [sizes[f"workgroup_{axis}"] for axis in "xyz"]
+            grid, workgroup = [sizes[name] for name in LAUNCH_COLUMNS[:3]], [sizes[name] for name in LAUNCH_COLUMNS[3:]]
+            grid = [-(-items // size) for items, size in zip(grid, workgroup, strict=True)]  # in workgroups, rounded up
             launch = [*_message(1, _vector(grid)), *_message(2, _vector(workgroup))]
             fields.append(_Field(_message(21, launch), _present(frame, *LAUNCH_COLUMNS)))
         of_row, templates = _templates(_GPU_STAGES, _varints(start), 53, fields)
@@ -412,23 +410,19 @@ class _Trace:
             return _number(3 if values.dtype.is_unsigned_integer() else 4, _varints(values.fill_null(0).to_numpy()))
         raise ValueError(f"slices: annotation {values.name} is {values.dtype}, not a string or number")
 
-    def _joined_flows(self, frame: pl.DataFrame, begins: Integers) -> tuple[Mask, Mask]:
-        """Which rows begin a flow that is drawn, and which end it."""
+    def _joined_flows(self, frame: pl.DataFrame, begins: Integers, flow: npt.NDArray[np.uint64]) -> tuple[Mask, Mask]:
+        """Which rows are the cause of a flow that is drawn, and which its effect."""
         role = frame["flow_role"]
         _refuse("slices", frame, (~role.is_in(["out", "in"])).fill_null(False).to_numpy(), "flow_role is not out or in")
-        place = np.empty(frame.height, np.int64)
-        place[begins] = np.arange(frame.height)
-        ends = frame.select("flow_id", "flow_role", place=pl.Series(place)).drop_nulls()
-        causes = ends.filter(pl.col("flow_role") == "out").group_by("flow_id").agg(cause=pl.col("place").min())
-        effects = ends.filter(pl.col("flow_role") == "in").join(causes, on="flow_id")
-        later = effects.filter(pl.col("place") > pl.col("cause"))
-        joined = later.group_by("flow_id").agg(pl.col("cause").first(), effect=pl.col("place").min())
-        self.flows = joined.height
-        self.flow_ends_left_out = ends.height - 2 * joined.height
-        begins_flow, ends_flow = np.zeros((2, frame.height), bool)
-        begins_flow[begins[joined["cause"].to_numpy()]] = True
-        ends_flow[begins[joined["effect"].to_numpy()]] = True
-        return begins_flow, ends_flow
+        takes_part = (role.is_not_null() & frame["flow_id"].is_not_null()).to_numpy()
+        rows = begins[takes_part[begins]]
+        rows = rows[np.argsort(flow[rows], kind="stable")]
+        is_cause, same = (role == "out").fill_null(False).to_numpy()[rows], np.diff(flow[rows]) == 0
+        joined = np.flatnonzero(is_cause[:-1] & ~is_cause[1:] & same)
+        self.flows, self.flow_ends_left_out = len(joined), len(rows) - 2 * len(joined)
+        causes, effects = np.zeros((2, frame.height), bool)
+        causes[rows[joined]] = effects[rows[joined + 1]] = True
+        return causes, effects
 
     def _header(self) -> bytes:
         """The few packets that are no records: interned strings, tracks, metadata."""
@@ -493,9 +487,8 @@ def _check_tracks(tracks: Sequence[Track]) -> None:
             raise ValueError(f"{track}: a uuid lies from 1 to 2^64-1 and belongs to one track")
         if track.parent is not None and track.parent not in uses:
             raise ValueError(f"{track}: its parent is not among the tracks")
-        if (track.kind in ("process", "thread") and track.pid is None) or (
-            track.kind == "thread" and track.tid is None
-        ):
+        needed = {"process": (track.pid,), "thread": (track.pid, track.tid)}.get(track.kind, ())
+        if None in needed:
             raise ValueError(f"{track}: a process needs its pid, a thread its pid and tid")
 
 
@@ -519,17 +512,15 @@ def _events_in_order(start: Integers, end: Integers) -> tuple[Integers, Mask]:
     those without duration end at once.
     """
     begins = np.lexsort((-end, start))
-    starts, instant = start[begins], (start == end)[begins]
+    instant = (start == end)[begins]
     inner_first = begins[~instant][::-1]
     ends = inner_first[np.argsort(end[inner_first], kind="stable")]
-    before = np.concatenate(([0], np.cumsum(1 + instant)))  # places that the first begins take, by their count
-    begin_places = before[:-1] + np.searchsorted(end[ends], starts, "right")
-    end_places = np.arange(len(ends)) + before[np.searchsorted(starts, end[ends], "left")]
-    rows = np.empty(2 * len(start), np.int64)
+    twice = np.repeat(begins, 1 + instant)
+    rows = np.concatenate((ends, twice))
     is_end = np.ones(len(rows), bool)
-    rows[begin_places], rows[end_places], rows[begin_places[instant] + 1] = begins, ends, begins[instant]
-    is_end[begin_places] = False
-    return rows, is_end
+    is_end[len(ends) :] = np.diff(twice, prepend=-1) == 0
+    in_order = np.argsort(np.where(is_end, end[rows], start[rows]), kind="stable")  # a merge of two sorted runs
+    return rows[in_order], is_end[in_order]
 
 
 def _check_nesting(frame: pl.DataFrame, track: Integers, rows: Integers, is_end: Mask) -> None:

@@ -49,6 +49,8 @@ _BINS: Final = 64
 _LOGARITHMIC_FROM: Final = 8
 _PASSES: Final = {"latency": "Unprofiled pass", "trace": "Profiled pass"}
 _QUANTILES: Final = {"latency_p50": "P50", "latency_p90": "P90", "latency_p99": "P99"}
+#: The space between a number and its unit, where no line may end.
+_UNIT: Final = re.compile(r"(?<=[0-9]) (?=(?:%|[mµn]?s|inferences)\b|%)")
 _DASH: Final = '<span class="none">–</span>'
 #: Columns of the samples that are drawn under the iterations, with what they are called there and their unit.
 _HOST_STRIPS: Final = (
@@ -104,7 +106,7 @@ def _header(document: Document, trace: bytes | None) -> str:
     return (
         f"<h1>{escape(title(document))}</h1>"
         f'<p class="what">{escape(described)}<br><code>{escape(document["session_id"])}</code></p>'
-        f'<p class="answer" id="answer">{escape(answer(document))}</p>'
+        f'<p class="answer" id="answer">{_UNIT.sub(chr(0xA0), escape(answer(document)))}</p>'
         f'<dl class="tiles">{"".join(_tiles(document))}</dl>'
         f'<p class="links"><a href="#missing">{counted(holes, "thing")} missing, and why</a>'
         f'<button type="button" id="perfetto" aria-describedby="perfetto-note"{ready}>Open in Perfetto</button>'
@@ -326,8 +328,9 @@ def _operators(document: Document) -> str:
             for row in listed[:_LISTED_ROWS]
         ]
         columns = ("Operator", "Type", "*Time", "*Share", "*Work", "*Reads", "*Writes", "*flop / byte", "Matched by")
-        foot = [_rest(listed[_LISTED_ROWS:], 2, len(columns))] if len(listed) > _LISTED_ROWS else []
-        body = _table(columns, rows, foot=foot, shown=_SHOWN_ROWS)
+        foot = [_operators_together("other", listed[_SHOWN_ROWS:])] if _folds(listed) else []
+        foot.append(_operators_together("all", listed))
+        body = _table(columns, rows, foot=foot, folds=_folds(listed))
     return _section(
         document,
         "operators",
@@ -360,12 +363,14 @@ def _missing(document: Document) -> str:
         if row["status"] == "present"
     ]
     body = (
-        _table(("What", "Status", "Why", "Stage"), rows) if rows else "<p>Nothing that was looked for is missing.</p>"
+        _table(("What", "Status", "Why", "Stage"), rows, name="stack")
+        if rows
+        else "<p>Nothing that was looked for is missing.</p>"
     )
     if present:
         body += (
             f"<details><summary>Looked for and found: {len(present)}</summary>"
-            f"{_table(('What', 'Stage', 'Source', '*Rows'), present)}</details>"
+            f"{_table(('What', 'Stage', 'Source', '*Rows'), present, name='stack')}</details>"
         )
     return _section(
         document,
@@ -435,7 +440,7 @@ def _clocks(document: Document) -> str:
         "Clocks",
         "How each source's clock maps onto the one axis that all times of this page lie on. Times from two sources "
         "are comparable to within the sum of their uncertainties.",
-        _table(("Clock", "*Offset", "*Uncertainty", "Tied by"), rows)
+        _table(("Clock", "*Offset", "*Uncertainty", "Tied by"), rows, name="stack")
         if rows
         else _empty(document, "session_environment"),
         statements=("clock_domains",),
@@ -615,19 +620,26 @@ def _share_table(first: Sequence[str], rows: Sequence[Row], cells: Callable[[Row
         return [_text(label), *blank, _Cell(escape(share(ratio) or "–"), ratio), _time(total), _count(count), _Cell("")]
 
     foot = []
-    if len(rows) > _SHOWN_ROWS:
+    if _folds(rows):
         foot.append(together(f"other ({counted(len(rows) - _SHOWN_ROWS, noun)})", rows[_SHOWN_ROWS:]))
     if len(rows) > _LISTED_ROWS:
         foot.append(together(f"not listed ({counted(len(rows) - _LISTED_ROWS, noun)})", rows[_LISTED_ROWS:]))
     foot.append(together(f"all ({counted(len(rows), noun)})", rows))
     columns = (*first, "*Share", "*Total", "*Dispatches", "*Mean")
-    return _table(columns, body, foot=foot, shown=_SHOWN_ROWS, name="shares")
+    return _table(columns, body, foot=foot, folds=_folds(rows), name="shares")
 
 
-def _rest(rows: Sequence[Row], before: int, columns: int) -> list[_Cell]:
+def _operators_together(label: str, rows: Sequence[Row]) -> list[_Cell]:
+    """A last row for several operators: their time, which adds up, and not their work, which is of one execution."""
     total = sum(row["total_ns"] or 0 for row in rows)
-    blank = _Cell("")
-    return [_text(f"other ({len(rows)})"), *[blank] * (before - 1), _time(total), *[blank] * (columns - before - 1)]
+    ratio = math.fsum(row["share_ratio"] or 0 for row in rows)
+    named = _text(f"{label} ({counted(len(rows), 'row')})")
+    return [named, _Cell(""), _time(total), _share(ratio), *[_Cell("")] * 5]
+
+
+def _folds(rows: Sequence[Row]) -> bool:
+    """Whether a table is so long that its tail is better folded; two or three rows more are not worth a click."""
+    return len(rows) > _SHOWN_ROWS + 3
 
 
 def _table(
@@ -635,10 +647,10 @@ def _table(
     rows: Sequence[Sequence[_Cell]],
     *,
     foot: Sequence[Sequence[_Cell]] = (),
-    shown: int | None = None,
+    folds: bool = False,
     name: str = "",
 ) -> str:
-    """A sortable table; a column whose name begins with `*` holds numbers. Rows after `shown` wait for a click."""
+    """A sortable table; a column whose name begins with `*` holds numbers. One that folds hides its tail until a click."""
     numeric = [column.startswith("*") for column in columns]
     heads = "".join(
         f'<th scope="col"{_class(("number", is_number))}>'
@@ -654,15 +666,13 @@ def _table(
             parts.append(f"<td{_class(('number', is_number))}{order}{exact}>{cell.html}</td>")
         return f"<tr{classes}>{''.join(parts)}</tr>"
 
-    hidden = shown is not None and len(rows) > shown
     body = "".join(
-        line(cells, ' class="more"' if hidden and shown is not None and index >= shown else "")
-        for index, cells in enumerate(rows)
+        line(cells, ' class="more"' if folds and index >= _SHOWN_ROWS else "") for index, cells in enumerate(rows)
     )
     ends = "".join(
-        line(cells, ' class="other"' if hidden and cells[0].html.startswith("other") else "") for cells in foot
+        line(cells, ' class="other"' if folds and cells[0].html.startswith("other") else "") for cells in foot
     )
-    more = f'<button type="button" class="expand" aria-expanded="false">Show all {len(rows)}</button>' if hidden else ""
+    more = f'<button type="button" class="expand" aria-expanded="false">Show all {len(rows)}</button>' if folds else ""
     return (
         '<div class="scroll" tabindex="0" role="region" aria-label="Table, scrolls sideways">'
         f"<table{_class((name, bool(name)))}>"

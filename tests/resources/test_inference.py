@@ -23,7 +23,7 @@ from aaco_pipeline.errors import AacoError, ModelError, UnavailableError, UsageE
 from aaco_pipeline.formats import inference_capture
 from aaco_pipeline.resources.inference import capture_inference, plan
 from aaco_pipeline.resources.launch import Launch
-from aaco_pipeline.resources.measurement_slot import slot_is_free
+from aaco_pipeline.resources.measurement_slot import slot_is_free, slot_path
 from aaco_pipeline.resources.progress import progress_listener
 
 CONFIGS: Final = Path(__file__).parents[2] / "configs"
@@ -486,6 +486,14 @@ def test_a_measured_process_does_not_outlive_whoever_asked_for_it(
     assert endless_measurement.wait(timeout=10) == (130 if stop == signal.SIGINT else -stop)
     within(5, lambda: ended(worker))
     within(5, slot_is_free)
+
+
+def test_the_measured_process_holds_the_slot_itself(endless_measurement: subprocess.Popen[bytes]) -> None:
+    """So that nobody measures beside it even in the instant after its parent was killed."""
+    (worker,) = within(20, lambda: children(endless_measurement.pid))
+    numbers = [entry.name for entry in Path(f"/proc/{worker}/fd").iterdir()]
+    held = [Path(f"/proc/{worker}/fd/{number}").readlink() for number in numbers]
+    assert slot_path() in held
 
 
 def test_a_measurement_says_that_it_waits_while_another_is_running(

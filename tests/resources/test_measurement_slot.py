@@ -144,15 +144,18 @@ def test_a_lock_that_only_may_be_read_is_a_lock_all_the_same(path: Path) -> None
         assert not slot_is_free(path)
 
 
-def test_a_link_at_the_locks_place_is_refused_and_not_followed(path: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_link_at_the_locks_place_is_refused_and_not_followed(exists: bool, path: Path, tmp_path: Path) -> None:
     target = tmp_path / "precious"
+    if exists:
+        target.touch()
     path.symlink_to(target)
     with pytest.raises(UnavailableError, match=r"slot\.lock: the measurement lock cannot be opened") as caught:
         slot_is_free(path)
     assert "\n" not in str(caught.value)
     with pytest.raises(UnavailableError), measurement_slot(path):
         pass
-    assert not target.exists()
+    assert target.exists() == exists
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:

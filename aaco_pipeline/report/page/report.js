@@ -86,58 +86,61 @@ const hideTip = () => { tip.hidden = true; };
 
 /* ---- latency over the run, and what the host did meanwhile ---- */
 
-const LEFT = 58, RIGHT = 10;
+const LEFT = 64, RIGHT = 10;
+const write = (drawing, x, y, words, more = {}) => drawing.append(svg('text', { x, y, ...more }, words));
+const line = (drawing, style, d) => drawing.append(svg('path', { class: style, d }));
+/* Labels at the ends of an axis stay inside the plot. */
+const inside = (x, width) => ({ 'text-anchor': x > width - 40 ? 'end' : x < LEFT + 10 ? 'start' : 'middle' });
+
+/* One strip of the drawing: its name, its grid, and the values as dots or as a line. The height it took. */
+function drawStripOf(drawing, strip, pass, across, top, width) {
+  const known = strip.y.filter(value => value !== null);
+  // Both passes share the latency axis, so that they compare at a glance.
+  let [low, high] = strip.tall ? data.range : [Math.min(...known), Math.max(...known)];
+  const logarithmic = Boolean(strip.tall && data.logarithmic);
+  if (!strip.tall && strip.unit !== 'MHz' && strip.unit !== 'bytes') low = Math.min(low, 0);
+  if (low === high) [low, high] = low ? [low * 0.95, high * 1.05] : [0, 1];
+  const room = strip.tall && !logarithmic ? (high - low) * 0.05 : 0;
+  [low, high] = [low - room, high + room];
+  const height = strip.tall ? 190 : 46;
+  write(drawing, LEFT, top + 11, strip.label + (logarithmic ? ' (logarithmic)' : ''));
+  top += 18;
+  const up = scale(low, high, top + height - 2, top + 2, logarithmic);
+  if (pass.warmup > 0)
+    drawing.append(svg('rect', { class: 'warm', x: LEFT, y: top, width: Math.max(2, across(pass.warmup) - LEFT), height }));
+  // Round numbers of bytes are powers of two.
+  const unit = strip.unit === 'bytes' ? LARGER.bytes.find(([, least]) => high >= least)[1] || 1 : 1;
+  for (const value of ticks(low / unit, high / unit, strip.tall ? 5 : 2, logarithmic).map(tick => tick * unit)) {
+    line(drawing, 'grid', `M${LEFT} ${up(value)}H${width - RIGHT}`);
+    write(drawing, LEFT - 6, up(value) + 4, inUnit(value, strip.unit), { 'text-anchor': 'end' });
+  }
+  let path = '', pen = false;
+  strip.y.forEach((value, index) => {
+    if (value === null) { pen = false; return; }
+    const point = `${across(strip.x[index]).toFixed(1)} ${up(value).toFixed(1)}`;
+    path += strip.dots ? `M${point}h0` : `${pen ? 'L' : 'M'}${point}`;
+    pen = true;
+  });
+  line(drawing, strip.dots ? 'dots' : 'lined', path);
+  if (strip.tall && pass.median !== null) line(drawing, 'median', `M${LEFT} ${up(pass.median)}H${width - RIGHT}`);
+  return 18 + height + 10;
+}
 
 function drawPass(figure) {
   const pass = data.passes.find(one => one.pass === figure.dataset.pass);
-  const place = figure.querySelector('div');
-  const width = place.clientWidth;
+  const place = figure.querySelector('div'), width = place.clientWidth;
   if (!pass || !width) return;
-  const latency = { label: 'Latency', unit: 'ns', x: pass.x, y: pass.latency, dots: true, tall: true };
-  const strips = [latency, ...pass.strips];
   const end = pass.x[pass.x.length - 1] || 1;
   const across = scale(0, end, LEFT, width - RIGHT);
-  let top = 4;
   const drawing = svg('svg', { role: 'img', tabindex: 0, 'aria-label':
     `${figure.querySelector('figcaption').textContent}: latency of ${pass.count} iterations` +
     (pass.median === null ? '' : `, median ${duration(pass.median)}`) + '. Left and right step through them.' });
-  for (const strip of strips) {
-    const known = strip.y.filter(value => value !== null);
-    // Both passes share the latency axis, so that they compare at a glance.
-    let [low, high] = strip.tall ? data.range : [Math.min(...known), Math.max(...known)];
-    const logarithmic = Boolean(strip.tall && data.logarithmic);
-    if (!strip.tall) low = Math.min(low, strip.unit === 'MHz' || strip.unit === 'bytes' ? low : 0);
-    if (low === high) [low, high] = low ? [low * 0.95, high * 1.05] : [0, 1];
-    const room = strip.tall && !logarithmic ? (high - low) * 0.05 : 0;
-    [low, high] = [low - room, high + room];
-    const height = strip.tall ? 190 : 46;
-    drawing.append(svg('text', { x: LEFT, y: top + 11 },
-      strip.label + (logarithmic ? ' (logarithmic)' : '')));
-    top += 18;
-    const up = scale(low, high, top + height - 2, top + 2, logarithmic);
-    if (pass.warmup > 0) drawing.append(svg('rect',
-      { class: 'warm', x: LEFT, y: top, width: Math.max(2, across(pass.warmup) - LEFT), height }));
-    for (const value of ticks(low, high, strip.tall ? 5 : 2, logarithmic)) {
-      drawing.append(svg('path', { class: 'grid', d: `M${LEFT} ${up(value)}H${width - RIGHT}` }));
-      drawing.append(svg('text', { x: LEFT - 6, y: up(value) + 4, 'text-anchor': 'end' }, inUnit(value, strip.unit)));
-    }
-    let path = '', pen = false;
-    strip.y.forEach((value, index) => {
-      if (value === null) { pen = false; return; }
-      const point = `${across(strip.x[index]).toFixed(1)} ${up(value).toFixed(1)}`;
-      path += strip.dots ? `M${point}h0` : `${pen ? 'L' : 'M'}${point}`;
-      pen = true;
-    });
-    drawing.append(svg('path', { class: strip.dots ? 'dots' : 'lined', d: path }));
-    if (strip.tall && pass.median !== null)
-      drawing.append(svg('path', { class: 'median', d: `M${LEFT} ${up(pass.median)}H${width - RIGHT}` }));
-    top += height + 10;
-  }
+  const latency = { label: 'Latency', unit: 'ns', x: pass.x, y: pass.latency, dots: true, tall: true };
+  let top = 4;
+  for (const strip of [latency, ...pass.strips]) top += drawStripOf(drawing, strip, pass, across, top, width);
   for (const value of ticks(0, end, Math.max(2, Math.floor(width / 110))))
-    drawing.append(svg('text', { x: across(value), y: top + 6, 'text-anchor': value ? 'middle' : 'start' },
-      pass.timed ? duration(value) : grouped(value)));
-  drawing.append(svg('text', { x: width - RIGHT, y: top + 22, 'text-anchor': 'end' },
-    pass.timed ? 'time since the pass began' : 'iteration'));
+    write(drawing, across(value), top + 6, pass.timed ? duration(value) : grouped(value), inside(across(value), width));
+  write(drawing, width - RIGHT, top + 22, pass.timed ? 'time since the pass began' : 'iteration', { 'text-anchor': 'end' });
   const cursor = svg('path', { class: 'cursor', d: '' });
   drawing.append(cursor);
   drawing.setAttribute('height', top + 28);
@@ -146,8 +149,7 @@ function drawPass(figure) {
   let chosen = 0;
   function point(index) {
     chosen = Math.max(0, Math.min(pass.x.length - 1, index));
-    const box = drawing.getBoundingClientRect();
-    const x = across(pass.x[chosen]);
+    const box = drawing.getBoundingClientRect(), x = across(pass.x[chosen]);
     cursor.setAttribute('d', `M${x} 20V${top - 8}`);
     const lines = [`Iteration ${pass.iteration[chosen]}${pass.x[chosen] < pass.warmup ? ' (warm-up)' : ''}`,
       `latency ${exactly(pass.latency[chosen], 'ns')}`];
@@ -158,13 +160,12 @@ function drawPass(figure) {
     }
     showTip(lines, box.left + x, box.top + Math.min(60, box.height));
   }
-  const leave = () => { cursor.setAttribute('d', ''); hideTip(); };
   drawing.addEventListener('pointermove', event => {
     const x = event.clientX - drawing.getBoundingClientRect().left;
     point(nearest(pass.x, (x - LEFT) / (width - RIGHT - LEFT) * end));
   });
-  drawing.addEventListener('pointerleave', leave);
-  drawing.addEventListener('blur', leave);
+  for (const name of ['pointerleave', 'blur'])
+    drawing.addEventListener(name, () => { cursor.setAttribute('d', ''); hideTip(); });
   drawing.addEventListener('keydown', event => {
     const step = { ArrowRight: 1, ArrowLeft: -1, PageDown: 20, PageUp: -20 }[event.key];
     if (step) { event.preventDefault(); point(chosen + step); }
@@ -174,61 +175,52 @@ function drawPass(figure) {
 /* ---- the distribution ---- */
 
 function drawHistogram() {
-  const figure = byId('histogram'), bins = data.histogram;
-  if (!figure || !bins) return;
-  const place = figure.querySelector('div'), width = place.clientWidth;
-  if (!width) return;
-  const across = scale(bins.low, bins.high, LEFT, width - RIGHT, bins.logarithmic);
+  const bins = data.histogram, place = byId('histogram')?.querySelector('div');
+  if (!bins || !place?.clientWidth) return;
+  const width = place.clientWidth, across = scale(bins.low, bins.high, LEFT, width - RIGHT, bins.logarithmic);
   const names = Object.keys(bins.counts), count = bins.counts[names[0]].length;
   const most = Math.max(...names.flatMap(name => bins.counts[name]));
-  const head = 24 * bins.quantiles.length + 8, height = 190, floor = head + height;
-  const up = scale(0, most, floor, head + 4);
-  const step = (width - RIGHT - LEFT) / count;
-  const drawing = svg('svg', { role: 'img', height: floor + 42, 'aria-label':
+  const head = 34 * bins.quantiles.length + 4, floor = head + 190;
+  const up = scale(0, most, floor, head + 4), step = (width - RIGHT - LEFT) / count;
+  const drawing = svg('svg', { role: 'img', height: floor + 58, 'aria-label':
     'Histogram of latencies. ' + bins.quantiles.map(one => `${one.label} ${duration(one.value)}`).join(', ') });
   for (const value of ticks(0, most, 4)) {
-    drawing.append(svg('path', { class: 'grid', d: `M${LEFT} ${up(value)}H${width - RIGHT}` }));
-    drawing.append(svg('text', { x: LEFT - 6, y: up(value) + 4, 'text-anchor': 'end' }, grouped(value)));
+    line(drawing, 'grid', `M${LEFT} ${up(value)}H${width - RIGHT}`);
+    write(drawing, LEFT - 6, up(value) + 4, grouped(value), { 'text-anchor': 'end' });
   }
   bins.quantiles.forEach((one, index) => {
-    const y = 24 * index + 12, x = across(one.value);
-    const [from, to] = [one.low === null ? LEFT : across(one.low), one.high === null ? width - RIGHT : across(one.high)];
+    const y = 34 * index + 24, x = across(one.value), known = one.low !== null || one.high !== null;
+    const from = one.low !== null ? across(one.low) : known ? LEFT : x;
+    const to = one.high !== null ? across(one.high) : known ? width - RIGHT : x;
     drawing.append(svg('rect', { class: 'band', x: from, y, width: Math.max(1, to - from), height: floor - y }));
-    drawing.append(svg('path', { class: 'whisker', d: `M${from} ${y}H${to}` +
-      (one.low === null ? '' : `M${from} ${y - 5}v10`) + (one.high === null ? '' : `M${to} ${y - 5}v10`) }));
+    const ends = (one.low === null ? '' : `M${from} ${y - 5}v10`) + (one.high === null ? '' : `M${to} ${y - 5}v10`);
+    line(drawing, 'whisker', `M${from} ${y}H${to}${ends}`);
     drawing.append(svg('circle', { class: 'point', cx: x, cy: y, r: 4.5 }));
-    const after = to + 190 < width;
-    drawing.append(svg('text', { class: 'strong', x: after ? to + 10 : from - 10, y: y + 4,
-      'text-anchor': after ? 'start' : 'end' }, `${one.label}  ${duration(one.value)}` + (one.high === null ? '  (open above)' : '')));
+    const words = `${one.label} ${duration(one.value)}${known && one.high === null ? ' (open above)' : ''}`, half = 3.8 * words.length;
+    write(drawing, Math.max(half, Math.min(x, width - half)), y - 9, words, { class: 'strong', 'text-anchor': 'middle' });
   });
-  if (bins.counts.latency) {
-    // A single slow iteration among thousands is what one looks for: no bin that holds any is drawn invisibly low.
-    const bars = bins.counts.latency.map((value, index) => value &&
-      `M${LEFT + index * step + 0.5} ${floor}V${Math.min(up(value), floor - 2)}h${Math.max(1, step - 1)}V${floor}Z`);
-    drawing.append(svg('path', { class: 'bars', d: bars.filter(Boolean).join('') }));
-  }
-  if (bins.counts.trace) {
-    const line = bins.counts.trace.map((value, index) => `${index ? 'V' : `M${LEFT} `}${up(value)}H${LEFT + (index + 1) * step}`);
-    drawing.append(svg('path', { class: 'outline', d: line.join('') }));
-  }
+  if (bins.counts.latency) // one slow iteration among thousands is what one looks for: no bin that holds any is too low to see
+    line(drawing, 'bars', bins.counts.latency.map((value, index) => value &&
+      `M${LEFT + index * step + 0.5} ${floor}V${Math.min(up(value), floor - 2)}h${Math.max(1, step - 1)}V${floor}Z`).filter(Boolean).join(''));
+  if (bins.counts.trace)
+    line(drawing, 'outline', bins.counts.trace.map((value, index) =>
+      `${index ? '' : `M${LEFT} ${up(value)}`}V${up(value)}H${LEFT + (index + 1) * step}`).join(''));
   for (const value of ticks(bins.low, bins.high, Math.max(2, Math.floor(width / 90)), bins.logarithmic))
-    drawing.append(svg('text', { x: across(value), y: floor + 16,
-      'text-anchor': across(value) > width - 40 ? 'end' : 'middle' }, duration(value)));
-  const key = svg('text', { x: width - RIGHT, y: floor + 34, 'text-anchor': 'end' }, bins.logarithmic ? 'latency, logarithmic' : 'latency');
-  drawing.append(key);
-  [['latency', 'unprofiled', 'bars'], ['trace', 'profiled', 'outline']].filter(([name]) => bins.counts[name])
-    .forEach(([, label, style], index) => {
-      drawing.append(svg('rect', { class: style, x: LEFT + index * 96, y: floor + 26, width: 10, height: 8 }));
-      drawing.append(svg('text', { x: LEFT + 16 + index * 96, y: floor + 34 }, label));
-    });
+    write(drawing, across(value), floor + 16, duration(value), inside(across(value), width));
+  write(drawing, width - RIGHT, floor + 32, bins.logarithmic ? 'latency (logarithmic)' : 'latency', { 'text-anchor': 'end' });
+  names.forEach((name, index) => {
+    const style = name === 'latency' ? 'bars' : 'outline';
+    drawing.append(svg('rect', { class: style, x: LEFT + index * 96, y: floor + 42, width: 10, height: 8 }));
+    write(drawing, LEFT + 16 + index * 96, floor + 50, name === 'latency' ? 'unprofiled' : 'profiled');
+  });
   place.replaceChildren(drawing);
+  const edge = scale(0, count, 0, 1), at = index => bins.logarithmic
+    ? bins.low * (bins.high / bins.low) ** edge(index) : bins.low + (bins.high - bins.low) * edge(index);
   drawing.addEventListener('pointermove', event => {
     const index = Math.floor((event.clientX - drawing.getBoundingClientRect().left - LEFT) / step);
-    if (index < 0 || index >= count) return hideTip();
-    const edge = at => bins.logarithmic ? bins.low * (bins.high / bins.low) ** (at / count) : bins.low + (bins.high - bins.low) * at / count;
-    showTip([`${duration(edge(index))} … ${duration(edge(index + 1))}`,
-      ...names.map(name => `${name === 'latency' ? 'unprofiled' : 'profiled'}: ${grouped(bins.counts[name][index])} iterations`)],
-    event.clientX, event.clientY);
+    if (index < 0 || index >= count) hideTip();
+    else showTip([`${duration(at(index))} … ${duration(at(index + 1))}`, ...names.map(name =>
+      `${name === 'latency' ? 'unprofiled' : 'profiled'}: ${grouped(bins.counts[name][index])} iterations`)], event.clientX, event.clientY);
   });
   drawing.addEventListener('pointerleave', hideTip);
 }
@@ -288,14 +280,14 @@ function drawStrip() {
   strip.style.height = `${height}px`;
   const pen = strip.getContext('2d');
   pen.scale(density, density);
-  const [text, muted, line, faint] = ['--text', '--muted', '--line', '--faint'].map(colour);
+  const [text, muted, rule, faint] = ['--text', '--muted', '--line', '--faint'].map(colour);
   const across = scale(view[0], view[1], 0, width);
   pen.font = '11.5px system-ui, sans-serif';
   pen.fillStyle = faint;
   moment.lanes.forEach((lane, index) => pen.fillRect(0, lanesTop[index], width, lane.levels * ROW));
   for (const value of ticks(view[0], view[1], Math.max(2, Math.floor(width / 110)))) {
     const x = across(value);
-    pen.fillStyle = line;
+    pen.fillStyle = rule;
     pen.fillRect(x, AXIS - 6, 1, height);
     pen.fillStyle = muted;
     pen.fillText(duration(value), Math.min(x + 3, width - 56), 12);
@@ -427,10 +419,9 @@ function listenToStrip() {
 }
 
 function drawOverview() {
-  const figure = byId('overview'), pass = data.passes.find(one => one.pass === 'trace');
-  if (!figure || !pass || !pass.timed) return;
-  const place = figure.querySelector('div'), width = place.clientWidth;
-  if (!width) return;
+  const place = byId('overview')?.querySelector('div'), pass = data.passes.find(one => one.pass === 'trace');
+  if (!place?.clientWidth || !pass?.timed) return;
+  const width = place.clientWidth;
   const end = pass.x[pass.x.length - 1] || 1, across = scale(0, end, 7, width - 7);
   const [low, high] = [Math.min(...pass.latency), Math.max(...pass.latency)];
   const up = scale(data.logarithmic ? low * 0.8 : 0, high, 60, 14, data.logarithmic);
