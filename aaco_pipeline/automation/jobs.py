@@ -12,7 +12,7 @@ from aaco_pipeline.assets.stage import expected_errors
 from aaco_pipeline.automation.dead_runs import reap
 from aaco_pipeline.automation.sessions import register
 from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
-from aaco_pipeline.resources.launch import DEFAULT_TIMEOUT_SECONDS, PRECISIONS, Launch
+from aaco_pipeline.resources.launch import DEFAULT_TIMEOUT_SECONDS, OPTIMIZATIONS, PRECISIONS, Launch
 from aaco_pipeline.resources.process_identity import process_tags
 
 SESSION_TAG: Final = "aaco/session"
@@ -37,6 +37,7 @@ class StartSession(dg.Config):
     warmup: int | None = Field(None, description="Iterations before the measured ones; kept, and excluded.")
     threads: int | None = Field(None, description="Intra-operator threads of the runtime.")
     precision: str = Field("model", description=f"One of {', '.join(PRECISIONS)}; model means as in the file.")
+    optimization: str = Field("all", description=f"How far the graph is rewritten: {', '.join(OPTIMIZATIONS)}.")
     seed: int = Field(0, description="Seed of the generated inputs.")
     timeout_seconds: float = Field(DEFAULT_TIMEOUT_SECONDS, description="Time limit of the measured passes together.")
     allow_fallback: bool = Field(False, description="Measure even if the provider does not run every node.")

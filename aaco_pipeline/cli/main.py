@@ -66,8 +66,9 @@ def main(arguments: list[str]) -> int:
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
         return 0
-    except BrokenPipeError:
-        # Whoever read our output has closed it: there is nobody left to tell.
+    except (BrokenPipeError, SystemExit):
+        # Whoever read our output has closed it, and there is nobody left to tell. When it is not standalone, click
+        # exits by itself in this case only, and would do so with 1.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:  # noqa: BLE001  (the outermost door: every error becomes one line and a code)

@@ -57,8 +57,12 @@ def console(*, stderr: bool = False) -> "Console":
     """A console that keeps whole lines when its output is not a terminal."""
     from rich.console import Console
 
+    class Piped(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # rich would exit with 1; that nobody reads on is no fault
+
     stream = sys.stderr if stderr else sys.stdout
-    return Console(stderr=stderr, highlight=False, width=None if stream.isatty() else 160)
+    return Piped(stderr=stderr, highlight=False, width=None if stream.isatty() else 160)
 
 
 def print_table(

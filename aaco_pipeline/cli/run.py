@@ -39,6 +39,13 @@ _INTERRUPTS: Final = ("DagsterExecutionInterruptedError", "KeyboardInterrupt")
     show_default=True,
     help="Precision asked of the provider; model means as in the file.",
 )
+@click.option(
+    "--optimization",
+    type=click.Choice(["none", "basic", "extended", "all"]),
+    default="all",
+    show_default=True,
+    help="How far the runtime rewrites the graph; up to extended, kernels keep the names of the model's nodes.",
+)
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the inputs.")
 @click.option("--timeout", type=float, default=600.0, show_default=True, help="Limit on the measured passes, seconds.")
 @click.option(
@@ -82,6 +89,7 @@ def _launch(options: dict[str, Any]) -> "Launch":
         warmup=options["warmup"],
         threads=options["threads"],
         precision=options["precision"],
+        optimization=options["optimization"],
         seed=options["seed"],
         timeout_seconds=options["timeout"],
         allow_fallback=options["allow_fallback"],

@@ -269,6 +269,7 @@ class _Switch:
     previous: int
     previous_process: int
     previous_runnable: bool
+    previous_dead: bool
     following: int
 
 
@@ -364,7 +365,8 @@ def read_scheduler(
         Evidence(
             "clock of the scheduler events",
             "present",
-            f"{clock['name']}, uncertain by {clock['uncertainty_ns']} ns against CLOCK_MONOTONIC",
+            f"{clock['name']} by comparing its first event with both clocks; uncertain by {clock['uncertainty_ns']} ns "
+            "against CLOCK_MONOTONIC",
             tool,
         )
     )
@@ -401,7 +403,7 @@ def _scheduler_events(records: list[_Switch | _Waking], process_ids: frozenset[i
             if waiting is not None:
                 _close(events, record.following, waiting, record.time_ns)
             events.add(record.time_ns, record.cpu, record.following, "running", None)
-        if record.previous in mine:
+        if record.previous in mine and not record.previous_dead:
             seen.add(record.previous)
             since = record.time_ns
             off[record.previous] = _Off(since, record.cpu, since if record.previous_runnable else None, record.cpu)
@@ -424,21 +426,32 @@ def _close(events: _Events, thread: int, waiting: _Off, end_ns: int | None) -> N
 
 #: The low byte of a thread's state names what it waits for; the bit above it says that it was pushed off.
 _WAITS_FOR: Final = 0xFF
+#: The two states of a thread that has ended; it is not kept from anything any more.
+_DEAD: Final = 0x30
+
+
+_BPFTRACE_LINE: Final = re.compile(r"@([sw])\[([\d, -]+)\]")
 
 
 def _bpftrace_record(line: str) -> _Switch | _Waking | None:
-    """`s TIME CPU PREVIOUS PROCESS STATE FOLLOWING` or `w TIME CPU THREAD`; None for the trace's other lines."""
-    word, *rest = line.split()[:7] or [""]
-    if word not in ("s", "w"):
+    """`@s[TIME, CPU, PREVIOUS, PROCESS, STATE, FOLLOWING]: 1` or `@w[TIME, CPU, THREAD]: 1`; None for empty lines."""
+    if not line.strip():
         return None
+    found = _BPFTRACE_LINE.match(line)
+    if found is None:
+        raise _bad_line(line)
     try:
-        numbers = [int(part) for part in rest]
-        if word == "w":
+        numbers = [int(part) for part in found[2].split(",")]
+        if found[1] == "w":
             return _Waking(*numbers)
         time_ns, cpu, previous, process, state, following = numbers
     except (ValueError, TypeError) as error:
-        raise CaptureError(f"scheduler events: a line is not in the expected form: {line.strip()[:100]!r}") from error
-    return _Switch(time_ns, cpu, previous, process, not state & _WAITS_FOR, following)
+        raise _bad_line(line) from error
+    return _Switch(time_ns, cpu, previous, process, not state & _WAITS_FOR, bool(state & _DEAD), following)
+
+
+def _bad_line(line: str) -> CaptureError:
+    return CaptureError(f"scheduler events: a line is not in the expected form: {line.strip()[:100]!r}")
 
 
 _PERF_LINE: Final = re.compile(r"\s*(-?\d+)/-?\d+\s+\[(\d+)\]\s+(\d+)\.(\d{9}):\s+sched:sched_(switch|waking):\s(.*)")
@@ -453,11 +466,13 @@ def _perf_record(line: str) -> _Switch | _Waking | None:
     found = _PERF_LINE.match(line)
     inner = found and (_PERF_SWITCH if found[5] == "switch" else _PERF_WAKING).match(found[6])
     if not found or not inner:
-        raise CaptureError(f"scheduler events: a line is not in the expected form: {line.strip()[:100]!r}")
+        raise _bad_line(line)
     time_ns = int(found[3]) * 1_000_000_000 + int(found[4])
     if found[5] == "waking":
         return _Waking(time_ns, int(inner[2]), int(inner[1]))
-    return _Switch(time_ns, int(found[2]), int(inner[1]), int(found[1]), inner[2].startswith("R"), int(inner[3]))
+    state = inner[2]
+    previous, process, following = int(inner[1]), int(found[1]), int(inner[3])
+    return _Switch(time_ns, int(found[2]), previous, process, state[0] == "R", state[0] in "XZ", following)
 
 
 _PARSERS: Final = {"bpftrace": _bpftrace_record, "perf": _perf_record}

@@ -126,7 +126,8 @@ def write_trace(
 def assign_lanes(frame: pl.DataFrame, *, by: Sequence[str] = ("track",)) -> pl.DataFrame:
     """`frame` with a column `lane` (int32, from 0 in every group of `by`): no two slices of a lane overlap.
 
-    There are as many lanes as slices ever run at once. Nested slices get lanes of their own, too.
+    There are as many lanes as slices ever run at once. A nested slice gets a lane of its own, too;
+    one without duration takes a lane for its instant.
     """
     start, end = (frame[name].cast(pl.Int64).to_numpy() for name in ("start_ns", "end_ns"))
     numbered = frame.select(by).unique(maintain_order=True).with_row_index("group")
@@ -250,7 +251,7 @@ def _templates(sequence: int, time: _Cells, event: int, fields: Sequence[_Field]
         raise ValueError(f"{len(optional)} columns have nulls; at most 62 may")
     for i, present in enumerate(optional):
         pattern |= present.astype(np.int64) << i
-    occurring = np.unique(pattern)
+    occurring = np.unique(pattern) if optional else np.zeros(1, np.int64)
     templates = []
     for bits in occurring.tolist():
         has = iter([bool(bits >> i & 1) for i in range(len(optional))])
@@ -505,16 +506,22 @@ def _present(frame: pl.DataFrame, *columns: str) -> Mask | None:
     return frame.select(pl.all_horizontal(pl.col(columns).is_not_null())).to_series().to_numpy()
 
 
+def _sorted(values: Integers, then_by: Integers) -> Integers:
+    """The order by `values`, equal ones by `then_by`. Sorting by both is slow, and equal ones are rare."""
+    order = np.argsort(values, kind="stable")
+    return np.lexsort((then_by, values)) if (np.diff(values[order]) == 0).any() else order
+
+
 def _events_in_order(start: Integers, end: Integers) -> tuple[Integers, Mask]:
     """The row of every begin and end in the order of a valid trace, and which of them are ends.
 
     At one instant what began before ends first (inner before outer); then the new slices begin (outer before inner);
     those without duration end at once.
     """
-    begins = np.lexsort((-end, start))
+    begins = _sorted(start, -end)
     instant = (start == end)[begins]
-    inner_first = begins[~instant][::-1]
-    ends = inner_first[np.argsort(end[inner_first], kind="stable")]
+    lasting = begins[~instant]
+    ends = lasting[_sorted(end[lasting], -np.arange(len(lasting)))]
     twice = np.repeat(begins, 1 + instant)
     rows = np.concatenate((ends, twice))
     is_end = np.ones(len(rows), bool)

@@ -72,6 +72,8 @@ class TraceLake:
     def manifests(self) -> list[Manifest]:
         """Every manifest in the lake, sorted by id."""
         folder = self.path / "manifests"
+        if self.path.exists() and not self.path.is_dir():
+            raise LakeError(f"{self.path}: not a folder, so not a lake; name another with --lake")
         with lake_errors(folder):
             found = sorted(folder.glob("*.json")) if folder.is_dir() else []
         manifests = []

@@ -5,7 +5,7 @@ the statements below select, join and sum, so a reader can run each of them and 
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -124,26 +124,28 @@ _STAGES: Final = (
 
 def session_summary(lake: TraceLake, session: str) -> Document:
     """The short document, as `aaco show` tells it: what was run, its figures, its top kernels, and what was missing."""
-    select = _selecting(lake, session)
-    facts = select(_SUMMARY["session"])
-    return {
-        **(facts[0] if facts else {"session_id": session}),
-        **{name: select(statement) for name, statement in _SUMMARY.items() if name != "session"},
-        "disk_bytes": lake.disk_bytes(session),
-    }
+    return _head(lake, session, _parts(lake, session, _filled_in(_SUMMARY, session)))
 
 
 def session_document(lake: TraceLake, session: str) -> Document:
     """The long document: the short one, and all that a report shows, as JSON-able values.
 
     A table that no stage has published gives an empty list; `unpublished_stages` and `evidence` say why. `statements`
-    holds the SQL that each part was read with. `moments` are up to three iterations of the traced pass in full: the
-    median, the slowest and the first measured one.
+    holds the SQL of each part. `moments` are up to three iterations of the traced pass in full: the median, the
+    slowest and the first measured one.
     """
-    select = _selecting(lake, session)
-    document = session_summary(lake, session)
-    document.update({name: select(statement) for name, statement in _SECTIONS.items()})
-    document["moments"] = [_in_full(moment, select) for moment in _moments(document)]
+    statements = _filled_in({**_SUMMARY, **_SECTIONS}, session)
+    document = _head(lake, session, _parts(lake, session, statements))
+    moments = _moments(document)
+    in_full = {
+        f"{name} {moment['iteration']}": statement
+        for moment in moments
+        for name, statement in _filled_in(_MOMENT, session, moment).items()
+    }
+    found = _parts(lake, session, in_full) if in_full else {}
+    document["moments"] = [
+        {**moment, **{name: found[f"{name} {moment['iteration']}"] for name in _MOMENT}} for moment in moments
+    ]
     entries = lake.manifest(session).entries
     document["published"] = [{"stage": entry.stage, "table": entry.table, "rows": entry.rows} for entry in entries]
     published = {entry.stage for entry in entries}
@@ -152,7 +154,8 @@ def session_document(lake: TraceLake, session: str) -> Document:
     ]
     trace = trace_path(lake, session)
     document["trace"] = {"bytes": trace.stat().st_size} if trace.is_file() else None
-    document["statements"] = _statements(session, document["moments"])
+    # The statements of an iteration in full are shown for the first one; the others differ in its numbers alone.
+    document["statements"] = {**statements, **(_filled_in(_MOMENT, session, moments[0]) if moments else {})}
     document["written_by"] = f"aaco_pipeline {__version__}"
     return document
 
@@ -323,15 +326,28 @@ class _OneSession(TraceLake):
         return [self.manifest(self._session)]
 
 
-def _selecting(lake: TraceLake, session: str) -> Callable[..., list[Row]]:
-    """A function that runs one of the statements above and gives its rows as JSON-able values."""
-    only = _OneSession(lake, require_session_id(session))
+def _filled_in(statements: Mapping[str, str], session: str, moment: Row | None = None) -> dict[str, str]:
+    fields = {"session": require_session_id(session)}
+    if moment is not None:
+        fields |= {"iteration": moment["iteration"], "start": moment["start_ns"], "end": moment["end_ns"]}
+    return {name: statement.format(**fields) for name, statement in statements.items()}
 
-    def select(statement: str, **fields: int) -> list[Row]:
-        result = select_rows(only, statement.format(session=session, **fields))
-        return [{name: _plain(cell) for name, cell in zip(result.columns, row, strict=True)} for row in result.rows]
 
-    return select
+def _parts(lake: TraceLake, session: str, statements: Mapping[str, str]) -> dict[str, list[Row]]:
+    """The rows of all statements, read together, so that they are of one state of the lake, in each one's order."""
+    columns = (
+        "(SELECT coalesce(list(part ORDER BY place), []) FROM "
+        f'(SELECT part, row_number() OVER () AS place FROM ({statement}) AS part)) AS "{name}"'
+        for name, statement in statements.items()
+    )
+    result = select_rows(_OneSession(lake, session), f"SELECT {', '.join(columns)}")
+    return {name: _plain(rows) for name, rows in zip(result.columns, result.rows[0], strict=True)}
+
+
+def _head(lake: TraceLake, session: str, parts: dict[str, list[Row]]) -> Document:
+    """The parts with the session's own facts spread out in front of them."""
+    facts = parts.pop("session")
+    return {**(facts[0] if facts else {"session_id": session}), **parts, "disk_bytes": lake.disk_bytes(session)}
 
 
 def _plain(cell: Any) -> Any:
@@ -344,6 +360,8 @@ def _plain(cell: Any) -> Any:
         return float(cell)
     if isinstance(cell, list):
         return [_plain(part) for part in cell]
+    if isinstance(cell, dict):
+        return {name: _plain(part) for name, part in cell.items()}
     return cell
 
 
@@ -370,17 +388,3 @@ def _moments(document: Document) -> list[Row]:
             moment = moments.setdefault(row["iteration"], {"roles": [], **{key: row[key] for key in keys}})
             moment["roles"].append(role)
     return list(moments.values())
-
-
-def _in_full(moment: Row, select: Callable[..., list[Row]]) -> Row:
-    fields = {"iteration": moment["iteration"], "start": moment["start_ns"], "end": moment["end_ns"]}
-    return {**moment, **{name: select(statement, **fields) for name, statement in _MOMENT.items()}}
-
-
-def _statements(session: str, moments: list[Row]) -> dict[str, str]:
-    """The SQL of every part; that of the moments for the first one."""
-    statements = {name: text.format(session=session) for name, text in {**_SUMMARY, **_SECTIONS}.items()}
-    if moments:
-        fields = {"iteration": moments[0]["iteration"], "start": moments[0]["start_ns"], "end": moments[0]["end_ns"]}
-        statements.update({name: text.format(session=session, **fields) for name, text in _MOMENT.items()})
-    return statements

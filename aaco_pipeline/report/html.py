@@ -650,7 +650,7 @@ def _table(
     folds: bool = False,
     name: str = "",
 ) -> str:
-    """A sortable table; a column whose name begins with `*` holds numbers. One that folds hides its tail until a click."""
+    """A sortable table; a column whose name begins with `*` holds numbers. One that folds shows its tail on a click."""
     numeric = [column.startswith("*") for column in columns]
     heads = "".join(
         f'<th scope="col"{_class(("number", is_number))}>'

@@ -37,6 +37,13 @@ _PRECISION_OPTIONS: Final = {
         "int8": {"migraphx_int8_enable": "1"},
     }
 }
+#: The runtime's names for how far it rewrites the graph before running it.
+_OPTIMIZATION_LEVELS: Final = {
+    "none": "disable_all",
+    "basic": "enable_basic",
+    "extended": "enable_extended",
+    "all": "enable_all",
+}
 _ERRORS: Final[dict[str, type[AacoError]]] = {
     "usage": UsageError,
     "model": ModelError,
@@ -117,6 +124,7 @@ def _job(launch: Launch, model: ModelChoice, backend: BackendEntry) -> dict[str,
         "dtype": model.dtype,
         "integer_upper_bound": dict(model.integer_upper_bound),
         "seed": launch.seed,
+        "optimization": _OPTIMIZATION_LEVELS[launch.optimization],
         "warmup": _first_given(launch.warmup, model.warmup, DEFAULT_WARMUP),
         "iterations": _first_given(launch.iterations, model.iterations, DEFAULT_ITERATIONS),
         "allow_fallback": launch.allow_fallback,

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import onnxruntime as ort
 
 _PR_SET_PDEATHSIG: Final = 1
+#: The graph as the runtime executes it, left beside the profile by the traced pass.
+OPTIMIZED_MODEL: Final = "optimized_model.onnx"
 _PROGRESS_INTERVAL_NS: Final = 250_000_000
 #: ONNX Runtime silently stops recording at 1,000,000 events; the traced pass is cut to stay below it.
 PROFILE_EVENT_BUDGET: Final = 900_000
@@ -192,6 +194,7 @@ def _load(job: dict[str, Any], folder: Path, traced: bool) -> "tuple[ort.Inferen
         )
     options = ort.SessionOptions()
     options.log_severity_level = 3
+    options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, f"ORT_{job['optimization'].upper()}")
     if job["intra_op_threads"] is not None:
         options.intra_op_num_threads = job["intra_op_threads"]
     if job["inter_op_threads"] is not None:
@@ -200,6 +203,12 @@ def _load(job: dict[str, Any], folder: Path, traced: bool) -> "tuple[ort.Inferen
     if traced:
         options.enable_profiling = True
         options.profile_file_prefix = str(folder / "onnxruntime_profile")
+        if provider == "CPUExecutionProvider":  # a graph with partitions compiled for a device cannot be written
+            options.optimized_model_filepath = str(folder / OPTIMIZED_MODEL)
+            # Weights go to a file of their own, which nobody reads: only the graph is kept.
+            key = "session.optimized_model_external_initializers"
+            options.add_session_config_entry(f"{key}_file_name", f"{OPTIMIZED_MODEL}.weights")
+            options.add_session_config_entry(f"{key}_min_size_in_bytes", "1024")
     providers: list[Any] = [(provider, job["provider_options"])] if job["provider_options"] else [provider]
     if provider != "CPUExecutionProvider":
         if strict and not _records_placement():

@@ -14,6 +14,10 @@ from aaco_pipeline.errors import UsageError
 
 Arm = Literal["candidate", "baseline", "canary"]
 PRECISIONS: Final = ("model", "fp16", "bf16", "fp8", "int8")
+OPTIMIZATIONS: Final = ("none", "basic", "extended", "all")
+#: Readings are kept in memory until a pass is over.
+MOST_ITERATIONS: Final = 10_000_000
+_MOST: Final = 2**31 - 1
 DEFAULT_ITERATIONS: Final = 100
 DEFAULT_WARMUP: Final = 10
 DEFAULT_TIMEOUT_SECONDS: Final = 600.0
@@ -24,7 +28,8 @@ class Launch:
     """One measurement. None means: as the model's registry entry says, else the default.
 
     `model` is a registry name, a built-in name or an absolute path. `precision` other than `model` is asked of the
-    execution provider. `timeout_seconds` bounds the measured passes together. `threads` are intra-op threads.
+    execution provider. `optimization` is how far the runtime rewrites the graph before it runs. `timeout_seconds`
+    bounds the measured passes together. `threads` are intra-op threads.
     """
 
     model: str
@@ -34,6 +39,7 @@ class Launch:
     warmup: int | None = None
     threads: int | None = None
     precision: str = "model"
+    optimization: str = "all"
     seed: int = 0
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     allow_fallback: bool = False
@@ -44,21 +50,25 @@ class Launch:
 
     def __post_init__(self) -> None:
         bounds = {
-            "batch_size": (self.batch_size, 1),
-            "iterations": (self.iterations, 1),
-            "warmup": (self.warmup, 0),
-            "threads": (self.threads, 1),
-            "seed": (self.seed, 0),
+            "batch_size": (self.batch_size, 1, _MOST),
+            "iterations": (self.iterations, 1, MOST_ITERATIONS),
+            "warmup": (self.warmup, 0, MOST_ITERATIONS),
+            "threads": (self.threads, 1, _MOST),
+            "seed": (self.seed, 0, 2**63 - 1),
         }
-        for name, (value, least) in bounds.items():
+        for name, (value, least, most) in bounds.items():
             if value is not None and value < least:
                 raise UsageError(f"{name} is {value}; expected {least} or more")
+            if value is not None and value > most:
+                raise UsageError(f"{name} is {value}; expected {most} or less")
         if not 0 < self.timeout_seconds <= threading.TIMEOUT_MAX:
             raise UsageError(
                 f"timeout is {self.timeout_seconds:g} s; expected more than 0 and no more than a clock holds"
             )
         if self.precision not in PRECISIONS:
             raise UsageError(f"precision is {self.precision!r}; expected one of {', '.join(PRECISIONS)}")
+        if self.optimization not in OPTIMIZATIONS:
+            raise UsageError(f"optimization is {self.optimization!r}; expected one of {', '.join(OPTIMIZATIONS)}")
         for name, shape in self.input_shapes.items():
             if any(dimension < 0 for dimension in shape):
                 raise UsageError(f"shape of input {name!r} is {list(shape)}; no dimension is negative")

@@ -32,18 +32,22 @@ _FIRST_PID_NAMESPACE: Final = 0xEFFFFFFC
 #: From this version on bpftrace writes the fields of a tracepoint as `args.name`.
 _DOTTED_FIELDS: Final = (0, 18)
 
-#: What the tracing process starts is measured, and what that starts; its own threads are not. It ends with us.
+#: What the tracing process starts is measured, and what that starts; its own threads are not. Events stay in a map of
+#: the kernel until the end: printed one by one, each would wake bpftrace, which takes a CPU, which is another event.
 _PROGRAM: Final = """
 BEGIN { printf("b %llu\\n", nsecs); }
 tracepoint:sched:sched_process_fork /pid == $1 || @mine[tid]/ { @mine[args->child_pid] = 1; }
-tracepoint:sched:sched_waking /@mine[args->pid]/ { printf("w %llu %d %d\\n", nsecs, args->target_cpu, args->pid); }
+tracepoint:sched:sched_waking /@mine[args->pid]/ { @n = count(); @w[nsecs, args->target_cpu, args->pid] = 1; }
 tracepoint:sched:sched_switch /@mine[args->prev_pid] || @mine[args->next_pid]/ {
   if (pid == $1) { delete(@mine[tid]); }
-  printf("s %llu %d %d %d %d %d\\n", nsecs, cpu, args->prev_pid, pid, args->prev_state, args->next_pid);
+  @n = count();
+  @s[nsecs, cpu, args->prev_pid, pid, args->prev_state, args->next_pid] = 1;
 }
 tracepoint:sched:sched_process_exit /@mine[tid]/ { delete(@mine[tid]); }
 END { clear(@mine); }
 """
+#: Entries of each of bpftrace's maps: some minutes of a model that waits a thousand times a second, in about 30 MB.
+_MAP_ENTRIES: Final = 1 << 18
 #: Becomes the tool after asking the kernel to interrupt it when its parent dies: no tool may outlive the run.
 _LAUNCHER: Final = """
 import ctypes, os, signal, sys
@@ -149,8 +153,9 @@ class _Recorder:
         if path is None:
             raise _NotPossible("not installed", self._installing())
         self._folder.mkdir()
+        asking = [path, "--version"]
         answer = subprocess.run(
-            [path, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_START_SECONDS
+            asking, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_START_SECONDS, check=False
         )
         self._version = answer.stdout.strip().rpartition(" ")[2]
         arguments = self._prepare(arguments)
@@ -162,6 +167,7 @@ class _Recorder:
                 stdout=output,
                 stderr=errors,
                 pass_fds=tuple(pass_fds),
+                env={**os.environ, "BPFTRACE_MAP_KEYS_MAX": str(_MAP_ENTRIES)},
             )
 
     def _prepare(self, arguments: Sequence[str]) -> Sequence[str]:
@@ -233,14 +239,15 @@ class _Bpftrace(_Recorder):
     def stop(self) -> dict[str, Any]:
         after = clock_readings()
         remarks = self._interrupt()
-        lost = 0
+        events = kept = 0
         with self._output.open("rb") as plain, _packed(self._target) as packed:
             for line in plain:
-                if line.startswith(b"Lost "):
-                    lost += int(line.split()[1])
-                elif line.startswith((b"s ", b"w ")):
+                if line.startswith((b"@s[", b"@w[")):
+                    kept += 1
                     packed.write(line)
-        lost += sum(int(count) for count in re.findall(r"Lost (\d+) events", self._errors.read_text(errors="replace")))
+                elif line.startswith(b"@n:"):
+                    events = int(line.split()[1])
+        lost = max(0, events - kept)  # what no longer found room in the map
         return self._document(self._clock, after, lost, remarks)
 
     def _prepare(self, arguments: Sequence[str]) -> Sequence[str]:
@@ -262,39 +269,49 @@ class _Perf(_Recorder):
 
     tool = "perf"
 
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._data = self._folder / "perf.data"
+        self._orders = self._answers = -1
+
     def start(self) -> None:
-        orders_out, orders_in = os.pipe()
-        answers_out, answers_in = os.pipe()
+        orders_out, self._orders = os.pipe()
+        self._answers, answers_in = os.pipe()
         try:
             self._launch(
                 (
-                    *("record", "-q", "-a", "-k", "CLOCK_MONOTONIC", "-o", str(self._folder / "perf.data")),
+                    *("record", "-q", "-a", "-k", "CLOCK_MONOTONIC", "-o", str(self._data)),
                     *("-D", "-1", "--control", f"fd:{orders_out},{answers_in}"),
                     *("-e", "sched:sched_switch,sched:sched_waking"),
                 ),
                 (orders_out, answers_in),
             )
-            os.close(answers_in)
-            answers_in = -1  # so that the end of perf ends the wait for its answer
-            with contextlib.suppress(BrokenPipeError):
-                os.write(orders_in, b"enable\n")
-            ready, _, _ = select.select([answers_out], [], [], _START_SECONDS)
-            if not ready:
-                raise _NotPossible(f"did not start to record within {_START_SECONDS:g} s", "record again")
-            if not os.read(answers_out, 16).startswith(b"ack"):
-                assert self._process is not None
-                self._process.wait(_STOP_SECONDS)
-                raise self._refused()
         finally:
-            for descriptor in (orders_out, orders_in, answers_out, answers_in):
-                if descriptor >= 0:
-                    os.close(descriptor)
+            os.close(orders_out)  # perf has its own; when it ends, so does the wait for its answer
+            os.close(answers_in)
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._orders, b"enable\n")
+        ready, _, _ = select.select([self._answers], [], [], _START_SECONDS)
+        if not ready:
+            raise _NotPossible(f"did not start to record within {_START_SECONDS:g} s", "record again")
+        if not os.read(self._answers, 16).startswith(b"ack"):
+            assert self._process is not None
+            self._process.wait(_STOP_SECONDS)
+            raise self._refused()
+
+    def give_up(self) -> None:
+        # Only now: perf leaves its file unfinished when its pipes close before it ends.
+        for descriptor in (self._orders, self._answers):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._orders = self._answers = -1
+        super().give_up()
 
     def stop(self) -> dict[str, Any]:
         after = clock_readings()
         remarks = self._interrupt()
         command = (
-            *("perf", "script", "-i", str(self._folder / "perf.data")),
+            *("perf", "script", "-i", str(self._data)),
             *("-F", "pid,tid,cpu,time,event,trace", "--ns"),
         )
         with self._output.open("wb") as output, self._errors.open("ab") as errors:

@@ -368,9 +368,10 @@ def gpu_sources(sys: Path = Path("/sys")) -> tuple[tuple[str, ...], str]:
     """
     cards = []
     for vendor in sorted((sys / "class/drm").glob("card[0-9]*/device/vendor")):
+        card = vendor.parent.parent.name
         with suppress(OSError):
-            if vendor.read_text().strip() == "0x1002":
-                cards.append(vendor.parent.parent.name)
+            if card.removeprefix("card").isdigit() and vendor.read_text().strip() == "0x1002":
+                cards.append(card)  # the others are a card's connectors
     if not cards:
         return (), "this host has no AMD GPU"
     return tuple(cards), "this version of aaco_pipeline does not read the sensors of AMD GPUs yet"
@@ -609,6 +610,8 @@ class _Tasks:
         """The threads' numbers. Raises _Ended, or _Unavailable when they are too many."""
         if self._changed or self._faults.threads != len(self.names):
             self._list_again()
+        if len(self.names) > TASK_LIMIT:
+            raise _Unavailable(f"the process has {len(self.names)} threads; they are read up to {TASK_LIMIT}")
         return self.names
 
     def _list_again(self) -> None:
@@ -620,10 +623,8 @@ class _Tasks:
         except (FileNotFoundError, ProcessLookupError) as error:
             raise _Ended from error
         self._listed_ns, self._changed = now, False
-        self.most = max(self.most, len(names))
-        if len(names) > TASK_LIMIT:
-            raise _Unavailable(f"the process has {len(names)} threads; they are read up to {TASK_LIMIT}")
         self.names = names
+        self.most = max(self.most, len(names))
 
     def one_is_gone(self) -> None:
         self._changed = True

@@ -1,5 +1,6 @@
 """Every stage after the capture, called without Dagster on really measured sessions: its tables and its promises."""
 
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -126,6 +127,12 @@ def test_every_traced_iteration_has_the_same_kernels(lake: TraceLake, session: s
     per_iteration = lake.read("dispatches", session).drop_nulls("iteration").group_by("iteration").len()
     assert sorted(per_iteration.get_column("iteration")) == list(range(7))
     assert per_iteration.get_column("len").n_unique() == 1
+
+
+def test_every_kernel_event_of_the_profile_is_a_dispatch(lake: TraceLake, session: str) -> None:
+    profile = json.loads(gzip.decompress((lake.raw(session) / "onnxruntime_profile.json.gz").read_bytes()))
+    events = [event for event in profile if event["cat"] == "Node" and event["name"].endswith("_kernel_time")]
+    assert lake.read("dispatches", session).height == len(events) > 0
 
 
 def test_self_times_are_durations_less_those_of_children(lake: TraceLake, session: str, model: str) -> None:

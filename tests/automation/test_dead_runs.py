@@ -231,7 +231,7 @@ definitions = build_definitions(
     resource_overrides={"lake": LakeResource(path=lake), "runner": InferenceRunner(configs=configs)}
 )
 with dg.DagsterInstance.from_config(home) as instance:
-    launch = Launch(model="control_flow", iterations=100_000_000)
+    launch = Launch(model="control_flow", iterations=5_000_000)
     session = register(TraceLake(lake), instance, launch)
     definitions.resolve_job_def("observe").execute_in_process(instance=instance, partition_key=session)
 """

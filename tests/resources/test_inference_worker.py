@@ -19,32 +19,22 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
-from aaco_pipeline.resources import inference_worker
+from aaco_pipeline.resources import inference, inference_worker
+from aaco_pipeline.resources.configuration import BackendEntry
 from aaco_pipeline.resources.inference_worker import NUMPY_TYPES, Refusal, measure
+from aaco_pipeline.resources.launch import Launch
+from aaco_pipeline.resources.models import ModelChoice
 
 WORKER: Final = Path(inference_worker.__file__)
 
 
-def job(model: Path | str = "", **settings: Any) -> dict[str, Any]:
-    """What the measured process is told, as `aaco_pipeline.resources.inference` writes it."""
-    return {
-        "pass": "latency",
-        "model_path": str(model),
-        "provider": "CPUExecutionProvider",
-        "provider_options": {},
-        "intra_op_threads": 1,
-        "inter_op_threads": None,
-        "input_shapes": {},
-        "shapes_from_launch": [],
-        "batch_size": None,
-        "dtype": None,
-        "integer_upper_bound": {},
-        "seed": 0,
-        "warmup": 0,
-        "iterations": 1,
-        "allow_fallback": False,
-        **settings,
-    }
+def job(model: Path = Path("unused.onnx"), **settings: Any) -> dict[str, Any]:
+    """What the measured process is told for one unprofiled iteration on the processor, with `settings` over it."""
+    launch = Launch(model=str(model), warmup=0, iterations=1)
+    choice = ModelChoice("made_by_a_test", model, "path", "none")
+    told = inference._job(launch, choice, BackendEntry("cpu", "CPUExecutionProvider"))
+    assert set(settings) <= {"pass", *told}
+    return {**told, "pass": "latency", **settings}
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.errors import UsageError
-from aaco_pipeline.resources.launch import PRECISIONS, Launch
+from aaco_pipeline.resources.launch import OPTIMIZATIONS, PRECISIONS, Launch
 
-COUNTS = st.none() | st.integers(1, 2**31 - 1)
+COUNTS = st.none() | st.integers(1, 10_000_000)
 NAMES = st.text(min_size=1, max_size=20)
 LAUNCHES = st.builds(
     Launch,
@@ -23,7 +23,8 @@ LAUNCHES = st.builds(
     warmup=st.none() | st.integers(0, 100),
     threads=COUNTS,
     precision=st.sampled_from(PRECISIONS),
-    seed=st.integers(0, 2**63),
+    optimization=st.sampled_from(OPTIMIZATIONS),
+    seed=st.integers(0, 2**63 - 1),
     timeout_seconds=st.floats(0, 1e9, exclude_min=True, allow_nan=False),
     allow_fallback=st.booleans(),
     input_shapes=st.dictionaries(NAMES, st.lists(st.integers(0, 10_000), max_size=5).map(tuple), max_size=3),
@@ -56,6 +57,11 @@ def test_the_text_form_is_sorted_json_on_lines() -> None:
         ({"seed": -1}, "seed is -1; expected 0 or more"),
         ({"timeout_seconds": 0}, "timeout is 0 s; expected more than 0"),
         ({"timeout_seconds": -1.5}, "timeout is -1.5 s; expected more than 0"),
+        ({"iterations": 10_000_001}, "iterations is 10000001; expected 10000000 or less"),
+        ({"warmup": 10_000_001}, "warmup is 10000001; expected 10000000 or less"),
+        ({"batch_size": 2**31}, "batch_size is 2147483648; expected 2147483647 or less"),
+        ({"seed": 2**63}, "seed is 9223372036854775808; expected 9223372036854775807 or less"),
+        ({"optimization": "most"}, "optimization is 'most'; expected one of none, basic"),
         ({"precision": "fp64"}, "precision is 'fp64'; expected one of model, fp16"),
         ({"input_shapes": {"x": (1, -1)}}, r"shape of input 'x' is \[1, -1\]; no dimension is negative"),
     ],
