@@ -121,10 +121,10 @@ def kill_group(process: "subprocess.Popen[str]") -> None:
         process.communicate()
 
 
-def wait_until(condition: Callable[[], object], process: "subprocess.Popen[str]") -> bool:
-    """Wait for `condition` while `process` runs; whether it came true."""
+def wait_until(condition: Callable[[], object], process: "subprocess.Popen[str] | None" = None) -> bool:
+    """Wait for `condition`, and only while `process` runs; whether it came true."""
     deadline = time.monotonic() + LONGEST_RUN_SECONDS
-    while process.poll() is None and time.monotonic() < deadline:
+    while (process is None or process.poll() is None) and time.monotonic() < deadline:
         if condition():
             return True
         time.sleep(_POLL_SECONDS)
@@ -176,15 +176,15 @@ def check(place: Workplace, before: dict[str, dict[str, str]]) -> list[str]:
 
 def take_over(place: Workplace, outcome: Outcome, pause_seconds: float) -> None:
     """Kill the run that measures while another waits for the slot; the time until the other one measures."""
-    known = set(place.lake.sessions())
-    holder = place.start_run(FOR_EVER)
-    waiter = None
+    before = place.digests()
+    holder, waiter = place.start_run(FOR_EVER), None
     try:
         if not wait_until(place.measuring, holder):
             raise RuntimeError("the run that was to hold the slot never measured")
+        (held,) = place.lake.requests()
         waiter = place.start_run()
-        if not wait_until(lambda: len(place.lake.requests()) == 2, waiter):
-            raise RuntimeError(f"the run that was to wait ended early with {waiter.poll()}")
+        if not wait_until(lambda: set(place.lake.requests()) > {held}, waiter):
+            raise RuntimeError("the run that was to wait never began")
         time.sleep(pause_seconds)
         if len(place.measuring()) != 1:
             outcome.violations.append("two runs measured at the same time")
@@ -195,7 +195,8 @@ def take_over(place: Workplace, outcome: Outcome, pause_seconds: float) -> None:
         kill_group(holder)
         if waiter is not None:
             kill_group(waiter)
-    new = [session for session in place.lake.sessions() if session not in known]
+    new = [session for session in place.lake.sessions() if session not in before]
+    outcome.violations += check(place, before)
     if done.returncode != 0 or len(new) != 1:
         outcome.violations.append(f"the waiting run ended with {done.returncode} and left {new}: {done.stderr.strip()}")
         return

@@ -42,19 +42,10 @@ _VIEWS: Final = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identi
 _READ_NOTHING: Final = frozenset({"Shape", "Size"})
 #: Read as many elements of the first input as they write, whatever its size, and all of the other inputs.
 _READ_WHAT_THEY_WRITE: Final = frozenset({"Gather", "GatherElements", "GatherND", "Slice"})
-_OMITTED: Final[TensorType] = ("", None)
+_OMITTED: Final[TensorType] = ("omitted", None)
 _UNKNOWN: Final[TensorType] = (None, None)
 _NO_ATTRIBUTES: Final[Mapping[str, Any]] = {}
-_SCHEMA: Final = pl.Schema(
-    {
-        "node_id": pl.Int32(),
-        "flops": pl.Float64(),
-        "read_bytes": pl.Int64(),
-        "written_bytes": pl.Int64(),
-        "shape_source": pl.String(),
-    }
-)
-
+_FIGURES: Final = {"flops": pl.Float64, "read_bytes": pl.Int64, "written_bytes": pl.Int64}
 _MOST_BYTES: Final = 2**63 - 1
 _MOST_FLOPS: Final = 2**1000
 """Beyond what the columns can hold; only a damaged model has such shapes."""
@@ -77,32 +68,44 @@ def work(
     without a formula; each is null alone when a shape it needs is unknown.
     """
     seen = runtime or {}
-    types: Mapping[str, TensorType] = {**inferred, **seen}
-    known: dict[tuple[Any, ...], _Work] = {}
+    # Equal types get one number, so that the nodes' keys are short; 0 is a tensor left out, 1 an unknown one.
+    numbers: dict[TensorType, int] = {_OMITTED: 0, _UNKNOWN: 1}
+    number_of = {name: numbers.setdefault(type_, len(numbers)) for name, type_ in inferred.items()}
+    number_of |= {name: numbers.setdefault(type_, len(numbers)) for name, type_ in seen.items()}
+    number_of[""] = 0
+    types = tuple(numbers)
+    known: dict[tuple[Any, ...], tuple[_Work, bool]] = {}
     rows: list[_Work] = []
     sources: list[str | None] = []
     columns = (nodes.get_column(name).to_list() for name in ("node_id", "op_type", "domain", "inputs", "outputs"))
     for node_id, op_type, domain, inputs, outputs in zip(*columns, strict=True):
         own = attributes.get(node_id, _NO_ATTRIBUTES)
-        read = tuple([types.get(name, _UNKNOWN) if name else _OMITTED for name in inputs])
-        written = tuple([types.get(name, _UNKNOWN) if name else _OMITTED for name in outputs])
+        read = tuple([number_of.get(name, 1) for name in inputs])
+        written = tuple([number_of.get(name, 1) for name in outputs])
         repeated = () if len(inputs) < 2 or len(set(inputs)) == len(inputs) else _repeated(inputs)
         # Equal attributes are one object in a graph that was read from a file; others are computed once each.
         key = (op_type, domain, id(own), read, written, repeated)
         found = known.get(key)
         if found is None:
-            operation = Operation(op_type, domain, _tensors(read), _tensors(written), own)
-            found = known[key] = _work(operation, set(repeated))
-        rows.append(found)
+            tensors = [tuple(Tensor(*types[number]) if number else None for number in side) for side in (read, written)]
+            operation = Operation(op_type, domain, tensors[0], tensors[1], own)
+            some_shape = any(types[number][1] is not None for number in (*read, *written))
+            found = known[key] = (_work(operation, set(repeated)), some_shape)
+        rows.append(found[0])
         if seen and outputs and all(name in seen for name in outputs if name):
             sources.append("runtime")
         else:
-            sources.append("inferred" if any(type_[1] is not None for type_ in (*read, *written)) else None)
-    frame = pl.DataFrame(
-        rows, schema={name: _SCHEMA[name] for name in _SCHEMA.names()[1:4]}, orient="row", strict=False
-    )
-    return frame.select(
-        nodes.get_column("node_id").cast(pl.Int32), pl.all(), pl.Series("shape_source", sources, pl.String)
+            sources.append("inferred" if found[1] else None)
+    figures = zip(*rows, strict=True) if rows else ((), (), ())
+    return pl.DataFrame(
+        [
+            nodes.get_column("node_id").cast(pl.Int32),
+            *(
+                pl.Series(name, list(values), dtype)
+                for (name, dtype), values in zip(_FIGURES.items(), figures, strict=True)
+            ),
+            pl.Series("shape_source", sources, pl.String),
+        ]
     )
 
 
@@ -120,10 +123,6 @@ def tensor_bytes(tensor: Tensor) -> int | None:
 def _repeated(names: Sequence[str]) -> tuple[int, ...]:
     """Positions of tensors that came before under the same name."""
     return tuple(position for position, name in enumerate(names) if name and name in names[:position])
-
-
-def _tensors(types: Iterable[TensorType]) -> tuple[Tensor | None, ...]:
-    return tuple([None if type_ is _OMITTED else Tensor(*type_) for type_ in types])
 
 
 def _work(operation: Operation, repeated: set[int]) -> _Work:

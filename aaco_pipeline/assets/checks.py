@@ -15,7 +15,9 @@ from aaco_pipeline.analysis.invariants import Finding
 from aaco_pipeline.assets import capture as capture_stage
 from aaco_pipeline.assets import inference_run as inference_stage
 from aaco_pipeline.assets import kernel_trace as trace_stage
+from aaco_pipeline.assets import perfetto_trace as perfetto_stage
 from aaco_pipeline.assets import session_environment as environment_stage
+from aaco_pipeline.assets import telemetry as telemetry_stage
 from aaco_pipeline.assets import timeline as timeline_stage
 from aaco_pipeline.assets.partitions import session_partitions
 from aaco_pipeline.assets.stage import expected_errors
@@ -36,7 +38,9 @@ STAGE_ASSETS: Final[Mapping[str, dg.AssetsDefinition]] = {
     environment_stage.STAGE: environment_stage.session_environment,
     inference_stage.STAGE: inference_stage.inference_run,
     trace_stage.STAGE: trace_stage.kernel_trace,
+    telemetry_stage.STAGE: telemetry_stage.telemetry,
     timeline_stage.STAGE: timeline_stage.timeline,
+    perfetto_stage.STAGE: perfetto_stage.perfetto_trace,
 }
 
 

@@ -41,6 +41,7 @@ class StartSession(dg.Config):
     seed: int = Field(0, description="Seed of the generated inputs.")
     timeout_seconds: float = Field(DEFAULT_TIMEOUT_SECONDS, description="Time limit of the measured passes together.")
     allow_fallback: bool = Field(False, description="Measure even if the provider does not run every node.")
+    scheduler: bool = Field(False, description="Record scheduler events with bpftrace or perf, where allowed.")
     input_shapes: dict[str, list[int]] = Field({}, description="Shapes of inputs with dynamic dimensions.")
 
     def launch(self) -> Launch:

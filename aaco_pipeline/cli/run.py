@@ -56,6 +56,7 @@ _INTERRUPTS: Final = ("DagsterExecutionInterruptedError", "KeyboardInterrupt")
     help="Shape of an input with dynamic dimensions; may be repeated.",
 )
 @click.option("--allow-fallback", is_flag=True, help="Measure even if the provider does not run every node.")
+@click.option("--scheduler", is_flag=True, help="Record scheduler events with bpftrace or perf, where allowed.")
 @lake_option
 @data_format
 def run(project: "Project", as_json: bool, **options: Any) -> int:
@@ -93,6 +94,7 @@ def _launch(options: dict[str, Any]) -> "Launch":
         seed=options["seed"],
         timeout_seconds=options["timeout"],
         allow_fallback=options["allow_fallback"],
+        scheduler=options["scheduler"],
         input_shapes=dict(_shape(text) for text in options["shapes"]),
     )
 

@@ -22,6 +22,9 @@ from aaco_pipeline.lake.evidence import Evidence
 FORMAT: Final = "aaco-inference"
 FORMAT_VERSION: Final = 1
 PROFILE_FILE: Final = "onnxruntime_profile.json.gz"
+#: The model's graph, and the graph the runtime made of it, both without weights.
+MODEL_FILE: Final = "model.onnx"
+OPTIMIZED_FILE: Final = "optimized_model.onnx"
 #: CLOCK_REALTIME moving this much against CLOCK_MONOTONIC within a pass is a step, not a slow correction.
 CLOCK_STEP_NS: Final = 1_000_000
 _PASSES: Final = ("latency", "trace")

@@ -162,7 +162,7 @@ class _Cells:
     index: Integers | None = None
 
     def of(self, rows: Integers) -> Bytes:
-        return self.table[rows if self.index is None else self.index[rows]]
+        return np.take(self.table, rows if self.index is None else self.index[rows], axis=0)
 
 
 _Part = bytes | _Cells
@@ -188,12 +188,11 @@ class _Template:
                 self.cells.append((slice(self.width, self.width + size), part))
             self.width += size
         constant = b"".join(part if isinstance(part, bytes) else bytes(_size(part)) for part in parts)
-        self.record = np.frombuffer(constant, np.uint8)
+        self.record = np.frombuffer(constant, np.uint8).reshape(1, -1)
 
     def fill(self, rows: Integers) -> Bytes:
         """The records of `rows`, one per line."""
-        records = np.empty((len(rows), self.width), np.uint8)
-        records[:] = self.record
+        records = np.repeat(self.record, len(rows), axis=0)
         for columns, cells in self.cells:
             records[:, columns] = cells.of(rows)
         return records

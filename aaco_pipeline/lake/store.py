@@ -126,6 +126,10 @@ class TraceLake:
         """The folder of the session's capture as it came. It exists only when the capture is complete."""
         return self.path / "raw" / f"session_id={require_session_id(session)}"
 
+    def trace(self, session: str) -> Path:
+        """Where the session's unified trace is, if it has one."""
+        return self.path / "traces" / f"session_id={require_session_id(session)}" / "trace.pftrace.gz"
+
     def captured(self) -> list[str]:
         """Ids of sessions whose raw capture is complete, analysed or not, oldest first."""
         prefix = "session_id="

@@ -15,17 +15,23 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from aaco_pipeline import __version__
 from aaco_pipeline.errors import AacoError, ModelError, UnavailableError, UsageError
+from aaco_pipeline.formats.inference_capture import MODEL_FILE, OPTIMIZED_FILE, PROFILE_FILE
+from aaco_pipeline.formats.telemetry import SCHEDULER_FILE, TELEMETRY_FILE
 from aaco_pipeline.resources.configuration import BackendEntry, load_backends, load_models
 from aaco_pipeline.resources.host import host_facts
 from aaco_pipeline.resources.launch import DEFAULT_ITERATIONS, DEFAULT_WARMUP, Launch
 from aaco_pipeline.resources.measurement_slot import measurement_slot
 from aaco_pipeline.resources.models import ModelChoice, default_cache_dir, resolve_model
 from aaco_pipeline.resources.progress import report_progress
+from aaco_pipeline.resources.scheduler_events import SchedulerTrace
+from aaco_pipeline.resources.telemetry import SystemSampler
 
 PASSES: Final = ("latency", "trace")
 CPU_PROVIDER: Final = "CPUExecutionProvider"
@@ -69,17 +75,28 @@ def plan(launch: Launch, configs: Path) -> tuple[ModelChoice, BackendEntry]:
 def capture_inference(launch: Launch, folder: Path, configs: Path, log: Callable[[str], None]) -> None:
     """Measure `launch` and fill `folder` with the raw capture. Waits for the host's measurement slot.
 
-    Writes `capture.json` (what was run), `host.json`, and for each pass `<pass>.json`; the traced pass also leaves
-    `onnxruntime_profile.json.gz`. Raises AacoError; then what is in the folder is not a capture.
+    Writes `capture.json` (what was run), `host.json`, `telemetry.json` (the sampler's readings), and for each pass
+    `<pass>.json`; the traced pass also leaves `onnxruntime_profile.json.gz` and, where the runtime can write it,
+    `optimized_model.onnx`. The model's own graph is kept as `model.onnx`; both are without weights. With
+    `launch.scheduler`, `scheduler.json` and the events' file. Raises AacoError; then what is in the folder is not a
+    capture.
     """
     model, backend = plan(launch, configs)
     job = _job(launch, model, backend)
+    scheduler = SchedulerTrace(folder) if launch.scheduler else None
     with measurement_slot(on_wait=lambda: log("waiting for the measurement slot: another run is measuring")) as slot:
         facts = host_facts()
-        deadline = time.monotonic() + launch.timeout_seconds
-        for name in PASSES:
-            _run_pass({**job, "pass": name}, folder, slot, deadline, launch.timeout_seconds)
+        # Whatever starts a process of its own is started before the first measured one.
+        with scheduler or nullcontext(), SystemSampler() as sampler:
+            deadline = time.monotonic() + launch.timeout_seconds
+            measurement = _Measurement(folder, slot, deadline, launch.timeout_seconds, sampler)
+            for name in PASSES:
+                _run_pass({**job, "pass": name}, measurement)
     _write(folder / "host.json", facts)
+    (folder / TELEMETRY_FILE).write_text(json.dumps(sampler.samples()))
+    if scheduler is not None:
+        _write(folder / SCHEDULER_FILE, scheduler.document())
+    _keep_graphs(model.path, folder)
     _write(
         folder / "capture.json",
         {
@@ -131,10 +148,31 @@ def _job(launch: Launch, model: ModelChoice, backend: BackendEntry) -> dict[str,
     }
 
 
-def _run_pass(job: dict[str, Any], folder: Path, slot: int, deadline: float, timeout_seconds: float) -> None:
+def _keep_graphs(model: Path, folder: Path) -> None:
+    """Leave the model's graph, and the one the runtime made of it, without their weights."""
+    from aaco_pipeline.formats.onnx_weightless import graph_only
+
+    (folder / MODEL_FILE).write_bytes(graph_only(model))
+    optimized = folder / OPTIMIZED_FILE
+    if optimized.exists():
+        optimized.write_bytes(graph_only(optimized))
+
+
+@dataclass(frozen=True)
+class _Measurement:
+    """What the passes of one session share: where they leave their files, the slot, the time limit, the sampler."""
+
+    folder: Path
+    slot: int
+    deadline: float
+    timeout_seconds: float
+    sampler: SystemSampler
+
+
+def _run_pass(job: dict[str, Any], measurement: _Measurement) -> None:
     """One fresh process for one pass. It inherits the measurement slot and dies with this process."""
     name = job["pass"]
-    work = folder / f".{name}"
+    work = measurement.folder / f".{name}"
     work.mkdir()
     job_file = work / "job.json"
     _write(job_file, job)
@@ -145,15 +183,21 @@ def _run_pass(job: dict[str, Any], folder: Path, slot: int, deadline: float, tim
     ]
     with errors.open("wb") as error_stream:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=error_stream, pass_fds=(slot,), text=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=error_stream,
+            pass_fds=(measurement.slot,),
+            text=True,
         )
+        measurement.sampler.watch(process.pid, label=name)
         expired = threading.Event()
 
         def expire() -> None:
             expired.set()
             process.kill()
 
-        timer = threading.Timer(max(0.0, deadline - time.monotonic()), expire)
+        timer = threading.Timer(max(0.0, measurement.deadline - time.monotonic()), expire)
         timer.start()
         assert process.stdout is not None
         try:
@@ -167,7 +211,8 @@ def _run_pass(job: dict[str, Any], folder: Path, slot: int, deadline: float, tim
             process.stdout.close()
     if expired.is_set():
         raise ModelError(
-            f"{job['model_path']}: the {name} pass did not end within the time limit of {timeout_seconds:g} s; "
+            f"{job['model_path']}: the {name} pass did not end within the time limit of "
+            f"{measurement.timeout_seconds:g} s; "
             "raise --timeout or lower --iterations"
         )
     if status == -signal.SIGINT:
@@ -181,9 +226,11 @@ def _run_pass(job: dict[str, Any], folder: Path, slot: int, deadline: float, tim
             f"{job['model_path']}: the measured process ended with {_status_text(status)} in the {name} pass: "
             f"{_last_line(errors)}"
         )
-    (work / "pass.json").rename(folder / f"{name}.json")
+    (work / "pass.json").rename(measurement.folder / f"{name}.json")
     for profile in work.glob("onnxruntime_profile*.json"):
-        _compress(profile, folder / "onnxruntime_profile.json.gz")
+        _compress(profile, measurement.folder / PROFILE_FILE)
+    if (work / OPTIMIZED_FILE).exists():
+        (work / OPTIMIZED_FILE).rename(measurement.folder / OPTIMIZED_FILE)
     shutil.rmtree(work)
 
 

@@ -29,7 +29,7 @@ class Launch:
 
     `model` is a registry name, a built-in name or an absolute path. `precision` other than `model` is asked of the
     execution provider. `optimization` is how far the runtime rewrites the graph before it runs. `timeout_seconds`
-    bounds the measured passes together. `threads` are intra-op threads.
+    bounds the measured passes together. `threads` are intra-op threads. `scheduler` asks for scheduler events.
     """
 
     model: str
@@ -43,6 +43,7 @@ class Launch:
     seed: int = 0
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     allow_fallback: bool = False
+    scheduler: bool = False
     input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     campaign_id: str | None = None
     arm: Arm | None = None

@@ -8,7 +8,9 @@ from pathlib import Path
 from shutil import copyfile, copytree
 from typing import Final
 
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
 import aaco_pipeline
 from aaco_pipeline.cli.main import main
@@ -55,6 +57,35 @@ def elsewhere(copied: Project, tmp_path: Path) -> Project:
     (root / "configs").mkdir(parents=True)
     copyfile(ROOT / "dagster.yaml", root / "dagster.yaml")
     return Project(root, copied.lake, copied.dagster_home)
+
+
+@pytest.fixture(scope="session")
+def endless_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A loop over 2^62 trips: the model loads, and its first iteration never ends."""
+    flag, number = TensorProto.BOOL, TensorProto.INT64
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["going"], ["go_on"]), helper.make_node("Identity", ["value"], ["next"])],
+        "body",
+        [
+            helper.make_tensor_value_info("trip", number, []),
+            helper.make_tensor_value_info("going", flag, []),
+            helper.make_tensor_value_info("value", TensorProto.FLOAT, None),
+        ],
+        [
+            helper.make_tensor_value_info("go_on", flag, []),
+            helper.make_tensor_value_info("next", TensorProto.FLOAT, None),
+        ],
+    )
+    graph = helper.make_graph(
+        [helper.make_node("Loop", ["trips", "", "x"], ["y"], body=body)],
+        "graph",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [helper.make_tensor("trips", number, [], [2**62])],
+    )
+    path = tmp_path_factory.mktemp("endless") / "endless.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    return path
 
 
 @pytest.fixture

@@ -899,8 +899,11 @@ def test_plots_tell_their_values_on_hover_and_by_keyboard(browser: Browser, addr
         )
         browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
         assert expected in browser.run(tip), selector
+    browser.open(address)
     step = "document.querySelector('#latency svg').dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowRight' }))"
-    browser.run(f"document.querySelector('#latency svg').focus(); {step}")
+    browser.run("document.querySelector('#latency svg').focus()")
+    browser.settle()
+    browser.run(step)
     assert "latency 4.008 ms (4,007,919 ns)" in browser.run(tip)
     assert "Host CPUs busy" in browser.run(tip)
 

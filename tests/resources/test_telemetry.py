@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -156,39 +155,69 @@ def test_host_counters_are_those_of_the_kernel() -> None:
     assert known(document, "load_1m_hundredths")[-1] == pytest.approx(float(load) * 100, abs=100)
 
 
-def test_deadlines_do_not_drift_and_every_missed_one_is_counted() -> None:
-    interval = 4 * MILLISECOND
-    with SystemSampler(interval, source_budget_ratio=ANY_COST) as sampler:
-        time.sleep(0.4)
+class ClockOfATest:
+    """A clock that only moves when it is asked to: sleeps end late by `late_ns`, one of them by `very_late_ns`."""
+
+    CLOCK_BOOTTIME = time.CLOCK_BOOTTIME
+
+    def __init__(self, late_ns: int, very_late: tuple[int, int] = (-1, 0)) -> None:
+        self.now, self.late_ns, self.very_late, self.sleeps = 1_000_000_000, late_ns, very_late, 0
+        self.sampler: SystemSampler | None = None
+
+    def monotonic_ns(self) -> int:
+        self.now += 10
+        return self.now
+
+    def thread_time_ns(self) -> int:
+        return 0
+
+    def sleep(self, seconds: float) -> None:
+        self.sleeps += 1
+        self.now += round(seconds * 1e9) + (self.very_late[1] if self.sleeps == self.very_late[0] else self.late_ns)
+        assert self.sampler is not None
+        self.sampler._stopped = self.sleeps > 100
+
+
+def run_by(clock: ClockOfATest, monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], int]:
+    """When a sampler at 10 ms took its 100 rows, since it started, and how many deadlines it missed."""
+    monkeypatch.setattr(telemetry, "time", clock)
+    clock.sampler = sampler = SystemSampler(10 * MILLISECOND)
+    began = clock.now
+    sampler._run()
+    assert sampler._failure is None
+    return [time_ns - began for time_ns in sampler._times[: sampler._rows]], sampler._overruns
+
+
+def test_deadlines_do_not_drift_however_late_each_reading_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = MILLISECOND // 5
+    times, overruns = run_by(ClockOfATest(late), monkeypatch)
+    assert overruns == 0
+    assert times == [
+        pytest.approx(row * 10 * MILLISECOND + late, abs=MILLISECOND // 20) for row in range(1, len(times) + 1)
+    ]
+    assert len(times) == 100
+
+
+def test_missed_deadlines_are_counted_and_skipped_not_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    times, overruns = run_by(ClockOfATest(0, very_late=(5, 57 * MILLISECOND)), monkeypatch)
+    assert overruns == 5
+    milliseconds = [round(time_ns / MILLISECOND) for time_ns in times[:7]]
+    assert milliseconds == [10, 20, 30, 40, 107, 110, 120]
+
+
+def test_a_reading_is_timed_when_it_is_taken_not_when_it_was_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    times, _ = run_by(ClockOfATest(3 * MILLISECOND), monkeypatch)
+    assert times[0] == pytest.approx(13 * MILLISECOND, abs=MILLISECOND // 20)
+
+
+def test_a_real_clock_gives_a_row_about_every_interval() -> None:
+    with SystemSampler(5 * MILLISECOND, source_budget_ratio=ANY_COST) as sampler:
+        time.sleep(0.3)
     document = sampler.samples()
-    times = document["columns"]["time_ns"]
-    # Row 0 is the baseline, one interval before the first deadline; the last deadline is that of the last row.
-    deadlines = len(times) - 1 + document["overruns"]
-    late = times[-1] - times[0] - deadlines * interval
-    assert -interval < late < 3 * interval
-    assert deadlines >= 90
-
-
-def test_missed_deadlines_are_skipped_not_bunched(monkeypatch: pytest.MonkeyPatch) -> None:
-    interval = 5 * MILLISECOND
-    original, calls = telemetry._HostCpu.read, iter(range(1_000))
-
-    def slow(self: Any) -> tuple[int, ...]:
-        if next(calls) == telemetry._TRIALS + 2:
-            time.sleep(0.06)
-        return original(self)
-
-    monkeypatch.setattr(telemetry._HostCpu, "read", slow)
-    monkeypatch.setattr(telemetry, "_SLOW_PERIOD_NS", 0)
-    with SystemSampler(interval, source_budget_ratio=ANY_COST) as sampler:
-        time.sleep(0.2)
-    document = sampler.samples()
-    times = document["columns"]["time_ns"]
-    assert document["overruns"] >= 11
-    assert len(times) + document["overruns"] <= 0.3e9 / interval
-    stalled = max(range(1, len(times)), key=lambda row: times[row] - times[row - 1])
-    following = times[stalled : stalled + 4]
-    assert following[-1] - following[0] > 1.5 * interval  # three readings made up for in a burst would take no time
+    rows = len(document["columns"]["time_ns"])
+    elapsed = document["clocks_after"]["monotonic_ns"] - document["clocks_before"]["monotonic_ns"]
+    assert rows > 5
+    assert rows + document["overruns"] <= elapsed / (5 * MILLISECOND) + 2
 
 
 def test_sampling_stops_with_the_block_and_closes_its_files(waiting: "subprocess.Popen[str]") -> None:
@@ -360,19 +389,33 @@ def test_the_frequency_driver_is_asked_first_and_averaged(proc: Path, tmp_path: 
 def made_up_process(proc: Path, pid: int, tasks: dict[int, tuple[int, int, int]]) -> Path:
     """A process in a made-up /proc whose number is really alive, so that it has a CPU clock."""
     folder = proc / str(pid)
-    folder.mkdir(exist_ok=True)
+    (folder / "task").mkdir(parents=True)
     (folder / "statm").write_text("500 250 100 1 0 50 0\n")
-    fields = [str(number) for number in range(3, 53)]
-    fields[0], fields[9], fields[17] = "S", "7", str(len(tasks))
-    (folder / "stat").write_text(f"{pid} (a ) name) {' '.join(fields)}\n")
-    for task, (waited, voluntary, involuntary) in tasks.items():
-        (folder / "task" / str(task)).mkdir(parents=True, exist_ok=True)
-        (folder / "task" / str(task) / "schedstat").write_text(f"1000 {waited} 5\n")
-        (folder / "task" / str(task) / "status").write_text(
-            f"Name:\tx\nvoluntary_ctxt_switches:\t{voluntary}\nnonvoluntary_ctxt_switches:\t{involuntary}\n"
-            "x86_Thread_features:\n"
-        )
+    (folder / "stat").touch()
+    say_number_of_threads(folder, len(tasks))
+    for task, counters in tasks.items():
+        add_thread(folder, task, *counters)
     return folder
+
+
+def say_number_of_threads(folder: Path, number: int) -> None:
+    """Written in place and in one go, because the sampler has the file open."""
+    fields = [str(number) for number in range(3, 53)]
+    fields[0], fields[9], fields[17] = "S", "7", str(number)
+    with (folder / "stat").open("r+b", buffering=0) as stream:
+        stream.write(f"{folder.name} (a ) name) {' '.join(fields)}\n".encode())
+
+
+def add_thread(folder: Path, task: int, waited: int, voluntary: int, involuntary: int) -> None:
+    """A thread appears with all its files at once."""
+    unseen = folder / f"thread{task}"
+    unseen.mkdir()
+    (unseen / "schedstat").write_text(f"1000 {waited} 5\n")
+    (unseen / "status").write_text(
+        f"Name:\tx\nvoluntary_ctxt_switches:\t{voluntary}\nnonvoluntary_ctxt_switches:\t{involuntary}\n"
+        "x86_Thread_features:\n"
+    )
+    unseen.rename(folder / "task" / str(task))
 
 
 def process_row(document: dict[str, Any]) -> dict[str, int | None]:
@@ -399,9 +442,11 @@ def test_a_thread_that_starts_later_joins_the_sum_and_one_that_ends_stays_in_it(
     with SystemSampler(2 * MILLISECOND, source_budget_ratio=ANY_COST, proc=proc, sys=tmp_path / "sys") as sampler:
         sampler.watch(os.getpid(), "latency")
         time.sleep(0.03)
-        made_up_process(proc, os.getpid(), {3: (40, 1, 1), 4: (80, 1, 1), 1: (10, 1, 1)})
-        shutil.rmtree(folder / "task/2")
-        time.sleep(0.05)
+        add_thread(folder, 3, 40, 1, 1)
+        add_thread(folder, 4, 80, 1, 1)
+        (folder / "task/2").rename(folder / "ended")
+        say_number_of_threads(folder, 3)
+        time.sleep(0.08)
     delays = known(sampler.samples(), "run_delay_ns")
     assert delays[0] == 30
     assert delays[-1] == 10 + 20 + 40 + 80

@@ -1,0 +1,166 @@
+"""One session's tables laid out as a Perfetto trace: which track every row goes on, and what is written beside it.
+
+The bytes are `aaco_pipeline.lake.perfetto`; where the file lies is `TraceLake.trace`.
+"""
+
+from collections.abc import Iterator
+from itertools import count
+from typing import Final
+
+import polars as pl
+
+from aaco_pipeline.lake.perfetto import TraceSummary, Track, write_trace
+from aaco_pipeline.lake.store import TraceLake
+
+#: Columns of `system_samples` that are counters in the trace, with their unit there.
+_COUNTERS: Final = {
+    "cpu_ratio": "ratio",
+    "cpu_pressure_ratio": "ratio",
+    "load_1m": "processes",
+    "clock_mhz": "MHz",
+    "process_cpu_ns": "ns",
+    "run_delay_ns": "ns",
+    "rss_bytes": "bytes",
+    "voluntary_switches": "switches",
+    "involuntary_switches": "switches",
+    "major_faults": "faults",
+}
+
+
+def write_session_trace(lake: TraceLake, session: str) -> TraceSummary:
+    """Write the session's unified trace: passes and iterations, runtime calls, kernels, counters, scheduler events.
+
+    All on the session's axis, moved so that its earliest time is zero, as Perfetto knows no negative time; by how
+    much, and how uncertain each clock's place on the axis is, stands in the instant `session` at the start. Kernels
+    of the CPU provider are ordinary slices: only kernels that a GPU's own tool recorded may use render-stage events.
+    """
+    layout = _Layout(lake, session)
+    path = lake.trace(session)
+    return write_trace(path, layout.tracks, layout.slices(), layout.counters(), metadata=dict(layout.metadata()))
+
+
+class _Layout:
+    """The session's frames and the tracks they go on."""
+
+    def __init__(self, lake: TraceLake, session: str) -> None:
+        def table(name: str) -> pl.DataFrame:
+            return lake.read(name, session).drop("session_id")
+
+        self._session = session
+        self._facts = table("sessions")
+        self._processes = table("processes")
+        self._iterations = table("iterations")
+        self._calls = table("api_calls")
+        self._dispatches = table("dispatches").join(
+            table("kernels").select("kernel_id", "name", "short_name", "library"), on="kernel_id", how="left"
+        )
+        self._samples = table("system_samples")
+        self._scheduler = table("scheduler_events").drop_nulls("duration_ns")
+        self._clocks = table("clock_domains")
+        self._number = count(1)
+        self.tracks: list[Track] = []
+        starts = (
+            self._iterations.get_column("start_ns").min(),
+            self._calls.get_column("start_ns").min(),
+            self._dispatches.get_column("start_ns").min(),
+            self._samples.get_column("time_ns").min(),
+            self._scheduler.get_column("time_ns").min(),
+        )
+        self._zero = min((int(start) for start in starts if isinstance(start, int)), default=0)
+
+    def metadata(self) -> Iterator[tuple[str, str | int | float]]:
+        """What a reader of the trace alone must know."""
+        yield "session_id", self._session
+        yield "axis_moved_by_ns", -self._zero
+        for name in ("model_name", "provider", "backend", "host", "fingerprint"):
+            if self._facts.height and (value := self._facts.item(0, name)) is not None:
+                yield name, str(value)
+        for domain, uncertainty in self._clocks.select("domain", "uncertainty_ns").iter_rows():
+            yield f"clock {domain}", "unknown" if uncertainty is None else f"±{uncertainty} ns"
+
+    def slices(self) -> pl.DataFrame:
+        """All slices, each on its track, in the columns that the encoder takes."""
+        frames = [*self._of_iterations(), *self._of_calls_and_kernels(), *self._of_scheduler()]
+        empty = pl.DataFrame(schema={"track": pl.UInt64, "start_ns": pl.Int64, "end_ns": pl.Int64, "name": pl.String})
+        joined = pl.concat([empty, *frames], how="diagonal")
+        return joined.with_columns(pl.col("start_ns") - self._zero, pl.col("end_ns") - self._zero)
+
+    def counters(self) -> pl.DataFrame:
+        """The system samples, one counter track for each column that has values."""
+        frames = [pl.DataFrame(schema={"track": pl.UInt64, "time_ns": pl.Int64, "value": pl.Float64})]
+        for name, unit in _COUNTERS.items():
+            values = self._samples.select(time_ns=pl.col("time_ns") - self._zero, value=pl.col(name).cast(pl.Float64))
+            values = values.drop_nulls()
+            if values.height:
+                track = self._track(name.removesuffix("_ns"), kind="counter", unit=unit)
+                frames.append(values.select(pl.lit(track, pl.UInt64).alias("track"), "time_ns", "value"))
+        return pl.concat(frames)
+
+    def _track(self, name: str, **settings: object) -> int:
+        track = Track(next(self._number), name, **settings)  # type: ignore[arg-type]
+        self.tracks.append(track)
+        return track.uuid
+
+    def _of_iterations(self) -> Iterator[pl.DataFrame]:
+        for (name,), frame in sorted(self._iterations.group_by("pass")):
+            track = self._track(f"iterations of the {name} pass")
+            yield frame.select(
+                track=pl.lit(track, pl.UInt64),
+                start_ns="start_ns",
+                end_ns="end_ns",
+                name=pl.concat_str(pl.col("phase"), pl.lit(" "), pl.col("iteration").cast(pl.String)),
+                category=pl.lit("iteration"),
+                iteration=pl.col("iteration").cast(pl.Int64),
+                cpu_time_ns="cpu_time_ns",
+                run_delay_ns="run_delay_ns",
+            )
+
+    def _of_calls_and_kernels(self) -> Iterator[pl.DataFrame]:
+        """Per process and thread: its calls, and under it what its device ran; launches point at their kernels."""
+        numbers = dict(self._processes.select("process_id", "pid").iter_rows())
+        names = dict(self._processes.select("process_id", "command").iter_rows())
+        roots: dict[int, int] = {}
+        for (owner, thread), frame in sorted(self._calls.group_by("process_id", "thread_id"), key=lambda one: one[0]):
+            process = int(str(owner))
+            pid = numbers.get(process)
+            if process not in roots and pid is not None:
+                roots[process] = self._track(names.get(process) or f"process {pid}", kind="process", pid=pid)
+            track = self._track(f"runtime calls, thread {thread}", parent=roots.get(process))
+            yield frame.select(
+                track=pl.lit(track, pl.UInt64),
+                start_ns="start_ns",
+                end_ns="end_ns",
+                name="name",
+                category="domain",
+                flow_id=pl.col("correlation_id"),
+                flow_role=pl.when(pl.col("correlation_id").is_not_null()).then(pl.lit("out")),
+            )
+        keys = ["device_id", "process_id", "thread_id"]
+        for (device, process, thread), frame in sorted(
+            self._dispatches.group_by(keys), key=lambda one: tuple(str(part) for part in one[0])
+        ):
+            track = self._track(f"kernels on device {device}, thread {thread}", parent=roots.get(int(str(process))))
+            yield frame.select(
+                track=pl.lit(track, pl.UInt64),
+                start_ns="start_ns",
+                end_ns="end_ns",
+                name="name",
+                category="library",
+                flow_id=pl.col("correlation_id"),
+                flow_role=pl.when(pl.col("correlation_id").is_not_null()).then(pl.lit("in")),
+                operator="short_name",
+                iteration=pl.col("iteration").cast(pl.Int64),
+                self_ns="self_ns",
+            )
+
+    def _of_scheduler(self) -> Iterator[pl.DataFrame]:
+        for (thread, kind), frame in sorted(self._scheduler.group_by("thread_id", "kind"), key=lambda one: str(one[0])):
+            track = self._track(f"{kind} of thread {thread}")
+            yield frame.select(
+                track=pl.lit(track, pl.UInt64),
+                start_ns="time_ns",
+                end_ns=pl.col("time_ns") + pl.col("duration_ns"),
+                name="kind",
+                category=pl.lit("scheduler"),
+                cpu=pl.col("cpu").cast(pl.Int64),
+            )
