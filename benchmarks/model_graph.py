@@ -169,10 +169,12 @@ def comparisons(cache: Path) -> dict[str, dict[str, Count]]:
 
 
 def compare(path: Path, input_shapes: Mapping[str, Sequence[int]]) -> dict[str, Count]:
-    """Both tools' counts by operator type, over the tensors' shapes that running the model shows."""
+    """Both tools' counts by operator type, over inferred shapes, or those that running shows where they do not do."""
     content = graph_only(path)
     graph = read(content, path.name)
-    types = inferred_shapes(content, input_shapes, observed_types(path, input_shapes)).types
+    types = inferred_shapes(content, input_shapes).types
+    if work(graph.nodes, graph.attributes, types).get_column("flops").null_count():
+        types = inferred_shapes(content, input_shapes, observed_types(path, input_shapes)).types
     rows = work(graph.nodes, graph.attributes, types).join(graph.nodes.select("node_id", "op_type"), on="node_id")
     ours: Counter[str] = Counter()
     count: Counter[str] = Counter()

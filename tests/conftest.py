@@ -107,7 +107,9 @@ def captured(tmp_path_factory: pytest.TempPathFactory, cache_folder: Path) -> Ca
     from aaco_pipeline.assets.capture import take_capture
     from aaco_pipeline.assets.inference_run import read_inference_run
     from aaco_pipeline.assets.kernel_trace import read_kernel_trace
+    from aaco_pipeline.assets.perfetto_trace import write_perfetto_trace
     from aaco_pipeline.assets.session_environment import read_environment
+    from aaco_pipeline.assets.telemetry import read_telemetry
     from aaco_pipeline.assets.timeline import read_timeline
     from aaco_pipeline.lake.identity import new_session_id
     from aaco_pipeline.resources.dagster_resources import InferenceRunner
@@ -124,5 +126,7 @@ def captured(tmp_path_factory: pytest.TempPathFactory, cache_folder: Path) -> Ca
         lake.publish(session, "session_environment", read_environment(lake, session).tables)
         lake.publish(session, "inference_run", read_inference_run(lake, session).tables)
         lake.publish(session, "kernel_trace", read_kernel_trace(lake, session).tables)
+        lake.publish(session, "telemetry", read_telemetry(lake, session).tables)
         lake.publish(session, "timeline", read_timeline(lake, session).tables)
+        lake.publish(session, "perfetto_trace", write_perfetto_trace(lake, session).tables)
     return CapturedLake(lake, sessions)

@@ -72,7 +72,8 @@ def test_without_overrides_resources_are_the_projects(lake_path: Path, monkeypat
 
 def test_every_stage_is_one_asset_of_its_name() -> None:
     assert set(SPECS) == set(STAGE_ASSETS)
-    assert list(SPECS) == ["capture", "session_environment", "inference_run", "kernel_trace", "timeline"]
+    first = ["capture", "session_environment", "inference_run", "kernel_trace"]
+    assert list(SPECS) == [*first, "telemetry", "timeline", "perfetto_trace"]
 
 
 @pytest.mark.parametrize("stage", STAGE_ASSETS)
@@ -107,7 +108,9 @@ def test_a_session_flows_from_its_capture_to_its_timeline() -> None:
         "session_environment": {"capture"},
         "inference_run": {"capture"},
         "kernel_trace": {"capture"},
+        "telemetry": {"capture"},
         "timeline": {"inference_run", "kernel_trace"},
+        "perfetto_trace": {"session_environment", "inference_run", "kernel_trace", "telemetry"},
     }
 
 

@@ -130,7 +130,6 @@ def loopback_server(files: Mapping[str, Path]) -> "ThreadingHTTPServer":
     It refuses names other than its own address, so that no page from elsewhere can read the report by a name that
     resolves to this computer.
     """
-    from http import HTTPStatus
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
     class Handler(BaseHTTPRequestHandler):
@@ -139,10 +138,10 @@ def loopback_server(files: Mapping[str, Path]) -> "ThreadingHTTPServer":
             own = f"127.0.0.1:{server.server_port}"
             path = files.get(asked) if self.headers.get("Host") == own else None
             if path is None or not path.is_file():
-                self.send_error(HTTPStatus.NOT_FOUND)
+                self.send_error(404)
                 return
             content = path.read_bytes()
-            self.send_response(HTTPStatus.OK)
+            self.send_response(200)
             kind = "text/html; charset=utf-8" if path.suffix == ".html" else "application/octet-stream"
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(content)))

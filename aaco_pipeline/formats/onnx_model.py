@@ -5,13 +5,15 @@ How a file is read without its weights is `aaco_pipeline.formats.onnx_weightless
 Import this module only where a model is read: importing onnx takes a noticeable part of a second.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Final
 
 import onnx
 import polars as pl
 
+from aaco_pipeline.errors import ModelError
 from aaco_pipeline.formats.onnx_weightless import graph_only, parsed
 
 __all__ = ["GraphTensor", "InferredShapes", "ModelGraph", "graph_only", "inferred_shapes", "read", "typed_edges"]
@@ -75,6 +77,8 @@ def read(content: bytes, source: str) -> ModelGraph:
     collected = _Collected()
     main = _Scope(None)
     collected.visit(model.graph, main, None, None)
+    if collected.holds_other_than_text():
+        raise ModelError(f"{source}: names in it are not UTF-8 text; export or download the model again")
     initialized = {tensor.name for tensor in model.graph.initializer}
     return ModelGraph(
         nodes=collected.nodes_frame(),
@@ -234,6 +238,19 @@ class _Collected:
             known = self._equal_attributes[key] = _attributes(node)
         self.attributes[node_id] = known
 
+    def holds_other_than_text(self) -> bool:
+        """Whether a name is no UTF-8: protobuf then gives bytes in its place."""
+        columns: list[Iterable[Any]] = [
+            self.names,
+            self.op_types,
+            self.domains,
+            (name for name, *_ in self.initializers),
+        ]
+        columns += (chain.from_iterable(lists) for lists in (self.inputs, self.outputs))
+        columns += (scope.types for scope in self.scopes)
+        columns.append(name for name, _ in self.border)
+        return any(bytes in set(map(type, column)) for column in columns)
+
     def nodes_frame(self) -> pl.DataFrame:
         return pl.DataFrame(
             [
@@ -297,7 +314,11 @@ class _Collected:
             for name, type_ in scope.types.items():
                 if found.setdefault(name, type_) != type_:
                     ambiguous.add(name)
-        return {name: type_ for name, type_ in found.items() if name and name not in ambiguous and type_ != _UNKNOWN}
+        return {
+            name: type_
+            for name, type_ in found.items()
+            if name and name not in ambiguous and type_ != _UNKNOWN and isinstance(name, str)
+        }
 
 
 def _list_series(name: str, rows: Sequence[Sequence[str]]) -> pl.Series:

@@ -99,7 +99,7 @@ def _header(document: Document, trace: bytes | None) -> str:
     ready = "" if trace is not None else " disabled"
     described = _capital(what(document).removeprefix(f"{title(document)}, "))
     hint = (
-        "Perfetto opens in a new tab and gets the trace from this page; nothing is uploaded."
+        "Loads ui.perfetto.dev in a new tab, which reads the trace inside this browser."
         if trace is not None
         else "This session has no unified trace yet, so there is nothing to open in Perfetto."
     )

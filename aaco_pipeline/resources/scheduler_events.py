@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,18 +35,29 @@ _DOTTED_FIELDS: Final = (0, 18)
 
 #: What the tracing process starts is measured, and what that starts; its own threads are not. Events stay in a map of
 #: the kernel until the end: printed one by one, each would wake bpftrace, which takes a CPU, which is another event.
+#: BEGIN runs before the other probes are in place, so each of those tells when it has first seen an event of ours.
 _PROGRAM: Final = """
 BEGIN { printf("b %llu\\n", nsecs); }
-tracepoint:sched:sched_process_fork /pid == $1 || @mine[tid]/ { @mine[args->child_pid] = 1; }
-tracepoint:sched:sched_waking /@mine[args->pid]/ { @n = count(); @w[nsecs, args->target_cpu, args->pid] = 1; }
-tracepoint:sched:sched_switch /@mine[args->prev_pid] || @mine[args->next_pid]/ {
+tracepoint:sched:sched_process_fork /pid == $1 || @mine[tid]/ {
+  @mine[args->child_pid] = 1;
+  if (@fork_seen == 0) { @fork_seen = 1; printf("ready fork\\n"); }
+}
+tracepoint:sched:sched_waking /@mine[args->pid] || (pid == $1 && @waking_seen == 0)/ {
+  if (@waking_seen == 0) { @waking_seen = 1; printf("ready waking\\n"); }
+  if (@mine[args->pid]) { @n = count(); @w[nsecs, args->target_cpu, args->pid] = 1; }
+}
+tracepoint:sched:sched_switch /@mine[args->prev_pid] || @mine[args->next_pid] || (pid == $1 && @switch_seen == 0)/ {
   if (pid == $1) { delete(@mine[tid]); }
-  @n = count();
-  @s[nsecs, cpu, args->prev_pid, pid, args->prev_state, args->next_pid] = 1;
+  if (@switch_seen == 0) { @switch_seen = 1; printf("ready switch\\n"); }
+  if (@mine[args->prev_pid] || @mine[args->next_pid]) {
+    @n = count();
+    @s[nsecs, cpu, args->prev_pid, pid, args->prev_state, args->next_pid] = 1;
+  }
 }
 tracepoint:sched:sched_process_exit /@mine[tid]/ { delete(@mine[tid]); }
 END { clear(@mine); }
 """
+_PROBES_READY: Final = frozenset({b"ready fork", b"ready waking", b"ready switch"})
 #: Entries of each of bpftrace's maps: some minutes of a model that waits a thousand times a second, in about 30 MB.
 _MAP_ENTRIES: Final = 1 << 18
 #: Becomes the tool after asking the kernel to interrupt it when its parent dies: no tool may outlive the run.
@@ -85,7 +97,10 @@ class SchedulerTrace:
             recorder = (_Bpftrace if tool == "bpftrace" else _Perf)(self._folder)
             try:
                 _in_first_pid_namespace()
-                recorder.start()
+                try:
+                    recorder.start()
+                except (OSError, subprocess.SubprocessError) as error:
+                    raise _NotPossible(f"cannot be started: {error}", "record again") from error
             except _NotPossible as failure:
                 recorder.give_up()
                 self._failures.append((tool, failure))
@@ -109,6 +124,9 @@ class SchedulerTrace:
             self._document = self._recorder.stop()
         except _NotPossible as failure:
             self._failures.append((self._recorder.tool, failure))
+        except (OSError, subprocess.SubprocessError) as broken:
+            unkept = _NotPossible(f"its events could not be kept: {broken}", "record again")
+            self._failures.append((self._recorder.tool, unkept))
         finally:
             self._recorder.give_up()
 
@@ -228,12 +246,15 @@ class _Bpftrace(_Recorder):
         self._launch((str(self._folder / "program.bt"), str(os.getpid())))
         deadline = time.monotonic() + _START_SECONDS
         while (began := self._began()) is None:
+            # An event for each probe: a thread of ours that starts, blocks, and wakes the one that waits for it.
+            thread = threading.Thread(target=time.sleep, args=(0.02,))
+            thread.start()
+            thread.join()
             assert self._process is not None
             if self._process.poll() is not None:
                 raise self._refused()
             if time.monotonic() > deadline:
                 raise _NotPossible(f"did not start to record within {_START_SECONDS:g} s", "record again")
-            time.sleep(0.02)
         self._clock = which_clock(began, self._before, clock_readings())
 
     def stop(self) -> dict[str, Any]:
@@ -257,11 +278,11 @@ class _Bpftrace(_Recorder):
         return arguments
 
     def _began(self) -> int | None:
-        with self._output.open("rb") as stream:
-            for line in stream:
-                if line.startswith(b"b ") and line.endswith(b"\n"):
-                    return int(line.split()[1])
-        return None
+        """When the program began, once all of its probes are in place; None before."""
+        lines = self._output.read_bytes().split(b"\n")[:-1]
+        if not _PROBES_READY.issubset(lines):
+            return None
+        return next(int(line.split()[1]) for line in lines if line.startswith(b"b "))
 
 
 class _Perf(_Recorder):

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from aaco_pipeline.assets import inference_run, kernel_trace, session_environment, timeline
+from aaco_pipeline.assets import inference_run, kernel_trace, perfetto_trace, session_environment, telemetry, timeline
 from aaco_pipeline.assets.checks import STAGE_ASSETS
 from aaco_pipeline.assets.stage import Outcome
 from aaco_pipeline.lake.contracts import contract
@@ -20,7 +20,9 @@ STAGES: dict[str, tuple[Callable[[TraceLake, str], Outcome], tuple[str, ...]]] =
     "session_environment": (session_environment.read_environment, session_environment.TABLES),
     "inference_run": (inference_run.read_inference_run, inference_run.TABLES),
     "kernel_trace": (kernel_trace.read_kernel_trace, kernel_trace.TABLES),
+    "telemetry": (telemetry.read_telemetry, telemetry.TABLES),
     "timeline": (timeline.read_timeline, timeline.TABLES),
+    "perfetto_trace": (perfetto_trace.write_perfetto_trace, perfetto_trace.TABLES),
 }
 MODELS = ("control_flow", "squeezenet")
 
@@ -133,6 +135,9 @@ def test_every_kernel_event_of_the_profile_is_a_dispatch(lake: TraceLake, sessio
     profile = json.loads(gzip.decompress((lake.raw(session) / "onnxruntime_profile.json.gz").read_bytes()))
     events = [event for event in profile if event["cat"] == "Node" and event["name"].endswith("_kernel_time")]
     assert lake.read("dispatches", session).height == len(events) > 0
+    headline = kernel_trace.read_kernel_trace(lake, session).headline
+    assert headline["dispatches"] == len(events)
+    assert headline["kernels"] == lake.read("kernels", session).height
 
 
 def test_self_times_are_durations_less_those_of_children(lake: TraceLake, session: str, model: str) -> None:

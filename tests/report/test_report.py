@@ -730,7 +730,10 @@ class Browser:
     def open(self, address: str, *, width: int = 1280, height: int = 900, theme: str = "light") -> None:
         """Load a page and wait until it is drawn."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
-        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
+        # Without smooth scrolling, which would go on for a while after what caused it.
+        features = {"prefers-color-scheme": theme, "prefers-reduced-motion": "reduce"}
+        named = [{"name": name, "value": wanted} for name, wanted in features.items()]
+        self.call("Emulation.setEmulatedMedia", features=named)
         self.events.clear()
         self.call("Page.navigate", url=address)
         while not self.told("Page.loadEventFired"):
@@ -883,6 +886,42 @@ def test_timeline_is_drawn_zoomed_and_told_by_keyboard(browser: Browser, address
         "false",
     ]
     assert browser.run(picture) != whole
+    assert browser.told(*COMPLAINTS) == []
+
+
+def test_timeline_zooms_with_wheel_and_fingers_and_pans_when_dragged(browser: Browser, address: str) -> None:
+    browser.open(address)
+    browser.run("document.querySelector('#strip').scrollIntoView({ behavior: 'instant', block: 'center' })")
+    browser.settle()
+    x, y = browser.run(
+        "(() => { const box = document.querySelector('#strip').getBoundingClientRect();"
+        " return [box.left + box.width / 2, box.top + box.height - 15]; })()"
+    )
+    span = "view[1] - view[0]"
+    whole, scrolled = browser.run(span), browser.run("scrollY")
+
+    def turn_wheel(**more: Any) -> float:
+        browser.call("Input.dispatchMouseEvent", type="mouseWheel", x=x, y=y, deltaX=0, deltaY=-100, **more)
+        browser.settle()
+        seen: float = browser.run(span)
+        return seen
+
+    zoomed = turn_wheel(modifiers=2)
+    assert zoomed < whole
+    assert browser.run("scrollY") == scrolled
+    assert turn_wheel() == zoomed  # without Ctrl the wheel is the page's
+
+    browser.run("document.querySelector('#strip').scrollIntoView({ behavior: 'instant', block: 'center' })")
+    browser.settle()
+    before = browser.run("view[0]")
+    for kind, place in (("mousePressed", x), ("mouseMoved", x - 60), ("mouseReleased", x - 60)):
+        browser.call("Input.dispatchMouseEvent", type=kind, x=place, y=y, button="left", buttons=1, clickCount=1)
+    assert browser.run("view[0]") > before
+    assert browser.run(span) == pytest.approx(zoomed)
+    for kind, apart in (("touchStart", 40), ("touchMove", 120), ("touchEnd", None)):
+        fingers = [] if apart is None else [{"x": x - apart, "y": y, "id": 0}, {"x": x + apart, "y": y, "id": 1}]
+        browser.call("Input.dispatchTouchEvent", type=kind, touchPoints=fingers)
+    assert browser.run(span) < 0.6 * zoomed
     assert browser.told(*COMPLAINTS) == []
 
 

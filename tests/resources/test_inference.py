@@ -27,7 +27,16 @@ from aaco_pipeline.resources.measurement_slot import slot_is_free, slot_path
 from aaco_pipeline.resources.progress import progress_listener
 
 CONFIGS: Final = Path(__file__).parents[2] / "configs"
-CAPTURE_FILES: Final = {"capture.json", "host.json", "latency.json", "trace.json", "onnxruntime_profile.json.gz"}
+CAPTURE_FILES: Final = {
+    "capture.json",
+    "model.onnx",
+    "optimized_model.onnx",
+    "telemetry.json",
+    "host.json",
+    "latency.json",
+    "trace.json",
+    "onnxruntime_profile.json.gz",
+}
 _MICROSECOND: Final = 1_000
 
 
@@ -448,9 +457,11 @@ def test_a_measured_process_that_is_killed_is_a_model_error_naming_the_signal(
     assert not (tmp_path / "raw" / "capture.json").exists()
 
 
+#: Polars is loaded, as in every command that measures: its own handler of interrupts has system calls start again.
 MEASURE_ENDLESSLY: Final = """
 import sys
 from pathlib import Path
+import polars
 from aaco_pipeline.resources.inference import capture_inference
 from aaco_pipeline.resources.launch import Launch
 folder = Path(sys.argv[2])

@@ -345,7 +345,7 @@ function toldOf(index) {
 function step(by) {
   const count = moment.start.length;
   if (!count) return;
-  selected = (selected + by + count) % count;
+  selected = selected < 0 ? (by > 0 ? 0 : count - 1) : (selected + by + count) % count;
   const [from, to] = [moment.start[selected], moment.start[selected] + moment.took[selected]];
   if (from < view[0] || to > view[1]) see(from - (view[1] - view[0]) / 4, from + (view[1] - view[0]) * 3 / 4);
   drawStrip();
@@ -378,7 +378,7 @@ function listenToStrip() {
     const after = [...pointers.values()].map(([place]) => place);
     if (after.length === 1) pan((before[0] - after[0]) / strip.clientWidth);
     else if (after.length === 2) {
-      // The times under the two fingers stay under them.
+      // What lies between the two fingers stays between them.
       const apart = Math.max(Math.abs(after[0] - after[1]), 10) / Math.max(Math.abs(before[0] - before[1]), 10);
       zoom(1 / apart, timeAt((after[0] + after[1]) / 2));
     }
