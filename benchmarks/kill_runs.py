@@ -168,9 +168,10 @@ def check(place: Workplace, before: dict[str, dict[str, str]]) -> list[str]:
     complaints += [f"{f.kind}: {f.path}" for f in place.lake.faults() if not f.mendable]
     mended = place.call("doctor", "--mend", "--json")
     if mended.returncode != 0:
-        left = [row for row in json.loads(mended.stdout or "[]") if row["state"] != "mended"]
-        complaints.append(f"doctor --mend ended with {mended.returncode}: {left or mended.stderr.strip()}")
-    complaints += [f"left after mending: {f.kind} {f.path}" for f in place.lake.faults()]
+        unmended = [row for row in json.loads(mended.stdout or "[]") if row["state"] != "mended"]
+        complaints.append(f"doctor --mend ended with {mended.returncode}: {unmended or mended.stderr.strip()}")
+    left = json.loads(place.call("doctor", "--json").stdout)
+    complaints += [f"left after mending: {row['kind']} {row['subject']}" for row in left]
     return complaints
 
 
@@ -181,9 +182,9 @@ def take_over(place: Workplace, outcome: Outcome, pause_seconds: float) -> None:
     try:
         if not wait_until(place.measuring, holder):
             raise RuntimeError("the run that was to hold the slot never measured")
-        (held,) = place.lake.requests()
+        known = set(place.lake.requests())
         waiter = place.start_run()
-        if not wait_until(lambda: set(place.lake.requests()) > {held}, waiter):
+        if not wait_until(lambda: set(place.lake.requests()) > known, waiter):
             raise RuntimeError("the run that was to wait never began")
         time.sleep(pause_seconds)
         if len(place.measuring()) != 1:

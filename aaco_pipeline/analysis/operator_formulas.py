@@ -70,7 +70,7 @@ def binary(operation: Operation) -> int:
 
 def variadic(operation: Operation) -> int:
     """Sum, Max, Min of n tensors: n − 1 operations per output element; Mean divides once more."""
-    present = sum(tensor is not None for tensor in operation.inputs)
+    present = max(sum(tensor is not None for tensor in operation.inputs), 1)
     return _output_count(operation) * (present - 1 + (operation.op_type == "Mean"))
 
 

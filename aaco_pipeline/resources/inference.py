@@ -8,17 +8,17 @@ import gzip
 import hashlib
 import json
 import os
+import selectors
 import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from aaco_pipeline import __version__
 from aaco_pipeline.errors import AacoError, ModelError, UnavailableError, UsageError
@@ -33,6 +33,8 @@ from aaco_pipeline.resources.progress import report_progress
 from aaco_pipeline.resources.scheduler_events import SchedulerTrace
 from aaco_pipeline.resources.telemetry import SystemSampler
 
+_LONGEST_WAIT_SECONDS: Final = 0.5
+_LONGEST_LINE_BYTES: Final = 4096
 PASSES: Final = ("latency", "trace")
 CPU_PROVIDER: Final = "CPUExecutionProvider"
 _PRECISION_OPTIONS: Final = {
@@ -188,28 +190,19 @@ def _run_pass(job: dict[str, Any], measurement: _Measurement) -> None:
             stdout=subprocess.PIPE,
             stderr=error_stream,
             pass_fds=(measurement.slot,),
-            text=True,
         )
-        measurement.sampler.watch(process.pid, label=name)
-        expired = threading.Event()
-
-        def expire() -> None:
-            expired.set()
-            process.kill()
-
-        timer = threading.Timer(max(0.0, measurement.deadline - time.monotonic()), expire)
-        timer.start()
         assert process.stdout is not None
         try:
-            for line in process.stdout:
-                _tell_progress(name, line)
+            measurement.sampler.watch(process.pid, label=name)
+            expired = not _follow(process.stdout, measurement.deadline, name)
+            if expired:
+                process.kill()
             status = process.wait()
         finally:
-            timer.cancel()
             process.kill()
             process.wait()
             process.stdout.close()
-    if expired.is_set():
+    if expired:
         raise ModelError(
             f"{job['model_path']}: the {name} pass did not end within the time limit of "
             f"{measurement.timeout_seconds:g} s; "
@@ -234,7 +227,28 @@ def _run_pass(job: dict[str, Any], measurement: _Measurement) -> None:
     shutil.rmtree(work)
 
 
-def _tell_progress(name: str, line: str) -> None:
+def _follow(stream: IO[bytes], deadline: float, name: str) -> bool:
+    """Pass on the worker's progress until it closes its output; False when the deadline comes first.
+
+    Waits in pieces: Polars takes over the interrupt signal in such a way that a read would sleep through Ctrl-C.
+    """
+    rest = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(stream, selectors.EVENT_READ)
+        while (left := deadline - time.monotonic()) > 0:
+            if not selector.select(min(left, _LONGEST_WAIT_SECONDS)):
+                continue
+            piece = os.read(stream.fileno(), 1 << 16)
+            if not piece:
+                return True
+            *lines, rest = (rest + piece).split(b"\n")
+            rest = rest[-_LONGEST_LINE_BYTES:]
+            for line in lines:
+                _tell_progress(name, line)
+    return False
+
+
+def _tell_progress(name: str, line: bytes) -> None:
     """Pass on the worker's word; whatever else a runtime or a provider prints there is not ours."""
     try:
         step = json.loads(line)

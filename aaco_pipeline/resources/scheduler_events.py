@@ -28,6 +28,9 @@ EVENTS_FILE: Final = "scheduler_events.txt.gz"
 TOOLS: Final = ("bpftrace", "perf")
 _START_SECONDS: Final = 20.0
 _STOP_SECONDS: Final = 60.0
+#: A tool that has used less CPU than this within that long, after an interrupt, has not noticed it.
+_IDLE_SECONDS: Final = 2.0
+_IDLE_CPU_NS: Final = 5_000_000
 #: The number of the PID namespace that the kernel starts with; tracepoints name threads as they are numbered there.
 _FIRST_PID_NAMESPACE: Final = 0xEFFFFFFC
 #: From this version on bpftrace writes the fields of a tracepoint as `args.name`.
@@ -206,18 +209,25 @@ class _Recorder:
     def _interrupt(self) -> list[str]:
         """Have the tool finish; remarks on how that went."""
         assert self._process is not None
-        remarks = []
         if self._process.poll() is not None:
-            remarks.append("the tool ended before the run did")
-        else:
-            self._process.send_signal(signal.SIGINT)
-        try:
-            self._process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-            remarks.append(f"the tool did not finish within {_STOP_SECONDS:g} s")
-        return remarks
+            return ["the tool ended before the run did"]
+        deadline = time.monotonic() + _STOP_SECONDS
+        idle_since: tuple[int, int] | None = None
+        while time.monotonic() < deadline:
+            # bpftrace may miss an interrupt that comes just before it waits for events. It is repeated when nothing
+            # has moved for a while, and only then: one that comes while it writes its events would end it.
+            progress = (self._output.stat().st_size, _cpu_time_ns(self._process.pid) // _IDLE_CPU_NS)
+            if progress == idle_since or idle_since is None:
+                self._process.send_signal(signal.SIGINT)
+            idle_since = progress
+            try:
+                self._process.wait(_IDLE_SECONDS)
+            except subprocess.TimeoutExpired:
+                continue
+            return []
+        self._process.kill()
+        self._process.wait()
+        return [f"the tool did not finish within {_STOP_SECONDS:g} s"]
 
     def _document(self, clock: dict[str, Any], after: dict[str, int], lost: int, remarks: list[str]) -> dict[str, Any]:
         drift = (after["boottime_ns"] - after["monotonic_ns"]) - (
@@ -386,6 +396,14 @@ def _in_first_pid_namespace() -> None:
             "this container numbers its processes differently from the kernel's trace points",
             "start the container with the host's PID namespace (--pid=host)",
         )
+
+
+def _cpu_time_ns(pid: int) -> int:
+    """CPU time that the process has used; 0 when it is gone."""
+    try:
+        return time.clock_gettime_ns((~pid << 3) | 2)  # the kernel's number for the CPU clock of a process
+    except OSError:
+        return 0
 
 
 def _packed(path: Path) -> gzip.GzipFile:

@@ -160,14 +160,18 @@ def test_a_stage_that_published_nothing_does_not_pass(lake_path: Path) -> None:
     assert (found.holds, found.statement) == (False, "nothing is published")
 
 
+MADE_FROM_BOTH: Final = {"timeline", "perfetto_trace"}
 READ: Final = {
     "kernel_trace": (kernel_trace, "read_kernel_trace"),
     "inference_run": (inference_run, "read_inference_run"),
 }
 
 
+NEXT: Final = {"timeline", "perfetto_trace"}
+
+
 @pytest.mark.parametrize(
-    ("bug", "not_done"), [(TOO_MUCH_KERNEL_TIME, {"timeline"}), (OVERLAPPING, {"timeline"}), (KERNELS_LOST, set())]
+    ("bug", "not_done"), [(TOO_MUCH_KERNEL_TIME, MADE_FROM_BOTH), (OVERLAPPING, MADE_FROM_BOTH), (KERNELS_LOST, set())]
 )
 def test_a_stage_that_breaks_a_promise_stops_what_would_be_computed_from_it(
     bug: Bug, not_done: set[str], replayed: TraceLake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch

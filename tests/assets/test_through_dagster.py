@@ -259,4 +259,4 @@ def test_a_stage_without_what_it_reads_fails_as_itself_and_stops_only_what_needs
     instance.add_dynamic_partitions(PARTITIONS_NAME, [session])
     result = observe(lake, instance, session, forbidden)
     assert {step: code for step, (_, code) in failures(result).items()} == {"kernel_trace": 6}
-    assert set(metadata_of(result)) == {"capture", "session_environment", "inference_run"}
+    assert set(metadata_of(result)) == {"capture", "session_environment", "inference_run", "telemetry"}

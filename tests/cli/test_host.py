@@ -2,14 +2,18 @@
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from uuid import uuid4
 
+import dagster as dg
 import pytest
 
 from aaco_pipeline import __version__
 from aaco_pipeline.automation.instance import open_instance
 from aaco_pipeline.automation.sessions import PARTITIONS_NAME
+from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import Project
 
@@ -90,6 +94,33 @@ def test_doctor_mends_what_a_killed_run_leaves(aaco: Aaco, copied: Project) -> N
     assert json.loads(aaco("ls", "--json", project=copied).stdout) == before
     with open_instance(copied) as instance:
         assert sorted(instance.get_dynamic_partitions(PARTITIONS_NAME)) == [older, newer]
+
+
+@pytest.mark.parametrize("status", ["NOT_STARTED", "STARTING", "STARTED", "CANCELING"])
+def test_doctor_mends_runs_whose_process_is_gone_with_all_they_left_in_one_go(
+    aaco: Aaco, copied: Project, status: str
+) -> None:
+    lake = TraceLake(copied.lake)
+    known = lake.sessions()
+    code = "import json; from aaco_pipeline.resources import process_identity as p; print(json.dumps(p.process_tags()))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    runs = [str(uuid4()), str(uuid4())]
+    with open_instance(copied) as instance:
+        for run in runs:
+            session = new_session_id()
+            lake.request(session, "{}")
+            instance.add_dynamic_partitions(PARTITIONS_NAME, [session])
+            tags = {**json.loads(done.stdout), "dagster/partition": session}
+            instance.add_run(dg.DagsterRun("observe", run, status=dg.DagsterRunStatus(status), tags=tags))
+    assert aaco("doctor", project=copied).returncode == 8
+    mended = aaco("doctor", "--mend", project=copied)
+    assert mended.returncode == 0, mended.stdout
+    assert aaco("doctor", "--json", project=copied).stdout == "[]\n"
+    assert lake.requests() == []
+    with open_instance(copied) as instance:
+        assert sorted(instance.get_dynamic_partitions(PARTITIONS_NAME)) == known
+        ended = instance.get_runs(dg.RunsFilter(run_ids=runs))
+    assert {run.status for run in ended} == {dg.DagsterRunStatus.FAILURE}
 
 
 @pytest.mark.parametrize("kind", ["torn file", "missing file"])

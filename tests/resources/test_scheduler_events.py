@@ -146,6 +146,35 @@ def test_recording_has_begun_when_the_block_begins_and_the_tool_ends_with_it(
     assert lines == ["@s[5, 0, 1, 1, 0, 2]: 1\n", "@w[6, 0, 1]: 1\n"]
 
 
+DEAF_AT_FIRST: Final = """
+import signal, sys, time
+if sys.argv[1] == "--version":
+    sys.exit(print("bpftrace v9.9.9"))
+interrupts = []
+def interrupted(*_):
+    interrupts.append(0)
+    if len(interrupts) == 2:
+        print("@n: 1", "@s[5, 0, 1, 1, 0, 2]: 1", sep=chr(10), flush=True)
+        sys.exit()
+signal.signal(signal.SIGINT, interrupted)
+print(f"b {time.monotonic_ns()}", "ready fork", "ready waking", "ready switch", sep=chr(10), flush=True)
+while True:
+    signal.pause()
+"""
+
+
+def test_an_interrupt_that_the_tool_missed_is_repeated(
+    bin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler_events, "_IDLE_SECONDS", 0.3)
+    (bin / "bpftrace").write_text(f"#!{sys.executable}\n{DEAF_AT_FIRST}")
+    (bin / "bpftrace").chmod(0o755)
+    with SchedulerTrace(tmp_path, ["bpftrace"]) as trace:
+        assert trace.recording
+    assert trace.document()["remarks"] == []
+    assert len(list(telemetry.scheduler_lines(tmp_path / scheduler_events.EVENTS_FILE))) == 1
+
+
 def test_events_that_found_no_room_are_counted_as_lost(fake_bpftrace: Path, tmp_path: Path) -> None:
     with SchedulerTrace(tmp_path, ["bpftrace"]) as trace:
         pass
