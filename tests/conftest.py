@@ -108,6 +108,7 @@ def captured(tmp_path_factory: pytest.TempPathFactory, cache_folder: Path) -> Ca
     from aaco_pipeline.assets.inference_run import read_inference_run
     from aaco_pipeline.assets.kernel_trace import read_kernel_trace
     from aaco_pipeline.assets.perfetto_trace import write_perfetto_trace
+    from aaco_pipeline.assets.report import write_report
     from aaco_pipeline.assets.session_environment import read_environment
     from aaco_pipeline.assets.telemetry import read_telemetry
     from aaco_pipeline.assets.timeline import read_timeline
@@ -129,4 +130,5 @@ def captured(tmp_path_factory: pytest.TempPathFactory, cache_folder: Path) -> Ca
         lake.publish(session, "telemetry", read_telemetry(lake, session).tables)
         lake.publish(session, "timeline", read_timeline(lake, session).tables)
         lake.publish(session, "perfetto_trace", write_perfetto_trace(lake, session).tables)
+        lake.publish(session, "report", write_report(lake, session).tables)
     return CapturedLake(lake, sessions)

@@ -11,7 +11,7 @@ from typing import Final
 import click
 
 from aaco_pipeline import __version__
-from aaco_pipeline.cli import host, query, run, sessions, ui
+from aaco_pipeline.cli import host, query, report, run, sessions, ui
 from aaco_pipeline.errors import AacoError
 
 INTERNAL_FAULT: Final = 1
@@ -43,6 +43,7 @@ for command in (
     sessions.ls,
     sessions.show,
     sessions.rm,
+    report.report,
     query.sql,
     query.tables,
     host.info,

@@ -86,35 +86,3 @@ def print_table(
     for row in rows:
         table.add_row(*(_MISSING if cell is None else escape(cell) for cell in row))
     screen.print(table)
-
-
-def duration(nanoseconds: float | None) -> str | None:
-    """Nanoseconds in the unit a person would choose, with four significant digits."""
-    if nanoseconds is None:
-        return None
-    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
-        if abs(nanoseconds) >= size:
-            return f"{nanoseconds / size:.4g} {unit}"
-    return f"{nanoseconds:.0f} ns"
-
-
-def size(bytes_: int | None) -> str | None:
-    """Bytes in binary units."""
-    if bytes_ is None:
-        return None
-    amount = float(bytes_)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if amount < 1024:
-            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1024
-    return f"{amount:.1f} TiB"
-
-
-def share(ratio: float | None) -> str | None:
-    """A ratio as a percentage for people; tables and JSON keep the ratio."""
-    return None if ratio is None else f"{100 * ratio:.1f} %"
-
-
-def counted(count: int, noun: str) -> str:
-    """`1 session`, `2 sessions`."""
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")

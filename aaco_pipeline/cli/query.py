@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from aaco_pipeline.cli.lake_option import lake_option
-from aaco_pipeline.cli.output import console, counted, data_format, json_value, print_json, print_table
+from aaco_pipeline.cli.output import console, data_format, json_value, print_json, print_table
+from aaco_pipeline.report.units import counted
 
 if TYPE_CHECKING:
     from aaco_pipeline.lake.sql import Result

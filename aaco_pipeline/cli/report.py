@@ -14,8 +14,6 @@ from aaco_pipeline.cli.lake_option import lake_option
 from aaco_pipeline.cli.output import print_json
 
 if TYPE_CHECKING:
-    from http.server import ThreadingHTTPServer
-
     from aaco_pipeline.report.document import Document
     from aaco_pipeline.resources.project import Project
 
@@ -43,7 +41,7 @@ _FORMATS: Final = ("html", "terminal", "markdown", "json")
 def report(project: "Project", *, session: str, form: str, as_json: bool, output: Path | None, opened: bool) -> None:
     """Report on one session (an id, a unique prefix, or latest): the answer first, then the evidence."""
     from aaco_pipeline.lake.store import TraceLake
-    from aaco_pipeline.report.document import report_path, session_document, trace_path
+    from aaco_pipeline.report.document import session_document
 
     form = "json" if as_json else form
     if opened and form != "html":
@@ -51,11 +49,11 @@ def report(project: "Project", *, session: str, form: str, as_json: bool, output
     lake = TraceLake(project.lake)
     identifier = lake.find_session(session)
     document = session_document(lake, identifier)
-    trace = trace_path(lake, identifier)
+    trace = lake.trace(identifier)
     if form != "html" and output is None:
         _print(document, form)
         return
-    path = (output or report_path(lake, identifier)).absolute()
+    path = (output or lake.report(identifier)).absolute()
     _write(path, _rendered(document, form, trace))
     click.echo(str(path))
     if opened:
@@ -112,6 +110,8 @@ def _serve(files: Mapping[str, Path]) -> None:
     """Serve `files` on this computer alone until Ctrl-C, and open the first of them in the browser."""
     import webbrowser
 
+    from aaco_pipeline.resources.report_server import loopback_server
+
     server = loopback_server(files)
     address = f"http://127.0.0.1:{server.server_port}{next(iter(files))}"
     click.echo(f"{address} — stop with Ctrl-C")
@@ -122,36 +122,3 @@ def _serve(files: Mapping[str, Path]) -> None:
         click.echo("stopped", err=True)
     finally:
         server.server_close()
-
-
-def loopback_server(files: Mapping[str, Path]) -> "ThreadingHTTPServer":
-    """A server on a free port of 127.0.0.1 that gives exactly `files`, by their address, and nothing else of the disk.
-
-    It refuses names other than its own address, so that no page from elsewhere can read the report by a name that
-    resolves to this computer.
-    """
-    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            asked = self.path.partition("?")[0]
-            own = f"127.0.0.1:{server.server_port}"
-            path = files.get(asked) if self.headers.get("Host") == own else None
-            if path is None or not path.is_file():
-                self.send_error(404)
-                return
-            content = path.read_bytes()
-            self.send_response(200)
-            kind = "text/html; charset=utf-8" if path.suffix == ".html" else "application/octet-stream"
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(content)))
-            self.send_header("Cache-Control", "no-store")
-            self.send_header("X-Content-Type-Options", "nosniff")
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, format: str, *arguments: object) -> None:
-            """Say nothing: the terminal belongs to the person."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    return server

@@ -122,6 +122,8 @@ def _observe(project: "Project", lake: "TraceLake", launch: "Launch", *, quiet: 
     with open_instance(project) as instance:
         for dead in reap(instance):
             click.echo(f"run {dead.run_id} was dead and is cleared away: {dead.reason}", err=True)
+        with _progress(quiet) as show:
+            _wait_for_slot(instance, show)
         session = register(lake, instance, launch)
         definitions = build_definitions(
             resource_overrides={
@@ -131,16 +133,14 @@ def _observe(project: "Project", lake: "TraceLake", launch: "Launch", *, quiet: 
         )
         job = definitions.resolve_job_def("observe")
         try:
-            with _progress(quiet) as show:
-                _wait_for_slot(instance, show)
-                with progress_listener(show):
-                    result = job.execute_in_process(
-                        instance=instance,
-                        partition_key=session,
-                        tags={SESSION_TAG: session, **process_tags()},
-                        run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
-                        raise_on_error=False,
-                    )
+            with _progress(quiet) as show, progress_listener(show):
+                result = job.execute_in_process(
+                    instance=instance,
+                    partition_key=session,
+                    tags={SESSION_TAG: session, **process_tags()},
+                    run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+                    raise_on_error=False,
+                )
         except BaseException:
             if not lake.raw(session).is_dir():
                 forget(lake, instance, session)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aaco_pipeline.cli.lake_option import lake_option
-from aaco_pipeline.cli.output import counted, data_format, duration, print_json, print_table, size
+from aaco_pipeline.cli.output import data_format, print_json, print_table
+from aaco_pipeline.report.units import counted, duration, size
 
 if TYPE_CHECKING:
     from aaco_pipeline.lake.store import TraceLake

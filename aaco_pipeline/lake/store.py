@@ -130,6 +130,10 @@ class TraceLake:
         """Where the session's unified trace is, if it has one."""
         return self.path / "traces" / f"session_id={require_session_id(session)}" / "trace.pftrace.gz"
 
+    def report(self, session: str) -> Path:
+        """Where the session's report belongs."""
+        return self.path / "reports" / f"session_id={require_session_id(session)}" / "report.html"
+
     def captured(self) -> list[str]:
         """Ids of sessions whose raw capture is complete, analysed or not, oldest first."""
         prefix = "session_id="

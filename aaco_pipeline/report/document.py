@@ -8,7 +8,6 @@ import math
 from collections.abc import Mapping
 from datetime import date, datetime
 from decimal import Decimal
-from pathlib import Path
 from typing import Any, Final
 
 from aaco_pipeline import __version__
@@ -16,12 +15,12 @@ from aaco_pipeline.lake.identity import require_session_id
 from aaco_pipeline.lake.manifest import Manifest
 from aaco_pipeline.lake.sql import select_rows
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.report.units import counted, duration, number, share
 
 Document = dict[str, Any]
 Row = dict[str, Any]
 
 TRACE_NAME: Final = "trace.pftrace.gz"
-REPORT_NAME: Final = "report.html"
 _TOP_KERNELS: Final = 10
 
 #: The statements of the short document; `{session}` is the session's id.
@@ -152,22 +151,12 @@ def session_document(lake: TraceLake, session: str) -> Document:
     document["unpublished_stages"] = [
         {"stage": stage, "gives": gives} for stage, gives in _STAGES if stage not in published
     ]
-    trace = trace_path(lake, session)
+    trace = lake.trace(session)
     document["trace"] = {"bytes": trace.stat().st_size} if trace.is_file() else None
     # The statements of an iteration in full are shown for the first one; the others differ in its numbers alone.
     document["statements"] = {**statements, **(_filled_in(_MOMENT, session, moments[0]) if moments else {})}
     document["written_by"] = f"aaco_pipeline {__version__}"
     return document
-
-
-def trace_path(lake: TraceLake, session: str) -> Path:
-    """Where the session's unified trace is, when it has one."""
-    return lake.path / "traces" / f"session_id={require_session_id(session)}" / TRACE_NAME
-
-
-def report_path(lake: TraceLake, session: str) -> Path:
-    """Where the session's report belongs."""
-    return lake.path / "reports" / f"session_id={require_session_id(session)}" / REPORT_NAME
 
 
 # ---- the document in words -------------------------------------------------------------------------------------------
@@ -257,58 +246,6 @@ def interval(row: Row) -> str | None:
     if low is not None and high is not None and low.split()[1] == high.split()[1]:
         low = low.split()[0]
     return f"{low or '–'} … {high or '–'}"
-
-
-# ---- numbers in units a person reads ---------------------------------------------------------------------------------
-
-
-def duration(nanoseconds: float | None) -> str | None:
-    """Nanoseconds in the unit a person would choose, with four significant digits."""
-    if nanoseconds is None:
-        return None
-    for unit, size_ns in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
-        if abs(nanoseconds) >= size_ns:
-            return f"{number(nanoseconds / size_ns)} {unit}"
-    return f"{nanoseconds:.0f} ns"
-
-
-def size(bytes_: int | None) -> str | None:
-    """Bytes in binary units."""
-    if bytes_ is None:
-        return None
-    amount = float(bytes_)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if amount < 1024:
-            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1024
-    return f"{amount:.1f} TiB"
-
-
-def share(ratio: float | None) -> str | None:
-    """A ratio as a percentage for people; tables and JSON keep the ratio."""
-    return None if ratio is None else f"{100 * ratio:.1f} %"
-
-
-def number(amount: float | None) -> str | None:
-    """Four significant digits, never in powers of ten."""
-    if amount is None:
-        return None
-    return f"{amount:,.0f}" if abs(amount) >= 1000 else f"{amount:.4g}"
-
-
-def work(amount: float | None) -> str | None:
-    """Floating-point operations with a decimal prefix."""
-    if amount is None:
-        return None
-    for prefix, factor in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if abs(amount) >= factor:
-            return f"{amount / factor:.4g} {prefix}flop"
-    return f"{amount:.4g} flop"
-
-
-def counted(count: int, noun: str) -> str:
-    """`1 session`, `2 sessions`."""
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 # ---- inside ----------------------------------------------------------------------------------------------------------

@@ -22,19 +22,14 @@ from aaco_pipeline.report.document import (
     Document,
     Row,
     answer,
-    counted,
-    duration,
     interval,
     metric,
-    number,
-    share,
-    size,
     steadiness,
     title,
     value,
     what,
-    work,
 )
+from aaco_pipeline.report.units import counted, duration, number, share, size, work
 
 #: A trace up to this size travels inside the page, so that the file alone can hand it to Perfetto.
 EMBEDDED_TRACE_BYTES: Final = 700_000

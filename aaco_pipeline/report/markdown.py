@@ -7,19 +7,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from aaco_pipeline.report.document import (
-    Document,
-    answer,
-    counted,
-    duration,
-    interval,
-    metric,
-    share,
-    size,
-    title,
-    what,
-    work,
-)
+from aaco_pipeline.report.document import Document, answer, interval, metric, title, what
+from aaco_pipeline.report.units import counted, duration, share, size, work
 
 _LISTED_ROWS: Final = 20
 _LATENCIES: Final = ("latency_p50", "latency_p90", "latency_p99", "latency_mean")

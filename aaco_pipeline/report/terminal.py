@@ -7,7 +7,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, TextIO
 
-from aaco_pipeline.report.document import Document, answer, counted, duration, interval, metric, share, what
+from aaco_pipeline.report.document import Document, answer, interval, metric, what
+from aaco_pipeline.report.units import counted, duration, share
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -1,7 +1,7 @@
 """What a person asked to be measured, in one value that the command, the UI and a schedule all make alike.
 
 Finding the model and running it is `aaco_pipeline.resources.inference`; keeping the value until the run has begun
-is `aaco_pipeline.resources.sessions`.
+is `aaco_pipeline.automation.sessions`.
 """
 
 import json

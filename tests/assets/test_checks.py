@@ -167,7 +167,7 @@ READ: Final = {
 }
 
 
-NEXT: Final = {"timeline", "perfetto_trace"}
+NEXT: Final = {"timeline", "perfetto_trace", "report"}
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,15 @@ from typing import Any
 import polars as pl
 import pytest
 
-from aaco_pipeline.assets import inference_run, kernel_trace, perfetto_trace, session_environment, telemetry, timeline
+from aaco_pipeline.assets import (
+    inference_run,
+    kernel_trace,
+    perfetto_trace,
+    report,
+    session_environment,
+    telemetry,
+    timeline,
+)
 from aaco_pipeline.assets.checks import STAGE_ASSETS
 from aaco_pipeline.assets.stage import Outcome
 from aaco_pipeline.lake.contracts import contract
@@ -23,6 +31,7 @@ STAGES: dict[str, tuple[Callable[[TraceLake, str], Outcome], tuple[str, ...]]] =
     "telemetry": (telemetry.read_telemetry, telemetry.TABLES),
     "timeline": (timeline.read_timeline, timeline.TABLES),
     "perfetto_trace": (perfetto_trace.write_perfetto_trace, perfetto_trace.TABLES),
+    "report": (report.write_report, report.TABLES),
 }
 MODELS = ("control_flow", "squeezenet")
 
@@ -74,7 +83,7 @@ def test_a_stage_computed_again_is_published_as_the_same_bytes(
     assert manifest.read_bytes() == before
 
 
-@pytest.mark.parametrize("stage", [stage for stage in STAGES if stage != "perfetto_trace"])
+@pytest.mark.parametrize("stage", [stage for stage in STAGES if stage not in ("perfetto_trace", "report")])
 def test_a_stage_looks_at_the_lake_and_changes_nothing(
     stage: str, captured: Any, session: str, lake_path: Path
 ) -> None:

@@ -26,16 +26,17 @@ import click.testing
 import polars as pl
 import pytest
 
-from aaco_pipeline.cli.report import loopback_server, report
+from aaco_pipeline.cli.report import report
 from aaco_pipeline.lake.contracts import contract, polars_dtype
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
 from aaco_pipeline.lake.sql import select_rows
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report import document as documents
-from aaco_pipeline.report.document import Document, answer, report_path, session_document, session_summary, trace_path
+from aaco_pipeline.report.document import Document, answer, session_document, session_summary
 from aaco_pipeline.report.html import EMBEDDED_TRACE_BYTES, render_html
 from aaco_pipeline.report.markdown import render_markdown
 from aaco_pipeline.report.terminal import print_session
+from aaco_pipeline.resources.report_server import loopback_server
 
 SESSION: Final = "20260102T030405Z-0123abcd"
 MODEL: Final = "made up for a test"
@@ -584,12 +585,12 @@ def lake(full: TraceLake, tmp_path: Path) -> TraceLake:
 
 
 def test_report_writes_the_page_into_the_lake_and_says_where(lake: TraceLake) -> None:
-    trace = trace_path(lake, SESSION)
+    trace = lake.trace(SESSION)
     trace.parent.mkdir(parents=True)
     trace.write_bytes(b"a trace")
     for _ in range(2):
         answer = run_report(lake)
-        path = report_path(lake, SESSION)
+        path = lake.report(SESSION)
         assert (answer.exit_code, answer.output) == (0, f"{path}\n")
         assert path == lake.path / "reports" / f"session_id={SESSION}" / "report.html"
         assert base64.b64encode(b"a trace") in path.read_bytes()
@@ -606,7 +607,7 @@ def test_report_writes_any_form_to_a_file(lake: TraceLake, form: str, tmp_path: 
     if form != "html":
         printed = run_report(lake, "--format", form)
         assert (printed.exit_code, printed.output) == (0, file.read_text())
-    assert not report_path(lake, SESSION).exists()
+    assert not lake.report(SESSION).exists()
 
 
 def test_report_prints_the_document_as_json(lake: TraceLake) -> None:
@@ -638,8 +639,8 @@ def test_report_opens_the_page_from_this_computer_until_interrupted(
 @pytest.fixture
 def served(lake: TraceLake) -> Iterator[Callable[..., bytes]]:
     """The page and its trace, served; a function that fetches a path."""
-    files = {f"/reports/session_id={SESSION}/report.html": report_path(lake, SESSION)}
-    files[f"/traces/session_id={SESSION}/trace.pftrace.gz"] = trace_path(lake, SESSION)
+    files = {f"/reports/session_id={SESSION}/report.html": lake.report(SESSION)}
+    files[f"/traces/session_id={SESSION}/trace.pftrace.gz"] = lake.trace(SESSION)
     for path in files.values():
         path.parent.mkdir(parents=True)
         path.write_bytes(path.name.encode())

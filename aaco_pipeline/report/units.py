@@ -1,0 +1,53 @@
+"""Numbers in the units a person reads; tables and JSON keep the exact ones.
+
+What is said with them is decided by each renderer.
+"""
+
+
+def duration(nanoseconds: float | None) -> str | None:
+    """Nanoseconds in the unit a person would choose, with four significant digits."""
+    if nanoseconds is None:
+        return None
+    for unit, size_ns in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
+        if abs(nanoseconds) >= size_ns:
+            return f"{number(nanoseconds / size_ns)} {unit}"
+    return f"{nanoseconds:.0f} ns"
+
+
+def size(bytes_: int | None) -> str | None:
+    """Bytes in binary units."""
+    if bytes_ is None:
+        return None
+    amount = float(bytes_)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} TiB"
+
+
+def share(ratio: float | None) -> str | None:
+    """A ratio as a percentage for people; tables and JSON keep the ratio."""
+    return None if ratio is None else f"{100 * ratio:.1f} %"
+
+
+def number(amount: float | None) -> str | None:
+    """Four significant digits, never in powers of ten."""
+    if amount is None:
+        return None
+    return f"{amount:,.0f}" if abs(amount) >= 1000 else f"{amount:.4g}"
+
+
+def work(amount: float | None) -> str | None:
+    """Floating-point operations with a decimal prefix."""
+    if amount is None:
+        return None
+    for prefix, factor in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(amount) >= factor:
+            return f"{amount / factor:.4g} {prefix}flop"
+    return f"{amount:.4g} flop"
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 session`, `2 sessions`."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
