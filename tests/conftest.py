@@ -107,6 +107,7 @@ def captured(tmp_path_factory: pytest.TempPathFactory, cache_folder: Path) -> Ca
     from aaco_pipeline.assets.capture import take_capture
     from aaco_pipeline.assets.inference_run import read_inference_run
     from aaco_pipeline.assets.kernel_trace import read_kernel_trace
+    from aaco_pipeline.assets.model_graph import read_model_graph
     from aaco_pipeline.assets.perfetto_trace import write_perfetto_trace
     from aaco_pipeline.assets.report import write_report
     from aaco_pipeline.assets.session_environment import read_environment
@@ -129,6 +130,7 @@ def captured(tmp_path_factory: pytest.TempPathFactory, cache_folder: Path) -> Ca
         lake.publish(session, "kernel_trace", read_kernel_trace(lake, session).tables)
         lake.publish(session, "telemetry", read_telemetry(lake, session).tables)
         lake.publish(session, "timeline", read_timeline(lake, session).tables)
+        lake.publish(session, "model_graph", read_model_graph(lake, session).tables)
         lake.publish(session, "perfetto_trace", write_perfetto_trace(lake, session).tables)
         lake.publish(session, "report", write_report(lake, session).tables)
     return CapturedLake(lake, sessions)

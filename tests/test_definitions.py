@@ -73,7 +73,7 @@ def test_without_overrides_resources_are_the_projects(lake_path: Path, monkeypat
 def test_every_stage_is_one_asset_of_its_name() -> None:
     assert set(SPECS) == set(STAGE_ASSETS)
     first = ["capture", "session_environment", "inference_run", "kernel_trace"]
-    assert list(SPECS) == [*first, "telemetry", "timeline", "perfetto_trace", "report"]
+    assert list(SPECS) == [*first, "telemetry", "timeline", "model_graph", "perfetto_trace", "report"]
 
 
 @pytest.mark.parametrize("stage", STAGE_ASSETS)
@@ -111,7 +111,8 @@ def test_a_session_flows_from_its_capture_to_its_timeline() -> None:
         "telemetry": {"capture"},
         "timeline": {"inference_run", "kernel_trace"},
         "perfetto_trace": {"session_environment", "inference_run", "kernel_trace", "telemetry"},
-        "report": {"timeline", "perfetto_trace"},
+        "model_graph": {"kernel_trace", "timeline"},
+        "report": {"timeline", "model_graph", "perfetto_trace"},
     }
 
 

@@ -15,6 +15,7 @@ from aaco_pipeline.analysis.invariants import Finding
 from aaco_pipeline.assets import capture as capture_stage
 from aaco_pipeline.assets import inference_run as inference_stage
 from aaco_pipeline.assets import kernel_trace as trace_stage
+from aaco_pipeline.assets import model_graph as graph_stage
 from aaco_pipeline.assets import perfetto_trace as perfetto_stage
 from aaco_pipeline.assets import report as report_stage
 from aaco_pipeline.assets import session_environment as environment_stage
@@ -41,6 +42,7 @@ STAGE_ASSETS: Final[Mapping[str, dg.AssetsDefinition]] = {
     trace_stage.STAGE: trace_stage.kernel_trace,
     telemetry_stage.STAGE: telemetry_stage.telemetry,
     timeline_stage.STAGE: timeline_stage.timeline,
+    graph_stage.STAGE: graph_stage.model_graph,
     perfetto_stage.STAGE: perfetto_stage.perfetto_trace,
     report_stage.STAGE: report_stage.report,
 }

@@ -7,6 +7,7 @@ from typing import Final
 
 import dagster as dg
 
+from aaco_pipeline.assets.model_graph import model_graph
 from aaco_pipeline.assets.partitions import session_partitions
 from aaco_pipeline.assets.perfetto_trace import perfetto_trace
 from aaco_pipeline.assets.stage import OWNERS, Outcome, expected_errors, publish_outcome, stage_metadata
@@ -38,7 +39,7 @@ def write_report(lake: TraceLake, session: str) -> Outcome:
     group_name="presentation",
     kinds={"html"},
     owners=OWNERS,
-    deps=[timeline, perfetto_trace],
+    deps=[timeline, model_graph, perfetto_trace],
     metadata=stage_metadata(TABLES),
 )
 def report(context: dg.AssetExecutionContext, lake: LakeResource) -> dg.MaterializeResult[None]:

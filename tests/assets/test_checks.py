@@ -167,7 +167,7 @@ READ: Final = {
 }
 
 
-NEXT: Final = {"timeline", "perfetto_trace", "report"}
+NEXT: Final = {"timeline", "model_graph", "perfetto_trace", "report"}
 
 
 @pytest.mark.parametrize(

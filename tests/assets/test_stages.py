@@ -12,6 +12,7 @@ import pytest
 from aaco_pipeline.assets import (
     inference_run,
     kernel_trace,
+    model_graph,
     perfetto_trace,
     report,
     session_environment,
@@ -30,6 +31,7 @@ STAGES: dict[str, tuple[Callable[[TraceLake, str], Outcome], tuple[str, ...]]] =
     "kernel_trace": (kernel_trace.read_kernel_trace, kernel_trace.TABLES),
     "telemetry": (telemetry.read_telemetry, telemetry.TABLES),
     "timeline": (timeline.read_timeline, timeline.TABLES),
+    "model_graph": (model_graph.read_model_graph, model_graph.TABLES),
     "perfetto_trace": (perfetto_trace.write_perfetto_trace, perfetto_trace.TABLES),
     "report": (report.write_report, report.TABLES),
 }

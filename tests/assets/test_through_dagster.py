@@ -22,7 +22,7 @@ from aaco_pipeline.resources.launch import Launch
 from aaco_pipeline.resources.process_identity import process_is_gone
 from aaco_pipeline.resources.project import Project
 
-CHECKS = 12
+CHECKS = 13
 
 
 class Forbidden(InferenceRunner):
@@ -178,6 +178,7 @@ def test_every_stage_that_has_something_to_show_shows_a_table(replayed: Replayed
         ("inference_run", "metrics"),
         ("kernel_trace", "operators"),
         ("timeline", "top kernels"),
+        ("model_graph", "operators"),
     }
 
 

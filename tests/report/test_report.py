@@ -31,8 +31,8 @@ from aaco_pipeline.lake.contracts import contract, polars_dtype
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
 from aaco_pipeline.lake.sql import select_rows
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.report import document as documents
-from aaco_pipeline.report.document import Document, answer, session_document, session_summary
+from aaco_pipeline.report import units
+from aaco_pipeline.report.document import Document, answer, session_document, session_summary, value
 from aaco_pipeline.report.html import EMBEDDED_TRACE_BYTES, render_html
 from aaco_pipeline.report.markdown import render_markdown
 from aaco_pipeline.report.terminal import print_session
@@ -293,7 +293,7 @@ def test_moments_are_the_median_the_slowest_and_the_first_measured_iteration(doc
     traced = [row for row in document["iterations"] if row["pass"] == "trace" and row["phase"] == "measure"]
     median, slowest, first = document["moments"]
     assert [moment["roles"] for moment in document["moments"]] == [["median"], ["slowest"], ["first measured"]]
-    assert median["latency_ns"] == documents.value(document, "latency_p50", "trace")
+    assert median["latency_ns"] == value(document, "latency_p50", "trace")
     assert slowest["latency_ns"] == max(row["latency_ns"] for row in traced)
     assert first["iteration"] == 5
     for moment in document["moments"]:
@@ -343,7 +343,7 @@ def test_answer_says_only_what_is_known(document: Document, hollow: TraceLake) -
 
 
 def test_numbers_are_in_units_a_person_reads() -> None:
-    assert [documents.duration(value) for value in (None, 0, 999, 1500, 2.5e6, 12_345_678_900_000)] == [
+    assert [units.duration(value) for value in (None, 0, 999, 1500, 2.5e6, 12_345_678_900_000)] == [
         None,
         "0 ns",
         "999 ns",
@@ -351,9 +351,9 @@ def test_numbers_are_in_units_a_person_reads() -> None:
         "2.5 ms",
         "12,346 s",
     ]
-    assert [documents.size(value) for value in (None, 5, 2048, 3 << 30)] == [None, "5 B", "2.0 KiB", "3.0 GiB"]
-    assert [documents.work(value) for value in (None, 12, 2e9)] == [None, "12 flop", "2 Gflop"]
-    assert [documents.share(value) for value in (None, 0, 0.125)] == [None, "0.0 %", "12.5 %"]
+    assert [units.size(value) for value in (None, 5, 2048, 3 << 30)] == [None, "5 B", "2.0 KiB", "3.0 GiB"]
+    assert [units.work(value) for value in (None, 12, 2e9)] == [None, "12 flop", "2 Gflop"]
+    assert [units.share(value) for value in (None, 0, 0.125)] == [None, "0.0 %", "12.5 %"]
 
 
 # ---- text ------------------------------------------------------------------------------------------------------------
