@@ -11,18 +11,20 @@ from typing import Any, Final
 import polars as pl
 
 #: Facts outside the fingerprint: the host's name, so that equal machines compare, and this package's own version,
-#: so that an upgrade of the reader does not end a history. Everything else that is known enters it.
+#: so that an upgrade of the reader does not end a history. Facts that the host marks as volatile (load, commit,
+#: caches) stay outside too; everything else enters it.
 NOT_IN_FINGERPRINT: Final = frozenset({("host", "name"), ("package", "aaco_pipeline")})
 
 
 def environment(facts: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
-    """Rows of `environment` from `{category, key, value}` facts, sorted, each with whether it is in the fingerprint."""
+    """Rows of `environment` from `{category, key, value, volatile}` facts, sorted, each with whether it is in the fingerprint."""
     rows = [
         {
             "category": fact["category"],
             "key": fact["key"],
             "value": fact["value"],
-            "in_fingerprint": (fact["category"], fact["key"]) not in NOT_IN_FINGERPRINT,
+            "in_fingerprint": not fact.get("volatile", False)
+            and (fact["category"], fact["key"]) not in NOT_IN_FINGERPRINT,
         }
         for fact in facts
     ]

@@ -25,7 +25,7 @@ from aaco_pipeline.errors import AacoError, ModelError, UnavailableError, UsageE
 from aaco_pipeline.formats.inference_capture import MODEL_FILE, OPTIMIZED_FILE, PROFILE_FILE
 from aaco_pipeline.formats.telemetry import SCHEDULER_FILE, TELEMETRY_FILE
 from aaco_pipeline.resources.configuration import BackendEntry, load_backends, load_models
-from aaco_pipeline.resources.host import host_facts
+from aaco_pipeline.resources.host import host_facts, momentary_facts
 from aaco_pipeline.resources.launch import DEFAULT_ITERATIONS, DEFAULT_WARMUP, Launch
 from aaco_pipeline.resources.measurement_slot import measurement_slot
 from aaco_pipeline.resources.models import ModelChoice, default_cache_dir, resolve_model
@@ -88,6 +88,7 @@ def capture_inference(launch: Launch, folder: Path, configs: Path, log: Callable
     scheduler = SchedulerTrace(folder) if launch.scheduler else None
     with measurement_slot(on_wait=lambda: log("waiting for the measurement slot: another run is measuring")) as slot:
         facts = host_facts()
+        facts["facts"] += momentary_facts()
         # Whatever starts a process of its own is started before the first measured one.
         with scheduler or nullcontext(), SystemSampler() as sampler:
             deadline = time.monotonic() + launch.timeout_seconds

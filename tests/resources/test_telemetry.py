@@ -506,13 +506,15 @@ def test_a_dear_source_is_read_less_often_and_a_far_too_dear_one_not_at_all(
 
     monkeypatch.setattr(telemetry._Pressure, "read", slow)
     with SystemSampler(2 * MILLISECOND, source_budget_ratio=0.02, proc=proc, sys=tmp_path / "sys") as sampler:
-        wait_for_rows(sampler, 40)
+        patience = time.monotonic() + 30
+        while len(known(sampler.samples(), "pressure_some_us")) < 3 and time.monotonic() < patience:
+            time.sleep(0.02)
     document = sampler.samples()
     period = document["periods_ns"]["pressure_some_us"]
     assert period >= 25 * MILLISECOND
     columns = document["columns"]
     read_at = [time_ns for time_ns, value in zip(columns["time_ns"], columns["pressure_some_us"], strict=True) if value]
-    assert len(read_at) > 1
+    assert len(read_at) >= 3
     assert all(later - earlier >= period - 2 * MILLISECOND for earlier, later in pairwise(read_at))
 
     document = sample_once(proc, tmp_path / "sys", budget=0.0001)
