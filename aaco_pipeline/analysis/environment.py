@@ -17,7 +17,7 @@ NOT_IN_FINGERPRINT: Final = frozenset({("host", "name"), ("package", "aaco_pipel
 
 
 def environment(facts: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
-    """Rows of `environment` from `{category, key, value, volatile}` facts, sorted, each with whether it is in the fingerprint."""
+    """Rows of `environment`, sorted, from `{category, key, value, volatile}` facts."""
     rows = [
         {
             "category": fact["category"],

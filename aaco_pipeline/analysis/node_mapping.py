@@ -75,8 +75,8 @@ def map_kernels(
     `kernel_stats` kernel_id, dispatch_count and total_ns; the nodes are those of a `ModelGraph`, the optimized ones
     None when the runtime did not save its graph. `initializers` are the names of the original graph's weights.
     Rules in order, with their scores above: equal name and fitting type; equal tensors; a name with known additions;
-    position. A kernel that fused several nodes gives its time to one of them: one of the kernel's own
-    type, else the heaviest by type, else the one that writes the result.
+    position. A kernel that fused several nodes gives its time to one of them: one of the kernel's own type, else the
+    heaviest by type, else the one that writes the result.
     """
     original = Graph.of(original_nodes, initializers)
     names = list(kernels.sort("kernel_id").select("kernel_id", "name", "short_name").iter_rows())
@@ -199,9 +199,9 @@ def _pair_unnamed(names: Sequence[tuple[int, str, str]], optimized: Graph, execu
 def _end_order(graph: Graph, node: int) -> tuple[int, ...]:
     """Sorts nodes as their executions end: what is in a body before the node that holds it."""
     path = [node]
-    while (parent := graph.scopes[path[0]][0]) is not None:
-        path.insert(0, parent)
-    return (*path, len(graph.op_types))
+    while (parent := graph.scopes[path[-1]][0]) is not None and parent < path[-1]:
+        path.append(parent)
+    return (*reversed(path), len(graph.op_types))
 
 
 def _by_graph(

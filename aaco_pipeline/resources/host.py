@@ -339,8 +339,10 @@ def _gpu(facts: _Facts, name: str, device: Path) -> None:
         facts.add("gpu", f"{name}.{key}", _text(device / key))
     for key in ("current_compute_partition", "current_memory_partition", "power_dpm_force_performance_level"):
         facts.add("gpu", f"{name}.{key}", _text(device / key))
-    for key in ("mem_info_vram_total", "current_link_speed", "current_link_width"):
+    for key in ("mem_info_vram_total", "max_link_speed", "max_link_width"):
         facts.add("gpu", f"{name}.{key}", _text(device / key))
+    for key in ("current_link_speed", "current_link_width"):  # the link slows down when the device idles
+        facts.add("gpu", f"{name}.{key}", _text(device / key), volatile=True)
     for file in sorted(device.glob("hwmon/hwmon*/power1_cap")):
         microwatts = _text(file)
         facts.add("gpu", f"{name}.power_cap_w", int(microwatts) / 1e6 if microwatts and microwatts.isdigit() else None)

@@ -26,7 +26,7 @@ from aaco_pipeline.analysis.operator_work import work
 from aaco_pipeline.analysis.timeline import kernel_stats
 from aaco_pipeline.formats import ort_profile
 from aaco_pipeline.formats.onnx_model import ModelGraph, graph_only, inferred_shapes, read
-from aaco_pipeline.formats.reading import canonical
+from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.validation import conform
 from aaco_pipeline.resources.models import resolve_model
 
@@ -122,11 +122,10 @@ def _take_names(graph: onnx.GraphProto) -> None:
                 _take_names(attribute.g)
 
 
-def attributed_share(mapping: KernelMapping, *, of: Sequence[int] | None = None) -> float:
+def attributed_share(mapping: KernelMapping) -> float:
     rows = mapping.operator_kernels
-    if of is not None:
-        rows = rows.filter(pl.col("kernel_id").is_in(of))
-    return float(rows.filter(pl.col("node_id").is_not_null())["total_ns"].sum() / rows["total_ns"].sum())
+    attributed = rows.filter(pl.col("node_id").is_not_null())
+    return sum(attributed["total_ns"].to_list()) / sum(rows["total_ns"].to_list())
 
 
 def names_covered(executed: Executed, mapping: KernelMapping) -> dict[str, list[str]]:
@@ -184,7 +183,7 @@ def test_time_is_conserved_and_the_table_keeps_its_contract(run: Run, name: str,
     rows = executed.mapped(saved=saved).operator_kernels
     columns = ("kernel_id", "dispatch_count", "total_ns")
     assert_frame_equal(rows.select(columns), executed.statistics.select(columns), check_row_order=False)
-    conform("operator_kernels", canonical("operator_kernels", rows).with_columns(session_id=pl.lit("x")))
+    conform(contract("operator_kernels"), rows, "20250101T000000Z-00000000")
 
 
 @pytest.mark.parametrize(("name", "least"), [("squeezenet", 0.95), ("resnet50", 0.95), ("densenet121", 0.9)])
@@ -413,8 +412,11 @@ def test_generated_names_say_type_and_place_without_constants() -> None:
     kernels = kernels_of(("Add_0", "Add"), ("Relu_1", "Relu"), ("Add_2", "Add"))
     expected = {0: (1, BY_MANGLED_NAME), 1: (2, BY_MANGLED_NAME), 2: (3, BY_MANGLED_NAME)}
     assert scores(kernels, None, original) == expected
-    assert scores(kernels, original.filter(pl.col("op_type") != "Constant").with_row_index("node_id_new")
-        .with_columns(node_id=pl.col("node_id_new").cast(pl.Int32)).drop("node_id_new"), original) == expected  # fmt: skip
+    # The runtime's graph has no constant, so its nodes have other numbers; the kernels' names tell.
+    optimized = original.filter(pl.col("op_type") != "Constant").with_columns(
+        node_id=pl.int_range(pl.len(), dtype=pl.Int32)
+    )
+    assert scores(kernels, optimized, original) == expected
 
 
 def test_a_body_is_searched_before_its_siblings() -> None:
@@ -447,19 +449,14 @@ def test_kernels_that_no_table_names_keep_their_time() -> None:
 
 NAMES: Final = st.sampled_from(["a", "b", "c", "d", "t0_nchwc", "Add_1", "a/MatMulAddFusion", "ReorderInput", "?", ""])
 TYPES: Final = st.sampled_from(["MatMul", "Add", "Softmax", "Gemm", "FusedMatMul", "ReorderInput", "Relu"])
-TENSORS: Final = st.sampled_from(["x", "w", "t0", "t1", "t2", "y", "r0", ""])
+TENSORS: Final = st.lists(st.sampled_from(["x", "w", "t0", "t1", "t2", "y", "r0", ""]), max_size=3)
+MADE_UP_NODES: Final = st.tuples(NAMES | st.none(), TYPES, TENSORS, TENSORS).map(lambda parts: Node(*parts))
 
 
 @settings(deadline=None)
 @given(
     kernels=st.lists(st.tuples(NAMES, TYPES), max_size=8),
-    optimized=st.none()
-    | st.lists(
-        st.builds(
-            Node, NAMES | st.none(), TYPES, st.lists(TENSORS, max_size=3), st.lists(TENSORS, min_size=1, max_size=2)
-        ),
-        max_size=6,
-    ),
+    optimized=st.none() | st.lists(MADE_UP_NODES, max_size=6),
     times=st.lists(st.integers(0, 2**40), min_size=8, max_size=8),
 )
 def test_whatever_the_graphs_the_time_is_conserved(
