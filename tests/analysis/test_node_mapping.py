@@ -125,7 +125,7 @@ def _take_names(graph: onnx.GraphProto) -> None:
 def attributed_share(mapping: KernelMapping) -> float:
     rows = mapping.operator_kernels
     attributed = rows.filter(pl.col("node_id").is_not_null())
-    return sum(attributed["total_ns"].to_list()) / sum(rows["total_ns"].to_list())
+    return float(sum(attributed["total_ns"].to_list()) / sum(rows["total_ns"].to_list()))
 
 
 def names_covered(executed: Executed, mapping: KernelMapping) -> dict[str, list[str]]:

@@ -45,7 +45,7 @@ def typed(operand: Operand) -> TensorType:
     if operand is None:
         return None, None
     if operand and isinstance(operand[0], str):
-        return operand[0], operand[1]  # type: ignore[return-value]
+        return operand[0], operand[1]
     return "float32", operand  # type: ignore[return-value]
 
 
