@@ -270,5 +270,6 @@ def _by_order(
             node = fitting[op_type][first]
             found[kernel] = Match(node, BY_ORDER)
             for nodes in (*free.values(), *fitting.values()):
-                if node in nodes:
-                    nodes.remove(node)
+                place = bisect_left(nodes, node)
+                if place < len(nodes) and nodes[place] == node:
+                    del nodes[place]

@@ -184,10 +184,14 @@ class Trace:
 
     def _follow_layout_changes(self) -> None:
         """A tensor that is turned back into the plain layout under an original name is that tensor, rearranged."""
-        graph = self.optimized
-        for node, op_type in enumerate(graph.op_types):
-            if op_type == "ReorderOutput" and graph.outputs[node][0] in self.original.writers:
-                self.original_tensor.setdefault(graph.inputs[node][0], graph.outputs[node][0])
+        for node, op_type in enumerate(self.optimized.op_types):
+            for before, after in self._rearranged(node) if op_type == "ReorderOutput" else ():
+                if after in self.original.writers:
+                    self.original_tensor.setdefault(before, after)
+
+    def _rearranged(self, node: int) -> Iterator[tuple[str, str]]:
+        """Input and output of a change of layout."""
+        return zip(self.optimized.inputs[node][:1], self.optimized.outputs[node][:1], strict=False)
 
     def _scope(self, node: int, anchors: Mapping[int, tuple[int, float] | None]) -> tuple[int | None, str | None]:
         """The scope in the original graph that the optimized node's scope came from."""
@@ -221,7 +225,8 @@ class Trace:
         graph, original = self.optimized, self.original
         outputs = graph.outputs[node]
         if graph.op_types[node] in _LAYOUT_CHANGES:
-            self.original_tensor.setdefault(outputs[0], self._original(graph.inputs[node][0]))
+            for before, after in self._rearranged(node):
+                self.original_tensor.setdefault(after, self._original(before))
         if anchor is None or not outputs or outputs[0] in original.writers or outputs[0] in self.original_tensor:
             return
         tensor = _blocked_tensor(graph.names[node], original)
@@ -263,14 +268,16 @@ class Trace:
     def _match(self, node: int, anchor: tuple[int, float], existing: set[str]) -> Match:
         results = {self._original(name) for name in self.optimized.outputs[node] if name}
         given = {self._original(name) for name in self.optimized.inputs[node] if name}
-        covered = self._between((existing | given) - results, results, self.original.scopes[anchor[0]])
+        covered = self._between(existing, given, results, self.original.scopes[anchor[0]])
         chosen, score = anchor
         if score != BY_NAME and covered:
             chosen = self._heaviest(covered, self.optimized.op_types[node], chosen)
         return Match(chosen, score, frozenset({*covered, chosen}))
 
-    def _between(self, border: set[str], results: set[str], scope: tuple[int | None, str | None]) -> set[int]:
-        """Original nodes on the way from tensors of the border to the results, folded constants left out."""
+    def _between(
+        self, existing: set[str], given: set[str], results: set[str], scope: tuple[int | None, str | None]
+    ) -> set[int]:
+        """Original nodes on the way from given or otherwise existing tensors to the results, without constants."""
         covered: set[int] = set()
         waiting = list(results)
         while waiting:
@@ -278,7 +285,11 @@ class Trace:
             if writer is None or writer in covered or writer in self.original.constant:
                 continue
             covered.add(writer)
-            waiting += [name for name in self.original.inputs[writer] if name and name not in border]
+            waiting += [
+                name
+                for name in self.original.inputs[writer]
+                if name and (name in results or not (name in existing or name in given))
+            ]
         return covered
 
     def _heaviest(self, covered: set[int], op_type: str, otherwise: int) -> int:

@@ -13,7 +13,12 @@ import dagster as dg
 from aaco_pipeline.resources.measurement_slot import slot_is_free
 from aaco_pipeline.resources.process_identity import HOST_TAG, PID_TAG, TAG_PREFIX, process_is_gone
 
-_UNFINISHED: Final = (dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING)
+_UNFINISHED: Final = (
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+)
 #: A run that never came to tag itself is dead when the slot it claims is free on this host for so long.
 UNTAGGED_GRACE_SECONDS: Final = 60.0
 

@@ -44,7 +44,8 @@ def _dead_runs(instance: dg.DagsterInstance) -> Iterator[Ailment]:
     for dead in find_dead_runs(instance):
 
         def mend(run_id: str = dead.run_id) -> bool:
-            return run_id in {one.run_id for one in reap(instance)}
+            reap(instance)  # all of them: whichever comes first, the others are well then, too
+            return run_id not in {one.run_id for one in find_dead_runs(instance)}
 
         yield Ailment("dead run", f"run {dead.run_id}", f"{dead.reason}; it may hold the measurement slot", mend)
 
@@ -58,7 +59,12 @@ def _disagreements(lake: TraceLake, instance: dg.DagsterInstance) -> Iterator[Ai
     requested = set(lake.requests())
     complete = set(lake.captured())
     partitions = set(instance.get_dynamic_partitions(PARTITIONS_NAME))
-    busy = {run.tags.get("dagster/partition") for run in instance.get_runs(dg.RunsFilter(statuses=list(_UNFINISHED)))}
+    dead = {one.run_id for one in find_dead_runs(instance)}
+    busy = {
+        run.tags.get("dagster/partition")
+        for run in instance.get_runs(dg.RunsFilter(statuses=list(_UNFINISHED)))
+        if run.run_id not in dead
+    }
     for session in sorted(published - partitions):
 
         def add(session: str = session) -> bool:
