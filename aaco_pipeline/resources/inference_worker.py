@@ -223,6 +223,7 @@ def _load(job: dict[str, Any], folder: Path, traced: bool) -> "tuple[ort.Inferen
             session = ort.InferenceSession(job["model_path"], options, providers=providers)
     except Exception as error:  # ONNX Runtime's errors share no base, and each means the same here
         raise Refusal("model", f"{job['model_path']}: cannot be loaded: {_one_line(error)}") from error
+    (folder / f"{OPTIMIZED_MODEL}.weights").unlink(missing_ok=True)  # before the kernel writes it to the disk beside us
     return session, {"duration_ns": time.perf_counter_ns() - started}
 
 

@@ -21,6 +21,7 @@ Refused = Callable[..., str]
 LOOKS: Final = {
     "ls": (),
     "show": (),
+    "report": (),
     "sql": ("SELECT 1 AS one",),
     "tables": (),
     "info": (),

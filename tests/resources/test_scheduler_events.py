@@ -58,7 +58,7 @@ def test_a_real_trace_finds_every_sleep_of_the_measured_process(tool: str, tmp_p
     assert sleeps.height == 5
     assert set(events["thread_id"]) == {pid}
     delays = within.filter(within["kind"] == "run_delay")["duration_ns"].sum()
-    assert delays == pytest.approx(waited, rel=0.1, abs=2_000_000)
+    assert delays == pytest.approx(waited, rel=0.5, abs=20_000_000)
     assert [path.name for path in tmp_path.iterdir()] == [scheduler_events.EVENTS_FILE]
 
 
