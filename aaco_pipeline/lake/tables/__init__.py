@@ -10,7 +10,16 @@ from aaco_pipeline.lake.contracts import Table
 
 def declared() -> Iterator[Table]:
     """Every declared table, in the order of the data dictionary."""
-    from aaco_pipeline.lake.tables import analysis, inference, judgement, model, telemetry, trace, what_was_run
+    from aaco_pipeline.lake.tables import (
+        analysis,
+        inference,
+        judgement,
+        model,
+        profiler_records,
+        telemetry,
+        trace,
+        what_was_run,
+    )
 
-    for module in (what_was_run, model, inference, trace, telemetry, analysis, judgement):
+    for module in (what_was_run, model, inference, trace, profiler_records, telemetry, analysis, judgement):
         yield from module.TABLES
