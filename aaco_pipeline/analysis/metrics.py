@@ -19,8 +19,9 @@ def latency_metrics(iterations: pl.DataFrame, batch_size: int | None) -> pl.Data
 
     For each pass: latency_p50, _p90, _p99 (observed values, nearest rank, with distribution-free intervals), _mean,
     _standard_deviation (n - 1), _coefficient_of_variation, _interquartile_range, cpu_time_mean, run_delay_mean, and
-    throughput = iterations x batch size / summed latency. From both passes: profiler_distortion = median latency of
-    the profiled pass / median of the unprofiled one. A figure without enough iterations is null.
+    throughput = iterations x batch size / summed latency, in tokens when an iteration is one token. From both passes:
+    profiler_distortion = median latency of the profiled pass / median of the unprofiled one. A figure without enough
+    iterations is null.
     """
     rows: list[dict[str, object]] = []
     for name in ("latency", "trace"):
@@ -111,7 +112,8 @@ def _of_pass(measured: pl.DataFrame, batch_size: int | None) -> list[dict[str, o
     delay = measured.get_column("run_delay_ns").drop_nulls()
     add("run_delay_mean", float(delay.to_numpy().mean()) if len(delay) else None, "ns", n=len(delay))
     total = int(latency.sum())
-    add("throughput", count * batch_size * 1e9 / total if batch_size is not None and total else None, "inference/s")
+    unit = "inference/s" if measured.get_column("token_index").null_count() else "token/s"
+    add("throughput", count * batch_size * 1e9 / total if batch_size is not None and total else None, unit)
     return rows
 
 

@@ -3,12 +3,14 @@
 The figures' formulas are `aaco_pipeline.analysis.metrics`; kernels are the next stage's.
 """
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import dagster as dg
 import polars as pl
 
-from aaco_pipeline.analysis.metrics import latency_metrics
+from aaco_pipeline.analysis.generation import generation_metrics, units_of_work
+from aaco_pipeline.analysis.metrics import METRICS, latency_metrics
 from aaco_pipeline.assets.capture import capture
 from aaco_pipeline.assets.partitions import session_partitions
 from aaco_pipeline.assets.stage import OWNERS, Outcome, expected_errors, publish_outcome, stage_metadata
@@ -16,6 +18,7 @@ from aaco_pipeline.formats import inference_capture
 from aaco_pipeline.lake.evidence import evidence_frame
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.dagster_resources import LakeResource
+from aaco_pipeline.statistics.steady_state import steady_state_metrics
 
 STAGE: Final = "inference_run"
 TABLES: Final = ("iterations", "session_metrics", "evidence")
@@ -25,8 +28,14 @@ def read_inference_run(lake: TraceLake, session: str) -> Outcome:
     """The iterations and their metrics. Latency is the unprofiled pass's; the profiled pass shows its distortion."""
     raw = inference_capture.read(lake.raw(session))
     iterations = raw.iterations()
-    batch_size = lake.read("sessions", session).item(0, "batch_size")
-    metrics = latency_metrics(iterations, batch_size)
+    what = lake.read("sessions", session).row(0, named=True)
+    metrics = pl.concat(
+        [
+            latency_metrics(iterations, what["batch_size"]),
+            steady_state_metrics(units_of_work(iterations)),
+            _generation(iterations, what),
+        ]
+    )
     latency = metrics.filter(pl.col("pass").is_null() | (pl.col("pass") == "latency"))
     values = dict(latency.select("metric", "value").iter_rows())
     return Outcome(
@@ -41,10 +50,18 @@ def read_inference_run(lake: TraceLake, session: str) -> Outcome:
             "latency_p99_ns": values.get("latency_p99"),
             "throughput_per_s": values.get("throughput"),
             "profiler_distortion_ratio": values.get("profiler_distortion"),
+            "time_to_first_token_p50_ns": values.get("time_to_first_token_p50"),
+            "output_tokens_per_s": values.get("output_tokens_per_s"),
         },
         metrics.select("metric", "pass", "value", "unit", "ci_low", "ci_high"),
         "metrics",
     )
+
+
+def _generation(iterations: pl.DataFrame, what: Mapping[str, Any]) -> pl.DataFrame:
+    if what["output_tokens"] is None:
+        return METRICS.to_frame()
+    return generation_metrics(iterations, what["batch_size"], what["prompt_tokens"])
 
 
 @dg.asset(

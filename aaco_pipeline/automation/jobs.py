@@ -42,6 +42,8 @@ class StartSession(dg.Config):
     timeout_seconds: float = Field(DEFAULT_TIMEOUT_SECONDS, description="Time limit of the measured passes together.")
     allow_fallback: bool = Field(False, description="Measure even if the provider does not run every node.")
     scheduler: bool = Field(False, description="Record scheduler events with bpftrace or perf, where allowed.")
+    prompt_tokens: int | None = Field(None, description="Length of each prompt, for a language model that generates.")
+    output_tokens: int | None = Field(None, description="Tokens to generate for each prompt; goes with prompt_tokens.")
     input_shapes: dict[str, list[int]] = Field({}, description="Shapes of inputs with dynamic dimensions.")
 
     def launch(self) -> Launch:

@@ -4,13 +4,14 @@ The stages are Dagster's job `observe`, run in this process against the same ins
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from aaco_pipeline.cli.lake_option import lake_option
+from aaco_pipeline.cli.launch_options import launch_of, launch_options
 from aaco_pipeline.cli.output import console, data_format
 
 if TYPE_CHECKING:
@@ -26,37 +27,11 @@ _INTERRUPTS: Final = ("DagsterExecutionInterruptedError", "KeyboardInterrupt")
 
 
 @click.command()
-@click.option("--model", required=True, metavar="NAME|PATH", help="A built-in or registered model, or an .onnx file.")
-@click.option("--backend", default="cpu", show_default=True, help="cpu, migraphx, rocm or cuda; see `aaco info`.")
+@launch_options
 @click.option("--batch", type=click.IntRange(min=1), help="Batch size; the model's first dimension must be dynamic.")
-@click.option("--iterations", type=click.IntRange(min=1), help="Measured iterations of each pass (default 100).")
-@click.option("--warmup", type=click.IntRange(min=0), help="Iterations before them, kept and excluded (default 10).")
-@click.option("--threads", type=click.IntRange(min=1), help="Intra-operator threads (default on the CPU: 1).")
 @click.option(
-    "--precision",
-    type=click.Choice(["model", "fp16", "bf16", "fp8", "int8"]),
-    default="model",
-    show_default=True,
-    help="Precision asked of the provider; model means as in the file.",
+    "--prompt", type=click.IntRange(min=1), help="With --tokens: let a language model continue a prompt of that length."
 )
-@click.option(
-    "--optimization",
-    type=click.Choice(["none", "basic", "extended", "all"]),
-    default="all",
-    show_default=True,
-    help="How far the runtime rewrites the graph; up to extended, kernels keep the names of the model's nodes.",
-)
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the inputs.")
-@click.option("--timeout", type=float, default=600.0, show_default=True, help="Limit on the measured passes, seconds.")
-@click.option(
-    "--shape",
-    "shapes",
-    multiple=True,
-    metavar="INPUT=1x3x224x224",
-    help="Shape of an input with dynamic dimensions; may be repeated.",
-)
-@click.option("--allow-fallback", is_flag=True, help="Measure even if the provider does not run every node.")
-@click.option("--scheduler", is_flag=True, help="Record scheduler events with bpftrace or perf, where allowed.")
 @lake_option
 @data_format
 def run(project: "Project", as_json: bool, **options: Any) -> int:
@@ -64,59 +39,21 @@ def run(project: "Project", as_json: bool, **options: Any) -> int:
     from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.resources.inference import plan
 
-    launch = _launch(options)
+    launch = launch_of(options, batch_size=options["batch"], prompt_tokens=options["prompt"])
     plan(launch, project.configs)  # a wrong name is told at once, before anything is begun
     project.require_root()
-    session = _observe(project, TraceLake(project.lake), launch, quiet=as_json)
+    session = observe(project, TraceLake(project.lake), launch, quiet=as_json)
     from aaco_pipeline.cli.sessions import show_session
 
     show_session(TraceLake(project.lake), session, as_json=as_json)
     return 0
 
 
-def _launch(options: dict[str, Any]) -> "Launch":
-    from pathlib import Path
-
-    from aaco_pipeline.resources.launch import Launch
-
-    model = options["model"]
-    if model.endswith(".onnx") or "/" in model:
-        model = str(Path(model).absolute())
-    return Launch(
-        model=model,
-        backend=options["backend"],
-        batch_size=options["batch"],
-        iterations=options["iterations"],
-        warmup=options["warmup"],
-        threads=options["threads"],
-        precision=options["precision"],
-        optimization=options["optimization"],
-        seed=options["seed"],
-        timeout_seconds=options["timeout"],
-        allow_fallback=options["allow_fallback"],
-        scheduler=options["scheduler"],
-        input_shapes=dict(_shape(text) for text in options["shapes"]),
-    )
-
-
-def _shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """`input=1x3x224x224` (or with commas) as a name and a shape; an empty shape is a scalar's."""
-    name, separator, dimensions = text.rpartition("=")
-    parts = dimensions.replace(",", "x").split("x") if dimensions else []
-    if not separator or not name or not all(part.strip().isdigit() for part in parts):
-        raise click.BadParameter(f"{text!r} is not a shape; expected INPUT=1x3x224x224", param_hint="--shape")
-    return name, tuple(int(part) for part in parts)
-
-
-def _observe(project: "Project", lake: "TraceLake", launch: "Launch", *, quiet: bool) -> str:
+def observe(project: "Project", lake: "TraceLake", launch: "Launch", *, quiet: bool) -> str:
     """Register the session and run all its stages; raises the AacoError that a stage failed with."""
     from aaco_pipeline.automation.dead_runs import reap
     from aaco_pipeline.automation.instance import open_instance
-    from aaco_pipeline.automation.jobs import SESSION_TAG
     from aaco_pipeline.automation.sessions import forget, register
-    from aaco_pipeline.definitions import build_definitions
-    from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
-    from aaco_pipeline.resources.process_identity import process_tags
     from aaco_pipeline.resources.progress import progress_listener
 
     with open_instance(project) as instance:
@@ -125,31 +62,56 @@ def _observe(project: "Project", lake: "TraceLake", launch: "Launch", *, quiet: 
         with _progress(quiet) as show:
             _wait_for_slot(instance, show)
         session = register(lake, instance, launch)
-        definitions = build_definitions(
-            resource_overrides={
-                "lake": LakeResource(path=str(lake.path)),
-                "runner": InferenceRunner(configs=str(project.configs)),
-            }
-        )
-        job = definitions.resolve_job_def("observe")
         try:
             with _progress(quiet) as show, progress_listener(show):
-                result = job.execute_in_process(
-                    instance=instance,
-                    partition_key=session,
-                    tags={SESSION_TAG: session, **process_tags()},
-                    run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
-                    raise_on_error=False,
-                )
+                run_stages(project, lake, instance, session)
         except BaseException:
             if not lake.raw(session).is_dir():
                 forget(lake, instance, session)
             raise
-        if not result.success:
-            if not lake.raw(session).is_dir():
-                forget(lake, instance, session)
-            raise _error_of(result, session)
     return session
+
+
+def present_again(project: "Project", lake: "TraceLake", sessions: Sequence[str]) -> None:
+    """Write the reports of sessions anew, for instance because their campaign has more to tell by now."""
+    from aaco_pipeline.automation.instance import open_instance
+
+    with open_instance(project) as instance:
+        for session in sessions:
+            run_stages(project, lake, instance, session, only=("report",))
+
+
+def run_stages(
+    project: "Project",
+    lake: "TraceLake",
+    instance: "dg.DagsterInstance",
+    session: str,
+    only: Sequence[str] | None = None,
+) -> None:
+    """Run the job `observe` for one session in this process; raises the AacoError that a stage failed with."""
+    import dagster as dg
+
+    from aaco_pipeline.automation.jobs import SESSION_TAG
+    from aaco_pipeline.definitions import build_definitions
+    from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
+    from aaco_pipeline.resources.process_identity import process_tags
+
+    definitions = build_definitions(
+        resource_overrides={
+            "lake": LakeResource(path=str(lake.path)),
+            "runner": InferenceRunner(configs=str(project.configs)),
+        }
+    )
+    result = definitions.resolve_job_def("observe").execute_in_process(
+        instance=instance,
+        partition_key=session,
+        asset_selection=None if only is None else [dg.AssetKey(name) for name in only],
+        tags={SESSION_TAG: session, **process_tags()},
+        run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+        raise_on_error=False,
+    )
+    if not result.success:
+        raise _error_of(result, session)
 
 
 def _wait_for_slot(instance: "dg.DagsterInstance", show: Callable[[str, int, int], None]) -> None:

@@ -48,6 +48,12 @@ class InferenceCapture:
     def axis_zero_monotonic_ns(self) -> int:
         return int(self.passes["latency"]["clocks_before"]["monotonic_ns"])
 
+    @property
+    def tokens_per_request(self) -> int | None:
+        """How many tokens each request generated; None when an iteration is a whole inference."""
+        tokens: int | None = self.passes["latency"].get("output_tokens")
+        return tokens
+
     def sessions(self, fingerprint: str, capture_digest: str) -> pl.DataFrame:
         """The one row of `sessions`."""
         launch = self.capture["launch"]
@@ -61,7 +67,7 @@ class InferenceCapture:
                 {
                     "source_kind": ["live"],
                     "source_format": [FORMAT],
-                    "workload": ["inference"],
+                    "workload": ["generation" if self.tokens_per_request else "inference"],
                     "model_name": [self.capture["model"]["name"]],
                     "model_sha256": [self.capture["model"]["sha256"]],
                     "backend": [launch["backend"]],
@@ -80,6 +86,8 @@ class InferenceCapture:
                     "fingerprint": [fingerprint],
                     "capture_digest": [capture_digest],
                     "threads": [self.capture["threads"]],
+                    "prompt_tokens": [self.passes["latency"].get("prompt_tokens")],
+                    "output_tokens": [self.tokens_per_request],
                     "seed": [launch["seed"]],
                     "allow_fallback": [launch["allow_fallback"]],
                 }
@@ -227,12 +235,15 @@ class InferenceCapture:
             schema_overrides={"run_delay_ns": pl.Int64},
         ).with_row_index("iteration")
         zero = self.axis_zero_monotonic_ns
+        tokens = self.tokens_per_request
+        token_index = pl.lit(None) if tokens is None else pl.col("iteration") % tokens
         return frame.with_columns(
             pl.lit(name).alias("pass"),
             pl.when(pl.col("iteration") < one["warmup"])
             .then(pl.lit("warmup"))
             .otherwise(pl.lit("measure"))
             .alias("phase"),
+            token_index.alias("token_index"),
             pl.col("start_ns") - zero,
             pl.col("end_ns") - zero,
             (pl.col("end_ns") - pl.col("start_ns")).alias("latency_ns"),

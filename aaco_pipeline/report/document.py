@@ -74,6 +74,10 @@ _SECTIONS: Final[Mapping[str, str]] = {
         "FULL JOIN (SELECT * FROM model_nodes WHERE session_id = '{session}') AS n USING (session_id, node_id) "
         "GROUP BY ALL ORDER BY total_ns DESC NULLS LAST, n.node_id"
     ),
+    "scaling": (
+        "SELECT c.* EXCLUDE (campaign_id) FROM scaling AS c JOIN sessions AS s USING (campaign_id) "
+        "WHERE s.session_id = '{session}' ORDER BY c.point"
+    ),
     "system_samples": "SELECT * EXCLUDE (session_id) FROM system_samples WHERE session_id = '{session}' ORDER BY ALL",
     "gpu_samples": "SELECT * EXCLUDE (session_id) FROM gpu_samples WHERE session_id = '{session}' ORDER BY ALL",
     "devices": "SELECT * EXCLUDE (session_id) FROM devices WHERE session_id = '{session}' ORDER BY device_id",
@@ -134,7 +138,7 @@ def session_document(lake: TraceLake, session: str) -> Document:
     slowest and the first measured one.
     """
     statements = _filled_in({**_SUMMARY, **_SECTIONS}, session)
-    document = _head(lake, session, _parts(lake, session, statements))
+    document = _head(lake, session, _parts(lake, session, statements, _campaign(lake, session)))
     moments = _moments(document)
     in_full = {
         f"{name} {moment['iteration']}": statement
@@ -188,7 +192,10 @@ def answer(document: Document) -> str:
     """The session in a few sentences; only what was measured, and whether it was steady or nobody judged it."""
     median = metric(document, "latency_p50", "latency")
     sentences = []
-    if median is not None and median["value"] is not None:
+    first = metric(document, "time_to_first_token_p50", "latency")
+    if first is not None and first["value"] is not None:
+        sentences.append(_generation_answer(document, first))
+    elif median is not None and median["value"] is not None:
         batch = document.get("batch_size")
         whole = f" for a batch of {batch}" if batch is not None and batch > 1 else ""
         aside = [f"95 % interval {interval(median)}"] if interval(median) else []
@@ -218,9 +225,24 @@ def answer(document: Document) -> str:
     return ". ".join([*sentences, steadiness(document)]) + "."
 
 
+def _generation_answer(document: Document, first: Row) -> str:
+    batch, prompt = document.get("batch_size"), document.get("prompt_tokens")
+    each = metric(document, "time_per_output_token_p50", "latency")
+    rate = value(document, "output_tokens_per_s", "latency")
+    text = f"The median first token comes {duration(first['value'])} after a prompt of {prompt}"
+    text += f" for a batch of {batch}" if batch is not None and batch > 1 else ""
+    text += f" (95 % interval {interval(first)})" if interval(first) else ""
+    if each is not None and each["value"] is not None:
+        text += f", each further one {duration(each['value'])} after the one before"
+        text += f" ({interval(each)})" if interval(each) else ""
+    return text + (f": {number(rate)} tokens/s in all" if rate is not None else "")
+
+
 def steadiness(document: Document) -> str:
     """Whether the iterations were steady, in words, from the metric `steady_state`."""
     judged = value(document, "steady_state", "latency")
+    if judged is None and metric(document, "steady_state", "latency") is not None:
+        return "It ran too briefly to tell whether steadily"
     if judged is None:
         return "Whether it ran steadily has not been judged"
     return "It ran steadily" if judged >= 1 else "It did not run steadily"
@@ -252,15 +274,16 @@ def interval(row: Row) -> str | None:
 
 
 class _OneSession(TraceLake):
-    """The lake as a statement about one session needs it: only that session's files are opened, whatever else is
-    there."""
+    """The lake as a statement about one session needs it: only the files of that session and of its campaign are
+    opened, whatever else is there."""
 
-    def __init__(self, lake: TraceLake, session: str) -> None:
+    def __init__(self, lake: TraceLake, session: str, campaign: str | None = None) -> None:
         super().__init__(lake.path)
-        self._session = session
+        self._session, self._campaign = session, campaign
 
     def manifests(self) -> list[Manifest]:
-        return [self.manifest(self._session)]
+        of_campaign = [] if self._campaign is None else [self.manifest(self._campaign, "campaign")]
+        return [self.manifest(self._session), *of_campaign]
 
 
 def _filled_in(statements: Mapping[str, str], session: str, moment: Row | None = None) -> dict[str, str]:
@@ -270,14 +293,23 @@ def _filled_in(statements: Mapping[str, str], session: str, moment: Row | None =
     return {name: statement.format(**fields) for name, statement in statements.items()}
 
 
-def _parts(lake: TraceLake, session: str, statements: Mapping[str, str]) -> dict[str, list[Row]]:
+def _campaign(lake: TraceLake, session: str) -> str | None:
+    """The campaign that the session belongs to, if its capture is described and names one."""
+    statement = f"SELECT campaign_id FROM sessions WHERE session_id = '{require_session_id(session)}'"
+    found = select_rows(_OneSession(lake, session), statement).rows
+    return found[0][0] if found else None
+
+
+def _parts(
+    lake: TraceLake, session: str, statements: Mapping[str, str], campaign: str | None = None
+) -> dict[str, list[Row]]:
     """The rows of all statements, read together, so that they are of one state of the lake, in each one's order."""
     columns = (
         "(SELECT coalesce(list(part ORDER BY place), []) FROM "
         f'(SELECT part, row_number() OVER () AS place FROM ({statement}) AS part)) AS "{name}"'
         for name, statement in statements.items()
     )
-    result = select_rows(_OneSession(lake, session), f"SELECT {', '.join(columns)}")
+    result = select_rows(_OneSession(lake, session, campaign), f"SELECT {', '.join(columns)}")
     return {name: _plain(rows) for name, rows in zip(result.columns, result.rows[0], strict=True)}
 
 

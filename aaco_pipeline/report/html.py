@@ -17,6 +17,7 @@ from string import Template
 from typing import Any, Final
 
 from aaco_pipeline.lake.contracts import all_tables
+from aaco_pipeline.report import scaling
 from aaco_pipeline.report.document import (
     TRACE_NAME,
     Document,
@@ -43,6 +44,11 @@ _BINS: Final = 64
 #: A latency axis is logarithmic when the slowest iteration is so many times the fastest.
 _LOGARITHMIC_FROM: Final = 8
 _PASSES: Final = {"latency": "Unprofiled pass", "trace": "Profiled pass"}
+_GENERATION: Final = {
+    "time_to_first_token_p50": "First token",
+    "time_per_output_token_p50": "Further token",
+    "request_latency_p50": "Request",
+}
 _QUANTILES: Final = {"latency_p50": "P50", "latency_p90": "P90", "latency_p99": "P99"}
 #: The space between a number and its unit, where no line may end.
 _UNIT: Final = re.compile(r"(?<=[0-9]) (?=(?:%|[mµn]?s|inferences)\b|%)")
@@ -77,7 +83,11 @@ def render_html(document: Document, trace: bytes | None) -> str:
         style_digest=_digest(style),
         style=style,
         script=script,
-        nav="".join(f'<a href="#{name}">{label}</a>' for name, label in _NAVIGATION),
+        nav="".join(
+            f'<a href="#{name}">{label}</a>'
+            for name, label in _NAVIGATION
+            if name != "scaling" or document.get("scaling")
+        ),
         header=_header(document, trace),
         sections="".join(section(document) for section in _SECTIONS),
         footer=_footer(document),
@@ -117,13 +127,20 @@ def _tiles(document: Document) -> Iterable[str]:
             + "</div>"
         )
 
-    for name, label in _QUANTILES.items():
+    generates = document.get("output_tokens") is not None
+    for name, label in (_GENERATION if generates else _QUANTILES).items():
         row = metric(document, name, "latency")
         if row is not None:
-            yield tile(f"{label} latency", duration(row["value"]), interval(row), _exact(row["value"], "ns"))
-    throughput = metric(document, "throughput", "latency")
+            yield tile(
+                label if generates else f"{label} latency",
+                duration(row["value"]),
+                interval(row),
+                _exact(row["value"], "ns"),
+            )
+    throughput = metric(document, "output_tokens_per_s" if generates else "throughput", "latency")
     if throughput is not None:
-        yield tile("Throughput", number(throughput["value"]), "inferences / s", _exact(throughput["value"], "per s"))
+        unit = "tokens / s" if generates else "inferences / s"
+        yield tile("Throughput", number(throughput["value"]), unit, _exact(throughput["value"], "per s"))
     for row in document["timeline"][:1]:
         yield tile("Device busy", share(row["active_ratio"]), "while profiled", _exact(row["active_ratio"], "ratio"))
     distortion = value(document, "profiler_distortion")
@@ -131,7 +148,9 @@ def _tiles(document: Document) -> Iterable[str]:
         yield tile("Profiler distortion", f"× {distortion:.3g}", "on the median", _exact(distortion, "ratio"))
     judged = value(document, "steady_state", "latency")
     yield tile(
-        "Steady", None if judged is None else "yes" if judged >= 1 else "no", "not judged" if judged is None else None
+        "Steady",
+        None if judged is None else "yes" if judged >= 1 else "no",
+        "too short to tell" if judged is None else None,
     )
 
 
@@ -442,10 +461,47 @@ def _clocks(document: Document) -> str:
     )
 
 
+def _scaling(document: Document) -> str:
+    """The curve of the session's campaign; nothing for a session that belongs to none."""
+    curve = document.get("scaling", [])
+    if not curve:
+        return ""
+    filled = [i for i in range(len(scaling.COLUMNS)) if any(scaling.cells(row)[i] is not None for row in curve)]
+    rows = []
+    for row in curve:
+        listed = scaling.cells(row)
+        mark = "this session" if row["session_id"] == document["session_id"] else row["session_id"]
+        rows.append([*(_cell(listed[i], row.get(_SCALING_ORDER.get(i, "")), None) for i in filled), _name(mark)])
+    columns = [_capital(scaling.COLUMNS[i].lstrip("*")) for i in filled]
+    heads = [
+        ("*" if scaling.COLUMNS[i].startswith("*") else "") + name for i, name in zip(filled, columns, strict=True)
+    ]
+    return _section(
+        document,
+        "scaling",
+        "How it scales",
+        f"{escape(scaling.sentences(curve))} Each point is one session; bars are the 95 % interval of that session's "
+        "own median and say nothing about another day.",
+        scaling.plot(curve) + _table((*heads, "Session"), rows),
+        statements=("scaling",),
+    )
+
+
+#: The column of `scaling` that a column of the table is sorted by.
+_SCALING_ORDER: Final = {
+    0: "prompt_tokens",
+    1: "batch_size",
+    2: "throughput_per_s",
+    4: "speedup_ratio",
+    5: "efficiency_ratio",
+    6: "time_ns",
+    7: "time_to_first_token_ns",
+}
 _SECTIONS: Final[Sequence[Callable[[Document], str]]] = (
     _latency,
     _distribution,
     _warmup,
+    _scaling,
     _hot,
     _timeline,
     _operators,
@@ -457,6 +513,7 @@ _NAVIGATION: Final = (
     ("latency", "Latency"),
     ("distribution", "Distribution"),
     ("warmup", "Warm-up"),
+    ("scaling", "Scaling"),
     ("kernels", "Kernels"),
     ("timeline", "Timeline"),
     ("operators", "Operators"),

@@ -147,6 +147,8 @@ def _job(launch: Launch, model: ModelChoice, backend: BackendEntry) -> dict[str,
         "optimization": _OPTIMIZATION_LEVELS[launch.optimization],
         "warmup": _first_given(launch.warmup, model.warmup, DEFAULT_WARMUP),
         "iterations": _first_given(launch.iterations, model.iterations, DEFAULT_ITERATIONS),
+        "prompt_tokens": launch.prompt_tokens,
+        "output_tokens": launch.output_tokens,
         "allow_fallback": launch.allow_fallback,
     }
 

@@ -78,14 +78,20 @@ def measure(job: dict[str, Any], folder: Path) -> dict[str, Any]:
     clocks_before = _clock_pair()
     session, loading = _load(job, folder, traced)
     placement = _placement(session, job)
-    inputs = _make_inputs(session, job)
-    binding, binding_note = _bind(session, inputs, job)
+    # One iteration is one run of the model: an inference, or one token of a request.
+    runs_each = int(job["output_tokens"] or 1)
     warmup, iterations = int(job["warmup"]), int(job["iterations"])
     if traced and placement["node_count"] is not None:
-        fitting = PROFILE_EVENT_BUDGET // (placement["node_count"] + _EVENTS_PER_RUN) - warmup
+        fitting = PROFILE_EVENT_BUDGET // (runs_each * (placement["node_count"] + _EVENTS_PER_RUN)) - warmup
         iterations = max(1, min(iterations, fitting))
-    readings = _Readings(warmup + iterations)
-    _run_all(session, binding, inputs, readings)
+    readings = _Readings((warmup + iterations) * runs_each)
+    generated: list[list[int]] | None = None
+    if job["output_tokens"] is None:
+        inputs = _make_inputs(session, job)
+        binding, binding_note = _bind(session, inputs, job)
+        _run_all(session, binding, inputs, readings)
+    else:
+        inputs, generated, binding_note = _generate_all(session, job, warmup + iterations, readings)
     clocks_after = _clock_pair()
     profile = None
     if traced:
@@ -94,9 +100,12 @@ def measure(job: dict[str, Any], folder: Path) -> dict[str, Any]:
     return {
         "pass": job["pass"],
         "process_id": os.getpid(),
-        "warmup": warmup,
-        "iterations": iterations,
-        "iterations_asked": int(job["iterations"]),
+        "warmup": warmup * runs_each,
+        "iterations": iterations * runs_each,
+        "iterations_asked": int(job["iterations"]) * runs_each,
+        "prompt_tokens": job["prompt_tokens"],
+        "output_tokens": job["output_tokens"],
+        "first_generated": generated,
         "start_monotonic_ns": readings.start.tolist(),
         "end_monotonic_ns": readings.end.tolist(),
         "cpu_time_ns": readings.cpu.tolist(),
@@ -158,6 +167,102 @@ def _run_all(
         if now() - reported >= _PROGRESS_INTERVAL_NS or i + 1 == total:
             print(json.dumps({"done": i + 1, "total": total}), flush=True)
             reported = now()
+
+
+def _generate_all(
+    session: "ort.InferenceSession", job: dict[str, Any], requests: int, readings: _Readings
+) -> "tuple[dict[str, np.ndarray[Any, Any]], list[list[int]], str]":
+    """Fill the readings with one entry per token: each request is a prompt, then one token after the other.
+
+    A token is ready when the most likely one was chosen from the logits (greedy), so the first entry of a request is
+    its time to the first token. Reading counters between two tokens is no part of either. Returns the inputs of the
+    first request's first step, the tokens it gave (one list for each of the batch) and a note on binding.
+    """
+    import numpy as np
+
+    model = _LanguageModel(session)
+    batch = int(job["batch_size"] or 1)
+    prompt, tokens = int(job["prompt_tokens"]), int(job["output_tokens"])
+    random = np.random.default_rng(job["seed"])
+    bound = job["integer_upper_bound"].get("input_ids", model.vocabulary or 2)
+    prompts = random.integers(0, bound, (requests, batch, prompt)).astype(np.int64)
+    empty = {name: np.zeros(model.empty_shape(name, batch), NUMPY_TYPES[model.types[name]]) for name in model.cache}
+    first = {"input_ids": prompts[0], **empty, **model.extra_inputs(prompts[0], prompt)}
+    now, cpu_now, waiting = time.perf_counter_ns, time.process_time_ns, _RunDelay()
+    reported = now()
+    entry = 0
+    chosen: list[np.ndarray[Any, Any]] = []
+    for request in range(requests):
+        step, past = prompts[request], empty
+        for position in range(tokens):
+            waited_before, cpu_before, before = waiting.read(), cpu_now(), now()
+            try:
+                inputs = {"input_ids": step, **past, **model.extra_inputs(step, prompt + position)}
+                outputs = session.run(model.outputs, inputs)
+                step = outputs[model.logits][:, -1:].argmax(axis=-1)
+            except Exception as error:  # ONNX Runtime's errors share no base, and each of them ends the pass
+                reason = f"the model failed at token {position} after a prompt of {prompt}"
+                raise Refusal("model", f"{reason}: {_one_line(error)}") from error
+            after, cpu_after, waited_after = now(), cpu_now(), waiting.read()
+            past = {name: outputs[place] for name, place in model.cache.items()}
+            if request == 0:
+                chosen.append(step)
+            readings.start[entry], readings.end[entry], readings.cpu[entry] = before, after, cpu_after - cpu_before
+            if waited_before is not None and waited_after is not None:
+                readings.run_delay[entry] = waited_after - waited_before
+            entry += 1
+        if now() - reported >= _PROGRESS_INTERVAL_NS or request + 1 == requests:
+            print(json.dumps({"done": request + 1, "total": requests}), flush=True)
+            reported = now()
+    note = "not used: on the CPU, arrays are handed over without a copy and cost less than rebinding each step"
+    if job["provider"] != "CPUExecutionProvider":
+        note = "not used: each step's inputs and outputs, the cache among them, are copied within the timed call"
+    return first, np.concatenate(chosen, axis=1).tolist(), note
+
+
+class _LanguageModel:
+    """Which inputs and outputs of a model are the tokens, the logits and the key-value cache, by their usual names.
+
+    `cache` maps each past input to the place of the present output that continues it; `logits` is the place of the
+    logits. Raises Refusal for a model that is not a decoder with a cache.
+    """
+
+    _EXTRA: Final = ("attention_mask", "position_ids")
+
+    def __init__(self, session: "ort.InferenceSession") -> None:
+        self.types = {i.name: i.type for i in session.get_inputs()}
+        self._shapes = {i.name: list(i.shape) for i in session.get_inputs()}
+        outputs = [o.name for o in session.get_outputs()]
+        present = {name: name.replace("past_key_values", "present").replace("past", "present") for name in self.types}
+        past = [name for name in self.types if "past" in name]
+        unknown = [n for n in self.types if n not in past and n not in ("input_ids", *self._EXTRA)]
+        unmatched = [name for name in past if present[name] not in outputs]
+        if "input_ids" not in self.types or not past or unknown or unmatched or "logits" not in outputs:
+            raise Refusal(
+                "usage",
+                "the model cannot generate tokens: expected the inputs input_ids and past… with outputs logits and "
+                f"present… of the same names; it has {', '.join(self.types)} and {', '.join(outputs)}; "
+                "leave --prompt and --tokens out to measure single runs",
+            )
+        self.logits = outputs.index("logits")
+        self.cache = {name: outputs.index(present[name]) for name in past}
+        self.outputs = outputs
+        width = session.get_outputs()[self.logits].shape[-1]
+        self.vocabulary = width if isinstance(width, int) else None
+
+    def empty_shape(self, name: str, batch: int) -> list[int]:
+        """The shape of a past input before any token: no position yet."""
+        sizes = enumerate(self._shapes[name])
+        return [size if isinstance(size, int) else batch if axis == 0 else 0 for axis, size in sizes]
+
+    def extra_inputs(self, step: "np.ndarray[Any, Any]", seen: int) -> "dict[str, np.ndarray[Any, Any]]":
+        """The mask and the positions, for models that want them, of a step after which `seen` tokens were seen."""
+        import numpy as np
+
+        batch, width = step.shape
+        positions = np.broadcast_to(np.arange(seen - width, seen, dtype=np.int64), (batch, width))
+        values = {"attention_mask": np.ones((batch, seen), np.int64), "position_ids": np.ascontiguousarray(positions)}
+        return {name: values[name] for name in self._EXTRA if name in self.types}
 
 
 class _RunDelay:

@@ -30,6 +30,8 @@ class Launch:
     `model` is a registry name, a built-in name or an absolute path. `precision` other than `model` is asked of the
     execution provider. `optimization` is how far the runtime rewrites the graph before it runs. `timeout_seconds`
     bounds the measured passes together. `threads` are intra-op threads. `scheduler` asks for scheduler events.
+    With `prompt_tokens` and `output_tokens` a language model generates: `iterations` then counts requests, each of
+    which continues a random prompt by so many tokens.
     """
 
     model: str
@@ -44,6 +46,8 @@ class Launch:
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     allow_fallback: bool = False
     scheduler: bool = False
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
     input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     campaign_id: str | None = None
     arm: Arm | None = None
@@ -56,6 +60,8 @@ class Launch:
             "warmup": (self.warmup, 0, MOST_ITERATIONS),
             "threads": (self.threads, 1, _MOST),
             "seed": (self.seed, 0, 2**63 - 1),
+            "prompt_tokens": (self.prompt_tokens, 1, _MOST),
+            "output_tokens": (self.output_tokens, 1, _MOST),
         }
         for name, (value, least, most) in bounds.items():
             if value is not None and value < least:
@@ -65,6 +71,10 @@ class Launch:
         if not 0 < self.timeout_seconds <= threading.TIMEOUT_MAX:
             raise UsageError(
                 f"timeout is {self.timeout_seconds:g} s; expected more than 0 and no more than a clock holds"
+            )
+        if (self.prompt_tokens is None) != (self.output_tokens is None):
+            raise UsageError(
+                "the prompt's length and the number of tokens go together: give both to generate, or neither"
             )
         if self.precision not in PRECISIONS:
             raise UsageError(f"precision is {self.precision!r}; expected one of {', '.join(PRECISIONS)}")

@@ -107,7 +107,7 @@ WORDS: Final[dict[str, str]] = {
     "attributions.evidence_grade": "observed correlated isolated",
 }
 
-CAMPAIGN_TABLES: Final = {"verdicts", "attributions", "change_points"}
+CAMPAIGN_TABLES: Final = {"scaling", "verdicts", "attributions", "change_points"}
 
 #: What a name's suffix promises of type and unit.
 SUFFIXES: Final[dict[str, tuple[str, str]]] = {

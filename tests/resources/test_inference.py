@@ -15,7 +15,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import onnx
+import polars as pl
 import pytest
 from onnx import TensorProto, helper
 
@@ -24,6 +26,7 @@ from aaco_pipeline.formats import inference_capture
 from aaco_pipeline.resources.inference import capture_inference, plan
 from aaco_pipeline.resources.launch import Launch
 from aaco_pipeline.resources.measurement_slot import slot_is_free, slot_path
+from aaco_pipeline.resources.models import default_cache_dir, resolve_model
 from aaco_pipeline.resources.progress import progress_listener
 
 CONFIGS: Final = Path(__file__).parents[2] / "configs"
@@ -521,6 +524,58 @@ def test_a_measurement_says_that_it_waits_while_another_is_running(
     capture_inference(launch, tmp_path / "second", CONFIGS, log)
     assert lines == ["waiting for the measurement slot: another run is measuring"]
     assert (tmp_path / "second" / "capture.json").is_file()
+
+
+# Generating tokens.
+
+
+@pytest.fixture(scope="module")
+def generated(tmp_path_factory: pytest.TempPathFactory, cache_folder: Path) -> Path:
+    folder = tmp_path_factory.mktemp("generated") / "raw"
+    settings: dict[str, Any] = {"prompt_tokens": 7, "output_tokens": 5, "batch_size": 2}
+    return measure(folder, model="gpt_tiny", iterations=3, warmup=1, seed=5, **settings)
+
+
+def test_a_request_is_one_entry_for_each_token(generated: Path) -> None:
+    for name in ("latency", "trace"):
+        one = document(generated / f"{name}.json")
+        assert (one["warmup"], one["iterations"], one["iterations_asked"]) == (5, 15, 15)
+        assert len(one["start_monotonic_ns"]) == 20
+        assert one["inputs"]["input_ids"]["shape"] == [2, 7]
+        assert one["inputs"]["past_key_0"]["shape"] == [2, 4, 0, 64]
+    rows = inference_capture.read(generated).iterations().filter(pl.col("pass") == "latency")
+    assert rows.get_column("token_index").to_list() == [0, 1, 2, 3, 4] * 4
+    what = inference_capture.read(generated).sessions("fingerprint", "digest").row(0, named=True)
+    assert (what["workload"], what["batch_size"]) == ("generation", 2)
+    assert (what["prompt_tokens"], what["output_tokens"]) == (7, 5)
+
+
+def test_the_cache_gives_the_tokens_that_reading_everything_anew_gives(generated: Path) -> None:
+    import onnxruntime as ort
+
+    one = document(generated / "latency.json")
+    job = document(generated / "capture.json")
+    session = ort.InferenceSession(
+        str(resolve_model(job["model"]["name"], {}, default_cache_dir()).path), providers=["CPUExecutionProvider"]
+    )
+    tokens = np.random.default_rng(5).integers(0, 4096, (4, 2, 7))[0]
+    empty = {i.name: np.zeros((2, 4, 0, 64), np.float32) for i in session.get_inputs() if i.name != "input_ids"}
+    for _ in range(5):
+        logits = session.run(["logits"], {"input_ids": tokens, **empty})[0]
+        tokens = np.concatenate([tokens, logits[:, -1].argmax(-1).reshape(2, 1)], axis=1)
+    assert one["first_generated"] == tokens[:, 7:].tolist()
+    assert document(generated / "trace.json")["first_generated"] == one["first_generated"]
+
+
+def test_a_model_without_a_cache_cannot_generate(tmp_path: Path) -> None:
+    model = doubling(tmp_path / "double.onnx", [1, 4])
+    with pytest.raises(UsageError, match="cannot generate tokens: expected the inputs input_ids and past"):
+        measure(tmp_path / "raw", model=str(model), prompt_tokens=4, output_tokens=4)
+
+
+def test_generating_past_the_model_s_positions_is_the_model_s_failure(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="failed at token 1 after a prompt of 2048"):
+        measure(tmp_path / "raw", model="gpt_tiny", prompt_tokens=2048, output_tokens=3)
 
 
 # The acceptance of the whole: kernel time fits into wall time, for every model that comes with the package.

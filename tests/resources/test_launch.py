@@ -107,3 +107,9 @@ def test_a_text_that_is_no_launch_is_refused_with_its_source(text: str) -> None:
 def test_a_value_out_of_range_in_a_text_is_refused_by_name() -> None:
     with pytest.raises(UsageError, match="batch_size is 0"):
         Launch.from_json('{"model": "m", "input_shapes": {}, "batch_size": 0}', "test")
+
+
+@pytest.mark.parametrize("one", [{"prompt_tokens": 4}, {"output_tokens": 4}])
+def test_a_prompt_and_a_number_of_tokens_go_together(one: dict[str, int]) -> None:
+    with pytest.raises(UsageError, match="go together"):
+        Launch(model="m", **one)  # type: ignore[arg-type]

@@ -12,6 +12,7 @@ def declared() -> Iterator[Table]:
     """Every declared table, in the order of the data dictionary."""
     from aaco_pipeline.lake.tables import (
         analysis,
+        campaigns,
         inference,
         judgement,
         model,
@@ -21,5 +22,5 @@ def declared() -> Iterator[Table]:
         what_was_run,
     )
 
-    for module in (what_was_run, model, inference, trace, profiler_records, telemetry, analysis, judgement):
+    for module in (what_was_run, model, inference, trace, profiler_records, telemetry, analysis, judgement, campaigns):
         yield from module.TABLES

@@ -107,6 +107,22 @@ TABLES: Final[tuple[Table, ...]] = (
                 "session was not run here.",
             ),
             column(
+                "prompt_tokens",
+                "int32",
+                "count",
+                True,
+                "Tokens of each request's prompt; null when the workload generates no tokens.",
+                since=2,
+            ),
+            column(
+                "output_tokens",
+                "int32",
+                "count",
+                True,
+                "Tokens generated for each request, the first one included; null when the workload generates none.",
+                since=2,
+            ),
+            column(
                 "campaign_id",
                 "string",
                 "id",
@@ -159,6 +175,7 @@ TABLES: Final[tuple[Table, ...]] = (
                 "returns that session; null when nothing raw was kept.",
             ),
         ),
+        version=2,
         sort_by=("session_id",),
     ),
     Table(

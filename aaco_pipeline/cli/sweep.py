@@ -1,0 +1,73 @@
+"""`aaco sweep`: one session for each batch size and prompt length, and the scaling curve they make together.
+
+Each point is measured as `aaco run` does it; the points are one campaign.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from aaco_pipeline.cli.lake_option import lake_option
+from aaco_pipeline.cli.launch_options import launch_of, launch_options
+from aaco_pipeline.cli.output import data_format, print_json
+
+if TYPE_CHECKING:
+    from aaco_pipeline.resources.project import Project
+
+
+class Sizes(click.ParamType):  # type: ignore[type-arg]  # not generic in older releases of click
+    """Whole numbers from 1, separated by commas."""
+
+    name = "sizes"
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> list[int]:
+        if isinstance(value, list):
+            return value
+        parts = [part.strip() for part in str(value).split(",")]
+        if not all(part.isdigit() and int(part) >= 1 for part in parts):
+            self.fail(f"{value!r} is not a list of sizes; expected 1,2,4,8", parameter, context)
+        return [int(part) for part in parts]
+
+
+@click.command()
+@launch_options
+@click.option("--batch", "batches", type=Sizes(), default="1,2,4,8", show_default=True, help="Batch sizes to measure.")
+@click.option("--prompt", "prompts", type=Sizes(), help="With --tokens: prompt lengths of a language model to measure.")
+@lake_option
+@data_format
+def sweep(project: "Project", as_json: bool, batches: list[int], prompts: list[int] | None, **options: Any) -> int:
+    """Measure a model at several batch sizes: one session each, one campaign, one scaling curve."""
+    from aaco_pipeline.automation.sweeps import publish_curve, sweep_points
+    from aaco_pipeline.cli.run import observe, present_again
+    from aaco_pipeline.errors import AacoError
+    from aaco_pipeline.lake.store import TraceLake
+    from aaco_pipeline.report.scaling import print_scaling
+    from aaco_pipeline.resources.inference import plan
+
+    launch = launch_of(options, prompt_tokens=prompts[0] if prompts else None)
+    points = sweep_points(launch, batches, prompts or [])
+    plan(points[0], project.configs)
+    project.require_root()
+    lake = TraceLake(project.lake)
+    campaign = points[0].campaign_id
+    assert campaign is not None
+    sessions: list[str] = []
+    failure: AacoError | None = None
+    for number, point in enumerate(points, start=1):
+        label = f"batch {point.batch_size}" + (f", prompt {point.prompt_tokens}" if point.prompt_tokens else "")
+        click.echo(f"{number} of {len(points)}: {label}", err=True)
+        try:
+            sessions.append(observe(project, lake, point, quiet=as_json))
+        except AacoError as error:  # what was measured before is worth its curve
+            failure = type(error)(f"{label}: {error}; {len(sessions)} of {len(points)} points were measured")
+            break
+    if sessions:
+        curve = publish_curve(lake, campaign, sessions)
+        present_again(project, lake, sessions)
+        if as_json:
+            print_json({"campaign_id": campaign, "points": curve.to_dicts()})
+        else:
+            print_scaling(campaign, curve.to_dicts())
+    if failure is not None:
+        raise failure
+    return 0

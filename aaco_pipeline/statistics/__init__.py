@@ -1,0 +1,1 @@
+"""Judgements under uncertainty: what a series of measurements allows to be said."""

@@ -1,0 +1,85 @@
+"""Whether a series ran at one level, on series whose levels are known."""
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aaco_pipeline.analysis.generation import units_of_work
+from aaco_pipeline.statistics.steady_state import LEAST_ITERATIONS, level_starts, steady_state_metrics
+
+
+def series(levels: list[tuple[int, float]], seed: int = 0) -> np.ndarray:
+    """Counts and levels, with 2 % of noise."""
+    random = np.random.default_rng(seed)
+    return np.concatenate([level * (1 + 0.02 * random.standard_normal(count)) for count, level in levels])
+
+
+def judged(latency: np.ndarray, warmup: int = 3, tokens: int | None = None) -> dict[str, float | None]:
+    iterations = pl.DataFrame(
+        {
+            "pass": "latency",
+            "iteration": np.arange(len(latency) + warmup),
+            "phase": ["warmup"] * warmup + ["measure"] * len(latency),
+            "latency_ns": np.concatenate([np.full(warmup, 10**9), latency]).astype(np.int64),
+            "token_index": None,
+        },
+        schema_overrides={"token_index": pl.Int32},
+    )
+    iterations = iterations.with_columns(end_ns=pl.col("latency_ns").cum_sum()).with_columns(
+        start_ns=pl.col("end_ns") - pl.col("latency_ns")
+    )
+    if tokens is not None:
+        iterations = iterations.with_columns(token_index=((pl.col("iteration") - warmup) % tokens).cast(pl.Int32))
+    return dict(steady_state_metrics(units_of_work(iterations)).select("metric", "value").iter_rows())
+
+
+def test_one_level_is_steady_from_the_first_measured_iteration() -> None:
+    assert judged(series([(200, 1e6)])) == {"steady_state": 1.0, "steady_from": 3.0}
+
+
+def test_a_slow_beginning_is_not_steady_and_the_level_after_it_is_named() -> None:
+    found = judged(series([(60, 1.3e6), (240, 1e6)]))
+    assert found["steady_state"] == 0.0
+    assert found["steady_from"] == pytest.approx(63, abs=3)
+
+
+def test_a_level_that_came_late_is_not_called_the_steady_one() -> None:
+    assert judged(series([(240, 1e6), (60, 1.3e6)])) == {"steady_state": 0.0, "steady_from": None}
+
+
+def test_a_shift_within_the_tolerance_is_steady() -> None:
+    assert judged(series([(150, 1.03e6), (150, 1e6)]))["steady_state"] == 1.0
+
+
+def test_too_few_iterations_are_not_judged() -> None:
+    assert judged(series([(LEAST_ITERATIONS - 1, 1e6)])) == {"steady_state": None, "steady_from": None}
+
+
+def test_single_outliers_are_no_levels() -> None:
+    latency = series([(300, 1e6)])
+    latency[[50, 120, 200]] *= 5
+    assert judged(latency)["steady_state"] == 1.0
+
+
+def test_requests_are_judged_and_not_their_unlike_tokens() -> None:
+    per_token = np.tile([5e6, 1e6, 1.1e6, 1.2e6], 40)
+    found = judged(per_token * (1 + 0.01 * np.random.default_rng(1).standard_normal(160)), warmup=4, tokens=4)
+    assert found == {"steady_state": 1.0, "steady_from": 4.0}
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(0, 10**6), st.integers(40, 1500))
+def test_noise_alone_makes_no_levels(seed: int, count: int) -> None:
+    assert level_starts(series([(count, 1e6)], seed)) == [0]
+
+
+def test_many_iterations_are_judged_by_blocks() -> None:
+    found = judged(series([(20_000, 1.2e6), (80_000, 1e6)]), warmup=0)
+    assert found["steady_state"] == 0.0
+    assert found["steady_from"] == pytest.approx(20_000, abs=300)
+
+
+def test_equal_values_are_one_level() -> None:
+    assert judged(np.full(100, 1e6)) == {"steady_state": 1.0, "steady_from": 3.0}
