@@ -9,8 +9,8 @@ from typing import Any
 import dagster as dg
 
 from aaco_pipeline.assets.checks import ALL_CHECKS, STAGE_ASSETS
-from aaco_pipeline.automation.jobs import observe, start_session
-from aaco_pipeline.automation.sensors import dead_runs, start_observing
+from aaco_pipeline.automation.jobs import ingest_capture, observe, start_session
+from aaco_pipeline.automation.sensors import capture_inbox, dead_runs, start_observing
 from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
 from aaco_pipeline.resources.project import find_project
 
@@ -25,8 +25,8 @@ def build_definitions(*, resource_overrides: Mapping[str, Any] | None = None) ->
     return dg.Definitions(
         assets=list(STAGE_ASSETS.values()),
         asset_checks=list(ALL_CHECKS),
-        jobs=[observe, start_session],
-        sensors=[start_observing, dead_runs],
+        jobs=[observe, start_session, ingest_capture],
+        sensors=[start_observing, dead_runs, capture_inbox],
         resources=resources,
         executor=dg.in_process_executor,
     )

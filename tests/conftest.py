@@ -104,6 +104,7 @@ def project_environment(lake_path: Path, dagster_home: Path, cache_folder: Path)
 @pytest.fixture(scope="session")
 def captured(tmp_path_factory: pytest.TempPathFactory, cache_folder: Path) -> CapturedLake:
     """Small sessions, really measured, through the stages' plain functions: no Dagster stands between."""
+    from aaco_pipeline.assets.att_enrichment import read_att_enrichment
     from aaco_pipeline.assets.capture import take_capture
     from aaco_pipeline.assets.inference_run import read_inference_run
     from aaco_pipeline.assets.kernel_trace import read_kernel_trace
@@ -131,6 +132,7 @@ def captured(tmp_path_factory: pytest.TempPathFactory, cache_folder: Path) -> Ca
         lake.publish(session, "telemetry", read_telemetry(lake, session).tables)
         lake.publish(session, "timeline", read_timeline(lake, session).tables)
         lake.publish(session, "model_graph", read_model_graph(lake, session).tables)
+        lake.publish(session, "att_enrichment", read_att_enrichment(lake, session).tables)
         lake.publish(session, "perfetto_trace", write_perfetto_trace(lake, session).tables)
         lake.publish(session, "report", write_report(lake, session).tables)
     return CapturedLake(lake, sessions)

@@ -73,7 +73,7 @@ def test_without_overrides_resources_are_the_projects(lake_path: Path, monkeypat
 def test_every_stage_is_one_asset_of_its_name() -> None:
     assert set(SPECS) == set(STAGE_ASSETS)
     first = ["capture", "session_environment", "inference_run", "kernel_trace"]
-    assert list(SPECS) == [*first, "telemetry", "timeline", "model_graph", "perfetto_trace", "report"]
+    assert list(SPECS) == [*first, "telemetry", "timeline", "model_graph", "att_enrichment", "perfetto_trace", "report"]
 
 
 @pytest.mark.parametrize("stage", STAGE_ASSETS)
@@ -112,6 +112,7 @@ def test_a_session_flows_from_its_capture_to_its_timeline() -> None:
         "timeline": {"inference_run", "kernel_trace"},
         "perfetto_trace": {"session_environment", "inference_run", "kernel_trace", "telemetry"},
         "model_graph": {"kernel_trace", "timeline"},
+        "att_enrichment": {"kernel_trace"},
         "report": {"timeline", "model_graph", "perfetto_trace"},
     }
 
@@ -163,7 +164,7 @@ def test_sensors_are_on_by_default_and_described() -> None:
     sensors = build_definitions().sensors
     assert sensors is not None
     found = {sensor.name: sensor for sensor in sensors if isinstance(sensor, dg.SensorDefinition)}
-    assert set(found) == {"start_observing", "dead_runs"}
+    assert set(found) == {"start_observing", "dead_runs", "capture_inbox"}
     assert {sensor.default_status for sensor in found.values()} == {dg.DefaultSensorStatus.RUNNING}
     assert all(sensor.description for sensor in found.values())
 

@@ -14,7 +14,8 @@ from aaco_pipeline.analysis.environment import environment, fingerprint
 from aaco_pipeline.assets.partitions import session_partitions
 from aaco_pipeline.assets.stage import OWNERS, Outcome, expected_errors, publish_outcome, stage_metadata
 from aaco_pipeline.errors import UsageError
-from aaco_pipeline.formats import inference_capture
+from aaco_pipeline.formats import inference_capture, ingested_capture
+from aaco_pipeline.formats.ingested_capture import IngestedCapture
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
@@ -55,6 +56,8 @@ def take_capture(lake: TraceLake, session: str, runner: Runner, log: Callable[[s
 def describe_capture(lake: TraceLake, session: str) -> Outcome:
     """The rows of `sessions` and `evidence` for a complete raw capture, each file with its digest."""
     raw = lake.raw(session)
+    if ingested_capture.probe(raw):
+        return _describe_ingested(ingested_capture.read(raw))
     capture = inference_capture.read(raw)
     files = list(_files(raw))
     digest = hashlib.sha256("".join(f"{name}\0{sha256}\n" for name, sha256 in files).encode()).hexdigest()
@@ -68,6 +71,21 @@ def describe_capture(lake: TraceLake, session: str) -> Outcome:
             "weights": model["weights"],
             "provider": capture.capture["provider"],
             "raw_bytes": sum(file.stat().st_size for file in raw.rglob("*") if file.is_file()),
+        },
+    )
+
+
+def _describe_ingested(capture: IngestedCapture) -> Outcome:
+    rows = capture.reading().tables["environment"]
+    row = capture.sessions(fingerprint(rows) if rows.height else None)
+    listed = capture.listed["files"]
+    return Outcome(
+        {"sessions": row, "evidence": evidence_frame(STAGE, capture.file_evidence())},
+        {
+            "format": row.item(0, "source_format"),
+            "workload": row.item(0, "workload"),
+            "files": len(listed),
+            "raw_bytes": sum(one["bytes"] for one in listed),
         },
     )
 

@@ -14,8 +14,8 @@ from aaco_pipeline.analysis.metrics import METRICS, latency_metrics
 from aaco_pipeline.assets.capture import capture
 from aaco_pipeline.assets.partitions import session_partitions
 from aaco_pipeline.assets.stage import OWNERS, Outcome, expected_errors, publish_outcome, stage_metadata
-from aaco_pipeline.formats import inference_capture
-from aaco_pipeline.lake.evidence import evidence_frame
+from aaco_pipeline.formats import inference_capture, ingested_capture
+from aaco_pipeline.lake.evidence import Evidence, evidence_frame
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.dagster_resources import LakeResource
 from aaco_pipeline.statistics.steady_state import steady_state_metrics
@@ -26,8 +26,12 @@ TABLES: Final = ("iterations", "session_metrics", "evidence")
 
 def read_inference_run(lake: TraceLake, session: str) -> Outcome:
     """The iterations and their metrics. Latency is the unprofiled pass's; the profiled pass shows its distortion."""
-    raw = inference_capture.read(lake.raw(session))
-    iterations = raw.iterations()
+    if ingested_capture.probe(lake.raw(session)):
+        iterations = ingested_capture.read(lake.raw(session)).reading().tables["iterations"]
+        evidence = _ingested_evidence(iterations)
+    else:
+        raw = inference_capture.read(lake.raw(session))
+        iterations, evidence = raw.iterations(), raw.inference_evidence()
     what = lake.read("sessions", session).row(0, named=True)
     metrics = pl.concat(
         [
@@ -42,7 +46,7 @@ def read_inference_run(lake: TraceLake, session: str) -> Outcome:
         {
             "iterations": iterations,
             "session_metrics": metrics,
-            "evidence": evidence_frame(STAGE, raw.inference_evidence()),
+            "evidence": evidence_frame(STAGE, evidence),
         },
         {
             "latency_p50_ns": values.get("latency_p50"),
@@ -56,6 +60,16 @@ def read_inference_run(lake: TraceLake, session: str) -> Outcome:
         metrics.select("metric", "pass", "value", "unit", "ci_low", "ci_high"),
         "metrics",
     )
+
+
+def _ingested_evidence(iterations: pl.DataFrame) -> tuple[Evidence, ...]:
+    """A capture made elsewhere was profiled throughout: it tells nothing of the speed without a profiler."""
+    traced = (
+        Evidence("iterations", "present", None, "markers", iterations.height)
+        if iterations.height
+        else Evidence("iterations", "absent", "no marker delimits iterations (step#0, iteration 0, ProfilerStep#0)")
+    )
+    return traced, Evidence("unprofiled pass", "absent", "the capture was made elsewhere, under a profiler")
 
 
 def _generation(iterations: pl.DataFrame, what: Mapping[str, Any]) -> pl.DataFrame:

@@ -12,18 +12,22 @@ import polars as pl
 from aaco_pipeline.assets.capture import capture
 from aaco_pipeline.assets.partitions import session_partitions
 from aaco_pipeline.assets.stage import OWNERS, Outcome, expected_errors, publish_outcome, stage_metadata
-from aaco_pipeline.formats import inference_capture, ort_profile
-from aaco_pipeline.formats.reading import no_rows
+from aaco_pipeline.formats import inference_capture, ingested_capture, ort_profile
+from aaco_pipeline.formats.reading import Reading, no_rows
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.dagster_resources import LakeResource
 
 STAGE: Final = "kernel_trace"
-TABLES: Final = ("kernels", "dispatches", "api_calls", "memory_copies", "markers", "counters", "evidence")
+TABLES: Final = (
+    *("kernels", "dispatches", "api_calls", "memory_copies", "markers", "counters"),
+    *("memory_allocations", "synchronizations", "pc_samples", "reported_statistics", "evidence"),
+)
 _TRACE_PROCESS: Final = 1
 _ABSENT: Final = (
     ("memory copies", "the runtime's profile does not record copies"),
     ("markers", "the runtime's profile has no marker ranges"),
+    ("allocations, waits and samples", "the runtime's profile records none of them"),
     ("hardware counters", "the runtime's profile has no hardware counters; they need rocprofv3 on a ROCm host"),
     ("launch links", "the CPU provider calls its kernels directly: there are no launches to link"),
 )
@@ -31,6 +35,8 @@ _ABSENT: Final = (
 
 def read_kernel_trace(lake: TraceLake, session: str) -> Outcome:
     """Kernels, dispatches and runtime calls of the profiled pass; what its profile cannot hold is said absent."""
+    if ingested_capture.probe(lake.raw(session)):
+        return _of_ingested(ingested_capture.read(lake.raw(session)).reading())
     raw = inference_capture.read(lake.raw(session))
     if raw.passes["trace"]["profile"] is None:
         tables = {name: no_rows(name) for name in TABLES if name != "evidence"}
@@ -56,8 +62,8 @@ def read_kernel_trace(lake: TraceLake, session: str) -> Outcome:
     dispatches, kernels = reading.tables["dispatches"], reading.tables["kernels"]
     return Outcome(
         {
+            **{name: no_rows(name) for name in TABLES if name not in ("evidence", *reading.tables)},
             **reading.tables,
-            **{name: no_rows(name) for name in ("memory_copies", "markers", "counters")},
             "evidence": evidence_frame(STAGE, [*reading.evidence, *absent]),
         },
         {
@@ -70,6 +76,21 @@ def read_kernel_trace(lake: TraceLake, session: str) -> Outcome:
         .agg(dispatches=pl.len(), self_ns=pl.col("self_ns").sum())
         .sort("self_ns", descending=True),
         "operators",
+    )
+
+
+def _of_ingested(reading: Reading) -> Outcome:
+    """All events of a capture made elsewhere, with what its readers found and missed."""
+    tables = {name: reading.tables[name] for name in TABLES if name != "evidence"}
+    dispatches = tables["dispatches"]
+    return Outcome(
+        {**tables, "evidence": evidence_frame(STAGE, reading.evidence)},
+        {name: tables[name].height for name in ("dispatches", "kernels", "api_calls", "memory_copies", "counters")},
+        dispatches.join(tables["kernels"], on="kernel_id")
+        .group_by(kernel="short_name")
+        .agg(dispatches=pl.len(), total_ns=pl.col("self_ns").sum())
+        .sort("total_ns", descending=True),
+        "kernels",
     )
 
 

@@ -22,8 +22,8 @@ from aaco_pipeline.assets.kernel_trace import kernel_trace
 from aaco_pipeline.assets.partitions import session_partitions
 from aaco_pipeline.assets.stage import OWNERS, Outcome, expected_errors, publish_outcome, stage_metadata
 from aaco_pipeline.assets.timeline import timeline
-from aaco_pipeline.formats import inference_capture, ort_profile
-from aaco_pipeline.formats.reading import canonical
+from aaco_pipeline.formats import inference_capture, ingested_capture, ort_profile
+from aaco_pipeline.formats.reading import canonical, no_rows
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.dagster_resources import LakeResource
@@ -36,6 +36,10 @@ def read_model_graph(lake: TraceLake, session: str) -> Outcome:
     """The model's graph with work per node on run-time shapes where the trace has them, and its kernels' time."""
     from aaco_pipeline.formats import onnx_model
 
+    if ingested_capture.probe(lake.raw(session)):
+        missing = Evidence("model graph", "absent", "the capture was made elsewhere and holds no model")
+        tables = {name: no_rows(name) for name in TABLES if name != "evidence"}
+        return Outcome({**tables, "evidence": evidence_frame(STAGE, [missing])})
     raw = inference_capture.read(lake.raw(session))
     content = (raw.folder / inference_capture.MODEL_FILE).read_bytes()
     graph = onnx_model.read(content, inference_capture.MODEL_FILE)

@@ -13,7 +13,8 @@ from aaco_pipeline.analysis.environment import environment, fingerprint
 from aaco_pipeline.assets.capture import capture
 from aaco_pipeline.assets.partitions import session_partitions
 from aaco_pipeline.assets.stage import OWNERS, Outcome, expected_errors, publish_outcome, stage_metadata
-from aaco_pipeline.formats import inference_capture
+from aaco_pipeline.formats import inference_capture, ingested_capture
+from aaco_pipeline.formats.reading import Reading
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.dagster_resources import LakeResource
@@ -24,6 +25,8 @@ TABLES: Final = ("environment", "devices", "processes", "clock_domains", "eviden
 
 def read_environment(lake: TraceLake, session: str) -> Outcome:
     """The session's environment, devices, processes and clocks, with the facts that could not be read as evidence."""
+    if ingested_capture.probe(lake.raw(session)):
+        return _of_ingested(ingested_capture.read(lake.raw(session)).reading())
     raw = inference_capture.read(lake.raw(session))
     rows = environment(raw.host["facts"])
     unknown = rows.filter(pl.col("value").is_null())
@@ -44,6 +47,23 @@ def read_environment(lake: TraceLake, session: str) -> Outcome:
         {"fingerprint": fingerprint(rows), "facts": rows.height, "facts_unknown": unknown.height},
         rows.drop_nulls("value").select("category", "key", "value"),
         "environment",
+    )
+
+
+def _of_ingested(reading: Reading) -> Outcome:
+    """What the capture states of where it was made; a fact it does not state is not known."""
+    rows = reading.tables["environment"]
+    items = [
+        Evidence("host facts", "partial", "only what the capture states", None, rows.height)
+        if rows.height
+        else Evidence("host facts", "absent", "the capture does not describe host and software", None, 0)
+    ]
+    tables = {name: reading.tables[name] for name in TABLES if name != "evidence"}
+    return Outcome(
+        {**tables, "evidence": evidence_frame(STAGE, items)},
+        {"devices": tables["devices"].height, "processes": tables["processes"].height, "facts": rows.height},
+        tables["devices"].select("device_id", "vendor", "arch", "product", "compute_units"),
+        "devices",
     )
 
 

@@ -11,9 +11,10 @@ import dagster as dg
 from aaco_pipeline.assets.capture import capture
 from aaco_pipeline.assets.partitions import session_partitions
 from aaco_pipeline.assets.stage import OWNERS, Outcome, expected_errors, publish_outcome, stage_metadata
-from aaco_pipeline.formats import inference_capture
+from aaco_pipeline.formats import inference_capture, ingested_capture
 from aaco_pipeline.formats import telemetry as telemetry_format
-from aaco_pipeline.lake.evidence import evidence_frame
+from aaco_pipeline.formats.reading import Reading, no_rows
+from aaco_pipeline.lake.evidence import Evidence, evidence_frame
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.dagster_resources import LakeResource
 
@@ -23,6 +24,8 @@ TABLES: Final = ("system_samples", "gpu_samples", "scheduler_events", "evidence"
 
 def read_telemetry(lake: TraceLake, session: str) -> Outcome:
     """Samples of host and process, samples of GPUs, and scheduler events; what was not recorded is said absent."""
+    if ingested_capture.probe(lake.raw(session)):
+        return _of_ingested(ingested_capture.read(lake.raw(session)).reading())
     raw = inference_capture.read(lake.raw(session))
     zero = raw.axis_zero_monotonic_ns
     samples = telemetry_format.read(telemetry_format.load(raw.folder / telemetry_format.TELEMETRY_FILE), zero)
@@ -44,6 +47,20 @@ def read_telemetry(lake: TraceLake, session: str) -> Outcome:
             "scheduler_events": tables["scheduler_events"].height,
         },
     )
+
+
+def _of_ingested(reading: Reading) -> Outcome:
+    """The samples of GPUs that came with the capture; nobody sampled its host."""
+    samples = reading.tables["gpu_samples"]
+    items = [
+        Evidence("gpu samples", "present", None, None, samples.height)
+        if samples.height
+        else Evidence("gpu samples", "absent", "the capture holds no gpu_metrics tables"),
+        Evidence("system samples", "absent", "the capture was made elsewhere; its host was not sampled"),
+        Evidence("scheduler events", "absent", "the capture was made elsewhere"),
+    ]
+    rest = {name: no_rows(name) for name in ("system_samples", "scheduler_events")}
+    return Outcome({"gpu_samples": samples, **rest, "evidence": evidence_frame(STAGE, items)}, {"samples": 0})
 
 
 @dg.asset(

@@ -24,7 +24,8 @@ TABLES: Final = ("timeline", "gaps", "kernel_stats", "session_metrics", "evidenc
 
 def read_timeline(lake: TraceLake, session: str) -> Outcome:
     """Timeline, gaps, kernel statistics and metrics of the traced pass; empty tables without dispatches."""
-    dispatches = lake.read("dispatches", session).drop("session_id")
+    recorded = lake.read("dispatches", session).drop("session_id")
+    dispatches = recorded.filter(pl.col("end_ns") >= pl.col("start_ns"))
     iterations = lake.read("iterations", session).drop("session_id")
     kernels = lake.read("kernels", session)
     result = analyse(dispatches, iterations)
@@ -35,6 +36,12 @@ def read_timeline(lake: TraceLake, session: str) -> Outcome:
         if dispatches.height
         else Evidence("device activities", "absent", "the session has no dispatches", "dispatches", 0)
     )
+    unusable = recorded.height - dispatches.height
+    left_out = [
+        Evidence(
+            "dispatches left out", "partial", "they have no times, or end before they begin", "dispatches", unusable
+        )
+    ]
     causes = Evidence("gap causes", "absent", "causes of gaps are not attributed yet: every cause is unknown")
     top = (
         result.kernel_stats.join(kernels, on="kernel_id")
@@ -49,7 +56,7 @@ def read_timeline(lake: TraceLake, session: str) -> Outcome:
             "gaps": result.gaps,
             "kernel_stats": result.kernel_stats,
             "session_metrics": metrics,
-            "evidence": evidence_frame(STAGE, [found, causes]),
+            "evidence": evidence_frame(STAGE, [found, causes, *(left_out if unusable else [])]),
         },
         {
             "active_ratio": whole.get_column("active_ratio").max() if whole.height == 1 else None,  # type: ignore[dict-item]

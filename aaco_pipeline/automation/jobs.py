@@ -1,8 +1,9 @@
-"""The two jobs: `start_session` begins a session from typed settings, `observe` runs all stages of one session.
+"""The jobs: `start_session` begins a session, `ingest_capture` takes in captures made elsewhere, `observe` analyses one.
 
-`start_session` only registers; the sensor in `aaco_pipeline.automation.sensors` then requests `observe`.
+The first two only register; the sensor `start_observing` then requests `observe` for each session.
 """
 
+from pathlib import Path
 from typing import Final
 
 import dagster as dg
@@ -10,11 +11,16 @@ from pydantic import Field
 
 from aaco_pipeline.assets.stage import expected_errors
 from aaco_pipeline.automation.dead_runs import reap
+from aaco_pipeline.automation.inbox import set_aside
+from aaco_pipeline.automation.ingestion import ingest
 from aaco_pipeline.automation.sessions import register
+from aaco_pipeline.errors import CaptureError
+from aaco_pipeline.formats.detection import survey
 from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
 from aaco_pipeline.resources.launch import DEFAULT_TIMEOUT_SECONDS, OPTIMIZATIONS, PRECISIONS, Launch
 from aaco_pipeline.resources.process_identity import process_tags
 
+#: The session a run is of; of a run that registers several, all of them, separated by commas.
 SESSION_TAG: Final = "aaco/session"
 
 observe = dg.define_asset_job(
@@ -44,6 +50,13 @@ class StartSession(dg.Config):
     scheduler: bool = Field(False, description="Record scheduler events with bpftrace or perf, where allowed.")
     prompt_tokens: int | None = Field(None, description="Length of each prompt, for a language model that generates.")
     output_tokens: int | None = Field(None, description="Tokens to generate for each prompt; goes with prompt_tokens.")
+    profile: bool = Field(False, description="Trace kernels, copies and HIP calls with rocprofv3, in a further pass.")
+    counters: str | None = Field(
+        None, description="Sets of hardware counters from configs/counter_sets.yaml, such as basic,memory."
+    )
+    thread_trace: str | None = Field(
+        None, description="The kernel whose instructions rocprofv3 traces; auto means the one with the most time."
+    )
     input_shapes: dict[str, list[int]] = Field({}, description="Shapes of inputs with dynamic dimensions.")
 
     def launch(self) -> Launch:
@@ -67,6 +80,47 @@ def register_session(
         session = register(lake.open(), context.instance, launch)
     context.instance.add_run_tags(context.run_id, {SESSION_TAG: session, **process_tags()})
     context.log.info(f"session {session} is registered; the sensor start_observing requests its stages")
+
+
+class IngestCapture(dg.Config):
+    """Which capture to take in."""
+
+    path: str = Field(description="A file, or a folder of one or several runs, that this host can read.")
+    workload: str | None = Field(None, description="What the capture is of; else the name of its folder.")
+    from_inbox: bool = Field(False, description="Move the capture aside, with the reason, when it cannot be read.")
+
+
+@dg.op(
+    description="Take in every run of a capture minus secrets, and register a session for each that is new.",
+    out=dg.Out(dg.Nothing),
+)
+def take_in_capture(context: dg.OpExecutionContext, config: IngestCapture, lake: LakeResource) -> None:
+    path = Path(config.path)
+    with expected_errors():
+        try:
+            results = ingest(lake.open(), context.instance, survey(path), config.workload)
+            failed = [result for result in results if result.session is None]
+            if len(failed) == len(results):
+                reasons = "; ".join(result.reason or "" for result in failed) or "nothing in it is a known capture"
+                raise CaptureError(f"{path}: {reasons}")
+        except CaptureError as error:
+            if config.from_inbox and path.exists():
+                context.log.warning(f"moved aside to {set_aside(path, str(error))}")
+            raise
+    for result in failed:
+        context.log.warning(f"not taken: {result.reason}")
+    registered = [result.session for result in results if result.session is not None and result.is_new]
+    if registered:
+        context.instance.add_run_tags(context.run_id, {SESSION_TAG: ",".join(registered), **process_tags()})
+    context.log.info(f"{len(registered)} new sessions; the sensor start_observing requests their stages")
+
+
+@dg.job(
+    description="Take in a capture made elsewhere: rocprofv3, PyTorch, rocprof-compute and others; one session a run.",
+    executor_def=dg.in_process_executor,
+)
+def ingest_capture() -> None:
+    take_in_capture()
 
 
 @dg.job(

@@ -3,28 +3,51 @@
 Each sensor's decision is a function elsewhere that a test calls without Dagster; here is only when it is asked.
 """
 
+import json
 from collections.abc import Iterator
 
 import dagster as dg
 
 from aaco_pipeline.automation.dead_runs import reap
-from aaco_pipeline.automation.jobs import SESSION_TAG, observe, start_session
+from aaco_pipeline.automation.inbox import arrivals, inbox_of
+from aaco_pipeline.automation.jobs import SESSION_TAG, ingest_capture, observe, start_session
+from aaco_pipeline.resources.dagster_resources import LakeResource
 
 
 @dg.run_status_sensor(
     run_status=dg.DagsterRunStatus.SUCCESS,
-    monitored_jobs=[start_session],
+    monitored_jobs=[start_session, ingest_capture],
     request_job=observe,
     default_status=dg.DefaultSensorStatus.RUNNING,
     minimum_interval_seconds=2,
-    description="When start_session has registered a session, requests the job observe for it, once.",
+    description="When start_session or ingest_capture has registered sessions, requests observe for each, once.",
 )
 def start_observing(context: dg.RunStatusSensorContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
-    session = context.dagster_run.tags.get(SESSION_TAG)
-    if session is None:
+    registered = context.dagster_run.tags.get(SESSION_TAG)
+    if registered is None:
         yield dg.SkipReason(f"run {context.dagster_run.run_id} registered no session")
         return
-    yield dg.RunRequest(run_key=session, partition_key=session, tags={SESSION_TAG: session})
+    for session in registered.split(","):
+        yield dg.RunRequest(run_key=session, partition_key=session, tags={SESSION_TAG: session})
+
+
+@dg.sensor(
+    job_name="ingest_capture",
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    minimum_interval_seconds=30,
+    description="Takes in each finished capture of the inbox, once: one with .done in it, or that changes no more.",
+)
+def capture_inbox(context: dg.SensorEvaluationContext, lake: LakeResource) -> Iterator[dg.RunRequest | dg.SkipReason]:
+    inbox = inbox_of(lake.open().path)
+    found, seen = arrivals(inbox, json.loads(context.cursor) if context.cursor else {})
+    context.update_cursor(json.dumps(seen, sort_keys=True))
+    if not found:
+        waiting = f"{len(seen)} captures are not finished yet" if seen else f"nothing in {inbox}"
+        yield dg.SkipReason(waiting)
+        return
+    for arrival in found:
+        config = {"path": str(arrival.path), "from_inbox": True}
+        yield dg.RunRequest(run_key=arrival.key, run_config={"ops": {"take_in_capture": {"config": config}}})
 
 
 @dg.sensor(

@@ -63,6 +63,21 @@ _OPTIONS = (
     ),
     click.option("--allow-fallback", is_flag=True, help="Measure even if the provider does not run every node."),
     click.option("--scheduler", is_flag=True, help="Record scheduler events with bpftrace or perf, where allowed."),
+    click.option(
+        "--profile", is_flag=True, help="Trace kernels, copies and HIP calls with rocprofv3, in a further pass."
+    ),
+    click.option(
+        "--counters",
+        metavar="SET[,SET]",
+        help="Read hardware counters with rocprofv3, in as many further passes as they need: basic, memory, compute, "
+        "occupancy or your own set from configs/counter_sets.yaml; implies --profile.",
+    ),
+    click.option(
+        "--thread-trace",
+        metavar="KERNEL",
+        help="Trace the instructions of one execution of a kernel, or of the most important one (auto), with "
+        "rocprofv3; implies --profile.",
+    ),
 )
 
 
@@ -88,6 +103,9 @@ def launch_of(options: dict[str, Any], **further: Any) -> "Launch":
         allow_fallback=options["allow_fallback"],
         scheduler=options["scheduler"],
         output_tokens=options["output_tokens"],
+        profile=options["profile"],
+        counters=options["counters"],
+        thread_trace=options["thread_trace"],
         input_shapes=dict(_shape(text) for text in options["shapes"]),
         **further,
     )

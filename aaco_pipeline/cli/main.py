@@ -11,7 +11,7 @@ from typing import Final
 import click
 
 from aaco_pipeline import __version__
-from aaco_pipeline.cli import host, query, report, run, sessions, sweep, ui
+from aaco_pipeline.cli import capture, host, ingest, query, report, run, sessions, sweep, ui
 from aaco_pipeline.errors import AacoError
 
 INTERNAL_FAULT: Final = 1
@@ -41,6 +41,8 @@ def cli(context: click.Context, lake: str | None) -> None:
 for command in (
     run.run,
     sweep.sweep,
+    capture.capture,
+    ingest.ingest,
     sessions.ls,
     sessions.show,
     sessions.rm,

@@ -8,16 +8,16 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any, Final
+from pathlib import Path, PurePosixPath
+from typing import Any, Final, Literal
 
 import polars as pl
 from pydantic import TypeAdapter, ValidationError
-from typing_extensions import TypedDict
+from typing_extensions import NotRequired, TypedDict
 
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.reading import Recognition, canonical
-from aaco_pipeline.lake.evidence import Evidence
+from aaco_pipeline.lake.evidence import Evidence, Status
 
 FORMAT: Final = "aaco-inference"
 FORMAT_VERSION: Final = 1
@@ -33,16 +33,50 @@ _PROFILE_TICK_NS: Final = 1_000
 
 
 @dataclass(frozen=True)
+class ProfilerPass:
+    """One run of the session's program under rocprofv3: what it was asked for, and how far that slowed it.
+
+    `kind` is base, counters or thread_trace; `folder` holds the tool's files; `document` is what the measured process
+    wrote. `distortion` is the median latency over the unprofiled pass's; its times are never the session's latencies.
+    """
+
+    name: str
+    kind: str
+    folder: Path
+    command: tuple[str, ...]
+    counters: tuple[str, ...]
+    kernel: str | None
+    median_latency_ns: float
+    distortion: float | None
+    document: Mapping[str, Any]
+
+    @property
+    def boot_clock(self) -> tuple[int, int] | None:
+        """What to add to CLOCK_BOOTTIME, which the tool's times are of, for CLOCK_MONOTONIC, and how uncertain that is.
+
+        Both in ns; the uncertainty covers both readings, and the host sleeping between them. None without readings.
+        """
+        before, after = self.document.get("boot_clock_before"), self.document.get("boot_clock_after")
+        if before is None or after is None:
+            return None
+        offset = int(before["monotonic_ns"] - before["boottime_ns"])
+        moved = abs(int(after["monotonic_ns"] - after["boottime_ns"]) - offset)
+        return offset, int(before["uncertainty_ns"]) + int(after["uncertainty_ns"]) + moved
+
+
+@dataclass(frozen=True)
 class InferenceCapture:
     """A session's raw documents, read and checked for the fields that the tables need.
 
     The session's axis is the host's CLOCK_MONOTONIC, with zero where the unprofiled pass first read its clocks.
+    `profiler_passes` are those under rocprofv3, in their order; none when no profile was asked for.
     """
 
     folder: Path
     capture: Mapping[str, Any]
     host: Mapping[str, Any]
     passes: Mapping[str, Mapping[str, Any]]
+    profiler_passes: tuple[ProfilerPass, ...] = ()
 
     @property
     def axis_zero_monotonic_ns(self) -> int:
@@ -213,7 +247,24 @@ class InferenceCapture:
         else:
             items.append(Evidence("execution provider", "present", None, asked))
         items.append(Evidence("io binding", "present", None, self.passes["latency"]["io_binding"]))
-        return tuple(items)
+        return (*items, *self._profiler_evidence())
+
+    def _profiler_evidence(self) -> list[Evidence]:
+        """Each pass under rocprofv3 with its distortion, and the markers that could not be set."""
+        items = []
+        for one in self.profiler_passes:
+            source = one.folder.relative_to(self.folder).as_posix()
+            ratio = "unknown" if one.distortion is None else f"{one.distortion:.3g}"
+            told = f"median latency {one.median_latency_ns:.0f} ns, {ratio} times that of the unprofiled pass"
+            count = one.document["warmup"] + one.document["iterations"]
+            items.append(Evidence(f"rocprofv3 {one.name} pass", "present", told, source, count))
+            markers = one.document.get("markers")
+            if markers is not None:
+                status: Status = "present" if markers["library"] is not None else "absent"
+                rows = count if markers["library"] is not None else None
+                reason = markers["missing"] or f"set with {markers['library']}"
+                items.append(Evidence("iteration markers", status, reason, source, rows))
+        return items
 
     def fact(self, category: str, key: str) -> str | None:
         """One fact about the host by category and key; None when it is unknown."""
@@ -273,10 +324,41 @@ def read(path: Path) -> InferenceCapture:
     host = _document(path / "host.json", _Host)
     passes = {name: _document(path / f"{name}.json", _Pass) for name in _PASSES}
     for name, one in passes.items():
-        lengths = {len(one[key]) for key in ("start_monotonic_ns", "end_monotonic_ns", "cpu_time_ns", "run_delay_ns")}
-        if lengths != {one["warmup"] + one["iterations"]}:
-            raise CaptureError(f"{path / f'{name}.json'}: its arrays of readings differ in length; the file is damaged")
-    return InferenceCapture(path, capture, host, passes)
+        _check_lengths(path / f"{name}.json", one)
+    return InferenceCapture(path, capture, host, passes, _profiler_passes(path, capture))
+
+
+def _profiler_passes(path: Path, capture: Mapping[str, Any]) -> tuple[ProfilerPass, ...]:
+    return tuple(_profiler_pass(path, one) for one in capture.get("rocprofv3", {"passes": ()})["passes"])
+
+
+def _profiler_pass(path: Path, one: Mapping[str, Any]) -> ProfilerPass:
+    inside = PurePosixPath(one["folder"])
+    name = one["name"]
+    if inside.is_absolute() or ".." in inside.parts or "/" in name or name.startswith("."):
+        raise CaptureError(
+            f"{path / 'capture.json'}: rocprofv3.passes: {one['folder']!r}, {name!r}: not a place within the capture; "
+            "the capture is damaged"
+        )
+    document = _document(path / inside / f"{name}.json", _Pass)
+    _check_lengths(path / inside / f"{name}.json", document)
+    return ProfilerPass(
+        name,
+        one["kind"],
+        path / inside,
+        tuple(one["command"]),
+        tuple(one["counters"]),
+        one["kernel"],
+        float(one["median_latency_ns"]),
+        one["distortion"],
+        document,
+    )
+
+
+def _check_lengths(path: Path, one: Mapping[str, Any]) -> None:
+    lengths = {len(one[key]) for key in ("start_monotonic_ns", "end_monotonic_ns", "cpu_time_ns", "run_delay_ns")}
+    if lengths != {one["warmup"] + one["iterations"]}:
+        raise CaptureError(f"{path}: its arrays of readings differ in length; the file is damaged")
 
 
 # The documents' form, as far as the tables need it; further keys are kept. Checked strictly: nothing is converted.
@@ -304,11 +386,28 @@ class _Model(TypedDict):
     weights: str
 
 
+class _ProfilerPass(TypedDict):
+    name: str
+    kind: Literal["base", "counters", "thread_trace"]
+    folder: str
+    command: list[str]
+    counters: list[str]
+    kernel: str | None
+    median_latency_ns: float
+    distortion: float | None
+
+
+class _Profiler(TypedDict):
+    release: str
+    passes: list[_ProfilerPass]
+
+
 class _Capture(_Head):
     launch: _Launch
     model: _Model
     provider: str
     threads: int | None
+    rocprofv3: NotRequired[_Profiler]
 
 
 class _Fact(TypedDict):
@@ -326,6 +425,17 @@ class _Clocks(TypedDict):
     monotonic_ns: int
     realtime_ns: int
     uncertainty_ns: int
+
+
+class _BootClock(TypedDict):
+    monotonic_ns: int
+    boottime_ns: int
+    uncertainty_ns: int
+
+
+class _Markers(TypedDict):
+    library: str | None
+    missing: str | None
 
 
 class _Profile(TypedDict):
@@ -353,6 +463,9 @@ class _Pass(TypedDict):
     run_delay_ns: list[int | None]
     clocks_before: _Clocks
     clocks_after: _Clocks
+    boot_clock_before: NotRequired[_BootClock | None]
+    boot_clock_after: NotRequired[_BootClock | None]
+    markers: NotRequired[_Markers | None]
     profile: _Profile | None
     placement: _Placement
     inputs: dict[str, _Input]

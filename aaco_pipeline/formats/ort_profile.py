@@ -84,8 +84,8 @@ def probe(path: Path) -> Recognition | None:
     return None
 
 
-def read(path: Path, *, axis_start_ns: int, process_id: int = 0, limits: Limits | None = None) -> Reading:
-    """Read a profile whose start of profiling lies at `axis_start_ns` on the session's axis.
+def read(path: Path, limits: Limits | None = None, *, axis_start_ns: int = 0, process_id: int = 0) -> Reading:
+    """Read a profile whose start of profiling lies at `axis_start_ns` on the session's axis (0: on its own).
 
     Tables: `kernels`, `dispatches` (with `iteration` = ordinal of the model run), `api_calls`. Detail `kernel_shapes`:
     `kernel_id` with the data types and shapes of its first execution (`input_dtypes`, `input_shapes`,

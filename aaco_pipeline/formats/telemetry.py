@@ -15,6 +15,7 @@ from typing import Any, Final
 import polars as pl
 
 from aaco_pipeline.errors import CaptureError
+from aaco_pipeline.formats import gpu_metrics
 from aaco_pipeline.formats.reading import Limits, Reading, Recognition, canonical, no_rows
 from aaco_pipeline.lake.evidence import Evidence
 
@@ -81,8 +82,9 @@ def read(document: Mapping[str, Any] | None, axis_zero_monotonic_ns: int) -> Rea
     """`system_samples` and `gpu_samples` on the session's axis, with what was missed and why.
 
     Counters stay cumulative. `cpu_ratio` and `cpu_pressure_ratio` are means over the time since the sample before
-    which holds that reading. Detail `segments`: label, pid, start_ns, end_ns of each watched process. CaptureError
-    when the document is not the sampler's.
+    which holds that reading. Details: `segments` (label, pid, start_ns, end_ns of each watched process), `gpu_devices`
+    (the devices of `gpu_samples`, as in the table `devices`) and those of `gpu_metrics.read_recorded`, named `gpu_…`.
+    CaptureError when the document is not the sampler's.
     """
     if document is None:
         absent = "the capture has no telemetry: it was taken without the sampler"
@@ -96,11 +98,32 @@ def read(document: Mapping[str, Any] | None, axis_zero_monotonic_ns: int) -> Rea
     if document["clock"] != "CLOCK_MONOTONIC":
         raise CaptureError(f"{TELEMETRY_FILE}: its clock is {document['clock']}, expected CLOCK_MONOTONIC")
     samples = _system_samples(raw, int(document["page_bytes"]), axis_zero_monotonic_ns)
+    gpu = _gpu(document["gpu"], axis_zero_monotonic_ns)
     return Reading(
-        {"system_samples": canonical("system_samples", samples), "gpu_samples": no_rows("gpu_samples")},
-        tuple(_evidence(document, raw, samples)),
-        {"segments": _segments(document["segments"], axis_zero_monotonic_ns)},
+        {"system_samples": canonical("system_samples", samples), "gpu_samples": gpu.tables["gpu_samples"]},
+        (*_evidence(document, raw, samples), *gpu.evidence),
+        {
+            "segments": _segments(document["segments"], axis_zero_monotonic_ns),
+            "gpu_devices": gpu.tables["devices"],
+            **{f"gpu_{name}": frame for name, frame in gpu.details.items()},
+        },
     )
+
+
+#: In a session that was run here device 0 is the CPU, so the GPUs that were read come after it.
+FIRST_GPU_ID: Final = 1
+
+
+def _gpu(gpu: Mapping[str, Any], zero: int) -> Reading:
+    """`gpu_samples` and `devices` of the GPUs that were read; what was not read, and why, as evidence."""
+    if not gpu["samples"]:
+        absent = Evidence("gpu samples", "absent", str(gpu["reason"]), ", ".join(gpu["sources"]) or None)
+        return Reading({"gpu_samples": no_rows("gpu_samples"), "devices": no_rows("devices")}, (absent,))
+    reading = gpu_metrics.read_recorded(gpu["samples"], zero, TELEMETRY_FILE, first_device_id=FIRST_GPU_ID)
+    if gpu["reason"]:
+        unread = Evidence("gpu samples of other devices", "absent", str(gpu["reason"]), TELEMETRY_FILE)
+        return Reading(reading.tables, (*reading.evidence, unread), reading.details)
+    return reading
 
 
 def _system_samples(raw: pl.DataFrame, page_bytes: int, zero: int) -> pl.DataFrame:
@@ -177,9 +200,6 @@ def _evidence(document: Mapping[str, Any], raw: pl.DataFrame, samples: pl.DataFr
         yield from _segment_evidence(number, segment, raw)
     if not segments:
         yield Evidence("samples of the measured process", "absent", "no process was watched", TELEMETRY_FILE)
-    yield Evidence(
-        "gpu samples", "absent", str(document["gpu"]["reason"]), ", ".join(document["gpu"]["sources"]) or None
-    )
 
 
 _DEAR: Final = "one reading is dear or hardly changes sooner"

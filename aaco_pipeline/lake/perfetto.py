@@ -123,6 +123,22 @@ def write_trace(
     )
 
 
+def nesting_lanes(frame: pl.DataFrame) -> pl.DataFrame:
+    """`frame`, the slices of one track, with a column `lane` (int32): in lane 0 they nest, in the others none overlap.
+
+    Slices that cross another leave lane 0, so that a call stack with a few crossing calls stays one stack.
+    """
+    if not frame.height:
+        return frame.with_columns(lane=pl.lit(None, pl.Int32))
+    start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
+    crossing = pl.Series(_crossing(np.zeros(frame.height, np.int64), *_events_in_order(start, end), frame.height))
+    nested = frame.filter(~crossing).with_columns(lane=pl.lit(0, pl.Int32))
+    if nested.height == frame.height:
+        return nested
+    others = assign_lanes(frame.filter(crossing).with_columns(track=pl.lit(0)))
+    return pl.concat([nested, others.drop("track").with_columns(pl.col("lane") + 1)])
+
+
 def assign_lanes(frame: pl.DataFrame, *, by: Sequence[str] = ("track",)) -> pl.DataFrame:
     """`frame` with a column `lane` (int32, from 0 in every group of `by`): no two slices of a lane overlap.
 
@@ -530,12 +546,18 @@ def _events_in_order(start: Integers, end: Integers) -> tuple[Integers, Mask]:
 
 
 def _check_nesting(frame: pl.DataFrame, track: Integers, rows: Integers, is_end: Mask) -> None:
+    crossing = _crossing(track, rows, is_end, frame.height)
+    _refuse("slices", frame, crossing, "overlaps a slice of its track without nesting; give it another lane")
+
+
+def _crossing(track: Integers, rows: Integers, is_end: Mask, height: int) -> Mask:
     """Slices nest exactly when each ends with as many open slices on its track as it began with."""
     tracks = track[rows].astype(np.uint16 if track.max() < 1 << 16 else np.int64)  # sorting short numbers is quick
     by_track = np.argsort(tracks, kind="stable")
     open_after = np.empty(len(rows), np.int64)
     open_after[by_track] = np.cumsum(1 - 2 * is_end[by_track].astype(np.int64))
-    at_begin, at_end = np.empty((2, frame.height), np.int64)
+    at_begin, at_end = np.empty((2, height), np.int64)
     at_begin[rows[~is_end]] = open_after[~is_end] - 1
     at_end[rows[is_end]] = open_after[is_end]
-    _refuse("slices", frame, at_begin != at_end, "overlaps a slice of its track without nesting; give it another lane")
+    crossing: Mask = at_begin != at_end
+    return crossing

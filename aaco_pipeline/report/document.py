@@ -22,6 +22,7 @@ Row = dict[str, Any]
 
 TRACE_NAME: Final = "trace.pftrace.gz"
 _TOP_KERNELS: Final = 10
+_LONGEST_NAME_IN_WORDS: Final = 80
 
 #: The statements of the short document; `{session}` is the session's id.
 _SUMMARY: Final[Mapping[str, str]] = {
@@ -173,11 +174,13 @@ def title(document: Document) -> str:
 
 def what(document: Document) -> str:
     """What was run, where and when, in one line."""
-    if document.get("model_name") is None:
+    if "source_kind" not in document:
         return "(the capture is not described yet)"
     started = document["started_at"]
+    taken_in = document["source_kind"] == "capture"
     parts = [
-        document["model_name"],
+        document["model_name"] or document["workload"],
+        f"taken in from {document['source_format']}" if taken_in else None,
         f"on {document['provider']}" if document["provider"] is not None else None,
         f"batch {document['batch_size']}" if document["batch_size"] is not None else None,
         document["precision"],
@@ -211,7 +214,7 @@ def answer(document: Document) -> str:
         busy = f"the device is busy {share(ratio)} of the time, and " if ratio is not None else ""
         sentences.append(
             f"While profiled, {busy}{share(top['share_ratio'])} of the kernel time is "
-            f"{top['operator'] or 'kernel'} {top['name']}"
+            f"{_kernel_in_words(top)}"
         )
     distortion = value(document, "profiler_distortion")
     if distortion is not None:
@@ -222,7 +225,16 @@ def answer(document: Document) -> str:
         )
     if not sentences:
         return "Nothing was measured yet."
-    return ". ".join([*sentences, steadiness(document)]) + "."
+    if metric(document, "latency_p50", "latency") is not None:
+        sentences.append(steadiness(document))
+    return ". ".join(sentences) + "."
+
+
+def _kernel_in_words(kernel: Row) -> str:
+    """A kernel's operator and name; of a long name the short form says it all."""
+    if len(kernel["name"]) > _LONGEST_NAME_IN_WORDS:
+        return f"kernel {kernel['operator']}"
+    return f"{kernel['operator'] or 'kernel'} {kernel['name']}"
 
 
 def _generation_answer(document: Document, first: Row) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, TextIO
 
 from aaco_pipeline.report.document import Document, answer, interval, metric, what
-from aaco_pipeline.report.units import counted, duration, share
+from aaco_pipeline.report.units import counted, duration, share, shortened
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -64,7 +64,7 @@ def print_session(document: Document, stream: TextIO | None = None) -> None:
         ("kernel", "operator", "dispatches", "total", "mean", "share"),
         [
             (
-                kernel["name"],
+                shortened(kernel["name"]),
                 kernel["operator"],
                 str(kernel["dispatch_count"]),
                 duration(kernel["total_ns"]),

@@ -3,13 +3,13 @@
 The bytes are `aaco_pipeline.lake.perfetto`; where the file lies is `TraceLake.trace`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import count
-from typing import Final
+from typing import Any, Final
 
 import polars as pl
 
-from aaco_pipeline.lake.perfetto import TraceSummary, Track, write_trace
+from aaco_pipeline.lake.perfetto import TraceSummary, Track, assign_lanes, nesting_lanes, write_trace
 from aaco_pipeline.lake.store import TraceLake
 
 #: Columns of `system_samples` that are counters in the trace, with their unit there.
@@ -25,6 +25,8 @@ _COUNTERS: Final = {
     "involuntary_switches": "switches",
     "major_faults": "faults",
 }
+#: Far above what a tracer counts up to within a process.
+_CORRELATIONS_OF_A_PROCESS: Final = 1 << 48
 
 
 def write_session_trace(lake: TraceLake, session: str) -> TraceSummary:
@@ -50,10 +52,12 @@ class _Layout:
         self._facts = table("sessions")
         self._processes = table("processes")
         self._iterations = table("iterations")
-        self._calls = table("api_calls")
-        self._dispatches = table("dispatches").join(
+        self._calls = _timed(table("api_calls"))
+        self._dispatches = _timed(table("dispatches")).join(
             table("kernels").select("kernel_id", "name", "short_name", "library"), on="kernel_id", how="left"
         )
+        self._copies = _timed(table("memory_copies"))
+        self._markers = _timed(table("markers"))
         self._samples = table("system_samples")
         self._scheduler = table("scheduler_events").drop_nulls("duration_ns")
         self._clocks = table("clock_domains")
@@ -63,6 +67,8 @@ class _Layout:
             self._iterations.get_column("start_ns").min(),
             self._calls.get_column("start_ns").min(),
             self._dispatches.get_column("start_ns").min(),
+            self._copies.get_column("start_ns").min(),
+            self._markers.get_column("start_ns").min(),
             self._samples.get_column("time_ns").min(),
             self._scheduler.get_column("time_ns").min(),
         )
@@ -116,42 +122,79 @@ class _Layout:
             )
 
     def _of_calls_and_kernels(self) -> Iterator[pl.DataFrame]:
-        """Per process and thread: its calls, and under it what its device ran; launches point at their kernels."""
+        """Per process: its threads' calls and markers, then what its devices ran; launches point at their kernels."""
         numbers = dict(self._processes.select("process_id", "pid").iter_rows())
         names = dict(self._processes.select("process_id", "command").iter_rows())
-        roots: dict[int, int] = {}
-        for (owner, thread), frame in sorted(self._calls.group_by("process_id", "thread_id"), key=lambda one: one[0]):
-            process = int(str(owner))
-            pid = numbers.get(process)
-            if process not in roots and pid is not None:
-                roots[process] = self._track(names.get(process) or f"process {pid}", kind="process", pid=pid)
-            track = self._track(f"runtime calls, thread {thread}", parent=roots.get(process))
-            yield frame.select(
-                track=pl.lit(track, pl.UInt64),
-                start_ns="start_ns",
-                end_ns="end_ns",
-                name="name",
-                category="domain",
-                flow_id=pl.col("correlation_id"),
-                flow_role=pl.when(pl.col("correlation_id").is_not_null()).then(pl.lit("out")),
+        roots: dict[int, int | None] = {}
+        for process in sorted(numbers):
+            busy = any(
+                frame.filter(pl.col("process_id") == process).height
+                for frame in (self._calls, self._dispatches, self._copies, self._markers)
             )
-        keys = ["device_id", "process_id", "thread_id"]
-        for (device, process, thread), frame in sorted(
-            self._dispatches.group_by(keys), key=lambda one: tuple(str(part) for part in one[0])
-        ):
-            track = self._track(f"kernels on device {device}, thread {thread}", parent=roots.get(int(str(process))))
-            yield frame.select(
-                track=pl.lit(track, pl.UInt64),
-                start_ns="start_ns",
-                end_ns="end_ns",
-                name="name",
-                category="library",
-                flow_id=pl.col("correlation_id"),
-                flow_role=pl.when(pl.col("correlation_id").is_not_null()).then(pl.lit("in")),
-                operator="short_name",
-                iteration=pl.col("iteration").cast(pl.Int64),
-                self_ns="self_ns",
-            )
+            pid = numbers[process]
+            name = names[process] or f"process {process if pid is None else pid}"
+            roots[process] = self._track(name, kind="process", pid=pid) if busy and pid is not None else None
+        for (process, thread), frame in _groups(self._calls, "process_id", "thread_id"):
+            for track, lane in self._lanes(nesting_lanes(frame), f"calls, thread {thread}", roots[process]):
+                yield lane.select(
+                    track=pl.lit(track, pl.UInt64),
+                    start_ns="start_ns",
+                    end_ns="end_ns",
+                    name="name",
+                    category="domain",
+                    **_flow("out"),
+                )
+        for (process, thread), frame in _groups(self._markers, "process_id", "thread_id"):
+            where = f"thread {thread}" if thread is not None else "device"
+            for track, lane in self._lanes(nesting_lanes(frame), f"markers, {where}", roots[process]):
+                yield lane.select(
+                    track=pl.lit(track, pl.UInt64),
+                    start_ns="start_ns",
+                    end_ns="end_ns",
+                    name="name",
+                    category=pl.lit("marker"),
+                )
+        yield from self._of_devices(roots)
+
+    def _of_devices(self, roots: Mapping[int, int | None]) -> Iterator[pl.DataFrame]:
+        """Kernels and copies by device and stream (by thread on the CPU provider), on lanes where they overlap."""
+        on_cpu = self._facts.height > 0 and self._facts.item(0, "provider") == "CPUExecutionProvider"
+        place = "thread_id" if on_cpu else "stream_id"
+        for (process, device, where), frame in _groups(self._dispatches, "process_id", "device_id", place):
+            told = f"kernels on device {device}, {place.removesuffix('_id')} {'unknown' if where is None else where}"
+            # On the CPU provider a control-flow operator's kernel contains others; a device's kernels never do.
+            lanes = nesting_lanes(frame) if on_cpu else assign_lanes(frame, by=("device_id",))
+            for track, lane in self._lanes(lanes, told, roots[process]):
+                yield lane.select(
+                    track=pl.lit(track, pl.UInt64),
+                    start_ns="start_ns",
+                    end_ns="end_ns",
+                    name="name",
+                    category="library",
+                    **_flow("in"),
+                    operator="short_name",
+                    iteration=pl.col("iteration").cast(pl.Int64),
+                    self_ns="self_ns",
+                )
+        for (process, device, stream), frame in _groups(self._copies, "process_id", "device_id", "stream_id"):
+            told = f"copies on device {'unknown' if device is None else device}"
+            told += "" if stream is None else f", stream {stream}"
+            lanes = assign_lanes(frame, by=("process_id",))
+            for track, lane in self._lanes(lanes, told, roots[process]):
+                yield lane.select(
+                    track=pl.lit(track, pl.UInt64),
+                    start_ns="start_ns",
+                    end_ns="end_ns",
+                    name=pl.col("direction").fill_null("copy"),
+                    category=pl.lit("copy"),
+                    **_flow("in"),
+                    size_bytes="size_bytes",
+                )
+
+    def _lanes(self, frame: pl.DataFrame, name: str, parent: int | None) -> Iterator[tuple[int, pl.DataFrame]]:
+        """A track for each lane of the frame, with the lane's rows."""
+        for (lane,), rows in _groups(frame, "lane"):
+            yield self._track(name if lane == 0 else f"{name}, lane {lane + 1}", parent=parent), rows
 
     def _of_scheduler(self) -> Iterator[pl.DataFrame]:
         for (thread, kind), frame in sorted(self._scheduler.group_by("thread_id", "kind"), key=lambda one: str(one[0])):
@@ -164,3 +207,22 @@ class _Layout:
                 category=pl.lit("scheduler"),
                 cpu=pl.col("cpu").cast(pl.Int64),
             )
+
+
+def _timed(frame: pl.DataFrame) -> pl.DataFrame:
+    """The rows that can be drawn: those with times that do not run backwards."""
+    return frame.filter(pl.col("end_ns") >= pl.col("start_ns"))
+
+
+def _groups(frame: pl.DataFrame, *keys: str) -> list[tuple[tuple[Any, ...], pl.DataFrame]]:
+    """The frame by the values of `keys`, in their order, null last."""
+    return sorted(frame.group_by(*keys, maintain_order=True), key=lambda one: [(k is None, k or 0) for k in one[0]])
+
+
+def _flow(role: str) -> dict[str, pl.Expr]:
+    """The columns of a flow between a launch and what it launched; correlations are unique only within a process."""
+    correlation = pl.col("correlation_id")
+    return {
+        "flow_id": correlation + pl.col("process_id").cast(pl.UInt64) * _CORRELATIONS_OF_A_PROCESS,
+        "flow_role": pl.when(correlation.is_not_null()).then(pl.lit(role)),
+    }

@@ -51,3 +51,8 @@ def work(amount: float | None) -> str | None:
 def counted(count: int, noun: str) -> str:
     """`1 session`, `2 sessions`."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def shortened(name: str, width: int = 100) -> str:
+    """A name cut to what a table has room for; demangled templates run to thousands of characters."""
+    return name if len(name) <= width else f"{name[: width - 1]}…"

@@ -149,7 +149,7 @@ class _Place:
 
 def _entries(path: Path, section: str) -> dict[str, Any]:
     """The mapping under the only top-level key `section`, with its names checked and its values not yet."""
-    document = _parsed(path)
+    document = read_yaml(path)
     if document is None:
         return {}
     top = _mapping(_Place(path), document, f"a mapping with the key `{section}`")
@@ -373,8 +373,8 @@ class _StrictLoader(yaml.SafeLoader):
             ) from error
 
 
-def _parsed(path: Path) -> object:
-    """The file's content as plain values, or `None` when there is no such file or nothing in it."""
+def read_yaml(path: Path) -> object:
+    """The file's content as plain values, or `None` when there is no such file or nothing in it. Raises UsageError."""
     text = _text(path)
     if text is None:
         return None

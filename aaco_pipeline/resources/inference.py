@@ -1,7 +1,8 @@
 """Runs a model in measured child processes, one for each pass, and leaves the raw capture of a session in a folder.
 
 What happens inside a measured process is `aaco_pipeline.resources.inference_worker`; reading what it wrote is
-`aaco_pipeline.formats`. The capture asset decides when this runs.
+`aaco_pipeline.formats`; what the passes under rocprofv3 are is `aaco_pipeline.resources.rocprofv3_passes`. The capture
+asset decides when this runs.
 """
 
 import gzip
@@ -14,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,8 @@ from aaco_pipeline.resources.launch import DEFAULT_ITERATIONS, DEFAULT_WARMUP, L
 from aaco_pipeline.resources.measurement_slot import measurement_slot
 from aaco_pipeline.resources.models import ModelChoice, default_cache_dir, resolve_model
 from aaco_pipeline.resources.progress import report_progress
+from aaco_pipeline.resources.rocprofv3 import ProfilerPass
+from aaco_pipeline.resources.rocprofv3_passes import check_profiling, prepare_profiler, run_profiled_passes
 from aaco_pipeline.resources.scheduler_events import SchedulerTrace
 from aaco_pipeline.resources.telemetry import SystemSampler
 
@@ -70,6 +73,7 @@ def plan(launch: Launch, configs: Path) -> tuple[ModelChoice, BackendEntry]:
             f"{backend.provider} cannot convert a model to {launch.precision}; give a model of that precision, "
             "or use the migraphx backend"
         )
+    check_profiling(launch, backend, configs)
     model = resolve_model(launch.model, load_models(configs / "models.yaml"), default_cache_dir())
     return model, backend
 
@@ -80,10 +84,12 @@ def capture_inference(launch: Launch, folder: Path, configs: Path, log: Callable
     Writes `capture.json` (what was run), `host.json`, `telemetry.json` (the sampler's readings), and for each pass
     `<pass>.json`; the traced pass also leaves `onnxruntime_profile.json.gz` and, where the runtime can write it,
     `optimized_model.onnx`. The model's own graph is kept as `model.onnx`; both are without weights. With
-    `launch.scheduler`, `scheduler.json` and the events' file. Raises AacoError; then what is in the folder is not a
-    capture.
+    `launch.scheduler`, `scheduler.json` and the events' file. With `launch.profile`, a folder `rocprofv3/pass_N` for
+    each pass under rocprofv3, with `<pass>.json` and the tool's own files. Raises AacoError; then what is in the folder
+    is not a capture.
     """
     model, backend = plan(launch, configs)
+    profiler = prepare_profiler(launch, backend, configs)
     job = _job(launch, model, backend)
     scheduler = SchedulerTrace(folder) if launch.scheduler else None
     with measurement_slot(on_wait=lambda: log("waiting for the measurement slot: another run is measuring")) as slot:
@@ -95,6 +101,9 @@ def capture_inference(launch: Launch, folder: Path, configs: Path, log: Callable
             measurement = _Measurement(folder, slot, deadline, launch.timeout_seconds, sampler)
             for name in PASSES:
                 _run_pass({**job, "pass": name}, measurement)
+            if profiler is not None:
+                unprofiled = json.loads((folder / "latency.json").read_text())
+                profiled = run_profiled_passes(profiler, folder, unprofiled, _under_profiler(job, measurement))
     _write(folder / "host.json", facts)
     (folder / TELEMETRY_FILE).write_text(json.dumps(sampler.samples()))
     if scheduler is not None:
@@ -118,6 +127,7 @@ def capture_inference(launch: Launch, folder: Path, configs: Path, log: Callable
             "provider_options": job["provider_options"],
             "batch_size": job["batch_size"],
             "threads": job["intra_op_threads"],
+            **({} if profiler is None else {"rocprofv3": profiled}),
         },
     )
 
@@ -150,6 +160,7 @@ def _job(launch: Launch, model: ModelChoice, backend: BackendEntry) -> dict[str,
         "prompt_tokens": launch.prompt_tokens,
         "output_tokens": launch.output_tokens,
         "allow_fallback": launch.allow_fallback,
+        "markers": False,
     }
 
 
@@ -174,7 +185,32 @@ class _Measurement:
     sampler: SystemSampler
 
 
-def _run_pass(job: dict[str, Any], measurement: _Measurement) -> None:
+@dataclass(frozen=True)
+class _Profiled:
+    """How a pass is run under a tool: the folder for its document, and the command around the measured program."""
+
+    folder: Path
+    around: Callable[[Sequence[str]], tuple[str, ...]]
+
+
+def _under_profiler(
+    job: dict[str, Any], measurement: _Measurement
+) -> Callable[[ProfilerPass, Path, Callable[[Sequence[str]], tuple[str, ...]]], Mapping[str, Any]]:
+    """How `run_profiled_passes` runs the measured process. Only the base pass, which traces markers, is given any."""
+
+    def run(
+        profiler_pass: ProfilerPass, folder: Path, around: Callable[[Sequence[str]], tuple[str, ...]]
+    ) -> Mapping[str, Any]:
+        name = profiler_pass.name
+        pass_job = {**job, "pass": name, "markers": profiler_pass.kind == "base"}
+        _run_pass(pass_job, measurement, _Profiled(folder, around))
+        document: dict[str, Any] = json.loads((folder / f"{name}.json").read_text())
+        return document
+
+    return run
+
+
+def _run_pass(job: dict[str, Any], measurement: _Measurement, profiled: _Profiled | None = None) -> None:
     """One fresh process for one pass. It inherits the measurement slot and dies with this process."""
     name = job["pass"]
     work = measurement.folder / f".{name}"
@@ -182,10 +218,12 @@ def _run_pass(job: dict[str, Any], measurement: _Measurement) -> None:
     job_file = work / "job.json"
     _write(job_file, job)
     errors = work / "stderr"
-    command = [
+    command: tuple[str, ...] = (
         *(sys.executable, "-P", str(Path(__file__).with_name("inference_worker.py"))),
         *(str(job_file), str(work), str(os.getpid())),
-    ]
+    )
+    if profiled is not None:
+        command = profiled.around(command)
     with errors.open("wb") as error_stream:
         process = subprocess.Popen(
             command,
@@ -217,12 +255,22 @@ def _run_pass(job: dict[str, Any], measurement: _Measurement) -> None:
     if refused.is_file():
         refusal = json.loads(refused.read_text())
         raise _ERRORS[refusal["kind"]](refusal["message"])
+    if status != 0 and profiled is not None:
+        raise UnavailableError(
+            f"rocprofv3: ended with {_status_text(status)} in the {name} pass: {_last_line(errors)}; the model runs "
+            "without it, so check the tool, or run without --profile"
+        )
     if status != 0:
         raise ModelError(
             f"{job['model_path']}: the measured process ended with {_status_text(status)} in the {name} pass: "
             f"{_last_line(errors)}"
         )
-    (work / "pass.json").rename(measurement.folder / f"{name}.json")
+    if not (work / "pass.json").is_file():
+        raise UnavailableError(
+            f"{command[0]}: ended well in the {name} pass, but the measured process left nothing: {_last_line(errors)}"
+        )
+    home = measurement.folder if profiled is None else profiled.folder
+    (work / "pass.json").rename(home / f"{name}.json")
     for profile in work.glob("onnxruntime_profile*.json"):
         _compress(profile, measurement.folder / PROFILE_FILE)
     if (work / OPTIMIZED_FILE).exists():

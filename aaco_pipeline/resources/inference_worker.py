@@ -16,6 +16,7 @@ import signal
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -31,6 +32,8 @@ _PROGRESS_INTERVAL_NS: Final = 250_000_000
 PROFILE_EVENT_BUDGET: Final = 900_000
 #: Events per run beside the nodes: model_run and SequentialExecutor::Execute.
 _EVENTS_PER_RUN: Final = 2
+#: The profiler's own library of ranges first; the older tracer's is told to it only when nothing else is there.
+_ROCTX_LIBRARIES: Final = ("librocprofiler-sdk-roctx.so", "librocprofiler-sdk-roctx.so.1", "libroctx64.so")
 
 NUMPY_TYPES: Final = {
     "tensor(float)": "float32",
@@ -75,7 +78,7 @@ def measure(job: dict[str, Any], folder: Path) -> dict[str, Any]:
     import onnxruntime as ort
 
     traced = job["pass"] == "trace"
-    clocks_before = _clock_pair()
+    clocks_before, boot_before = _clock_pair(), _boot_clock_pair()
     session, loading = _load(job, folder, traced)
     placement = _placement(session, job)
     # One iteration is one run of the model: an inference, or one token of a request.
@@ -85,14 +88,15 @@ def measure(job: dict[str, Any], folder: Path) -> dict[str, Any]:
         fitting = PROFILE_EVENT_BUDGET // (runs_each * (placement["node_count"] + _EVENTS_PER_RUN)) - warmup
         iterations = max(1, min(iterations, fitting))
     readings = _Readings((warmup + iterations) * runs_each)
+    markers = _Markers(job["markers"], (warmup + iterations) * runs_each)
     generated: list[list[int]] | None = None
     if job["output_tokens"] is None:
         inputs = _make_inputs(session, job)
         binding, binding_note = _bind(session, inputs, job)
-        _run_all(session, binding, inputs, readings)
+        _run_all(session, binding, inputs, readings, markers)
     else:
-        inputs, generated, binding_note = _generate_all(session, job, warmup + iterations, readings)
-    clocks_after = _clock_pair()
+        inputs, generated, binding_note = _generate_all(session, job, warmup + iterations, readings, markers)
+    clocks_after, boot_after = _clock_pair(), _boot_clock_pair()
     profile = None
     if traced:
         profile_start = int(session.get_profiling_start_time_ns())
@@ -112,6 +116,9 @@ def measure(job: dict[str, Any], folder: Path) -> dict[str, Any]:
         "run_delay_ns": readings.run_delay,
         "clocks_before": clocks_before,
         "clocks_after": clocks_after,
+        "boot_clock_before": boot_before,
+        "boot_clock_after": boot_after,
+        "markers": markers.note,
         "profile": profile,
         "placement": placement,
         "loading": loading,
@@ -141,6 +148,7 @@ def _run_all(
     binding: "ort.IOBinding | None",
     inputs: "dict[str, np.ndarray[Any, Any]]",
     readings: _Readings,
+    markers: "_Markers",
 ) -> None:
     """Fill the readings, warm-up iterations first. Only the model's call lies between the two clock readings."""
     now, cpu_now = time.perf_counter_ns, time.process_time_ns
@@ -148,6 +156,7 @@ def _run_all(
     waiting = _RunDelay()
     reported = now()
     for i in range(total):
+        markers.begin(i)
         waited_before = waiting.read()
         cpu_before = cpu_now()
         before = now()
@@ -161,6 +170,7 @@ def _run_all(
         after = now()
         cpu_after = cpu_now()
         waited_after = waiting.read()
+        markers.end()
         readings.start[i], readings.end[i], readings.cpu[i] = before, after, cpu_after - cpu_before
         if waited_before is not None and waited_after is not None:
             readings.run_delay[i] = waited_after - waited_before
@@ -170,7 +180,7 @@ def _run_all(
 
 
 def _generate_all(
-    session: "ort.InferenceSession", job: dict[str, Any], requests: int, readings: _Readings
+    session: "ort.InferenceSession", job: dict[str, Any], requests: int, readings: _Readings, markers: "_Markers"
 ) -> "tuple[dict[str, np.ndarray[Any, Any]], list[list[int]], str]":
     """Fill the readings with one entry per token: each request is a prompt, then one token after the other.
 
@@ -195,6 +205,7 @@ def _generate_all(
     for request in range(requests):
         step, past = prompts[request], empty
         for position in range(tokens):
+            markers.begin(entry)
             waited_before, cpu_before, before = waiting.read(), cpu_now(), now()
             try:
                 inputs = {"input_ids": step, **past, **model.extra_inputs(step, prompt + position)}
@@ -204,6 +215,7 @@ def _generate_all(
                 reason = f"the model failed at token {position} after a prompt of {prompt}"
                 raise Refusal("model", f"{reason}: {_one_line(error)}") from error
             after, cpu_after, waited_after = now(), cpu_now(), waiting.read()
+            markers.end()
             past = {name: outputs[place] for name, place in model.cache.items()}
             if request == 0:
                 chosen.append(step)
@@ -284,6 +296,45 @@ class _RunDelay:
             return sum(int(os.pread(file, 128, 0).split()[1]) for file in self._files)
         except OSError:
             return None
+
+
+class _Markers:
+    """A range `iteration <n>` around each iteration, for a profiler that traces markers; nothing when not wanted.
+
+    `note` is what the pass's document says: the library, or why there are no ranges; None when none were wanted.
+    """
+
+    def __init__(self, wanted: bool, total: int) -> None:
+        library = _roctx() if wanted else None
+        self._push = None if library is None else library.roctxRangePushA
+        self._pop = None if library is None else library.roctxRangePop
+        self._names = [b"iteration %d" % i for i in range(total)] if library is not None else []
+        self.note: dict[str, str | None] | None = None
+        if wanted:
+            tried = f"none of {', '.join(_ROCTX_LIBRARIES)} can be loaded"
+            self.note = {"library": getattr(library, "_name", None), "missing": None if library is not None else tried}
+
+    def begin(self, iteration: int) -> None:
+        if self._push is not None:
+            self._push(self._names[iteration])
+
+    def end(self) -> None:
+        if self._pop is not None:
+            self._pop()
+
+
+def _roctx() -> ctypes.CDLL | None:
+    """The library of ranges, by its name or within ROCM_PATH; None when there is none with the two functions."""
+    root = Path(os.environ.get("ROCM_PATH", "/opt/rocm")) / "lib"
+    for name in (*_ROCTX_LIBRARIES, *(str(root / name) for name in _ROCTX_LIBRARIES)):
+        try:
+            library = ctypes.CDLL(name)
+            library.roctxRangePushA.argtypes = [ctypes.c_char_p]
+            library.roctxRangePop.argtypes = []
+        except (OSError, AttributeError):
+            continue
+        return library
+    return None
 
 
 def _load(job: dict[str, Any], folder: Path, traced: bool) -> "tuple[ort.InferenceSession, dict[str, Any]]":
@@ -464,23 +515,52 @@ def _bind(
 
 def _clock_pair() -> dict[str, int]:
     """CLOCK_MONOTONIC against CLOCK_REALTIME: the best of several bracketed readings, and half its bracket."""
+    monotonic, real, uncertainty = _best_bracket(time.time_ns)
+    return {"monotonic_ns": monotonic, "realtime_ns": real, "uncertainty_ns": uncertainty}
+
+
+def _boot_clock_pair() -> dict[str, int] | None:
+    """CLOCK_MONOTONIC against CLOCK_BOOTTIME, which rocprofv3's times are of; None where there is no such clock."""
+    if not hasattr(time, "CLOCK_BOOTTIME"):
+        return None
+    monotonic, boot, uncertainty = _best_bracket(lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME))
+    return {"monotonic_ns": monotonic, "boottime_ns": boot, "uncertainty_ns": uncertainty}
+
+
+def _best_bracket(read: Callable[[], int]) -> tuple[int, int, int]:
+    """CLOCK_MONOTONIC when `read` was read, what it gave, and the uncertainty of both belonging together."""
     best: tuple[int, int, int] | None = None
     for _ in range(9):
         before = time.perf_counter_ns()
-        real = time.time_ns()
+        value = read()
         after = time.perf_counter_ns()
         if best is None or after - before < best[0]:
-            best = (after - before, (before + after) // 2, real)
+            best = (after - before, (before + after) // 2, value)
     assert best is not None
-    return {"monotonic_ns": best[1], "realtime_ns": best[2], "uncertainty_ns": (best[0] + 1) // 2}
+    return best[1], best[2], (best[0] + 1) // 2
 
 
 def _die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when its parent dies: nothing measured may outlive who asked for it."""
+    """Have the kernel kill this process when its parent dies: nothing measured may outlive who asked for it.
+
+    `parent` is who asked: the parent itself, or the parent of a profiler that runs between the two.
+    """
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
+    if parent not in _ancestors():
         _leave()
+
+
+def _ancestors() -> list[int]:
+    """The parent of this process, its parent and so on, as far as they can be seen."""
+    found = [os.getppid()]
+    while found[-1] > 1:
+        try:
+            status = Path(f"/proc/{found[-1]}/stat").read_text()
+        except OSError:
+            break
+        found.append(int(status.rpartition(")")[2].split()[1]))
+    return found
 
 
 def _leave() -> NoReturn:

@@ -32,6 +32,8 @@ class Launch:
     bounds the measured passes together. `threads` are intra-op threads. `scheduler` asks for scheduler events.
     With `prompt_tokens` and `output_tokens` a language model generates: `iterations` then counts requests, each of
     which continues a random prompt by so many tokens.
+    `profile` asks for passes under rocprofv3 after the others; `counters` (names of sets, separated by commas) and
+    `thread_trace` (a kernel's name, or auto) ask for further ones and imply it.
     """
 
     model: str
@@ -48,12 +50,20 @@ class Launch:
     scheduler: bool = False
     prompt_tokens: int | None = None
     output_tokens: int | None = None
+    profile: bool = False
+    counters: str | None = None
+    thread_trace: str | None = None
     input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     campaign_id: str | None = None
     arm: Arm | None = None
     block: int | None = None
 
     def __post_init__(self) -> None:
+        if self.counters is not None or self.thread_trace is not None:
+            object.__setattr__(self, "profile", True)
+        for name, text in (("counters", self.counters), ("thread_trace", self.thread_trace)):
+            if text is not None and not text.strip():
+                raise UsageError(f"{name} is empty; give a name, or leave it out")
         bounds = {
             "batch_size": (self.batch_size, 1, _MOST),
             "iterations": (self.iterations, 1, MOST_ITERATIONS),

@@ -20,6 +20,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
+from aaco_pipeline.resources.gpu_metrics_sampling import GPU_PERIOD_NS, GpuMetricsSource, amd_cards, open_sources
+
 FORMAT: Final = "aaco-telemetry"
 FORMAT_VERSION: Final = 1
 #: Ten milliseconds; `benchmarks/sampler_cost.py` measures what that costs the measured process.
@@ -148,6 +150,8 @@ class SystemSampler:
         self._times, self._took, self._segment_of = (self._arrays[name] for name in ("time_ns", "took_ns", "segment"))
         self._rows = 0
         self._host: list[_Lane] = []
+        self._gpus: list[GpuMetricsSource] = []
+        self._gpu_reasons: dict[str, str] = {}
         self._reasons: dict[str, str] = {}
         self._segments: list[_Watched] = []
         self._watched: _Watched | None = None
@@ -173,6 +177,7 @@ class SystemSampler:
                 self._host.append(self._lane(make(), period))
             except _UNREADABLE as error:
                 self._reasons.update(dict.fromkeys(columns, _why(error)))
+        self._open_gpus()
         self._sample()  # the baseline, so that the first interval has a beginning
         self._thread = threading.Thread(target=self._run, name="system-sampler", daemon=True)
         self._thread.start()
@@ -223,7 +228,7 @@ class SystemSampler:
             name: [None if value == _MISSING else value for value in values[: self._rows]]
             for name, values in self._arrays.items()
         }
-        sources, gpu_reason = gpu_sources(self._sys)
+        cards, unread = gpu_sources(self._sys)
         return {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
@@ -242,8 +247,27 @@ class SystemSampler:
             "segments": [watched.document() for watched in self._segments],
             "periods_ns": _periods(self._host),
             "reasons": dict(self._reasons),
-            "gpu": {"sources": list(sources), "reason": gpu_reason, "samples": []},
+            "gpu": {
+                "sources": list(cards),
+                "reason": "; ".join(self._gpu_reasons.values()) or (None if self._gpus else unread),
+                "samples": [source.recording() for source in self._gpus],
+            },
         }
+
+    def _open_gpus(self) -> None:
+        """A lane for each GPU's table; its readings stay with the source, which has no columns here."""
+        sources, reasons = open_sources(self._sys)
+        self._gpu_reasons.update(reasons)
+        for source in sources:
+            try:
+                lane = self._lane(source, GPU_PERIOD_NS)
+            except _UNREADABLE as error:
+                self._gpu_reasons[source.device] = source.failure or _why(error)
+                continue
+            source.forget()
+            source.period_ns = lane.period_ns
+            self._gpus.append(source)
+            self._host.append(lane)
 
     def _lane(self, source: _Source, period_ns: int) -> _Lane:
         """The source with the period its cost allows, found by reading it a few times. Raises what the source does."""
@@ -362,20 +386,13 @@ class SystemSampler:
         self._thinned += 1
 
 
-def gpu_sources(sys: Path = Path("/sys")) -> tuple[tuple[str, ...], str]:
-    """The AMD GPUs whose sensors could be sampled, by their folder in sysfs, and why none of them is.
-
-    The seam for device telemetry: a source for `gpu_samples` joins the sampler's lanes here.
-    """
-    cards = []
-    for vendor in sorted((sys / "class/drm").glob("card[0-9]*/device/vendor")):
-        card = vendor.parent.parent.name
-        with suppress(OSError):
-            if card.removeprefix("card").isdigit() and vendor.read_text().strip() == "0x1002":
-                cards.append(card)  # the others are a card's connectors
-    if not cards:
-        return (), "this host has no AMD GPU"
-    return tuple(cards), "this version of aaco_pipeline does not read the sensors of AMD GPUs yet"
+def gpu_sources(sys: Path = Path("/sys")) -> tuple[tuple[str, ...], str | None]:
+    """The AMD GPUs of this host, by their folder in sysfs, and why some or all of them are not sampled."""
+    cards = amd_cards(sys)
+    sources, reasons = open_sources(sys)
+    for source in sources:
+        source.close()
+    return cards, "; ".join(reasons.values()) or (None if cards else "this host has no AMD GPU")
 
 
 def clock_readings() -> dict[str, int]:

@@ -30,7 +30,8 @@ def steady_state_metrics(units: pl.DataFrame) -> pl.DataFrame:
 
     `units` has `iteration` (the first of the unit) and `time_ns`, measured ones of the unprofiled pass alone.
     steady_state is 1 when every level of them lies within 5 % of the last one, else 0; null with fewer than 30.
-    steady_from is the first iteration since which that holds, null when it holds for less than the final third.
+    steady_from is the first iteration since which that holds, null when it holds for less than the final third. No
+    rows where nothing ran.
     """
     time = units.get_column("time_ns").to_numpy()
     since = _level_since(time) if len(time) >= LEAST_ITERATIONS else None
@@ -44,6 +45,8 @@ def steady_state_metrics(units: pl.DataFrame) -> pl.DataFrame:
         },
     ]
     schema = {c.name: polars_dtype(c.dtype) for c in contract("session_metrics").columns}
+    if not len(time):
+        return pl.DataFrame(schema=schema)
     return pl.DataFrame([{"pass": "latency", "phase": "measure", "n": len(time), **row} for row in rows], schema=schema)
 
 

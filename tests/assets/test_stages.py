@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 from aaco_pipeline.assets import (
+    att_enrichment,
     inference_run,
     kernel_trace,
     model_graph,
@@ -32,6 +33,7 @@ STAGES: dict[str, tuple[Callable[[TraceLake, str], Outcome], tuple[str, ...]]] =
     "telemetry": (telemetry.read_telemetry, telemetry.TABLES),
     "timeline": (timeline.read_timeline, timeline.TABLES),
     "model_graph": (model_graph.read_model_graph, model_graph.TABLES),
+    "att_enrichment": (att_enrichment.read_att_enrichment, att_enrichment.TABLES),
     "perfetto_trace": (perfetto_trace.write_perfetto_trace, perfetto_trace.TABLES),
     "report": (report.write_report, report.TABLES),
 }

@@ -171,17 +171,17 @@ TABLES: Final[tuple[Table, ...]] = (
                 "start_ns",
                 "int64",
                 "ns",
-                False,
+                True,
                 "When the kernel began to execute on the device, on the session's axis; queueing before it is not "
-                "included.",
+                "included; null when the capture counted the dispatch without timing it.",
             ),
             column(
                 "end_ns",
                 "int64",
                 "ns",
-                False,
+                True,
                 "When the kernel finished on the device, on the session's axis; never before start_ns except where "
-                "the source's own timestamps were reversed, which evidence then states.",
+                "the source's own timestamps were reversed, which evidence then states; null without times.",
             ),
             column(
                 "grid_x",
@@ -267,8 +267,9 @@ TABLES: Final[tuple[Table, ...]] = (
                 "self_ns",
                 "int64",
                 "ns",
-                False,
-                "Duration minus the time of direct children; equals end_ns - start_ns without children.",
+                True,
+                "Duration minus the time of direct children; equals end_ns - start_ns without children; null without "
+                "times.",
             ),
             column(
                 "below_resolution",
@@ -278,8 +279,26 @@ TABLES: Final[tuple[Table, ...]] = (
                 "True when the duration is too short for the source's clock and instrumentation floor to be trusted "
                 "singly.",
             ),
+            column(
+                "grid_work_items",
+                "int64",
+                "count",
+                True,
+                "Work-items launched over the whole grid: the product over its axes, which some captures state alone; "
+                "null when none does.",
+                since=2,
+            ),
+            column(
+                "workgroup_work_items",
+                "int64",
+                "count",
+                True,
+                "Work-items in one workgroup: the product over its axes; null when the capture does not say.",
+                since=2,
+            ),
         ),
         sort_by=("dispatch_id",),
+        version=2,
     ),
     Table(
         name="api_calls",

@@ -1,0 +1,529 @@
+"""What the parts of one run become together: one set of canonical tables on one axis, with one numbering.
+
+A part is what one reader gave: a process, a counter pass, a thread trace. Times come from the base trace alone; counter
+passes are matched to it by process, the capture's own number of the dispatch and the kernel's name, never on time.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import polars as pl
+
+from aaco_pipeline.errors import CaptureError
+from aaco_pipeline.formats.reading import Reading, canonical, no_rows
+from aaco_pipeline.lake.evidence import Evidence
+
+#: Tables whose rows are events of a process, with the column that numbers them.
+_EVENTS: Final[Mapping[str, str]] = {
+    "dispatches": "dispatch_id",
+    "api_calls": "call_id",
+    "memory_copies": "copy_id",
+    "markers": "marker_id",
+    "memory_allocations": "allocation_id",
+    "synchronizations": "synchronization_id",
+}
+#: Every table that an assembled capture has, empty ones too.
+TABLES: Final = (
+    *("processes", "devices", "clock_domains", "environment", "iterations", "kernels"),
+    *(*_EVENTS, "counters", "pc_samples", "reported_statistics", "att_instructions", "gpu_samples", "ceilings"),
+)
+_DEVICE_COLUMNS: Final = ("device_id", "source_device_id", "destination_device_id")
+_STREAM_COLUMNS: Final = ("stream_id", "waited_stream_id")
+_TIMES: Final = ("start_ns", "end_ns", "time_ns")
+_KERNEL_IDENTITY: Final = ("name", "arch_vgprs", "accum_vgprs", "sgprs", "static_lds_bytes", "static_scratch_bytes")
+#: Ranges that programs commonly put around one iteration; the number is theirs.
+_ITERATION: Final = re.compile(r"^(ProfilerStep|step|iteration|iter)[\s#_:]*\d+$", re.IGNORECASE)
+#: What one execution of a kernel is called elsewhere.
+_MATCH: Final = ("process", "source_dispatch_id", "name")
+
+
+@dataclass
+class NamedReading:
+    """What one reader gave, with the part's name inside the run."""
+
+    name: str
+    reading: Reading
+
+    def table(self, name: str) -> pl.DataFrame:
+        found = self.reading.tables.get(name)
+        return no_rows(name) if found is None else found
+
+    @property
+    def host(self) -> str | None:
+        """The host of its processes, where the format says."""
+        hosts: list[str | None] = self.table("processes").get_column("host").to_list()
+        return hosts[0] if hosts else None
+
+    @property
+    def counts(self) -> bool:
+        return self.table("counters").height > 0
+
+    @cached_property
+    def executions(self) -> pl.DataFrame:
+        """Its dispatches, and those counted executions that have no times, numbered as `counters` refers to them."""
+        dispatches = self.table("dispatches")
+        counted = self.reading.details.get("counter_dispatches")
+        if counted is None:
+            return dispatches
+        untimed = counted.filter(~pl.col("in_dispatches")).unique("dispatch_id", keep="first", maintain_order=True)
+        names = self.table("kernels").select(pl.col("kernel_id"), kernel_name=pl.col("name"))
+        untimed = untimed.join(names.unique("kernel_name", keep="first"), on="kernel_name", how="left")
+        further = canonical(
+            "dispatches",
+            untimed.select(
+                *(
+                    "dispatch_id",
+                    "process_id",
+                    "device_id",
+                    "thread_id",
+                    "kernel_id",
+                    "correlation_id",
+                    "scratch_bytes",
+                ),
+                lds_allocated_bytes="lds_bytes",
+                grid_work_items="grid_size",
+                workgroup_work_items="workgroup_size",
+                below_resolution=pl.lit(False),
+            ),
+        )
+        return pl.concat([dispatches, further])
+
+    @cached_property
+    def keys(self) -> pl.DataFrame:
+        """Of each execution: dispatch_id, and what names it in another pass (`process`, number, kernel's name)."""
+        executions = self.executions.select("dispatch_id", "process_id", "kernel_id")
+        listed = [self.reading.details[d] for d in ("dispatch_keys", "counter_dispatches") if d in self.reading.details]
+        numbers = [frame.select("dispatch_id", pl.col("source_dispatch_id").cast(pl.UInt64)) for frame in listed]
+        own = executions.select("dispatch_id", source_dispatch_id=pl.col("dispatch_id").cast(pl.UInt64))
+        source = pl.concat(numbers).unique("dispatch_id", keep="first") if numbers else own
+        return (
+            executions.join(source, on="dispatch_id", how="left", maintain_order="left")
+            .join(self.table("kernels").select("kernel_id", "name"), on="kernel_id", how="left", maintain_order="left")
+            .select("dispatch_id", *_MATCH[1:], process=pl.col("process_id"))
+        )
+
+
+def assemble(parts: Sequence[NamedReading]) -> Reading:
+    """One session's tables from the parts of a run, in their given order.
+
+    All of `TABLES` are there. The axis begins at the earliest event of the base trace; parts of another host keep their
+    own clock, put at the same beginning, with an uncertainty of null. Detail `source_rows` (part, item, rows_in,
+    rows_out) lists what each source held. Raises CaptureError for parts without anything.
+    """
+    if not parts:
+        raise CaptureError("nothing to assemble: no part could be read")
+    base, evidence = _base(parts)
+    merged = _merged(base)
+    tables = merged.tables
+    tables["counters"], counted = _counters(parts, merged)
+    tables["pc_samples"] = _samples(parts, merged)
+    tables["att_instructions"], traced = _instructions(parts, merged)
+    for name in ("reported_statistics", "environment", "ceilings"):
+        listed = [part.table(name) for part in parts]
+        tables[name] = pl.concat(listed).unique(maintain_order=True)
+    tables["environment"] = tables["environment"].unique(["category", "key"], keep="first", maintain_order=True)
+    tables["gpu_samples"] = _gpu_samples(parts, merged)
+    tables["iterations"], tables["dispatches"] = _iterations(tables, base[0])
+    several = len(parts) > 1
+    for part in parts:
+        evidence += [
+            Evidence(
+                f"{item.item} of {part.name}" if several else item.item,
+                item.status,
+                item.reason,
+                item.source,
+                item.rows,
+                item.sha256,
+            )
+            for item in part.reading.evidence
+        ]
+    evidence += [*merged.evidence, *counted, *traced]
+    source_rows = [
+        part.reading.details["source_rows"].select(pl.lit(part.name).alias("part"), "item", "rows_in", "rows_out")
+        for part in parts
+        if "source_rows" in part.reading.details
+    ]
+    details = {"source_rows": pl.concat(source_rows)} if source_rows else {}
+    return Reading({name: tables[name] for name in TABLES}, tuple(evidence), details)
+
+
+def row_accounts(reading: Reading) -> list[dict[str, object]]:
+    """For each record kind of each part: part, item, rows_in, rows_out, and the reason where evidence gives one."""
+    if "source_rows" not in reading.details:
+        return []
+    reasons = {item.item: item.reason for item in reading.evidence}
+    rows = reading.details["source_rows"].to_dicts()
+    return [
+        {**row, "reason": reasons.get(f"{row['item']} of {row['part']}") or reasons.get(row["item"])}
+        if row["rows_out"] < row["rows_in"]
+        else {**row, "reason": None}
+        for row in rows
+    ]
+
+
+# ---- the base trace -----------------------------------------------------------------------------------------------
+
+
+def _base(parts: Sequence[NamedReading]) -> tuple[list[NamedReading], list[Evidence]]:
+    """The parts whose times count, and what is to be said about the others."""
+    timed = [part for part in parts if not part.counts and any(part.table(name).height for name in _EVENTS)]
+    counting = [part for part in parts if part.counts]
+    if timed:
+        aside = [part for part in counting if part.table("dispatches").height]
+        told = f"{len(aside)} counter passes give counters, never times" if aside else None
+        return timed, [Evidence("times of counter passes", "present", told, rows=len(aside))] if aside else []
+    if not counting:
+        return [next((part for part in parts if part.table("processes").height), parts[0])], []
+    first = max(counting, key=lambda part: part.executions.height)
+    first = next(part for part in counting if part.executions.height == first.executions.height)
+    reason = f"there is no trace without counters: dispatches are those of the counter pass {first.name}"
+    if first.table("dispatches").height:
+        reason += ", whose times the counting has stretched"
+    return [first], [Evidence("base trace", "partial", reason, first.name, first.executions.height)]
+
+
+@dataclass
+class _Merged:
+    """The base's tables under one numbering, with what a further part needs to refer to them."""
+
+    tables: dict[str, pl.DataFrame]
+    #: dispatch_id of the session with `process` (ordinal in the base), source_dispatch_id and name.
+    keys: pl.DataFrame
+    parts: tuple[str, ...]
+    dispatch_offsets: Mapping[str, int]
+    time_offsets: Mapping[str, int]
+    evidence: list[Evidence]
+
+
+def _merged(base: Sequence[NamedReading]) -> _Merged:
+    kernels, kernel_maps = _kernels(base)
+    devices, device_maps = _devices(base)
+    clocks, time_offsets, evidence = _clocks(base)
+    pieces: dict[str, list[pl.DataFrame]] = {name: [] for name in ("processes", *_EVENTS)}
+    keys: list[pl.DataFrame] = []
+    offsets = dict.fromkeys((*_EVENTS, "processes", "queues", "streams"), 0)
+    dispatch_offsets: dict[str, int] = {}
+    for number, part in enumerate(base):
+        process_offset = offsets["processes"]
+        processes = _or_one(part.table("processes"), "processes", "process_id")
+        pieces["processes"].append(processes.with_columns(pl.col("process_id") + process_offset))
+        dispatch_offsets[part.name] = offsets["dispatches"]
+        keys.append(
+            part.keys.with_columns(pl.col("dispatch_id") + offsets["dispatches"], pl.col("process") + process_offset)
+        )
+        widest = {"queues": 0, "streams": 0}
+        for name, key in _EVENTS.items():
+            frame = part.executions if name == "dispatches" else part.table(name)
+            for kind, columns in (("queues", ("queue_id",)), ("streams", _STREAM_COLUMNS)):
+                for column in columns:
+                    if column in frame.columns:
+                        widest[kind] = max(widest[kind], _largest(frame, column) + 1)
+            pieces[name].append(
+                _rebased(
+                    frame,
+                    {key: offsets[name], "process_id": process_offset, "queue_id": offsets["queues"]}
+                    | dict.fromkeys(_STREAM_COLUMNS, offsets["streams"])
+                    | ({"parent_dispatch_id": offsets[name]} if name == "dispatches" else {})
+                    | dict.fromkeys(_TIMES, time_offsets[part.name]),
+                    {"kernel_id": kernel_maps[number]} | dict.fromkeys(_DEVICE_COLUMNS, device_maps[number]),
+                )
+            )
+            offsets[name] += frame.height
+        offsets["processes"] += processes.height
+        for kind, count in widest.items():
+            offsets[kind] += count
+    tables = {name: pl.concat(frames) for name, frames in pieces.items()}
+    tables |= {"kernels": kernels, "devices": devices, "clock_domains": clocks}
+    tables["dispatches"] = tables["dispatches"].with_columns(
+        grid_work_items=pl.coalesce("grid_work_items", pl.col("grid_x") * pl.col("grid_y") * pl.col("grid_z")),
+        workgroup_work_items=pl.coalesce(
+            "workgroup_work_items", pl.col("workgroup_x") * pl.col("workgroup_y") * pl.col("workgroup_z")
+        ),
+    )
+    names = tuple(part.name for part in base)
+    return _Merged(tables, pl.concat(keys), names, dispatch_offsets, time_offsets, evidence)
+
+
+def _rebased(frame: pl.DataFrame, added: Mapping[str, int], mapped: Mapping[str, Mapping[int, int]]) -> pl.DataFrame:
+    """The frame with numbers added to some columns and others replaced; columns it does not have are passed over."""
+    changes = [pl.col(column) + number for column, number in added.items() if number and column in frame.columns]
+    for column, mapping in mapped.items():
+        if column in frame.columns and any(old != new for old, new in mapping.items()):
+            changes.append(pl.col(column).replace(mapping))
+    return frame.with_columns(changes)
+
+
+def _kernels(base: Sequence[NamedReading]) -> tuple[pl.DataFrame, list[dict[int, int]]]:
+    """The distinct kernels of all parts, and for each part the session's number of each of its own."""
+    listed = [part.table("kernels").with_columns(part=pl.lit(i)) for i, part in enumerate(base)]
+    together = pl.concat(listed)
+    distinct = together.unique(_KERNEL_IDENTITY, keep="first", maintain_order=True).drop("part", "kernel_id")
+    distinct = distinct.with_columns(kernel_id=pl.int_range(pl.len(), dtype=pl.Int32))
+    numbers = together.select("part", "kernel_id", *_KERNEL_IDENTITY).join(
+        distinct.select(pl.col("kernel_id").alias("new"), *_KERNEL_IDENTITY),
+        on=_KERNEL_IDENTITY,
+        how="left",
+        nulls_equal=True,
+        maintain_order="left",
+    )
+    maps = [dict(numbers.filter(pl.col("part") == i).select("kernel_id", "new").iter_rows()) for i in range(len(base))]
+    return canonical("kernels", distinct), maps
+
+
+def _devices(base: Sequence[NamedReading]) -> tuple[pl.DataFrame, list[dict[int, int]]]:
+    """The distinct devices of all parts: one seen by several processes of a host counts once."""
+    rows: list[pl.DataFrame] = []
+    known: dict[tuple[object, ...], int] = {}
+    maps: list[dict[int, int]] = []
+    for number, part in enumerate(base):
+        devices = _or_one(part.table("devices"), "devices", "device_id")
+        keys = part.reading.details.get("device_keys")
+        addresses = dict(keys.select("device_id", "pci_address").iter_rows()) if keys is not None else {}
+        host = part.host
+        mapping: dict[int, int] = {}
+        for device, handle in devices.select("device_id", "handle").iter_rows():
+            address = addresses.get(device) or handle
+            identity = (host, address) if address is not None else (number, device)
+            if identity not in known:
+                known[identity] = len(known)
+                rows.append(
+                    devices.filter(pl.col("device_id") == device).with_columns(
+                        pl.lit(known[identity], pl.Int32).alias("device_id")
+                    )
+                )
+            mapping[device] = known[identity]
+        maps.append(mapping)
+    return canonical("devices", pl.concat(rows)), maps
+
+
+def _or_one(frame: pl.DataFrame, table: str, key: str) -> pl.DataFrame:
+    """The rows, or one that knows nothing but its number 0 where the format has none."""
+    return frame if frame.height else canonical(table, pl.DataFrame({key: [0]}))
+
+
+def _largest(frame: pl.DataFrame, column: str) -> int:
+    value = frame.get_column(column).max()
+    return int(value) if isinstance(value, int) else -1
+
+
+def _clocks(base: Sequence[NamedReading]) -> tuple[pl.DataFrame, dict[str, int], list[Evidence]]:
+    """The session's clocks, what is added to each part's times, and what is unsure about it."""
+    first_of: dict[tuple[str | None, str], int] = {}
+    clock_of: dict[str, tuple[str | None, str]] = {}
+    rows: list[dict[str, object]] = []
+    for part in base:
+        clocks = part.table("clock_domains").filter(pl.col("domain") != "realtime")
+        domain = clocks.item(0, "domain") if clocks.height else "capture"
+        host = part.host
+        starts = [
+            frame.get_column("start_ns").min() for frame in (part.table(name) for name in _EVENTS) if frame.height
+        ]
+        earliest = min((int(s) for s in starts if isinstance(s, int)), default=None)
+        clock_of[part.name] = (host, domain)
+        if earliest is not None:
+            first_of[host, domain] = min(earliest, first_of.get((host, domain), earliest))
+    evidence: list[Evidence] = []
+    for number, ((host, domain), zero) in enumerate(first_of.items()):
+        name = domain if number == 0 else f"{domain} of {host or f'part {number}'}"
+        anchor = "the capture's own clock; zero is its earliest event"
+        if number:
+            anchor += "; not aligned with the other hosts': put at the same beginning"
+            evidence.append(
+                Evidence(
+                    f"clock of {host or name}",
+                    "partial",
+                    "hosts' clocks are not aligned: times of different hosts cannot be compared",
+                )
+            )
+        rows.append({"domain": name, "offset_ns": -zero, "uncertainty_ns": None if number else 0, "anchor": anchor})
+    for part in base:
+        wall = part.table("clock_domains").filter(pl.col("domain") == "realtime")
+        beginning = first_of.get(clock_of[part.name])
+        if wall.height and beginning is not None and not any(row["domain"] == "realtime" for row in rows):
+            (row,) = wall.head(1).to_dicts()
+            offset = None if row["offset_ns"] is None else row["offset_ns"] - beginning
+            rows.append({**row, "offset_ns": offset})
+    offsets = {part.name: -first_of.get(clock_of[part.name], 0) for part in base}
+    frame = pl.DataFrame(rows, schema=no_rows("clock_domains").schema) if rows else no_rows("clock_domains")
+    return canonical("clock_domains", frame), offsets, evidence
+
+
+# ---- what other passes add ----------------------------------------------------------------------------------------
+
+
+def _counters(parts: Sequence[NamedReading], merged: _Merged) -> tuple[pl.DataFrame, list[Evidence]]:
+    """All counter values at the dispatches they belong to."""
+    found: list[pl.DataFrame] = []
+    lost = 0
+    unmatched: list[str] = []
+    for part in parts:
+        counters = part.table("counters")
+        if not counters.height:
+            continue
+        # A format whose file is one pass does not name it.
+        unnamed = pl.col("pass") == ""
+        counters = counters.with_columns(pl.when(unnamed).then(pl.lit(part.name)).otherwise("pass").alias("pass"))
+        if part.name in merged.parts:
+            offset = merged.dispatch_offsets[part.name]
+            found.append(counters.with_columns(pl.col("dispatch_id") + offset))
+            continue
+        joined = part.keys.join(
+            merged.keys.select(pl.col("dispatch_id").alias("session_dispatch"), *_MATCH),
+            on=_MATCH,
+            how="left",
+            nulls_equal=True,
+        ).unique("dispatch_id", keep="first")
+        placed = counters.join(joined.select("dispatch_id", "session_dispatch"), on="dispatch_id", how="left")
+        missing = placed.get_column("session_dispatch").null_count()
+        if missing:
+            lost += missing
+            unmatched.append(part.name)
+        found.append(
+            placed.drop_nulls("session_dispatch")
+            .with_columns(dispatch_id=pl.col("session_dispatch"))
+            .drop("session_dispatch")
+        )
+    evidence = []
+    if lost:
+        evidence.append(
+            Evidence(
+                "counter values matched to dispatches",
+                "partial",
+                f"{lost} values of {', '.join(unmatched)} belong to executions that the base trace does not have",
+                rows=lost,
+            )
+        )
+    return canonical("counters", pl.concat(found)) if found else no_rows("counters"), evidence
+
+
+def _samples(parts: Sequence[NamedReading], merged: _Merged) -> pl.DataFrame:
+    found: list[pl.DataFrame] = []
+    count = 0
+    for part in parts:
+        samples = part.table("pc_samples")
+        if not samples.height:
+            continue
+        if part.name in merged.parts:
+            samples = _rebased(
+                samples,
+                {"dispatch_id": merged.dispatch_offsets[part.name], "time_ns": merged.time_offsets[part.name]},
+                {},
+            )
+        else:
+            # Another run's clock: its times say nothing on this axis.
+            samples = samples.with_columns(time_ns=pl.lit(None, pl.Int64), dispatch_id=pl.lit(None, pl.Int32))
+        found.append(samples.with_columns(pl.col("sample_id") + count))
+        count += samples.height
+    return canonical("pc_samples", pl.concat(found)) if found else no_rows("pc_samples")
+
+
+def _instructions(parts: Sequence[NamedReading], merged: _Merged) -> tuple[pl.DataFrame, list[Evidence]]:
+    """Traced and sampled instructions, each at the dispatch that was traced where the base trace has it."""
+    found: list[pl.DataFrame] = []
+    evidence: list[Evidence] = []
+    for part in parts:
+        instructions = part.table("att_instructions")
+        traced = part.reading.details.get("traced_dispatch")
+        if not instructions.height:
+            continue
+        number = traced.item(0, "source_dispatch_id") if traced is not None and traced.height else None
+        dispatch, reason = _traced_dispatch(merged, number)
+        if dispatch is None:
+            evidence.append(Evidence(f"dispatch that {part.name} traced", "absent", reason, part.name))
+            found.append(instructions)
+            continue
+        row = merged.tables["dispatches"].filter(pl.col("dispatch_id") == dispatch)
+        found.append(
+            instructions.with_columns(
+                dispatch_id=pl.lit(dispatch, pl.Int32), kernel_id=pl.lit(row.item(0, "kernel_id"), pl.Int32)
+            )
+        )
+    return canonical("att_instructions", pl.concat(found)) if found else no_rows("att_instructions"), evidence
+
+
+def _traced_dispatch(merged: _Merged, number: int | None) -> tuple[int | None, str]:
+    """The session's dispatch with the capture's number, if there is exactly one; else why not."""
+    if number is None:
+        return None, "the thread trace does not say which dispatch it is of"
+    matching = merged.keys.filter(pl.col("source_dispatch_id") == number).get_column("dispatch_id")
+    if len(matching) != 1:
+        return None, f"the base trace has {len(matching)} dispatches of number {number}"
+    return int(matching[0]), ""
+
+
+def _gpu_samples(parts: Sequence[NamedReading], merged: _Merged) -> pl.DataFrame:
+    found = [
+        part.table("gpu_samples").with_columns(pl.col("time_ns") + merged.time_offsets.get(part.name, 0))
+        for part in parts
+        if part.table("gpu_samples").height
+    ]
+    return canonical("gpu_samples", pl.concat(found)) if found else no_rows("gpu_samples")
+
+
+# ---- iterations ---------------------------------------------------------------------------------------------------
+
+
+def _iterations(tables: Mapping[str, pl.DataFrame], first: NamedReading) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Iterations from the markers around them, or as the format counts them, and the dispatches with theirs."""
+    dispatches = tables["dispatches"]
+    if first.table("iterations").height:
+        return first.table("iterations"), dispatches
+    if dispatches.get_column("iteration").null_count() < dispatches.height:
+        runs = tables["api_calls"].filter((pl.col("domain") == "onnxruntime") & (pl.col("name") == "model_run"))
+        return _as_iterations(runs), dispatches
+    markers = tables["markers"].filter(
+        pl.col("thread_id").is_not_null()
+        & pl.col("name").str.contains(_ITERATION.pattern.replace("^", "(?i)^", 1))
+        & (pl.col("end_ns") > pl.col("start_ns"))
+    )
+    if not markers.height:
+        return no_rows("iterations"), dispatches
+    leading = markers.sort("start_ns").select("process_id", "thread_id").row(0)
+    ranges = markers.filter((pl.col("process_id") == leading[0]) & (pl.col("thread_id") == leading[1]))
+    iterations = _as_iterations(ranges)
+    if (iterations.get_column("start_ns").shift(-1) < iterations.get_column("end_ns")).any():
+        return no_rows("iterations"), dispatches  # ranges that overlap are no sequence of iterations
+    return iterations, _assigned(dispatches, tables["api_calls"], iterations)
+
+
+def _as_iterations(ranges: pl.DataFrame) -> pl.DataFrame:
+    ordered = ranges.sort("start_ns")
+    return canonical(
+        "iterations",
+        ordered.select(
+            pl.lit("trace").alias("pass"),
+            iteration=pl.int_range(pl.len()),
+            phase=pl.lit("measure"),
+            start_ns=pl.col("start_ns"),
+            end_ns=pl.col("end_ns"),
+            latency_ns=pl.col("end_ns") - pl.col("start_ns"),
+        ),
+    )
+
+
+def _assigned(dispatches: pl.DataFrame, calls: pl.DataFrame, iterations: pl.DataFrame) -> pl.DataFrame:
+    """A dispatch belongs to the iteration in which it was launched; without a launch, to the one it began in."""
+    launches = (
+        calls.drop_nulls("correlation_id")
+        .group_by("process_id", "correlation_id")
+        .agg(launched_ns=pl.col("start_ns").min())
+    )
+    placed = (
+        dispatches.join(launches, on=["process_id", "correlation_id"], how="left", maintain_order="left")
+        .with_columns(at_ns=pl.coalesce("launched_ns", "start_ns"))
+        .with_row_index("row")
+        .sort("at_ns")
+        .join_asof(
+            iterations.select("start_ns", number="iteration", until_ns="end_ns").sort("start_ns"),
+            left_on="at_ns",
+            right_on="start_ns",
+            strategy="backward",
+            check_sortedness=False,
+        )
+        .sort("row")
+    )
+    inside = pl.when(pl.col("at_ns") < pl.col("until_ns")).then(pl.col("number"))
+    return placed.with_columns(iteration=inside.cast(pl.Int32)).select(dispatches.columns)

@@ -1,0 +1,70 @@
+"""What a Kineto trace's events are on their way from text to tables: kinds, and frames of a known schema by kind.
+
+How the columns come out of the text is `kineto`'s business, what they become `kineto_tables`'.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import polars as pl
+
+KERNELS: Final = "kernel"
+COPIES: Final = ("gpu_memcpy", "gpu_memset")
+SYNCS: Final = "cuda_sync"
+CALLS: Final = ("cuda_runtime", "cuda_driver", "cpu_op", "python_function")
+MARKERS: Final = ("user_annotation", "gpu_user_annotation")
+FLOWS: Final = "fwdbwd"
+_EVENT: Final = {
+    "cat": pl.Categorical(),
+    "name": pl.Categorical(),
+    "start_ns": pl.Int64(),
+    "end_ns": pl.Int64(),
+    "correlation": pl.UInt64(),
+}
+_HOST: Final = {**_EVENT, "pid": pl.Int64(), "tid": pl.Int64()}
+_DEVICE: Final = {**_EVENT, "device": pl.Int64(), "stream": pl.Int64()}
+RATIOS: Final = ("blocks_per_sm", "warps_per_sm", "estimated_occupancy_percent")
+AXES: Final = tuple(f"{what}_{axis}" for what in ("grid", "workgroup") for axis in "xyz")
+_SCHEMAS: Final[Mapping[str, pl.Schema]] = {
+    "counts": pl.Schema({"ph": pl.String(), "cat": pl.String(), "len": pl.UInt32()}),
+    "calls": pl.Schema(_HOST),
+    "markers": pl.Schema(_HOST),
+    "copies": pl.Schema({**_DEVICE, "bytes": pl.Int64()}),
+    "kernels": pl.Schema(
+        {
+            **_DEVICE,
+            **dict.fromkeys((*AXES, "lds", "registers_per_thread"), pl.Int64()),
+            "graph_node_id": pl.UInt64(),
+            **dict.fromkeys(RATIOS, pl.Float64()),
+        }
+    ),
+    "syncs": pl.Schema(
+        {**_DEVICE, "kind": pl.String(), "waited_stream": pl.Int64(), "waited_correlation_id": pl.UInt64()}
+    ),
+    "flows": pl.Schema({"flow_id": pl.UInt64(), "role": pl.String(), "thread_id": pl.Int64(), "time_ns": pl.Int64()}),
+}
+
+
+@dataclass
+class Collected:
+    """What the pieces of a trace gave: frames in file order, and what was odd about the text."""
+
+    counts: list[pl.DataFrame] = field(default_factory=list)
+    kernels: list[pl.DataFrame] = field(default_factory=list)
+    copies: list[pl.DataFrame] = field(default_factory=list)
+    syncs: list[pl.DataFrame] = field(default_factory=list)
+    calls: list[pl.DataFrame] = field(default_factory=list)
+    markers: list[pl.DataFrame] = field(default_factory=list)
+    flows: list[pl.DataFrame] = field(default_factory=list)
+    events: int = 0
+    found: bool = False
+    cut: bool = False
+
+    def take(self, name: str) -> pl.DataFrame:
+        """One kind's events as a frame; the pieces are given up."""
+        frames: list[pl.DataFrame] = getattr(self, name)
+        schema = _SCHEMAS[name]
+        joined: pl.DataFrame = pl.concat([schema.to_frame(), *(frame.select(schema.names()) for frame in frames)])
+        frames.clear()
+        return joined
