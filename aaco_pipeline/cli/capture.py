@@ -32,6 +32,7 @@ _WARM_EXECUTION: Final = 2
 @lake_option
 def capture(
     project: "Project",
+    *,
     printing: bool,
     release: str | None,
     counters: str | None,

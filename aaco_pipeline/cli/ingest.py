@@ -102,7 +102,7 @@ def _print_results(results: "list[Ingested]") -> None:
         )
     taken = sum(one.is_new for one in results)
     click.echo(
-        f"{counted(taken, 'new session')}, {counted(len(results), 'run')} found; `aaco show latest` shows the newest"
+        f"{counted(taken, 'new session')} of {counted(len(results), 'run')}; `aaco show latest` shows the newest"
     )
 
 

@@ -155,13 +155,15 @@ def row_accounts(reading: Reading) -> list[dict[str, object]]:
     if "source_rows" not in reading.details:
         return []
     reasons = {item.item: item.reason for item in reading.evidence}
-    rows = reading.details["source_rows"].to_dicts()
-    return [
-        {**row, "reason": reasons.get(f"{row['item']} of {row['part']}") or reasons.get(row["item"])}
-        if row["rows_out"] < row["rows_in"]
-        else {**row, "reason": None}
-        for row in rows
-    ]
+
+    def reason(row: Mapping[str, object]) -> str | None:
+        if row["rows_out"] == row["rows_in"]:
+            return None
+        named = (f"{row['item']}", f"records {row['item']}")
+        found = (reasons.get(f"{name} of {row['part']}") or reasons.get(name) for name in named)
+        return next((one for one in found if one), None)
+
+    return [{**row, "reason": reason(row)} for row in reading.details["source_rows"].to_dicts()]
 
 
 # ---- the base trace -----------------------------------------------------------------------------------------------

@@ -33,6 +33,8 @@ MOST_FILES: Final = 20_000
 DEEPEST_FOLDER: Final = 16
 #: Marks a folder as finished for whoever watches the inbox; it holds nothing.
 DONE_FILE: Final = ".done"
+#: How the sums of a decoded thread trace are named, beside its folder.
+STATISTICS: Final = "stats_ui_output_"
 _PASS_FOLDER: Final = re.compile(r"pass_\d+")
 _PROCESS_FILE: Final = re.compile(r"\d+_.+")
 _KEPT_RAW: Final = {
@@ -157,7 +159,7 @@ def _recognized(path: Path, top: Path) -> _Found | Unread | None:
             return Unread(path, recognition.detail)
         if recognition is not None:
             return _Found(path, recognition, reader, _run_folder(path, reader, top))
-    if path.name.startswith("stats_ui_output_"):
+    if path.name.startswith(STATISTICS):
         return Unread(path, "sums of the decoded thread trace beside it, which is read and compared with them")
     return Unread(path, _KEPT_RAW.get(path.suffix, "not recognized as any known capture format"))
 

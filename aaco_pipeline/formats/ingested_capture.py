@@ -107,11 +107,20 @@ def read_parts(run: detection.Run, limits: Limits) -> tuple[Reading, list[Eviden
     """The assembled reading of a run, and the parts that cannot be read. CaptureError when none can be."""
     named: list[NamedReading] = []
     failed: list[Evidence] = []
+    holders: dict[str, str] = {}
     for part in run.parts:
         try:
-            named.append(NamedReading(part.name, part.read(limits)))
+            one = NamedReading(part.name, part.read(limits))
         except CaptureError as error:
             failed.append(Evidence(f"part {part.name}", "invalid", str(error), part.name))
+            continue
+        guids = one.table("processes").get_column("guid").drop_nulls().to_list()
+        if guids and all(guid in holders for guid in guids):
+            reason = f"repeats the process of {holders[guids[0]]}, and is not read a second time"
+            failed.append(Evidence(f"part {part.name}", "partial", reason, part.name))
+            continue
+        holders |= dict.fromkeys(guids, part.name)
+        named.append(one)
     if not named:
         reasons = "; ".join(item.reason or "" for item in failed) or f"{run.folder}: nothing in it can be read"
         raise CaptureError(reasons)

@@ -96,7 +96,7 @@ def evidence(
         ),
         *((item, counts[count], reason) for count, item, reason in _ODDITIES),
         (
-            "kernels not dispatched",
+            "rocpd_info_kernel_symbol",
             max(loaded - tables["kernels"].height, 0),
             f"{{}} of {loaded} loaded symbols were not dispatched or repeat a kernel for another device",
         ),
@@ -107,7 +107,7 @@ def evidence(
     ]
     items += [Evidence(item, "partial", reason.format(count), source, count) for item, count, reason in odd if count]
     for kind in sorted(rows):
-        if rows[kind] and kind not in _TOLD and not any(one.rows.get(kind, (0, 0))[1] for one in found):
+        if rows[kind] and kind not in (*_TOLD, "info_kernel_symbol") and not any(one.rows.get(kind, (0, 0))[1] for one in found):
             reason = f"{rows[kind]} rows not taken: {_NOT_TAKEN.get(kind, 'the lake has no table for it')}"
             items.append(Evidence(f"rocpd_{kind}", "absent", reason, source, rows[kind]))
     if len(hosts) > 1:

@@ -281,7 +281,7 @@ class _Folder:
             different = beside.filter(unequal).height + max(stated.height, listed.height) - both
             told = f"{different} of {max(stated.height, listed.height)} rows differ from code.json, which they repeat"
             self._say(item, "invalid" if different else "present", told, stated.height)
-        self.rows.append((name, stated.height, 0))
+        self.rows.append((item, stated.height, 0))
 
     # --- Wavefronts ---------------------------------------------------------------------------------------------------
 

@@ -223,7 +223,7 @@ def _run_pass(job: dict[str, Any], measurement: _Measurement, profiled: _Profile
         *(str(job_file), str(work), str(os.getpid())),
     )
     if profiled is not None:
-        command = profiled.around(command)
+        command = profiled.around((*command, "nested"))
     with errors.open("wb") as error_stream:
         process = subprocess.Popen(
             command,

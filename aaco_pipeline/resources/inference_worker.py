@@ -1,8 +1,8 @@
 """The measured process: one fresh interpreter that loads a model, runs one pass of it and writes what it saw.
 
-Started by `aaco_pipeline.resources.inference` as `python -P inference_worker.py JOB.json FOLDER PARENT_PID`. It
-imports only the standard library, NumPy and ONNX Runtime, so that nothing else runs beside the model; deciding what
-to run, and what the numbers mean, happens elsewhere.
+Started by `aaco_pipeline.resources.inference` as `python -P inference_worker.py JOB.json FOLDER PARENT_PID`, with the
+word `nested` after that when a profiler may stand between the two. It imports only the standard library, NumPy and ONNX
+Runtime, so that nothing else runs beside the model; deciding what to run, and what the numbers mean, happens elsewhere.
 
 It writes `FOLDER/pass.json` (and, in the traced pass, ONNX Runtime's profile beside it) or `FOLDER/error.json`.
 Progress goes to standard output, one JSON object a line, never from inside a timed interval.
@@ -61,7 +61,7 @@ class Refusal(Exception):
 
 def main(arguments: list[str]) -> int:
     job_path, folder, parent = Path(arguments[0]), Path(arguments[1]), int(arguments[2])
-    _die_with_parent(parent)
+    _die_with_parent(parent, nested="nested" in arguments[3:])
     job = json.loads(job_path.read_text())
     try:
         outcome = measure(job, folder)
@@ -88,7 +88,7 @@ def measure(job: dict[str, Any], folder: Path) -> dict[str, Any]:
         fitting = PROFILE_EVENT_BUDGET // (runs_each * (placement["node_count"] + _EVENTS_PER_RUN)) - warmup
         iterations = max(1, min(iterations, fitting))
     readings = _Readings((warmup + iterations) * runs_each)
-    markers = _Markers(job["markers"], (warmup + iterations) * runs_each)
+    markers = _Markers(wanted=job["markers"], total=(warmup + iterations) * runs_each)
     generated: list[list[int]] | None = None
     if job["output_tokens"] is None:
         inputs = _make_inputs(session, job)
@@ -148,9 +148,10 @@ def _run_all(
     binding: "ort.IOBinding | None",
     inputs: "dict[str, np.ndarray[Any, Any]]",
     readings: _Readings,
-    markers: "_Markers",
+    markers: "_Markers | None" = None,
 ) -> None:
     """Fill the readings, warm-up iterations first. Only the model's call lies between the two clock readings."""
+    markers = markers or _Markers(wanted=False, total=0)
     now, cpu_now = time.perf_counter_ns, time.process_time_ns
     total = len(readings.start)
     waiting = _RunDelay()
@@ -304,7 +305,7 @@ class _Markers:
     `note` is what the pass's document says: the library, or why there are no ranges; None when none were wanted.
     """
 
-    def __init__(self, wanted: bool, total: int) -> None:
+    def __init__(self, *, wanted: bool, total: int) -> None:
         library = _roctx() if wanted else None
         self._push = None if library is None else library.roctxRangePushA
         self._pop = None if library is None else library.roctxRangePop
@@ -540,14 +541,14 @@ def _best_bracket(read: Callable[[], int]) -> tuple[int, int, int]:
     return best[1], best[2], (best[0] + 1) // 2
 
 
-def _die_with_parent(parent: int) -> None:
+def _die_with_parent(parent: int, *, nested: bool) -> None:
     """Have the kernel kill this process when its parent dies: nothing measured may outlive who asked for it.
 
-    `parent` is who asked: the parent itself, or the parent of a profiler that runs between the two.
+    `parent` is who asked: the parent itself, or, if `nested`, the parent of a profiler that runs between the two.
     """
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if parent not in _ancestors():
+    if parent not in (_ancestors() if nested else [os.getppid()]):
         _leave()
 
 

@@ -18,10 +18,11 @@ from typing import IO, Final
 
 from aaco_pipeline import __version__
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats.detection import Run
+from aaco_pipeline.formats.detection import STATISTICS, Run
 from aaco_pipeline.formats.ingested_capture import FILES_FOLDER, FORMAT, FORMAT_VERSION, LIST_FILE
 from aaco_pipeline.formats.reading import Limits
 from aaco_pipeline.formats.redaction import safe_environment
+from aaco_pipeline.formats.rocpd_database import damaged, opened
 from aaco_pipeline.formats.rocpd_lookup import RANK_VARIABLES
 
 _CHUNK_BYTES: Final = 8 << 20
@@ -95,7 +96,8 @@ def without_tokens(content: bytes) -> tuple[bytes, int]:
 
 def _kept_paths(run: Run) -> Sequence[Path]:
     read = [path for part in run.parts for path in part.files]
-    return [*read, *(one.path for one in run.unread if one.path.suffix in _BINARY and one.path.is_file())]
+    beside = [one.path for one in run.unread if one.path.suffix in _BINARY or one.path.name.startswith(STATISTICS)]
+    return [*read, *(path for path in beside if path.is_file() and not path.is_symlink())]
 
 
 def _name(path: Path, run: Run) -> str:
@@ -134,7 +136,7 @@ def _copy(path: Path, target: Path) -> tuple[str, int, int]:
         # A cut or damaged file is its reader's to judge; nothing in it was looked at, so nothing of it is kept.
         plain.unlink(missing_ok=True)
         raise CaptureError(f"{path}: cannot be unpacked: damaged or cut; copy the file again") from None
-    hits += _without_environment(plain)
+    hits += _without_environment(plain, path)
     if packed and not hits:
         plain.unlink()
         shutil.copyfile(path, target)
@@ -163,14 +165,14 @@ def _filtered(source: gzip.GzipFile | IO[bytes], copy: IO[bytes], limit: int, pa
     return hits
 
 
-def _without_environment(path: Path) -> int:
-    """Reduce the environments kept in a rocpd database to what may be known; how many were reduced."""
-    with path.open("rb") as stream:
+def _without_environment(copy: Path, path: Path) -> int:
+    """Reduce the environments in the copy of a rocpd database to what may be known; how many were reduced."""
+    with copy.open("rb") as stream:
         if stream.read(len(_SQLITE)) != _SQLITE:
             return 0
     reduced = 0
     try:
-        with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        with closing(sqlite3.connect(copy, isolation_level=None)) as database:
             database.execute("PRAGMA journal_mode = OFF")
             database.execute("PRAGMA secure_delete = ON")
             named = "SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'rocpd_info_process%'"
@@ -181,9 +183,11 @@ def _without_environment(path: Path) -> int:
                     if kept != text:
                         database.execute(f"UPDATE {quoted} SET environment = ? WHERE rowid = ?", (kept, row))
                         reduced += 1
-    except sqlite3.Error:
-        # A damaged database is its reader's to judge. It must not be kept with an environment nobody could look at.
-        raise CaptureError(f"{path.name}: SQLite cannot read it; copy the file again or capture again") from None
+    except sqlite3.Error as error:
+        # Not to be kept with an environment that nobody could look at. What is wrong with it, its reader knows best.
+        with opened(path, Limits()) as damaged_database:
+            damaged_database.sets()
+        raise damaged(path, error) from None
     return reduced
 
 

@@ -20,6 +20,7 @@ Kind = Literal["base", "counters", "thread_trace"]
 #: What the names of all output files begin with; the tool puts the number of the process that it ran in.
 OUTPUT_NAME: Final = "out_%pid%"
 _COUNTER_INPUT: Final = "counters.txt"
+_USUAL_ROOT: Final = "/opt/rocm"
 _INSTALL: Final = (
     "install ROCm's packages rocprofiler-sdk and rocprofiler-sdk-rocpd, and put rocprofv3 in PATH or set ROCM_PATH"
 )
@@ -169,7 +170,7 @@ def find_tool(environment: Mapping[str, str] | None = None) -> Path:
     """Where rocprofv3 is: in PATH, else in ROCM_PATH/bin, else in /opt/rocm/bin. UnavailableError when nowhere."""
     known = os.environ if environment is None else environment
     roots = [known["ROCM_PATH"]] if known.get("ROCM_PATH") else []
-    folders = [known.get("PATH", ""), *(f"{root}/bin" for root in (*roots, "/opt/rocm"))]
+    folders = [known.get("PATH", ""), *(f"{root}/bin" for root in (*roots, _USUAL_ROOT))]
     found = shutil.which("rocprofv3", path=os.pathsep.join(folder for folder in folders if folder))
     if found is None:
         raise UnavailableError(f"rocprofv3: not found; {_INSTALL}, or run without --profile")

@@ -69,8 +69,8 @@ def check_profiling(launch: Launch, backend: BackendEntry, configs: Path) -> Non
     if backend.provider not in PROFILED_PROVIDERS:
         raise UsageError(
             f"backend {backend.name!r}: rocprofv3 sees AMD GPUs only, and {backend.provider} runs on none; profile "
-            "with --backend migraphx, or leave --profile, --counters and --thread-trace out: the runtime's own trace of the "
-            "operators is always taken, and --scheduler adds what the kernel scheduled"
+            "with --backend migraphx, or leave --profile, --counters and --thread-trace out: the runtime's own trace "
+            "of the operators is always taken, and --scheduler adds scheduler events"
         )
     if launch.counters is not None:
         load_counter_sets(configs / COUNTER_SETS_FILE).named(launch.counters)
@@ -216,7 +216,8 @@ def _check_outputs(profiler: Profiler, profiler_pass: ProfilerPass, folder: Path
             continue
         advice = "check that the model runs on the GPU and that `rocprofv3 --kernel-trace` works for a program by hand"
         if profiler_pass.kind == "thread_trace":
-            advice = f"check that the kernel {profiler_pass.kernel} is still run and rocprof-trace-decoder is installed"
+            decoder = "" if profiler.release.decoder_included else ", and that rocprof-trace-decoder is installed"
+            advice = f"check that execution {profiler_pass.execution} of {profiler_pass.kernel} takes place{decoder}"
         raise CaptureError(
             f"{FOLDER}/{folder.name}: rocprofv3 of ROCm {profiler.version} left no {pattern} in the "
             f"{profiler_pass.name} pass; {advice}"

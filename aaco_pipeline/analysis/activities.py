@@ -1,0 +1,116 @@
+"""One frame of everything that ran on devices, and one of the host calls that asked for it.
+
+Both are what the timeline, the gaps and the critical path are computed from. An activity is named as elsewhere in the
+lake, by its kind and its number in that kind's table.
+"""
+
+from typing import Final
+
+import polars as pl
+
+COMPUTE: Final = "compute"
+COMMUNICATION: Final = "communication"
+COPY: Final = "copy"
+#: Domains whose calls enclose runtime calls and explain them; they launch nothing themselves.
+ENCLOSING_DOMAINS: Final = ("operator", "python", "onnxruntime")
+OPERATOR_DOMAIN: Final = "operator"
+#: Names of communication kernels, where the kernels' families are not known.
+COMMUNICATION_PREFIXES: Final = ("ncclDevKernel", "ncclKernel", "nccl", "rccl")
+#: Copies and fills that the AMD runtime carries out by kernels of its own.
+COPY_PREFIX: Final = "__amd_rocclr_"
+#: Families, as in `kernels.family` or the frame `kernel_family`, that are communication.
+COMMUNICATION_FAMILIES: Final = ("communication", "collective")
+_LAUNCH: Final = ("process_id", "correlation_id")
+_THREAD: Final = ("process_id", "thread_id")
+
+
+def device_activities(
+    dispatches: pl.DataFrame,
+    memory_copies: pl.DataFrame,
+    kernels: pl.DataFrame,
+    calls: pl.DataFrame,
+    kernel_family: pl.DataFrame | None = None,
+) -> pl.DataFrame:
+    """Every dispatch, copy and fill with its launch, sorted by device and start; `activity` numbers the rows.
+
+    Dispatches inside a control-flow dispatch are part of it and left out. `calls` is what `host_calls` gives.
+    `kernel_family` (kernel_id, family), where known, outranks `kernels.family`. Columns: activity, activity_kind,
+    activity_id, process_id, thread_id, device_id, queue_id, stream_id, kernel_id, category (compute, communication or
+    copy), family, iteration, start_ns, end_ns, call_id, call_start_ns, call_end_ns, call_process_id, call_thread_id
+    and outermost_call_id of the launch; null where no call of the process has the correlation.
+    """
+    shared = ("process_id", "device_id", "queue_id", "stream_id", "correlation_id", "start_ns", "end_ns")
+    named = _categories(kernels, kernel_family)
+    run = dispatches.filter(pl.col("parent_dispatch_id").is_null()).select(
+        *shared,
+        "thread_id",
+        "kernel_id",
+        "iteration",
+        activity_kind=pl.lit("dispatch"),
+        activity_id=pl.col("dispatch_id").cast(pl.Int32),
+    )
+    run = run.join(named, on="kernel_id", how="left", maintain_order="left")
+    moved = memory_copies.select(
+        *shared,
+        activity_kind=pl.lit("memory_copy"),
+        activity_id=pl.col("copy_id").cast(pl.Int32),
+        category=pl.lit(COPY),
+        family=pl.lit(None, pl.String),
+    )
+    both = pl.concat([run, moved], how="diagonal").with_columns(pl.col("category").fill_null(COMPUTE))
+    linked = both.join(_launches(calls), on=_LAUNCH, how="left", maintain_order="left").drop("correlation_id")
+    return linked.sort("device_id", "start_ns", "end_ns", maintain_order=True).with_row_index("activity")
+
+
+def host_calls(api_calls: pl.DataFrame) -> pl.DataFrame:
+    """The calls into runtimes and libraries below the framework, by thread and start, each with its outermost call.
+
+    A call made inside another one on the same thread belongs to the outermost. Columns: call_id, process_id,
+    thread_id, domain, name, correlation_id, start_ns, end_ns, outermost_call_id.
+    """
+    own = api_calls.filter(~pl.col("domain").is_in(ENCLOSING_DOMAINS)).select(
+        "call_id", *_THREAD, "domain", "name", "correlation_id", "start_ns", "end_ns"
+    )
+    own = own.sort(*_THREAD, "start_ns", "end_ns", descending=[False, False, False, True], maintain_order=True)
+    ended = pl.col("end_ns").cum_max().shift(1).over(_THREAD)
+    outermost = pl.when((pl.col("end_ns") > ended).fill_null(True)).then(pl.col("call_id"))
+    return own.with_columns(outermost_call_id=outermost).with_columns(
+        pl.col("outermost_call_id").forward_fill().over(_THREAD)
+    )
+
+
+def _launches(calls: pl.DataFrame) -> pl.DataFrame:
+    """The call per process and correlation id: the outer one where a runtime's call and its driver's share an id."""
+    return (
+        calls.filter(pl.col("correlation_id").is_not_null())
+        .sort("start_ns", maintain_order=True)
+        .unique(_LAUNCH, keep="first", maintain_order=True)
+        .select(
+            *_LAUNCH,
+            "call_id",
+            "outermost_call_id",
+            call_process_id="process_id",
+            call_thread_id="thread_id",
+            call_start_ns="start_ns",
+            call_end_ns="end_ns",
+        )
+    )
+
+
+def _categories(kernels: pl.DataFrame, kernel_family: pl.DataFrame | None) -> pl.DataFrame:
+    """Columns kernel_id, family and category."""
+    named = kernels.select("kernel_id", "name", "family")
+    if kernel_family is not None:
+        known = kernel_family.select("kernel_id", known="family").unique("kernel_id")
+        named = named.join(known, on="kernel_id", how="left").with_columns(family=pl.coalesce("known", "family"))
+    by_name = pl.any_horizontal(pl.col("name").str.starts_with(prefix) for prefix in COMMUNICATION_PREFIXES)
+    communicates = pl.when(pl.col("family").is_null()).then(by_name)
+    communicates = communicates.otherwise(pl.col("family").is_in(COMMUNICATION_FAMILIES))
+    category = (
+        pl.when(communicates)
+        .then(pl.lit(COMMUNICATION))
+        .when(pl.col("name").str.starts_with(COPY_PREFIX))
+        .then(pl.lit(COPY))
+        .otherwise(pl.lit(COMPUTE))
+    )
+    return named.select("kernel_id", "family", category=category)

@@ -1,0 +1,165 @@
+"""What the words of a kernel's name say about the kind of work it does, as data.
+
+A phrase is words in the order they stand in a name: a space matches with and without an underscore, so `soft max` is in
+`softmax_warp_forward` and in `cunn_SoftMaxForward`; a star stands for letters and digits within the word.
+"""
+
+import re
+from typing import Final
+
+#: Kinds of work by descending precedence: of several named in one function's name the first one decides.
+PHRASES: Final[dict[str, tuple[str, ...]]] = {
+    "comm": (
+        "nccl*", "rccl*", "msccl*", "all reduce*", "all gather*", "reduce scatter*", "all to all*", "send recv*",
+        "cross device reduce*", "quick reduce*", "nvshmem*", "rocshmem*",
+    ),
+    "attention": (
+        "*attention*", "*attn*", "*fmha*", "*mha*", "mla*", "sage*", "flash*", "sdpa*", "*scaled dot product*",
+        "dq dk dv", "dk dv", "dot do o",
+    ),
+    "softmax": ("*soft max*",),
+    "norm": (
+        "*layer norm*", "*batch norm*", "*group norm*", "*instance norm*", "*rms norm*", "l2 norm*", "norm", "norm fwd",
+        "bn fw*", "bn bw*", "gamma beta*", "fused params*", "internal gradients*", "rowwise moments*",
+        "cu compute grad*", "cu compute part grad*", "add norm*",
+    ),
+    "conv": (
+        "conv", "conv1d*", "conv2d*", "conv3d*", "*convolution*", "*fprop*", "*dgrad*", "*wgrad*", "*winograd*",
+        "im2 col*", "im2d2 col*", "im3d2 col*", "col2 im*", "col2 im2d*", "implicit gemm*", "igemm*", "bwd weight*",
+        "bwd data*", "wrw", "scudnn*", "*depthwise*", "conv fwd*", "conv bwd*", "*conv uni*",
+    ),
+    "gemm": (
+        "*gemm*", "*gemv*", "*mat mul*", "bmm", "mm", "addmm", "cijk*", "dot", "split kreduce*", "split k reduce*",
+        "*splitk*", "skinny*", "fused moe*", "moe fwd*", "nvjet*", "linear",
+    ),
+    "pool": ("*pool", "*pool1d*", "*pool2d*", "*pool3d*", "*pooling*", "*max pool*", "*avg pool*", "*average pool*"),
+    "sort/scan": (
+        "*sort*", "top k*", "*topk*", "*scan*", "cum sum*", "cum prod*", "search sorted*", "bucketize*", "unique*",
+        "*histogram*", "bitonic*", "kth value*", "*find kth*", "*multinomial*", "prefix sum*", "radix*", "onesweep*",
+        "lookback*", "bincount*", "*argsort*",
+    ),
+    "embedding/gather": (
+        "*embedding*", "*gather*", "*scatter*", "index select*", "index put*", "index add*", "index copy*",
+        "index fill*", "index elementwise*", "index kernel*", "index func*", "index backward*", "take", "masked select*",
+        "non zero*", "partition*", "*compact*", "device select*", "select if*", "grad weight*", "partials per segment*",
+        "partial segments*", "num of segments*", "lookup*",
+    ),
+    "copy/memset": (
+        "copy*", "*copy", "mem cpy*", "mem set*", "fill*", "zero*", "cat", "concat*", "*transpose*", "permute*", "pad",
+        "*padding*", "contiguous*", "arange*", "flip*", "roll", "repeat*", "tril*", "triu*", "nchw*", "nhwc*",
+        "reshape*", "*kv cache*", "and cache*", "tensor transform*", "reformat*", "*layout*", "slice*", "tile",
+    ),
+    "reduction": (
+        "*reduce*", "*reduction*", "sum*", "mean*", "arg max*", "arg min*", "amax", "amin", "welford*", "count nonzero*",
+    ),
+    "elementwise": (
+        "*elementwise*", "*pointwise*", "element wise*", "multi tensor*", "add*", "sub", "mul*", "div*", "act",
+        "*activation*", "*silu*", "*gelu*", "*relu*", "*swiglu*", "*geglu*", "*rope*", "rotary*", "*dropout*", "cast*",
+        "convert*", "*quant*", "scale*", "clamp*", "*clip*", "*adam*", "*sgd*", "lerp*", "where*", "mask*", "exp",
+        "sqrt", "rsqrt", "pow*", "*tanh*", "*sigmoid*", "erf*", "neg", "abs*", "log", "transform*", "for each*",
+        "parallel for*", "op tensor*", "op1d*", "op2d*", "op3d*", "op4d*", "op5d*", "*neuron*", "copysign*", "sin",
+        "cos", "*equal*", "less", "greater", "ceil", "floor", "round", "sign", "max", "min", "philox*", "*rng*",
+    ),
+}  # fmt: skip
+
+#: What a functor may make of a kernel that only applies it to every element.
+FUNCTOR_PHRASES: Final[dict[str, tuple[str, ...]]] = {
+    "norm": PHRASES["norm"],
+    "softmax": PHRASES["softmax"],
+    "pool": PHRASES["pool"],
+    "embedding/gather": ("index*", "*gather*", "*scatter*", "*embedding*", "take*", "put*"),
+    "copy/memset": (
+        "direct copy*", "copy kernel*", "copy device*", "fill functor*", "fill kernel*", "arange*", "range cuda*",
+        "linspace*", "logspace*", "eye*", "tril*", "triu*", "flip*", "roll*", "cat*", "pad*",
+    ),
+}  # fmt: skip
+#: The same for kernels that apply it to the elements of many tensors, where copying is part of an update.
+LIST_FUNCTOR_PHRASES: Final[dict[str, tuple[str, ...]]] = {"reduction": ("lp norm*", "l2 norm*", "lp max*", "max norm*")}
+
+#: Words of a kernel that only prepares or completes the work of another one.
+AUXILIARY_PHRASES: Final[tuple[str, ...]] = (
+    "post gsu*", "*splitk reduce*", "split kreduce*", "split k reduce*", "reduce 1block*", "combine*", "preprocess*",
+    "postprocess*", "finalize*", "init*", "*histogram*", "*offsets*", "*segments*", "per segment*", "*workspace*",
+    "update stats*", "fused params*", "fill dropout*", "compute position*", "*indices", "im2 col*", "im2d2 col*",
+    "im3d2 col*", "col2 im*", "col2 im2d*", "fft*", "routing*", "align block*", "*metadata*",
+)  # fmt: skip
+
+#: Beginning of a function's name that only one library uses. The first that matches decides, so special ones go first.
+LIBRARY_PREFIXES: Final[tuple[tuple[str, str], ...]] = (
+    ("hipblaslt", r"Cijk_.*(?:UserArgs|SAV|ScaleAlphaVec|_Bias)"),
+    ("tensile", r"Cijk_"),
+    ("miopen", r"(?i:miopen|mlo(?=[A-Z]))|igemm_(?:fwd|bwd|wrw|v\d|group)|gridwise_|naive_conv_|SubTensorOp|Op(?:Tensor|\d)d?"
+               r"|batched_transpose_\d|transpose_[NCDHW]{4,5}\w*2[NCDHW]{4,5}|Im\dd2Col|Col2Im\dd|Conv_?Winograd"),
+    ("triton_inductor", r"triton_[a-z]+\w*"),
+    ("rocmlir", r"(?:gpu::code_object::)?mlir_"),
+    ("migraphx", r"gpu::|hip::hip_|.*::code_object::"),
+    ("rocclr", r"__amd_rocclr_"),
+    ("rccl", r"(?:nccl|rccl|mscclpp?)(?:Dev)?Kernel|rccl|msccl"),
+    ("runtime", r"(?:Memcpy|Memset)\b"),
+    ("ck_tile", r"ck_tile::"),
+    ("composable_kernel", r"ck::"),
+    ("aiter", r"aiter::"),
+    ("aotriton", r"(?:attn_fwd|bwd_kernel_|bwd_preprocess|debug_fill_dropout|debug_simulate_encoded)"),
+    ("cudnn", r"cudnn|cask_cudnn|\w*_cudnn\w*::|sm\d+_xmma_\w*cudnn|\w+_scudnn_"),
+    ("flash_attention", r"(?:pytorch_)?flash(?:_\w+)?::"),
+    ("rocprim", r"rocprim::|hipcub::"),
+    ("cub", r"(?:at_cuda_detail::)?cub::|thrust::\w+::cub"),
+    ("thrust", r"thrust::"),
+    ("cublas", r"cublas|\w+_[hsdcz]gemm_|(?:ampere|volta|turing|maxwell|hopper|pascal)_|sm\d+_xmma_|nvjet_|gemv2?[NT]_kernel"
+               r"|gemmk1_|gemmSN_|internal::gemvx|internal::\w+::kernel"),
+    ("cutlass", r"cutlass\w*"),
+    ("magma", r"magma"),
+    ("fbgemm", r"fbgemm_gpu::|split_embedding_"),
+    ("vllm", r"vllm::"),
+    ("sgl_kernel", r"sgl_hip::|sgl_kernel::"),
+    ("pytorch", r"at::"),
+)  # fmt: skip
+#: A library that its types in the parameters tell, where the function's name does not.
+LIBRARY_ARGUMENTS: Final[tuple[tuple[str, str], ...]] = (
+    ("cublas", r"\bcublas\w*"),
+    ("cudnn", r"\bcudnn\w*"),
+    ("vllm", r"\bvllm::"),
+    ("aiter", r"\baiter::"),
+    ("ck_tile", r"\bck_tile::"),
+    ("pytorch", r"\bat::|\bc10::"),
+)
+#: What a library is for, where a name says nothing else.
+LIBRARY_FAMILY: Final[dict[str, str]] = {
+    "hipblaslt": "gemm", "tensile": "gemm", "cublas": "gemm", "cudnn": "conv", "rccl": "comm", "aotriton": "attention",
+    "flash_attention": "attention",
+}  # fmt: skip
+#: Libraries whose copies, layout changes and unnamed kernels only serve their own convolutions.
+CONVOLUTION_LIBRARIES: Final = frozenset({"miopen", "cudnn"})
+
+#: Operators the words above do not tell, in the form operators are compared: lower case, words between underscores.
+OPERATORS: Final[dict[str, str]] = {
+    "embedding/gather": "gather gather_elements gather_nd scatter scatter_elements scatter_nd take index index_put "
+    "compress non_zero nonzero masked_select",
+    "copy/memset": "copy to_copy clone contiguous zero zeros ones full cat stack local_scalar_dense set pin_memory to "
+    "new_zeros zeros_like ones_like empty record_stream item repeat roll flip constant_pad_nd narrow_copy "
+    "split_with_sizes_copy slice_scatter tril triu arange concat transpose expand pad identity reshape split slice "
+    "squeeze unsqueeze flatten constant constant_of_shape space_to_depth depth_to_space range shape",
+    "reduction": "sum mean amax amin max min argmax argmin all any prod norm linalg_vector_norm var std var_mean "
+    "foreach_norm logsumexp count_nonzero nansum arg_max arg_min",
+    "sort/scan": "sort topk top_k argsort cumsum cum_sum cumprod unique unique2 searchsorted kthvalue median msort "
+    "bincount multinomial",
+    "gemm": "mm addmm bmm baddbmm matmul mat_mul linear addmv mv dot scaled_mm addbmm einsum int_mm gemm "
+    "addmm_activation mat_mul_integer",
+    "elementwise": "masked_fill dropout bernoulli normal uniform random exponential isnan isfinite isinf eq ne lt le gt "
+    "ge maximum minimum nan_to_num sgn sign where cast relu add sub mul div pow sqrt exp log erf tanh sigmoid",
+}  # fmt: skip
+
+
+def phrase_pattern(phrases: tuple[str, ...]) -> re.Pattern[str]:
+    """One pattern for any of the phrases in text that `kernel_names_text.words` made."""
+    return re.compile(rf"(?<=_)(?:{_alternatives(phrases)})(?=_)")
+
+
+def grouped_pattern(phrases: dict[str, tuple[str, ...]]) -> re.Pattern[str]:
+    """One pattern that finds the earliest phrase of any family; `lastindex` counts the families from 1."""
+    return re.compile("(?<=_)(?:" + "|".join(f"({_alternatives(own)})" for own in phrases.values()) + ")(?=_)")
+
+
+def _alternatives(phrases: tuple[str, ...]) -> str:
+    """The phrases as alternatives of a pattern; a star within a name of several words may cross none of them."""
+    return "|".join(phrase.replace("*", "[a-z0-9]*").replace(" ", "_?") for phrase in phrases)

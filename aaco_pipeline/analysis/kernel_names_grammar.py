@@ -1,0 +1,260 @@
+"""What libraries encode in the names of their kernels: number format, tile, transposes, instruction, architecture.
+
+Each reader takes a cleaned name and gives the fields it found; what a name does not state stays away. Number formats
+are called as NumPy and ml_dtypes do.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+Fields = dict[str, str | bool]
+
+#: Tensile's letters for number formats, longest first (Tensile, Common/DataType.py).
+_TENSILE_FORMATS: Final = {
+    "F8B8": "float8", "B8F8": "float8", "F8N": "float8e4m3fnuz", "B8N": "float8e5m2fnuz", "F8": "float8",
+    "B8": "float8e5m2", "F6": "float6", "F4": "float4", "I8": "int8", "4xi8": "int8", "S": "float32", "D": "float64",
+    "C": "complex64", "Z": "complex128", "H": "float16", "B": "bfloat16", "I": "int32", "X": "tfloat32",
+}  # fmt: skip
+_TENSILE_FORMAT: Final = re.compile("|".join(sorted(_TENSILE_FORMATS, key=len, reverse=True)))
+_TENSILE: Final = re.compile(r"Cijk_(?:A([ijkl]+)C?_B([ijkl]+)C?_)?(.*)")
+_TENSILE_TILE: Final = re.compile(r"_MT(\d+)x(\d+)x(\d+)")
+_TENSILE_INSTRUCTION: Final = re.compile(r"_MI(\d+x\d+(?:x\d+){0,2})(?=_|$)")
+_TENSILE_ARCHITECTURE: Final = re.compile(r"_ISA(\d{2,}[0-9a-f]*)")
+_TENSILE_SPLIT: Final = re.compile(r"PostGSU\d*|_SK[1-9]\d*(?=_)|_GSU(?:[2-9]|\d\d+)(?=_)")
+#: Kernels of Tensile that only scale or sum what another one wrote: after a split, or before one that accumulates.
+_TENSILE_AUXILIARY: Final = re.compile(r"PostGSU|^Cijk_[A-Z0-9]+(?:_[A-Z0-9]+)*_(?:GB|GA)(?:_|$)|_BetaOnly")
+
+_IGEMM: Final = re.compile(r"igemm_(fwd|bwd|wrw)_(gtc[a-z]*\d?)_([a-z]+\d*[a-z]*)_([a-z]+\d+)_")
+_IGEMM_TILE: Final = re.compile(r"_bt(\d+x\d+(?:x\d+)?)")
+_IGEMM_INSTRUCTION: Final = re.compile(r"_wt(\d+x\d+x\d+)")
+#: Generations of the igemm kernels (MIOpen, solver/conv_asm_implicit_gemm_gtc_*): xdlops, xdlops2, xdlops3.
+_IGEMM_ARCHITECTURE: Final = {"gtc": "gfx908", "gtcx": "gfx908", "gtcx2": "gfx90a", "gtcx3": "gfx94x", "gtcm": "gfx1030"}
+
+_CK_NUMBERS: Final = re.compile(r"(?<![\w.])(?:\d+, ){7,}")
+_CK_BLOCKS: Final = frozenset({64, 128, 192, 256, 512})
+_CK_DIRECTION: Final = re.compile(r"_(fwd|bwd_weight|bwd_data)")
+_CK_LAYOUT: Final = re.compile(r"gemm::(Row|Column)Major")
+_CK_TILE_SHAPE: Final = re.compile(r"Tile(?:Fmha|Gemm)\w*Shape<ck_tile::sequence<(\d+), (\d+), (\d+)")
+
+_CUDA_TILE: Final = (
+    re.compile(r"tilesize(\d+x\d+x\d+)"),
+    re.compile(r"_(\d+x\d+x\d+)_\d+x\d+x\d+_"),
+    re.compile(r"_(\d+x\d+)_(?:ldg\d+_\w*?stages_)?(\d+)x\d+(?=_|$|>|\()"),
+    re.compile(r"_(\d+x\d+)(?=_|$|>|\()"),
+)
+_CUDA_TRANSPOSES: Final = re.compile(r"_([nt])([nt])[nt]?(?=_|$|>|\(|:)", re.IGNORECASE)
+_CUDA_INSTRUCTION: Final = re.compile(r"[_a-z](16816|1688|884|161616|16832|16864)(?=gemm|fprop|dgrad|wgrad|_)|_tensor(\d+x\d+x\d+)")
+_CUDA_SIMPLE: Final = re.compile(r"_(?:simt_)?([hsdcz])(?:gemm|cudnn)(?=_)")
+_CUDA_SIMPLE_FORMATS: Final = {"h": "float16", "s": "float32", "d": "float64", "c": "complex64", "z": "complex128"}
+_CUDA_ARCHITECTURE: Final = re.compile(r"(?:\bsm|_sm|cutlass_|cutlass3x_sm|wmma_)(\d{2,3})(?=_)|(volta|turing|ampere|hopper|maxwell)_")
+_CUDA_GENERATIONS: Final = {"maxwell": "sm_50", "volta": "sm_70", "turing": "sm_75", "ampere": "sm_80", "hopper": "sm_90"}
+
+_INDUCTOR: Final = re.compile(r"triton_([a-z]+(?:_scan)?)_fused_?(.*)")
+_COLLECTIVE: Final = re.compile(r"(?:nccl|rccl|msccl\w*?)(?:Dev)?Kernel_(\w+?)(?:_\d+)?(?=\(|$)")
+_MIOPEN_VARIANT: Final = re.compile(r"(?i:winograd|sp3asmconv|fury|rage|direct|naive|batchnorm|pooling|softmax)")
+
+_ARCHITECTURE: Final = re.compile(r"(?<![a-z])gfx(\d+[a-f]?\d*x?)")
+_PLAIN_TILE: Final = re.compile(r"(?<![0-9a-zA-Z])(\d{2,}x\d{2,}x\d{1,})(?:x\d+)?(?![0-9])")
+
+_FORMAT_NAMES: Final = {
+    "bfloat16": ("bf16", "bfloat16", "__bf16", "BFloat16", "__hip_bfloat16", "hip_bfloat16", "__nv_bfloat16", "bhalf_t"),
+    "float16": ("fp16", "f16", "half", "Half", "__half", "_Float16", "float16", "half_t", "fp16_t", "__half2"),
+    "float32": ("fp32", "f32", "float", "float32", "float4", "float2"),
+    "tfloat32": ("tf32", "tfloat32_t", "tf32f32"),
+    "float64": ("fp64", "f64", "double", "float64"),
+    "float8": ("fp8", "f8", "fp8_t"),
+    "float8e4m3fn": ("Float8_e4m3fn", "__nv_fp8_e4m3", "e4m3", "float_e4m3_t", "fp8e4m3"),
+    "float8e4m3fnuz": ("Float8_e4m3fnuz", "__hip_fp8_e4m3_fnuz"),
+    "float8e5m2": ("Float8_e5m2", "__nv_fp8_e5m2", "e5m2", "bf8", "float_e5m2_t"),
+    "float8e5m2fnuz": ("Float8_e5m2fnuz", "__hip_fp8_e5m2_fnuz"),
+    "float4e2m1fn": ("mxfp4", "fp4", "nvfp4"),
+    "complex64": ("complex<float>",),
+    "complex128": ("complex<double>",),
+}  # fmt: skip
+_INTEGER_NAMES: Final = {
+    "int8": ("i8", "int8", "s8", "int8_t", "signed char"),
+    "uint8": ("u8", "uint8", "uint8_t", "unsigned char"),
+    "int16": ("short", "int16_t"),
+    "int32": ("int", "i32", "int32", "int32_t"),
+    "int64": ("long", "long long", "i64", "int64", "int64_t"),
+    "bool": ("bool",),
+}
+_BY_NAME: Final = {name: key for table in (_FORMAT_NAMES, _INTEGER_NAMES) for key, names in table.items() for name in names}
+
+
+def _format_pattern(table: dict[str, tuple[str, ...]], before: str) -> re.Pattern[str]:
+    """A pattern for any of the names, the longest first, as whole words or parts between underscores."""
+    names = sorted((re.escape(name) for names in table.values() for name in names), key=len, reverse=True)
+    return re.compile(rf"(?<!{before})(?<![0-9A-Za-z])({'|'.join(names)})(?![0-9a-zA-Z])")
+
+
+_FLOATING: Final = _format_pattern(_FORMAT_NAMES, "unsigned ")
+_INTEGER: Final = _format_pattern(_INTEGER_NAMES, "unsigned ")
+#: XMMA writes the formats of the inputs twice without a separator, Triton with an x: bf16bf16, bf16xbf16.
+_PAIRED: Final = re.compile(r"_(tf32|bf16|f16|fp16|f32|f64|fp8|e4m3|e5m2|i8|s8)(?:f32|x?\1|x[a-z0-9]+)(?=_)")
+
+
+def number_format(text: str) -> str | None:
+    """The first number format the text names; a floating-point one goes before any integer."""
+    found = _PAIRED.search(text) or _FLOATING.search(text) or _INTEGER.search(text)
+    return None if found is None else _BY_NAME.get(found.group(1))
+
+
+def tensile(name: str) -> Fields:
+    """`Cijk_<A indices>_<B indices>_<formats>..._MT<M>x<N>x<K>_MI<m>x<n>..._ISA<architecture>` of Tensile, hipBLASLt.
+
+    Builds differ in where they put underscores inside the formats. The first letter is the format of A and B. An index
+    list that begins with the summed index l (A) or the free index j (B) is a transposed matrix.
+    """
+    found = _TENSILE.match(name)
+    if found is None:
+        return {}
+    a_indices, b_indices, rest = found.groups()
+    fields: Fields = {"family": "gemm"}
+    formats = _TENSILE_FORMAT.match(rest)
+    if formats:
+        fields["dtype"] = _TENSILE_FORMATS[formats.group()]
+    if a_indices and b_indices:
+        fields |= {"transpose_a": a_indices[0] == "l", "transpose_b": b_indices[0] == "j"}
+    tile = _TENSILE_TILE.search(name)
+    if tile:
+        fields["tile"] = "x".join(tile.groups())
+        fields["short_name"] = name[: tile.end()]
+    _put(fields, "matrix_instruction", _TENSILE_INSTRUCTION.search(name))
+    _put(fields, "architecture", _TENSILE_ARCHITECTURE.search(name), "gfx")
+    split = _TENSILE_SPLIT.search(name)
+    if split:
+        fields["variant"] = split.group().strip("_")
+    if _TENSILE_AUXILIARY.search(name):
+        fields["role"] = "auxiliary"
+    return fields
+
+
+def igemm(name: str) -> Fields:
+    """`igemm_<direction>_<generation>_<layout>_<format>_..._bt<M>x<N>x<K>_wt<m>x<n>x<k>...` of MIOpen."""
+    found = _IGEMM.match(name)
+    if found is None:
+        return {}
+    direction, generation, layout, dtype = found.groups()
+    fields: Fields = {"family": "conv", "variant": f"{direction}_{layout}"}
+    if dtype in _BY_NAME:
+        fields["dtype"] = _BY_NAME[dtype]
+    tile = _IGEMM_TILE.search(name)
+    if tile:
+        fields["tile"] = tile.group(1)
+        fields["short_name"] = name[: tile.end()]
+    _put(fields, "matrix_instruction", _IGEMM_INSTRUCTION.search(name))
+    if generation in _IGEMM_ARCHITECTURE:
+        fields["architecture"] = _IGEMM_ARCHITECTURE[generation]
+    return fields
+
+
+def composable_kernel(name: str) -> Fields:
+    """`ck::...::kernel_<operation>_xdl...<ck::Gridwise...<layouts, formats, ..., block, M, N, K, ...>>`.
+
+    The first run of numbers may begin with a prefetch stage; from the size of the block on it is fixed. CK spells the
+    sixteen-bit brain float as unsigned short where the compiler has no such type.
+    """
+    fields: Fields = {}
+    numbers = _CK_NUMBERS.search(name)
+    if numbers:
+        values = [int(value) for value in numbers.group().rstrip(", ").split(", ")]
+        start = next((place for place, value in enumerate(values[:2]) if value in _CK_BLOCKS), None)
+        if start is not None and len(values) >= start + 8:
+            fields["tile"] = "x".join(map(str, values[start + 1 : start + 4]))
+            fields["matrix_instruction"] = "x".join(map(str, values[start + 6 : start + 8]))
+    shape = _CK_TILE_SHAPE.search(name)
+    if shape:
+        fields["tile"] = "x".join(shape.groups())
+    arguments = name[name.find("<") :]
+    floating, short = _FLOATING.search(arguments), arguments.find("unsigned short")
+    if short >= 0 and (floating is None or short < floating.start()):
+        fields["dtype"] = "bfloat16"
+    elif floating:
+        fields["dtype"] = _BY_NAME[floating.group(1)]
+    layouts = _CK_LAYOUT.findall(arguments)
+    if len(layouts) >= 2:
+        fields |= {"transpose_a": layouts[0] == "Column", "transpose_b": layouts[1] == "Column"}
+    _put(fields, "variant", _CK_DIRECTION.search(name[: name.find("<")]))
+    return fields
+
+
+def cuda_library(name: str) -> Fields:
+    """Names of cuBLAS, cuDNN and CUTLASS: `<generation>_<letter>gemm_<M>x<N>_<layouts>`, `cutlass_80_tensorop_...`."""
+    fields: Fields = {}
+    for pattern in _CUDA_TILE:
+        tile = pattern.search(name)
+        if tile:
+            fields["tile"] = "x".join(tile.groups())
+            break
+    transposes = _CUDA_TRANSPOSES.search(name)
+    if transposes:
+        fields |= {"transpose_a": transposes.group(1) in "tT", "transpose_b": transposes.group(2) in "tT"}
+    instruction = _CUDA_INSTRUCTION.search(name)
+    if instruction:
+        fields["matrix_instruction"] = instruction.group(1) or instruction.group(2)
+    architecture = _CUDA_ARCHITECTURE.search(name)
+    if architecture:
+        number, generation = architecture.groups()
+        fields["architecture"] = f"sm_{number}" if number else _CUDA_GENERATIONS[generation]
+    simple = _CUDA_SIMPLE.search(name)
+    if simple:
+        fields["dtype"] = _CUDA_SIMPLE_FORMATS[simple.group(1)]
+    elif "tensorop_s1688" in name:
+        fields["dtype"] = "tfloat32"
+    return fields
+
+
+def collective(name: str) -> Fields:
+    """`ncclDevKernel_<collective>_<operation>_<format>_<algorithm>_<protocol>`; what a generic one does is not there."""
+    fields: Fields = {"family": "comm"}
+    _put(fields, "variant", _COLLECTIVE.match(name))
+    return fields
+
+
+def miopen(name: str) -> Fields:
+    """The algorithm of MIOpen's other kernels; those of its implicit GEMM have a grammar of their own."""
+    fields = igemm(name)
+    if not fields:
+        found = _MIOPEN_VARIANT.search(name)
+        if found:
+            fields["variant"] = found.group().lower()
+    return fields
+
+
+def inductor(name: str) -> tuple[str, str] | None:
+    """Kind (`poi`, `red`, `per`, `tem`, ...) and operators of `triton_<kind>_fused_<operators>_<counter>`."""
+    found = _INDUCTOR.match(name)
+    return None if found is None else (found.group(1), re.sub(r"(?:^|_)\d+$", "", found.group(2)))
+
+
+def architecture(name: str) -> str | None:
+    """The AMD architecture a name states anywhere."""
+    found = _ARCHITECTURE.search(name)
+    return None if found is None else f"gfx{found.group(1)}"
+
+
+def plain_tile(name: str) -> str | None:
+    """Three numbers with x between them, as kernels written by hand state their tile."""
+    found = _PLAIN_TILE.search(name)
+    return None if found is None else found.group(1)
+
+
+def _put(fields: Fields, key: str, found: re.Match[str] | None, prefix: str = "") -> None:
+    """Store the first group of a match, if there is one."""
+    if found is not None:
+        fields[key] = prefix + found.group(1)
+
+
+READERS: Final[dict[str, Callable[[str], Fields]]] = {
+    "hipblaslt": tensile,
+    "tensile": tensile,
+    "miopen": miopen,
+    "composable_kernel": composable_kernel,
+    "ck_tile": composable_kernel,
+    "cublas": cuda_library,
+    "cudnn": cuda_library,
+    "cutlass": cuda_library,
+    "rccl": collective,
+}

@@ -1,0 +1,140 @@
+"""`aaco ingest`: what it prints, what it makes, and every way in which it refuses."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.resources.project import Project
+
+Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
+SHARED = Path(os.environ.get("AACO_SHARED") or Path(__file__).parents[3] / "shared")
+needs_shared = pytest.mark.skipif(not (SHARED / "captures").is_dir(), reason="the shared captures are not here")
+KERNELS = (
+    '"Kind","Agent_Id","Queue_Id","Thread_Id","Dispatch_Id","Kernel_Id","Kernel_Name","Correlation_Id",'
+    '"Start_Timestamp","End_Timestamp","Workgroup_Size_X","Grid_Size_X"\n'
+    '"KERNEL_DISPATCH","Agent 1",1,77,1,5,"scale<int>(float*)",3,1000,2000,64,640\n'
+    '"KERNEL_DISPATCH","Agent 1",1,77,2,5,"scale<int>(float*)",4,3000,4500,64,640\n'
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "capture"
+    made.mkdir()
+    (made / "out_kernel_trace.csv").write_text(KERNELS)
+    (made / "notes.txt").write_text("hello")
+    return made
+
+
+def test_a_capture_becomes_a_session_with_every_stage(aaco: Aaco, copied: Project, folder: Path) -> None:
+    answer = aaco("ingest", str(folder), "--workload", "my_kernel", project=copied)
+    assert (answer.returncode, answer.stderr) == (0, "")
+    lake = TraceLake(copied.lake)
+    session = lake.sessions()[-1]
+    assert session in answer.stdout
+    (what,) = lake.read("sessions", session).to_dicts()
+    assert (what["source_kind"], what["source_format"], what["workload"]) == ("capture", "rocprofv3-csv", "my_kernel")
+    assert lake.read("dispatches", session).select("start_ns", "end_ns").rows() == [(0, 1000), (2000, 3500)]
+    (whole,) = lake.read("timeline", session).to_dicts()
+    assert (whole["busy_ns"], whole["active_ratio"]) == (2500, pytest.approx(2500 / 3500))
+    assert lake.report(session).is_file()
+    assert lake.trace(session).is_file()
+    shown = aaco("show", "latest", project=copied).stdout
+    assert "my_kernel, taken in from rocprofv3-csv" in shown
+    assert "the device is busy 71.4 % of the time" in shown
+
+
+def test_ingesting_again_gives_the_same_session(aaco: Aaco, copied: Project, folder: Path) -> None:
+    first = json.loads(aaco("ingest", str(folder), "--json", project=copied).stdout)
+    again = json.loads(aaco("ingest", str(folder), "--json", project=copied).stdout)
+    assert [one["already_known"] for one in (first[0], again[0])] == [False, True]
+    assert first[0]["session_id"] == again[0]["session_id"]
+    assert "already in the lake" in aaco("ingest", str(folder), project=copied).stdout
+
+
+def test_a_dry_run_tells_file_by_file_and_changes_nothing(aaco: Aaco, copied: Project, folder: Path) -> None:
+    before = TraceLake(copied.lake).captured()
+    answer = aaco("ingest", str(folder), "--dry-run", project=copied)
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert "out_kernel_trace.csv" in answer.stdout
+    assert "notes.txt" in answer.stdout
+    assert "not recognized as any known capture format" in answer.stdout
+    (run,) = json.loads(aaco("ingest", str(folder), "--dry-run", "--json", project=copied).stdout)["runs"]
+    assert [part["format"] for part in run["parts"]] == ["rocprofv3-csv"]
+    assert TraceLake(copied.lake).captured() == before
+
+
+@pytest.mark.parametrize("content", [None, b"", b"SQLite format 3\0rocpd_metadata_x", b"\x1f\x8b broken"])
+def test_what_cannot_be_read_is_one_line_and_exit_6(
+    aaco: Aaco, copied: Project, tmp_path: Path, content: bytes | None
+) -> None:
+    path = tmp_path / "9_results.db"
+    if content is not None:
+        path.write_bytes(content)
+    before = TraceLake(copied.lake).captured()
+    answer = aaco("ingest", str(path), project=copied)
+    assert answer.returncode == 6
+    assert answer.stdout.strip() in ("", "0 new sessions of 1 run; `aaco show latest` shows the newest")
+    assert "9_results.db" in answer.stderr
+    assert "Traceback" not in answer.stderr
+    assert TraceLake(copied.lake).captured() == before
+
+
+def test_partial_success_is_told_and_is_success(aaco: Aaco, copied: Project, folder: Path) -> None:
+    (folder / "other").mkdir()
+    (folder / "other/9_results.db").write_bytes(
+        b"SQLite format 3\0 rocpd_metadata_x rocpd_kernel_dispatch" + b"\0" * 99
+    )
+    answer = aaco("ingest", str(folder), project=copied)
+    assert answer.returncode == 0
+    assert "not taken" in answer.stderr
+    assert "9_results.db" in answer.stderr
+    assert "1 new session of 2 runs" in answer.stdout
+
+
+@needs_shared
+def test_a_cut_database_is_refused_and_an_rpd_file_by_name(aaco: Aaco, copied: Project, tmp_path: Path) -> None:
+    source = SHARED / "captures/mi300x_att_ck_batched_gemm/37ca13315e70/28_results.db"
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/28_results.db").write_bytes(source.read_bytes()[:800_000])
+    cut = aaco("ingest", str(tmp_path / "in"), project=copied)
+    assert cut.returncode == 6
+    assert "in/28_results.db: cut off: 800000 bytes of 1601536" in cut.stderr
+    rpd = SHARED / "captures/rpd_not_rocprofv3/matmul_result.rpd"
+    told = aaco("ingest", str(rpd), "--dry-run", project=copied)
+    assert told.returncode == 6
+    assert "RPD database of rocmProfileData" in told.stdout
+
+
+@needs_shared
+def test_the_same_database_twice_is_read_once(aaco: Aaco, copied: Project, tmp_path: Path) -> None:
+    source = SHARED / "captures/mi300x_att_ck_batched_gemm/37ca13315e70/28_results.db"
+    (tmp_path / "in").mkdir()
+    for name in ("28_results.db", "copy_of_28_results.db"):
+        shutil.copy(source, tmp_path / "in" / name)
+    answer = aaco("ingest", str(tmp_path / "in"), "--json", project=copied)
+    assert answer.returncode == 0, answer.stderr
+    session = json.loads(answer.stdout)[0]["session_id"]
+    lake = TraceLake(copied.lake)
+    assert lake.read("dispatches", session).height == 151
+    reasons = [row["reason"] or "" for row in lake.read("evidence", session).to_dicts()]
+    assert any("repeats the process of" in reason for reason in reasons)
+
+
+@needs_shared
+@pytest.mark.parametrize("folder", ["captures/mi300x_att_ck_batched_gemm", "kineto/a100_alexnet_cudasync.json.gz"])
+def test_real_captures_pass_every_check_through_dagster(aaco: Aaco, copied: Project, folder: str) -> None:
+    answer = aaco("ingest", str(SHARED / folder), "--json", project=copied)
+    assert (answer.returncode, answer.stderr) == (0, "")
+    (one,) = json.loads(answer.stdout)
+    lost = [row for row in one["rows"] if row["rows_out"] < row["rows_in"] and not row["reason"]]
+    assert not lost
+    shown = json.loads(aaco("show", one["session_id"], "--json", project=copied).stdout)
+    assert shown["timeline"]
+    assert all(0 < row["active_ratio"] <= 1 for row in shown["timeline"])

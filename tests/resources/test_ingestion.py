@@ -1,0 +1,164 @@
+"""Taking files in: what is kept, what is blotted out, and what is refused. No secret reaches the lake's folder."""
+
+import gzip
+import hashlib
+import importlib.util
+import json
+import sqlite3
+from functools import partial
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aaco_pipeline.errors import CaptureError
+from aaco_pipeline.formats import ingested_capture
+from aaco_pipeline.formats.detection import survey
+from aaco_pipeline.formats.reading import Limits
+from aaco_pipeline.resources import ingestion
+from aaco_pipeline.resources.ingestion import capture_digest, take_in, without_tokens
+
+
+def generate(path: Path, dispatches: int) -> None:
+    """A database made by the benchmarks' generator, which is a script beside the package."""
+    script = Path(__file__).parents[2] / "benchmarks/generate_rocpd.py"
+    specification = importlib.util.spec_from_file_location("generate_rocpd", script)
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    module.generate(path, dispatches=dispatches)
+
+
+TOKEN = "hf_" + "aB3dE6gH9jK2mN5pQ8sT1"
+KERNELS = (
+    '"Kind","Agent_Id","Queue_Id","Thread_Id","Dispatch_Id","Kernel_Id","Kernel_Name","Correlation_Id",'
+    '"Start_Timestamp","End_Timestamp","Workgroup_Size_X","Grid_Size_X"\n'
+    '"KERNEL_DISPATCH","Agent 1",1,77,1,5,"{name}",3,1000,2000,64,640\n'
+)
+
+
+def taken(path: Path, folder: Path) -> Path:
+    (run,) = survey(path).runs
+    folder.mkdir()
+    take_in(run, folder, "test")
+    return folder
+
+
+def contents(folder: Path) -> bytes:
+    """Everything below the folder, unpacked, one after the other."""
+    parts = []
+    for file in sorted(folder.rglob("*")):
+        if file.is_file():
+            content = file.read_bytes()
+            parts.append(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)
+    return b"\n".join(parts)
+
+
+def test_files_are_kept_as_they_came_with_their_digest(tmp_path: Path) -> None:
+    source = tmp_path / "in/out_kernel_trace.csv"
+    source.parent.mkdir()
+    source.write_text(KERNELS.format(name="scale"))
+    raw = taken(source.parent, tmp_path / "raw")
+    assert (raw / "files/out_kernel_trace.csv").read_bytes() == source.read_bytes()
+    (listed,) = ingested_capture.read(raw).listed["files"]
+    assert listed["sha256"] == hashlib.sha256(source.read_bytes()).hexdigest()
+    assert listed["redactions"] == 0
+    assert ingested_capture.read(raw).reading().tables["dispatches"].height == 1
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_token_in_a_text_is_blotted_out_and_the_rest_stays(tmp_path: Path, packed: bool) -> None:
+    text = KERNELS.format(name=f"kernel_{'x' * 50} {TOKEN} end")
+    folder = tmp_path / "in"
+    folder.mkdir()
+    if packed:
+        event = {"ph": "X", "cat": "kernel", "name": f"k {TOKEN}", "pid": 0, "tid": 7, "ts": 1.5, "dur": 2}
+        document = {"schemaVersion": 1, "deviceProperties": [], "traceEvents": [{**event, "args": {"device": 0}}]}
+        (folder / "t.json.gz").write_bytes(gzip.compress(json.dumps(document).encode()))
+    else:
+        (folder / "out_kernel_trace.csv").write_text(text)
+    raw = taken(folder, tmp_path / "raw")
+    everything = contents(raw)
+    assert TOKEN.encode() not in everything
+    assert b"*" * len(TOKEN) in everything
+    capture = ingested_capture.read(raw)
+    assert capture.listed["files"][0]["redactions"] == 1
+    (item,) = capture.file_evidence()
+    assert item.status == "partial"
+    (name,) = capture.reading().tables["kernels"].get_column("name")
+    assert name.replace("*", "") in ("k ", f"kernel_{'x' * 50}  end")
+
+
+def test_a_database_keeps_its_events_and_no_variable_that_is_not_allowed(tmp_path: Path) -> None:
+    database = tmp_path / "in/28_results.db"
+    database.parent.mkdir()
+    generate(database, dispatches=20)
+    variables = {"HOME": "/home/me", "ACCESS_HEADER": "hunter2-very-secret", "RANK": "3", "HIP_VISIBLE_DEVICES": "1"}
+    with sqlite3.connect(database) as connection:
+        (table,) = connection.execute(
+            "SELECT name FROM sqlite_master WHERE name LIKE 'rocpd_info_process_%'"
+        ).fetchone()
+        connection.execute(f'UPDATE "{table}" SET environment = ?', (json.dumps(variables),))
+    connection.close()
+    before = database.read_bytes()
+    raw = taken(database.parent, tmp_path / "raw")
+    assert database.read_bytes() == before
+    assert b"hunter2" not in contents(raw)
+    assert b"/home/me" not in contents(raw)
+    tables = ingested_capture.read(raw).reading().tables
+    assert tables["dispatches"].height == 20
+    assert tables["processes"].get_column("rank").to_list() == [3]
+    assert ("environment_variable", "HIP_VISIBLE_DEVICES", "1") in tables["environment"].select(
+        "category", "key", "value"
+    ).rows()
+
+
+def test_the_digest_is_of_the_content_and_not_of_the_names(tmp_path: Path) -> None:
+    digests = []
+    for number, (name, kernel) in enumerate([("a", "k"), ("b", "k"), ("a", "other")]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / f"{name}_kernel_trace.csv").write_text(KERNELS.format(name=kernel))
+        (run,) = survey(folder).runs
+        digests.append(capture_digest(run))
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_a_packed_bomb_is_not_unpacked_onto_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    head = b'{"schemaVersion": 1, "deviceProperties": [], "traceEvents": [{"ph": "X", "cat": "kernel", "name": "'
+    (folder / "bomb.json.gz").write_bytes(gzip.compress(head + b"x" * 3_000_000))
+    (run,) = survey(folder).runs
+    monkeypatch.setattr(ingestion, "Limits", partial(Limits, file_bytes=1_000_000))
+    (tmp_path / "raw").mkdir()
+    with pytest.raises(CaptureError, match="more than 1000000 bytes when unpacked"):
+        take_in(run, tmp_path / "raw", None)
+
+
+@given(st.binary(max_size=200), st.binary(max_size=200), st.sampled_from([b"ghp_" + b"a1B2" * 9, TOKEN.encode()]))
+def test_a_token_between_any_bytes_never_passes_and_nothing_moves(before: bytes, after: bytes, token: bytes) -> None:
+    content = before + b" " + token + b" " + after
+    clean, hits = without_tokens(content)
+    assert hits >= 1
+    assert token not in clean
+    assert len(clean) == len(content)
+
+
+@given(st.binary(max_size=400))
+def test_what_holds_no_token_is_not_touched(content: bytes) -> None:
+    if not any(beginning in content for beginning in (b"gh", b"hf_", b"sk-", b"AKIA", b"xox", b"eyJ", b"glpat")):
+        assert without_tokens(content) == (content, 0)
+
+
+def test_a_token_across_two_pieces_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ingestion, "_CHUNK_BYTES", 5_000)
+    folder = tmp_path / "in"
+    folder.mkdir()
+    padding = "x" * (5_000 - len(KERNELS) + 4)
+    (folder / "out_kernel_trace.csv").write_text(KERNELS.format(name=f"{padding} {TOKEN} end"))
+    raw = taken(folder, tmp_path / "raw")
+    assert TOKEN.encode() not in contents(raw)
+    assert ingested_capture.read(raw).reading().tables["kernels"].height == 1
