@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from aaco_pipeline.analysis.activities import before_in_group, group_codes
 from aaco_pipeline.analysis.host_waits import Waits
 
 #: Kinds of edges; of several that bind equally the first one is named.
@@ -170,15 +171,14 @@ class _Builder:
 
     def _preceding(self) -> tuple[Numbers, Numbers]:
         """For each activity the one before it on its stream, and on its hardware queue; -1 where there is none."""
-        stream = self._before(["process_id", "device_id", "stream_id"], "stream_id")
-        queue = self._before(["process_id", "device_id", "queue_id"], "queue_id")
+        place = ("process_id", "device_id")
+        known = {name: self.activities.get_column(name).is_not_null().to_numpy() for name in ("stream_id", "queue_id")}
+        stream, queue = (self._before((*place, name), has) for name, has in known.items())
         return stream, queue
 
-    def _before(self, by: list[str], required: str) -> Numbers:
-        before = self.activities.select(
-            pl.when(pl.col(required).is_not_null()).then(pl.col("activity").cast(pl.Int64).shift(1).over(by))
-        )
-        return before.to_series().fill_null(-1).to_numpy()
+    def _before(self, by: tuple[str, ...], has: Mask) -> Numbers:
+        before = before_in_group(group_codes(self.activities, by))
+        return np.where(has & (before >= 0) & has[before], before, -1)
 
     def _launches(self) -> Edges:
         call = _numbers(self.activities, "outermost_call_id")
@@ -222,10 +222,15 @@ class _Builder:
         return (returned >= 0) & (returned <= self.end[source])
 
     def _before_on_thread(self) -> Numbers:
-        loose = pl.col("stream_id").is_null() & pl.col("queue_id").is_null() & pl.col("call_id").is_null()
-        by = ["process_id", "device_id", "thread_id", "loose"]
-        before = pl.when(pl.col("loose")).then(pl.col("activity").cast(pl.Int64).shift(1).over(by))
-        return self.activities.with_columns(loose=loose).select(before).to_series().fill_null(-1).to_numpy()
+        columns = (self.activities.get_column(name) for name in ("stream_id", "queue_id", "call_id"))
+        loose = np.logical_and.reduce([column.is_null().to_numpy() for column in columns])
+        if not loose.any():
+            return np.full(self.device_count, -1, np.int64)
+        rows = np.flatnonzero(loose)
+        before = before_in_group(group_codes(self.activities[rows], ("process_id", "device_id", "thread_id")))
+        found = np.full(self.device_count, -1, np.int64)
+        found[rows] = np.where(before >= 0, rows[before], -1)
+        return found
 
     def _queues(self) -> Edges:
         source = self.queue_before
@@ -262,8 +267,8 @@ class _Builder:
         return Edges(SYNC, source[kept], self.leaving[position][kept], _no(lag), lag, inferred)
 
     def _programs(self) -> Iterable[Edges]:
-        threads = self.outer.select(same=pl.struct("process_id", "thread_id") == pl.struct("process_id", "thread_id").shift(1))
-        following = np.flatnonzero(threads.get_column("same").fill_null(False).to_numpy())
+        threads = group_codes(self.outer, ("process_id", "thread_id"))
+        following = np.flatnonzero(threads[1:] == threads[:-1]) + 1
         called, returned = _numbers(self.outer, "start_ns"), _numbers(self.outer, "end_ns")
         before = following - 1
         ordered = called[following] >= returned[before]

@@ -47,7 +47,16 @@ class Coverage:
 
 def covered_by(starts: Times, ends: Times) -> Coverage:
     """The union of the intervals [start, end), which may overlap."""
-    return _sweep(starts, ends, {"": np.ones(len(starts), np.bool_)})["busy"]
+    real = ends > starts
+    order = np.argsort(starts[real], kind="stable")
+    begun, over = starts[real][order], np.maximum.accumulate(ends[real][order])
+    if not len(begun):
+        return Coverage(begun, over)
+    opens = np.append(True, begun[1:] > over[:-1])
+    first, last = begun[opens], over[np.append(opens[1:], True)]
+    length = np.cumsum(last - first)
+    times = np.stack([first, last], axis=1).ravel()
+    return Coverage(times, np.stack([np.append(0, length[:-1]), length], axis=1).ravel())
 
 
 def timeline(
@@ -96,10 +105,10 @@ def _windows(own: pl.DataFrame, api_calls: pl.DataFrame, iterations: pl.DataFram
 def _figures(own: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     starts, ends = _times(own, "start_ns"), _times(own, "end_ns")
     categories = own.get_column("category")
-    kinds = {kind: (categories == kind).to_numpy() for kind in (COMPUTE, COPY, COMMUNICATION)}
+    kinds = {kind: (categories == kind).to_numpy() for kind in _CATEGORIES}
     opened, closed = _times(windows, "window_start_ns"), _times(windows, "window_end_ns")
     measures = _sweep(starts, ends, kinds)
-    figures = {name: measures[measure].between(opened, closed) for name, measure in _MEASURES.items()}
+    figures = {name: measure.between(opened, closed) for name, measure in measures.items()}
     length = closed - opened
     ratio = np.divide(figures["busy_ns"], length, out=np.full(len(length), np.nan), where=length > 0)
     counts = _touching(starts, ends, windows)
@@ -123,48 +132,51 @@ def _touching(starts: Times, ends: Times, windows: pl.DataFrame) -> Times:
 
 
 def _sweep(starts: Times, ends: Times, kinds: Mapping[str, npt.NDArray[np.bool_]]) -> dict[str, Coverage]:
-    """The measures over the events of the activities: `busy`, `concurrent`, `sum`, and those of kinds present."""
+    """Each measure of the timeline as a function of time; `kinds` says which activities are of which category."""
     real = ends > starts
+    count = int(real.sum())
     moments = np.concatenate([starts[real], ends[real]])
     order = np.argsort(moments, kind="stable")
     times = moments[order]
-    step = np.concatenate([np.ones(real.sum(), np.int64), np.full(real.sum(), -1, np.int64)])
-    opens = {kind: np.cumsum(np.where(np.tile(mask[real], 2), step, 0)[order]) for kind, mask in kinds.items()}
-    everything = np.cumsum(step[order])
+    opening = order < count
+    which = order - np.where(opening, 0, count)
+    step = np.where(opening, np.int32(1), np.int32(-1))
+    opens = {kind: np.cumsum(step * mask[real][which], dtype=np.int32) for kind, mask in kinds.items() if mask.any()}
+    everything = np.cumsum(step, dtype=np.int32)
     length = np.diff(times, append=times[-1:])
+    nothing = np.zeros(len(times), np.bool_)
+    computing, moving, talking = (opens[kind] > 0 if kind in opens else nothing for kind in _CATEGORIES)
 
-    def measure(weight: npt.NDArray[np.bool_] | Times) -> Coverage:
-        return Coverage(times, np.concatenate([[0], np.cumsum(weight * length)])[: len(times)].astype(np.int64))
+    def measure(weight: npt.NDArray[np.bool_] | npt.NDArray[np.int32]) -> Coverage:
+        covered = np.zeros(len(times), np.int64)
+        np.cumsum((weight * length)[:-1], out=covered[1:])
+        return Coverage(times, covered)
 
-    measures = {
-        "busy": measure(everything > 0),
-        "concurrent": measure(everything > 1),
-        "sum": measure(everything),
+    return {
+        "busy_ns": measure(everything > 0),
+        "compute_ns": measure(computing),
+        "exposed_copy_ns": measure(moving & ~computing & ~talking),
+        "exposed_communication_ns": measure(talking & ~computing),
+        "overlapped_ns": measure(computing & (moving | talking)),
+        "concurrent_ns": measure(everything > 1),
+        "activity_time_sum_ns": measure(everything),
     }
-    if COMPUTE in kinds:
-        computing, moving, talking = (opens[kind] > 0 for kind in (COMPUTE, COPY, COMMUNICATION))
-        measures |= {
-            "compute": measure(computing),
-            "exposed_copy": measure(moving & ~computing & ~talking),
-            "exposed_communication": measure(talking & ~computing),
-            "overlapped": measure(computing & (moving | talking)),
-        }
-    return measures
 
 
 def _times(frame: pl.DataFrame, column: str) -> Times:
     return frame.get_column(column).cast(pl.Int64).to_numpy()
 
 
-_MEASURES: Final = {
-    "busy_ns": "busy",
-    "compute_ns": "compute",
-    "exposed_copy_ns": "exposed_copy",
-    "exposed_communication_ns": "exposed_communication",
-    "overlapped_ns": "overlapped",
-    "concurrent_ns": "concurrent",
-    "activity_time_sum_ns": "sum",
-}
+_CATEGORIES: Final = (COMPUTE, COPY, COMMUNICATION)
+_MEASURES: Final = (
+    "busy_ns",
+    "compute_ns",
+    "exposed_copy_ns",
+    "exposed_communication_ns",
+    "overlapped_ns",
+    "concurrent_ns",
+    "activity_time_sum_ns",
+)
 _TIMELINE: Final = pl.Schema(
     {
         "device_id": pl.Int32(),

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from aaco_pipeline.analysis.activities import OPERATOR_DOMAIN
+from aaco_pipeline.analysis.activities import OPERATOR_DOMAIN, before_in_group, group_codes
 from aaco_pipeline.analysis.device_timeline import Coverage, covered_by
 from aaco_pipeline.analysis.host_waits import Waits
 
@@ -36,8 +36,8 @@ def gaps(activities: pl.DataFrame, api_calls: pl.DataFrame, waits: Waits) -> Gap
     """The gaps between each device's first and last activity, each with the first cause that holds.
 
     P is the end of the work before, L the call that launched the next activity. `sync`: L's thread was in a blocking
-    call at P. `host_wait`: L began after P. `launch_latency`: L had begun, and was still open or began no longer
-    before the activity than launches onto an empty stream take. `dependency`: the activity waited, through an event or
+    call at P. `host_wait`: L began after P. `launch_latency`: L had begun, but was still open at P or had
+    begun less before P than a launch onto an empty stream takes to arrive. `dependency`: the activity waited, through an event or
     a shared hardware queue, for work that ended at P or later. `kernel_kernel`: the gap is no longer than those
     between activities launched in time. `unknown`: none of these, or no launch is known. `activities` and `waits` as
     `analysis.activities` and `analysis.host_waits` give them. Gaps and busy time together are the window, exactly.
@@ -74,16 +74,19 @@ def _idle(activities: pl.DataFrame) -> pl.DataFrame:
 
 def _facts(activities: pl.DataFrame, waits: Waits) -> pl.DataFrame:
     """Per activity its launch, whether it is the launch's first one, and until when other streams held it back."""
-    first = pl.col("start_ns") == pl.col("start_ns").min().over("call_id")
     ended = activities.select("end_ns", source="activity")
     by_event = waits.handed_over.join(ended, on="source").group_by(activity="target").agg(by_event=pl.col("end_ns").max())
-    queue = ["process_id", "device_id", "queue_id"]
-    other = pl.col("stream_id").ne_missing(pl.col("stream_id").shift(1).over(queue)) & pl.col("queue_id").is_not_null()
-    by_queue = pl.when(other).then(pl.col("end_ns").shift(1).over(queue))
+    before = pl.Series(before_in_group(group_codes(activities, ("process_id", "device_id", "queue_id"))))
+    before = before.set(before < 0, None)
+    own = pl.col("stream_id"), pl.col("stream_id").gather(before)
+    other = own[0].ne_missing(own[1]) & pl.col("queue_id").is_not_null()
+    by_queue = pl.when(other).then(pl.col("end_ns").gather(before))
+    # Activities of a device lie in order of start.
+    first = pl.col("call_id").is_first_distinct()
     facts = activities.select("activity", *_LAUNCH, first_of_call=first, by_queue=by_queue)
     facts = facts.join(by_event, on="activity", how="left", maintain_order="left")
     return facts.with_columns(held_until_ns=pl.max_horizontal("by_event", "by_queue")).rename(
-        {"call_process_id": "process_id", "call_thread_id": "thread_id"}
+        {"call_thread_id": "thread_id"}
     )
 
 
@@ -103,32 +106,37 @@ def _with_blocking_call(found: pl.DataFrame, waits: Waits) -> pl.DataFrame:
 def _thresholds(activities: pl.DataFrame) -> pl.DataFrame:
     """What is ordinary on each device, from its own launches.
 
-    A value is the upper outer fence (Tukey 1977), Q3 + 3 (Q3 - Q1), with quartiles by nearest rank; null below two
-    observations.
+    How long a launch takes is the median over launches that found their stream empty; up to where a gap between
+    activities launched in time is ordinary is the upper outer fence of these gaps (Tukey 1977), Q3 + 3 (Q3 - Q1).
+    Quartiles by nearest rank; null below two observations.
     """
-    stream = ["process_id", "device_id", "stream_id"]
-    own = activities.drop_nulls("device_id").with_columns(before_ns=pl.col("end_ns").shift(1).over(stream))
+    before = pl.Series(before_in_group(group_codes(activities, ("process_id", "device_id", "stream_id"))))
+    own = activities.with_columns(before_ns=pl.col("end_ns").gather(before.set(before < 0, None)))
+    own = own.drop_nulls("device_id").select("device_id", "start_ns", "before_ns", *_LAUNCH)
     distance = pl.col("start_ns") - pl.col("before_ns")
     empty = (pl.col("before_ns") <= pl.col("call_start_ns")).fill_null(True) & pl.col("call_id").is_not_null()
     latency = pl.col("start_ns") - pl.col("call_start_ns")
     queued = (pl.col("call_end_ns") <= pl.col("before_ns")) & (distance >= 0)
-    chosen = {
-        LAUNCH_LATENCY: (own.filter(empty & (latency >= 0)), latency, "from launch to start on an empty stream"),
-        KERNEL_KERNEL: (own.filter(queued), distance, "between activities of a stream, launched in time"),
-    }
-    quartile = {q: (pl.len() * q).ceil().cast(pl.Int64).clip(lower_bound=1) - 1 for q in (0.25, 0.75)}
-    rows = []
-    for which, (observed, value, what) in chosen.items():
-        low, high = (value.sort().get(rank) for rank in quartile.values())
-        rows.append(
-            observed.group_by("device_id", maintain_order=True).agg(
-                which=pl.lit(which),
-                value_ns=pl.when(pl.len() >= 2).then(high + 3 * (high - low)),
-                observations=pl.len().cast(pl.Int64),
-                how=pl.lit(f"Q3 + 3 (Q3 - Q1) of the times {what}"),
-            )
+    low, high = (_nearest_rank(distance, share) for share in (0.25, 0.75))
+    middle = _nearest_rank(latency, 0.5)
+    chosen = (
+        (LAUNCH_LATENCY, own.filter(empty & (latency >= 0)), middle, "median from launch to start, stream empty"),
+        (KERNEL_KERNEL, own.filter(queued), high + 3 * (high - low), "Q3 + 3 (Q3 - Q1) within a stream, launched in time"),
+    )
+    rows = [
+        observed.group_by("device_id", maintain_order=True).agg(
+            which=pl.lit(which),
+            value_ns=pl.when(pl.len() >= 2).then(value),
+            observations=pl.len().cast(pl.Int64),
+            how=pl.lit(how),
         )
+        for which, observed, value, how in chosen
+    ]
     return pl.concat(rows).sort("device_id", "which")
+
+
+def _nearest_rank(value: pl.Expr, share: float) -> pl.Expr:
+    return value.sort().get((pl.len() * share).ceil().cast(pl.Int64).clip(lower_bound=1) - 1)
 
 
 def _with_thresholds(found: pl.DataFrame, thresholds: pl.DataFrame) -> pl.DataFrame:
@@ -166,7 +174,7 @@ def _coverages(calls: pl.DataFrame, operators: pl.DataFrame) -> Iterator[Coverag
     yield covered_by(np.concatenate([own[0], starts[launching]]), np.concatenate([own[1], ends[launching]]))
 
 
-_LAUNCH: Final = ("call_id", "call_process_id", "call_thread_id", "call_start_ns", "call_end_ns")
+_LAUNCH: Final = ("call_id", "process_id", "call_thread_id", "call_start_ns", "call_end_ns")
 _HOST: Final = ("in_launch_calls_ns", "in_launching_operators_ns", "outside_ns")
 _GAPS: Final = (
     "device_id",
@@ -180,7 +188,7 @@ _GAPS: Final = (
 )
 _LATE: Final = pl.col("call_start_ns") > pl.col("start_ns")
 _FRESH: Final = (pl.col("call_end_ns") > pl.col("start_ns")) | (
-    pl.col("end_ns") - pl.col("call_start_ns") <= pl.col("ordinary_launch_ns")
+    pl.col("start_ns") - pl.col("call_start_ns") < pl.col("ordinary_launch_ns")
 )
 _CAUSE: Final = (
     pl.when(_LATE & pl.col("blocking_call_id").is_not_null())

@@ -77,12 +77,9 @@ def _issued(activities: pl.DataFrame) -> pl.DataFrame:
 
 def _blocking(calls: pl.DataFrame, synchronizations: pl.DataFrame) -> pl.DataFrame:
     """The synchronizing calls with scope and what the tracer says they waited for, in order of start."""
-    scope = pl.coalesce(
-        pl.when(pl.col("name").str.contains(pattern)).then(pl.lit(scope)) for scope, pattern in _BLOCKING.items()
-    )
-    found = calls.with_columns(scope=scope).drop_nulls("scope").join(
-        _stated(calls, synchronizations), on=["process_id", "correlation_id"], how="left"
-    )
+    found = pl.concat(
+        [_named(calls, pattern).with_columns(scope=pl.lit(scope)) for scope, pattern in _BLOCKING.items()]
+    ).join(_stated(calls, synchronizations), on=["process_id", "correlation_id"], how="left")
     event = pl.col("scope") == "event"
     return found.with_columns(
         waited_ns=pl.when(event).then("recorded_ns").otherwise("start_ns"),
@@ -90,10 +87,16 @@ def _blocking(calls: pl.DataFrame, synchronizations: pl.DataFrame) -> pl.DataFra
     ).sort("start_ns")
 
 
+def _named(calls: pl.DataFrame, pattern: str) -> pl.DataFrame:
+    """The calls whose name the pattern matches; there are few names and many calls."""
+    names = calls.get_column("name").unique()
+    return calls.filter(pl.col("name").is_in(names.filter(names.str.contains(pattern)).implode()))
+
+
 def _stated(calls: pl.DataFrame, synchronizations: pl.DataFrame) -> pl.DataFrame:
     """One row per call that a recorded wait belongs to, with the time at which its event was recorded."""
-    recorded = calls.drop_nulls("correlation_id").select(
-        "process_id", waited_correlation_id="correlation_id", recorded_ns="start_ns"
+    recorded = calls.select("process_id", waited_correlation_id="correlation_id", recorded_ns="start_ns").join(
+        synchronizations, on=["process_id", "waited_correlation_id"], how="semi"
     )
     return (
         synchronizations.drop_nulls("correlation_id")
@@ -114,7 +117,7 @@ def _blocking_copies(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFr
     """Copies whose own call returned only after they had ended, with that call."""
     copies = activities.filter(pl.col("activity_kind") == "memory_copy").drop_nulls("call_id")
     done = copies.filter(pl.col("end_ns") <= pl.col("call_end_ns")).select("activity", "call_id")
-    return calls.filter(pl.col("name").str.contains(_COPYING)).join(done, on="call_id").select(*_CALL, "activity")
+    return _named(calls, _COPYING).join(done, on="call_id").select(*_CALL, "activity")
 
 
 def _everything_before(blocking: pl.DataFrame, issued: pl.DataFrame) -> pl.DataFrame:
@@ -148,7 +151,7 @@ def _handed_over(
     calls: pl.DataFrame, synchronizations: pl.DataFrame, issued: pl.DataFrame, activities: pl.DataFrame
 ) -> pl.DataFrame:
     """Events between streams: from the last work before the record to the first work after the wait."""
-    waiting = calls.filter(pl.col("name").str.contains(_WAIT)).select("correlation_id", *_THREAD, "start_ns")
+    waiting = _named(calls, _WAIT).select("correlation_id", *_THREAD, "start_ns")
     stated = waiting.join(_stated(calls, synchronizations), on=["process_id", "correlation_id"]).drop_nulls(
         ["device_id", "stream_id", "recorded_stream_id", "recorded_ns"]
     )
@@ -158,7 +161,7 @@ def _handed_over(
         ).rename({"activity": "source", "stream_id": "recorded_stream_id", "waiting_stream": "stream_id"})
         pairs = _next(source, issued, "start_ns", _STREAM)
     else:
-        recorded = calls.filter(pl.col("name").str.contains(_RECORD)).select(*_THREAD, at_ns="start_ns", recorded_ns="start_ns")
+        recorded = _named(calls, _RECORD).select(*_THREAD, at_ns="start_ns", recorded_ns="start_ns")
         # Some tracers leave the records out; the wait then stands for its record, which came shortly before.
         pairs = _asof(waiting, recorded, ("start_ns", "at_ns"), _THREAD, "backward")
         pairs = pairs.with_columns(pl.coalesce("recorded_ns", "start_ns"))

@@ -14,7 +14,8 @@ PHRASES: Final[dict[str, tuple[str, ...]]] = {
         "cross device reduce*", "quick reduce*", "nvshmem*", "rocshmem*",
     ),
     "attention": (
-        "*attention*", "*attn*", "*fmha*", "*mha*", "mla*", "sage*", "flash*", "sdpa*", "*scaled dot product*",
+        "*attention*", "*attn*", "*fmha*", "*mha*", "mla*", "sage*", "flash attn*", "flash fwd*",
+        "flash bwd*", "flash mla*", "flash decod*", "sdpa*", "*scaled dot product*",
         "dq dk dv", "dk dv", "dot do o",
     ),
     "softmax": ("*soft max*",),
@@ -40,17 +41,19 @@ PHRASES: Final[dict[str, tuple[str, ...]]] = {
     ),
     "embedding/gather": (
         "*embedding*", "*gather*", "*scatter*", "index select*", "index put*", "index add*", "index copy*",
-        "index fill*", "index elementwise*", "index kernel*", "index func*", "index backward*", "take", "masked select*",
-        "non zero*", "partition*", "*compact*", "device select*", "select if*", "grad weight*", "partials per segment*",
-        "partial segments*", "num of segments*", "lookup*",
+        "index fill*", "index elementwise*", "index kernel*", "index func*", "index backward*", "take",
+        "masked select*", "non zero*", "partition*", "*compact*", "device select*", "select if*", "grad weight*",
+        "partials per segment*", "partial segments*", "num of segments*", "lookup*",
     ),
     "copy/memset": (
         "copy*", "*copy", "mem cpy*", "mem set*", "fill*", "zero*", "cat", "concat*", "*transpose*", "permute*", "pad",
         "*padding*", "contiguous*", "arange*", "flip*", "roll", "repeat*", "tril*", "triu*", "nchw*", "nhwc*",
-        "reshape*", "*kv cache*", "and cache*", "tensor transform*", "reformat*", "*layout*", "slice*", "tile",
+        "reshape*", "*kv cache*", "and cache*", "tensor transform*", "reformat*", "*layout*", "slice*",
+        "sub tensor op*", "set tensor*",
     ),
     "reduction": (
-        "*reduce*", "*reduction*", "sum*", "mean*", "arg max*", "arg min*", "amax", "amin", "welford*", "count nonzero*",
+        "*reduce*", "*reduction*", "sum*", "mean*", "arg max*", "arg min*", "amax", "amin", "welford*",
+        "count nonzero*",
     ),
     "elementwise": (
         "*elementwise*", "*pointwise*", "element wise*", "multi tensor*", "add*", "sub", "mul*", "div*", "act",
@@ -69,12 +72,14 @@ FUNCTOR_PHRASES: Final[dict[str, tuple[str, ...]]] = {
     "pool": PHRASES["pool"],
     "embedding/gather": ("index*", "*gather*", "*scatter*", "*embedding*", "take*", "put*"),
     "copy/memset": (
-        "direct copy*", "copy kernel*", "copy device*", "fill functor*", "fill kernel*", "arange*", "range cuda*",
+        "direct copy*", "copy kernel*", "copy device*", "fill functor*", "arange*", "range cuda*",
         "linspace*", "logspace*", "eye*", "tril*", "triu*", "flip*", "roll*", "cat*", "pad*",
     ),
 }  # fmt: skip
 #: The same for kernels that apply it to the elements of many tensors, where copying is part of an update.
-LIST_FUNCTOR_PHRASES: Final[dict[str, tuple[str, ...]]] = {"reduction": ("lp norm*", "l2 norm*", "lp max*", "max norm*")}
+LIST_FUNCTOR_PHRASES: Final[dict[str, tuple[str, ...]]] = {
+    "reduction": ("lp norm*", "l2 norm*", "lp max*", "max norm*")
+}
 
 #: Words of a kernel that only prepares or completes the work of another one.
 AUXILIARY_PHRASES: Final[tuple[str, ...]] = (
@@ -88,7 +93,8 @@ AUXILIARY_PHRASES: Final[tuple[str, ...]] = (
 LIBRARY_PREFIXES: Final[tuple[tuple[str, str], ...]] = (
     ("hipblaslt", r"Cijk_.*(?:UserArgs|SAV|ScaleAlphaVec|_Bias)"),
     ("tensile", r"Cijk_"),
-    ("miopen", r"(?i:miopen|mlo(?=[A-Z]))|igemm_(?:fwd|bwd|wrw|v\d|group)|gridwise_|naive_conv_|SubTensorOp|Op(?:Tensor|\d)d?"
+    ("miopen", r"(?i:miopen|mlo(?=[A-Z]))|igemm_(?:fwd|bwd|wrw|v\d|group)|gridwise_|naive_conv_|SubTensorOp"
+               r"|Op(?:Tensor|\d)d?"
                r"|batched_transpose_\d|transpose_[NCDHW]{4,5}\w*2[NCDHW]{4,5}|Im\dd2Col|Col2Im\dd|Conv_?Winograd"),
     ("triton_inductor", r"triton_[a-z]+\w*"),
     ("rocmlir", r"(?:gpu::code_object::)?mlir_"),
@@ -105,8 +111,8 @@ LIBRARY_PREFIXES: Final[tuple[tuple[str, str], ...]] = (
     ("rocprim", r"rocprim::|hipcub::"),
     ("cub", r"(?:at_cuda_detail::)?cub::|thrust::\w+::cub"),
     ("thrust", r"thrust::"),
-    ("cublas", r"cublas|\w+_[hsdcz]gemm_|(?:ampere|volta|turing|maxwell|hopper|pascal)_|sm\d+_xmma_|nvjet_|gemv2?[NT]_kernel"
-               r"|gemmk1_|gemmSN_|internal::gemvx|internal::\w+::kernel"),
+    ("cublas", r"cublas|\w+_[hsdcz]gemm_|(?:ampere|volta|turing|maxwell|hopper|pascal)_|sm\d+_xmma_|nvjet_"
+               r"|gemv2?[NT]_kernel|gemmk1_|gemmSN_|internal::gemvx|internal::\w+::kernel"),
     ("cutlass", r"cutlass\w*"),
     ("magma", r"magma"),
     ("fbgemm", r"fbgemm_gpu::|split_embedding_"),
@@ -125,7 +131,7 @@ LIBRARY_ARGUMENTS: Final[tuple[tuple[str, str], ...]] = (
 )
 #: What a library is for, where a name says nothing else.
 LIBRARY_FAMILY: Final[dict[str, str]] = {
-    "hipblaslt": "gemm", "tensile": "gemm", "cublas": "gemm", "cudnn": "conv", "rccl": "comm", "aotriton": "attention",
+    "hipblaslt": "gemm", "tensile": "gemm", "cudnn": "conv", "rccl": "comm", "aotriton": "attention",
     "flash_attention": "attention",
 }  # fmt: skip
 #: Libraries whose copies, layout changes and unnamed kernels only serve their own convolutions.
@@ -138,15 +144,15 @@ OPERATORS: Final[dict[str, str]] = {
     "copy/memset": "copy to_copy clone contiguous zero zeros ones full cat stack local_scalar_dense set pin_memory to "
     "new_zeros zeros_like ones_like empty record_stream item repeat roll flip constant_pad_nd narrow_copy "
     "split_with_sizes_copy slice_scatter tril triu arange concat transpose expand pad identity reshape split slice "
-    "squeeze unsqueeze flatten constant constant_of_shape space_to_depth depth_to_space range shape",
+    "squeeze unsqueeze flatten constant constant_of_shape space_to_depth depth_to_space range shape tile",
     "reduction": "sum mean amax amin max min argmax argmin all any prod norm linalg_vector_norm var std var_mean "
     "foreach_norm logsumexp count_nonzero nansum arg_max arg_min",
     "sort/scan": "sort topk top_k argsort cumsum cum_sum cumprod unique unique2 searchsorted kthvalue median msort "
     "bincount multinomial",
     "gemm": "mm addmm bmm baddbmm matmul mat_mul linear addmv mv dot scaled_mm addbmm einsum int_mm gemm "
     "addmm_activation mat_mul_integer",
-    "elementwise": "masked_fill dropout bernoulli normal uniform random exponential isnan isfinite isinf eq ne lt le gt "
-    "ge maximum minimum nan_to_num sgn sign where cast relu add sub mul div pow sqrt exp log erf tanh sigmoid",
+    "elementwise": "masked_fill dropout bernoulli normal uniform random exponential isnan isfinite isinf eq ne lt le "
+    "gt ge maximum minimum nan_to_num sgn sign where cast relu add sub mul div pow sqrt exp log erf tanh sigmoid",
 }  # fmt: skip
 
 

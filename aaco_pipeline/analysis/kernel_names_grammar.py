@@ -5,7 +5,7 @@ are called as NumPy and ml_dtypes do.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 Fields = dict[str, str | bool]
@@ -29,9 +29,11 @@ _IGEMM: Final = re.compile(r"igemm_(fwd|bwd|wrw)_(gtc[a-z]*\d?)_([a-z]+\d*[a-z]*
 _IGEMM_TILE: Final = re.compile(r"_bt(\d+x\d+(?:x\d+)?)")
 _IGEMM_INSTRUCTION: Final = re.compile(r"_wt(\d+x\d+x\d+)")
 #: Generations of the igemm kernels (MIOpen, solver/conv_asm_implicit_gemm_gtc_*): xdlops, xdlops2, xdlops3.
-_IGEMM_ARCHITECTURE: Final = {"gtc": "gfx908", "gtcx": "gfx908", "gtcx2": "gfx90a", "gtcx3": "gfx94x", "gtcm": "gfx1030"}
+_IGEMM_ARCHITECTURE: Final = {"gtcx": "gfx908", "gtcx2": "gfx90a", "gtcx3": "gfx94x", "gtcn2": "gfx103x"}
 
-_CK_NUMBERS: Final = re.compile(r"(?<![\w.])(?:\d+, ){7,}")
+_CK_NUMBERS: Final = re.compile(r"(?<![\w.)])(?:\d+, ){7,}")
+#: The older gridwise products begin with the size of the block and give K in two factors.
+_CK_BLOCK_FIRST: Final = re.compile(r"Gridwise\w*<\d+, ")
 _CK_BLOCKS: Final = frozenset({64, 128, 192, 256, 512})
 _CK_DIRECTION: Final = re.compile(r"_(fwd|bwd_weight|bwd_data)")
 _CK_LAYOUT: Final = re.compile(r"gemm::(Row|Column)Major")
@@ -44,11 +46,21 @@ _CUDA_TILE: Final = (
     re.compile(r"_(\d+x\d+)(?=_|$|>|\()"),
 )
 _CUDA_TRANSPOSES: Final = re.compile(r"_([nt])([nt])[nt]?(?=_|$|>|\(|:)", re.IGNORECASE)
-_CUDA_INSTRUCTION: Final = re.compile(r"[_a-z](16816|1688|884|161616|16832|16864)(?=gemm|fprop|dgrad|wgrad|_)|_tensor(\d+x\d+x\d+)")
+_CUDA_INSTRUCTION: Final = re.compile(
+    r"[_a-z](16816|1688|884|161616|16832|16864)(?=gemm|fprop|dgrad|wgrad|_)|_tensor(\d+x\d+x\d+)"
+)
 _CUDA_SIMPLE: Final = re.compile(r"_(?:simt_)?([hsdcz])(?:gemm|cudnn)(?=_)")
 _CUDA_SIMPLE_FORMATS: Final = {"h": "float16", "s": "float32", "d": "float64", "c": "complex64", "z": "complex128"}
-_CUDA_ARCHITECTURE: Final = re.compile(r"(?:\bsm|_sm|cutlass_|cutlass3x_sm|wmma_)(\d{2,3})(?=_)|(volta|turing|ampere|hopper|maxwell)_")
-_CUDA_GENERATIONS: Final = {"maxwell": "sm_50", "volta": "sm_70", "turing": "sm_75", "ampere": "sm_80", "hopper": "sm_90"}
+_CUDA_ARCHITECTURE: Final = re.compile(
+    r"(?:\bsm|_sm|cutlass_|cutlass3x_sm|wmma_)(\d{2,3})(?=_)|(volta|turing|ampere|hopper|maxwell)_"
+)
+_CUDA_GENERATIONS: Final = {
+    "maxwell": "sm_50",
+    "volta": "sm_70",
+    "turing": "sm_75",
+    "ampere": "sm_80",
+    "hopper": "sm_90",
+}
 
 _INDUCTOR: Final = re.compile(r"triton_([a-z]+(?:_scan)?)_fused_?(.*)")
 _COLLECTIVE: Final = re.compile(r"(?:nccl|rccl|msccl\w*?)(?:Dev)?Kernel_(\w+?)(?:_\d+)?(?=\(|$)")
@@ -58,7 +70,8 @@ _ARCHITECTURE: Final = re.compile(r"(?<![a-z])gfx(\d+[a-f]?\d*x?)")
 _PLAIN_TILE: Final = re.compile(r"(?<![0-9a-zA-Z])(\d{2,}x\d{2,}x\d{1,})(?:x\d+)?(?![0-9])")
 
 _FORMAT_NAMES: Final = {
-    "bfloat16": ("bf16", "bfloat16", "__bf16", "BFloat16", "__hip_bfloat16", "hip_bfloat16", "__nv_bfloat16", "bhalf_t"),
+    "bfloat16": ("bf16", "bfloat16", "__bf16", "BFloat16", "__hip_bfloat16", "hip_bfloat16", "__nv_bfloat16",
+                 "bhalf_t"),
     "float16": ("fp16", "f16", "half", "Half", "__half", "_Float16", "float16", "half_t", "fp16_t", "__half2"),
     "float32": ("fp32", "f32", "float", "float32", "float4", "float2"),
     "tfloat32": ("tf32", "tfloat32_t", "tf32f32"),
@@ -78,12 +91,17 @@ _INTEGER_NAMES: Final = {
     "int16": ("short", "int16_t"),
     "int32": ("int", "i32", "int32", "int32_t"),
     "int64": ("long", "long long", "i64", "int64", "int64_t"),
-    "bool": ("bool",),
 }
-_BY_NAME: Final = {name: key for table in (_FORMAT_NAMES, _INTEGER_NAMES) for key, names in table.items() for name in names}
+_TRUTH_NAMES: Final = {"bool": ("bool",)}
+_BY_NAME: Final = {
+    name: key
+    for table in (_FORMAT_NAMES, _INTEGER_NAMES, _TRUTH_NAMES)
+    for key, names in table.items()
+    for name in names
+}
 
 
-def _format_pattern(table: dict[str, tuple[str, ...]], before: str) -> re.Pattern[str]:
+def _format_pattern(table: Mapping[str, tuple[str, ...]], before: str) -> re.Pattern[str]:
     """A pattern for any of the names, the longest first, as whole words or parts between underscores."""
     names = sorted((re.escape(name) for names in table.values() for name in names), key=len, reverse=True)
     return re.compile(rf"(?<!{before})(?<![0-9A-Za-z])({'|'.join(names)})(?![0-9a-zA-Z])")
@@ -91,13 +109,25 @@ def _format_pattern(table: dict[str, tuple[str, ...]], before: str) -> re.Patter
 
 _FLOATING: Final = _format_pattern(_FORMAT_NAMES, "unsigned ")
 _INTEGER: Final = _format_pattern(_INTEGER_NAMES, "unsigned ")
+_TRUTH: Final = _format_pattern(_TRUTH_NAMES, "unsigned ")
+_LAMBDA: Final = re.compile(r"\{lambda\(([a-z][^)]*)\)")
 #: XMMA writes the formats of the inputs twice without a separator, Triton with an x: bf16bf16, bf16xbf16.
 _PAIRED: Final = re.compile(r"_(tf32|bf16|f16|fp16|f32|f64|fp8|e4m3|e5m2|i8|s8)(?:f32|x?\1|x[a-z0-9]+)(?=_)")
 
 
 def number_format(text: str) -> str | None:
-    """The first number format the text names; a floating-point one goes before any integer."""
-    found = _PAIRED.search(text) or _FLOATING.search(text) or _INTEGER.search(text)
+    """The first number format of a name or of template arguments; floating-point goes before integer, that before bool.
+
+    The parameters of a function applied to every element tell it best. Integers are taken from template arguments
+    alone: as parameters they are sizes and strides.
+    """
+    applied = _LAMBDA.search(text)
+    if applied is not None:
+        text = applied.group(1)
+    found = _PAIRED.search(text) or _FLOATING.search(text)
+    if found is None:
+        text = text.partition(">(")[0]
+        found = None if text.startswith("(") else _INTEGER.search(text) or _TRUTH.search(text)
     return None if found is None else _BY_NAME.get(found.group(1))
 
 
@@ -161,7 +191,10 @@ def composable_kernel(name: str) -> Fields:
     if numbers:
         values = [int(value) for value in numbers.group().rstrip(", ").split(", ")]
         start = next((place for place, value in enumerate(values[:2]) if value in _CK_BLOCKS), None)
-        if start is not None and len(values) >= start + 8:
+        if _CK_BLOCK_FIRST.search(name):
+            m, n, k_outer, m_instruction, n_instruction, k_inner = values[:6]
+            fields |= {"tile": f"{m}x{n}x{k_outer * k_inner}", "matrix_instruction": f"{m_instruction}x{n_instruction}"}
+        elif start is not None and len(values) >= start + 8:
             fields["tile"] = "x".join(map(str, values[start + 1 : start + 4]))
             fields["matrix_instruction"] = "x".join(map(str, values[start + 6 : start + 8]))
     shape = _CK_TILE_SHAPE.search(name)
@@ -207,7 +240,7 @@ def cuda_library(name: str) -> Fields:
 
 
 def collective(name: str) -> Fields:
-    """`ncclDevKernel_<collective>_<operation>_<format>_<algorithm>_<protocol>`; what a generic one does is not there."""
+    """`ncclDevKernel_<collective>_<operation>_<format>_<algorithm>_<protocol>`; a generic one does not say."""
     fields: Fields = {"family": "comm"}
     _put(fields, "variant", _COLLECTIVE.match(name))
     return fields

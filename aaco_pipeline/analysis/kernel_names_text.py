@@ -11,9 +11,12 @@ from aaco_pipeline.analysis.kernel_names_demangling import demangled
 
 #: Arguments are read this far; what a kernel does stands at their beginning, and a name may have thousands of them.
 ARGUMENT_CHARACTERS: Final = 480
+#: Suffixes are searched in this much of a name's end.
+SUFFIX_CHARACTERS: Final = 64
 
 _SUFFIX: Final = re.compile(
-    r"(?:\s*\[clone [^\]]*\]|\.kd|\.(?:isra|constprop|part|cold|llvm|lto_priv|managed)(?:\.\d+)*|\s*[@+]?\s*0x[0-9a-fA-F]+)+$"
+    r"(?:\s*\[clone [^\]]*\]|\.kd|\.(?:isra|constprop|part|cold|llvm|lto_priv|managed)(?:\.\d+)*"
+    r"|\s*[@+]?\s*0x[0-9a-fA-F]+)+$"
 )
 _VERSION_NAMESPACE: Final = re.compile(r"\b[A-Z][A-Z0-9]*_\d[0-9A-Z_]*_NS::|\b__(?:1|cxx11|hip_internal|detail_v\d+)::")
 _VERSION: Final = re.compile(r"__\d+x_")
@@ -22,12 +25,20 @@ _HEAD: Final = re.compile(r"(?:(?:static|inline|__global__|extern \"C\") )*(?:vo
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _NO_WORD: Final = re.compile(r"[^a-z0-9]+")
 _BRACKETS: Final = re.compile(r"[<>() ]")
-_FUNCTOR: Final = re.compile(r"(?:^|[<,: ])(\w*(?:[Ff]unctor\w*|_kernel\w*|Ops|KernelImpl\w*|_cuda_out|launch_\w+))(?=[<(,>]|$)")
+#: What a launcher for all elements applies to each of them.
+_FUNCTOR: Final = re.compile(
+    r"[<,: ](?!gpu_kernel_impl)(\w*(?:[Ff]unctor|_kernel|Ops|Kernel|_cuda_out|launch_)\w*)(?=[<(,>])"
+)
+#: Functions that run whatever class they are given, and how the name of such a class looks.
+_LAUNCHER: Final = re.compile(r"(?:_*(?:device_)?kernel(?:_agent|_entry)?\d?|kentry|trampoline_kernel)$", re.IGNORECASE)
+_LAUNCHED: Final = re.compile(r"(?<![\w])(?!default_config\b|__)(?=\w*[A-Z_])([A-Za-z]\w{6,})(?!\w|::)")
 
 
 def cleaned(name: str) -> str:
     """The demangled name without descriptor and clone suffixes, addresses, anonymous and version namespaces."""
-    text = _SUFFIX.sub("", name.strip())
+    text = name.strip()
+    suffix = _SUFFIX.search(text, max(0, len(text) - SUFFIX_CHARACTERS))
+    text = text[: suffix.start()] if suffix else text
     text = demangled(text) if text.startswith("_Z") else text
     if "::" in text:
         text = _VERSION_NAMESPACE.sub("", text.replace("(anonymous namespace)::", ""))
@@ -73,9 +84,7 @@ def words(text: str) -> str:
 
 
 def shortened(head: str, arguments: str) -> str:
-    """The function's own name without namespaces; a wrapper's is followed by the functor it applies."""
+    """The function's own name without namespaces; a launcher's is followed by what it runs."""
     own = head.rpartition("::")[2] or head
-    functor = _FUNCTOR.search(arguments)
-    if functor is None or own == functor.group(1):
-        return own
-    return f"{own} [{functor.group(1)}]"
+    launched = (_LAUNCHED if _LAUNCHER.match(own) else _FUNCTOR).search(arguments)
+    return own if launched is None else f"{own} [{launched.group(1)}]"

@@ -3,6 +3,7 @@
 Reading them is `aaco_pipeline.formats.thread_trace`; they never give durations to the timeline.
 """
 
+from pathlib import Path
 from typing import Final
 
 import dagster as dg
@@ -11,7 +12,7 @@ import polars as pl
 from aaco_pipeline.assets.kernel_trace import kernel_trace
 from aaco_pipeline.assets.partitions import session_partitions
 from aaco_pipeline.assets.stage import OWNERS, Outcome, expected_errors, publish_outcome, stage_metadata
-from aaco_pipeline.formats import ingested_capture
+from aaco_pipeline.formats import inference_capture, ingested_capture, profiled_capture
 from aaco_pipeline.formats.reading import no_rows
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
 from aaco_pipeline.lake.store import TraceLake
@@ -23,12 +24,7 @@ TABLES: Final = ("att_instructions", "evidence")
 
 def read_att_enrichment(lake: TraceLake, session: str) -> Outcome:
     """The traced and sampled instructions of a capture; none for a session without a thread trace."""
-    raw = lake.raw(session)
-    instructions = (
-        ingested_capture.read(raw).reading().tables["att_instructions"]
-        if ingested_capture.probe(raw)
-        else no_rows("att_instructions")
-    )
+    instructions = _instructions(lake.raw(session))
     item = (
         Evidence("instructions", "present", None, "thread trace", instructions.height)
         if instructions.height
@@ -43,6 +39,15 @@ def read_att_enrichment(lake: TraceLake, session: str) -> Outcome:
         .sort("stall_cycles", descending=True),
         "instruction classes",
     )
+
+
+def _instructions(raw: Path) -> pl.DataFrame:
+    if ingested_capture.probe(raw):
+        return ingested_capture.read(raw).reading().tables["att_instructions"]
+    capture = inference_capture.read(raw)
+    if profiled_capture.base_pass(capture) is None:
+        return no_rows("att_instructions")
+    return profiled_capture.read(capture).tables["att_instructions"]
 
 
 @dg.asset(

@@ -143,8 +143,8 @@ def timeline_conservation(context: dg.AssetCheckExecutionContext, lake: LakeReso
 def _kernels_within_calls(store: TraceLake, session: str) -> pl.DataFrame:
     """The dispatches that must lie within their iteration: not a device's, which runs beside the host's calls."""
     dispatches = store.read("dispatches", session)
-    is_capture = store.read("sessions", session).item(0, "source_kind") == "capture"
-    return dispatches.clear() if is_capture else dispatches
+    provider = store.read("sessions", session).item(0, "provider")
+    return dispatches if provider == "CPUExecutionProvider" else dispatches.clear()
 
 
 def _result(finding: Finding, severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.ERROR) -> dg.AssetCheckResult:

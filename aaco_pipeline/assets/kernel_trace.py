@@ -12,7 +12,7 @@ import polars as pl
 from aaco_pipeline.assets.capture import capture
 from aaco_pipeline.assets.partitions import session_partitions
 from aaco_pipeline.assets.stage import OWNERS, Outcome, expected_errors, publish_outcome, stage_metadata
-from aaco_pipeline.formats import inference_capture, ingested_capture, ort_profile
+from aaco_pipeline.formats import inference_capture, ingested_capture, ort_profile, profiled_capture
 from aaco_pipeline.formats.reading import Reading, no_rows
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
 from aaco_pipeline.lake.store import TraceLake
@@ -36,8 +36,10 @@ _ABSENT: Final = (
 def read_kernel_trace(lake: TraceLake, session: str) -> Outcome:
     """Kernels, dispatches and runtime calls of the profiled pass; what its profile cannot hold is said absent."""
     if ingested_capture.probe(lake.raw(session)):
-        return _of_ingested(ingested_capture.read(lake.raw(session)).reading())
+        return _of_profiler(ingested_capture.read(lake.raw(session)).reading())
     raw = inference_capture.read(lake.raw(session))
+    if profiled_capture.base_pass(raw) is not None:
+        return _of_profiler(profiled_capture.read(raw))
     if raw.passes["trace"]["profile"] is None:
         tables = {name: no_rows(name) for name in TABLES if name != "evidence"}
         missing = Evidence("kernel events", "absent", "the profiled pass left no profile", "trace.json", 0)
@@ -79,8 +81,8 @@ def read_kernel_trace(lake: TraceLake, session: str) -> Outcome:
     )
 
 
-def _of_ingested(reading: Reading) -> Outcome:
-    """All events of a capture made elsewhere, with what its readers found and missed."""
+def _of_profiler(reading: Reading) -> Outcome:
+    """All events that a GPU's own tool recorded, here or elsewhere, with what its readers found and missed."""
     tables = {name: reading.tables[name] for name in TABLES if name != "evidence"}
     dispatches = tables["dispatches"]
     return Outcome(

@@ -13,7 +13,7 @@ from aaco_pipeline.analysis.environment import environment, fingerprint
 from aaco_pipeline.assets.capture import capture
 from aaco_pipeline.assets.partitions import session_partitions
 from aaco_pipeline.assets.stage import OWNERS, Outcome, expected_errors, publish_outcome, stage_metadata
-from aaco_pipeline.formats import inference_capture, ingested_capture
+from aaco_pipeline.formats import inference_capture, ingested_capture, profiled_capture
 from aaco_pipeline.formats.reading import Reading
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
 from aaco_pipeline.lake.store import TraceLake
@@ -36,12 +36,18 @@ def read_environment(lake: TraceLake, session: str) -> Outcome:
         items.append(
             Evidence("further host facts", "absent", f"not stated by this host: {names}", "host.json", unknown.height)
         )
+    devices, processes, clocks = raw.devices(), raw.processes(), raw.clock_domains()
+    if profiled_capture.base_pass(raw) is not None:
+        profiled = profiled_capture.read(raw).tables
+        devices = pl.concat([devices, profiled["devices"]])
+        processes = pl.concat([processes, profiled["processes"]])
+        clocks = pl.concat([clocks, profiled["clock_domains"]])
     return Outcome(
         {
             "environment": rows,
-            "devices": raw.devices(),
-            "processes": raw.processes(),
-            "clock_domains": raw.clock_domains(),
+            "devices": devices,
+            "processes": processes,
+            "clock_domains": clocks,
             "evidence": evidence_frame(STAGE, items),
         },
         {"fingerprint": fingerprint(rows), "facts": rows.height, "facts_unknown": unknown.height},

@@ -150,6 +150,14 @@ def assemble(parts: Sequence[NamedReading]) -> Reading:
     return Reading({name: tables[name] for name in TABLES}, tuple(evidence), details)
 
 
+def moved(reading: Reading, by_ns: int, *, processes: int, devices: int) -> Reading:
+    """The reading with all times moved, and its processes and devices numbered after as many others."""
+    added = {"process_id": processes} | dict.fromkeys(_DEVICE_COLUMNS, devices) | dict.fromkeys(_TIMES, by_ns)
+    named = (*_EVENTS, "processes", "devices", "iterations", "pc_samples", "gpu_samples", "ceilings")
+    tables = {name: _rebased(reading.tables[name], added, {}) for name in named}
+    return Reading({**reading.tables, **tables}, reading.evidence, reading.details)
+
+
 def row_accounts(reading: Reading) -> list[dict[str, object]]:
     """For each record kind of each part: part, item, rows_in, rows_out, and the reason where evidence gives one."""
     if "source_rows" not in reading.details:

@@ -147,8 +147,13 @@ class InferenceCapture:
         return canonical("devices", pl.DataFrame(self.host["devices"], infer_schema_length=None))
 
     def iterations(self) -> pl.DataFrame:
-        """All iterations of both passes, the warm-up ones marked, on the session's axis."""
-        return canonical("iterations", pl.concat([self._iterations(name) for name in _PASSES]))
+        """All iterations of both passes, the warm-up ones marked, on the session's axis.
+
+        The pass `trace` is the one whose kernels the session shows: under rocprofv3 where that was asked for.
+        """
+        traced = next((one.document for one in self.profiler_passes if one.kind == "base"), self.passes["trace"])
+        of_pass = {"latency": self.passes["latency"], "trace": traced}
+        return canonical("iterations", pl.concat([self._iterations(name, one) for name, one in of_pass.items()]))
 
     def clock_domains(self) -> pl.DataFrame:
         """How the host's clocks and the profile's clock map onto the session's axis."""
@@ -274,8 +279,7 @@ class InferenceCapture:
                 return value
         return None
 
-    def _iterations(self, name: str) -> pl.DataFrame:
-        one = self.passes[name]
+    def _iterations(self, name: str, one: Mapping[str, Any]) -> pl.DataFrame:
         frame = pl.DataFrame(
             {
                 "start_ns": one["start_monotonic_ns"],

@@ -59,7 +59,7 @@ _ODDITIES: Final = (
 #: Why a table is not taken; for any other the lake has no place.
 _NOT_TAKEN: Final = {"arg": "arguments of calls are text that no figure is made from"}
 #: Kinds whose rows not taken are told by what they are.
-_TOLD: Final = ("sample", "pmc_event")
+_TOLD: Final = ("sample", "pmc_event", "info_kernel_symbol")
 
 
 def evidence(
@@ -107,7 +107,7 @@ def evidence(
     ]
     items += [Evidence(item, "partial", reason.format(count), source, count) for item, count, reason in odd if count]
     for kind in sorted(rows):
-        if rows[kind] and kind not in (*_TOLD, "info_kernel_symbol") and not any(one.rows.get(kind, (0, 0))[1] for one in found):
+        if rows[kind] and kind not in _TOLD and not any(one.rows.get(kind, (0, 0))[1] for one in found):
             reason = f"{rows[kind]} rows not taken: {_NOT_TAKEN.get(kind, 'the lake has no table for it')}"
             items.append(Evidence(f"rocpd_{kind}", "absent", reason, source, rows[kind]))
     if len(hosts) > 1:

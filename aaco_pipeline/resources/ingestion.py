@@ -136,7 +136,7 @@ def _copy(path: Path, target: Path) -> tuple[str, int, int]:
         # A cut or damaged file is its reader's to judge; nothing in it was looked at, so nothing of it is kept.
         plain.unlink(missing_ok=True)
         raise CaptureError(f"{path}: cannot be unpacked: damaged or cut; copy the file again") from None
-    hits += _without_environment(plain, path)
+    hits += without_environment(plain, path)
     if packed and not hits:
         plain.unlink()
         shutil.copyfile(path, target)
@@ -165,7 +165,7 @@ def _filtered(source: gzip.GzipFile | IO[bytes], copy: IO[bytes], limit: int, pa
     return hits
 
 
-def _without_environment(copy: Path, path: Path) -> int:
+def without_environment(copy: Path, path: Path) -> int:
     """Reduce the environments in the copy of a rocpd database to what may be known; how many were reduced."""
     with copy.open("rb") as stream:
         if stream.read(len(_SQLITE)) != _SQLITE:

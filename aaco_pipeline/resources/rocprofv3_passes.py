@@ -17,6 +17,7 @@ from aaco_pipeline.errors import CaptureError, UnavailableError, UsageError
 from aaco_pipeline.formats.reading import Limits, Reading
 from aaco_pipeline.resources.configuration import MIGRAPHX_PROVIDER, ROCM_PROVIDER, BackendEntry
 from aaco_pipeline.resources.counter_sets import COUNTER_SETS_FILE, load_counter_sets
+from aaco_pipeline.resources.ingestion import without_environment
 from aaco_pipeline.resources.launch import Launch
 from aaco_pipeline.resources.rocprofv3 import (
     BASE_PASS,
@@ -197,6 +198,7 @@ def _run_one(
 
     document = run(profiler_pass, folder, around)
     _gather(folder)
+    _without_secrets(folder)
     _check_outputs(profiler, profiler_pass, folder, int(document["process_id"]))
     return commands[-1], document
 
@@ -208,6 +210,12 @@ def _gather(folder: Path) -> None:
             for entry in list(own.iterdir()):
                 entry.rename(folder / entry.name)
             own.rmdir()
+
+
+def _without_secrets(folder: Path) -> None:
+    """The tool's databases keep the whole environment of the program; the lake keeps what may be known of it."""
+    for database in folder.glob("*.db"):
+        without_environment(database, database)
 
 
 def _check_outputs(profiler: Profiler, profiler_pass: ProfilerPass, folder: Path, process_id: int) -> None:

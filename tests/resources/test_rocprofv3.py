@@ -7,24 +7,35 @@ strict about its arguments and delivers files of real captures; the model runs o
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import onnx
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
+from aaco_pipeline.assets.att_enrichment import read_att_enrichment
+from aaco_pipeline.assets.capture import describe_capture
+from aaco_pipeline.assets.inference_run import read_inference_run
+from aaco_pipeline.assets.kernel_trace import read_kernel_trace
+from aaco_pipeline.assets.session_environment import read_environment
+from aaco_pipeline.assets.timeline import read_timeline
 from aaco_pipeline.automation.jobs import StartSession
 from aaco_pipeline.errors import AacoError, CaptureError, ModelError, UnavailableError, UsageError
-from aaco_pipeline.formats import inference_capture
+from aaco_pipeline.formats import inference_capture, profiled_capture, rocpd
 from aaco_pipeline.formats.detection import survey
+from aaco_pipeline.lake.identity import new_session_id
+from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources import inference_worker, rocprofv3, rocprofv3_passes
 from aaco_pipeline.resources.configuration import BackendEntry
 from aaco_pipeline.resources.counter_sets import counter_block, counter_groups, load_counter_sets
@@ -466,6 +477,7 @@ def configs(tmp_path: Path) -> Path:
         "slots: [{architectures: [gfx942], source: a test, blocks: {SQ: 2, TCC: 1}}]\n"
         "counter_sets:\n"
         "  two_runs: [{architectures: [gfx942], counters: [SQ_WAVES, TCC_HIT_sum, TCC_MISS_sum]}]\n"
+        "  one_run: [{architectures: [gfx942], counters: [SQ_WAVES]}]\n"
         "  elsewhere: [{architectures: [gfx90a], counters: [SQ_WAVES]}]\n"
     )
     return folder
@@ -546,6 +558,66 @@ def test_a_newer_release_gives_databases_and_a_thread_trace(
     (run,) = survey(raw / "rocprofv3").runs
     assert sorted(part.format for part in run.parts) == ["rocpd", "rocpd", "rocpd", "rocprofv3-thread-trace"]
     assert [call[0] for call in stand_in.calls()] == ["--version", "--kernel-trace", "--pmc", "--pmc", "--att"]
+
+
+@needs_captures
+def test_the_kernels_of_a_profiled_session_lie_on_its_axis_through_every_stage(
+    stand_in: StandIn, measure: Measure, tmp_path: Path
+) -> None:
+    """The delivered database is of another day, so where its kernels lie is arithmetic: boot clock to the axis."""
+    stand_in.plays("7.1")
+    database = TRACED / "37ca13315e70" / "28_results.db"
+    stand_in.delivers("base", "results.db", database)
+    stand_in.delivers("counters", "results.db", COUNTED / "pass_1_DERIVED_results.db")
+    for name in ("stats_ui_output_agent_5600_dispatch_1.csv", "ui_output_agent_5600_dispatch_1"):
+        stand_in.delivers("thread_trace", name, TRACED / name)
+    raw = measure(counters="one_run", thread_trace="auto")
+    capture = inference_capture.read(raw)
+    base = capture.profiler_passes[0]
+    assert base.boot_clock is not None
+    recorded = rocpd.read(database).tables["dispatches"].get_column("start_ns")
+    placed = profiled_capture.read(capture).tables
+    expected = recorded + base.boot_clock[0] - capture.axis_zero_monotonic_ns
+    assert placed["dispatches"].get_column("start_ns").to_list() == expected.to_list()
+    assert placed["clock_domains"].select("domain", "uncertainty_ns").row(0) == ("boottime", base.boot_clock[1])
+    assert set(placed["dispatches"].get_column("process_id")) == {2}
+    assert set(placed["dispatches"].get_column("device_id")) == {1}
+    lake, session = TraceLake(tmp_path / "lake"), new_session_id()
+    with lake.receive_raw(session) as folder:
+        shutil.copytree(raw, folder, dirs_exist_ok=True)
+    for name, stage in (
+        ("capture", describe_capture),
+        ("session_environment", read_environment),
+        ("inference_run", read_inference_run),
+        ("kernel_trace", read_kernel_trace),
+        ("att_enrichment", read_att_enrichment),
+        ("timeline", read_timeline),
+    ):
+        lake.publish(session, name, stage(lake, session).tables)
+    assert lake.read("processes", session).get_column("process_id").to_list() == [0, 1, 2]
+    assert lake.read("devices", session).get_column("device_id").to_list() == list(range(9))
+    assert lake.read("dispatches", session).height == 151
+    assert lake.read("att_instructions", session).height == 281
+    traced = lake.read("iterations", session).filter(pl.col("pass") == "trace")
+    timed = base.document["start_monotonic_ns"]
+    assert traced.get_column("start_ns").to_list() == [t - capture.axis_zero_monotonic_ns for t in timed]
+
+
+@needs_captures
+def test_no_environment_of_the_program_stays_in_the_capture(
+    stand_in: StandIn, measure: Measure, tmp_path: Path
+) -> None:
+    database = tmp_path / "with_secrets.db"
+    shutil.copyfile(TRACED / "37ca13315e70" / "28_results.db", database)
+    with closing(sqlite3.connect(database)) as connection, connection:
+        (table,) = connection.execute(
+            "SELECT name FROM sqlite_master WHERE name LIKE 'rocpd_info_process_%'"
+        ).fetchone()
+        connection.execute(f'UPDATE "{table}" SET environment = ?', (json.dumps({"ACCESS_HEADER": "hunter2-secret"}),))
+    stand_in.plays("7.1")
+    stand_in.delivers("base", "results.db", database)
+    raw = measure()
+    assert not [path for path in raw.rglob("*") if path.is_file() and b"hunter2" in path.read_bytes()]
 
 
 def csv_session(stand_in: StandIn, mode: str = "ok", **settings: str) -> None:

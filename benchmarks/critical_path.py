@@ -1,0 +1,184 @@
+"""Time the timeline, the gaps and the critical path with slack on an invented session, by number of kernels.
+
+For each kernel there are two operators, a launch and another call; every 50th is followed by a synchronization, and
+the kernels go to four streams in turn, every sixth as a copy. Each size runs in a process of its own. Run as
+`python benchmarks/critical_path.py --kernels 100000 1000000`; it prints CPU seconds after imports, peak memory, and
+time per activity against the first size, and exits with 1 when a stated limit is exceeded or an invariant broken.
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from aaco_pipeline.analysis.activities import device_activities, host_calls
+from aaco_pipeline.analysis.activity_network import network
+from aaco_pipeline.analysis.critical_path import critical_path
+from aaco_pipeline.analysis.device_timeline import FIRST_TO_LAST, timeline
+from aaco_pipeline.analysis.gap_causes import gaps
+from aaco_pipeline.analysis.host_waits import waits
+from aaco_pipeline.lake.contracts import contract, polars_schema
+
+#: CPU seconds and bytes allowed, by number of kernels.
+LIMITS: Final = {100_000: (1.0, None), 1_000_000: (6.0, 1_500_000_000)}
+#: How much more an activity may take at a larger size than at the first one.
+FLATNESS: Final = 2.0
+_STREAMS: Final = 4
+_SYNC_EVERY: Final = 50
+_KERNELS: Final = 40
+_STEPS: Final = ("activities", "timeline", "waits", "gaps", "network", "critical path")
+Numbers = npt.NDArray[np.int64]
+
+
+def invented(kernels: int) -> dict[str, pl.DataFrame]:
+    """Canonical frames of a session with that many kernels; every sixth is a copy instead."""
+    random = np.random.default_rng(7)
+    blocks = kernels // _SYNC_EVERY
+    shape = (blocks, _SYNC_EVERY)
+    called = np.arange(_SYNC_EVERY) * 9_000 + random.integers(0, 2_000, shape)
+    returned = called + random.integers(3_000, 5_000, shape)
+    length = random.integers(2_000, 40_000, shape)
+    start = np.empty(shape, np.int64)
+    for stream in range(_STREAMS):
+        own = np.s_[:, stream::_STREAMS]
+        # On one stream an activity starts when it has arrived and the one before is over.
+        before = np.cumsum(length[own], axis=1) - length[own]
+        start[own] = np.maximum.accumulate(called[own] + 5_500 - before, axis=1) + before
+    done = np.maximum((start + length).max(axis=1), returned[:, -1] + 1_000) + 2_500
+    offset = np.concatenate([[0], np.cumsum(done[:-1] + 4_000)])
+    called, returned, start = (part + offset[:, None] + 10_000 for part in (called, returned, start))
+    done = done + offset + 10_000
+    stream = np.arange(blocks * _SYNC_EVERY) % _STREAMS
+    return _frames(called.ravel(), returned.ravel(), start.ravel(), length.ravel(), stream, done)
+
+
+def _frames(
+    called: Numbers, returned: Numbers, start: Numbers, length: Numbers, stream: Numbers, done: Numbers
+) -> dict[str, pl.DataFrame]:
+    count = len(called)
+    everything = pl.DataFrame(
+        {
+            "queue_id": stream % 2,
+            "stream_id": stream,
+            "correlation_id": np.arange(1, count + 1, dtype=np.uint64),
+            "start_ns": start,
+            "end_ns": start + length,
+        }
+    ).with_columns(
+        pl.col("queue_id", "stream_id").cast(pl.Int32), pl.lit(0, pl.Int32).alias("process_id"), device_id=pl.lit(0, pl.Int32)
+    )
+    copied = np.arange(count) % 6 == 5
+    dispatches = everything.filter(~copied).with_columns(
+        dispatch_id=pl.int_range(pl.len(), dtype=pl.Int32),
+        thread_id=pl.lit(1, pl.Int64),
+        kernel_id=pl.int_range(pl.len(), dtype=pl.Int32) % _KERNELS,
+        iteration=pl.lit(None, pl.Int32),
+        parent_dispatch_id=pl.lit(None, pl.Int32),
+    )
+    last = returned.reshape(len(done), -1)[:, -1]
+    calls = [
+        _calls(called, returned, "hip_runtime", "hipLaunchKernel", np.arange(1, count + 1)),
+        _calls(called - 900, called - 600, "hip_runtime", "hipGetDevice", None),
+        _calls(called - 1_500, returned + 300, "operator", "aten::mul_", None),
+        _calls(called - 2_000, returned + 500, "operator", "aten::mul", None),
+        _calls(last + 1_000, done, "hip_runtime", "hipDeviceSynchronize", None),
+    ]
+    names = [f"kernel_{one}" for one in range(_KERNELS)]
+    kernels = pl.DataFrame({"kernel_id": range(_KERNELS), "name": names, "family": ["gemm"] * _KERNELS})
+    return {
+        "dispatches": dispatches,
+        "memory_copies": everything.filter(copied).with_columns(copy_id=pl.int_range(pl.len(), dtype=pl.Int32)),
+        "api_calls": pl.concat(calls).with_columns(call_id=pl.int_range(pl.len(), dtype=pl.Int32)),
+        "kernels": kernels.cast({"kernel_id": pl.Int32}),
+        "synchronizations": pl.DataFrame(schema=polars_schema(contract("synchronizations"))),
+        "iterations": pl.DataFrame(schema=polars_schema(contract("iterations"))),
+    }
+
+
+def _calls(start: Numbers, end: Numbers, domain: str, name: str, correlation: Numbers | None) -> pl.DataFrame:
+    shared = pl.DataFrame({"start_ns": start, "end_ns": end})
+    return shared.with_columns(
+        process_id=pl.lit(0, pl.Int32),
+        thread_id=pl.lit(1, pl.Int64),
+        domain=pl.lit(domain),
+        name=pl.lit(name),
+        correlation_id=pl.lit(None, pl.UInt64) if correlation is None else pl.Series(correlation).cast(pl.UInt64),
+    )
+
+
+def timed(kernels: int) -> dict[str, float]:
+    """CPU seconds of each step in this process, the peak memory, and whether the invariants hold."""
+    tables = invented(kernels)
+    made = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    steps: dict[str, float] = {}
+    clock = time.process_time()
+
+    def lap(name: str) -> None:
+        nonlocal clock
+        now = time.process_time()
+        steps[name] = now - clock
+        clock = now
+
+    calls = host_calls(tables["api_calls"])
+    activities = device_activities(tables["dispatches"], tables["memory_copies"], tables["kernels"], calls)
+    lap("activities")
+    rows = timeline(activities, tables["api_calls"], tables["iterations"])
+    lap("timeline")
+    waiting = waits(activities, calls, tables["synchronizations"])
+    lap("waits")
+    idle = gaps(activities, tables["api_calls"], waiting).gaps
+    lap("gaps")
+    net = network(activities, calls, waiting)
+    lap("network")
+    path = critical_path(net)
+    lap("critical path")
+    window = rows.filter(pl.col("window_rule") == FIRST_TO_LAST).row(0, named=True)
+    length = idle.select(pl.col("end_ns") - pl.col("start_ns")).sum().item()
+    kept = window["busy_ns"] + length == window["window_end_ns"] - window["window_start_ns"]
+    kept &= bool((path.checks.get_column("value") == 1).all())
+    total = sum(steps.values())
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    rows_in = sum(tables[name].height for name in ("dispatches", "memory_copies", "api_calls"))
+    return {**steps, "total": total, "peak": peak, "frames": made, "activities in": rows_in, "kept": float(kept)}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kernels", type=int, nargs="+", default=list(LIMITS))
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(timed(options.one)))
+        return 0
+    failed = False
+    first = 0.0
+    for kernels in options.kernels:
+        command = [sys.executable, __file__, "--one", str(kernels)]
+        runs = [
+            json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+            for _ in range(options.repeats)
+        ]
+        best = min(runs, key=lambda run: run["total"])
+        each = best["total"] / best["activities in"]
+        first = first or each
+        seconds, memory = LIMITS.get(kernels, (None, None))
+        failed |= not all(run["kept"] for run in runs) or each > FLATNESS * first
+        failed |= (seconds is not None and best["total"] > seconds) or (memory is not None and best["peak"] > memory)
+        print(f"{kernels} kernels, {best['activities in']:.0f} activities and calls: {best['total']:.2f} s CPU, "
+              f"{each * 1e6:.2f} us each ({each / first:.2f} of the first), peak {best['peak'] / 1e9:.2f} GB "
+              f"(input frames {best['frames'] / 1e9:.2f})")
+        print("   " + ", ".join(f"{name} {best[name]:.2f}" for name in _STEPS))
+    print("failed" if failed else "kept")
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
