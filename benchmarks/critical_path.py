@@ -72,7 +72,9 @@ def _frames(
             "end_ns": start + length,
         }
     ).with_columns(
-        pl.col("queue_id", "stream_id").cast(pl.Int32), pl.lit(0, pl.Int32).alias("process_id"), device_id=pl.lit(0, pl.Int32)
+        pl.col("queue_id", "stream_id").cast(pl.Int32),
+        pl.lit(0, pl.Int32).alias("process_id"),
+        device_id=pl.lit(0, pl.Int32),
     )
     copied = np.arange(count) % 6 == 5
     dispatches = everything.filter(~copied).with_columns(
@@ -172,9 +174,11 @@ def main() -> int:
         seconds, memory = LIMITS.get(kernels, (None, None))
         failed |= not all(run["kept"] for run in runs) or each > FLATNESS * first
         failed |= (seconds is not None and best["total"] > seconds) or (memory is not None and best["peak"] > memory)
-        print(f"{kernels} kernels, {best['activities in']:.0f} activities and calls: {best['total']:.2f} s CPU, "
-              f"{each * 1e6:.2f} us each ({each / first:.2f} of the first), peak {best['peak'] / 1e9:.2f} GB "
-              f"(input frames {best['frames'] / 1e9:.2f})")
+        print(
+            f"{kernels} kernels, {best['activities in']:.0f} activities and calls: {best['total']:.2f} s CPU, "
+            f"{each * 1e6:.2f} us each ({each / first:.2f} of the first), peak {best['peak'] / 1e9:.2f} GB "
+            f"(input frames {best['frames'] / 1e9:.2f})"
+        )
         print("   " + ", ".join(f"{name} {best[name]:.2f}" for name in _STEPS))
     print("failed" if failed else "kept")
     return int(failed)

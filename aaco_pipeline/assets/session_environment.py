@@ -14,6 +14,7 @@ from aaco_pipeline.assets.capture import capture
 from aaco_pipeline.assets.partitions import session_partitions
 from aaco_pipeline.assets.stage import OWNERS, Outcome, expected_errors, publish_outcome, stage_metadata
 from aaco_pipeline.formats import inference_capture, ingested_capture, profiled_capture
+from aaco_pipeline.formats import telemetry as telemetry_format
 from aaco_pipeline.formats.reading import Reading
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
 from aaco_pipeline.lake.store import TraceLake
@@ -42,6 +43,11 @@ def read_environment(lake: TraceLake, session: str) -> Outcome:
         devices = pl.concat([devices, profiled["devices"]])
         processes = pl.concat([processes, profiled["processes"]])
         clocks = pl.concat([clocks, profiled["clock_domains"]])
+    sampled = telemetry_format.read(
+        telemetry_format.load(raw.folder / telemetry_format.TELEMETRY_FILE), raw.axis_zero_monotonic_ns
+    ).details.get("gpu_devices")
+    if sampled is not None:  # what the profiler says of a device goes before what its sampler saw
+        devices = pl.concat([devices, sampled]).unique("device_id", keep="first", maintain_order=True)
     return Outcome(
         {
             "environment": rows,

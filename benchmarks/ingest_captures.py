@@ -1,0 +1,107 @@
+"""Take every shared capture into a fresh lake and account for its rows; then time a database from file to tables.
+
+For each run: records in its files, records taken, records not taken with the reason stated in evidence, and records
+lost, of which there must be none. Then the CPU time of ingesting one database of 43,915 dispatches: copying it minus
+secrets, reading it and publishing all tables (reports and traces are drawn later). Run as
+`python benchmarks/ingest_captures.py`; it exits with 1 when a record is lost or the median is above 1.5 s.
+"""
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+from aaco_pipeline.assets.att_enrichment import read_att_enrichment
+from aaco_pipeline.assets.capture import describe_capture
+from aaco_pipeline.assets.inference_run import read_inference_run
+from aaco_pipeline.assets.kernel_trace import read_kernel_trace
+from aaco_pipeline.assets.model_graph import read_model_graph
+from aaco_pipeline.assets.session_environment import read_environment
+from aaco_pipeline.assets.telemetry import read_telemetry
+from aaco_pipeline.assets.timeline import read_timeline
+from aaco_pipeline.formats import ingested_capture
+from aaco_pipeline.formats.assembly import row_accounts
+from aaco_pipeline.formats.detection import Run, survey
+from aaco_pipeline.lake.identity import new_session_id
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.resources.ingestion import take_in
+
+SHARED: Final = Path(os.environ.get("AACO_SHARED") or Path(__file__).parents[2] / "shared")
+FOLDERS: Final = ("captures", "kineto", "counters", "gpu_sessions")
+TIMED: Final = "captures/mi350x_rocpd_43915_dispatches"
+ACCEPTED_SECONDS: Final = 1.5
+STAGES: Final = {
+    "capture": describe_capture,
+    "session_environment": read_environment,
+    "inference_run": read_inference_run,
+    "kernel_trace": read_kernel_trace,
+    "telemetry": read_telemetry,
+    "timeline": read_timeline,
+    "model_graph": read_model_graph,
+    "att_enrichment": read_att_enrichment,
+}
+
+
+def ingest(lake: TraceLake, run: Run) -> str:
+    """Take the run in and publish all tables, as the command does without Dagster around it."""
+    session = new_session_id()
+    with lake.receive_raw(session) as folder:
+        take_in(run, folder, run.folder.name)
+    for name, stage in STAGES.items():
+        lake.publish(session, name, stage(lake, session).tables)
+    return session
+
+
+def account(lake: TraceLake) -> int:
+    """Print one line for each run; the number of records lost over all of them."""
+    print(f"{'run':<58}{'parts':>6}{'records in':>12}{'taken':>10}{'explained':>11}{'lost':>6}")
+    lost_in_all = runs = 0
+    refused: list[str] = []
+    for name in FOLDERS:
+        found = survey(SHARED / name)
+        refused += [f"{one.path.relative_to(SHARED)}: {one.reason}" for one in found.unread]
+        for run in found.runs:
+            session = ingest(lake, run)
+            rows = row_accounts(ingested_capture.read(lake.raw(session)).reading())
+            total, taken = (sum(int(str(row[key])) for row in rows) for key in ("rows_in", "rows_out"))
+            told = sum(int(str(row["rows_in"])) - int(str(row["rows_out"])) for row in rows if row["reason"])
+            lost = total - taken - told
+            lost_in_all += lost
+            runs += 1
+            place = run.folder.relative_to(SHARED).as_posix()
+            print(f"{place[-57:]:<58}{len(run.parts):6}{total:12,}{taken:10,}{told:11,}{lost:6,}")
+    print(f"{runs} runs, {lost_in_all} records lost; files that belong to no run:")
+    known: dict[str, list[str]] = {}
+    for line in refused:
+        known.setdefault(line.partition(": ")[2], []).append(line.partition(": ")[0])
+    for reason, files in known.items():
+        print(f"  {len(files)} × {reason} ({files[0]}{', …' if len(files) > 1 else ''})")
+    return lost_in_all
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=7)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        lost = account(TraceLake(Path(folder) / "lake"))
+        (run,) = survey(SHARED / TIMED).runs
+        seconds = []
+        for number in range(arguments.repeats):
+            before = time.process_time()
+            ingest(TraceLake(Path(folder) / f"timed_{number}"), run)
+            seconds.append(time.process_time() - before)
+    median = statistics.median(seconds)
+    print(
+        f"{TIMED}, file to tables: median {median:.2f} s of CPU over {len(seconds)} "
+        f"({min(seconds):.2f} … {max(seconds):.2f}), accepted {ACCEPTED_SECONDS} s"
+    )
+    return 0 if lost == 0 and median <= ACCEPTED_SECONDS else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
