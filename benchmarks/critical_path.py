@@ -11,7 +11,9 @@ import json
 import resource
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -97,7 +99,7 @@ def _frames(
     return {
         "dispatches": dispatches,
         "memory_copies": everything.filter(copied).with_columns(copy_id=pl.int_range(pl.len(), dtype=pl.Int32)),
-        "api_calls": pl.concat(calls).with_columns(call_id=pl.int_range(pl.len(), dtype=pl.Int32)),
+        "api_calls": pl.concat(calls).sort("start_ns").with_columns(call_id=pl.int_range(pl.len(), dtype=pl.Int32)),
         "kernels": kernels.cast({"kernel_id": pl.Int32}),
         "synchronizations": pl.DataFrame(schema=polars_schema(contract("synchronizations"))),
         "iterations": pl.DataFrame(schema=polars_schema(contract("iterations"))),
@@ -115,9 +117,9 @@ def _calls(start: Numbers, end: Numbers, domain: str, name: str, correlation: Nu
     )
 
 
-def timed(kernels: int) -> dict[str, float]:
+def timed(folder: Path) -> dict[str, float]:
     """CPU seconds of each step in this process, the peak memory, and whether the invariants hold."""
-    tables = invented(kernels)
+    tables = {path.stem: pl.read_parquet(path) for path in folder.glob("*.parquet")}
     made = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     steps: dict[str, float] = {}
     clock = time.process_time()
@@ -155,19 +157,34 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kernels", type=int, nargs="+", default=list(LIMITS))
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--generate", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.one:
-        print(json.dumps(timed(options.one)))
+    if options.generate:
+        for name, frame in invented(options.generate).items():
+            frame.write_parquet(options.folder / f"{name}.parquet")
         return 0
+    if options.folder:
+        print(json.dumps(timed(options.folder)))
+        return 0
+    return compared(options.kernels, options.repeats)
+
+
+def runs_of(kernels: int, repeats: int) -> list[dict[str, float]]:
+    """The results of several runs on the same session, each in a process that only reads and analyses it."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, __file__, "--folder", folder]
+        subprocess.run([*command, "--generate", str(kernels)], check=True)
+        outputs = (subprocess.run(command, check=True, capture_output=True, text=True).stdout for _ in range(repeats))
+        return [json.loads(output) for output in outputs]
+
+
+def compared(sizes: list[int], repeats: int) -> int:
+    """Print each size's best run against the first size's; 1 when a limit is exceeded or an invariant broken."""
     failed = False
     first = 0.0
-    for kernels in options.kernels:
-        command = [sys.executable, __file__, "--one", str(kernels)]
-        runs = [
-            json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-            for _ in range(options.repeats)
-        ]
+    for kernels in sizes:
+        runs = runs_of(kernels, repeats)
         best = min(runs, key=lambda run: run["total"])
         each = best["total"] / best["activities in"]
         first = first or each

@@ -25,6 +25,8 @@ COPY_PREFIX: Final = "__amd_rocclr_"
 #: Families, as in `kernels.family` or the frame `kernel_family`, that are communication.
 COMMUNICATION_FAMILIES: Final = ("communication", "collective")
 Codes = npt.NDArray[np.int64]
+ACTIVITY_KINDS: Final = pl.Enum(["dispatch", "memory_copy", "api_call"])
+CATEGORIES: Final = pl.Enum([COMPUTE, COMMUNICATION, COPY])
 _LAUNCH: Final = ("process_id", "correlation_id")
 _THREAD: Final = ("process_id", "thread_id")
 
@@ -51,15 +53,15 @@ def device_activities(
         "thread_id",
         "kernel_id",
         "iteration",
-        activity_kind=pl.lit("dispatch"),
+        activity_kind=pl.lit("dispatch", ACTIVITY_KINDS),
         activity_id=pl.col("dispatch_id").cast(pl.Int32),
     )
     run = run.join(named, on="kernel_id", how="left", maintain_order="left")
     moved = memory_copies.select(
         *shared,
-        activity_kind=pl.lit("memory_copy"),
+        activity_kind=pl.lit("memory_copy", ACTIVITY_KINDS),
         activity_id=pl.col("copy_id").cast(pl.Int32),
-        category=pl.lit(COPY),
+        category=pl.lit(COPY, CATEGORIES),
         family=pl.lit(None, pl.String),
     )
     both = pl.concat([run, moved], how="diagonal").with_columns(pl.col("category").fill_null(COMPUTE))
@@ -79,7 +81,8 @@ def host_calls(api_calls: pl.DataFrame) -> pl.DataFrame:
     threads = group_codes(own, _THREAD)
     start, end = (own.get_column(name).to_numpy() for name in ("start_ns", "end_ns"))
     order = np.lexsort((-end, start, threads))
-    own, end, threads = own[order], end[order], threads[order]
+    if np.any(order[1:] < order[:-1]):
+        own, end, threads = own[order], end[order], threads[order]
     opens = np.zeros(len(end), np.bool_)
     bounds = np.flatnonzero(np.diff(threads, prepend=-1, append=-1))
     for first, last in pairwise(bounds.tolist()):
@@ -148,4 +151,4 @@ def _categories(kernels: pl.DataFrame, kernel_family: pl.DataFrame | None) -> pl
         .then(pl.lit(COPY))
         .otherwise(pl.lit(COMPUTE))
     )
-    return named.select("kernel_id", "family", category=category)
+    return named.select("kernel_id", "family", category=category.cast(CATEGORIES))

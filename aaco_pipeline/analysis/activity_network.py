@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from aaco_pipeline.analysis.activities import before_in_group, group_codes
+from aaco_pipeline.analysis.activities import ACTIVITY_KINDS, COMPUTE, before_in_group, group_codes
 from aaco_pipeline.analysis.host_waits import Waits
 
 #: Kinds of edges; of several that bind equally the first one is named.
@@ -28,6 +28,7 @@ LAUNCH, EVENT, STREAM, QUEUE, SYNC, PROGRAM = range(6)
 WHOLE: Final = "whole"
 ENTRY: Final = "entry"
 RETURN: Final = "return"
+PARTS: Final = pl.Enum([WHOLE, ENTRY, RETURN])
 HOST: Final = "host"
 LAUNCHING: Final = "launch"
 FLOOR_QUANTILE: Final = 0.05
@@ -90,9 +91,10 @@ def network(activities: pl.DataFrame, calls: pl.DataFrame, waits: Waits) -> Netw
 
 def assembled(nodes: pl.DataFrame, edges: Sequence[Edges], floors: pl.DataFrame, left_out: pl.DataFrame) -> Network:
     """The network of these parts, its edges put into order."""
+    edges = sorted(edges, key=lambda part: part.kind)
     kind = np.concatenate([np.full(len(part.source), part.kind, np.int8) for part in edges])
     target = np.concatenate([part.target for part in edges])
-    order = np.lexsort((kind, target))
+    order = np.argsort(target, kind="stable")
     return Network(
         nodes=nodes,
         source=np.concatenate([part.source for part in edges])[order],
@@ -144,30 +146,32 @@ class _Builder:
         own = self.activities.select(
             "activity_kind",
             "activity_id",
-            part=pl.lit(WHOLE),
+            part=pl.lit(WHOLE, PARTS),
             device_id="device_id",
             kernel_id="kernel_id",
-            category=pl.when(pl.col("category") == "compute").then(pl.coalesce("family", "category")).otherwise("category"),
+            category=pl.when(pl.col("category") == COMPUTE)
+            .then(pl.coalesce("family", pl.lit(COMPUTE)))
+            .otherwise(pl.col("category").cast(pl.String)),
             start_ns="start_ns",
             weight_ns=pl.Series(self.end - self.start),
         )
         called = self.outer.select(
-            activity_kind=pl.lit("api_call"),
+            activity_kind=pl.lit("api_call", ACTIVITY_KINDS),
             activity_id="call_id",
-            part=pl.when(pl.Series(self.blocking)).then(pl.lit(ENTRY)).otherwise(pl.lit(WHOLE)),
+            part=pl.when(pl.Series(self.blocking)).then(pl.lit(ENTRY, PARTS)).otherwise(pl.lit(WHOLE, PARTS)),
             category=pl.when(launching).then(pl.lit(LAUNCHING)).otherwise(pl.lit(HOST)),
             start_ns="start_ns",
             weight_ns=pl.when(pl.Series(self.blocking)).then(0).otherwise(pl.col("end_ns") - pl.col("start_ns")),
         )
         returned = self.outer.filter(pl.Series(self.blocking)).select(
-            activity_kind=pl.lit("api_call"),
+            activity_kind=pl.lit("api_call", ACTIVITY_KINDS),
             activity_id="call_id",
-            part=pl.lit(RETURN),
+            part=pl.lit(RETURN, PARTS),
             category=pl.lit(HOST),
             start_ns="end_ns",
             weight_ns=pl.lit(0, pl.Int64),
         )
-        return pl.concat([own, called, returned], how="diagonal_relaxed")
+        return pl.concat([own, called, returned], how="diagonal")
 
     def _preceding(self) -> tuple[Numbers, Numbers]:
         """For each activity the one before it on its stream, and on its hardware queue; -1 where there is none."""

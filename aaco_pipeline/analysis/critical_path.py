@@ -33,6 +33,7 @@ LAG_CATEGORIES: Final = {
 }
 SESSION: Final = "session"
 NO_EDGE: Final = "none"
+_EDGE_NAMES: Final = pl.Series([*KINDS, NO_EDGE])
 #: Whole numbers of ns up to here are exact in the float64 that the graph routines compute in.
 _EXACT: Final = 2**53
 
@@ -224,10 +225,10 @@ class _Graph:
 
     def path(self, before: npt.NDArray[np.int32]) -> Numbers:
         """The nodes from the source to the sink by their predecessors; walked in compiled code."""
-        linked = np.flatnonzero(before >= 0)
-        chain = csr_array(
-            (np.ones(len(linked)), (linked, before[linked])), shape=(self.count + 2, self.count + 2)
-        )
+        linked = before >= 0
+        pointers = np.concatenate([[0], np.cumsum(linked)])
+        size = self.count + 2
+        chain = csr_array((np.ones(int(pointers[-1])), before[linked], pointers), shape=(size, size))
         order = breadth_first_order(chain, self.sink, directed=True, return_predecessors=False)
         inner: Numbers = order[::-1].astype(np.int64)
         return inner[(inner != self.source) & (inner != self.sink)]
@@ -277,10 +278,11 @@ def _rows(network: Network, schedule: Schedule, waits: Numbers, binding: Numbers
         first = network.start_ns.min()
         waited[own] += np.where(binding[inner] >= 0, waits[binding[inner]], network.start_ns[inner] - first)
     predecessor = np.where(bound >= 0, network.source[bound], -1)
-    kinds = pl.Series([*KINDS, NO_EDGE]).gather(np.where(bound >= 0, network.kind[bound], len(KINDS)))
-    before = pl.Series(predecessor).replace(-1, None)
-    return nodes[shown].select(
-        "activity_kind",
+    kinds = _EDGE_NAMES.gather(np.where(bound >= 0, network.kind[bound], len(KINDS)))
+    before = pl.Series(predecessor)
+    before = before.set(before < 0, None)
+    return nodes.filter(part != ENTRY).select(
+        pl.col("activity_kind").cast(pl.String),
         "activity_id",
         "kernel_id",
         earliest_start_ns=begun,
@@ -289,7 +291,7 @@ def _rows(network: Network, schedule: Schedule, waits: Numbers, binding: Numbers
         free_slack_ns=schedule.free_slack_ns[shown],
         is_critical=schedule.slack_ns[shown] == 0,
         binding_edge=kinds,
-        binding_activity_kind=nodes.get_column("activity_kind").gather(before),
+        binding_activity_kind=nodes.get_column("activity_kind").gather(before).cast(pl.String),
         binding_activity_id=nodes.get_column("activity_id").gather(before),
         binding_inferred=np.where(bound >= 0, network.inferred[bound], False),
         unexplained_wait_ns=waited,
@@ -318,13 +320,13 @@ def _steps(network: Network, schedule: Schedule, waits: Numbers) -> pl.DataFrame
     offset = network.start_ns[path] - network.start_ns.min(initial=2**62)
     kind = np.where(reached, network.kind[edge], len(KINDS))
     return network.nodes[path].select(
-        "activity_kind",
+        pl.col("activity_kind").cast(pl.String),
         "activity_id",
-        "part",
+        pl.col("part").cast(pl.String),
         "kernel_id",
         "category",
         "start_ns",
-        edge=pl.Series([*KINDS, NO_EDGE]).gather(kind),
+        edge=_EDGE_NAMES.gather(kind),
         lag_category=pl.Series([LAG_CATEGORIES[number] for number in range(len(KINDS))] + [NO_EDGE]).gather(kind),
         lag_ns=np.where(reached, network.lag_ns[edge], 0),
         wait_ns=np.where(reached, waits[edge], offset),

@@ -48,7 +48,7 @@ def gaps(activities: pl.DataFrame, api_calls: pl.DataFrame, waits: Waits) -> Gap
     found = _with_blocking_call(found, waits)
     found = _with_thresholds(found, thresholds).with_columns(cause=_CAUSE)
     found = _with_host(found, activities, api_calls)
-    named = activities.select("activity", kind="activity_kind", number="activity_id")
+    named = activities.select("activity", kind=pl.col("activity_kind").cast(pl.String), number="activity_id")
     for side in ("previous", "next"):
         columns = {"kind": f"{side}_activity_kind", "number": f"{side}_activity_id", "activity": f"{side}_activity"}
         found = found.join(named.rename(columns), on=f"{side}_activity", how="left")

@@ -17,6 +17,7 @@ from aaco_pipeline.assets.stage import OWNERS, Outcome, expected_errors, publish
 from aaco_pipeline.formats import inference_capture, ingested_capture
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.report.plots import as_markdown_image, latency_plot
 from aaco_pipeline.resources.dagster_resources import LakeResource
 from aaco_pipeline.statistics.steady_state import steady_state_metrics
 
@@ -89,5 +90,11 @@ def _generation(iterations: pl.DataFrame, what: Mapping[str, Any]) -> pl.DataFra
 def inference_run(context: dg.AssetExecutionContext, lake: LakeResource) -> dg.MaterializeResult[None]:
     """How long does one inference take, how steady is it, and how much does profiling distort it?"""
     with expected_errors():
-        store = lake.open()
-        return publish_outcome(store, context.partition_key, STAGE, read_inference_run(store, context.partition_key))
+        store, session = lake.open(), context.partition_key
+        outcome = read_inference_run(store, session)
+        result = publish_outcome(store, session, STAGE, outcome)
+        plot = latency_plot(outcome.tables["iterations"])
+        if plot is None:
+            return result
+        image = dg.MetadataValue.md(as_markdown_image(plot, "latency of each measured iteration"))
+        return result._replace(metadata={**(result.metadata or {}), "latency": image})

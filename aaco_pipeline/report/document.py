@@ -92,8 +92,9 @@ _SECTIONS: Final[Mapping[str, str]] = {
         "ORDER BY domain"
     ),
     "evidence": (
+        # Not the page itself: whether it was written before changes nothing of what it says.
         "SELECT stage, item, status, reason, source, rows FROM evidence WHERE session_id = '{session}' "
-        "ORDER BY status, stage, item"
+        "AND stage <> 'report' ORDER BY status, stage, item"
     ),
 }
 
@@ -213,8 +214,7 @@ def answer(document: Document) -> str:
         top = document["top_kernels"][0]
         busy = f"the device is busy {share(ratio)} of the time, and " if ratio is not None else ""
         sentences.append(
-            f"While profiled, {busy}{share(top['share_ratio'])} of the kernel time is "
-            f"{_kernel_in_words(top)}"
+            f"While profiled, {busy}{share(top['share_ratio'])} of the kernel time is {_kernel_in_words(top)}"
         )
     distortion = value(document, "profiler_distortion")
     if distortion is not None:

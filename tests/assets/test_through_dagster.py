@@ -176,6 +176,7 @@ def test_every_stage_that_has_something_to_show_shows_a_table(replayed: Replayed
     assert shown == {
         ("session_environment", "environment"),
         ("inference_run", "metrics"),
+        ("inference_run", "latency"),
         ("kernel_trace", "operators"),
         ("timeline", "top kernels"),
         ("model_graph", "operators"),
