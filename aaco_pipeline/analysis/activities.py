@@ -15,6 +15,8 @@ import polars as pl
 COMPUTE: Final = "compute"
 COMMUNICATION: Final = "communication"
 COPY: Final = "copy"
+HOST: Final = "host"
+LAUNCHING: Final = "launch"
 #: Domains whose calls enclose runtime calls and explain them; they launch nothing themselves.
 ENCLOSING_DOMAINS: Final = ("operator", "python", "onnxruntime")
 OPERATOR_DOMAIN: Final = "operator"
@@ -42,12 +44,12 @@ def device_activities(
 
     Dispatches inside a control-flow dispatch are part of it and left out. `calls` is what `host_calls` gives.
     `kernel_family` (kernel_id, family), where known, outranks `kernels.family`. Columns: activity, activity_kind,
-    activity_id, process_id, thread_id, device_id, queue_id, stream_id, kernel_id, category (compute, communication or
-    copy), family, iteration, start_ns, end_ns, call_id, call_start_ns, call_end_ns, call_thread_id and
-    outermost_call_id of the launch; null where no call of the process has the correlation.
+    activity_id, process_id, thread_id, device_id, queue_id, stream_id, kernel_id, iteration, start_ns, end_ns,
+    category (compute, communication or copy), work (a compute kernel's family where known, else the category), and of
+    the launch call_id, outermost_call_id, call_thread_id, call_start_ns and call_end_ns, null where no call of the
+    process has the correlation.
     """
     shared = ("process_id", "device_id", "queue_id", "stream_id", "correlation_id", "start_ns", "end_ns")
-    named = _categories(kernels, kernel_family)
     run = dispatches.filter(pl.col("parent_dispatch_id").is_null()).select(
         *shared,
         "thread_id",
@@ -56,17 +58,22 @@ def device_activities(
         activity_kind=pl.lit("dispatch", ACTIVITY_KINDS),
         activity_id=pl.col("dispatch_id").cast(pl.Int32),
     )
-    run = run.join(named, on="kernel_id", how="left", maintain_order="left")
     moved = memory_copies.select(
         *shared,
         activity_kind=pl.lit("memory_copy", ACTIVITY_KINDS),
         activity_id=pl.col("copy_id").cast(pl.Int32),
-        category=pl.lit(COPY, CATEGORIES),
-        family=pl.lit(None, pl.String),
     )
-    both = pl.concat([run, moved], how="diagonal").with_columns(pl.col("category").fill_null(COMPUTE))
-    linked = both.join(_launches(calls), on=_LAUNCH, how="left", maintain_order="left").drop("correlation_id")
-    return linked.sort("device_id", "start_ns", "end_ns", maintain_order=True).with_row_index("activity")
+    both = pl.concat([run, moved], how="diagonal").sort("device_id", "start_ns", "end_ns", maintain_order=True)
+    launch = calls[["call_id", "outermost_call_id", "thread_id", "start_ns", "end_ns"]]
+    launch.columns = ["call_id", "outermost_call_id", "call_thread_id", "call_start_ns", "call_end_ns"]
+    position = _launching_rows(both, calls)
+    named = _categories(kernels, kernel_family)
+    kernel = _rows_with(named.get_column("kernel_id"), both.get_column("kernel_id"))
+    return both.drop("correlation_id").with_row_index("activity").with_columns(
+        pl.Series("category", named.get_column("category").gather(kernel)).fill_null(COPY),
+        pl.Series("work", named.get_column("work").gather(kernel)).fill_null(COPY),
+        *(column.gather(position) for column in launch),
+    )
 
 
 def host_calls(api_calls: pl.DataFrame) -> pl.DataFrame:
@@ -117,27 +124,47 @@ def before_in_group(codes: Codes) -> Codes:
     return before
 
 
-def _launches(calls: pl.DataFrame) -> pl.DataFrame:
-    """The call per process and correlation id: the outer one where a runtime's call and its driver's share an id."""
-    return (
-        calls.lazy()
-        .filter(pl.col("correlation_id").is_not_null())
-        .select(
-            *_LAUNCH,
-            "call_id",
-            "outermost_call_id",
-            call_thread_id="thread_id",
-            call_start_ns="start_ns",
-            call_end_ns="end_ns",
-        )
-        .unique(_LAUNCH, keep="first")
-        .collect()
-    )
+def _launching_rows(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.Series:
+    """Per activity the row of the call with its process and correlation id.
+
+    It is the outer one where a runtime's call and its driver's share an id.
+    """
+    found = np.full(activities.height, -1, np.int64)
+    numbered = [frame.select(*_LAUNCH).with_row_index("row").drop_nulls() for frame in (activities, calls)]
+    processes = [frame.partition_by("process_id", as_dict=True) for frame in numbered]
+    for process, own in processes[0].items():
+        if process not in processes[1]:
+            continue
+        there = processes[1][process]
+        # Ids are matched in place: an id beyond int64 keeps its bits, and equality needs no more.
+        sought, known = (one.get_column("correlation_id").to_numpy() for one in (own, there))
+        order = np.argsort(known, kind="stable")
+        place = np.minimum(np.searchsorted(known[order], sought, side="left"), len(known) - 1)
+        hit = known[order][place] == sought
+        row = there.get_column("row").to_numpy()[order][place]
+        found[own.get_column("row").to_numpy()[hit]] = row[hit]
+    return _as_rows(found)
+
+
+def _rows_with(keys: pl.Series, values: pl.Series) -> pl.Series:
+    """For each value the row of the key that equals it, null where there is none or the value is null."""
+    known = keys.cast(pl.Int64).to_numpy()
+    if not len(known):
+        return pl.Series([None] * len(values), dtype=pl.UInt32)
+    order = np.argsort(known)
+    sought = values.cast(pl.Int64).fill_null(np.iinfo(np.int64).min).to_numpy()
+    place = np.minimum(np.searchsorted(known[order], sought), len(known) - 1)
+    return _as_rows(np.where(known[order][place] == sought, order[place], -1))
+
+
+def _as_rows(found: Codes) -> pl.Series:
+    rows = pl.Series(found)
+    return rows.set(rows < 0, None)
 
 
 def _categories(kernels: pl.DataFrame, kernel_family: pl.DataFrame | None) -> pl.DataFrame:
-    """Columns kernel_id, family and category."""
-    named = kernels.select("kernel_id", "name", "family")
+    """Columns kernel_id, category and work."""
+    named = kernels.select("kernel_id", "name", pl.col("family").cast(pl.String))
     if kernel_family is not None:
         known = kernel_family.select("kernel_id", known="family").unique("kernel_id")
         named = named.join(known, on="kernel_id", how="left").with_columns(family=pl.coalesce("known", "family"))
@@ -151,4 +178,9 @@ def _categories(kernels: pl.DataFrame, kernel_family: pl.DataFrame | None) -> pl
         .then(pl.lit(COPY))
         .otherwise(pl.lit(COMPUTE))
     )
-    return named.select("kernel_id", "family", category=category.cast(CATEGORIES))
+    named = named.with_columns(category=category)
+    work = pl.when(pl.col("category") == COMPUTE).then(pl.coalesce("family", "category")).otherwise("category")
+    works = named.select(work).to_series().unique().to_list()
+    # Names once, and a small number per activity: there are millions of these.
+    kinds = pl.Enum(sorted({*works, COMPUTE, COMMUNICATION, COPY, HOST, LAUNCHING}))
+    return named.select("kernel_id", pl.col("category").cast(CATEGORIES), work=work.cast(kinds))

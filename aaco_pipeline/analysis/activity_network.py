@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from aaco_pipeline.analysis.activities import ACTIVITY_KINDS, COMPUTE, before_in_group, group_codes
+from aaco_pipeline.analysis.activities import ACTIVITY_KINDS, HOST, LAUNCHING, before_in_group, group_codes
 from aaco_pipeline.analysis.host_waits import Waits
 
 #: Kinds of edges; of several that bind equally the first one is named.
@@ -29,10 +29,9 @@ WHOLE: Final = "whole"
 ENTRY: Final = "entry"
 RETURN: Final = "return"
 PARTS: Final = pl.Enum([WHOLE, ENTRY, RETURN])
-HOST: Final = "host"
-LAUNCHING: Final = "launch"
 FLOOR_QUANTILE: Final = 0.05
 Numbers = npt.NDArray[np.int64]
+Nodes = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
 
 
@@ -47,8 +46,8 @@ class Network:
     """
 
     nodes: pl.DataFrame
-    source: Numbers
-    target: Numbers
+    source: Nodes
+    target: Nodes
     kind: npt.NDArray[np.int8]
     from_start: Mask
     lag_ns: Numbers
@@ -97,8 +96,8 @@ def assembled(nodes: pl.DataFrame, edges: Sequence[Edges], floors: pl.DataFrame,
     order = np.argsort(target, kind="stable")
     return Network(
         nodes=nodes,
-        source=np.concatenate([part.source for part in edges])[order],
-        target=target[order],
+        source=np.concatenate([part.source for part in edges])[order].astype(np.int32),
+        target=target[order].astype(np.int32),
         kind=kind[order],
         from_start=np.concatenate([part.from_start for part in edges])[order],
         lag_ns=np.concatenate([part.lag_ns for part in edges])[order],
@@ -142,24 +141,26 @@ class _Builder:
         return assembled(self._nodes(), edges, floors, left_out)
 
     def _nodes(self) -> pl.DataFrame:
-        launching = self.outer.get_column("call_id").is_in(self.activities.get_column("outermost_call_id").drop_nulls().implode())
+        kinds = self.activities.schema["work"]
+        called = np.zeros(len(self.call_node), np.bool_)
+        launch = _numbers(self.activities, "outermost_call_id")
+        called[launch[launch >= 0]] = True
+        launching = pl.Series(called[_numbers(self.outer, "call_id")])
         own = self.activities.select(
             "activity_kind",
             "activity_id",
             part=pl.lit(WHOLE, PARTS),
             device_id="device_id",
             kernel_id="kernel_id",
-            category=pl.when(pl.col("category") == COMPUTE)
-            .then(pl.coalesce("family", pl.lit(COMPUTE)))
-            .otherwise(pl.col("category").cast(pl.String)),
+            category="work",
             start_ns="start_ns",
             weight_ns=pl.Series(self.end - self.start),
         )
-        called = self.outer.select(
+        calls = self.outer.select(
             activity_kind=pl.lit("api_call", ACTIVITY_KINDS),
             activity_id="call_id",
             part=pl.when(pl.Series(self.blocking)).then(pl.lit(ENTRY, PARTS)).otherwise(pl.lit(WHOLE, PARTS)),
-            category=pl.when(launching).then(pl.lit(LAUNCHING)).otherwise(pl.lit(HOST)),
+            category=pl.when(launching).then(pl.lit(LAUNCHING, kinds)).otherwise(pl.lit(HOST, kinds)),
             start_ns="start_ns",
             weight_ns=pl.when(pl.Series(self.blocking)).then(0).otherwise(pl.col("end_ns") - pl.col("start_ns")),
         )
@@ -167,11 +168,11 @@ class _Builder:
             activity_kind=pl.lit("api_call", ACTIVITY_KINDS),
             activity_id="call_id",
             part=pl.lit(RETURN, PARTS),
-            category=pl.lit(HOST),
+            category=pl.lit(HOST, kinds),
             start_ns="end_ns",
             weight_ns=pl.lit(0, pl.Int64),
         )
-        return pl.concat([own, called, returned], how="diagonal")
+        return pl.concat([own, calls, returned], how="diagonal")
 
     def _preceding(self) -> tuple[Numbers, Numbers]:
         """For each activity the one before it on its stream, and on its hardware queue; -1 where there is none."""

@@ -21,7 +21,7 @@ from aaco_pipeline.analysis.activity_network import ENTRY, EVENT, KINDS, LAUNCH,
 from aaco_pipeline.analysis.activity_network import Network as Network
 
 Numbers = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
+Nodes = npt.NDArray[np.int32]
 #: What the lag of an edge is time of, by kind.
 LAG_CATEGORIES: Final = {
     LAUNCH: "launch",
@@ -33,7 +33,8 @@ LAG_CATEGORIES: Final = {
 }
 SESSION: Final = "session"
 NO_EDGE: Final = "none"
-_EDGE_NAMES: Final = pl.Series([*KINDS, NO_EDGE])
+_EDGE_NAMES: Final = pl.Series([*KINDS, NO_EDGE], dtype=pl.Enum([*KINDS, NO_EDGE]))
+_LAG_NAMES: Final = [*(LAG_CATEGORIES[number] for number in range(len(KINDS))), NO_EDGE]
 #: Whole numbers of ns up to here are exact in the float64 that the graph routines compute in.
 _EXACT: Final = 2**53
 
@@ -202,8 +203,8 @@ class _Graph:
         ending = np.ones(count, np.bool_)
         ending[network.source[~network.from_start]] = False
         leaves = np.flatnonzero(ending)
-        self.first = np.concatenate([network.source, np.full(len(roots), self.source), leaves])
-        self.second = np.concatenate([network.target, roots, np.full(len(leaves), self.sink)])
+        self.first = np.concatenate([network.source, np.full(len(roots), self.source), leaves]).astype(np.int32)
+        self.second = np.concatenate([network.target, roots, np.full(len(leaves), self.sink)]).astype(np.int32)
         self.wait = np.concatenate([waits, start[roots] - self.window_start, last - end[leaves]])
 
     def forward(self, *, predecessors: bool) -> tuple[Numbers, npt.NDArray[np.int32]]:
@@ -234,11 +235,11 @@ class _Graph:
         return inner[(inner != self.source) & (inner != self.sink)]
 
 
-def _rows_of(first: Numbers, second: Numbers, wait: Numbers, count: int) -> csr_array:
+def _rows_of(first: Nodes, second: Nodes, wait: Numbers, count: int) -> csr_array:
     """The graph with an entry per edge, parallel ones and those of length zero included."""
     order = np.argsort(first, kind="stable")
     pointers = np.concatenate([[0], np.cumsum(np.bincount(first, minlength=count))])
-    return csr_array((wait[order].astype(np.float64), second[order].astype(np.int32), pointers), shape=(count, count))
+    return csr_array((wait[order].astype(np.float64), second[order], pointers.astype(np.int32)), shape=(count, count))
 
 
 def _whole(distances: npt.NDArray[np.float64]) -> Numbers:
@@ -246,7 +247,7 @@ def _whole(distances: npt.NDArray[np.float64]) -> Numbers:
     return np.where(np.isfinite(distances), distances, 0).astype(np.int64)
 
 
-def _least_wait(target: Numbers, waits: Numbers, count: int) -> Numbers:
+def _least_wait(target: Nodes, waits: Numbers, count: int) -> Numbers:
     """For each node the edge into it with the least wait, the first of equals; -1 where there is none."""
     binding = np.full(count, -1, np.int64)
     if not len(target):
@@ -290,8 +291,8 @@ def _rows(network: Network, schedule: Schedule, waits: Numbers, binding: Numbers
         slack_ns=schedule.slack_ns[shown],
         free_slack_ns=schedule.free_slack_ns[shown],
         is_critical=schedule.slack_ns[shown] == 0,
-        binding_edge=kinds,
-        binding_activity_kind=nodes.get_column("activity_kind").gather(before).cast(pl.String),
+        binding_edge=kinds.cast(pl.String),
+        binding_activity_kind=nodes.get_column("activity_kind").gather(before),
         binding_activity_id=nodes.get_column("activity_id").gather(before),
         binding_inferred=np.where(bound >= 0, network.inferred[bound], False),
         unexplained_wait_ns=waited,
@@ -320,14 +321,14 @@ def _steps(network: Network, schedule: Schedule, waits: Numbers) -> pl.DataFrame
     offset = network.start_ns[path] - network.start_ns.min(initial=2**62)
     kind = np.where(reached, network.kind[edge], len(KINDS))
     return network.nodes[path].select(
-        pl.col("activity_kind").cast(pl.String),
+        "activity_kind",
         "activity_id",
-        pl.col("part").cast(pl.String),
+        "part",
         "kernel_id",
         "category",
         "start_ns",
         edge=_EDGE_NAMES.gather(kind),
-        lag_category=pl.Series([LAG_CATEGORIES[number] for number in range(len(KINDS))] + [NO_EDGE]).gather(kind),
+        lag_category=pl.Series(_LAG_NAMES, dtype=pl.Categorical).gather(kind),
         lag_ns=np.where(reached, network.lag_ns[edge], 0),
         wait_ns=np.where(reached, waits[edge], offset),
         own_ns=np.where(left_by_start, 0, network.weight_ns[path]),
@@ -337,8 +338,8 @@ def _steps(network: Network, schedule: Schedule, waits: Numbers) -> pl.DataFrame
 def _summary(schedule: Schedule, steps: pl.DataFrame) -> pl.DataFrame:
     parts = pl.concat(
         [
-            steps.select("category", category_ns="own_ns"),
-            steps.select(category="lag_category", category_ns="lag_ns"),
+            steps.group_by(pl.col(name).cast(pl.String).alias("category")).agg(category_ns=pl.col(time).sum())
+            for name, time in (("category", "own_ns"), ("lag_category", "lag_ns"))
         ]
     )
     by_category = parts.filter(pl.col("category_ns") > 0).group_by("category").agg(pl.col("category_ns").sum())

@@ -138,7 +138,7 @@ def _described(name: str) -> tuple[str | bool | None, ...]:
     library = _library(head, arguments)
     reader = grammar.READERS.get(library or "")
     fields = reader(clean) if reader else {}
-    family, is_auxiliary = _family(clean, head, arguments, library)
+    family, is_auxiliary = _family(clean, head, arguments, library) if "family" not in fields else (None, False)
     family = str(fields.get("family") or family or "") or None
     if library is None and fused_operators(clean):
         library = "migraphx"

@@ -4,10 +4,12 @@ Follows the Itanium C++ ABI as far as kernels and the types they are built from 
 demangler does. A symbol that uses anything else stays as it is.
 """
 
+import re
 from collections.abc import Callable
 from typing import Final
 
 from aaco_pipeline.analysis.kernel_names_mangled_types import (
+    BUILTIN,
     HOLE,
     QUALIFIERS,
     Argument,
@@ -18,6 +20,7 @@ from aaco_pipeline.analysis.kernel_names_mangled_types import (
 )
 
 _LITERAL_SUFFIX: Final = {"i": "", "j": "u", "l": "l", "m": "ul", "x": "ll", "y": "ull"}
+_SIMPLE_LITERAL: Final = re.compile(r"L([ijlmxy])(n?[0-9]+)E")
 _STANDARD: Final = {
     "t": "std", "a": "std::allocator", "b": "std::basic_string", "s": "std::string", "i": "std::istream",
     "o": "std::ostream", "d": "std::iostream",
@@ -122,14 +125,16 @@ class _Reader(TypeReader):
             qualifiers = QUALIFIERS[self.peek()] + qualifiers
             self.position += 1
         qualifiers += " &" if self.take("R") else " &&" if self.take("O") else ""
-        name, last, has_arguments = "", "", False
+        name, has_arguments = "", False
         while not self.take("E"):
-            following = self.peek()
-            if following == "I":
+            following = self.text[self.position]
+            if following.isdecimal():
+                part = self.source_name() + self.tags()
+                name, has_arguments = f"{name}::{part}" if name else part, False
+            elif following == "I":
                 name, has_arguments = name + self.template_arguments(), True
             elif following == "S" and self.peek(2) != "St":
                 name, has_arguments = self.substitution(), False
-                last = _last_part(name)
                 continue
             elif following == "T":
                 name, has_arguments = single(self.template_parameter()), False
@@ -140,8 +145,8 @@ class _Reader(TypeReader):
                     name = "std"
                     if self.peek() == "E":
                         continue
-                last = self.member_name(last)
-                name, has_arguments = f"{name}::{last}" if name else last, False
+                part = self.member_name(name)
+                name, has_arguments = f"{name}::{part}" if name else part, False
             if self.peek() != "E":
                 self.substitutions.append(name)
         return name, has_arguments, qualifiers
@@ -154,24 +159,21 @@ class _Reader(TypeReader):
             if following[1] == "I":
                 self.position += 1
                 self.type()
-            return owner + self.tags()
+            return _last_part(owner) + self.tags()
         if following in {"D0", "D1", "D2", "D4", "D5"}:
             self.position += 2
-            return f"~{owner}{self.tags()}"
+            return f"~{_last_part(owner)}{self.tags()}"
         return self.unqualified_name()
 
     def unqualified_name(self) -> str:
         """A plain name, an operator, a lambda or an unnamed type, with its ABI tags."""
+        if self.text[self.position].isdecimal():
+            return self.source_name() + self.tags()
         if self.take("St"):
             return f"std::{self.unqualified_name()}"
         self.take("L")
         if self.peek().isdecimal():
-            length = self.number()
-            name = self.peek(length)
-            if len(name) < length:
-                raise UnknownMangling
-            self.position += length
-            name = "(anonymous namespace)" if name.startswith("_GLOBAL__N") else name
+            name = self.source_name()
         elif self.take("Ul"):
             name = self.lambda_name()
         elif self.take("Ut"):
@@ -184,6 +186,15 @@ class _Reader(TypeReader):
         else:
             name = self.operator_name()
         return name + self.tags()
+
+    def source_name(self) -> str:
+        """A name as it stands in the source, after its length."""
+        length = self.number()
+        name = self.peek(length)
+        if len(name) < length:
+            raise UnknownMangling
+        self.position += length
+        return "(anonymous namespace)" if name.startswith("_GLOBAL__N") else name
 
     def lambda_name(self) -> str:
         """A lambda, told apart by its parameters and its number in the function."""
@@ -210,7 +221,8 @@ class _Reader(TypeReader):
     def tags(self) -> str:
         """ABI tags after a name."""
         written = ""
-        while self.take("B"):
+        while self.peek() == "B":
+            self.position += 1
             written += f"[abi:{self.unqualified_name()}]"
         return written
 
@@ -270,21 +282,26 @@ class _Reader(TypeReader):
 
     def argument_declarations(self, earlier: list[Argument]) -> None:
         """Declarations written before an argument; they may refer to the arguments before it."""
-        while self.peek(2) in {"Tn", "Ty", "Tt", "Tp"}:
+        while self.text[self.position] == "T" and self.peek(2) in {"Tn", "Ty", "Tt", "Tp"}:
             outer, self.arguments = self.arguments, earlier
             self.template_parameter_declaration()
             self.arguments = outer
 
     def template_argument(self) -> Argument:
         """One argument: a type, a literal, an expression or a pack of arguments."""
+        following = self.text[self.position]
+        if following == "L":
+            return self.literal()
+        builtin = BUILTIN.get(following)
+        if builtin is not None:
+            self.position += 1
+            return builtin
         if self.take("J"):
             pack: list[str] = []
             while not self.take("E"):
                 one = self.template_argument()
                 pack.extend(one if isinstance(one, list) else [one])
             return pack
-        if self.peek() == "L":
-            return self.literal()
         if self.take("X"):
             value = self.expression()
             self.require("E")
@@ -294,6 +311,11 @@ class _Reader(TypeReader):
 
     def literal(self) -> str:
         """A constant: a number, a truth value, an enumerator by number, or the address of a function."""
+        simple = _SIMPLE_LITERAL.match(self.text, self.position)
+        if simple is not None:
+            self.position = simple.end()
+            kind, value = simple.groups()
+            return f"{value.replace('n', '-')}{_LITERAL_SUFFIX[kind]}"
         self.require("L")
         if self.take("_Z") or self.take("Z"):
             outer = self.arguments
@@ -310,8 +332,6 @@ class _Reader(TypeReader):
         self.position = end + 1
         if kind == "b" and value in {"0", "1"}:
             return "true" if value == "1" else "false"
-        if kind in _LITERAL_SUFFIX:
-            return value + _LITERAL_SUFFIX[kind]
         return f"({named}){value}"
 
     def expression(self) -> str:

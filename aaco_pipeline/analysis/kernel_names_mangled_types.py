@@ -4,13 +4,14 @@ Follows the Itanium C++ ABI (https://itanium-cxx-abi.github.io/cxx-abi/abi.html#
 expressions, which types are built from and which are built from types, are `kernel_names_demangling`'s.
 """
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
 #: Where the name of a pointer to a function or an array goes inside the text of its type.
 HOLE: Final = "\0"
-_BUILTIN: Final = {
+BUILTIN: Final = {
     "v": "void", "w": "wchar_t", "b": "bool", "c": "char", "a": "signed char", "h": "unsigned char", "s": "short",
     "t": "unsigned short", "i": "int", "j": "unsigned int", "l": "long", "m": "unsigned long", "x": "long long",
     "y": "unsigned long long", "n": "__int128", "o": "unsigned __int128", "f": "float", "d": "double",
@@ -21,6 +22,7 @@ _LONG_BUILTIN: Final = {
     "Du": "char8_t", "Dh": "half", "Dd": "decimal64", "De": "decimal128", "Df": "decimal32",
 }  # fmt: skip
 QUALIFIERS: Final = {"r": " restrict", "V": " volatile", "K": " const"}
+_DIGITS: Final = re.compile(r"[0-9]+")
 #: Deeper nesting than any compiler writes means a damaged symbol.
 _DEEPEST: Final = 200
 
@@ -62,12 +64,11 @@ class TypeReader(ABC):
 
     def number(self) -> int:
         """A decimal number."""
-        start = self.position
-        while self.peek().isdecimal():
-            self.position += 1
-        if start == self.position:
+        found = _DIGITS.match(self.text, self.position)
+        if found is None:
             raise UnknownMangling
-        return int(self.text[start : self.position])
+        self.position = found.end()
+        return int(found.group())
 
     def sequence_id(self, digits: str) -> int:
         """`_` is 0, `0_` is 1 and so on, in the base given by the number of digits."""
@@ -131,15 +132,16 @@ class TypeReader(ABC):
 
     def type(self) -> str:
         """A type; where it is a function or an array it holds the place its name goes to."""
+        builtin = BUILTIN.get(self.text[self.position])
+        if builtin is not None:
+            self.position += 1
+            return builtin
         self.depth += 1
         if self.depth > _DEEPEST:
             raise UnknownMangling
         reader = _TYPE_READERS.get(self.peek(2)) or _TYPE_READERS.get(self.peek())
         if reader is not None:
             text = reader(self)
-        elif self.peek() in _BUILTIN:
-            text = _BUILTIN[self.peek()]
-            self.position += 1
         elif self.peek(2) in _LONG_BUILTIN:
             text = _LONG_BUILTIN[self.peek(2)]
             self.position += 2

@@ -40,9 +40,11 @@ def cleaned(name: str) -> str:
     suffix = _SUFFIX.search(text, max(0, len(text) - SUFFIX_CHARACTERS))
     text = text[: suffix.start()] if suffix else text
     text = demangled(text) if text.startswith("_Z") else text
-    if "::" in text:
-        text = _VERSION_NAMESPACE.sub("", text.replace("(anonymous namespace)::", ""))
-    return _VERSION.sub("_", text) if "__" in text else text
+    text = text.replace("(anonymous namespace)::", "")
+    # Both searches are slow on long names, where most have neither.
+    if "_NS::" in text or "::__" in text:
+        text = _VERSION_NAMESPACE.sub("", text)
+    return _VERSION.sub("_", text) if "x_cu" in text else text
 
 
 def comparable(clean: str) -> str:

@@ -260,13 +260,13 @@ def _hot(document: Document) -> str:
         body = "<h3>By kind of operator</h3>" + _share_table(
             ("Operator", "*Kernels"),
             document["operators"],
-            lambda row: [_text(row["operator"]), _count(row["kernels"])],
+            lambda row: [_name(row["operator"]), _count(row["kernels"])],
             "operator",
         )
         body += "<h3>By kernel</h3>" + _share_table(
             ("Kernel", "Operator"),
             document["kernels"],
-            lambda row: [_name(row["name"]), _text(row["operator"])],
+            lambda row: [_name(row["name"]), _name(row["operator"])],
             "kernel",
         )
     distortion = value(document, "profiler_distortion")

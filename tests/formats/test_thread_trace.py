@@ -121,7 +121,9 @@ def test_a_traced_dispatch_is_read_whole_and_its_sums_follow_from_its_waves(
     assert details["wave_instructions"].height == executed
     assert details["wave_timeline"].height == states
     assert details["wait_dependencies"].height == waits
-    assert all(rows_in == rows_out for item, (rows_in, rows_out) in rows_of(reading).items() if "statistics" not in item)
+    assert all(
+        rows_in == rows_out for item, (rows_in, rows_out) in rows_of(reading).items() if "statistics" not in item
+    )
     compared = evidence["sums recomputed from the wavefronts"]
     assert (compared.status, compared.rows) == ("present", executed)
     assert str(compared.reason).startswith(f"0 of {listed + 1} rows differ")

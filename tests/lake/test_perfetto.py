@@ -12,6 +12,7 @@ import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +28,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
     TrackEvent,
 )
 
-from aaco_pipeline.lake.perfetto import Track, assign_lanes, encode, write_trace
+from aaco_pipeline.lake.perfetto import Track, assign_lanes, encode, nesting_lanes, write_trace
 
 ROOT: Final = Path(__file__).parents[2]
 HOST, THREAD, DEVICE, POWER = 10, 11, 12, 13
@@ -562,3 +563,31 @@ def test_a_real_trace_processor_finds_what_was_written(trace_processor_address: 
         assert faults == []
     finally:
         processor.close()
+
+
+# Slices of one track of which some cross others.
+
+
+@given(st.lists(st.tuples(TIMES, TIMES), max_size=12))
+def test_lanes_of_a_stack_keep_every_slice_nest_in_the_first_and_overlap_in_none_of_the_others(
+    times: list[tuple[int, int]],
+) -> None:
+    rows = [(min(pair), max(pair), str(number)) for number, pair in enumerate(times)]
+    frame = pl.DataFrame(rows, schema=["start_ns", "end_ns", "name"], orient="row").cast(
+        {"start_ns": pl.Int64, "end_ns": pl.Int64, "name": pl.String}
+    )
+    laid = nesting_lanes(frame)
+    assert sorted(laid.get_column("name").to_list()) == sorted(frame.get_column("name").to_list())
+    lanes = laid.get_column("lane").unique().sort().to_list()
+    tracks = [Track(lane + 1, f"lane {lane}") for lane in lanes or [0]]
+    # The encoder refuses what does not nest, so that writing it is the proof for every lane.
+    slices = laid.select(pl.col("lane").cast(pl.UInt64).alias("track") + 1, "start_ns", "end_ns", "name")
+    assert sum(len(chunk) for chunk in encode(tracks, slices)) > 0
+    for lane in lanes[1:]:
+        own = sorted(laid.filter(pl.col("lane") == lane).select("start_ns", "end_ns").rows())
+        assert all(before[1] <= after[0] for before, after in pairwise(own))
+
+
+def test_a_stack_without_crossing_calls_stays_one_lane() -> None:
+    frame = pl.DataFrame({"start_ns": [0, 1, 2, 6], "end_ns": [10, 5, 3, 9], "name": list("abcd")})
+    assert nesting_lanes(frame).get_column("lane").to_list() == [0, 0, 0, 0]

@@ -1,0 +1,69 @@
+"""Real captures with everything the analyses of activities give for them, each read once."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+import pytest
+
+from aaco_pipeline.analysis.activities import device_activities, host_calls
+from aaco_pipeline.analysis.activity_network import Network, network
+from aaco_pipeline.analysis.critical_path import CriticalPath, critical_path
+from aaco_pipeline.analysis.device_timeline import timeline
+from aaco_pipeline.analysis.gap_causes import Gaps, gaps
+from aaco_pipeline.analysis.host_waits import Waits, waits
+from aaco_pipeline.formats import kineto
+from aaco_pipeline.lake.contracts import contract, polars_schema
+
+SHARED: Final = Path(os.environ.get("AACO_SHARED") or Path(__file__).parents[3] / "shared")
+
+
+@dataclass(frozen=True)
+class Analysed:
+    """A capture's tables and what is computed from them."""
+
+    tables: dict[str, pl.DataFrame]
+    calls: pl.DataFrame
+    activities: pl.DataFrame
+    waits: Waits
+    timeline: pl.DataFrame
+    gaps: Gaps
+    network: Network
+    path: CriticalPath
+
+
+@cache
+def _analysed(path: Path) -> Analysed:
+    tables = dict(kineto.read(path).tables)
+    calls = host_calls(tables["api_calls"])
+    activities = device_activities(tables["dispatches"], tables["memory_copies"], tables["kernels"], calls)
+    waiting = waits(activities, calls, tables["synchronizations"])
+    iterations = pl.DataFrame(schema=polars_schema(contract("iterations")))
+    net = network(activities, calls, waiting)
+    return Analysed(
+        tables=tables,
+        calls=calls,
+        activities=activities,
+        waits=waiting,
+        timeline=timeline(activities, tables["api_calls"], iterations),
+        gaps=gaps(activities, tables["api_calls"], waiting),
+        network=net,
+        path=critical_path(net),
+    )
+
+
+@pytest.fixture
+def analysed() -> Callable[[str], Analysed]:
+    """Reads and analyses the capture at a path inside the shared folder."""
+
+    def of(relative: str) -> Analysed:
+        path = SHARED / relative
+        if not path.exists():
+            pytest.skip(f"{path} is not there: the shared captures are not part of the repository")
+        return _analysed(path)
+
+    return of
