@@ -157,12 +157,11 @@ def kernels_named(kernels: pl.DataFrame, speedups: Mapping[str, float]) -> dict[
 def longest_path(network: Network, weights: Numbers) -> int:
     """The length in ns of the longest path when the nodes have these weights (>= 0), own times and lags."""
     longer = weights > network.weight_ns
-    grown = weights[longer] / np.maximum(network.weight_ns[longer], 1)
-    stretch = int(np.ceil(grown.max(initial=1.0))) + int(longer.any())
-    # A node that took no time and now takes some would need a stretch without bound.
     if np.any(longer & (network.weight_ns == 0)):
+        # It would need a stretch without bound.
         message = "a node without weight cannot become longer"
         raise ValueError(message)
+    stretch = int(np.ceil((weights[longer] / network.weight_ns[longer]).max(initial=1.0)))
     graph = _Graph(network, edge_waits(network, weights, stretch), weights, stretch)
     least, _ = graph.forward(predecessors=False)
     return graph.window_ns - int(least[graph.sink])
@@ -191,7 +190,7 @@ class _Graph:
         count = len(start)
         end = start + weights
         self.count, self.source, self.sink = count, count, count + 1
-        self.window_start = int(start.min()) if count else 0
+        self.window_start = _first(network) * stretch
         last = int(end.max()) if count else 0
         self.window_ns = last - self.window_start
         if self.window_ns >= _EXACT:
@@ -247,6 +246,15 @@ def _whole(distances: npt.NDArray[np.float64]) -> Numbers:
     return np.where(np.isfinite(distances), distances, 0).astype(np.int64)
 
 
+def _at(values: npt.NDArray[Any], index: Numbers, otherwise: int) -> npt.NDArray[Any]:
+    """The values at these places; `otherwise` at place -1."""
+    return np.append(values, np.array([otherwise], values.dtype))[index]
+
+
+def _first(network: Network) -> int:
+    return int(network.start_ns.min()) if network.nodes.height else 0
+
+
 def _least_wait(target: Nodes, waits: Numbers, count: int) -> Numbers:
     """For each node the edge into it with the least wait, the first of equals; -1 where there is none."""
     binding = np.full(count, -1, np.int64)
@@ -267,19 +275,20 @@ def _rows(network: Network, schedule: Schedule, waits: Numbers, binding: Numbers
     part = nodes.get_column("part")
     shown = np.flatnonzero((part != ENTRY).to_numpy())
     bound = binding[shown]
-    waited = np.where(bound >= 0, waits[bound], network.start_ns[shown] - network.start_ns.min(initial=2**62))
+    waited = np.where(bound >= 0, _at(waits, bound, 0), network.start_ns[shown] - _first(network))
+    predecessor = _at(network.source, bound, -1)
     begun = schedule.earliest_start_ns[shown].copy()
     if (part == RETURN).any():
         returned = np.flatnonzero((part.gather(shown) == RETURN).to_numpy())
         entry = _entries(network, shown[returned])
         begun[returned] = schedule.earliest_start_ns[entry]
-        by_entry = network.source[bound[returned]] == entry
+        by_entry = predecessor[returned] == entry
         own, inner = returned[by_entry], entry[by_entry]
         bound[own] = binding[inner]
-        first = network.start_ns.min()
-        waited[own] += np.where(binding[inner] >= 0, waits[binding[inner]], network.start_ns[inner] - first)
-    predecessor = np.where(bound >= 0, network.source[bound], -1)
-    kinds = _EDGE_NAMES.gather(np.where(bound >= 0, network.kind[bound], len(KINDS)))
+        alone = network.start_ns[inner] - _first(network)
+        waited[own] += np.where(bound[own] >= 0, _at(waits, bound[own], 0), alone)
+    predecessor = _at(network.source, bound, -1)
+    kinds = _EDGE_NAMES.gather(_at(network.kind, bound, len(KINDS)))
     before = pl.Series(predecessor)
     before = before.set(before < 0, None)
     return nodes.filter(part != ENTRY).select(
@@ -294,7 +303,7 @@ def _rows(network: Network, schedule: Schedule, waits: Numbers, binding: Numbers
         binding_edge=kinds.cast(pl.String),
         binding_activity_kind=nodes.get_column("activity_kind").gather(before),
         binding_activity_id=nodes.get_column("activity_id").gather(before),
-        binding_inferred=np.where(bound >= 0, network.inferred[bound], False),
+        binding_inferred=_at(network.inferred, bound, False),
         unexplained_wait_ns=waited,
     )
 
@@ -314,12 +323,9 @@ def _steps(network: Network, schedule: Schedule, waits: Numbers) -> pl.DataFrame
     before = np.full(len(network.start_ns), -1, np.int64)
     before[path[1:]] = path[:-1]
     used = np.flatnonzero(before[network.target] == network.source)
-    chosen = _least_wait(network.target[used], waits[used], len(network.start_ns))[path]
-    edge = np.where(chosen >= 0, used[chosen], -1) if len(used) else np.full(len(path), -1, np.int64)
-    reached = edge >= 0
-    left_by_start = np.append(network.from_start[edge[1:]] & reached[1:], False)[: len(path)]
-    offset = network.start_ns[path] - network.start_ns.min(initial=2**62)
-    kind = np.where(reached, network.kind[edge], len(KINDS))
+    edge = _at(used, _least_wait(network.target[used], waits[used], len(network.start_ns))[path], -1)
+    left_by_start = np.append(_at(network.from_start, edge[1:], False), False)[: len(path)]
+    kind = _at(network.kind, edge, len(KINDS))
     return network.nodes[path].select(
         "activity_kind",
         "activity_id",
@@ -329,8 +335,8 @@ def _steps(network: Network, schedule: Schedule, waits: Numbers) -> pl.DataFrame
         "start_ns",
         edge=_EDGE_NAMES.gather(kind),
         lag_category=pl.Series(_LAG_NAMES, dtype=pl.Categorical).gather(kind),
-        lag_ns=np.where(reached, network.lag_ns[edge], 0),
-        wait_ns=np.where(reached, waits[edge], offset),
+        lag_ns=_at(network.lag_ns, edge, 0),
+        wait_ns=np.where(edge >= 0, _at(waits, edge, 0), network.start_ns[path] - _first(network)),
         own_ns=np.where(left_by_start, 0, network.weight_ns[path]),
     )
 

@@ -60,7 +60,7 @@ from aaco_pipeline.resources.rocprofv3 import (
 from aaco_pipeline.resources.rocprofv3_passes import gpu_architecture, kernel_to_trace
 
 CONFIGS: Final = Path(__file__).parents[2] / "configs"
-SHARED: Final = Path("/work/shared")
+SHARED: Final = Path(os.environ.get("AACO_SHARED") or Path(__file__).parents[3] / "shared")
 CAPTURES: Final = SHARED / "captures"
 TRACED: Final = CAPTURES / "mi300x_att_ck_batched_gemm"
 COUNTED: Final = CAPTURES / "mi300x_rocpd_pmc_passes"
