@@ -150,7 +150,9 @@ def report_cost(rows: pl.DataFrame) -> bool:
     start = time.process_time()
     known = sum(operator_family(operator) is not None for operator in operators)
     operator_seconds = time.process_time() - start
-    print(f"\n{len(chosen)} distinct names of {sum(map(len, chosen)) / len(chosen):.0f} characters: {seconds:.2f} s CPU")
+    print(
+        f"\n{len(chosen)} distinct names of {sum(map(len, chosen)) / len(chosen):.0f} characters: {seconds:.2f} s CPU"
+    )
     print(f"{len(operators)} operators: {operator_seconds:.3f} s CPU, family of {known}")
     print(f"same again: {first.equals(described(chosen))}")
     return seconds <= CPU_SECONDS

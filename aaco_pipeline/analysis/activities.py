@@ -69,10 +69,14 @@ def device_activities(
     position = _launching_rows(both, calls)
     named = _categories(kernels, kernel_family)
     kernel = _rows_with(named.get_column("kernel_id"), both.get_column("kernel_id"))
-    return both.drop("correlation_id").with_row_index("activity").with_columns(
-        pl.Series("category", named.get_column("category").gather(kernel)).fill_null(COPY),
-        pl.Series("work", named.get_column("work").gather(kernel)).fill_null(COPY),
-        *(column.gather(position) for column in launch),
+    return (
+        both.drop("correlation_id")
+        .with_row_index("activity")
+        .with_columns(
+            pl.Series("category", named.get_column("category").gather(kernel)).fill_null(COPY),
+            pl.Series("work", named.get_column("work").gather(kernel)).fill_null(COPY),
+            *(column.gather(position) for column in launch),
+        )
     )
 
 

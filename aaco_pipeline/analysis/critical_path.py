@@ -161,7 +161,7 @@ def longest_path(network: Network, weights: Numbers) -> int:
         # It would need a stretch without bound.
         message = "a node without weight cannot become longer"
         raise ValueError(message)
-    stretch = int(np.ceil((weights[longer] / network.weight_ns[longer]).max(initial=1.0)))
+    stretch = int((-(-weights[longer] // network.weight_ns[longer])).max(initial=1))
     graph = _Graph(network, edge_waits(network, weights, stretch), weights, stretch)
     least, _ = graph.forward(predecessors=False)
     return graph.window_ns - int(least[graph.sink])
@@ -208,7 +208,11 @@ class _Graph:
 
     def forward(self, *, predecessors: bool) -> tuple[Numbers, npt.NDArray[np.int32]]:
         """The least waiting from the source to each node, and each node's predecessor on such a path."""
-        found: Any = dijkstra(_rows_of(self.first, self.second, self.wait, self.count + 2), indices=self.source, return_predecessors=predecessors)
+        found: Any = dijkstra(
+            _rows_of(self.first, self.second, self.wait, self.count + 2),
+            indices=self.source,
+            return_predecessors=predecessors,
+        )
         least, before = found if predecessors else (found, np.empty(0, np.int32))
         return _whole(least), before
 

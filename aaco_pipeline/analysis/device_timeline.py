@@ -78,7 +78,9 @@ def timeline(
     rows = []
     for (device,), own in activities.drop_nulls("device_id").group_by("device_id", maintain_order=True):
         windows = _windows(own, api_calls, iterations)
-        rows.append(windows.select(pl.lit(device, pl.Int32).alias("device_id"), pl.all()).hstack(_figures(own, windows)))
+        rows.append(
+            windows.select(pl.lit(device, pl.Int32).alias("device_id"), pl.all()).hstack(_figures(own, windows))
+        )
     frame = pl.concat(rows) if rows else pl.DataFrame(schema=_TIMELINE)
     if not copies_traced:
         frame = frame.with_columns(exposed_copy_ns=pl.lit(None, pl.Int64))

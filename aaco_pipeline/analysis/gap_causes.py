@@ -75,7 +75,9 @@ def _idle(activities: pl.DataFrame) -> pl.DataFrame:
 def _facts(activities: pl.DataFrame, waits: Waits) -> pl.DataFrame:
     """Per activity its launch, whether it is the launch's first one, and until when other streams held it back."""
     ended = activities.select("end_ns", source="activity")
-    by_event = waits.handed_over.join(ended, on="source").group_by(activity="target").agg(by_event=pl.col("end_ns").max())
+    by_event = (
+        waits.handed_over.join(ended, on="source").group_by(activity="target").agg(by_event=pl.col("end_ns").max())
+    )
     before = pl.Series(before_in_group(group_codes(activities, ("process_id", "device_id", "queue_id"))))
     before = before.set(before < 0, None)
     own = pl.col("stream_id"), pl.col("stream_id").gather(before)
@@ -121,7 +123,12 @@ def _thresholds(activities: pl.DataFrame) -> pl.DataFrame:
     middle = _nearest_rank(latency, 0.5)
     chosen = (
         (LAUNCH_LATENCY, own.filter(empty & (latency >= 0)), middle, "median from launch to start, stream empty"),
-        (KERNEL_KERNEL, own.filter(queued), high + 3 * (high - low), "Q3 + 3 (Q3 - Q1) within a stream, launched in time"),
+        (
+            KERNEL_KERNEL,
+            own.filter(queued),
+            high + 3 * (high - low),
+            "Q3 + 3 (Q3 - Q1) within a stream, launched in time",
+        ),
     )
     rows = [
         observed.group_by("device_id", maintain_order=True).agg(
@@ -151,7 +158,9 @@ def _with_host(found: pl.DataFrame, activities: pl.DataFrame, api_calls: pl.Data
     launching = activities.select("call_id").drop_nulls().unique()
     calls = api_calls.join(launching, on="call_id", how="semi")
     operators = api_calls.filter(pl.col("domain") == OPERATOR_DOMAIN)
-    parts = [found.filter(pl.col("call_id").is_null()).with_columns(pl.lit(None, pl.Int64).alias(name) for name in _HOST)]
+    parts = [
+        found.filter(pl.col("call_id").is_null()).with_columns(pl.lit(None, pl.Int64).alias(name) for name in _HOST)
+    ]
     threads = found.drop_nulls("call_id").partition_by(_THREAD, as_dict=True)
     for (process, thread), own in threads.items():
         there = (pl.col("process_id") == process) & (pl.col("thread_id").fill_null(-1) == thread)

@@ -53,7 +53,9 @@ def waits(activities: pl.DataFrame, calls: pl.DataFrame, synchronizations: pl.Da
     )
     waiting = pl.concat([blocking.select(_CALL), copying.select(_CALL)]).unique("call_id", maintain_order=True)
     ended = activities.select("activity", ended_ns="end_ns")
-    awaited = awaited.join(waiting, on="call_id").join(ended, on="activity").filter(pl.col("ended_ns") <= pl.col("end_ns"))
+    awaited = (
+        awaited.join(waiting, on="call_id").join(ended, on="activity").filter(pl.col("ended_ns") <= pl.col("end_ns"))
+    )
     # On one thread a later wait for the same work finds it done: the first one is what explains anything.
     awaited = awaited.sort("start_ns", maintain_order=True).unique([*_THREAD, "activity"], keep="first")
     return Waits(
@@ -109,7 +111,11 @@ def _stated(calls: pl.DataFrame, synchronizations: pl.DataFrame) -> pl.DataFrame
             recorded_stream_id="waited_stream_id",
         )
         .unique(["process_id", "correlation_id"], keep="first", maintain_order=True)
-        .join(recorded.unique(["process_id", "waited_correlation_id"]), on=["process_id", "waited_correlation_id"], how="left")
+        .join(
+            recorded.unique(["process_id", "waited_correlation_id"]),
+            on=["process_id", "waited_correlation_id"],
+            how="left",
+        )
     )
 
 
@@ -122,7 +128,9 @@ def _blocking_copies(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFr
 
 def _everything_before(blocking: pl.DataFrame, issued: pl.DataFrame) -> pl.DataFrame:
     """For waits of a whole device: the last activity of each of its streams, of every device where none is named."""
-    streams = issued.select(_STREAM).unique(maintain_order=True).rename({"device_id": "on_device", "stream_id": "on_stream"})
+    streams = (
+        issued.select(_STREAM).unique(maintain_order=True).rename({"device_id": "on_device", "stream_id": "on_stream"})
+    )
     each = blocking.join(streams, on="process_id").filter(
         pl.col("device_id").is_null() | (pl.col("device_id") == pl.col("on_device"))
     )
@@ -133,10 +141,10 @@ def _everything_before(blocking: pl.DataFrame, issued: pl.DataFrame) -> pl.DataF
 
 def _before(blocking: pl.DataFrame, issued: pl.DataFrame) -> pl.DataFrame:
     """For waits of a stream or an event: the last activity before it on the stream, else the thread's own last one."""
-    known = pl.col("device_id").is_not_null() & pl.col("waited_stream").is_not_null() & pl.col("waited_ns").is_not_null()
-    stated = blocking.filter(known).select(
-        "call_id", "process_id", "device_id", "waited_ns", stream_id="waited_stream"
+    known = (
+        pl.col("device_id").is_not_null() & pl.col("waited_stream").is_not_null() & pl.col("waited_ns").is_not_null()
     )
+    stated = blocking.filter(known).select("call_id", "process_id", "device_id", "waited_ns", stream_id="waited_stream")
     unstated = blocking.filter(~known).select("call_id", *_THREAD, "start_ns")
     linked = issued.filter(pl.col("linked"))
     return pl.concat(
@@ -157,7 +165,10 @@ def _handed_over(
     )
     if stated.height:
         source = _latest(
-            stated.rename({"stream_id": "waiting_stream", "recorded_stream_id": "stream_id"}), issued, "recorded_ns", _STREAM
+            stated.rename({"stream_id": "waiting_stream", "recorded_stream_id": "stream_id"}),
+            issued,
+            "recorded_ns",
+            _STREAM,
         ).rename({"activity": "source", "stream_id": "recorded_stream_id", "waiting_stream": "stream_id"})
         pairs = _next(source, issued, "start_ns", _STREAM)
     else:

@@ -16,22 +16,24 @@ PHRASES: Final[dict[str, tuple[str, ...]]] = {
     "attention": (
         "*attention*", "*attn*", "*fmha*", "*mha*", "mla*", "sage*", "flash attn*", "flash fwd*",
         "flash bwd*", "flash mla*", "flash decod*", "sdpa*", "*scaled dot product*",
-        "dq dk dv", "dk dv", "dot do o",
+        "dq dk dv", "dk dv", "pa",
     ),
     "softmax": ("*soft max*",),
     "norm": (
         "*layer norm*", "*batch norm*", "*group norm*", "*instance norm*", "*rms norm*", "l2 norm*", "norm", "norm fwd",
         "bn fw*", "bn bw*", "gamma beta*", "fused params*", "internal gradients*", "rowwise moments*",
-        "cu compute grad*", "cu compute part grad*", "add norm*",
+        "cu compute grad*", "cu compute part grad*", "add norm*", "normalization*",
     ),
     "conv": (
-        "conv", "conv1d*", "conv2d*", "conv3d*", "*convolution*", "*fprop*", "*dgrad*", "*wgrad*", "*winograd*",
+        "conv", "conv1*", "conv2*", "conv3*", "conv5*", "conv7*", "*convolution*", "*fprop*", "*dgrad*", "*wgrad*",
+        "*winograd*",
         "im2 col*", "im2d2 col*", "im3d2 col*", "col2 im*", "col2 im2d*", "implicit gemm*", "igemm*", "bwd weight*",
         "bwd data*", "wrw", "scudnn*", "*depthwise*", "conv fwd*", "conv bwd*", "*conv uni*",
     ),
     "gemm": (
         "*gemm*", "*gemv*", "*mat mul*", "bmm", "mm", "addmm", "cijk*", "dot", "split kreduce*", "split k reduce*",
-        "*splitk*", "skinny*", "fused moe*", "moe fwd*", "nvjet*", "linear",
+        "*splitk*", "split k", "skinny*", "fused moe*", "fmoe*",
+        "contraction*", "nvjet*", "linear",
     ),
     "pool": ("*pool", "*pool1d*", "*pool2d*", "*pool3d*", "*pooling*", "*max pool*", "*avg pool*", "*average pool*"),
     "sort/scan": (
@@ -41,7 +43,7 @@ PHRASES: Final[dict[str, tuple[str, ...]]] = {
     ),
     "embedding/gather": (
         "*embedding*", "*gather*", "*scatter*", "index select*", "index put*", "index add*", "index copy*",
-        "index fill*", "index elementwise*", "index kernel*", "index func*", "index backward*", "take",
+        "index fill*", "index elementwise*", "index kernel*", "index func*", "indexing*", "take",
         "masked select*", "non zero*", "partition*", "*compact*", "device select*", "select if*", "grad weight*",
         "partials per segment*", "partial segments*", "num of segments*", "lookup*",
     ),
@@ -57,11 +59,13 @@ PHRASES: Final[dict[str, tuple[str, ...]]] = {
     ),
     "elementwise": (
         "*elementwise*", "*pointwise*", "element wise*", "multi tensor*", "add*", "sub", "mul*", "div*", "act",
-        "*activation*", "*silu*", "*gelu*", "*relu*", "*swiglu*", "*geglu*", "*rope*", "rotary*", "*dropout*", "cast*",
+        "*activation*", "*silu*", "*gelu*", "*relu*", "*swiglu*", "*geglu*", "*rope*", "rotary embedding*",
+        "rotary*", "*dropout*", "cast*",
         "convert*", "*quant*", "scale*", "clamp*", "*clip*", "*adam*", "*sgd*", "lerp*", "where*", "mask*", "exp",
         "sqrt", "rsqrt", "pow*", "*tanh*", "*sigmoid*", "erf*", "neg", "abs*", "log", "transform*", "for each*",
         "parallel for*", "op tensor*", "op1d*", "op2d*", "op3d*", "op4d*", "op5d*", "*neuron*", "copysign*", "sin",
         "cos", "*equal*", "less", "greater", "ceil", "floor", "round", "sign", "max", "min", "philox*", "*rng*",
+        "logical*", "bitwise*", "reciprocal*", "threshold*",
     ),
 }  # fmt: skip
 
@@ -84,15 +88,17 @@ LIST_FUNCTOR_PHRASES: Final[dict[str, tuple[str, ...]]] = {
 #: Words of a kernel that only prepares or completes the work of another one.
 AUXILIARY_PHRASES: Final[tuple[str, ...]] = (
     "post gsu*", "*splitk reduce*", "split kreduce*", "split k reduce*", "reduce 1block*", "combine*", "preprocess*",
-    "postprocess*", "finalize*", "init*", "*histogram*", "*offsets*", "*segments*", "per segment*", "*workspace*",
-    "update stats*", "fused params*", "fill dropout*", "compute position*", "*indices", "im2 col*", "im2d2 col*",
-    "im3d2 col*", "col2 im*", "col2 im2d*", "fft*", "routing*", "align block*", "*metadata*",
+    "postprocess*", "finalize*", "init*", "radix sort histogram*", "onesweep histogram*", "scan histogram*",
+    "*offsets*", "*segments*", "per segment*", "*workspace*",
+    "update stats*", "fused params*", "fill dropout*", "compute position*", "kv indices*", "im2 col*", "im2d2 col*",
+    "im3d2 col*", "col2 im*", "col2 im2d*", "routing*", "align block*", "*metadata*",
 )  # fmt: skip
 
 #: Beginning of a function's name that only one library uses. The first that matches decides, so special ones go first.
 LIBRARY_PREFIXES: Final[tuple[tuple[str, str], ...]] = (
-    ("hipblaslt", r"Cijk_.*(?:UserArgs|SAV|ScaleAlphaVec|_Bias)"),
-    ("tensile", r"Cijk_"),
+    ("hipblaslt", r"(?:Custom_)?Cijk_.*(?:UserArgs|SAV|ScaleAlphaVec|_Bias)"),
+    ("tensile", r"(?:Custom_)?Cijk_"),
+    ("rocblas", r"rocblas_"),
     ("miopen", r"(?i:miopen|mlo(?=[A-Z]))|igemm_(?:fwd|bwd|wrw|v\d|group)|gridwise_|naive_conv_|SubTensorOp"
                r"|Op(?:Tensor|\d)d?"
                r"|batched_transpose_\d|transpose_[NCDHW]{4,5}\w*2[NCDHW]{4,5}|Im\dd2Col|Col2Im\dd|Conv_?Winograd"),
@@ -151,9 +157,13 @@ OPERATORS: Final[dict[str, str]] = {
     "bincount multinomial",
     "gemm": "mm addmm bmm baddbmm matmul mat_mul linear addmv mv dot scaled_mm addbmm einsum int_mm gemm "
     "addmm_activation mat_mul_integer",
-    "elementwise": "masked_fill dropout bernoulli normal uniform random exponential isnan isfinite isinf eq ne lt le "
+    "comm": "record_param_comms",
+    "elementwise": "foreach_copy and or xor not "
+    "masked_fill dropout bernoulli normal uniform random exponential isnan isfinite isinf eq ne lt le "
     "gt ge maximum minimum nan_to_num sgn sign where cast relu add sub mul div pow sqrt exp log erf tanh sigmoid",
 }  # fmt: skip
+#: Operators of ONNX that take any number of tensors element by element; PyTorch's of the same name reduce one.
+ELEMENTWISE_ONNX_OPERATORS: Final = frozenset({"max", "mean", "min", "sum"})
 
 
 def phrase_pattern(phrases: tuple[str, ...]) -> re.Pattern[str]:

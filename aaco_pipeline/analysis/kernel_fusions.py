@@ -37,13 +37,16 @@ _MOVING: Final = re.compile(
 )
 #: Operators that Inductor calls a library for; such an operator in a fusion's name ran before or runs after it.
 _ELSEWHERE: Final = {
-    "attention": re.compile(r"(?<=_)scaled_dot_product(?:_[a-z]+)*?_attention(?:_for_cpu|_backward)?(?=_)"),
+    "attention": re.compile(
+        r"(?<=_)scaled_dot_product(?:_[a-z]+)*?_attention(?:_for_cpu|_backward)?(?=_)|flex_attention"
+    ),
     "conv": re.compile(r"(?<=_)convolution(?:_backward)?(?=_)"),
     "gemm": re.compile(r"(?<=_)(?:addmm|baddbmm|bmm|mm|scaled_mm)(?=_)"),
 }
 _NORM: Final = re.compile(r"(?<=_)(?:native_|fused_)*(?:layer|batch|group|instance|rms)_norm\w*?(?=_)")
 #: A root mean square norm is taken apart before it is fused; so is the normalising half of the others.
 _NORM_PARTS: Final = (re.compile(r"_(?:mean|var_mean|var)_"), re.compile(r"_rsqrt_"))
+_POOL: Final = re.compile(r"(?<=_)(?:max|avg)_pool\dd")
 _SOFTMAX: Final = re.compile(r"softmax")
 _INDEXED: Final = re.compile(r"(?<=_)(?:embedding|index_select|index_put|index|gather|scatter|scatter_add)\w*?(?=_)")
 _REDUCING_KINDS: Final = frozenset({"red", "per", "mix"})
@@ -99,10 +102,12 @@ def inductor_fusion(name: str) -> Fusion | None:
     family: str | None
     if kind == "tem":
         family = _elsewhere(text)
-    elif _SOFTMAX.search(text):
-        family = "softmax"
     elif _NORM.search(text) or (reduces and all(part.search(text) for part in _NORM_PARTS)):
         family = "norm"
+    elif _SOFTMAX.search(text):
+        family = "softmax"
+    elif _POOL.search(text):
+        family = "pool"
     elif reduces:
         family = "reduction"
     elif _INDEXED.search(text):

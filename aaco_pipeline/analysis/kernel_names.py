@@ -14,6 +14,7 @@ from aaco_pipeline.analysis import kernel_names_grammar as grammar
 from aaco_pipeline.analysis.kernel_families import (
     AUXILIARY_PHRASES,
     CONVOLUTION_LIBRARIES,
+    ELEMENTWISE_ONNX_OPERATORS,
     FUNCTOR_PHRASES,
     LIBRARY_ARGUMENTS,
     LIBRARY_FAMILY,
@@ -51,6 +52,9 @@ SCHEMA: Final[dict[str, pl.DataType]] = {
     "architecture": pl.String(),
     "variant": pl.String(),
 }
+
+#: A function's name says what it does within these characters; generated names go on with their parameters.
+HEAD_CHARACTERS: Final = 120
 
 _FAMILIES: Final = tuple(PHRASES)
 _PHRASES: Final = grouped_pattern(PHRASES)
@@ -127,6 +131,8 @@ def operator_family(operator: str) -> str | None:
     if fusion is not None:
         return fusion.family
     own = words(operator.rpartition("::")[2])
+    if "::" not in operator and own.strip("_") in ELEMENTWISE_ONNX_OPERATORS:
+        return "elementwise"
     known = _OPERATOR_FAMILY.get(own.strip("_"))
     return known or _strongest(own)
 
@@ -199,7 +205,7 @@ def _of_head(head: str) -> tuple[str | None, bool]:
     Bounded as the number of distinct functions of a few captures; a session has some hundreds.
     """
     outer, _, own = head.rpartition("::")
-    own_words = words(own)
+    own_words = words(own[:HEAD_CHARACTERS])
     family = _strongest(own_words)
     if family is None and outer:
         family = _strongest(words(outer.replace("fbgemm_gpu", "")))

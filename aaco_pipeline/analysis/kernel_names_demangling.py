@@ -125,11 +125,11 @@ class _Reader(TypeReader):
             qualifiers = QUALIFIERS[self.peek()] + qualifiers
             self.position += 1
         qualifiers += " &" if self.take("R") else " &&" if self.take("O") else ""
-        name, has_arguments = "", False
+        name, has_arguments, returns = "", False, True
         while not self.take("E"):
             following = self.text[self.position]
             if following.isdecimal():
-                part = self.source_name() + self.tags()
+                part, returns = self.source_name() + self.tags(), True
                 name, has_arguments = f"{name}::{part}" if name else part, False
             elif following == "I":
                 name, has_arguments = name + self.template_arguments(), True
@@ -145,11 +145,13 @@ class _Reader(TypeReader):
                     name = "std"
                     if self.peek() == "E":
                         continue
+                # Constructors, destructors and conversions state no type that they return.
+                returns = following not in {"C", "D"} and self.peek(2) != "cv"
                 part = self.member_name(name)
                 name, has_arguments = f"{name}::{part}" if name else part, False
             if self.peek() != "E":
                 self.substitutions.append(name)
-        return name, has_arguments, qualifiers
+        return name, has_arguments and returns, qualifiers
 
     def member_name(self, owner: str) -> str:
         """One part of a qualified name; a constructor or destructor is called as its class."""
@@ -191,7 +193,7 @@ class _Reader(TypeReader):
         """A name as it stands in the source, after its length."""
         length = self.number()
         name = self.peek(length)
-        if len(name) < length:
+        if not name or len(name) < length:
             raise UnknownMangling
         self.position += length
         return "(anonymous namespace)" if name.startswith("_GLOBAL__N") else name
@@ -332,7 +334,7 @@ class _Reader(TypeReader):
         self.position = end + 1
         if kind == "b" and value in {"0", "1"}:
             return "true" if value == "1" else "false"
-        return f"({named}){value}"
+        return f"({named})[{value}]" if kind in {"f", "d"} else f"({named}){value}"
 
     def expression(self) -> str:
         """An expression a template argument or `decltype` holds; only what kernels' names use."""

@@ -17,7 +17,7 @@ _TENSILE_FORMATS: Final = {
     "C": "complex64", "Z": "complex128", "H": "float16", "B": "bfloat16", "I": "int32", "X": "tfloat32",
 }  # fmt: skip
 _TENSILE_FORMAT: Final = re.compile("|".join(sorted(_TENSILE_FORMATS, key=len, reverse=True)))
-_TENSILE: Final = re.compile(r"Cijk_(?:A([ijkl]+)C?_B([ijkl]+)C?_)?(.*)")
+_TENSILE: Final = re.compile(r"(?:Custom_)?Cijk_(?:A([ijkl]+)C?_B([ijkl]+)C?_)?(.*)")
 _TENSILE_TILE: Final = re.compile(r"_MT(\d+)x(\d+)x(\d+)")
 _TENSILE_INSTRUCTION: Final = re.compile(r"_MI(\d+x\d+(?:x\d+){0,2})(?=_|$)")
 _TENSILE_ARCHITECTURE: Final = re.compile(r"_ISA(\d{2,}[0-9a-f]*)")

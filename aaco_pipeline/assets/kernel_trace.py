@@ -9,11 +9,13 @@ from typing import Final
 import dagster as dg
 import polars as pl
 
+from aaco_pipeline.analysis.kernel_names import described, with_operators
+from aaco_pipeline.analysis.launching_operators import launching_operators
 from aaco_pipeline.assets.capture import capture
 from aaco_pipeline.assets.partitions import session_partitions
 from aaco_pipeline.assets.stage import OWNERS, Outcome, expected_errors, publish_outcome, stage_metadata
 from aaco_pipeline.formats import inference_capture, ingested_capture, ort_profile, profiled_capture
-from aaco_pipeline.formats.reading import Reading, no_rows
+from aaco_pipeline.formats.reading import Reading, canonical, no_rows
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.dagster_resources import LakeResource
@@ -85,11 +87,14 @@ def _of_profiler(reading: Reading) -> Outcome:
     """All events that a GPU's own tool recorded, here or elsewhere, with what its readers found and missed."""
     tables = {name: reading.tables[name] for name in TABLES if name != "evidence"}
     dispatches = tables["dispatches"]
+    operators = launching_operators(dispatches, tables["api_calls"]).rename({"duration_ns": "total_ns"})
+    named = with_operators(described(tables["kernels"]), operators)
+    tables["kernels"] = canonical("kernels", named.select(tables["kernels"].columns))
     return Outcome(
         {**tables, "evidence": evidence_frame(STAGE, reading.evidence)},
         {name: tables[name].height for name in ("dispatches", "kernels", "api_calls", "memory_copies", "counters")},
         dispatches.join(tables["kernels"], on="kernel_id")
-        .group_by(kernel="short_name")
+        .group_by(kernel="short_name", family="family")
         .agg(dispatches=pl.len(), total_ns=pl.col("self_ns").sum())
         .sort("total_ns", descending=True),
         "kernels",

@@ -38,7 +38,10 @@ class Analysed:
 
 @cache
 def _analysed(path: Path) -> Analysed:
-    tables = dict(kineto.read(path).tables)
+    return _analyse(dict(kineto.read(path).tables))
+
+
+def _analyse(tables: dict[str, pl.DataFrame]) -> Analysed:
     calls = host_calls(tables["api_calls"])
     activities = device_activities(tables["dispatches"], tables["memory_copies"], tables["kernels"], calls)
     waiting = waits(activities, calls, tables["synchronizations"])
@@ -65,5 +68,51 @@ def analysed() -> Callable[[str], Analysed]:
         if not path.exists():
             pytest.skip(f"{path} is not there: the shared captures are not part of the repository")
         return _analysed(path)
+
+    return of
+
+
+@dataclass
+class Session:
+    """A session written down by hand: canonical frames with the given rows, and what is computed from them."""
+
+    dispatches: list[dict[str, object]]
+    calls: list[dict[str, object]]
+    copies: list[dict[str, object]]
+    synchronizations: list[dict[str, object]]
+    kernels: list[dict[str, object]]
+
+    def analysed(self) -> Analysed:
+        """The same as for a capture."""
+        named = {
+            "dispatches": (self.dispatches, "dispatch_id"),
+            "api_calls": (self.calls, "call_id"),
+            "memory_copies": (self.copies, "copy_id"),
+            "synchronizations": (self.synchronizations, "synchronization_id"),
+            "kernels": (self.kernels, "kernel_id"),
+        }
+        return _analyse({name: _frame(name, key, rows) for name, (rows, key) in named.items()})
+
+
+def _frame(name: str, key: str, rows: list[dict[str, object]]) -> pl.DataFrame:
+    usual: dict[str, object] = {"process_id": 0, "device_id": 0, "stream_id": 0, "thread_id": 1, "kernel_id": 0}
+    schema = polars_schema(contract(name))
+    filled = [{**usual, "domain": "hip_runtime", key: number, **row} for number, row in enumerate(rows)]
+    return pl.DataFrame([{column: row.get(column) for column in schema} for row in filled], schema=schema)
+
+
+@pytest.fixture
+def session() -> Callable[..., Analysed]:
+    """Analyses rows written down by hand; what a row leaves out is process, device and stream 0, and thread 1."""
+
+    def of(
+        dispatches: list[dict[str, object]],
+        calls: list[dict[str, object]] | None = None,
+        copies: list[dict[str, object]] | None = None,
+        synchronizations: list[dict[str, object]] | None = None,
+        kernels: list[dict[str, object]] | None = None,
+    ) -> Analysed:
+        kernels = kernels or [{"name": "gemm"}]
+        return Session(dispatches, calls or [], copies or [], synchronizations or [], kernels).analysed()
 
     return of

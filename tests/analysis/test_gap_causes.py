@@ -1,0 +1,152 @@
+"""Each gap's one cause: on sessions written down by hand, and on captures whose cause is known by construction."""
+
+from collections.abc import Callable
+from typing import Any
+
+import polars as pl
+import pytest
+
+from aaco_pipeline.lake.contracts import contract, polars_schema
+
+LENGTH = pl.col("end_ns") - pl.col("start_ns")
+Row = dict[str, Any]
+#: A kernel that ran from 100 to 200, launched at 50.
+KERNEL: Row = {"start_ns": 100, "end_ns": 200, "correlation_id": 1}
+LAUNCH: Row = {"start_ns": 50, "end_ns": 60, "name": "hipLaunchKernel", "correlation_id": 1}
+
+
+def causes(found: Any) -> list[str]:
+    return list(found.gaps.gaps["cause"])
+
+
+def launched(start: int, end: int) -> Row:
+    return {**LAUNCH, "start_ns": start, "end_ns": end, "correlation_id": 2}
+
+
+def next_kernel(start: int, **rest: Any) -> Row:
+    return {"start_ns": start, "end_ns": start + 100, "correlation_id": 2, **rest}
+
+
+def test_a_blocking_call_open_when_the_device_fell_idle(session: Callable[..., Any]) -> None:
+    waited = {"start_ns": 70, "end_ns": 220, "name": "hipDeviceSynchronize"}
+    found = session([KERNEL, next_kernel(300)], calls=[LAUNCH, waited, launched(250, 260)])
+    assert causes(found) == ["sync"]
+    assert found.gaps.gaps["host_call_id"].to_list() == [1]
+
+
+def test_a_launch_after_the_device_fell_idle(session: Callable[..., Any]) -> None:
+    operators = {"start_ns": 230, "end_ns": 270, "name": "aten::mm", "domain": "operator"}
+    found = session([KERNEL, next_kernel(300)], calls=[LAUNCH, launched(250, 260), operators])
+    assert causes(found) == ["host_wait"]
+    row = found.gaps.gaps.row(0, named=True)
+    assert [row[name] for name in ("in_launch_calls_ns", "in_launching_operators_ns", "outside_ns")] == [10, 30, 60]
+    assert row["host_call_id"] == 1
+
+
+def test_a_launch_under_way_when_the_device_fell_idle(session: Callable[..., Any]) -> None:
+    found = session([KERNEL, next_kernel(300)], calls=[LAUNCH, launched(195, 220)])
+    assert causes(found) == ["launch_latency"]
+
+
+def test_an_event_of_another_stream(session: Callable[..., Any]) -> None:
+    calls = [
+        LAUNCH,
+        {"start_ns": 70, "end_ns": 71, "name": "hipStreamWaitEvent"},
+        launched(80, 90),
+    ]
+    found = session([KERNEL, next_kernel(300, stream_id=1)], calls=calls)
+    assert causes(found) == ["dependency"]
+
+
+def test_a_queue_that_two_streams_share(session: Callable[..., Any]) -> None:
+    found = session(
+        [{**KERNEL, "queue_id": 4}, next_kernel(300, stream_id=1, queue_id=4)], calls=[LAUNCH, launched(80, 90)]
+    )
+    assert causes(found) == ["dependency"]
+
+
+def test_short_gaps_are_ordinary_and_long_ones_unknown(session: Callable[..., Any]) -> None:
+    starts = [100, 205, 310, 415, 520, 625, 1_000]
+    kernels = [{"start_ns": s, "end_ns": s + 100, "correlation_id": n} for n, s in enumerate(starts)]
+    calls = [{**LAUNCH, "start_ns": n, "end_ns": n + 1, "correlation_id": n} for n in range(len(starts))]
+    found = session(kernels, calls=calls)
+    assert causes(found) == [*["kernel_kernel"] * 5, "unknown"]
+    assert found.gaps.thresholds.filter(pl.col("which") == "kernel_kernel")["value_ns"].to_list() == [5]
+
+
+def test_without_a_launch_the_cause_is_unknown(session: Callable[..., Any]) -> None:
+    found = session([KERNEL, {"start_ns": 201, "end_ns": 300}], calls=[LAUNCH])
+    assert causes(found) == ["unknown"]
+    assert found.gaps.gaps["outside_ns"].to_list() == [None]
+
+
+def test_both_sides_are_named_by_what_ended_last_and_came_next(session: Callable[..., Any]) -> None:
+    found = session(
+        [
+            {"start_ns": 0, "end_ns": 90},
+            {"start_ns": 10, "end_ns": 20, "stream_id": 1},
+            {"start_ns": 100, "end_ns": 110},
+        ],
+        copies=[{"start_ns": 120, "end_ns": 130}],
+    )
+    rows = found.gaps.gaps.select(pl.col("^(previous|next)_.*$")).rows()
+    assert rows == [("dispatch", 0, "dispatch", 2), ("dispatch", 2, "memory_copy", 0)]
+
+
+def test_rows_have_the_columns_of_the_table(session: Callable[..., Any]) -> None:
+    found = session([KERNEL, next_kernel(300)], calls=[LAUNCH, launched(250, 260)]).gaps.gaps
+    own = {name: dtype for name, dtype in polars_schema(contract("gaps")).items() if name != "session_id"}
+    assert dict(found.select(*own).schema) == own
+
+
+def test_a_session_without_device_work_has_no_gaps(session: Callable[..., Any]) -> None:
+    assert session([]).gaps.gaps.is_empty()
+
+
+def by_cause(found: Any) -> dict[str, int]:
+    return dict(found.gaps.gaps.group_by("cause").agg(LENGTH.sum()).iter_rows())
+
+
+def where_the_host_was(found: Any) -> tuple[int, int]:
+    """Time of late launches inside calls and operators that launch, and outside of them."""
+    late = found.gaps.gaps.filter(pl.col("cause").is_in(["host_wait", "launch_latency"]))
+    inside, within, outside = (
+        late[name].sum() for name in ("in_launch_calls_ns", "in_launching_operators_ns", "outside_ns")
+    )
+    return inside + within, outside
+
+
+@pytest.mark.parametrize("name", ["tiny_kernels_500", "transformer_b1"])
+def test_a_launch_bound_device_waits_for_launches(name: str, analysed: Callable[[str], Any]) -> None:
+    found = analysed(f"gpu_sessions/traces/{name}.json.gz")
+    times = by_cause(found)
+    late = times.get("host_wait", 0) + times.get("launch_latency", 0)
+    assert late > 0.9 * sum(times.values())
+    inside, outside = where_the_host_was(found)
+    assert inside > outside
+
+
+def test_a_host_bound_device_waits_for_what_is_no_launch(analysed: Callable[[str], Any]) -> None:
+    found = analysed("gpu_sessions/traces/host_work_between.json.gz")
+    times = by_cause(found)
+    assert times["host_wait"] > 0.9 * sum(times.values())
+    inside, outside = where_the_host_was(found)
+    assert outside > 9 * inside
+
+
+def test_a_device_read_after_every_kernel_waits_for_synchronization(analysed: Callable[[str], Any]) -> None:
+    times = by_cause(analysed("gpu_sessions/traces/item_each_kernel.json.gz"))
+    assert max(times, key=lambda cause: times[cause]) == "sync"
+
+
+@pytest.mark.parametrize("name", ["gemm_bf16_4096", "elementwise_256mib", "pageable_copies", "graph_replay"])
+def test_a_busy_device_has_few_gaps(name: str, analysed: Callable[[str], Any]) -> None:
+    found = analysed(f"gpu_sessions/traces/{name}.json.gz")
+    assert found.timeline.filter(pl.col("window_rule") == "first_to_last_activity")["active_ratio"][0] > 0.9
+
+
+def test_kernels_of_a_graph_belong_to_its_launches(analysed: Callable[[str], Any]) -> None:
+    found = analysed("gpu_sessions/traces/graph_replay.json.gz")
+    owners = found.activities.join(found.calls.select("call_id", "name"), on="call_id")
+    assert owners.height == found.activities.height
+    assert owners["name"].unique().to_list() == ["cudaGraphLaunch"]
