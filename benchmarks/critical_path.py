@@ -48,34 +48,33 @@ def invented(kernels: int) -> dict[str, pl.DataFrame]:
     returned = called + random.integers(3_000, 5_000, shape)
     length = random.integers(2_000, 40_000, shape)
     start = np.empty(shape, np.int64)
-    for stream in range(_STREAMS):
-        own = np.s_[:, stream::_STREAMS]
+    for first in range(_STREAMS):
+        own = np.s_[:, first::_STREAMS]
         # On one stream an activity starts when it has arrived and the one before is over.
         before = np.cumsum(length[own], axis=1) - length[own]
         start[own] = np.maximum.accumulate(called[own] + 5_500 - before, axis=1) + before
     done = np.maximum((start + length).max(axis=1), returned[:, -1] + 1_000) + 2_500
     offset = np.concatenate([[0], np.cumsum(done[:-1] + 4_000)])
     called, returned, start = (part + offset[:, None] + 10_000 for part in (called, returned, start))
-    done = done + offset + 10_000
-    stream = np.arange(blocks * _SYNC_EVERY) % _STREAMS
-    return _frames(called.ravel(), returned.ravel(), start.ravel(), length.ravel(), stream, done)
+    return _frames(called, returned, (start, start + length), done + offset + 10_000)
 
 
-def _frames(
-    called: Numbers, returned: Numbers, start: Numbers, length: Numbers, stream: Numbers, done: Numbers
-) -> dict[str, pl.DataFrame]:
+def _frames(called: Numbers, returned: Numbers, ran: tuple[Numbers, Numbers], done: Numbers) -> dict[str, pl.DataFrame]:
+    last = returned[:, -1]
+    called, returned, start, end = (part.ravel() for part in (called, returned, *ran))
     count = len(called)
+    stream = np.arange(count) % _STREAMS
     everything = pl.DataFrame(
         {
             "queue_id": stream % 2,
             "stream_id": stream,
             "correlation_id": np.arange(1, count + 1, dtype=np.uint64),
             "start_ns": start,
-            "end_ns": start + length,
+            "end_ns": end,
         }
     ).with_columns(
         pl.col("queue_id", "stream_id").cast(pl.Int32),
-        pl.lit(0, pl.Int32).alias("process_id"),
+        process_id=pl.lit(0, pl.Int32),
         device_id=pl.lit(0, pl.Int32),
     )
     copied = np.arange(count) % 6 == 5
@@ -86,7 +85,6 @@ def _frames(
         iteration=pl.lit(None, pl.Int32),
         parent_dispatch_id=pl.lit(None, pl.Int32),
     )
-    last = returned.reshape(len(done), -1)[:, -1]
     calls = [
         _calls(called, returned, "hip_runtime", "hipLaunchKernel", np.arange(1, count + 1)),
         _calls(called - 900, called - 600, "hip_runtime", "hipGetDevice", None),
@@ -137,19 +135,22 @@ def timed(folder: Path) -> dict[str, float]:
     lap("timeline")
     waiting = waits(activities, calls, tables["synchronizations"])
     lap("waits")
-    idle = gaps(activities, tables["api_calls"], waiting).gaps
+    idle_ns = (
+        gaps(activities, tables["api_calls"], waiting).gaps.select(pl.col("end_ns") - pl.col("start_ns")).sum().item()
+    )
     lap("gaps")
+    # The network is made from what was taken out of the tables; its stage does not hold them.
+    rows_in = sum(tables[name].height for name in ("dispatches", "memory_copies", "api_calls"))
+    tables.clear()
     net = network(activities, calls, waiting)
     lap("network")
     path = critical_path(net)
     lap("critical path")
     window = rows.filter(pl.col("window_rule") == FIRST_TO_LAST).row(0, named=True)
-    length = idle.select(pl.col("end_ns") - pl.col("start_ns")).sum().item()
-    kept = window["busy_ns"] + length == window["window_end_ns"] - window["window_start_ns"]
+    kept = window["busy_ns"] + idle_ns == window["window_end_ns"] - window["window_start_ns"]
     kept &= bool((path.checks.get_column("value") == 1).all())
     total = sum(steps.values())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    rows_in = sum(tables[name].height for name in ("dispatches", "memory_copies", "api_calls"))
     return {**steps, "total": total, "peak": peak, "frames": made, "activities in": rows_in, "kept": float(kept)}
 
 

@@ -106,6 +106,7 @@ def captured(tmp_path_factory: pytest.TempPathFactory, cache_folder: Path) -> Ca
     """Small sessions, really measured, through the stages' plain functions: no Dagster stands between."""
     from aaco_pipeline.assets.att_enrichment import read_att_enrichment
     from aaco_pipeline.assets.capture import take_capture
+    from aaco_pipeline.assets.critical_path import read_critical_path
     from aaco_pipeline.assets.inference_run import read_inference_run
     from aaco_pipeline.assets.kernel_trace import read_kernel_trace
     from aaco_pipeline.assets.model_graph import read_model_graph
@@ -131,6 +132,7 @@ def captured(tmp_path_factory: pytest.TempPathFactory, cache_folder: Path) -> Ca
         lake.publish(session, "kernel_trace", read_kernel_trace(lake, session).tables)
         lake.publish(session, "telemetry", read_telemetry(lake, session).tables)
         lake.publish(session, "timeline", read_timeline(lake, session).tables)
+        lake.publish(session, "critical_path", read_critical_path(lake, session).tables)
         lake.publish(session, "model_graph", read_model_graph(lake, session).tables)
         lake.publish(session, "att_enrichment", read_att_enrichment(lake, session).tables)
         lake.publish(session, "perfetto_trace", write_perfetto_trace(lake, session).tables)

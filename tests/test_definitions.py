@@ -73,7 +73,16 @@ def test_without_overrides_resources_are_the_projects(lake_path: Path, monkeypat
 def test_every_stage_is_one_asset_of_its_name() -> None:
     assert set(SPECS) == set(STAGE_ASSETS)
     first = ["capture", "session_environment", "inference_run", "kernel_trace"]
-    assert list(SPECS) == [*first, "telemetry", "timeline", "model_graph", "att_enrichment", "perfetto_trace", "report"]
+    assert list(SPECS) == [
+        *first,
+        "telemetry",
+        "timeline",
+        "critical_path",
+        "model_graph",
+        "att_enrichment",
+        "perfetto_trace",
+        "report",
+    ]
 
 
 @pytest.mark.parametrize("stage", STAGE_ASSETS)
@@ -113,6 +122,7 @@ def test_a_session_flows_from_its_capture_to_its_timeline() -> None:
         "perfetto_trace": {"session_environment", "inference_run", "kernel_trace", "telemetry"},
         "model_graph": {"kernel_trace", "timeline"},
         "att_enrichment": {"kernel_trace"},
+        "critical_path": {"timeline"},
         "report": {"timeline", "model_graph", "perfetto_trace"},
     }
 
@@ -135,6 +145,7 @@ def test_checks_block_where_a_wrong_table_would_poison_what_follows() -> None:
         "kernel_trace.conservation": True,
         "kernel_trace.coverage": False,
         "timeline.conservation": True,
+        "critical_path.conservation": True,
     }
 
 

@@ -25,7 +25,7 @@ COMMUNICATION_PREFIXES: Final = ("ncclDevKernel", "ncclKernel", "nccl", "rccl")
 #: Copies and fills that the AMD runtime carries out by kernels of its own.
 COPY_PREFIX: Final = "__amd_rocclr_"
 #: Families, as in `kernels.family` or the frame `kernel_family`, that are communication.
-COMMUNICATION_FAMILIES: Final = ("communication", "collective")
+COMMUNICATION_FAMILIES: Final = ("comm", "communication")
 Codes = npt.NDArray[np.int64]
 ACTIVITY_KINDS: Final = pl.Enum(["dispatch", "memory_copy", "api_call"])
 CATEGORIES: Final = pl.Enum([COMPUTE, COMMUNICATION, COPY])
@@ -87,7 +87,7 @@ def host_calls(api_calls: pl.DataFrame) -> pl.DataFrame:
     thread_id, name, correlation_id, start_ns, end_ns, outermost_call_id.
     """
     own = api_calls.filter(~pl.col("domain").is_in(ENCLOSING_DOMAINS)).select(
-        "call_id", *_THREAD, "name", "correlation_id", "start_ns", "end_ns"
+        "call_id", *_THREAD, pl.col("name").cast(pl.Categorical), "correlation_id", "start_ns", "end_ns"
     )
     threads = group_codes(own, _THREAD)
     start, end = (own.get_column(name).to_numpy() for name in ("start_ns", "end_ns"))
@@ -173,8 +173,8 @@ def _categories(kernels: pl.DataFrame, kernel_family: pl.DataFrame | None) -> pl
         known = kernel_family.select("kernel_id", known="family").unique("kernel_id")
         named = named.join(known, on="kernel_id", how="left").with_columns(family=pl.coalesce("known", "family"))
     by_name = pl.any_horizontal(pl.col("name").str.starts_with(prefix) for prefix in COMMUNICATION_PREFIXES)
-    communicates = pl.when(pl.col("family").is_null()).then(by_name)
-    communicates = communicates.otherwise(pl.col("family").is_in(COMMUNICATION_FAMILIES))
+    by_family = pl.col("family").is_in(COMMUNICATION_FAMILIES)
+    communicates = pl.when(pl.col("family").is_null()).then(by_name).otherwise(by_family)
     category = (
         pl.when(communicates)
         .then(pl.lit(COMMUNICATION))

@@ -22,14 +22,15 @@ Times = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Coverage:
-    """How much of the time up to an instant fulfils something: a function that grows by at most one ns per ns."""
+    """How much of the time up to an instant fulfils something: a function of time, linear between `times`."""
 
     times: Times
     covered: Times
 
     def between(self, starts: Times, ends: Times) -> Times:
         """The covered time of each stretch [start, end), in ns; zero for stretches that end before they start."""
-        return np.maximum(self._until(ends) - self._until(starts), 0)
+        covered: Times = np.maximum(self._until(ends) - self._until(starts), 0)
+        return covered
 
     def _until(self, instants: Times) -> Times:
         if not len(self.times):

@@ -36,15 +36,15 @@ def gaps(activities: pl.DataFrame, api_calls: pl.DataFrame, waits: Waits) -> Gap
     """The gaps between each device's first and last activity, each with the first cause that holds.
 
     P is the end of the work before, L the call that launched the next activity. `sync`: L's thread was in a blocking
-    call at P. `host_wait`: L began after P. `launch_latency`: L had begun, but was still open at P or had
-    begun less before P than a launch onto an empty stream takes to arrive. `dependency`: the activity waited, through an event or
-    a shared hardware queue, for work that ended at P or later. `kernel_kernel`: the gap is no longer than those
+    call at P. `host_wait`: L began after P. `launch_latency`: L had begun, but was still open at P or had begun less
+    before P than a launch onto an empty stream takes to arrive. `dependency`: the activity waited, through an event
+    or a shared hardware queue, for work that ended at P or later. `kernel_kernel`: the gap is no longer than those
     between activities launched in time. `unknown`: none of these, or no launch is known. `activities` and `waits` as
     `analysis.activities` and `analysis.host_waits` give them. Gaps and busy time together are the window, exactly.
     """
     thresholds = _thresholds(activities)
     found = _idle(activities)
-    found = found.join(_facts(activities, waits), left_on="next_activity", right_on="activity", how="left")
+    found = found.hstack(_facts(activities, waits)[found.get_column("next_activity")].drop("activity"))
     found = _with_blocking_call(found, waits)
     found = _with_thresholds(found, thresholds).with_columns(cause=_CAUSE)
     found = _with_host(found, activities, api_calls)
@@ -53,11 +53,11 @@ def gaps(activities: pl.DataFrame, api_calls: pl.DataFrame, waits: Waits) -> Gap
         columns = {"kind": f"{side}_activity_kind", "number": f"{side}_activity_id", "activity": f"{side}_activity"}
         found = found.join(named.rename(columns), on=f"{side}_activity", how="left")
     call = pl.when(pl.col("cause") == SYNC).then("blocking_call_id").when(pl.col("cause") != UNKNOWN).then("call_id")
-    return Gaps(found.sort("device_id", "start_ns").select(*_GAPS, host_call_id=call, *_HOST), thresholds)
+    return Gaps(found.sort("device_id", "start_ns").select(*_GAPS, call.alias("host_call_id"), *_HOST), thresholds)
 
 
 def _idle(activities: pl.DataFrame) -> pl.DataFrame:
-    """The gaps with the activities that end and begin at them: what ends last opens a gap, what comes next closes it."""
+    """The gaps with the activities that end and begin at them: the last to end opens a gap, the next closes it."""
     own = activities.drop_nulls("device_id").select("activity", "device_id", "start_ns", "end_ns")
     reached = pl.col("end_ns").cum_max().shift(1).over("device_id")
     latest = pl.when((pl.col("end_ns") > reached).fill_null(True)).then("activity")

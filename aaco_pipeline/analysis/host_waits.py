@@ -91,7 +91,7 @@ def _blocking(calls: pl.DataFrame, synchronizations: pl.DataFrame) -> pl.DataFra
 
 def _named(calls: pl.DataFrame, pattern: str) -> pl.DataFrame:
     """The calls whose name the pattern matches; there are few names and many calls."""
-    names = calls.get_column("name").unique()
+    names = calls.get_column("name").unique().cast(pl.String)
     return calls.filter(pl.col("name").is_in(names.filter(names.str.contains(pattern)).implode()))
 
 

@@ -10,6 +10,8 @@ from typing import Final
 
 import polars as pl
 
+from aaco_pipeline.analysis.device_timeline import FIRST_TO_LAST
+
 #: The profile's clock ticks in microseconds, so each kernel's time may be wrong by one tick.
 KERNEL_TOLERANCE_NS: Final = 1_000
 
@@ -25,7 +27,7 @@ class Finding:
 
 def window_is_conserved(timeline: pl.DataFrame, gaps: pl.DataFrame) -> Finding:
     """For every device, busy time plus gaps is the whole window, to the nanosecond."""
-    whole = timeline.filter(pl.col("iteration").is_null())
+    whole = timeline.filter(pl.col("window_rule") == FIRST_TO_LAST)
     idle = gaps.group_by("device_id").agg(gap_ns=(pl.col("end_ns") - pl.col("start_ns")).sum())
     off = whole.join(idle, on="device_id", how="left").select(
         (
@@ -37,6 +39,25 @@ def window_is_conserved(timeline: pl.DataFrame, gaps: pl.DataFrame) -> Finding:
         largest == 0,
         "busy time plus gaps is the window on every device" if largest == 0 else f"off by up to {largest} ns",
         {"largest_difference_ns": largest, "devices": whole.height},
+    )
+
+
+def path_is_conserved(summary: pl.DataFrame) -> Finding:
+    """In every scope the path is no longer than the window, with what is unexplained it is the window, and its
+    categories add up to it, to the nanosecond."""
+    scopes = summary.group_by("scope").agg(
+        pl.col("window_ns", "path_ns", "unexplained_ns").first(), categories_ns=pl.col("category_ns").sum()
+    )
+    longer = scopes.filter(pl.col("path_ns") > pl.col("window_ns")).height
+    open_ended = scopes.filter(pl.col("path_ns") + pl.col("unexplained_ns") != pl.col("window_ns")).height
+    uneven = scopes.filter(pl.col("categories_ns") != pl.col("path_ns")).height
+    holds = longer == open_ended == uneven == 0
+    return Finding(
+        holds,
+        "the path and what it leaves unexplained are the window, and its categories are the path"
+        if holds
+        else f"{longer} paths are longer than their window, {open_ended} leave time over, {uneven} do not add up",
+        {"scopes": scopes.height, "longer_than_window": longer, "not_conserved": open_ended + uneven},
     )
 
 

@@ -15,6 +15,7 @@ from aaco_pipeline.analysis import invariants
 from aaco_pipeline.analysis.invariants import Finding
 from aaco_pipeline.assets import att_enrichment as att_stage
 from aaco_pipeline.assets import capture as capture_stage
+from aaco_pipeline.assets import critical_path as path_stage
 from aaco_pipeline.assets import inference_run as inference_stage
 from aaco_pipeline.assets import kernel_trace as trace_stage
 from aaco_pipeline.assets import model_graph as graph_stage
@@ -44,6 +45,7 @@ STAGE_ASSETS: Final[Mapping[str, dg.AssetsDefinition]] = {
     trace_stage.STAGE: trace_stage.kernel_trace,
     telemetry_stage.STAGE: telemetry_stage.telemetry,
     timeline_stage.STAGE: timeline_stage.timeline,
+    path_stage.STAGE: path_stage.critical_path,
     graph_stage.STAGE: graph_stage.model_graph,
     att_stage.STAGE: att_stage.att_enrichment,
     perfetto_stage.STAGE: perfetto_stage.perfetto_trace,
@@ -140,6 +142,19 @@ def timeline_conservation(context: dg.AssetCheckExecutionContext, lake: LakeReso
         return _result(invariants.window_is_conserved(store.read("timeline", session), store.read("gaps", session)))
 
 
+@dg.asset_check(
+    asset=path_stage.critical_path,
+    name="conservation",
+    blocking=True,
+    partitions_def=session_partitions,
+    description="The critical path and what it leaves unexplained are the window; its categories are the path.",
+)
+def path_conservation(context: dg.AssetCheckExecutionContext, lake: LakeResource) -> dg.AssetCheckResult:
+    with expected_errors():
+        summary = lake.open().read("critical_path_summary", context.partition_key)
+        return _result(invariants.path_is_conserved(summary))
+
+
 def _kernels_within_calls(store: TraceLake, session: str) -> pl.DataFrame:
     """The dispatches that must lie within their iteration: not a device's, which runs beside the host's calls."""
     dispatches = store.read("dispatches", session)
@@ -159,4 +174,5 @@ ALL_CHECKS: Final = (
     kernel_conservation,
     kernel_coverage,
     timeline_conservation,
+    path_conservation,
 )

@@ -1,19 +1,26 @@
 """The stage `timeline`: busy and idle time of each device, the gaps, and statistics per kernel.
 
-All arithmetic is `aaco_pipeline.analysis.timeline` and `aaco_pipeline.analysis.metrics`.
+All arithmetic is `aaco_pipeline.analysis`: `device_timeline`, `gap_causes`, `kernel_statistics` and `metrics`.
 """
 
+from dataclasses import dataclass
 from typing import Final
 
 import dagster as dg
 import polars as pl
 
+from aaco_pipeline.analysis.activities import device_activities, host_calls
+from aaco_pipeline.analysis.device_timeline import FIRST_TO_LAST
+from aaco_pipeline.analysis.device_timeline import timeline as timeline_of
+from aaco_pipeline.analysis.gap_causes import gaps
+from aaco_pipeline.analysis.host_waits import Waits, waits
+from aaco_pipeline.analysis.kernel_statistics import kernel_stats, measured_dispatches
 from aaco_pipeline.analysis.metrics import kernels_per_iteration, timeline_metrics
-from aaco_pipeline.analysis.timeline import analyse
 from aaco_pipeline.assets.inference_run import inference_run
 from aaco_pipeline.assets.kernel_trace import kernel_trace
 from aaco_pipeline.assets.partitions import session_partitions
 from aaco_pipeline.assets.stage import OWNERS, Outcome, expected_errors, publish_outcome, stage_metadata
+from aaco_pipeline.formats.reading import canonical, no_rows
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.dagster_resources import LakeResource
@@ -22,50 +29,99 @@ STAGE: Final = "timeline"
 TABLES: Final = ("timeline", "gaps", "kernel_stats", "session_metrics", "evidence")
 
 
+@dataclass(frozen=True)
+class Recorded:
+    """What ran in the measured iterations of a session, or in all of it where none are known.
+
+    `dispatches` are those with times; `activities`, `calls` and `waits` as `aaco_pipeline.analysis` makes them.
+    """
+
+    dispatches: pl.DataFrame
+    left_out: int
+    kernels: pl.DataFrame
+    iterations: pl.DataFrame
+    copies: pl.DataFrame
+    api_calls: pl.DataFrame
+    activities: pl.DataFrame
+    calls: pl.DataFrame
+    waits: Waits
+
+
+def recorded(lake: TraceLake, session: str) -> Recorded:
+    """Read a session's trace as the stages of analysis want it."""
+
+    def table(name: str) -> pl.DataFrame:
+        return lake.read(name, session).drop("session_id")
+
+    everything, iterations, kernels = table("dispatches"), table("iterations"), table("kernels")
+    timed = everything.filter(pl.col("end_ns") >= pl.col("start_ns"))
+    dispatches = measured_dispatches(timed, iterations)
+    copies, api_calls = table("memory_copies"), table("api_calls")
+    calls = host_calls(api_calls)
+    activities = device_activities(dispatches, copies, kernels, calls)
+    waiting = waits(activities, calls, table("synchronizations"))
+    left_out = everything.height - timed.height
+    return Recorded(dispatches, left_out, kernels, iterations, copies, api_calls, activities, calls, waiting)
+
+
 def read_timeline(lake: TraceLake, session: str) -> Outcome:
-    """Timeline, gaps, kernel statistics and metrics of the traced pass; empty tables without dispatches."""
-    recorded = lake.read("dispatches", session).drop("session_id")
-    dispatches = recorded.filter(pl.col("end_ns") >= pl.col("start_ns"))
-    iterations = lake.read("iterations", session).drop("session_id")
-    kernels = lake.read("kernels", session)
-    result = analyse(dispatches, iterations)
-    metrics = timeline_metrics(result.timeline, kernels_per_iteration(dispatches, iterations))
-    whole = result.timeline.filter(pl.col("iteration").is_null())
-    found = (
-        Evidence("device activities", "present", None, "dispatches", dispatches.height)
-        if dispatches.height
-        else Evidence("device activities", "absent", "the session has no dispatches", "dispatches", 0)
+    """Timeline, gaps with their causes, kernel statistics and metrics of the traced pass; empty without dispatches."""
+    run = recorded(lake, session)
+    rows = timeline_of(run.activities, run.calls, run.iterations, copies_traced=run.copies.height > 0)
+    idle = gaps(run.activities, run.api_calls, run.waits).gaps
+    stats = kernel_stats(run.dispatches)
+    windows = rows.filter(pl.col("window_rule") == FIRST_TO_LAST)
+    metrics = timeline_metrics(windows, kernels_per_iteration(run.dispatches, run.iterations))
+    causes = (
+        idle.group_by("cause")
+        .agg(gaps=pl.len(), idle_ns=(pl.col("end_ns") - pl.col("start_ns")).sum())
+        .sort("idle_ns", descending=True)
     )
-    unusable = recorded.height - dispatches.height
-    left_out = [
-        Evidence(
-            "dispatches left out", "partial", "they have no times, or end before they begin", "dispatches", unusable
-        )
-    ]
-    causes = Evidence("gap causes", "absent", "causes of gaps are not attributed yet: every cause is unknown")
     top = (
-        result.kernel_stats.join(kernels, on="kernel_id")
+        stats.join(run.kernels, on="kernel_id")
         .sort("total_ns", descending=True)
         .select(
             kernel="name", operator="short_name", dispatches="dispatch_count", total_ns="total_ns", share="share_ratio"
         )
     )
+    largest = causes.get_column("cause").head(3).to_list()
     return Outcome(
         {
-            "timeline": result.timeline,
-            "gaps": result.gaps,
-            "kernel_stats": result.kernel_stats,
+            "timeline": canonical("timeline", rows.select(no_rows("timeline").columns)),
+            "gaps": canonical("gaps", idle.select(no_rows("gaps").columns)),
+            "kernel_stats": stats,
             "session_metrics": metrics,
-            "evidence": evidence_frame(STAGE, [found, causes, *(left_out if unusable else [])]),
+            "evidence": evidence_frame(STAGE, _evidence(run)),
         },
         {
-            "active_ratio": whole.get_column("active_ratio").max() if whole.height == 1 else None,  # type: ignore[dict-item]
-            "busy_ns": int(whole.get_column("busy_ns").sum()),
-            "gaps": result.gaps.height,
+            "active_ratio": windows.get_column("active_ratio").max() if windows.height == 1 else None,  # type: ignore[dict-item]
+            "busy_ns": int(windows.get_column("busy_ns").sum()),
+            "gaps": idle.height,
+            **{f"largest_gap_cause_{i + 1}": cause for i, cause in enumerate(largest)},
         },
         top,
         "top kernels",
     )
+
+
+def _evidence(run: Recorded) -> list[Evidence]:
+    height = run.activities.height
+    items = [
+        Evidence("device activities", "present", None, "dispatches", height)
+        if height
+        else Evidence("device activities", "absent", "the session has no dispatches", "dispatches", 0)
+    ]
+    if run.left_out:
+        reason = "they have no times, or end before they begin"
+        items.append(Evidence("dispatches left out", "partial", reason, "dispatches", run.left_out))
+    unlinked = int(run.activities.get_column("call_id").null_count())
+    if height and unlinked == height:
+        reason = "no launches are known, so that no gap can be told to be the host's: every cause is unknown"
+        items.append(Evidence("gap causes", "absent", reason))
+    elif unlinked:
+        reason = f"{unlinked} of {height} activities have no known launch; gaps before them are unknown"
+        items.append(Evidence("gap causes", "partial", reason, "api_calls", unlinked))
+    return items
 
 
 @dg.asset(

@@ -1,4 +1,4 @@
-"""The jobs: `start_session` begins a session, `ingest_capture` takes in captures made elsewhere, `observe` analyses one.
+"""The jobs: `start_session` begins a session, `ingest_capture` takes in a capture, `observe` runs a session's stages.
 
 The first two only register; the sensor `start_observing` then requests `observe` for each session.
 """

@@ -69,14 +69,18 @@ def ls(project: "Project", newest: int | None, as_json: bool) -> None:
 
 @click.command()
 @click.argument("session", default="latest")
+@click.option("--critical-path", is_flag=True, help="Show where the time went: path, slack and idle causes.")
 @lake_option
 @data_format
-def show(project: "Project", session: str, as_json: bool) -> None:
+def show(project: "Project", session: str, critical_path: bool, as_json: bool) -> None:
     """Show one session (an id, a unique prefix, or latest): the answer first, then the evidence."""
     from aaco_pipeline.lake.store import TraceLake
 
     lake = TraceLake(project.lake)
-    show_session(lake, lake.find_session(session), as_json=as_json)
+    if critical_path:
+        _show_critical_path(lake, lake.find_session(session), as_json=as_json)
+    else:
+        show_session(lake, lake.find_session(session), as_json=as_json)
 
 
 @click.command()
@@ -106,6 +110,17 @@ def rm(project: "Project", names: tuple[str, ...], yes: bool, as_json: bool) -> 
         print_json([{"session_id": session, "freed_bytes": bytes_} for session, bytes_ in freed.items()])
     else:
         click.echo(f"removed {counted(len(sessions), 'session')}, {size(sum(freed.values()))} freed")
+
+
+def _show_critical_path(lake: "TraceLake", session: str, *, as_json: bool) -> None:
+    from aaco_pipeline.report.document import path_document
+    from aaco_pipeline.report.terminal import print_critical_path
+
+    document = path_document(lake, session)
+    if as_json:
+        print_json(document)
+    else:
+        print_critical_path(document)
 
 
 def show_session(lake: "TraceLake", session: str, *, as_json: bool) -> None:

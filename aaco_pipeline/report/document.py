@@ -34,7 +34,8 @@ _SUMMARY: Final[Mapping[str, str]] = {
     "timeline": (
         "SELECT device_id, window_rule, window_end_ns - window_start_ns AS window_ns, busy_ns, active_ratio, "
         "overlapped_ns, activity_count FROM timeline "
-        "WHERE session_id = '{session}' AND iteration IS NULL ORDER BY device_id"
+        "WHERE session_id = '{session}' AND iteration IS NULL AND window_rule = 'first_to_last_activity' "
+        "ORDER BY device_id"
     ),
     "top_kernels": (
         "SELECT k.name, k.short_name AS operator, k.library, t.dispatch_count, t.total_ns, t.mean_ns, t.share_ratio "
@@ -74,6 +75,24 @@ _SECTIONS: Final[Mapping[str, str]] = {
         "FROM (SELECT * FROM operator_kernels WHERE session_id = '{session}') AS o "
         "FULL JOIN (SELECT * FROM model_nodes WHERE session_id = '{session}') AS n USING (session_id, node_id) "
         "GROUP BY ALL ORDER BY total_ns DESC NULLS LAST, n.node_id"
+    ),
+    "path_categories": (
+        "SELECT scope, window_ns, path_ns, unexplained_ns, category, category_ns, category_ns / window_ns "
+        "AS window_ratio FROM critical_path_summary WHERE session_id = '{session}' AND scope = 'session' "
+        "AND category_ns > 0 ORDER BY category_ns DESC, category"
+    ),
+    "path_kernels": (
+        "SELECT k.short_name AS name, k.family, count(*) AS dispatch_count, sum(d.self_ns) AS critical_ns, "
+        "max(c.criticality) AS criticality FROM (SELECT * FROM critical_path WHERE session_id = '{session}' "
+        "AND activity_kind = 'dispatch' AND is_critical) AS c "
+        "JOIN (SELECT * FROM dispatches WHERE session_id = '{session}') AS d ON d.dispatch_id = c.activity_id "
+        "JOIN (SELECT * FROM kernels WHERE session_id = '{session}') AS k USING (kernel_id) "
+        "GROUP BY k.short_name, k.family ORDER BY critical_ns DESC, name LIMIT 10"
+    ),
+    "gap_causes": (
+        "SELECT device_id, cause, count(*) AS gaps, sum(end_ns - start_ns) AS idle_ns, max(end_ns - start_ns) "
+        "AS longest_ns FROM gaps WHERE session_id = '{session}' GROUP BY device_id, cause "
+        "ORDER BY device_id, idle_ns DESC, cause"
     ),
     "scaling": (
         "SELECT c.* EXCLUDE (campaign_id) FROM scaling AS c JOIN sessions AS s USING (campaign_id) "
@@ -122,6 +141,7 @@ _STAGES: Final = (
     ("inference_run", "the iterations and their figures"),
     ("kernel_trace", "the kernels and when they ran"),
     ("timeline", "the kernels' shares and the device's busy time"),
+    ("critical_path", "the chain that the run could not be shorter than"),
     ("model_graph", "the model's operators, their work and their traffic"),
     ("telemetry", "what the host and the devices did beside the iterations"),
 )
@@ -163,6 +183,13 @@ def session_document(lake: TraceLake, session: str) -> Document:
     document["statements"] = {**statements, **(_filled_in(_MOMENT, session, moments[0]) if moments else {})}
     document["written_by"] = f"aaco_pipeline {__version__}"
     return document
+
+
+def path_document(lake: TraceLake, session: str) -> Document:
+    """The session's facts with its critical path and the causes of its gaps, as `aaco show --critical-path` tells."""
+    wanted = ("path_categories", "path_kernels", "gap_causes")
+    statements = {"session": _SUMMARY["session"], **{name: _SECTIONS[name] for name in wanted}}
+    return _head(lake, session, _parts(lake, session, _filled_in(statements, session)))
 
 
 # ---- the document in words -------------------------------------------------------------------------------------------

@@ -286,6 +286,73 @@ def _hot(document: Document) -> str:
     )
 
 
+def _path(document: Document) -> str:
+    """Where the time went: the longest path by category, its kernels, and why the device was idle."""
+    categories = document.get("path_categories", [])
+    if not categories:
+        body = _empty(document, "critical_path")
+        return _section(document, "path", "Where the time went", "", body, statements=())
+    longest = categories[0]["category_ns"]
+    window, left = categories[0]["window_ns"], categories[0]["unexplained_ns"]
+
+    def line(name: str, amount: int) -> list[_Cell]:
+        return [_text(name), _bar(amount, longest, duration(amount), _exact(amount, "ns")), _share(amount / window)]
+
+    rows = [line(row["category"], row["category_ns"]) for row in categories]
+    whole = [_text("the whole window"), _cell(duration(window), window, _exact(window, "ns")), _share(1.0)]
+    body = "<h3>On the critical path</h3>" + _table(
+        ("Time", "*Length", "*Of the window"), rows, foot=[line("unexplained", left), whole]
+    )
+    if document["path_kernels"]:
+        body += "<h3>Kernels on the path</h3>" + _table(
+            ("Kernel", "Family", "*On the path", "*Dispatches", "*Share of it that is critical"),
+            [
+                [
+                    _name(row["name"]),
+                    _text(row["family"]),
+                    _time(row["critical_ns"]),
+                    _count(row["dispatch_count"]),
+                    _share(row["criticality"]),
+                ]
+                for row in document["path_kernels"]
+            ],
+        )
+    if document["gap_causes"]:
+        body += "<h3>Why the device was idle</h3>" + _table(
+            ("Device", "Cause", "*Idle", "*Gaps", "*Longest"),
+            [
+                [
+                    _count(row["device_id"]),
+                    _text(_CAUSES.get(row["cause"], row["cause"])),
+                    _time(row["idle_ns"]),
+                    _count(row["gaps"]),
+                    _time(row["longest_ns"]),
+                ]
+                for row in document["gap_causes"]
+            ],
+        )
+    return _section(
+        document,
+        "path",
+        "Where the time went",
+        "The longest chain of activities that waited for one another: only what lies on it makes the run shorter when "
+        "it becomes faster. What no recorded activity explains is a line of its own; together they are the window.",
+        body,
+        statements=("path_categories", "path_kernels", "gap_causes"),
+    )
+
+
+#: Causes of gaps in words.
+_CAUSES: Final = {
+    "sync": "sync: the host waited in a blocking call",
+    "host_wait": "host wait: the next launch came late",
+    "launch_latency": "launch latency: the launch was on its way",
+    "dependency": "dependency: it waited for another stream",
+    "kernel_kernel": "kernel to kernel: the device's own turnaround",
+    "unknown": "unknown",
+}
+
+
 def _timeline(document: Document) -> str:
     moments = document["moments"]
     body = _empty(document, "kernel_trace")
@@ -502,6 +569,7 @@ _SECTIONS: Final[Sequence[Callable[[Document], str]]] = (
     _distribution,
     _warmup,
     _scaling,
+    _path,
     _hot,
     _timeline,
     _operators,
@@ -514,6 +582,7 @@ _NAVIGATION: Final = (
     ("distribution", "Distribution"),
     ("warmup", "Warm-up"),
     ("scaling", "Scaling"),
+    ("path", "Path"),
     ("kernels", "Kernels"),
     ("timeline", "Timeline"),
     ("operators", "Operators"),

@@ -87,6 +87,65 @@ def print_session(document: Document, stream: TextIO | None = None) -> None:
         screen.print(f"{counted(rest, 'further kernel')} in `aaco report --format markdown`", style="dim")
 
 
+def print_critical_path(document: Document, stream: TextIO | None = None) -> None:
+    """Print where the time went: the longest path by category, its kernels, and why the devices were idle."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    out = stream or sys.stdout
+    screen = Console(file=out, highlight=False, width=None if out.isatty() else _WIDTH_OF_A_FILE)
+    screen.print(f"[bold]{escape(document['session_id'])}[/bold]  {escape(what(document))}")
+    categories = document["path_categories"]
+    if not categories:
+        screen.print("The session has no device activities with times, and so no critical path.")
+        return
+    window, path = categories[0]["window_ns"], categories[0]["path_ns"]
+    screen.print(
+        f"The critical path takes {duration(path)} of the window's {duration(window)}; "
+        f"{duration(window - path)} of it nothing recorded explains.",
+        style="bold green",
+    )
+    rest = ("unexplained", duration(window - path), share((window - path) / window))
+    _table(
+        screen,
+        ("on the path", "time", "of the window"),
+        [*((row["category"], duration(row["category_ns"]), share(row["window_ratio"])) for row in categories), rest],
+        numeric=("time", "of the window"),
+    )
+    _table(
+        screen,
+        ("kernel", "family", "on the path", "dispatches", "of it critical"),
+        [
+            (
+                shortened(row["name"]),
+                row["family"],
+                duration(row["critical_ns"]),
+                f"{row['dispatch_count']:,}",
+                share(row["criticality"]),
+            )
+            for row in document["path_kernels"]
+        ],
+        title="Kernels on the path",
+        numeric=("on the path", "dispatches", "of it critical"),
+    )
+    _table(
+        screen,
+        ("device", "cause", "idle", "gaps", "longest"),
+        [
+            (
+                str(row["device_id"]),
+                row["cause"],
+                duration(row["idle_ns"]),
+                f"{row['gaps']:,}",
+                duration(row["longest_ns"]),
+            )
+            for row in document["gap_causes"]
+        ],
+        title="Why the devices were idle",
+        numeric=("idle", "gaps", "longest"),
+    )
+
+
 def _table(
     screen: "Console",
     columns: Sequence[str],

@@ -16,10 +16,12 @@ from aaco_pipeline.analysis.critical_path import CriticalPath, critical_path
 from aaco_pipeline.analysis.device_timeline import timeline
 from aaco_pipeline.analysis.gap_causes import Gaps, gaps
 from aaco_pipeline.analysis.host_waits import Waits, waits
-from aaco_pipeline.formats import kineto
+from aaco_pipeline.formats import assembly, detection, kineto
+from aaco_pipeline.formats.reading import Limits
 from aaco_pipeline.lake.contracts import contract, polars_schema
 
 SHARED: Final = Path(os.environ.get("AACO_SHARED") or Path(__file__).parents[3] / "shared")
+_NEEDED: Final = ("dispatches", "memory_copies", "api_calls", "kernels", "synchronizations")
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,12 @@ class Analysed:
 
 @cache
 def _analysed(path: Path) -> Analysed:
-    return _analyse(dict(kineto.read(path).tables))
+    if path.is_file():
+        return _analyse(dict(kineto.read(path).tables))
+    parts = detection.survey(path).runs[0].parts
+    run = assembly.assemble([assembly.NamedReading(part.name, part.read(Limits())) for part in parts])
+    empty = {name: pl.DataFrame(schema=polars_schema(contract(name))) for name in _NEEDED}
+    return _analyse({**empty, **run.tables})
 
 
 def _analyse(tables: dict[str, pl.DataFrame]) -> Analysed:

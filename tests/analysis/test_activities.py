@@ -32,7 +32,8 @@ def test_the_row_before_in_the_group(codes: list[int]) -> None:
         ({"name": "ncclDevKernel_Generic(x)"}, "communication", "communication"),
         ({"name": "rcclSum", "family": None}, "communication", "communication"),
         ({"name": "nccl_lookalike", "family": "gemm"}, "compute", "gemm"),
-        ({"name": "all_reduce", "family": "communication"}, "communication", "communication"),
+        ({"name": "all_reduce", "family": "comm"}, "communication", "communication"),
+        ({"name": "direct_copy", "family": "copy/memset"}, "compute", "copy/memset"),
         ({"name": "__amd_rocclr_copyBuffer"}, "copy", "copy"),
         ({"name": "softmax"}, "compute", "compute"),
     ],
@@ -46,9 +47,10 @@ def test_what_kind_of_work_a_kernel_is(
 
 def test_a_known_family_outranks_the_kernels_own(session: Callable[..., Any]) -> None:
     found = session([{"start_ns": 0, "end_ns": 5}], kernels=[{"name": "x", "family": "gemm"}])
-    families = pl.DataFrame({"kernel_id": [0], "family": ["collective"]}, schema_overrides={"kernel_id": pl.Int32})
-    tables = [found.tables[name] for name in ("dispatches", "memory_copies", "kernels")]
-    assert device_activities(*tables, found.calls, families)["category"][0] == "communication"
+    families = pl.DataFrame({"kernel_id": [0], "family": ["comm"]}, schema_overrides={"kernel_id": pl.Int32})
+    tables = found.tables
+    rows = device_activities(tables["dispatches"], tables["memory_copies"], tables["kernels"], found.calls, families)
+    assert rows["category"][0] == "communication"
 
 
 def test_launches_are_found_within_the_process_and_the_outer_call_counts(session: Callable[..., Any]) -> None:

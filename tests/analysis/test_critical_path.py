@@ -27,6 +27,7 @@ from aaco_pipeline.analysis.activity_network import (
 )
 from aaco_pipeline.analysis.critical_path import (
     critical_path,
+    criticality_index,
     edge_waits,
     is_acyclic,
     kernels_named,
@@ -59,13 +60,17 @@ CAPTURES = [
     ),
     "gpu_sessions/sessions/b00_baseline.json.trace.json.gz",
     "gpu_sessions/sessions/b00_host_delay.json.trace.json.gz",
+    "captures/gfx1151_rocprofv3_csv",
+    "captures/mi210_kineto_gpu_only",
+    "captures/mi300x_att_ck_batched_gemm",
+    "captures/mi350x_rocpd_43915_dispatches",
 ]
 #: An edge: source, target, kind, whether it leaves the source's start, lag.
 Edge = tuple[int, int, int, bool, int]
 
 
 def made(weights: list[int], edges: list[Edge], delays: list[int]) -> Network:
-    """A network run by simulation: a node starts its delay after all it depends on allows, each from a source before."""
+    """A network run by simulation: a node starts its delay after all that it depends on allow."""
     start: list[int] = []
     for node, delay in enumerate(delays):
         bounds = [start[s] + (0 if by_start else weights[s]) + lag for s, t, _, by_start, lag in edges if t == node]
@@ -119,7 +124,7 @@ def networks(draw: st.DrawFn) -> tuple[list[int], list[Edge], list[int]]:
 def textbook(weights: list[int], edges: list[Edge]) -> tuple[list[int], list[int], list[int], int]:
     """Earliest starts, total floats, free floats and makespan by the two passes of the critical path method."""
     count = len(weights)
-    span = [[lag + (0 if by_start else weights[s]) for s, _, _, by_start, lag in [edge]][0] for edge in edges]
+    span = [lag + (0 if by_start else weights[source]) for source, _, _, by_start, lag in edges]
     earliest = [0] * count
     for node in range(count):
         earliest[node] = max((earliest[e[0]] + w for e, w in zip(edges, span, strict=True) if e[1] == node), default=0)
@@ -211,6 +216,24 @@ def test_two_streams_save_only_until_the_other_one_is_the_longest() -> None:
     assert what_if(net, {1: 0.5}) == -100
 
 
+def test_how_often_an_activity_is_critical_when_durations_vary() -> None:
+    net = made([10, 1000, 1000, 5], [(0, 1, STREAM, False, 0), (0, 2, STREAM, False, 0)], [0, 0, 0, 0])
+    index = dict(criticality_index(net, 200, 0.2).select("activity_id", "criticality").iter_rows())
+    assert index[0] == 1.0
+    assert index[1] + index[2] >= 1.0
+    assert 0.35 < index[1] < 0.65
+    assert index[3] == 0.0
+    assert criticality_index(net, 20, 0.2, seed=4).equals(criticality_index(net, 20, 0.2, seed=4))
+
+
+@settings(deadline=None)
+@given(networks())
+def test_without_spread_the_index_is_whether_slack_is_zero(drawn: tuple[list[int], list[Edge], list[int]]) -> None:
+    net = made(*drawn)
+    critical = critical_path(net).activities["is_critical"].cast(pl.Float64)
+    assert criticality_index(net, 2, 0.0)["criticality"].to_list() == critical.to_list()
+
+
 def test_a_speed_up_is_above_zero_and_given_by_name_too() -> None:
     net = made([10], [], [0])
     with pytest.raises(ValueError, match="above zero"):
@@ -228,6 +251,11 @@ def test_a_node_without_weight_cannot_grow() -> None:
 def test_a_network_that_contradicts_its_times_is_refused() -> None:
     with pytest.raises(ValueError, match="starts before"):
         critical_path(network_of([0, 5], [10, 10], [(0, 1, STREAM, False, 0)]))
+
+
+def test_a_window_beyond_exact_arithmetic_is_refused() -> None:
+    with pytest.raises(ValueError, match="too long"):
+        critical_path(network_of([0, 2**54], [1, 1], []))
 
 
 def test_a_circle_within_one_instant_is_found() -> None:
@@ -277,9 +305,10 @@ def test_rows_have_the_columns_of_their_tables() -> None:
 
 @pytest.mark.parametrize("capture", CAPTURES)
 def test_the_invariants_hold_on_real_captures(capture: str, analysed: Callable[[str], Any]) -> None:
-    path = analysed(capture).path
+    found = analysed(capture)
+    path = found.path
     checks = dict(path.checks.iter_rows())
-    bound = checks.pop("device_starts_with_binding_edge")
+    bound = checks.pop("bound_start_ratio")
     assert set(checks.values()) == {1.0}
     assert bound > 0.99
     row = path.summary.row(0, named=True)
@@ -288,6 +317,10 @@ def test_the_invariants_hold_on_real_captures(capture: str, analysed: Callable[[
     assert (path.activities["unexplained_wait_ns"] >= 0).all()
     assert (path.activities["free_slack_ns"] <= path.activities["slack_ns"]).all()
     assert (path.activities["free_slack_ns"] >= 0).all()
+    whole = found.timeline.filter(pl.col("window_rule") == "first_to_last_activity")
+    idle = found.gaps.gaps.select(pl.col("end_ns") - pl.col("start_ns")).sum().item()
+    window = (whole["window_end_ns"] - whole["window_start_ns"]).sum()
+    assert whole["busy_ns"].sum() + idle == window
 
 
 def shares(path: Any) -> dict[str, float]:

@@ -12,6 +12,7 @@ from aaco_pipeline.analysis.invariants import (
     KERNEL_TOLERANCE_NS,
     iterations_are_plausible,
     kernel_time_fits_iterations,
+    path_is_conserved,
     trace_covers_iterations,
     window_is_conserved,
 )
@@ -20,7 +21,9 @@ from aaco_pipeline.analysis.invariants import (
 def timeline(*rows: tuple[int, int | None, int, int, int]) -> pl.DataFrame:
     """Rows of (device, iteration, start, end, busy)."""
     columns = ("device_id", "iteration", "window_start_ns", "window_end_ns", "busy_ns")
-    return pl.DataFrame(rows, schema=dict.fromkeys(columns, pl.Int64), orient="row")
+    frame = pl.DataFrame(rows, schema=dict.fromkeys(columns, pl.Int64), orient="row")
+    whole = pl.when(pl.col("iteration").is_null()).then(pl.lit("first_to_last_activity"))
+    return frame.with_columns(window_rule=whole.otherwise(pl.lit("iteration")))
 
 
 def gaps(*rows: tuple[int, int, int]) -> pl.DataFrame:
@@ -179,3 +182,26 @@ def test_an_iteration_that_takes_no_time_is_found() -> None:
 
 def test_negative_processor_time_is_found() -> None:
     assert not iterations_are_plausible(iterations(("latency", 0, 0, 5), cpu_time_ns=-1)).holds
+
+
+# Conservation of the critical path.
+
+
+def summary(*rows: tuple[str, int, int, int, int]) -> pl.DataFrame:
+    """Rows of (scope, window, path, unexplained, the category's time)."""
+    columns = ("window_ns", "path_ns", "unexplained_ns", "category_ns")
+    return pl.DataFrame(rows, schema={"scope": pl.String, **dict.fromkeys(columns, pl.Int64)}, orient="row")
+
+
+def test_a_path_and_what_it_leaves_unexplained_are_the_window() -> None:
+    assert path_is_conserved(summary(("session", 100, 80, 20, 50), ("session", 100, 80, 20, 30))).holds
+    assert path_is_conserved(summary()).holds
+
+
+@pytest.mark.parametrize(
+    "row",
+    [("session", 100, 110, -10, 110), ("session", 100, 80, 19, 80), ("session", 100, 80, 20, 79)],
+    ids=["longer than its window", "a nanosecond left over", "categories short by one"],
+)
+def test_a_path_that_is_not_conserved_is_found(row: tuple[str, int, int, int, int]) -> None:
+    assert not path_is_conserved(summary(row)).holds

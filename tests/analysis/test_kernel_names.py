@@ -20,7 +20,7 @@ from aaco_pipeline.analysis.kernel_names import (
 SHARED = Path(os.environ.get("AACO_SHARED") or Path(__file__).parents[3] / "shared") / "kernels"
 needs_corpus = pytest.mark.skipif(not SHARED.is_dir(), reason="needs the kernel names of the shared data")
 
-#: name: family, library, role; none of them is a name of the shared corpus.
+#: name: family, library, role; written after the grammars, nearly all unlike any name of the shared corpus.
 NAMES = {
     "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevComm*)": ("comm", "rccl", "main"),
     "void vllm::cross_device_reduce_2stage<float, 8>(int)": ("comm", "vllm", "main"),

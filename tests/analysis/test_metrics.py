@@ -51,6 +51,7 @@ def iterations(
             "latency_ns": list(latencies),
             "cpu_time_ns": list(cpu) if cpu is not None else list(latencies),
             "run_delay_ns": list(delay) if delay is not None else [0] * count,
+            "token_index": [None] * count,
         },
         schema={
             "pass": pl.String,
@@ -59,6 +60,7 @@ def iterations(
             "latency_ns": pl.Int64,
             "cpu_time_ns": pl.Int64,
             "run_delay_ns": pl.Int64,
+            "token_index": pl.Int32,
         },
     )
 

@@ -11,6 +11,7 @@ import pytest
 
 from aaco_pipeline.assets import (
     att_enrichment,
+    critical_path,
     inference_run,
     kernel_trace,
     model_graph,
@@ -32,6 +33,7 @@ STAGES: dict[str, tuple[Callable[[TraceLake, str], Outcome], tuple[str, ...]]] =
     "kernel_trace": (kernel_trace.read_kernel_trace, kernel_trace.TABLES),
     "telemetry": (telemetry.read_telemetry, telemetry.TABLES),
     "timeline": (timeline.read_timeline, timeline.TABLES),
+    "critical_path": (critical_path.read_critical_path, critical_path.TABLES),
     "model_graph": (model_graph.read_model_graph, model_graph.TABLES),
     "att_enrichment": (att_enrichment.read_att_enrichment, att_enrichment.TABLES),
     "perfetto_trace": (perfetto_trace.write_perfetto_trace, perfetto_trace.TABLES),

@@ -22,7 +22,7 @@ from aaco_pipeline.resources.launch import Launch
 from aaco_pipeline.resources.process_identity import process_is_gone
 from aaco_pipeline.resources.project import Project
 
-CHECKS = 14
+CHECKS = 16
 
 
 class Forbidden(InferenceRunner):
@@ -179,6 +179,7 @@ def test_every_stage_that_has_something_to_show_shows_a_table(replayed: Replayed
         ("inference_run", "latency"),
         ("kernel_trace", "operators"),
         ("timeline", "top kernels"),
+        ("critical_path", "where the path's time went"),
         ("model_graph", "operators"),
     }
 

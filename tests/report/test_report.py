@@ -45,6 +45,7 @@ SECTIONS: Final = (
     "latency",
     "distribution",
     "warmup",
+    "path",
     "kernels",
     "timeline",
     "operators",
@@ -176,10 +177,14 @@ def publish_session(
         | {"share_ratio": part / sum(parts)}
         for index, part in enumerate(parts)
     ]
-    whole = {"window_start_ns": 0, "window_end_ns": 100, "window_rule": "made up", "busy_ns": 90, "active_ratio": 0.9}
+    whole = {"window_start_ns": 0, "window_end_ns": 100, "busy_ns": 90, "active_ratio": 0.9}
+    whole["window_rule"] = "first_to_last_activity"  # type: ignore[assignment]
     lake.publish(
         SESSION, "timeline", {"kernel_stats": rows_of("kernel_stats", stats), "timeline": rows_of("timeline", [whole])}
     )
+    path = {"scope": "session", "window_ns": 100, "path_ns": 90, "unexplained_ns": 10}
+    categories = [{**path, "category": "compute", "category_ns": 90, "category_ratio": 1.0}]
+    lake.publish(SESSION, "critical_path", {"critical_path_summary": rows_of("critical_path_summary", categories)})
     if model:
         publish_model(lake, stats)
     if telemetry:

@@ -586,6 +586,7 @@ def test_a_host_without_an_amd_gpu_says_so_and_samples_none(tmp_path: Path) -> N
         (tmp_path / "class/drm" / card / "device/vendor").write_text(vendor + "\n")
     sources, reason = gpu_sources(tmp_path)
     assert sources == ("card1",)
+    assert reason is not None
     assert "does not read" in reason
 
 

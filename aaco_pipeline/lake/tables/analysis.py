@@ -335,8 +335,8 @@ TABLES: Final[tuple[Table, ...]] = (
                 "float64",
                 "ratio",
                 True,
-                "Criticality index, 0..1: share of the variations of durations examined in which the activity lies on "
-                "the longest path; null when none were examined.",
+                "Share of the time of the activity's kernel, over all its dispatches, that lies on a longest path, "
+                "0..1; null for activities without a kernel.",
             ),
         ),
         sort_by=(

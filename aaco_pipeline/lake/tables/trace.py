@@ -45,7 +45,7 @@ TABLES: Final[tuple[Table, ...]] = (
                 "string",
                 "name",
                 True,
-                "Kind of work the kernel does, such as `gemm`, `convolution` or `elementwise`; null when "
+                "Kind of work the kernel does, such as `gemm`, `conv` or `elementwise`; null when "
                 "family_source is `none`.",
             ),
             column(
