@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
+from aaco_pipeline.analysis.kernel_statistics import kernel_stats
 from aaco_pipeline.analysis.node_mapping import (
     KernelMapping,
     kernel_activity_ratio,
@@ -23,7 +24,6 @@ from aaco_pipeline.analysis.node_mapping import (
 )
 from aaco_pipeline.analysis.node_tracing import BY_MANGLED_NAME, BY_NAME, BY_ORDER, BY_TENSORS
 from aaco_pipeline.analysis.operator_work import work
-from aaco_pipeline.analysis.kernel_statistics import kernel_stats
 from aaco_pipeline.formats import ort_profile
 from aaco_pipeline.formats.onnx_model import ModelGraph, graph_only, inferred_shapes, read
 from aaco_pipeline.lake.contracts import contract
