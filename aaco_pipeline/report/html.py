@@ -147,11 +147,8 @@ def _tiles(document: Document) -> Iterable[str]:
     if distortion is not None:
         yield tile("Profiler distortion", f"× {distortion:.3g}", "on the median", _exact(distortion, "ratio"))
     judged = value(document, "steady_state", "latency")
-    yield tile(
-        "Steady",
-        None if judged is None else "yes" if judged >= 1 else "no",
-        "too short to tell" if judged is None else None,
-    )
+    told = "too short to tell" if metric(document, "steady_state", "latency") is not None else "not judged"
+    yield tile("Steady", None if judged is None else "yes" if judged >= 1 else "no", told if judged is None else None)
 
 
 def _latency(document: Document) -> str:
