@@ -55,7 +55,8 @@ class StartSession(dg.Config):
         None, description="Sets of hardware counters from configs/counter_sets.yaml, such as basic,memory."
     )
     thread_trace: str | None = Field(
-        None, description="The kernel whose instructions rocprofv3 traces; auto means the one with the most time."
+        None,
+        description="The kernel whose instructions rocprofv3 traces; auto: the one with most of the critical path.",
     )
     input_shapes: dict[str, list[int]] = Field({}, description="Shapes of inputs with dynamic dimensions.")
 

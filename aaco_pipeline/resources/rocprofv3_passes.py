@@ -14,7 +14,7 @@ from typing import Any, Final
 import polars as pl
 
 from aaco_pipeline.errors import CaptureError, UnavailableError, UsageError
-from aaco_pipeline.formats.reading import Limits, Reading
+from aaco_pipeline.formats.reading import Limits
 from aaco_pipeline.resources.configuration import MIGRAPHX_PROVIDER, ROCM_PROVIDER, BackendEntry
 from aaco_pipeline.resources.counter_sets import COUNTER_SETS_FILE, load_counter_sets
 from aaco_pipeline.resources.ingestion import without_environment
@@ -142,8 +142,8 @@ def median_latency_ns(document: Mapping[str, Any]) -> float:
 def kernel_to_trace(folder: Path, asked: str) -> tuple[str, int]:
     """The whole name of the kernel to trace, and which of its executions: the middle one, which is a warm one.
 
-    `asked` is a name, or a part that only one kernel's name has, or `auto`: the kernel with the most total time in the
-    base pass, whose files are in `folder`. UsageError when no or several kernels are meant.
+    `asked` is a name, or a part that only one kernel's name has, or `auto`: the kernel with the most time on the
+    critical path of the base pass, whose files are in `folder`. UsageError when no or several kernels are meant.
     """
     kernels = _kernels(folder)
     if not kernels:
@@ -233,25 +233,28 @@ def _check_outputs(profiler: Profiler, profiler_pass: ProfilerPass, folder: Path
 
 
 def _kernels(folder: Path) -> dict[str, tuple[int, int]]:
-    """Of each kernel in the files of a pass: total time in ns, and how often it ran."""
-    from aaco_pipeline.formats.detection import survey  # the readers of every format: only where they are needed
+    """Of each kernel in the files of a pass: its time on the critical path in ns, and how often it ran."""
+    # The readers of every format and the analysis: only where they are needed.
+    from aaco_pipeline.analysis.activities import device_activities, host_calls
+    from aaco_pipeline.analysis.activity_network import network
+    from aaco_pipeline.analysis.critical_path import critical_path
+    from aaco_pipeline.analysis.host_waits import waits
+    from aaco_pipeline.formats.assembly import NamedReading, assemble
+    from aaco_pipeline.formats.detection import survey
 
-    frames = []
-    for part in (part for run in survey(folder).runs for part in run.parts):
-        frames.append(_dispatched(part.read(Limits())))
-    if not frames:
+    parts = [part for run in survey(folder).runs for part in run.parts]
+    if not parts:
         return {}
-    grouped = pl.concat(frames).group_by("name").agg(total=pl.col("duration_ns").sum(), count=pl.len())
-    return {row["name"]: (int(row["total"]), int(row["count"])) for row in grouped.to_dicts()}
-
-
-def _dispatched(reading: Reading) -> pl.DataFrame:
-    empty = pl.DataFrame(schema={"name": pl.String, "duration_ns": pl.Int64})
-    if not {"dispatches", "kernels"} <= set(reading.tables):
-        return empty
-    names = reading.tables["kernels"].select("kernel_id", pl.col("name").cast(pl.String))
-    joined = reading.tables["dispatches"].join(names, on="kernel_id")
-    return joined.select("name", duration_ns=(pl.col("end_ns") - pl.col("start_ns")).cast(pl.Int64))
+    tables = assemble([NamedReading(part.name, part.read(Limits())) for part in parts]).tables
+    timed = tables["dispatches"].filter(pl.col("end_ns") >= pl.col("start_ns"))
+    if timed.is_empty():
+        return {}
+    calls = host_calls(tables["api_calls"])
+    activities = device_activities(timed, tables["memory_copies"], tables["kernels"], calls)
+    path = critical_path(network(activities, calls, waits(activities, calls, tables["synchronizations"])))
+    counts = timed.group_by("kernel_id").agg(count=pl.len())
+    kernels = path.kernels.join(counts, on="kernel_id").join(tables["kernels"], on="kernel_id")
+    return {row["name"]: (int(row["critical_ns"]), int(row["count"])) for row in kernels.to_dicts()}
 
 
 def _nodes() -> list[Path]:

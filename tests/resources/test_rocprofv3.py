@@ -351,7 +351,7 @@ def test_a_tool_that_states_no_release_is_dated_by_its_installation(tmp_path: Pa
 # Which kernel.
 
 
-def test_the_automatic_kernel_has_the_most_total_time_and_its_middle_execution_is_traced(tmp_path: Path) -> None:
+def test_the_automatic_kernel_has_most_of_the_critical_path_and_its_middle_execution_is_traced(tmp_path: Path) -> None:
     many = [("many(int)", 400)] * 5
     (tmp_path / "out_1_kernel_trace.csv").write_text(kernel_csv(("once(int)", 1500), *many, ("many_more(int)", 10)))
     assert kernel_to_trace(tmp_path, "auto") == ("many(int)", 3)
