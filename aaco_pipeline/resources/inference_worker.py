@@ -273,9 +273,13 @@ class _LanguageModel:
         import numpy as np
 
         batch, width = step.shape
-        positions = np.broadcast_to(np.arange(seen - width, seen, dtype=np.int64), (batch, width))
-        values = {"attention_mask": np.ones((batch, seen), np.int64), "position_ids": np.ascontiguousarray(positions)}
-        return {name: values[name] for name in self._EXTRA if name in self.types}
+        values: dict[str, np.ndarray[Any, Any]] = {}
+        # Only what is asked for: this lies within the timed step.
+        if "attention_mask" in self.types:
+            values["attention_mask"] = np.ones((batch, seen), np.int64)
+        if "position_ids" in self.types:
+            values["position_ids"] = np.tile(np.arange(seen - width, seen, dtype=np.int64), (batch, 1))
+        return values
 
 
 class _RunDelay:
