@@ -9,8 +9,6 @@ from typing import Final
 import dagster as dg
 import polars as pl
 
-from aaco_pipeline.analysis.kernel_names import described, with_operators
-from aaco_pipeline.analysis.launching_operators import launching_operators
 from aaco_pipeline.assets.capture import capture
 from aaco_pipeline.assets.partitions import session_partitions
 from aaco_pipeline.assets.stage import OWNERS, Outcome, expected_errors, publish_outcome, stage_metadata
@@ -85,6 +83,10 @@ def read_kernel_trace(lake: TraceLake, session: str) -> Outcome:
 
 def _of_profiler(reading: Reading) -> Outcome:
     """All events that a GPU's own tool recorded, here or elsewhere, with what its readers found and missed."""
+    # The grammar of kernels' names: only where there are such names.
+    from aaco_pipeline.analysis.kernel_names import described, with_operators
+    from aaco_pipeline.analysis.launching_operators import launching_operators
+
     tables = {name: reading.tables[name] for name in TABLES if name != "evidence"}
     dispatches = tables["dispatches"]
     operators = launching_operators(dispatches, tables["api_calls"]).rename({"duration_ns": "total_ns"})

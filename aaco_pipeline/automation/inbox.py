@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from aaco_pipeline.formats.detection import DONE_FILE
-
 INBOX_VARIABLE: Final = "AACO_INBOX"
+#: Marks a capture as finished; it holds nothing.
+DONE_FILE: Final = ".done"
 REJECTED_FOLDER: Final = "rejected"
 _MOST_ENTRIES: Final = 20_000
 

@@ -12,10 +12,8 @@ from pydantic import Field
 from aaco_pipeline.assets.stage import expected_errors
 from aaco_pipeline.automation.dead_runs import reap
 from aaco_pipeline.automation.inbox import set_aside
-from aaco_pipeline.automation.ingestion import ingest
 from aaco_pipeline.automation.sessions import register
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats.detection import survey
 from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
 from aaco_pipeline.resources.launch import DEFAULT_TIMEOUT_SECONDS, OPTIMIZATIONS, PRECISIONS, Launch
 from aaco_pipeline.resources.process_identity import process_tags
@@ -96,6 +94,9 @@ class IngestCapture(dg.Config):
     out=dg.Out(dg.Nothing),
 )
 def take_in_capture(context: dg.OpExecutionContext, config: IngestCapture, lake: LakeResource) -> None:
+    from aaco_pipeline.automation.ingestion import ingest  # every reader: only where a capture is taken in
+    from aaco_pipeline.formats.detection import survey
+
     path = Path(config.path)
     with expected_errors():
         try:

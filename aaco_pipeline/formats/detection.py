@@ -31,8 +31,6 @@ from aaco_pipeline.formats.rocpd_lookup import records
 #: A folder with more entries is not one capture.
 MOST_FILES: Final = 20_000
 DEEPEST_FOLDER: Final = 16
-#: Marks a folder as finished for whoever watches the inbox; it holds nothing.
-DONE_FILE: Final = ".done"
 #: How the sums of a decoded thread trace are named, beside its folder.
 STATISTICS: Final = "stats_ui_output_"
 _PASS_FOLDER: Final = re.compile(r"pass_\d+")

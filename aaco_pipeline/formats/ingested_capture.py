@@ -9,15 +9,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats import detection
-from aaco_pipeline.formats.assembly import NamedReading, assemble
 from aaco_pipeline.formats.reading import Limits, Reading, canonical
 from aaco_pipeline.lake.evidence import Evidence
+
+if TYPE_CHECKING:
+    from aaco_pipeline.formats.detection import Run
 
 FORMAT: Final = "aaco-ingest"
 FORMAT_VERSION: Final = 1
@@ -103,8 +104,10 @@ def read(raw: Path) -> IngestedCapture:
     return IngestedCapture(raw, listed)
 
 
-def read_parts(run: detection.Run, limits: Limits) -> tuple[Reading, list[Evidence]]:
+def read_parts(run: "Run", limits: Limits) -> tuple[Reading, list[Evidence]]:
     """The assembled reading of a run, and the parts that cannot be read. CaptureError when none can be."""
+    from aaco_pipeline.formats.assembly import NamedReading, assemble
+
     named: list[NamedReading] = []
     failed: list[Evidence] = []
     holders: dict[str, str] = {}
@@ -127,8 +130,10 @@ def read_parts(run: detection.Run, limits: Limits) -> tuple[Reading, list[Eviden
     return assemble(named), failed
 
 
-def _run(folder: Path) -> detection.Run:
-    found = detection.survey(folder / FILES_FOLDER).runs
+def _run(folder: Path) -> "Run":
+    from aaco_pipeline.formats.detection import survey  # every reader: only where a capture was taken in
+
+    found = survey(folder / FILES_FOLDER).runs
     if len(found) != 1:
         raise CaptureError(f"{folder / FILES_FOLDER}: holds {len(found)} runs, expected one; ingest the capture again")
     return found[0]

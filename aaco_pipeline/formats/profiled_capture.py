@@ -10,8 +10,6 @@ from typing import Final
 import polars as pl
 
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats import detection
-from aaco_pipeline.formats.assembly import moved
 from aaco_pipeline.formats.inference_capture import InferenceCapture, ProfilerPass
 from aaco_pipeline.formats.ingested_capture import read_parts
 from aaco_pipeline.formats.reading import Limits, Reading, canonical
@@ -32,6 +30,8 @@ def read(capture: InferenceCapture) -> Reading:
     Iterations are the base pass's, as its measured process timed them. CaptureError when the tool's files are damaged
     or the process read no boot clock, by which alone the tool's times have a place on the axis.
     """
+    from aaco_pipeline.formats.assembly import moved
+
     base = base_pass(capture)
     if base is None:
         raise CaptureError(f"{capture.folder}: holds no base pass of rocprofv3")
@@ -56,7 +56,9 @@ def read(capture: InferenceCapture) -> Reading:
 
 @lru_cache(maxsize=1)
 def _assembled(folder: Path) -> Reading:
-    runs = detection.survey(folder).runs
+    from aaco_pipeline.formats.detection import survey  # every reader: only where a profiler ran
+
+    runs = survey(folder).runs
     if len(runs) != 1:
         raise CaptureError(f"{folder}: holds {len(runs)} runs, expected one; run the session again")
     reading, failed = read_parts(runs[0], Limits())
