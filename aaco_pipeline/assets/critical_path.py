@@ -1,7 +1,6 @@
 """The stage `critical_path`: which chain of activities the run could not be shorter than, and the slack of the others.
 
-The network is `aaco_pipeline.analysis.activity_network`, the path `aaco_pipeline.analysis.critical_path`, and what
-launching cost `aaco_pipeline.analysis.launch_cost`.
+The network is `aaco_pipeline.analysis.activity_network`, the path `aaco_pipeline.analysis.critical_path`.
 """
 
 from typing import Final
