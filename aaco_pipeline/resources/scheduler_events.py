@@ -63,6 +63,8 @@ END { clear(@mine); }
 _PROBES_READY: Final = frozenset({b"ready fork", b"ready waking", b"ready switch"})
 #: Entries of each of bpftrace's maps: some minutes of a model that waits a thousand times a second, in about 30 MB.
 _MAP_ENTRIES: Final = 1 << 18
+#: perf's buffer for each CPU: some tenths of a second of the busiest host, while perf itself waits for a CPU.
+_BUFFER: Final = "4M"
 #: Becomes the tool after asking the kernel to interrupt it when its parent dies: no tool may outlive the run.
 _LAUNCHER: Final = """
 import ctypes, os, signal, sys
@@ -161,6 +163,7 @@ class _Recorder:
         self._process: subprocess.Popen[bytes] | None = None
         self._before: dict[str, int] = {}
         self._version = ""
+        self._path = self.tool
 
     def give_up(self) -> None:
         """End the tool if it still runs, and remove what it needed."""
@@ -173,6 +176,7 @@ class _Recorder:
         path = shutil.which(self.tool)
         if path is None:
             raise _NotPossible("not installed", self._installing())
+        self._path = path
         self._folder.mkdir()
         asking = [path, "--version"]
         answer = subprocess.run(
@@ -313,6 +317,7 @@ class _Perf(_Recorder):
                 (
                     *("record", "-q", "-a", "-k", "CLOCK_MONOTONIC", "-o", str(self._data)),
                     *("-D", "-1", "--control", f"fd:{orders_out},{answers_in}"),
+                    *(("-m", _BUFFER) if os.geteuid() == 0 else ()),  # others may not lock that much memory
                     *("-e", "sched:sched_switch,sched:sched_waking"),
                 ),
                 (orders_out, answers_in),
@@ -342,22 +347,25 @@ class _Perf(_Recorder):
         after = clock_readings()
         remarks = self._interrupt()
         command = (
-            *("perf", "script", "-i", str(self._data)),
-            *("-F", "pid,tid,cpu,time,event,trace", "--ns"),
+            *(self._path, "script", "-i", str(self._data)),
+            *("-F", "pid,tid,cpu,time,event,trace", "--ns", "--show-lost-events"),
         )
         with self._output.open("wb") as output, self._errors.open("ab") as errors:
             done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, check=False)
         if done.returncode != 0:
             raise self._refused()
         first: int | None = None
+        lost = 0
         with self._output.open("rb") as plain, _packed(self._target) as packed:
             for line in plain:
+                if told := re.search(rb"PERF_RECORD_LOST lost (\d+)", line):
+                    lost += int(told[1])
+                    continue
                 if first is None and (found := re.search(rb"\]\s+(\d+)\.(\d{9}):", line)):
                     first = int(found[1]) * 1_000_000_000 + int(found[2])
                 packed.write(line)
         if first is None:
             raise _NotPossible("recorded no event at all", "run as root")
-        lost = sum(int(n) for n in re.findall(r"(?i)lost (\d+) events", self._errors.read_text(errors="replace")))
         return self._document(which_clock(first, self._before, after), after, lost, remarks)
 
     def _installing(self) -> str:
