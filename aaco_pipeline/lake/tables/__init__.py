@@ -13,6 +13,7 @@ def declared() -> Iterator[Table]:
     from aaco_pipeline.lake.tables import (
         analysis,
         campaigns,
+        device_limits,
         inference,
         judgement,
         model,
@@ -22,5 +23,6 @@ def declared() -> Iterator[Table]:
         what_was_run,
     )
 
-    for module in (what_was_run, model, inference, trace, profiler_records, telemetry, analysis, judgement, campaigns):
+    parts = (what_was_run, model, inference, trace, profiler_records, telemetry)
+    for module in (*parts, analysis, device_limits, judgement, campaigns):
         yield from module.TABLES

@@ -1,6 +1,6 @@
-"""What is derived from model, trace and counters: statistics, timeline, path, roofline, occupancy and stalls.
+"""What is derived from model and trace: statistics, timeline, gaps, path, operators' kernels, ranks.
 
-No opinion belongs here, neither a bottleneck's name nor a verdict between sessions; those live in `judgement`.
+What counters and thread traces say against a device's limits lives in `device_limits`, and conclusions in `judgement`.
 """
 
 from typing import Final
@@ -403,450 +403,97 @@ TABLES: Final[tuple[Table, ...]] = (
         ),
     ),
     Table(
-        name="ceilings",
+        name="rank_clocks",
         section="Analysis",
         meaning=(
-            "One row is one limit of a device: a rate it cannot exceed, or was never measured to. Filled by the stage "
-            "roofline."
+            "One row says how the clock of one process of a job lies on the axis of the process with the lowest rank. "
+            "Filled by the stage critical_path."
         ),
         columns=(
-            column("device_id", "int32", "id", False, "Device the limit holds for, in `devices`."),
+            column("process_id", "int32", "id", False, "Process whose clock is meant, in `processes`."),
             column(
-                "resource",
+                "reference_process_id", "int32", "id", False, "Process whose clock the offset leads to; itself too."
+            ),
+            column(
+                "method",
                 "string",
                 "name",
                 False,
-                "What is limited, such as vector or matrix arithmetic, the memory fabric, DRAM, L2, vL1D or LDS.",
+                "What aligns the clocks: `same_process`, `same_host` for one clock by construction, `collectives` for "
+                "an estimate from collectives that all ranks took part in, or `none`.",
             ),
             column(
-                "dtype",
-                "string",
-                "name",
-                True,
-                "Number format an arithmetic limit holds for; null for limits of bandwidth.",
-            ),
-            column(
-                "value",
-                "float64",
-                "varies",
-                False,
-                "The limit in the unit of its row, for the device as partitioned and at the clock the reference "
-                "states.",
-            ),
-            column("unit", "string", "name", False, "Unit of value: `flop/s` or `byte/s`."),
-            column(
-                "source",
-                "string",
-                "name",
-                False,
-                "`spec` when published or computed from published figures, `measured` when a benchmark found it on "
-                "this device.",
-            ),
-            column(
-                "reference",
-                "string",
-                "text",
-                True,
-                "Document, or benchmark run, that the value comes from; null only when a capture gave the value "
-                "without one.",
-            ),
-        ),
-        sort_by=(
-            "device_id",
-            "resource",
-            "dtype",
-            "source",
-        ),
-    ),
-    Table(
-        name="roofline",
-        section="Analysis",
-        meaning=(
-            "One row places one kernel, or one dispatch of it, on the roofline. Filled by the stage roofline; "
-            "durations come from the base trace, never from a counter pass."
-        ),
-        columns=(
-            column("kernel_id", "int32", "id", False, "Kernel that is placed, in `kernels`."),
-            column(
-                "dispatch_id",
-                "int32",
-                "id",
-                True,
-                "Dispatch that is placed, in `dispatches`; null for the kernel's aggregate over its counted "
-                "dispatches.",
-            ),
-            column(
-                "duration_ns",
+                "offset_ns",
                 "int64",
                 "ns",
                 True,
-                "Duration in the base trace, summed over the dispatches the row covers; null when they could not be "
-                "matched to the base trace.",
+                "What to add to times of the process to have them on the reference's axis; null when method is `none`.",
             ),
             column(
-                "flops",
-                "float64",
-                "flop",
+                "uncertainty_ns",
+                "int64",
+                "ns",
                 True,
-                "Floating-point operations executed, over all number formats; null when no counter gives them.",
+                "The offset is right within this much either way; null when method is `none`.",
+            ),
+            column("collectives", "int64", "count", False, "Collectives that the estimate rests on."),
+            column("reason", "string", "text", True, "Why there is no alignment, or what limits it; null otherwise."),
+        ),
+        sort_by=("process_id",),
+    ),
+    Table(
+        name="collectives",
+        section="Analysis",
+        meaning=(
+            "One row is one process's part in one collective operation. Filled by the stage critical_path; the rows "
+            "of one collective share collective_id."
+        ),
+        columns=(
+            column("collective_id", "int32", "id", False, "Dense number of the collective within the session."),
+            column("process_id", "int32", "id", False, "Process that took part, in `processes`."),
+            column("dispatch_id", "int32", "id", False, "Communication kernel of that process, in `dispatches`."),
+            column("name", "string", "name", True, "Operation, such as `all_reduce`; null when nothing states it."),
+            column("communicator", "string", "name", True, "Group of ranks, as the capture names it; null if unnamed."),
+            column("participants", "int64", "count", False, "Processes of the session whose part was found."),
+            column("expected_participants", "int64", "count", True, "Size of the group, if the capture states it."),
+            column("size_bytes", "int64", "bytes", True, "Bytes the process put in; null when not stated."),
+            column(
+                "arrival_ns",
+                "int64",
+                "ns",
+                False,
+                "When the process's kernel began, on the session's axis, moved by the offset in `rank_clocks`.",
             ),
             column(
-                "flops_by_type",
-                "list<flops_of_type>",
-                "flop",
+                "wait_ns",
+                "int64",
+                "ns",
                 True,
-                "The same operations split by number format; null when the counters do not tell the formats apart.",
+                "How much later the last process arrived; null when clocks are not aligned or parts are missing.",
             ),
             column(
-                "flops_is_lower_bound",
+                "arrival_spread_ns",
+                "int64",
+                "ns",
+                True,
+                "Last arrival minus first, the same on all rows of the collective; null as wait_ns is.",
+            ),
+            column(
+                "is_straggler",
                 "bool",
                 "bool",
                 True,
-                "True when some operations could not be counted, so that flops and what follows from it may be too "
-                "low; null when flops is null.",
+                "True for the process that arrived last by more than the clocks' uncertainty; null when that cannot "
+                "be told.",
             ),
             column(
-                "fabric_read_bytes",
+                "exposed_ns",
                 "int64",
-                "bytes",
-                True,
-                "Bytes the L2 read from the memory side, whether Infinity Cache or DRAM served them; null when not "
-                "counted.",
-            ),
-            column(
-                "fabric_write_bytes",
-                "int64",
-                "bytes",
-                True,
-                "Bytes the L2 wrote to the memory side, atomics included; null when not counted.",
-            ),
-            column(
-                "dram_read_bytes",
-                "int64",
-                "bytes",
-                True,
-                "Bytes read from DRAM itself; null where the architecture cannot count them or the pass was not taken.",
-            ),
-            column(
-                "l2_traffic_bytes",
-                "int64",
-                "bytes",
-                True,
-                "Bytes requested of the L2 in either direction, hits included; null when not counted.",
-            ),
-            column(
-                "vl1d_traffic_bytes",
-                "int64",
-                "bytes",
-                True,
-                "Bytes requested of the vector L1 data caches in either direction, hits included; null when not "
-                "counted.",
-            ),
-            column(
-                "lds_traffic_bytes",
-                "int64",
-                "bytes",
-                True,
-                "Bytes moved between registers and the local data share in either direction; null when not counted.",
-            ),
-            column(
-                "achieved_flops_per_s",
-                "float64",
-                "flop/s",
-                True,
-                "flops divided by duration_ns in seconds; null when either is missing or the duration is zero.",
-            ),
-            column(
-                "achieved_bytes_per_s",
-                "float64",
-                "byte/s",
-                True,
-                "Fabric bytes, read and written, divided by duration_ns in seconds; null when any of them is missing "
-                "or the duration is zero.",
-            ),
-            column(
-                "fabric_arithmetic_intensity",
-                "float64",
-                "flop/byte",
-                True,
-                "flops per byte the L2 exchanged with the memory side; null when either is missing or no bytes moved.",
-            ),
-            column(
-                "dram_arithmetic_intensity",
-                "float64",
-                "flop/byte",
-                True,
-                "flops per byte exchanged with DRAM, reads alone where only they are counted, which quality_flags "
-                "then says; null when not counted.",
-            ),
-            column(
-                "l2_arithmetic_intensity",
-                "float64",
-                "flop/byte",
-                True,
-                "flops per byte requested of the L2; null when either is missing or no bytes moved.",
-            ),
-            column(
-                "vl1d_arithmetic_intensity",
-                "float64",
-                "flop/byte",
-                True,
-                "flops per byte requested of the vector L1 data caches; null when either is missing or no bytes moved.",
-            ),
-            column(
-                "lds_arithmetic_intensity",
-                "float64",
-                "flop/byte",
-                True,
-                "flops per byte moved to or from the local data share; null when either is missing or no bytes moved.",
-            ),
-            column(
-                "bound",
-                "string",
-                "name",
-                True,
-                "Resource in `ceilings` whose roof is lowest for this row and so limits it; null when the evidence "
-                "does not decide.",
-            ),
-            column(
-                "efficiency_ratio",
-                "float64",
-                "ratio",
-                True,
-                "Achieved rate divided by what the limiting roof allows; above 1 means that a ceiling or a counter is "
-                "wrong; null when bound is null.",
-            ),
-            column(
-                "quality_flags",
-                "list<string>",
-                "name",
+                "ns",
                 False,
-                "Named reservations about the row, such as few samples or a counter from another execution; empty "
-                "when there are none.",
+                "Part of the kernel's time in which its device ran no compute: nothing hid the communication.",
             ),
         ),
-        sort_by=(
-            "kernel_id",
-            "dispatch_id",
-        ),
-    ),
-    Table(
-        name="occupancy",
-        section="Analysis",
-        meaning=(
-            "One row gives the wavefront occupancy of one kernel, or of one dispatch of it. Filled by the stage "
-            "roofline."
-        ),
-        columns=(
-            column("kernel_id", "int32", "id", False, "Kernel the row is about, in `kernels`."),
-            column(
-                "dispatch_id",
-                "int32",
-                "id",
-                True,
-                "Dispatch the row is about, in `dispatches`; null for the kernel's aggregate.",
-            ),
-            column(
-                "theoretical_ratio",
-                "float64",
-                "ratio",
-                True,
-                "Wavefronts per SIMD that registers, LDS and workgroup size admit, divided by the architecture's "
-                "limit, 0..1; null when a resource is not stated.",
-            ),
-            column(
-                "limiter",
-                "string",
-                "name",
-                True,
-                "Resource that admits the fewest wavefronts, such as vector registers, scalar registers, LDS or the "
-                "workgroup's size; null when theoretical_ratio is.",
-            ),
-            column(
-                "achieved_ratio",
-                "float64",
-                "ratio",
-                True,
-                "Mean resident wavefronts per SIMD from counters while the kernel ran, divided by the architecture's "
-                "limit, 0..1; null when not counted.",
-            ),
-        ),
-        sort_by=(
-            "kernel_id",
-            "dispatch_id",
-        ),
-    ),
-    Table(
-        name="att_instructions",
-        section="Analysis",
-        meaning=(
-            "One row is one instruction of a traced or sampled kernel with what it cost. Filled by the stage "
-            "att_enrichment; cycles here never become durations."
-        ),
-        columns=(
-            column(
-                "kernel_id",
-                "int32",
-                "id",
-                True,
-                "Kernel the instruction belongs to, in `kernels`; null when the code could not be matched to one.",
-            ),
-            column(
-                "dispatch_id",
-                "int32",
-                "id",
-                True,
-                "Dispatch that was traced, in `dispatches`; null when several are summed or it could not be matched.",
-            ),
-            column(
-                "code_object_id",
-                "uint64",
-                "id",
-                True,
-                "The capture's number of the code object that holds the instruction; never a key across sessions; "
-                "null when not stated.",
-            ),
-            column(
-                "address",
-                "uint64",
-                "id",
-                True,
-                "Address of the instruction in its code object as the capture states it; null for rows the decoder "
-                "gives without one.",
-            ),
-            column(
-                "line",
-                "int64",
-                "id",
-                True,
-                "Position of the instruction in the decoder's listing of the code; null when there is no listing.",
-            ),
-            column(
-                "instruction",
-                "string",
-                "text",
-                True,
-                "Disassembled instruction with its operands; null when the code object was not at hand.",
-            ),
-            column(
-                "instruction_class",
-                "string",
-                "name",
-                True,
-                "Unit that executes it, such as vector, scalar, matrix, vector memory, scalar memory, LDS, branch or "
-                "wait; null when instruction is null.",
-            ),
-            column(
-                "hits",
-                "int64",
-                "count",
-                True,
-                "Times the traced wavefronts executed the instruction; null when it was sampled and not traced.",
-            ),
-            column(
-                "latency_cycles",
-                "int64",
-                "cycles",
-                True,
-                "Cycles from the wavefront reaching the instruction to it being done, summed over hits, stall_cycles "
-                "included; null when not traced.",
-            ),
-            column(
-                "stall_cycles",
-                "int64",
-                "cycles",
-                True,
-                "Cycles in which the wavefront could not issue the instruction, summed over hits; null when not "
-                "traced.",
-            ),
-            column(
-                "idle_cycles",
-                "int64",
-                "cycles",
-                True,
-                "Cycles between the end of the instruction before and the wavefront reaching this one, summed over "
-                "hits; null when not traced.",
-            ),
-            column(
-                "samples",
-                "int64",
-                "count",
-                True,
-                "Program-counter samples that fell on the instruction; null when it was traced and not sampled.",
-            ),
-            column(
-                "source",
-                "string",
-                "text",
-                True,
-                "Source file and line that the compiler's debug information gives for the instruction; null when "
-                "there is none.",
-            ),
-        ),
-        sort_by=(
-            "kernel_id",
-            "dispatch_id",
-            "code_object_id",
-            "address",
-            "line",
-        ),
-    ),
-    Table(
-        name="att_stalls",
-        section="Analysis",
-        meaning=("One row is one reason for which wavefronts of a kernel stalled. Filled by the stage att_enrichment."),
-        columns=(
-            column(
-                "kernel_id",
-                "int32",
-                "id",
-                True,
-                "Kernel that stalled, in `kernels`; null when the code could not be matched to one.",
-            ),
-            column(
-                "dispatch_id",
-                "int32",
-                "id",
-                True,
-                "Dispatch that was traced, in `dispatches`; null when several are summed or it could not be matched.",
-            ),
-            column(
-                "reason",
-                "string",
-                "name",
-                False,
-                "What the wavefronts waited for, such as vector memory, LDS, an instruction fetch, a barrier or a "
-                "busy execution unit.",
-            ),
-            column(
-                "stall_cycles",
-                "int64",
-                "cycles",
-                True,
-                "Stalled cycles with this reason, summed over the traced wavefronts; null when the kernel was sampled "
-                "and not traced.",
-            ),
-            column(
-                "samples",
-                "int64",
-                "count",
-                True,
-                "Samples that found a wavefront stalled for this reason; null when the kernel was traced and not "
-                "sampled.",
-            ),
-            column(
-                "share_ratio",
-                "float64",
-                "ratio",
-                True,
-                "This reason's part of all stalled cycles, or samples, of the same kernel and dispatch, 0..1; null "
-                "when there are none.",
-            ),
-        ),
-        sort_by=(
-            "kernel_id",
-            "dispatch_id",
-            "reason",
-        ),
+        sort_by=("collective_id", "process_id", "dispatch_id"),
     ),
 )
