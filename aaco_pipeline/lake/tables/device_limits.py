@@ -369,7 +369,7 @@ TABLES: Final[tuple[Table, ...]] = (
         ),
         columns=(
             column("kernel_id", "int32", "id", False, "Kernel the row is about, in `kernels`."),
-            column("resource", "string", "name", False, "Resource, in `ceilings`."),
+            column("resource", "string", "name", False, "What does the work, as `ceilings` names it."),
             column(
                 "dtype",
                 "string",
@@ -384,8 +384,8 @@ TABLES: Final[tuple[Table, ...]] = (
                 "int64",
                 "ns",
                 False,
-                "Work divided by the resource's ceiling, to the nanosecond, summed over the dispatches that the kernel's row "
-                "in `roofline` covers.",
+                "Work divided by the ceiling, to the nanosecond, summed over the dispatches that the kernel's "
+                "row in `roofline` covers.",
             ),
             column(
                 "share_ratio",
