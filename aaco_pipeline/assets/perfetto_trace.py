@@ -7,12 +7,14 @@ from typing import Final
 
 import dagster as dg
 
+from aaco_pipeline.assets.critical_path import critical_path
 from aaco_pipeline.assets.inference_run import inference_run
 from aaco_pipeline.assets.kernel_trace import kernel_trace
 from aaco_pipeline.assets.partitions import session_partitions
 from aaco_pipeline.assets.session_environment import session_environment
 from aaco_pipeline.assets.stage import OWNERS, Outcome, expected_errors, publish_outcome, stage_metadata
 from aaco_pipeline.assets.telemetry import telemetry
+from aaco_pipeline.assets.timeline import timeline
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
 from aaco_pipeline.lake.files import lake_errors
 from aaco_pipeline.lake.store import TraceLake
@@ -49,7 +51,7 @@ def write_perfetto_trace(lake: TraceLake, session: str) -> Outcome:
     group_name="presentation",
     kinds={"perfetto"},
     owners=OWNERS,
-    deps=[session_environment, inference_run, kernel_trace, telemetry],
+    deps=[session_environment, inference_run, kernel_trace, telemetry, timeline, critical_path],
     metadata=stage_metadata(TABLES),
 )
 def perfetto_trace(context: dg.AssetExecutionContext, lake: LakeResource) -> dg.MaterializeResult[None]:

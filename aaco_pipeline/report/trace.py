@@ -3,7 +3,7 @@
 The bytes are `aaco_pipeline.lake.perfetto`; where the file lies is `TraceLake.trace`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any, Final
 
@@ -30,7 +30,7 @@ _CORRELATIONS_OF_A_PROCESS: Final = 1 << 48
 
 
 def write_session_trace(lake: TraceLake, session: str) -> TraceSummary:
-    """Write the session's unified trace: passes and iterations, runtime calls, kernels, counters, scheduler events.
+    """Write the session's unified trace: iterations, critical path, idle time by cause, calls, kernels, counters.
 
     All on the session's axis, moved so that its earliest time is zero, as Perfetto knows no negative time; by how
     much, and how uncertain each clock's place on the axis is, stands in the instant `session` at the start. Kernels
@@ -53,10 +53,15 @@ class _Layout:
         self._processes = table("processes")
         self._iterations = table("iterations")
         self._calls = _timed(table("api_calls"))
-        self._dispatches = _timed(table("dispatches")).join(
-            table("kernels").select("kernel_id", "name", "short_name", "library"), on="kernel_id", how="left"
+        self._path = table("critical_path")
+        self._dispatches = self._with_slack(
+            _timed(table("dispatches")).join(
+                table("kernels").select("kernel_id", "name", "short_name", "library"), on="kernel_id", how="left"
+            ),
+            "dispatch",
         )
-        self._copies = _timed(table("memory_copies"))
+        self._copies = self._with_slack(_timed(table("memory_copies")), "memory_copy")
+        self._gaps = table("gaps")
         self._markers = _timed(table("markers"))
         self._samples = table("system_samples")
         self._scheduler = table("scheduler_events").drop_nulls("duration_ns")
@@ -86,7 +91,13 @@ class _Layout:
 
     def slices(self) -> pl.DataFrame:
         """All slices, each on its track, in the columns that the encoder takes."""
-        frames = [*self._of_iterations(), *self._of_calls_and_kernels(), *self._of_scheduler()]
+        frames = [
+            *self._of_iterations(),
+            *self._of_critical_path(),
+            *self._of_gaps(),
+            *self._of_calls_and_kernels(),
+            *self._of_scheduler(),
+        ]
         empty = pl.DataFrame(schema={"track": pl.UInt64, "start_ns": pl.Int64, "end_ns": pl.Int64, "name": pl.String})
         joined = pl.concat([empty, *frames], how="diagonal")
         return joined.with_columns(pl.col("start_ns") - self._zero, pl.col("end_ns") - self._zero)
@@ -119,6 +130,53 @@ class _Layout:
                 iteration=pl.col("iteration").cast(pl.Int64),
                 cpu_time_ns="cpu_time_ns",
                 run_delay_ns="run_delay_ns",
+            )
+
+    def _with_slack(self, frame: pl.DataFrame, kind: str) -> pl.DataFrame:
+        """The activities with slack_ns, null where the path does not know them."""
+        own = self._path.filter(pl.col("activity_kind") == kind).select("activity_id", "slack_ns")
+        key = {"dispatch": "dispatch_id", "memory_copy": "copy_id"}[kind]
+        return frame.join(own, left_on=key, right_on="activity_id", how="left", maintain_order="left")
+
+    def _of_critical_path(self) -> Iterator[pl.DataFrame]:
+        """The activities without slack, once more on a track of their own, unless that is all of them."""
+        if self._path.is_empty() or self._path.get_column("is_critical").all():
+            return
+        columns = ("activity_kind", "activity_id", "start_ns", "end_ns", "name")
+        places = pl.concat(
+            frame.select(
+                pl.lit(kind).alias("activity_kind"), pl.col(key).alias("activity_id"), *columns[2:4], name=name
+            )
+            for kind, key, frame, name in (
+                ("dispatch", "dispatch_id", self._dispatches, pl.col("name")),
+                ("memory_copy", "copy_id", self._copies, pl.col("direction").fill_null("copy")),
+                ("api_call", "call_id", self._calls, pl.col("name")),
+            )
+        )
+        critical = self._path.filter(pl.col("is_critical")).join(places, on=columns[:2])
+        for track, lane in self._lanes(assign_lanes(critical, by=("is_critical",)), "critical path", None):
+            yield lane.select(
+                track=pl.lit(track, pl.UInt64),
+                start_ns="start_ns",
+                end_ns="end_ns",
+                name="name",
+                category="activity_kind",
+                binding_edge="binding_edge",
+                unexplained_wait_ns="unexplained_wait_ns",
+            )
+
+    def _of_gaps(self) -> Iterator[pl.DataFrame]:
+        """When each device had nothing to do, named by why."""
+        calls = self._calls.select("call_id", host_call="name")
+        told = self._gaps.join(calls, left_on="host_call_id", right_on="call_id", how="left", maintain_order="left")
+        for (device,), frame in _groups(told, "device_id"):
+            yield frame.select(
+                track=pl.lit(self._track(f"device {device} idle, by cause"), pl.UInt64),
+                start_ns="start_ns",
+                end_ns="end_ns",
+                name="cause",
+                category=pl.lit("idle"),
+                host_call="host_call",
             )
 
     def _of_calls_and_kernels(self) -> Iterator[pl.DataFrame]:
@@ -157,11 +215,11 @@ class _Layout:
         yield from self._of_devices(roots)
 
     def _of_devices(self, roots: Mapping[int, int | None]) -> Iterator[pl.DataFrame]:
-        """Kernels and copies by device and stream (by thread on the CPU provider), on lanes where they overlap."""
+        """Kernels and copies by device, queue and stream (thread on the CPU provider), on lanes where they overlap."""
         on_cpu = self._facts.height > 0 and self._facts.item(0, "provider") == "CPUExecutionProvider"
-        place = "thread_id" if on_cpu else "stream_id"
-        for (process, device, where), frame in _groups(self._dispatches, "process_id", "device_id", place):
-            told = f"kernels on device {device}, {place.removesuffix('_id')} {'unknown' if where is None else where}"
+        places = ("thread_id",) if on_cpu else ("queue_id", "stream_id")
+        for (process, device, *where), frame in _groups(self._dispatches, "process_id", "device_id", *places):
+            told = f"kernels on device {device}, {_place(places, where)}"
             # On the CPU provider a control-flow operator's kernel contains others; a device's kernels never do.
             lanes = nesting_lanes(frame) if on_cpu else assign_lanes(frame, by=("device_id",))
             for track, lane in self._lanes(lanes, told, roots[process]):
@@ -175,10 +233,11 @@ class _Layout:
                     operator="short_name",
                     iteration=pl.col("iteration").cast(pl.Int64),
                     self_ns="self_ns",
+                    slack_ns="slack_ns",
                 )
-        for (process, device, stream), frame in _groups(self._copies, "process_id", "device_id", "stream_id"):
-            told = f"copies on device {'unknown' if device is None else device}"
-            told += "" if stream is None else f", stream {stream}"
+        places = ("queue_id", "stream_id")
+        for (process, device, *where), frame in _groups(self._copies, "process_id", "device_id", *places):
+            told = f"copies on device {'unknown' if device is None else device}, {_place(places, where)}"
             lanes = assign_lanes(frame, by=("process_id",))
             for track, lane in self._lanes(lanes, told, roots[process]):
                 yield lane.select(
@@ -189,6 +248,7 @@ class _Layout:
                     category=pl.lit("copy"),
                     **_flow("in"),
                     size_bytes="size_bytes",
+                    slack_ns="slack_ns",
                 )
 
     def _lanes(self, frame: pl.DataFrame, name: str, parent: int | None) -> Iterator[tuple[int, pl.DataFrame]]:
@@ -207,6 +267,12 @@ class _Layout:
                 category=pl.lit("scheduler"),
                 cpu=pl.col("cpu").cast(pl.Int64),
             )
+
+
+def _place(columns: Sequence[str], values: Sequence[int | None]) -> str:
+    """Where something ran, in words: `queue 1, stream 3`; only what is known of it."""
+    known = [f"{c.removesuffix('_id')} {v}" for c, v in zip(columns, values, strict=True) if v is not None]
+    return ", ".join(known) or f"{columns[-1].removesuffix('_id')} unknown"
 
 
 def _timed(frame: pl.DataFrame) -> pl.DataFrame:

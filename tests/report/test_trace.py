@@ -1,0 +1,104 @@
+"""What goes on which track of the trace: queues, streams, the critical path and idle time with its causes."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+import pytest
+
+from aaco_pipeline.formats.reading import canonical
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.report import trace
+
+SESSION: Final = "20260102T030405Z-0a1b2c3d"
+TABLES: Final[dict[str, list[dict[str, Any]]]] = {
+    "processes": [{"process_id": 0, "pid": 7}],
+    "kernels": [
+        {"kernel_id": 0, "name": "gemm", "short_name": "gemm", "role": "main", "family_source": "none"},
+        {"kernel_id": 1, "name": "relu", "short_name": "relu", "role": "main", "family_source": "none"},
+    ],
+    "dispatches": [
+        {"dispatch_id": 0, "kernel_id": 0, "queue_id": 0, "stream_id": 1, "start_ns": 100, "end_ns": 200},
+        {"dispatch_id": 1, "kernel_id": 1, "queue_id": 0, "stream_id": 2, "start_ns": 100, "end_ns": 120},
+        {"dispatch_id": 2, "kernel_id": 1, "queue_id": None, "stream_id": None, "start_ns": 260, "end_ns": 300},
+    ],
+    "api_calls": [
+        {"call_id": 0, "thread_id": 9, "domain": "hip", "name": "hipLaunchKernel", "start_ns": 90, "end_ns": 95},
+        {"call_id": 1, "thread_id": 9, "domain": "hip", "name": "hipStreamSynchronize", "start_ns": 200, "end_ns": 250},
+    ],
+    "memory_copies": [],
+    "gaps": [{"device_id": 0, "start_ns": 200, "end_ns": 260, "cause": "sync", "host_call_id": 1}],
+    "critical_path": [
+        {"activity_kind": "dispatch", "activity_id": 0, "slack_ns": 0, "is_critical": True, "binding_edge": "launch"},
+        {"activity_kind": "dispatch", "activity_id": 1, "slack_ns": 80, "is_critical": False, "binding_edge": "launch"},
+        {"activity_kind": "api_call", "activity_id": 1, "slack_ns": 0, "is_critical": True, "binding_edge": "sync"},
+        {"activity_kind": "dispatch", "activity_id": 2, "slack_ns": 0, "is_critical": True, "binding_edge": "launch"},
+    ],
+}
+ALWAYS: Final[dict[str, dict[str, Any]]] = {
+    "dispatches": {"process_id": 0, "device_id": 0, "self_ns": 1, "below_resolution": False},
+    "api_calls": {"process_id": 0},
+    "critical_path": {"free_slack_ns": 0, "unexplained_wait_ns": 3, "criticality": None},
+}
+
+
+def drawn(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, **changed: list[dict[str, Any]]
+) -> dict[str, list[dict[str, Any]]]:
+    """The slices of a lake with these tables by the name of their track."""
+    lake = TraceLake(folder)
+    rows = {**TABLES, **changed}
+    frames = {
+        name: canonical(name, pl.DataFrame([{**ALWAYS.get(name, {}), **row} for row in own], infer_schema_length=None))
+        for name, own in rows.items()
+        if own
+    }
+    lake.publish(SESSION, "test", frames)
+    taken: dict[str, Any] = {}
+
+    def take(path: Path, tracks: Any, slices: pl.DataFrame, *_: Any, **__: Any) -> None:
+        taken.update(tracks={track.uuid: track.name for track in tracks}, slices=slices)
+
+    monkeypatch.setattr(trace, "write_trace", take)
+    trace.write_session_trace(lake, SESSION)
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in taken["slices"].iter_rows(named=True):
+        found.setdefault(taken["tracks"][row["track"]], []).append(row)
+    return found
+
+
+def test_kernels_lie_by_queue_and_stream_as_far_as_they_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracks = drawn(tmp_path, monkeypatch)
+    kernels = {name: [row["name"] for row in rows] for name, rows in tracks.items() if name.startswith("kernels")}
+    assert kernels == {
+        "kernels on device 0, queue 0, stream 1": ["gemm"],
+        "kernels on device 0, queue 0, stream 2": ["relu"],
+        "kernels on device 0, stream unknown": ["relu"],
+    }
+
+
+def test_critical_activities_stand_on_a_track_of_their_own_and_kernels_tell_their_slack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracks = drawn(tmp_path, monkeypatch)
+    told = [(row["name"], row["category"], row["binding_edge"]) for row in tracks["critical path"]]
+    assert sorted(told) == [
+        ("gemm", "dispatch", "launch"),
+        ("hipStreamSynchronize", "api_call", "sync"),
+        ("relu", "dispatch", "launch"),
+    ]
+    assert [row["slack_ns"] for row in tracks["kernels on device 0, queue 0, stream 2"]] == [80]
+
+
+def test_a_path_of_everything_is_not_drawn_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    everything = [{**row, "slack_ns": 0, "is_critical": True} for row in TABLES["critical_path"]]
+    assert "critical path" not in drawn(tmp_path, monkeypatch, critical_path=everything)
+
+
+def test_idle_time_is_named_by_its_cause_and_the_call_it_was_concluded_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (idle,) = drawn(tmp_path, monkeypatch)["device 0 idle, by cause"]
+    assert (idle["name"], idle["host_call"], idle["end_ns"] - idle["start_ns"]) == ("sync", "hipStreamSynchronize", 60)
