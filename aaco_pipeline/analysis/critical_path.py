@@ -180,6 +180,23 @@ def what_if(network: Network, speedups: Mapping[int, float]) -> int:
     return longest_path(network, network.weight_ns) - longest_path(network, weights)
 
 
+def largest_savings(network: Network, kernels: pl.DataFrame, count: int, speedup: float) -> pl.DataFrame:
+    """Rows of the table `what_if` for the `count` kernels with most time on the path, each `speedup` times as fast.
+
+    `kernels` is what `critical_path` gives; the forward pass is made once for each row.
+    """
+    window = int((network.start_ns + network.weight_ns).max(initial=0)) - _first(network)
+    top = kernels.filter(pl.col("critical_ns") > 0).top_k(count, by=["critical_ns", "kernel_id"])
+    saved = [what_if(network, {kernel: speedup}) for kernel in top.get_column("kernel_id")]
+    return top.select(
+        "kernel_id",
+        "critical_ns",
+        speedup_ratio=pl.lit(speedup),
+        saved_ns=pl.Series(saved, dtype=pl.Int64),
+        saved_ratio=pl.Series(saved, dtype=pl.Float64) / window if window else pl.lit(None, pl.Float64),
+    ).sort("kernel_id")
+
+
 def kernels_named(kernels: pl.DataFrame, speedups: Mapping[str, float]) -> dict[int, float]:
     """The speed-ups by kernel_id of kernels given by `kernels.name`; a name may stand for several kernels."""
     rows = kernels.select("kernel_id", "name").filter(pl.col("name").is_in(list(speedups))).iter_rows()

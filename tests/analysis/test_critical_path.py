@@ -31,6 +31,7 @@ from aaco_pipeline.analysis.critical_path import (
     edge_waits,
     is_acyclic,
     kernels_named,
+    largest_savings,
     longest_path,
     schedule_of,
     what_if,
@@ -214,6 +215,20 @@ def test_two_streams_save_only_until_the_other_one_is_the_longest() -> None:
     assert what_if(net, {1: 10.0}) == 20
     assert what_if(net, {2: 10.0}) == 0
     assert what_if(net, {1: 0.5}) == -100
+
+
+def test_the_largest_savings_are_of_the_path_and_recomputed() -> None:
+    # Two streams between a first and a last kernel: 20 against 18; the third kernel has slack and is not asked about.
+    net = made(
+        [4, 20, 18, 6],
+        [(0, 1, STREAM, False, 0), (0, 2, STREAM, False, 0)] + [(middle, 3, STREAM, False, 0) for middle in (1, 2)],
+        [0] * 4,
+    )
+    kernels = critical_path(net).kernels
+    found = largest_savings(net, kernels, 2, 2.0)
+    assert found.select("kernel_id", "critical_ns", "saved_ns").rows() == [(1, 20, 2), (3, 6, 3)]
+    assert found["saved_ratio"].to_list() == [2 / 30, 3 / 30]
+    assert largest_savings(network_of([], [], []), critical_path(network_of([], [], [])).kernels, 2, 2.0).is_empty()
 
 
 def test_how_often_an_activity_is_critical_when_durations_vary() -> None:
