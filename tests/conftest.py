@@ -8,12 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
+from hypothesis import settings
 
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE, Project
 
 if TYPE_CHECKING:
     import dagster as dg
+
+# No test asserts wall-clock seconds, and a shared machine may stop for longer than any deadline.
+settings.register_profile("aaco", deadline=None)
+settings.load_profile("aaco")
 
 ROOT: Final = Path(__file__).parents[1]
 CAPTURED_MODELS: Final = ("control_flow", "squeezenet")
@@ -112,6 +117,7 @@ def captured(tmp_path_factory: pytest.TempPathFactory, cache_folder: Path) -> Ca
     from aaco_pipeline.assets.model_graph import read_model_graph
     from aaco_pipeline.assets.perfetto_trace import write_perfetto_trace
     from aaco_pipeline.assets.report import write_report
+    from aaco_pipeline.assets.roofline import read_roofline
     from aaco_pipeline.assets.session_environment import read_environment
     from aaco_pipeline.assets.telemetry import read_telemetry
     from aaco_pipeline.assets.timeline import read_timeline
@@ -135,6 +141,7 @@ def captured(tmp_path_factory: pytest.TempPathFactory, cache_folder: Path) -> Ca
         lake.publish(session, "critical_path", read_critical_path(lake, session).tables)
         lake.publish(session, "model_graph", read_model_graph(lake, session).tables)
         lake.publish(session, "att_enrichment", read_att_enrichment(lake, session).tables)
+        lake.publish(session, "roofline", read_roofline(lake, session).tables)
         lake.publish(session, "perfetto_trace", write_perfetto_trace(lake, session).tables)
         lake.publish(session, "report", write_report(lake, session).tables)
     return CapturedLake(lake, sessions)

@@ -130,13 +130,22 @@ def nesting_lanes(frame: pl.DataFrame) -> pl.DataFrame:
     """
     if not frame.height:
         return frame.with_columns(lane=pl.lit(None, pl.Int32))
+    nested = np.arange(frame.height)
     start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
-    crossing = pl.Series(_crossing(np.zeros(frame.height, np.int64), *_events_in_order(start, end), frame.height))
-    nested = frame.filter(~crossing).with_columns(lane=pl.lit(0, pl.Int32))
-    if nested.height == frame.height:
-        return nested
-    others = assign_lanes(frame.filter(crossing).with_columns(track=pl.lit(0)))
-    return pl.concat([nested, others.drop("track").with_columns(pl.col("lane") + 1)])
+    # Two slices that cross can hide a third one's crossing, so what is left is looked at until nothing crosses.
+    while len(nested):
+        own = np.zeros(len(nested), np.int64)
+        crossing = _crossing(own, *_events_in_order(start[nested], end[nested]), len(nested))
+        if not crossing.any():
+            break
+        nested = nested[~crossing]
+    left = np.ones(frame.height, bool)
+    left[nested] = False
+    stack = frame.filter(pl.Series(~left)).with_columns(lane=pl.lit(0, pl.Int32))
+    if stack.height == frame.height:
+        return stack
+    others = assign_lanes(frame.filter(pl.Series(left)).with_columns(track=pl.lit(0)))
+    return pl.concat([stack, others.drop("track").with_columns(pl.col("lane") + 1)])
 
 
 def assign_lanes(frame: pl.DataFrame, *, by: Sequence[str] = ("track",)) -> pl.DataFrame:

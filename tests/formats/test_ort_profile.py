@@ -266,7 +266,7 @@ def test_a_real_profile_reads_the_same_in_small_pieces(
 
 def test_a_real_profile_is_recognized_plain_and_packed(profiled: Profiled, tmp_path: Path) -> None:
     path = profiled("squeezenet", 1).path
-    packed = written(tmp_path, gzip.compress(path.read_bytes()), "profile.json.gz")
+    packed = written(tmp_path, gzip.compress(path.read_bytes(), mtime=0), "profile.json.gz")
     for one in (path, packed):
         recognition = ort_profile.probe(one)
         assert recognition is not None
@@ -679,9 +679,9 @@ def test_escaped_and_unicode_names_are_read(tmp_path: Path, ascii_only: bool) ->
 
 def test_packed_and_plain_give_the_same(tmp_path: Path) -> None:
     plain = read(written(tmp_path, SMALL))
-    packed = read(written(tmp_path, gzip.compress(text(SMALL)), "profile.json.gz"))
+    packed = read(written(tmp_path, gzip.compress(text(SMALL), mtime=0), "profile.json.gz"))
     assert same(plain, packed)
-    misnamed = read(written(tmp_path, gzip.compress(text(SMALL)), "packed.json"))
+    misnamed = read(written(tmp_path, gzip.compress(text(SMALL), mtime=0), "packed.json"))
     assert same(plain, misnamed)
 
 
@@ -735,7 +735,7 @@ def test_a_file_that_lacks_only_its_closing_bracket_keeps_all_events(tmp_path: P
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 64, 257, 1000])
 def test_pieces_of_any_size_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
-    contents = [text(SMALL), text(SMALL).rstrip(), text(SMALL)[:-40], gzip.compress(text(SMALL))]
+    contents = [text(SMALL), text(SMALL).rstrip(), text(SMALL)[:-40], gzip.compress(text(SMALL), mtime=0)]
     whole = [read(written(tmp_path, content)) for content in contents]
     monkeypatch.setattr(ort_profile, "_CHUNK_BYTES", chunk)
     for content, expected in zip(contents, whole, strict=True):
@@ -857,8 +857,8 @@ def test_a_count_of_dropped_events_that_is_none_is_refused_or_unknown(tmp_path: 
         b"text",
         b"\x00" * 64,
         b'"[',
-        gzip.compress(b""),
-        gzip.compress(b"text"),
+        gzip.compress(b"", mtime=0),
+        gzip.compress(b"text", mtime=0),
         json.dumps(SMALL).encode(),
         json.dumps(SMALL, indent=1).encode(),
     ],
@@ -882,7 +882,7 @@ def test_packed_bytes_behind_the_opening_bracket_are_not_unpacked(
     refused(written(tmp_path, b"[\n" + pack(lines) + b"\n]\n"))
 
 
-PACKED = gzip.compress(text(SMALL * 20))
+PACKED = gzip.compress(text(SMALL * 20), mtime=0)
 
 
 @pytest.mark.parametrize(
@@ -907,7 +907,7 @@ def test_a_damaged_packed_file_is_refused(tmp_path: Path, content: bytes) -> Non
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_file_may_be_as_large_as_the_limit_unpacked_and_no_larger(tmp_path: Path, packed: bool) -> None:
     content = text(SMALL)
-    path = written(tmp_path, gzip.compress(content) if packed else content)
+    path = written(tmp_path, gzip.compress(content, mtime=0) if packed else content)
     read(path, Limits(file_bytes=len(content)))
     refused(path, f"more than {len(content) - 1} bytes", limits=Limits(file_bytes=len(content) - 1))
 
@@ -969,7 +969,7 @@ def test_a_small_file_that_unpacks_to_a_huge_one_is_refused_in_little_memory(
         b'"cat" "model_loading_uri"',
         b'[{"cat": "Session", "name": "session_initialization"}]',
         b"[" + b" " * 2000 + b'{"cat": "Session", "name": "model_loading_uri"}]',
-        gzip.compress(b"[]"),
+        gzip.compress(b"[]", mtime=0),
         PACKED[:14],
     ],
 )

@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
     InternedGraphicsContext,
@@ -569,6 +569,7 @@ def test_a_real_trace_processor_finds_what_was_written(trace_processor_address: 
 
 
 @given(st.lists(st.tuples(TIMES, TIMES), max_size=12))
+@example([(0, 2), (0, 3), (1, 3), (2, 4), (3, 5), (3, 5)])  # two crossings that hide a third
 def test_lanes_of_a_stack_keep_every_slice_nest_in_the_first_and_overlap_in_none_of_the_others(
     times: list[tuple[int, int]],
 ) -> None:
