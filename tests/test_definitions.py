@@ -80,6 +80,7 @@ def test_every_stage_is_one_asset_of_its_name() -> None:
         "critical_path",
         "model_graph",
         "att_enrichment",
+        "roofline",
         "perfetto_trace",
         "report",
     ]
@@ -119,9 +120,12 @@ def test_a_session_flows_from_its_capture_to_its_timeline() -> None:
         "kernel_trace": {"capture"},
         "telemetry": {"capture"},
         "timeline": {"inference_run", "kernel_trace"},
-        "perfetto_trace": {"session_environment", "inference_run", "kernel_trace", "telemetry"},
+        "perfetto_trace": {
+            *("session_environment", "inference_run", "kernel_trace", "telemetry", "timeline", "critical_path")
+        },
         "model_graph": {"kernel_trace", "timeline"},
         "att_enrichment": {"kernel_trace"},
+        "roofline": {"session_environment", "kernel_trace", "timeline", "model_graph"},
         "critical_path": {"timeline"},
         "report": {"timeline", "model_graph", "perfetto_trace"},
     }

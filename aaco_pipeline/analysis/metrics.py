@@ -4,11 +4,14 @@ Comparing sessions is not here: iterations of one process are not independent, s
 this session's own quantile is known and nothing about another session.
 """
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+
+from aaco_pipeline.analysis.node_mapping import kernel_activity_ratio
 
 CONFIDENCE: Final = 0.95
 _QUANTILES: Final = (("p50", 0.50), ("p90", 0.90), ("p99", 0.99))
@@ -48,6 +51,51 @@ def timeline_metrics(timeline: pl.DataFrame, kernels_per_iteration: float | None
         {"metric": "kernels_per_iteration", "value": kernels_per_iteration, "unit": "count", "n": None},
     ]
     return pl.DataFrame([{"pass": "trace", "phase": "measure", **row} for row in rows], schema=METRICS)
+
+
+def launch_metrics(device: Mapping[str, Any] | None) -> pl.DataFrame:
+    """Rows of `session_metrics` from what `launch_cost` gives for one device, the busiest; none for None.
+
+    exposed_launch, exposed_launch_ratio and launch_tax_score with the number of known launches, micro_kernel_ratio and
+    dispatch_rate with that of dispatches; `launch_cost` has the formulas.
+    """
+    figures = (
+        ("exposed_launch", "exposed_launch_ns", "ns", "launches"),
+        ("exposed_launch_ratio", "exposed_launch_ratio", "ratio", "launches"),
+        ("launch_tax_score", "launch_tax_score", "kHz", "launches"),
+        ("micro_kernel_ratio", "micro_kernel_ratio", "ratio", "dispatches"),
+        ("dispatch_rate", "dispatch_rate_per_s", "dispatch/s", "dispatches"),
+    )
+    rows = [
+        {"metric": metric, "pass": "trace", "phase": "measure", "value": row[value], "unit": unit, "n": row[count]}
+        for row in ([] if device is None else [device])
+        for metric, value, unit, count in figures
+    ]
+    return pl.DataFrame(rows, schema=METRICS)
+
+
+def amplification_metrics(
+    launched: float | None, dispatches: int, executed_nodes: int | None, computing_nodes: int, model_nodes: int
+) -> pl.DataFrame:
+    """Rows of `session_metrics` on kernels for each node of the graph, three times with different graphs.
+
+    kernel_amplification_ratio = `launched` kernels in one measured iteration / nodes of the graph that ran, after the
+    runtime's optimizations; kernel_amplification_ratio_of_model the same over the model's nodes that do not only fold
+    constants; kernel_amplification_ratio_undivided = all measured `dispatches` / all nodes of the model, the
+    predecessors' figure, which grows with the length of the run. `n` is the number of nodes. Fusion makes less than
+    one normal. Null where a part is unknown or zero.
+    """
+    figures = (
+        ("kernel_amplification_ratio", launched, executed_nodes),
+        ("kernel_amplification_ratio_of_model", launched, computing_nodes),
+        ("kernel_amplification_ratio_undivided", dispatches, model_nodes),
+    )
+    rows = [
+        {"metric": metric, "value": kernel_activity_ratio(count, nodes) if count and nodes else None, "n": nodes}
+        for metric, count, nodes in figures
+    ]
+    common = {"pass": "trace", "phase": "measure", "unit": "ratio"}
+    return pl.DataFrame([{**common, **row} for row in rows], schema=METRICS)
 
 
 def kernels_per_iteration(dispatches: pl.DataFrame, iterations: pl.DataFrame) -> float | None:

@@ -21,6 +21,7 @@ from aaco_pipeline.assets import kernel_trace as trace_stage
 from aaco_pipeline.assets import model_graph as graph_stage
 from aaco_pipeline.assets import perfetto_trace as perfetto_stage
 from aaco_pipeline.assets import report as report_stage
+from aaco_pipeline.assets import roofline as roofline_stage
 from aaco_pipeline.assets import session_environment as environment_stage
 from aaco_pipeline.assets import telemetry as telemetry_stage
 from aaco_pipeline.assets import timeline as timeline_stage
@@ -48,6 +49,7 @@ STAGE_ASSETS: Final[Mapping[str, dg.AssetsDefinition]] = {
     path_stage.STAGE: path_stage.critical_path,
     graph_stage.STAGE: graph_stage.model_graph,
     att_stage.STAGE: att_stage.att_enrichment,
+    roofline_stage.STAGE: roofline_stage.roofline,
     perfetto_stage.STAGE: perfetto_stage.perfetto_trace,
     report_stage.STAGE: report_stage.report,
 }

@@ -15,13 +15,14 @@ from aaco_pipeline.analysis.device_timeline import timeline as timeline_of
 from aaco_pipeline.analysis.gap_causes import gaps
 from aaco_pipeline.analysis.host_waits import Waits, waits
 from aaco_pipeline.analysis.kernel_statistics import kernel_stats, measured_dispatches
-from aaco_pipeline.analysis.metrics import kernels_per_iteration, timeline_metrics
+from aaco_pipeline.analysis.launch_cost import LaunchCost, launch_cost
+from aaco_pipeline.analysis.metrics import kernels_per_iteration, launch_metrics, timeline_metrics
 from aaco_pipeline.assets.inference_run import inference_run
 from aaco_pipeline.assets.kernel_trace import kernel_trace
 from aaco_pipeline.assets.partitions import session_partitions
 from aaco_pipeline.assets.stage import OWNERS, Outcome, expected_errors, publish_outcome, stage_metadata
 from aaco_pipeline.formats.reading import canonical, no_rows
-from aaco_pipeline.lake.evidence import Evidence, evidence_frame
+from aaco_pipeline.lake.evidence import Evidence, Status, evidence_frame
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.dagster_resources import LakeResource
 
@@ -47,20 +48,24 @@ class Recorded:
     waits: Waits
 
 
+def counted_dispatches(dispatches: pl.DataFrame, iterations: pl.DataFrame) -> tuple[pl.DataFrame, int]:
+    """The dispatches that every figure of the traced pass is over, and how many have no usable times."""
+    timed = dispatches.filter(pl.col("end_ns") >= pl.col("start_ns"))
+    return measured_dispatches(timed, iterations), dispatches.height - timed.height
+
+
 def recorded(lake: TraceLake, session: str) -> Recorded:
     """Read a session's trace as the stages of analysis want it."""
 
     def table(name: str) -> pl.DataFrame:
         return lake.read(name, session).drop("session_id")
 
-    everything, iterations, kernels = table("dispatches"), table("iterations"), table("kernels")
-    timed = everything.filter(pl.col("end_ns") >= pl.col("start_ns"))
-    dispatches = measured_dispatches(timed, iterations)
+    iterations, kernels = table("iterations"), table("kernels")
+    dispatches, left_out = counted_dispatches(table("dispatches"), iterations)
     copies, api_calls = table("memory_copies"), table("api_calls")
     calls = host_calls(api_calls)
     activities = device_activities(dispatches, copies, kernels, calls)
     waiting = waits(activities, calls, table("synchronizations"))
-    left_out = everything.height - timed.height
     return Recorded(dispatches, left_out, kernels, iterations, copies, api_calls, activities, calls, waiting)
 
 
@@ -71,7 +76,8 @@ def read_timeline(lake: TraceLake, session: str) -> Outcome:
     idle = gaps(run.activities, run.api_calls, run.waits).gaps
     stats = kernel_stats(run.dispatches)
     windows = rows.filter(pl.col("window_rule") == FIRST_TO_LAST)
-    metrics = timeline_metrics(windows, kernels_per_iteration(run.dispatches, run.iterations))
+    launching = launch_cost(run.activities, rows)
+    whole = timeline_metrics(windows, kernels_per_iteration(run.dispatches, run.iterations))
     causes = (
         idle.group_by("cause")
         .agg(gaps=pl.len(), idle_ns=(pl.col("end_ns") - pl.col("start_ns")).sum())
@@ -90,8 +96,8 @@ def read_timeline(lake: TraceLake, session: str) -> Outcome:
             "timeline": canonical("timeline", rows.select(no_rows("timeline").columns)),
             "gaps": canonical("gaps", idle.select(no_rows("gaps").columns)),
             "kernel_stats": stats,
-            "session_metrics": metrics,
-            "evidence": evidence_frame(STAGE, _evidence(run)),
+            "session_metrics": pl.concat([whole, launch_metrics(launching.busiest)]),
+            "evidence": evidence_frame(STAGE, [*_evidence(run), *_of_launches(launching)]),
         },
         {
             "active_ratio": windows.get_column("active_ratio").max() if windows.height == 1 else None,  # type: ignore[dict-item]
@@ -122,6 +128,23 @@ def _evidence(run: Recorded) -> list[Evidence]:
         reason = f"{unlinked} of {height} activities have no known launch; gaps before them are unknown"
         items.append(Evidence("gap causes", "partial", reason, "api_calls", unlinked))
     return items
+
+
+def _of_launches(cost: LaunchCost) -> list[Evidence]:
+    """What the figures on launching rest on."""
+    busiest, devices = cost.busiest, cost.devices.height
+    if busiest is None:
+        return []
+    if not busiest["launches"]:
+        reason = f"no launch onto device {busiest['device_id']} is known, so that none can be told to be exposed"
+        return [Evidence("launch cost", "absent", reason, "api_calls", 0)]
+    reasons = []
+    if devices > 1:
+        reasons.append(f"the figures are those of device {busiest['device_id']}, the busiest of {devices}")
+    if busiest["unlinked"]:
+        reasons.append(f"{busiest['unlinked']} activities have no known launch, so that its cost is a lower bound")
+    status: Status = "partial" if reasons else "present"
+    return [Evidence("launch cost", status, "; ".join(reasons) or None, "api_calls", busiest["launches"])]
 
 
 @dg.asset(

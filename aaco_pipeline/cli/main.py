@@ -11,7 +11,7 @@ from typing import Final
 import click
 
 from aaco_pipeline import __version__
-from aaco_pipeline.cli import capture, host, ingest, query, report, run, sessions, sweep, ui
+from aaco_pipeline.cli import calibrate, capture, host, ingest, query, report, run, sessions, sweep, ui
 from aaco_pipeline.errors import AacoError
 
 INTERNAL_FAULT: Final = 1
@@ -51,6 +51,7 @@ for command in (
     query.tables,
     host.info,
     host.doctor,
+    calibrate.calibrate,
     ui.ui,
 ):
     cli.add_command(command)

@@ -14,6 +14,7 @@ import polars as pl
 
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.reading import Reading, canonical, no_rows
+from aaco_pipeline.formats.thread_trace_matching import matched_instructions
 from aaco_pipeline.lake.evidence import Evidence
 
 #: Tables whose rows are events of a process, with the column that numbers them.
@@ -36,6 +37,8 @@ _TIMES: Final = ("start_ns", "end_ns", "time_ns")
 _KERNEL_IDENTITY: Final = ("name", "arch_vgprs", "accum_vgprs", "sgprs", "static_lds_bytes", "static_scratch_bytes")
 #: Ranges that programs commonly put around one iteration; the number is theirs.
 _ITERATION: Final = re.compile(r"^(ProfilerStep|step|iteration|iter)[\s#_:]*\d+$", re.IGNORECASE)
+#: The folder of one of several runs of the program under the tool, at the beginning of a part's name.
+_PASS: Final = re.compile(r"pass_\d+/")
 #: What one execution of a kernel is called elsewhere.
 _MATCH: Final = ("process", "source_dispatch_id", "name")
 
@@ -111,7 +114,8 @@ def assemble(parts: Sequence[NamedReading]) -> Reading:
 
     All of `TABLES` are there. The axis begins at the earliest event of the base trace; parts of another host keep their
     own clock, put at the same beginning, with an uncertainty of null. Detail `source_rows` (part, item, rows_in,
-    rows_out) lists what each source held. Raises CaptureError for parts without anything.
+    rows_out) lists what each source held; those of thread traces are described in `thread_trace_matching`. Raises
+    CaptureError for parts without anything.
     """
     if not parts:
         raise CaptureError("nothing to assemble: no part could be read")
@@ -120,7 +124,9 @@ def assemble(parts: Sequence[NamedReading]) -> Reading:
     tables = merged.tables
     tables["counters"], counted = _counters(parts, merged)
     tables["pc_samples"] = _samples(parts, merged)
-    tables["att_instructions"], traced = _instructions(parts, merged)
+    tables["att_instructions"], traces, traced = matched_instructions(
+        [(part.name, part.reading) for part in parts], merged.keys, tables["dispatches"]
+    )
     for name in ("reported_statistics", "environment", "ceilings"):
         listed = [part.table(name) for part in parts]
         tables[name] = pl.concat(listed).unique(maintain_order=True)
@@ -146,7 +152,7 @@ def assemble(parts: Sequence[NamedReading]) -> Reading:
         for part in parts
         if "source_rows" in part.reading.details
     ]
-    details = {"source_rows": pl.concat(source_rows)} if source_rows else {}
+    details = traces | ({"source_rows": pl.concat(source_rows)} if source_rows else {})
     return Reading({name: tables[name] for name in TABLES}, tuple(evidence), details)
 
 
@@ -177,14 +183,20 @@ def row_accounts(reading: Reading) -> list[dict[str, object]]:
 # ---- the base trace -----------------------------------------------------------------------------------------------
 
 
-def _base(parts: Sequence[NamedReading]) -> tuple[list[NamedReading], list[Evidence]]:
+def _base(parts: Sequence[NamedReading]) -> tuple[Sequence[NamedReading], list[Evidence]]:
     """The parts whose times count, and what is to be said about the others."""
     timed = [part for part in parts if not part.counts and any(part.table(name).height for name in _EVENTS)]
     counting = [part for part in parts if part.counts]
     if timed:
         aside = [part for part in counting if part.table("dispatches").height]
         told = f"{len(aside)} counter passes give counters, never times" if aside else None
-        return timed, [Evidence("times of counter passes", "present", told, rows=len(aside))] if aside else []
+        evidence = [Evidence("times of counter passes", "present", told, rows=len(aside))] if aside else []
+        kept = _without_thread_trace_passes(parts, timed)
+        slowed = len(timed) - len(kept)
+        if slowed:
+            told = f"{slowed} parts of passes with a thread trace give instructions, never times"
+            evidence.append(Evidence("times of thread trace passes", "present", told, rows=slowed))
+        return kept, evidence
     if not counting:
         return [next((part for part in parts if part.table("processes").height), parts[0])], []
     first = max(counting, key=lambda part: part.executions.height)
@@ -193,6 +205,22 @@ def _base(parts: Sequence[NamedReading]) -> tuple[list[NamedReading], list[Evide
     if first.table("dispatches").height:
         reason += ", whose times the counting has stretched"
     return [first], [Evidence("base trace", "partial", reason, first.name, first.executions.height)]
+
+
+def _without_thread_trace_passes(
+    parts: Sequence[NamedReading], timed: Sequence[NamedReading]
+) -> Sequence[NamedReading]:
+    """The timed parts but for those of passes in which a thread trace was taken, unless no other pass is timed.
+
+    Such a pass ran the program once more, and its dispatches are the same ones a second time.
+    """
+
+    def run(part: NamedReading) -> str:
+        found = _PASS.match(part.name)
+        return found[0] if found else ""
+
+    traced = {run(part) for part in parts if "traced_dispatch" in part.reading.details} - {""}
+    return [part for part in timed if run(part) not in traced] or timed
 
 
 @dataclass
@@ -428,40 +456,6 @@ def _samples(parts: Sequence[NamedReading], merged: _Merged) -> pl.DataFrame:
         found.append(samples.with_columns(pl.col("sample_id") + count))
         count += samples.height
     return canonical("pc_samples", pl.concat(found)) if found else no_rows("pc_samples")
-
-
-def _instructions(parts: Sequence[NamedReading], merged: _Merged) -> tuple[pl.DataFrame, list[Evidence]]:
-    """Traced and sampled instructions, each at the dispatch that was traced where the base trace has it."""
-    found: list[pl.DataFrame] = []
-    evidence: list[Evidence] = []
-    for part in parts:
-        instructions = part.table("att_instructions")
-        traced = part.reading.details.get("traced_dispatch")
-        if not instructions.height:
-            continue
-        number = traced.item(0, "source_dispatch_id") if traced is not None and traced.height else None
-        dispatch, reason = _traced_dispatch(merged, number)
-        if dispatch is None:
-            evidence.append(Evidence(f"dispatch that {part.name} traced", "absent", reason, part.name))
-            found.append(instructions)
-            continue
-        row = merged.tables["dispatches"].filter(pl.col("dispatch_id") == dispatch)
-        found.append(
-            instructions.with_columns(
-                dispatch_id=pl.lit(dispatch, pl.Int32), kernel_id=pl.lit(row.item(0, "kernel_id"), pl.Int32)
-            )
-        )
-    return canonical("att_instructions", pl.concat(found)) if found else no_rows("att_instructions"), evidence
-
-
-def _traced_dispatch(merged: _Merged, number: int | None) -> tuple[int | None, str]:
-    """The session's dispatch with the capture's number, if there is exactly one; else why not."""
-    if number is None:
-        return None, "the thread trace does not say which dispatch it is of"
-    matching = merged.keys.filter(pl.col("source_dispatch_id") == number).get_column("dispatch_id")
-    if len(matching) != 1:
-        return None, f"the base trace has {len(matching)} dispatches of number {number}"
-    return int(matching[0]), ""
 
 
 def _gpu_samples(parts: Sequence[NamedReading], merged: _Merged) -> pl.DataFrame:

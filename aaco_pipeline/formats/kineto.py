@@ -17,7 +17,18 @@ from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats import kineto_tables
 from aaco_pipeline.formats.json_fields import Column, Objects
 from aaco_pipeline.formats.json_stream import Cursor, CutError, Pieces, Positions
-from aaco_pipeline.formats.kineto_events import CALLS, COPIES, FLOWS, KERNELS, MARKERS, SYNCS, Collected
+from aaco_pipeline.formats.kineto_events import (
+    CALLS,
+    COLLECTIVE_NUMBERS,
+    COLLECTIVE_RECORD,
+    COLLECTIVE_TEXTS,
+    COPIES,
+    FLOWS,
+    KERNELS,
+    MARKERS,
+    SYNCS,
+    Collected,
+)
 from aaco_pipeline.formats.reading import Limits, Reading, Recognition, open_unpacked
 
 _EVENTS: Final = "traceEvents"
@@ -27,6 +38,7 @@ _INNER: Final = (
     *("correlation", "device", "stream", "bytes", "grid", "block", "shared memory", "graph node id"),
     *("registers per thread", "blocks per SM", "warps per SM", "est. achieved occupancy %"),
     *("cuda_sync_kind", "wait_on_stream", "wait_on_cuda_event_record_corr_id"),
+    *(*COLLECTIVE_TEXTS.values(), *COLLECTIVE_NUMBERS.values()),
 )
 _TELLING: Final = (b'"schemaVersion"', b'"baseTimeNanoseconds"', b'"deviceProperties"', b'"cpu_op"', b'"cuda_runtime"')
 
@@ -48,11 +60,12 @@ def probe(path: Path) -> Recognition | None:
 def read(path: Path, limits: Limits | None = None) -> Reading:
     """Read a trace; times are int64 ns of its own clock `kineto`, exact to the last digit of the text.
 
-    Tables: `processes`, `devices`, `clock_domains`, `kernels`, `dispatches`, `api_calls`, `memory_copies`, `markers`,
-    `synchronizations`, `environment`. Details: `source_rows`; `streams` (`stream_id`, `device_id`, `source_stream`);
-    `launch_facts` (`dispatch_id`, `registers_per_thread`, `blocks_per_sm`, `warps_per_sm`,
-    `estimated_occupancy_percent`) where the trace states them; `forward_backward` (`flow_id`, `role` s or f,
-    `thread_id`, `time_ns`) where operators of the backward pass are linked to those of the forward pass.
+    Tables: `processes`, `devices`, `clock_domains`, `kernels`, `dispatches`, `api_calls`, `memory_copies`, `markers`
+    (with a row for each operator that records a collective, beside its call), `synchronizations`, `environment`.
+    Details: `source_rows`; `streams` (`stream_id`, `device_id`, `source_stream`); `launch_facts` (`dispatch_id`,
+    `registers_per_thread`, `blocks_per_sm`, `warps_per_sm`, `estimated_occupancy_percent`) where the trace states them;
+    `forward_backward` (`flow_id`, `role` s or f, `thread_id`, `time_ns`) where operators of the backward pass are
+    linked to those of the forward pass.
 
     A time with more than three decimals is rounded to the nearest nanosecond, half away from zero, start and duration
     each for itself. A trace that stops in the middle is read up to its last whole event and told as `partial`. Raises
@@ -112,6 +125,8 @@ def _collect(events: Objects, into: Collected) -> None:
         if len(chosen := rows(complete & cats.is_in(wanted))):
             correlation = events.unsigned("correlation", chosen).series().alias("correlation")
             frames.append(_times(events, chosen, kinds).with_columns(correlation))
+            if wanted is CALLS:
+                _collectives(events, chosen, frames[-1], into)
     if len(flows := rows(pl.col("ph").is_in(["s", "f"]) & (cats == FLOWS))):
         time = events.thousandths("ts", flows)
         into.flows.append(
@@ -138,6 +153,19 @@ def _times(events: Objects, rows: Positions, kinds: pl.DataFrame) -> pl.DataFram
             "end_ns": end.series(),
         }
     )
+
+
+def _collectives(events: Objects, rows: Positions, calls: pl.DataFrame, into: Collected) -> None:
+    """Collect the operators that record a collective, with what their arguments say of it."""
+    recording = (calls.get_column("name") == COLLECTIVE_RECORD).fill_null(False)
+    if recording.any():
+        found = rows[recording.to_numpy()]
+        into.collectives.append(
+            calls.filter(recording).with_columns(
+                *(events.texts(key, found).alias(name) for name, key in COLLECTIVE_TEXTS.items()),
+                *(events.integers(key, found).series().alias(name) for name, key in COLLECTIVE_NUMBERS.items()),
+            )
+        )
 
 
 def _device_activities(events: Objects, rows: Positions, kinds: pl.DataFrame) -> pl.DataFrame:

@@ -15,6 +15,16 @@ SYNCS: Final = "cuda_sync"
 CALLS: Final = ("cuda_runtime", "cuda_driver", "cpu_op", "python_function")
 MARKERS: Final = ("user_annotation", "gpu_user_annotation")
 FLOWS: Final = "fwdbwd"
+#: The operator whose arguments state what a collective is; its kernels' names often do not.
+COLLECTIVE_RECORD: Final = "record_param_comms"
+#: Its arguments, by the column that each becomes.
+COLLECTIVE_TEXTS: Final = {
+    "collective": "Collective name",
+    "group": "Process Group Name",
+    "ranks": "Process Group Ranks",
+    "dtype": "dtype",
+}
+COLLECTIVE_NUMBERS: Final = {"group_size": "Group size", "sequence": "Seq", "elements": "In msg nelems"}
 _EVENT: Final = {
     "cat": pl.Categorical(),
     "name": pl.Categorical(),
@@ -30,6 +40,13 @@ _SCHEMAS: Final[Mapping[str, pl.Schema]] = {
     "counts": pl.Schema({"ph": pl.String(), "cat": pl.String(), "len": pl.UInt32()}),
     "calls": pl.Schema(_HOST),
     "markers": pl.Schema(_HOST),
+    "collectives": pl.Schema(
+        {
+            **_HOST,
+            **dict.fromkeys(COLLECTIVE_TEXTS, pl.String()),
+            **dict.fromkeys(COLLECTIVE_NUMBERS, pl.Int64()),
+        }
+    ),
     "copies": pl.Schema({**_DEVICE, "bytes": pl.Int64()}),
     "kernels": pl.Schema(
         {
@@ -56,6 +73,7 @@ class Collected:
     syncs: list[pl.DataFrame] = field(default_factory=list)
     calls: list[pl.DataFrame] = field(default_factory=list)
     markers: list[pl.DataFrame] = field(default_factory=list)
+    collectives: list[pl.DataFrame] = field(default_factory=list)
     flows: list[pl.DataFrame] = field(default_factory=list)
     events: int = 0
     found: bool = False

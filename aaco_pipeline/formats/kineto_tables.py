@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from aaco_pipeline.formats import kineto_collectives
 from aaco_pipeline.formats.kineto_events import (
     AXES,
     CALLS,
@@ -78,7 +79,7 @@ class _Trace:
         counts = counts.group_by("ph", "cat", maintain_order=True).agg(pl.col("len").sum())
         self._counts = counts.sort("cat", "ph", maintain_order=True)
         self._calls = self._readable("calls")
-        self._markers = self._readable("markers")
+        self._markers = self._with_collectives(self._readable("markers"))
         self._kernels = self._readable("kernels")
         self._copies = self._readable("copies")
         self._syncs = self._readable("syncs")
@@ -128,6 +129,12 @@ class _Trace:
         ):
             self._unreadable[cat] = count
         return frame.filter(pl.col("start_ns").is_not_null() & pl.col("name").is_not_null())
+
+    def _with_collectives(self, markers: pl.DataFrame) -> pl.DataFrame:
+        """The markers, and behind them the operators that record a collective: these annotate what they enclose."""
+        recorded = self._collected.take("collectives").filter(pl.col("start_ns").is_not_null())
+        self._recorded = recorded.height
+        return pl.concat([markers, kineto_collectives.described(recorded)], how="diagonal")
 
     def _is_amd(self) -> bool | None:
         """Whether the devices are AMD's; None when nothing says."""
@@ -361,9 +368,9 @@ class _Trace:
         return canonical(
             "markers",
             self._markers.select(
-                *("process_id", "start_ns", "end_ns"),
+                *("process_id", "start_ns", "end_ns", *kineto_collectives.COLUMNS),
                 marker_id=pl.int_range(pl.len(), dtype=pl.Int32),
-                thread_id=pl.when(pl.col("cat") == "user_annotation").then("tid"),
+                thread_id=pl.when(pl.col("cat") != "gpu_user_annotation").then("tid"),
                 name=pl.col("name").cast(pl.String),
             ),
         )
@@ -431,6 +438,9 @@ class _Trace:
             else:
                 known = _NOT_TAKEN.get(phase) or _NOT_TAKEN.get(cat)
                 self._say(item, "absent", f"not taken: {known or 'no table holds events of this kind'}", count)
+        if count := self._recorded:
+            rows.append({"item": "collectives that operators record", "rows_in": count, "rows_out": count})
+            self._say("collectives that operators record", "present", "kept in markers, beside the calls", count)
         return pl.DataFrame(rows, schema={"item": pl.String, "rows_in": pl.Int64, "rows_out": pl.Int64})
 
     def _completeness(self, dispatches: pl.DataFrame) -> None:

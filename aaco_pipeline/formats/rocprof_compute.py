@@ -17,7 +17,8 @@ import polars as pl
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats import counter_passes, rocprof_compute_host, rocprof_v1
 from aaco_pipeline.formats.csv_text import TextTable, header_of, number, read_text
-from aaco_pipeline.formats.reading import Limits, Reading, Recognition
+from aaco_pipeline.formats.reading import Limits, Reading, Recognition, canonical
+from aaco_pipeline.hardware.ceilings import measured_ceilings
 from aaco_pipeline.lake.evidence import Evidence
 
 _MAIN: Final = "pmc_perf.csv"
@@ -221,8 +222,8 @@ class _Gathered:
         details["roofline"] = _numbers(roofline)
         self.rows.append(("ceilings (roofline.csv)", roofline.frame.height, roofline.frame.height))
         if roofline.frame.height == 1 and handles.height == 1:
-            device = int(handles.get_column("device_id")[0])
-            tables["ceilings"] = rocprof_compute_host.ceilings(details["roofline"], device)
+            number, device = (int(one.item(0, 0)) for one in (details["roofline"].select("device"), handles))
+            tables["ceilings"] = canonical("ceilings", measured_ceilings(details["roofline"], {number: device}))
         else:
             reason = (
                 f"{roofline.frame.height} devices were measured and {handles.height} ran kernels; the file does not "

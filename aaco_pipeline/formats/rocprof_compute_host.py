@@ -9,7 +9,7 @@ import yaml
 
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.csv_text import TextTable
-from aaco_pipeline.formats.reading import Limits, canonical, no_rows, unpacked
+from aaco_pipeline.formats.reading import Limits, canonical, unpacked
 from aaco_pipeline.formats.redaction import safe_command, without_secrets
 
 #: Older releases' names of the facts of `sysinfo.csv`, by plain name.
@@ -47,23 +47,6 @@ _CATEGORIES: Final = {
 _UNSTATED: Final = ("", "NA", "N/A", "nan", "None")
 _LONGEST_CONFIGURATION: Final = 1 << 20
 _LONGEST_LIST: Final = 100
-_GIGA: Final = 1e9
-#: Columns of `roofline.csv`, in giga-operations or gigabytes a second: resource, data type, unit.
-_CEILINGS: Final = {
-    "HBMBw": ("hbm", None, "byte/s"),
-    "L2Bw": ("l2", None, "byte/s"),
-    "L1Bw": ("vl1d", None, "byte/s"),
-    "LDSBw": ("lds", None, "byte/s"),
-    "FP16Flops": ("vector", "float16", "flop/s"),
-    "FP32Flops": ("vector", "float32", "flop/s"),
-    "FP64Flops": ("vector", "float64", "flop/s"),
-    "MFMABF16Flops": ("matrix", "bfloat16", "flop/s"),
-    "MFMAF8Flops": ("matrix", "float8", "flop/s"),
-    "MFMAF16Flops": ("matrix", "float16", "flop/s"),
-    "MFMAF32Flops": ("matrix", "float32", "flop/s"),
-    "MFMAF64Flops": ("matrix", "float64", "flop/s"),
-    "MFMAI8Ops": ("matrix", "int8", "flop/s"),
-}
 
 
 def facts(info: TextTable) -> dict[str, str]:
@@ -131,19 +114,6 @@ def configuration(path: Path, limits: Limits) -> dict[str, str] | None:
         return None
     texts = {str(name): _text(value) for name, value in settings.items() if isinstance(name, str)}
     return {name: text for name, text in texts.items() if text is not None}
-
-
-def ceilings(roofline: pl.DataFrame, device_id: int) -> pl.DataFrame:
-    """The table `ceilings` from the one row of `roofline.csv`, which was measured on `device_id`."""
-    columns = {name.lower(): name for name in roofline.columns}
-    rows = []
-    for column, (resource, dtype, unit) in _CEILINGS.items():
-        name = columns.get(column.lower())
-        value = None if name is None else roofline.get_column(name)[0]
-        if isinstance(value, float) and value > 0:
-            rows.append((device_id, resource, dtype, value * _GIGA, unit, "measured", f"roofline.csv, column {name}"))
-    names = ("device_id", "resource", "dtype", "value", "unit", "source", "reference")
-    return canonical("ceilings", pl.DataFrame(rows, schema=names, orient="row")) if rows else no_rows("ceilings")
 
 
 def _whole(known: Mapping[str, str], name: str) -> int | None:

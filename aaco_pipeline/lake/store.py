@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 LOCK_TIMEOUT_SECONDS: Final = 120.0
 #: Folders of a lake that hold one folder per session, besides the tables.
 SESSION_FOLDERS: Final = ("raw", "traces", "reports")
+#: The folder of measured ceilings, which belong to a machine; see `aaco_pipeline.lake.calibrations`.
+CALIBRATIONS: Final = "calibrations"
 
 
 #: A stage's name becomes part of file names.
@@ -349,7 +351,7 @@ class TraceLake:
         for folder in sorted(self.path.iterdir()):
             if folder.name.startswith(".") or not folder.is_dir():
                 continue
-            if folder.name in ("manifests", "launches", *SESSION_FOLDERS):
+            if folder.name in ("manifests", "launches", CALIBRATIONS, *SESSION_FOLDERS):
                 for left in sorted(folder.glob(f"{TEMPORARY_PREFIX}*")):
                     if not _writer_lives(left):
                         yield Fault("unfinished write", left, "left by a writer that died", mendable=True)

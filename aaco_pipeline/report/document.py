@@ -68,7 +68,7 @@ _SECTIONS: Final[Mapping[str, str]] = {
         "WHERE session_id = '{session}' GROUP BY k.short_name ORDER BY total_ns DESC, operator"
     ),
     "model_operators": (
-        'SELECT n.node_id, n.name, n.op_type, o."match", sum(o.dispatch_count) AS dispatch_count, '
+        'SELECT n.node_id, coalesce(n.name, o.operator) AS name, n.op_type, o."match", sum(o.dispatch_count) AS dispatch_count, '
         "sum(o.total_ns) AS total_ns, sum(o.total_ns) / sum(sum(o.total_ns)) OVER () AS share_ratio, "
         "n.flops, n.read_bytes, n.written_bytes, n.flops / nullif(n.read_bytes + n.written_bytes, 0) "
         "AS flops_per_byte, n.shape_source "
@@ -88,6 +88,11 @@ _SECTIONS: Final[Mapping[str, str]] = {
         "JOIN (SELECT * FROM dispatches WHERE session_id = '{session}') AS d ON d.dispatch_id = c.activity_id "
         "JOIN (SELECT * FROM kernels WHERE session_id = '{session}') AS k USING (kernel_id) "
         "GROUP BY k.short_name, k.family ORDER BY critical_ns DESC, name LIMIT 10"
+    ),
+    "savings": (
+        "SELECT k.short_name AS name, w.speedup_ratio, w.critical_ns, w.saved_ns, w.saved_ratio "
+        "FROM what_if AS w JOIN kernels AS k USING (session_id, kernel_id) WHERE session_id = '{session}' "
+        "ORDER BY w.saved_ns DESC, k.kernel_id"
     ),
     "gap_causes": (
         "SELECT device_id, cause, count(*) AS gaps, sum(end_ns - start_ns) AS idle_ns, max(end_ns - start_ns) "
@@ -187,7 +192,7 @@ def session_document(lake: TraceLake, session: str) -> Document:
 
 def path_document(lake: TraceLake, session: str) -> Document:
     """The session's facts with its critical path and the causes of its gaps, as `aaco show --critical-path` tells."""
-    wanted = ("path_categories", "path_kernels", "gap_causes")
+    wanted = ("path_categories", "path_kernels", "savings", "gap_causes")
     statements = {"session": _SUMMARY["session"], **{name: _SECTIONS[name] for name in wanted}}
     return _head(lake, session, _parts(lake, session, _filled_in(statements, session)))
 

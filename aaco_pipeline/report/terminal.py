@@ -130,6 +130,21 @@ def print_critical_path(document: Document, stream: TextIO | None = None) -> Non
     )
     _table(
         screen,
+        ("kernel", "if so many times as fast", "the path is shorter by", "of the window"),
+        [
+            (
+                shortened(row["name"]),
+                f"{row['speedup_ratio']:g}",
+                duration(row["saved_ns"]),
+                share(row["saved_ratio"]),
+            )
+            for row in document["savings"]
+        ],
+        title="What a faster kernel would save (the path computed anew)",
+        numeric=("if so many times as fast", "the path is shorter by", "of the window"),
+    )
+    _table(
+        screen,
         ("device", "cause", "idle", "gaps", "longest"),
         [
             (

@@ -56,3 +56,8 @@ def counted(count: int, noun: str) -> str:
 def shortened(name: str, width: int = 100) -> str:
     """A name cut to what a table has room for; demangled templates run to thousands of characters."""
     return name if len(name) <= width else f"{name[: width - 1]}…"
+
+
+def capital(text: str) -> str:
+    """The text with its first letter as a capital, the others as they are."""
+    return text[:1].upper() + text[1:]

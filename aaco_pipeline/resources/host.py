@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from aaco_pipeline.formats.redaction import MEASURED_VARIABLES, without_secrets
+from aaco_pipeline.resources.calibration_kernels import caches
 
 #: Packages whose version can change what is run or how it is measured.
 MEASURED_PACKAGES: Final = (
@@ -35,6 +36,8 @@ _KERNEL_OPTIONS: Final = re.compile(
     r"|retbleed|haltpoll\.\w+|amdgpu\.\w+|pci)(=|$)"
 )
 _AMD: Final = "0x1002"
+#: Extensions of the instruction set that change what a core can compute in a clock.
+_EXTENSIONS: Final = frozenset({"avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8"})
 #: A cache with more files than this is not looked through to the end.
 _CACHE_FILE_LIMIT: Final = 2_000
 
@@ -128,6 +131,12 @@ def _processor(facts: _Facts, cpu: Mapping[str, str], model: str | None) -> None
     facts.add("cpu", "microcode", cpu.get("microcode"))
     facts.add("cpu", "logical_cpus", os.cpu_count())
     facts.add("cpu", "usable_cpus", len(os.sched_getaffinity(0)))
+    for cache in caches(os.sched_getaffinity(0)):
+        level = "l1d" if cache.level == 1 else f"l{cache.level}"
+        facts.add("cpu", f"{level}_cache_bytes", cache.size_bytes)
+        facts.add("cpu", f"{level}_caches", len(cache.groups))
+    known = set(cpu.get("flags", "").split()) & _EXTENSIONS
+    facts.add("cpu", "extensions", " ".join(sorted(known)) if cpu.get("flags") else None)
     facts.add("cpu", "simultaneous_multithreading", _text(_CPU / "smt/control"))
     facts.add("cpu", "numa_nodes", _text(_SYS / "devices/system/node/online"))
     frequency = _CPU / "cpu0/cpufreq"

@@ -12,8 +12,10 @@ from scipy.stats import binom
 
 from aaco_pipeline.analysis.metrics import (
     METRICS,
+    amplification_metrics,
     kernels_per_iteration,
     latency_metrics,
+    launch_metrics,
     quantile_interval,
     timeline_metrics,
 )
@@ -245,3 +247,36 @@ def test_the_rows_fit_the_lake() -> None:
     session = pl.concat([iterations([10, 20, 30]), iterations([50], of="trace")])
     rows = pl.concat([latency_metrics(session, None), timeline_metrics(windows([(0, None, 0, 9, 3)]), 2.0)])
     assert conform(contract("session_metrics"), rows, "session").height == rows.height
+
+
+def test_figures_on_launching_are_one_devices_with_their_units_and_counts() -> None:
+    device = {
+        "exposed_launch_ns": 30,
+        "exposed_launch_ratio": 0.1,
+        "launch_tax_score": None,
+        "micro_kernel_ratio": 0.5,
+        "dispatch_rate_per_s": 2e6,
+        "launches": 3,
+        "dispatches": 4,
+    }
+    rows = figures(launch_metrics(device), "trace")
+    assert {name: (row["value"], row["unit"], row["n"]) for name, row in rows.items()} == {
+        "exposed_launch": (30.0, "ns", 3),
+        "exposed_launch_ratio": (0.1, "ratio", 3),
+        "launch_tax_score": (None, "kHz", 3),
+        "micro_kernel_ratio": (0.5, "ratio", 4),
+        "dispatch_rate": (2e6, "dispatch/s", 4),
+    }
+    assert launch_metrics(None).is_empty()
+    assert conform(contract("session_metrics"), launch_metrics(device), "session").height == 5
+
+
+def test_kernels_for_each_node_are_of_one_iteration_except_the_undivided_figure() -> None:
+    rows = figures(amplification_metrics(12.0, 60, 10, 20, 30), "trace")
+    assert {name: (row["value"], row["n"]) for name, row in rows.items()} == {
+        "kernel_amplification_ratio": (1.2, 10),
+        "kernel_amplification_ratio_of_model": (0.6, 20),
+        "kernel_amplification_ratio_undivided": (2.0, 30),
+    }
+    unknown = figures(amplification_metrics(None, 0, None, 0, 0), "trace")
+    assert [row["value"] for row in unknown.values()] == [None] * 3

@@ -160,7 +160,9 @@ def test_a_stage_that_published_nothing_does_not_pass(lake_path: Path) -> None:
     assert (found.holds, found.statement) == (False, "nothing is published")
 
 
-MADE_FROM_BOTH: Final = {"timeline", "critical_path", "model_graph", "att_enrichment", "perfetto_trace", "report"}
+MADE_FROM_BOTH: Final = {
+    *("timeline", "critical_path", "model_graph", "att_enrichment", "roofline", "perfetto_trace", "report"),
+}
 READ: Final = {
     "kernel_trace": (kernel_trace, "read_kernel_trace"),
     "inference_run": (inference_run, "read_inference_run"),

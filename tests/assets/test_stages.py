@@ -17,6 +17,7 @@ from aaco_pipeline.assets import (
     model_graph,
     perfetto_trace,
     report,
+    roofline,
     session_environment,
     telemetry,
     timeline,
@@ -36,6 +37,7 @@ STAGES: dict[str, tuple[Callable[[TraceLake, str], Outcome], tuple[str, ...]]] =
     "critical_path": (critical_path.read_critical_path, critical_path.TABLES),
     "model_graph": (model_graph.read_model_graph, model_graph.TABLES),
     "att_enrichment": (att_enrichment.read_att_enrichment, att_enrichment.TABLES),
+    "roofline": (roofline.read_roofline, roofline.TABLES),
     "perfetto_trace": (perfetto_trace.write_perfetto_trace, perfetto_trace.TABLES),
     "report": (report.write_report, report.TABLES),
 }

@@ -192,7 +192,7 @@ def test_measured_ceilings_only_where_it_is_certain_whose_they_are() -> None:
     one = checked(rocprof_compute.read(COUNTERS / "mixbench" / "MI200"))
     ceilings = one.tables["ceilings"]
     assert ceilings.height == 11
-    hbm = ceilings.filter(pl.col("resource") == "hbm").row(0, named=True)
+    hbm = ceilings.filter(pl.col("resource") == "dram").row(0, named=True)
     assert (hbm["value"], hbm["unit"], hbm["source"]) == (pytest.approx(1406.8727e9), "byte/s", "measured")
     assert one.details["roofline"].shape == (1, 34)
     several = checked(rocprof_compute.read(COUNTERS / "vcopy" / "MI200"))

@@ -58,22 +58,29 @@ PUBLIC: Final[dict[str, str]] = {
     "scheduler_events": "time_ns cpu thread_id kind duration_ns",
     # Analysis
     "kernel_stats": "kernel_id dispatch_count total_ns mean_ns min_ns p50_ns p99_ns max_ns share_ratio",
-    "operator_kernels": "node_id kernel_id dispatch_count total_ns match score",
+    "operator_kernels": "node_id kernel_id dispatch_count total_ns match score operator outermost_operator",
     "timeline": """device_id iteration window_start_ns window_end_ns window_rule busy_ns active_ratio compute_ns
         exposed_copy_ns exposed_communication_ns overlapped_ns activity_time_sum_ns linked_ratio activity_count""",
     "gaps": """device_id start_ns end_ns cause previous_activity_kind previous_activity_id next_activity_kind
         next_activity_id host_call_id""",
     "critical_path": """activity_kind activity_id slack_ns free_slack_ns is_critical binding_edge
         unexplained_wait_ns criticality""",
+    "what_if": "kernel_id speedup_ratio critical_ns saved_ns saved_ratio",
+    "rank_clocks": "process_id reference_process_id method offset_ns uncertainty_ns collectives reason",
+    "collectives": """collective_id process_id dispatch_id name communicator participants expected_participants
+        size_bytes arrival_ns wait_ns arrival_spread_ns is_straggler exposed_ns""",
     "critical_path_summary": "scope window_ns path_ns unexplained_ns category category_ns category_ratio",
     "ceilings": "device_id resource dtype value unit source reference",
     "roofline": """kernel_id dispatch_id duration_ns flops flops_by_type flops_is_lower_bound fabric_read_bytes
         fabric_write_bytes dram_read_bytes l2_traffic_bytes vl1d_traffic_bytes lds_traffic_bytes achieved_flops_per_s
         achieved_bytes_per_s fabric_arithmetic_intensity dram_arithmetic_intensity l2_arithmetic_intensity
         vl1d_arithmetic_intensity lds_arithmetic_intensity bound efficiency_ratio quality_flags""",
-    "occupancy": "kernel_id dispatch_id theoretical_ratio limiter achieved_ratio",
+    "counter_metrics": "kernel_id metric unit value mean min max n quality_flags",
+    "resource_bounds": "kernel_id resource dtype work unit lower_bound_ns share_ratio ceiling_source work_source",
+    "occupancy": """kernel_id dispatch_id theoretical_ratio limiter achieved_ratio workgroups_per_cu next_ratio
+        next_step grid_waves_ratio tail_ratio""",
     "att_instructions": """kernel_id dispatch_id code_object_id address line instruction instruction_class hits
-        latency_cycles stall_cycles idle_cycles samples source""",
+        latency_cycles stall_cycles idle_cycles samples source charged_stall_cycles""",
     "att_stalls": "kernel_id dispatch_id reason stall_cycles samples share_ratio",
     # Judgement
     "bottlenecks": "scope kernel_id label runner_up score evidence missing recommendation",
@@ -97,11 +104,13 @@ WORDS: Final[dict[str, str]] = {
     "kernels.role": "main auxiliary",
     "kernels.family_source": "op name none",
     "memory_copies.direction": "fill",
-    "operator_kernels.match": "name order marker unattributed",
+    "operator_kernels.match": "name order marker correlation unattributed",
     "gaps.cause": "sync host_wait launch_latency dependency kernel_kernel unknown",
+    "rank_clocks.method": "same_process same_host collectives none",
     "critical_path.activity_kind": "dispatch memory_copy api_call",
     "critical_path.binding_edge": "launch stream queue event sync program none",
     "ceilings.source": "spec measured",
+    "resource_bounds.work_source": "counters model",
     "bottlenecks.scope": "session kernel",
     "verdicts.verdict": "regressed improved equivalent inconclusive",
     "attributions.evidence_grade": "observed correlated isolated",

@@ -32,10 +32,17 @@ from aaco_pipeline.lake.evidence import Evidence, evidence_frame
 from aaco_pipeline.lake.sql import select_rows
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report import units
-from aaco_pipeline.report.document import Document, answer, session_document, session_summary, value
+from aaco_pipeline.report.document import (
+    Document,
+    answer,
+    path_document,
+    session_document,
+    session_summary,
+    value,
+)
 from aaco_pipeline.report.html import EMBEDDED_TRACE_BYTES, render_html
 from aaco_pipeline.report.markdown import render_markdown
-from aaco_pipeline.report.terminal import print_session
+from aaco_pipeline.report.terminal import print_critical_path, print_session
 from aaco_pipeline.resources.report_server import loopback_server
 
 SESSION: Final = "20260102T030405Z-0123abcd"
@@ -184,7 +191,9 @@ def publish_session(
     )
     path = {"scope": "session", "window_ns": 100, "path_ns": 90, "unexplained_ns": 10}
     categories = [{**path, "category": "compute", "category_ns": 90, "category_ratio": 1.0}]
-    lake.publish(SESSION, "critical_path", {"critical_path_summary": rows_of("critical_path_summary", categories)})
+    saving = {"kernel_id": 0, "speedup_ratio": 2.0, "critical_ns": 60, "saved_ns": 25, "saved_ratio": 0.25}
+    path_tables: dict[str, list[dict[str, Any]]] = {"critical_path_summary": categories, "what_if": [saving]}
+    lake.publish(SESSION, "critical_path", {name: rows_of(name, rows) for name, rows in path_tables.items()})
     if model:
         publish_model(lake, stats)
     if telemetry:
@@ -491,6 +500,17 @@ def test_sql_on_the_page_can_be_pasted_into_a_shell(page: str, document: Documen
         script = f'aaco() {{ printf %s "$2"; }}; {command}'
         done = subprocess.run([bash, "-c", script], capture_output=True, text=True, check=True, timeout=10)
         assert done.stdout in document["statements"].values()
+
+
+def test_what_a_faster_kernel_would_save_is_told_on_page_and_terminal(full: TraceLake) -> None:
+    document = path_document(full, SESSION)
+    name = next(row["operator"] for row in session_document(full, SESSION)["kernels"] if row["kernel_id"] == 0)
+    assert [(row["name"], row["saved_ns"]) for row in document["savings"]] == [(name, 25)]
+    screen = io.StringIO()
+    print_critical_path(document, screen)
+    assert re.search(r"What a faster kernel would save.*25 ns +25", screen.getvalue(), re.S)
+    page = render_html(session_document(full, SESSION), None)
+    assert re.search(r"If one kernel ran faster.*25 ns", page, re.S)
 
 
 def test_shares_add_up_with_the_folded_ones_as_one_row(tmp_path: Path) -> None:

@@ -54,8 +54,8 @@ TABLES: Final[tuple[Table, ...]] = (
         name="operator_kernels",
         section="Analysis",
         meaning=(
-            "One row says how much of one kernel's work was done for one model operator. Filled by the stage "
-            "model_graph."
+            "One row says how much of one kernel's work was done for one operator, of the model or of the framework "
+            "that launched it. Filled by the stage model_graph."
         ),
         columns=(
             column(
@@ -63,7 +63,8 @@ TABLES: Final[tuple[Table, ...]] = (
                 "int32",
                 "id",
                 True,
-                "Operator the work was done for, in `model_nodes`; null when match is `unattributed`.",
+                "Operator of the model the work was done for, in `model_nodes`; null when match is `correlation` or "
+                "`unattributed`.",
             ),
             column("kernel_id", "int32", "id", False, "Kernel that did the work, in `kernels`."),
             column(
@@ -86,15 +87,33 @@ TABLES: Final[tuple[Table, ...]] = (
                 "name",
                 False,
                 "What the attribution rests on: `name` of the operator in the event, `order` of execution, enclosing "
-                "`marker`, or `unattributed`.",
+                "`marker`, `correlation` with a launch inside a call of the operator, or `unattributed`.",
             ),
             column(
                 "score",
                 "float64",
                 "ratio",
                 True,
-                "Trust in the attribution, 0..1, where 1 means that the event itself named the operator; null when "
-                "match is `unattributed`.",
+                "Trust in the attribution, 0..1, where 1 means that the capture itself recorded it; null when match "
+                "is `unattributed`.",
+            ),
+            column(
+                "operator",
+                "string",
+                "name",
+                True,
+                "Framework operator that launched the kernel, the innermost one open on the launching thread, such as "
+                "`aten::addmm`; null unless match is `correlation`.",
+                since=2,
+            ),
+            column(
+                "outermost_operator",
+                "string",
+                "name",
+                True,
+                "Framework operator that encloses all others around the launch, such as `aten::linear`; the operator "
+                "itself when none does; null unless match is `correlation`.",
+                since=2,
             ),
         ),
         sort_by=(
@@ -102,6 +121,7 @@ TABLES: Final[tuple[Table, ...]] = (
             "kernel_id",
             "match",
         ),
+        version=2,
     ),
     Table(
         name="timeline",
@@ -403,6 +423,35 @@ TABLES: Final[tuple[Table, ...]] = (
         ),
     ),
     Table(
+        name="what_if",
+        section="Analysis",
+        meaning=(
+            "One row says how much shorter the longest path would be if one kernel ran faster, by computing the path "
+            "anew. Filled by the stage critical_path for the kernels that hold most of the path."
+        ),
+        columns=(
+            column("kernel_id", "int32", "id", False, "Kernel that is imagined to be faster, in `kernels`."),
+            column("speedup_ratio", "float64", "ratio", False, "How many times as fast every dispatch of it becomes."),
+            column("critical_ns", "int64", "ns", False, "Time of the kernel on activities without slack, as measured."),
+            column(
+                "saved_ns",
+                "int64",
+                "ns",
+                False,
+                "What the longest path becomes shorter by; below critical_ns x (1 - 1 / speedup_ratio) where another "
+                "chain of activities becomes the longest.",
+            ),
+            column(
+                "saved_ratio",
+                "float64",
+                "ratio",
+                True,
+                "saved_ns divided by the session's window; null if it is empty.",
+            ),
+        ),
+        sort_by=("kernel_id", "speedup_ratio"),
+    ),
+    Table(
         name="rank_clocks",
         section="Analysis",
         meaning=(
@@ -420,7 +469,7 @@ TABLES: Final[tuple[Table, ...]] = (
                 "name",
                 False,
                 "What aligns the clocks: `same_process`, `same_host` for one clock by construction, `collectives` for "
-                "an estimate from collectives that all ranks took part in, or `none`.",
+                "an estimate from collectives that processes of both clocks took part in, or `none`.",
             ),
             column(
                 "offset_ns",
@@ -434,7 +483,23 @@ TABLES: Final[tuple[Table, ...]] = (
                 "int64",
                 "ns",
                 True,
-                "The offset is right within this much either way; null when method is `none`.",
+                "The offset is right within this much either way, over the time of the collectives; null when method "
+                "is `none`.",
+            ),
+            column(
+                "drift_ratio",
+                "float64",
+                "ratio",
+                True,
+                "How much the offset grows per nanosecond of the process's time; null when a constant describes it.",
+            ),
+            column(
+                "anchor_ns",
+                "int64",
+                "ns",
+                True,
+                "Time of the process, on the session's axis, at which a drifting offset is offset_ns; null without "
+                "drift.",
             ),
             column("collectives", "int64", "count", False, "Collectives that the estimate rests on."),
             column("reason", "string", "text", True, "Why there is no alignment, or what limits it; null otherwise."),
@@ -462,14 +527,16 @@ TABLES: Final[tuple[Table, ...]] = (
                 "int64",
                 "ns",
                 False,
-                "When the process's kernel began, on the session's axis, moved by the offset in `rank_clocks`.",
+                "When the process's kernel began, on the session's axis, moved by the offset in `rank_clocks`; not "
+                "moved where there is none.",
             ),
             column(
                 "wait_ns",
                 "int64",
                 "ns",
                 True,
-                "How much later the last process arrived; null when clocks are not aligned or parts are missing.",
+                "How much later the last process arrived; null when clocks are not aligned, parts are missing, or the "
+                "group's size is not stated.",
             ),
             column(
                 "arrival_spread_ns",

@@ -502,7 +502,8 @@ TABLES: Final[tuple[Table, ...]] = (
                 "int64",
                 "count",
                 True,
-                "Program-counter samples that fell on the instruction; null when it was traced and not sampled.",
+                "Program-counter samples that fell on the instruction, whether it issued then or stalled; null when it "
+                "was traced and not sampled.",
             ),
             column(
                 "source",
@@ -512,6 +513,16 @@ TABLES: Final[tuple[Table, ...]] = (
                 "Source file and line that the compiler's debug information gives for the instruction; null when "
                 "there is none.",
             ),
+            column(
+                "charged_stall_cycles",
+                "int64",
+                "cycles",
+                True,
+                "Stalled cycles of wait instructions that waited for this one, such as those of a wait for this load; "
+                "they are in stall_cycles of the waits and never in this row's. Null when the trace does not say "
+                "what was waited for, and when not traced.",
+                since=2,
+            ),
         ),
         sort_by=(
             "kernel_id",
@@ -520,6 +531,7 @@ TABLES: Final[tuple[Table, ...]] = (
             "address",
             "line",
         ),
+        version=2,
     ),
     Table(
         name="att_stalls",
@@ -545,16 +557,17 @@ TABLES: Final[tuple[Table, ...]] = (
                 "string",
                 "name",
                 False,
-                "What the wavefronts waited for, such as vector memory, LDS, an instruction fetch, a barrier or a "
-                "busy execution unit.",
+                "What the wavefronts waited for: `waiting for …` what a wait instruction waited for, `… issue` or "
+                "`… busy` the instruction's own unit, `unattributed` where the trace does not say; in samples the "
+                "hardware's own reasons.",
             ),
             column(
                 "stall_cycles",
                 "int64",
                 "cycles",
                 True,
-                "Stalled cycles with this reason, summed over the traced wavefronts; null when the kernel was sampled "
-                "and not traced.",
+                "Stalled cycles with this reason, summed over the traced wavefronts; over all reasons they are the "
+                "stall_cycles of `att_instructions`. Null when the kernel was sampled and not traced.",
             ),
             column(
                 "samples",

@@ -93,8 +93,8 @@ TABLES: Final[tuple[Table, ...]] = (
         name="session_metrics",
         section="Inference",
         meaning=(
-            "One row is one figure about the whole session. Filled by the stage inference_run, and by timeline for "
-            "figures that need the trace."
+            "One row is one figure about the whole session. Filled by the stage inference_run, by timeline for figures "
+            "that need the trace, and by model_graph for those that need the model."
         ),
         columns=(
             column(
@@ -102,8 +102,8 @@ TABLES: Final[tuple[Table, ...]] = (
                 "string",
                 "name",
                 False,
-                "Name of the figure, such as `latency_p50`, `throughput`, `launch_tax` or `active_ratio`; the docs "
-                "hold each formula.",
+                "Name of the figure, such as `latency_p50`, `throughput`, `launch_tax_score` or `active_ratio`; the "
+                "docs hold each formula.",
             ),
             column(
                 "pass",

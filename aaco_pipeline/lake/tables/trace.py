@@ -449,8 +449,46 @@ TABLES: Final[tuple[Table, ...]] = (
                 False,
                 "When the range was closed on the host, on the session's axis; equal to start_ns for an instant.",
             ),
+            column(
+                "collective",
+                "string",
+                "name",
+                True,
+                "Collective operation that the range issued, as the capture spells it; null for any other range.",
+                since=2,
+            ),
+            column(
+                "communicator",
+                "string",
+                "name",
+                True,
+                "Group of ranks of that operation: its name, and its ranks where the capture lists them; null if "
+                "not stated.",
+                since=2,
+            ),
+            column("group_size", "int64", "count", True, "Ranks in the group; null when not stated.", since=2),
+            column(
+                "sequence",
+                "int64",
+                "id",
+                True,
+                "Number of the operation within its communicator, the same on every rank; null when not stated.",
+                since=2,
+            ),
+            column(
+                "dtype", "string", "name", True, "Data type of the operation's elements; null if unstated.", since=2
+            ),
+            column(
+                "size_bytes",
+                "int64",
+                "bytes",
+                True,
+                "Bytes that the process put into the operation; null when not stated or the type's size is not known.",
+                since=2,
+            ),
         ),
         sort_by=("marker_id",),
+        version=2,
     ),
     Table(
         name="counters",

@@ -1,0 +1,186 @@
+"""Rules that turn measured signals into a label, with the evidence for it: what a rule is, and how one is judged.
+
+Rules are data (`configs/bottleneck_rules.yaml`), read by `aaco_pipeline.resources.bottleneck_rules`. Nothing here knows
+any one label. The same signals and rules always give the same judgement: no randomness, and ties go to the earlier rule.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Scope = Literal["kernel", "session"]
+SCOPES: Final[tuple[Scope, ...]] = ("kernel", "session")
+
+
+@dataclass(frozen=True)
+class Signal:
+    """One named value; null with the reason where it was not measured. `source` is the table it comes from."""
+
+    value: float | None
+    unit: str
+    source: str
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What one signal has to be for a label. A condition of weight 0 is shown, or required, and does not count.
+
+    `graded`: the value itself, kept within 0..1, is the support, instead of all or nothing. `required`: without it the
+    rule does not hold at all, measured or not. `because` says where the threshold comes from.
+    """
+
+    signal: str
+    because: str
+    weight: float = 0.0
+    at_least: float | None = None
+    at_most: float | None = None
+    required: bool = False
+    graded: bool = False
+
+    @property
+    def threshold(self) -> float | None:
+        return self.at_least if self.at_least is not None else self.at_most
+
+    def holds(self, value: float) -> bool:
+        """Whether the value is on the right side of the thresholds; both may be given, and both may be absent."""
+        above = self.at_least is None or value >= self.at_least
+        return above and (self.at_most is None or value <= self.at_most)
+
+    def support(self, value: float | None) -> float:
+        """How much of its weight the condition adds, 0..1; a signal that was not measured adds nothing."""
+        if value is None or not self.holds(value):
+            return 0.0
+        return min(1.0, max(0.0, value)) if self.graded else 1.0
+
+
+@dataclass(frozen=True)
+class Rule:
+    """When a label holds. `gain` names the signal that bounds what removing the cause can save, as a share of time.
+
+    Rules of a lower `tier` go first whatever their score: what explains the time outranks what may have shaped it.
+    """
+
+    label: str
+    scope: Scope
+    conditions: tuple[Condition, ...]
+    recommendation: str
+    gain: str | None = None
+    tier: int = 0
+
+
+@dataclass(frozen=True)
+class Undecided:
+    """A signal that, being larger than the best score, leaves no label: time of which nothing tells the cause."""
+
+    signal: str
+    scope: Scope
+    because: str
+
+
+@dataclass(frozen=True)
+class Rules:
+    """All rules in their order, and the least score that is enough for a label."""
+
+    rules: tuple[Rule, ...]
+    undecided: tuple[Undecided, ...]
+    least_score: float
+
+    def of(self, scope: Scope) -> tuple[Rule, ...]:
+        return tuple(rule for rule in self.rules if rule.scope == scope)
+
+    def signals(self, scope: Scope) -> tuple[str, ...]:
+        """The names of all signals that rules of the scope look at, each once."""
+        named = [c.signal for rule in self.of(scope) for c in rule.conditions]
+        named += [rule.gain for rule in self.of(scope) if rule.gain is not None]
+        named += [one.signal for one in self.undecided if one.scope == scope]
+        return tuple(dict.fromkeys(named))
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One condition that counted, as in the table `bottlenecks`."""
+
+    signal: str
+    value: float
+    unit: str
+    threshold: float | None
+    weight: float
+    source: str
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The verdict on one kernel or session; `rule` is null when the evidence is too thin, and then `score` is, too."""
+
+    rule: Rule | None
+    runner_up: str | None
+    score: float | None
+    evidence: tuple[Evidence, ...]
+    missing: tuple[str, ...]
+
+
+def judge(signals: Mapping[str, Signal], rules: Rules, scope: Scope) -> Judgement:
+    """The label with the highest score, the second best, and what both rest on.
+
+    A rule's score is the weight of its conditions that hold, graded ones in part, over the weight of all of them. It is
+    out when a required condition does not hold. A label may have several rules; the best one speaks. `missing` are the signals that were not measured and that the rules
+    with a label's support, or all rules where none has any, wanted.
+    """
+    scored = [(score, rule) for rule in rules.of(scope) if (score := _score(rule, signals)) is not None]
+    # The sort is stable: of equal scores the rule that stands first in the file goes first.
+    enough = sorted((pair for pair in scored if pair[0] >= rules.least_score), key=lambda pair: (pair[1].tier, -pair[0]))
+    scored = _one_for_each_label(enough)
+    best = scored[0] if scored else None
+    unexplained = [one for one in rules.undecided if one.scope == scope and _value(signals, one.signal) is not None]
+    voided = [one for one in unexplained if (_value(signals, one.signal) or 0.0) > (best[0] if best else 0.0)]
+    if best is None or voided:
+        shown = _evidence([rule for _, rule in scored[:2]], signals)
+        known = tuple(_shown(signals, one.signal, None, 0.0) for one in unexplained)
+        return Judgement(None, None, None, (*shown, *known), _missing(rules.of(scope), signals))
+    supported = [rule for _, rule in scored[:2]]
+    runner_up = supported[1].label if len(supported) > 1 else None
+    return Judgement(
+        best[1], runner_up, best[0], _evidence(supported, signals), _missing((best[1], *supported[1:]), signals)
+    )
+
+
+def _one_for_each_label(scored: Sequence[tuple[float, Rule]]) -> list[tuple[float, Rule]]:
+    return list({rule.label: (score, rule) for score, rule in reversed(scored)}.values())[::-1]
+
+
+def _score(rule: Rule, signals: Mapping[str, Signal]) -> float | None:
+    total = sum(condition.weight for condition in rule.conditions)
+    reached = 0.0
+    for condition in rule.conditions:
+        value = _value(signals, condition.signal)
+        if condition.required and (value is None or not condition.holds(value)):
+            return None
+        reached += condition.weight * condition.support(value)
+    return reached / total if total else None
+
+
+def _value(signals: Mapping[str, Signal], name: str) -> float | None:
+    signal = signals.get(name)
+    return None if signal is None else signal.value
+
+
+def _evidence(rules: Sequence[Rule], signals: Mapping[str, Signal]) -> tuple[Evidence, ...]:
+    """The measured signals of the rules, the label's before the runner-up's, each once."""
+    found: dict[str, Evidence] = {}
+    for rule in rules:
+        for condition in rule.conditions:
+            if condition.signal not in found and _value(signals, condition.signal) is not None:
+                found[condition.signal] = _shown(signals, condition.signal, condition.threshold, condition.weight)
+    return tuple(found.values())
+
+
+def _shown(signals: Mapping[str, Signal], name: str, threshold: float | None, weight: float) -> Evidence:
+    signal = signals[name]
+    assert signal.value is not None
+    return Evidence(name, signal.value, signal.unit, threshold, weight, signal.source)
+
+
+def _missing(rules: Sequence[Rule], signals: Mapping[str, Signal]) -> tuple[str, ...]:
+    wanted = dict.fromkeys(condition.signal for rule in rules for condition in rule.conditions)
+    return tuple(name for name in wanted if _value(signals, name) is None)

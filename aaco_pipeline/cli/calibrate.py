@@ -1,0 +1,165 @@
+"""`aaco calibrate`: measure this machine's ceilings and keep them in the lake, for the roofline of its sessions.
+
+Measuring is `aaco_pipeline.resources.calibration`, keeping `aaco_pipeline.lake.calibrations`; here it is shown.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from aaco_pipeline.cli.lake_option import lake_option
+from aaco_pipeline.cli.output import console, data_format, print_json, print_table
+from aaco_pipeline.cli.sweep import Sizes
+
+if TYPE_CHECKING:
+    from aaco_pipeline.lake.calibrations import Calibration
+    from aaco_pipeline.resources.project import Project
+
+_COLUMNS: Final = ("ceiling", "best", "median", "2nd round", "before", "reached by")
+_NUMERIC: Final = ("best", "median", "2nd round", "before")
+_NOTE: Final = (
+    "best: the quickest window · median: how far the middle window fell short of it · 2nd round: how far the next best "
+    "round did · before: the earlier calibration beside this one. Bytes are those that a kernel reads plus those that "
+    "it writes; what a store makes the processor read first is not counted."
+)
+
+
+@click.command()
+@click.option("--threads", type=Sizes(), help="Numbers of threads, such as 1,8 (default: one, and all usable CPUs).")
+@click.option(
+    "--seconds", type=click.FloatRange(1, 3600), help="Time to measure, all numbers of threads together (default 16)."
+)
+@lake_option
+@data_format
+def calibrate(project: "Project", as_json: bool, threads: list[int] | None, seconds: float | None) -> None:
+    """Measure what this machine can do at best: arithmetic, caches, memory.
+
+    The ceilings are kept in the lake, one file for each number of threads, and hold for sessions that ran on this
+    machine with as many. Leave the machine alone meanwhile; what disturbed the measurement is told.
+    """
+    from aaco_pipeline.lake.calibrations import write_calibration
+    from aaco_pipeline.resources import calibration as measuring
+    from aaco_pipeline.resources.progress import progress_listener
+
+    wanted = threads or measuring.default_threads()
+    earlier = {count: _earlier(project, measuring.this_machine(), count) for count in wanted}
+    with _progress(quiet=as_json) as show, progress_listener(show):
+        made = measuring.calibrate(
+            wanted, seconds or measuring.DEFAULT_SECONDS, lambda line: click.echo(line, err=True)
+        )
+    kept = []
+    for calibration in made:
+        file = write_calibration(project.lake, calibration)
+        kept.append({"file": str(file), **calibration.document()})
+        if not as_json:
+            _print(calibration, earlier[calibration.threads])
+    if as_json:
+        print_json(kept)
+    else:
+        _print_foot(made, [document["file"] for document in kept])
+
+
+def _earlier(project: "Project", machine: "Mapping[str, str | None]", threads: int) -> "Calibration | None":
+    """The calibration that will be replaced. One that is damaged is no loss; one of a newer version is refused."""
+    from aaco_pipeline.lake.calibrations import DamagedCalibrationError, read_calibration
+
+    try:
+        return read_calibration(project.lake, machine, threads)
+    except DamagedCalibrationError:
+        return None
+
+
+def _print(calibration: "Calibration", before: "Calibration | None") -> None:
+    from aaco_pipeline.report.units import counted
+    from aaco_pipeline.resources.calibration import (
+        best_outcomes,
+        resource_name,
+        rounds_spread,
+        shortfall,
+        what_was_run,
+    )
+
+    earlier = {} if before is None else {(c.resource, c.dtype): c.value for c in before.ceilings}
+    best = {(o["resource"], o["dtype"]): o for o in best_outcomes(calibration.details["measurements"])}
+    rows = []
+    for ceiling in calibration.ceilings:
+        key = (ceiling.resource, ceiling.dtype)
+        outcome = best[key]
+        rows.append(
+            (
+                resource_name(outcome),
+                _rate(ceiling.value, ceiling.unit),
+                _change(-shortfall(outcome)),
+                _change(None if (spread := rounds_spread(outcome)) is None else -spread),
+                _change(earlier[key] / ceiling.value - 1 if key in earlier else None),
+                what_was_run(outcome, calibration.threads, briefly=True),
+            )
+        )
+    model = calibration.machine.get("cpu.model") or "CPU of unknown model"
+    print_table(
+        _COLUMNS,
+        rows,
+        title=f"{model}, {counted(calibration.threads, 'thread')} {_caches(calibration)}",
+        numeric=_NUMERIC,
+    )
+
+
+def _print_foot(made: "list[Calibration]", files: list[str]) -> None:
+    """What the columns mean, what made the figures doubtful, what is absent, and where it is kept."""
+    from aaco_pipeline.report.units import counted
+
+    screen = console()
+    screen.print(_NOTE, style="dim", markup=False)
+    for calibration in made:
+        threads = counted(calibration.threads, "thread")
+        for reservation in calibration.reservations:
+            screen.print(f"doubtful with {threads}: {reservation}", style="yellow", markup=False)
+    for name, reason in {name: why for c in made for name, why in c.absent.items()}.items():
+        screen.print(f"absent: {name.replace('_', ' ')}: {reason}", markup=False)
+    if any(calibration.reservations for calibration in made):
+        screen.print("Nothing was corrected. Calibrate again when the machine is quiet.", markup=False)
+    for file in files:
+        screen.print(f"kept in {file}", markup=False, soft_wrap=True)
+
+
+def _rate(value: float, unit: str) -> str:
+    """A rate in G of its unit with four digits: all ceilings of a machine are then in one order of magnitude."""
+    from aaco_pipeline.report.units import number
+
+    spoken = {"flop/s": "Gflop/s", "op/s": "Gop/s", "byte/s": "GB/s"}[unit]
+    return f"{number(value / 1e9)} {spoken}"
+
+
+def _change(ratio: float | None) -> str | None:
+    return None if ratio is None else f"{100 * ratio:+.1f} %"
+
+
+def _caches(calibration: "Calibration") -> str:
+    """`(L1 48 KiB, L2 1 MiB, L3 32 MiB)`, as the kernel states one cache of each level."""
+    from aaco_pipeline.report.units import size
+
+    told = [f"L{cache['level']} {size(cache['size_bytes'])}" for cache in calibration.details["caches"]]
+    return f"({', '.join(told)})" if told else "(no caches stated)"
+
+
+@contextmanager
+def _progress(*, quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
+    """One bar on standard error for the whole calibration; nothing when quiet or when nobody looks."""
+    screen = console(stderr=True)
+    if quiet or not screen.is_terminal:
+        yield lambda doing, done, total: None
+        return
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    # Without automatic refresh: a thread that redraws would run beside what is measured.
+    with Progress(*columns, console=screen, transient=True, auto_refresh=False) as bar:
+        task: Any = bar.add_task("starting", total=None)
+
+        def show(doing: str, done: int, total: int) -> None:
+            bar.update(task, description=doing, completed=done, total=total)
+            bar.refresh()
+
+        yield show

@@ -1,0 +1,238 @@
+"""What a device can do at most: ceilings by its published figures, and by what a benchmark measured on it.
+
+A published ceiling is operations or bytes per clock and unit, from the architecture, times units and clock. These come
+from the capture where it states them and can be right, else from the product, and each row's reference says which.
+Vocabulary of `resource` and `dtype`: docs/hardware.md.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import polars as pl
+
+from aaco_pipeline.hardware.architecture import Architecture, MemoryLevel, architecture, why_unknown
+from aaco_pipeline.hardware.device_facts import DeviceFacts, Fact, device_facts
+
+SCHEMA: Final = pl.Schema(
+    {
+        "device_id": pl.Int32,
+        "resource": pl.String,
+        "dtype": pl.String,
+        "value": pl.Float64,
+        "unit": pl.String,
+        "source": pl.String,
+        "reference": pl.String,
+    }
+)
+_MEGA: Final = 1e6
+_GIGA: Final = 1e9
+_WHOLE_NUMBERS: Final = "int"
+#: Formats whose matrix instructions run at the product's matrix clock where it has one.
+_AT_ENGINE_CLOCK: Final = ("fp64",)
+#: Columns of rocprof-compute's `roofline.csv`, in lower case, in giga-operations or gigabytes a second.
+_MEASURED: Final[Mapping[str, tuple[str, str | None]]] = {
+    "hbmbw": ("dram", None),
+    "l2bw": ("l2", None),
+    "l1bw": ("vl1d", None),
+    "ldsbw": ("lds", None),
+    "fp16flops": ("vector", "fp16"),
+    "fp32flops": ("vector", "fp32"),
+    "fp64flops": ("vector", "fp64"),
+    "i32ops": ("vector_integer", "int32"),
+    "mfmaf64flops": ("matrix", "fp64"),
+    "mfmaf32flops": ("matrix", "fp32"),
+    "mfmaf16flops": ("matrix", "fp16"),
+    "mfmabf16flops": ("matrix", "bf16"),
+    "mfmaf8flops": ("matrix", "fp8"),
+    "mfmaf6flops": ("matrix", "fp6"),
+    "mfmaf4flops": ("matrix", "fp4"),
+    "mfmai8ops": ("matrix", "int8"),
+}
+
+
+@dataclass(frozen=True)
+class _Ceiling:
+    resource: str
+    dtype: str | None
+    value: float
+    unit: str
+    reference: str
+
+
+def spec_ceilings(devices: pl.DataFrame, extensions: Mapping[int, frozenset[str]] | None = None) -> pl.DataFrame:
+    """The rows of the table `ceilings` that published figures give the devices.
+
+    Args:
+        devices: rows of the table `devices`.
+        extensions: of each CPU, by device_id, the flags of its instruction set as Linux names them (`avx2`,
+            `avx512f`, `avx512_vnni`); without them a CPU has no ceilings of arithmetic.
+
+    Returns:
+        `SCHEMA`, source `spec`. Devices of unknown architecture have no rows, nor have resources whose figures are
+        not known; `missing_ceilings` says why.
+    """
+    rows = []
+    for row in devices.iter_rows(named=True):
+        known = architecture(row["arch"])
+        if known is None:
+            continue
+        facts = device_facts(row, known)
+        flags = (extensions or {}).get(row["device_id"], frozenset())
+        found = _of_cpu(facts, known, flags) if known.extensions else _of_gpu(facts, known)
+        rows += [
+            (row["device_id"], one.resource, one.dtype, one.value, one.unit, "spec", one.reference) for one in found
+        ]
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+
+
+def missing_ceilings(
+    devices: pl.DataFrame, extensions: Mapping[int, frozenset[str]] | None = None
+) -> dict[int, tuple[str, ...]]:
+    """By device_id, why `spec_ceilings` gives a device no rows or not all of them; devices with all are left out."""
+    reasons: dict[int, tuple[str, ...]] = {}
+    for row in devices.iter_rows(named=True):
+        known = architecture(row["arch"])
+        if known is None:
+            reasons[row["device_id"]] = (why_unknown(row["arch"]),)
+            continue
+        flags = (extensions or {}).get(row["device_id"], frozenset())
+        said = tuple(_why_missing(device_facts(row, known), known, flags))
+        if said:
+            reasons[row["device_id"]] = said
+    return reasons
+
+
+def _why_missing(facts: DeviceFacts, known: Architecture, flags: frozenset[str]) -> Iterator[str]:
+    if facts.compute_units is None:
+        yield f"no {known.compute_unit}s: the capture does not state how many, and the product is not known"
+    if facts.clock_mhz is None:
+        yield "no clock: the capture does not state the highest engine clock, and the product is not known"
+    if known.extensions:
+        if not flags & set(known.extensions):
+            yield "no arithmetic: the extensions of the CPU's instruction set are not stated"
+        yield "no l3 and no dram: neither the cache's width nor the memory's channels are stated"
+    elif facts.memory_bandwidth is None:
+        yield "no dram: the capture does not state the memory's clock and width, and the product is not known"
+    if facts.product is not None and facts.infinity_cache is None and facts.product.infinity_cache_bytes is not None:
+        yield f"no infinity_cache and no fabric: no bandwidth of {facts.product.name}'s Infinity Cache is published"
+    if not known.extensions and "l2" not in known.memory_levels:
+        yield f"no l2: the width of the L2 cache of {known.name} is not known"
+    if not known.extensions and facts.wavefront_size is None:
+        yield "no vector_issue: the capture does not state the size of a wavefront"
+
+
+def measured_ceilings(roofline: pl.DataFrame, device_ids: Mapping[int, int]) -> pl.DataFrame:
+    """The rows of the table `ceilings` that rocprof-compute's benchmark measured.
+
+    Args:
+        roofline: `roofline.csv` as it is written: `device` and, per resource, the mean and its bounds (`HBMBw`,
+            `HBMBwLow`, `HBMBwHigh`) in GB/s or Gop/s. Column names are taken in any case, because one is written
+            `hbmBwHigh`; only means are taken, so that the slip `MFMAFI8OpsLow` does no harm.
+        device_ids: the device_id of each number in `device` that is known; rows of others are left out.
+
+    Returns:
+        `SCHEMA`, source `measured`. Values of 0 and below were not measured and have no row.
+    """
+    columns = {name.lower(): name for name in roofline.columns}
+    if "device" not in columns:
+        raise ValueError("the frame has no column device")
+    number = pl.col(columns["device"]).cast(pl.Int64)
+    numbers = pl.DataFrame(
+        {"number": list(device_ids), "device_id": list(device_ids.values())},
+        schema={"number": pl.Int64, "device_id": pl.Int32},
+    )
+    devices = roofline.with_columns(number=number).join(numbers, on="number", maintain_order="left")
+    rows = [
+        devices.select(
+            "device_id",
+            resource=pl.lit(resource),
+            dtype=pl.lit(dtype, pl.String),
+            value=pl.col(columns[key]).cast(pl.Float64) * _GIGA,
+            unit=pl.lit(_unit(resource, dtype)),
+            source=pl.lit("measured"),
+            reference=pl.lit(f"roofline.csv of rocprof-compute, column {columns[key]}"),
+        )
+        for key, (resource, dtype) in _MEASURED.items()
+        if key in columns
+    ]
+    measured = pl.concat(rows) if rows else pl.DataFrame(schema=SCHEMA)
+    return measured.filter(pl.col("value").is_finite() & (pl.col("value") > 0)).sort(
+        "device_id", "resource", "dtype", nulls_last=True
+    )
+
+
+def _of_gpu(facts: DeviceFacts, known: Architecture) -> Iterator[_Ceiling]:
+    if facts.compute_units is not None and facts.clock_mhz is not None:
+        yield from _arithmetic(facts.compute_units, facts.clock_mhz, known.operations, facts)
+        yield from _issue(facts, known, facts.compute_units, facts.clock_mhz)
+        yield from _levels(facts, known.memory_levels)
+    if facts.memory_bandwidth is not None:
+        yield _Ceiling("dram", None, facts.memory_bandwidth.value, "byte/s", facts.memory_bandwidth.origin)
+    if facts.infinity_cache is not None:
+        for resource in ("infinity_cache", "fabric"):
+            yield _Ceiling(resource, None, facts.infinity_cache.value, "byte/s", facts.infinity_cache.origin)
+    elif facts.memory_bandwidth is not None and known.vendor == "AMD" and not _has_infinity_cache(known):
+        origin = f"no cache between L2 and memory, so that of dram: {facts.memory_bandwidth.origin}"
+        yield _Ceiling("fabric", None, facts.memory_bandwidth.value, "byte/s", origin)
+
+
+def _of_cpu(facts: DeviceFacts, known: Architecture, flags: frozenset[str]) -> Iterator[_Ceiling]:
+    """Of each resource and format the most that any extension the CPU has gives it."""
+    if facts.compute_units is None or facts.clock_mhz is None:
+        return
+    most: dict[tuple[str, str | None], _Ceiling] = {}
+    for name in sorted(flags & set(known.extensions)):
+        extension = known.extensions[name]
+        found = [
+            *_arithmetic(facts.compute_units, facts.clock_mhz, extension.operations, facts),
+            *_levels(facts, extension.memory_levels),
+        ]
+        for one in found:
+            key = (one.resource, one.dtype)
+            if key not in most or most[key].value < one.value:
+                most[key] = _Ceiling(one.resource, one.dtype, one.value, one.unit, f"{name}: {one.reference}")
+    yield from most.values()
+    yield from _levels(facts, known.memory_levels)
+
+
+def _arithmetic(
+    units: Fact, clock: Fact, operations: Mapping[str, Mapping[str, Any]], facts: DeviceFacts
+) -> Iterator[_Ceiling]:
+    for resource, formats in operations.items():
+        for dtype, figure in formats.items():
+            of_matrix = resource == "matrix" and dtype not in _AT_ENGINE_CLOCK
+            used = facts.matrix_clock_mhz if of_matrix and facts.matrix_clock_mhz is not None else clock
+            value = figure.value * units.value * used.value * _MEGA
+            reference = f"{units} × {used} × {figure.value:g} per clock ({figure.source})"
+            yield _Ceiling(resource, dtype, value, _unit(resource, dtype), reference)
+
+
+def _issue(facts: DeviceFacts, known: Architecture, units: Fact, clock: Fact) -> Iterator[_Ceiling]:
+    rate = None if facts.wavefront_size is None else known.instructions_per_clock_per_simd.get(facts.wavefront_size)
+    if rate is None or facts.simds_per_cu is None:
+        return
+    value = rate.value * facts.simds_per_cu.value * units.value * clock.value * _MEGA
+    reference = f"{units} × {facts.simds_per_cu} × {clock} × {rate.value:g} per clock ({rate.source})"
+    yield _Ceiling("vector_issue", None, value, "instruction/s", reference)
+
+
+def _levels(facts: DeviceFacts, levels: Mapping[str, MemoryLevel]) -> Iterator[_Ceiling]:
+    for name, level in levels.items():
+        count = facts.l2_channels if level.per == "channel" else facts.compute_units
+        if count is None or facts.clock_mhz is None:
+            continue
+        width = level.bytes_per_clock
+        value = width.value * count.value * facts.clock_mhz.value * _MEGA
+        reference = f"{count} × {facts.clock_mhz} × {width.value:g} byte per clock ({width.source})"
+        yield _Ceiling(name, None, value, "byte/s", reference)
+
+
+def _has_infinity_cache(known: Architecture) -> bool:
+    return any(product.infinity_cache_bytes is not None for product in known.products)
+
+
+def _unit(resource: str, dtype: str | None) -> str:
+    if dtype is None:
+        return "byte/s"
+    return "op/s" if dtype.startswith(_WHOLE_NUMBERS) else "flop/s"

@@ -1,0 +1,264 @@
+"""Which product a device of a capture is, and which of the facts the capture states of it can be right.
+
+A fact that is zero, or far from what the product can be, is not believed: the product's own takes its place and the
+fact's origin says so. A partitioned device has its share of the product's compute units, memory and caches.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from aaco_pipeline.hardware.architecture import Architecture, Figure, Product
+
+_STATED: Final = "stated by the capture"
+#: Parts a package is split into by compute partition mode; CPX splits it into its dies.
+_PARTS: Final = {"SPX": 1, "DPX": 2, "TPX": 3, "QPX": 4}
+_BY_DIE: Final = "CPX"
+#: A part of the compute units may be withheld from a virtual machine, but not half of them.
+_FEWEST_UNITS: Final = 0.75
+#: A clock may be capped, a board may be overclocked; a bandwidth may be that of slower memory.
+_CLOCK_RATIOS: Final = (0.3, 1.3)
+_BANDWIDTH_RATIOS: Final = (0.5, 1.15)
+_MEMORY_RATIOS: Final = (0.9, 1.1)
+_CLOCKS_MHZ: Final = (100.0, 10_000.0)
+_BITS_PER_BYTE: Final = 8
+_MEGA: Final = 1e6
+_GIGA: Final = 1e9
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One fact of a device, with its unit and where it comes from."""
+
+    value: float
+    unit: str
+    origin: str
+
+    def __str__(self) -> str:
+        return f"{self.value:g} {self.unit} ({self.origin})"
+
+
+@dataclass(frozen=True)
+class DeviceFacts:
+    """What is known of one device as partitioned; None where neither the capture nor a product tells.
+
+    Clocks in MHz, bandwidths in byte/s.
+    """
+
+    product: Product | None
+    share: float
+    compute_units: Fact | None
+    clock_mhz: Fact | None
+    matrix_clock_mhz: Fact | None
+    simds_per_cu: Fact | None
+    wavefront_size: int | None
+    xcds: Fact | None
+    l2_channels: Fact | None
+    memory_bandwidth: Fact | None
+    infinity_cache: Fact | None
+
+
+def device_facts(row: Mapping[str, Any], known: Architecture) -> DeviceFacts:
+    """The facts of one row of the table `devices`, whose architecture is `known`."""
+    product = recognized(row, known)
+    share = _share(row, product)
+    clock = _clock(row, product)
+    xcds = _xcds(row, known, product, share)
+    return DeviceFacts(
+        product=product,
+        share=share,
+        compute_units=_compute_units(row, known, product, share),
+        clock_mhz=clock,
+        matrix_clock_mhz=_matrix_clock(product, clock),
+        simds_per_cu=_simds(row, known),
+        wavefront_size=_wavefront_size(row, known),
+        xcds=xcds,
+        l2_channels=_l2_channels(known, xcds),
+        memory_bandwidth=_memory_bandwidth(row, known, product, share),
+        infinity_cache=_infinity_cache(product, share),
+    )
+
+
+def recognized(row: Mapping[str, Any], known: Architecture) -> Product | None:
+    """The product a row of `devices` is, by its name, else by compute units and memory; None when that is not certain.
+
+    Products that differ in nothing that matters here count as one.
+    """
+    words = _words(row.get("product"))
+    hits = [(len(_words(part)), one) for one in known.products for part in one.recognized_by if _within(part, words)]
+    longest = max((length for length, _ in hits), default=0)
+    candidates = [one for length, one in hits if length == longest]
+    by_units = [one for one in candidates or known.products if _has_units(row, one)]
+    candidates = by_units or candidates
+    by_memory = [one for one in candidates if _has_memory(row, one)]
+    candidates = by_memory or candidates
+    alike = {(one.compute_units.value, one.max_clock_mhz.value, one.memory_bandwidth.value) for one in candidates}
+    return candidates[0] if len(alike) == 1 else None
+
+
+def _words(name: str | None) -> list[str]:
+    return re.findall(r"[a-z0-9+]+", (name or "").lower())
+
+
+def _within(part: str, words: Sequence[str]) -> bool:
+    sought = _words(part)
+    return any(list(words[at : at + len(sought)]) == sought for at in range(len(words) - len(sought) + 1))
+
+
+def _has_units(row: Mapping[str, Any], product: Product) -> bool:
+    whole = product.compute_units.value
+    return row.get("compute_units") in (whole, whole * _share(row, product))
+
+
+def _has_memory(row: Mapping[str, Any], product: Product) -> bool:
+    stated = row.get("memory_bytes")
+    if product.memory_bytes is None or not stated:
+        return False
+    return any(
+        _between(stated, product.memory_bytes.value * part, _MEMORY_RATIOS) for part in (1, _share(row, product))
+    )
+
+
+def _share(row: Mapping[str, Any], product: Product | None) -> float:
+    """The part of the product that the device is; the mode counts more than the number of dies stated."""
+    if product is None:
+        return 1.0
+    dies = product.xcds.whole
+    mode = (row.get("partition_mode") or "").partition("/")[0].upper()
+    parts = dies if mode == _BY_DIE else _PARTS.get(mode)
+    if parts is not None and dies % parts == 0:
+        return 1 / parts
+    stated = row.get("xcc_count")
+    return stated / dies if stated and stated <= dies and dies % stated == 0 else 1.0
+
+
+def _compute_units(row: Mapping[str, Any], known: Architecture, product: Product | None, share: float) -> Fact | None:
+    stated, unit = _positive(row, "compute_units"), f"{known.compute_unit}s"
+    if product is None:
+        return None if stated is None else Fact(stated, unit, _STATED)
+    expected = product.compute_units.value * share
+    if stated is not None and _FEWEST_UNITS * expected <= stated <= expected:
+        return Fact(stated, unit, _STATED)
+    return Fact(expected, unit, _instead(product, product.compute_units, stated, share))
+
+
+def _clock(row: Mapping[str, Any], product: Product | None) -> Fact | None:
+    stated = _positive(row, "max_clock_mhz")
+    if product is None:
+        believed = stated is not None and _CLOCKS_MHZ[0] <= stated <= _CLOCKS_MHZ[1]
+        return Fact(stated, "MHz", _STATED) if stated is not None and believed else None
+    if stated is not None and _between(stated, product.max_clock_mhz.value, _CLOCK_RATIOS):
+        return Fact(stated, "MHz", _STATED)
+    return Fact(product.max_clock_mhz.value, "MHz", _instead(product, product.max_clock_mhz, stated))
+
+
+def _matrix_clock(product: Product | None, clock: Fact | None) -> Fact | None:
+    figure = None if product is None else product.matrix_clock_mhz
+    if product is None or figure is None or clock is None:
+        return None
+    return clock if clock.value < figure.value else Fact(figure.value, "MHz", _of(product, figure))
+
+
+def _simds(row: Mapping[str, Any], known: Architecture) -> Fact | None:
+    figure = known.simds_per_cu
+    if figure is None:
+        return None
+    stated = _positive(row, "simd_per_cu")
+    origin = _STATED if stated == figure.value else f"{known.name}: {figure.source}"
+    if stated not in (None, figure.value):
+        origin += f"; the capture's {stated:g} cannot be right"
+    return Fact(figure.value, f"SIMDs a {known.compute_unit}", origin)
+
+
+def _wavefront_size(row: Mapping[str, Any], known: Architecture) -> int | None:
+    stated = row.get("wavefront_size")
+    if stated in known.wavefront_sizes:
+        return int(stated)
+    return known.wavefront_sizes[0] if len(known.wavefront_sizes) == 1 else None
+
+
+def _xcds(row: Mapping[str, Any], known: Architecture, product: Product | None, share: float) -> Fact | None:
+    stated = _positive(row, "xcc_count")
+    if product is None:
+        one_die = bool(known.products) and all(one.xcds.value == 1 for one in known.products)
+        alone = Fact(1, "dies", f"as all known products of {known.name}") if one_die else None
+        return alone if stated is None else Fact(stated, "dies", _STATED)
+    expected = product.xcds.value * share
+    if stated == expected:
+        return Fact(expected, "die(s)", _STATED)
+    return Fact(expected, "dies", _instead(product, product.xcds, stated, share))
+
+
+def _l2_channels(known: Architecture, xcds: Fact | None) -> Fact | None:
+    level = known.memory_levels.get("l2")
+    if xcds is None or level is None or level.channels_per_xcd is None:
+        return None
+    channels = level.channels_per_xcd
+    return Fact(xcds.value * channels.value, "L2 channels", f"{channels.value:g} a die, {xcds}")
+
+
+def _memory_bandwidth(
+    row: Mapping[str, Any], known: Architecture, product: Product | None, share: float
+) -> Fact | None:
+    stated = _stated_bandwidth(row, known, product, share)
+    if product is None:
+        return stated
+    published = product.memory_bandwidth
+    expected = published.value * share
+    fallback = Fact(expected, "byte/s", _of(product, published, share))
+    if stated is None:
+        return fallback
+    if _between(stated.value, expected, _BANDWIDTH_RATIOS):
+        return stated
+    whole = replace(stated, value=stated.value * share, origin=f"{stated.origin}; {_part(share)} of it")
+    if share < 1 and _between(whole.value, expected, _BANDWIDTH_RATIOS):
+        return whole
+    wrong = f"; {stated.value / _GIGA:g} GB/s by the capture's clock and width cannot be right"
+    return replace(fallback, origin=fallback.origin + wrong)
+
+
+def _stated_bandwidth(
+    row: Mapping[str, Any], known: Architecture, product: Product | None, share: float
+) -> Fact | None:
+    """By the memory's clock and width, of which the width may be the product's."""
+    clock, bits = _positive(row, "memory_clock_mhz"), _positive(row, "memory_bus_bits")
+    transfers = known.memory_transfers_per_clock
+    width = f"{bits:g} bit" if bits is not None else ""
+    if bits is None and product is not None:
+        bits = product.memory_bus_bits.value * share
+        width = f"{bits:g} bit ({_of(product, product.memory_bus_bits, share)})"
+    if clock is None or bits is None or transfers is None:
+        return None
+    value = clock * _MEGA * bits / _BITS_PER_BYTE * transfers.value
+    return Fact(value, "byte/s", f"memory clock {clock:g} MHz ({_STATED}) × {width} × {transfers.value:g} transfers")
+
+
+def _infinity_cache(product: Product | None, share: float) -> Fact | None:
+    figure = None if product is None else product.infinity_cache_bandwidth
+    if product is None or figure is None:
+        return None
+    return Fact(figure.value * share, "byte/s", _of(product, figure, share))
+
+
+def _positive(row: Mapping[str, Any], name: str) -> float | None:
+    value = row.get(name)
+    return float(value) if value is not None and value > 0 else None
+
+
+def _between(value: float, expected: float, ratios: tuple[float, float]) -> bool:
+    return ratios[0] * expected <= value <= ratios[1] * expected
+
+
+def _instead(product: Product, figure: Figure, stated: float | None, share: float = 1.0) -> str:
+    origin = _of(product, figure, share)
+    return origin if stated is None else f"{origin}; the capture's {stated:g} cannot be right"
+
+
+def _of(product: Product, figure: Figure, share: float = 1.0) -> str:
+    part = "" if share == 1 else f"{_part(share)} of "
+    return f"{part}{product.name}: {figure.source}"
+
+
+def _part(share: float) -> str:
+    return f"1/{1 / share:g}"

@@ -1,0 +1,291 @@
+"""How many wavefronts a kernel's resources let stay resident, what limits them, and what would admit more.
+
+Reckoned in work-groups, because all wavefronts of a work-group must be resident together, on the units that share its
+wavefronts: a compute unit, on RDNA the two of a work-group processor. The rules are those of LLVM's AMDGPU back end
+(AMDGPUBaseInfo.cpp) and, for NVIDIA, of the CUDA C++ Programming Guide.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from aaco_pipeline.hardware.architecture import Architecture, OccupancyLimits, RegisterFile
+
+_Whole = npt.NDArray[np.int64]
+
+INPUTS: Final = (
+    *("arch_vgprs", "accum_vgprs", "sgprs", "lds_bytes", "workgroup_work_items", "wavefront_size"),
+    *("grid_work_items", "compute_units"),
+)
+_RESOURCES: Final = INPUTS[:6]
+OUTPUTS: Final = pl.Schema(
+    {
+        "theoretical_ratio": pl.Float64,
+        "limiter": pl.String,
+        "workgroups_per_cu": pl.Int64,
+        "next_ratio": pl.Float64,
+        "next_step": pl.String,
+        "grid_waves_ratio": pl.Float64,
+        "tail_ratio": pl.Float64,
+    }
+)
+#: Resources by their place in `_limits`; of those that admit equally few the first is the limiter.
+_SLOTS, _GROUPS, _VECTOR, _LDS, _SCALAR = range(5)
+_SIZE: Final = 5
+_NAMES: Final = (
+    *("wavefront slots", "workgroup slots", "vector registers", "LDS", "scalar registers"),
+    "workgroup size",
+)
+_ARCH_REGISTERS_ALIGNED_TO: Final = 4
+_NO_LIMIT: Final = np.int64(1 << 40)
+
+
+@dataclass(frozen=True)
+class _Demand:
+    """What each row's wavefronts and work-groups ask for; equally long arrays."""
+
+    vector_registers: _Whole
+    scalar_registers: _Whole
+    lds_bytes: _Whole
+    work_items: _Whole
+    wave_size: _Whole
+
+    @property
+    def waves(self) -> _Whole:
+        return -(-self.work_items // self.wave_size)
+
+    def of(self, rows: npt.NDArray[np.intp]) -> "_Demand":
+        return _Demand(
+            self.vector_registers[rows],
+            self.scalar_registers[rows],
+            self.lds_bytes[rows],
+            self.work_items[rows],
+            self.wave_size[rows],
+        )
+
+
+def occupancy(frame: pl.DataFrame, architecture: Architecture) -> pl.DataFrame:
+    """The columns of the table `occupancy` that follow from resources, one row per row of `frame`, in its order.
+
+    Args:
+        frame: the columns `INPUTS`, whole numbers: registers per wavefront's lane as allocated or used,
+            `lds_bytes` static and dynamic together, work-items of one work-group and of the grid, and the compute
+            units of the device. A wavefront size may be null where the architecture has but one, accumulation
+            registers where it has none, scalar registers where they never limit.
+        architecture: the device's; without data on occupancy all columns are null.
+
+    Returns:
+        `OUTPUTS`. A row is null where an input is missing, and where no work-group could run with what it states,
+        because then the statement is wrong. `workgroups_per_cu` counts what fits into the units that share a
+        work-group's wavefronts, on RDNA a work-group processor.
+    """
+    limits = architecture.occupancy
+    if limits is None:
+        return pl.select(*(pl.repeat(None, frame.height, dtype=kind).alias(name) for name, kind in OUTPUTS.items()))
+    stated = frame.select(pl.col(name).cast(pl.Int64) for name in INPUTS).with_columns(
+        _supplied(architecture, limits), row=pl.int_range(pl.len())
+    )
+    kinds = stated.select(_RESOURCES).drop_nulls().unique()
+    reckoned = pl.concat([kinds, _by_kind(kinds, limits)], how="horizontal")
+    joined = stated.join(reckoned, on=list(_RESOURCES), how="left", maintain_order="left")
+    return joined.with_columns(*_against_grid(limits)).select(OUTPUTS.names())
+
+
+def _supplied(architecture: Architecture, limits: OccupancyLimits) -> list[pl.Expr]:
+    """What a capture need not state, because the architecture leaves no choice."""
+    given = []
+    if limits.accumulation_registers == "none":
+        given.append(pl.lit(0, pl.Int64).alias("accum_vgprs"))
+    if limits.scalar_registers is None:
+        given.append(pl.lit(0, pl.Int64).alias("sgprs"))
+    if len(architecture.wavefront_sizes) == 1:
+        given.append(pl.col("wavefront_size").fill_null(architecture.wavefront_sizes[0]))
+    return given
+
+
+def _by_kind(kinds: pl.DataFrame, limits: OccupancyLimits) -> pl.DataFrame:
+    """The columns that depend on a work-group's resources alone, one row per row of `kinds`, which has no nulls."""
+    size = kinds.get_column("wavefront_size")
+    items = kinds.get_column("workgroup_work_items")
+    possible = (items > 0) & (items <= limits.max_work_items.whole) & size.is_in(list(limits.vector_registers))
+    possible &= kinds.select(pl.all_horizontal(pl.all() >= 0)).to_series()
+    rows = np.flatnonzero(possible.to_numpy())
+    demand = _demand(kinds[rows], limits)
+    admitted = _limits(demand, limits)
+    groups = np.min(admitted, axis=0)
+    runs = groups > 0
+    rows, demand, admitted, groups = rows[runs], demand.of(np.flatnonzero(runs)), admitted[:, runs], groups[runs]
+    slots = limits.max_waves_per_simd.whole * limits.shared_by_simds.whole
+    limiter = np.argmin(admitted, axis=0)
+    limiter[(limiter == _SLOTS) & (slots % demand.waves != 0)] = _SIZE
+    now, then, ratio = _next_steps(demand, limiter, groups, limits)
+    result = pl.DataFrame(
+        {
+            "kind": pl.Series(rows, dtype=pl.Int64),
+            "theoretical_ratio": groups * demand.waves / slots,
+            "limiter": pl.Series(limiter, dtype=pl.Int64).replace_strict(
+                list(range(len(_NAMES))), list(_NAMES), return_dtype=pl.String
+            ),
+            "workgroups_per_cu": groups,
+            "next_ratio": pl.Series(ratio, dtype=pl.Float64, nan_to_null=True),
+            "from": now,
+            "to": then,
+        }
+    ).with_columns(next_step=pl.when(pl.col("next_ratio").is_not_null()).then(_step_text()))
+    every = pl.select(kind=pl.int_range(kinds.height, dtype=pl.Int64))
+    return every.join(result, on="kind", how="left", maintain_order="left").drop("kind", "from", "to")
+
+
+def _demand(kinds: pl.DataFrame, limits: OccupancyLimits) -> _Demand:
+    column = {name: kinds.get_column(name).to_numpy() for name in _RESOURCES}
+    arch, accumulation = column["arch_vgprs"], column["accum_vgprs"]
+    if limits.accumulation_registers == "unified":
+        # Accumulation registers, where there are any, begin at the next multiple of four.
+        start = np.where(accumulation > 0, _up(arch, np.int64(_ARCH_REGISTERS_ALIGNED_TO)), arch)
+        vector = start + accumulation
+    else:
+        vector = np.maximum(arch, accumulation)
+    return _Demand(
+        vector, column["sgprs"], column["lds_bytes"], column["workgroup_work_items"], column["wavefront_size"]
+    )
+
+
+def _limits(demand: _Demand, limits: OccupancyLimits) -> _Whole:
+    """Work-groups that each resource admits on the units that share one: a row per resource, a column per row."""
+    waves = demand.waves
+    rows, granule = _file(demand, limits)
+    admitted = np.empty((5, len(waves)), np.int64)
+    admitted[_SLOTS] = limits.max_waves_per_simd.whole * limits.shared_by_simds.whole // waves
+    admitted[_GROUPS] = np.where(waves > 1, limits.max_resident_multi_wave.whole, limits.max_resident.whole)
+    admitted[_VECTOR] = _by_registers(demand.vector_registers, rows, granule, waves, limits)
+    lds = _up(demand.lds_bytes + limits.lds.reserved_per_workgroup.whole, np.int64(limits.lds.granule.whole))
+    admitted[_LDS] = np.where(lds > 0, limits.lds.bytes.whole // np.maximum(lds, 1), _NO_LIMIT)
+    scalar = limits.scalar_registers
+    admitted[_SCALAR] = (
+        _NO_LIMIT
+        if scalar is None
+        else _by_registers(demand.scalar_registers, *_sizes(scalar), waves=waves, limits=limits)
+    )
+    return admitted
+
+
+def _by_registers(
+    used: _Whole, rows: _Whole | np.int64, granule: _Whole | np.int64, waves: _Whole, limits: OccupancyLimits
+) -> _Whole:
+    allocated = np.maximum(_up(used, granule), granule)
+    per_simd = np.minimum(rows // allocated, limits.max_waves_per_simd.whole)
+    groups: _Whole = per_simd * limits.shared_by_simds.whole // waves
+    return groups
+
+
+def _file(demand: _Demand, limits: OccupancyLimits) -> tuple[_Whole, _Whole]:
+    """Rows and granule of each row's file of vector registers, which wavefronts of both sizes see differently."""
+    rows, granule = np.zeros_like(demand.wave_size), np.ones_like(demand.wave_size)
+    for size, file in limits.vector_registers.items():
+        fits = demand.wave_size == size
+        rows[fits], granule[fits] = _sizes(file)
+    return rows, granule
+
+
+def _sizes(file: RegisterFile) -> tuple[np.int64, np.int64]:
+    return np.int64(file.rows.whole), np.int64(file.granule.whole)
+
+
+def _next_steps(
+    demand: _Demand, limiter: npt.NDArray[np.intp], groups: _Whole, limits: OccupancyLimits
+) -> tuple[_Whole, _Whole, npt.NDArray[np.float64]]:
+    """Of the limiting resource: what is used, the most that admits more, and the ratio it admits; NaN for none."""
+    slots = limits.max_waves_per_simd.whole * limits.shared_by_simds.whole
+    target, ratio = _resized(demand, limiter, groups, limits)
+    used = demand.work_items.copy()
+    for resource, (now, then) in _goals(demand, groups + 1, limits).items():
+        chosen = np.flatnonzero((limiter == resource) & (then > 0))
+        reached = np.min(_limits(_with(demand.of(chosen), resource, then[chosen]), limits), axis=0)
+        better = reached > groups[chosen]
+        chosen = chosen[better]
+        used[chosen], target[chosen] = now[chosen], then[chosen]
+        ratio[chosen] = reached[better] * demand.waves[chosen] / slots
+    return used, target, ratio
+
+
+def _goals(demand: _Demand, groups: _Whole, limits: OccupancyLimits) -> dict[int, tuple[_Whole, _Whole]]:
+    """By resource: what each row uses of it, and the most it may use for `groups` work-groups to fit."""
+    per_simd = -(-groups * demand.waves // limits.shared_by_simds.whole)
+    rows, granule = _file(demand, limits)
+    lds = _down(limits.lds.bytes.whole // groups, np.int64(limits.lds.granule.whole))
+    goals = {
+        _VECTOR: (demand.vector_registers, _down(rows // per_simd, granule)),
+        _LDS: (demand.lds_bytes, lds - limits.lds.reserved_per_workgroup.whole),
+    }
+    if limits.scalar_registers is not None:
+        all_rows, step = _sizes(limits.scalar_registers)
+        goals[_SCALAR] = (demand.scalar_registers, _down(all_rows // per_simd, step))
+    return goals
+
+
+def _with(demand: _Demand, resource: int, value: _Whole) -> _Demand:
+    return _Demand(
+        value if resource == _VECTOR else demand.vector_registers,
+        value if resource == _SCALAR else demand.scalar_registers,
+        value if resource == _LDS else demand.lds_bytes,
+        value if resource == _SIZE else demand.work_items,
+        demand.wave_size,
+    )
+
+
+def _resized(
+    demand: _Demand, limiter: npt.NDArray[np.intp], groups: _Whole, limits: OccupancyLimits
+) -> tuple[_Whole, npt.NDArray[np.float64]]:
+    """The nearest size of work-group that reaches more at the same registers and LDS, and the ratio; NaN for none.
+
+    A smaller one is sought where the size limits, a larger one where the number of work-groups does.
+    """
+    slots = limits.max_waves_per_simd.whole * limits.shared_by_simds.whole
+    target, ratio = np.zeros_like(groups), np.full(len(groups), np.nan)
+    rows = np.flatnonzero((limiter == _SIZE) | (limiter == _GROUPS))
+    step = 0
+    while len(rows):
+        step += 1
+        waves = demand.waves[rows] + np.where(limiter[rows] == _SIZE, -step, step)
+        legal = (waves > 0) & (waves * demand.wave_size[rows] <= limits.max_work_items.whole)
+        rows, waves = rows[legal], waves[legal]
+        items = waves * demand.wave_size[rows]
+        reached = np.min(_limits(_with(demand.of(rows), _SIZE, items), limits), axis=0) * waves / slots
+        better = reached > groups[rows] * demand.waves[rows] / slots
+        target[rows[better]], ratio[rows[better]] = items[better], reached[better]
+        rows = rows[~better]
+    return target, ratio
+
+
+def _step_text() -> pl.Expr:
+    unit = (
+        pl.when(pl.col("limiter") == "LDS")
+        .then(pl.lit(" bytes"))
+        .when(pl.col("limiter").is_in(["workgroup size", "workgroup slots"]))
+        .then(pl.lit(" work-items"))
+        .otherwise(pl.lit(""))
+    )
+    what = pl.when(pl.col("limiter") == "workgroup slots").then(pl.lit("workgroup size")).otherwise(pl.col("limiter"))
+    return pl.format("{}: {} to {}{}", what, pl.col("from"), pl.col("to"), unit)
+
+
+def _against_grid(limits: OccupancyLimits) -> list[pl.Expr]:
+    """The grid's work-groups in rounds of what the device holds at once, and what stays empty in the last of them."""
+    units = pl.col("compute_units") / limits.shared_by_cus.whole
+    groups = (pl.col("grid_work_items") / pl.col("workgroup_work_items")).ceil()
+    known = (pl.col("grid_work_items") > 0) & (pl.col("compute_units") > 0)
+    rounds = pl.when(known).then(groups / (pl.col("workgroups_per_cu") * units))
+    return [rounds.alias("grid_waves_ratio"), (1 - rounds / rounds.ceil()).alias("tail_ratio")]
+
+
+def _up(value: _Whole, granule: _Whole | np.int64) -> _Whole:
+    rounded: _Whole = -(-value // granule) * granule
+    return rounded
+
+
+def _down(value: _Whole, granule: _Whole | np.int64) -> _Whole:
+    rounded: _Whole = value // granule * granule
+    return rounded

@@ -1,0 +1,284 @@
+"""Calibrations kept in the lake: the measured ceilings of one machine, one file for each number of threads.
+
+Measuring them is `aaco_pipeline.resources.calibration`; here they are written, read, checked, and found again for the
+session that ran on the same machine with as many threads.
+"""
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from aaco_pipeline.errors import LakeError
+from aaco_pipeline.lake.files import lake_errors, write_atomically
+from aaco_pipeline.lake.store import CALIBRATIONS
+
+if TYPE_CHECKING:
+    import polars as pl
+
+FORMAT_VERSION: Final = 1
+#: Facts of `environment` that decide which machine it is and how fast it may run. A calibration holds for a session
+#: when all of them are equal, those that are not known among them.
+MACHINE_FACTS: Final = (
+    ("host", "name"),
+    ("cpu", "model"),
+    ("cpu", "family"),
+    ("cpu", "model_number"),
+    ("cpu", "stepping"),
+    ("cpu", "logical_cpus"),
+    ("cpu", "usable_cpus"),
+    ("cpu", "simultaneous_multithreading"),
+    ("cpu", "governor"),
+    ("cpu", "boost"),
+    ("cpu", "no_turbo"),
+    ("cpu", "scaling_max_khz"),
+    ("container", "cgroup_cpu_max"),
+)
+UNITS: Final = ("flop/s", "op/s", "byte/s")
+#: Far above what a calibration with all its measurements takes.
+MOST_BYTES: Final = 4 << 20
+_HOST_NAME: Final = "host.name"
+_CPU_MODEL: Final = "cpu.model"
+_FILE: Final = re.compile(r"([0-9a-f]{16})-([1-9][0-9]{0,5})\.json")
+
+
+class DamagedCalibrationError(LakeError):
+    """A calibration's file does not hold what belongs there; measuring again puts it right."""
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """The best rate one resource reached, in `unit`; `reference` says by what, how often and how steadily."""
+
+    resource: str
+    dtype: str | None
+    value: float
+    unit: str
+    reference: str
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What one machine reached with `threads` threads.
+
+    `machine` holds the facts of `MACHINE_FACTS` by `category.key`, `absent` the reason for each resource that could
+    not be measured, `reservations` what made the measurement doubtful. `details` is everything else that was seen:
+    every kernel that was tried, the caches, the noise, the versions.
+    """
+
+    machine: Mapping[str, str | None]
+    threads: int
+    measured_at: str
+    ceilings: tuple[Ceiling, ...]
+    absent: Mapping[str, str] = field(default_factory=dict)
+    reservations: tuple[str, ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def file_name(self) -> str:
+        """Where in `calibrations/` it belongs: the machine's digest and the number of threads."""
+        return f"{machine_digest(self.machine)}-{self.threads}.json"
+
+    def document(self) -> dict[str, Any]:
+        """The calibration as it stands in its file."""
+        return {
+            "calibration_version": FORMAT_VERSION,
+            "machine": dict(self.machine),
+            "threads": self.threads,
+            "measured_at": self.measured_at,
+            "ceilings": [vars(ceiling) for ceiling in self.ceilings],
+            "absent": dict(self.absent),
+            "reservations": list(self.reservations),
+            "details": dict(self.details),
+        }
+
+    def to_bytes(self) -> bytes:
+        """The file's bytes; equal calibrations give equal bytes."""
+        return (json.dumps(self.document(), indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
+
+    @staticmethod
+    def from_bytes(content: bytes, source: str) -> "Calibration":
+        """Parse and check a calibration read from `source`; LakeError when it is newer or damaged."""
+        try:
+            document = json.loads(content)
+            version = document["calibration_version"]
+            if type(version) is not int or version < 1:
+                raise ValueError(f"calibration_version is {version!r}")
+            if version > FORMAT_VERSION:
+                raise LakeError(
+                    f"{source}: calibration version {version} is newer than {FORMAT_VERSION}, the newest this "
+                    "aaco_pipeline reads; upgrade aaco_pipeline"
+                )
+            return _checked(document)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            reason = " ".join(str(error).split())[:200] or type(error).__name__
+            raise DamagedCalibrationError(
+                f"{source}: not a calibration ({reason}); `aaco calibrate` writes it anew"
+            ) from error
+
+
+@dataclass(frozen=True)
+class MeasuredCeilings:
+    """Either `frame`, rows of `ceilings` without session_id, or `reason`, why there are none."""
+
+    frame: "pl.DataFrame | None"
+    reason: str | None
+
+
+def machine_digest(machine: Mapping[str, str | None]) -> str:
+    """The first 16 hexadecimal digits of the SHA-256 over the machine's facts in the order of `MACHINE_FACTS`."""
+    values = [machine.get(f"{category}.{key}") for category, key in MACHINE_FACTS]
+    return hashlib.sha256(json.dumps(values).encode()).hexdigest()[:16]
+
+
+def machine_of(facts: "Mapping[tuple[str, str], str | None]") -> dict[str, str | None]:
+    """The machine's facts out of all those of a host or a session, by `category.key`; null where not stated."""
+    return {f"{category}.{key}": facts.get((category, key)) for category, key in MACHINE_FACTS}
+
+
+def write_calibration(lake: Path, calibration: Calibration) -> Path:
+    """Keep the calibration in the lake in place of the machine's earlier one with as many threads; its file."""
+    path = lake / CALIBRATIONS / calibration.file_name
+    with lake_errors(path):
+        write_atomically(path, calibration.to_bytes())
+    return path
+
+
+def read_calibration(lake: Path, machine: Mapping[str, str | None], threads: int) -> Calibration | None:
+    """The machine's calibration with so many threads; None when there is none. LakeError when it cannot be read."""
+    path = lake / CALIBRATIONS / f"{machine_digest(machine)}-{threads}.json"
+    return _read(path)
+
+
+def ceilings_for(
+    lake: Path, environment: "pl.DataFrame", devices: "pl.DataFrame", threads: int | None
+) -> MeasuredCeilings:
+    """The measured ceilings of the CPU a session ran on, from the calibration of its machine and number of threads.
+
+    `environment` and `devices` are the session's tables, `threads` is `sessions.threads`. Raises LakeError when the
+    matching calibration is damaged or of a newer version.
+    """
+    cpu = devices.filter(devices["handle"] == "cpu")
+    if cpu.is_empty():
+        return MeasuredCeilings(None, "the session's devices do not include its CPU")
+    machine = machine_of({(category, key): value for category, key, value in _fact_rows(environment)})
+    if machine[_CPU_MODEL] is None or machine[_HOST_NAME] is None:
+        return MeasuredCeilings(None, "the session does not state on which host and CPU it ran")
+    if threads is None:
+        return MeasuredCeilings(None, "the session does not state with how many threads it ran")
+    calibration = read_calibration(lake, machine, threads)
+    if calibration is None:
+        return MeasuredCeilings(None, _why_none(lake, machine, threads))
+    return MeasuredCeilings(_frame(calibration, int(cpu["device_id"][0])), None)
+
+
+def _fact_rows(environment: "pl.DataFrame") -> list[tuple[Any, ...]]:
+    return environment.select("category", "key", "value").rows()
+
+
+def _frame(calibration: Calibration, device_id: int) -> "pl.DataFrame":
+    import polars as pl
+
+    from aaco_pipeline.lake.contracts import contract, polars_dtype
+
+    rows = [{"device_id": device_id, "source": "measured", **vars(ceiling)} for ceiling in calibration.ceilings]
+    schema = {c.name: polars_dtype(c.dtype) for c in contract("ceilings").columns if c.name != "session_id"}
+    return pl.DataFrame(rows, schema=schema).sort("device_id", "resource", "dtype", "source")
+
+
+def _why_none(lake: Path, machine: Mapping[str, str | None], threads: int) -> str:
+    """What the nearest calibration differs in, so that a person knows which one to make."""
+    advice = f"run `aaco calibrate --threads {threads}` on that machine, as the session ran there"
+    others = _calibrations_of_host(lake, machine)
+    same = sorted(c.threads for c in others if machine_digest(c.machine) == machine_digest(machine))
+    if same:
+        measured = ", ".join(map(str, same))
+        return f"its machine was calibrated with {measured} threads, and the session ran with {threads}; {advice}"
+    if others:
+        nearest = min(others, key=lambda c: len(_differences(c.machine, machine)))
+        told = ", ".join(
+            f"{name} (calibrated {nearest.machine.get(name) or 'not known'}, session {machine[name] or 'not known'})"
+            for name in _differences(nearest.machine, machine)
+        )
+        return f"its host was calibrated in another state: {told}; {advice}"
+    return f"its machine was not calibrated; {advice}"
+
+
+def _differences(one: Mapping[str, str | None], other: Mapping[str, str | None]) -> list[str]:
+    names = (f"{category}.{key}" for category, key in MACHINE_FACTS)
+    return [name for name in names if one.get(name) != other.get(name)]
+
+
+def _calibrations_of_host(lake: Path, machine: Mapping[str, str | None]) -> list[Calibration]:
+    """The readable calibrations of the host of that name; one that cannot be read explains nothing."""
+    folder = lake / CALIBRATIONS
+    found = []
+    for path in sorted(folder.iterdir()) if folder.is_dir() else []:
+        if _FILE.fullmatch(path.name) is None:
+            continue
+        try:
+            calibration = _read(path)
+        except LakeError:
+            continue
+        if calibration is not None and calibration.machine.get(_HOST_NAME) == machine[_HOST_NAME]:
+            found.append(calibration)
+    return found
+
+
+def _read(path: Path) -> Calibration | None:
+    with lake_errors(path):
+        try:
+            with path.open("rb") as stream:
+                content = stream.read(MOST_BYTES + 1)
+        except FileNotFoundError:
+            return None
+    if len(content) > MOST_BYTES:
+        raise DamagedCalibrationError(
+            f"{path}: larger than {MOST_BYTES} bytes, so not a calibration; `aaco calibrate` writes it anew"
+        )
+    calibration = Calibration.from_bytes(content, str(path))
+    if calibration.file_name != path.name:
+        raise DamagedCalibrationError(
+            f"{path}: holds the calibration that belongs in {calibration.file_name}; `aaco calibrate` writes it anew"
+        )
+    return calibration
+
+
+def _checked(document: dict[str, Any]) -> Calibration:
+    threads, machine = document["threads"], document["machine"]
+    if type(threads) is not int or threads < 1:
+        raise ValueError(f"threads is {threads!r}")
+    for name, value in {**machine, **document["absent"]}.items():
+        if value is not None and not isinstance(value, str):
+            raise TypeError(f"{name} is {value!r}")
+    return Calibration(
+        machine=machine,
+        threads=threads,
+        measured_at=_text(document, "measured_at"),
+        ceilings=tuple(_ceiling(item) for item in document["ceilings"]),
+        absent=document["absent"],
+        reservations=tuple(map(str, document["reservations"])),
+        details=dict(document["details"]),
+    )
+
+
+def _ceiling(item: dict[str, Any]) -> Ceiling:
+    value, unit, dtype = item["value"], item["unit"], item["dtype"]
+    if type(value) not in (int, float) or not math.isfinite(value) or value <= 0:
+        raise ValueError(f"the value of a ceiling is {value!r}")
+    if unit not in UNITS:
+        raise ValueError(f"the unit of a ceiling is {unit!r}")
+    if dtype is not None:
+        _text(item, "dtype")
+    return Ceiling(_text(item, "resource"), dtype, float(value), unit, _text(item, "reference"))
+
+
+def _text(item: dict[str, Any], name: str) -> str:
+    value = item[name]
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is {value!r}")
+    return value

@@ -1,0 +1,154 @@
+"""Which product a device is recognised as, and which of the capture's facts are believed."""
+
+from typing import Any
+
+import pytest
+
+from aaco_pipeline.hardware.architecture import Architecture, architecture
+from aaco_pipeline.hardware.device_facts import DeviceFacts, device_facts, recognized
+
+
+def known(name: str) -> Architecture:
+    found = architecture(name)
+    assert found is not None
+    return found
+
+
+def facts(arch: str, **stated: Any) -> DeviceFacts:
+    return device_facts(stated, known(arch))
+
+
+@pytest.mark.parametrize(
+    ("arch", "stated", "product"),
+    [
+        ("gfx942", {"product": "MI300A_A1"}, "AMD Instinct MI300A"),
+        ("gfx942", {"product": "AMD Instinct MI300X VF"}, "AMD Instinct MI300X"),
+        ("gfx942", {"product": "AMD Instinct MI300X", "compute_units": 38, "partition_mode": "CPX/NPS4"}, "MI300X"),
+        ("gfx942", {"compute_units": 228}, "AMD Instinct MI300A"),
+        # MI300X and MI325X have as many compute units; their memory tells them apart.
+        ("gfx942", {"compute_units": 304}, None),
+        ("gfx942", {"compute_units": 304, "memory_bytes": 206_141_652_992}, "AMD Instinct MI300X"),
+        ("gfx942", {"compute_units": 304, "memory_bytes": 274_861_129_728}, "AMD Instinct MI325X"),
+        # The driver calls MI250 and MI250X by both names; the compute units of a die tell them apart.
+        ("gfx90a", {"product": "AMD Instinct MI250X / MI250", "compute_units": 110}, "AMD Instinct MI250X"),
+        ("gfx90a", {"product": "AMD Instinct MI250X / MI250", "compute_units": 104}, "AMD Instinct MI250 "),
+        ("gfx90a", {"product": "AMD Instinct MI250X / MI250"}, None),
+        ("gfx90a", {"product": "MI200", "compute_units": 104}, "AMD Instinct MI210"),
+        ("gfx90a", {"product": "MI200"}, None),
+        ("gfx950", {"product": "MI350", "compute_units": 128}, "AMD Instinct MI350X"),
+        ("gfx950", {"product": "AMD Instinct MI355X"}, "AMD Instinct MI355X"),
+        ("gfx950", {"compute_units": 256}, None),
+        ("gfx908", {"product": "Arcturus GL-XL [Instinct MI100]"}, "AMD Instinct MI100"),
+        ("gfx1201", {"product": "AMD Radeon RX 9070 XT"}, "AMD Radeon RX 9070 XT"),
+        ("gfx1201", {"product": "AMD Radeon RX 9070"}, "AMD Radeon RX 9070"),
+        ("gfx1100", {"product": "AMD Radeon RX 7900 XT"}, "AMD Radeon RX 7900 XT"),
+        ("gfx1151", {"product": "AMD Radeon 8060S Graphics"}, "AMD Radeon 8060S"),
+        ("sm_90", {"product": "NVIDIA H200"}, "NVIDIA H200"),
+        ("sm_90", {"product": "NVIDIA H100 80GB HBM3"}, "NVIDIA H100 SXM5"),
+        ("sm_80", {"product": "NVIDIA A100-SXM4-40GB"}, "NVIDIA A100 40GB"),
+        ("gfx942", {}, None),
+    ],
+)
+def test_products_are_recognized(arch: str, stated: dict[str, Any], product: str | None) -> None:
+    found = recognized(stated, known(arch))
+    assert (None if found is None else found.name) == product or (
+        found is not None and product is not None and product in found.name
+    )
+
+
+@pytest.mark.parametrize(
+    ("mode", "product", "share"),
+    [
+        ("SPX/NPS1", "MI300X", 1),
+        ("DPX/NPS1", "MI300X", 1 / 2),
+        ("QPX/NPS4", "MI300X", 1 / 4),
+        ("CPX/NPS4", "MI300X", 1 / 8),
+        ("TPX", "MI300A", 1 / 3),
+        ("CPX", "MI300A", 1 / 6),
+        (None, "MI300A", 1),
+    ],
+)
+def test_a_partition_has_its_share(mode: str | None, product: str, share: float) -> None:
+    found = facts("gfx942", product=product, partition_mode=mode)
+    whole = facts("gfx942", product=product)
+    assert found.share == pytest.approx(share)
+    for name in ("compute_units", "xcds", "l2_channels", "memory_bandwidth", "infinity_cache"):
+        part, all_of_it = getattr(found, name), getattr(whole, name)
+        assert part.value == pytest.approx(all_of_it.value * share), name
+    assert found.clock_mhz == whole.clock_mhz
+
+
+def test_without_a_mode_the_number_of_dies_tells_the_share_and_a_mode_outweighs_it() -> None:
+    assert facts("gfx942", product="MI300X", xcc_count=2).share == 1 / 4
+    both = facts("gfx942", product="MI300X", xcc_count=8, partition_mode="CPX")
+    assert both.xcds is not None
+    assert both.xcds.value == 1
+    assert "the capture's 8 cannot be right" in both.xcds.origin
+
+
+def test_facts_of_the_capture_override_the_products() -> None:
+    found = facts("gfx942", product="MI300X", compute_units=300, max_clock_mhz=1900.0, memory_clock_mhz=1200.0)
+    assert found.compute_units is not None and found.clock_mhz is not None and found.memory_bandwidth is not None
+    assert (found.compute_units.value, found.clock_mhz.value) == (300, 1900)
+    assert found.memory_bandwidth.value == 1200e6 * 8192 / 8 * 4
+    assert str(found.compute_units) == "300 compute units (stated by the capture)"
+
+
+@pytest.mark.parametrize("units", [0, 128, 152, 305, 608])
+def test_compute_units_that_cannot_be_right_are_the_products(units: int) -> None:
+    found = facts("gfx942", product="MI300X", compute_units=units).compute_units
+    assert found is not None
+    assert found.value == 304
+    assert ("cannot be right" in found.origin) == (units > 0)
+
+
+@pytest.mark.parametrize("clock", [0.0, 100.0, 21000.0])
+def test_clocks_that_cannot_be_right_are_the_products(clock: float) -> None:
+    found = facts("gfx942", product="MI300X", max_clock_mhz=clock).clock_mhz
+    assert found is not None
+    assert found.value == 2100
+
+
+def test_memory_by_clock_and_width_or_by_the_product_when_that_cannot_be_right() -> None:
+    stated = {"product": "MI210", "memory_clock_mhz": 1600.0, "memory_bus_bits": 4096}
+    found = facts("gfx90a", **stated).memory_bandwidth
+    assert found is not None and found.value == 1638.4e9
+    absurd = facts("gfx90a", **{**stated, "memory_bus_bits": 64}).memory_bandwidth
+    assert absurd is not None and absurd.value == 1638.4e9
+    assert "25.6 GB/s by the capture's clock and width cannot be right" in absurd.origin
+
+
+def test_the_width_of_the_whole_memory_is_shared_out_in_a_partition() -> None:
+    stated = {"product": "MI300X", "partition_mode": "CPX/NPS1", "memory_clock_mhz": 1300.0}
+    for bits in (8192, 1024):
+        found = facts("gfx942", **stated, memory_bus_bits=bits).memory_bandwidth
+        assert found is not None
+        assert found.value == pytest.approx(5324.8e9 / 8)
+
+
+def test_an_unknown_product_has_what_the_capture_states_and_nothing_else() -> None:
+    bare = facts("gfx942")
+    assert [bare.compute_units, bare.clock_mhz, bare.memory_bandwidth, bare.xcds, bare.l2_channels] == [None] * 5
+    told = facts("gfx942", compute_units=80, max_clock_mhz=1420.0, xcc_count=4, memory_clock_mhz=1300.0)
+    assert told.product is None
+    assert told.compute_units is not None and told.compute_units.value == 80
+    assert told.l2_channels is not None and told.l2_channels.value == 64
+    assert told.memory_bandwidth is None, "its width is not stated"
+
+
+def test_simds_are_the_architectures_and_a_wavefront_size_must_be_one_it_has() -> None:
+    found = facts("gfx942", simd_per_cu=2)
+    assert found.simds_per_cu is not None
+    assert found.simds_per_cu.value == 4
+    assert "the capture's 2 cannot be right" in found.simds_per_cu.origin
+    assert found.wavefront_size == 64
+    assert facts("gfx1100").wavefront_size is None
+    assert facts("gfx1100", wavefront_size=32).wavefront_size == 32
+    assert facts("gfx1100", wavefront_size=16).wavefront_size is None
+
+
+def test_matrix_instructions_run_at_their_own_clock_where_that_is_lower() -> None:
+    fast, slow = facts("sm_90", product="NVIDIA H200"), facts("sm_90", product="NVIDIA H200", max_clock_mhz=1500.0)
+    assert fast.matrix_clock_mhz is not None and fast.matrix_clock_mhz.value == 1830
+    assert slow.matrix_clock_mhz is not None and slow.matrix_clock_mhz.value == 1500
+    assert facts("gfx942", product="MI300X").matrix_clock_mhz is None
