@@ -13,6 +13,7 @@ import polars as pl
 from aaco_pipeline.analysis import activity_network, collectives, ranks
 from aaco_pipeline.analysis import critical_path as path_analysis
 from aaco_pipeline.analysis.activities import COMMUNICATION, device_activities
+from aaco_pipeline.analysis.path_by_iteration import path_by_iteration
 from aaco_pipeline.assets.partitions import session_partitions
 from aaco_pipeline.assets.stage import OWNERS, Outcome, expected_errors, publish_outcome, stage_metadata
 from aaco_pipeline.assets.timeline import Recorded, recorded, timeline
@@ -22,7 +23,10 @@ from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.dagster_resources import LakeResource
 
 STAGE: Final = "critical_path"
-TABLES: Final = ("critical_path", "critical_path_summary", "rank_clocks", "collectives", "evidence")
+TABLES: Final = ("critical_path", "critical_path_summary", "what_if", "rank_clocks", "collectives", "evidence")
+#: Kernels that are asked about, and how many times as fast they are imagined: each costs a pass over the network.
+_ASKED: Final = 5
+_SPEEDUP: Final = 2.0
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,9 @@ def read_critical_path(lake: TraceLake, session: str) -> Outcome:
     columns = no_rows("critical_path").columns
     several = read_ranks(lake, session, run)
     tables_of_ranks = (("rank_clocks", several.clocks), ("collectives", several.collectives))
+    parts = path_by_iteration(found.steps, run.iterations.filter(pl.col("pass") == "trace"))
+    summary = pl.concat([found.summary, parts], how="vertical_relaxed")
+    savings = path_analysis.largest_savings(network, found.kernels, _ASKED, _SPEEDUP)
     activities = found.activities
     of_kernel = found.kernels.select("kernel_id", "criticality")
     weighed = activities.with_columns(pl.col("activity_kind", "binding_edge").cast(pl.String)).join(
@@ -61,7 +68,8 @@ def read_critical_path(lake: TraceLake, session: str) -> Outcome:
     return Outcome(
         {
             "critical_path": canonical("critical_path", weighed.select(columns)),
-            "critical_path_summary": canonical("critical_path_summary", found.summary),
+            "critical_path_summary": canonical("critical_path_summary", summary),
+            "what_if": canonical("what_if", savings),
             **{name: canonical(name, frame.select(no_rows(name).columns)) for name, frame in tables_of_ranks},
             "evidence": evidence_frame(STAGE, [*_evidence(network, run), *_ranks_evidence(several)]),
         },
