@@ -154,14 +154,14 @@ def _headline(top: pl.DataFrame) -> dict[str, int | float | str | None]:
 def _evidence(tables: Frames, found: Frames) -> Iterator[Evidence]:
     counters, placed = tables["counters"].height, found["roofline"]
     if counters:
-        yield Evidence("hardware counters", "present", None, "counters", counters)
+        yield Evidence("work by counters", "present", None, "counters", counters)
     else:
-        yield Evidence("hardware counters", "absent", "the session has no counters", "counters", 0)
+        yield Evidence("work by counters", "absent", "the session has no counters", "counters", 0)
     whole = placed.filter(pl.col("dispatch_id").is_null())
     modelled = whole.filter(pl.col("quality_flags").list.contains("model_based")).height
     if modelled:
         reason = f"the work of {modelled} kernels is the model's operators by formula, not counted"
-        yield Evidence("work of kernels", "partial", reason, "model_nodes", modelled)
+        yield Evidence("work by the model", "partial", reason, "model_nodes", modelled)
     unknown = tables["kernels"].height - whole.height
     if unknown:
         reason = f"neither counters nor the model tell the work of {unknown} of {tables['kernels'].height} kernels"

@@ -1,0 +1,109 @@
+"""The stage `roofline`: ceilings from data, capture and calibration; work from counters, or from the model without."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+import pytest
+
+from aaco_pipeline.assets import inference_run, kernel_trace, model_graph, roofline, session_environment, timeline
+from aaco_pipeline.assets.capture import describe_capture
+from aaco_pipeline.assets.stage import Outcome
+from aaco_pipeline.formats.detection import survey
+from aaco_pipeline.lake.calibrations import Calibration, Ceiling, machine_of, write_calibration
+from aaco_pipeline.lake.identity import new_session_id
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.resources.ingestion import take_in
+
+SHARED: Final = Path(os.environ.get("AACO_SHARED") or Path(__file__).parents[3] / "shared")
+BEFORE: Final[tuple[tuple[str, Callable[[TraceLake, str], Outcome]], ...]] = (
+    ("capture", describe_capture),
+    ("session_environment", session_environment.read_environment),
+    ("inference_run", inference_run.read_inference_run),
+    ("kernel_trace", kernel_trace.read_kernel_trace),
+    ("timeline", timeline.read_timeline),
+    ("model_graph", model_graph.read_model_graph),
+)
+
+
+def taken_in(lake: TraceLake, place: str) -> Outcome:
+    """The stage's outcome for a real capture, or a skip where that is not here."""
+    path = SHARED / place
+    if not path.exists():
+        pytest.skip(f"{path} is not here: AACO_SHARED names the folder")
+    session = new_session_id()
+    with lake.receive_raw(session) as folder:
+        take_in(survey(path).runs[0], folder, None)
+    for stage, read in BEFORE:
+        lake.publish(session, stage, read(lake, session).tables)
+    return roofline.read_roofline(lake, session)
+
+
+def reasons(outcome: Outcome) -> dict[str, tuple[str, str | None]]:
+    rows = outcome.tables["evidence"].select("item", "status", "reason").iter_rows()
+    return {item: (status, reason) for item, status, reason in rows}
+
+
+def test_counters_place_kernels_under_published_and_measured_ceilings(lake_path: Path) -> None:
+    outcome = taken_in(TraceLake(lake_path), "counters/mixbench/MI200")
+    assert set(outcome.tables["ceilings"]["source"]) == {"spec", "measured"}
+    placed = outcome.tables["roofline"]
+    kernels = placed.filter(pl.col("dispatch_id").is_null())
+    assert {"dram", "vector_issue", "vector", "vector_integer"} <= set(kernels["bound"].drop_nulls())
+    assert placed.height > kernels.height
+    assert outcome.tables["counter_metrics"].height > 0
+    assert outcome.headline["kernels_placed"] == kernels.height
+    assert reasons(outcome)["work by counters"][0] == "present"
+
+
+def test_a_capture_without_work_says_so_and_still_knows_its_device(lake_path: Path) -> None:
+    outcome = taken_in(TraceLake(lake_path), "gpu_sessions/traces/two_streams_overlap.json.gz")
+    assert outcome.tables["ceilings"].filter(pl.col("resource") == "dram")["value"].to_list() == [4.8e12]
+    assert outcome.tables["occupancy"].is_empty()
+    told = reasons(outcome)
+    assert told["work by counters"] == ("absent", "the session has no counters")
+    assert told["occupancy"][0] == "absent"
+
+
+def test_occupancy_of_real_launches_is_the_captures_own(lake_path: Path) -> None:
+    outcome = taken_in(TraceLake(lake_path), "counters/vcopy/MI300X_A1")
+    whole = outcome.tables["occupancy"].filter(pl.col("dispatch_id").is_null())
+    # 4,096 work-groups of 256 on 304 units that hold 8 each; vcopy needs few registers.
+    assert whole.select("theoretical_ratio", "workgroups_per_cu", "grid_waves_ratio").rows() == [
+        (1.0, 8, 4096 / (304 * 8))
+    ]
+    # Its times were destroyed by a spreadsheet: nothing may be bound by anything.
+    assert outcome.tables["roofline"]["bound"].null_count() == outcome.tables["roofline"].height
+
+
+def calibrated(lake: TraceLake, session: str, threads: int) -> None:
+    """Ceilings that no measurement gave: the test asks only whether they reach the kernels."""
+    facts = lake.read("environment", session).select("category", "key", "value").iter_rows()
+    machine = machine_of({(category, key): value for category, key, value in facts})
+    made = (
+        Ceiling("vector", "fp32", 1e9, "flop/s", "made up for a test"),
+        Ceiling("dram", None, 1e12, "byte/s", "made up for a test"),
+    )
+    write_calibration(lake.path, Calibration(machine, threads, "2026-01-02T03:04:05Z", made))
+
+
+def test_the_models_work_meets_the_machines_calibration(captured: Any, lake_path: Path) -> None:
+    lake, session = captured.copy(lake_path), captured.sessions["squeezenet"]
+    without = roofline.read_roofline(lake, session)
+    assert reasons(without)["measured ceilings"][0] == "absent"
+    assert "aaco calibrate" in str(reasons(without)["measured ceilings"][1])
+    calibrated(lake, session, int(lake.read("sessions", session)["threads"][0]))
+    outcome = roofline.read_roofline(lake, session)
+    placed = outcome.tables["roofline"]
+    convolutions = lake.read("kernels", session).filter(pl.col("short_name") == "Conv")["kernel_id"].implode()
+    bound = placed.filter(pl.col("kernel_id").is_in(convolutions))
+    assert bound.height > 20
+    assert set(bound["bound"]) == {"vector"}
+    assert bound["quality_flags"].list.contains("model_based").all()
+    work = outcome.tables["resource_bounds"].filter(pl.col("resource") == "vector")
+    assert set(work["work_source"]) == {"model"}
+    # One thousand million operations a second: a floating-point operation needs a nanosecond.
+    assert work.filter((pl.col("lower_bound_ns") - pl.col("work")).abs() > 1).is_empty()
+    assert outcome.headline["bound_of_longest_kernel"] == "vector"
