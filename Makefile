@@ -1,6 +1,8 @@
 # make demo | test | ui: each sets up everything it needs in .venv and says what it does. Running one again is safe.
 
 PYTHON ?= python3
+# Tests that run beside one another; more than the machine has cores makes those that measure wait.
+WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -16,7 +18,8 @@ demo: $(READY)
 
 test: check
 	@echo "--- Running all tests"
-	$(BIN)/python -m pytest --cov=aaco_pipeline.lake --cov=aaco_pipeline.formats --cov=aaco_pipeline.analysis \
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal \
+		--cov=aaco_pipeline.lake --cov=aaco_pipeline.formats --cov=aaco_pipeline.analysis \
 		--cov-report=term:skip-covered --cov-fail-under=95 $(PYTEST_ARGUMENTS)
 
 check: $(READY)
