@@ -7,6 +7,7 @@ Which kernels are run is `aaco_pipeline.resources.calibration_kernels`; running 
 import json
 import os
 import selectors
+import signal
 import subprocess
 import sys
 import tempfile
@@ -283,6 +284,8 @@ def _run(
             started.stdout.close()
         errors.seek(0)
         said = errors.read().decode(errors="replace").strip().splitlines()
+    if status == -signal.SIGINT:
+        raise KeyboardInterrupt
     if status != 0:
         reason = said[-1][:500] if said else "it wrote no reason"
         raise UnavailableError(f"the measured process of {process.name} ended with status {status}: {reason}")

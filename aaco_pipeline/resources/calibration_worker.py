@@ -46,11 +46,15 @@ Task = tuple[Callable[[int], None], float]
 
 
 class Kernel:
-    """Something to be timed: `window(repeats)` runs it and gives when it started and ended; `work` is of one repeat."""
+    """Something to be timed: `window(repeats)` runs it and gives when it started and ended; `work` is of one repeat.
 
-    def __init__(self, window: Callable[[int], Times], work: float) -> None:
+    `lasts(repeats)` is how long it runs without the time that threads take to start together.
+    """
+
+    def __init__(self, window: Callable[[int], Times], work: float, lasts: Callable[[int], int] | None = None) -> None:
         self.window = window
         self.work = work
+        self._lasts = lasts or self._window_lasts
         self.repeats = 1
         self.rounds: list[list[float]] = []
 
@@ -59,11 +63,15 @@ class Kernel:
         self.window(1)
         while True:
             # The quickest of three: one that was interrupted would make windows too short for good.
-            lasted = max(1, min(end - start for start, end in (self.window(self.repeats) for _ in range(3))))
+            lasted = max(1, min(self._lasts(self.repeats) for _ in range(3)))
             if lasted >= _WINDOW_NS // 2 or self.repeats >= 1 << 24:
                 self.repeats = max(1, round(self.repeats * _WINDOW_NS / lasted))
                 return
             self.repeats *= max(2, min(16, _WINDOW_NS // lasted))
+
+    def _window_lasts(self, repeats: int) -> int:
+        start, end = self.window(repeats)
+        return end - start
 
     def run_round(self) -> None:
         """Time windows until the round is full, and keep their rates in work per second."""
@@ -248,7 +256,7 @@ class _Crew:
         make, size = _MEMORY_KERNELS[item["kernel"]], item["thread_bytes"]
         tasks = [make(room, size) for room in self._rooms]
 
-        def window(repeats: int) -> Times:
+        def run_all(repeats: int) -> list[Times]:
             times: list[Times] = [(0, 0)] * len(tasks)
             together = threading.Barrier(len(tasks))
 
@@ -260,9 +268,16 @@ class _Crew:
                 times[place] = (start, time.perf_counter_ns())
 
             self._on_all(run)
+            return times
+
+        def window(repeats: int) -> Times:
+            times = run_all(repeats)
             return min(start for start, _ in times), max(end for _, end in times)
 
-        return Kernel(window, sum(work for _, work in tasks))
+        def lasts(repeats: int) -> int:
+            return max(end - start for start, end in run_all(repeats))
+
+        return Kernel(window, sum(work for _, work in tasks), lasts)
 
     def _on_all(self, do: Callable[[int], None]) -> None:
         """Do something once on each CPU at the same time; what went wrong in a thread is raised here."""

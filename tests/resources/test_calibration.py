@@ -258,6 +258,12 @@ def test_a_window_is_long_enough_even_if_the_first_look_was_disturbed() -> None:
     assert slow.repeats == 1
 
 
+def test_threads_that_start_far_apart_do_not_make_windows_short() -> None:
+    kernel = calibration_worker.Kernel(lambda repeats: (0, 50_000_000 + repeats), 1.0, lambda repeats: repeats)
+    kernel.prepare()
+    assert kernel.repeats == calibration_worker._WINDOW_NS
+
+
 def test_the_outcome_is_the_best_window_with_the_middle_one_and_each_rounds_best(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
