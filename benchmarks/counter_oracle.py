@@ -381,7 +381,7 @@ def _as_said(known: Difference, ours: float | None, theirs: float) -> bool:
 def line(found: Coverage, nulled: int) -> str:
     """The coverage of one capture as a line of the printed table."""
     numbers = (found.compared, found.equal, len(found.different), len(found.unexplained), len(found.not_reported))
-    return f"{found.capture:24}" + "".join(f"{number:13}" for number in (*numbers, found.values, nulled))
+    return f"{found.capture:24}" + "".join(f"{number:14}" for number in (*numbers, found.values, nulled))
 
 
 def main() -> int:
@@ -389,7 +389,7 @@ def main() -> int:
     shared = os.environ.get("AACO_SHARED") or Path(__file__).parents[2] / "shared"
     root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(shared) / "counters"
     heads = ("compared", "equal", "different", "unexplained", "not reported", "values", "null by clock")
-    print(f"{'capture':24}" + "".join(f"{head:>13}" for head in heads))
+    print(f"{'capture':24}" + "".join(f"{head:>14}" for head in heads))
     coverages = []
     for folder in folders(root):
         comparison = Comparison(folder)

@@ -48,6 +48,7 @@ _BEARS_ON: Final = {
     "implausible_clock": frozenset(("active_cycles", "clock_mhz")),
     "implausible_level_clock": frozenset(("level_cycles",)),
     "clock_not_checked": frozenset(("active_cycles", "level_cycles", "clock_mhz")),
+    "device_from_product": frozenset(("compute_units", "xcc_count", "active_cycles", "level_cycles", "clock_mhz")),
     "no_duration": frozenset(("duration_s",)),
     "first_dispatch": frozenset(("duration_s",)),
     "writes_left_in_l2": frozenset(("TCC_EA_WRREQ",)),

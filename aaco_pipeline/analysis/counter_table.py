@@ -5,29 +5,26 @@ Where passes repeat a counter, the first pass that is not one for an accumulatin
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
 
+from aaco_pipeline.hardware.architecture import architecture
 from aaco_pipeline.hardware.counter_formulas import TRAITS, family_of, plain_name
+from aaco_pipeline.hardware.device_facts import device_facts
 
 #: Between these multiples of the device's highest clock, `GRBM_GUI_ACTIVE` over the pass's duration is believed.
 LOWEST_CLOCK: Final = 0.2
 HIGHEST_CLOCK: Final = 1.1
 #: Columns that are no counters.
 FACTS: Final = (
-    *("dispatch_id", "kernel_id", "device_id", "family", "duration_ns", "counted_duration_ns", "compute_units"),
-    *("xcc_count", "wavefront_size", "max_clock_mhz", "active_cycles", "level_cycles", "clock_mhz", "level_clock_mhz"),
-    *(
-        "clock_is_implausible",
-        "level_clock_is_implausible",
-        "clock_is_unchecked",
-        "channels_are_incomplete",
-        "duration_s",
-    ),
+    *("dispatch_id", "kernel_id", "device_id", "family", "duration_ns", "counted_duration_ns", "duration_s"),
+    *("compute_units", "xcc_count", "wavefront_size", "max_clock_mhz", "is_of_product", "channels_are_incomplete"),
+    *("active_cycles", "clock_mhz", "clock_is_implausible", "clock_is_unchecked"),
+    *("level_cycles", "level_clock_mhz", "level_clock_is_implausible"),
 )
 _ACTIVE: Final = "GRBM_GUI_ACTIVE"
 #: `GRBM_GUI_ACTIVE` of the pass that accumulated resident wavefronts.
@@ -83,28 +80,40 @@ def _timed(dispatches: pl.DataFrame) -> pl.DataFrame:
 
 
 def _facts(devices: pl.DataFrame) -> pl.DataFrame:
-    """Of each device: its family, and what the formulas need, with the family's own where the capture is silent."""
-    families = [family_of(arch) for arch in devices.get_column("arch").to_list()]
-    traits = [TRAITS[family] for family in families]
-    fixed = pl.DataFrame(
-        {
-            "family": [family.value for family in families],
-            "fixed_xcc_count": [trait.xcc_count for trait in traits],
-            "fixed_wavefront_size": [trait.wavefront_size for trait in traits],
-            "l2_channels": [trait.l2_channels for trait in traits],
-        },
-        schema={
-            "family": pl.String,
-            "fixed_xcc_count": pl.Int64,
-            "fixed_wavefront_size": pl.Int64,
-            "l2_channels": pl.Int64,
-        },
-    )
-    names = ("device_id", "compute_units", "xcc_count", "wavefront_size", "max_clock_mhz")
-    return pl.concat([devices.select(names), fixed], how="horizontal").with_columns(
-        pl.coalesce("xcc_count", "fixed_xcc_count").alias("xcc_count"),
-        pl.coalesce("wavefront_size", "fixed_wavefront_size").alias("wavefront_size"),
-    )
+    """Of each device: its family, and what the formulas need; what the capture does not state is its product's."""
+    rows = [_device(row) for row in devices.iter_rows(named=True)]
+    schema = {
+        "device_id": pl.Int32,
+        "family": pl.String,
+        **dict.fromkeys(("compute_units", "xcc_count", "wavefront_size", "max_clock_mhz"), pl.Float64),
+        "l2_channels": pl.Int64,
+        "is_of_product": pl.Boolean,
+    }
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def _device(row: Mapping[str, Any]) -> dict[str, object]:
+    known = architecture(row["arch"])
+    traits = TRAITS[family_of(row["arch"])]
+    facts = None if known is None else device_facts(row, known)
+    stated = {name: row[name] for name in ("compute_units", "xcc_count", "max_clock_mhz")}
+    stated["xcc_count"] = stated["xcc_count"] or traits.xcc_count
+    filled = dict(stated)
+    if facts is not None and facts.product is not None:
+        of_product = {
+            "compute_units": facts.compute_units,
+            "xcc_count": facts.xcds,
+            "max_clock_mhz": facts.clock_mhz,
+        }
+        filled |= {name: fact.value for name, fact in of_product.items() if fact is not None and stated[name] is None}
+    return {
+        "device_id": row["device_id"],
+        "family": family_of(row["arch"]).value,
+        **filled,
+        "wavefront_size": row["wavefront_size"] or traits.wavefront_size,
+        "l2_channels": traits.l2_channels,
+        "is_of_product": filled != stated,
+    }
 
 
 def _durations(counters: pl.DataFrame) -> pl.DataFrame:
@@ -153,7 +162,8 @@ def _clock(cycles: str, stated: pl.Expr) -> pl.Expr:
     """
     in_pass, in_trace = (pl.col(cycles) / elapsed * 1e3 for elapsed in (stated, pl.col("duration_ns")))
     too_low = (in_pass < LOWEST_CLOCK * pl.col("max_clock_mhz")).fill_null(False)
-    return pl.coalesce(pl.when((stated > 0) & ~too_low).then(in_pass), in_trace)
+    of_pass = pl.when(stated > 0).then(in_pass)
+    return pl.coalesce(pl.when(~too_low).then(of_pass), in_trace, of_pass)
 
 
 def _wide(counters: pl.DataFrame, needed: frozenset[str]) -> tuple[pl.DataFrame, dict[str, int]]:

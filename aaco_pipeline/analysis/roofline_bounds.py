@@ -260,8 +260,6 @@ def bounds_of(rows: pl.DataFrame) -> pl.DataFrame:
     """`bounds` from timed rows per kernel and device."""
     schema = {column.name: polars_dtype(column.dtype) for column in contract("resource_bounds").columns}
     parts = [_bound_rows(rows, demand, source) for demand in demands_of(rows) for source in SOURCES]
-    if not parts:
-        return pl.DataFrame(schema=schema)
     single = pl.concat(parts)
     together = pl.concat([single, *_together(rows, single, ("vector", "vector_integer", "matrix"))])
     per_kernel = together.group_by("kernel_id", "resource", "dtype", "ceiling_source").agg(

@@ -239,7 +239,7 @@ def lds_bytes() -> pl.Expr:
 def fabric_read_bytes(family: Family) -> pl.Expr:
     """Bytes that the L2 read from the memory side, whether Infinity Cache or DRAM served them.
 
-    On gfx950, captures may hold neither the numbers of requests by size nor `TCC_BUBBLE` other than zero; there every
+    On gfx950, captures may hold neither requests by size or destination nor `TCC_BUBBLE` other than zero; there every
     request of more than 32 bytes counts as 128 bytes (`read_size_is_assumed` tells): a copy of 8,388,608 bytes made
     65,612 requests.
     """
@@ -256,7 +256,7 @@ def fabric_read_bytes(family: Family) -> pl.Expr:
         # FETCH_SIZE is not taken: it is computed from TCC_BUBBLE, which stays zero here.
         assumed = 128 * (requests - small) + 32 * small
         by_bubble = pl.when(pl.col("TCC_BUBBLE") > 0).then(with_bubble)
-        return pl.coalesce(_gfx950_sizes(), by_bubble, assumed)
+        return pl.coalesce(*_gfx950_sizes(), by_bubble, assumed)
     if family in (Family.GFX11, Family.GFX12):
         sizes = (32, 64, 128) if family is Family.GFX12 else (32, 64, 96, 128)
         by_size = pl.sum_horizontal((size * pl.col(f"GL2C_EA_RDREQ_{size}B") for size in sizes), ignore_nulls=False)
@@ -269,7 +269,8 @@ def read_size_is_assumed(family: Family) -> pl.Expr:
     if family is not Family.GFX950:
         return pl.lit(False)
     by_bubble = (pl.col("TCC_BUBBLE") > 0).fill_null(False)
-    return _gfx950_sizes().is_null() & ~by_bubble & pl.col("TCC_EA_RDREQ").is_not_null()
+    is_known = pl.any_horizontal(size.is_not_null() for size in _gfx950_sizes())
+    return ~is_known & ~by_bubble & pl.col("TCC_EA_RDREQ").is_not_null()
 
 
 def fabric_write_bytes(family: Family) -> pl.Expr:
@@ -291,9 +292,11 @@ def l1_to_l2_bytes(family: Family) -> pl.Expr:
     return line * pl.col("TCP_TCC_READ_REQ") + 64 * others
 
 
-def _gfx950_sizes() -> pl.Expr:
-    sizes = (32, 64, 128)
-    return pl.sum_horizontal((size * pl.col(f"TCC_EA_RDREQ_{size}B") for size in sizes), ignore_nulls=False)
+def _gfx950_sizes() -> tuple[pl.Expr, pl.Expr]:
+    """Bytes read as gfx950 alone counts them: by size, or by destination in pieces of 32 bytes."""
+    sizes = (size * pl.col(f"TCC_EA_RDREQ_{size}B") for size in (32, 64, 128))
+    pieces = (32 * pl.col(f"TCC_EA_RDREQ_{destination}_32B") for destination in ("DRAM", "GMI", "IO"))
+    return pl.sum_horizontal(sizes, ignore_nulls=False), pl.sum_horizontal(pieces, ignore_nulls=False)
 
 
 def _queues(pattern: str) -> pl.Expr:

@@ -53,7 +53,7 @@ _NO_ROOM: Final = {
     "no_wavefront_slot_ratio": (1, "SPI_RA_WAVE_SIMD_FULL_CSN"),
     "no_vgprs_ratio": (1, "SPI_RA_VGPR_SIMD_FULL_CSN"),
     "no_sgprs_ratio": (1, "SPI_RA_SGPR_SIMD_FULL_CSN"),
-    "no_lds_ratio": (1, "SPI_RA_LDS_CU_FULL_CSN"),
+    "no_lds_ratio": (4, "SPI_RA_LDS_CU_FULL_CSN"),
     "no_barrier_ratio": (4, "SPI_RA_BAR_CU_FULL_CSN"),
     "workgroup_limit_ratio": (4, "SPI_RA_TGLIM_CU_FULL_CSN"),
     "wavefront_limit_ratio": (4, "SPI_RA_WVLIM_STALL_CSN"),
@@ -150,6 +150,7 @@ def _utilization(family: Family) -> list[Figure]:
     """Shares of the time in which a unit was busy: over all compute units, and over those that were busy at all."""
     device = pl.col("active_cycles") * pl.col("compute_units")
     active = pl.col("SQ_BUSY_CU_CYCLES")
+    lanes = pl.col("wavefront_size") * pl.col("SQ_ACTIVE_INST_VALU")
     busy = {
         "valu": pl.col("SQ_ACTIVE_INST_VALU"),
         "salu": pl.col("SQ_ACTIVE_INST_SCA"),
@@ -163,6 +164,7 @@ def _utilization(family: Family) -> list[Figure]:
         *(Figure(f"{name}_busy_ratio", "ratio", cycles, device) for name, cycles in busy.items()),
         *(Figure(f"{name}_busy_of_active_cus_ratio", "ratio", cycles, active) for name, cycles in busy.items()),
         Figure("cu_busy_ratio", "ratio", active, device),
+        Figure("active_threads_ratio", "ratio", pl.col("SQ_THREAD_CYCLES_VALU"), lanes),
         Figure("active_threads", "work-item", pl.col("SQ_THREAD_CYCLES_VALU"), pl.col("SQ_ACTIVE_INST_VALU")),
     ]
 

@@ -159,11 +159,27 @@ def test_what_divides_by_cycles_is_null_when_they_mean_an_impossible_clock(mhz: 
 
 
 def test_a_clock_without_anything_to_check_it_against_is_told() -> None:
-    counted = {"GRBM_GUI_ACTIVE": 10_000, "SQ_ACTIVE_INST_VALU": 104}
-    for row in (of_one(counted, None), of_one(counted, **{**MI210, "max_clock_mhz": None})):
+    counted = {"GRBM_GUI_ACTIVE": 10_000, "SQ_ACTIVE_INST_VALU": 50}
+    unknown_product = {**MI210, "compute_units": 50}
+    for row in (
+        of_one(counted, None, **unknown_product),
+        of_one(counted, **{**unknown_product, "max_clock_mhz": None}),
+    ):
         assert row["valu_busy_ratio"] == 1e-4
         assert "clock_not_checked" in row["quality_flags"]
         assert "implausible_clock" not in row["quality_flags"]
+
+
+def test_what_a_capture_does_not_state_of_its_device_is_the_product_s_and_told() -> None:
+    bare: dict[str, Any] = {"arch": "gfx942", "product": "AMD Instinct MI300X"}
+    counted = {"GRBM_GUI_ACTIVE": 8 * 20_000, "SQ_ACTIVE_INST_VALU": 304 * 5_000}
+    row = of_one(counted, **bare)
+    assert row["valu_busy_ratio"] == 0.25
+    assert "device_from_product" in row["quality_flags"]
+    fewer = of_one(counted, **{**bare, "compute_units": 152})
+    assert fewer["valu_busy_ratio"] == 0.5, "what is stated is kept"
+    assert "device_from_product" not in of_one(counted, **MI300)["quality_flags"]
+    assert of_one(counted, arch="gfx942")["valu_busy_ratio"] is None, "gfx942 is several products"
 
 
 def test_the_level_pass_has_its_own_cycles_and_a_clock_checked_over_its_own_duration() -> None:
@@ -322,7 +338,9 @@ def test_reservations_about_real_copies_are_those_that_their_captures_call_for()
     assert flags["MI300X_A1_rocpd"] == {
         *("formats_not_counted", "implausible_clock", "implausible_level_clock", "first_dispatch"),
     }
-    assert flags["MI350"] >= {"request_size_assumed", "clock_not_checked", "no_duration"}
+    assert flags["MI350"] == {
+        *("request_size_assumed", "device_from_product", "no_duration", "implausible_clock", "first_dispatch"),
+    }
 
 
 def test_operations_and_bytes_are_the_algorithm_s_where_nothing_is_packed() -> None:

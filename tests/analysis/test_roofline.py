@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aaco_pipeline.analysis.roofline import placement, roofline
+from aaco_pipeline.analysis.roofline_bounds import bounds
 from aaco_pipeline.lake.contracts import contract, polars_dtype
 
 #: A device without a cache behind its L2: 1 instruction and 128 fp32 operations a nanosecond, and so on.
@@ -252,6 +253,7 @@ def test_bounds_have_a_row_per_format_and_one_for_all_formats_of_a_pipe() -> Non
         ("vector", "fp32", 6.4e6, "flop", 50_000, 0.5, "spec", "counters"),
         ("vector", "fp64", 3.2e6, "flop", 50_000, 0.5, "spec", "counters"),
     ]
+    assert bounds(work(both), ceilings()).equals(found)
     # Without fp32's ceiling the pipe's time is not known as a whole.
     part = [row for row in CEILINGS if row[1] != "fp32"]
     less = placement(work(both), ceilings(part)).bounds.filter(resource="vector")

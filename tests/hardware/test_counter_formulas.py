@@ -140,6 +140,9 @@ def test_gfx950_reads_are_by_size_or_bubble_or_taken_for_128_bytes_which_is_told
     sizes = {"TCC_EA_RDREQ_32B": 1.0, "TCC_EA_RDREQ_64B": 2.0, "TCC_EA_RDREQ_128B": 3.0}
     assert evaluated(formula, **sizes, TCC_EA_RDREQ=6, TCC_BUBBLE=0) == 32 + 128 + 384
     assert evaluated(assumed, **sizes, TCC_EA_RDREQ=6, TCC_BUBBLE=0) is False
+    pieces = {"TCC_EA_RDREQ_DRAM_32B": 4.0, "TCC_EA_RDREQ_GMI_32B": 2.0, "TCC_EA_RDREQ_IO_32B": 1.0}
+    assert evaluated(formula, **pieces, **requests) == 7 * 32
+    assert evaluated(assumed, **pieces, **requests) is False
     assert evaluated(formula, FETCH_SIZE=100) is None, "FETCH_SIZE is made of TCC_BUBBLE there"
     assert evaluated(assumed) is False
     assert evaluated(read_size_is_assumed(Family.GFX942), **requests, TCC_BUBBLE=0) is False
@@ -230,6 +233,51 @@ def test_figures_have_names_of_their_own_units_that_fit_and_no_value_from_nothin
     for one in every:
         assert one.name.endswith(("_ratio", "_derived", "_with_duplicates", "_per_access")) == (one.unit == "ratio")
         assert one.name.endswith(("_bandwidth", "_rate")) == one.unit.endswith("/s")
+
+
+@pytest.mark.parametrize(
+    ("name", "counted", "expected"),
+    [
+        ("lds_bandwidth", {"SQ_LDS_IDX_ACTIVE": 3, "SQ_LDS_BANK_CONFLICT": 1, "duration_s": 2}, 128),
+        ("lds_load_bandwidth", {"SQ_INSTS_LDS_LOAD_BANDWIDTH": 3, "duration_s": 2}, 96),
+        ("lds_issue_ratio", {"SQ_ACTIVE_INST_LDS": 100, "active_cycles": 100, "compute_units": 4}, 0.5),
+        ("lds_busy_ratio", {"SQ_LDS_IDX_ACTIVE": 100, "active_cycles": 100, "compute_units": 4}, 0.25),
+        ("lds_busy_of_active_cus_ratio", {"SQ_LDS_IDX_ACTIVE": 100, "SQ_BUSY_CU_CYCLES": 400}, 0.25),
+        ("lds_conflicts_per_access", {"SQ_LDS_BANK_CONFLICT": 30, "SQ_LDS_IDX_ACTIVE": 40}, 3),
+        ("lds_bank_conflict_ratio", {"SQ_LDS_BANK_CONFLICT": 30, "SQ_LDS_IDX_ACTIVE": 40}, 0.75),
+        ("lds_latency", {"SQ_INST_LEVEL_LDS_ACCUM": 640, "SQ_INSTS_LDS": 10}, 64),
+        ("no_lds_ratio", {"SPI_RA_LDS_CU_FULL_CSN": 25, "active_cycles": 100, "compute_units": 4}, 0.25),
+        ("no_vgprs_ratio", {"SPI_RA_VGPR_SIMD_FULL_CSN": 100, "active_cycles": 100, "compute_units": 4}, 0.25),
+        ("no_barrier_ratio", {"SPI_RA_BAR_CU_FULL_CSN": 25, "active_cycles": 100, "compute_units": 4}, 0.25),
+        ("matrix_busy_ratio", {"SQ_VALU_MFMA_BUSY_CYCLES": 800, "active_cycles": 100, "compute_units": 4}, 0.5),
+        ("matrix_busy_of_active_cus_ratio", {"SQ_VALU_MFMA_BUSY_CYCLES": 800, "SQ_BUSY_CU_CYCLES": 400}, 0.5),
+        ("matrix_cycles_per_instruction", {"SQ_VALU_MFMA_BUSY_CYCLES": 64, "SQ_INSTS_MFMA": 4}, 16),
+        ("matrix_fp8_flops_rate", {"matrix_fp8_flops": 1024, "duration_s": 2}, 512),
+        ("fp16_flops", {"valu_fp16_flops": 3, "matrix_fp16_flops": 4}, 7),
+        ("int_ops", {"valu_int32_ops": 1, "valu_int64_ops": 2, "matrix_int8_ops": 4}, 7),
+        (
+            "active_threads_ratio",
+            {"SQ_THREAD_CYCLES_VALU": 320, "SQ_ACTIVE_INST_VALU": 10, "wavefront_size": 64},
+            0.5,
+        ),
+        ("dependency_wait_ratio", {"SQ_WAIT_ANY": 3, "SQ_WAVE_CYCLES": 4}, 0.75),
+        ("achieved_occupancy_ratio", {"SQ_LEVEL_WAVES_ACCUM": 1600, "SQ_BUSY_CU_CYCLES": 100}, 0.5),
+        ("fabric_atomic_latency", {"TCC_EA_ATOMIC_LEVEL": 900, "TCC_EA_ATOMIC": 3}, 300),
+        ("fabric_uncached_write_ratio", {"TCC_EA_WR_UNCACHED_32B": 2, "TCC_EA_WRREQ": 2, "TCC_EA_WRREQ_64B": 2}, 0.5),
+        ("coalescing_ratio", {"TA_TOTAL_WAVEFRONTS": 1, "TCP_TOTAL_ACCESSES": 64}, 0.25),
+        ("lds_arithmetic_intensity", {**dict.fromkeys(floating_formats(Family.GFX942), 1), "lds_bytes": 18}, 0.5),
+        ("l2_busy_ratio", {"TCC_BUSY": 6400, "active_cycles": 100, "xcc_count": 8}, 0.5),
+    ],
+)
+def test_figures_that_no_capture_shows_are_right_by_hand(name: str, counted: dict[str, float], expected: float) -> None:
+    one = figure(Family.GFX942, name)
+    values = []
+    for expression in (one.numerator, one.denominator if one.denominator is not None else pl.lit(1.0)):
+        values.append(evaluated(expression, **{key: counted.get(key) for key in expression.meta.root_names()}))
+    numerator, denominator = values
+    assert numerator is not None
+    assert denominator
+    assert numerator / denominator == expected
 
 
 def test_wavefronts_wait_issue_and_depend_by_shares_of_their_life() -> None:
