@@ -142,8 +142,12 @@ def _gathers(draw: random.Random) -> tuple[str, Callable[[Path], None]]:
         order = np.random.default_rng(0).permutation(elements).astype(np.int64).reshape(elements, 1)
         nodes = [helper.make_node("Sub", ["order", "shift"], ["h0"], name="shift_all")]
         for i in range(count):
-            nodes.append(helper.make_node("GatherElements", ["order", f"h{i}"], [f"h{i + 1}"], name=f"follow{i}", axis=0))
-        _model(path, nodes, {"shift": [1, 1]}, count + 1, {"order": order}, TensorProto.INT64, [elements, 1])
+            nodes.append(
+                helper.make_node("GatherElements", ["order", f"h{i}"], [f"h{i + 1}"], name=f"follow{i}", axis=0)
+            )
+        _model(
+            path, nodes, {"shift": [1, 1]}, count + 1, {"order": order}, element=TensorProto.INT64, output=[elements, 1]
+        )
 
     return f"{count} gathers of {elements * 8 // 1_000_000} MB", write
 
@@ -172,6 +176,7 @@ def _model(
     inputs: dict[str, list[int]],
     count: int,
     weights: dict[str, "np.ndarray[Any, Any]"],
+    *,
     element: int = TensorProto.FLOAT,
     output: list[int] | None = None,
 ) -> None:

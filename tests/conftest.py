@@ -111,6 +111,7 @@ def captured(tmp_path_factory: pytest.TempPathFactory, cache_folder: Path) -> Ca
     """Small sessions, really measured, through the stages' plain functions: no Dagster stands between."""
     from aaco_pipeline.assets.att_enrichment import read_att_enrichment
     from aaco_pipeline.assets.capture import take_capture
+    from aaco_pipeline.assets.classification import read_classification
     from aaco_pipeline.assets.critical_path import read_critical_path
     from aaco_pipeline.assets.inference_run import read_inference_run
     from aaco_pipeline.assets.kernel_trace import read_kernel_trace
@@ -122,11 +123,13 @@ def captured(tmp_path_factory: pytest.TempPathFactory, cache_folder: Path) -> Ca
     from aaco_pipeline.assets.telemetry import read_telemetry
     from aaco_pipeline.assets.timeline import read_timeline
     from aaco_pipeline.lake.identity import new_session_id
+    from aaco_pipeline.resources.bottleneck_rules import RULES_FILE, load_bottleneck_rules
     from aaco_pipeline.resources.dagster_resources import InferenceRunner
     from aaco_pipeline.resources.launch import Launch
 
     lake = TraceLake(tmp_path_factory.mktemp("captured") / "lake")
     runner = InferenceRunner(configs=str(ROOT / "configs"))
+    rules = load_bottleneck_rules(ROOT / "configs" / RULES_FILE)
     sessions: dict[str, str] = {}
     for model in CAPTURED_MODELS:
         session = sessions[model] = new_session_id()
@@ -142,6 +145,7 @@ def captured(tmp_path_factory: pytest.TempPathFactory, cache_folder: Path) -> Ca
         lake.publish(session, "model_graph", read_model_graph(lake, session).tables)
         lake.publish(session, "att_enrichment", read_att_enrichment(lake, session).tables)
         lake.publish(session, "roofline", read_roofline(lake, session).tables)
+        lake.publish(session, "classification", read_classification(lake, session, rules).tables)
         lake.publish(session, "perfetto_trace", write_perfetto_trace(lake, session).tables)
         lake.publish(session, "report", write_report(lake, session).tables)
     return CapturedLake(lake, sessions)

@@ -81,6 +81,7 @@ def test_every_stage_is_one_asset_of_its_name() -> None:
         "model_graph",
         "att_enrichment",
         "roofline",
+        "classification",
         "perfetto_trace",
         "report",
     ]
@@ -125,9 +126,10 @@ def test_a_session_flows_from_its_capture_to_its_timeline() -> None:
         },
         "model_graph": {"kernel_trace", "timeline"},
         "att_enrichment": {"kernel_trace"},
+        "classification": {"timeline", "critical_path", "model_graph", "roofline", "telemetry", "att_enrichment"},
         "roofline": {"session_environment", "kernel_trace", "timeline", "model_graph"},
         "critical_path": {"timeline"},
-        "report": {"timeline", "model_graph", "perfetto_trace"},
+        "report": {"model_graph", "perfetto_trace", "classification"},
     }
 
 
@@ -150,6 +152,9 @@ def test_checks_block_where_a_wrong_table_would_poison_what_follows() -> None:
         "kernel_trace.coverage": False,
         "timeline.conservation": True,
         "critical_path.conservation": True,
+        "model_graph.conservation": True,
+        "att_enrichment.conservation": True,
+        "roofline.plausibility": False,
     }
 
 

@@ -30,19 +30,18 @@ _BALANCED: Final = "balanced:"
 #: How the roofline says that the work is that of shapes and formulas, the least there can be.
 _MODEL_BASED: Final = "model_based"
 #: Figures of `counter_metrics` taken as they are, by the signal's name.
-_COUNTED: Final[Mapping[str, tuple[str, ...]]] = {
-    "lds_bank_conflict": ("lds_bank_conflict_ratio",),
-    "lds_busy": ("lds_utilization_ratio", "lds_busy_ratio"),
-    "active_threads": ("active_threads_ratio",),
-    "instruction_cache_hits": ("instruction_cache_hit_ratio", "l1i_hit_ratio"),
-    "atomic_share_of_writes": ("fabric_atomic_ratio", "atomic_ratio"),
-    "waiting": ("wait_any_ratio", "waiting_ratio"),
+_COUNTED: Final[Mapping[str, str]] = {
+    "lds_bank_conflict": "lds_bank_conflict_ratio",
+    "lds_busy": "lds_busy_ratio",
+    "active_threads": "active_threads_ratio",
+    "instruction_cache_hits": "l1i_hit_ratio",
+    "atomic_share_of_writes": "fabric_atomic_ratio",
+    "waiting": "dependency_wait_ratio",
 }
 #: Reasons of `att_stalls`, of traces and of samples, whose share is a signal.
 _STALLED: Final[Mapping[str, str]] = {
     "stalled_on_memory": r"(?i)waiting for vector memory (?:loads|stores)|^waitcnt|memory_?wait",
     "stalled_on_atomics": r"(?i)atomic",
-    "stalled_on_lds": r"(?i)\blds\b",
     "stalled_on_instructions": r"(?i)instruction fetch|no_instruction",
 }
 #: Operators that read where other data say: each access waits for an address that no prefetcher guesses.
@@ -56,12 +55,11 @@ KERNEL_SIGNALS: Final[Mapping[str, tuple[str, str, str]]] = {
     "second_roof": ("ratio", "roofline", "no second resource is known to be as near"),
     "model_based": ("flag", "roofline", "no work by counters or by shapes, or no ceiling, to compare the time with"),
     "scratch": ("bytes", "kernels", "the capture does not state scratch memory"),
-    **{name: ("ratio", "counter_metrics", "the counters for it were not taken") for name in _COUNTED},
-    **{name: ("ratio", "att_stalls", "the kernel was neither traced nor sampled") for name in _STALLED},
+    **dict.fromkeys(_COUNTED, ("ratio", "counter_metrics", "the counters for it were not taken")),
+    **dict.fromkeys(_STALLED, ("ratio", "att_stalls", "the kernel was neither traced nor sampled")),
     "achieved_occupancy": ("ratio", "occupancy", "resident wavefronts were not counted"),
     "theoretical_occupancy": ("ratio", "occupancy", "registers, LDS or workgroup size are not stated"),
     "grid_rounds": ("ratio", "occupancy", "the grid or the device is not known"),
-    "tail": ("ratio", "occupancy", "the grid or the device is not known"),
     "indirect_access": ("flag", "kernels", "neither the kernel's operator nor its name says what it does"),
     "communicates": ("flag", "kernels", "the kernel's family is not known"),
 }
@@ -71,10 +69,10 @@ def kernel_signals(tables: Mapping[str, pl.DataFrame], on_cpu: float = 1.0) -> p
     """One row per kernel with statistics: kernel_id, total_ns, dispatch_count and the columns of `KERNEL_SIGNALS`.
 
     `tables` are those of one session: kernel_stats, kernels, dispatches, roofline, resource_bounds, counter_metrics,
-    occupancy, att_stalls, operator_kernels, model_nodes. Shares are 0..1, `nearest_roof` may be above 1 where a ceiling was beaten.
-    `on_cpu` is the share of the kernels' time in which they had a CPU, 1 on other devices: while they waited for one they
-    were at no roof for a reason of its own, so that nearness to roofs is of the rest of their time. `duration` is the
-    median: a short kernel that lost its CPU once is still a short one.
+    occupancy, att_stalls, operator_kernels, model_nodes. Shares are 0..1, `nearest_roof` is above 1 where a ceiling
+    was beaten. `on_cpu` is the share of the kernels' time in which they had a CPU, 1 on other devices: while they
+    waited for one they were at no roof for a reason of its own, so that nearness to roofs is of the rest of their time.
+    `duration` is the median: a short kernel that lost its CPU once is still a short one.
     """
     stats = tables["kernel_stats"].select("kernel_id", "total_ns", "dispatch_count", duration="p50_ns")
     parts = (
@@ -147,10 +145,9 @@ def _scratch(kernels: pl.DataFrame, dispatches: pl.DataFrame) -> pl.DataFrame:
 
 def _counted(metrics: pl.DataFrame) -> pl.DataFrame:
     kernels = metrics.select("kernel_id").unique(maintain_order=True)
-    for signal, names in _COUNTED.items():
-        own = metrics.filter(pl.col("metric").is_in(names)).drop_nulls("value")
-        found = own.group_by("kernel_id").agg(pl.col("value").first().alias(signal))
-        kernels = kernels.join(found, on="kernel_id", how="left")
+    for signal, metric in _COUNTED.items():
+        own = metrics.filter(pl.col("metric") == metric).select("kernel_id", pl.col("value").alias(signal))
+        kernels = kernels.join(own, on="kernel_id", how="left")
     return kernels
 
 
@@ -160,7 +157,9 @@ def _stalled(stalls: pl.DataFrame) -> pl.DataFrame:
     own = stalls.drop_nulls("kernel_id").with_columns(weight=weight)
     total = pl.col("weight").sum()
     return own.group_by("kernel_id").agg(
-        pl.when(total > 0).then(pl.col("weight").filter(pl.col("reason").str.contains(pattern)).sum() / total).alias(name)
+        pl.when(total > 0)
+        .then(pl.col("weight").filter(pl.col("reason").str.contains(pattern)).sum() / total)
+        .alias(name)
         for name, pattern in _STALLED.items()
     )
 
@@ -171,7 +170,6 @@ def _occupancy(occupancy: pl.DataFrame) -> pl.DataFrame:
         achieved_occupancy="achieved_ratio",
         theoretical_occupancy="theoretical_ratio",
         grid_rounds="grid_waves_ratio",
-        tail="tail_ratio",
     )
 
 

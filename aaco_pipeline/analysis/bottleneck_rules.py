@@ -1,7 +1,7 @@
 """Rules that turn measured signals into a label, with the evidence for it: what a rule is, and how one is judged.
 
 Rules are data (`configs/bottleneck_rules.yaml`), read by `aaco_pipeline.resources.bottleneck_rules`. Nothing here knows
-any one label. The same signals and rules always give the same judgement: no randomness, and ties go to the earlier rule.
+any one label. The same signals and rules always give the same judgement: ties go to the rule that stands first.
 """
 
 from collections.abc import Mapping, Sequence
@@ -124,12 +124,14 @@ def judge(signals: Mapping[str, Signal], rules: Rules, scope: Scope) -> Judgemen
     """The label with the highest score, the second best, and what both rest on.
 
     A rule's score is the weight of its conditions that hold, graded ones in part, over the weight of all of them. It is
-    out when a required condition does not hold. A label may have several rules; the best one speaks. `missing` are the signals that were not measured and that the rules
-    with a label's support, or all rules where none has any, wanted.
+    out when a required condition does not hold. A label may have several rules; the best one speaks. `missing` are the
+    signals that were not measured and that the rules of label and runner-up, or all rules without a label, wanted.
     """
     scored = [(score, rule) for rule in rules.of(scope) if (score := _score(rule, signals)) is not None]
     # The sort is stable: of equal scores the rule that stands first in the file goes first.
-    enough = sorted((pair for pair in scored if pair[0] >= rules.least_score), key=lambda pair: (pair[1].tier, -pair[0]))
+    enough = sorted(
+        (pair for pair in scored if pair[0] >= rules.least_score), key=lambda pair: (pair[1].tier, -pair[0])
+    )
     scored = _one_for_each_label(enough)
     best = scored[0] if scored else None
     unexplained = [one for one in rules.undecided if one.scope == scope and _value(signals, one.signal) is not None]

@@ -31,7 +31,7 @@ _WINDOW_CAUSES: Final = (
 
 
 def shares_of_busy_time(kernels: pl.DataFrame) -> dict[str, float]:
-    """Per label its share of all kernels' time; kernels without a label under `busy_unexplained`. Columns: label, total_ns."""
+    """Per label its share of all kernels' time (label, total_ns); of those without one under `busy_unexplained`."""
     total = kernels.get_column("total_ns").sum()
     if not total:
         return {}
@@ -45,9 +45,9 @@ def device_shares(
 ) -> dict[str, float]:
     """Shares of the devices' first-to-last windows, by cause; they add up to 1. Empty without a window.
 
-    `gaps` are those of `gap_causes.gaps` with `launches_since_wait` as `with_launches_since_wait` adds it; `busy` shares
-    out the time of compute kernels. Device overlap counts once. Idle time for which the host was waiting for a CPU in
-    the unprofiled pass, as far as the host caused it at all, is contention's.
+    `gaps` are those of `gap_causes.gaps` with `launches_since_wait` as `with_launches_since_wait` adds it; `busy`
+    shares out the time of compute kernels. Device overlap counts once. Idle time for which the host was waiting for a
+    CPU in the unprofiled pass, as far as the host caused it at all, is contention's.
     """
     windows = timeline.filter(pl.col("window_rule") == FIRST_TO_LAST)
     length = int((windows.get_column("window_end_ns") - windows.get_column("window_start_ns")).sum())
@@ -168,7 +168,7 @@ def clock_signals(samples: pl.DataFrame, devices: pl.DataFrame, busy: float | No
 
 
 def steadiness_signals(metrics: pl.DataFrame, iterations: pl.DataFrame) -> dict[str, Signal]:
-    """Whether the measured iterations ran at one level, and how much of their time lay above the last third's median."""
+    """Whether measured iterations ran at one level, and how much of their time was above their last third's median."""
     judged = metrics.filter((pl.col("metric") == "steady_state") & (pl.col("pass") == "latency")).drop_nulls("value")
     steady = float(judged.item(0, "value")) if judged.height else None
     own = iterations.filter((pl.col("pass") == "latency") & (pl.col("phase") == "measure")).sort("iteration")

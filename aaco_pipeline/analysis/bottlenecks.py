@@ -1,11 +1,11 @@
 """What limits each kernel and the session, with the evidence: signals judged by rules, as the table `bottlenecks`.
 
-Signals come from `bottleneck_kernel_signals` and `bottleneck_session_signals`, rules from `bottleneck_rules`. A score is
-how far the evidence supports a label, never a probability.
+Signals come from `bottleneck_kernel_signals` and `bottleneck_session_signals`, rules from `bottleneck_rules`. A score
+is how far the evidence supports a label, never a probability.
 """
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 import polars as pl
@@ -27,7 +27,7 @@ CPU_PROVIDER: Final = "CPUExecutionProvider"
 INPUTS: Final = (
     *("sessions", "devices", "iterations", "session_metrics", "dispatches", "kernels", "kernel_stats", "timeline"),
     *("operator_kernels", "model_nodes", "roofline", "counter_metrics", "occupancy", "att_stalls", "gpu_samples"),
-    *("resource_bounds", "critical_path", "critical_path_summary"),
+    *("resource_bounds", "ceilings", "critical_path", "critical_path_summary"),
 )
 _SHARE: Final = "share_"
 
@@ -51,8 +51,10 @@ def classify(tables: Mapping[str, pl.DataFrame], gaps: pl.DataFrame, rules: Rule
     judged = [_of_kernel(row, rules) for row in signals.iter_rows(named=True)]
     labels = [one.rule.label if one.rule is not None else None for one in judged]
     labelled = signals.with_columns(label=pl.Series(labels, dtype=pl.String))
-    of_session = session_signals(tables, gaps, labelled)
+    of_session = session_signals(tables, gaps, labelled, rules)
     session = judge(of_session, rules, "session")
+    if session.rule is None:
+        session = replace(session, missing=(*_wanted_by_longest(labelled, judged), *session.missing))
     rows = [_row("session", None, session, _gain(session, of_session))]
     ids = signals.get_column("kernel_id").to_list()
     rows += [_row("kernel", i, one, reach.get(i)) for i, one in zip(ids, judged, strict=True)]
@@ -61,9 +63,12 @@ def classify(tables: Mapping[str, pl.DataFrame], gaps: pl.DataFrame, rules: Rule
 
 
 def session_signals(
-    tables: Mapping[str, pl.DataFrame], gaps: pl.DataFrame, labelled: pl.DataFrame
+    tables: Mapping[str, pl.DataFrame], gaps: pl.DataFrame, labelled: pl.DataFrame, rules: Rules
 ) -> dict[str, Signal]:
-    """Every signal of a session by name; `labelled` are the kernels with their time (total_ns) and label."""
+    """Every signal of a session by name; `labelled` are the kernels with their time (total_ns) and label.
+
+    A label of kernels that none of them has takes no share of a known window: that is a zero, and nothing is missing.
+    """
     iterations = tables["iterations"]
     busy = shares_of_busy_time(labelled)
     if _is_on_host(tables):
@@ -73,6 +78,8 @@ def session_signals(
     else:
         shares = device_shares(tables["timeline"], gaps, iterations, busy)
         source, why = "timeline", "no device activity has times"
+    if shares:
+        shares = {**dict.fromkeys((rule.label for rule in rules.of("kernel")), 0.0), **shares}
     signals = {f"{_SHARE}{name}": Signal(value, "ratio", source) for name, value in shares.items()}
     used = sum(shares.get(name, 0.0) for name in busy) + shares.get("busy_unexplained", 0.0) if shares else None
     signals["share_busy"] = Signal(used, "ratio", source, None if shares else why)
@@ -104,6 +111,13 @@ def reach_of_kernels(tables: Mapping[str, pl.DataFrame]) -> dict[int, float]:
 def _is_on_host(tables: Mapping[str, pl.DataFrame]) -> bool:
     sessions = tables["sessions"]
     return sessions.height > 0 and sessions.item(0, "provider") == CPU_PROVIDER
+
+
+def _wanted_by_longest(labelled: pl.DataFrame, judged: Sequence[Judgement]) -> tuple[str, ...]:
+    """What the kernel without a label that took the most time was judged without: the first thing to collect."""
+    places = labelled.with_row_index("place").filter(pl.col("label").is_null())
+    longest = places.sort("total_ns", "kernel_id", descending=[True, False]).get_column("place").to_list()
+    return judged[longest[0]].missing if longest else ()
 
 
 def _of_kernel(row: Mapping[str, float | None], rules: Rules) -> Judgement:
@@ -146,7 +160,9 @@ def _recommendation(judged: Judgement, gain: float | None) -> str | None:
 
 def _missing(signals: Mapping[str, Signal], judged: Judgement) -> pl.DataFrame:
     """Why the signals that the session's label would have wanted are null."""
-    rows = [(name, signals[name].source, signals[name].reason) for name in judged.missing if name in signals]
+    of_kernels = {name: Signal(None, *facts) for name, facts in KERNEL_SIGNALS.items()}
+    known = {**of_kernels, **signals}
+    rows = [(name, known[name].source, known[name].reason) for name in judged.missing if name in known]
     return pl.DataFrame(
         [row for row in rows if row[2] is not None],
         schema={"signal": pl.String(), "source": pl.String(), "reason": pl.String()},

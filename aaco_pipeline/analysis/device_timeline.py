@@ -70,15 +70,20 @@ def timeline(
     """Rows of the table `timeline` without the session, and beside them `concurrent_ns`.
 
     `activities` is what `analysis.activities.device_activities` gives; those of no known device are left out. Windows
-    by `window_rule`: each device's first activity to its last one; host calls included; each measured iteration of the
-    pass `trace` that has times. busy_ns is the union over kernels, copies and fills; compute_ns that of compute alone;
-    exposed_copy_ns is |all| - |all without copies|; exposed_communication_ns the time in which communication ran and
-    no compute did; overlapped_ns |compute| + |copies and communication| - |all|; concurrent_ns the time in which two
+    by `window_rule`: each device's first activity to its last one; host calls of the processes that used it included;
+    each measured iteration of the pass `trace` that has times. Where several processes ran, a device whose work of an
+    iteration was launched outside its times has no windows of iterations: they are another rank's steps. busy_ns is the
+    union over kernels, copies and fills; compute_ns that of compute alone; exposed_copy_ns is |all| - |all without
+    copies|; exposed_communication_ns the time in which communication ran and no compute did; overlapped_ns
+    |compute| + |copies and communication| - |all|; concurrent_ns the time in which two
     activities or more were open; activity_time_sum_ns the summed durations. Times in ns, exact.
     """
     rows = []
+    several = activities.get_column("process_id").n_unique() > 1
     for (device,), own in activities.drop_nulls("device_id").group_by("device_id", maintain_order=True):
-        windows = _windows(own, api_calls, iterations)
+        calls = api_calls.join(own.select("process_id").unique(), on="process_id", how="semi")
+        elsewhere = several and _launched_elsewhere(own, iterations)
+        windows = _windows(own, calls, iterations.clear() if elsewhere else iterations)
         rows.append(
             windows.select(pl.lit(device, pl.Int32).alias("device_id"), pl.all()).hstack(_figures(own, windows))
         )
@@ -86,6 +91,15 @@ def timeline(
     if not copies_traced:
         frame = frame.with_columns(exposed_copy_ns=pl.lit(None, pl.Int64))
     return frame.sort("device_id", "iteration", "window_rule")
+
+
+def _launched_elsewhere(own: pl.DataFrame, iterations: pl.DataFrame) -> bool:
+    """Whether activities of an iteration were launched, or without a launch began, outside the times it has."""
+    traced = iterations.filter(pl.col("pass") == "trace").drop_nulls(["start_ns", "end_ns"])
+    windows = traced.select(pl.col("iteration").cast(pl.Int32), first_ns="start_ns", last_ns="end_ns")
+    placed = own.select(pl.col("iteration").cast(pl.Int32), at_ns=pl.coalesce("call_start_ns", "start_ns"))
+    placed = placed.drop_nulls("iteration").join(windows, on="iteration")
+    return placed.filter(~pl.col("at_ns").is_between("first_ns", "last_ns")).height > 0
 
 
 def _windows(own: pl.DataFrame, api_calls: pl.DataFrame, iterations: pl.DataFrame) -> pl.DataFrame:

@@ -14,6 +14,8 @@ from aaco_pipeline.analysis.device_timeline import FIRST_TO_LAST
 
 #: The profile's clock ticks in microseconds, so each kernel's time may be wrong by one tick.
 KERNEL_TOLERANCE_NS: Final = 1_000
+#: A device may run above the clock its ceiling is stated at; nothing runs a tenth above.
+MOST_OF_A_SPEC_ROOF: Final = 1.1
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,53 @@ def path_is_conserved(summary: pl.DataFrame) -> Finding:
         if holds
         else f"{longer} paths are longer than their window, {open_ended} leave time over, {uneven} do not add up",
         {"scopes": scopes.height, "longer_than_window": longer, "not_conserved": open_ended + uneven},
+    )
+
+
+def operator_time_is_conserved(operator_kernels: pl.DataFrame, stats: pl.DataFrame) -> Finding:
+    """What is attributed to operators and what is unattributed are each kernel's time and dispatches, exactly."""
+    sums = operator_kernels.group_by("kernel_id").agg(pl.col("dispatch_count", "total_ns").sum())
+    both = sums.join(
+        stats.select("kernel_id", own_count="dispatch_count", own_ns="total_ns"), on="kernel_id", how="full"
+    )
+    same = (pl.col("dispatch_count") == pl.col("own_count")) & (pl.col("total_ns") == pl.col("own_ns"))
+    # Before the model is looked at there are no rows at all; a kernel that is left out of some is an error.
+    wrong = 0 if operator_kernels.is_empty() else both.filter(~same.fill_null(False)).height
+    return Finding(
+        wrong == 0,
+        "operators' kernel time and what is unattributed are the kernels' time"
+        if wrong == 0
+        else f"{wrong} kernels have other time or other dispatches than their operators and the unattributed rest",
+        {"kernels": stats.height, "not_conserved": wrong},
+    )
+
+
+def stalls_are_conserved(instructions: pl.DataFrame, stalls: pl.DataFrame) -> Finding:
+    """The reasons of each traced dispatch add up to the cycles its instructions stalled, exactly."""
+    keys = ["kernel_id", "dispatch_id"]
+    traced = instructions.drop_nulls("stall_cycles").group_by(keys).agg(own=pl.col("stall_cycles").sum())
+    reasons = stalls.drop_nulls("stall_cycles").group_by(keys).agg(told=pl.col("stall_cycles").sum())
+    both = traced.join(reasons, on=keys, how="full", nulls_equal=True)
+    wrong = both.filter(pl.col("own").fill_null(0) != pl.col("told").fill_null(0)).height
+    return Finding(
+        wrong == 0,
+        "the reasons of the stalls add up to the stalled cycles"
+        if wrong == 0
+        else f"in {wrong} traced dispatches the reasons do not add up to the stalled cycles",
+        {"traced_dispatches": traced.height, "not_conserved": wrong},
+    )
+
+
+def roofs_are_plausible(bounds: pl.DataFrame) -> Finding:
+    """No kernel did more than a published ceiling allows, give or take a tenth for the clock it ran at."""
+    above = bounds.filter((pl.col("ceiling_source") == "spec") & (pl.col("share_ratio") > MOST_OF_A_SPEC_ROOF))
+    kernels = above.get_column("kernel_id").n_unique()
+    return Finding(
+        kernels == 0,
+        "no kernel is above a published ceiling"
+        if kernels == 0
+        else f"{kernels} kernels are above a published ceiling: it, a counter or a duration is wrong",
+        {"bounds": bounds.height, "kernels_above": kernels},
     )
 
 

@@ -15,6 +15,7 @@ from aaco_pipeline.analysis import invariants
 from aaco_pipeline.analysis.invariants import Finding
 from aaco_pipeline.assets import att_enrichment as att_stage
 from aaco_pipeline.assets import capture as capture_stage
+from aaco_pipeline.assets import classification as classification_stage
 from aaco_pipeline.assets import critical_path as path_stage
 from aaco_pipeline.assets import inference_run as inference_stage
 from aaco_pipeline.assets import kernel_trace as trace_stage
@@ -50,6 +51,7 @@ STAGE_ASSETS: Final[Mapping[str, dg.AssetsDefinition]] = {
     graph_stage.STAGE: graph_stage.model_graph,
     att_stage.STAGE: att_stage.att_enrichment,
     roofline_stage.STAGE: roofline_stage.roofline,
+    classification_stage.STAGE: classification_stage.classification,
     perfetto_stage.STAGE: perfetto_stage.perfetto_trace,
     report_stage.STAGE: report_stage.report,
 }
@@ -157,6 +159,51 @@ def path_conservation(context: dg.AssetCheckExecutionContext, lake: LakeResource
         return _result(invariants.path_is_conserved(summary))
 
 
+@dg.asset_check(
+    asset=graph_stage.model_graph,
+    additional_deps=[timeline_stage.timeline],
+    name="conservation",
+    blocking=True,
+    partitions_def=session_partitions,
+    description="Operators' kernel time and the unattributed rest are the kernels' time, to the nanosecond.",
+)
+def operator_conservation(context: dg.AssetCheckExecutionContext, lake: LakeResource) -> dg.AssetCheckResult:
+    with expected_errors():
+        store, session = lake.open(), context.partition_key
+        finding = invariants.operator_time_is_conserved(
+            store.read("operator_kernels", session), store.read("kernel_stats", session)
+        )
+        return _result(finding)
+
+
+@dg.asset_check(
+    asset=att_stage.att_enrichment,
+    name="conservation",
+    blocking=True,
+    partitions_def=session_partitions,
+    description="The reasons of the stalls add up to the stalled cycles of the traced instructions.",
+)
+def stall_conservation(context: dg.AssetCheckExecutionContext, lake: LakeResource) -> dg.AssetCheckResult:
+    with expected_errors():
+        store, session = lake.open(), context.partition_key
+        finding = invariants.stalls_are_conserved(
+            store.read("att_instructions", session), store.read("att_stalls", session)
+        )
+        return _result(finding)
+
+
+@dg.asset_check(
+    asset=roofline_stage.roofline,
+    name="plausibility",
+    partitions_def=session_partitions,
+    description="No kernel is above what its device can do by its published figures.",
+)
+def roofline_plausibility(context: dg.AssetCheckExecutionContext, lake: LakeResource) -> dg.AssetCheckResult:
+    with expected_errors():
+        bounds = lake.open().read("resource_bounds", context.partition_key)
+        return _result(invariants.roofs_are_plausible(bounds), dg.AssetCheckSeverity.WARN)
+
+
 def _kernels_within_calls(store: TraceLake, session: str) -> pl.DataFrame:
     """The dispatches that must lie within their iteration: not a device's, which runs beside the host's calls."""
     dispatches = store.read("dispatches", session)
@@ -177,4 +224,7 @@ ALL_CHECKS: Final = (
     kernel_coverage,
     timeline_conservation,
     path_conservation,
+    operator_conservation,
+    stall_conservation,
+    roofline_plausibility,
 )

@@ -120,7 +120,7 @@ def _ranks_evidence(several: Ranks) -> list[Evidence]:
     """What the collectives rest on, and why waits between processes are not known where they are not."""
     found, clocks = several.collectives, several.clocks
     if not found.height:
-        return [Evidence("collectives", "absent", "the session has no communication kernels")]
+        return [Evidence("collectives", "present", "no communication kernel ran", None, 0)]
     unnamed = int(found.get_column("name").null_count())
     told = f"{unnamed} of {found.height} parts are not named by anything in the capture" if unnamed else None
     items = [Evidence("collectives", "partial" if unnamed else "present", told, None, found.height)]

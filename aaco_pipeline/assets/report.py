@@ -7,11 +7,11 @@ from typing import Final
 
 import dagster as dg
 
+from aaco_pipeline.assets.classification import classification
 from aaco_pipeline.assets.model_graph import model_graph
 from aaco_pipeline.assets.partitions import session_partitions
 from aaco_pipeline.assets.perfetto_trace import perfetto_trace
 from aaco_pipeline.assets.stage import OWNERS, Outcome, expected_errors, publish_outcome, stage_metadata
-from aaco_pipeline.assets.timeline import timeline
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
 from aaco_pipeline.lake.files import lake_errors, write_atomically
 from aaco_pipeline.lake.store import TraceLake
@@ -39,7 +39,7 @@ def write_report(lake: TraceLake, session: str) -> Outcome:
     group_name="presentation",
     kinds={"html"},
     owners=OWNERS,
-    deps=[timeline, model_graph, perfetto_trace],
+    deps=[model_graph, perfetto_trace, classification],
     metadata=stage_metadata(TABLES),
 )
 def report(context: dg.AssetExecutionContext, lake: LakeResource) -> dg.MaterializeResult[None]:

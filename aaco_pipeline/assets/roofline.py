@@ -5,12 +5,15 @@ the model `roofline_model`, figures `counter_metrics`, and the roofline itself `
 """
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Final
 
 import dagster as dg
 import polars as pl
 
 from aaco_pipeline.analysis import counter_metrics, counter_work, roofline_model
+from aaco_pipeline.analysis.framework_work import framework_work
+from aaco_pipeline.analysis.kernel_statistics import measured_dispatches
 from aaco_pipeline.analysis.roofline import placement
 from aaco_pipeline.assets.kernel_trace import kernel_trace
 from aaco_pipeline.assets.model_graph import model_graph
@@ -18,9 +21,11 @@ from aaco_pipeline.assets.partitions import session_partitions
 from aaco_pipeline.assets.session_environment import session_environment
 from aaco_pipeline.assets.stage import OWNERS, Outcome, expected_errors, publish_outcome, stage_metadata
 from aaco_pipeline.assets.timeline import timeline
-from aaco_pipeline.formats import ingested_capture
+from aaco_pipeline.formats import ingested_capture, kineto
+from aaco_pipeline.formats.kineto_operator_shapes import read_operator_shapes
 from aaco_pipeline.formats.reading import canonical
 from aaco_pipeline.hardware.ceilings import missing_ceilings, spec_ceilings
+from aaco_pipeline.hardware.device_facts import cache_bytes
 from aaco_pipeline.hardware.kernel_occupancy import kernel_occupancy
 from aaco_pipeline.lake.calibrations import ceilings_for
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
@@ -45,7 +50,9 @@ def read_roofline(lake: TraceLake, session: str) -> Outcome:
     facts = _cpu_facts(tables["environment"])
     threads = _threads(tables["sessions"], facts)
     ceilings, told = _ceilings(lake, session, tables, facts, threads)
-    work = _work(tables, ceilings, _capacities(tables["devices"], facts, threads))
+    counted = counter_work.work(tables["counters"], tables["dispatches"], tables["devices"])
+    capacities = _capacities(tables["devices"], facts, threads)
+    work = _with_model(counted, _modelled(lake, session, tables, ceilings, capacities))
     placed = placement(work, ceilings)
     figures = counter_metrics.metrics(tables["counters"], tables["dispatches"], tables["devices"])
     occupied = kernel_occupancy(tables["dispatches"], tables["kernels"], tables["devices"], _achieved(work))
@@ -94,15 +101,35 @@ def _ceilings(
     return pl.concat([canonical("ceilings", part) for part in parts]), told
 
 
-def _work(tables: Frames, ceilings: pl.DataFrame, capacities: pl.DataFrame) -> pl.DataFrame:
-    """What counters say of dispatches, and the model's operators of those kernels that no counter saw."""
-    counted = counter_work.work(tables["counters"], tables["dispatches"], tables["devices"])
-    if tables["model_nodes"].is_empty():
-        return counted
-    iterations = tables["iterations"].filter((pl.col("pass") == "trace") & (pl.col("phase") == "measure"))
-    modelled = roofline_model.model_work(tables, ceilings, capacities, iterations.height or None)
+def _with_model(counted: pl.DataFrame, modelled: pl.DataFrame) -> pl.DataFrame:
+    """What counters say of dispatches, and what the model or the operators say of kernels that no counter saw."""
     unseen = modelled.join(counted.select("kernel_id").unique(), on="kernel_id", how="anti")
     return pl.concat([counted, unseen], how="diagonal_relaxed")
+
+
+def _modelled(
+    lake: TraceLake, session: str, tables: Frames, ceilings: pl.DataFrame, capacities: pl.DataFrame
+) -> pl.DataFrame:
+    """Work per kernel by the nodes of the model, or by the shapes that the launching operators were given."""
+    if tables["model_nodes"].height:
+        iterations = tables["iterations"].filter((pl.col("pass") == "trace") & (pl.col("phase") == "measure"))
+        return roofline_model.model_work(tables, ceilings, capacities, iterations.height or None)
+    shapes = _operator_shapes(lake.raw(session)) if ceilings.height else None
+    if shapes is None:
+        return pl.DataFrame(schema={"kernel_id": pl.Int32})
+    timed = tables["dispatches"].filter(pl.col("end_ns") >= pl.col("start_ns"))
+    dispatches = measured_dispatches(timed, tables["iterations"])
+    calls = lake.read("api_calls", session).drop("session_id")
+    return framework_work(dispatches, calls, shapes, cache_bytes(tables["devices"]))
+
+
+def _operator_shapes(raw: Path) -> pl.DataFrame | None:
+    """The shapes that a Kineto trace recorded; of one that is not alone it cannot be told which operators' they are."""
+    if not ingested_capture.probe(raw):
+        return None
+    files = [raw / ingested_capture.FILES_FOLDER / one["name"] for one in ingested_capture.read(raw).listed["files"]]
+    traces = [path for path in files if kineto.probe(path)]
+    return read_operator_shapes(traces[0]) if len(traces) == 1 else None
 
 
 def _capacities(devices: pl.DataFrame, facts: Mapping[str, str], threads: int | None) -> pl.DataFrame:
@@ -160,8 +187,8 @@ def _evidence(tables: Frames, found: Frames) -> Iterator[Evidence]:
     whole = placed.filter(pl.col("dispatch_id").is_null())
     modelled = whole.filter(pl.col("quality_flags").list.contains("model_based")).height
     if modelled:
-        reason = f"the work of {modelled} kernels is the model's operators by formula, not counted"
-        yield Evidence("work by the model", "partial", reason, "model_nodes", modelled)
+        reason = f"the work of {modelled} kernels is their operators' by formula and shapes, not counted"
+        yield Evidence("work by the model", "partial", reason, None, modelled)
     unknown = tables["kernels"].height - whole.height
     if unknown:
         reason = f"neither counters nor the model tell the work of {unknown} of {tables['kernels'].height} kernels"

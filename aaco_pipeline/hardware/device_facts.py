@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from aaco_pipeline.hardware.architecture import Architecture, Figure, Product
+import polars as pl
+
+from aaco_pipeline.hardware.architecture import Architecture, Figure, Product, architecture
 
 _STATED: Final = "stated by the capture"
 #: Parts a package is split into by compute partition mode; CPX splits it into its dies.
@@ -262,3 +264,21 @@ def _of(product: Product, figure: Figure, share: float = 1.0) -> str:
 
 def _part(share: float) -> str:
     return f"1/{1 / share:g}"
+
+
+def cache_bytes(devices: pl.DataFrame) -> pl.DataFrame:
+    """device_id and bytes that L2 and Infinity Cache hold together, of devices whose product or architecture tells."""
+    rows = []
+    for row in devices.iter_rows(named=True):
+        known = architecture(row["arch"])
+        product = recognized(row, known) if known is not None else None
+        if known is None or product is None:
+            continue
+        level = known.memory_levels.get("l2")
+        second = product.l2_bytes.value if product.l2_bytes is not None else None
+        if second is None and level is not None and level.bytes is not None:
+            second = level.bytes.value * product.xcds.value  # the architecture states one die's
+        if second is not None:
+            last = product.infinity_cache_bytes.value if product.infinity_cache_bytes is not None else 0
+            rows.append((row["device_id"], int(second + last)))
+    return pl.DataFrame(rows, schema={"device_id": pl.Int32, "bytes": pl.Int64}, orient="row")

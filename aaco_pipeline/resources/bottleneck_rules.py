@@ -92,6 +92,4 @@ class _File(_Strict):
 
 
 def _condition(form: _Condition) -> Condition:
-    return Condition(
-        form.signal, form.because, form.weight, form.at_least, form.at_most, form.required, form.graded
-    )
+    return Condition(form.signal, form.because, form.weight, form.at_least, form.at_most, form.required, form.graded)

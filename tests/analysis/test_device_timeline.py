@@ -28,7 +28,7 @@ NO_CALLS = pl.DataFrame(schema=polars_schema(contract("api_calls")))
 Interval = tuple[int, int, str, bool]
 
 
-def activities(rows: list[Interval], device: int = 0) -> pl.DataFrame:
+def activities(rows: list[Interval], device: int = 0, process: int = 0, iteration: int | None = None) -> pl.DataFrame:
     return pl.DataFrame(
         {
             "device_id": [device] * len(rows),
@@ -36,6 +36,9 @@ def activities(rows: list[Interval], device: int = 0) -> pl.DataFrame:
             "end_ns": [row[0] + row[1] for row in rows],
             "category": [row[2] for row in rows],
             "call_id": [7 if row[3] else None for row in rows],
+            "process_id": [process] * len(rows),
+            "iteration": [iteration] * len(rows),
+            "call_start_ns": [None] * len(rows),
         },
         schema={
             "device_id": pl.Int32,
@@ -43,6 +46,9 @@ def activities(rows: list[Interval], device: int = 0) -> pl.DataFrame:
             "end_ns": pl.Int64,
             "category": CATEGORIES,
             "call_id": pl.Int32,
+            "process_id": pl.Int32,
+            "iteration": pl.Int32,
+            "call_start_ns": pl.Int64,
         },
     ).sort("start_ns")
 
@@ -92,7 +98,7 @@ def test_every_figure_is_what_counting_nanoseconds_gives(rows: list[Interval], f
 
 
 def test_windows_clip_count_and_say_their_rule() -> None:
-    calls = pl.DataFrame([{"start_ns": 2, "end_ns": 40}], schema=NO_CALLS.schema)
+    calls = pl.DataFrame([{"process_id": 0, "start_ns": 2, "end_ns": 40}], schema=NO_CALLS.schema)
     rows: list[Interval] = [(10, 5, "compute", True), (15, 0, "compute", False), (20, 10, "copy", False)]
     found = timeline(activities(rows), calls, iterations([(0, 10), (12, 20), (25, 26)]))
     by_rule = found.group_by("window_rule", maintain_order=True).agg("window_start_ns", "window_end_ns")
@@ -106,6 +112,31 @@ def test_windows_clip_count_and_say_their_rule() -> None:
     whole = found.filter(pl.col("window_rule") == FIRST_TO_LAST).row(0, named=True)
     assert (whole["activity_count"], whole["linked_ratio"]) == (3, 1 / 3)
     assert found.filter(pl.col("activity_count") == 0)["linked_ratio"].to_list() == [None]
+
+
+def test_a_devices_windows_are_of_its_own_processes_and_not_of_another_ranks_steps() -> None:
+    calls = pl.DataFrame(
+        [{"process_id": 0, "start_ns": 2, "end_ns": 9}, {"process_id": 1, "start_ns": 900, "end_ns": 905}],
+        schema=NO_CALLS.schema,
+    )
+    own = activities([(10, 5, "compute", True)], device=0, process=0, iteration=0)
+    other = activities([(910, 5, "compute", True)], device=1, process=1, iteration=0)
+    steps = iterations([(0, 20)])
+    found = timeline(pl.concat([own, other]), calls, steps)
+    windows = found.select("device_id", "window_rule", "window_start_ns", "window_end_ns").rows()
+    assert sorted(windows) == [
+        (0, FIRST_TO_LAST, 10, 15),
+        (0, HOST_AND_DEVICE, 2, 15),
+        (0, ITERATION, 0, 20),
+        (1, FIRST_TO_LAST, 910, 915),
+        (1, HOST_AND_DEVICE, 900, 915),
+    ]
+    alone = [timeline(one, calls, steps) for one in (own, other)]
+    whole = pl.col("window_rule") != ITERATION
+    assert found.filter(whole).equals(pl.concat(alone).filter(whole))
+    # Launched within the step, it may end behind it.
+    late = other.with_columns(call_start_ns=pl.lit(5, pl.Int64))
+    assert timeline(pl.concat([own, late]), calls, steps).filter(~whole).get_column("device_id").to_list() == [0, 1]
 
 
 def test_copies_that_were_not_traced_have_no_figure() -> None:

@@ -12,7 +12,10 @@ from aaco_pipeline.analysis.invariants import (
     KERNEL_TOLERANCE_NS,
     iterations_are_plausible,
     kernel_time_fits_iterations,
+    operator_time_is_conserved,
     path_is_conserved,
+    roofs_are_plausible,
+    stalls_are_conserved,
     trace_covers_iterations,
     window_is_conserved,
 )
@@ -205,3 +208,44 @@ def test_a_path_and_what_it_leaves_unexplained_are_the_window() -> None:
 )
 def test_a_path_that_is_not_conserved_is_found(row: tuple[str, int, int, int, int]) -> None:
     assert not path_is_conserved(summary(row)).holds
+
+
+def frame(columns: str, *rows: tuple[object, ...]) -> pl.DataFrame:
+    return pl.DataFrame(rows, schema=columns.split(), orient="row")
+
+
+OPERATORS = "kernel_id dispatch_count total_ns"
+
+
+def test_operators_share_out_the_kernels_time() -> None:
+    stats = frame(OPERATORS, (0, 3, 30), (1, 1, 5))
+    assert operator_time_is_conserved(frame(OPERATORS, (0, 2, 20), (0, 1, 10), (1, 1, 5)), stats).holds
+    assert operator_time_is_conserved(stats.clear(), stats).holds
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [[(0, 3, 29), (1, 1, 5)], [(0, 2, 30), (1, 1, 5)], [(0, 3, 30)], [(0, 3, 30), (1, 1, 5), (2, 1, 1)]],
+    ids=["a nanosecond lost", "a dispatch lost", "a kernel left out", "a kernel nobody ran"],
+)
+def test_operators_that_do_not_share_out_the_time_are_found(rows: list[tuple[object, ...]]) -> None:
+    found = operator_time_is_conserved(frame(OPERATORS, *rows), frame(OPERATORS, (0, 3, 30), (1, 1, 5)))
+    assert not found.holds
+    assert found.figures["not_conserved"] == 1
+
+
+STALLED = "kernel_id dispatch_id stall_cycles"
+
+
+def test_reasons_add_up_to_the_stalled_cycles() -> None:
+    traced = frame(STALLED, (0, 2, 40), (0, 2, 60), (1, None, 8), (1, None, None))
+    assert stalls_are_conserved(traced, frame(STALLED, (0, 2, 90), (0, 2, 10), (1, None, 8))).holds
+    short = stalls_are_conserved(traced, frame(STALLED, (0, 2, 90), (0, 2, 9), (1, None, 8)))
+    assert (short.holds, short.figures["not_conserved"]) == (False, 1)
+    assert not stalls_are_conserved(traced, frame(STALLED, (0, 2, 100))).holds
+
+
+def test_nothing_runs_a_tenth_above_a_published_ceiling() -> None:
+    columns = "kernel_id ceiling_source share_ratio"
+    assert roofs_are_plausible(frame(columns, (0, "spec", 1.05), (0, "measured", 1.4), (1, "spec", None))).holds
+    assert not roofs_are_plausible(frame(columns, (0, "spec", 1.11))).holds

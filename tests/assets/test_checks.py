@@ -161,7 +161,8 @@ def test_a_stage_that_published_nothing_does_not_pass(lake_path: Path) -> None:
 
 
 MADE_FROM_BOTH: Final = {
-    *("timeline", "critical_path", "model_graph", "att_enrichment", "roofline", "perfetto_trace", "report"),
+    *("timeline", "critical_path", "model_graph", "att_enrichment", "roofline"),
+    *("classification", "perfetto_trace", "report"),
 }
 READ: Final = {
     "kernel_trace": (kernel_trace, "read_kernel_trace"),

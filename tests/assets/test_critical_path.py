@@ -41,7 +41,7 @@ def test_the_kernels_that_hold_the_path_say_what_they_would_save(tables: dict[st
     assert (savings["speedup_ratio"] == 2.0).all()
     # Halving a kernel saves at most half of what it has on the path, and less where the other stream is then longest.
     assert (savings["saved_ns"] <= (savings["critical_ns"] + 1) // 2 + savings.height).all()
-    assert savings["saved_ns"].max() > 0
+    assert (savings["saved_ns"] > 0).any()
 
 
 def test_every_traced_iteration_is_a_scope_of_its_own(tables: dict[str, pl.DataFrame]) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from aaco_pipeline.assets import (
     att_enrichment,
+    classification,
     critical_path,
     inference_run,
     kernel_trace,
@@ -27,6 +28,13 @@ from aaco_pipeline.assets.stage import Outcome
 from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import conform
+from aaco_pipeline.resources.bottleneck_rules import RULES_FILE, load_bottleneck_rules
+
+
+def classified(lake: TraceLake, session: str) -> Outcome:
+    rules = load_bottleneck_rules(Path(__file__).parents[2] / "configs" / RULES_FILE)
+    return classification.read_classification(lake, session, rules)
+
 
 STAGES: dict[str, tuple[Callable[[TraceLake, str], Outcome], tuple[str, ...]]] = {
     "session_environment": (session_environment.read_environment, session_environment.TABLES),
@@ -38,6 +46,7 @@ STAGES: dict[str, tuple[Callable[[TraceLake, str], Outcome], tuple[str, ...]]] =
     "model_graph": (model_graph.read_model_graph, model_graph.TABLES),
     "att_enrichment": (att_enrichment.read_att_enrichment, att_enrichment.TABLES),
     "roofline": (roofline.read_roofline, roofline.TABLES),
+    "classification": (classified, classification.TABLES),
     "perfetto_trace": (perfetto_trace.write_perfetto_trace, perfetto_trace.TABLES),
     "report": (report.write_report, report.TABLES),
 }

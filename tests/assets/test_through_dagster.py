@@ -22,7 +22,7 @@ from aaco_pipeline.resources.launch import Launch
 from aaco_pipeline.resources.process_identity import process_is_gone
 from aaco_pipeline.resources.project import Project
 
-CHECKS = 17
+CHECKS = 21
 
 
 class Forbidden(InferenceRunner):

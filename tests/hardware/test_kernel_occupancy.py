@@ -57,9 +57,9 @@ def test_without_times_every_counted_dispatch_weighs_the_same() -> None:
 
 
 def test_compute_units_that_the_product_cannot_have_do_not_count() -> None:
-    product = {"arch": "gfx950", "product": "AMD Instinct MI350X"}
-    stated = found([dispatch(0)], compute_units=128, xcc_count=8, **product).item(0, "grid_waves_ratio")
-    real = found([dispatch(0)], compute_units=256, xcc_count=8, **product).item(0, "grid_waves_ratio")
+    product: dict[str, Any] = {"arch": "gfx950", "product": "AMD Instinct MI350X"}
+    stated = found([dispatch(0)], None, compute_units=128, xcc_count=8, **product).item(0, "grid_waves_ratio")
+    real = found([dispatch(0)], None, compute_units=256, xcc_count=8, **product).item(0, "grid_waves_ratio")
     assert stated == real == 1000 / (256 * 8)
 
 

@@ -1,0 +1,101 @@
+"""GPU traces whose cause is known by construction, and the cause that the stage `classification` names.
+
+The traces are PyTorch's, of an NVIDIA H200, with shapes and without hardware counters. Run as
+`python benchmarks/classify_gpu_sessions.py`; it prints a row for each trace and exits with 1 when one that was built to
+have a single cause gets another label. `$AACO_SHARED` names the folder of shared data; else it is beside the checkout.
+"""
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from aaco_pipeline.assets.capture import describe_capture
+from aaco_pipeline.assets.classification import read_classification
+from aaco_pipeline.assets.critical_path import read_critical_path
+from aaco_pipeline.assets.inference_run import read_inference_run
+from aaco_pipeline.assets.kernel_trace import read_kernel_trace
+from aaco_pipeline.assets.model_graph import read_model_graph
+from aaco_pipeline.assets.roofline import read_roofline
+from aaco_pipeline.assets.session_environment import read_environment
+from aaco_pipeline.assets.stage import Outcome
+from aaco_pipeline.assets.telemetry import read_telemetry
+from aaco_pipeline.assets.timeline import read_timeline
+from aaco_pipeline.formats.detection import survey
+from aaco_pipeline.lake.identity import new_session_id
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.resources.bottleneck_rules import BUILT_IN_RULES, load_bottleneck_rules
+from aaco_pipeline.resources.ingestion import take_in
+
+#: What the index calls a single cause, and the labels that are that cause. Other entries have no single one.
+LABELS: Final[Mapping[str, tuple[str, ...]]] = {
+    "compute_bound": ("compute_matrix", "compute_vector"),
+    "memory_bound": ("memory_dram",),
+    "launch_bound": ("launch",),
+    "sync_bound": ("sync",),
+    "copy_bound": ("copy",),
+    "host_bound": ("host",),
+}
+_STAGES: Final[tuple[tuple[str, Callable[[TraceLake, str], Outcome]], ...]] = (
+    ("capture", describe_capture),
+    ("session_environment", read_environment),
+    ("inference_run", read_inference_run),
+    ("kernel_trace", read_kernel_trace),
+    ("telemetry", read_telemetry),
+    ("timeline", read_timeline),
+    ("critical_path", read_critical_path),
+    ("model_graph", read_model_graph),
+    ("roofline", read_roofline),
+    ("classification", lambda lake, one: read_classification(lake, one, load_bottleneck_rules(BUILT_IN_RULES))),
+)
+
+
+def traces() -> Path:
+    """The folder of traces with a known cause; it need not exist."""
+    shared = Path(os.environ.get("AACO_SHARED") or Path(__file__).parents[2] / "shared")
+    return shared / "gpu_sessions" / "traces"
+
+
+def classified(lake: TraceLake, trace: Path) -> dict[str, Any]:
+    """Take one trace into the lake and classify it: the session's row of `bottlenecks`."""
+    (run,) = survey(trace).runs
+    session = new_session_id()
+    with lake.receive_raw(session) as folder:
+        take_in(run, folder, trace.name)
+    for stage, read in _STAGES:
+        lake.publish(session, stage, read(lake, session).tables)
+    return lake.read("bottlenecks", session).filter(pl.col("scope") == "session").row(0, named=True)
+
+
+def main() -> int:
+    folder = traces()
+    if not (folder / "index.json").is_file():
+        print(f"{folder}: no traces there; set AACO_SHARED")
+        return 2
+    index = json.loads((folder / "index.json").read_text())["traces"]
+    rows, right, single = [], 0, 0
+    with tempfile.TemporaryDirectory() as scratch:
+        lake = TraceLake(Path(scratch) / "lake")
+        for name, entry in index.items():
+            row = classified(lake, folder / f"{name}.json.gz")
+            cause = entry["cause_by_construction"]
+            expected = LABELS.get(cause)
+            hit = None if expected is None else row["label"] in expected
+            single, right = single + (expected is not None), right + bool(hit)
+            shares = ", ".join(f"{one['signal'].removeprefix('share_')} {one['value']:.2f}" for one in row["evidence"])
+            verdict = "" if hit is None else "right" if hit else "WRONG"
+            rows.append((name, cause, row["label"], row["runner_up"], row["score"], shares, verdict))
+    columns = ("trace", "built as", "label", "runner-up", "score", "evidence", "verdict")
+    with pl.Config(tbl_rows=-1, tbl_hide_dataframe_shape=True, tbl_hide_column_data_types=True, tbl_width_chars=170):
+        print(pl.DataFrame(rows, schema=columns, orient="row"))
+    print(f"{right} of {single} traces with a single cause right")
+    return 0 if right == single else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,61 @@
+"""The file of rules: the package's own is whole and the checkout's, and a wrong one is refused by file and key."""
+
+from pathlib import Path
+
+import pytest
+
+from aaco_pipeline.analysis.bottleneck_kernel_signals import KERNEL_SIGNALS, ROOF_LABELS
+from aaco_pipeline.errors import UsageError
+from aaco_pipeline.resources.bottleneck_rules import BUILT_IN_RULES, RULES_FILE, load_bottleneck_rules
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+RULE = "{label: a, scope: kernel, recommendation: r, conditions: [{signal: s, because: b, weight: 1}]}"
+
+
+def test_the_packages_rules_are_those_of_the_checkout() -> None:
+    assert (CONFIGS / RULES_FILE).read_bytes() == BUILT_IN_RULES.read_bytes()
+
+
+def test_without_a_file_the_packages_rules_hold(tmp_path: Path) -> None:
+    assert load_bottleneck_rules(tmp_path / RULES_FILE) == load_bottleneck_rules(BUILT_IN_RULES)
+
+
+def test_a_projects_own_file_holds_instead(tmp_path: Path) -> None:
+    (tmp_path / RULES_FILE).write_text(f"least_score: 0.5\nrules: [{RULE}]\n")
+    rules = load_bottleneck_rules(tmp_path / RULES_FILE)
+    assert rules.least_score == 0.5
+    assert [rule.label for rule in rules.rules] == ["a"]
+
+
+def test_the_packages_rules_look_at_signals_that_exist_and_name_every_roof() -> None:
+    rules = load_bottleneck_rules(BUILT_IN_RULES)
+    assert set(rules.signals("kernel")) == set(KERNEL_SIGNALS)
+    labels = {rule.label for rule in rules.of("kernel")}
+    assert labels >= set(ROOF_LABELS)
+    # Whatever names a kernel must be able to name the session that it fills.
+    assert labels <= {rule.label for rule in rules.of("session")}
+    assert all(rule.gain is not None for rule in rules.of("session"))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("rules: []\nleast_score: 0.1", "rules: List should have at least 1 item"),
+        (f"rules: [{RULE}]", "least_score: Field required"),
+        (f"least_score: 2\nrules: [{RULE}]", "least_score: Input should be less than or equal to 1"),
+        (f"least_score: 0.1\nrules: [{RULE.replace('weight: 1', 'weight: 0')}]", "can never score"),
+        (f"least_score: 0.1\nrules: [{RULE.replace('because: b, ', '')}]", "because: Field required"),
+        (
+            f"least_score: 0.1\nrules: [{RULE.replace('kernel', 'node')}]",
+            "scope: Input should be 'kernel' or 'session'",
+        ),
+        (f"least_score: 0.1\nrules: [{RULE}]\nrule: 1", "rule: Extra inputs are not permitted"),
+    ],
+)
+def test_a_wrong_file_is_refused_by_file_and_key(tmp_path: Path, text: str, told: str) -> None:
+    path = tmp_path / RULES_FILE
+    path.write_text(text)
+    with pytest.raises(UsageError) as caught:
+        load_bottleneck_rules(path)
+    assert str(path) in str(caught.value)
+    assert told in str(caught.value)
