@@ -23,6 +23,8 @@ TensorType = tuple[str | None, tuple[int | None, ...] | None]
 
 #: Up to this many nodes shape inference also follows the values of small integer tensors; its cost is not bounded.
 _VALUES_FOLLOWED_UP_TO: Final = 20_000
+#: No tensor that is computed with to give a shape has more elements; a bias may have some ten thousand.
+_LONGEST_VALUES_FOLLOWED: Final = 1 << 17
 _DEFAULT_DOMAIN: Final = "ai.onnx"
 _NO_ATTRIBUTES: Final[Mapping[str, Any]] = {}
 _UNKNOWN: Final[TensorType] = (None, None)
@@ -107,7 +109,7 @@ def inferred_shapes(
     if known:
         _declare(model.graph, known)
     failure: str | None = None
-    few = len(model.graph.node) <= _VALUES_FOLLOWED_UP_TO
+    few = len(model.graph.node) <= _VALUES_FOLLOWED_UP_TO and not _has_long_vector(model.graph)
     for follow_values in (True, False) if few else (False,):
         try:
             model = onnx.shape_inference.infer_shapes(model, strict_mode=False, data_prop=follow_values)
@@ -121,6 +123,15 @@ def inferred_shapes(
     collected = _Collected()
     collected.visit(model.graph, _Scope(None), None, None)
     return InferredShapes(collected.types_by_name(), reason)
+
+
+def _has_long_vector(graph: Any) -> bool:
+    """Whether a tensor of one dimension is too long to be a shape; onnx follows such element by element."""
+    values = (*graph.input, *graph.value_info)
+    shapes = [value.type.tensor_type.shape.dim for value in values if value.type.HasField("tensor_type")]
+    lengths = [dims[0].dim_value for dims in shapes if len(dims) == 1]
+    lengths += [tensor.dims[0] for tensor in graph.initializer if len(tensor.dims) == 1]
+    return max(lengths, default=0) > _LONGEST_VALUES_FOLLOWED
 
 
 def typed_edges(edges: pl.DataFrame, types: Mapping[str, TensorType]) -> pl.DataFrame:

@@ -409,6 +409,21 @@ def test_values_of_small_tensors_are_followed() -> None:
     assert inferred_shapes(content, {"x": (5, 2, 3)}).types["y"] == ("float32", (5, 6))
 
 
+@pytest.mark.parametrize(("extents", "followed"), [([12_000_000], False), ([3_000_000, 4], True), ([1000], True)])
+def test_values_of_data_are_not_followed(extents: list[int], followed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = helper.make_node("Add", ["x", "x"], ["y"])
+    content = model_of([node], [value("x", extents)], [value("y", None)]).SerializeToString()
+    asked: list[bool] = []
+
+    def infer(model: onnx.ModelProto, *, strict_mode: bool, data_prop: bool) -> onnx.ModelProto:
+        asked.append(data_prop)
+        return model
+
+    monkeypatch.setattr(onnx.shape_inference, "infer_shapes", infer)
+    inferred_shapes(content, {})
+    assert asked == [followed]
+
+
 def test_inference_goes_on_from_what_was_seen_at_run_time() -> None:
     nodes = [
         helper.make_node("NonZero", ["x"], ["places"]),
