@@ -1,30 +1,56 @@
-"""What it costs to place kernels on the roofline, from counter rows and from a capture's files.
+"""What it costs to come from counters to labels, from rows of a table and from a capture's files.
 
 `python benchmarks/roofline.py` makes a million counter rows in the shape of the table `counters` by repeating those of
 a real capture (mixbench on MI200, found beside the checkout or where AACO_SHARED says) for more dispatches, once with
 all its counters and once with only those that the formulas read, which is many more dispatches. It computes work,
-roofline and bounds from them, and then from the files of one folder (vcopy on MI300X), imports aside. It prints CPU
-seconds and their ratio to the budgets, and exits with 1 above one.
+roofline, bounds, figures, occupancy and the labels of kernels and session from them. Then it takes the files of one
+folder (vcopy on MI300X) into an empty lake, through every stage up to the labels, each published. Imports are done
+before. It prints CPU seconds and their ratio to the budgets, and exits with 1 above one.
 """
 
 import argparse
 import os
 import sys
+import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 import polars as pl
 
+from aaco_pipeline.analysis.bottleneck_rules import Rules
+from aaco_pipeline.analysis.bottlenecks import INPUTS, classify
+from aaco_pipeline.analysis.counter_metrics import metrics
 from aaco_pipeline.analysis.counter_work import needed_counters, work
-from aaco_pipeline.analysis.roofline import Placement, placement
+from aaco_pipeline.analysis.kernel_statistics import kernel_stats
+from aaco_pipeline.analysis.roofline import placement
+from aaco_pipeline.assets import (
+    att_enrichment,
+    critical_path,
+    inference_run,
+    kernel_trace,
+    model_graph,
+    roofline,
+    session_environment,
+    telemetry,
+    timeline,
+)
+from aaco_pipeline.assets.capture import describe_capture
+from aaco_pipeline.assets.classification import read_classification
+from aaco_pipeline.assets.stage import Outcome
 from aaco_pipeline.formats import assembly, detection
-from aaco_pipeline.formats.reading import Limits
+from aaco_pipeline.formats.reading import Limits, no_rows
 from aaco_pipeline.hardware.ceilings import spec_ceilings
 from aaco_pipeline.hardware.counter_formulas import plain_name
+from aaco_pipeline.hardware.kernel_occupancy import kernel_occupancy
+from aaco_pipeline.lake.identity import new_session_id
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.resources.bottleneck_rules import RULES_FILE, load_bottleneck_rules
+from aaco_pipeline.resources.ingestion import take_in
 
 ROWS: Final = 1_000_000
-ROWS_CPU_SECONDS: Final = 2.0
+ROWS_CPU_SECONDS: Final = 3.0
 FOLDER_CPU_SECONDS: Final = 0.5
 REPEATS: Final = 5
 
@@ -36,10 +62,50 @@ def read(folder: Path) -> dict[str, pl.DataFrame]:
     return dict(run.tables)
 
 
-def place(tables: dict[str, pl.DataFrame]) -> Placement:
-    """Work, roofline and bounds from canonical tables."""
+def judged(tables: dict[str, pl.DataFrame], rules: Rules) -> pl.DataFrame:
+    """Work, roofline, figures, occupancy and labels from canonical tables."""
     counted = work(tables["counters"], tables["dispatches"], tables["devices"])
-    return placement(counted, spec_ceilings(tables["devices"]))
+    ceilings = spec_ceilings(tables["devices"])
+    placed = placement(counted, ceilings)
+    achieved = counted.select("dispatch_id", "achieved_occupancy_ratio")
+    found = {
+        "ceilings": ceilings,
+        "roofline": placed.roofline,
+        "resource_bounds": placed.bounds,
+        "counter_metrics": metrics(tables["counters"], tables["dispatches"], tables["devices"]),
+        "occupancy": kernel_occupancy(tables["dispatches"], tables["kernels"], tables["devices"], achieved),
+        "kernel_stats": kernel_stats(tables["dispatches"]),
+    }
+    rows = {name: no_rows(name) for name in INPUTS} | tables | found
+    gaps = no_rows("gaps").with_columns(launches_since_wait=pl.lit(None, pl.Int64))
+    return classify(rows, gaps, rules).bottlenecks
+
+
+STAGES: Final[tuple[tuple[str, Callable[[TraceLake, str], Outcome]], ...]] = (
+    ("capture", describe_capture),
+    ("session_environment", session_environment.read_environment),
+    ("inference_run", inference_run.read_inference_run),
+    ("kernel_trace", kernel_trace.read_kernel_trace),
+    ("telemetry", telemetry.read_telemetry),
+    ("timeline", timeline.read_timeline),
+    ("critical_path", critical_path.read_critical_path),
+    ("model_graph", model_graph.read_model_graph),
+    ("att_enrichment", att_enrichment.read_att_enrichment),
+    ("roofline", roofline.read_roofline),
+)
+
+
+def taken_in(folder: Path, rules: Rules) -> float:
+    """CPU seconds from a folder's files to published labels, in an empty lake."""
+    with tempfile.TemporaryDirectory() as place:
+        lake, session = TraceLake(Path(place) / "lake"), new_session_id()
+        start = time.process_time()
+        with lake.receive_raw(session) as raw:
+            take_in(detection.survey(folder).runs[0], raw, None)
+        for stage, read_stage in STAGES:
+            lake.publish(session, stage, read_stage(lake, session).tables)
+        lake.publish(session, "classification", read_classification(lake, session, rules).tables)
+        return time.process_time() - start
 
 
 def repeated(tables: dict[str, pl.DataFrame], rows: int) -> dict[str, pl.DataFrame]:
@@ -54,12 +120,12 @@ def repeated(tables: dict[str, pl.DataFrame], rows: int) -> dict[str, pl.DataFra
     return tables | {table: again(table) for table in ("counters", "dispatches")}
 
 
-def cpu_seconds(tables: dict[str, pl.DataFrame]) -> float:
-    """CPU seconds of all threads for one placement: the best of a few."""
+def cpu_seconds(tables: dict[str, pl.DataFrame], rules: Rules) -> float:
+    """CPU seconds of all threads for the labels: the best of a few."""
     found = []
     for _ in range(REPEATS):
         start = time.process_time()
-        place(tables)
+        judged(tables, rules)
         found.append(time.process_time() - start)
     return min(found)
 
@@ -72,24 +138,22 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=ROWS)
     arguments = parser.parse_args()
     folder: Path = arguments.folder
+    rules = load_bottleneck_rules(Path("configs") / RULES_FILE)
     whole = read(folder / "mixbench" / "MI200")
     plain = pl.col("counter").map_elements(plain_name, pl.String)
     only_read = whole["counters"].filter(plain.is_in(list(needed_counters())))
     slowest = 0.0
     for counters in (whole["counters"], only_read):
         many = repeated(whole | {"counters": counters}, arguments.rows)
-        seconds = cpu_seconds(many)
+        seconds = cpu_seconds(many, rules)
         slowest = max(slowest, seconds)
         print(
             f"{many['counters'].height} counter rows of {many['dispatches'].height} dispatches: {seconds:.2f} s CPU, "
             f"{seconds / ROWS_CPU_SECONDS:.2f} of the budget"
         )
-    best = []
-    for _ in range(REPEATS):
-        start = time.process_time()
-        place(read(folder / "vcopy" / "MI300X_A1"))
-        best.append(time.process_time() - start)
-    print(f"vcopy/MI300X_A1 from its files: {min(best):.2f} s CPU, {min(best) / FOLDER_CPU_SECONDS:.2f} of the budget")
+    best = [taken_in(folder / "vcopy" / "MI300X_A1", rules) for _ in range(REPEATS)]
+    told = f"{best[0]:.2f} s CPU the first time and {min(best):.2f} s at best, {min(best) / FOLDER_CPU_SECONDS:.2f}"
+    print(f"vcopy/MI300X_A1 from its files to published labels: {told} of the budget")
     within = slowest <= ROWS_CPU_SECONDS and min(best) <= FOLDER_CPU_SECONDS
     print("within the budgets" if within else "above a budget")
     return 0 if within else 1

@@ -13,6 +13,8 @@ from typing import Final
 import polars as pl
 
 from aaco_pipeline.errors import CaptureError
+from aaco_pipeline.formats import assembly_clocks, assembly_iterations
+from aaco_pipeline.formats.assembly_clocks import PartTimes
 from aaco_pipeline.formats.reading import Reading, canonical, no_rows
 from aaco_pipeline.formats.thread_trace_matching import matched_instructions
 from aaco_pipeline.lake.evidence import Evidence
@@ -35,8 +37,6 @@ _DEVICE_COLUMNS: Final = ("device_id", "source_device_id", "destination_device_i
 _STREAM_COLUMNS: Final = ("stream_id", "waited_stream_id")
 _TIMES: Final = ("start_ns", "end_ns", "time_ns")
 _KERNEL_IDENTITY: Final = ("name", "arch_vgprs", "accum_vgprs", "sgprs", "static_lds_bytes", "static_scratch_bytes")
-#: Ranges that programs commonly put around one iteration; the number is theirs.
-_ITERATION: Final = re.compile(r"^(ProfilerStep|step|iteration|iter)[\s#_:]*\d+$", re.IGNORECASE)
 #: The folder of one of several runs of the program under the tool, at the beginning of a part's name.
 _PASS: Final = re.compile(r"pass_\d+/")
 #: What one execution of a kernel is called elsewhere.
@@ -132,7 +132,7 @@ def assemble(parts: Sequence[NamedReading]) -> Reading:
         tables[name] = pl.concat(listed).unique(maintain_order=True)
     tables["environment"] = tables["environment"].unique(["category", "key"], keep="first", maintain_order=True)
     tables["gpu_samples"] = _gpu_samples(parts, merged)
-    tables["iterations"], tables["dispatches"] = _iterations(tables, base[0])
+    tables["iterations"], tables["dispatches"], without = _iterations(tables, base[0], merged.clock_of)
     several = len(parts) > 1
     for part in parts:
         evidence += [
@@ -146,7 +146,7 @@ def assemble(parts: Sequence[NamedReading]) -> Reading:
             )
             for item in part.reading.evidence
         ]
-    evidence += [*merged.evidence, *counted, *traced]
+    evidence += [*merged.evidence, *without, *counted, *traced]
     source_rows = [
         part.reading.details["source_rows"].select(pl.lit(part.name).alias("part"), "item", "rows_in", "rows_out")
         for part in parts
@@ -233,13 +233,16 @@ class _Merged:
     parts: tuple[str, ...]
     dispatch_offsets: Mapping[str, int]
     time_offsets: Mapping[str, int]
+    #: The clock of each process, equal where two were read from one.
+    clock_of: Mapping[int, tuple[str, ...]]
     evidence: list[Evidence]
 
 
 def _merged(base: Sequence[NamedReading]) -> _Merged:
     kernels, kernel_maps = _kernels(base)
-    devices, device_maps = _devices(base)
-    clocks, time_offsets, evidence = _clocks(base)
+    devices, device_maps, alike = _devices(base)
+    clocks = assembly_clocks.placed([_times(part) for part in base])
+    clock_of: dict[int, tuple[str, ...]] = {}
     pieces: dict[str, list[pl.DataFrame]] = {name: [] for name in ("processes", *_EVENTS)}
     keys: list[pl.DataFrame] = []
     offsets = dict.fromkeys((*_EVENTS, "processes", "queues", "streams"), 0)
@@ -247,6 +250,7 @@ def _merged(base: Sequence[NamedReading]) -> _Merged:
     for number, part in enumerate(base):
         process_offset = offsets["processes"]
         processes = _or_one(part.table("processes"), "processes", "process_id")
+        clock_of |= dict.fromkeys(range(process_offset, process_offset + processes.height), clocks.clocks[part.name])
         pieces["processes"].append(processes.with_columns(pl.col("process_id") + process_offset))
         dispatch_offsets[part.name] = offsets["dispatches"]
         keys.append(
@@ -265,7 +269,7 @@ def _merged(base: Sequence[NamedReading]) -> _Merged:
                     {key: offsets[name], "process_id": process_offset, "queue_id": offsets["queues"]}
                     | dict.fromkeys(_STREAM_COLUMNS, offsets["streams"])
                     | ({"parent_dispatch_id": offsets[name]} if name == "dispatches" else {})
-                    | dict.fromkeys(_TIMES, time_offsets[part.name]),
+                    | dict.fromkeys(_TIMES, clocks.offsets[part.name]),
                     {"kernel_id": kernel_maps[number]} | dict.fromkeys(_DEVICE_COLUMNS, device_maps[number]),
                 )
             )
@@ -274,7 +278,7 @@ def _merged(base: Sequence[NamedReading]) -> _Merged:
         for kind, count in widest.items():
             offsets[kind] += count
     tables = {name: pl.concat(frames) for name, frames in pieces.items()}
-    tables |= {"kernels": kernels, "devices": devices, "clock_domains": clocks}
+    tables |= {"kernels": kernels, "devices": devices, "clock_domains": clocks.clock_domains}
     tables["dispatches"] = tables["dispatches"].with_columns(
         grid_work_items=pl.coalesce("grid_work_items", pl.col("grid_x") * pl.col("grid_y") * pl.col("grid_z")),
         workgroup_work_items=pl.coalesce(
@@ -282,7 +286,8 @@ def _merged(base: Sequence[NamedReading]) -> _Merged:
         ),
     )
     names = tuple(part.name for part in base)
-    return _Merged(tables, pl.concat(keys), names, dispatch_offsets, time_offsets, evidence)
+    evidence = [*clocks.evidence, *alike]
+    return _Merged(tables, pl.concat(keys), names, dispatch_offsets, clocks.offsets, clock_of, evidence)
 
 
 def _rebased(frame: pl.DataFrame, added: Mapping[str, int], mapped: Mapping[str, Mapping[int, int]]) -> pl.DataFrame:
@@ -311,10 +316,14 @@ def _kernels(base: Sequence[NamedReading]) -> tuple[pl.DataFrame, list[dict[int,
     return canonical("kernels", distinct), maps
 
 
-def _devices(base: Sequence[NamedReading]) -> tuple[pl.DataFrame, list[dict[int, int]]]:
-    """The distinct devices of all parts: one seen by several processes of a host counts once."""
+def _devices(base: Sequence[NamedReading]) -> tuple[pl.DataFrame, list[dict[int, int]], list[Evidence]]:
+    """The distinct devices of all parts: one that several processes of a stated host name alike counts once.
+
+    Where a part states no host, its devices are its own: another host's, or another visible set's, have the same names.
+    """
     rows: list[pl.DataFrame] = []
     known: dict[tuple[object, ...], int] = {}
+    named: list[str] = []
     maps: list[dict[int, int]] = []
     for number, part in enumerate(base):
         devices = _or_one(part.table("devices"), "devices", "device_id")
@@ -324,7 +333,10 @@ def _devices(base: Sequence[NamedReading]) -> tuple[pl.DataFrame, list[dict[int,
         mapping: dict[int, int] = {}
         for device, handle in devices.select("device_id", "handle").iter_rows():
             address = addresses.get(device) or handle
-            identity = (host, address) if address is not None else (number, device)
+            shared = host is not None and address is not None
+            identity = ("host", host, address) if shared else ("part", number, device)
+            if not shared and address is not None:
+                named.append(str(address))
             if identity not in known:
                 known[identity] = len(known)
                 rows.append(
@@ -334,7 +346,11 @@ def _devices(base: Sequence[NamedReading]) -> tuple[pl.DataFrame, list[dict[int,
                 )
             mapping[device] = known[identity]
         maps.append(mapping)
-    return canonical("devices", pl.concat(rows)), maps
+    evidence = []
+    if len(set(named)) < len(named):
+        reason = "files that state no host name devices alike: each file's are kept as devices of their own"
+        evidence.append(Evidence("identity of devices", "partial", reason, None, len(named)))
+    return canonical("devices", pl.concat(rows)), maps, evidence
 
 
 def _or_one(frame: pl.DataFrame, table: str, key: str) -> pl.DataFrame:
@@ -347,46 +363,13 @@ def _largest(frame: pl.DataFrame, column: str) -> int:
     return int(value) if isinstance(value, int) else -1
 
 
-def _clocks(base: Sequence[NamedReading]) -> tuple[pl.DataFrame, dict[str, int], list[Evidence]]:
-    """The session's clocks, what is added to each part's times, and what is unsure about it."""
-    first_of: dict[tuple[str | None, str], int] = {}
-    clock_of: dict[str, tuple[str | None, str]] = {}
-    rows: list[dict[str, object]] = []
-    for part in base:
-        clocks = part.table("clock_domains").filter(pl.col("domain") != "realtime")
-        domain = clocks.item(0, "domain") if clocks.height else "capture"
-        host = part.host
-        starts = [
-            frame.get_column("start_ns").min() for frame in (part.table(name) for name in _EVENTS) if frame.height
-        ]
-        earliest = min((int(s) for s in starts if isinstance(s, int)), default=None)
-        clock_of[part.name] = (host, domain)
-        if earliest is not None:
-            first_of[host, domain] = min(earliest, first_of.get((host, domain), earliest))
-    evidence: list[Evidence] = []
-    for number, ((host, domain), zero) in enumerate(first_of.items()):
-        name = domain if number == 0 else f"{domain} of {host or f'part {number}'}"
-        anchor = "the capture's own clock; zero is its earliest event"
-        if number:
-            anchor += "; not aligned with the other hosts': put at the same beginning"
-            evidence.append(
-                Evidence(
-                    f"clock of {host or name}",
-                    "partial",
-                    "hosts' clocks are not aligned: times of different hosts cannot be compared",
-                )
-            )
-        rows.append({"domain": name, "offset_ns": -zero, "uncertainty_ns": None if number else 0, "anchor": anchor})
-    for part in base:
-        wall = part.table("clock_domains").filter(pl.col("domain") == "realtime")
-        beginning = first_of.get(clock_of[part.name])
-        if wall.height and beginning is not None and not any(row["domain"] == "realtime" for row in rows):
-            (row,) = wall.head(1).to_dicts()
-            offset = None if row["offset_ns"] is None else row["offset_ns"] - beginning
-            rows.append({**row, "offset_ns": offset})
-    offsets = {part.name: -first_of.get(clock_of[part.name], 0) for part in base}
-    frame = pl.DataFrame(rows, schema=no_rows("clock_domains").schema) if rows else no_rows("clock_domains")
-    return canonical("clock_domains", frame), offsets, evidence
+def _times(part: NamedReading) -> PartTimes:
+    """The part's clocks with its first and last instant."""
+    spans = [frame.select("start_ns", "end_ns") for frame in (part.table(name) for name in _EVENTS) if frame.height]
+    first, last = (
+        pl.concat(spans).select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0) if spans else (None,) * 2
+    )
+    return PartTimes(part.name, part.host, part.table("clock_domains"), first, first if last is None else last)
 
 
 # ---- what other passes add ----------------------------------------------------------------------------------------
@@ -470,64 +453,14 @@ def _gpu_samples(parts: Sequence[NamedReading], merged: _Merged) -> pl.DataFrame
 # ---- iterations ---------------------------------------------------------------------------------------------------
 
 
-def _iterations(tables: Mapping[str, pl.DataFrame], first: NamedReading) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Iterations from the markers around them, or as the format counts them, and the dispatches with theirs."""
+def _iterations(
+    tables: Mapping[str, pl.DataFrame], first: NamedReading, clock_of: Mapping[int, tuple[str, ...]]
+) -> tuple[pl.DataFrame, pl.DataFrame, list[Evidence]]:
+    """Iterations as the format counts them, or from the markers around them, and the dispatches with theirs."""
     dispatches = tables["dispatches"]
     if first.table("iterations").height:
-        return first.table("iterations"), dispatches
+        return first.table("iterations"), dispatches, []
     if dispatches.get_column("iteration").null_count() < dispatches.height:
         runs = tables["api_calls"].filter((pl.col("domain") == "onnxruntime") & (pl.col("name") == "model_run"))
-        return _as_iterations(runs), dispatches
-    markers = tables["markers"].filter(
-        pl.col("thread_id").is_not_null()
-        & pl.col("name").str.contains(_ITERATION.pattern.replace("^", "(?i)^", 1))
-        & (pl.col("end_ns") > pl.col("start_ns"))
-    )
-    if not markers.height:
-        return no_rows("iterations"), dispatches
-    leading = markers.sort("start_ns").select("process_id", "thread_id").row(0)
-    ranges = markers.filter((pl.col("process_id") == leading[0]) & (pl.col("thread_id") == leading[1]))
-    iterations = _as_iterations(ranges)
-    if (iterations.get_column("start_ns").shift(-1) < iterations.get_column("end_ns")).any():
-        return no_rows("iterations"), dispatches  # ranges that overlap are no sequence of iterations
-    return iterations, _assigned(dispatches, tables["api_calls"], iterations)
-
-
-def _as_iterations(ranges: pl.DataFrame) -> pl.DataFrame:
-    ordered = ranges.sort("start_ns")
-    return canonical(
-        "iterations",
-        ordered.select(
-            pl.lit("trace").alias("pass"),
-            iteration=pl.int_range(pl.len()),
-            phase=pl.lit("measure"),
-            start_ns=pl.col("start_ns"),
-            end_ns=pl.col("end_ns"),
-            latency_ns=pl.col("end_ns") - pl.col("start_ns"),
-        ),
-    )
-
-
-def _assigned(dispatches: pl.DataFrame, calls: pl.DataFrame, iterations: pl.DataFrame) -> pl.DataFrame:
-    """A dispatch belongs to the iteration in which it was launched; without a launch, to the one it began in."""
-    launches = (
-        calls.drop_nulls("correlation_id")
-        .group_by("process_id", "correlation_id")
-        .agg(launched_ns=pl.col("start_ns").min())
-    )
-    placed = (
-        dispatches.join(launches, on=["process_id", "correlation_id"], how="left", maintain_order="left")
-        .with_columns(at_ns=pl.coalesce("launched_ns", "start_ns"))
-        .with_row_index("row")
-        .sort("at_ns")
-        .join_asof(
-            iterations.select("start_ns", number="iteration", until_ns="end_ns").sort("start_ns"),
-            left_on="at_ns",
-            right_on="start_ns",
-            strategy="backward",
-            check_sortedness=False,
-        )
-        .sort("row")
-    )
-    inside = pl.when(pl.col("at_ns") < pl.col("until_ns")).then(pl.col("number"))
-    return placed.with_columns(iteration=inside.cast(pl.Int32)).select(dispatches.columns)
+        return assembly_iterations.as_iterations(runs), dispatches, []
+    return assembly_iterations.from_markers(tables, clock_of)

@@ -1,13 +1,14 @@
 """What a file or folder that somebody hands over holds: which files are whose format, and which belong to one run.
 
 Recognizing one format is each reader's `probe`; what the parts of a run become together is
-`aaco_pipeline.formats.assembly`. Nothing is read here beyond the first kilobytes of each file.
+`aaco_pipeline.formats.assembly`. Nothing is read here beyond the first kilobytes of each file, and of several Kineto
+traces in one folder their ends.
 """
 
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
@@ -16,6 +17,7 @@ from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats import (
     gpu_metrics,
     kineto,
+    kineto_ranks,
     ort_profile,
     rocpd,
     rocpd_database,
@@ -91,6 +93,8 @@ class _Found:
     recognition: Recognition
     reader: Reader
     run: Path
+    #: Tells ranks of one job from another run of the same folder: the first of their files.
+    job: Path | None = None
 
 
 def survey(path: Path) -> Survey:
@@ -106,7 +110,7 @@ def survey(path: Path) -> Survey:
             unread.append(one)
         elif one is not None:
             found.append(one)
-    runs = _runs(found)
+    runs = _runs(_with_ranks_together(found))
     strangers: list[Unread] = []
     for left in unread:
         homes = [run for run in runs if run.folder.is_dir() and left.path.is_relative_to(run.folder)]
@@ -192,17 +196,38 @@ def _hosts(path: Path) -> set[str | None]:
         return set()
 
 
+def _with_ranks_together(found: Sequence[_Found]) -> list[_Found]:
+    """The files with Kineto traces of one job's ranks in one run, and with why they are, or are not."""
+    by_folder: dict[Path, dict[Path, _Found]] = {}
+    for one in sorted(found, key=lambda one: str(one.path)):
+        if one.reader is _KINETO:
+            by_folder.setdefault(one.path.parent, {})[one.path] = one
+    told: list[_Found] = []
+    for folder, traces in by_folder.items():
+        if len(traces) == 1:
+            told += traces.values()
+            continue
+        for run in kineto_ranks.together(list(traces)):
+            home, job = (folder, run.paths[0]) if len(run.paths) > 1 else (run.paths[0], None)
+            for path in run.paths:
+                known = traces[path].recognition
+                detailed = replace(known, detail=f"{known.detail}; {run.reason}")
+                told.append(replace(traces[path], recognition=detailed, run=home, job=job))
+    return [*(one for one in found if one.reader is not _KINETO), *told]
+
+
 def _runs(found: Sequence[_Found]) -> list[Run]:
-    runs: dict[Path, Run] = {}
+    runs: dict[tuple[Path, Path | None], Run] = {}
     texts: dict[Path, dict[str, list[Path]]] = {}
     for one in sorted(found, key=lambda one: str(one.path)):
-        run = runs.setdefault(one.run, Run(one.run))
+        run = runs.setdefault((one.run, one.job), Run(one.run))
         if one.reader is _CSV:
             texts.setdefault(one.run, {}).setdefault(rocprofv3_csv.run_key(one.path), []).append(one.path)
         else:
             run.parts.append(_part(run, one))
     for folder, by_key in texts.items():
-        runs[folder].parts.extend(_text_part(runs[folder], key, paths) for key, paths in by_key.items())
+        run = runs[folder, None]
+        run.parts.extend(_text_part(run, key, paths) for key, paths in by_key.items())
     for run in runs.values():
         _drop_repetitions(run)
     return [piece for run in runs.values() for piece in _split(run)]
@@ -280,6 +305,7 @@ def _alike(first: str, second: str) -> int:
 
 
 _CSV: Final[Reader] = rocprofv3_csv
+_KINETO: Final[Reader] = kineto
 _ROCPD: Final[Reader] = rocpd
 _THREAD_TRACE: Final[Reader] = thread_trace
 _FOLDER_READERS: Final[tuple[Reader, ...]] = (thread_trace, rocprof_compute)
@@ -292,7 +318,7 @@ _FILE_READERS: Final[tuple[Reader, ...]] = (
     rocprof_v1,
     gpu_metrics,
 )
-#: Formats whose every file is a run of its own.
+#: Formats whose every file is a run of its own; traces of one job's ranks are put together afterwards.
 _ALONE: Final[tuple[Reader, ...]] = (kineto, ort_profile, rocprof_compute)
 #: Formats that are known only so that they are refused by name.
 _REFUSED: Final = ("rpd",)

@@ -25,7 +25,7 @@ def reading(
     starts: list[int],
     kernels: list[str] | None = None,
     *,
-    host: str = "node",
+    host: str | None = "node",
     guid: str | None = None,
     address: str = "0000:0c:00.0",
     numbers: list[int] | None = None,
@@ -36,7 +36,10 @@ def reading(
     used = kernels or ["k"] * len(starts)
     distinct = list(dict.fromkeys(used))
     tables = {
-        "processes": canonical("processes", pl.DataFrame({"process_id": [0], "host": [host], "guid": [guid]})),
+        "processes": canonical(
+            "processes",
+            pl.DataFrame({"process_id": [0], "host": [host], "guid": [guid]}, schema_overrides={"host": pl.String}),
+        ),
         "devices": canonical("devices", pl.DataFrame({"device_id": [0], "handle": ["5600"], "arch": ["gfx942"]})),
         "clock_domains": canonical(
             "clock_domains", pl.DataFrame({"domain": [clock], "offset_ns": [0], "uncertainty_ns": [0]})
@@ -114,6 +117,17 @@ def test_devices_of_other_addresses_or_hosts_are_others() -> None:
     parts = [reading("a", [0]), reading("b", [0], address="0000:22:00.0"), reading("c", [0], host="other")]
     tables = valid(assemble(parts))
     assert tables["dispatches"].get_column("device_id").to_list() == [0, 1, 2]
+
+
+def test_without_a_host_every_file_has_devices_of_its_own_and_that_is_told() -> None:
+    assembled = assemble([reading("a", [0], host=None), reading("b", [0], host=None), reading("c", [0])])
+    tables = valid(assembled)
+    assert tables["devices"].get_column("device_id").to_list() == [0, 1, 2]
+    assert tables["dispatches"].get_column("device_id").to_list() == [0, 1, 2]
+    (told,) = [item for item in assembled.evidence if item.item == "identity of devices"]
+    assert (told.status, told.rows) == ("partial", 2)
+    alone = assemble([reading("a", [0], host=None), reading("b", [0])])
+    assert not [item for item in alone.evidence if item.item == "identity of devices"]
 
 
 def test_clocks_of_different_hosts_are_not_called_aligned() -> None:

@@ -1,0 +1,89 @@
+"""Kineto traces of several ranks: one registered session, also when one of the files is broken."""
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from aaco_pipeline.assets.kernel_trace import read_kernel_trace
+from aaco_pipeline.automation.ingestion import ingest
+from aaco_pipeline.formats.detection import survey
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.resources.project import Project
+
+
+def trace(rank: int) -> bytes:
+    """A generated trace of one rank: kernels with their launches."""
+    events: list[dict[str, Any]] = []
+    for number in range(400):
+        common = {"ph": "X", "ts": 10 * number, "dur": 2.5 + rank}
+        call = {"cat": "cuda_runtime", "name": "hipLaunchKernel", "pid": 9, "tid": 9}
+        kernel = {"cat": "kernel", "name": f"k{number % 3}", "pid": 0, "tid": 7}
+        events += [
+            {**common, **call, "args": {"correlation": number}},
+            {**common, **kernel, "args": {"device": 0, "stream": 0, "correlation": number}},
+        ]
+    stated = {"backend": "nccl", "rank": rank, "world_size": 2}
+    beginning = {"schemaVersion": 1, "trace_id": f"T{rank}", "distributedInfo": stated, "baseTimeNanoseconds": 10**18}
+    return json.dumps({**beginning, "traceEvents": events}).encode()
+
+
+def test_two_ranks_are_one_session_with_two_processes(
+    project: Project, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for rank in (0, 1):
+        (folder / f"{rank}.json").write_bytes(trace(rank))
+    lake = TraceLake(project.lake)
+    (result,) = ingest(lake, instance, survey(folder))
+    assert result.session is not None
+    tables = read_kernel_trace(lake, result.session).tables
+    assert tables["dispatches"].group_by("process_id", "device_id").len().sort("process_id").rows() == [
+        (0, 0, 400),
+        (1, 1, 400),
+    ]
+    # The copy in the lake is recognized as the same one run, and given again it is known.
+    assert [one.is_new for one in ingest(lake, instance, survey(folder))] == [False]
+
+
+BROKEN: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "cut text": (lambda content: content[:20_000], "the file is cut off"),
+    "cut gzip": (lambda content: gzip.compress(content)[:-900], "cannot be unpacked"),
+    "damaged in the middle": (lambda content: content[:20_000] + b"\xff}]{\0" + content[20_500:], "damaged or another"),
+    "damaged gzip": (lambda content: _with(gzip.compress(content), 1_500), "cannot be unpacked"),
+    "no trace at all": (lambda content: b"\0" * 1000, "not recognized"),
+    "cut before its events": (lambda content: content[:200], "the file is cut off"),
+}
+
+
+def _with(packed: bytes, place: int) -> bytes:
+    return packed[:place] + bytes(255 - byte for byte in packed[place : place + 60]) + packed[place + 60 :]
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_a_broken_rank_is_told_and_the_good_one_is_taken(
+    how: str, project: Project, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "rank0.json").write_bytes(trace(0))
+    spoil, reason = BROKEN[how]
+    (folder / "rank1.json").write_bytes(spoil(trace(1)))
+    found = survey(folder)
+    lake = TraceLake(project.lake)
+    results = ingest(lake, instance, found)
+    good = [one for one in results if one.session is not None and one.run.parts[0].name == "rank0.json"]
+    (session,) = [str(one.session) for one in good]
+    tables = read_kernel_trace(lake, session).tables
+    first = tables["dispatches"].filter(process_id=0)
+    assert first.height == 400
+    assert not first.get_column("end_ns").has_nulls()
+    evidence = tables["evidence"]
+    told = [*evidence.get_column("reason").drop_nulls().to_list(), *(one.reason or "" for one in results)]
+    told += [one.reason for one in (*found.unread, *good[0].run.unread)]
+    assert any(reason in one for one in told)
