@@ -155,7 +155,7 @@ def _recommendation(judged: Judgement, gain: float | None) -> str | None:
     text = judged.rule.recommendation
     if gain is None:
         return f"{text} How much that can save is not known: nothing tells its part of the critical path."
-    return f"{text} That saves at most {min(1.0, gain):.1%} of the time."
+    return f"{text} That saves at most {100 * min(1.0, gain):.1f} % of the time."
 
 
 def _missing(signals: Mapping[str, Signal], judged: Judgement) -> pl.DataFrame:

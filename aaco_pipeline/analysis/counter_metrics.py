@@ -74,7 +74,11 @@ def metrics(counters: pl.DataFrame, dispatches: pl.DataFrame, devices: pl.DataFr
     `value` is the sum of the numerators over the sum of the denominators; `mean`, `min` and `max` are over dispatches,
     of which `n` gave the figure.
     """
-    table = counted(counters, dispatches, devices)
+    return metrics_of(counted(counters, dispatches, devices))
+
+
+def metrics_of(table: pl.DataFrame) -> pl.DataFrame:
+    """Figures of each kernel, as `metrics` gives them, from what `counted` gives."""
     parts = [_of_family(part, Family(family)) for (family,), part in table.partition_by("family", as_dict=True).items()]
     return pl.concat([METRICS.to_frame(), *parts]).sort("kernel_id", "metric")
 

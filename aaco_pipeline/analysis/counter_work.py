@@ -69,7 +69,11 @@ def work(counters: pl.DataFrame, dispatches: pl.DataFrame, devices: pl.DataFrame
     or the times are destroyed; `counted_duration_ns` is the mean over counter passes. `flops_is_lower_bound` is null
     where no FLOPs are known. `quality_flags` are of `FLAGS`.
     """
-    table = with_work(counter_table(counters, dispatches, devices, needed_counters()))
+    return work_of(with_work(counter_table(counters, dispatches, devices, needed_counters())))
+
+
+def work_of(table: pl.DataFrame) -> pl.DataFrame:
+    """The columns of `WORK` out of what `with_work` gives."""
     return table.select(pl.col(name).cast(dtype) for name, dtype in WORK.items())
 
 

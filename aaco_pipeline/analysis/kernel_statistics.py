@@ -10,13 +10,17 @@ import polars as pl
 def measured_dispatches(dispatches: pl.DataFrame, iterations: pl.DataFrame) -> pl.DataFrame:
     """The dispatches that count: those of measured iterations, or all when the session has no traced iterations.
 
-    Warm-up is kept in `dispatches` and excluded here, as from every statistic.
+    Warm-up is kept in `dispatches` and excluded here, as from every statistic. Of several processes, one
+    none of whose dispatches lies in an iteration counts whole: where its iterations are is then not known.
     """
     traced = iterations.filter(pl.col("pass") == "trace")
     if traced.is_empty():
         return dispatches
     measured = traced.filter(pl.col("phase") == "measure").get_column("iteration")
-    return dispatches.filter(pl.col("iteration").is_in(measured.implode()))
+    counts = pl.col("iteration").is_in(measured.implode()).fill_null(False)
+    if dispatches.get_column("process_id").n_unique() > 1:
+        counts |= pl.col("iteration").is_null().all().over("process_id")
+    return dispatches.filter(counts)
 
 
 def kernel_stats(dispatches: pl.DataFrame) -> pl.DataFrame:

@@ -67,8 +67,11 @@ def _evidence(found: Classification, kernels: pl.DataFrame) -> list[Evidence]:
         if label is not None
         else Evidence("bottleneck of the session", "absent", "no cause explains most of the time", "bottlenecks", 0)
     ]
-    for signal, source, reason in found.missing.iter_rows():
-        items.append(Evidence(f"signal {signal}", "absent", reason, source))
+    for (source, reason), alike in found.missing.group_by("source", "reason", maintain_order=True):
+        names = alike.get_column("signal").to_list()
+        item = f"signal {names[0]}" if len(names) == 1 else f"{len(names)} signals from {source}"
+        told = reason if len(names) == 1 else f"{reason} ({', '.join(names)})"
+        items.append(Evidence(item, "absent", str(told), str(source)))
     unnamed = int(kernels.get_column("label").null_count())
     if unnamed:
         reason = f"{unnamed} of {kernels.height} kernels have no label: their rows say which signals were missing"

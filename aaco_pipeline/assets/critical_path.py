@@ -168,9 +168,7 @@ def _evidence(network: activity_network.Network, run: Recorded) -> list[Evidence
         )
     for reason, count in network.left_out.select("reason", "edges").iter_rows():
         if count:
-            items.append(
-                Evidence(f"dependencies left out: {reason}", "partial", "their times contradict them", None, count)
-            )
+            items.append(Evidence(f"dependencies {reason}", "partial", "their times contradict them", None, count))
     if not run.calls.height:
         items.append(
             Evidence("host calls", "absent", "no calls were recorded: the host's part of the path is unexplained")

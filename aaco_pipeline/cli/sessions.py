@@ -70,15 +70,20 @@ def ls(project: "Project", newest: int | None, as_json: bool) -> None:
 @click.command()
 @click.argument("session", default="latest")
 @click.option("--critical-path", is_flag=True, help="Show where the time went: path, slack and idle causes.")
+@click.option("--kernel", metavar="NAME", help="Show one kernel: a name, a unique part of one, or its number.")
 @lake_option
 @data_format
-def show(project: "Project", session: str, critical_path: bool, as_json: bool) -> None:
+def show(project: "Project", session: str, critical_path: bool, kernel: str | None, as_json: bool) -> None:
     """Show one session (an id, a unique prefix, or latest): the answer first, then the evidence."""
+    if critical_path and kernel is not None:
+        raise click.UsageError("--critical-path shows the whole session, --kernel one kernel: give one of them")
     from aaco_pipeline.lake.store import TraceLake
 
     lake = TraceLake(project.lake)
     if critical_path:
         _show_critical_path(lake, lake.find_session(session), as_json=as_json)
+    elif kernel is not None:
+        _show_kernel(lake, lake.find_session(session), kernel, as_json=as_json)
     else:
         show_session(lake, lake.find_session(session), as_json=as_json)
 
@@ -121,6 +126,17 @@ def _show_critical_path(lake: "TraceLake", session: str, *, as_json: bool) -> No
         print_json(document)
     else:
         print_critical_path(document)
+
+
+def _show_kernel(lake: "TraceLake", session: str, kernel: str, *, as_json: bool) -> None:
+    from aaco_pipeline.report.kernel_document import kernel_document
+    from aaco_pipeline.report.kernel_terminal import print_kernel
+
+    document = kernel_document(lake, session, kernel)
+    if as_json:
+        print_json(document)
+    else:
+        print_kernel(document)
 
 
 def show_session(lake: "TraceLake", session: str, *, as_json: bool) -> None:

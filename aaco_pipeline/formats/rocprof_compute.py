@@ -221,7 +221,10 @@ class _Gathered:
             return
         details["roofline"] = _numbers(roofline)
         self.rows.append(("ceilings (roofline.csv)", roofline.frame.height, roofline.frame.height))
-        if roofline.frame.height == 1 and handles.height == 1:
+        if "device" not in roofline.frame.columns or details["roofline"].get_column("device").null_count():
+            reason = "the file does not number its devices; they are kept in roofline only"
+            self.evidence.append(Evidence("ceilings by device", "partial", reason, roofline.path.name))
+        elif roofline.frame.height == 1 and handles.height == 1:
             number, device = (int(one.item(0, 0)) for one in (details["roofline"].select("device"), handles))
             tables["ceilings"] = canonical("ceilings", measured_ceilings(details["roofline"], {number: device}))
         else:

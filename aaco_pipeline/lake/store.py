@@ -100,6 +100,8 @@ class TraceLake:
 
     def find_session(self, name: str) -> str:
         """The session that `name` means: an id, a unique prefix of one, or `latest`. UsageError otherwise."""
+        if SESSION_ID.fullmatch(name) and self.manifest(name).entries:
+            return name
         known = self.sessions()
         if not known:
             raise UsageError(f"{self.path}: no sessions yet; `aaco run --model squeezenet` makes one")

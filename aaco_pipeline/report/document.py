@@ -15,6 +15,7 @@ from aaco_pipeline.lake.identity import require_session_id
 from aaco_pipeline.lake.manifest import Manifest
 from aaco_pipeline.lake.sql import select_rows
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.report import limits
 from aaco_pipeline.report.units import counted, duration, number, share
 
 Document = dict[str, Any]
@@ -46,6 +47,7 @@ _SUMMARY: Final[Mapping[str, str]] = {
         "SELECT DISTINCT item, status, reason FROM evidence "
         "WHERE session_id = '{session}' AND status <> 'present' ORDER BY status DESC, item"
     ),
+    **limits.SUMMARY,
 }
 
 #: The statements that make the long document of the short one.
@@ -68,7 +70,8 @@ _SECTIONS: Final[Mapping[str, str]] = {
         "WHERE session_id = '{session}' GROUP BY k.short_name ORDER BY total_ns DESC, operator"
     ),
     "model_operators": (
-        'SELECT n.node_id, coalesce(n.name, o.operator) AS name, n.op_type, o."match", sum(o.dispatch_count) AS dispatch_count, '
+        'SELECT n.node_id, coalesce(n.name, o.operator) AS name, n.op_type, o."match", '
+        "sum(o.dispatch_count) AS dispatch_count, "
         "sum(o.total_ns) AS total_ns, sum(o.total_ns) / sum(sum(o.total_ns)) OVER () AS share_ratio, "
         "n.flops, n.read_bytes, n.written_bytes, n.flops / nullif(n.read_bytes + n.written_bytes, 0) "
         "AS flops_per_byte, n.shape_source "
@@ -120,6 +123,7 @@ _SECTIONS: Final[Mapping[str, str]] = {
         "SELECT stage, item, status, reason, source, rows FROM evidence WHERE session_id = '{session}' "
         "AND stage <> 'report' ORDER BY status, stage, item"
     ),
+    **limits.SECTIONS,
 }
 
 #: The statements that give one iteration in full; `{iteration}`, `{start}` and `{end}` are the iteration's.
@@ -148,13 +152,14 @@ _STAGES: Final = (
     ("timeline", "the kernels' shares and the device's busy time"),
     ("critical_path", "the chain that the run could not be shorter than"),
     ("model_graph", "the model's operators, their work and their traffic"),
+    *limits.STAGES,
     ("telemetry", "what the host and the devices did beside the iterations"),
 )
 
 
 def session_summary(lake: TraceLake, session: str) -> Document:
     """The short document, as `aaco show` tells it: what was run, its figures, its top kernels, and what was missing."""
-    return _head(lake, session, _parts(lake, session, _filled_in(_SUMMARY, session)))
+    return _head(lake, session, read_parts(lake, session, _filled_in(_SUMMARY, session)))
 
 
 def session_document(lake: TraceLake, session: str) -> Document:
@@ -165,14 +170,14 @@ def session_document(lake: TraceLake, session: str) -> Document:
     slowest and the first measured one.
     """
     statements = _filled_in({**_SUMMARY, **_SECTIONS}, session)
-    document = _head(lake, session, _parts(lake, session, statements, _campaign(lake, session)))
+    document = _head(lake, session, read_parts(lake, session, statements, _campaign(lake, session)))
     moments = _moments(document)
     in_full = {
         f"{name} {moment['iteration']}": statement
         for moment in moments
         for name, statement in _filled_in(_MOMENT, session, moment).items()
     }
-    found = _parts(lake, session, in_full) if in_full else {}
+    found = read_parts(lake, session, in_full) if in_full else {}
     document["moments"] = [
         {**moment, **{name: found[f"{name} {moment['iteration']}"] for name in _MOMENT}} for moment in moments
     ]
@@ -194,7 +199,7 @@ def path_document(lake: TraceLake, session: str) -> Document:
     """The session's facts with its critical path and the causes of its gaps, as `aaco show --critical-path` tells."""
     wanted = ("path_categories", "path_kernels", "savings", "gap_causes")
     statements = {"session": _SUMMARY["session"], **{name: _SECTIONS[name] for name in wanted}}
-    return _head(lake, session, _parts(lake, session, _filled_in(statements, session)))
+    return _head(lake, session, read_parts(lake, session, _filled_in(statements, session)))
 
 
 # ---- the document in words -------------------------------------------------------------------------------------------
@@ -248,6 +253,9 @@ def answer(document: Document) -> str:
         sentences.append(
             f"While profiled, {busy}{share(top['share_ratio'])} of the kernel time is {_kernel_in_words(top)}"
         )
+    limited = limits.sentence(document)
+    if limited is not None:
+        sentences.append(limited)
     distortion = value(document, "profiler_distortion")
     if distortion is not None:
         sentences.append(
@@ -344,7 +352,7 @@ def _campaign(lake: TraceLake, session: str) -> str | None:
     return found[0][0] if found else None
 
 
-def _parts(
+def read_parts(
     lake: TraceLake, session: str, statements: Mapping[str, str], campaign: str | None = None
 ) -> dict[str, list[Row]]:
     """The rows of all statements, read together, so that they are of one state of the lake, in each one's order."""
@@ -360,7 +368,9 @@ def _parts(
 def _head(lake: TraceLake, session: str, parts: dict[str, list[Row]]) -> Document:
     """The parts with the session's own facts spread out in front of them."""
     facts = parts.pop("session")
-    return {**(facts[0] if facts else {"session_id": session}), **parts, "disk_bytes": lake.disk_bytes(session)}
+    verdict = limits.told(parts["bottleneck"]) if "bottleneck" in parts else {}
+    head = facts[0] if facts else {"session_id": session}
+    return {**head, **verdict, **parts, "disk_bytes": lake.disk_bytes(session)}
 
 
 def _plain(cell: Any) -> Any:

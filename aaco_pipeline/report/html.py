@@ -14,8 +14,7 @@ from importlib.resources import files
 from string import Template
 from typing import Any, Final
 
-from aaco_pipeline.lake.contracts import all_tables
-from aaco_pipeline.report import scaling
+from aaco_pipeline.report import limits, scaling
 from aaco_pipeline.report.document import (
     Document,
     answer,
@@ -48,7 +47,9 @@ from aaco_pipeline.report.html_cells import (
     time_cell,
     unit_cell,
 )
+from aaco_pipeline.report.html_limits import instructions_section, limits_section
 from aaco_pipeline.report.html_plots import PASSES, QUANTILES, plotted
+from aaco_pipeline.report.html_sections import empty, section, why_empty
 from aaco_pipeline.report.units import capital, counted, duration, number, share, work
 
 #: A trace up to this size travels inside the page, so that the file alone can hand it to Perfetto.
@@ -78,10 +79,10 @@ def render_html(document: Document, trace: bytes | None) -> str:
         nav="".join(
             f'<a href="#{name}">{label}</a>'
             for name, label in _NAVIGATION
-            if name != "scaling" or document.get("scaling")
+            if name not in _OPTIONAL or document.get(name)
         ),
         header=_header(document, trace),
-        sections="".join(section(document) for section in _SECTIONS),
+        sections="".join(made(document) for made in _SECTIONS),
         footer=_footer(document),
         data=_as_json(plotted(document, trace)),
         trace=base64.b64encode(trace).decode() if trace is not None and embedded else "",
@@ -92,7 +93,7 @@ def render_html(document: Document, trace: bytes | None) -> str:
 
 
 def _header(document: Document, trace: bytes | None) -> str:
-    holes = len(document["missing"]) + len(document["unpublished_stages"])
+    holes = len(limits.without_repetition(document["missing"])) + len(document["unpublished_stages"])
     ready = "" if trace is not None else " disabled"
     described = capital(what(document).removeprefix(f"{title(document)}, "))
     hint = (
@@ -150,19 +151,19 @@ def _latency(document: Document) -> str:
         f"Beneath them, on the same time axis, {counted(samples, 'sample')} of the host and the devices."
         if samples
         else "No samples of the host or the devices lie beneath them: "
-        + _why_empty(document, "telemetry", "it recorded none")
+        + why_empty(document, "telemetry", "it recorded none")
     )
     figures = "".join(
         f'<figure class="plot" data-pass="{name}"><figcaption>{PASSES[name]}</figcaption><div></div></figure>'
         for name in passes
     )
-    return _section(
+    return section(
         document,
         "latency",
         "Latency over the run",
         "Each dot is one iteration, placed when it began. Shaded: warm-up, which no figure counts. Line: the median of "
         f"the measured iterations. Only the unprofiled pass judges speed. {escape(telemetry)}",
-        f'<div class="pair">{figures}</div>' if figures else _empty(document, "inference_run"),
+        f'<div class="pair">{figures}</div>' if figures else empty(document, "inference_run"),
         statements=(
             "iterations",
             *(("system_samples",) if samples else ()),
@@ -172,7 +173,7 @@ def _latency(document: Document) -> str:
 
 
 def _distribution(document: Document) -> str:
-    body = _empty(document, "inference_run")
+    body = empty(document, "inference_run")
     if document["iterations"]:
         rows = []
         for row in document["metrics"]:
@@ -194,7 +195,7 @@ def _distribution(document: Document) -> str:
             "of the unprofiled pass with their 95 % intervals</figcaption><div></div></figure>"
             f"<details><summary>All {len(rows)} figures of the session</summary>{table(columns, rows)}</details>"
         )
-    return _section(
+    return section(
         document,
         "distribution",
         "Distribution",
@@ -228,10 +229,10 @@ def _warmup(document: Document) -> str:
     body = (
         table(("*Iteration", *(f"{label}" for label in PASSES.values())), rows, foot=[last], name="warmup") + more
         if document["iterations"]
-        else _empty(document, "inference_run")
+        else empty(document, "inference_run")
     )
     judged = steadiness(document)
-    return _section(
+    return section(
         document,
         "warmup",
         "Warm-up and steady state",
@@ -244,7 +245,7 @@ def _warmup(document: Document) -> str:
 
 def _hot(document: Document) -> str:
     if not document["kernels"]:
-        body = _empty(document, "timeline")
+        body = empty(document, "timeline")
     else:
         body = "<h3>By kind of operator</h3>" + share_table(
             ("Operator", "*Kernels"),
@@ -264,7 +265,7 @@ def _hot(document: Document) -> str:
         if distortion is not None and distortion >= 1.5
         else ""
     )
-    return _section(
+    return section(
         document,
         "kernels",
         "Where the kernel time went",
@@ -279,8 +280,8 @@ def _path(document: Document) -> str:
     """Where the time went: the longest path by category, its kernels, and why the device was idle."""
     categories = document.get("path_categories", [])
     if not categories:
-        body = _empty(document, "critical_path")
-        return _section(document, "path", "Where the time went", "", body, statements=())
+        body = empty(document, "critical_path")
+        return section(document, "path", "Where the time went", "", body, statements=())
     longest = categories[0]["category_ns"]
     window, left = categories[0]["window_ns"], categories[0]["unexplained_ns"]
 
@@ -338,7 +339,7 @@ def _path(document: Document) -> str:
                 for row in document["gap_causes"]
             ],
         )
-    return _section(
+    return section(
         document,
         "path",
         "Where the time went",
@@ -362,7 +363,7 @@ _CAUSES: Final = {
 
 def _timeline(document: Document) -> str:
     moments = document["moments"]
-    body = _empty(document, "kernel_trace")
+    body = empty(document, "kernel_trace")
     if moments:
         buttons = "".join(
             f'<button type="button" data-moment="{index}" aria-pressed="{"true" if index == 0 else "false"}">'
@@ -386,7 +387,7 @@ def _timeline(document: Document) -> str:
             '<figure class="plot" id="overview"><figcaption>All iterations of the profiled pass, as tall as they took '
             "long; click one of the marks</figcaption><div></div></figure>"
         )
-    return _section(
+    return section(
         document,
         "timeline",
         "Iterations in full",
@@ -399,7 +400,7 @@ def _timeline(document: Document) -> str:
 
 def _operators(document: Document) -> str:
     listed = document["model_operators"]
-    body = _empty(document, "model_graph")
+    body = empty(document, "model_graph")
     if listed:
         rows = [
             (
@@ -419,7 +420,7 @@ def _operators(document: Document) -> str:
         foot = [operators_together("other", listed[SHOWN_ROWS:])] if folds(listed) else []
         foot.append(operators_together("all", listed))
         body = table(columns, rows, foot=foot, folds=folds(listed))
-    return _section(
+    return section(
         document,
         "operators",
         "Work and traffic of the model's operators",
@@ -433,8 +434,7 @@ def _operators(document: Document) -> str:
 def _missing(document: Document) -> str:
     rows = [
         (text_cell(row["item"]), status_cell(row["status"]), text_cell(row["reason"]), text_cell(row["stage"]))
-        for row in document["evidence"]
-        if row["status"] != "present"
+        for row in limits.without_repetition([row for row in document["evidence"] if row["status"] != "present"])
     ]
     rows += [
         (
@@ -460,7 +460,7 @@ def _missing(document: Document) -> str:
             f"<details><summary>Looked for and found: {len(present)}</summary>"
             f"{table(('What', 'Stage', 'Source', '*Rows'), present, name='stack')}</details>"
         )
-    return _section(
+    return section(
         document,
         "missing",
         "What was missing, and why",
@@ -496,14 +496,14 @@ def _environment(document: Document) -> str:
             f"<details><summary>{counted(len(facts), 'fact')} about the host and its software</summary>"
             f"{table(('Category', 'Fact', 'Value', 'In the fingerprint'), facts)}</details>"
         )
-    return _section(
+    return section(
         document,
         "environment",
         "Environment",
         f"Sessions with the same fingerprint ran on the same stack; this one's is <code>{escape(fingerprint)}</code>."
         if fingerprint
         else "The environment has no fingerprint: none of its facts is known.",
-        body or _empty(document, "session_environment"),
+        body or empty(document, "session_environment"),
         statements=("environment", "devices"),
     )
 
@@ -522,7 +522,7 @@ def _clocks(document: Document) -> str:
         )
         for row in document["clock_domains"]
     ]
-    return _section(
+    return section(
         document,
         "clocks",
         "Clocks",
@@ -530,7 +530,7 @@ def _clocks(document: Document) -> str:
         "are comparable to within the sum of their uncertainties.",
         table(("Clock", "*Offset", "*Uncertainty", "Tied by"), rows, name="stack")
         if rows
-        else _empty(document, "session_environment"),
+        else empty(document, "session_environment"),
         statements=("clock_domains",),
     )
 
@@ -552,7 +552,7 @@ def _scaling(document: Document) -> str:
     heads = [
         ("*" if scaling.COLUMNS[i].startswith("*") else "") + name for i, name in zip(filled, columns, strict=True)
     ]
-    return _section(
+    return section(
         document,
         "scaling",
         "How it scales",
@@ -579,7 +579,9 @@ _SECTIONS: Final[Sequence[Callable[[Document], str]]] = (
     _warmup,
     _scaling,
     _path,
+    limits_section,
     _hot,
+    instructions_section,
     _timeline,
     _operators,
     _missing,
@@ -592,13 +594,19 @@ _NAVIGATION: Final = (
     ("warmup", "Warm-up"),
     ("scaling", "Scaling"),
     ("path", "Path"),
+    ("limits", "Bottleneck"),
     ("kernels", "Kernels"),
+    ("instructions", "Instructions"),
     ("timeline", "Timeline"),
     ("operators", "Operators"),
     ("missing", "Missing"),
     ("environment", "Environment"),
     ("clocks", "Clocks"),
 )
+
+
+#: Sections that a page has only where the part of the document with the same name has rows.
+_OPTIONAL: Final = ("scaling", "instructions")
 
 
 def _footer(document: Document) -> str:
@@ -608,45 +616,6 @@ def _footer(document: Document) -> str:
         "gave it; hover or tap a number for its exact value. To make this page again: "
         f"<code>aaco report {session}</code></p>"
     )
-
-
-def _section(document: Document, name: str, heading: str, intro: str, body: str, *, statements: Sequence[str]) -> str:
-    """A section; `intro` and `body` are HTML, `statements` name the parts of the document it was made from."""
-    snippets = [document["statements"][part] for part in statements if part in document["statements"]]
-    tables = [table for table in all_tables() if any(re.search(rf"\b{table}\b", text) for text in snippets)]
-    codes = "".join(
-        f'<div class="snippet"><pre tabindex="0"><code>{escape(_command(text))}</code></pre>'
-        '<button type="button" class="copy">Copy</button></div>'
-        for text in snippets
-    )
-    source = ", ".join(f"<code>{table}</code>" for table in tables)
-    return (
-        f'<section id="{name}" aria-labelledby="{name}-heading"><h2 id="{name}-heading">{heading}</h2>'
-        f'<p class="intro">{intro}</p>{body}'
-        + (f'<details class="source"><summary>From {source}: the SQL</summary>{codes}</details>' if codes else "")
-        + "</section>"
-    )
-
-
-def _command(statement: str) -> str:
-    """The statement as a command for a shell."""
-    return 'aaco sql "' + re.sub(r'(["\\$`])', r"\\\1", statement) + '"'
-
-
-def _empty(document: Document, stage: str) -> str:
-    """What stands where a section has nothing to show."""
-    return f'<p class="empty">Nothing to show: {escape(_why_empty(document, stage, "it has no rows"))}</p>'
-
-
-def _why_empty(document: Document, stage: str, otherwise: str) -> str:
-    if any(row["stage"] == stage for row in document["unpublished_stages"]):
-        return f"the stage {stage} has published nothing for this session."
-    reasons = [
-        f"{row['item']}: {row['reason']}"
-        for row in document["evidence"]
-        if row["stage"] == stage and row["status"] != "present"
-    ]
-    return ("; ".join(reasons) or f"the stage {stage} ran, and {otherwise}").rstrip(".") + "."
 
 
 def _as_json(plotted: dict[str, Any]) -> str:

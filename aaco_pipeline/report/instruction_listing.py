@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import polars as pl
 
-from aaco_pipeline.report.units import counted, share, shortened
+from aaco_pipeline.lake.contracts import contract, polars_dtype
+from aaco_pipeline.report.units import counted, printable, share, shortened
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -126,6 +127,24 @@ def listings(
     return sorted(found, key=lambda one: (one.unit != "cycles", -one.lost))
 
 
+def listings_of_rows(
+    instructions: Sequence[Row], stalls: Sequence[Row], kernels: Sequence[Row], *, regions: int = 3
+) -> list[Listing]:
+    """The same from rows of those tables, as a document holds them; rows may lack the session's id."""
+    names = {row["kernel_id"]: row["name"] for row in kernels}
+    return listings(
+        _as_frame("att_instructions", instructions),
+        _as_frame("att_stalls", stalls),
+        pl.DataFrame([*names.items()], schema={"kernel_id": pl.Int32, "name": pl.String}, orient="row"),
+        regions=regions,
+    )
+
+
+def _as_frame(table: str, rows: Sequence[Row]) -> pl.DataFrame:
+    declared = [column for column in contract(table).columns if column.name != "session_id"]
+    return pl.DataFrame(rows, schema={column.name: polars_dtype(column.dtype) for column in declared})
+
+
 def _listing(lines: Sequence[Line], starts: Sequence[int], shown: int, **named: Any) -> Listing:
     whole = sum(line.lost or 0 for line in lines)
     most = max((max(line.lost or 0, line.charged or 0) for line in lines), default=0)
@@ -165,8 +184,7 @@ def _line(row: Row, amount: str) -> Line:
 
 
 def _clean(text: str | None) -> str | None:
-    """Text of a capture without characters that could move a terminal's cursor or hide something."""
-    return None if text is None else "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
+    return None if text is None else printable(text)
 
 
 def _region(lines: Sequence[Line], whole: int) -> Region:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from aaco_pipeline.report import limits
 from aaco_pipeline.report.document import Document, answer, interval, metric, title, what
 from aaco_pipeline.report.units import counted, duration, share, size, work
 
@@ -52,6 +53,11 @@ def render_markdown(document: Document) -> str:
             ),
         ),
         *_table(
+            "Kernels and what limits them",
+            ("kernel", "share >", "limited by", "bound", "of that roof >", "nearest lower bounds", "occupancy"),
+            _limited(document),
+        ),
+        *_table(
             "Work and traffic of the model's operators",
             ("operator", "type", "time >", "work >", "reads >", "writes >"),
             (
@@ -92,8 +98,24 @@ def _latencies(document: Document) -> Iterable[Sequence[str | None]]:
             yield name.removeprefix("latency_"), duration(unprofiled["value"]), interval(unprofiled), profiled_value
 
 
+def _limited(document: Document) -> Iterable[Sequence[str | None]]:
+    """Kernels of which something is known; a session of which nothing is has no such table."""
+    if not any(row["label"] or row["bound"] or row["nearest_bounds"] for row in document["limits"]):
+        return
+    for row in document["limits"]:
+        yield (
+            row["name"],
+            share(row["share_ratio"]),
+            limits.of_kernel(row),
+            limits.resource(row["bound"]),
+            share(row["efficiency_ratio"]),
+            ", ".join(limits.nearest(row)) or None,
+            limits.occupied(row),
+        )
+
+
 def _missing(document: Document) -> Iterable[Sequence[str | None]]:
-    for row in document["missing"]:
+    for row in limits.without_repetition(document["missing"]):
         yield row["item"], row["status"], row["reason"]
     for row in document["unpublished_stages"]:
         yield row["gives"], "absent", f"the stage {row['stage']} has published nothing for this session"

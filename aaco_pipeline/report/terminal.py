@@ -7,8 +7,9 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, TextIO
 
-from aaco_pipeline.report.document import Document, answer, interval, metric, what
-from aaco_pipeline.report.units import counted, duration, share, shortened
+from aaco_pipeline.report import limits
+from aaco_pipeline.report.document import Document, Row, answer, interval, metric, what
+from aaco_pipeline.report.units import counted, duration, printable, share, shortened
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 _MISSING: Final = "–"
 #: Lines stay whole at this width when the output is not a terminal.
 _WIDTH_OF_A_FILE: Final = 160
+_LIMITED_KERNELS: Final = 10
 _LATENCIES: Final = ("latency_p50", "latency_p90", "latency_p99", "latency_mean")
 
 
@@ -26,8 +28,8 @@ def print_session(document: Document, stream: TextIO | None = None) -> None:
 
     out = stream or sys.stdout
     screen = Console(file=out, highlight=False, width=None if out.isatty() else _WIDTH_OF_A_FILE)
-    screen.print(f"[bold]{escape(document['session_id'])}[/bold]  {escape(what(document))}")
-    screen.print(escape(answer(document)), style="bold green")
+    screen.print(f"[bold]{escape(document['session_id'])}[/bold]  {escape(printable(what(document)))}")
+    screen.print(escape(printable(answer(document))), style="bold green")
     rows = []
     for name in _LATENCIES:
         unprofiled, profiled = metric(document, name, "latency"), metric(document, name, "trace")
@@ -41,8 +43,8 @@ def print_session(document: Document, stream: TextIO | None = None) -> None:
                 )
             )
     columns = ("latency", "unprofiled", "95 % interval", "profiled")
-    _table(screen, columns, rows, numeric=columns[1:])
-    _table(
+    print_rows(screen, columns, rows, numeric=columns[1:])
+    print_rows(
         screen,
         ("operator", "kernels", "dispatches", "total", "mean", "share"),
         [
@@ -59,7 +61,7 @@ def print_session(document: Document, stream: TextIO | None = None) -> None:
         title="By kind of operator",
         numeric=("kernels", "dispatches", "total", "mean", "share"),
     )
-    _table(
+    print_rows(
         screen,
         ("kernel", "operator", "dispatches", "total", "mean", "share"),
         [
@@ -76,15 +78,40 @@ def print_session(document: Document, stream: TextIO | None = None) -> None:
         title="Where the kernel time went (measured iterations of the profiled pass)",
         numeric=("dispatches", "total", "mean", "share"),
     )
-    absent = [(item["item"], item["status"], item["reason"]) for item in document["missing"]]
+    _print_limits(screen, document["optimization_priority"])
+    absent = [(item["item"], item["status"], item["reason"]) for item in limits.without_repetition(document["missing"])]
     absent += [
         (item["gives"], "absent", f"the stage {item['stage']} has published nothing for this session")
         for item in document.get("unpublished_stages", [])
     ]
-    _table(screen, ("evidence", "status", "why"), absent, title="What was missing")
+    print_rows(screen, ("evidence", "status", "why"), absent, title="What was missing")
     if "kernels" in document and len(document["kernels"]) > len(document["top_kernels"]):
         rest = len(document["kernels"]) - len(document["top_kernels"])
         screen.print(f"{counted(rest, 'further kernel')} in `aaco report --format markdown`", style="dim")
+
+
+def _print_limits(screen: "Console", kernels: Sequence[Row]) -> None:
+    """The kernels that are worth most to look at, with what limits each; nothing when nothing is known of any."""
+    if not any(row["label"] or row["bound"] for row in kernels):
+        return
+    rows = [
+        (
+            shortened(row["name"], 60),
+            share(row["share_ratio"]),
+            None if row["label"] is None else limits.briefly(row["label"]),
+            limits.resource(row["bound"]),
+            share(row["efficiency_ratio"]),
+            None if row["saved_ns"] is None else f"{duration(row['saved_ns'])} at {row['speedup_ratio']:g}×",
+        )
+        for row in kernels[:_LIMITED_KERNELS]
+    ]
+    print_rows(
+        screen,
+        ("kernel", "share", "limited by", "bound", "of that roof", "a faster one saves"),
+        rows,
+        title="What to look at first; more of one kernel with `aaco show --kernel NAME`",
+        numeric=("share", "of that roof", "a faster one saves"),
+    )
 
 
 def print_critical_path(document: Document, stream: TextIO | None = None) -> None:
@@ -94,7 +121,7 @@ def print_critical_path(document: Document, stream: TextIO | None = None) -> Non
 
     out = stream or sys.stdout
     screen = Console(file=out, highlight=False, width=None if out.isatty() else _WIDTH_OF_A_FILE)
-    screen.print(f"[bold]{escape(document['session_id'])}[/bold]  {escape(what(document))}")
+    screen.print(f"[bold]{escape(document['session_id'])}[/bold]  {escape(printable(what(document)))}")
     categories = document["path_categories"]
     if not categories:
         screen.print("The session has no device activities with times, and so no critical path.")
@@ -106,13 +133,13 @@ def print_critical_path(document: Document, stream: TextIO | None = None) -> Non
         style="bold green",
     )
     rest = ("unexplained", duration(window - path), share((window - path) / window))
-    _table(
+    print_rows(
         screen,
         ("on the path", "time", "of the window"),
         [*((row["category"], duration(row["category_ns"]), share(row["window_ratio"])) for row in categories), rest],
         numeric=("time", "of the window"),
     )
-    _table(
+    print_rows(
         screen,
         ("kernel", "family", "on the path", "dispatches", "of it critical"),
         [
@@ -128,7 +155,7 @@ def print_critical_path(document: Document, stream: TextIO | None = None) -> Non
         title="Kernels on the path",
         numeric=("on the path", "dispatches", "of it critical"),
     )
-    _table(
+    print_rows(
         screen,
         ("kernel", "if so many times as fast", "the path is shorter by", "of the window"),
         [
@@ -143,7 +170,7 @@ def print_critical_path(document: Document, stream: TextIO | None = None) -> Non
         title="What a faster kernel would save (the path computed anew)",
         numeric=("if so many times as fast", "the path is shorter by", "of the window"),
     )
-    _table(
+    print_rows(
         screen,
         ("device", "cause", "idle", "gaps", "longest"),
         [
@@ -161,7 +188,7 @@ def print_critical_path(document: Document, stream: TextIO | None = None) -> Non
     )
 
 
-def _table(
+def print_rows(
     screen: "Console",
     columns: Sequence[str],
     rows: Iterable[Sequence[str | None]],
@@ -169,7 +196,10 @@ def _table(
     title: str | None = None,
     numeric: Sequence[str] = (),
 ) -> None:
-    """A table, columns named in `numeric` flush right and missing values as a dash; nothing when it has no rows."""
+    """A table, columns named in `numeric` flush right and missing values as a dash; nothing when it has no rows.
+
+    Text of a capture may stand in every cell: what could move the cursor is replaced.
+    """
     from rich.box import SIMPLE_HEAD
     from rich.markup import escape
     from rich.table import Table
@@ -183,5 +213,5 @@ def _table(
     for name in columns:
         table.add_column(name, justify="right" if name in numeric else "left", overflow="fold")
     for row in listed:
-        table.add_row(*(_MISSING if cell is None else escape(cell) for cell in row))
+        table.add_row(*(_MISSING if cell is None else escape(printable(cell)) for cell in row))
     screen.print(table)

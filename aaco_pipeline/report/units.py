@@ -58,6 +58,12 @@ def shortened(name: str, width: int = 100) -> str:
     return name if len(name) <= width else f"{name[: width - 1]}…"
 
 
+def printable(text: str) -> str:
+    """Text of a capture on one line, without characters that could move a terminal's cursor or hide something."""
+    on_one_line = text.replace("\n", " ")
+    return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in on_one_line)
+
+
 def capital(text: str) -> str:
     """The text with its first letter as a capital, the others as they are."""
     return text[:1].upper() + text[1:]

@@ -48,7 +48,7 @@ def test_the_session_is_named_for_what_most_of_its_time_went_to() -> None:
     first = found.row(0, named=True)
     assert (first["scope"], first["label"], first["runner_up"]) == ("session", "compute_vector", "memory_dram")
     assert first["score"] == pytest.approx(0.5)
-    assert "at most 50.0%" in first["recommendation"]
+    assert "at most 50.0 %" in first["recommendation"]
     labels = found.filter(pl.col("scope") == "kernel").select("kernel_id", "label").rows()
     assert labels == [(0, "compute_vector"), (1, "memory_dram"), (2, None)]
 
@@ -91,6 +91,6 @@ def test_a_kernel_can_save_its_time_on_the_critical_path_and_no_more() -> None:
     )
     assert reach_of_kernels(tables) == {0: pytest.approx(0.16)}
     kernel = classify(tables, NO_GAPS, RULES).bottlenecks.row(1, named=True)
-    assert "at most 16.0%" in kernel["recommendation"]
+    assert "at most 16.0 %" in kernel["recommendation"]
     elsewhere = classify(session(), NO_GAPS, RULES).bottlenecks.row(1, named=True)
     assert "is not known" in elsewhere["recommendation"]

@@ -24,6 +24,7 @@ from aaco_pipeline.lake.validation import conform
 
 DISPATCHES = {
     "dispatch_id": pl.Int32,
+    "process_id": pl.Int32,
     "device_id": pl.Int32,
     "kernel_id": pl.Int32,
     "start_ns": pl.Int64,
@@ -49,6 +50,7 @@ def dispatches(
         [
             {
                 "dispatch_id": number,
+                "process_id": 0,
                 "device_id": 0,
                 "kernel_id": 0,
                 "start_ns": row[0],
@@ -86,7 +88,7 @@ def analyse(ran: pl.DataFrame, sessions: pl.DataFrame) -> Timeline:
     """What the stage makes of dispatches without calls and copies, as on the CPU provider."""
     measured = measured_dispatches(ran, sessions)
     calls = host_calls(no_rows("api_calls"))
-    run = canonical("dispatches", measured.with_columns(process_id=0, below_resolution=False))
+    run = canonical("dispatches", measured.with_columns(below_resolution=False))
     used = measured.select("kernel_id").unique().sort("kernel_id")
     kernels = described_kernels(used.with_columns(name=pl.format("kernel {}", "kernel_id")))
     activities = device_activities(run, no_rows("memory_copies"), kernels, calls)
@@ -214,6 +216,12 @@ def test_dispatches_outside_any_iteration_do_not_count_in_a_traced_session() -> 
     ran = dispatches([(0, 10), (50, 60, {"iteration": None})])
     assert whole(analyse(ran, iterations([(0, 12)])).timeline)["window_end_ns"] == 10
     assert measured_dispatches(ran, iterations([(0, 12)]))["dispatch_id"].to_list() == [0]
+
+
+def test_a_process_whose_iterations_are_not_known_counts_whole_beside_one_whose_are() -> None:
+    other = {"process_id": 1, "iteration": None}
+    ran = dispatches([(0, 10), (50, 60, {"iteration": None}), (5, 9, other), (70, 80, other)])
+    assert measured_dispatches(ran, iterations([(0, 12)]))["dispatch_id"].to_list() == [0, 2, 3]
 
 
 def test_without_traced_iterations_every_dispatch_counts() -> None:

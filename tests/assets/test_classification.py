@@ -96,7 +96,7 @@ def test_a_trace_built_to_have_one_cause_gets_it(
     assert row["label"] == expected
     assert row["evidence"][0]["signal"] == f"share_{expected}"
     assert row["score"] == pytest.approx(row["evidence"][0]["value"])
-    assert f"at most {row['score']:.1%}" in row["recommendation"]
+    assert f"at most {100 * row['score']:.1f} %" in row["recommendation"]
 
 
 def test_without_shapes_a_busy_device_is_not_given_a_label(

@@ -104,6 +104,25 @@ def test_show_tells_the_kernels_in_order_of_their_time_with_shares_that_add_up(a
     assert all(row["status"] != "present" for row in document["missing"])
 
 
+def test_show_tells_one_kernel_by_a_part_of_its_name(aaco: Aaco, measured: Project) -> None:
+    older = TraceLake(measured.lake).sessions()[0]
+    first = json.loads(aaco("show", older, "--json").stdout)["optimization_priority"][0]
+    document = json.loads(aaco("show", older, "--kernel", first["name"], "--json").stdout)
+    assert document["session_id"] == older
+    assert document["kernel"]["kernel_id"] == first["kernel_id"]
+    assert document["kernel"]["share_ratio"] == first["share_ratio"]
+    told = aaco("show", older, "--kernel", first["name"])
+    assert (told.returncode, told.stderr) == (0, "")
+    assert first["name"] in told.stdout.splitlines()[0]
+
+
+def test_show_refuses_a_kernel_that_is_none_or_several_in_one_line(refused: Refused, measured: Project) -> None:
+    older = TraceLake(measured.lake).sessions()[0]
+    assert "no kernel 'nonsense'" in refused(2, "show", older, "--kernel", "nonsense")
+    assert "give more of the name" in refused(2, "show", older, "--kernel", "conv")
+    assert "give one of them" in refused(2, "show", older, "--kernel", "conv", "--critical-path")
+
+
 def test_rm_asks_and_an_answer_of_no_leaves_the_session(
     aaco: Aaco, copied: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:

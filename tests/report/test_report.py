@@ -23,11 +23,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import click.testing
-import polars as pl
 import pytest
 
 from aaco_pipeline.cli.report import report
-from aaco_pipeline.lake.contracts import contract, polars_dtype
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
 from aaco_pipeline.lake.sql import select_rows
 from aaco_pipeline.lake.store import TraceLake
@@ -44,16 +42,17 @@ from aaco_pipeline.report.html import EMBEDDED_TRACE_BYTES, render_html
 from aaco_pipeline.report.markdown import render_markdown
 from aaco_pipeline.report.terminal import print_critical_path, print_session
 from aaco_pipeline.resources.report_server import loopback_server
+from tests.report.made_up import EVIL, SESSION, publish_limits, rows_of
 
-SESSION: Final = "20260102T030405Z-0123abcd"
 MODEL: Final = "made up for a test"
-EVIL: Final = "</script><img src=x onerror=alert(1)>|`**&amp;"
 SECTIONS: Final = (
     "latency",
     "distribution",
     "warmup",
     "path",
+    "limits",
     "kernels",
+    "instructions",
     "timeline",
     "operators",
     "missing",
@@ -61,20 +60,9 @@ SECTIONS: Final = (
     "clocks",
 )
 CHROMIUM: Final = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-PLAIN: Final[Mapping[str, object]] = {"string": "x", "bool": False, "int32": 0, "int64": 0, "float64": 0.0}
 
 
 # ---- made-up sessions ------------------------------------------------------------------------------------------------
-
-
-def rows_of(table: str, rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
-    """A frame that fulfils the contract of `table`: what the rows say, else null, else a plain value."""
-    series = []
-    for declared in contract(table).columns:
-        plain = None if declared.nullable else PLAIN.get(declared.dtype, [])
-        values = [row.get(declared.name, plain) for row in rows]
-        series.append(pl.Series(declared.name, values, dtype=polars_dtype(declared.dtype)))
-    return pl.DataFrame(series)
 
 
 def latency_of(index: int) -> int:
@@ -90,6 +78,7 @@ def publish_session(
     kernels: Sequence[tuple[str, str]] = (("loop", "Loop"), (EVIL, "Conv"), ("relu", "Relu")),
     telemetry: bool = True,
     model: bool = True,
+    limits: bool = True,
 ) -> None:
     """Publish a session with two passes; each traced iteration runs all kernels inside the first of them."""
     described = {"source_kind": "live", "model_name": MODEL, "provider": "CPUExecutionProvider", "batch_size": 1}
@@ -196,6 +185,8 @@ def publish_session(
     lake.publish(SESSION, "critical_path", {name: rows_of(name, rows) for name, rows in path_tables.items()})
     if model:
         publish_model(lake, stats)
+    if limits:
+        publish_limits(lake)
     if telemetry:
         publish_telemetry(lake, int(str(traced[-1]["end_ns"])))
 
@@ -253,9 +244,9 @@ def document(full: TraceLake) -> Document:
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> TraceLake:
-    """The same without telemetry and model graph."""
+    """The same without telemetry, model graph and limits."""
     lake = TraceLake(tmp_path_factory.mktemp("bare") / "lake")
-    publish_session(lake, telemetry=False, model=False)
+    publish_session(lake, telemetry=False, model=False, limits=False)
     return lake
 
 
@@ -274,6 +265,7 @@ def test_document_has_every_part_and_is_json(document: Document) -> None:
     assert json.loads(json.dumps(document, allow_nan=False)) == document
     parts = ["metrics", "timeline", "top_kernels", "missing", "iterations", "kernels", "operators", "model_operators"]
     parts += ["system_samples", "gpu_samples", "devices", "environment", "clock_domains", "evidence", "moments"]
+    parts += ["bottleneck", "optimization_priority", "limits", "ceilings", "instructions", "stall_reasons"]
     assert [name for name in parts if not document[name]] == []
     assert document["unpublished_stages"] == []
     assert document["started_at"] == "2026-01-02T03:04:05+00:00"
@@ -324,7 +316,13 @@ def test_an_iteration_with_several_roles_is_held_once(tmp_path: Path) -> None:
 def test_what_no_stage_published_is_an_empty_list_and_is_said(bare: TraceLake) -> None:
     document = session_document(bare, SESSION)
     assert [document[name] for name in ("model_operators", "system_samples", "gpu_samples")] == [[], [], []]
-    assert [row["stage"] for row in document["unpublished_stages"]] == ["model_graph", "telemetry"]
+    assert [row["stage"] for row in document["unpublished_stages"]] == [
+        "model_graph",
+        "roofline",
+        "att_enrichment",
+        "classification",
+        "telemetry",
+    ]
     assert document["trace"] is None
 
 
@@ -398,8 +396,10 @@ def test_every_form_can_be_made_of_a_session_with_less(which: str, request: pyte
     print_session(document, io.StringIO())
     assert SESSION in render_markdown(document)
     page = render_html(document, None)
+    # Instructions are shown where they were traced or sampled; the other sections say why they are empty.
+    assert 'id="instructions"' not in page
     for section in SECTIONS:
-        assert f'<section id="{section}"' in page
+        assert section == "instructions" or f'<section id="{section}"' in page
     assert "Nothing to show: the stage model_graph has published nothing for this session." in page
 
 
@@ -458,6 +458,7 @@ def session_like(model: str, *, title: str) -> Document:
     """A document of a session of which only a name is known."""
     names = ["metrics", "timeline", "top_kernels", "missing", "iterations", "kernels", "operators", "model_operators"]
     names += ["system_samples", "gpu_samples", "devices", "processes", "environment", "clock_domains", "evidence"]
+    names += ["bottleneck", "optimization_priority", "limits", "ceilings", "instructions", "stall_reasons"]
     empty: Document = {name: [] for name in (*names, "moments", "published", "unpublished_stages")}
     known = {"session_id": SESSION, "model_name": title, "provider": model, "started_at": None, "host": title}
     rest = {"batch_size": None, "precision": None, "threads": None, "fingerprint": title, "trace": None}
@@ -515,7 +516,8 @@ def test_what_a_faster_kernel_would_save_is_told_on_page_and_terminal(full: Trac
 
 def test_shares_add_up_with_the_folded_ones_as_one_row(tmp_path: Path) -> None:
     lake = TraceLake(tmp_path / "lake")
-    publish_session(lake, iterations=3, kernels=[(f"kernel {index}", f"kind {index % 3}") for index in range(40)])
+    kernels = [(f"kernel {index}", f"kind {index % 3}") for index in range(40)]
+    publish_session(lake, iterations=3, kernels=kernels, limits=False)
     page = render_html(session_document(lake, SESSION), None)
     table = page[page.index("<h3>By kernel</h3>") : page.index('<section id="timeline"')]
     rows = [[float(order) for order in re.findall(r'data-order="([^"]+)"', row)] for row in table.split("<tr")[2:]]
