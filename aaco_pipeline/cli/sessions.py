@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from aaco_pipeline.resources.project import Project
 
 _LS = """
-SELECT s.session_id, s.started_at, s.model_name, s.backend, s.batch_size, l.latency_p50_ns, l.latency_p90_ns
+SELECT s.session_id, s.started_at, s.model_name, s.workload, s.backend, s.batch_size, l.latency_p50_ns, l.latency_p90_ns
 FROM sessions AS s LEFT JOIN latest_sessions AS l USING (session_id)
 ORDER BY s.session_id DESC
 """
@@ -47,12 +47,12 @@ def ls(project: "Project", newest: int | None, as_json: bool) -> None:
         click.echo(f"{lake.path}: no sessions yet; `aaco run --model squeezenet` makes one")
         return
     print_table(
-        ("session", "started (UTC)", "model", "backend", "batch", "p50", "p90", "disk"),
+        ("session", "started (UTC)", "workload", "backend", "batch", "p50", "p90", "disk"),
         [
             (
                 row["session_id"],
                 f"{row['started_at']:%Y-%m-%d %H:%M:%S}" if row["started_at"] else None,
-                row["model_name"],
+                row["model_name"] or row["workload"],
                 row["backend"],
                 None if row["batch_size"] is None else str(row["batch_size"]),
                 duration(row["latency_p50_ns"]),

@@ -93,9 +93,9 @@ _SECTIONS: Final[Mapping[str, str]] = {
         "GROUP BY k.short_name, k.family ORDER BY critical_ns DESC, name LIMIT 10"
     ),
     "savings": (
-        "SELECT k.short_name AS name, w.speedup_ratio, w.critical_ns, w.saved_ns, w.saved_ratio "
-        "FROM what_if AS w JOIN kernels AS k USING (session_id, kernel_id) WHERE session_id = '{session}' "
-        "ORDER BY w.saved_ns DESC, k.kernel_id"
+        "SELECT if(length(k.name) <= 80, k.name, k.short_name) AS name, w.speedup_ratio, w.critical_ns, w.saved_ns, "
+        "w.saved_ratio FROM what_if AS w JOIN kernels AS k USING (session_id, kernel_id) "
+        "WHERE session_id = '{session}' ORDER BY w.saved_ns DESC, k.kernel_id"
     ),
     "gap_causes": (
         "SELECT device_id, cause, count(*) AS gaps, sum(end_ns - start_ns) AS idle_ns, max(end_ns - start_ns) "
