@@ -49,7 +49,7 @@ from aaco_pipeline.report.html_cells import (
 )
 from aaco_pipeline.report.html_limits import instructions_section, limits_section
 from aaco_pipeline.report.html_plots import PASSES, QUANTILES, plotted
-from aaco_pipeline.report.html_sections import empty, section, why_empty
+from aaco_pipeline.report.html_sections import NOTHING, empty, section, why_empty
 from aaco_pipeline.report.units import capital, counted, duration, number, share, work
 
 #: A trace up to this size travels inside the page, so that the file alone can hand it to Perfetto.
@@ -70,19 +70,16 @@ def render_html(document: Document, trace: bytes | None) -> str:
     """
     style, script = _page_file("report.css"), _page_file("report.js")
     embedded = trace is not None and len(trace) <= EMBEDDED_TRACE_BYTES
+    sections = _sections(document)
     return Template(_page_file("report.html")).substitute(
         title=escape(f"{title(document)} · {document['session_id']}"),
         script_digest=_digest(script),
         style_digest=_digest(style),
         style=style,
         script=script,
-        nav="".join(
-            f'<a href="#{name}">{label}</a>'
-            for name, label in _NAVIGATION
-            if name not in _OPTIONAL or document.get(name)
-        ),
+        nav="".join(f'<a href="#{name}">{label}</a>' for name, label, _ in sections),
         header=_header(document, trace),
-        sections="".join(made(document) for made in _SECTIONS),
+        sections="".join(html for _, _, html in sections),
         footer=_footer(document),
         data=_as_json(plotted(document, trace)),
         trace=base64.b64encode(trace).decode() if trace is not None and embedded else "",
@@ -573,40 +570,28 @@ _SCALING_ORDER: Final = {
     6: "time_ns",
     7: "time_to_first_token_ns",
 }
-_SECTIONS: Final[Sequence[Callable[[Document], str]]] = (
-    _latency,
-    _distribution,
-    _warmup,
-    _scaling,
-    _path,
-    limits_section,
-    _hot,
-    instructions_section,
-    _timeline,
-    _operators,
-    _missing,
-    _environment,
-    _clocks,
-)
-_NAVIGATION: Final = (
-    ("latency", "Latency"),
-    ("distribution", "Distribution"),
-    ("warmup", "Warm-up"),
-    ("scaling", "Scaling"),
-    ("path", "Path"),
-    ("limits", "Bottleneck"),
-    ("kernels", "Kernels"),
-    ("instructions", "Instructions"),
-    ("timeline", "Timeline"),
-    ("operators", "Operators"),
-    ("missing", "Missing"),
-    ("environment", "Environment"),
-    ("clocks", "Clocks"),
+#: Name, label in the navigation, and what makes it, in the order of the page; one that makes nothing is left out.
+_SECTIONS: Final[Sequence[tuple[str, str, Callable[[Document], str]]]] = (
+    ("latency", "Latency", _latency),
+    ("distribution", "Distribution", _distribution),
+    ("warmup", "Warm-up", _warmup),
+    ("scaling", "Scaling", _scaling),
+    ("path", "Path", _path),
+    ("limits", "Bottleneck", limits_section),
+    ("kernels", "Kernels", _hot),
+    ("instructions", "Instructions", instructions_section),
+    ("timeline", "Timeline", _timeline),
+    ("operators", "Operators", _operators),
+    ("missing", "Missing", _missing),
+    ("environment", "Environment", _environment),
+    ("clocks", "Clocks", _clocks),
 )
 
 
-#: Sections that a page has only where the part of the document with the same name has rows.
-_OPTIONAL: Final = ("scaling", "instructions")
+def _sections(document: Document) -> list[tuple[str, str, str]]:
+    """Name, label and HTML of every section; those that have nothing to show come last, and say why."""
+    made = [(name, label, make(document)) for name, label, make in _SECTIONS]
+    return sorted((one for one in made if one[2]), key=lambda one: NOTHING in one[2])
 
 
 def _footer(document: Document) -> str:

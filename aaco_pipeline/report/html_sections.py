@@ -6,9 +6,13 @@ What a section says is `html` and the modules beside it.
 import re
 from collections.abc import Sequence
 from html import escape
+from typing import Final
 
 from aaco_pipeline.lake.contracts import all_tables
 from aaco_pipeline.report.document import Document
+
+#: How the paragraph begins that stands where a section has nothing to show.
+NOTHING: Final = '<p class="empty">Nothing to show:'
 
 
 def section(document: Document, name: str, heading: str, intro: str, body: str, *, statements: Sequence[str]) -> str:
@@ -36,7 +40,7 @@ def _command(statement: str) -> str:
 
 def empty(document: Document, stage: str) -> str:
     """What stands where a section has nothing to show."""
-    return f'<p class="empty">Nothing to show: {escape(why_empty(document, stage, "it has no rows"))}</p>'
+    return f"{NOTHING} {escape(why_empty(document, stage, 'it has no rows'))}</p>"
 
 
 def why_empty(document: Document, stage: str, otherwise: str) -> str:

@@ -475,6 +475,16 @@ def test_page_runs_only_its_own_script_and_style(page: str) -> None:
     assert "unsafe" not in policy
 
 
+def test_sections_with_nothing_to_show_come_last_in_page_and_navigation(document: Document) -> None:
+    parsed = Page(render_html({**document, "iterations": [], "metrics": [], "moments": []}, None))
+    order = [attributes["id"] for tag, attributes in parsed.elements if tag == "section"]
+    assert order.index("path") < order.index("clocks") < order.index("latency")
+    targets = [target[1:] for target in parsed.having("href") if target.startswith("#")]
+    assert [name for name in targets if name in order and targets.count(name) == 1] == [
+        name for name in order if targets.count(name) == 1
+    ]
+
+
 def test_page_names_no_address_but_perfetto(page: str) -> None:
     assert set(re.findall(r"https?://[^\s'\"`<)]+", page)) == {"https://ui.perfetto.dev", "http://www.w3.org/2000/svg"}
     parsed = Page(page)
