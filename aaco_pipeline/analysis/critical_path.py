@@ -139,31 +139,6 @@ def schedule_of(network: Network, waits: Numbers) -> Schedule:
     )
 
 
-def criticality_index(network: Network, variations: int, spread: float, seed: int = 0) -> pl.DataFrame:
-    """How often each activity lies on a longest path when durations vary: activity_kind, activity_id, criticality.
-
-    In each variation every node's own time is multiplied by its own uniform factor from [1 - spread, 1 + spread],
-    spread in 0..1, and both passes are made again; criticality is the share of variations with zero slack (Van Slyke
-    1963). Each variation costs as much as the analysis itself.
-    """
-    random = np.random.default_rng(seed)
-    count = len(network.start_ns)
-    times = np.zeros(count, np.int64)
-    for _ in range(variations):
-        factors = random.uniform(1 - spread, 1 + spread, count)
-        weights = np.rint(network.weight_ns * factors).astype(np.int64)
-        # No factor is above 2, so twice the observed schedule leaves room for every weight.
-        graph = _Graph(network, edge_waits(network, weights, 2), weights, 2)
-        least, _ = graph.forward(predecessors=False)
-        times += least[:count] + graph.backward()[:count] == least[graph.sink]
-    shown = pl.Series(times / variations)
-    return (
-        network.nodes.select(pl.col("activity_kind").cast(pl.String), "activity_id", "part", criticality=shown)
-        .filter(pl.col("part") != ENTRY)
-        .drop("part")
-    )
-
-
 def what_if(network: Network, speedups: Mapping[int, float]) -> int:
     """How much shorter, in ns, the longest path becomes when each kernel runs `speedup` times as fast.
 
@@ -195,12 +170,6 @@ def largest_savings(network: Network, kernels: pl.DataFrame, count: int, speedup
         saved_ns=pl.Series(saved, dtype=pl.Int64),
         saved_ratio=pl.Series(saved, dtype=pl.Float64) / window if window else pl.lit(None, pl.Float64),
     ).sort("kernel_id")
-
-
-def kernels_named(kernels: pl.DataFrame, speedups: Mapping[str, float]) -> dict[int, float]:
-    """The speed-ups by kernel_id of kernels given by `kernels.name`; a name may stand for several kernels."""
-    rows = kernels.select("kernel_id", "name").filter(pl.col("name").is_in(list(speedups))).iter_rows()
-    return {kernel: speedups[name] for kernel, name in rows}
 
 
 def longest_path(network: Network, weights: Numbers) -> int:

@@ -49,7 +49,6 @@ _KINDS: Final = (
     ("", "", "other instruction", "waiting for other instructions", False),
 )
 _COUNTER_WAIT: Final = r"^s_wait"
-_MEASURES: Final = ("hits", "latency_cycles", "stall_cycles", "idle_cycles", "charged_stall_cycles", "samples")
 
 
 def is_counter_wait() -> pl.Expr:
@@ -195,39 +194,6 @@ def stalls(instructions: pl.DataFrame) -> pl.DataFrame:
         samples=pl.lit(None, pl.Int64),
         share_ratio=pl.col("stall_cycles") / whole,
     ).sort(*_KEYS, "stall_cycles", "reason", descending=[False, False, True, False], nulls_last=True)
-
-
-def by_class(instructions: pl.DataFrame) -> pl.DataFrame:
-    """What each class of instructions cost: kernel_id, dispatch_id, instruction_class, and sums as of `by_source`."""
-    return _summed(instructions, "instruction_class")
-
-
-def by_source(instructions: pl.DataFrame) -> pl.DataFrame:
-    """What each line of the source cost: kernel_id, dispatch_id, source (null where no debug information names one).
-
-    Further columns: instructions (how many), hits, latency_cycles (stalled ones included), stall_cycles, idle_cycles,
-    charged_stall_cycles and samples, each null when no instruction of the group has one; stall_ratio, the group's
-    part of the dispatch's stalled cycles, null without any. Most stalled, then most sampled, comes first.
-    """
-    return _summed(instructions, "source")
-
-
-def _summed(instructions: pl.DataFrame, by: str) -> pl.DataFrame:
-    sums = {name: pl.when(pl.col(name).count() > 0).then(pl.col(name).sum()) for name in _MEASURES}
-    whole = pl.col("stall_cycles").sum().over(_KEYS)
-    return (
-        instructions.group_by(*_KEYS, by)
-        .agg(instructions=pl.len().cast(pl.Int64), **sums)
-        .with_columns(stall_ratio=pl.when(whole > 0).then(pl.col("stall_cycles") / whole))
-        .sort(
-            *_KEYS,
-            "stall_cycles",
-            "samples",
-            by,
-            descending=[False, False, True, True, False],
-            nulls_last=True,
-        )
-    )
 
 
 def traced_share(waves: pl.DataFrame, wave_starts: pl.DataFrame) -> pl.DataFrame:

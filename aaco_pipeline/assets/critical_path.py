@@ -86,6 +86,20 @@ def read_critical_path(lake: TraceLake, session: str) -> Outcome:
     )
 
 
+def saving(lake: TraceLake, session: str, kernel: int, speedup: float) -> pl.DataFrame:
+    """The row of `what_if` for one kernel and any speed-up above zero; none when the session has no activities."""
+    run = recorded(lake, session)
+    if not run.activities.height:
+        return no_rows("what_if")
+    network = activity_network.network(run.activities, run.calls, run.waits)
+    kernels = path_analysis.critical_path(network).kernels.filter(pl.col("kernel_id") == kernel)
+    found = path_analysis.largest_savings(network, kernels, 1, speedup)
+    if found.is_empty():
+        nothing = {"kernel_id": kernel, "speedup_ratio": speedup, "critical_ns": 0, "saved_ns": 0, "saved_ratio": 0.0}
+        found = pl.DataFrame([nothing])
+    return canonical("what_if", found)
+
+
 def read_ranks(lake: TraceLake, session: str, run: Recorded) -> Ranks:
     """Clocks and collectives over everything that was captured, for numbers within a communicator count from there."""
 

@@ -12,6 +12,7 @@ import dagster as dg
 import polars as pl
 
 from aaco_pipeline.analysis import counter_metrics, counter_work, roofline_model
+from aaco_pipeline.analysis.fitted_ceilings import FITTED, fitted_ceilings
 from aaco_pipeline.analysis.framework_work import framework_work
 from aaco_pipeline.analysis.kernel_statistics import measured_dispatches
 from aaco_pipeline.analysis.roofline import placement
@@ -54,16 +55,18 @@ def read_roofline(lake: TraceLake, session: str) -> Outcome:
     capacities = _capacities(tables["devices"], facts, threads)
     work = _with_model(counter_work.work_of(counters), _modelled(lake, session, tables, ceilings, capacities))
     placed = placement(work, ceilings)
+    fitted = fitted_ceilings(work, tables["devices"])
     figures = counter_metrics.metrics_of(counters)
     occupied = kernel_occupancy(tables["dispatches"], tables["kernels"], tables["devices"], _achieved(work))
     top = _by_time(placed.roofline, tables["kernels"], tables["kernel_stats"])
     found = {
-        "ceilings": ceilings,
+        "ceilings": pl.concat([ceilings, canonical("ceilings", fitted.ceilings)]),
         "roofline": placed.roofline,
         "resource_bounds": placed.bounds,
         "occupancy": occupied,
         "counter_metrics": figures,
     }
+    told += [Evidence(f"envelope of {dtype} on device {i}", "absent", why) for i, dtype, why in fitted.refused]
     evidence = [*told, *_evidence(tables, found)]
     return Outcome(
         {
@@ -213,7 +216,8 @@ def roofline(context: dg.AssetExecutionContext, lake: LakeResource) -> dg.Materi
         outcome = read_roofline(store, session)
         result = publish_outcome(store, session, STAGE, outcome)
         top = _by_time(outcome.tables["roofline"], store.read("kernels", session), store.read("kernel_stats", session))
-        plot = roofline_plot(top.to_dicts(), outcome.tables["ceilings"].to_dicts())
+        roofs = outcome.tables["ceilings"].filter(pl.col("source") != FITTED)
+        plot = roofline_plot(top.to_dicts(), roofs.to_dicts())
         if plot is None:
             return result
         image = dg.MetadataValue.md(as_markdown_image(plot, "roofline"))

@@ -71,19 +71,29 @@ def ls(project: "Project", newest: int | None, as_json: bool) -> None:
 @click.argument("session", default="latest")
 @click.option("--critical-path", is_flag=True, help="Show where the time went: path, slack and idle causes.")
 @click.option("--kernel", metavar="NAME", help="Show one kernel: a name, a unique part of one, or its number.")
+@click.option(
+    "--faster",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="FACTOR",
+    help="With --kernel: what the run would save were the kernel so many times as fast.",
+)
 @lake_option
 @data_format
-def show(project: "Project", session: str, critical_path: bool, kernel: str | None, as_json: bool) -> None:
+def show(
+    project: "Project", session: str, *, critical_path: bool, kernel: str | None, faster: float | None, as_json: bool
+) -> None:
     """Show one session (an id, a unique prefix, or latest): the answer first, then the evidence."""
     if critical_path and kernel is not None:
         raise click.UsageError("--critical-path shows the whole session, --kernel one kernel: give one of them")
+    if faster is not None and kernel is None:
+        raise click.UsageError("--faster is about one kernel: name it with --kernel")
     from aaco_pipeline.lake.store import TraceLake
 
     lake = TraceLake(project.lake)
     if critical_path:
         _show_critical_path(lake, lake.find_session(session), as_json=as_json)
     elif kernel is not None:
-        _show_kernel(lake, lake.find_session(session), kernel, as_json=as_json)
+        _show_kernel(lake, lake.find_session(session), kernel, faster, as_json=as_json)
     else:
         show_session(lake, lake.find_session(session), as_json=as_json)
 
@@ -128,11 +138,15 @@ def _show_critical_path(lake: "TraceLake", session: str, *, as_json: bool) -> No
         print_critical_path(document)
 
 
-def _show_kernel(lake: "TraceLake", session: str, kernel: str, *, as_json: bool) -> None:
+def _show_kernel(lake: "TraceLake", session: str, kernel: str, faster: float | None, *, as_json: bool) -> None:
     from aaco_pipeline.report.kernel_document import kernel_document
     from aaco_pipeline.report.kernel_terminal import print_kernel
 
     document = kernel_document(lake, session, kernel)
+    if faster is not None:
+        from aaco_pipeline.assets.critical_path import saving
+
+        document["what_if"] = saving(lake, session, document["kernel"]["kernel_id"], faster).to_dicts()
     if as_json:
         print_json(document)
     else:

@@ -22,6 +22,10 @@ _NAMES: Final = (
     "WHERE session_id = '{session}' ORDER BY t.total_ns DESC NULLS LAST, kernel_id"
 )
 _OF_KERNEL: Final = "WHERE session_id = '{session}' AND kernel_id = {kernel}"
+_COSTS: Final = "count(*) AS instructions, " + ", ".join(
+    f"sum({name}) AS {name}"
+    for name in ("hits", "latency_cycles", "stall_cycles", "idle_cycles", "charged_stall_cycles", "samples")
+)
 _STATEMENTS: Final[Mapping[str, str]] = {
     "session": "SELECT * FROM sessions WHERE session_id = '{session}'",
     "kernel": (
@@ -58,6 +62,14 @@ _STATEMENTS: Final[Mapping[str, str]] = {
     "instructions": (
         f"SELECT * EXCLUDE (session_id) FROM att_instructions {_OF_KERNEL} "
         "ORDER BY dispatch_id, code_object_id, address, line"
+    ),
+    "instruction_classes": (
+        f"SELECT dispatch_id, instruction_class, {_COSTS} FROM att_instructions {_OF_KERNEL} GROUP BY ALL "
+        "ORDER BY dispatch_id, stall_cycles DESC NULLS LAST, samples DESC NULLS LAST, instruction_class"
+    ),
+    "source_lines": (
+        f"SELECT dispatch_id, source, {_COSTS} FROM att_instructions {_OF_KERNEL} AND source IS NOT NULL GROUP BY ALL "
+        "ORDER BY dispatch_id, stall_cycles DESC NULLS LAST, samples DESC NULLS LAST, source"
     ),
     "stall_reasons": (
         f"SELECT * EXCLUDE (session_id) FROM att_stalls {_OF_KERNEL} ORDER BY dispatch_id, share_ratio DESC, reason"

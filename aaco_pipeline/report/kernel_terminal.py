@@ -19,6 +19,7 @@ _WIDTH_OF_A_FILE: Final = 160
 _BAR: Final = 24
 _NAME: Final = 120
 _OPERATORS: Final = 10
+_COSTS: Final = 20
 _METRICS_SHOWN: Final = 12
 #: Figures from counters, the most telling first: is it at work, does it wait, and does data come from near.
 _METRICS: Final = (
@@ -45,7 +46,31 @@ def print_kernel(document: Document, stream: TextIO | None = None) -> None:
     _print_evidence(screen, document)
     _print_metrics(screen, document["counter_metrics"])
     _print_operators(screen, document["operators"])
+    _print_costs(screen, document, "instruction_classes", "instruction_class", "By class of instruction")
+    _print_costs(screen, document, "source_lines", "source", "By line of the source")
     _print_instructions(document, out)
+
+
+def _print_costs(screen: "Console", document: Document, part: str, column: str, title: str) -> None:
+    """Cycles and samples by class or by line, the most stalled first; stalled cycles are part of the latency."""
+    named = {"hits": "hits", "latency": "latency_cycles", "stalled": "stall_cycles", "idle before": "idle_cycles"}
+    named |= {"waited for": "charged_stall_cycles", "samples": "samples"}
+    rows = document[part]
+    shown = {label: key for label, key in named.items() if any(row[key] is not None for row in rows)}
+    print_rows(
+        screen,
+        ("dispatch", column.replace("_", " "), *shown),
+        [
+            (
+                None if row["dispatch_id"] is None else str(row["dispatch_id"]),
+                row[column],
+                *(None if row[key] is None else f"{row[key]:,}" for key in shown.values()),
+            )
+            for row in rows[:_COSTS]
+        ],
+        title=f"{title}, cycles of the traced wavefronts",
+        numeric=("dispatch", *shown),
+    )
 
 
 def kernel_answer(document: Document) -> str:

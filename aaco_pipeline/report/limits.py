@@ -71,9 +71,10 @@ SECTIONS: Final[Mapping[str, str]] = {
     ),
     "ceilings": (
         # Arithmetic that no kernel did has no roof worth drawing.
-        "SELECT c.* EXCLUDE (session_id) FROM ceilings AS c WHERE c.session_id = '{session}' AND (c.unit <> 'flop/s' "
-        "OR EXISTS (SELECT 1 FROM resource_bounds AS b WHERE b.session_id = '{session}' AND b.work > 0 "
-        "AND b.resource = c.resource AND b.dtype = c.dtype)) ORDER BY c.device_id, c.resource, c.dtype, c.source"
+        "SELECT c.* EXCLUDE (session_id) FROM ceilings AS c WHERE c.session_id = '{session}' "
+        "AND c.source <> 'fitted' AND (c.unit <> 'flop/s' OR EXISTS (SELECT 1 FROM resource_bounds AS b "
+        "WHERE b.session_id = '{session}' AND b.work > 0 AND b.resource = c.resource AND b.dtype = c.dtype)) "
+        "ORDER BY c.device_id, c.resource, c.dtype, c.source"
     ),
     "instructions": (
         "SELECT i.* EXCLUDE (session_id) FROM (SELECT * FROM att_instructions WHERE session_id = '{session}') AS i "

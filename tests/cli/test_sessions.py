@@ -121,6 +121,20 @@ def test_show_refuses_a_kernel_that_is_none_or_several_in_one_line(refused: Refu
     assert "no kernel 'nonsense'" in refused(2, "show", older, "--kernel", "nonsense")
     assert "give more of the name" in refused(2, "show", older, "--kernel", "conv")
     assert "give one of them" in refused(2, "show", older, "--kernel", "conv", "--critical-path")
+    assert "name it with --kernel" in refused(2, "show", older, "--faster", "2")
+    assert "--faster" in refused(2, "show", older, "--kernel", "conv", "--faster", "0")
+
+
+def test_show_computes_what_a_kernel_of_any_speed_would_save(aaco: Aaco, measured: Project) -> None:
+    older = TraceLake(measured.lake).sessions()[0]
+    first = json.loads(aaco("show", older, "--json").stdout)["optimization_priority"][0]
+    asked = ("show", older, "--kernel", first["name"], "--faster")
+    (four,) = json.loads(aaco(*asked, "4", "--json").stdout)["what_if"]
+    assert four["speedup_ratio"] == 4.0
+    # On one thread every nanosecond of a kernel is on the path, to the rounding of each dispatch.
+    dispatches = json.loads(aaco("show", older, "--kernel", first["name"], "--json").stdout)["kernel"]["dispatch_count"]
+    assert abs(four["saved_ns"] - four["critical_ns"] * 3 / 4) <= dispatches
+    assert "4 times as fast" in aaco(*asked, "4").stdout
 
 
 def test_rm_asks_and_an_answer_of_no_leaves_the_session(

@@ -109,7 +109,7 @@ WORDS: Final[dict[str, str]] = {
     "rank_clocks.method": "same_process same_host collectives none",
     "critical_path.activity_kind": "dispatch memory_copy api_call",
     "critical_path.binding_edge": "launch stream queue event sync program none",
-    "ceilings.source": "spec measured",
+    "ceilings.source": "spec measured fitted",
     "resource_bounds.work_source": "counters model",
     "bottlenecks.scope": "session kernel",
     "verdicts.verdict": "regressed improved equivalent inconclusive",

@@ -479,9 +479,9 @@ def test_sections_with_nothing_to_show_come_last_in_page_and_navigation(document
     parsed = Page(render_html({**document, "iterations": [], "metrics": [], "moments": []}, None))
     order = [attributes["id"] for tag, attributes in parsed.elements if tag == "section"]
     assert order.index("path") < order.index("clocks") < order.index("latency")
-    targets = [target[1:] for target in parsed.having("href") if target.startswith("#")]
+    targets = [target[1:] for target in parsed.having("href") if target and target.startswith("#")]
     assert [name for name in targets if name in order and targets.count(name) == 1] == [
-        name for name in order if targets.count(name) == 1
+        name for name in order if name is not None and targets.count(name) == 1
     ]
 
 

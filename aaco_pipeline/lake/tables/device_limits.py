@@ -46,7 +46,7 @@ TABLES: Final[tuple[Table, ...]] = (
                 "name",
                 False,
                 "`spec` when published or computed from published figures, `measured` when a benchmark found it on "
-                "this device.",
+                "this device, `fitted` when it is the envelope of the session's own kernels, and so judges none.",
             ),
             column(
                 "reference",
