@@ -6,7 +6,6 @@ Which kernels are run is `aaco_pipeline.resources.calibration_kernels`; running 
 
 import json
 import os
-import selectors
 import signal
 import subprocess
 import sys
@@ -14,9 +13,10 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 from aaco_pipeline.errors import UnavailableError, UsageError
 from aaco_pipeline.lake.calibrations import Calibration, Ceiling, machine_of
@@ -25,14 +25,13 @@ from aaco_pipeline.resources.calibration_worker import SETTLED_WITHIN
 from aaco_pipeline.resources.host import host_facts
 from aaco_pipeline.resources.measurement_slot import measurement_slot
 from aaco_pipeline.resources.progress import report_progress
+from aaco_pipeline.resources.worker_output import follow
 
 #: For all numbers of threads together; starting the processes comes on top.
 DEFAULT_SECONDS: Final = 16.0
 #: A process that takes this much longer than it was given is ended.
 _PATIENCE: Final = 10
 _LEAST_PATIENCE_SECONDS: Final = 120.0
-_LONGEST_WAIT_SECONDS: Final = 0.5
-_LONGEST_LINE_BYTES: Final = 4096
 _STEPS: Final = 1000
 #: From which share of lost time on a calibration is called doubtful.
 NOISY_RATIO: Final = 0.02
@@ -275,7 +274,7 @@ def _run(
         assert started.stdout is not None
         try:
             limit = max(_LEAST_PATIENCE_SECONDS, _PATIENCE * job["seconds"])
-            if not _follow(started.stdout, time.monotonic() + limit, tell):
+            if not follow(started.stdout, time.monotonic() + limit, partial(_progress_of, tell)):
                 raise UnavailableError(f"the measured process of {process.name} did not end within {limit:g} s")
             status = started.wait()
         finally:
@@ -293,25 +292,10 @@ def _run(
     return result
 
 
-def _follow(stream: IO[bytes], deadline: float, tell: Callable[[float], None]) -> bool:
-    """Pass on the worker's progress until it closes its output; False when the deadline comes first.
-
-    Waits in pieces: Polars takes over the interrupt signal in such a way that a read would sleep through Ctrl-C.
-    """
-    rest = b""
-    with selectors.DefaultSelector() as selector:
-        selector.register(stream, selectors.EVENT_READ)
-        while (left := deadline - time.monotonic()) > 0:
-            if not selector.select(min(left, _LONGEST_WAIT_SECONDS)):
-                continue
-            piece = os.read(stream.fileno(), 1 << 16)
-            if not piece:
-                return True
-            *lines, rest = (rest + piece).split(b"\n")
-            rest = rest[-_LONGEST_LINE_BYTES:]
-            for line in lines:
-                try:
-                    tell(float(json.loads(line)["done"]))
-                except (ValueError, TypeError, KeyError):
-                    continue  # whatever a library prints there is not ours
-    return False
+def _progress_of(tell: Callable[[float], None], line: bytes) -> None:
+    """Pass on how much of its work the worker has done; whatever a library prints there is not ours."""
+    try:
+        done = float(json.loads(line)["done"])
+    except (ValueError, TypeError, KeyError):
+        return
+    tell(done)

@@ -9,7 +9,6 @@ import gzip
 import hashlib
 import json
 import os
-import selectors
 import shutil
 import signal
 import subprocess
@@ -18,8 +17,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 from aaco_pipeline import __version__
 from aaco_pipeline.errors import AacoError, ModelError, UnavailableError, UsageError
@@ -35,9 +35,8 @@ from aaco_pipeline.resources.rocprofv3 import ProfilerPass
 from aaco_pipeline.resources.rocprofv3_passes import check_profiling, prepare_profiler, run_profiled_passes
 from aaco_pipeline.resources.scheduler_events import SchedulerTrace
 from aaco_pipeline.resources.telemetry import SystemSampler
+from aaco_pipeline.resources.worker_output import follow
 
-_LONGEST_WAIT_SECONDS: Final = 0.5
-_LONGEST_LINE_BYTES: Final = 4096
 PASSES: Final = ("latency", "trace")
 CPU_PROVIDER: Final = "CPUExecutionProvider"
 _PRECISION_OPTIONS: Final = {
@@ -235,7 +234,7 @@ def _run_pass(job: dict[str, Any], measurement: _Measurement, profiled: _Profile
         assert process.stdout is not None
         try:
             measurement.sampler.watch(process.pid, label=name)
-            expired = not _follow(process.stdout, measurement.deadline, name)
+            expired = not follow(process.stdout, measurement.deadline, partial(_tell_progress, name))
             if expired:
                 process.kill()
             status = process.wait()
@@ -276,27 +275,6 @@ def _run_pass(job: dict[str, Any], measurement: _Measurement, profiled: _Profile
     if (work / OPTIMIZED_FILE).exists():
         (work / OPTIMIZED_FILE).rename(measurement.folder / OPTIMIZED_FILE)
     shutil.rmtree(work)
-
-
-def _follow(stream: IO[bytes], deadline: float, name: str) -> bool:
-    """Pass on the worker's progress until it closes its output; False when the deadline comes first.
-
-    Waits in pieces: Polars takes over the interrupt signal in such a way that a read would sleep through Ctrl-C.
-    """
-    rest = b""
-    with selectors.DefaultSelector() as selector:
-        selector.register(stream, selectors.EVENT_READ)
-        while (left := deadline - time.monotonic()) > 0:
-            if not selector.select(min(left, _LONGEST_WAIT_SECONDS)):
-                continue
-            piece = os.read(stream.fileno(), 1 << 16)
-            if not piece:
-                return True
-            *lines, rest = (rest + piece).split(b"\n")
-            rest = rest[-_LONGEST_LINE_BYTES:]
-            for line in lines:
-                _tell_progress(name, line)
-    return False
 
 
 def _tell_progress(name: str, line: bytes) -> None:
