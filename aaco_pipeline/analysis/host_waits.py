@@ -41,6 +41,8 @@ def waits(activities: pl.DataFrame, calls: pl.DataFrame, synchronizations: pl.Da
     stream or before the event's record that `synchronizations` names, and where it names none, by the same thread
     (inferred). Work that ended after the call returned was not waited for.
     """
+    if calls.is_empty() and synchronizations.is_empty():
+        return _nothing_waited(activities, calls)
     issued = _issued(activities)
     blocking = _blocking(calls, synchronizations)
     copying = _blocking_copies(activities, calls)
@@ -62,6 +64,17 @@ def waits(activities: pl.DataFrame, calls: pl.DataFrame, synchronizations: pl.Da
         waiting,
         awaited.sort("start_ns", "activity").select("call_id", "outermost_call_id", "activity", "inferred"),
         _handed_over(calls, synchronizations, issued, activities),
+    )
+
+
+def _nothing_waited(activities: pl.DataFrame, calls: pl.DataFrame) -> Waits:
+    """What `waits` gives without any host call, as with runtimes that call their kernels directly."""
+    activity = activities.schema["activity"]
+    named = {name: calls.schema[name] for name in ("call_id", "outermost_call_id")}
+    return Waits(
+        calls.select(_CALL),
+        pl.DataFrame(schema={**named, "activity": activity, "inferred": pl.Boolean}),
+        pl.DataFrame(schema={"source": activity, "target": activity, "inferred": pl.Boolean}),
     )
 
 

@@ -92,10 +92,8 @@ def timed(work: pl.DataFrame, ceilings: pl.DataFrame) -> pl.DataFrame:
     `_dram_bytes`), `dram_is_assumed`, and per demand and source `ceiling/…` and `time/…` (Float64, ns).
     """
     wide = _wide(ceilings)
-    for demand in DEMANDS:
-        for source in SOURCES:
-            if ceiling_column(demand, source) not in wide.columns:
-                wide = wide.with_columns(pl.lit(None, pl.Float64).alias(ceiling_column(demand, source)))
+    named = {ceiling_column(demand, source) for demand in DEMANDS for source in SOURCES}
+    wide = wide.with_columns(pl.lit(None, pl.Float64).alias(name) for name in sorted(named - set(wide.columns)))
     rows = work.join(wide, on="device_id", how="left", maintain_order="left")
     rows = _memory_side(rows)
     times = [
@@ -284,7 +282,8 @@ def bounds_of(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _bound_rows(rows: pl.DataFrame, demand: Demand, source: str) -> pl.DataFrame:
     """Rows of one demand and source, per kernel and device, where there is both work and a ceiling."""
-    return rows.select(
+    timed_rows = rows.lazy().filter(pl.col(time_column(demand, source)).is_not_null())
+    return timed_rows.select(
         "kernel_id",
         "device_id",
         pl.lit(demand.resource).alias("resource"),
@@ -295,7 +294,7 @@ def _bound_rows(rows: pl.DataFrame, demand: Demand, source: str) -> pl.DataFrame
         pl.lit(source).alias("ceiling_source"),
         "duration_ns",
         "work_source",
-    ).filter(pl.col("time_ns").is_not_null())
+    ).collect()
 
 
 def _together(rows: pl.DataFrame, single: pl.DataFrame, pipes: Iterable[str]) -> list[pl.DataFrame]:

@@ -38,7 +38,9 @@ def conform(table: Table, frame: pl.DataFrame, key: str) -> pl.DataFrame:
             )
         )
     untyped = [name for name, found in frame.schema.items() if found == pl.Null]
-    frame = frame.select(schema.names()).with_columns(pl.col(name).cast(schema[name]) for name in untyped)
+    frame = frame.select(schema.names())
+    if untyped:
+        frame = frame.with_columns(pl.col(name).cast(schema[name]) for name in untyped)
     for declared in table.all_columns:
         series = frame.get_column(declared.name)
         expected = schema[declared.name]
@@ -51,10 +53,12 @@ def conform(table: Table, frame: pl.DataFrame, key: str) -> pl.DataFrame:
                 f"table {table.name}, column {declared.name}: {series.null_count()} of {len(series)} values are null, "
                 "and the contract allows none"
             )
-        if _holds_nan(series):
+        if not frame.is_empty() and _holds_nan(series):
             raise ContractError(
                 f"table {table.name}, column {declared.name}: holds NaN; missing evidence is null, never NaN"
             )
+    if frame.is_empty():
+        return frame
     strangers = frame.filter(pl.col(table.key) != key)
     if strangers.height:
         raise ContractError(

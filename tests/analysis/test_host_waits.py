@@ -29,6 +29,13 @@ def test_a_device_wait_is_for_the_last_work_of_every_stream(session: Callable[..
     assert awaited(found) == [(2, 0, False), (2, 1, False)]
 
 
+def test_without_calls_nothing_is_waited_for_in_the_same_columns(session: Callable[..., Any]) -> None:
+    without, beside = session(KERNELS, calls=[]).waits, session(KERNELS, calls=LAUNCHES).waits
+    for name in ("calls", "awaited", "handed_over"):
+        assert getattr(without, name).is_empty()
+        assert getattr(without, name).schema == getattr(beside, name).schema
+
+
 def test_work_that_ended_after_the_call_was_not_waited_for(session: Callable[..., Any]) -> None:
     found = session(KERNELS, calls=[*LAUNCHES, call(50, 210, "cudaDeviceSynchronize")])
     assert awaited(found) == [(2, 0, False)]
