@@ -11,7 +11,7 @@ import dagster as dg
 
 from aaco_pipeline.automation.dead_runs import find_dead_runs, reap
 from aaco_pipeline.automation.sessions import PARTITIONS_NAME, forget
-from aaco_pipeline.errors import LakeError
+from aaco_pipeline.errors import AacoError, LakeError
 from aaco_pipeline.lake.store import TraceLake
 
 
@@ -25,12 +25,18 @@ class Ailment:
     mend: Callable[[], bool] | None = field(default=None, compare=False)
 
 
-def examine(lake: TraceLake, instance: dg.DagsterInstance | None) -> list[Ailment]:
-    """Everything that is wrong. Without an instance (none was ever made), only the lake is looked at."""
+def examine(
+    lake: TraceLake, instance: dg.DagsterInstance | None, analyse: Callable[[str], None] | None = None
+) -> list[Ailment]:
+    """Everything that is wrong. Without an instance (none was ever made), only the lake is looked at.
+
+    `analyse` runs all stages of a session, raising AacoError when it cannot: what mends a capture that is complete and
+    was never analysed. Without it a person has to.
+    """
     found = list(_lake_ailments(lake))
     if instance is not None:
         found.extend(_dead_runs(instance))
-        found.extend(_disagreements(lake, instance))
+        found.extend(_disagreements(lake, instance, analyse))
     return found
 
 
@@ -50,7 +56,9 @@ def _dead_runs(instance: dg.DagsterInstance) -> Iterator[Ailment]:
         yield Ailment("dead run", f"run {dead.run_id}", f"{dead.reason}; it may hold the measurement slot", mend)
 
 
-def _disagreements(lake: TraceLake, instance: dg.DagsterInstance) -> Iterator[Ailment]:
+def _disagreements(
+    lake: TraceLake, instance: dg.DagsterInstance, analyse: Callable[[str], None] | None
+) -> Iterator[Ailment]:
     try:
         published = set(lake.sessions())
     except LakeError as error:
@@ -74,19 +82,7 @@ def _disagreements(lake: TraceLake, instance: dg.DagsterInstance) -> Iterator[Ai
         yield Ailment("session without partition", session, "Dagster does not know a session of the lake", add)
     for session in sorted((partitions | requested | complete) - published - busy):
         if session in complete:
-            if session not in partitions:
-
-                def adopt(session: str = session) -> bool:
-                    instance.add_dynamic_partitions(PARTITIONS_NAME, [session])
-                    return True
-
-                yield Ailment("capture without partition", session, "its capture is complete, not analysed", adopt)
-            else:
-                yield Ailment(
-                    "capture without tables",
-                    session,
-                    "its capture is complete, not analysed; materialize its stages in `aaco ui` (job observe)",
-                )
+            yield _unanalysed(instance, session, analyse, is_known=session in partitions)
             continue
 
         def drop(session: str = session) -> bool:
@@ -95,6 +91,29 @@ def _disagreements(lake: TraceLake, instance: dg.DagsterInstance) -> Iterator[Ai
 
         why = "it was begun and never captured" if session in requested else "the lake holds nothing of it"
         yield Ailment("partition without session", session, why, drop)
+
+
+def _unanalysed(
+    instance: dg.DagsterInstance, session: str, analyse: Callable[[str], None] | None, *, is_known: bool
+) -> Ailment:
+    """A capture that is complete, whose run was killed before the first stage: a measurement is never thrown away."""
+
+    def adopt() -> bool:
+        if not is_known:
+            instance.add_dynamic_partitions(PARTITIONS_NAME, [session])
+        if analyse is None:
+            return True
+        try:
+            analyse(session)
+        except AacoError:
+            return False
+        return True
+
+    why = "its capture is complete, not analysed"
+    if not is_known:
+        return Ailment("capture without partition", session, why, adopt)
+    told = f"{why}; materialize its stages in `aaco ui` (job observe)"
+    return Ailment("capture without tables", session, told, adopt if analyse is not None else None)
 
 
 _UNFINISHED = (

@@ -4,6 +4,7 @@ The facts come from `aaco_pipeline.resources`, the examination is `aaco_pipeline
 """
 
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -74,7 +75,7 @@ def info(project: "Project", as_json: bool) -> None:
 @lake_option
 @data_format
 def doctor(project: "Project", mend: bool, as_json: bool) -> int:
-    """Find dead runs, torn or orphaned files, stale locks, and sessions that lake and Dagster disagree on.
+    """Find dead runs, torn or orphaned files, stale locks, captures not analysed, and what lake and Dagster disagree on.
 
     Exits with 0 when all is well or mended, and with 8 when something is left to do.
     """
@@ -82,13 +83,15 @@ def doctor(project: "Project", mend: bool, as_json: bool) -> int:
 
     from aaco_pipeline.automation.doctor import examine
     from aaco_pipeline.automation.instance import open_instance
+    from aaco_pipeline.cli.run import run_stages
     from aaco_pipeline.lake.store import TraceLake
 
     lake = TraceLake(project.lake)
     has_instance = (project.dagster_home / "dagster.yaml").exists()
     rows: list[dict[str, str]] = []
     with open_instance(project) if has_instance else nullcontext() as instance:
-        for ailment in examine(lake, instance):
+        analyse = None if instance is None else partial(run_stages, project, lake, instance)
+        for ailment in examine(lake, instance, analyse):
             if ailment.mend is None:
                 state = "needs you"
             elif not mend:

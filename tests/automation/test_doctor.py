@@ -11,6 +11,7 @@ import pytest
 from aaco_pipeline.automation.doctor import Ailment, examine
 from aaco_pipeline.automation.jobs import start_session
 from aaco_pipeline.automation.sessions import PARTITIONS_NAME, register
+from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.launch import Launch
@@ -215,6 +216,34 @@ def test_a_capture_that_was_never_analysed_is_never_thrown_away(
     assert (ailment.kind, ailment.subject, ailment.mend) == ("capture without tables", kept, None)
     assert "job observe" in ailment.explanation
     assert lake.raw(kept).is_dir()
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_capture_that_was_never_analysed_is_mended_by_analysing_it(
+    known: bool, lake: TraceLake, healthy: dg.DagsterInstance, session: str
+) -> None:
+    kept = new_session_id()
+    shutil.copytree(lake.raw(session), lake.raw(kept))
+    if known:
+        healthy.add_dynamic_partitions(PARTITIONS_NAME, [kept])
+    analysed: list[str] = []
+    mend(only(examine(lake, healthy, analysed.append)))
+    assert analysed == [kept]
+    assert kept in healthy.get_dynamic_partitions(PARTITIONS_NAME)
+
+
+def test_a_capture_that_cannot_be_analysed_is_not_said_to_be_mended(
+    lake: TraceLake, healthy: dg.DagsterInstance, session: str
+) -> None:
+    kept = new_session_id()
+    shutil.copytree(lake.raw(session), lake.raw(kept))
+
+    def refuse(name: str) -> None:
+        raise CaptureError(f"{name}: cannot be read")
+
+    ailment = only(examine(lake, healthy, refuse))
+    assert ailment.mend is not None
+    assert not ailment.mend()
 
 
 def test_several_ailments_are_all_told(lake: TraceLake, healthy: dg.DagsterInstance, session: str) -> None:
