@@ -75,7 +75,7 @@ def info(project: "Project", as_json: bool) -> None:
 @lake_option
 @data_format
 def doctor(project: "Project", mend: bool, as_json: bool) -> int:
-    """Find dead runs, torn or orphaned files, stale locks, captures not analysed, and what lake and Dagster disagree on.
+    """Find dead runs, torn or orphaned files, stale locks, captures not analysed, and where lake and Dagster differ.
 
     Exits with 0 when all is well or mended, and with 8 when something is left to do.
     """
