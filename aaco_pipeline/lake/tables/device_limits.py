@@ -281,8 +281,8 @@ TABLES: Final[tuple[Table, ...]] = (
                 "int64",
                 "count",
                 True,
-                "Workgroups that fit at once into one compute unit, on RDNA into the two of a workgroup processor; null when "
-                "theoretical_ratio is.",
+                "Workgroups that fit at once into one compute unit, on RDNA into the two of a workgroup processor; null "
+                "when theoretical_ratio is.",
                 since=2,
             ),
             column(
