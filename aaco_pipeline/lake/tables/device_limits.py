@@ -281,7 +281,7 @@ TABLES: Final[tuple[Table, ...]] = (
                 "int64",
                 "count",
                 True,
-                "Workgroups that fit at once into one compute unit, on RDNA into the two of a workgroup processor; null "
+                "Workgroups that fit at once into a compute unit, on RDNA into the two of a workgroup processor; null "
                 "when theoretical_ratio is.",
                 since=2,
             ),
