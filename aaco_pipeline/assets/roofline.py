@@ -31,6 +31,7 @@ from aaco_pipeline.hardware.kernel_occupancy import kernel_occupancy
 from aaco_pipeline.lake.calibrations import ceilings_for
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.report.limits import CALIBRATION
 from aaco_pipeline.report.plots import as_markdown_image
 from aaco_pipeline.report.roofline_plot import roofline_plot
 from aaco_pipeline.resources.dagster_resources import LakeResource
@@ -93,14 +94,14 @@ def _ceilings(
         brought = ingested_capture.read(lake.raw(session)).reading().tables["ceilings"]
         parts.append(brought)
         if brought.height:
-            told.append(Evidence("measured ceilings", "present", None, "the capture", brought.height))
+            told.append(Evidence(CALIBRATION, "present", None, "the capture", brought.height))
     elif cpus:
         measured = ceilings_for(lake.path, tables["environment"], devices, threads)
         if measured.frame is None:
-            told.append(Evidence("measured ceilings", "absent", measured.reason, "aaco calibrate"))
+            told.append(Evidence(CALIBRATION, "absent", measured.reason, "aaco calibrate"))
         else:
             parts.append(measured.frame)
-            told.append(Evidence("measured ceilings", "present", None, "aaco calibrate", measured.frame.height))
+            told.append(Evidence(CALIBRATION, "present", None, "aaco calibrate", measured.frame.height))
     return pl.concat([canonical("ceilings", part) for part in parts]), told
 
 

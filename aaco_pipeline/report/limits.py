@@ -155,6 +155,10 @@ _SIGNALS: Final = {
 }
 
 
+#: What the stage roofline calls the ceilings of a calibrated machine in `evidence`, where they are missing.
+CALIBRATION: Final = "measured ceilings"
+
+
 def told(bottleneck: Sequence[Row]) -> dict[str, Any]:
     """The session's verdict as the document's own fields; nulls and empty lists without one.
 
@@ -181,6 +185,10 @@ def sentence(document: Row) -> str | None:
     if not document.get("bottleneck"):
         return None
     row = document["bottleneck"][0]
+    uncalibrated = next((one["reason"] for one in document["missing"] if one["item"] == CALIBRATION), None)
+    if row["label"] is None and uncalibrated is not None:
+        # One step gives what all the signals wait for, so naming them would only hide it.
+        return f"What limits this session cannot be said yet: {uncalibrated}"
     text = verdict(row, "session")
     longest = next(iter(document.get("optimization_priority") or []), None)
     if row["label"] is None and longest is not None and longest["label"] is None and longest["missing_signals"]:

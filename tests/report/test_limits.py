@@ -103,6 +103,11 @@ def test_without_a_label_the_answer_says_what_was_missing(tmp_path: Path) -> Non
     )
     assert document["bottleneck_class"] is None
     assert "cannot be said" in limits_section(document)
+    # Where one step would give it, that step is the answer, and not the signals that wait for it.
+    step = {"item": limits.CALIBRATION, "status": "absent", "reason": "run `aaco calibrate`"}
+    assert answer({**document, "missing": [step]}) == (
+        "What limits this session cannot be said yet: run `aaco calibrate`."
+    )
 
 
 def test_a_session_that_was_not_judged_has_nulls_and_no_sentence(tmp_path: Path) -> None:
