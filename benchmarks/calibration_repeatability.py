@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from aaco_pipeline.lake.calibrations import Calibration
-from aaco_pipeline.resources.calibration import (
+from aaco_pipeline.resources.calibrate.calibration import (
     DEFAULT_SECONDS,
     UNSTEADY_RATIO,
     best_outcomes,
@@ -27,7 +27,7 @@ from aaco_pipeline.resources.calibration import (
     rounds_spread,
     shortfall,
 )
-from aaco_pipeline.resources.calibration_worker import SETTLED_WITHIN
+from aaco_pipeline.resources.calibrate.worker import SETTLED_WITHIN
 
 DEFAULT_RUNS: Final = 5
 

@@ -38,13 +38,13 @@ from aaco_pipeline.assets.session_environment import read_environment
 from aaco_pipeline.assets.stage import Outcome
 from aaco_pipeline.assets.telemetry import read_telemetry
 from aaco_pipeline.assets.timeline import read_timeline
+from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.lake.calibrations import write_calibration
 from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.bottleneck_rules import BUILT_IN_RULES, load_bottleneck_rules
-from aaco_pipeline.resources.calibration import calibrate
+from aaco_pipeline.resources.calibrate.calibration import calibrate
 from aaco_pipeline.resources.dagster_resources import InferenceRunner
-from aaco_pipeline.resources.launch import Launch
 
 ROOT: Final = Path(__file__).parents[1]
 NEEDED: Final = 0.95
@@ -239,7 +239,7 @@ def classified(lake: TraceLake, model: Path, work: Workload, priority: int) -> d
     """Measure the workload in a session of its own and classify it: the session's row of `bottlenecks`."""
     runner = InferenceRunner(configs=str(ROOT / "configs"))
     session = new_session_id()
-    launch = Launch(model=str(model), iterations=_ITERATIONS, warmup=_WARMUP, threads=_THREADS)
+    launch = MeasurementRequest(model=str(model), iterations=_ITERATIONS, warmup=_WARMUP, threads=_THREADS)
     lake.request(session, launch.to_json())
     with surroundings(work, model.parent), prioritized(0 if work.busy_processes else priority):
         captured = take_capture(lake, session, runner, lambda line: None)

@@ -26,11 +26,11 @@ from aaco_pipeline.assets.session_environment import read_environment
 from aaco_pipeline.assets.stage import Outcome
 from aaco_pipeline.assets.telemetry import read_telemetry
 from aaco_pipeline.assets.timeline import read_timeline
-from aaco_pipeline.formats.detection import survey
+from aaco_pipeline.capture.discovery import discover_runs
 from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.bottleneck_rules import BUILT_IN_RULES, load_bottleneck_rules
-from aaco_pipeline.resources.ingestion import take_in
+from aaco_pipeline.resources.ingestion import copy_capture
 
 #: What the index calls a single cause, and the labels that are that cause. Other entries have no single one.
 LABELS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -63,10 +63,10 @@ def traces() -> Path:
 
 def classified(lake: TraceLake, trace: Path) -> dict[str, Any]:
     """Take one trace into the lake and classify it: the session's row of `bottlenecks`."""
-    (run,) = survey(trace).runs
+    (run,) = discover_runs(trace).runs
     session = new_session_id()
     with lake.receive_raw(session) as folder:
-        take_in(run, folder, trace.name)
+        copy_capture(run, folder, trace.name)
     for stage, read in _STAGES:
         lake.publish(session, stage, read(lake, session).tables)
     return lake.read("bottlenecks", session).filter(pl.col("scope") == "session").row(0, named=True)

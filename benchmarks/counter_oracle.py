@@ -23,11 +23,11 @@ from typing import Any, Final
 
 import polars as pl
 
-from aaco_pipeline.analysis.counter_metrics import dispatch_metrics, metrics
-from aaco_pipeline.analysis.counter_work import work
-from aaco_pipeline.formats.assembly import NamedReading, assemble
-from aaco_pipeline.formats.detection import survey
-from aaco_pipeline.formats.reading import Limits
+from aaco_pipeline.analysis.roofline.counter_work import work
+from aaco_pipeline.analysis.roofline.derived_metrics import dispatch_metrics, metrics
+from aaco_pipeline.capture.discovery import discover_runs
+from aaco_pipeline.capture.merging import NamedReading, merge_parts
+from aaco_pipeline.formats.capture_tables import Limits
 
 TOLERANCE: Final = 1e-6
 GIGA: Final = 1e9
@@ -202,8 +202,8 @@ def folders(root: Path) -> list[Path]:
 
 def read(folder: Path) -> dict[str, pl.DataFrame]:
     """The canonical tables of one capture."""
-    parts = [part for run in survey(folder).runs for part in run.parts]
-    return dict(assemble([NamedReading(part.name, part.read(Limits())) for part in parts]).tables)
+    parts = [part for run in discover_runs(folder).runs for part in run.parts]
+    return dict(merge_parts([NamedReading(part.name, part.read(Limits())) for part in parts]).tables)
 
 
 class Comparison:

@@ -20,12 +20,12 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from aaco_pipeline.analysis.activities import device_activities, host_calls
-from aaco_pipeline.analysis.activity_network import network
-from aaco_pipeline.analysis.critical_path import critical_path
-from aaco_pipeline.analysis.device_timeline import FIRST_TO_LAST, timeline
-from aaco_pipeline.analysis.gap_causes import gaps
-from aaco_pipeline.analysis.host_waits import waits
+from aaco_pipeline.analysis.timeline.activities import device_activities, host_calls
+from aaco_pipeline.analysis.timeline.critical_path import critical_path
+from aaco_pipeline.analysis.timeline.dependency_graph import network
+from aaco_pipeline.analysis.timeline.device_timeline import FIRST_TO_LAST, timeline
+from aaco_pipeline.analysis.timeline.gap_causes import gaps
+from aaco_pipeline.analysis.timeline.host_waits import waits
 from aaco_pipeline.lake.contracts import contract, polars_schema
 
 #: CPU seconds and bytes allowed, by number of kernels.

@@ -19,10 +19,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Final
 
+from aaco_pipeline.capture.discovery import Part, discover_runs
+from aaco_pipeline.capture.merging import NamedReading, merge_parts
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats.assembly import NamedReading, assemble
-from aaco_pipeline.formats.detection import Part, survey
-from aaco_pipeline.formats.reading import Limits
+from aaco_pipeline.formats.capture_tables import Limits
 from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.validation import conform
 
@@ -107,9 +107,9 @@ def damaged(part: Part, folder: Path, chance: random.Random) -> Path:
 def outcome(place: Path) -> str:
     """What became of the input; raises what a reader must not raise."""
     try:
-        for run in survey(place).runs:
+        for run in discover_runs(place).runs:
             readings = [NamedReading(part.name, part.read(Limits())) for part in run.parts]
-            for name, frame in assemble(readings).tables.items():
+            for name, frame in merge_parts(readings).tables.items():
                 conform(contract(name), frame, KEY)
             return "read"
     except CaptureError as error:
@@ -125,7 +125,7 @@ def main() -> int:
     parser.add_argument("--memory", type=int, default=2048)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    parts = [part for seed in SEEDS for run in survey(SHARED / seed).runs for part in run.parts]
+    parts = [part for seed in SEEDS for run in discover_runs(SHARED / seed).runs for part in run.parts]
     until = time.monotonic() + arguments.seconds
     counts: dict[str, Counter[str]] = {}
     slowest: dict[str, float] = {}

@@ -20,9 +20,9 @@ import numpy as np
 import onnxruntime as ort
 import polars as pl
 
-from aaco_pipeline.analysis.generation import generation_metrics
-from aaco_pipeline.resources import inference, inference_worker
-from aaco_pipeline.resources.launch import Launch
+from aaco_pipeline.analysis.sessions.token_latency import generation_metrics
+from aaco_pipeline.capture.request import MeasurementRequest
+from aaco_pipeline.resources.measure import inference, inference_worker
 
 ROOT: Final = Path(__file__).parents[1]
 ACCEPTED_DIFFERENCE_RATIO: Final = 0.05
@@ -55,7 +55,7 @@ class Loop:
 
 def compared(batch: int, prompt: int, tokens: int, requests: int) -> dict[str, tuple[float, float]]:
     """Each figure as the session's code has it, and as the loop has it, over alternating requests."""
-    launch = Launch(model="gpt_tiny", batch_size=batch, prompt_tokens=prompt, output_tokens=tokens)
+    launch = MeasurementRequest(model="gpt_tiny", batch_size=batch, prompt_tokens=prompt, output_tokens=tokens)
     model, backend = inference.plan(launch, ROOT / "configs")
     job = inference._job(launch, model, backend)
     session, _ = inference_worker._load(job, Path(), traced=False)

@@ -23,12 +23,12 @@ from aaco_pipeline.assets.model_graph import read_model_graph
 from aaco_pipeline.assets.session_environment import read_environment
 from aaco_pipeline.assets.telemetry import read_telemetry
 from aaco_pipeline.assets.timeline import read_timeline
-from aaco_pipeline.formats import ingested_capture
-from aaco_pipeline.formats.assembly import row_accounts
-from aaco_pipeline.formats.detection import Run, survey
+from aaco_pipeline.capture import ingested as ingested_capture
+from aaco_pipeline.capture.discovery import Run, discover_runs
+from aaco_pipeline.capture.merging import row_accounts
 from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.resources.ingestion import take_in
+from aaco_pipeline.resources.ingestion import copy_capture
 
 SHARED: Final = Path(os.environ.get("AACO_SHARED") or Path(__file__).parents[2] / "shared")
 FOLDERS: Final = ("captures", "kineto", "counters", "gpu_sessions")
@@ -50,7 +50,7 @@ def ingest(lake: TraceLake, run: Run) -> str:
     """Take the run in and publish all tables, as the command does without Dagster around it."""
     session = new_session_id()
     with lake.receive_raw(session) as folder:
-        take_in(run, folder, run.folder.name)
+        copy_capture(run, folder, run.folder.name)
     for name, stage in STAGES.items():
         lake.publish(session, name, stage(lake, session).tables)
     return session
@@ -62,7 +62,7 @@ def account(lake: TraceLake) -> int:
     lost_in_all = runs = 0
     refused: list[str] = []
     for name in FOLDERS:
-        found = survey(SHARED / name)
+        found = discover_runs(SHARED / name)
         refused += [f"{one.path.relative_to(SHARED)}: {one.reason}" for one in found.unread]
         for run in found.runs:
             session = ingest(lake, run)
@@ -89,7 +89,7 @@ def main() -> int:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         lost = account(TraceLake(Path(folder) / "lake"))
-        (run,) = survey(SHARED / TIMED).runs
+        (run,) = discover_runs(SHARED / TIMED).runs
         seconds = []
         for number in range(arguments.repeats):
             before = time.process_time()

@@ -21,7 +21,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from aaco_pipeline.analysis.kernel_names import described, operator_family, with_operators
+from aaco_pipeline.analysis.kernels.names import described, operator_family, with_operators
 
 SEED: Final = 20261121
 LEAST_BY_NAME: Final = 0.97

@@ -22,9 +22,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from aaco_pipeline.analysis.operator_work import work
-from aaco_pipeline.formats.onnx_model import TensorType, graph_only, inferred_shapes, read
-from aaco_pipeline.resources.models import resolve_model
+from aaco_pipeline.analysis.model.operator_work import work
+from aaco_pipeline.formats.onnx import TensorType, graph_only, inferred_shapes, read
+from aaco_pipeline.resources.measure.models import resolve_model
 
 #: For reading without weights, reading as frames, and the work; shape inference is onnx's and given beside it.
 CPU_SECONDS: Final = 1.5

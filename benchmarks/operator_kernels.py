@@ -18,12 +18,12 @@ from typing import Final
 
 import polars as pl
 
-from aaco_pipeline.analysis.device_kernel_nodes import DeviceTrace, map_device_kernels
-from aaco_pipeline.analysis.kernel_names import described
-from aaco_pipeline.analysis.kernel_statistics import kernel_stats
-from aaco_pipeline.analysis.operator_kernels import operator_kernels, operators_of_dispatches
+from aaco_pipeline.analysis.kernels.names import described
+from aaco_pipeline.analysis.kernels.statistics import kernel_stats
+from aaco_pipeline.analysis.model.device_kernel_nodes import DeviceTrace, map_device_kernels
+from aaco_pipeline.analysis.model.operator_kernels import operator_kernels, operators_of_dispatches
 from aaco_pipeline.formats import kineto
-from aaco_pipeline.formats.reading import canonical
+from aaco_pipeline.formats.capture_tables import to_contract
 
 DISPATCHES: Final = 1_000_000
 BLOCKS: Final = 100
@@ -98,7 +98,7 @@ def generated(count: int) -> tuple[pl.DataFrame, pl.DataFrame]:
     both = pl.concat(
         [one.with_columns(domain=pl.lit(domain)) for one, domain in zip(calls, domains, strict=True)], how="diagonal"
     ).with_columns(process_id=0)
-    return canonical("dispatches", dispatches), canonical("api_calls", both.with_row_index("call_id"))
+    return to_contract("dispatches", dispatches), to_contract("api_calls", both.with_row_index("call_id"))
 
 
 def compiled(dispatches: pl.DataFrame, calls: pl.DataFrame) -> tuple[DeviceTrace, pl.DataFrame]:
@@ -117,7 +117,7 @@ def compiled(dispatches: pl.DataFrame, calls: pl.DataFrame) -> tuple[DeviceTrace
     graph = pl.DataFrame(nodes, schema=["name", "op_type", "inputs", "outputs"], orient="row").with_columns(
         domain=pl.lit("ai.onnx"), parent_node_id=pl.lit(None, pl.Int32), body=pl.lit(None, pl.String)
     )
-    trace = DeviceTrace(dispatches, canonical("kernels", kernels), calls, canonical("markers", markers))
+    trace = DeviceTrace(dispatches, to_contract("kernels", kernels), calls, to_contract("markers", markers))
     return trace, graph.with_row_index("node_id")
 
 

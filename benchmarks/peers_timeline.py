@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import polars as pl
 
-from aaco_pipeline.analysis.activities import device_activities, host_calls
-from aaco_pipeline.analysis.device_timeline import FIRST_TO_LAST, timeline
+from aaco_pipeline.analysis.timeline.activities import device_activities, host_calls
+from aaco_pipeline.analysis.timeline.device_timeline import FIRST_TO_LAST, timeline
 from aaco_pipeline.formats import kineto
 from aaco_pipeline.lake.contracts import contract, polars_schema
 

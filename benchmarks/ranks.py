@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from aaco_pipeline.analysis import collectives
-from aaco_pipeline.analysis.activities import CATEGORIES
-from aaco_pipeline.analysis.ranks import rank_clocks
-from aaco_pipeline.formats.reading import canonical
+from aaco_pipeline.analysis.timeline import collectives
+from aaco_pipeline.analysis.timeline.activities import CATEGORIES
+from aaco_pipeline.analysis.timeline.ranks import rank_clocks
+from aaco_pipeline.formats.capture_tables import to_contract
 
 #: CPU seconds allowed, by number of parts (ranks times collectives).
 LIMITS: Final = {640_000: 10.0}
@@ -68,7 +68,7 @@ def invented(ranks: int, count: int) -> tuple[pl.DataFrame, pl.DataFrame, pl.Dat
     processes = pl.DataFrame({"process_id": range(ranks), "rank": range(ranks)}).with_columns(
         host=pl.format("host{}", "rank")
     )
-    return activities, canonical("markers", markers), canonical("processes", processes), offset
+    return activities, to_contract("markers", markers), to_contract("processes", processes), offset
 
 
 def _kernels(process: Numbers, start: Numbers, end: Numbers, category: str = "compute") -> pl.DataFrame:
@@ -93,7 +93,7 @@ def main() -> int:
     first = 0.0
     for ranks in options.ranks:
         activities, markers, processes, offsets = invented(ranks, options.collectives)
-        calls = canonical("api_calls", pl.DataFrame())
+        calls = to_contract("api_calls", pl.DataFrame())
         domains = pl.DataFrame({"domain": ["boottime"] * ranks, "uncertainty_ns": [0, *[None] * (ranks - 1)]})
         clock = [time.process_time()]
         described = collectives.parts(activities, markers, calls)

@@ -19,12 +19,12 @@ from typing import Final
 
 import polars as pl
 
-from aaco_pipeline.analysis.bottleneck_rules import Rules
-from aaco_pipeline.analysis.bottlenecks import INPUTS, classify
-from aaco_pipeline.analysis.counter_metrics import metrics
-from aaco_pipeline.analysis.counter_work import needed_counters, work
-from aaco_pipeline.analysis.kernel_statistics import kernel_stats
-from aaco_pipeline.analysis.roofline import placement
+from aaco_pipeline.analysis.bottlenecks.classification import INPUTS, classify
+from aaco_pipeline.analysis.bottlenecks.rules import Rules
+from aaco_pipeline.analysis.kernels.statistics import kernel_stats
+from aaco_pipeline.analysis.roofline.counter_work import needed_counters, work
+from aaco_pipeline.analysis.roofline.derived_metrics import metrics
+from aaco_pipeline.analysis.roofline.placement import placement
 from aaco_pipeline.assets import (
     att_enrichment,
     critical_path,
@@ -39,15 +39,16 @@ from aaco_pipeline.assets import (
 from aaco_pipeline.assets.capture import describe_capture
 from aaco_pipeline.assets.classification import read_classification
 from aaco_pipeline.assets.stage import Outcome
-from aaco_pipeline.formats import assembly, detection
-from aaco_pipeline.formats.reading import Limits, no_rows
+from aaco_pipeline.capture import discovery as detection
+from aaco_pipeline.capture import merging as assembly
+from aaco_pipeline.formats.capture_tables import Limits, empty_table
 from aaco_pipeline.hardware.ceilings import spec_ceilings
-from aaco_pipeline.hardware.counter_formulas import plain_name
+from aaco_pipeline.hardware.counters import plain_name
 from aaco_pipeline.hardware.kernel_occupancy import kernel_occupancy
 from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.bottleneck_rules import RULES_FILE, load_bottleneck_rules
-from aaco_pipeline.resources.ingestion import take_in
+from aaco_pipeline.resources.ingestion import copy_capture
 
 ROWS: Final = 1_000_000
 ROWS_CPU_SECONDS: Final = 3.0
@@ -57,8 +58,8 @@ REPEATS: Final = 5
 
 def read(folder: Path) -> dict[str, pl.DataFrame]:
     """The canonical tables of a capture's folder."""
-    parts = detection.survey(folder).runs[0].parts
-    run = assembly.assemble([assembly.NamedReading(part.name, part.read(Limits())) for part in parts])
+    parts = detection.discover_runs(folder).runs[0].parts
+    run = assembly.merge_parts([assembly.NamedReading(part.name, part.read(Limits())) for part in parts])
     return dict(run.tables)
 
 
@@ -76,8 +77,8 @@ def judged(tables: dict[str, pl.DataFrame], rules: Rules) -> pl.DataFrame:
         "occupancy": kernel_occupancy(tables["dispatches"], tables["kernels"], tables["devices"], achieved),
         "kernel_stats": kernel_stats(tables["dispatches"]),
     }
-    rows = {name: no_rows(name) for name in INPUTS} | tables | found
-    gaps = no_rows("gaps").with_columns(launches_since_wait=pl.lit(None, pl.Int64))
+    rows = {name: empty_table(name) for name in INPUTS} | tables | found
+    gaps = empty_table("gaps").with_columns(launches_since_wait=pl.lit(None, pl.Int64))
     return classify(rows, gaps, rules).bottlenecks
 
 
@@ -101,7 +102,7 @@ def taken_in(folder: Path, rules: Rules) -> float:
         lake, session = TraceLake(Path(place) / "lake"), new_session_id()
         start = time.process_time()
         with lake.receive_raw(session) as raw:
-            take_in(detection.survey(folder).runs[0], raw, None)
+            copy_capture(detection.discover_runs(folder).runs[0], raw, None)
         for stage, read_stage in STAGES:
             lake.publish(session, stage, read_stage(lake, session).tables)
         lake.publish(session, "classification", read_classification(lake, session, rules).tables)

@@ -21,9 +21,9 @@ from typing import Any, Final
 from scipy import stats
 
 import aaco_pipeline
-from aaco_pipeline.resources import inference
-from aaco_pipeline.resources.launch import Launch
-from aaco_pipeline.resources.telemetry import DEFAULT_INTERVAL_NS, SystemSampler
+from aaco_pipeline.capture.request import MeasurementRequest
+from aaco_pipeline.resources.measure import inference
+from aaco_pipeline.resources.telemetry.sampler import DEFAULT_INTERVAL_NS, SystemSampler
 
 ROOT: Final = Path(__file__).parents[1]
 WORKER: Final = Path(aaco_pipeline.__file__).parent / "resources" / "inference_worker.py"
@@ -91,7 +91,7 @@ def main() -> int:
     parser.add_argument("--interval-ms", type=float, default=DEFAULT_INTERVAL_NS / 1e6)
     chosen = parser.parse_args()
     interval_ns = int(chosen.interval_ms * 1e6)
-    launch = Launch(model="squeezenet", iterations=chosen.iterations, warmup=20)
+    launch = MeasurementRequest(model="squeezenet", iterations=chosen.iterations, warmup=20)
     model, backend = inference.plan(launch, ROOT / "configs")
     job = {**inference._job(launch, model, backend), "pass": "latency"}
     run_once(job, None)  # the model's file and the runtime's libraries are in memory from here on

@@ -12,6 +12,7 @@ from hypothesis import settings
 
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE, Project
+from tests.places import ROOT
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 settings.register_profile("aaco", deadline=None)
 settings.load_profile("aaco")
 
-ROOT: Final = Path(__file__).parents[1]
 CAPTURED_MODELS: Final = ("control_flow", "squeezenet")
 CAPTURED_ITERATIONS: Final = 5
 CAPTURED_WARMUP: Final = 2
@@ -122,10 +122,10 @@ def captured(tmp_path_factory: pytest.TempPathFactory, cache_folder: Path) -> Ca
     from aaco_pipeline.assets.session_environment import read_environment
     from aaco_pipeline.assets.telemetry import read_telemetry
     from aaco_pipeline.assets.timeline import read_timeline
+    from aaco_pipeline.capture.request import MeasurementRequest
     from aaco_pipeline.lake.identity import new_session_id
     from aaco_pipeline.resources.bottleneck_rules import RULES_FILE, load_bottleneck_rules
     from aaco_pipeline.resources.dagster_resources import InferenceRunner
-    from aaco_pipeline.resources.launch import Launch
 
     lake = TraceLake(tmp_path_factory.mktemp("captured") / "lake")
     runner = InferenceRunner(configs=str(ROOT / "configs"))
@@ -133,7 +133,7 @@ def captured(tmp_path_factory: pytest.TempPathFactory, cache_folder: Path) -> Ca
     sessions: dict[str, str] = {}
     for model in CAPTURED_MODELS:
         session = sessions[model] = new_session_id()
-        launch = Launch(model=model, iterations=CAPTURED_ITERATIONS, warmup=CAPTURED_WARMUP)
+        launch = MeasurementRequest(model=model, iterations=CAPTURED_ITERATIONS, warmup=CAPTURED_WARMUP)
         lake.request(session, launch.to_json())
         lake.publish(session, "capture", take_capture(lake, session, runner, lambda line: None).tables)
         lake.publish(session, "session_environment", read_environment(lake, session).tables)

@@ -11,7 +11,8 @@ from typing import Final
 
 import pytest
 
-ROOT: Final = Path(__file__).parents[1]
+from tests.places import ROOT
+
 PACKAGE: Final = ROOT / "aaco_pipeline"
 MODULES: Final = sorted(PACKAGE.rglob("*.py"))
 #: From the doors down: a room may import from floors below its own, and within itself.
@@ -19,8 +20,9 @@ FLOORS: Final = (
     ("cli", "definitions"),
     ("automation",),
     ("assets",),
-    ("resources",),
-    ("formats", "analysis", "statistics", "optimization", "report"),
+    ("resources", "report"),
+    ("capture",),
+    ("formats", "analysis", "statistics", "optimization"),
     ("hardware", "lake"),
     ("errors", "aaco_pipeline"),
 )
@@ -160,7 +162,7 @@ def test_only_resources_start_processes_and_only_the_ui_becomes_another_program(
         name: starts for name, starts in starting.items() if not is_or_is_in(name, ("aaco_pipeline.resources",))
     }
     assert elsewhere == {"aaco_pipeline.cli.ui": ["os.execv"]}
-    assert "aaco_pipeline.resources.inference" in starting
+    assert "aaco_pipeline.resources.measure.inference" in starting
 
 
 def test_only_resources_may_call_the_network_and_only_the_command_may_serve() -> None:
@@ -268,6 +270,6 @@ def test_asking_the_lake_never_imports_dagster(
 
 def test_the_measured_process_imports_only_numpy_and_the_runtime() -> None:
     """Nothing else may run beside the model: no polars, no Dagster, not even this package."""
-    path = PACKAGE / "resources" / "inference_worker.py"
+    path = PACKAGE / "resources" / "measure" / "inference_worker.py"
     tops = {module.partition(".")[0] for module in imported(path)}
     assert {top for top in tops if top not in sys.stdlib_module_names} == {"numpy", "onnxruntime"}

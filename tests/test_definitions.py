@@ -18,8 +18,8 @@ from aaco_pipeline.assets.partitions import session_partitions
 from aaco_pipeline.definitions import build_definitions
 from aaco_pipeline.lake.contracts import all_tables
 from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
+from tests.places import ROOT
 
-ROOT: Final = Path(__file__).parents[1]
 GROUPS: Final = {"capture", "analysis", "judgement", "optimization", "presentation"}
 SPECS: Final = {spec.key.to_user_string(): spec for asset in STAGE_ASSETS.values() for spec in asset.specs}
 CHECKS: Final = {

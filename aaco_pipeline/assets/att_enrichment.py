@@ -9,13 +9,16 @@ from typing import Any, Final
 import dagster as dg
 import polars as pl
 
-from aaco_pipeline.analysis import instruction_samples, thread_trace
+from aaco_pipeline.analysis.instructions import samples as instruction_samples
+from aaco_pipeline.analysis.instructions import thread_trace
 from aaco_pipeline.assets.kernel_trace import kernel_trace
 from aaco_pipeline.assets.partitions import session_partitions
 from aaco_pipeline.assets.stage import OWNERS, Outcome, expected_errors, publish_outcome, stage_metadata
-from aaco_pipeline.formats import inference_capture, ingested_capture, profiled_capture
-from aaco_pipeline.formats.instruction_classes import instruction_class
-from aaco_pipeline.formats.reading import Reading, canonical, no_rows
+from aaco_pipeline.capture import ingested as ingested_capture
+from aaco_pipeline.capture import profiled as profiled_capture
+from aaco_pipeline.formats import native as inference_capture
+from aaco_pipeline.formats.capture_tables import CaptureTables, empty_table, to_contract
+from aaco_pipeline.formats.thread_trace.instruction_classes import instruction_class
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.dagster_resources import LakeResource
@@ -29,10 +32,10 @@ def read_att_enrichment(lake: TraceLake, session: str) -> Outcome:
     """Instructions with their costs, and the reasons of stalls; none for a session without trace and samples."""
     reading, asked = _reading(lake.raw(session))
     if reading is None:
-        return _outcome(no_rows("att_instructions"), no_rows("att_stalls"), [], {})
+        return _outcome(empty_table("att_instructions"), empty_table("att_stalls"), [], {})
     traced = _traced(reading)
     sampled = _sampled(reading)
-    instructions = canonical("att_instructions", pl.concat([traced, sampled]))
+    instructions = to_contract("att_instructions", pl.concat([traced, sampled]))
     stalls = pl.concat([thread_trace.stalls(instructions), _sampled_stalls(reading, traced)])
     share = _traced_share(reading)
     said = [*_stall_evidence(instructions, stalls), *_share_evidence(share), *_asked_evidence(reading, traced, asked)]
@@ -42,7 +45,7 @@ def read_att_enrichment(lake: TraceLake, session: str) -> Outcome:
         "traced_wavefronts": waves if share.height else None,
         "traced_ratio": waves / seen if share.height and whole else None,
     }
-    return _outcome(instructions, canonical("att_stalls", stalls), said, headline)
+    return _outcome(instructions, to_contract("att_stalls", stalls), said, headline)
 
 
 def _outcome(
@@ -74,7 +77,7 @@ def _outcome(
     )
 
 
-def _reading(raw: Path) -> tuple[Reading | None, tuple[str, ...]]:
+def _reading(raw: Path) -> tuple[CaptureTables | None, tuple[str, ...]]:
     """What was captured, and the kernels that this project's own thread trace was asked for."""
     if ingested_capture.probe(raw):
         return ingested_capture.read(raw).reading(), ()
@@ -85,7 +88,7 @@ def _reading(raw: Path) -> tuple[Reading | None, tuple[str, ...]]:
     return profiled_capture.read(capture), tuple(kernel for kernel in asked if kernel is not None)
 
 
-def _detail(reading: Reading, name: str) -> pl.DataFrame:
+def _detail(reading: CaptureTables, name: str) -> pl.DataFrame:
     """A detail of the thread traces; without rows and with the columns that are looked at when there are none."""
     found = reading.details.get(name)
     return pl.DataFrame(schema=_EMPTY[name]) if found is None else found
@@ -100,23 +103,25 @@ _EMPTY: Final[dict[str, dict[str, Any]]] = {
 }
 
 
-def _traced(reading: Reading) -> pl.DataFrame:
+def _traced(reading: CaptureTables) -> pl.DataFrame:
     """The instructions that thread traces list, with what others waited for them; sampled listings are among them."""
     listed = reading.tables["att_instructions"]
     if not listed.height:
         return listed
     placed = pl.concat([listed, reading.details["instruction_parts"]], how="horizontal")
     found = thread_trace.charged(placed, _detail(reading, "wait_executions"), _detail(reading, "wait_dependencies"))
-    return canonical("att_instructions", found.drop("part"))
+    return to_contract("att_instructions", found.drop("part"))
 
 
-def _sampled(reading: Reading) -> pl.DataFrame:
+def _sampled(reading: CaptureTables) -> pl.DataFrame:
     tables = reading.tables
     found = instruction_samples.sampled_instructions(tables["pc_samples"], tables["dispatches"])
-    return canonical("att_instructions", found.with_columns(instruction_class=instruction_class(pl.col("instruction"))))
+    return to_contract(
+        "att_instructions", found.with_columns(instruction_class=instruction_class(pl.col("instruction")))
+    )
 
 
-def _sampled_stalls(reading: Reading, traced: pl.DataFrame) -> pl.DataFrame:
+def _sampled_stalls(reading: CaptureTables, traced: pl.DataFrame) -> pl.DataFrame:
     """`att_stalls` of samples, whether single ones or those that a decoder's listing has summed."""
     tables = reading.tables
     reasons = [instruction_samples.sample_reasons(tables["pc_samples"], tables["dispatches"])]
@@ -129,7 +134,7 @@ def _sampled_stalls(reading: Reading, traced: pl.DataFrame) -> pl.DataFrame:
     return instruction_samples.sampled_stalls(pl.concat(reasons))
 
 
-def _traced_share(reading: Reading) -> pl.DataFrame:
+def _traced_share(reading: CaptureTables) -> pl.DataFrame:
     return thread_trace.traced_share(_detail(reading, "waves"), _detail(reading, "wave_starts"))
 
 
@@ -167,7 +172,7 @@ def _share_evidence(share: pl.DataFrame) -> list[Evidence]:
     return said
 
 
-def _asked_evidence(reading: Reading, traced: pl.DataFrame, asked: tuple[str, ...]) -> list[Evidence]:
+def _asked_evidence(reading: CaptureTables, traced: pl.DataFrame, asked: tuple[str, ...]) -> list[Evidence]:
     """Whether the thread trace of this project's own session is of the kernel that it was asked for."""
     found = reading.tables["kernels"].join(traced.select("kernel_id").unique(), on="kernel_id", how="semi")
     names = set(found.get_column("name"))

@@ -1,6 +1,7 @@
 """The stage `capture`: run the workload once, or take the complete raw capture that is there, and say what it holds.
 
-Measuring is the runner's (`aaco_pipeline.resources.inference`); what the raw files mean is read by later stages.
+Measuring is the runner's (`aaco_pipeline.resources.measure.inference`); what the raw files mean is read by later
+stages.
 """
 
 import hashlib
@@ -10,17 +11,18 @@ from typing import Final, Protocol
 
 import dagster as dg
 
-from aaco_pipeline.analysis.environment import environment, fingerprint
+from aaco_pipeline.analysis.sessions.environment import environment, fingerprint
 from aaco_pipeline.assets.partitions import session_partitions
 from aaco_pipeline.assets.stage import OWNERS, Outcome, expected_errors, publish_outcome, stage_metadata
+from aaco_pipeline.capture import ingested as ingested_capture
+from aaco_pipeline.capture.ingested import IngestedCapture
+from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.errors import UsageError
-from aaco_pipeline.formats import inference_capture, ingested_capture
-from aaco_pipeline.formats.ingested_capture import IngestedCapture
+from aaco_pipeline.formats import native as inference_capture
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
-from aaco_pipeline.resources.launch import Launch
-from aaco_pipeline.resources.process_identity import process_tags
+from aaco_pipeline.resources.host.process_identity import process_tags
 
 STAGE: Final = "capture"
 TABLES: Final = ("sessions", "evidence")
@@ -31,7 +33,7 @@ MEASUREMENT_POOL: Final = "measurement"
 class Runner(Protocol):
     """Whoever can measure a launch."""
 
-    def capture(self, launch: Launch, folder: Path, log: Callable[[str], None]) -> None: ...
+    def capture(self, launch: MeasurementRequest, folder: Path, log: Callable[[str], None]) -> None: ...
 
 
 def take_capture(lake: TraceLake, session: str, runner: Runner, log: Callable[[str], None]) -> Outcome:
@@ -46,7 +48,7 @@ def take_capture(lake: TraceLake, session: str, runner: Runner, log: Callable[[s
                 f"session {session} has neither a capture nor a launch request; start one with `aaco run` or the "
                 "job start_session"
             )
-        launch = Launch.from_json(requested, f"launch request of session {session}")
+        launch = MeasurementRequest.from_json(requested, f"launch request of session {session}")
         with lake.receive_raw(session) as folder:
             runner.capture(launch, folder, log)
     lake.withdraw(session)

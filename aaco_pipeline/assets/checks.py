@@ -1,7 +1,7 @@
 """The asset checks: the invariants every session's tables must keep, each for one partition at a time.
 
-The invariants' arithmetic is `aaco_pipeline.analysis.invariants`, the contracts' is `aaco_pipeline.lake.validation`;
-here is only which asset each guards and whether a broken one blocks what follows.
+The invariants' arithmetic is `aaco_pipeline.analysis.sessions.invariants`, the contracts' is
+`aaco_pipeline.lake.validation`; here is only which asset each guards and whether a broken one blocks what follows.
 """
 
 import warnings
@@ -11,8 +11,8 @@ from typing import Final
 import dagster as dg
 import polars as pl
 
-from aaco_pipeline.analysis import invariants
-from aaco_pipeline.analysis.invariants import Finding
+from aaco_pipeline.analysis.sessions import invariants
+from aaco_pipeline.analysis.sessions.invariants import Finding
 from aaco_pipeline.assets import att_enrichment as att_stage
 from aaco_pipeline.assets import capture as capture_stage
 from aaco_pipeline.assets import classification as classification_stage

@@ -1,6 +1,6 @@
 """The stage `classification`: what limits the session and each of its kernels, with the evidence and what was missing.
 
-The arithmetic is `aaco_pipeline.analysis.bottlenecks`; the rules are `configs/bottleneck_rules.yaml`.
+The arithmetic is `aaco_pipeline.analysis.bottlenecks.classification`; the rules are `configs/bottleneck_rules.yaml`.
 """
 
 from pathlib import Path
@@ -9,10 +9,10 @@ from typing import Final
 import dagster as dg
 import polars as pl
 
-from aaco_pipeline.analysis.bottleneck_rules import Rules
-from aaco_pipeline.analysis.bottleneck_session_signals import with_launches_since_wait
-from aaco_pipeline.analysis.bottlenecks import INPUTS, Classification, classify
-from aaco_pipeline.analysis.gap_causes import gaps
+from aaco_pipeline.analysis.bottlenecks.classification import INPUTS, Classification, classify
+from aaco_pipeline.analysis.bottlenecks.rules import Rules
+from aaco_pipeline.analysis.bottlenecks.session_signals import with_launches_since_wait
+from aaco_pipeline.analysis.timeline.gap_causes import gaps
 from aaco_pipeline.assets.att_enrichment import att_enrichment
 from aaco_pipeline.assets.critical_path import critical_path
 from aaco_pipeline.assets.model_graph import model_graph

@@ -1,7 +1,8 @@
 """The stage `critical_path`: which chain of activities the run could not be shorter than, and who waited for whom.
 
-The network is `aaco_pipeline.analysis.activity_network`, the path `aaco_pipeline.analysis.critical_path`; processes'
-clocks and their collectives are `aaco_pipeline.analysis.ranks` and `collectives`.
+The network is `aaco_pipeline.analysis.timeline.dependency_graph`, the path
+`aaco_pipeline.analysis.timeline.critical_path`; processes' clocks and their collectives are
+`aaco_pipeline.analysis.timeline.ranks` and `collectives`.
 """
 
 from dataclasses import dataclass
@@ -10,14 +11,15 @@ from typing import Final
 import dagster as dg
 import polars as pl
 
-from aaco_pipeline.analysis import activity_network, collectives, ranks
-from aaco_pipeline.analysis import critical_path as path_analysis
-from aaco_pipeline.analysis.activities import COMMUNICATION, device_activities
-from aaco_pipeline.analysis.path_by_iteration import path_by_iteration
+from aaco_pipeline.analysis.timeline import collectives, ranks
+from aaco_pipeline.analysis.timeline import critical_path as path_analysis
+from aaco_pipeline.analysis.timeline import dependency_graph as activity_network
+from aaco_pipeline.analysis.timeline.activities import COMMUNICATION, device_activities
+from aaco_pipeline.analysis.timeline.path_by_iteration import path_by_iteration
 from aaco_pipeline.assets.partitions import session_partitions
 from aaco_pipeline.assets.stage import OWNERS, Outcome, expected_errors, publish_outcome, stage_metadata
 from aaco_pipeline.assets.timeline import Recorded, recorded, timeline
-from aaco_pipeline.formats.reading import canonical, no_rows
+from aaco_pipeline.formats.capture_tables import empty_table, to_contract
 from aaco_pipeline.lake.evidence import Evidence, Status, evidence_frame
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.dagster_resources import LakeResource
@@ -47,12 +49,12 @@ def read_critical_path(lake: TraceLake, session: str) -> Outcome:
     run = recorded(lake, session)
     if not run.activities.height:
         missing = Evidence("activity network", "absent", "the session has no device activities with times")
-        tables = {name: no_rows(name) for name in TABLES if name != "evidence"}
+        tables = {name: empty_table(name) for name in TABLES if name != "evidence"}
         return Outcome({**tables, "evidence": evidence_frame(STAGE, [missing])})
     network = activity_network.network(run.activities, run.calls, run.waits)
     found = path_analysis.critical_path(network)
     checks = dict(found.checks.select("check", "value").iter_rows())
-    columns = no_rows("critical_path").columns
+    columns = empty_table("critical_path").columns
     several = read_ranks(lake, session, run)
     tables_of_ranks = (("rank_clocks", several.clocks), ("collectives", several.collectives))
     parts = path_by_iteration(found.steps, run.iterations.filter(pl.col("pass") == "trace"))
@@ -67,10 +69,10 @@ def read_critical_path(lake: TraceLake, session: str) -> Outcome:
     window, path = (int(found.summary.item(0, name)) for name in ("window_ns", "path_ns"))
     return Outcome(
         {
-            "critical_path": canonical("critical_path", weighed.select(columns)),
-            "critical_path_summary": canonical("critical_path_summary", summary),
-            "what_if": canonical("what_if", savings),
-            **{name: canonical(name, frame.select(no_rows(name).columns)) for name, frame in tables_of_ranks},
+            "critical_path": to_contract("critical_path", weighed.select(columns)),
+            "critical_path_summary": to_contract("critical_path_summary", summary),
+            "what_if": to_contract("what_if", savings),
+            **{name: to_contract(name, frame.select(empty_table(name).columns)) for name, frame in tables_of_ranks},
             "evidence": evidence_frame(STAGE, [*_evidence(network, run), *_ranks_evidence(several)]),
         },
         {
@@ -90,14 +92,14 @@ def saving(lake: TraceLake, session: str, kernel: int, speedup: float) -> pl.Dat
     """The row of `what_if` for one kernel and any speed-up above zero; none when the session has no activities."""
     run = recorded(lake, session)
     if not run.activities.height:
-        return no_rows("what_if")
+        return empty_table("what_if")
     network = activity_network.network(run.activities, run.calls, run.waits)
     kernels = path_analysis.critical_path(network).kernels.filter(pl.col("kernel_id") == kernel)
     found = path_analysis.largest_savings(network, kernels, 1, speedup)
     if found.is_empty():
         nothing = {"kernel_id": kernel, "speedup_ratio": speedup, "critical_ns": 0, "saved_ns": 0, "saved_ratio": 0.0}
         found = pl.DataFrame([nothing])
-    return canonical("what_if", found)
+    return to_contract("what_if", found)
 
 
 def read_ranks(lake: TraceLake, session: str, run: Recorded) -> Ranks:

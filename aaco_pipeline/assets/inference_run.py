@@ -1,6 +1,6 @@
 """The stage `inference_run`: every iteration of both passes, and the latency figures over the measured ones.
 
-The figures' formulas are `aaco_pipeline.analysis.metrics`; kernels are the next stage's.
+The figures' formulas are `aaco_pipeline.analysis.sessions.metrics`; kernels are the next stage's.
 """
 
 from collections.abc import Mapping
@@ -9,15 +9,16 @@ from typing import Any, Final
 import dagster as dg
 import polars as pl
 
-from aaco_pipeline.analysis.generation import generation_metrics, units_of_work
-from aaco_pipeline.analysis.metrics import METRICS, latency_metrics
+from aaco_pipeline.analysis.sessions.metrics import METRICS, latency_metrics
+from aaco_pipeline.analysis.sessions.token_latency import generation_metrics, units_of_work
 from aaco_pipeline.assets.capture import capture
 from aaco_pipeline.assets.partitions import session_partitions
 from aaco_pipeline.assets.stage import OWNERS, Outcome, expected_errors, publish_outcome, stage_metadata
-from aaco_pipeline.formats import inference_capture, ingested_capture
+from aaco_pipeline.capture import ingested as ingested_capture
+from aaco_pipeline.formats import native as inference_capture
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.report.plots import as_markdown_image, latency_plot
+from aaco_pipeline.report.html.svg import as_markdown_image, latency_plot
 from aaco_pipeline.resources.dagster_resources import LakeResource
 from aaco_pipeline.statistics.steady_state import steady_state_metrics
 

@@ -12,8 +12,11 @@ import polars as pl
 from aaco_pipeline.assets.capture import capture
 from aaco_pipeline.assets.partitions import session_partitions
 from aaco_pipeline.assets.stage import OWNERS, Outcome, expected_errors, publish_outcome, stage_metadata
-from aaco_pipeline.formats import inference_capture, ingested_capture, ort_profile, profiled_capture
-from aaco_pipeline.formats.reading import Reading, canonical, no_rows
+from aaco_pipeline.capture import ingested as ingested_capture
+from aaco_pipeline.capture import profiled as profiled_capture
+from aaco_pipeline.formats import native as inference_capture
+from aaco_pipeline.formats import ort_profile
+from aaco_pipeline.formats.capture_tables import CaptureTables, empty_table, to_contract
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.dagster_resources import LakeResource
@@ -41,7 +44,7 @@ def read_kernel_trace(lake: TraceLake, session: str) -> Outcome:
     if profiled_capture.base_pass(raw) is not None:
         return _of_profiler(profiled_capture.read(raw))
     if raw.passes["trace"]["profile"] is None:
-        tables = {name: no_rows(name) for name in TABLES if name != "evidence"}
+        tables = {name: empty_table(name) for name in TABLES if name != "evidence"}
         missing = Evidence("kernel events", "absent", "the profiled pass left no profile", "trace.json", 0)
         return Outcome({**tables, "evidence": evidence_frame(STAGE, [missing])}, {"dispatches": 0})
     reading = ort_profile.read(
@@ -64,7 +67,7 @@ def read_kernel_trace(lake: TraceLake, session: str) -> Outcome:
     dispatches, kernels = reading.tables["dispatches"], reading.tables["kernels"]
     return Outcome(
         {
-            **{name: no_rows(name) for name in TABLES if name not in ("evidence", *reading.tables)},
+            **{name: empty_table(name) for name in TABLES if name not in ("evidence", *reading.tables)},
             **reading.tables,
             "evidence": evidence_frame(STAGE, [*reading.evidence, *absent]),
         },
@@ -81,17 +84,17 @@ def read_kernel_trace(lake: TraceLake, session: str) -> Outcome:
     )
 
 
-def _of_profiler(reading: Reading) -> Outcome:
+def _of_profiler(reading: CaptureTables) -> Outcome:
     """All events that a GPU's own tool recorded, here or elsewhere, with what its readers found and missed."""
     # The grammar of kernels' names: only where there are such names.
-    from aaco_pipeline.analysis.kernel_names import described, with_operators
-    from aaco_pipeline.analysis.launching_operators import launching_operators
+    from aaco_pipeline.analysis.kernels.names import described, with_operators
+    from aaco_pipeline.analysis.timeline.launching_operators import launching_operators
 
     tables = {name: reading.tables[name] for name in TABLES if name != "evidence"}
     dispatches = tables["dispatches"]
     operators = launching_operators(dispatches, tables["api_calls"]).rename({"duration_ns": "total_ns"})
     named = with_operators(described(tables["kernels"]), operators)
-    tables["kernels"] = canonical("kernels", named.select(tables["kernels"].columns))
+    tables["kernels"] = to_contract("kernels", named.select(tables["kernels"].columns))
     return Outcome(
         {**tables, "evidence": evidence_frame(STAGE, reading.evidence)},
         {name: tables[name].height for name in ("dispatches", "kernels", "api_calls", "memory_copies", "counters")},

@@ -1,8 +1,8 @@
 """The stage `model_graph`: the model's nodes with their work, its edges, and which kernel ran for which node.
 
-Reading the graph is `aaco_pipeline.formats.onnx_model`, work per node `aaco_pipeline.analysis.operator_work`. The
-mapping is `aaco_pipeline.analysis.node_mapping` for what the runtime's profile names, `device_kernel_nodes` for the
-kernels of a GPU, and `operator_kernels` for the operators of a framework, where there is no model.
+Reading the graph is `aaco_pipeline.formats.onnx`, work per node `aaco_pipeline.analysis.model.operator_work`. The
+mapping is `aaco_pipeline.analysis.model.node_mapping` for what the runtime's profile names, `device_kernel_nodes` for
+the kernels of a GPU, and `operator_kernels` for the operators of a framework, where there is no model.
 """
 
 from collections.abc import Mapping
@@ -12,30 +12,28 @@ from typing import TYPE_CHECKING, Final
 import dagster as dg
 import polars as pl
 
-from aaco_pipeline.analysis.device_kernel_nodes import DeviceTrace, map_device_kernels
-from aaco_pipeline.analysis.launching_operators import OPERATOR_DOMAIN
-from aaco_pipeline.analysis.metrics import METRICS, amplification_metrics, kernels_per_iteration
-from aaco_pipeline.analysis.node_mapping import (
-    TensorType,
-    map_kernels,
-    non_constant_node_count,
-    runtime_types,
-)
-from aaco_pipeline.analysis.operator_kernels import operator_kernels, operators_of_dispatches
-from aaco_pipeline.analysis.operator_work import work
+from aaco_pipeline.analysis.model.device_kernel_nodes import DeviceTrace, map_device_kernels
+from aaco_pipeline.analysis.model.node_mapping import TensorType, map_kernels, non_constant_node_count, runtime_types
+from aaco_pipeline.analysis.model.operator_kernels import operator_kernels, operators_of_dispatches
+from aaco_pipeline.analysis.model.operator_work import work
+from aaco_pipeline.analysis.sessions.metrics import METRICS, amplification_metrics, kernels_per_iteration
+from aaco_pipeline.analysis.timeline.launching_operators import OPERATOR_DOMAIN
 from aaco_pipeline.assets.kernel_trace import kernel_trace
 from aaco_pipeline.assets.partitions import session_partitions
 from aaco_pipeline.assets.stage import OWNERS, Outcome, expected_errors, publish_outcome, stage_metadata
 from aaco_pipeline.assets.timeline import counted_dispatches, timeline
-from aaco_pipeline.formats import inference_capture, ingested_capture, ort_profile, profiled_capture
-from aaco_pipeline.formats.inference_capture import InferenceCapture
-from aaco_pipeline.formats.reading import canonical, no_rows
+from aaco_pipeline.capture import ingested as ingested_capture
+from aaco_pipeline.capture import profiled as profiled_capture
+from aaco_pipeline.formats import native as inference_capture
+from aaco_pipeline.formats import ort_profile
+from aaco_pipeline.formats.capture_tables import empty_table, to_contract
+from aaco_pipeline.formats.native import InferenceCapture
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.dagster_resources import LakeResource
 
 if TYPE_CHECKING:
-    from aaco_pipeline.formats.onnx_model import ModelGraph
+    from aaco_pipeline.formats.onnx import ModelGraph
 
 STAGE: Final = "model_graph"
 TABLES: Final = ("model_nodes", "model_edges", "operator_kernels", "session_metrics", "evidence")
@@ -60,7 +58,7 @@ class _Attributed:
 
 def read_model_graph(lake: TraceLake, session: str) -> Outcome:
     """The model's graph with work per node on run-time shapes where the trace has them, and its kernels' time."""
-    from aaco_pipeline.formats import onnx_model
+    from aaco_pipeline.formats import onnx as onnx_model
 
     if ingested_capture.probe(lake.raw(session)):
         return _without_model(lake, session)
@@ -83,9 +81,9 @@ def read_model_graph(lake: TraceLake, session: str) -> Outcome:
     evidence = [*_evidence(nodes, inferred.reason, optimized is not None), *attributed.evidence]
     return Outcome(
         {
-            "model_nodes": canonical("model_nodes", nodes.select(*columns, "shape_source")),
-            "model_edges": canonical("model_edges", onnx_model.typed_edges(graph.edges, types)),
-            "operator_kernels": canonical("operator_kernels", attributed.operator_kernels),
+            "model_nodes": to_contract("model_nodes", nodes.select(*columns, "shape_source")),
+            "model_edges": to_contract("model_edges", onnx_model.typed_edges(graph.edges, types)),
+            "operator_kernels": to_contract("operator_kernels", attributed.operator_kernels),
             "session_metrics": metrics,
             "evidence": evidence_frame(STAGE, evidence),
         },
@@ -116,11 +114,11 @@ def _without_model(lake: TraceLake, session: str) -> Outcome:
         items.append(Evidence("operators", "partial", reason, "api_calls", parts.height - unknown))
     else:
         items.append(Evidence("operators", "present", None, "api_calls", parts.height))
-    empty = {name: no_rows(name) for name in ("model_nodes", "model_edges", "session_metrics")}
+    empty = {name: empty_table(name) for name in ("model_nodes", "model_edges", "session_metrics")}
     return Outcome(
         {
             **empty,
-            "operator_kernels": canonical("operator_kernels", attributed.operator_kernels),
+            "operator_kernels": to_contract("operator_kernels", attributed.operator_kernels),
             "evidence": evidence_frame(STAGE, items),
         },
         {"mapped_kernel_time_ratio": attributed.time_ratio},
@@ -177,7 +175,7 @@ def _by_device(
 
 def _partitions(raw: InferenceCapture) -> dict[str, list[str]]:
     """Names of the nodes of each partition that the runtime dumped as a model beside the base pass, by its name."""
-    from aaco_pipeline.formats import onnx_model
+    from aaco_pipeline.formats import onnx as onnx_model
 
     base = profiled_capture.base_pass(raw)
     files = sorted(base.folder.glob("*.onnx")) if base is not None else []

@@ -1,6 +1,6 @@
 """The stage `report`: one page about the session, that is worth handing on.
 
-What it says is `aaco_pipeline.report.document`, how it looks `aaco_pipeline.report.html`.
+What it says is `aaco_pipeline.report.document.session`, how it looks `aaco_pipeline.report.html.page`.
 """
 
 from typing import Final
@@ -15,8 +15,8 @@ from aaco_pipeline.assets.stage import OWNERS, Outcome, expected_errors, publish
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
 from aaco_pipeline.lake.files import lake_errors, write_atomically
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.report.document import answer, session_document
-from aaco_pipeline.report.html import render_html
+from aaco_pipeline.report.document.session import answer, session_document
+from aaco_pipeline.report.html.page import render_html
 from aaco_pipeline.resources.dagster_resources import LakeResource
 
 STAGE: Final = "report"

@@ -1,7 +1,7 @@
 """The stage `roofline`: what the devices can do at most, what each kernel did, and which resource was nearest its roof.
 
-Ceilings and occupancy are `aaco_pipeline.hardware`, work from counters `aaco_pipeline.analysis.counter_work`, work from
-the model `roofline_model`, figures `counter_metrics`, and the roofline itself `roofline`.
+Ceilings and occupancy are `aaco_pipeline.hardware`, work from counters `aaco_pipeline.analysis.roofline.counter_work`,
+work from the model `roofline_model`, figures `counter_metrics`, and the roofline itself `roofline`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,29 +11,32 @@ from typing import Final
 import dagster as dg
 import polars as pl
 
-from aaco_pipeline.analysis import counter_metrics, counter_work, roofline_model
-from aaco_pipeline.analysis.fitted_ceilings import FITTED, fitted_ceilings
-from aaco_pipeline.analysis.framework_work import framework_work
-from aaco_pipeline.analysis.kernel_statistics import measured_dispatches
-from aaco_pipeline.analysis.roofline import placement
+from aaco_pipeline.analysis.kernels.statistics import measured_dispatches
+from aaco_pipeline.analysis.roofline import counter_work
+from aaco_pipeline.analysis.roofline import derived_metrics as counter_metrics
+from aaco_pipeline.analysis.roofline import model_based_work as roofline_model
+from aaco_pipeline.analysis.roofline.fitted_ceilings import FITTED, fitted_ceilings
+from aaco_pipeline.analysis.roofline.framework_work import framework_work
+from aaco_pipeline.analysis.roofline.placement import placement
 from aaco_pipeline.assets.kernel_trace import kernel_trace
 from aaco_pipeline.assets.model_graph import model_graph
 from aaco_pipeline.assets.partitions import session_partitions
 from aaco_pipeline.assets.session_environment import session_environment
 from aaco_pipeline.assets.stage import OWNERS, Outcome, expected_errors, publish_outcome, stage_metadata
 from aaco_pipeline.assets.timeline import timeline
-from aaco_pipeline.formats import ingested_capture, kineto
-from aaco_pipeline.formats.kineto_operator_shapes import read_operator_shapes
-from aaco_pipeline.formats.reading import canonical
+from aaco_pipeline.capture import ingested as ingested_capture
+from aaco_pipeline.formats import kineto
+from aaco_pipeline.formats.capture_tables import to_contract
+from aaco_pipeline.formats.kineto.operator_shapes import read_operator_shapes
 from aaco_pipeline.hardware.ceilings import missing_ceilings, spec_ceilings
 from aaco_pipeline.hardware.device_facts import cache_bytes
 from aaco_pipeline.hardware.kernel_occupancy import kernel_occupancy
 from aaco_pipeline.lake.calibrations import ceilings_for
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.report.limits import CALIBRATION
-from aaco_pipeline.report.plots import as_markdown_image
-from aaco_pipeline.report.roofline_plot import roofline_plot
+from aaco_pipeline.report.html.roofline_plot import roofline_plot
+from aaco_pipeline.report.html.svg import as_markdown_image
+from aaco_pipeline.report.words.bottleneck_text import CALIBRATION
 from aaco_pipeline.resources.dagster_resources import LakeResource
 
 STAGE: Final = "roofline"
@@ -61,7 +64,7 @@ def read_roofline(lake: TraceLake, session: str) -> Outcome:
     occupied = kernel_occupancy(tables["dispatches"], tables["kernels"], tables["devices"], _achieved(work))
     top = _by_time(placed.roofline, tables["kernels"], tables["kernel_stats"])
     found = {
-        "ceilings": pl.concat([ceilings, canonical("ceilings", fitted.ceilings)]),
+        "ceilings": pl.concat([ceilings, to_contract("ceilings", fitted.ceilings)]),
         "roofline": placed.roofline,
         "resource_bounds": placed.bounds,
         "occupancy": occupied,
@@ -71,7 +74,7 @@ def read_roofline(lake: TraceLake, session: str) -> Outcome:
     evidence = [*told, *_evidence(tables, found)]
     return Outcome(
         {
-            **{name: canonical(name, frame) for name, frame in found.items()},
+            **{name: to_contract(name, frame) for name, frame in found.items()},
             "evidence": evidence_frame(STAGE, evidence),
         },
         _headline(top),
@@ -102,7 +105,7 @@ def _ceilings(
         else:
             parts.append(measured.frame)
             told.append(Evidence(CALIBRATION, "present", None, "aaco calibrate", measured.frame.height))
-    return pl.concat([canonical("ceilings", part) for part in parts]), told
+    return pl.concat([to_contract("ceilings", part) for part in parts]), told
 
 
 def _with_model(counted: pl.DataFrame, modelled: pl.DataFrame) -> pl.DataFrame:

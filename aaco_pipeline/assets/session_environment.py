@@ -1,7 +1,7 @@
 """The stage `session_environment`: the facts about host and software under which the session was captured.
 
-The facts were read at capture time (`aaco_pipeline.resources.host`); which of them make sessions comparable is
-`aaco_pipeline.analysis.environment`.
+The facts were read at capture time (`aaco_pipeline.resources.host.facts`); which of them make sessions comparable is
+`aaco_pipeline.analysis.sessions.environment`.
 """
 
 from typing import Final
@@ -9,13 +9,15 @@ from typing import Final
 import dagster as dg
 import polars as pl
 
-from aaco_pipeline.analysis.environment import environment, fingerprint
+from aaco_pipeline.analysis.sessions.environment import environment, fingerprint
 from aaco_pipeline.assets.capture import capture
 from aaco_pipeline.assets.partitions import session_partitions
 from aaco_pipeline.assets.stage import OWNERS, Outcome, expected_errors, publish_outcome, stage_metadata
-from aaco_pipeline.formats import inference_capture, ingested_capture, profiled_capture
-from aaco_pipeline.formats import telemetry as telemetry_format
-from aaco_pipeline.formats.reading import Reading
+from aaco_pipeline.capture import ingested as ingested_capture
+from aaco_pipeline.capture import profiled as profiled_capture
+from aaco_pipeline.formats import native as inference_capture
+from aaco_pipeline.formats.capture_tables import CaptureTables
+from aaco_pipeline.formats.native import telemetry as telemetry_format
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.dagster_resources import LakeResource
@@ -62,7 +64,7 @@ def read_environment(lake: TraceLake, session: str) -> Outcome:
     )
 
 
-def _of_ingested(reading: Reading) -> Outcome:
+def _of_ingested(reading: CaptureTables) -> Outcome:
     """What the capture states of where it was made; a fact it does not state is not known."""
     rows = reading.tables["environment"]
     items = [

@@ -1,7 +1,7 @@
 """The stage `telemetry`: what the host and the measured process did meanwhile, on the session's axis.
 
-Sampling happened during the capture (`aaco_pipeline.resources.telemetry`); reading it is
-`aaco_pipeline.formats.telemetry`.
+Sampling happened during the capture (`aaco_pipeline.resources.telemetry.sampler`); reading it is
+`aaco_pipeline.formats.native.telemetry`.
 """
 
 from typing import Final
@@ -11,9 +11,10 @@ import dagster as dg
 from aaco_pipeline.assets.capture import capture
 from aaco_pipeline.assets.partitions import session_partitions
 from aaco_pipeline.assets.stage import OWNERS, Outcome, expected_errors, publish_outcome, stage_metadata
-from aaco_pipeline.formats import inference_capture, ingested_capture
-from aaco_pipeline.formats import telemetry as telemetry_format
-from aaco_pipeline.formats.reading import Reading, no_rows
+from aaco_pipeline.capture import ingested as ingested_capture
+from aaco_pipeline.formats import native as inference_capture
+from aaco_pipeline.formats.capture_tables import CaptureTables, empty_table
+from aaco_pipeline.formats.native import telemetry as telemetry_format
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.dagster_resources import LakeResource
@@ -49,7 +50,7 @@ def read_telemetry(lake: TraceLake, session: str) -> Outcome:
     )
 
 
-def _of_ingested(reading: Reading) -> Outcome:
+def _of_ingested(reading: CaptureTables) -> Outcome:
     """The samples of GPUs that came with the capture; nobody sampled its host."""
     samples = reading.tables["gpu_samples"]
     items = [
@@ -59,7 +60,7 @@ def _of_ingested(reading: Reading) -> Outcome:
         Evidence("system samples", "absent", "the capture was made elsewhere; its host was not sampled"),
         Evidence("scheduler events", "absent", "the capture was made elsewhere"),
     ]
-    rest = {name: no_rows(name) for name in ("system_samples", "scheduler_events")}
+    rest = {name: empty_table(name) for name in ("system_samples", "scheduler_events")}
     return Outcome({"gpu_samples": samples, **rest, "evidence": evidence_frame(STAGE, items)}, {"samples": 0})
 
 

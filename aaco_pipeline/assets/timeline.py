@@ -9,19 +9,19 @@ from typing import Final
 import dagster as dg
 import polars as pl
 
-from aaco_pipeline.analysis.activities import device_activities, host_calls
-from aaco_pipeline.analysis.device_timeline import FIRST_TO_LAST
-from aaco_pipeline.analysis.device_timeline import timeline as timeline_of
-from aaco_pipeline.analysis.gap_causes import gaps
-from aaco_pipeline.analysis.host_waits import Waits, waits
-from aaco_pipeline.analysis.kernel_statistics import kernel_stats, measured_dispatches
-from aaco_pipeline.analysis.launch_cost import LaunchCost, launch_cost
-from aaco_pipeline.analysis.metrics import kernels_per_iteration, launch_metrics, timeline_metrics
+from aaco_pipeline.analysis.kernels.statistics import kernel_stats, measured_dispatches
+from aaco_pipeline.analysis.sessions.metrics import kernels_per_iteration, launch_metrics, timeline_metrics
+from aaco_pipeline.analysis.timeline.activities import device_activities, host_calls
+from aaco_pipeline.analysis.timeline.device_timeline import FIRST_TO_LAST
+from aaco_pipeline.analysis.timeline.device_timeline import timeline as timeline_of
+from aaco_pipeline.analysis.timeline.gap_causes import gaps
+from aaco_pipeline.analysis.timeline.host_waits import Waits, waits
+from aaco_pipeline.analysis.timeline.launch_cost import LaunchCost, launch_cost
 from aaco_pipeline.assets.inference_run import inference_run
 from aaco_pipeline.assets.kernel_trace import kernel_trace
 from aaco_pipeline.assets.partitions import session_partitions
 from aaco_pipeline.assets.stage import OWNERS, Outcome, expected_errors, publish_outcome, stage_metadata
-from aaco_pipeline.formats.reading import canonical, no_rows
+from aaco_pipeline.formats.capture_tables import empty_table, to_contract
 from aaco_pipeline.lake.evidence import Evidence, Status, evidence_frame
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.dagster_resources import LakeResource
@@ -93,8 +93,8 @@ def read_timeline(lake: TraceLake, session: str) -> Outcome:
     largest = causes.get_column("cause").head(3).to_list()
     return Outcome(
         {
-            "timeline": canonical("timeline", rows.select(no_rows("timeline").columns)),
-            "gaps": canonical("gaps", idle.select(no_rows("gaps").columns)),
+            "timeline": to_contract("timeline", rows.select(empty_table("timeline").columns)),
+            "gaps": to_contract("gaps", idle.select(empty_table("gaps").columns)),
             "kernel_stats": stats,
             "session_metrics": pl.concat([whole, launch_metrics(launching.busiest)]),
             "evidence": evidence_frame(STAGE, [*_evidence(run), *_of_launches(launching)]),

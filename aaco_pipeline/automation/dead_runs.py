@@ -1,7 +1,7 @@
 """Runs whose process is gone: recognizing them, and freeing the measurement slot they would hold for ever.
 
-A run killed outright stays STARTED in Dagster and keeps its slot in the pool. Every run therefore carries the
-identity of its process (`aaco_pipeline.resources.process_identity`) as tags. Only runs of this host are ever judged.
+A run killed outright stays STARTED in Dagster and keeps its slot in the pool. Every run therefore carries the identity
+of its process (`aaco_pipeline.resources.host.process_identity`) as tags. Only runs of this host are ever judged.
 """
 
 import time
@@ -10,8 +10,8 @@ from typing import Final
 
 import dagster as dg
 
-from aaco_pipeline.resources.measurement_slot import slot_is_free
-from aaco_pipeline.resources.process_identity import HOST_TAG, PID_TAG, TAG_PREFIX, process_is_gone
+from aaco_pipeline.resources.host.process_identity import HOST_TAG, PID_TAG, TAG_PREFIX, process_is_gone
+from aaco_pipeline.resources.measure.measurement_slot import slot_is_free
 
 _UNFINISHED: Final = (
     dg.DagsterRunStatus.NOT_STARTED,

@@ -16,7 +16,7 @@ from aaco_pipeline.lake.store import TraceLake
 
 
 @dataclass(frozen=True)
-class Ailment:
+class Problem:
     """One thing that is wrong. `mend` puts it right and tells whether it did; None when a person has to."""
 
     kind: str
@@ -27,7 +27,7 @@ class Ailment:
 
 def examine(
     lake: TraceLake, instance: dg.DagsterInstance | None, analyse: Callable[[str], None] | None = None
-) -> list[Ailment]:
+) -> list[Problem]:
     """Everything that is wrong. Without an instance (none was ever made), only the lake is looked at.
 
     `analyse` runs all stages of a session, raising AacoError when it cannot: what mends a capture that is complete and
@@ -40,29 +40,29 @@ def examine(
     return found
 
 
-def _lake_ailments(lake: TraceLake) -> Iterator[Ailment]:
+def _lake_ailments(lake: TraceLake) -> Iterator[Problem]:
     for fault in lake.faults():
         mend = (lambda fault=fault: lake.mend(fault)) if fault.mendable else None
-        yield Ailment(fault.kind, str(fault.path), fault.explanation, mend)
+        yield Problem(fault.kind, str(fault.path), fault.explanation, mend)
 
 
-def _dead_runs(instance: dg.DagsterInstance) -> Iterator[Ailment]:
+def _dead_runs(instance: dg.DagsterInstance) -> Iterator[Problem]:
     for dead in find_dead_runs(instance):
 
         def mend(run_id: str = dead.run_id) -> bool:
             reap(instance)  # all of them: whichever comes first, the others are well then, too
             return run_id not in {one.run_id for one in find_dead_runs(instance)}
 
-        yield Ailment("dead run", f"run {dead.run_id}", f"{dead.reason}; it may hold the measurement slot", mend)
+        yield Problem("dead run", f"run {dead.run_id}", f"{dead.reason}; it may hold the measurement slot", mend)
 
 
 def _disagreements(
     lake: TraceLake, instance: dg.DagsterInstance, analyse: Callable[[str], None] | None
-) -> Iterator[Ailment]:
+) -> Iterator[Problem]:
     try:
         published = set(lake.sessions())
     except LakeError as error:
-        yield Ailment("unreadable lake", str(lake.path), f"{error}; partitions were not compared")
+        yield Problem("unreadable lake", str(lake.path), f"{error}; partitions were not compared")
         return
     requested = set(lake.requests())
     complete = set(lake.captured())
@@ -79,7 +79,7 @@ def _disagreements(
             instance.add_dynamic_partitions(PARTITIONS_NAME, [session])
             return True
 
-        yield Ailment("session without partition", session, "Dagster does not know a session of the lake", add)
+        yield Problem("session without partition", session, "Dagster does not know a session of the lake", add)
     for session in sorted((partitions | requested | complete) - published - busy):
         if session in complete:
             yield _unanalysed(instance, session, analyse, is_known=session in partitions)
@@ -90,12 +90,12 @@ def _disagreements(
             return True
 
         why = "it was begun and never captured" if session in requested else "the lake holds nothing of it"
-        yield Ailment("partition without session", session, why, drop)
+        yield Problem("partition without session", session, why, drop)
 
 
 def _unanalysed(
     instance: dg.DagsterInstance, session: str, analyse: Callable[[str], None] | None, *, is_known: bool
-) -> Ailment:
+) -> Problem:
     """A capture that is complete, whose run was killed before the first stage: a measurement is never thrown away."""
 
     def adopt() -> bool:
@@ -111,9 +111,9 @@ def _unanalysed(
 
     why = "its capture is complete, not analysed"
     if not is_known:
-        return Ailment("capture without partition", session, why, adopt)
+        return Problem("capture without partition", session, why, adopt)
     told = f"{why}; materialize its stages in `aaco ui` (job observe)"
-    return Ailment("capture without tables", session, told, adopt if analyse is not None else None)
+    return Problem("capture without tables", session, told, adopt if analyse is not None else None)
 
 
 _UNFINISHED = (

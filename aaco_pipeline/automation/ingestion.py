@@ -1,6 +1,6 @@
 """From a folder somebody hands over to registered sessions: one for each run, none for a run the lake already holds.
 
-Recognizing runs is `aaco_pipeline.formats.detection`, copying them minus secrets `aaco_pipeline.resources.ingestion`.
+Recognizing runs is `aaco_pipeline.capture.discovery`, copying them minus secrets `aaco_pipeline.resources.ingestion`.
 """
 
 from collections.abc import Sequence
@@ -9,12 +9,13 @@ from dataclasses import dataclass
 import dagster as dg
 
 from aaco_pipeline.automation.sessions import PARTITIONS_NAME
+from aaco_pipeline.capture import discovery as detection
+from aaco_pipeline.capture import ingested as ingested_capture
+from aaco_pipeline.capture.merging import row_accounts
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats import detection, ingested_capture
-from aaco_pipeline.formats.assembly import row_accounts
 from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.resources.ingestion import capture_digest, take_in
+from aaco_pipeline.resources.ingestion import capture_digest, copy_capture
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Ingested:
 
 
 def ingest(
-    lake: TraceLake, instance: dg.DagsterInstance, survey: detection.Survey, workload: str | None = None
+    lake: TraceLake, instance: dg.DagsterInstance, discover_runs: detection.DiscoveredRuns, workload: str | None = None
 ) -> list[Ingested]:
     """Take every run of the survey into the lake and register its session; a run that cannot be read is said so.
 
@@ -44,7 +45,7 @@ def ingest(
         if ingested_capture.probe(lake.raw(session))
     }
     found: list[Ingested] = []
-    for run in survey.runs:
+    for run in discover_runs.runs:
         try:
             digest = capture_digest(run)
             if digest in known:
@@ -52,7 +53,7 @@ def ingest(
                 continue
             session = new_session_id()
             with lake.receive_raw(session) as folder:
-                take_in(run, folder, workload or run.folder.name)
+                copy_capture(run, folder, workload or run.folder.name)
                 reading = ingested_capture.read(folder).reading()
         except CaptureError as error:
             found.append(Ingested(run, None, is_new=False, reason=str(error)))

@@ -13,10 +13,10 @@ from aaco_pipeline.assets.stage import expected_errors
 from aaco_pipeline.automation.dead_runs import reap
 from aaco_pipeline.automation.inbox import set_aside
 from aaco_pipeline.automation.sessions import register
+from aaco_pipeline.capture.request import DEFAULT_TIMEOUT_SECONDS, OPTIMIZATIONS, PRECISIONS, MeasurementRequest
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
-from aaco_pipeline.resources.launch import DEFAULT_TIMEOUT_SECONDS, OPTIMIZATIONS, PRECISIONS, Launch
-from aaco_pipeline.resources.process_identity import process_tags
+from aaco_pipeline.resources.host.process_identity import process_tags
 
 #: The session a run is of; of a run that registers several, all of them, separated by commas.
 SESSION_TAG: Final = "aaco/session"
@@ -58,10 +58,10 @@ class StartSession(dg.Config):
     )
     input_shapes: dict[str, list[int]] = Field({}, description="Shapes of inputs with dynamic dimensions.")
 
-    def launch(self) -> Launch:
+    def launch(self) -> MeasurementRequest:
         """The same settings as a checked Launch; UsageError when one is out of range."""
         values = {**self.model_dump(), "input_shapes": {name: tuple(s) for name, s in self.input_shapes.items()}}
-        return Launch(**values)
+        return MeasurementRequest(**values)
 
 
 @dg.op(
@@ -95,12 +95,12 @@ class IngestCapture(dg.Config):
 )
 def take_in_capture(context: dg.OpExecutionContext, config: IngestCapture, lake: LakeResource) -> None:
     from aaco_pipeline.automation.ingestion import ingest  # every reader: only where a capture is taken in
-    from aaco_pipeline.formats.detection import survey
+    from aaco_pipeline.capture.discovery import discover_runs
 
     path = Path(config.path)
     with expected_errors():
         try:
-            results = ingest(lake.open(), context.instance, survey(path), config.workload)
+            results = ingest(lake.open(), context.instance, discover_runs(path), config.workload)
             failed = [result for result in results if result.session is None]
             if len(failed) == len(results):
                 reasons = "; ".join(result.reason or "" for result in failed) or "nothing in it is a known capture"

@@ -1,6 +1,6 @@
 """A sweep: which sessions belong to one campaign of batch sizes and prompt lengths, and the curve they make together.
 
-Measuring a session is the job `observe`; the curve's formulas are `aaco_pipeline.analysis.scaling`.
+Measuring a session is the job `observe`; the curve's formulas are `aaco_pipeline.analysis.sessions.scaling`.
 """
 
 from collections.abc import Sequence
@@ -10,15 +10,17 @@ from secrets import token_hex
 
 import polars as pl
 
-from aaco_pipeline.analysis.scaling import scaling_curve
-from aaco_pipeline.formats.reading import canonical
+from aaco_pipeline.analysis.sessions.scaling import scaling_curve
+from aaco_pipeline.capture.request import MeasurementRequest
+from aaco_pipeline.formats.capture_tables import to_contract
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.resources.launch import Launch
 
 STAGE = "sweep"
 
 
-def sweep_points(launch: Launch, batches: Sequence[int], prompts: Sequence[int]) -> list[Launch]:
+def sweep_points(
+    launch: MeasurementRequest, batches: Sequence[int], prompts: Sequence[int]
+) -> list[MeasurementRequest]:
     """One launch for each batch size and prompt length, in ascending order, all of one new campaign."""
     campaign = f"sweep-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{token_hex(4)}"
     lengths: list[int | None] = [*sorted(set(prompts))] or [None]
@@ -50,6 +52,6 @@ def publish_curve(lake: TraceLake, campaign: str, sessions: Sequence[str]) -> pl
         .join(of("time_per_output_token_p50", "value"), on="session_id", how="left")
         .rename({"value": "time_per_output_token_ns"})
     )
-    curve = canonical("scaling", scaling_curve(points))
+    curve = to_contract("scaling", scaling_curve(points))
     lake.publish(campaign, STAGE, {"scaling": curve}, scope="campaign")
     return curve

@@ -1,6 +1,7 @@
 """`aaco calibrate`: measure this machine's ceilings and keep them in the lake, for the roofline of its sessions.
 
-Measuring is `aaco_pipeline.resources.calibration`, keeping `aaco_pipeline.lake.calibrations`; here it is shown.
+Measuring is `aaco_pipeline.resources.calibrate.calibration`, keeping `aaco_pipeline.lake.calibrations`; here it is
+shown.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -40,7 +41,7 @@ def calibrate(project: "Project", as_json: bool, threads: list[int] | None, seco
     machine with as many. Leave the machine alone meanwhile; what disturbed the measurement is told.
     """
     from aaco_pipeline.lake.calibrations import write_calibration
-    from aaco_pipeline.resources import calibration as measuring
+    from aaco_pipeline.resources.calibrate import calibration as measuring
     from aaco_pipeline.resources.progress import progress_listener
 
     wanted = threads or measuring.default_threads()
@@ -72,8 +73,8 @@ def _earlier(project: "Project", machine: "Mapping[str, str | None]", threads: i
 
 
 def _print(calibration: "Calibration", before: "Calibration | None") -> None:
-    from aaco_pipeline.report.units import counted
-    from aaco_pipeline.resources.calibration import (
+    from aaco_pipeline.report.words.units import counted
+    from aaco_pipeline.resources.calibrate.calibration import (
         best_outcomes,
         resource_name,
         rounds_spread,
@@ -108,7 +109,7 @@ def _print(calibration: "Calibration", before: "Calibration | None") -> None:
 
 def _print_foot(made: "list[Calibration]", files: list[str]) -> None:
     """What the columns mean, what made the figures doubtful, what is absent, and where it is kept."""
-    from aaco_pipeline.report.units import counted
+    from aaco_pipeline.report.words.units import counted
 
     screen = console()
     screen.print(_NOTE, style="dim", markup=False)
@@ -126,7 +127,7 @@ def _print_foot(made: "list[Calibration]", files: list[str]) -> None:
 
 def _rate(value: float, unit: str) -> str:
     """A rate in G of its unit with four digits: all ceilings of a machine are then in one order of magnitude."""
-    from aaco_pipeline.report.units import number
+    from aaco_pipeline.report.words.units import number
 
     spoken = {"flop/s": "Gflop/s", "op/s": "Gop/s", "byte/s": "GB/s"}[unit]
     return f"{number(value / 1e9)} {spoken}"
@@ -138,7 +139,7 @@ def _change(ratio: float | None) -> str | None:
 
 def _caches(calibration: "Calibration") -> str:
     """`(L1 48 KiB, L2 1 MiB, L3 32 MiB)`, as the kernel states one cache of each level."""
-    from aaco_pipeline.report.units import size
+    from aaco_pipeline.report.words.units import size
 
     told = [f"L{cache['level']} {size(cache['size_bytes'])}" for cache in calibration.details["caches"]]
     return f"({', '.join(told)})" if told else "(no caches stated)"

@@ -15,7 +15,7 @@ from aaco_pipeline.cli.lake_option import lake_option
 
 if TYPE_CHECKING:
     from aaco_pipeline.resources.project import Project
-    from aaco_pipeline.resources.rocprofv3 import ProfilerPass, Release
+    from aaco_pipeline.resources.rocprofv3.command import ProfilerPass, Release
 
 #: Without a base pass to look at, the second execution is the first that is not a cold one.
 _WARM_EXECUTION: Final = 2
@@ -42,7 +42,7 @@ def capture(
     program: tuple[str, ...],
 ) -> int:
     """Print the rocprofv3 commands for any program, given after --, one for each pass."""
-    from aaco_pipeline.resources.rocprofv3 import RELEASES, check_thread_trace, known_release
+    from aaco_pipeline.resources.rocprofv3.command import RELEASES, check_thread_trace, known_release
 
     _check_usage(printing, counters, arch, thread_trace, program)
     known = known_release(release or RELEASES[-1].name)
@@ -78,8 +78,8 @@ def _check_usage(
 def _passes(
     project: "Project", counters: str | None, arch: str | None, thread_trace: str | None
 ) -> tuple["ProfilerPass", ...]:
-    from aaco_pipeline.resources.counter_sets import COUNTER_SETS_FILE, load_counter_sets
-    from aaco_pipeline.resources.rocprofv3 import BASE_PASS, ProfilerPass, counter_passes
+    from aaco_pipeline.resources.rocprofv3.command import BASE_PASS, ProfilerPass, counter_passes
+    from aaco_pipeline.resources.rocprofv3.counter_sets import COUNTER_SETS_FILE, load_counter_sets
 
     passes = [BASE_PASS]
     if counters is not None and arch is not None:
@@ -90,7 +90,7 @@ def _passes(
 
 
 def _lines(release: "Release", passes: Sequence["ProfilerPass"], output: str, program: Sequence[str]) -> Iterator[str]:
-    from aaco_pipeline.resources.rocprofv3 import counter_input, folder_name, rocprofv3_command
+    from aaco_pipeline.resources.rocprofv3.command import counter_input, folder_name, rocprofv3_command
 
     yield f"# rocprofv3 of ROCm {release.name}; every line runs the program once, from the same folder."
     yield "# Without a profiler: the time to compare the others with."

@@ -24,10 +24,10 @@ _PROBLEMS_REMAIN = 8
 @data_format
 def info(project: "Project", as_json: bool) -> None:
     """Tell what this host has, what each backend lacks, and how to mend it."""
-    from aaco_pipeline.resources.backends import backend_states, tool_states
     from aaco_pipeline.resources.configuration import load_backends, load_models
-    from aaco_pipeline.resources.host import host_facts
-    from aaco_pipeline.resources.models import describe_models
+    from aaco_pipeline.resources.host.backends import backend_states, tool_states
+    from aaco_pipeline.resources.host.facts import host_facts
+    from aaco_pipeline.resources.measure.models import describe_models
 
     facts = host_facts()["facts"]
     backends = backend_states(load_backends(project.configs / "backends.yaml"))

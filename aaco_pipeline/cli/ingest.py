@@ -1,6 +1,6 @@
 """`aaco ingest`: take in what rocprofv3 and its neighbours left behind, one session for each run.
 
-Recognizing files is `aaco_pipeline.formats.detection`; taking them in is `aaco_pipeline.automation.ingestion`.
+Recognizing files is `aaco_pipeline.capture.discovery`; taking them in is `aaco_pipeline.automation.ingestion`.
 """
 
 from pathlib import Path
@@ -11,13 +11,13 @@ import click
 from aaco_pipeline.cli.lake_option import lake_option
 from aaco_pipeline.cli.output import data_format, print_json, print_table
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.report.units import counted, size
+from aaco_pipeline.report.words.units import counted, size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from aaco_pipeline.automation.ingestion import Ingested
-    from aaco_pipeline.formats.detection import Survey, Unread
+    from aaco_pipeline.capture.discovery import DiscoveredRuns, Unread
     from aaco_pipeline.resources.project import Project
 
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 @data_format
 def ingest(project: "Project", path: Path, dry_run: bool, workload: str | None, as_json: bool) -> int:
     """Take in a capture made elsewhere: a file, or a folder of one or several runs."""
-    from aaco_pipeline.formats.detection import survey
+    from aaco_pipeline.capture.discovery import discover_runs
 
-    found = survey(path)
+    found = discover_runs(path)
     if dry_run:
         _print_survey(found, path, as_json=as_json)
     if not found.runs:
@@ -41,7 +41,7 @@ def ingest(project: "Project", path: Path, dry_run: bool, workload: str | None, 
     return _take(project, found, path, workload, as_json=as_json)
 
 
-def _take(project: "Project", found: "Survey", path: Path, workload: str | None, *, as_json: bool) -> int:
+def _take(project: "Project", found: "DiscoveredRuns", path: Path, workload: str | None, *, as_json: bool) -> int:
     from aaco_pipeline.automation.ingestion import ingest as take
     from aaco_pipeline.automation.instance import open_instance
     from aaco_pipeline.cli.run import run_stages
@@ -110,7 +110,7 @@ def _counts(row: "Mapping[str, object]") -> tuple[str, str]:
     return f"{row['rows_in']:,}", f"{row['rows_out']:,}"
 
 
-def _print_survey(found: "Survey", path: Path, *, as_json: bool) -> None:
+def _print_survey(found: "DiscoveredRuns", path: Path, *, as_json: bool) -> None:
     if as_json:
         runs = [
             {

@@ -1,6 +1,6 @@
 """The options that say what to measure, the same for every command that measures, and the launch they mean.
 
-What a launch is lives in `aaco_pipeline.resources.launch`; batch size and prompt length are each command's own, because
+What a launch is lives in `aaco_pipeline.capture.request`; batch size and prompt length are each command's own, because
 some commands take one and some take several.
 """
 
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from aaco_pipeline.resources.launch import Launch
+    from aaco_pipeline.capture.request import MeasurementRequest
+
 
 
 def launch_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -81,16 +82,16 @@ _OPTIONS = (
 )
 
 
-def launch_of(options: dict[str, Any], **further: Any) -> "Launch":
+def launch_of(options: dict[str, Any], **further: Any) -> "MeasurementRequest":
     """The launch that the options mean; `further` fields of it are the command's own."""
     from pathlib import Path
 
-    from aaco_pipeline.resources.launch import Launch
+    from aaco_pipeline.capture.request import MeasurementRequest
 
     model = options["model"]
     if model.endswith(".onnx") or "/" in model:
         model = str(Path(model).absolute())
-    return Launch(
+    return MeasurementRequest(
         model=model,
         backend=options["backend"],
         iterations=options["iterations"],

@@ -11,7 +11,7 @@ import click
 
 from aaco_pipeline.cli.lake_option import lake_option
 from aaco_pipeline.cli.output import console, data_format, json_value, print_json, print_table
-from aaco_pipeline.report.units import counted
+from aaco_pipeline.report.words.units import counted
 
 if TYPE_CHECKING:
     from aaco_pipeline.lake.sql import Result

@@ -14,7 +14,7 @@ from aaco_pipeline.cli.lake_option import lake_option
 from aaco_pipeline.cli.output import print_json
 
 if TYPE_CHECKING:
-    from aaco_pipeline.report.document import Document
+    from aaco_pipeline.report.document.session import Document
     from aaco_pipeline.resources.project import Project
 
 _FORMATS: Final = ("html", "terminal", "markdown", "json")
@@ -41,7 +41,7 @@ _FORMATS: Final = ("html", "terminal", "markdown", "json")
 def report(project: "Project", *, session: str, form: str, as_json: bool, output: Path | None, opened: bool) -> None:
     """Report on one session (an id, a unique prefix, or latest): the answer first, then the evidence."""
     from aaco_pipeline.lake.store import TraceLake
-    from aaco_pipeline.report.document import session_document
+    from aaco_pipeline.report.document.session import session_document
 
     form = "json" if as_json else form
     if opened and form != "html":
@@ -67,7 +67,7 @@ def report(project: "Project", *, session: str, form: str, as_json: bool, output
 
 def _print(document: "Document", form: str) -> None:
     from aaco_pipeline.report.markdown import render_markdown
-    from aaco_pipeline.report.terminal import print_session
+    from aaco_pipeline.report.terminal.session import print_session
 
     if form == "json":
         print_json(document)
@@ -82,9 +82,9 @@ def _rendered(document: "Document", form: str, trace: Path) -> bytes:
     import json
 
     from aaco_pipeline.lake.files import lake_errors
-    from aaco_pipeline.report.html import render_html
+    from aaco_pipeline.report.html.page import render_html
     from aaco_pipeline.report.markdown import render_markdown
-    from aaco_pipeline.report.terminal import print_session
+    from aaco_pipeline.report.terminal.session import print_session
 
     if form == "html":
         with lake_errors(trace):

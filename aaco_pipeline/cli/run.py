@@ -17,8 +17,8 @@ from aaco_pipeline.cli.output import console, data_format
 if TYPE_CHECKING:
     import dagster as dg
 
+    from aaco_pipeline.capture.request import MeasurementRequest
     from aaco_pipeline.lake.store import TraceLake
-    from aaco_pipeline.resources.launch import Launch
     from aaco_pipeline.resources.project import Project
 
 _SLOT_POLL_SECONDS: Final = 0.5
@@ -37,7 +37,7 @@ _INTERRUPTS: Final = ("DagsterExecutionInterruptedError", "KeyboardInterrupt")
 def run(project: "Project", as_json: bool, **options: Any) -> int:
     """Measure a model in a fresh process and analyse it: one session in the lake."""
     from aaco_pipeline.lake.store import TraceLake
-    from aaco_pipeline.resources.inference import plan
+    from aaco_pipeline.resources.measure.inference import plan
 
     launch = launch_of(options, batch_size=options["batch"], prompt_tokens=options["prompt"])
     plan(launch, project.configs)  # a wrong name is told at once, before anything is begun
@@ -49,7 +49,7 @@ def run(project: "Project", as_json: bool, **options: Any) -> int:
     return 0
 
 
-def observe(project: "Project", lake: "TraceLake", launch: "Launch", *, quiet: bool) -> str:
+def observe(project: "Project", lake: "TraceLake", launch: "MeasurementRequest", *, quiet: bool) -> str:
     """Register the session and run all its stages; raises the AacoError that a stage failed with."""
     from aaco_pipeline.automation.dead_runs import reap
     from aaco_pipeline.automation.instance import open_instance
@@ -94,7 +94,7 @@ def run_stages(
     from aaco_pipeline.automation.jobs import SESSION_TAG
     from aaco_pipeline.definitions import build_definitions
     from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
-    from aaco_pipeline.resources.process_identity import process_tags
+    from aaco_pipeline.resources.host.process_identity import process_tags
 
     definitions = build_definitions(
         resource_overrides={

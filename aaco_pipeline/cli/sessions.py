@@ -9,7 +9,7 @@ import click
 
 from aaco_pipeline.cli.lake_option import lake_option
 from aaco_pipeline.cli.output import data_format, print_json, print_table
-from aaco_pipeline.report.units import counted, duration, size
+from aaco_pipeline.report.words.units import counted, duration, size
 
 if TYPE_CHECKING:
     from aaco_pipeline.lake.store import TraceLake
@@ -128,8 +128,8 @@ def rm(project: "Project", names: tuple[str, ...], yes: bool, as_json: bool) -> 
 
 
 def _show_critical_path(lake: "TraceLake", session: str, *, as_json: bool) -> None:
-    from aaco_pipeline.report.document import path_document
-    from aaco_pipeline.report.terminal import print_critical_path
+    from aaco_pipeline.report.document.session import path_document
+    from aaco_pipeline.report.terminal.session import print_critical_path
 
     document = path_document(lake, session)
     if as_json:
@@ -139,8 +139,8 @@ def _show_critical_path(lake: "TraceLake", session: str, *, as_json: bool) -> No
 
 
 def _show_kernel(lake: "TraceLake", session: str, kernel: str, faster: float | None, *, as_json: bool) -> None:
-    from aaco_pipeline.report.kernel_document import kernel_document
-    from aaco_pipeline.report.kernel_terminal import print_kernel
+    from aaco_pipeline.report.document.kernel import kernel_document
+    from aaco_pipeline.report.terminal.kernel import print_kernel
 
     document = kernel_document(lake, session, kernel)
     if faster is not None:
@@ -155,8 +155,8 @@ def _show_kernel(lake: "TraceLake", session: str, kernel: str, faster: float | N
 
 def show_session(lake: "TraceLake", session: str, *, as_json: bool) -> None:
     """Print one session: what was run, its metrics, its top kernels, and what was missing."""
-    from aaco_pipeline.report.document import session_summary
-    from aaco_pipeline.report.terminal import print_session
+    from aaco_pipeline.report.document.session import session_summary
+    from aaco_pipeline.report.terminal.session import print_session
 
     document = session_summary(lake, session)
     if as_json:

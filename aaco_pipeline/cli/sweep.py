@@ -41,8 +41,8 @@ def sweep(project: "Project", as_json: bool, batches: list[int], prompts: list[i
     from aaco_pipeline.cli.run import observe, present_again
     from aaco_pipeline.errors import AacoError
     from aaco_pipeline.lake.store import TraceLake
-    from aaco_pipeline.report.scaling import print_scaling
-    from aaco_pipeline.resources.inference import plan
+    from aaco_pipeline.report.words.scaling import print_scaling
+    from aaco_pipeline.resources.measure.inference import plan
 
     launch = launch_of(options, prompt_tokens=prompts[0] if prompts else None)
     points = sweep_points(launch, batches, prompts or [])

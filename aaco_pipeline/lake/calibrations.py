@@ -1,7 +1,7 @@
 """Calibrations kept in the lake: the measured ceilings of one machine, one file for each number of threads.
 
-Measuring them is `aaco_pipeline.resources.calibration`; here they are written, read, checked, and found again for the
-session that ran on the same machine with as many threads.
+Measuring them is `aaco_pipeline.resources.calibrate.calibration`; here they are written, read, checked, and found again
+for the session that ran on the same machine with as many threads.
 """
 
 import hashlib

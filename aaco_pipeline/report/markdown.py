@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from aaco_pipeline.report import limits
-from aaco_pipeline.report.document import Document, answer, interval, metric, title, what
-from aaco_pipeline.report.units import counted, duration, share, size, work
+from aaco_pipeline.report.document.session import Document, answer, interval, metric, title, what
+from aaco_pipeline.report.words import bottleneck_text as limits
+from aaco_pipeline.report.words.units import counted, duration, share, size, work
 
 _LISTED_ROWS: Final = 20
 _LATENCIES: Final = ("latency_p50", "latency_p90", "latency_p99", "latency_mean")

@@ -1,6 +1,6 @@
 """Reads the rules by which bottlenecks are named: a person's own file, else the one that comes with the package.
 
-The form of a rule is `aaco_pipeline.analysis.bottleneck_rules`; the file explains itself.
+The form of a rule is `aaco_pipeline.analysis.bottlenecks.rules`; the file explains itself.
 """
 
 from pathlib import Path
@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
-from aaco_pipeline.analysis.bottleneck_rules import Condition, Rule, Rules, Undecided
+from aaco_pipeline.analysis.bottlenecks.rules import Condition, Rule, Rules, Undecided
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.resources.configuration import read_yaml
 

@@ -1,7 +1,7 @@
 """Reads `configs/models.yaml` and `configs/backends.yaml` into checked, typed entries, or refuses them in one line.
 
-Finding the model behind a name is `aaco_pipeline.resources.models`; asking whether a backend's hardware is really
-there is the inference runtime's business, so nothing here opens a model, a device or a provider.
+Finding the model behind a name is `aaco_pipeline.resources.measure.models`; asking whether a backend's hardware is
+really there is the inference runtime's business, so nothing here opens a model, a device or a provider.
 """
 
 import difflib

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import IO, Final
 
 from aaco_pipeline import __version__
+from aaco_pipeline.capture.discovery import STATISTICS, Run
+from aaco_pipeline.capture.ingested import FILES_FOLDER, FORMAT, FORMAT_VERSION, LIST_FILE
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats.detection import STATISTICS, Run
-from aaco_pipeline.formats.ingested_capture import FILES_FOLDER, FORMAT, FORMAT_VERSION, LIST_FILE
-from aaco_pipeline.formats.reading import Limits
-from aaco_pipeline.formats.redaction import safe_environment
-from aaco_pipeline.formats.rocpd_database import damaged, opened
-from aaco_pipeline.formats.rocpd_lookup import RANK_VARIABLES
+from aaco_pipeline.formats.capture_tables import Limits
+from aaco_pipeline.formats.parsing.redaction import safe_environment
+from aaco_pipeline.formats.rocpd.database import damaged, opened
+from aaco_pipeline.formats.rocpd.lookup import RANK_VARIABLES
 
 _CHUNK_BYTES: Final = 8 << 20
 #: No token is longer, so that none is cut by the end of a chunk.
@@ -65,7 +65,7 @@ def capture_digest(run: Run) -> str:
     return hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
 
-def take_in(run: Run, folder: Path, workload: str | None) -> None:
+def copy_capture(run: Run, folder: Path, workload: str | None) -> None:
     """Fill `folder` with the run's files, minus secrets, and the list of them. CaptureError when one cannot be copied.
 
     Files of the run that no reader takes are kept where they may be of use later (raw thread traces, code objects).

@@ -1,6 +1,5 @@
 """Real captures with everything the analyses of activities give for them, each read once."""
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -10,17 +9,19 @@ from typing import Final
 import polars as pl
 import pytest
 
-from aaco_pipeline.analysis.activities import device_activities, host_calls
-from aaco_pipeline.analysis.activity_network import Network, network
-from aaco_pipeline.analysis.critical_path import CriticalPath, critical_path
-from aaco_pipeline.analysis.device_timeline import timeline
-from aaco_pipeline.analysis.gap_causes import Gaps, gaps
-from aaco_pipeline.analysis.host_waits import Waits, waits
-from aaco_pipeline.formats import assembly, detection, kineto
-from aaco_pipeline.formats.reading import Limits
+from aaco_pipeline.analysis.timeline.activities import device_activities, host_calls
+from aaco_pipeline.analysis.timeline.critical_path import CriticalPath, critical_path
+from aaco_pipeline.analysis.timeline.dependency_graph import Network, network
+from aaco_pipeline.analysis.timeline.device_timeline import timeline
+from aaco_pipeline.analysis.timeline.gap_causes import Gaps, gaps
+from aaco_pipeline.analysis.timeline.host_waits import Waits, waits
+from aaco_pipeline.capture import discovery as detection
+from aaco_pipeline.capture import merging as assembly
+from aaco_pipeline.formats import kineto
+from aaco_pipeline.formats.capture_tables import Limits
 from aaco_pipeline.lake.contracts import contract, polars_schema
+from tests.places import SHARED
 
-SHARED: Final = Path(os.environ.get("AACO_SHARED") or Path(__file__).parents[3] / "shared")
 _NEEDED: Final = ("dispatches", "memory_copies", "api_calls", "kernels", "synchronizations")
 
 
@@ -42,8 +43,8 @@ class Analysed:
 def _analysed(path: Path) -> Analysed:
     if path.is_file():
         return _analyse(dict(kineto.read(path).tables))
-    parts = detection.survey(path).runs[0].parts
-    run = assembly.assemble([assembly.NamedReading(part.name, part.read(Limits())) for part in parts])
+    parts = detection.discover_runs(path).runs[0].parts
+    run = assembly.merge_parts([assembly.NamedReading(part.name, part.read(Limits())) for part in parts])
     empty = {name: pl.DataFrame(schema=polars_schema(contract(name))) for name in _NEEDED}
     return _analyse({**empty, **run.tables})
 

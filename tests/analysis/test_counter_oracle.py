@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import pytest
 
-from aaco_pipeline.analysis.counter_metrics import FIGURE_FLAGS, figures
-from aaco_pipeline.hardware.counter_formulas import Family
+from aaco_pipeline.analysis.roofline.derived_metrics import FIGURE_FLAGS, figures
+from aaco_pipeline.hardware.counters import Family
+from tests.places import ROOT
 
-ROOT: Final = Path(__file__).parents[2]
 CAPTURES: Final = Path(os.environ.get("AACO_SHARED") or ROOT.parent / "shared") / "counters"
 #: Figures of that tool that are compared, equal, and different on purpose, by capture.
 EXPECTED: Final = {

@@ -1,22 +1,21 @@
 """Real counter captures from reader to roofline: known work is found, and the label changes where the time does."""
 
-import os
 from functools import cache
-from pathlib import Path
 from typing import Final
 
 import polars as pl
 import pytest
 
-from aaco_pipeline.analysis import envelope
-from aaco_pipeline.analysis.counter_work import work
-from aaco_pipeline.analysis.envelope import Envelope, Refusal
-from aaco_pipeline.analysis.roofline import placement
-from aaco_pipeline.formats import assembly, detection
-from aaco_pipeline.formats.reading import Limits
+from aaco_pipeline.analysis.roofline import fit as envelope
+from aaco_pipeline.analysis.roofline.counter_work import work
+from aaco_pipeline.analysis.roofline.fit import Envelope, Refusal
+from aaco_pipeline.analysis.roofline.placement import placement
+from aaco_pipeline.capture import discovery as detection
+from aaco_pipeline.capture import merging as assembly
+from aaco_pipeline.formats.capture_tables import Limits
 from aaco_pipeline.hardware.ceilings import spec_ceilings
+from tests.places import SHARED
 
-SHARED: Final = Path(os.environ.get("AACO_SHARED") or Path(__file__).parents[3] / "shared")
 FLOAT2: Final = "HIP_vector_type<float, 2u>"
 COMPUTE: Final = ("vector", "vector_issue", "vector_integer")
 #: What vecCopy reads, and what it writes, in every dispatch.
@@ -34,8 +33,8 @@ def chain(relative: str) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
     folder = SHARED / "counters" / relative
     if not folder.exists():
         pytest.skip(f"{folder} is not there: the shared captures are not part of the repository")
-    parts = detection.survey(folder).runs[0].parts
-    tables = assembly.assemble([assembly.NamedReading(part.name, part.read(Limits())) for part in parts]).tables
+    parts = detection.discover_runs(folder).runs[0].parts
+    tables = assembly.merge_parts([assembly.NamedReading(part.name, part.read(Limits())) for part in parts]).tables
     counted = work(tables["counters"], tables["dispatches"], tables["devices"])
     found = placement(counted, pl.concat([spec_ceilings(tables["devices"]), tables["ceilings"]]))
     return counted, found.roofline.filter(pl.col("dispatch_id").is_not_null()), found.bounds

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aaco_pipeline.analysis.activities import device_activities, host_calls
-from aaco_pipeline.analysis.device_timeline import FIRST_TO_LAST as WHOLE_WINDOW
-from aaco_pipeline.analysis.device_timeline import ITERATION as ITERATION_WINDOW
-from aaco_pipeline.analysis.device_timeline import timeline as timeline_of
-from aaco_pipeline.analysis.gap_causes import gaps
-from aaco_pipeline.analysis.host_waits import waits
-from aaco_pipeline.analysis.kernel_statistics import kernel_stats, measured_dispatches
-from aaco_pipeline.formats.reading import canonical, described_kernels, no_rows
+from aaco_pipeline.analysis.kernels.statistics import kernel_stats, measured_dispatches
+from aaco_pipeline.analysis.timeline.activities import device_activities, host_calls
+from aaco_pipeline.analysis.timeline.device_timeline import FIRST_TO_LAST as WHOLE_WINDOW
+from aaco_pipeline.analysis.timeline.device_timeline import ITERATION as ITERATION_WINDOW
+from aaco_pipeline.analysis.timeline.device_timeline import timeline as timeline_of
+from aaco_pipeline.analysis.timeline.gap_causes import gaps
+from aaco_pipeline.analysis.timeline.host_waits import waits
+from aaco_pipeline.formats.capture_tables import described_kernels, empty_table, to_contract
 from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.validation import conform
 
@@ -87,12 +87,12 @@ class Timeline:
 def analyse(ran: pl.DataFrame, sessions: pl.DataFrame) -> Timeline:
     """What the stage makes of dispatches without calls and copies, as on the CPU provider."""
     measured = measured_dispatches(ran, sessions)
-    calls = host_calls(no_rows("api_calls"))
-    run = canonical("dispatches", measured.with_columns(below_resolution=False))
+    calls = host_calls(empty_table("api_calls"))
+    run = to_contract("dispatches", measured.with_columns(below_resolution=False))
     used = measured.select("kernel_id").unique().sort("kernel_id")
     kernels = described_kernels(used.with_columns(name=pl.format("kernel {}", "kernel_id")))
-    activities = device_activities(run, no_rows("memory_copies"), kernels, calls)
-    found = gaps(activities, no_rows("api_calls"), waits(activities, calls, no_rows("synchronizations")))
+    activities = device_activities(run, empty_table("memory_copies"), kernels, calls)
+    found = gaps(activities, empty_table("api_calls"), waits(activities, calls, empty_table("synchronizations")))
     return Timeline(timeline_of(activities, calls, sessions), found.gaps, kernel_stats(measured))
 
 

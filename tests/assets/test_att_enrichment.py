@@ -1,6 +1,5 @@
 """The stage `att_enrichment` on captures that were taken in: its tables, its evidence, its headline numbers."""
 
-import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,17 +8,17 @@ import pytest
 
 from aaco_pipeline.assets import att_enrichment
 from aaco_pipeline.assets.stage import Outcome
-from aaco_pipeline.formats.detection import survey
-from aaco_pipeline.formats.ingested_capture import read_parts
-from aaco_pipeline.formats.reading import Limits, Reading, no_rows
+from aaco_pipeline.capture.discovery import discover_runs
+from aaco_pipeline.capture.ingested import read_parts
+from aaco_pipeline.formats.capture_tables import CaptureTables, Limits, empty_table
 from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import conform
-from aaco_pipeline.report.instruction_listing import listings
-from aaco_pipeline.resources.ingestion import take_in
+from aaco_pipeline.report.terminal.instruction_listing import listings
+from aaco_pipeline.resources.ingestion import copy_capture
+from tests.places import SHARED
 
-SHARED = Path(os.environ.get("AACO_SHARED") or Path(__file__).parents[3] / "shared")
 TRACED = SHARED / "captures/mi300x_att_ck_batched_gemm"
 LISTED = SHARED / "captures/mi300_pc_sampling_code_json"
 SAMPLED = SHARED / "captures/documentation_csv/pc_sampling_stochastic_debug.csv"
@@ -28,9 +27,9 @@ pytestmark = pytest.mark.skipif(not TRACED.is_dir(), reason="the captured thread
 
 def outcome_of(capture: Path, lake: TraceLake) -> Outcome:
     session = new_session_id()
-    (run,) = survey(capture).runs
+    (run,) = discover_runs(capture).runs
     with lake.receive_raw(session) as folder:
-        take_in(run, folder, None)
+        copy_capture(run, folder, None)
     outcome = att_enrichment.read_att_enrichment(lake, session)
     assert set(outcome.tables) == set(att_enrichment.TABLES)
     for name, frame in outcome.tables.items():
@@ -73,7 +72,9 @@ def test_a_real_thread_trace_gives_stalls_by_reason_and_charges(tmp_path: Path) 
         "partial",
         "192 of 184440 stalled cycles are of waits of which the trace does not say what they waited for",
     )
-    (gemm, fill) = sorted(listings(instructions, stalls, no_rows("kernels")), key=lambda one: one.lost, reverse=True)
+    (gemm, fill) = sorted(
+        listings(instructions, stalls, empty_table("kernels")), key=lambda one: one.lost, reverse=True
+    )
     assert (gemm.lost, fill.lost) == (97_792, 86_648)
 
 
@@ -98,10 +99,10 @@ def test_real_samples_are_summed_by_instruction(tmp_path: Path) -> None:
 
 
 def test_a_trace_of_another_kernel_than_the_one_asked_for_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    reading, _ = read_parts(survey(TRACED).runs[0], Limits())
+    reading, _ = read_parts(discover_runs(TRACED).runs[0], Limits())
     lake = SimpleNamespace(raw=Path)
 
-    def stage(read: Reading, *asked: str) -> Outcome:
+    def stage(read: CaptureTables, *asked: str) -> Outcome:
         monkeypatch.setattr(att_enrichment, "_reading", lambda raw: (read, asked))
         return att_enrichment.read_att_enrichment(lake, "any")  # type: ignore[arg-type]
 

@@ -10,12 +10,12 @@ import polars as pl
 import pytest
 
 from aaco_pipeline.assets.capture import STAGE, TABLES, describe_capture, take_capture
+from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.errors import CaptureError, LakeError, ModelError, UsageError
 from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.resources.launch import Launch
 
-LAUNCH = Launch(model="control_flow", iterations=3, seed=5)
+LAUNCH = MeasurementRequest(model="control_flow", iterations=3, seed=5)
 
 
 class Replaying:
@@ -23,9 +23,9 @@ class Replaying:
 
     def __init__(self, capture: Path) -> None:
         self.files = {file.name: file.read_bytes() for file in capture.iterdir()}
-        self.launches: list[Launch] = []
+        self.launches: list[MeasurementRequest] = []
 
-    def capture(self, launch: Launch, folder: Path, log: Callable[[str], None]) -> None:
+    def capture(self, launch: MeasurementRequest, folder: Path, log: Callable[[str], None]) -> None:
         self.launches.append(launch)
         for name, content in self.files.items():
             (folder / name).write_bytes(content)
@@ -37,7 +37,7 @@ class Failing:
     def __init__(self, error: BaseException) -> None:
         self.error = error
 
-    def capture(self, launch: Launch, folder: Path, log: Callable[[str], None]) -> None:
+    def capture(self, launch: MeasurementRequest, folder: Path, log: Callable[[str], None]) -> None:
         (folder / "latency.json").write_text("{}")
         raise self.error
 
@@ -45,7 +45,7 @@ class Failing:
 class Forbidden:
     """Whoever measures again breaks the promise."""
 
-    def capture(self, launch: Launch, folder: Path, log: Callable[[str], None]) -> None:
+    def capture(self, launch: MeasurementRequest, folder: Path, log: Callable[[str], None]) -> None:
         raise AssertionError("it measured again")
 
 
@@ -129,7 +129,7 @@ def test_two_that_measure_the_same_session_never_mix(lake: TraceLake, session: s
     """The second to finish is refused: what is complete stays what it was."""
 
     class Overtaken:
-        def capture(self, launch: Launch, folder: Path, log: Callable[[str], None]) -> None:
+        def capture(self, launch: MeasurementRequest, folder: Path, log: Callable[[str], None]) -> None:
             take_capture(lake, session, replaying, silent)
             (folder / "late.json").write_text("{}")
 
@@ -142,7 +142,7 @@ def test_the_log_is_handed_to_whoever_measures(lake: TraceLake, session: str, re
     lines: list[str] = []
 
     class Talking:
-        def capture(self, launch: Launch, folder: Path, log: Callable[[str], None]) -> None:
+        def capture(self, launch: MeasurementRequest, folder: Path, log: Callable[[str], None]) -> None:
             log("waiting")
             replaying.capture(launch, folder, log)
 

@@ -1,15 +1,13 @@
 """The stage that names bottlenecks: on real GPU traces with a cause by construction, and on sessions measured here."""
 
 import json
-import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
 import pytest
 
-from aaco_pipeline.analysis.bottleneck_rules import Rules
+from aaco_pipeline.analysis.bottlenecks.rules import Rules
 from aaco_pipeline.assets.capture import describe_capture
 from aaco_pipeline.assets.classification import STAGE, TABLES, read_classification
 from aaco_pipeline.assets.critical_path import read_critical_path
@@ -19,15 +17,15 @@ from aaco_pipeline.assets.roofline import read_roofline
 from aaco_pipeline.assets.session_environment import read_environment
 from aaco_pipeline.assets.stage import Outcome
 from aaco_pipeline.assets.timeline import read_timeline
-from aaco_pipeline.formats.detection import survey
+from aaco_pipeline.capture.discovery import discover_runs
 from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import conform
 from aaco_pipeline.resources.bottleneck_rules import BUILT_IN_RULES, load_bottleneck_rules
-from aaco_pipeline.resources.ingestion import take_in
+from aaco_pipeline.resources.ingestion import copy_capture
+from tests.places import SHARED
 
-SHARED: Final = Path(os.environ.get("AACO_SHARED") or Path(__file__).parents[3] / "shared")
 TRACES: Final = SHARED / "gpu_sessions" / "traces"
 #: Labels that are what the index calls a trace's only cause; traces of another kind have no single one.
 LABELS: Final = {
@@ -71,10 +69,10 @@ def ingested(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[
 
     def session(name: str) -> tuple[TraceLake, str]:
         if name not in known:
-            (run,) = survey(TRACES / f"{name}.json.gz").runs
+            (run,) = discover_runs(TRACES / f"{name}.json.gz").runs
             known[name] = new_session_id()
             with lake.receive_raw(known[name]) as folder:
-                take_in(run, folder, name)
+                copy_capture(run, folder, name)
             for stage, read in STAGES:
                 lake.publish(known[name], stage, read(lake, known[name]).tables)
         return lake, known[name]

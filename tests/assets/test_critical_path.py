@@ -1,6 +1,5 @@
 """The stage `critical_path` on a real capture: what a faster kernel would save, and the path cut by iterations."""
 
-import os
 from pathlib import Path
 from typing import Final
 
@@ -9,12 +8,12 @@ import pytest
 
 from aaco_pipeline.assets import critical_path, inference_run, kernel_trace, session_environment, timeline
 from aaco_pipeline.assets.capture import describe_capture
-from aaco_pipeline.formats.detection import survey
+from aaco_pipeline.capture.discovery import discover_runs
 from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.resources.ingestion import take_in
+from aaco_pipeline.resources.ingestion import copy_capture
+from tests.places import SHARED
 
-SHARED: Final = Path(os.environ.get("AACO_SHARED") or Path(__file__).parents[3] / "shared")
 TRACE: Final = SHARED / "gpu_sessions/traces/two_streams_overlap.json.gz"
 pytestmark = pytest.mark.skipif(not TRACE.exists(), reason=f"{TRACE} is not here: AACO_SHARED names the folder")
 
@@ -23,7 +22,7 @@ pytestmark = pytest.mark.skipif(not TRACE.exists(), reason=f"{TRACE} is not here
 def tables(tmp_path: Path) -> dict[str, pl.DataFrame]:
     lake, session = TraceLake(tmp_path / "lake"), new_session_id()
     with lake.receive_raw(session) as folder:
-        take_in(survey(TRACE).runs[0], folder, None)
+        copy_capture(discover_runs(TRACE).runs[0], folder, None)
     for stage, read in (
         ("capture", describe_capture),
         ("session_environment", session_environment.read_environment),

@@ -3,7 +3,6 @@
 The second is not a capture: its kernels are made up here, with names as MIGraphX is documented to give them.
 """
 
-import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,22 +10,22 @@ from typing import Any
 import polars as pl
 import pytest
 
-from aaco_pipeline.analysis.kernel_names import described
+from aaco_pipeline.analysis.kernels.names import described
 from aaco_pipeline.assets.capture import describe_capture
 from aaco_pipeline.assets.inference_run import read_inference_run
 from aaco_pipeline.assets.kernel_trace import read_kernel_trace
 from aaco_pipeline.assets.model_graph import read_model_graph
 from aaco_pipeline.assets.timeline import read_timeline
-from aaco_pipeline.formats import profiled_capture
-from aaco_pipeline.formats.detection import survey
-from aaco_pipeline.formats.reading import canonical
+from aaco_pipeline.capture import profiled as profiled_capture
+from aaco_pipeline.capture.discovery import discover_runs
+from aaco_pipeline.formats.capture_tables import to_contract
 from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import conform
-from aaco_pipeline.resources.ingestion import take_in
+from aaco_pipeline.resources.ingestion import copy_capture
+from tests.places import SHARED
 
-SHARED = Path(os.environ.get("AACO_SHARED") or Path(__file__).parents[3] / "shared")
 #: What the timeline tells of launching, with units.
 OF_LAUNCHING = {
     "exposed_launch": "ns",
@@ -50,7 +49,7 @@ def ingested(lake_path: Path) -> tuple[TraceLake, str]:
         pytest.skip(f"{path} is not there: the shared captures are not part of the repository")
     lake, session = TraceLake(lake_path), new_session_id()
     with lake.receive_raw(session) as folder:
-        take_in(survey(path).runs[0], folder, None)
+        copy_capture(discover_runs(path).runs[0], folder, None)
     for name, stage in (
         ("capture", describe_capture),
         ("inference_run", read_inference_run),
@@ -175,8 +174,8 @@ def compiled(
         "below_resolution": False,
     }
     made = {
-        "kernels": canonical("kernels", kernels),
-        "dispatches": canonical("dispatches", pl.DataFrame(dispatches)),
+        "kernels": to_contract("kernels", kernels),
+        "dispatches": to_contract("dispatches", pl.DataFrame(dispatches)),
         "api_calls": trace["api_calls"].clear(),
     }
     lake.publish(session, "kernel_trace", {**trace, **made})

@@ -1,6 +1,5 @@
 """The stage `roofline`: ceilings from data, capture and calibration; work from counters, or from the model without."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -11,13 +10,13 @@ import pytest
 from aaco_pipeline.assets import inference_run, kernel_trace, model_graph, roofline, session_environment, timeline
 from aaco_pipeline.assets.capture import describe_capture
 from aaco_pipeline.assets.stage import Outcome
-from aaco_pipeline.formats.detection import survey
+from aaco_pipeline.capture.discovery import discover_runs
 from aaco_pipeline.lake.calibrations import Calibration, Ceiling, machine_of, write_calibration
 from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.resources.ingestion import take_in
+from aaco_pipeline.resources.ingestion import copy_capture
+from tests.places import SHARED
 
-SHARED: Final = Path(os.environ.get("AACO_SHARED") or Path(__file__).parents[3] / "shared")
 BEFORE: Final[tuple[tuple[str, Callable[[TraceLake, str], Outcome]], ...]] = (
     ("capture", describe_capture),
     ("session_environment", session_environment.read_environment),
@@ -35,7 +34,7 @@ def taken_in(lake: TraceLake, place: str) -> Outcome:
         pytest.skip(f"{path} is not here: AACO_SHARED names the folder")
     session = new_session_id()
     with lake.receive_raw(session) as folder:
-        take_in(survey(path).runs[0], folder, None)
+        copy_capture(discover_runs(path).runs[0], folder, None)
     for stage, read in BEFORE:
         lake.publish(session, stage, read(lake, session).tables)
     return roofline.read_roofline(lake, session)

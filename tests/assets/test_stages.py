@@ -29,10 +29,11 @@ from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import conform
 from aaco_pipeline.resources.bottleneck_rules import RULES_FILE, load_bottleneck_rules
+from tests.places import CONFIGS
 
 
 def classified(lake: TraceLake, session: str) -> Outcome:
-    rules = load_bottleneck_rules(Path(__file__).parents[2] / "configs" / RULES_FILE)
+    rules = load_bottleneck_rules(CONFIGS / RULES_FILE)
     return classification.read_classification(lake, session, rules)
 
 

@@ -14,12 +14,12 @@ from aaco_pipeline.assets.checks import STAGE_ASSETS
 from aaco_pipeline.assets.stage import EXIT_CODE_KEY
 from aaco_pipeline.automation.dead_runs import slot_holders
 from aaco_pipeline.automation.sessions import PARTITIONS_NAME, register
+from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.definitions import build_definitions
 from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
-from aaco_pipeline.resources.launch import Launch
-from aaco_pipeline.resources.process_identity import process_is_gone
+from aaco_pipeline.resources.host.process_identity import process_is_gone
 from aaco_pipeline.resources.project import Project
 
 CHECKS = 21
@@ -28,7 +28,7 @@ CHECKS = 21
 class Forbidden(InferenceRunner):
     """Whoever measures again breaks the promise."""
 
-    def capture(self, launch: Launch, folder: Path, log: Callable[[str], None]) -> None:
+    def capture(self, launch: MeasurementRequest, folder: Path, log: Callable[[str], None]) -> None:
         raise AssertionError("it measured again")
 
 
@@ -106,7 +106,7 @@ def replayed(captured: Any, new_home: Path, tmp_path_factory: pytest.TempPathFac
 def test_a_session_is_measured_and_all_its_stages_and_checks_succeed(
     lake: TraceLake, instance: dg.DagsterInstance, runner: InferenceRunner
 ) -> None:
-    session = register(lake, instance, Launch(model="control_flow", iterations=2, warmup=1))
+    session = register(lake, instance, MeasurementRequest(model="control_flow", iterations=2, warmup=1))
     result = observe(lake, instance, session, runner)
     assert failures(result) == {}
     assert result.success
@@ -123,7 +123,7 @@ def test_a_session_is_measured_and_all_its_stages_and_checks_succeed(
 def test_a_run_that_measured_has_given_the_slot_back_and_says_whose_it_was(
     lake: TraceLake, instance: dg.DagsterInstance, runner: InferenceRunner
 ) -> None:
-    session = register(lake, instance, Launch(model="control_flow", iterations=1, warmup=0))
+    session = register(lake, instance, MeasurementRequest(model="control_flow", iterations=1, warmup=0))
     result = observe(lake, instance, session, runner, ["capture"])
     assert result.success
     assert slot_holders(instance, MEASUREMENT_POOL) == set()
@@ -244,7 +244,7 @@ def test_a_capture_that_fails_leaves_no_raw_publishes_nothing_and_frees_the_slot
 ) -> None:
     broken = tmp_path / "broken.onnx"
     broken.write_bytes(b"not a model")
-    session = register(lake, instance, Launch(model=str(broken)))
+    session = register(lake, instance, MeasurementRequest(model=str(broken)))
     result = observe(lake, instance, session, runner)
     assert not result.success
     ((step, (description, code)),) = failures(result).items()

@@ -15,8 +15,9 @@ from aaco_pipeline.assets.capture import MEASUREMENT_POOL
 from aaco_pipeline.automation import dead_runs
 from aaco_pipeline.automation.dead_runs import find_dead_runs, reap, slot_holders
 from aaco_pipeline.automation.jobs import start_session
-from aaco_pipeline.resources.measurement_slot import measurement_slot
-from aaco_pipeline.resources.process_identity import HOST_TAG, PID_TAG, process_tags
+from aaco_pipeline.resources.host.process_identity import HOST_TAG, PID_TAG, process_tags
+from aaco_pipeline.resources.measure.measurement_slot import measurement_slot
+from tests.places import CONFIGS
 
 TELL_TAGS: Final = """
 import json
@@ -241,7 +242,7 @@ def test_a_run_killed_while_it_measures_is_recognized_and_the_next_may_measure(
 ) -> None:
     import time
 
-    configs = Path(__file__).parents[2] / "configs"
+    configs = CONFIGS
     arguments = [str(dagster_home), str(lake_path), str(configs)]
     with subprocess.Popen([sys.executable, "-c", OBSERVE, *arguments], stderr=subprocess.DEVNULL) as process:
         try:

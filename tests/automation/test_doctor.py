@@ -8,16 +8,16 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from aaco_pipeline.automation.doctor import Ailment, examine
+from aaco_pipeline.automation.doctor import Problem, examine
 from aaco_pipeline.automation.jobs import start_session
 from aaco_pipeline.automation.sessions import PARTITIONS_NAME, register
+from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.resources.launch import Launch
-from aaco_pipeline.resources.process_identity import process_tags
+from aaco_pipeline.resources.host.process_identity import process_tags
 
-LAUNCH = Launch(model="control_flow")
+LAUNCH = MeasurementRequest(model="control_flow")
 
 
 @pytest.fixture
@@ -40,12 +40,12 @@ def healthy(instance: dg.DagsterInstance, lake: TraceLake) -> dg.DagsterInstance
     return instance
 
 
-def only(found: list[Ailment]) -> Ailment:
+def only(found: list[Problem]) -> Problem:
     assert len(found) == 1, found
     return found[0]
 
 
-def mend(ailment: Ailment) -> None:
+def mend(ailment: Problem) -> None:
     assert ailment.mend is not None
     assert ailment.mend()
 

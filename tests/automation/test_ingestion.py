@@ -6,7 +6,7 @@ from pathlib import Path
 import dagster as dg
 
 from aaco_pipeline.automation.ingestion import ingest
-from aaco_pipeline.formats.detection import survey
+from aaco_pipeline.capture.discovery import discover_runs
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import Project
 
@@ -29,7 +29,7 @@ def test_each_run_is_a_registered_session_with_its_rows_told(
     capture(tmp_path / "in/a", "first")
     capture(tmp_path / "in/b", "second")
     lake = TraceLake(project.lake)
-    results = ingest(lake, instance, survey(tmp_path / "in"))
+    results = ingest(lake, instance, discover_runs(tmp_path / "in"))
     sessions = [result.session for result in results]
     assert [result.is_new for result in results] == [True, True]
     assert sorted(instance.get_dynamic_partitions("session")) == sorted(str(s) for s in sessions)
@@ -42,9 +42,9 @@ def test_a_capture_that_the_lake_holds_gives_its_session_whatever_it_is_called(
     project: Project, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
     lake = TraceLake(project.lake)
-    (first,) = ingest(lake, instance, survey(capture(tmp_path / "a")))
+    (first,) = ingest(lake, instance, discover_runs(capture(tmp_path / "a")))
     shutil.copytree(tmp_path / "a", tmp_path / "copied elsewhere")
-    (again,) = ingest(lake, instance, survey(tmp_path / "copied elsewhere"))
+    (again,) = ingest(lake, instance, discover_runs(tmp_path / "copied elsewhere"))
     assert (again.session, again.is_new) == (first.session, False)
     assert instance.get_dynamic_partitions("session") == [first.session]
 
@@ -54,7 +54,7 @@ def test_the_same_capture_twice_in_one_folder_is_one_session(
 ) -> None:
     capture(tmp_path / "in/a")
     capture(tmp_path / "in/b")
-    results = ingest(TraceLake(project.lake), instance, survey(tmp_path / "in"))
+    results = ingest(TraceLake(project.lake), instance, discover_runs(tmp_path / "in"))
     assert results[0].session == results[1].session
     assert [result.is_new for result in results] == [True, False]
 
@@ -68,7 +68,7 @@ def test_a_run_that_cannot_be_read_registers_nothing_and_leaves_nothing(
     (bad / "1_results.db").write_bytes(b"SQLite format 3\0 rocpd_metadata_x rocpd_kernel_dispatch_x" + b"\0" * 4096)
     (bad / "out_kernel_trace.csv").unlink()
     lake = TraceLake(project.lake)
-    good, failed = ingest(lake, instance, survey(tmp_path / "in"))
+    good, failed = ingest(lake, instance, discover_runs(tmp_path / "in"))
     assert good.session is not None
     assert failed.session is None
     assert "1_results.db" in (failed.reason or "")

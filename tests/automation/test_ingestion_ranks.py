@@ -11,7 +11,7 @@ import pytest
 
 from aaco_pipeline.assets.kernel_trace import read_kernel_trace
 from aaco_pipeline.automation.ingestion import ingest
-from aaco_pipeline.formats.detection import survey
+from aaco_pipeline.capture.discovery import discover_runs
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import Project
 
@@ -40,7 +40,7 @@ def test_two_ranks_are_one_session_with_two_processes(
     for rank in (0, 1):
         (folder / f"{rank}.json").write_bytes(trace(rank))
     lake = TraceLake(project.lake)
-    (result,) = ingest(lake, instance, survey(folder))
+    (result,) = ingest(lake, instance, discover_runs(folder))
     assert result.session is not None
     tables = read_kernel_trace(lake, result.session).tables
     assert tables["dispatches"].group_by("process_id", "device_id").len().sort("process_id").rows() == [
@@ -48,7 +48,7 @@ def test_two_ranks_are_one_session_with_two_processes(
         (1, 1, 400),
     ]
     # The copy in the lake is recognized as the same one run, and given again it is known.
-    assert [one.is_new for one in ingest(lake, instance, survey(folder))] == [False]
+    assert [one.is_new for one in ingest(lake, instance, discover_runs(folder))] == [False]
 
 
 BROKEN: dict[str, tuple[Callable[[bytes], bytes], str]] = {
@@ -74,7 +74,7 @@ def test_a_broken_rank_is_told_and_the_good_one_is_taken(
     (folder / "rank0.json").write_bytes(trace(0))
     spoil, reason = BROKEN[how]
     (folder / "rank1.json").write_bytes(spoil(trace(1)))
-    found = survey(folder)
+    found = discover_runs(folder)
     lake = TraceLake(project.lake)
     results = ingest(lake, instance, found)
     good = [one for one in results if one.session is not None and one.run.parts[0].name == "rank0.json"]

@@ -11,11 +11,11 @@ from aaco_pipeline.assets.stage import EXIT_CODE_KEY
 from aaco_pipeline.automation.dead_runs import slot_holders
 from aaco_pipeline.automation.jobs import SESSION_TAG, StartSession, start_session
 from aaco_pipeline.automation.sessions import PARTITIONS_NAME
+from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
-from aaco_pipeline.resources.launch import Launch
-from aaco_pipeline.resources.process_identity import process_is_gone, process_tags
+from aaco_pipeline.resources.host.process_identity import process_is_gone, process_tags
 from aaco_pipeline.resources.project import Project
 
 
@@ -62,7 +62,7 @@ def test_settings_become_a_registered_session_and_a_tagged_run(project: Project,
     lake = TraceLake(project.lake)
     requested = lake.requested(session)
     assert requested is not None
-    assert Launch.from_json(requested, "test") == Launch(
+    assert MeasurementRequest.from_json(requested, "test") == MeasurementRequest(
         model="control_flow",
         iterations=7,
         warmup=0,
@@ -119,7 +119,7 @@ def test_settings_that_cannot_be_meant_fail_in_one_line_and_register_nothing(
 
 
 def test_the_launchpads_defaults_are_the_commands_defaults() -> None:
-    assert StartSession.model_validate({"model": "m"}).launch() == Launch(model="m")
+    assert StartSession.model_validate({"model": "m"}).launch() == MeasurementRequest(model="m")
 
 
 def test_settings_out_of_range_are_usage_errors() -> None:

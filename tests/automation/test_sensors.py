@@ -8,7 +8,7 @@ import pytest
 from aaco_pipeline.automation.jobs import SESSION_TAG, observe, start_session
 from aaco_pipeline.automation.sensors import dead_runs, start_observing
 from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
-from aaco_pipeline.resources.process_identity import process_tags
+from aaco_pipeline.resources.host.process_identity import process_tags
 from aaco_pipeline.resources.project import Project
 
 

@@ -4,13 +4,13 @@ import dagster as dg
 import pytest
 
 from aaco_pipeline.automation.sessions import PARTITIONS_NAME, forget, register
+from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.identity import SESSION_ID
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.resources.launch import Launch
 from aaco_pipeline.resources.project import Project
 
-LAUNCH = Launch(model="control_flow", iterations=7, input_shapes={"x": (2, 64)})
+LAUNCH = MeasurementRequest(model="control_flow", iterations=7, input_shapes={"x": (2, 64)})
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def test_a_session_is_registered_with_its_request_and_its_partition(
     assert lake.requests() == [session]
     requested = lake.requested(session)
     assert requested is not None
-    assert Launch.from_json(requested, "test") == LAUNCH
+    assert MeasurementRequest.from_json(requested, "test") == LAUNCH
     assert lake.sessions() == []
 
 

@@ -12,7 +12,7 @@ import pytest
 from aaco_pipeline.errors import UnavailableError
 from aaco_pipeline.lake.calibrations import FORMAT_VERSION, Calibration, Ceiling, ceilings_for, read_calibration
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.resources import calibration
+from aaco_pipeline.resources.calibrate import calibration
 from aaco_pipeline.resources.project import Project
 
 Aaco = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -1,7 +1,6 @@
 """`aaco ingest`: what it prints, what it makes, and every way in which it refuses."""
 
 import json
-import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -11,9 +10,9 @@ import pytest
 
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import Project
+from tests.places import SHARED
 
 Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
-SHARED = Path(os.environ.get("AACO_SHARED") or Path(__file__).parents[3] / "shared")
 needs_shared = pytest.mark.skipif(not (SHARED / "captures").is_dir(), reason="the shared captures are not here")
 KERNELS = (
     '"Kind","Agent_Id","Queue_Id","Thread_Id","Dispatch_Id","Kernel_Id","Kernel_Name","Correlation_Id",'

@@ -8,7 +8,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from aaco_pipeline.resources.models import resolve_model
+from aaco_pipeline.resources.measure.models import resolve_model
 
 
 @dataclass(frozen=True)

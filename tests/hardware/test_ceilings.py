@@ -1,18 +1,16 @@
 """Ceilings against published peaks, on the devices of real captures, and as benchmarks measured them."""
 
-import os
-from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
 import pytest
 
 from aaco_pipeline.formats import kineto, rocprof_compute
-from aaco_pipeline.formats.reading import Reading, canonical
+from aaco_pipeline.formats.capture_tables import CaptureTables, to_contract
 from aaco_pipeline.hardware.ceilings import SCHEMA, measured_ceilings, missing_ceilings, spec_ceilings
 from aaco_pipeline.lake.contracts import contract, polars_dtype
+from tests.places import SHARED
 
-SHARED: Final = Path(os.environ.get("AACO_SHARED") or Path(__file__).parents[3] / "shared")
 COUNTERS: Final = SHARED / "counters"
 #: Published peaks in TFLOP/s (vector fp64, fp32, packed fp32, packed fp16; matrix fp64, fp32, fp16, bf16, fp8, int8,
 #: fp4) and memory bandwidth in GB/s, of the products' data sheets; None where the format is not there.
@@ -52,14 +50,14 @@ FORMATS: Final = (
 
 def device(**stated: Any) -> pl.DataFrame:
     """One row of the table `devices`."""
-    return canonical("devices", pl.DataFrame([{"device_id": 0, **stated}]))
+    return to_contract("devices", pl.DataFrame([{"device_id": 0, **stated}]))
 
 
 def values(ceilings: pl.DataFrame) -> dict[tuple[str, str | None], float]:
     return {(resource, dtype): value for resource, dtype, value in ceilings.select("resource", "dtype", "value").rows()}
 
 
-def counters(workload: str) -> Reading:
+def counters(workload: str) -> CaptureTables:
     path = COUNTERS / workload
     if not path.is_dir():
         pytest.skip(f"no capture at {path}; set AACO_SHARED to the folder with counters/")

@@ -1,8 +1,6 @@
 """Occupancy against sums done by hand, its invariants, and the advice it gives."""
 
-import os
 import re
-from pathlib import Path
 from typing import Final
 
 import polars as pl
@@ -14,8 +12,8 @@ from aaco_pipeline.formats import kineto
 from aaco_pipeline.hardware.architecture import architecture, architectures
 from aaco_pipeline.hardware.occupancy import INPUTS, OUTPUTS, occupancy
 from aaco_pipeline.lake.contracts import contract, polars_dtype
+from tests.places import SHARED
 
-SHARED: Final = Path(os.environ.get("AACO_SHARED") or Path(__file__).parents[3] / "shared")
 Row = tuple[int | None, ...]
 SLOTS, GROUPS, VECTOR, LDS, SCALAR, SIZE = (
     *("wavefront slots", "workgroup slots", "vector registers", "LDS", "scalar registers"),

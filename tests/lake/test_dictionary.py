@@ -11,8 +11,9 @@ import pytest
 
 from aaco_pipeline.lake import dictionary
 from aaco_pipeline.lake.contracts import all_tables
+from tests.places import ROOT
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = ROOT
 COMMAND = f"python -m aaco_pipeline.lake.dictionary {dictionary.DEFAULT_PATH}"
 
 

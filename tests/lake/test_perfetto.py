@@ -29,8 +29,8 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 )
 
 from aaco_pipeline.lake.perfetto import Track, assign_lanes, encode, nesting_lanes, write_trace
+from tests.places import ROOT
 
-ROOT: Final = Path(__file__).parents[2]
 HOST, THREAD, DEVICE, POWER = 10, 11, 12, 13
 TRACKS: Final = (
     Track(HOST, "workload", kind="process", pid=4711),

@@ -29,8 +29,7 @@ from aaco_pipeline.cli.report import report
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
 from aaco_pipeline.lake.sql import select_rows
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.report import units
-from aaco_pipeline.report.document import (
+from aaco_pipeline.report.document.session import (
     Document,
     answer,
     path_document,
@@ -38,9 +37,10 @@ from aaco_pipeline.report.document import (
     session_summary,
     value,
 )
-from aaco_pipeline.report.html import EMBEDDED_TRACE_BYTES, render_html
+from aaco_pipeline.report.html.page import EMBEDDED_TRACE_BYTES, render_html
 from aaco_pipeline.report.markdown import render_markdown
-from aaco_pipeline.report.terminal import print_critical_path, print_session
+from aaco_pipeline.report.terminal.session import print_critical_path, print_session
+from aaco_pipeline.report.words import units
 from aaco_pipeline.resources.report_server import loopback_server
 from tests.report.made_up import EVIL, SESSION, publish_limits, rows_of
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 import polars as pl
 import pytest
 
-from aaco_pipeline.formats.reading import canonical
+from aaco_pipeline.formats.capture_tables import to_contract
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report import trace
 
@@ -49,7 +49,9 @@ def drawn(
     lake = TraceLake(folder)
     rows = {**TABLES, **changed}
     frames = {
-        name: canonical(name, pl.DataFrame([{**ALWAYS.get(name, {}), **row} for row in own], infer_schema_length=None))
+        name: to_contract(
+            name, pl.DataFrame([{**ALWAYS.get(name, {}), **row} for row in own], infer_schema_length=None)
+        )
         for name, own in rows.items()
         if own
     }

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from aaco_pipeline.analysis.bottleneck_kernel_signals import KERNEL_SIGNALS, ROOF_LABELS
+from aaco_pipeline.analysis.bottlenecks.kernel_signals import KERNEL_SIGNALS, ROOF_LABELS
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.resources.bottleneck_rules import BUILT_IN_RULES, RULES_FILE, load_bottleneck_rules
+from tests.places import CONFIGS
 
-CONFIGS = Path(__file__).parents[2] / "configs"
 RULE = "{label: a, scope: kernel, recommendation: r, conditions: [{signal: s, because: b, weight: 1}]}"
 
 

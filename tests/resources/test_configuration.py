@@ -23,8 +23,8 @@ from aaco_pipeline.resources.configuration import (
     load_backends,
     load_models,
 )
+from tests.places import CONFIGS
 
-CONFIGS = Path(__file__).parents[2] / "configs"
 LOADERS: list[Callable[[Path], object]] = [load_models, load_backends]
 
 

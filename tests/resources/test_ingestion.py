@@ -12,17 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aaco_pipeline.capture import ingested as ingested_capture
+from aaco_pipeline.capture.discovery import discover_runs
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats import ingested_capture
-from aaco_pipeline.formats.detection import survey
-from aaco_pipeline.formats.reading import Limits
+from aaco_pipeline.formats.capture_tables import Limits
 from aaco_pipeline.resources import ingestion
-from aaco_pipeline.resources.ingestion import capture_digest, take_in, without_tokens
+from aaco_pipeline.resources.ingestion import capture_digest, copy_capture, without_tokens
+from tests.places import ROOT
 
 
 def generate(path: Path, dispatches: int) -> None:
     """A database made by the benchmarks' generator, which is a script beside the package."""
-    script = Path(__file__).parents[2] / "benchmarks/generate_rocpd.py"
+    script = ROOT / "benchmarks/generate_rocpd.py"
     specification = importlib.util.spec_from_file_location("generate_rocpd", script)
     assert specification is not None
     assert specification.loader is not None
@@ -40,9 +41,9 @@ KERNELS = (
 
 
 def taken(path: Path, folder: Path) -> Path:
-    (run,) = survey(path).runs
+    (run,) = discover_runs(path).runs
     folder.mkdir()
-    take_in(run, folder, "test")
+    copy_capture(run, folder, "test")
     return folder
 
 
@@ -121,7 +122,7 @@ def test_the_digest_is_of_the_content_and_not_of_the_names(tmp_path: Path) -> No
         folder = tmp_path / str(number)
         folder.mkdir()
         (folder / f"{name}_kernel_trace.csv").write_text(KERNELS.format(name=kernel))
-        (run,) = survey(folder).runs
+        (run,) = discover_runs(folder).runs
         digests.append(capture_digest(run))
     assert digests[0] == digests[1] != digests[2]
 
@@ -131,11 +132,11 @@ def test_a_packed_bomb_is_not_unpacked_onto_the_disk(tmp_path: Path, monkeypatch
     folder.mkdir()
     head = b'{"schemaVersion": 1, "deviceProperties": [], "traceEvents": [{"ph": "X", "cat": "kernel", "name": "'
     (folder / "bomb.json.gz").write_bytes(gzip.compress(head + b"x" * 3_000_000))
-    (run,) = survey(folder).runs
+    (run,) = discover_runs(folder).runs
     monkeypatch.setattr(ingestion, "Limits", partial(Limits, file_bytes=1_000_000))
     (tmp_path / "raw").mkdir()
     with pytest.raises(CaptureError, match="more than 1000000 bytes when unpacked"):
-        take_in(run, tmp_path / "raw", None)
+        copy_capture(run, tmp_path / "raw", None)
 
 
 @given(st.binary(max_size=200), st.binary(max_size=200), st.sampled_from([b"ghp_" + b"a1B2" * 9, TOKEN.encode()]))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aaco_pipeline.analysis.generation import units_of_work
+from aaco_pipeline.analysis.sessions.token_latency import units_of_work
 from aaco_pipeline.statistics.steady_state import LEAST_ITERATIONS, level_starts, steady_state_metrics
 
 

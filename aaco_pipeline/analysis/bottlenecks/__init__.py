@@ -1,0 +1,1 @@
+"""Signals and rules that name what limits a session and its kernels."""

@@ -1,0 +1,1 @@
+"""What thread traces and program-counter samples say of single instructions."""

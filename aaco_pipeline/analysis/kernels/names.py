@@ -1,0 +1,242 @@
+"""What a kernel's name, and the operator that launched it, say about the work it does.
+
+A library's own grammar is read first, then the words of the name; a name that shows no evidence has no family. An
+operator knows better than a name: cuDNN and MIOpen run convolutions on kernels called after matrix products.
+"""
+
+import re
+from functools import lru_cache
+from typing import Final
+
+import polars as pl
+
+from aaco_pipeline.analysis.kernels import grammar
+from aaco_pipeline.analysis.kernels.families import (
+    AUXILIARY_PHRASES,
+    CONVOLUTION_LIBRARIES,
+    ELEMENTWISE_ONNX_OPERATORS,
+    FUNCTOR_PHRASES,
+    LIBRARY_ARGUMENTS,
+    LIBRARY_FAMILY,
+    LIBRARY_PREFIXES,
+    LIST_FUNCTOR_PHRASES,
+    OPERATORS,
+    PHRASES,
+    grouped_pattern,
+    phrase_pattern,
+)
+from aaco_pipeline.analysis.kernels.fusions import fused_operators, inductor_fusion, migraphx_family
+from aaco_pipeline.analysis.kernels.name_text import cleaned, comparable, head_and_arguments, shortened, words
+
+__all__ = ["SCHEMA", "described", "fused_operators", "operator_family", "with_operators"]
+
+#: Columns that a description adds to a kernel's name.
+SCHEMA: Final[dict[str, pl.DataType]] = {
+    "short_name": pl.String(),
+    "comparable_name": pl.String(),
+    "family": pl.String(),
+    "library": pl.String(),
+    "dtype": pl.String(),
+    "tile": pl.String(),
+    "role": pl.String(),
+    "family_source": pl.String(),
+    "transpose_a": pl.Boolean(),
+    "transpose_b": pl.Boolean(),
+    "matrix_instruction": pl.String(),
+    "architecture": pl.String(),
+    "variant": pl.String(),
+}
+
+#: A function's name says what it does within these characters; generated names go on with their parameters.
+HEAD_CHARACTERS: Final = 120
+
+_FAMILIES: Final = tuple(PHRASES)
+_PHRASES: Final = grouped_pattern(PHRASES)
+_FUNCTORS: Final = grouped_pattern(FUNCTOR_PHRASES)
+_FUNCTOR_FAMILIES: Final = tuple(FUNCTOR_PHRASES)
+_LIST_FUNCTORS: Final = grouped_pattern(LIST_FUNCTOR_PHRASES)
+_LIST_FUNCTOR_FAMILIES: Final = tuple(LIST_FUNCTOR_PHRASES)
+_AUXILIARY: Final = phrase_pattern(AUXILIARY_PHRASES)
+_PREFIXES: Final = re.compile("|".join(f"({pattern})" for _, pattern in LIBRARY_PREFIXES))
+_ARGUMENTS: Final = tuple((library, re.compile(pattern)) for library, pattern in LIBRARY_ARGUMENTS)
+_OPERATOR_FAMILY: Final = {name: family for family, names in OPERATORS.items() for name in names.split()}
+#: Kinds of work an operator of another kind has done for it, before or after its own.
+_SERVING: Final = ("copy/memset", "elementwise", "reduction", "sort/scan")
+#: Kinds of work whose kernels state a tile, so that three numbers in a name are one.
+_TILED: Final = frozenset({"gemm", "conv", "attention"})
+
+
+def described(names: pl.Series | pl.DataFrame) -> pl.DataFrame:
+    """One row per name, in the order given: the name and the columns of `SCHEMA`.
+
+    Of a frame its column `name` is read; its other columns stay, and those of the same name are replaced. A family is
+    one of the keys of `kernel_families.PHRASES` and null where the name gives no evidence, then `family_source` is
+    `none`, else `name`. `transpose_a` and `transpose_b` are null where the name does not state them. Each distinct name
+    is read once; the same names give the same rows.
+    """
+    kernels = names if isinstance(names, pl.DataFrame) else pl.DataFrame({"name": names.cast(pl.String)})
+    distinct = kernels["name"].unique().drop_nulls().sort()
+    rows = [_described(name) for name in distinct]
+    table = pl.DataFrame({"name": distinct}).hstack(pl.DataFrame(rows, schema=SCHEMA, orient="row"))
+    return kernels.drop(SCHEMA, strict=False).join(table, on="name", how="left", maintain_order="left")
+
+
+def with_operators(kernels: pl.DataFrame, operator_of_kernel: pl.DataFrame) -> pl.DataFrame:
+    """Described kernels whose families come from the operators that launched them, where those tell one.
+
+    `operator_of_kernel` has `operator`, the key it shares with `kernels` (`kernel_id`, else `name`) and may have
+    `total_ns`, the time the kernel took for the operator. Of several operators the family with the most time decides,
+    without times the one with the most rows, then the alphabet. A kernel whose name tells a copy, elementwise or other
+    serving work, while the operator does something else, has the operator's family and the role `auxiliary`.
+    """
+    key = "kernel_id" if {"kernel_id"} <= set(kernels.columns) & set(operator_of_kernel.columns) else "name"
+    weight = pl.col("total_ns") if "total_ns" in operator_of_kernel.columns else pl.lit(1, pl.Int64)
+    distinct = operator_of_kernel["operator"].drop_nulls().unique().sort()
+    families = pl.DataFrame(
+        {"operator": distinct, "operator_family": [operator_family(operator) for operator in distinct]},
+        schema={"operator": pl.String(), "operator_family": pl.String()},
+    )
+    decided = (
+        operator_of_kernel.select(key, pl.col("operator").cast(pl.String), weight=weight)
+        .join(families, on="operator", how="inner")
+        .drop_nulls("operator_family")
+        .group_by(key, "operator_family")
+        .agg(pl.col("weight").sum())
+        .sort(key, "weight", "operator_family", descending=[False, True, False])
+        .unique(key, keep="first", maintain_order=True)
+        .drop("weight")
+    )
+    serves = pl.col("family").is_in(_SERVING) & (pl.col("operator_family") != pl.col("family"))
+    told = pl.col("operator_family").is_not_null()
+    return (
+        kernels.join(decided, on=key, how="left", maintain_order="left")
+        .with_columns(
+            role=pl.when(serves.fill_null(False)).then(pl.lit("auxiliary")).otherwise("role"),
+            family=pl.coalesce("operator_family", "family"),
+            family_source=pl.when(told).then(pl.lit("op")).otherwise("family_source"),
+        )
+        .drop("operator_family")
+    )
+
+
+def operator_family(operator: str) -> str | None:
+    """Kind of work of a framework's operator (`aten::addmm`, `MatMul`, `gpu::convolution`); null where unknown."""
+    fusion = inductor_fusion(operator)
+    if fusion is not None:
+        return fusion.family
+    own = words(operator.rpartition("::")[2])
+    if "::" not in operator and own.strip("_") in ELEMENTWISE_ONNX_OPERATORS:
+        return "elementwise"
+    known = _OPERATOR_FAMILY.get(own.strip("_"))
+    return known or _strongest(own)
+
+
+def _described(name: str) -> tuple[str | bool | None, ...]:
+    """The values of `SCHEMA` for one name."""
+    clean = cleaned(name)
+    head, arguments = head_and_arguments(clean)
+    library = _library(head, arguments)
+    reader = grammar.READERS.get(library or "")
+    fields = reader(clean) if reader else {}
+    family, is_auxiliary = _family(clean, head, arguments, library) if "family" not in fields else (None, False)
+    family = str(fields.get("family") or family or "") or None
+    if library is None and fused_operators(clean):
+        library = "migraphx"
+    role = "auxiliary" if is_auxiliary or fields.get("role") == "auxiliary" else "main"
+    return (
+        fields.get("short_name") or shortened(comparable(head), arguments),
+        comparable(clean),
+        family,
+        "triton" if library == "triton_inductor" else library,
+        fields.get("dtype") or _dtype(head, arguments, family),
+        fields.get("tile") or (grammar.plain_tile(head) if family in _TILED else None),
+        role,
+        "none" if family is None else "name",
+        fields.get("transpose_a"),
+        fields.get("transpose_b"),
+        fields.get("matrix_instruction"),
+        fields.get("architecture") or grammar.architecture(head),
+        fields.get("variant") or _variant(clean, library),
+    )
+
+
+def _library(head: str, arguments: str) -> str | None:
+    """The library a kernel is of: by how its name begins, else by the types of its arguments."""
+    found = _PREFIXES.match(head)
+    if found is not None and found.lastindex is not None:
+        return LIBRARY_PREFIXES[found.lastindex - 1][0]
+    return next((library for library, pattern in _ARGUMENTS if pattern.search(arguments)), None)
+
+
+def _family(clean: str, head: str, arguments: str, library: str | None) -> tuple[str | None, bool]:
+    """Kind of work, and whether the kernel only serves another one."""
+    if library == "triton_inductor":
+        fusion = inductor_fusion(clean)
+        if fusion is not None:
+            return fusion.family, fusion.is_auxiliary
+    if library in {"rocmlir", "migraphx"}:
+        family = migraphx_family(fused_operators(clean))
+        if family is not None:
+            return family, False
+    family, is_auxiliary = _of_head(head)
+    if family == "elementwise" and arguments:
+        family = _functor_family(head, arguments) or family
+    elif family is None:
+        family = _of_arguments(arguments)
+    if library in CONVOLUTION_LIBRARIES and family in {None, "copy/memset", "reduction"}:
+        return "conv", True
+    if library == "cublas" and family in {"copy/memset", "reduction"}:
+        return "gemm", True
+    if family == "reduction" and library in {"aotriton", "flash_attention"}:
+        return LIBRARY_FAMILY[library], True
+    return family or LIBRARY_FAMILY.get(library or ""), is_auxiliary
+
+
+@lru_cache(maxsize=8192)
+def _of_head(head: str) -> tuple[str | None, bool]:
+    """The strongest family among the words of the function's own name, else of its namespaces; and its role.
+
+    Bounded as the number of distinct functions of a few captures; a session has some hundreds.
+    """
+    outer, _, own = head.rpartition("::")
+    own_words = words(own[:HEAD_CHARACTERS])
+    family = _strongest(own_words)
+    if family is None and outer:
+        family = _strongest(words(outer.replace("fbgemm_gpu", "")))
+    serves_itself = family in {"attention", "gemm"} and "_reduce_" in own_words
+    return family, serves_itself or _AUXILIARY.search(own_words) is not None
+
+
+def _strongest(text: str) -> str | None:
+    """The first in precedence of all the families whose phrases stand in the text."""
+    found = [match.lastindex for match in _PHRASES.finditer(text) if match.lastindex is not None]
+    return _FAMILIES[min(found) - 1] if found else None
+
+
+def _of_arguments(arguments: str) -> str | None:
+    """The family whose phrase comes first in the arguments: what a generic launcher runs is its first argument."""
+    found = _PHRASES.search(words(arguments.replace("fbgemm_gpu", "")))
+    return None if found is None or found.lastindex is None else _FAMILIES[found.lastindex - 1]
+
+
+def _functor_family(head: str, arguments: str) -> str | None:
+    """The family of the function that an elementwise kernel applies, where it is not elementwise itself."""
+    if "elementwise" in head:
+        found, families = _FUNCTORS.search(words(arguments)), _FUNCTOR_FAMILIES
+    elif "multi_tensor" in head:
+        found, families = _LIST_FUNCTORS.search(words(arguments)), _LIST_FUNCTOR_FAMILIES
+    else:
+        return None
+    return None if found is None or found.lastindex is None else families[found.lastindex - 1]
+
+
+def _dtype(head: str, arguments: str, family: str | None) -> str | None:
+    """The number format in the arguments, else in the name; integers of a kernel that gathers are its indices."""
+    found = grammar.number_format(arguments) or grammar.number_format(head)
+    return None if family == "embedding/gather" and (found or "").startswith("int") else found
+
+
+def _variant(clean: str, library: str | None) -> str | None:
+    """The kind of an Inductor kernel."""
+    parts = grammar.inductor(clean) if library == "triton_inductor" else None
+    return None if parts is None else parts[0]

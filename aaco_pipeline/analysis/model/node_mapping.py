@@ -1,0 +1,275 @@
+"""Which of the model's nodes each executed kernel worked for, and so where in the model the kernels' time belongs.
+
+A runtime rewrites the graph before it runs it; here its nodes are traced back to the original ones by what it left of
+their names and tensors. How much work a node is, is `aaco_pipeline.analysis.model.operator_work`; only whole kernels
+are attributed here, by what their events say, never by a guess from their durations.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import polars as pl
+
+from aaco_pipeline.analysis.model.graph_provenance import (
+    BY_MANGLED_NAME,
+    BY_NAME,
+    BY_ORDER,
+    BY_TENSORS,
+    GENERATED,
+    TOP,
+    Graph,
+    Match,
+    Trace,
+    by_generated_name,
+    by_mangled_name,
+    fits,
+    grouped,
+    is_inserted,
+)
+
+TensorType = tuple[str | None, tuple[int | None, ...] | None]
+"""Element type and extents of a tensor; None where they are not known."""
+
+_OPERATOR_KERNELS: Final = pl.Schema(
+    {
+        "node_id": pl.Int32(),
+        "kernel_id": pl.Int32(),
+        "dispatch_count": pl.Int64(),
+        "total_ns": pl.Int64(),
+        "match": pl.String(),
+        "score": pl.Float64(),
+    }
+)
+_RUNTIME_DTYPES: Final[Mapping[str, str]] = {"float": "float32", "double": "float64"}
+
+
+@dataclass(frozen=True)
+class KernelMapping:
+    """Where the kernels' time belongs.
+
+    `operator_kernels`: the table's columns; one row per kernel with statistics, so that their time is conserved.
+    `inserted`: kernel_id and op_type of kernels that the runtime put in; their time is unattributed.
+    `covered`: kernel_id and node_id of every original node whose work a kernel did, the one that gets its time among
+    them; a node may be covered by several kernels. Folded constants are covered by none.
+    `executed`: kernel_id and node_id in the optimized graph, for those kernels that were found in it.
+    """
+
+    operator_kernels: pl.DataFrame
+    inserted: pl.DataFrame
+    covered: pl.DataFrame
+    executed: pl.DataFrame
+
+
+def map_kernels(
+    kernels: pl.DataFrame,
+    kernel_stats: pl.DataFrame,
+    optimized_nodes: pl.DataFrame | None,
+    original_nodes: pl.DataFrame,
+    initializers: Collection[str] = (),
+) -> KernelMapping:
+    """Attribute each kernel's time to one node of the original graph, or to none.
+
+    `kernels` has kernel_id, name (the executed node's) and short_name (its type), ids in order of first execution;
+    `kernel_stats` kernel_id, dispatch_count and total_ns; the nodes are those of a `ModelGraph`, the optimized ones
+    None when the runtime did not save its graph. `initializers` are the names of the original graph's weights.
+    Rules in order, with their scores above: equal name and fitting type; equal tensors; a name with known additions;
+    position. A kernel that fused several nodes gives its time to one of them: one of the kernel's own type, else the
+    heaviest by type, else the one that writes the result.
+    """
+    original = Graph.of(original_nodes, initializers)
+    names = list(kernels.sort("kernel_id").select("kernel_id", "name", "short_name").iter_rows())
+    if optimized_nodes is None:
+        found = _by_names_alone(names, original)
+        executed: dict[int, int] = {}
+    else:
+        optimized = Graph.of(optimized_nodes, ())
+        trace = Trace(original, optimized)
+        executed = _executed_nodes(names, optimized, original, trace)
+        found = _by_graph(names, executed, trace, original)
+    inserted = {
+        kernel: op_type for kernel, name, op_type in names if kernel not in found and is_inserted(name, op_type)
+    }
+    if len(found) + len(inserted) < len(names):
+        _by_order(names, inserted, found, original)
+    rows: list[tuple[int | None, int, int, int, str, float | None]] = []
+    for kernel, dispatches, total in kernel_stats.select("kernel_id", "dispatch_count", "total_ns").iter_rows():
+        match = found.get(kernel)
+        if match is None:
+            rows.append((None, kernel, dispatches, total, "unattributed", None))
+        else:
+            rule = "order" if match.score == BY_ORDER else "name"
+            rows.append((match.node, kernel, dispatches, total, rule, match.score))
+    covered = [
+        (kernel, node) for kernel, match in sorted(found.items()) for node in sorted({match.node, *match.covered})
+    ]
+    return KernelMapping(
+        pl.DataFrame(rows, schema=_OPERATOR_KERNELS, orient="row").sort("node_id", "kernel_id", "match"),
+        pl.DataFrame(sorted(inserted.items()), schema={"kernel_id": pl.Int32, "op_type": pl.String}, orient="row"),
+        pl.DataFrame(covered, schema={"kernel_id": pl.Int32, "node_id": pl.Int32}, orient="row"),
+        pl.DataFrame(sorted(executed.items()), schema={"kernel_id": pl.Int32, "node_id": pl.Int32}, orient="row"),
+    )
+
+
+def kernel_activity_ratio(kernels_per_iteration: float, nodes_non_constant: int) -> float | None:
+    """Kernels launched in one iteration for each node that computes something; None for a graph without such nodes.
+
+    Fusion makes less than one normal, so a small ratio is no fault; inserted layout changes and loops that run their
+    body several times can exceed one. Iterations are divided out, so that longer runs do not look worse.
+    """
+    return kernels_per_iteration / nodes_non_constant if nodes_non_constant else None
+
+
+def non_constant_node_count(nodes: pl.DataFrame, initializers: Collection[str] = ()) -> int:
+    """Nodes whose result depends on the model's inputs: what remains when constants are folded."""
+    graph = Graph.of(nodes, initializers)
+    return len(graph.op_types) - len(graph.constant)
+
+
+def runtime_types(
+    mapping: KernelMapping, kernel_shapes: pl.DataFrame, optimized_nodes: pl.DataFrame, original_nodes: pl.DataFrame
+) -> dict[str, TensorType]:
+    """Types of the original graph's tensors as the kernels saw them in their first execution.
+
+    `kernel_shapes` is the detail of that name of the profile's reader. The profile gives tensors by position and
+    leaves out those that are absent or no tensors; a kernel whose count does not fit its node says nothing.
+    """
+    kept = {name for names in original_nodes.get_column("outputs").to_list() for name in names}
+    kept |= {name for names in original_nodes.get_column("inputs").to_list() for name in names}
+    tensors = optimized_nodes.select("node_id", "inputs", "outputs")
+    seen = kernel_shapes.join(mapping.executed, on="kernel_id").join(tensors, on="node_id")
+    types: dict[str, TensorType] = {}
+    for side in ("input", "output"):
+        columns = (f"{side}s", f"{side}_dtypes", f"{side}_shapes")
+        for names, dtypes, shapes in seen.select(columns).iter_rows():
+            given = [name for name in names if name]
+            if dtypes is None or shapes is None or not len(given) == len(dtypes) == len(shapes):
+                continue
+            for name, dtype, shape in zip(given, dtypes, shapes, strict=True):
+                if name in kept:
+                    types.setdefault(name, (_RUNTIME_DTYPES.get(dtype, dtype), tuple(shape)))
+    return types
+
+
+def _executed_nodes(
+    names: Sequence[tuple[int, str, str]], optimized: Graph, original: Graph, trace: Trace
+) -> dict[int, int]:
+    """The optimized node behind each kernel: by name and type, or by the generated name's original node.
+
+    Kernels that share name and type are taken in order of their first end, if there are as many as nodes.
+    """
+    by_key = grouped((key, node) for node, key in enumerate(zip(optimized.names, optimized.op_types, strict=True)))
+    kernels_by_key = grouped(((name, op_type), kernel) for kernel, name, op_type in names)
+    unnamed = {
+        match.node: node
+        for node, match in trace.matches.items()
+        if not optimized.names[node] and match.score == BY_TENSORS
+    }
+    executed: dict[int, int] = {}
+    for key, kernels in kernels_by_key.items():
+        nodes = by_key.get(key, [])
+        if len(nodes) == len(kernels):
+            executed.update(zip(kernels, sorted(nodes, key=lambda node: _end_order(optimized, node)), strict=True))
+        elif not nodes and (node := by_generated_name(key[0], key[1], original)) in unnamed:
+            executed[kernels[0]] = unnamed[node]
+    _pair_unnamed(names, optimized, executed)
+    return executed
+
+
+def _pair_unnamed(names: Sequence[tuple[int, str, str]], optimized: Graph, executed: dict[int, int]) -> None:
+    """Kernels with generated names and nodes without one, by order within a type, if there are as many of both."""
+    taken = set(executed.values())
+    nodes = grouped(
+        (op_type, node)
+        for node, op_type in enumerate(optimized.op_types)
+        if not optimized.names[node] and node not in taken
+    )
+    kernels = grouped(
+        (op_type, kernel)
+        for kernel, name, op_type in names
+        if kernel not in executed and (found := GENERATED.match(name)) and found["op_type"] == op_type
+    )
+    for op_type, waiting in kernels.items():
+        fitting = nodes.get(op_type, [])
+        if len(fitting) == len(waiting):
+            executed.update(zip(waiting, sorted(fitting, key=lambda node: _end_order(optimized, node)), strict=True))
+
+
+def _end_order(graph: Graph, node: int) -> tuple[int, ...]:
+    """Sorts nodes as their executions end: what is in a body before the node that holds it."""
+    path = [node]
+    while (parent := graph.scopes[path[-1]][0]) is not None and parent < path[-1]:
+        path.append(parent)
+    return (*reversed(path), len(graph.op_types))
+
+
+def _by_graph(
+    names: Sequence[tuple[int, str, str]], executed: Mapping[int, int], trace: Trace, original: Graph
+) -> dict[int, Match]:
+    """Matches of the kernels whose node in the optimized graph could be traced; of the others by their names alone."""
+    rest = [row for row in names if executed.get(row[0]) not in trace.matches]
+    found = _by_names_alone(rest, original)
+    shared = grouped(((name, op_type), kernel) for kernel, name, op_type in names)
+    for kernel, name, op_type in names:
+        match = trace.matches.get(executed.get(kernel, -1))
+        if match is None:
+            continue
+        score = match.score
+        if len(shared[name, op_type]) > 1:
+            score = BY_ORDER
+        elif not trace.optimized.names[executed[kernel]]:
+            # The kernel's generated name says which node it is; without that, the pairing rests on the order.
+            score = BY_MANGLED_NAME if by_generated_name(name, op_type, original) in match.covered else BY_ORDER
+        found[kernel] = Match(match.node, score, match.covered)
+    return found
+
+
+def _by_names_alone(names: Sequence[tuple[int, str, str]], original: Graph) -> dict[int, Match]:
+    """Matches without the optimized graph; what a kernel covers beside its node is not known then."""
+    found = {}
+    kernels = grouped(((name, op_type), kernel) for kernel, name, op_type in names)
+    for (name, op_type), same in kernels.items():
+        nodes = [node for node in original.by_name.get(name, ()) if fits(op_type, original.op_types[node])]
+        if len(nodes) == len(same):
+            score = BY_NAME if len(nodes) == 1 else BY_ORDER
+            ordered = sorted(nodes, key=lambda node: _end_order(original, node))
+            found.update({kernel: Match(node, score) for kernel, node in zip(same, ordered, strict=True)})
+        elif len(same) == 1 and not is_inserted(name, op_type):
+            node = by_mangled_name(name, original, TOP)
+            node = by_generated_name(name, op_type, original) if node is None else node
+            if node is not None:
+                found[same[0]] = Match(node, BY_MANGLED_NAME)
+    return found
+
+
+def _by_order(
+    names: Sequence[tuple[int, str, str]], inserted: Collection[int], found: dict[int, Match], original: Graph
+) -> None:
+    """Give a kernel the one node of a fitting type that nobody did, between the nodes of its neighbours."""
+    done = {node for match in found.values() for node in (match.node, *match.covered)} | original.constant
+    free = grouped((op_type, node) for node, op_type in enumerate(original.op_types) if node not in done)
+    fitting: dict[str, list[int]] = {}
+    before: dict[int, int] = {}
+    after: dict[int, int] = {}
+    for order, bounds in ((names, before), (names[::-1], after)):
+        last = None
+        for kernel, _, _ in order:
+            if kernel in found:
+                last = found[kernel].node
+            elif last is not None:
+                bounds[kernel] = last
+    for kernel, _, op_type in names:
+        if kernel in found or kernel in inserted:
+            continue
+        if op_type not in fitting:
+            fitting[op_type] = sorted(node for kind, nodes in free.items() if fits(op_type, kind) for node in nodes)
+        ends = sorted((before.get(kernel, -1), after.get(kernel, len(original.op_types))))
+        first, past = bisect_right(fitting[op_type], ends[0]), bisect_left(fitting[op_type], ends[1])
+        if past - first == 1:
+            node = fitting[op_type][first]
+            found[kernel] = Match(node, BY_ORDER)
+            for nodes in (*free.values(), *fitting.values()):
+                place = bisect_left(nodes, node)
+                if place < len(nodes) and nodes[place] == node:
+                    del nodes[place]

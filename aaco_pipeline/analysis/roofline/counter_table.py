@@ -1,0 +1,286 @@
+"""Hardware counters as one row per dispatch, with the facts of its device and the cycles that can be believed.
+
+A dispatch's counters come from several passes, each another execution; they are joined by dispatch, never on time.
+Where passes repeat a counter, the first pass that is not one for an accumulating counter gives the value.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+
+from aaco_pipeline.hardware.architecture import architecture
+from aaco_pipeline.hardware.counters import TRAITS, family_of, plain_name
+from aaco_pipeline.hardware.device_facts import device_facts
+
+#: Between these multiples of the device's highest clock, `GRBM_GUI_ACTIVE` over the pass's duration is believed.
+LOWEST_CLOCK: Final = 0.2
+HIGHEST_CLOCK: Final = 1.1
+#: Columns that are no counters.
+FACTS: Final = (
+    *("dispatch_id", "kernel_id", "device_id", "family", "duration_ns", "counted_duration_ns", "duration_s"),
+    *("compute_units", "xcc_count", "wavefront_size", "max_clock_mhz", "is_of_product", "channels_are_incomplete"),
+    *("active_cycles", "clock_mhz", "clock_is_implausible", "clock_is_unchecked"),
+    *("level_cycles", "level_clock_mhz", "level_clock_is_implausible"),
+)
+_ACTIVE: Final = "GRBM_GUI_ACTIVE"
+#: `GRBM_GUI_ACTIVE` of the pass that accumulated resident wavefronts.
+_LEVEL_ACTIVE: Final = "GRBM_GUI_ACTIVE of SQ_LEVEL_WAVES"
+_ACCUMULATED: Final = "SQ_ACCUM_PREV_HIRES"
+_LEVEL: Final = re.compile(r"^SQ_(?:LEVEL_WAVES|INST_LEVEL_\w+|IFETCH_LEVEL)$")
+_CHANNEL: Final = re.compile(r"^(TCC_\w+)\[(\d+)\]$")
+_REPEATED: Final = re.compile(r"^(.+)_\d+$")
+_DIGITS: Final = re.compile(r"\d+")
+
+
+@dataclass(frozen=True)
+class _Source:
+    """One counter of one pass: what it is called there, and which plain counter it gives, in which order of trust."""
+
+    counter: str
+    pass_name: str
+    plain: str
+    order: tuple[int, bool, str]
+
+
+def counter_table(
+    counters: pl.DataFrame,
+    dispatches: pl.DataFrame,
+    devices: pl.DataFrame,
+    needed: Iterable[str],
+    *,
+    check_clock: bool = True,
+) -> pl.DataFrame:
+    """One row per counted dispatch, sorted: `FACTS`, then every counter of `needed` by its plain name as float64.
+
+    `needed` are plain names (see `aaco_pipeline.hardware.counters.plain_name`); what was not counted is null.
+    `active_cycles` and `level_cycles` are `GRBM_GUI_ACTIVE` of one XCC, the latter of the pass that accumulated
+    `SQ_LEVEL_WAVES`, if it counted them. They are null where they would mean a clock that the device cannot run at,
+    unless `check_clock` is false. `duration_s` is the base trace's or, without one, the mean over counter passes.
+    """
+    wanted = sorted({*needed} - {*FACTS})
+    wide, channels = _wide(counters, frozenset((*wanted, _ACTIVE, _LEVEL_ACTIVE)))
+    table = wide.join(_durations(counters), on="dispatch_id", how="left", maintain_order="left")
+    table = table.join(_timed(dispatches), on="dispatch_id", how="inner", maintain_order="left")
+    table = table.join(_facts(devices), on="device_id", how="left", maintain_order="left")
+    table = _without_part_sums(table, channels)
+    table = _with_cycles(table, check_clock)
+    duration = pl.coalesce("duration_ns", "counted_duration_ns") / 1e9
+    missing = [pl.lit(None, pl.Float64).alias(name) for name in wanted if name not in table.columns]
+    return table.with_columns(duration.alias("duration_s"), *missing).select(*FACTS, *wanted).sort("dispatch_id")
+
+
+def _timed(dispatches: pl.DataFrame) -> pl.DataFrame:
+    duration = pl.col("end_ns") - pl.col("start_ns")
+    measured = pl.when(duration > 0).then(duration)
+    return dispatches.select("dispatch_id", "kernel_id", "device_id", duration_ns=measured.cast(pl.Int64))
+
+
+def _facts(devices: pl.DataFrame) -> pl.DataFrame:
+    """Of each device: its family, and what the formulas need; what the capture does not state is its product's."""
+    rows = [_device(row) for row in devices.iter_rows(named=True)]
+    schema = {
+        "device_id": pl.Int32,
+        "family": pl.String,
+        **dict.fromkeys(("compute_units", "xcc_count", "wavefront_size", "max_clock_mhz"), pl.Float64),
+        "l2_channels": pl.Int64,
+        "is_of_product": pl.Boolean,
+    }
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def _device(row: Mapping[str, Any]) -> dict[str, object]:
+    known = architecture(row["arch"])
+    traits = TRAITS[family_of(row["arch"])]
+    facts = None if known is None else device_facts(row, known)
+    stated = {name: row[name] for name in ("compute_units", "xcc_count", "max_clock_mhz")}
+    stated["xcc_count"] = stated["xcc_count"] or traits.xcc_count
+    filled = dict(stated)
+    if facts is not None and facts.product is not None:
+        of_product = {
+            "compute_units": facts.compute_units,
+            "xcc_count": facts.xcds,
+            "max_clock_mhz": facts.clock_mhz,
+        }
+        filled |= {name: fact.value for name, fact in of_product.items() if fact is not None and stated[name] is None}
+    return {
+        "device_id": row["device_id"],
+        "family": family_of(row["arch"]).value,
+        **filled,
+        "wavefront_size": row["wavefront_size"] or traits.wavefront_size,
+        "l2_channels": traits.l2_channels,
+        "is_of_product": filled != stated,
+    }
+
+
+def _durations(counters: pl.DataFrame) -> pl.DataFrame:
+    """The mean duration of each dispatch over its counter passes, without those that accumulate levels.
+
+    Old releases state for these the time from one dispatch to the next, which may be seconds.
+    """
+    accumulates = pl.col("pass").str.starts_with("SQ_")
+    stated = counters.filter((pl.col("pass_duration_ns") > 0) & ~accumulates).unique(["dispatch_id", "pass"])
+    mean = pl.col("pass_duration_ns").mean().round().cast(pl.Int64)
+    return stated.group_by("dispatch_id").agg(counted_duration_ns=mean)
+
+
+def _with_cycles(table: pl.DataFrame, check_clock: bool) -> pl.DataFrame:
+    """The table with cycles per XCC, the clocks they mean, and whether these are believed."""
+    table = table.with_columns(
+        active_cycles=pl.col(_ACTIVE) / pl.col("xcc_count"),
+        level_cycles=pl.coalesce(_LEVEL_ACTIVE, _ACTIVE) / pl.col("xcc_count"),
+    )
+    table = table.with_columns(
+        clock_mhz=_clock("active_cycles", pl.col(f"{_ACTIVE} ns")),
+        level_clock_mhz=_clock("level_cycles", pl.coalesce(f"{_LEVEL_ACTIVE} ns", f"{_ACTIVE} ns")),
+    )
+    lowest, highest = LOWEST_CLOCK * pl.col("max_clock_mhz"), HIGHEST_CLOCK * pl.col("max_clock_mhz")
+    believed = {
+        cycles: pl.col(clock).is_between(lowest, highest)
+        for cycles, clock in (("active_cycles", "clock_mhz"), ("level_cycles", "level_clock_mhz"))
+    }
+    table = table.with_columns(
+        clock_is_implausible=(~believed["active_cycles"]).fill_null(False),
+        level_clock_is_implausible=(~believed["level_cycles"]).fill_null(False),
+        clock_is_unchecked=believed["active_cycles"].is_null() & pl.col("active_cycles").is_not_null(),
+    )
+    if not check_clock:
+        return table
+    return table.with_columns(
+        pl.when(plausible.fill_null(True)).then(pl.col(cycles)).alias(cycles) for cycles, plausible in believed.items()
+    )
+
+
+def _clock(cycles: str, stated: pl.Expr) -> pl.Expr:
+    """The clock that cycles mean, in MHz, over the stated duration of their own pass.
+
+    Old releases of the profiler state for some passes the time from one dispatch to the next; where that makes the
+    clock too low, the base trace's duration takes its place.
+    """
+    in_pass, in_trace = (pl.col(cycles) / elapsed * 1e3 for elapsed in (stated, pl.col("duration_ns")))
+    too_low = (in_pass < LOWEST_CLOCK * pl.col("max_clock_mhz")).fill_null(False)
+    of_pass = pl.when(stated > 0).then(in_pass)
+    return pl.coalesce(pl.when(~too_low).then(of_pass), in_trace, of_pass)
+
+
+def _wide(counters: pl.DataFrame, needed: frozenset[str]) -> tuple[pl.DataFrame, dict[str, int]]:
+    """One row per counted dispatch with the needed counters, and how many channels those summed here have.
+
+    The columns `<counter> ns` hold the durations of the passes that gave the cycles.
+    """
+    pairs = counters.select("counter", "pass").unique().rows()
+    sources = _sources(pairs, needed)
+    identity = counters.select("dispatch_id").unique().sort("dispatch_id")
+    found = _located(counters, identity, sources)
+    columns = _scattered(found, "value", identity.height, sources)
+    of_cycles = [
+        replace(source, plain=f"{source.plain} ns") if source.plain in (_ACTIVE, _LEVEL_ACTIVE) else None
+        for source in sources
+    ]
+    columns |= _scattered(found, "pass_duration_ns", identity.height, of_cycles)
+    for name in (_ACTIVE, _LEVEL_ACTIVE):
+        columns.setdefault(name, pl.lit(None, pl.Float64))
+        columns.setdefault(f"{name} ns", pl.lit(None, pl.Float64))
+    table = identity.with_columns(**columns)
+    summed, channels = _channels(counters, pairs, needed - {source.plain for source in sources})
+    return table.join(summed, on="dispatch_id", how="left", maintain_order="left"), channels
+
+
+def _located(counters: pl.DataFrame, identity: pl.DataFrame, sources: Sequence[_Source]) -> pl.DataFrame:
+    """The rows of the sources: `row` in `identity`, `source` by number, value and duration (-1 where unstated)."""
+    listed = pl.DataFrame(
+        {
+            "counter": [source.counter for source in sources],
+            "pass": [source.pass_name for source in sources],
+            "source": pl.Series(range(len(sources)), dtype=pl.Int64),
+        },
+        schema={"counter": pl.String, "pass": pl.String, "source": pl.Int64},
+    )
+    return (
+        counters.join(listed, on=["counter", "pass"], how="inner")
+        .join(identity.with_row_index("row"), on="dispatch_id", how="inner")
+        .select("row", "source", "value", pl.col("pass_duration_ns").fill_null(-1).cast(pl.Float64))
+    )
+
+
+def _scattered(found: pl.DataFrame, value: str, rows: int, sources: Sequence[_Source | None]) -> dict[str, pl.Expr]:
+    """Per plain counter: the values of its most trusted source that has one; `sources` are in order of trust."""
+    matrix = np.full((len(sources), rows), np.nan)
+    matrix[found.get_column("source").to_numpy(), found.get_column("row").to_numpy()] = found.get_column(value)
+    by_name: dict[str, list[pl.Series]] = {}
+    for source, values in zip(sources, matrix, strict=True):
+        if source is not None:
+            by_name.setdefault(source.plain, []).append(pl.Series(values, nan_to_null=True))
+    return {name: pl.coalesce(*(pl.lit(series) for series in listed)) for name, listed in by_name.items()}
+
+
+def _channels(
+    counters: pl.DataFrame, pairs: Sequence[tuple[str, str]], needed: frozenset[str]
+) -> tuple[pl.DataFrame, dict[str, int]]:
+    """Per dispatch, the sums over the L2's channels of needed counters that have no sum, and how many channels each.
+
+    A dispatch without one of the channels has null.
+    """
+    rows = []
+    for counter, pass_name in pairs:
+        channel = _CHANNEL.match(counter)
+        if channel is not None and plain_name(channel[1]) in needed:
+            rows.append((counter, pass_name, plain_name(channel[1])))
+    if not rows:
+        return counters.select("dispatch_id").clear(), {}
+    listed = pl.DataFrame(rows, schema={"counter": pl.String, "pass": pl.String, "plain": pl.String}, orient="row")
+    numbers = dict(listed.group_by("plain").agg(pl.col("counter").n_unique()).rows())
+    each = counters.join(listed, on=["counter", "pass"], how="inner").unique(["dispatch_id", "counter"])
+    sums = each.group_by("dispatch_id", "plain").agg(pl.col("value").sum(), channels=pl.len())
+    expected = pl.col("plain").replace_strict(numbers, return_dtype=pl.UInt32)
+    complete = sums.filter(pl.col("channels") == expected)
+    return complete.pivot("plain", index="dispatch_id", values="value"), numbers
+
+
+def _without_part_sums(table: pl.DataFrame, channels: dict[str, int]) -> pl.DataFrame:
+    """The table without sums over channels that are not all of the device's: part of them is not its traffic."""
+    every = pl.col("l2_channels") * pl.col("xcc_count")
+    complete = {name: (every == number).fill_null(False) for name, number in channels.items() if name in table.columns}
+    partial = pl.any_horizontal(*(~whole for whole in complete.values())) if complete else pl.lit(False)
+    return table.with_columns(
+        *(pl.when(whole).then(pl.col(name)).alias(name) for name, whole in complete.items()),
+        channels_are_incomplete=partial,
+    )
+
+
+def _sources(pairs: Sequence[tuple[str, str]], needed: frozenset[str]) -> list[_Source]:
+    """Which counter of which pass gives which needed one, sorted by plain name and trust."""
+    names = {counter for counter, _ in pairs}
+    of_pass: dict[str, set[str]] = {}
+    for counter, pass_name in pairs:
+        of_pass.setdefault(pass_name, set()).add(counter)
+    levels = {name: [c for c in inside if _LEVEL.match(c)] for name, inside in of_pass.items()}
+    found = []
+    for counter, pass_name in pairs:
+        level = levels[pass_name]
+        accumulates = _ACCUMULATED in of_pass[pass_name] or any(f"{c}_ACCUM" in of_pass[pass_name] for c in level)
+        plain, repeated = _plain(counter, level, names)
+        order = (repeated, accumulates and pass_name.startswith("SQ_"), _natural(pass_name))
+        if plain in needed:
+            found.append(_Source(counter, pass_name, plain, order))
+        if counter == _ACTIVE and accumulates and "SQ_LEVEL_WAVES" in level:
+            found.append(_Source(counter, pass_name, _LEVEL_ACTIVE, order))
+    return sorted(found, key=lambda source: (source.plain, source.order))
+
+
+def _plain(counter: str, level: Sequence[str], names: set[str]) -> tuple[str, int]:
+    """The plain counter that one of a pass gives, and 1 if it repeats another one's under a number of its own."""
+    if counter == _ACCUMULATED and len(level) == 1:
+        return f"{level[0]}_ACCUM", 0
+    repeated = _REPEATED.match(counter)
+    if repeated is not None and repeated[1] in names:
+        return plain_name(repeated[1]), 1
+    return plain_name(counter), 0
+
+
+def _natural(text: str) -> str:
+    """A key that sorts `pass.2` before `pass.10`."""
+    return _DIGITS.sub(lambda digits: digits[0].zfill(20), text)

@@ -1,0 +1,183 @@
+"""Work that counters saw each dispatch do: operations by format and bytes by memory level, with reservations.
+
+The formulas are those of `aaco_pipeline.hardware.counters`; `docs/counters.md` lists them with the flags.
+"""
+
+from functools import cache
+from typing import Final
+
+import polars as pl
+
+from aaco_pipeline.analysis.roofline.counter_table import counter_table
+from aaco_pipeline.hardware.counters import (
+    AMOUNTS,
+    RATIOS,
+    TRAITS,
+    Family,
+    floating_formats,
+    packable_instructions,
+    read_size_is_assumed,
+    work_formulas,
+)
+
+#: The columns of `work`, in order.
+WORK: Final = pl.Schema(
+    {
+        "dispatch_id": pl.Int32(),
+        "kernel_id": pl.Int32(),
+        "device_id": pl.Int32(),
+        "duration_ns": pl.Int64(),
+        "counted_duration_ns": pl.Int64(),
+        **{name: pl.Float64() for name in (*AMOUNTS, *RATIOS)},
+        "flops_is_lower_bound": pl.Boolean(),
+        "quality_flags": pl.List(pl.String()),
+    }
+)
+#: What each flag means; a figure's flags are those that bear on it.
+FLAGS: Final = {
+    "packed_math_possible": "packed instructions do two operations a lane and are counted as one",
+    "formats_not_counted": "a number format that the architecture computes in was not counted",
+    "no_vector_format_counters": "the counters do not tell the VALU's number formats apart, so there are no FLOPs",
+    "matrix_instructions_included": "VALU instructions include matrix instructions, which are not counted apart",
+    "masked_lanes_counted": "lanes that the execution mask switched off are counted as operations",
+    "request_size_assumed": "the sizes of reads were not counted; larger ones are taken for 128 bytes",
+    "writes_left_in_l2": "fewer writes left the L2 than entered it: it still holds them, or merged them",
+    "implausible_clock": "the cycles mean a clock the device cannot run at; what divides by them is null",
+    "implausible_level_clock": "the same of the pass that accumulated resident wavefronts",
+    "clock_not_checked": "the cycles could not be checked against the device's highest clock",
+    "device_from_product": "compute units, XCCs or highest clock are not stated; the product's were taken",
+    "no_duration": "the base trace holds no duration of the dispatch",
+    "first_dispatch": "the kernel's first dispatch took longer than the others: cold caches, page faults, compilation",
+    "missing_counters": "a counter that a formula needs was not collected",
+    "incomplete_channels": "the capture holds some of the L2's channels only, and no sum",
+    "unknown_architecture": "there are no formulas for the device's architecture",
+}
+#: A first dispatch longer than this multiple of the median of the kernel's others is flagged.
+FIRST_DISPATCH: Final = 1.15
+#: Below this share of active lanes, the FLOPs of masked lanes matter.
+_FEW_LANES: Final = 0.95
+#: Fewer writes to the fabric than this share of the L2's writes are told.
+_WRITES_PASSED_ON: Final = 0.98
+#: Counters of whose presence only flags speak.
+_FOR_FLAGS: Final = ("TCC_WRITE", "SQ_INSTS_VALU")
+
+
+def work(counters: pl.DataFrame, dispatches: pl.DataFrame, devices: pl.DataFrame) -> pl.DataFrame:
+    """Work of each counted dispatch, from canonical tables: the columns of `WORK`, sorted by dispatch.
+
+    An amount is null where a counter it needs is missing. `duration_ns` is the base trace's, null where it states none
+    or the times are destroyed; `counted_duration_ns` is the mean over counter passes. `flops_is_lower_bound` is null
+    where no FLOPs are known. `quality_flags` are of `FLAGS`.
+    """
+    return work_of(with_work(counter_table(counters, dispatches, devices, needed_counters())))
+
+
+def work_of(table: pl.DataFrame) -> pl.DataFrame:
+    """The columns of `WORK` out of what `with_work` gives."""
+    return table.select(pl.col(name).cast(dtype) for name, dtype in WORK.items())
+
+
+@cache
+def needed_counters() -> frozenset[str]:
+    """Plain names of every counter that the formulas of any family and the flags read."""
+    names = set(_FOR_FLAGS)
+    for family in Family:
+        for formula in (*work_formulas(family).values(), read_size_is_assumed(family), packable_instructions()):
+            names.update(formula.meta.root_names())
+    return frozenset(names)
+
+
+def with_work(table: pl.DataFrame) -> pl.DataFrame:
+    """The frame of `counter_table` with the columns of `WORK`; it must hold the counters of `needed_counters`."""
+    parts = table.partition_by("family", as_dict=True)
+    if not parts:
+        return table.with_columns(pl.lit(None, dtype).alias(name) for name, dtype in _added(table).items())
+    frames = []
+    for (family,), part in parts.items():
+        worked = part.with_columns(**work_formulas(Family(family)))
+        frames.append(worked.with_columns(flops_is_lower_bound=_lower_bound(Family(family))))
+    return _with_flags(pl.concat(frames).sort("dispatch_id"))
+
+
+def _added(table: pl.DataFrame) -> dict[str, pl.DataType]:
+    return {name: dtype for name, dtype in WORK.items() if name not in table.columns}
+
+
+def _lower_bound(family: Family) -> pl.Expr:
+    """Whether FLOPs may be more than counted; null where none are known."""
+    formats = floating_formats(family)
+    if not formats:
+        return pl.lit(None, pl.Boolean)
+    known = pl.any_horizontal(pl.col(name).is_not_null() for name in formats)
+    return pl.when(known).then(_packed().fill_null(True) | _uncounted(formats))
+
+
+def _packed() -> pl.Expr:
+    return packable_instructions() > 0
+
+
+def _uncounted(formats: list[str]) -> pl.Expr:
+    return pl.any_horizontal(pl.col(name).is_null() for name in formats)
+
+
+def _with_flags(table: pl.DataFrame) -> pl.DataFrame:
+    """The table with `quality_flags`, in the order of `FLAGS`."""
+    table = table.with_columns(is_late_start=_is_slow_first(table))
+    conditions = _conditions()
+    flags = [pl.when(conditions[name]).then(pl.lit(name)) for name in FLAGS]
+    return table.with_columns(quality_flags=pl.concat_list(flags).list.drop_nulls()).drop("is_late_start")
+
+
+def _conditions() -> dict[str, pl.Expr]:
+    """When each flag holds."""
+    within = {family: pl.col("family") == family.value for family in Family}
+    uncounted = [within[family] & _uncounted(floating_formats(family)) for family in Family if floating_formats(family)]
+    unsplit = [
+        within[family] for family in Family if family is not Family.UNKNOWN and not TRAITS[family].counts_vector_formats
+    ]
+    together = [within[f] for f in Family if TRAITS[f].has_matrix_instructions and not _counts_matrix(f)]
+    assumed = [within[family] & read_size_is_assumed(family) for family in Family]
+    knows_flops = pl.col("flops_is_lower_bound").is_not_null()
+    return {
+        "packed_math_possible": knows_flops & _packed(),
+        "formats_not_counted": knows_flops & pl.any_horizontal(uncounted),
+        "no_vector_format_counters": pl.any_horizontal(unsplit),
+        "matrix_instructions_included": pl.any_horizontal(together) & pl.col("valu_instructions").is_not_null(),
+        "masked_lanes_counted": knows_flops & (pl.col("active_threads_ratio") < _FEW_LANES),
+        "request_size_assumed": pl.any_horizontal(assumed),
+        "writes_left_in_l2": pl.col("TCC_EA_WRREQ") < _WRITES_PASSED_ON * pl.col("TCC_WRITE"),
+        "implausible_clock": pl.col("clock_is_implausible"),
+        "implausible_level_clock": pl.col("level_clock_is_implausible") & pl.col("SQ_LEVEL_WAVES_ACCUM").is_not_null(),
+        "clock_not_checked": pl.col("clock_is_unchecked"),
+        "device_from_product": pl.col("is_of_product"),
+        "no_duration": pl.col("duration_ns").is_null(),
+        "first_dispatch": pl.col("is_late_start"),
+        "missing_counters": pl.any_horizontal(within[family] & _lacks(family) for family in Family),
+        "incomplete_channels": pl.col("channels_are_incomplete"),
+        "unknown_architecture": within[Family.UNKNOWN],
+    }
+
+
+def _counts_matrix(family: Family) -> bool:
+    return TRAITS[family].counts_matrix_instructions
+
+
+def _lacks(family: Family) -> pl.Expr:
+    """Whether an amount that the family's counters give is null; formats and clocks have flags of their own."""
+    if family is Family.UNKNOWN:
+        return pl.lit(False)
+    names = ["wavefronts", "valu_instructions", "fabric_read_bytes", "fabric_write_bytes"]
+    if TRAITS[family].l2_bytes_per_request is not None:
+        names += ["l2_bytes", "vl1d_bytes", "lds_bytes"]
+    return pl.any_horizontal(pl.col(name).is_null() for name in names)
+
+
+def _is_slow_first(table: pl.DataFrame) -> pl.Series:
+    """Whether a dispatch is its kernel's first and took longer than the kernel's other ones usually do."""
+    length = pl.coalesce("duration_ns", "counted_duration_ns")
+    is_first = pl.col("dispatch_id") == pl.col("dispatch_id").min().over("kernel_id")
+    usual = table.with_columns(length=length, is_first=is_first).with_columns(
+        usual=pl.col("length").filter(~pl.col("is_first")).median().over("kernel_id")
+    )
+    slow = pl.col("is_first") & (pl.col("length") > FIRST_DISPATCH * pl.col("usual"))
+    return usual.select(slow.fill_null(False)).to_series()

@@ -1,0 +1,223 @@
+"""Figures from hardware counters: of each dispatch, and of each kernel as ratios of sums.
+
+The figures are those of `aaco_pipeline.hardware.counters.compute` and `counter_formulas_memory`; `docs/counters.md`
+lists them. A figure is there for a kernel when any counter it is made of was collected; it is null where another one
+lacks or is not to be believed, and its flags (`aaco_pipeline.analysis.roofline.counter_work.FLAGS`) say which.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from aaco_pipeline.analysis.roofline.counter_table import FACTS, counter_table
+from aaco_pipeline.analysis.roofline.counter_work import FLAGS, needed_counters, with_work
+from aaco_pipeline.hardware.counters import AMOUNTS, RATIOS, Family, Figure
+from aaco_pipeline.hardware.counters.compute import compute_figures
+from aaco_pipeline.hardware.counters.memory import memory_figures
+
+#: The columns of `metrics`, in order: the contract `counter_metrics` without the session.
+METRICS: Final = pl.Schema(
+    {
+        "kernel_id": pl.Int32(),
+        "metric": pl.String(),
+        "unit": pl.String(),
+        "value": pl.Float64(),
+        "mean": pl.Float64(),
+        "min": pl.Float64(),
+        "max": pl.Float64(),
+        "n": pl.Int64(),
+        "quality_flags": pl.List(pl.String()),
+    }
+)
+#: The columns of `dispatch_metrics`, in order.
+DISPATCH_METRICS: Final = pl.Schema(
+    {
+        "dispatch_id": pl.Int32(),
+        "kernel_id": pl.Int32(),
+        "metric": pl.String(),
+        "unit": pl.String(),
+        "value": pl.Float64(),
+    }
+)
+#: Columns that each flag bears on: a figure made of one of them carries the flag.
+_BEARS_ON: Final = {
+    "implausible_clock": frozenset(("active_cycles", "clock_mhz")),
+    "implausible_level_clock": frozenset(("level_cycles",)),
+    "clock_not_checked": frozenset(("active_cycles", "level_cycles", "clock_mhz")),
+    "device_from_product": frozenset(("compute_units", "xcc_count", "active_cycles", "level_cycles", "clock_mhz")),
+    "no_duration": frozenset(("duration_s",)),
+    "first_dispatch": frozenset(("duration_s",)),
+    "writes_left_in_l2": frozenset(("TCC_EA_WRREQ",)),
+    "matrix_instructions_included": frozenset(("valu_instructions",)),
+    "request_size_assumed": frozenset(("TCC_BUBBLE",)),
+}
+_OPERATION_FLAGS: Final = ("packed_math_possible", "formats_not_counted", "masked_lanes_counted")
+_NOTHING_COUNTED: Final = "nothing_counted"
+#: What the one flag means that only figures have.
+FIGURE_FLAGS: Final = {**FLAGS, _NOTHING_COUNTED: "what the figure divides by was zero in every dispatch"}
+Matrix = npt.NDArray[np.float64]
+
+
+@cache
+def figures(family: Family) -> tuple[Figure, ...]:
+    """Every figure of a family."""
+    return (*compute_figures(family), *memory_figures(family))
+
+
+def metrics(counters: pl.DataFrame, dispatches: pl.DataFrame, devices: pl.DataFrame) -> pl.DataFrame:
+    """Figures of each kernel over its counted dispatches, from canonical tables: the columns of `METRICS`, sorted.
+
+    `value` is the sum of the numerators over the sum of the denominators; `mean`, `min` and `max` are over dispatches,
+    of which `n` gave the figure.
+    """
+    return metrics_of(counted(counters, dispatches, devices))
+
+
+def metrics_of(table: pl.DataFrame) -> pl.DataFrame:
+    """Figures of each kernel, as `metrics` gives them, from what `counted` gives."""
+    parts = [_of_family(part, Family(family)) for (family,), part in table.partition_by("family", as_dict=True).items()]
+    return pl.concat([METRICS.to_frame(), *parts]).sort("kernel_id", "metric")
+
+
+def dispatch_metrics(
+    counters: pl.DataFrame, dispatches: pl.DataFrame, devices: pl.DataFrame, *, check_clock: bool = True
+) -> pl.DataFrame:
+    """Figures of each counted dispatch: the columns of `DISPATCH_METRICS`, without those it does not give.
+
+    `check_clock` false keeps what divides by cycles that mean a clock the device cannot run at.
+    """
+    table = counted(counters, dispatches, devices, check_clock=check_clock)
+    parts = [DISPATCH_METRICS.to_frame()]
+    for (family,), part in table.partition_by("family", as_dict=True).items():
+        known = [figure for figure in figures(Family(family)) if _is_counted(part, figure)]
+        numerators, denominators = _evaluated(part, known)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            values = np.where(_usable(numerators, denominators), numerators / denominators, np.nan)
+        repeated = pl.concat([part.select("dispatch_id", "kernel_id")] * max(1, len(known)))
+        of_figure = np.repeat(np.arange(len(known)), part.height)
+        parts.append(
+            repeated.head(of_figure.size)
+            .with_columns(
+                metric=pl.Series([figure.name for figure in known], dtype=pl.String).gather(of_figure),
+                unit=pl.Series([figure.unit for figure in known], dtype=pl.String).gather(of_figure),
+                value=pl.Series(values.ravel(), nan_to_null=True),
+            )
+            .drop_nulls("value")
+        )
+    return pl.concat(parts).sort("dispatch_id", "metric")
+
+
+def counted(
+    counters: pl.DataFrame, dispatches: pl.DataFrame, devices: pl.DataFrame, *, check_clock: bool = True
+) -> pl.DataFrame:
+    """The frame of `counter_table` with every counter that a figure is made of, the work and its flags."""
+    return with_work(counter_table(counters, dispatches, devices, _every_counter(), check_clock=check_clock))
+
+
+@cache
+def _every_counter() -> frozenset[str]:
+    """Plain names of all counters that figures, work and flags are made of."""
+    of_figures = {name for family in Family for figure in figures(family) for name in figure.columns()}
+    return (needed_counters() | of_figures) - {*AMOUNTS, *RATIOS, *FACTS}
+
+
+def _is_counted(table: pl.DataFrame, figure: Figure) -> bool:
+    """Whether any counter that the figure is made of was collected."""
+    columns = (figure.columns() - {*FACTS}) or {"GRBM_GUI_ACTIVE"}
+    return any(table.get_column(name).count() for name in columns)
+
+
+def _evaluated(table: pl.DataFrame, known: Sequence[Figure]) -> tuple[Matrix, Matrix]:
+    """Numerators and denominators, one row per figure and one column per row of the table; NaN for null."""
+    one = pl.lit(1.0)
+    numerators = [figure.numerator.cast(pl.Float64).alias(f"n{i}") for i, figure in enumerate(known)]
+    denominators = [
+        (one if figure.denominator is None else figure.denominator).cast(pl.Float64).alias(f"d{i}")
+        for i, figure in enumerate(known)
+    ]
+    evaluated = table.select(pl.col("dispatch_id"), *numerators, *denominators).drop("dispatch_id")
+    both = evaluated.to_numpy().T.astype(np.float64)
+    return both[: len(known)], both[len(known) :]
+
+
+def _usable(numerators: Matrix, denominators: Matrix) -> npt.NDArray[np.bool_]:
+    usable: npt.NDArray[np.bool_] = np.isfinite(numerators) & np.isfinite(denominators) & (denominators != 0)
+    return usable
+
+
+def _of_family(table: pl.DataFrame, family: Family) -> pl.DataFrame:
+    """`metrics` of the dispatches on devices of one family."""
+    known = [figure for figure in figures(family) if _is_counted(table, figure)]
+    table = table.sort("kernel_id")
+    if not known or not table.height:
+        return METRICS.to_frame()
+    numerators, denominators = _evaluated(table, known)
+    usable = _usable(numerators, denominators)
+    kernels = table.get_column("kernel_id").to_numpy()
+    first = np.flatnonzero(np.r_[True, kernels[1:] != kernels[:-1]])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        each = numerators / denominators
+        n = np.add.reduceat(usable.astype(np.int64), first, axis=1)
+        sums = [np.add.reduceat(np.where(usable, part, 0.0), first, axis=1) for part in (numerators, denominators)]
+        columns = {
+            "value": sums[0] / sums[1],
+            "mean": np.add.reduceat(np.where(usable, each, 0.0), first, axis=1) / n,
+            "min": np.minimum.reduceat(np.where(usable, each, np.inf), first, axis=1),
+            "max": np.maximum.reduceat(np.where(usable, each, -np.inf), first, axis=1),
+        }
+    frame = _listed(known, kernels[first]).with_columns(
+        *(
+            pl.Series(name, np.where(n > 0, values, np.nan).ravel(), nan_to_null=True)
+            for name, values in columns.items()
+        ),
+        n=pl.Series(n.ravel()),
+    )
+    frame = frame.with_columns(is_zero=pl.Series((np.add.reduceat(denominators == 0, first, axis=1) > 0).ravel()))
+    return _flagged(frame, table, known).select(pl.col(name).cast(dtype) for name, dtype in METRICS.items())
+
+
+def _listed(known: Sequence[Figure], kernels: npt.NDArray[np.int32]) -> pl.DataFrame:
+    """One row per figure and kernel, the kernel running fastest."""
+    of_figure = np.repeat(np.arange(len(known)), kernels.size)
+    return pl.DataFrame(
+        {
+            "kernel_id": np.tile(kernels, len(known)),
+            "metric": pl.Series([figure.name for figure in known]).gather(of_figure),
+            "unit": pl.Series([figure.unit for figure in known]).gather(of_figure),
+        }
+    )
+
+
+def _flagged(frame: pl.DataFrame, table: pl.DataFrame, known: Sequence[Figure]) -> pl.DataFrame:
+    """The frame with `quality_flags`: those of the kernel's dispatches that bear on the figure, and why it is null."""
+    of_kernel = table.select("kernel_id", flag="quality_flags").explode("flag").drop_nulls().unique()
+    of_figure = pl.DataFrame(
+        [(figure.name, flag) for figure in known for flag in _flags_of(figure)],
+        schema={"metric": pl.String, "flag": pl.String},
+        orient="row",
+    )
+    bearing = of_kernel.join(of_figure, on="flag").select("kernel_id", "metric", "flag")
+    null = frame.filter(pl.col("value").is_null()).select("kernel_id", "metric", "is_zero")
+    clocked = bearing.filter(pl.col("flag").str.starts_with("implausible")).select("kernel_id", "metric")
+    unclear = null.join(clocked, on=["kernel_id", "metric"], how="anti")
+    reason = pl.when("is_zero").then(pl.lit(_NOTHING_COUNTED)).otherwise(pl.lit("missing_counters"))
+    reasons = unclear.select("kernel_id", "metric", flag=reason)
+    order = pl.Enum(list(FIGURE_FLAGS))
+    flags = (
+        pl.concat([bearing, reasons])
+        .group_by("kernel_id", "metric")
+        .agg(quality_flags=pl.col("flag").cast(order).unique().sort().cast(pl.String))
+    )
+    joined = frame.join(flags, on=["kernel_id", "metric"], how="left", maintain_order="left")
+    return joined.with_columns(pl.col("quality_flags").fill_null(pl.lit([], pl.List(pl.String))))
+
+
+def _flags_of(figure: Figure) -> list[str]:
+    """The flags that bear on a figure, by what it is made of."""
+    columns = figure.columns()
+    flags = [flag for flag, named in _BEARS_ON.items() if columns & named]
+    return [*flags, *_OPERATION_FLAGS] if figure.unit.startswith("flop") else flags

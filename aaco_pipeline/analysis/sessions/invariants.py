@@ -1,0 +1,169 @@
+"""What must hold of a session's tables whatever was measured: conservation, plausibility, coverage.
+
+Each function looks at tables and says whether the promise holds, with the numbers; that a promise is checked, and
+what a broken one blocks, is decided in `aaco_pipeline.assets.checks`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import polars as pl
+
+from aaco_pipeline.analysis.timeline.device_timeline import FIRST_TO_LAST
+
+#: The profile's clock ticks in microseconds, so each kernel's time may be wrong by one tick.
+KERNEL_TOLERANCE_NS: Final = 1_000
+#: A device may run above the clock its ceiling is stated at; nothing runs a tenth above.
+MOST_OF_A_SPEC_ROOF: Final = 1.1
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Whether a promise holds, in words, with the figures that show it."""
+
+    holds: bool
+    statement: str
+    figures: Mapping[str, int | float]
+
+
+def window_is_conserved(timeline: pl.DataFrame, gaps: pl.DataFrame) -> Finding:
+    """For every device, busy time plus gaps is the whole window, to the nanosecond."""
+    whole = timeline.filter(pl.col("window_rule") == FIRST_TO_LAST)
+    idle = gaps.group_by("device_id").agg(gap_ns=(pl.col("end_ns") - pl.col("start_ns")).sum())
+    off = whole.join(idle, on="device_id", how="left").select(
+        (
+            pl.col("busy_ns") + pl.col("gap_ns").fill_null(0) - (pl.col("window_end_ns") - pl.col("window_start_ns"))
+        ).abs()
+    )
+    largest = int(off.to_series().max() or 0) if whole.height else 0  # type: ignore[arg-type]
+    return Finding(
+        largest == 0,
+        "busy time plus gaps is the window on every device" if largest == 0 else f"off by up to {largest} ns",
+        {"largest_difference_ns": largest, "devices": whole.height},
+    )
+
+
+def path_is_conserved(summary: pl.DataFrame) -> Finding:
+    """In every scope the path is no longer than the window, with what is unexplained it is the window, and its
+    categories add up to it, to the nanosecond."""
+    scopes = summary.group_by("scope").agg(
+        pl.col("window_ns", "path_ns", "unexplained_ns").first(), categories_ns=pl.col("category_ns").sum()
+    )
+    longer = scopes.filter(pl.col("path_ns") > pl.col("window_ns")).height
+    open_ended = scopes.filter(pl.col("path_ns") + pl.col("unexplained_ns") != pl.col("window_ns")).height
+    uneven = scopes.filter(pl.col("categories_ns") != pl.col("path_ns")).height
+    holds = longer == open_ended == uneven == 0
+    return Finding(
+        holds,
+        "the path and what it leaves unexplained are the window, and its categories are the path"
+        if holds
+        else f"{longer} paths are longer than their window, {open_ended} leave time over, {uneven} do not add up",
+        {"scopes": scopes.height, "longer_than_window": longer, "not_conserved": open_ended + uneven},
+    )
+
+
+def operator_time_is_conserved(operator_kernels: pl.DataFrame, stats: pl.DataFrame) -> Finding:
+    """What is attributed to operators and what is unattributed are each kernel's time and dispatches, exactly."""
+    sums = operator_kernels.group_by("kernel_id").agg(pl.col("dispatch_count", "total_ns").sum())
+    both = sums.join(
+        stats.select("kernel_id", own_count="dispatch_count", own_ns="total_ns"), on="kernel_id", how="full"
+    )
+    same = (pl.col("dispatch_count") == pl.col("own_count")) & (pl.col("total_ns") == pl.col("own_ns"))
+    # Before the model is looked at there are no rows at all; a kernel that is left out of some is an error.
+    wrong = 0 if operator_kernels.is_empty() else both.filter(~same.fill_null(False)).height
+    return Finding(
+        wrong == 0,
+        "operators' kernel time and what is unattributed are the kernels' time"
+        if wrong == 0
+        else f"{wrong} kernels have other time or other dispatches than their operators and the unattributed rest",
+        {"kernels": stats.height, "not_conserved": wrong},
+    )
+
+
+def stalls_are_conserved(instructions: pl.DataFrame, stalls: pl.DataFrame) -> Finding:
+    """The reasons of each traced dispatch add up to the cycles its instructions stalled, exactly."""
+    keys = ["kernel_id", "dispatch_id"]
+    traced = instructions.drop_nulls("stall_cycles").group_by(keys).agg(own=pl.col("stall_cycles").sum())
+    reasons = stalls.drop_nulls("stall_cycles").group_by(keys).agg(told=pl.col("stall_cycles").sum())
+    both = traced.join(reasons, on=keys, how="full", nulls_equal=True)
+    wrong = both.filter(pl.col("own").fill_null(0) != pl.col("told").fill_null(0)).height
+    return Finding(
+        wrong == 0,
+        "the reasons of the stalls add up to the stalled cycles"
+        if wrong == 0
+        else f"in {wrong} traced dispatches the reasons do not add up to the stalled cycles",
+        {"traced_dispatches": traced.height, "not_conserved": wrong},
+    )
+
+
+def roofs_are_plausible(bounds: pl.DataFrame) -> Finding:
+    """No kernel did more than a published ceiling allows, give or take a tenth for the clock it ran at."""
+    above = bounds.filter((pl.col("ceiling_source") == "spec") & (pl.col("share_ratio") > MOST_OF_A_SPEC_ROOF))
+    kernels = above.get_column("kernel_id").n_unique()
+    return Finding(
+        kernels == 0,
+        "no kernel is above a published ceiling"
+        if kernels == 0
+        else f"{kernels} kernels are above a published ceiling: it, a counter or a duration is wrong",
+        {"bounds": bounds.height, "kernels_above": kernels},
+    )
+
+
+def kernel_time_fits_iterations(dispatches: pl.DataFrame, iterations: pl.DataFrame) -> Finding:
+    """In every traced iteration the kernels' self times sum to no more than its wall time, a tick per kernel aside."""
+    traced = iterations.filter(pl.col("pass") == "trace").select("iteration", "latency_ns")
+    sums = (
+        dispatches.drop_nulls("iteration")
+        .group_by("iteration")
+        .agg(self_ns=pl.col("self_ns").sum(), kernels=pl.len().cast(pl.Int64))
+        .join(traced, on="iteration", how="inner")
+    )
+    excess = pl.col("self_ns") - pl.col("latency_ns")
+    broken = sums.filter(excess > KERNEL_TOLERANCE_NS * pl.col("kernels"))
+    negative = dispatches.filter(pl.col("self_ns") < 0).height
+    holds = broken.is_empty() and negative == 0
+    return Finding(
+        holds,
+        "kernel self times fit into every traced iteration"
+        if holds
+        else f"{broken.height} iterations hold more kernel time than wall time, {negative} self times are negative",
+        {"iterations": sums.height, "iterations_exceeded": broken.height, "negative_self_times": negative},
+    )
+
+
+def trace_covers_iterations(dispatches: pl.DataFrame, iterations: pl.DataFrame) -> Finding:
+    """Every traced iteration has kernels, every kernel an iteration, and each lies within its iteration's time."""
+    traced = iterations.filter(pl.col("pass") == "trace").select("iteration", first_ns="start_ns", last_ns="end_ns")
+    placed = dispatches.drop_nulls("iteration").join(traced, on="iteration", how="left")
+    outside = placed.filter(
+        pl.col("first_ns").is_null()
+        | (pl.col("start_ns") < pl.col("first_ns") - KERNEL_TOLERANCE_NS)
+        | (pl.col("end_ns") > pl.col("last_ns") + KERNEL_TOLERANCE_NS)
+    ).height
+    empty = traced.join(dispatches.drop_nulls("iteration"), on="iteration", how="anti").height
+    homeless = int(dispatches.get_column("iteration").null_count())
+    holds = outside == empty == homeless == 0
+    return Finding(
+        holds,
+        "every traced iteration has its kernels and every kernel its iteration"
+        if holds
+        else f"{empty} iterations without kernels, {homeless} kernels without an iteration, {outside} outside its time",
+        {"iterations_without_kernels": empty, "kernels_without_iteration": homeless, "kernels_outside": outside},
+    )
+
+
+def iterations_are_plausible(iterations: pl.DataFrame) -> Finding:
+    """Iterations of a pass have positive length and do not overlap, and CPU time is not negative."""
+    ordered = iterations.sort("pass", "iteration")
+    overlap = ordered.filter(pl.col("start_ns") < pl.col("end_ns").shift(1).over("pass")).height
+    empty = ordered.filter(pl.col("latency_ns") <= 0).height
+    negative = ordered.filter(pl.col("cpu_time_ns") < 0).height
+    holds = overlap == empty == negative == 0
+    return Finding(
+        holds,
+        "iterations follow one another and take time"
+        if holds
+        else f"{overlap} overlap the one before, {empty} have no length, {negative} negative CPU time",
+        {"iterations": ordered.height, "overlapping": overlap, "without_length": empty},
+    )

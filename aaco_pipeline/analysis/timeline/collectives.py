@@ -1,0 +1,281 @@
+"""The parts that processes took in collective operations: which belong together, who waited for whom, what was exposed.
+
+A communication kernel's name often does not say which collective it is (RCCL runs most from one generic kernel), so a
+part is described by the range of its launching thread that encloses its launch. Parts of several processes belong
+together by communicator and number within it, as stated or by order of issue, which is the same on every rank
+(https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/usage/communicators.html); where counts, names or sizes
+disagree nothing is put together.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from aaco_pipeline.analysis.timeline.activities import COMMUNICATION, COMPUTE, group_codes
+from aaco_pipeline.analysis.timeline.device_timeline import Times, covered_by
+
+#: Operations that no participant can finish before the last one has begun.
+SYNCHRONIZING: Final = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
+#: Operations between two ranks, which the others of the communicator take no part in.
+POINT_TO_POINT: Final = ("send", "recv")
+#: Operations into which every rank puts the same number of bytes.
+_EQUAL_SIZES: Final = ("all_reduce", "broadcast", "reduce", "reduce_scatter", "barrier")
+#: Operations by the beginning of their name in small letters, without what is not a letter; the first that fits counts.
+_NAMES: Final[Mapping[str, str]] = {
+    "allreduce": "all_reduce",
+    "allgather": "all_gather",
+    "reducescatter": "reduce_scatter",
+    "alltoall": "all_to_all",
+    "broadcast": "broadcast",
+    "bcast": "broadcast",
+    "reduce": "reduce",
+    "gather": "gather",
+    "scatter": "scatter",
+    "barrier": "barrier",
+    "send": "send",
+    "recv": "recv",
+}
+_RCCL: Final = "rccl"
+_RANGE: Final = re.compile("^(?:nccl:|nccl(?=[A-Z])|rccl)")
+_THREAD: Final = ("process_id", "thread_id")
+_STATED: Final = ("communicator", "group_size", "sequence", "size_bytes")
+_MEMBER: Final = ("communicator", "process_id", "device_id")
+_KEY: Final = ("communicator", "number", "repeat")
+_UNMATCHED: Final = {"communicator": pl.String, "reason": pl.String, "parts": pl.Int64}
+
+
+@dataclass(frozen=True)
+class Matched:
+    """Parts with the collective each belongs to, and why some could not be put together.
+
+    `parts`: what `parts` gives, with collective_id, `parts_found` (of the collective), participants, `matched` (False
+    where the collective may have parts that were not found to be its own) and `numbered` (the capture states the
+    number). `unmatched`: communicator, reason, parts.
+    """
+
+    parts: pl.DataFrame
+    unmatched: pl.DataFrame
+
+
+def operation(name: str) -> str | None:
+    """The operation that a library, a framework or a range calls `name`; None when it names none."""
+    letters = re.sub("[^a-z]", "", _RANGE.sub("", name).lower())
+    return next((known for beginning, known in _NAMES.items() if letters.startswith(beginning)), None)
+
+
+def parts(activities: pl.DataFrame, markers: pl.DataFrame, api_calls: pl.DataFrame) -> pl.DataFrame:
+    """One row per communication kernel, described by the ranges that enclose its launch.
+
+    `activities` is what `analysis.activities.device_activities` gives, `markers` and `api_calls` are the tables.
+    Columns: dispatch_id, process_id, device_id, start_ns, end_ns, name, communicator, group_size, sequence, size_bytes;
+    null where no range states them, as for kernels launched before the capture began.
+    """
+    kernels = activities.filter((pl.col("category") == COMMUNICATION) & (pl.col("activity_kind") == "dispatch")).select(
+        "process_id",
+        "device_id",
+        "start_ns",
+        end_ns=pl.max_horizontal("start_ns", "end_ns"),
+        dispatch_id="activity_id",
+        thread_id="call_thread_id",
+        call_start_ns="call_start_ns",
+    )
+    recorded = markers.drop_nulls(["collective", "thread_id"])
+    # An operation that is not known here keeps the capture's word for it, and its place in the communicator's order.
+    operations = pl.col("collective").replace(_operations(recorded.get_column("collective")))
+    stated = recorded.select(*_THREAD, "start_ns", "end_ns", *_STATED, operation=operations)
+    named = _named(markers.filter(pl.col("name").str.starts_with("nccl:")))
+    called = _named(api_calls.filter(pl.col("domain") == _RCCL))
+    described = _enclosed(_enclosed(kernels, stated), pl.concat([named, called]))
+    return described.select(
+        *("dispatch_id", "process_id", "device_id", "start_ns", "end_ns"),
+        *(pl.coalesce("operation", "range_operation").alias("name"), *_STATED),
+    ).sort("process_id", "start_ns", "dispatch_id")
+
+
+def matched(parts: pl.DataFrame) -> Matched:
+    """The parts of several processes put together to collectives, in the columns that `Matched` describes.
+
+    Parts without a communicator, and those between two ranks, are collectives of their own. Without stated numbers one
+    disagreement on count, name or size leaves the whole communicator apart, since every later number may be off.
+    """
+    known = pl.col("communicator").is_not_null() & ~pl.col("name").is_in(POINT_TO_POINT).fill_null(False)
+    apart = parts.filter(~known).with_columns(matched=pl.lit(False), numbered=pl.lit(False))
+    numbered = _numbered(parts.filter(known))
+    reasons = _reasons(numbered)
+    numbered = numbered.join(reasons, on=_KEY, how="left").with_columns(matched=pl.col("reason").is_null())
+    unmatched = numbered.filter(~pl.col("matched")).group_by("communicator", "reason").agg(parts=pl.len())
+    unstated = apart.filter(pl.col("communicator").is_null()).height
+    listed = [unmatched.sort("communicator", "reason").cast(_UNMATCHED).select(*_UNMATCHED)]  # type: ignore[arg-type]
+    if unstated:
+        reason = "nothing states which communicator they used, or their launch is not in the capture"
+        listed.append(pl.DataFrame([(None, reason, unstated)], schema=_UNMATCHED, orient="row"))
+    together = pl.concat([numbered, apart], how="diagonal").with_row_index("row")
+    alone = pl.when(~pl.col("matched")).then("row")
+    # Numbered in order of first beginning, so that the numbers follow the run.
+    groups = together.group_by(*_KEY, alone.alias("alone"), maintain_order=True).agg(
+        "row",
+        first_ns=pl.col("start_ns").min(),
+        parts_found=pl.len().cast(pl.Int64),
+        participants=pl.col("process_id").n_unique().cast(pl.Int64),
+    )
+    groups = groups.sort("first_ns", maintain_order=True).with_columns(
+        collective_id=pl.int_range(pl.len(), dtype=pl.Int32)
+    )
+    placed = groups.select("collective_id", "parts_found", "participants", "row").explode("row")
+    rows = together.join(placed, on="row").sort("collective_id", "process_id", "dispatch_id")
+    return Matched(
+        rows.select(*parts.columns, "collective_id", "parts_found", "participants", "matched", "numbered"),
+        pl.concat(listed),
+    )
+
+
+def collectives(matched: Matched, clocks: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
+    """Rows of the table `collectives` without the session, and beside them `contradicted`.
+
+    `clocks` is what `analysis.ranks.rank_clocks` gives, `activities` what the parts were made of. A collective is
+    contradicted when, on aligned clocks, one process left before another arrived by more than their uncertainty: then
+    its parts are not one operation, and nobody's wait is known.
+    """
+    aligned = clocks.select("process_id", "clock", "offset_ns", "uncertainty_ns", "drift_ratio", "anchor_ns")
+    rows = matched.parts.join(aligned, on="process_id", how="left", maintain_order="left")
+    moved = pl.col("offset_ns").fill_null(0) + _drifted()
+    rows = rows.with_columns(arrival_ns=pl.col("start_ns") + moved, leaving_ns=pl.col("end_ns") + moved)
+    rows = rows.join(_judged(rows), on="collective_id", how="left", maintain_order="left")
+    known = pl.col("complete") & ~pl.col("contradicted")
+    last = pl.col("last_ns") == pl.col("arrival_ns")
+    return rows.select(
+        *("collective_id", "process_id", "dispatch_id", "name", "communicator", "participants"),
+        "size_bytes",
+        "arrival_ns",
+        expected_participants="group_size",
+        wait_ns=pl.when(known).then(pl.col("last_ns") - pl.col("arrival_ns")),
+        arrival_spread_ns=pl.when(known).then(pl.col("last_ns") - pl.col("first_ns")),
+        is_straggler=pl.when(known).then(last & pl.col("one_is_late")),
+        exposed_ns=pl.Series(_exposed(rows, clocks, activities), dtype=pl.Int64),
+        contradicted="contradicted",
+    )
+
+
+def _operations(names: pl.Series) -> dict[str, str]:
+    """The operations that these texts name, by text."""
+    return {name: found for name in names.unique().drop_nulls().to_list() if (found := operation(name)) is not None}
+
+
+def _named(ranges: pl.DataFrame) -> pl.DataFrame:
+    """The ranges of a thread whose name says the operation, with it as `range_operation`."""
+    known = _operations(ranges.get_column("name"))
+    said = pl.col("name").replace_strict(known, default=None, return_dtype=pl.String)
+    found = ranges.select(*_THREAD, "start_ns", "end_ns", range_operation=said)
+    return found.drop_nulls(["range_operation", "thread_id"])
+
+
+def _enclosed(kernels: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
+    """The kernels with the columns of the range on their launching thread that was open when they were launched."""
+    facts = [name for name in ranges.columns if name not in (*_THREAD, "start_ns", "end_ns")]
+    own = ranges.select(*_THREAD, *facts, opened_ns="start_ns", closed_ns="end_ns").sort("opened_ns")
+    found = kernels.sort("call_start_ns").join_asof(
+        own,
+        left_on="call_start_ns",
+        right_on="opened_ns",
+        by=list(_THREAD),
+        strategy="backward",
+        check_sortedness=False,
+    )
+    inside = pl.col("call_start_ns") <= pl.col("closed_ns")
+    return found.with_columns(pl.when(inside).then(pl.col(name)).alias(name) for name in facts).drop(
+        "opened_ns", "closed_ns"
+    )
+
+
+def _numbered(parts: pl.DataFrame) -> pl.DataFrame:
+    """The parts with their number within the communicator, stated or by order, and which of several of a number."""
+    ordered = parts.sort(*_MEMBER, "start_ns", "dispatch_id")
+    stated = pl.col("sequence").is_not_null().all().over("communicator")
+    position = pl.int_range(pl.len()).over(_MEMBER)
+    return ordered.with_columns(
+        numbered=stated, number=pl.when(stated).then("sequence").otherwise(position)
+    ).with_columns(repeat=pl.int_range(pl.len()).over(*_MEMBER, "number"))
+
+
+def _reasons(numbered: pl.DataFrame) -> pl.DataFrame:
+    """Per collective the reason why its parts cannot be told to be one operation, null where they can."""
+    members = numbered.group_by(_MEMBER).len().group_by("communicator").agg(least=pl.min("len"), most=pl.max("len"))
+    each = numbered.group_by(_KEY).agg(
+        numbered=pl.col("numbered").first(),
+        names=pl.col("name").n_unique(),
+        sizes=pl.col("size_bytes").n_unique(),
+        groups=pl.col("group_size").n_unique(),
+        beyond=pl.len() > pl.col("group_size").min(),
+        equal=pl.col("name").first().is_in(_EQUAL_SIZES),
+    )
+    disagree = (pl.col("names") > 1) | (pl.col("equal") & (pl.col("sizes") > 1)) | (pl.col("groups") > 1)
+    uneven = ~pl.col("numbered") & (pl.col("least") != pl.col("most"))
+    counts = pl.format("processes have from {} to {} collectives, and nothing numbers them", "least", "most")
+    spoiled = pl.when(pl.col("numbered")).then(disagree).otherwise(disagree.any().over("communicator"))
+    reason = (
+        pl.when(uneven)
+        .then(counts)
+        .when(spoiled)
+        .then(pl.lit("processes disagree on name, size or group at the same number"))
+        .when(pl.col("beyond").fill_null(False))
+        .then(pl.lit("more processes have the communicator than its group has ranks"))
+    )
+    return each.join(members, on="communicator").select(*_KEY, reason=reason)
+
+
+def _drifted() -> pl.Expr:
+    """What a drifting offset has grown by since its anchor, in whole ns; zero without drift."""
+    grown = (pl.col("start_ns") - pl.col("anchor_ns")).cast(pl.Float64) * pl.col("drift_ratio")
+    return grown.round().cast(pl.Int64).fill_null(0)
+
+
+def _judged(rows: pl.DataFrame) -> pl.DataFrame:
+    """Per collective: first and last arrival, whether complete, whether contradicted, whether one is surely late."""
+    last = pl.col("arrival_ns").arg_max()
+    ends = rows.group_by("collective_id").agg(
+        first_ns=pl.col("arrival_ns").min(),
+        last_ns=pl.col("arrival_ns").max(),
+        last_clock=pl.col("clock").get(last),
+        last_uncertainty=pl.col("uncertainty_ns").get(last),
+        last_process=pl.col("process_id").get(last),
+        last_dispatch=pl.col("dispatch_id").get(last),
+        complete=pl.col("matched").all()
+        & pl.col("offset_ns").is_not_null().all()
+        & (pl.col("group_size") == pl.len()).fill_null(False).all(),
+    )
+    both = rows.join(ends, on="collective_id")
+    foreign = pl.col("clock") != pl.col("last_clock")
+    doubt = pl.when(foreign).then(pl.col("uncertainty_ns") + pl.col("last_uncertainty")).otherwise(0).fill_null(0)
+    other = (pl.col("process_id") != pl.col("last_process")) | (pl.col("dispatch_id") != pl.col("last_dispatch"))
+    left_before = pl.col("name").is_in(SYNCHRONIZING) & (pl.col("last_ns") > pl.col("leaving_ns") + doubt)
+    late = other & (pl.col("last_ns") - pl.col("arrival_ns") > doubt)
+    found = both.group_by("collective_id").agg(
+        contradicted=(left_before.fill_null(False) & pl.col("complete")).any(),
+        one_is_late=(late.sum() == other.sum()) & other.any(),
+    )
+    return ends.select("collective_id", "first_ns", "last_ns", "complete").join(found, on="collective_id")
+
+
+def _exposed(rows: pl.DataFrame, clocks: pl.DataFrame, activities: pl.DataFrame) -> Times:
+    """Per part the time of its kernel in which no compute of its clock ran on its device, in ns.
+
+    Devices of captures that name no host may share a number; times of two clocks are not comparable at all.
+    """
+    computing = activities.filter(pl.col("category") == COMPUTE).select("process_id", "device_id", "start_ns", "end_ns")
+    computing = computing.join(clocks.select("process_id", "clock"), on="process_id", how="left")
+    both = pl.concat([rows.select(computing.columns), computing])
+    codes = group_codes(both, ("clock", "device_id"))
+    order = np.argsort(codes, kind="stable")  # the parts of each code come before its compute
+    known, firsts = np.unique(codes[order], return_index=True)
+    starts, ends = (both.get_column(name).to_numpy() for name in ("start_ns", "end_ns"))
+    hidden = np.zeros(rows.height, np.int64)
+    for members in np.split(order, firsts[1:]) if len(known) else ():
+        count = int(np.searchsorted(members, rows.height))
+        ours, theirs = members[:count], members[count:]
+        hidden[ours] = covered_by(starts[theirs], ends[theirs]).between(starts[ours], ends[ours])
+    exposed: Times = ends[: rows.height] - starts[: rows.height] - hidden
+    return exposed

@@ -1,0 +1,209 @@
+"""How each device spent a window: busy, idle, computing, and what of copies and communication nothing hid.
+
+Every start and end is an event; between two events the same activities are open. The time covered up to any instant
+is then a running sum, and a window's figure the difference of two of them: one sort answers every figure and window.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from aaco_pipeline.analysis.timeline.activities import COMMUNICATION, COMPUTE, COPY
+
+FIRST_TO_LAST: Final = "first_to_last_activity"
+HOST_AND_DEVICE: Final = "host_and_device"
+ITERATION: Final = "iteration"
+Times = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How much of the time up to an instant fulfils something: a function of time, linear between `times`."""
+
+    times: Times
+    covered: Times
+
+    def between(self, starts: Times, ends: Times) -> Times:
+        """The covered time of each stretch [start, end), in ns; zero for stretches that end before they start."""
+        covered: Times = np.maximum(self._until(ends) - self._until(starts), 0)
+        return covered
+
+    def _until(self, instants: Times) -> Times:
+        if not len(self.times):
+            return np.zeros(len(instants), np.int64)
+        segment = np.searchsorted(self.times, instants, side="right") - 1
+        inside = np.clip(segment, 0, len(self.times) - 1)
+        following = np.minimum(inside + 1, len(self.times) - 1)
+        grows = self.covered[following] - self.covered[inside]
+        # A whole number of open activities holds throughout the segment, so the growth is linear in it.
+        span = np.maximum(self.times[following] - self.times[inside], 1)
+        rate = grows // span
+        value = self.covered[inside] + rate * np.minimum(instants - self.times[inside], span)
+        return np.where(segment < 0, 0, value)
+
+
+def covered_by(starts: Times, ends: Times) -> Coverage:
+    """The union of the intervals [start, end), which may overlap."""
+    real = ends > starts
+    order = np.argsort(starts[real], kind="stable")
+    begun, over = starts[real][order], np.maximum.accumulate(ends[real][order])
+    if not len(begun):
+        return Coverage(begun, over)
+    opens = np.append(True, begun[1:] > over[:-1])
+    first, last = begun[opens], over[np.append(opens[1:], True)]
+    length = np.cumsum(last - first)
+    times = np.stack([first, last], axis=1).ravel()
+    return Coverage(times, np.stack([np.append(0, length[:-1]), length], axis=1).ravel())
+
+
+def timeline(
+    activities: pl.DataFrame,
+    api_calls: pl.DataFrame,
+    iterations: pl.DataFrame,
+    *,
+    copies_traced: bool = True,
+) -> pl.DataFrame:
+    """Rows of the table `timeline` without the session, and beside them `concurrent_ns`.
+
+    `activities` is what `analysis.activities.device_activities` gives; those of no known device are left out. Windows
+    by `window_rule`: each device's first activity to its last one; host calls of the processes that used it included;
+    each measured iteration of the pass `trace` that has times. Where several processes ran, a device whose work of an
+    iteration was launched outside its times has no windows of iterations: they are another rank's steps. busy_ns is the
+    union over kernels, copies and fills; compute_ns that of compute alone; exposed_copy_ns is |all| - |all without
+    copies|; exposed_communication_ns the time in which communication ran and no compute did; overlapped_ns
+    |compute| + |copies and communication| - |all|; concurrent_ns the time in which two
+    activities or more were open; activity_time_sum_ns the summed durations. Times in ns, exact.
+    """
+    rows = []
+    several = activities.get_column("process_id").n_unique() > 1
+    for (device,), own in activities.drop_nulls("device_id").group_by("device_id", maintain_order=True):
+        calls = api_calls.join(own.select("process_id").unique(), on="process_id", how="semi")
+        elsewhere = several and _launched_elsewhere(own, iterations)
+        windows = _windows(own, calls, iterations.clear() if elsewhere else iterations)
+        rows.append(
+            windows.select(pl.lit(device, pl.Int32).alias("device_id"), pl.all()).hstack(_figures(own, windows))
+        )
+    frame = pl.concat(rows) if rows else pl.DataFrame(schema=_TIMELINE)
+    if not copies_traced:
+        frame = frame.with_columns(exposed_copy_ns=pl.lit(None, pl.Int64))
+    return frame.sort("device_id", "iteration", "window_rule")
+
+
+def _launched_elsewhere(own: pl.DataFrame, iterations: pl.DataFrame) -> bool:
+    """Whether activities of an iteration were launched, or without a launch began, outside the times it has."""
+    traced = iterations.filter(pl.col("pass") == "trace").drop_nulls(["start_ns", "end_ns"])
+    windows = traced.select(pl.col("iteration").cast(pl.Int32), first_ns="start_ns", last_ns="end_ns")
+    placed = own.select(pl.col("iteration").cast(pl.Int32), at_ns=pl.coalesce("call_start_ns", "start_ns"))
+    placed = placed.drop_nulls("iteration").join(windows, on="iteration")
+    return placed.filter(~pl.col("at_ns").is_between("first_ns", "last_ns")).height > 0
+
+
+def _windows(own: pl.DataFrame, api_calls: pl.DataFrame, iterations: pl.DataFrame) -> pl.DataFrame:
+    first, last = own.select(first=pl.col("start_ns").min(), last=pl.col("end_ns").max()).row(0)
+    called = api_calls.select(first=pl.col("start_ns").min(), last=pl.col("end_ns").max()).row(0)
+    rules = [(None, first, last, FIRST_TO_LAST)]
+    if called[0] is not None:
+        rules.append((None, min(first, called[0]), max(last, called[1]), HOST_AND_DEVICE))
+    schema = {name: _TIMELINE[name] for name in ("iteration", "window_start_ns", "window_end_ns", "window_rule")}
+    measured = iterations.filter((pl.col("pass") == "trace") & (pl.col("phase") == "measure"))
+    measured = measured.drop_nulls(["start_ns", "end_ns"]).select(
+        pl.col("iteration").cast(pl.Int32),
+        window_start_ns="start_ns",
+        window_end_ns="end_ns",
+        window_rule=pl.lit(ITERATION),
+    )
+    return pl.concat([pl.DataFrame(rules, schema=schema, orient="row"), measured])
+
+
+def _figures(own: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    starts, ends = _times(own, "start_ns"), _times(own, "end_ns")
+    categories = own.get_column("category")
+    kinds = {kind: (categories == kind).to_numpy() for kind in _CATEGORIES}
+    opened, closed = _times(windows, "window_start_ns"), _times(windows, "window_end_ns")
+    measures = _sweep(starts, ends, kinds)
+    figures = {name: measure.between(opened, closed) for name, measure in measures.items()}
+    length = closed - opened
+    ratio = np.divide(figures["busy_ns"], length, out=np.full(len(length), np.nan), where=length > 0)
+    counts = _touching(starts, ends, windows)
+    linked = own.get_column("call_id").is_not_null().to_numpy()
+    with_launch = _touching(starts[linked], ends[linked], windows)
+    share = np.divide(with_launch, counts, out=np.full(len(counts), np.nan), where=counts > 0)
+    return pl.DataFrame(
+        {**figures, "active_ratio": ratio, "linked_ratio": share, "activity_count": counts}
+    ).with_columns(pl.col("active_ratio", "linked_ratio").fill_nan(None))
+
+
+def _touching(starts: Times, ends: Times, windows: pl.DataFrame) -> Times:
+    """How many activities each window holds a part of; every one for windows that were drawn around them all."""
+    opened, closed = _times(windows, "window_start_ns"), _times(windows, "window_end_ns")
+    begun = np.searchsorted(np.sort(starts), closed, side="left")
+    over = np.searchsorted(np.sort(ends), opened, side="right")
+    at_once = starts[starts == ends]
+    at_start = np.searchsorted(np.sort(at_once), opened, "right") - np.searchsorted(np.sort(at_once), opened, "left")
+    whole = (windows.get_column("window_rule") != ITERATION).to_numpy()
+    return np.where(whole, len(starts), begun - over + at_start).astype(np.int64)
+
+
+def _sweep(starts: Times, ends: Times, kinds: Mapping[str, npt.NDArray[np.bool_]]) -> dict[str, Coverage]:
+    """Each measure of the timeline as a function of time; `kinds` says which activities are of which category."""
+    real = ends > starts
+    count = int(real.sum())
+    moments = np.concatenate([starts[real], ends[real]])
+    order = np.argsort(moments, kind="stable")
+    times = moments[order]
+    opening = order < count
+    which = order - np.where(opening, 0, count)
+    step = np.where(opening, np.int32(1), np.int32(-1))
+    opens = {kind: np.cumsum(step * mask[real][which], dtype=np.int32) for kind, mask in kinds.items() if mask.any()}
+    everything = np.cumsum(step, dtype=np.int32)
+    length = np.diff(times, append=times[-1:])
+    nothing = np.zeros(len(times), np.bool_)
+    computing, moving, talking = (opens[kind] > 0 if kind in opens else nothing for kind in _CATEGORIES)
+
+    def measure(weight: npt.NDArray[np.bool_] | npt.NDArray[np.int32]) -> Coverage:
+        covered = np.zeros(len(times), np.int64)
+        np.cumsum((weight * length)[:-1], out=covered[1:])
+        return Coverage(times, covered)
+
+    return {
+        "busy_ns": measure(everything > 0),
+        "compute_ns": measure(computing),
+        "exposed_copy_ns": measure(moving & ~computing & ~talking),
+        "exposed_communication_ns": measure(talking & ~computing),
+        "overlapped_ns": measure(computing & (moving | talking)),
+        "concurrent_ns": measure(everything > 1),
+        "activity_time_sum_ns": measure(everything),
+    }
+
+
+def _times(frame: pl.DataFrame, column: str) -> Times:
+    return frame.get_column(column).cast(pl.Int64).to_numpy()
+
+
+_CATEGORIES: Final = (COMPUTE, COPY, COMMUNICATION)
+_MEASURES: Final = (
+    "busy_ns",
+    "compute_ns",
+    "exposed_copy_ns",
+    "exposed_communication_ns",
+    "overlapped_ns",
+    "concurrent_ns",
+    "activity_time_sum_ns",
+)
+_TIMELINE: Final = pl.Schema(
+    {
+        "device_id": pl.Int32(),
+        "iteration": pl.Int32(),
+        "window_start_ns": pl.Int64(),
+        "window_end_ns": pl.Int64(),
+        "window_rule": pl.String(),
+        **dict.fromkeys(_MEASURES, pl.Int64()),
+        "active_ratio": pl.Float64(),
+        "linked_ratio": pl.Float64(),
+        "activity_count": pl.Int64(),
+    }
+)

@@ -1,0 +1,214 @@
+"""Why each device fell idle: one cause for every gap of its first-to-last window, with what the host did meanwhile."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from aaco_pipeline.analysis.timeline.activities import OPERATOR_DOMAIN, before_in_group, group_codes
+from aaco_pipeline.analysis.timeline.device_timeline import Coverage, covered_by
+from aaco_pipeline.analysis.timeline.host_waits import Waits
+
+SYNC: Final = "sync"
+HOST_WAIT: Final = "host_wait"
+LAUNCH_LATENCY: Final = "launch_latency"
+DEPENDENCY: Final = "dependency"
+KERNEL_KERNEL: Final = "kernel_kernel"
+UNKNOWN: Final = "unknown"
+Numbers = npt.NDArray[np.int64]
+_THREAD: Final = ("process_id", "thread_id")
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """`gaps`: rows of the table `gaps` without the session, and beside them in_launch_calls_ns,
+    in_launching_operators_ns and outside_ns, which add up to the gap's length: where the launching thread was while
+    the device was idle; null where no launch is known. `thresholds`: device_id, which, value_ns, observations, how."""
+
+    gaps: pl.DataFrame
+    thresholds: pl.DataFrame
+
+
+def gaps(activities: pl.DataFrame, api_calls: pl.DataFrame, waits: Waits) -> Gaps:
+    """The gaps between each device's first and last activity, each with the first cause that holds.
+
+    P is the end of the work before, L the call that launched the next activity. `sync`: L's thread was in a blocking
+    call at P. `host_wait`: L began after P. `launch_latency`: L had begun, but was still open at P or had begun less
+    before P than a launch onto an empty stream takes to arrive. `dependency`: the activity waited, through an event
+    or a shared hardware queue, for work that ended at P or later. `kernel_kernel`: the gap is no longer than those
+    between activities launched in time. `unknown`: none of these, or no launch is known. `activities` and `waits` as
+    `analysis.activities` and `analysis.host_waits` give them. Gaps and busy time together are the window, exactly.
+    """
+    thresholds = _thresholds(activities)
+    found = _idle(activities)
+    found = found.hstack(_facts(activities, waits)[found.get_column("next_activity")].drop("activity"))
+    found = _with_blocking_call(found, waits)
+    found = _with_thresholds(found, thresholds).with_columns(cause=_CAUSE)
+    found = _with_host(found, activities, api_calls)
+    named = activities.select("activity", kind=pl.col("activity_kind").cast(pl.String), number="activity_id")
+    for side in ("previous", "next"):
+        columns = {"kind": f"{side}_activity_kind", "number": f"{side}_activity_id", "activity": f"{side}_activity"}
+        found = found.join(named.rename(columns), on=f"{side}_activity", how="left")
+    call = pl.when(pl.col("cause") == SYNC).then("blocking_call_id").when(pl.col("cause") != UNKNOWN).then("call_id")
+    return Gaps(found.sort("device_id", "start_ns").select(*_GAPS, call.alias("host_call_id"), *_HOST), thresholds)
+
+
+def _idle(activities: pl.DataFrame) -> pl.DataFrame:
+    """The gaps with the activities that end and begin at them: the last to end opens a gap, the next closes it."""
+    own = activities.drop_nulls("device_id").select("activity", "device_id", "start_ns", "end_ns")
+    reached = pl.col("end_ns").cum_max().shift(1).over("device_id")
+    latest = pl.when((pl.col("end_ns") > reached).fill_null(True)).then("activity")
+    own = own.with_columns(reached=reached, latest=latest)
+    own = own.with_columns(pl.col("latest").forward_fill().shift(1).over("device_id"))
+    return own.filter(pl.col("start_ns") > pl.col("reached")).select(
+        "device_id",
+        start_ns="reached",
+        end_ns="start_ns",
+        previous_activity="latest",
+        next_activity="activity",
+    )
+
+
+def _facts(activities: pl.DataFrame, waits: Waits) -> pl.DataFrame:
+    """Per activity its launch, whether it is the launch's first one, and until when other streams held it back."""
+    ended = activities.select("end_ns", source="activity")
+    by_event = (
+        waits.handed_over.join(ended, on="source").group_by(activity="target").agg(by_event=pl.col("end_ns").max())
+    )
+    before = pl.Series(before_in_group(group_codes(activities, ("process_id", "device_id", "queue_id"))))
+    before = before.set(before < 0, None)
+    own = pl.col("stream_id"), pl.col("stream_id").gather(before)
+    other = own[0].ne_missing(own[1]) & pl.col("queue_id").is_not_null()
+    by_queue = pl.when(other).then(pl.col("end_ns").gather(before))
+    # Activities of a device lie in order of start.
+    first = pl.col("call_id").is_first_distinct()
+    facts = activities.select("activity", *_LAUNCH, first_of_call=first, by_queue=by_queue)
+    facts = facts.join(by_event, on="activity", how="left", maintain_order="left")
+    return facts.with_columns(held_until_ns=pl.max_horizontal("by_event", "by_queue")).rename(
+        {"call_thread_id": "thread_id"}
+    )
+
+
+def _with_blocking_call(found: pl.DataFrame, waits: Waits) -> pl.DataFrame:
+    """The gaps with the blocking call in which the launching thread was when the device fell idle."""
+    calls = waits.calls.select(
+        pl.col(_THREAD).fill_null(-1), opened_ns="start_ns", closed_ns="end_ns", blocking_call_id="call_id"
+    ).sort("opened_ns")
+    left = found.with_columns(pl.col(_THREAD).fill_null(-1)).sort("start_ns")
+    joined = left.join_asof(
+        calls, left_on="start_ns", right_on="opened_ns", by=list(_THREAD), strategy="backward", check_sortedness=False
+    )
+    open_then = pl.col("closed_ns") >= pl.col("start_ns")
+    return joined.with_columns(pl.when(open_then).then("blocking_call_id"))
+
+
+def _thresholds(activities: pl.DataFrame) -> pl.DataFrame:
+    """What is ordinary on each device, from its own launches.
+
+    How long a launch takes is the median over launches that found their stream empty; up to where a gap between
+    activities launched in time is ordinary is the upper outer fence of these gaps (Tukey 1977), Q3 + 3 (Q3 - Q1).
+    Quartiles by nearest rank; null below two observations.
+    """
+    before = pl.Series(before_in_group(group_codes(activities, ("process_id", "device_id", "stream_id"))))
+    own = activities.with_columns(before_ns=pl.col("end_ns").gather(before.set(before < 0, None)))
+    own = own.drop_nulls("device_id").select("device_id", "start_ns", "before_ns", *_LAUNCH)
+    distance = pl.col("start_ns") - pl.col("before_ns")
+    empty = (pl.col("before_ns") <= pl.col("call_start_ns")).fill_null(True) & pl.col("call_id").is_not_null()
+    latency = pl.col("start_ns") - pl.col("call_start_ns")
+    queued = (pl.col("call_end_ns") <= pl.col("before_ns")) & (distance >= 0)
+    low, high = (_nearest_rank(distance, share) for share in (0.25, 0.75))
+    middle = _nearest_rank(latency, 0.5)
+    chosen = (
+        (LAUNCH_LATENCY, own.filter(empty & (latency >= 0)), middle, "median from launch to start, stream empty"),
+        (
+            KERNEL_KERNEL,
+            own.filter(queued),
+            high + 3 * (high - low),
+            "Q3 + 3 (Q3 - Q1) within a stream, launched in time",
+        ),
+    )
+    rows = [
+        observed.group_by("device_id", maintain_order=True).agg(
+            which=pl.lit(which),
+            value_ns=pl.when(pl.len() >= 2).then(value),
+            observations=pl.len().cast(pl.Int64),
+            how=pl.lit(how),
+        )
+        for which, observed, value, how in chosen
+    ]
+    return pl.concat(rows).sort("device_id", "which")
+
+
+def _nearest_rank(value: pl.Expr, share: float) -> pl.Expr:
+    return value.sort().get((pl.len() * share).ceil().cast(pl.Int64).clip(lower_bound=1) - 1)
+
+
+def _with_thresholds(found: pl.DataFrame, thresholds: pl.DataFrame) -> pl.DataFrame:
+    for which, column in ((LAUNCH_LATENCY, "ordinary_launch_ns"), (KERNEL_KERNEL, "ordinary_gap_ns")):
+        own = thresholds.filter(pl.col("which") == which).select("device_id", pl.col("value_ns").alias(column))
+        found = found.join(own, on="device_id", how="left", maintain_order="left")
+    return found
+
+
+def _with_host(found: pl.DataFrame, activities: pl.DataFrame, api_calls: pl.DataFrame) -> pl.DataFrame:
+    """The gaps with how long their launching thread was in calls that launch, in their operators, and elsewhere."""
+    launching = activities.select("call_id").drop_nulls().unique()
+    calls = api_calls.join(launching, on="call_id", how="semi")
+    operators = api_calls.filter(pl.col("domain") == OPERATOR_DOMAIN)
+    parts = [
+        found.filter(pl.col("call_id").is_null()).with_columns(pl.lit(None, pl.Int64).alias(name) for name in _HOST)
+    ]
+    threads = found.drop_nulls("call_id").partition_by(_THREAD, as_dict=True)
+    for (process, thread), own in threads.items():
+        there = (pl.col("process_id") == process) & (pl.col("thread_id").fill_null(-1) == thread)
+        in_calls, in_either = _coverages(calls.filter(there), operators.filter(there))
+        starts, ends = (own.get_column(name).to_numpy() for name in ("start_ns", "end_ns"))
+        called = in_calls.between(starts, ends)
+        either = in_either.between(starts, ends)
+        columns = dict(zip(_HOST, (called, either - called, ends - starts - either), strict=True))
+        parts.append(own.with_columns(pl.Series(name, values, pl.Int64) for name, values in columns.items()))
+    return pl.concat(parts)
+
+
+def _coverages(calls: pl.DataFrame, operators: pl.DataFrame) -> Iterator[Coverage]:
+    """Where a thread was in launching calls; and where in these or in an operator that has one inside."""
+    begun = np.sort(calls.get_column("start_ns").to_numpy())
+    starts, ends = (operators.get_column(name).to_numpy() for name in ("start_ns", "end_ns"))
+    launching = np.searchsorted(begun, ends, side="left") > np.searchsorted(begun, starts, side="left")
+    own = [calls.get_column(name).to_numpy() for name in ("start_ns", "end_ns")]
+    yield covered_by(*own)
+    yield covered_by(np.concatenate([own[0], starts[launching]]), np.concatenate([own[1], ends[launching]]))
+
+
+_LAUNCH: Final = ("call_id", "process_id", "call_thread_id", "call_start_ns", "call_end_ns")
+_HOST: Final = ("in_launch_calls_ns", "in_launching_operators_ns", "outside_ns")
+_GAPS: Final = (
+    "device_id",
+    "start_ns",
+    "end_ns",
+    "cause",
+    "previous_activity_kind",
+    "previous_activity_id",
+    "next_activity_kind",
+    "next_activity_id",
+)
+_LATE: Final = pl.col("call_start_ns") > pl.col("start_ns")
+_FRESH: Final = (pl.col("call_end_ns") > pl.col("start_ns")) | (
+    pl.col("start_ns") - pl.col("call_start_ns") < pl.col("ordinary_launch_ns")
+)
+_CAUSE: Final = (
+    pl.when(_LATE & pl.col("blocking_call_id").is_not_null())
+    .then(pl.lit(SYNC))
+    .when(_LATE)
+    .then(pl.lit(HOST_WAIT))
+    .when(pl.col("first_of_call") & _FRESH & pl.col("call_id").is_not_null())
+    .then(pl.lit(LAUNCH_LATENCY))
+    .when((pl.col("held_until_ns") >= pl.col("start_ns")) & pl.col("call_id").is_not_null())
+    .then(pl.lit(DEPENDENCY))
+    .when((pl.col("end_ns") - pl.col("start_ns") <= pl.col("ordinary_gap_ns")) & pl.col("call_id").is_not_null())
+    .then(pl.lit(KERNEL_KERNEL))
+    .otherwise(pl.lit(UNKNOWN))
+)

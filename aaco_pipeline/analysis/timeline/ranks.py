@@ -1,0 +1,182 @@
+"""How the clocks of a job's processes lie to one another.
+
+Processes of one host whose tracer used one clock are on one axis by construction. Others are compared through the
+collectives both took part in: an operation that no rank can finish before the last has begun ends everywhere at nearly
+the same moment, so the difference of its ends is the clocks' offset. Beside this estimate there is a bound that holds
+whatever the ends do: on every rank such an operation ends after it has begun on every other.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from aaco_pipeline.analysis.timeline.collectives import SYNCHRONIZING, Matched
+
+SAME_PROCESS: Final = "same_process"
+SAME_HOST: Final = "same_host"
+COLLECTIVES: Final = "collectives"
+NONE: Final = "none"
+#: From this many collectives on their spread counts: that all ends err to one side has then a chance of 2 in 1,024.
+ENOUGH: Final = 10
+#: A drift is believed when its slope is this many of its standard errors away from none.
+SIGNIFICANCE: Final = 5.0
+_ONE_CLOCK: Final = "one clock was read; how well the tracer places device times on it is not stated"
+Numbers = npt.NDArray[np.int64]
+_ROW: Final = {
+    "process_id": pl.Int32,
+    "reference_process_id": pl.Int32,
+    "method": pl.String,
+    "offset_ns": pl.Int64,
+    "uncertainty_ns": pl.Int64,
+    "drift_ratio": pl.Float64,
+    "anchor_ns": pl.Int64,
+    "collectives": pl.Int64,
+    "reason": pl.String,
+    "clock": pl.Int32,
+}
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The offset of one clock to another: what to add, right within `uncertainty_ns`; None with the reason."""
+
+    offset_ns: int | None
+    uncertainty_ns: int | None
+    drift_ratio: float | None
+    anchor_ns: int | None
+    collectives: int
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Per collective, on the clock to be moved and on the reference's: the last start and the first end, in ns."""
+
+    start: Numbers
+    end: Numbers
+    reference_start: Numbers
+    reference_end: Numbers
+
+
+def rank_clocks(processes: pl.DataFrame, clock_domains: pl.DataFrame, matched: Matched) -> pl.DataFrame:
+    """Rows of the table `rank_clocks` without the session, and beside them `clock`: equal where one clock was read.
+
+    The reference is the process with the lowest rank, or the lowest number where no rank is stated. An estimate rests
+    on collectives that processes of both clocks took part in; clocks that meet only through a third one have none.
+    """
+    if not processes.height:
+        return pl.DataFrame(schema=_ROW)
+    own = _clocks(processes, clock_domains)
+    reference = own.sort("rank", "process_id", nulls_last=True).row(0, named=True)
+    shared = _shared(matched.parts, own.select("process_id", "clock"), reference["clock"])
+    estimates = {clock: _from_collectives(shared, clock) for clock in own.get_column("clock").unique()}
+    rows = []
+    for process, clock in own.select("process_id", "clock").iter_rows():
+        if process == reference["process_id"]:
+            method, found = SAME_PROCESS, Estimate(0, 0, None, None, 0, None)
+        elif clock == reference["clock"]:
+            method, found = SAME_HOST, Estimate(0, 0, None, None, 0, _ONE_CLOCK)
+        else:
+            found = estimates[clock]
+            method = NONE if found.offset_ns is None else COLLECTIVES
+        rows.append(
+            {"process_id": process, "reference_process_id": reference["process_id"], "method": method, "clock": clock}
+            | vars(found)
+        )
+    return pl.DataFrame(rows, schema=_ROW).sort("process_id")
+
+
+def estimate(ends: Ends) -> Estimate:
+    """The offset to add to times of a clock, from the collectives that both clocks saw.
+
+    It is the median difference of the ends, after a linear drift where that is significant (least squares). Its
+    uncertainty is the largest deviation from it, from `ENOUGH` collectives on, and never more than the bound that the
+    collectives set: max(reference start - end) <= offset <= min(reference end - start).
+    """
+    count = len(ends.end)
+    if not count:
+        reason = "no collective that holds all ranks until the last has begun was found on both clocks"
+        return Estimate(None, None, None, None, 0, reason)
+    difference = ends.reference_end - ends.end
+    anchor = int(ends.end[np.argsort(ends.end, kind="stable")[count // 2]])
+    drift = _drift(ends.end - anchor, difference) if count >= ENOUGH else None
+    grown = np.zeros(count, np.int64) if drift is None else np.rint((ends.end - anchor) * drift).astype(np.int64)
+    lowest = int((ends.reference_start - ends.end - grown).max())
+    highest = int((ends.reference_end - ends.start - grown).min())
+    if lowest > highest:
+        reason = "the collectives contradict one another: no offset lets each end after all ranks have begun it"
+        return Estimate(None, None, None, None, count, reason)
+    offset = min(max(_median(difference - grown), lowest), highest)
+    bound = max(highest - offset, offset - lowest)
+    spread = int(np.abs(difference - grown - offset).max())
+    if drift is not None:
+        return Estimate(offset, min(bound, spread), drift, anchor, count, "the clocks drift: the offset changes")
+    if count >= ENOUGH:
+        return Estimate(offset, min(bound, spread), None, None, count, None)
+    reason = f"fewer than {ENOUGH} collectives: the uncertainty is what their lengths allow, not their spread"
+    return Estimate(offset, bound, None, None, count, reason)
+
+
+def _clocks(processes: pl.DataFrame, clock_domains: pl.DataFrame) -> pl.DataFrame:
+    """Processes (process_id, rank) with a number that is equal where their times were read from one clock."""
+    hosts = processes.get_column("host").n_unique()
+    # A host's clock that could not be tied to another has no uncertainty; more of these than further hosts means that
+    # one host was traced by several clocks, and which process used which is not known.
+    untied = clock_domains.filter((pl.col("domain") != "realtime") & pl.col("uncertainty_ns").is_null()).height
+    one_each = pl.lit(untied < hosts)
+    name = (
+        pl.when(one_each & pl.col("host").is_not_null())
+        .then(pl.format("host {}", "host"))
+        # Processes with one identifier are of one capture.
+        .when(pl.col("guid").is_not_null())
+        .then(pl.format("capture {}", "guid"))
+        .otherwise(pl.format("process {}", "process_id"))
+    )
+    return processes.select("process_id", "rank", clock=(name.rank("dense") - 1).cast(pl.Int32))
+
+
+def _shared(parts: pl.DataFrame, clocks: pl.DataFrame, reference: int) -> pl.DataFrame:
+    """Per collective and clock other than the reference's, where both took part, the columns of `Ends`."""
+    usable = parts.filter(pl.col("matched") & pl.col("name").is_in(SYNCHRONIZING) & (pl.col("participants") > 1))
+    each = (
+        usable.join(clocks, on="process_id")
+        .group_by("collective_id", "clock")
+        .agg(start=pl.col("start_ns").max(), end=pl.col("end_ns").min())
+    )
+    there = each.filter(pl.col("clock") == reference).select(
+        "collective_id", reference_start="start", reference_end="end"
+    )
+    return each.filter(pl.col("clock") != reference).join(there, on="collective_id").sort("clock", "end")
+
+
+def _from_collectives(shared: pl.DataFrame, clock: int) -> Estimate:
+    own = shared.filter(pl.col("clock") == clock)
+    columns = (own.get_column(name).to_numpy() for name in ("start", "end", "reference_start", "reference_end"))
+    return estimate(Ends(*columns))
+
+
+def _drift(time: Numbers, difference: Numbers) -> float | None:
+    """The slope of the differences over time where it is significant, else None."""
+    x = time - time.mean()
+    y = (difference - difference[0]).astype(np.float64)
+    y -= y.mean()
+    spread = float(x @ x)
+    if not spread:
+        return None
+    slope = float(x @ y) / spread
+    residual = y - slope * x
+    error = float(np.sqrt((residual @ residual) / max(len(x) - 2, 1) / spread))
+    # What moves no time by as much as a nanosecond is the rounding of the times.
+    if abs(slope) <= SIGNIFICANCE * error or abs(slope) * float(np.ptp(time)) < 2:
+        return None
+    return slope
+
+
+def _median(values: Numbers) -> int:
+    """The median in whole ns, rounded down between two."""
+    ordered = np.sort(values)
+    middle = len(ordered) // 2
+    return int(ordered[middle]) if len(ordered) % 2 else int(ordered[middle - 1] + ordered[middle]) // 2

@@ -1,0 +1,325 @@
+"""What a file or folder that somebody hands over holds: which files are whose format, and which belong to one run.
+
+Recognizing one format is each reader's `probe`; what the parts of a run become together is
+`aaco_pipeline.capture.merging`. Nothing is read here beyond the first kilobytes of each file, and of several Kineto
+traces in one folder their ends.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Final, Protocol
+
+from aaco_pipeline.errors import CaptureError
+from aaco_pipeline.formats import (
+    gpu_metrics,
+    kineto,
+    ort_profile,
+    rocpd,
+    rocprof_compute,
+    rocprofv3_csv,
+    rocprofv3_json,
+    thread_trace,
+)
+from aaco_pipeline.formats import rocprof as rocprof_v1
+from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, Limits
+from aaco_pipeline.formats.kineto import ranks as kineto_ranks
+from aaco_pipeline.formats.rocpd import database as rocpd_database
+from aaco_pipeline.formats.rocpd.lookup import records
+
+#: A folder with more entries is not one capture.
+MOST_FILES: Final = 20_000
+DEEPEST_FOLDER: Final = 16
+#: How the sums of a decoded thread trace are named, beside its folder.
+STATISTICS: Final = "stats_ui_output_"
+_PASS_FOLDER: Final = re.compile(r"pass_\d+")
+_PROCESS_FILE: Final = re.compile(r"\d+_.+")
+_KEPT_RAW: Final = {
+    ".att": "raw thread trace: its decoder is not open; the decoded ui_output folder is read instead",
+    ".out": "code object: kept for disassembly, not read",
+}
+
+
+class Reader(Protocol):
+    """A reader of one format, as every module of this package is."""
+
+    def probe(self, path: Path) -> DetectedFormat | None: ...
+
+    def read(self, path: Path, limits: Limits | None = None) -> CaptureTables: ...
+
+
+@dataclass(frozen=True)
+class Part:
+    """Files of one run that one reader reads together. `name` is their common path inside the run."""
+
+    name: str
+    format: str
+    detail: str
+    files: tuple[Path, ...]
+    read: Callable[[Limits], CaptureTables]
+
+
+@dataclass(frozen=True)
+class Unread:
+    """A file that is not read, and why."""
+
+    path: Path
+    reason: str
+
+
+@dataclass
+class Run:
+    """One run of a workload: what becomes one session."""
+
+    folder: Path
+    parts: list[Part] = field(default_factory=list)
+    unread: list[Unread] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class DiscoveredRuns:
+    """All runs under a path, and the files that belong to none."""
+
+    runs: tuple[Run, ...]
+    unread: tuple[Unread, ...]
+
+
+@dataclass(frozen=True)
+class _Found:
+    path: Path
+    recognition: DetectedFormat
+    reader: Reader
+    run: Path
+    #: Tells ranks of one job from another run of the same folder: the first of their files.
+    job: Path | None = None
+
+
+def discover_runs(path: Path) -> DiscoveredRuns:
+    """Recognize everything under `path`. CaptureError when it does not exist or is no folder one can look through."""
+    if not path.exists():
+        raise CaptureError(f"{path}: no such file or folder; check the path")
+    found: list[_Found] = []
+    unread: list[Unread] = []
+    top = path if path.is_dir() else path.parent
+    for entry in _entries(path):
+        one = _recognized(entry, top)
+        if isinstance(one, Unread):
+            unread.append(one)
+        elif one is not None:
+            found.append(one)
+    runs = _runs(_with_ranks_together(found))
+    strangers: list[Unread] = []
+    for left in unread:
+        homes = [run for run in runs if run.folder.is_dir() and left.path.is_relative_to(run.folder)]
+        nearest = max(homes, key=lambda run: len(run.folder.parts), default=None)
+        (nearest.unread if nearest is not None else strangers).append(left)
+    return DiscoveredRuns(tuple(runs), tuple(strangers))
+
+
+def _entries(path: Path) -> Iterator[Path]:
+    """Every file, and every folder that is a format by itself in place of its files; links are not followed."""
+    if path.is_file():
+        yield path
+        return
+    seen = 0
+    pending = [(path, 0)]
+    while pending:
+        folder, depth = pending.pop()
+        if any(reader.probe(folder) for reader in _FOLDER_READERS):
+            yield folder
+            continue
+        try:
+            listed = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        except OSError as error:
+            raise CaptureError(
+                f"{folder}: cannot be looked through: {error.strerror}; check its permissions"
+            ) from error
+        seen += len(listed)
+        if seen > MOST_FILES:
+            raise CaptureError(f"{path}: more than {MOST_FILES} files; name the folder of one capture")
+        for entry in listed:
+            if entry.is_dir(follow_symlinks=False):
+                if depth >= DEEPEST_FOLDER:
+                    raise CaptureError(f"{entry.path}: nested deeper than {DEEPEST_FOLDER} folders; not a capture")
+                pending.append((Path(entry.path), depth + 1))
+            elif not entry.name.startswith("."):
+                yield Path(entry.path)
+
+
+def _recognized(path: Path, top: Path) -> _Found | Unread | None:
+    """The entry with its reader and the folder of its run, or why it is not read."""
+    if path.is_symlink():
+        return Unread(path, "a link; links are not followed, copy the file itself")
+    if not path.is_dir() and not path.is_file():
+        return Unread(path, "not a regular file")
+    for reader in _FOLDER_READERS if path.is_dir() else _FILE_READERS:
+        recognition = reader.probe(path)
+        if recognition is not None and recognition.format in _REFUSED:
+            return Unread(path, recognition.detail)
+        if recognition is not None:
+            return _Found(path, recognition, reader, _run_folder(path, reader, top))
+    if path.name.startswith(STATISTICS):
+        return Unread(path, "sums of the decoded thread trace beside it, which is read and compared with them")
+    return Unread(path, _KEPT_RAW.get(path.suffix, "not recognized as any known capture format"))
+
+
+def _run_folder(path: Path, reader: Reader, top: Path) -> Path:
+    """The folder of the run that an entry belongs to: rocprofv3 puts hosts and passes into folders of their own."""
+    if reader in _ALONE or (reader is _THREAD_TRACE and not path.name.startswith("ui_output_")):
+        return path
+    folder = path.parent
+    if folder != top and _PROCESS_FILE.fullmatch(path.name) and _is_host_folder(folder, path, reader):
+        folder = folder.parent
+    if folder != top and _PASS_FOLDER.fullmatch(folder.name):
+        folder = folder.parent
+    return folder
+
+
+def _is_host_folder(folder: Path, path: Path, reader: Reader) -> bool:
+    """Whether a folder is the one that rocprofv3 names after the host, below the folder of the run."""
+    beside = [entry.name for entry in folder.parent.iterdir() if entry.is_dir()]
+    if any(name.startswith("ui_output_") for name in beside) or _PASS_FOLDER.fullmatch(folder.parent.name):
+        return True
+    return reader is _ROCPD and folder.name in _hosts(path)
+
+
+def _hosts(path: Path) -> set[str | None]:
+    """The hosts that a rocpd database names; none when it cannot be read, which its reader will say."""
+    try:
+        with rocpd_database.opened(path, Limits()) as database:
+            nodes = [records(database, one, "info_node", "hostname") for one in database.sets()]
+            return {row["hostname"] for rows in nodes for row in rows}
+    except CaptureError:
+        return set()
+
+
+def _with_ranks_together(found: Sequence[_Found]) -> list[_Found]:
+    """The files with Kineto traces of one job's ranks in one run, and with why they are, or are not."""
+    by_folder: dict[Path, dict[Path, _Found]] = {}
+    for one in sorted(found, key=lambda one: str(one.path)):
+        if one.reader is _KINETO:
+            by_folder.setdefault(one.path.parent, {})[one.path] = one
+    told: list[_Found] = []
+    for folder, traces in by_folder.items():
+        if len(traces) == 1:
+            told += traces.values()
+            continue
+        for run in kineto_ranks.together(list(traces)):
+            home, job = (folder, run.paths[0]) if len(run.paths) > 1 else (run.paths[0], None)
+            for path in run.paths:
+                known = traces[path].recognition
+                detailed = replace(known, detail=f"{known.detail}; {run.reason}")
+                told.append(replace(traces[path], recognition=detailed, run=home, job=job))
+    return [*(one for one in found if one.reader is not _KINETO), *told]
+
+
+def _runs(found: Sequence[_Found]) -> list[Run]:
+    runs: dict[tuple[Path, Path | None], Run] = {}
+    texts: dict[Path, dict[str, list[Path]]] = {}
+    for one in sorted(found, key=lambda one: str(one.path)):
+        run = runs.setdefault((one.run, one.job), Run(one.run))
+        if one.reader is _CSV:
+            texts.setdefault(one.run, {}).setdefault(rocprofv3_csv.run_key(one.path), []).append(one.path)
+        else:
+            run.parts.append(_part(run, one))
+    for folder, by_key in texts.items():
+        run = runs[folder, None]
+        run.parts.extend(_text_part(run, key, paths) for key, paths in by_key.items())
+    for run in runs.values():
+        _drop_repetitions(run)
+    return [piece for run in runs.values() for piece in _split(run)]
+
+
+def _part(run: Run, one: _Found) -> Part:
+    files = tuple(sorted(p for p in one.path.rglob("*") if p.is_file())) if one.path.is_dir() else (one.path,)
+    return Part(
+        one.path.relative_to(run.folder).as_posix() if one.path != run.folder else one.path.name,
+        one.recognition.format,
+        one.recognition.detail,
+        files,
+        partial(one.reader.read, one.path),
+    )
+
+
+def _text_part(run: Run, key: str, paths: list[Path]) -> Part:
+    kinds = ", ".join(sorted(path.name for path in paths))
+    name = Path(key).relative_to(run.folder).as_posix() if Path(key).is_relative_to(run.folder) else key
+    return Part(
+        name or run.folder.name,
+        "rocprofv3-csv",
+        f"rocprofv3 CSV: {kinds}",
+        tuple(paths),
+        partial(rocprofv3_csv.read_run, paths),
+    )
+
+
+def _drop_repetitions(run: Run) -> None:
+    """One process's run in several output formats is read once, from the one that holds most."""
+    by_stem: dict[str, list[Part]] = {}
+    for part in run.parts:
+        if part.format in _RICHEST_FIRST:
+            by_stem.setdefault(_stem(part), []).append(part)
+    for parts in by_stem.values():
+        best, *others = sorted(parts, key=lambda part: _RICHEST_FIRST.index(part.format))
+        for other in others:
+            if other.format == best.format:
+                continue
+            run.parts.remove(other)
+            reason = f"the same run as {best.name} in another format; {best.format} holds more and is read"
+            run.unread.extend(Unread(path, reason) for path in other.files)
+
+
+def _stem(part: Part) -> str:
+    """What the output files of one process have in common: their path without `_results` and the suffixes."""
+    return re.sub(r"(_results)?(\.(db|json))?(\.gz)?$", "", part.name)
+
+
+def _split(run: Run) -> Iterator[Run]:
+    """A folder with CSV traces of several runs, told by their prefixes, is several runs."""
+    traced = [
+        part
+        for part in run.parts
+        if part.format == "rocprofv3-csv" and any("kernel_trace" in path.name for path in part.files)
+    ]
+    if len(traced) < 2:
+        yield run
+        return
+    pieces = {part.name: Run(run.folder, [part]) for part in traced}
+    first = next(iter(pieces.values()))
+    first.unread.extend(run.unread)
+    for part in run.parts:
+        if part not in traced:
+            nearest = max(pieces, key=lambda name: _alike(name, part.name))
+            pieces[nearest].parts.append(part)
+    yield from pieces.values()
+
+
+def _alike(first: str, second: str) -> int:
+    """How many characters two names have in common at their beginning."""
+    return next(
+        (i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(map(len, (first, second)))
+    )
+
+
+_CSV: Final[Reader] = rocprofv3_csv
+_KINETO: Final[Reader] = kineto
+_ROCPD: Final[Reader] = rocpd
+_THREAD_TRACE: Final[Reader] = thread_trace
+_FOLDER_READERS: Final[tuple[Reader, ...]] = (thread_trace, rocprof_compute)
+_FILE_READERS: Final[tuple[Reader, ...]] = (
+    rocpd,
+    rocprofv3_json,
+    kineto,
+    ort_profile,
+    rocprofv3_csv,
+    rocprof_v1,
+    gpu_metrics,
+)
+#: Formats whose every file is a run of its own; traces of one job's ranks are put together afterwards.
+_ALONE: Final[tuple[Reader, ...]] = (kineto, ort_profile, rocprof_compute)
+#: Formats that are known only so that they are refused by name.
+_REFUSED: Final = ("rpd",)
+_RICHEST_FIRST: Final = ("rocpd", "rocprofv3-json", "rocprofv3-csv")

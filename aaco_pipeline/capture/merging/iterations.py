@@ -1,0 +1,136 @@
+"""Iterations of a run from the ranges its processes set around them, and the dispatches that belong to each."""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+import polars as pl
+
+from aaco_pipeline.formats.capture_tables import empty_table, to_contract
+from aaco_pipeline.lake.evidence import Evidence
+
+#: Ranges that programs commonly put around one iteration; the number is theirs.
+_ITERATION: Final = re.compile(r"^(ProfilerStep|step|iteration|iter)[\s#_:]*\d+$", re.IGNORECASE)
+_RANGE: Final = pl.Schema(
+    {"process_id": pl.Int32(), "number": pl.Int32(), "start_ns": pl.Int64(), "until_ns": pl.Int64()}
+)
+
+
+def from_markers(
+    tables: Mapping[str, pl.DataFrame], clock_of: Mapping[int, tuple[str, ...]]
+) -> tuple[pl.DataFrame, pl.DataFrame, list[Evidence]]:
+    """The table `iterations`, and `dispatches` with the iteration in which each was launched.
+
+    Iterations are the ranges on one thread of one process: of the lowest rank, else of the first to begin one. A
+    process with ranges of its own has its dispatches in the iterations of the same name; one without any has them in
+    those that lie around them where `clock_of` gives both processes one clock, and in none elsewhere.
+    """
+    dispatches = tables["dispatches"]
+    ranges = _sequences(tables["markers"], tables["processes"])
+    if not ranges.height:
+        return empty_table("iterations"), dispatches, []
+    leading = int(ranges.item(0, "process_id"))
+    named = ranges.filter(pl.col("process_id") == leading)
+    if not named.height or _overlap(named):
+        return empty_table("iterations"), dispatches, []  # ranges that overlap are no sequence of iterations
+    iterations = as_iterations(named)
+    numbered = named.select("name", "start_ns", number=pl.int_range(pl.len(), dtype=pl.Int32), until_ns="end_ns")
+    processes = dispatches.get_column("process_id").unique().sort().to_list()
+    own = [_own(ranges, numbered, process, leading, clock_of) for process in processes]
+    placed = _assigned(dispatches, tables["api_calls"], pl.concat([_RANGE.to_frame(), *own]))
+    return iterations, placed, _without(placed, leading, clock_of)
+
+
+def as_iterations(ranges: pl.DataFrame) -> pl.DataFrame:
+    """Rows of the table `iterations` from ranges with start_ns and end_ns, numbered in their order."""
+    ordered = ranges.sort("start_ns")
+    return to_contract(
+        "iterations",
+        ordered.select(
+            pl.lit("trace").alias("pass"),
+            iteration=pl.int_range(pl.len()),
+            phase=pl.lit("measure"),
+            start_ns=pl.col("start_ns"),
+            end_ns=pl.col("end_ns"),
+            latency_ns=pl.col("end_ns") - pl.col("start_ns"),
+        ),
+    )
+
+
+def _sequences(markers: pl.DataFrame, processes: pl.DataFrame) -> pl.DataFrame:
+    """Of each process the ranges around iterations on the thread that began one first; the leading process first."""
+    found = markers.filter(
+        pl.col("thread_id").is_not_null()
+        & pl.col("name").str.contains(_ITERATION.pattern.replace("^", "(?i)^", 1))
+        & (pl.col("end_ns") > pl.col("start_ns"))
+    ).sort("start_ns")
+    first = found.select("process_id", "thread_id", first_ns="start_ns").unique("process_id", keep="first")
+    ranked = first.join(processes.select("process_id", "rank"), on="process_id", how="left")
+    order = ["rank", "first_ns", "process_id"]
+    chosen = ranked.sort(order, nulls_last=True).with_columns(place=pl.int_range(pl.len()))
+    return (
+        found.join(chosen.select("process_id", "thread_id", "place"), on=["process_id", "thread_id"])
+        .sort("place", "start_ns")
+        .select("process_id", "name", "start_ns", "end_ns")
+    )
+
+
+def _overlap(ranges: pl.DataFrame) -> bool:
+    return bool((ranges.get_column("start_ns").shift(-1) < ranges.get_column("end_ns")).any())
+
+
+def _own(
+    ranges: pl.DataFrame,
+    numbered: pl.DataFrame,
+    process: int,
+    leading: int,
+    clock_of: Mapping[int, tuple[str, ...]],
+) -> pl.DataFrame:
+    """The ranges within which a process launches an iteration's work, with the iteration's number."""
+    own = ranges.filter(pl.col("process_id") == process)
+    one_clock = process in clock_of and clock_of[process] == clock_of.get(leading)
+    unique = not (own.get_column("name").is_duplicated().any() or numbered.get_column("name").is_duplicated().any())
+    if process == leading or (not own.height and one_clock):
+        found = numbered
+    elif own.height and unique and not _overlap(own):
+        found = own.join(numbered.select("name", "number"), on="name").rename({"end_ns": "until_ns"})
+    else:
+        return _RANGE.to_frame()
+    return found.with_columns(pl.lit(process, pl.Int32).alias("process_id")).select(_RANGE.names())
+
+
+def _assigned(dispatches: pl.DataFrame, calls: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
+    """A dispatch belongs to the iteration in which it was launched; without a launch, to the one it began in."""
+    launches = (
+        calls.drop_nulls("correlation_id")
+        .group_by("process_id", "correlation_id")
+        .agg(launched_ns=pl.col("start_ns").min())
+    )
+    placed = (
+        dispatches.join(launches, on=["process_id", "correlation_id"], how="left", maintain_order="left")
+        .with_columns(at_ns=pl.coalesce("launched_ns", "start_ns"))
+        .with_row_index("row")
+        .sort("at_ns")
+        .join_asof(
+            ranges.sort("start_ns"),
+            left_on="at_ns",
+            right_on="start_ns",
+            by="process_id",
+            strategy="backward",
+            check_sortedness=False,
+        )
+        .sort("row")
+    )
+    inside = pl.when(pl.col("at_ns") < pl.col("until_ns")).then(pl.col("number"))
+    return placed.with_columns(iteration=inside.cast(pl.Int32)).select(dispatches.columns)
+
+
+def _without(dispatches: pl.DataFrame, leading: int, clock_of: Mapping[int, tuple[str, ...]]) -> list[Evidence]:
+    """Processes on another clock than the iterations' whose dispatches belong to none of them."""
+    counted = dispatches.group_by("process_id").agg(pl.len(), none=pl.col("iteration").is_null().all())
+    items = []
+    for process, count, none in counted.sort("process_id").iter_rows():
+        if none and clock_of.get(process) != clock_of.get(leading):
+            reason = "it marks no iteration that the first rank marks, too, and its clock is another: none is concluded"
+            items.append(Evidence(f"iterations of process {process}", "absent", reason, None, count))
+    return items

@@ -1,0 +1,453 @@
+"""The events of a Kineto trace, already columns, to canonical tables with evidence.
+
+How the columns come out of the text is `kineto`'s business.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from aaco_pipeline.formats.capture_tables import CaptureTables, described_kernels, empty_table, to_contract
+from aaco_pipeline.formats.kineto import collectives as kineto_collectives
+from aaco_pipeline.formats.kineto.events import AXES, CALLS, COPIES, FLOWS, KERNELS, MARKERS, RATIOS, SYNCS, Collected
+from aaco_pipeline.formats.parsing.redaction import without_secrets
+from aaco_pipeline.lake.evidence import Evidence, Status
+
+_RUNTIME: Final = ("hip_runtime", "cuda_runtime", "cuda_driver")
+#: Below this a time without a base cannot be microseconds since the Unix epoch: it is before the year 2001.
+_EPOCH_FLOOR_NS: Final = 10**18
+_LARGEST: Final = 2**63 - 1
+_DIRECTIONS: Final = {
+    "HtoD": "host_to_device",
+    "DtoH": "device_to_host",
+    "DtoD": "device_to_device",
+    "PtoP": "device_to_device",
+    "HtoH": "host_to_host",
+}
+_SYNC_KINDS: Final = {
+    "Stream Sync": "stream_synchronize",
+    "Event Sync": "event_synchronize",
+    "Context Sync": "device_synchronize",
+    "Stream Wait Event": "stream_wait_event",
+}
+_NO_CATEGORY: Final = "(no category)"
+#: Why events of a kind are in no table, by phase or category.
+_NOT_TAKEN: Final = {
+    "ac2g": "arrows from calls to device activities: they repeat the correlation",
+    "fwdbwd": "arrows from forward to backward operators: kept in the detail forward_backward",
+    "overhead": "what profiling itself cost: no table holds it",
+    "Trace": "the profiler's own span",
+    "cpu_instant_event": "instants such as the framework's memory accounting: no table holds them",
+    "M": "names and order of rows in the viewer",
+    "C": "counter values of the viewer",
+    "i": "instants without a category: the viewer's marks",
+    "B": "the beginning of a range whose end is an event of its own: PyTorch writes whole ranges, these are not paired",
+    "E": "the end of a range whose beginning is an event of its own: PyTorch writes whole ranges, these are not paired",
+}
+
+
+def reading(path: Path, metadata: Mapping[str, Any], collected: Collected) -> CaptureTables:
+    """Tables, details and evidence of a trace."""
+    return _Trace(path, metadata, collected).reading()
+
+
+class _Trace:
+    """One trace on its way to tables; each step adds its evidence."""
+
+    def __init__(self, path: Path, metadata: Mapping[str, Any], collected: Collected) -> None:
+        self._source = path.name
+        self._metadata = metadata
+        self._collected = collected
+        self._items: list[Evidence] = []
+        self._unreadable: dict[str, int] = {}
+        counts = collected.take("counts").with_columns(
+            pl.when(pl.col("cat") != "").then("cat").fill_null(_NO_CATEGORY),
+            pl.when(pl.col("ph").str.len_chars() == 1).then("ph").fill_null("?"),
+        )
+        counts = counts.group_by("ph", "cat", maintain_order=True).agg(pl.col("len").sum())
+        self._counts = counts.sort("cat", "ph", maintain_order=True)
+        self._calls = self._readable("calls")
+        self._markers = self._with_collectives(self._readable("markers"))
+        self._kernels = self._readable("kernels")
+        self._copies = self._readable("copies")
+        self._syncs = self._readable("syncs")
+        self._amd = self._is_amd()
+
+    def reading(self) -> CaptureTables:
+        processes = self._number_processes()
+        devices = self._number_devices()
+        streams = self._number_streams()
+        calls = self._api_calls()
+        link = self._link(calls)
+        kernels, dispatches, facts = self._dispatches(link)
+        copies = self._memory_copies(link)
+        tables = {
+            "processes": processes,
+            "devices": devices,
+            "clock_domains": self._clocks(),
+            "kernels": kernels,
+            "dispatches": dispatches,
+            "api_calls": calls,
+            "memory_copies": copies,
+            "markers": self._marker_rows(),
+            "synchronizations": self._synchronizations(link),
+            "environment": self._environment(),
+        }
+        details = {"source_rows": self._source_rows(), "streams": streams}
+        if facts.height:
+            details["launch_facts"] = facts
+        flows = self._collected.take("flows")
+        if flows.height:
+            details["forward_backward"] = flows
+        self._completeness(dispatches)
+        return CaptureTables(tables, tuple(self._items), details)
+
+    def _say(self, item: str, status: Status, reason: str | None, rows: int | None = None) -> None:
+        self._items.append(Evidence(item, status, reason, self._source, rows))
+
+    def _readable(self, name: str) -> pl.DataFrame:
+        """Events of one kind without those whose times cannot be read, which no table could hold."""
+        frame = self._collected.take(name)
+        for cat, count in (
+            frame.filter(pl.col("start_ns").is_null() | pl.col("name").is_null())
+            .group_by("cat")
+            .len()
+            .sort("cat")
+            .rows()
+        ):
+            self._unreadable[cat] = count
+        return frame.filter(pl.col("start_ns").is_not_null() & pl.col("name").is_not_null())
+
+    def _with_collectives(self, markers: pl.DataFrame) -> pl.DataFrame:
+        """The markers, and behind them the operators that record a collective: these annotate what they enclose."""
+        recorded = self._collected.take("collectives").filter(pl.col("start_ns").is_not_null())
+        self._recorded = recorded.height
+        return pl.concat([markers, kineto_collectives.described(recorded)], how="diagonal")
+
+    def _is_amd(self) -> bool | None:
+        """Whether the devices are AMD's; None when nothing says."""
+        if any(key in self._metadata for key in ("hip_runtime_version", "hip_driver_version", "roctracer_version")):
+            return True
+        if any(key in self._metadata for key in ("cuda_runtime_version", "cuda_driver_version", "cupti_version")):
+            return False
+        names = self._calls.filter(pl.col("cat") == "cuda_runtime").get_column("name").unique().cast(pl.String)
+        if len(names):
+            return bool(names.str.starts_with("hip").any())
+        return None
+
+    def _number_processes(self) -> pl.DataFrame:
+        """The processes; those of host events, numbered by the file's order. Adds `process_id` to the host events."""
+        annotations = self._markers.filter(pl.col("cat") == "user_annotation")
+        pids = pl.concat([self._calls.get_column("pid"), annotations.get_column("pid")]).unique(maintain_order=True)
+        pids = pids.drop_nulls()
+        # Threads that the profiler could not place have the process number 0 beside the real one.
+        real = pids.filter(pids != 0) if (pids != 0).any() else pids
+        numbered = pl.DataFrame({"pid": real}, schema={"pid": pl.Int64}).with_columns(
+            process_id=pl.int_range(pl.len(), dtype=pl.Int32)
+        )
+        self._process_count = max(1, numbered.height)
+        unplaced = 0
+        for name in ("_calls", "_markers"):
+            frame: pl.DataFrame = getattr(self, name)
+            mapped = frame.get_column("pid").replace_strict(
+                numbered.get_column("pid"), numbered.get_column("process_id"), default=None, return_dtype=pl.Int32
+            )
+            host = frame.get_column("cat").cast(pl.String) != "gpu_user_annotation"
+            unplaced += int((mapped.is_null() & host).sum())
+            setattr(self, name, frame.with_columns(mapped.fill_null(0).alias("process_id")))
+        if unplaced:
+            reason = "their process number is 0 or missing; they count to the first process"
+            self._say("process of host events", "partial", f"{unplaced} host events: {reason}", unplaced)
+        information = self._metadata.get("distributedInfo")
+        rank = information.get("rank") if isinstance(information, dict) else None
+        guid = self._metadata.get("trace_id")
+        rows = pl.DataFrame(
+            {
+                "process_id": numbered.get_column("process_id") if numbered.height else [0],
+                "pid": numbered.get_column("pid") if numbered.height else [None],
+            },
+            schema={"process_id": pl.Int32, "pid": pl.Int64},
+        )
+        return to_contract(
+            "processes",
+            rows.with_columns(
+                guid=pl.lit(guid if isinstance(guid, str) else None, pl.String),
+                rank=pl.lit(_whole(rank, 2**31 - 1) if self._process_count == 1 else None, pl.Int32),
+            ),
+        )
+
+    def _number_devices(self) -> pl.DataFrame:
+        """The devices that the trace describes or whose activities it holds, in order of its own numbers."""
+        listed = self._metadata.get("deviceProperties")
+        described = {
+            number: entry
+            for entry in (listed if isinstance(listed, list) else [])
+            if isinstance(entry, dict) and (number := _whole(entry.get("id"))) is not None
+        }
+        active = pl.concat([frame.get_column("device") for frame in (self._kernels, self._copies, self._syncs)])
+        seen = active.drop_nulls().unique().to_list()
+        if self._kernels.get_column("device").null_count():
+            seen.append(-1)
+        self._devices = {number: place for place, number in enumerate(sorted({*described, *seen}))}
+        vendor = {True: "AMD", False: "NVIDIA", None: None}[self._amd]
+        rows = []
+        for number, place in self._devices.items():
+            entry = described.get(number, {})
+            capability = (_whole(entry.get("computeMajor")), _whole(entry.get("computeMinor")))
+            shared = entry.get("sharedMemPerMultiprocessor", entry.get("maxSharedMemoryPerMultiProcessor"))
+            name = entry.get("name")
+            rows.append(
+                {
+                    "device_id": place,
+                    "vendor": vendor,
+                    # HIP's capability numbers do not name the architecture, CUDA's do.
+                    "arch": f"sm_{capability[0]}{capability[1]}"
+                    if self._amd is False and None not in capability
+                    else None,
+                    "product": name if isinstance(name, str) and name else None,
+                    "compute_units": _whole(entry.get("numSms")),
+                    "wavefront_size": _whole(entry.get("warpSize")),
+                    "memory_bytes": _whole(entry.get("totalGlobalMem")),
+                    "lds_bytes": _whole(shared),
+                    "handle": str(number) if number >= 0 else None,
+                }
+            )
+        unknown = [str(number) for number in sorted(seen) if number not in described]
+        if unknown:
+            reason = "the trace holds activities of these but does not describe them: " + ", ".join(unknown)
+            self._say("device properties", "partial" if described else "absent", reason)
+        return to_contract("devices", pl.DataFrame(rows)) if rows else empty_table("devices")
+
+    def _number_streams(self) -> pl.DataFrame:
+        """The streams of all devices; adds `device_id` and `stream_id` to the device events."""
+        frames = ("_kernels", "_copies", "_syncs")
+        keys, places = list(self._devices), list(self._devices.values())
+        for name in frames:
+            frame: pl.DataFrame = getattr(self, name)
+            device = pl.col("device").fill_null(-1) if name == "_kernels" else pl.col("device")
+            mapped = device.replace_strict(keys, places, default=None, return_dtype=pl.Int32)
+            setattr(self, name, frame.with_columns(device_id=mapped))
+        used: pl.DataFrame = pl.concat([getattr(self, name).select("device_id", "stream") for name in frames])
+        # Waits of a whole device or of the host have the stream -1.
+        streams = (
+            used.filter(pl.col("device_id").is_not_null() & (pl.col("stream") >= 0))
+            .unique()
+            .sort("device_id", "stream")
+            .with_columns(stream_id=pl.int_range(pl.len(), dtype=pl.Int32))
+        )
+        for name in frames:
+            joined = getattr(self, name).join(streams, on=["device_id", "stream"], how="left", maintain_order="left")
+            setattr(self, name, joined)
+        self._streams = streams
+        return streams.select("stream_id", "device_id", source_stream="stream")
+
+    def _api_calls(self) -> pl.DataFrame:
+        name = pl.col("name").cast(pl.String)
+        domain = (
+            pl.when(pl.col("cat") == "cpu_op")
+            .then(pl.lit("operator"))
+            .when(pl.col("cat") == "python_function")
+            .then(pl.lit("python"))
+            .when(name.str.starts_with("hip"))
+            .then(pl.lit("hip_runtime"))
+            .otherwise(pl.col("cat").cast(pl.String))
+        )
+        return to_contract(
+            "api_calls",
+            self._calls.select(
+                "process_id",
+                "start_ns",
+                "end_ns",
+                call_id=pl.int_range(pl.len(), dtype=pl.Int32),
+                thread_id="tid",
+                domain=domain,
+                name=name,
+                correlation_id=_correlation(),
+            ),
+        )
+
+    def _link(self, calls: pl.DataFrame) -> pl.DataFrame:
+        """The call of each correlation: its process and thread. With several processes only unambiguous ones."""
+        named = calls.filter(pl.col("domain").is_in(_RUNTIME) & pl.col("correlation_id").is_not_null()).select(
+            "correlation_id", "process_id", "thread_id"
+        )
+        link = named.unique("correlation_id", keep="none" if self._process_count > 1 else "first", maintain_order=True)
+        repeated = named.height - link.height
+        if repeated:
+            reason = f"{repeated} calls have the correlation of another call; device activities are linked to the first"
+            self._say("correlation of calls", "partial", reason, repeated)
+        return link
+
+    def _placed(self, frame: pl.DataFrame, link: pl.DataFrame, what: str) -> pl.DataFrame:
+        """Device events with process and thread of the call that launched them; tells how many have none."""
+        frame = frame.with_columns(correlation_id=_correlation()).join(
+            link, on="correlation_id", how="left", maintain_order="left"
+        )
+        unlinked = int(frame.get_column("process_id").null_count())
+        if unlinked:
+            reason = f"{unlinked} of {frame.height} have no call with their correlation in the trace; they are kept"
+            self._say(f"launch of {what}", "absent" if unlinked == frame.height else "partial", reason, unlinked)
+        elif frame.height:
+            self._say(f"launch of {what}", "present", None, frame.height)
+        return frame.with_columns(pl.col("process_id").fill_null(0))
+
+    def _dispatches(self, link: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+        frame = self._placed(self._kernels, link, "kernels").with_columns(
+            dispatch_id=pl.int_range(pl.len(), dtype=pl.Int32)
+        )
+        distinct = frame.select("name").unique(maintain_order=True)
+        distinct = distinct.with_columns(kernel_id=pl.int_range(pl.len(), dtype=pl.Int32))
+        frame = frame.join(distinct, on="name", how="left", maintain_order="left")
+        kernels = described_kernels(distinct.with_columns(pl.col("name").cast(pl.String)))
+        self._oddities(frame)
+        dispatches = to_contract(
+            "dispatches",
+            frame.select(
+                *("dispatch_id", "process_id", "thread_id", "device_id", "stream_id", "kernel_id", "correlation_id"),
+                *("start_ns", "end_ns", *AXES, "graph_node_id"),
+                lds_allocated_bytes="lds",
+                self_ns=(pl.col("end_ns") - pl.col("start_ns")).clip(0),
+                below_resolution=pl.lit(False),
+            ),
+        )
+        stated = ("registers_per_thread", *RATIOS)
+        facts = frame.filter(pl.any_horizontal(pl.col(stated).is_not_null())).select("dispatch_id", *stated)
+        return kernels, dispatches, facts
+
+    def _oddities(self, frame: pl.DataFrame) -> None:
+        reversed_count = int((frame.get_column("end_ns") < frame.get_column("start_ns")).sum())
+        if reversed_count:
+            reason = f"{reversed_count} kernels have a negative duration; they are kept as the trace has them"
+            self._say("kernel durations", "partial", reason, reversed_count)
+        same = ["name", "device_id", "stream_id", "start_ns", "end_ns", "correlation_id"]
+        repeated = frame.height - frame.select(same).unique().height
+        if repeated:
+            reason = f"{repeated} kernels repeat another one wholly: same name, stream, times and correlation; kept"
+            self._say("distinct kernels", "partial", reason, repeated)
+        ordered = frame.sort("stream_id", "start_ns", "end_ns", maintain_order=True)
+        before = pl.col("end_ns").cum_max().shift(1).over("stream_id")
+        overlapping = int(
+            ordered.select((pl.col("stream_id").is_not_null() & (pl.col("start_ns") < before)).sum()).item()
+        )
+        if overlapping:
+            reason = f"{overlapping} kernels begin before an earlier one of their stream has ended; times are kept"
+            self._say("order within streams", "partial", reason, overlapping)
+
+    def _memory_copies(self, link: pl.DataFrame) -> pl.DataFrame:
+        frame = self._placed(self._copies, link, "copies")
+        short = pl.col("name").cast(pl.String).str.extract(r"\b([A-Z]to[A-Z])\b")
+        fill = pl.col("cat") == "gpu_memset"
+        direction = pl.when(fill).then(pl.lit("fill")).otherwise(short.replace_strict(_DIRECTIONS, default=None))
+        on_device = pl.col("device_id")
+        return to_contract(
+            "memory_copies",
+            frame.select(
+                *("process_id", "device_id", "stream_id", "correlation_id", "start_ns", "end_ns"),
+                copy_id=pl.int_range(pl.len(), dtype=pl.Int32),
+                direction=direction,
+                # A copy between two devices names only the one that executed it.
+                source_device_id=pl.when(~fill & short.is_in(["DtoH", "DtoD"])).then(on_device),
+                destination_device_id=pl.when(fill | short.is_in(["HtoD", "DtoD"])).then(on_device),
+                size_bytes="bytes",
+            ),
+        )
+
+    def _marker_rows(self) -> pl.DataFrame:
+        return to_contract(
+            "markers",
+            self._markers.select(
+                *("process_id", "start_ns", "end_ns", *kineto_collectives.COLUMNS),
+                marker_id=pl.int_range(pl.len(), dtype=pl.Int32),
+                thread_id=pl.when(pl.col("cat") != "gpu_user_annotation").then("tid"),
+                name=pl.col("name").cast(pl.String),
+            ),
+        )
+
+    def _synchronizations(self, link: pl.DataFrame) -> pl.DataFrame:
+        frame = self._placed(self._syncs, link, "waits")
+        waited = self._streams.select("device_id", waited_stream="stream", waited_stream_id="stream_id")
+        frame = frame.join(waited, on=["device_id", "waited_stream"], how="left", maintain_order="left")
+        kind = pl.coalesce("kind", pl.col("name").cast(pl.String))
+        plain = kind.str.to_lowercase().str.replace_all(" ", "_", literal=True)
+        return to_contract(
+            "synchronizations",
+            frame.select(
+                *("process_id", "device_id", "stream_id", "correlation_id", "waited_stream_id"),
+                *("waited_correlation_id", "start_ns", "end_ns"),
+                synchronization_id=pl.int_range(pl.len(), dtype=pl.Int32),
+                kind=kind.replace_strict(_SYNC_KINDS, default=plain),
+            ),
+        )
+
+    def _clocks(self) -> pl.DataFrame:
+        """The trace's clock, and wall-clock where the trace ties it."""
+        base = _whole(self._metadata.get("baseTimeNanoseconds"))
+        starts = [frame.get_column("start_ns") for frame in (self._calls, self._kernels, self._markers, self._copies)]
+        first = pl.concat(starts).min()
+        rows: list[tuple[str, int, int | None, str]] = []
+        if base is not None:
+            rows.append(("realtime", -base, None, f"the trace's times count from baseTimeNanoseconds {base}"))
+            anchor = f"the trace's own times, counted from baseTimeNanoseconds {base} after the Unix epoch"
+        elif isinstance(first, int) and first > _EPOCH_FLOOR_NS:
+            rows.append(("realtime", 0, None, "the trace has no base: its times count from the Unix epoch"))
+            anchor = "the trace's own times, counted from the Unix epoch"
+        else:
+            self._say("wall-clock", "absent", "the trace states no baseTimeNanoseconds and its times are no dates")
+            anchor = "the trace's own times, counted from where it does not say"
+        rows.append(("kineto", 0, 0, anchor))
+        schema = {"domain": pl.String, "offset_ns": pl.Int64, "uncertainty_ns": pl.Int64, "anchor": pl.String}
+        return to_contract("clock_domains", pl.DataFrame(sorted(rows), schema=schema, orient="row"))
+
+    def _environment(self) -> pl.DataFrame:
+        """The versions that the trace states."""
+        rows = [
+            {"category": "library", "key": key, "value": without_secrets(str(value)), "in_fingerprint": True}
+            for key, value in sorted(self._metadata.items())
+            if key.endswith("_version") and isinstance(value, int | float | str) and len(key) <= 64
+        ]
+        return to_contract("environment", pl.DataFrame(rows)) if rows else empty_table("environment")
+
+    def _source_rows(self) -> pl.DataFrame:
+        """Events in and out by phase and category; tells why where they are in no table."""
+        rows = []
+        taken = {KERNELS, SYNCS, *COPIES, *CALLS, *MARKERS}
+        for phase, cat, count in self._counts.rows():
+            item = f"events {cat} {phase}"
+            lost = self._unreadable.get(cat, 0) if phase == "X" else 0
+            out = count - lost if phase == "X" and cat in taken else 0
+            if cat == FLOWS and phase in ("s", "f"):
+                out = count
+            rows.append({"item": item, "rows_in": count, "rows_out": out})
+            if out == count:
+                self._say(item, "present", None, count)
+            elif lost:
+                reason = f"{lost} of {count} have no name, or a start or duration that is no finite number; left out"
+                self._say(item, "invalid", reason, lost)
+            else:
+                known = _NOT_TAKEN.get(phase) or _NOT_TAKEN.get(cat)
+                self._say(item, "absent", f"not taken: {known or 'no table holds events of this kind'}", count)
+        if count := self._recorded:
+            rows.append({"item": "collectives that operators record", "rows_in": count, "rows_out": count})
+            self._say("collectives that operators record", "present", "kept in markers, beside the calls", count)
+        return pl.DataFrame(rows, schema={"item": pl.String, "rows_in": pl.Int64, "rows_out": pl.Int64})
+
+    def _completeness(self, dispatches: pl.DataFrame) -> None:
+        if self._collected.cut:
+            reason = "the file is cut off: its end is missing, and what follows the events with it"
+            self._say("kernel events", "partial", reason, dispatches.height)
+        elif dispatches.height:
+            self._say("kernel events", "present", None, dispatches.height)
+        else:
+            self._say("kernel events", "absent", "the trace holds no kernels: no device was profiled", 0)
+
+
+def _correlation() -> pl.Expr:
+    """The correlation; 0 stands for none, as ROCm's tracer gives it to collective kernels."""
+    return pl.when(pl.col("correlation") != 0).then("correlation")
+
+
+def _whole(value: object, most: int = _LARGEST) -> int | None:
+    """A whole number from 0 to `most`, or None."""
+    return value if type(value) is int and 0 <= value <= most else None

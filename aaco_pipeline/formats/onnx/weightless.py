@@ -1,0 +1,232 @@
+"""An ONNX model without its weights: what of the file is kept beside a session, and read for its graph.
+
+Turning the graph into frames is `aaco_pipeline.formats.onnx`. Importing onnx takes a noticeable part of a second.
+"""
+
+import mmap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import onnx
+
+from aaco_pipeline.errors import ModelError
+
+#: Tensors in attributes up to this size are kept: shapes, axes and scalars, without which no shape can be inferred.
+KEPT_BYTES: Final = 1024
+_TENSOR_DATA: Final = (
+    "raw_data",
+    "float_data",
+    "int32_data",
+    "int64_data",
+    "double_data",
+    "uint64_data",
+    "string_data",
+)
+_ITEM_BYTES: Final = {"raw_data": 1, "float_data": 4, "int32_data": 4, "string_data": 16}  # and 8 for the others
+_LONG_LISTS: Final = ("floats", "ints", "strings")
+_INTEGERS: Final = (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
+
+
+def graph_only(path: Path) -> bytes:
+    """The model without weights: initializers keep name, extents and type, but no data and no external data.
+
+    Kept are tensors in attributes (values of Constant nodes) and integer initializers of at most one kilobyte: shapes
+    and axes. Lists and texts in attributes above it lose their content too, and all doc strings go. External data is
+    never opened, and inline data is skipped without being read, so that memory follows the graph and not the weights.
+    The same model gives the same bytes. Raises ModelError for what is no ONNX model.
+    """
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            slim = _without_bulk(content)
+    except (ValueError, IndexError) as error:  # an empty file cannot be mapped; a field reaches past its message
+        raise ModelError(f"{path}: not an ONNX model: {error}; export or download the model again") from error
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read ({error.strerror}); check the path and its permissions") from error
+    model = parsed(slim, str(path))
+    del slim
+    model.ClearField("doc_string")
+    model.ClearField("training_info")
+    _strip_graph(model.graph)
+    for function in model.functions:
+        function.ClearField("doc_string")
+        _strip_nodes(function.node)
+    stripped: bytes = model.SerializeToString(deterministic=True)
+    return stripped
+
+
+def parsed(content: bytes, source: str) -> onnx.ModelProto:
+    """The model in these bytes; `source` names it in errors. Raises ModelError for what is no ONNX model."""
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(content)
+    except Exception as error:  # of the class protobuf has for this, whose package is not ours
+        raise ModelError(f"{source}: not an ONNX model: {error}; export or download the model again") from error
+    if not model.HasField("graph") or not (model.graph.node or model.graph.output):
+        raise ModelError(f"{source}: not an ONNX model: it holds no graph; export or download the model again")
+    return model
+
+
+# ---- the wire format: skipping bulk data without reading it ------------------------------------------------------
+
+_Kind = Mapping[int, Any]
+"""Field numbers of a message that hold others of a kind worth entering; a kind of None is bulk data, dropped."""
+
+_TENSOR: Final[_Kind] = {4: None, 5: None, 6: None, 7: None, 9: None, 10: None, 11: None}
+_SPARSE: Final[_Kind] = {1: _TENSOR, 2: _TENSOR}
+_GRAPH: Final[dict[int, Any]] = {5: _TENSOR, 15: _SPARSE}
+_ATTRIBUTE: Final[_Kind] = {5: _TENSOR, 6: _GRAPH, 10: _TENSOR, 11: _GRAPH, 22: _SPARSE, 23: _SPARSE}
+_NODE: Final[_Kind] = {5: _ATTRIBUTE}
+_GRAPH[1] = _NODE
+_FUNCTION: Final[_Kind] = {7: _NODE}
+_MODEL: Final[_Kind] = {7: _GRAPH, 20: None, 25: _FUNCTION}
+_DEEPEST: Final = 200
+"""Messages within messages; protobuf itself refuses more than 100."""
+
+
+def _without_bulk(content: mmap.mmap) -> bytes:
+    """The serialized model without tensors' data above one kilobyte. Raises ValueError or IndexError if damaged."""
+    return b"".join(_slim_message(content, 0, len(content), _MODEL, 0))
+
+
+def _slim_message(content: mmap.mmap, start: int, end: int, kind: _Kind, depth: int) -> list[bytes]:
+    """Pieces of the message in [start, end) with bulk fields left out and shortened messages re-measured."""
+    if depth > _DEEPEST:
+        raise ValueError("messages are nested too deeply")
+    pieces: list[bytes] = []
+    kept_from = at = start
+    while at < end:
+        field_start = at
+        tag, at = _varint(content, at)
+        wire = tag & 7
+        if wire == 0:
+            _, at = _varint(content, at)
+        elif wire == 2:
+            length, at = _varint(content, at)
+            field_end = at + length
+            number = tag >> 3
+            if length > KEPT_BYTES and field_end <= end and number in kind:
+                pieces.append(content[kept_from:field_start])
+                inner = kind[number]
+                if inner is not None:
+                    body = _slim_message(content, at, field_end, inner, depth + 1)
+                    pieces += (_encoded(tag), _encoded(sum(map(len, body))), *body)
+                kept_from = field_end
+            at = field_end
+        elif wire == 5:
+            at += 4
+        elif wire == 1:
+            at += 8
+        else:
+            raise ValueError(f"unknown field type {wire} at byte {field_start}")
+        if at > end:
+            raise ValueError(f"the field at byte {field_start} reaches past its end")
+    pieces.append(content[kept_from:end])
+    return pieces
+
+
+def _varint(content: mmap.mmap, at: int) -> tuple[int, int]:
+    """The number that starts at `at`, seven bits a byte, and where it ends."""
+    byte = content[at]
+    at += 1
+    if byte < 0x80:
+        return byte, at
+    value, shift = byte & 0x7F, 7
+    while True:
+        byte = content[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+        if shift > 63:
+            raise ValueError(f"a number of more than 64 bits before byte {at}")
+
+
+def _encoded(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+# ---- leaving weights and doc strings out ---------------------------------------------------------------------------
+
+
+def _strip_graph(graph: onnx.GraphProto) -> None:
+    graph.ClearField("doc_string")
+    for initializer in graph.initializer:
+        _strip_tensor(initializer, keep_small=initializer.data_type in _INTEGERS)
+    for sparse in graph.sparse_initializer:
+        _strip_tensor(sparse.values, keep_small=False)
+        _strip_tensor(sparse.indices, keep_small=False)
+    for values in (graph.input, graph.output, graph.value_info):
+        for value in values:
+            if value.doc_string:
+                value.ClearField("doc_string")
+    _strip_nodes(graph.node)
+
+
+def _strip_nodes(nodes: Sequence[onnx.NodeProto]) -> None:
+    for node in nodes:
+        if node.doc_string:
+            node.ClearField("doc_string")
+        for attribute in node.attribute:
+            if attribute.doc_string:
+                attribute.ClearField("doc_string")
+            _strip_attribute(node, attribute)
+
+
+def _strip_attribute(node: onnx.NodeProto, attribute: onnx.AttributeProto) -> None:
+    kind = attribute.type
+    if kind in (onnx.AttributeProto.INT, onnx.AttributeProto.FLOAT):
+        return
+    if attribute.HasField("t"):
+        _strip_tensor(attribute.t, keep_small=True)
+    if attribute.HasField("g"):
+        _strip_graph(attribute.g)
+    for tensor in attribute.tensors:
+        _strip_tensor(tensor, keep_small=True)
+    for graph in attribute.graphs:
+        _strip_graph(graph)
+    for sparse in (
+        *([attribute.sparse_tensor] if attribute.HasField("sparse_tensor") else ()),
+        *attribute.sparse_tensors,
+    ):
+        _strip_tensor(sparse.values, keep_small=True)
+        _strip_tensor(sparse.indices, keep_small=True)
+    if len(attribute.s) > KEPT_BYTES:
+        attribute.s = b""
+    for name in _LONG_LISTS:
+        values = getattr(attribute, name)
+        if values and _list_bytes(name, values) > KEPT_BYTES:
+            _strip_list(node, attribute, name)
+
+
+def _list_bytes(name: str, values: Sequence[Any]) -> int:
+    return sum(map(len, values)) if name == "strings" else len(values) * (4 if name == "floats" else 8)
+
+
+def _strip_list(node: onnx.NodeProto, attribute: onnx.AttributeProto, name: str) -> None:
+    """Empty a long list; a constant's list becomes a tensor without data, so that its extent is not lost."""
+    count = len(getattr(attribute, name))
+    attribute.ClearField(name)
+    if node.op_type == "Constant" and attribute.name in ("value_floats", "value_ints", "value_strings"):
+        element = {"floats": onnx.TensorProto.FLOAT, "ints": onnx.TensorProto.INT64, "strings": onnx.TensorProto.STRING}
+        attribute.name, attribute.type = "value", onnx.AttributeProto.TENSOR
+        attribute.t.data_type = element[name]
+        attribute.t.dims.append(count)
+
+
+def _strip_tensor(tensor: onnx.TensorProto, *, keep_small: bool) -> None:
+    """Drop doc string, external data, and the data itself unless it is small and `keep_small`."""
+    tensor.ClearField("doc_string")
+    if tensor.HasField("data_location") or tensor.external_data:
+        tensor.ClearField("data_location")
+        tensor.ClearField("external_data")
+    for name in _TENSOR_DATA:
+        values = getattr(tensor, name)
+        if values and not (keep_small and len(values) * _ITEM_BYTES.get(name, 8) <= KEPT_BYTES):
+            tensor.ClearField(name)

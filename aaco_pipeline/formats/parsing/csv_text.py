@@ -1,0 +1,210 @@
+"""CSV files of profilers as frames of text columns: whole, bounded, and without a number bent on its way.
+
+Every field is first read as text, because the numbers of these files do not all fit what a parser would guess: 64-bit
+masks, times beyond 2^53, numbers in quotes. The functions below make expressions that convert a column of such a
+frame exactly, with null for what is no such number.
+"""
+
+import csv
+import io
+import re
+import zlib
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from aaco_pipeline.errors import CaptureError
+from aaco_pipeline.formats.capture_tables import Limits, open_unpacked, unpacked
+
+#: Times at and beyond this leave no room for arithmetic in int64; no clock of a capture reads them.
+LATEST_NS: Final = 2**62
+#: A header longer than this is no profiler's; the widest seen, of 2,718 counters, takes 61 kB.
+_LONGEST_HEADER: Final = 1 << 20
+_PROBED_BYTES: Final = 4096
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+_NUL: Final = b"\0"
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """One CSV file: its column names as written, and its records as text, columns named by `plain_name`.
+
+    `cut` says that the file ends within a record, which is left out.
+    """
+
+    path: Path
+    header: tuple[str, ...]
+    frame: pl.DataFrame
+    cut: bool
+
+    def text(self, *names: str) -> pl.Expr:
+        """The first of `names` that the file has, without surrounding blanks; null where empty or without any."""
+        for name in names:
+            if name in self.frame.columns:
+                stripped = pl.col(name).str.strip_chars()
+                return pl.when(stripped != "").then(stripped)
+        return pl.lit(None, pl.String)
+
+    def whole(self, *names: str) -> pl.Expr:
+        """The first of `names` as int64; see `whole_number`."""
+        return whole_number(self.text(*names))
+
+    def unsigned(self, *names: str) -> pl.Expr:
+        """The first of `names` as uint64, decimal or hexadecimal with 0x; null for anything else."""
+        text = self.text(*names)
+        hexadecimal = text.str.to_lowercase().str.extract(r"^0x([0-9a-f]{1,16})$", 1)
+        return pl.coalesce(
+            _integral(text).cast(pl.UInt64, strict=False),
+            hexadecimal.str.to_integer(base=16, dtype=pl.UInt64, strict=False),
+        )
+
+    def time(self, *names: str) -> pl.Expr:
+        """The first of `names` as whole nanoseconds in int64; null where it is not one or out of any clock's range."""
+        value = self.whole(*names)
+        return pl.when(value.is_between(0, LATEST_NS, closed="left")).then(value)
+
+    def surplus(self, known: frozenset[str]) -> tuple[str, ...]:
+        """The columns, as written, whose plain names are not among `known`."""
+        return tuple(name for name in self.header if plain_name(name) not in known)
+
+    def require(self, kind: str, *columns: str) -> None:
+        """CaptureError naming the first of `columns` that the file lacks; alternatives are separated by `|`."""
+        for column in columns:
+            if not any(name in self.frame.columns for name in column.split("|")):
+                written = column.split("|")[0]
+                raise CaptureError(f"{self.path}: {kind} without the column {written}; export the table again, whole")
+
+
+def plain_name(name: str) -> str:
+    """A column's name without regard to case, blanks, and whether its words are joined by `-` or `_`."""
+    return name.strip().lower().replace("-", "_").replace(" ", "_")
+
+
+def whole_number(text: pl.Expr) -> pl.Expr:
+    """Text as int64; a fraction of zeros is accepted, any other, an exponent or what does not fit becomes null."""
+    return _integral(text).cast(pl.Int64, strict=False)
+
+
+def number(text: pl.Expr) -> pl.Expr:
+    """Text as float64; null for what is no finite number."""
+    value = text.str.strip_chars().cast(pl.Float64, strict=False)
+    return pl.when(value.is_finite()).then(value)
+
+
+def kernel_name(text: pl.Expr) -> pl.Expr:
+    """A kernel's name without the marks that profilers put behind it for its descriptor: `.kd`, `[clone .kd]`."""
+    return text.str.replace(r"(?:\s*\[clone \.kd\]|\s*\(\.kd\)|\.kd)+$", "")
+
+
+def header_of(path: Path) -> tuple[str, ...] | None:
+    """The plain names in the first record of a CSV file, or None when it cannot be one. Reads a few KB, more only for
+    a wide header.
+    """
+    try:
+        with open_unpacked(path) as stream:
+            head = stream.read(_PROBED_BYTES)
+            while b"\n" not in head and len(head) < _LONGEST_HEADER:
+                more = stream.read(len(head))
+                if not more:
+                    break
+                head += more
+    except (CaptureError, OSError, EOFError, zlib.error):
+        return None
+    names = _first_record(_decoded(head).split(b"\n", 1)[0])
+    return None if names is None else tuple(plain_name(name) for name in names)
+
+
+def read_text(path: Path, limits: Limits) -> TextTable:
+    """The whole file. Raises CaptureError for what is not a CSV table or beyond `limits`.
+
+    A last record that the file's end cuts is left out and told in `cut`; blank lines are no records.
+    """
+    content = _decoded(unpacked(path, limits)).replace(b"\r\n", b"\n")
+    if len(content) > limits.line_bytes:
+        _require_lines(path, content, limits)
+    if not content.strip():
+        raise CaptureError(f"{path}: the file is empty; copy it again")
+    content, cut = _balanced(content)
+    header = _first_record(content.split(b"\n", 1)[0])
+    if header is None:
+        raise CaptureError(f"{path}: not a CSV table; expected a line of column names")
+    names = [plain_name(name) for name in header]
+    repeated = next((name for name, times in Counter(names).items() if times > 1), None)
+    if repeated is not None:
+        raise CaptureError(f"{path}: more than one column {repeated}; export the table again")
+    try:
+        frame = pl.read_csv(
+            io.BytesIO(content), has_header=True, new_columns=names, infer_schema=False, encoding="utf8-lossy"
+        )
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, ValueError, OverflowError) as error:
+        reason = (str(error).splitlines() or ["unknown"])[0]
+        raise CaptureError(f"{path}: a damaged CSV table: {reason}; copy or export it again") from error
+    if frame.columns != names:
+        raise CaptureError(f"{path}: a damaged CSV table: its first line is not one of column names; export it again")
+    if frame.height and frame.to_series(0).null_count():
+        frame = frame.filter(~pl.all_horizontal(pl.all().is_null()))  # blank lines
+    if frame.height > limits.events:
+        raise CaptureError(f"{path}: more than {limits.events} rows; raise the limit or capture less")
+    if not content.endswith(b"\n") and frame.height and not cut:
+        cut = _ends_within_record(frame)
+        frame = frame.head(-1) if cut else frame
+    return TextTable(path, tuple(name.strip() for name in header), frame, cut)
+
+
+def _integral(text: pl.Expr) -> pl.Expr:
+    return text.str.strip_chars().str.replace(r"\.0*$", "")
+
+
+def _decoded(content: bytes) -> bytes:
+    """The content as UTF-8 without a byte-order mark; what a spreadsheet saved as UTF-16 is told by its own mark."""
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return content.decode("utf-16", errors="replace").encode()
+    return content.removeprefix(_BYTE_ORDER_MARK)
+
+
+def _first_record(line: bytes) -> list[str] | None:
+    """The names in a header's line; None when it cannot be one: one name only, binary data, or broken quoting."""
+    if _NUL in line or len(line) > _LONGEST_HEADER:
+        return None
+    try:
+        names = next(csv.reader([line.decode()], strict=True), [])
+    except (csv.Error, UnicodeDecodeError):
+        return None
+    return names if len(names) > 1 and all(name.strip() for name in names) else None
+
+
+def _require_lines(path: Path, content: bytes, limits: Limits) -> None:
+    ends = np.flatnonzero(np.frombuffer(content, np.uint8) == ord("\n"))
+    longest = int(np.diff(ends, prepend=-1, append=len(content)).max())
+    if longest > limits.line_bytes:
+        raise CaptureError(f"{path}: a line of more than {limits.line_bytes} bytes; not a profiler's table")
+
+
+def _balanced(content: bytes) -> tuple[bytes, bool]:
+    """The content up to the last record whose quotes are closed, and whether anything was cut off for that.
+
+    In a sound file quotes are even in number, for a quote within a field is written twice.
+    """
+    quotes = content.count(b'"')
+    end = len(content)
+    while quotes % 2:
+        start = content.rfind(b"\n", 0, content.rfind(b'"', 0, end)) + 1
+        quotes -= content.count(b'"', start, end)
+        end = start
+    return content[:end], end < len(content)
+
+
+def _ends_within_record(frame: pl.DataFrame) -> bool:
+    """Whether the last record, not followed by a line's end, lacks fields or the end of its last number.
+
+    A number without its last digits looks like one: a time much shorter than the one of the row before is such.
+    """
+    last = frame.to_series(-1)
+    if last[-1] is None:
+        return True
+    timed = re.search(r"timestamp|ns$", frame.columns[-1]) is not None
+    return timed and frame.height > 1 and len(last[-1]) < len(last[-2] or "")

@@ -1,0 +1,277 @@
+"""Values of many small JSON objects at once: keys found by comparing words, numbers and texts read as whole columns.
+
+Numbers go from their decimal text to integers without a floating-point number on the way. Nothing of one format is
+here; where the objects lie is `json_stream`'s to find.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+
+from aaco_pipeline.formats.parsing.json_stream import BACKSLASH, COLON, QUOTE, Bytes, Elements, Positions
+
+Flags = npt.NDArray[np.bool_]
+Words = npt.NDArray[np.uint64]
+
+_ABSENT: Final = -1
+_ONES: Final = np.uint64(0x0101010101010101)
+#: Keeps the first n bytes of a word read in the machine's little-endian order.
+_MASKS: Final = np.array([(1 << (8 * n)) - 1 for n in range(9)], np.uint64)
+_TENS: Final = np.array([10**n for n in range(20)], np.uint64)
+_SPACE: Final = np.zeros(256, np.bool_)
+_SPACE[list(b" \t\r\n")] = True
+_BEHIND_NUMBER: Final = np.zeros(256, np.bool_)
+_BEHIND_NUMBER[list(b" \t\r\n,]}")] = True
+_INLINE: Final = 12
+#: Numbers below this stay below 2^62 when multiplied by a thousand.
+_LATEST: Final = 2**62 // 1000
+
+
+@dataclass(frozen=True)
+class Column:
+    """One integer a row; where `valid` is False the value means nothing."""
+
+    value: npt.NDArray[np.int64] | Words
+    valid: Flags
+
+    def series(self) -> pl.Series:
+        """As a column, null where not valid."""
+        return pl.select(pl.when(pl.Series(self.valid)).then(pl.Series(self.value))).to_series()
+
+
+class Objects:
+    """The objects of a piece and where each holds the wanted keys.
+
+    `keys` are those directly in an object, `inner` those of the object below its key `within`. Of a key that comes
+    twice the last counts, as with Python's parser. Keys are compared by their raw text: one with an escape in it is
+    not found.
+    """
+
+    def __init__(self, piece: Bytes, found: Elements, keys: Sequence[str], within: str, inner: Sequence[str]) -> None:
+        self.piece = piece
+        self.count = len(found.start)
+        self._words = np.ndarray((len(piece) - 7,), np.dtype("<u8"), piece.data, strides=(1,))
+        tokens = found.tokens
+        quotes = np.flatnonzero(tokens.byte == QUOTE)
+        opening = quotes[0::2]
+        self._open, self._close = tokens.position[opening], tokens.position[quotes[1::2]]
+        self._slashes = np.flatnonzero(piece == BACKSLASH)
+        depth = tokens.depth[opening]
+        owner = np.cumsum((tokens.depth == 1) & (tokens.byte == ord("{")), dtype=np.int64)[opening] - 1
+        behind = self._skip(self._close + 1)
+        key = np.flatnonzero((piece[behind] == COLON) & (depth <= 2) & (owner >= 0))
+        self._behind = behind
+        self._first = self._words[self._open[key] + 1]
+        length = self._close[key] - self._open[key] - 1
+        self._where: dict[str, Positions] = {}
+        outer = depth[key] == 1
+        holder = np.maximum.accumulate(np.where(outer, np.arange(len(key)), -1))
+        self._find(key, length, owner, np.flatnonzero(outer), (*keys, within))
+        is_holder = np.zeros(len(opening), np.bool_)
+        where = self._where[within]
+        is_holder[where[where >= 0]] = True
+        below = np.flatnonzero(~outer & (holder >= 0))
+        below = below[is_holder[key[holder[below]]]]
+        self._find(key, length, owner, below, inner)
+
+    def _find(
+        self, key: Positions, length: Positions, owner: Positions, among: Positions, names: Sequence[str]
+    ) -> None:
+        """Note for each name the string that is the key, by object."""
+        short = np.minimum(length[among], 8)
+        code = (self._first[among] & _MASKS[short]) ^ (length[among].astype(np.uint64) << np.uint64(56))
+        for name in names:
+            text = name.encode()
+            first = int.from_bytes(text[:8], "little") ^ ((len(text) << 56) & (2**64 - 1))
+            hit = among[code == np.uint64(first)]
+            hit = hit[length[hit] == len(text)]
+            for at in range(8, len(text), 8):
+                part = text[at : at + 8]
+                word = self._words[self._open[key[hit]] + 1 + at] & _MASKS[len(part)]
+                hit = hit[word == np.uint64(int.from_bytes(part, "little"))]
+            where = np.full(self.count, _ABSENT, np.int64)
+            where[owner[key[hit]]] = key[hit]
+            self._where[name] = where
+
+    def texts(self, name: str, rows: Positions) -> pl.Series:
+        """The texts of a key in some objects, null where it is absent or no text."""
+        string, valid, start = self._values(name, rows)
+        valid = valid & (self.piece[start] == QUOTE)
+        string = np.where(valid, string + 1, 0)
+        if not valid.any():
+            return pl.Series(name, [None] * len(rows), pl.String)
+        series = self._strings(self._open[string] + 1, self._close[string])
+        if len(self._slashes):
+            series = self._unescaped(series, self._open[string], self._close[string])
+        return pl.select(pl.when(pl.Series(valid)).then(series).alias(name)).to_series()
+
+    def integers(self, name: str, rows: Positions) -> Column:
+        """Whole numbers of up to 18 digits with their sign; not valid where absent or anything else."""
+        _, valid, start = self._values(name, rows)
+        value, good, _ = self._whole(start)
+        return Column(value, valid & good)
+
+    def unsigned(self, name: str, rows: Positions) -> Column:
+        """Whole numbers from 0 to 2^64 - 1; not valid where absent or anything else."""
+        _, valid, start = self._values(name, rows)
+        value, digits, stop = self._digits(start)
+        good = valid & (digits > 0) & (digits < 20) & _BEHIND_NUMBER[self.piece[stop]]
+        for row in np.flatnonzero(valid & (digits == 20) & _BEHIND_NUMBER[self.piece[stop]]):
+            number = int(self.piece[start[row] : stop[row]].tobytes())
+            good[row] = number < 2**64
+            value[row] = number if good[row] else 0
+        return Column(value, good)
+
+    def thousandths(self, name: str, rows: Positions) -> Column:
+        """Decimal numbers times 1000, exact to the third decimal and rounded half away from zero beyond it.
+
+        Not valid where absent, not a number, not finite or beyond 2^62.
+        """
+        _, valid, start = self._values(name, rows)
+        negative = self.piece[start] == ord("-")
+        start = start + negative
+        whole, digits, stop = self._digits(start)
+        dotted = self.piece[stop] == ord(".")
+        fraction = np.zeros(len(rows), np.uint64)
+        decimals = np.zeros(len(rows), np.int64)
+        at = np.flatnonzero(dotted)
+        value, count = self._eight(stop[at] + 1)
+        decimals[at] = count
+        # The first three decimals, and the fourth to round by.
+        four = np.where(count >= 4, value // _TENS[np.maximum(count - 4, 0)], value * _TENS[np.maximum(4 - count, 0)])
+        fraction[at] = (four + np.uint64(5)) // np.uint64(10)
+        behind = self.piece[np.where(dotted, stop + 1 + decimals, stop)]
+        plain = (digits > 0) & (digits <= 19) & (whole < _LATEST) & _BEHIND_NUMBER[behind]
+        plain &= ~dotted | ((decimals > 0) & (decimals < 8))
+        result = (whole * np.uint64(1000) + fraction).astype(np.int64)
+        result = np.where(negative, -result, result)
+        for row in np.flatnonzero(valid & ~plain):
+            exact = _thousandths(self.piece[start[row] - int(negative[row]) : start[row] + 64].tobytes())
+            plain[row] = exact is not None
+            result[row] = exact or 0
+        return Column(result, valid & plain)
+
+    def triples(self, name: str, rows: Positions) -> tuple[Column, Column, Column]:
+        """Lists of three whole numbers; a list of less has them not valid from where it ends."""
+        _, valid, at = self._values(name, rows)
+        valid = valid & (self.piece[at] == ord("["))
+        columns = []
+        for _ in range(3):
+            at = self._skip(np.where(valid, at + 1, at))
+            value, good, stop = self._whole(at)
+            valid = valid & good
+            columns.append(Column(value, valid))
+            at = self._skip(np.where(valid, stop, at))
+        return columns[0], columns[1], columns[2]
+
+    def _values(self, name: str, rows: Positions) -> tuple[Positions, Flags, Positions]:
+        """The string that is the key, whether there is one, and where its value begins."""
+        string = self._where[name][rows]
+        valid = string != _ABSENT
+        string = np.where(valid, string, 0)
+        if not len(self._behind):
+            return string, valid, np.zeros(len(rows), np.int64)
+        return string, valid, self._skip(self._behind[string] + 1)
+
+    def _skip(self, at: Positions) -> Positions:
+        """Behind any white space. The zero bytes behind the piece end it."""
+        moving = np.flatnonzero(_SPACE[self.piece[at]])
+        if not len(moving):
+            return at
+        at = at.copy()
+        while len(moving):
+            at[moving] += 1
+            moving = moving[_SPACE[self.piece[at[moving]]]]
+        return at
+
+    def _whole(self, start: Positions) -> tuple[npt.NDArray[np.int64], Flags, Positions]:
+        negative = self.piece[start] == ord("-")
+        value, digits, stop = self._digits(start + negative)
+        good = (digits > 0) & (digits <= 18) & _BEHIND_NUMBER[self.piece[stop]]
+        signed = value.astype(np.int64)
+        return np.where(negative, -signed, signed), good, stop
+
+    def _digits(self, start: Positions) -> tuple[Words, Positions, Positions]:
+        """Value (right up to 19 digits), number of digits (counted up to 24) and what is behind them."""
+        value, count = self._eight(start)
+        total = count
+        for _ in range(2):
+            at = np.flatnonzero((count == 8) & (total % 8 == 0))
+            if not len(at):
+                break
+            more, added = self._eight(start[at] + total[at])
+            value[at] = value[at] * _TENS[added] + more
+            total = total.copy()
+            total[at] += added
+            count = np.zeros_like(count)
+            count[at] = added
+        return value, total, start + total
+
+    def _eight(self, start: Positions) -> tuple[Words, Positions]:
+        """The number that the next digits make, at most eight, and how many those are: arithmetic within a word."""
+        word = self._words[start] ^ (_ONES * np.uint64(0x30))
+        other = (((word & (_ONES * np.uint64(0x7F))) + _ONES * np.uint64(0x76)) | word) & (_ONES * np.uint64(0x80))
+        lowest = other & (~other + np.uint64(1))
+        count = (np.bitwise_count(lowest - np.uint64(1)) >> 3).astype(np.int64)
+        word <<= (64 - 8 * count).astype(np.uint64)  # leading zeros before the digits
+        word = (word * np.uint64(2561)) >> np.uint64(8)
+        word = ((word & np.uint64(0x00FF00FF00FF00FF)) * np.uint64(6553601)) >> np.uint64(16)
+        word = ((word & np.uint64(0x0000FFFF0000FFFF)) * np.uint64(42949672960001)) >> np.uint64(32)
+        return word, count
+
+    def _strings(self, start: Positions, stop: Positions) -> pl.Series:
+        """Texts as views into the piece, which is valid UTF-8: no byte of a long text is copied."""
+        length = stop - start
+        inline = length <= _INLINE
+        views = np.empty((len(start), 2), np.uint64)
+        first = self._words[start] & _MASKS[np.minimum(length, 8)]
+        views[:, 0] = length.astype(np.uint64) | (first << np.uint64(32))
+        tail = self._words[start + 4] & _MASKS[np.clip(length - 4, 0, 8)]
+        views[:, 1] = np.where(inline, tail, start.astype(np.uint64) << np.uint64(32))
+        array = pa.Array.from_buffers(
+            pa.string_view(), len(start), [None, pa.py_buffer(views), pa.py_buffer(self.piece.data)]
+        )
+        return pl.Series(pl.from_arrow(array))
+
+    def _unescaped(self, series: pl.Series, start: Positions, stop: Positions) -> pl.Series:
+        """The texts with their escapes resolved; each distinct one is parsed once."""
+        holds = np.searchsorted(self._slashes, stop) > np.searchsorted(self._slashes, start)
+        if not holds.any():
+            return series
+        raw = series.filter(pl.Series(holds)).unique()
+        plain = pl.Series([_unescape(text) for text in raw.to_list()], dtype=pl.String)
+        return pl.select(
+            pl.when(pl.Series(holds)).then(series.replace_strict(raw, plain, default=None)).otherwise(series)
+        ).to_series()
+
+
+def _unescape(text: str) -> str:
+    """The text; where its escapes are wrong, as it stands. Half a surrogate pair becomes the replacement character."""
+    try:
+        return str(json.loads(f'"{text}"', strict=False)).encode("utf-8", "replace").decode()
+    except ValueError:
+        return text
+
+
+def _thousandths(text: bytes) -> int | None:
+    """The decimal number at the beginning of `text` times 1000, for the rare forms: exponents, many digits."""
+    end = next((at for at, byte in enumerate(text) if _BEHIND_NUMBER[byte]), len(text))
+    number = text[:end].decode("ascii", "replace")
+    if not number[-1:].isdigit() or number.strip("0123456789+-.eE"):
+        return None
+    try:
+        value = Decimal(number)
+        if value.adjusted() < -15:
+            return 0
+        if value.adjusted() > 15 or abs(value) >= _LATEST:
+            return None
+        return int((value * 1000).quantize(Decimal(1), rounding="ROUND_HALF_UP"))
+    except InvalidOperation:
+        return None

@@ -1,0 +1,349 @@
+"""Large JSON documents in pieces: where strings, brackets and keys are, found with whole-array operations.
+
+Nothing of one format is here. The scanner checks what it needs to find its way, not every rule of JSON; a reader that
+needs more hands the piece to a parser.
+"""
+
+import io
+import json
+import re
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from aaco_pipeline.errors import CaptureError
+from aaco_pipeline.formats.capture_tables import Limits, open_unpacked
+
+Bytes = npt.NDArray[np.uint8]
+Positions = npt.NDArray[np.int64]
+
+#: Zero bytes behind every piece, so that a word read at its last byte stays inside the array.
+PADDING: Final = 64
+PIECE_BYTES: Final = 8 << 20
+QUOTE, COLON, COMMA, BACKSLASH = b'":,\\'
+_OPEN_BRACE, _CLOSE_BRACE = b"{}"
+_STEP: Final = np.zeros(256, np.int8)
+_STEP[list(b"{[")] = 1
+_STEP[list(b"}]")] = -1
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The quotes and brackets of a piece, brackets within strings left out; quotes alternate, opening first.
+
+    `depth` counts the brackets open behind each token, from 0 where the piece begins.
+    """
+
+    position: Positions
+    byte: Bytes
+    depth: npt.NDArray[np.int32]
+
+
+class Pieces:
+    """A file, unpacked when it is gzip, read forward; what a caller did not use comes again with the next piece.
+
+    CaptureError for a file that cannot be unpacked or is larger than the limit. `cut` is True once the compressed
+    data stopped before its end.
+    """
+
+    def __init__(self, path: Path, limits: Limits, piece_bytes: int = PIECE_BYTES) -> None:
+        self.cut = False
+        self._path, self._limits, self._size = path, limits, piece_bytes
+        self._taken = 0
+        self._stream = open_unpacked(path)
+
+    def __enter__(self) -> "Pieces":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.close()
+
+    def more(self, rest: bytes) -> bytes | None:
+        """`rest` and what follows it; None at the end of the file."""
+        if len(rest) > self._limits.line_bytes:
+            raise CaptureError(
+                f"{self._path}: one event or section is longer than {self._limits.line_bytes} bytes; not read"
+            )
+        piece = b"" if self.cut else self._read(max(self._size, len(rest)))
+        self._taken += len(piece)
+        if self._taken > self._limits.file_bytes:
+            raise CaptureError(f"{self._path}: more than {self._limits.file_bytes} bytes when unpacked; not read")
+        return rest + piece if piece else None
+
+    def _read(self, size: int) -> bytes:
+        """The next bytes; what was unpacked before packed data stops is kept."""
+        parts: list[bytes] = []
+        missing = size
+        try:
+            while missing and (part := self._stream.read1(missing)):
+                parts.append(part)
+                missing -= len(part)
+        except EOFError:
+            self.cut = True
+        except (OSError, zlib.error) as error:
+            raise CaptureError(f"{self._path}: cannot be unpacked: {error}; copy the file again") from error
+        return b"".join(parts)
+
+
+def padded(piece: bytes) -> Bytes:
+    """The piece as an array with `PADDING` zero bytes behind it."""
+    array = np.zeros(len(piece) + PADDING, np.uint8)
+    array[: len(piece)] = np.frombuffer(piece, np.uint8)
+    return array
+
+
+def tokens(piece: Bytes, depth_limit: int) -> Tokens | None:
+    """Where the quotes and brackets of a piece are that begins outside any string; None when it nests too deep."""
+    folded = piece | 0x20  # makes [ ] of { } alike
+    wanted = (piece == QUOTE) | (folded == _OPEN_BRACE) | (folded == _CLOSE_BRACE)
+    slashes = np.flatnonzero(piece == BACKSLASH)
+    if len(slashes):
+        wanted[_escaped(slashes)] = False
+    position = np.flatnonzero(wanted)
+    byte = piece[position]
+    quote = byte == QUOTE
+    inside = np.cumsum(quote, dtype=np.uint8) & 1
+    kept = quote | (inside == 0)
+    position, byte = position[kept], byte[kept]
+    depth = np.cumsum(_STEP[byte], dtype=np.int32)
+    if len(depth) and int(depth.max()) > depth_limit:
+        return None
+    return Tokens(position, byte, depth)
+
+
+def _escaped(slashes: Positions) -> Positions:
+    """Positions behind a backslash that is not itself escaped."""
+    first = np.ones(len(slashes), np.bool_)
+    first[1:] = np.diff(slashes) != 1
+    run = np.maximum.accumulate(np.where(first, slashes, 0))
+    escaped: Positions = slashes[(slashes - run) % 2 == 0] + 1
+    return escaped
+
+
+@dataclass(frozen=True)
+class Elements:
+    """The whole objects that follow one another in an array, of which a piece holds a part.
+
+    `start` and `stop` bound each object's text; `used` is how much of the piece is read, `ended` whether the array
+    ended there (its bracket included in `used`), `damaged` whether a bracket is closed by one of the other kind.
+    """
+
+    start: Positions
+    stop: Positions
+    used: int
+    ended: bool
+    damaged: bool
+    tokens: Tokens
+
+
+def elements(found: Tokens) -> Elements:
+    """The objects of a piece that begins within an array, before an object or a comma."""
+    beyond = np.flatnonzero(found.depth < 0)
+    ended = len(beyond) > 0
+    damaged = False
+    if ended:
+        last = int(beyond[0])
+        damaged = found.byte[last] == _CLOSE_BRACE
+        used = int(found.position[last]) + 1
+        found = Tokens(found.position[:last], found.byte[:last], found.depth[:last])
+    bracket = found.byte != QUOTE
+    closing = np.flatnonzero(bracket & (found.depth == 0))
+    opening = np.flatnonzero(bracket & (found.depth == 1) & (_STEP[found.byte] > 0))[: len(closing)]
+    braces = found.byte[opening] == _OPEN_BRACE
+    damaged |= bool((braces != (found.byte[closing] == _CLOSE_BRACE)).any())
+    start, stop = found.position[opening[braces]], found.position[closing[braces]] + 1
+    if not ended:
+        upto = int(closing[-1]) + 1 if len(closing) else 0
+        used = int(found.position[upto - 1]) + 1 if upto else 0
+        found = Tokens(found.position[:upto], found.byte[:upto], found.depth[:upto])
+    return Elements(start, stop, used, ended, bool(damaged), found)
+
+
+def lines(piece: Bytes, found: Elements) -> io.BytesIO:
+    """The objects one a line, as parsers of line-delimited JSON want them."""
+    if not len(found.start):
+        return io.BytesIO()
+    first, last = int(found.start[0]), int(found.stop[-1])
+    text = piece[first:last].copy()
+    text[(text == 10) | (text == 13)] = 32  # no string of JSON holds a line's end
+    gap_start, gap_stop = found.stop[:-1] - first, found.start[1:] - first
+    longest = int((gap_stop - gap_start).max(initial=0))
+    for offset in range(longest):
+        at = gap_start + offset
+        text[at[at < gap_stop]] = 32
+    text[gap_start] = 10
+    return io.BytesIO(text.tobytes())
+
+
+class CutError(Exception):
+    """The document stops where more must follow. Never leaves a reader: it says what that means for its format."""
+
+
+class Cursor:
+    """Reads a document forward, value by value; arrays of many objects come in batches.
+
+    Raises CutError where the document stops too early, CaptureError where it is not JSON as expected.
+    """
+
+    def __init__(self, path: Path, pieces: Pieces, limits: Limits) -> None:
+        self._path, self._pieces, self._limits = path, pieces, limits
+        self._text, self._at = b"", 0
+
+    def entries(self) -> Iterator[str]:
+        """The keys of the object that comes next; the caller reads each value before it asks for the next key."""
+        self._expect(b"{")
+        if self.follows(b"}"):
+            self._at += 1
+            return
+        while True:
+            yield str(self._parsed(self._string()))
+            if not self._separated(b"}"):
+                return
+
+    def items(self) -> Iterator[None]:
+        """The places of the values of the array that comes next; the caller reads each value there."""
+        self._expect(b"[")
+        if self.follows(b"]"):
+            self._at += 1
+            return
+        while True:
+            yield None
+            if not self._separated(b"]"):
+                return
+
+    def follows(self, byte: bytes) -> bool:
+        """Whether the next byte that is no white space is this one; after a key it is looked for behind the colon."""
+        while True:
+            found = _NEXT.search(self._text, self._at)
+            if found:
+                self._at = found.start()
+                return found[0] == byte
+            self._at = len(self._text)
+            self._more()
+
+    def value(self) -> Any:
+        """The value that comes next, parsed."""
+        return self._parsed(self._raw())
+
+    def skip(self) -> None:
+        """Pass over the value that comes next."""
+        if self.follows(b"["):
+            for _ in self.batches():
+                pass
+        else:
+            self._raw()
+
+    def batches(self) -> Iterator[tuple[Bytes, Elements]]:
+        """The objects of the array that comes next, as many at a time as are read; other values in it are passed."""
+        self._expect(b"[")
+        if self.follows(b"]"):
+            self._at += 1
+            return
+        window = _FIRST_WINDOW
+        while True:
+            piece = self._text[self._at : self._at + window]
+            array = padded(piece)
+            part = elements(self._tokens(array))
+            if part.damaged:
+                raise CaptureError(f"{self._path}: damaged: brackets do not match; copy the file again")
+            if part.used:
+                if not _is_utf8(piece[: part.used]):
+                    array = padded(piece[: part.used].decode("utf-8", "replace").encode())
+                    part = replace(elements(self._tokens(array)), used=part.used)
+                self._at += part.used
+                yield array, part
+                if part.ended:
+                    return
+                window = min(window * 8, PIECE_BYTES)
+            elif len(piece) < window:
+                self._more()
+            else:
+                window *= 8
+
+    def _more(self) -> None:
+        longer = self._pieces.more(self._text[self._at :])
+        if longer is None:
+            raise CutError
+        self._text, self._at = longer, 0
+
+    def _expect(self, byte: bytes) -> None:
+        if not self.follows(byte):
+            found = self._text[self._at : self._at + 1].decode("latin-1")
+            raise CaptureError(f"{self._path}: damaged or another format: {found!r} where {byte.decode()!r} must be")
+        self._at += 1
+
+    def _separated(self, end: bytes) -> bool:
+        """Pass the comma before a further value (True) or the end (False)."""
+        if self.follows(end):
+            self._at += 1
+            return False
+        self._expect(b",")
+        return True
+
+    def _string(self) -> bytes:
+        """The text that comes next with its quotes, and the colon behind it."""
+        if not self.follows(b'"'):
+            self._expect(b'"')
+        text = self._raw()
+        self._expect(b":")
+        return text
+
+    def _raw(self) -> bytes:
+        """The text of the value that comes next."""
+        self.follows(b"")
+        first = self._text[self._at : self._at + 1]
+        if first in (b"{", b"["):
+            return self._container()
+        pattern = _STRING if first == b'"' else _SCALAR
+        while not (found := pattern.match(self._text, self._at)):
+            if first != b'"' and self._at + 64 < len(self._text):
+                raise CaptureError(f"{self._path}: damaged or another format: {self._text[self._at : self._at + 20]!r}")
+            self._more()
+        self._at = found.end(1)
+        return found[1]
+
+    def _container(self) -> bytes:
+        window = _FIRST_WINDOW
+        while True:
+            found = self._tokens(padded(self._text[self._at : self._at + window]))
+            closed = np.flatnonzero((found.depth == 0) & (found.byte != QUOTE))
+            if len(closed):
+                begin = self._at
+                self._at += int(found.position[closed[0]]) + 1
+                return self._text[begin : self._at]
+            if self._at + window >= len(self._text):
+                self._more()
+            window *= 8
+
+    def _tokens(self, piece: Bytes) -> Tokens:
+        found = tokens(piece, self._limits.depth)
+        if found is None:
+            raise CaptureError(f"{self._path}: JSON nested deeper than {self._limits.depth}; not read")
+        return found
+
+    def _parsed(self, text: bytes) -> Any:
+        try:
+            return json.loads(text.decode("utf-8", "replace"), strict=False)
+        except (ValueError, RecursionError) as error:
+            raise CaptureError(f"{self._path}: damaged: {error}; copy the file again") from error
+
+
+def _is_utf8(text: bytes) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+_NEXT: Final = re.compile(rb"[^ \t\r\n]")
+_STRING: Final = re.compile(rb'("[^"\\]*+(?:\\.[^"\\]*+)*+")', re.DOTALL)
+_SCALAR: Final = re.compile(rb"([-+.\w]+)(?=[^-+.\w])")
+_FIRST_WINDOW: Final = 1 << 16

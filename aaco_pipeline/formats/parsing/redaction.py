@@ -1,0 +1,88 @@
+"""What of a captured or living process's environment may be kept: an allow-list, and nothing that looks like a secret.
+
+Used at the door, before anything reaches the lake; what the kept facts mean is
+`aaco_pipeline.analysis.sessions.environment`.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+#: Environment variables that change what runs or how fast; no other is ever looked at.
+MEASURED_VARIABLES: Final = (
+    # the C library, threads and memory
+    *("GLIBC_TUNABLES", "LD_PRELOAD", "MALLOC_ARENA_MAX", "MALLOC_CONF", "NUMEXPR_NUM_THREADS"),
+    *("GOMP_CPU_AFFINITY", "KMP_AFFINITY", "KMP_BLOCKTIME", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"),
+    *("OMP_DYNAMIC", "OMP_NUM_THREADS", "OMP_PLACES", "OMP_PROC_BIND", "OMP_SCHEDULE", "OMP_WAIT_POLICY"),
+    # ONNX Runtime
+    *("ORT_LOAD_CONFIG_FROM_MODEL", "ORT_MIGRAPHX_BF16_ENABLE", "ORT_MIGRAPHX_CACHE_PATH"),
+    *("ORT_MIGRAPHX_EXHAUSTIVE_TUNE", "ORT_MIGRAPHX_FP16_ENABLE", "ORT_MIGRAPHX_FP8_ENABLE"),
+    *("ORT_MIGRAPHX_INT8_CALIBRATION_TABLE_NAME", "ORT_MIGRAPHX_INT8_ENABLE", "ORT_MIGRAPHX_LOAD_COMPILED_MODEL"),
+    *("ORT_MIGRAPHX_LOAD_COMPILED_PATH", "ORT_MIGRAPHX_MODEL_CACHE_PATH", "ORT_MIGRAPHX_SAVE_COMPILED_MODEL"),
+    *("ORT_MIGRAPHX_SAVE_COMPILED_PATH", "ORT_MIGRAPHX_USE_NATIVE_CALIBRATION_TABLE"),
+    # MIGraphX
+    *("MIGRAPHX_DISABLE_MIOPEN_FUSION", "MIGRAPHX_DISABLE_MLIR", "MIGRAPHX_DISABLE_POINTWISE_FUSION"),
+    *("MIGRAPHX_DISABLE_REDUCE_FUSION", "MIGRAPHX_DISABLE_SCHEDULE_PASS", "MIGRAPHX_ENABLE_CK"),
+    *("MIGRAPHX_ENABLE_HIPBLASLT_GEMM", "MIGRAPHX_ENABLE_NHWC", "MIGRAPHX_ENABLE_NULL_STREAM"),
+    *("MIGRAPHX_ENABLE_SPLIT_REDUCE", "MIGRAPHX_GPU_COMPILE_PARALLEL", "MIGRAPHX_GPU_HIP_FLAGS"),
+    *("MIGRAPHX_GPU_OPTIMIZE", "MIGRAPHX_MLIR_ENABLE_SPLITK", "MIGRAPHX_MLIR_TUNE_EXHAUSTIVE"),
+    *("MIGRAPHX_MLIR_TUNING_CFG", "MIGRAPHX_MLIR_TUNING_DB", "MIGRAPHX_MLIR_USE_SPECIFIC_OPS", "MIGRAPHX_NSTREAMS"),
+    *("MIGRAPHX_PROBLEM_CACHE", "MIGRAPHX_SET_GEMM_PROVIDER", "MIGRAPHX_TRACE_BENCHMARKING"),
+    # HIP and the ROCm runtime
+    *("AMD_DIRECT_DISPATCH", "AMD_LOG_LEVEL", "AMD_SERIALIZE_COPY", "AMD_SERIALIZE_KERNEL", "CUDA_VISIBLE_DEVICES"),
+    *("GPU_DEVICE_ORDINAL", "GPU_MAX_HW_QUEUES", "HIP_FORCE_DEV_KERNARG", "HIP_HOST_COHERENT", "HIP_LAUNCH_BLOCKING"),
+    *("HIP_VISIBLE_DEVICES", "HSA_CU_MASK", "HSA_DISABLE_CACHE", "HSA_ENABLE_DEBUG", "HSA_ENABLE_INTERRUPT"),
+    *("HSA_ENABLE_PEER_SDMA", "HSA_ENABLE_SDMA", "HSA_FORCE_FINE_GRAIN_PCIE", "HSA_NO_SCRATCH_RECLAIM"),
+    *("HSA_OVERRIDE_GFX_VERSION", "HSA_SCRATCH_SINGLE_LIMIT", "HSA_TOOLS_LIB", "HSA_XNACK", "ROCR_VISIBLE_DEVICES"),
+    # its libraries
+    *("HIPBLASLT_TENSILE_LIBPATH", "HIPBLASLT_TUNING_FILE", "HIPBLASLT_TUNING_OVERRIDE_FILE"),
+    *("MIOPEN_COMPILE_PARALLEL_LEVEL", "MIOPEN_CUSTOM_CACHE_DIR", "MIOPEN_DEBUG_CONV_DIRECT", "MIOPEN_DEBUG_CONV_FFT"),
+    *("MIOPEN_DEBUG_CONV_GEMM", "MIOPEN_DEBUG_CONV_IMPLICIT_GEMM", "MIOPEN_DEBUG_CONV_WINOGRAD"),
+    *("MIOPEN_DEBUG_DISABLE_FIND_DB", "MIOPEN_DISABLE_CACHE", "MIOPEN_ENABLE_LOGGING", "MIOPEN_FIND_ENFORCE"),
+    *("MIOPEN_FIND_MODE", "MIOPEN_LOG_LEVEL", "MIOPEN_SYSTEM_DB_PATH", "MIOPEN_USER_DB_PATH"),
+    *("ROCBLAS_DEFAULT_ATOMICS_MODE", "ROCBLAS_LAYER", "ROCBLAS_TENSILE_LIBPATH", "ROCBLAS_USE_HIPBLASLT"),
+    *("TENSILE_SOLUTION_SELECTION_METHOD", "NCCL_DEBUG", "NCCL_MAX_NCHANNELS", "NCCL_MIN_NCHANNELS"),
+    # Triton and PyTorch
+    *("PYTORCH_TUNABLEOP_ENABLED", "PYTORCH_TUNABLEOP_FILENAME", "TRITON_ALWAYS_COMPILE", "TRITON_CACHE_DIR"),
+    *("TRITON_DEFAULT_FP_FUSION", "TRITON_HIP_GLOBAL_PREFETCH", "TRITON_HIP_LOCAL_PREFETCH"),
+    *("TRITON_HIP_USE_BLOCK_PINGPONG", "TRITON_HOME"),
+)
+_LONGEST_VALUE: Final = 200
+#: What keys and passwords look like: known beginnings, telling words, passwords in addresses, long random words.
+SECRET_LIKE: Final = re.compile(
+    r"(?i)token|secret|passw|credential|api_?key|bearer|\b(gh[opsu]_|github_pat_|hf_|sk-|akia|xox[abp]-|eyj)"
+    r"|://[^/\s]*:[^/\s]*@|(?=[A-Za-z_+=-]*\d)(?=[\d_+=-]*[A-Za-z])[A-Za-z0-9_+=-]{32,}"
+)
+REDACTED: Final = "redacted"
+
+
+def without_secrets(value: str) -> str:
+    """The value, or `REDACTED` when it looks like a secret or is too long to be told from one."""
+    return REDACTED if len(value) > _LONGEST_VALUE or SECRET_LIKE.search(value) else value
+
+
+def safe_environment(variables: Mapping[str, object]) -> dict[str, str]:
+    """The variables that may be kept: those of `MEASURED_VARIABLES`, each without secrets, in order of name."""
+    return {
+        name: without_secrets(str(variables[name])) or "(empty)"
+        for name in sorted(MEASURED_VARIABLES)
+        if name in variables
+    }
+
+
+def safe_command(words: str | Sequence[str]) -> str:
+    """A command line, each word that looks like a secret replaced, and the word after an option that names one."""
+    listed = words.split() if isinstance(words, str) else [str(word) for word in words]
+    kept: list[str] = []
+    hide_next = False
+    for word in listed:
+        names_a_secret = _SECRET_OPTION.match(word) is not None
+        if hide_next or (names_a_secret and "=" in word):
+            kept.append(REDACTED)
+        else:
+            kept.append(word if names_a_secret or not SECRET_LIKE.search(word) else REDACTED)
+        hide_next = names_a_secret and "=" not in word
+    return " ".join(kept)
+
+
+_SECRET_OPTION: Final = re.compile(r"(?i)--?[\w-]*(token|secret|passw|credential|api-?_?key)[\w-]*(=|$)")

@@ -1,0 +1,1 @@
+"""A session as one self-contained page, and plots as SVG."""

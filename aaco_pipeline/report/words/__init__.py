@@ -1,0 +1,1 @@
+"""How figures and findings are said: units and sentences."""

@@ -1,0 +1,332 @@
+"""What limits a session and its kernels: the statements that read it from the lake, and how it is said in words.
+
+A label is a verdict of the stage `classification` with a score of how far the evidence supports it, which is no
+probability. What was not measured is said, never guessed.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from aaco_pipeline.report.words.units import counted, duration, number, share, size
+
+Row = Mapping[str, Any]
+
+#: Kernels whose limits a page lists, and whose instructions it shows.
+LISTED_KERNELS: Final = 60
+LISTED_INSTRUCTIONS: Final = 3
+_PRIORITIES: Final = 20
+_NAMED_SIGNALS: Final = 3
+#: How the stage `classification` names a signal among the evidence.
+_SIGNAL_ITEM: Final = "signal "
+#: Unexplained time below this part of the whole is not why there is no label.
+_WORTH_SAYING: Final = 0.01
+
+#: Of one resource's lower bounds the one that counts: from a measured ceiling where there is one, the longest format.
+_BOUNDS: Final = (
+    "(SELECT kernel_id, list(struct_pack(resource := resource, dtype := dtype, lower_bound_ns := lower_bound_ns, "
+    "share_ratio := share_ratio, ceiling_source := ceiling_source) ORDER BY lower_bound_ns DESC, resource)[1:2] "
+    "AS nearest_bounds FROM (SELECT * FROM resource_bounds WHERE session_id = '{session}' QUALIFY row_number() OVER "
+    "(PARTITION BY kernel_id, resource ORDER BY ceiling_source, lower_bound_ns DESC, dtype) = 1) GROUP BY kernel_id)"
+)
+_LABELS_OF_KERNELS: Final = "(SELECT * FROM bottlenecks WHERE session_id = '{session}' AND scope = 'kernel')"
+_WHOLE: Final = "(SELECT * FROM {table} WHERE session_id = '{{session}}' AND dispatch_id IS NULL)"
+
+#: The statements of the short document; `{session}` is the session's id.
+SUMMARY: Final[Mapping[str, str]] = {
+    "bottleneck": (
+        "SELECT label, score, runner_up, recommendation, evidence, missing AS missing_signals FROM bottlenecks "
+        "WHERE session_id = '{session}' AND scope = 'session'"
+    ),
+    "optimization_priority": (
+        "SELECT k.kernel_id, k.name, k.short_name AS operator, b.label, b.score, b.recommendation, "
+        "b.missing AS missing_signals, t.share_ratio, "
+        "w.saved_ns, w.speedup_ratio, r.bound, r.efficiency_ratio "
+        "FROM (SELECT * FROM kernels WHERE session_id = '{session}') AS k "
+        "LEFT JOIN (SELECT * FROM kernel_stats WHERE session_id = '{session}') AS t USING (kernel_id) "
+        "LEFT JOIN (SELECT kernel_id, max(saved_ns) AS saved_ns, arg_max(speedup_ratio, saved_ns) AS speedup_ratio "
+        "FROM what_if WHERE session_id = '{session}' GROUP BY kernel_id) AS w USING (kernel_id) "
+        f"LEFT JOIN {_WHOLE.format(table='roofline')} AS r USING (kernel_id) "
+        f"LEFT JOIN {_LABELS_OF_KERNELS} AS b USING (kernel_id) "
+        f"ORDER BY w.saved_ns DESC NULLS LAST, t.share_ratio DESC NULLS LAST, k.kernel_id LIMIT {_PRIORITIES}"
+    ),
+}
+
+#: The statements that the long document has beside them.
+SECTIONS: Final[Mapping[str, str]] = {
+    "limits": (
+        "SELECT k.kernel_id, k.name, k.short_name AS operator, t.share_ratio, t.total_ns, r.bound, r.efficiency_ratio, "
+        "r.achieved_flops_per_s, r.flops_by_type, r.dram_arithmetic_intensity, r.fabric_arithmetic_intensity, "
+        "r.l2_arithmetic_intensity, r.vl1d_arithmetic_intensity, r.lds_arithmetic_intensity, r.quality_flags, "
+        "n.nearest_bounds, o.theoretical_ratio, o.achieved_ratio, o.limiter, b.label, b.runner_up, b.score, "
+        "b.missing AS missing_signals, w.saved_ns "
+        "FROM (SELECT * FROM kernels WHERE session_id = '{session}') AS k "
+        "LEFT JOIN (SELECT * FROM kernel_stats WHERE session_id = '{session}') AS t USING (kernel_id) "
+        f"LEFT JOIN {_WHOLE.format(table='roofline')} AS r USING (kernel_id) "
+        f"LEFT JOIN {_BOUNDS} AS n USING (kernel_id) "
+        f"LEFT JOIN {_WHOLE.format(table='occupancy')} AS o USING (kernel_id) "
+        f"LEFT JOIN {_LABELS_OF_KERNELS} AS b USING (kernel_id) "
+        "LEFT JOIN (SELECT kernel_id, max(saved_ns) AS saved_ns FROM what_if WHERE session_id = '{session}' "
+        "GROUP BY kernel_id) AS w USING (kernel_id) "
+        f"ORDER BY t.total_ns DESC NULLS LAST, k.kernel_id LIMIT {LISTED_KERNELS}"
+    ),
+    "ceilings": (
+        # Arithmetic that no kernel did has no roof worth drawing.
+        "SELECT c.* EXCLUDE (session_id) FROM ceilings AS c WHERE c.session_id = '{session}' "
+        "AND c.source <> 'fitted' AND (c.unit <> 'flop/s' OR EXISTS (SELECT 1 FROM resource_bounds AS b "
+        "WHERE b.session_id = '{session}' AND b.work > 0 AND b.resource = c.resource AND b.dtype = c.dtype)) "
+        "ORDER BY c.device_id, c.resource, c.dtype, c.source"
+    ),
+    "instructions": (
+        "SELECT i.* EXCLUDE (session_id) FROM (SELECT * FROM att_instructions WHERE session_id = '{session}') AS i "
+        "JOIN (SELECT kernel_id, dispatch_id FROM att_instructions WHERE session_id = '{session}' "
+        "GROUP BY kernel_id, dispatch_id ORDER BY sum(stall_cycles) DESC NULLS LAST, sum(samples) DESC NULLS LAST, "
+        f"kernel_id, dispatch_id LIMIT {LISTED_INSTRUCTIONS}) AS most "
+        "ON i.kernel_id IS NOT DISTINCT FROM most.kernel_id AND i.dispatch_id IS NOT DISTINCT FROM most.dispatch_id "
+        "ORDER BY i.kernel_id, i.dispatch_id, i.code_object_id, i.address, i.line"
+    ),
+    "stall_reasons": (
+        "SELECT * EXCLUDE (session_id) FROM att_stalls WHERE session_id = '{session}' "
+        "ORDER BY kernel_id, dispatch_id, share_ratio DESC, reason"
+    ),
+}
+
+#: The stages whose tables these are, with what a reader lacks when one has published nothing.
+STAGES: Final = (
+    ("roofline", "how near each kernel came to what its device can do, and its occupancy"),
+    ("att_enrichment", "the instructions that wavefronts waited at"),
+    ("classification", "what limits the session and its kernels"),
+)
+
+LABELS: Final = {
+    "atomics": "atomic operations",
+    "balanced": "two resources near their roofs together",
+    "communication": "communication between devices",
+    "compute_matrix": "matrix arithmetic",
+    "compute_vector": "vector arithmetic",
+    "copy": "copies between host and device",
+    "divergence": "diverging lanes",
+    "frequency_scaling": "a clock below its highest",
+    "host": "the host, which the device waits for",
+    "host_contention": "other work on the host's CPUs",
+    "instruction_fetch": "fetching instructions",
+    "latency": "latency: neither arithmetic nor bandwidth is near its limit",
+    "launch": "launching kernels",
+    "lds_bank_conflict": "bank conflicts in LDS",
+    "memory_dram": "DRAM traffic",
+    "memory_fabric": "traffic between L2 and the memory side",
+    "memory_infinity_cache": "Infinity Cache traffic",
+    "memory_l1": "L1 traffic",
+    "memory_l2": "L2 traffic",
+    "memory_l3": "L3 traffic",
+    "memory_lds": "LDS traffic",
+    "memory_vl1d": "vL1D traffic",
+    "occupancy": "too few wavefronts in flight",
+    "power_throttling": "the power limit",
+    "spill": "register spills",
+    "sync": "waiting for synchronization",
+    "thermal_throttling": "temperature",
+    "warmup_instability": "a run that has not settled",
+}
+RESOURCES: Final = {
+    "dram": "DRAM",
+    "fabric": "memory fabric",
+    "infinity_cache": "Infinity Cache",
+    "l1": "L1",
+    "l2": "L2",
+    "l3": "L3",
+    "lds": "LDS",
+    "matrix": "matrix units",
+    "vector": "vector units",
+    "vector_integer": "integer units",
+    "vector_issue": "vector issue",
+    "vector_packed": "packed vector units",
+    "vl1d": "vL1D",
+}
+_SIGNALS: Final = {
+    "share_busy_unexplained": "time in kernels that nothing explains",
+    "share_idle_unexplained": "idle time that nothing explains",
+    "nearest_roof": "nearness to the nearest roof",
+    "second_roof": "nearness to the second roof",
+    "achieved_occupancy": "achieved occupancy",
+    "theoretical_occupancy": "theoretical occupancy",
+    "grid_rounds": "rounds the grid takes on the device",
+    "clock_below_highest": "clock below its highest",
+    "active_threads": "lanes active",
+}
+
+
+#: What the stage roofline calls the ceilings of a calibrated machine in `evidence`, where they are missing.
+CALIBRATION: Final = "measured ceilings"
+
+
+def told(bottleneck: Sequence[Row]) -> dict[str, Any]:
+    """The session's verdict as the document's own fields; nulls and empty lists without one.
+
+    top_evidence are the signals that weigh most first; those of weight 0 only stood in a rule as a condition.
+    """
+    row = bottleneck[0] if bottleneck else {}
+    return {
+        "bottleneck_class": row.get("label"),
+        "score": row.get("score"),
+        "runner_up": row.get("runner_up"),
+        "top_evidence": strongest(row.get("evidence") or []),
+        "missing_signals": row.get("missing_signals") or [],
+        "recommendation": row.get("recommendation"),
+    }
+
+
+def strongest(evidence: Sequence[Row]) -> list[Row]:
+    """Evidence with what weighs most first; of equal weights as the stage ordered it, the label's before others'."""
+    return sorted(evidence, key=lambda one: -one["weight"])
+
+
+def sentence(document: Row) -> str | None:
+    """What limits the session, why, and what would help how much at most; None when nothing was judged."""
+    if not document.get("bottleneck"):
+        return None
+    row = document["bottleneck"][0]
+    uncalibrated = next((one["reason"] for one in document["missing"] if one["item"] == CALIBRATION), None)
+    if row["label"] is None and uncalibrated is not None:
+        # One step gives what all the signals wait for, so naming them would only hide it.
+        return f"What limits this session cannot be said yet: {uncalibrated}"
+    text = verdict(row, "session")
+    longest = next(iter(document.get("optimization_priority") or []), None)
+    if row["label"] is None and longest is not None and longest["label"] is None and longest["missing_signals"]:
+        text += f". Of the first kernel to look at, {longest['operator']}, {lacking(longest)}"
+    return text
+
+
+def verdict(row: Row, of: str) -> str:
+    """A row of `bottlenecks` in words; `of` is what it judges, such as `session`. It ends without a full stop."""
+    evidence = strongest(row["evidence"] or [])
+    if row["label"] is None:
+        lacks = lacking(row)
+        return f"What limits this {of} cannot be said: {lacks}" if lacks else f"What limits this {of} cannot be said"
+    aside = [f"score {row['score']:.2f}"] if row["score"] is not None else []
+    aside += [f"runner-up: {briefly(row['runner_up'])}"] if row["runner_up"] is not None else []
+    text = f"This {of} is limited by {briefly(row['label'])}"
+    text += f" ({', '.join(aside)})" if aside else ""
+    if evidence and evidence[0]["signal"] == f"share_{row['label']}":
+        text += f", which takes {amount(evidence[0])} of the time"
+    elif evidence:
+        text += f"; the largest evidence is {signal(evidence[0]['signal'])}: {amount(evidence[0])}"
+    # A recommendation ends with the bound on what it saves.
+    return f"{text}. {row['recommendation'].rstrip('.')}" if row["recommendation"] else text
+
+
+def lacking(row: Row) -> str:
+    """Why a row has no label: what is unexplained, and the signals that were not measured; empty when nothing is."""
+    parts = [
+        f"{signal(one['signal'])} is {amount(one)}"
+        for one in row.get("evidence") or []
+        if one["signal"].endswith("_unexplained") and one["value"] >= _WORTH_SAYING
+    ]
+    named = unmeasured(row["missing_signals"] or [])
+    if named:
+        rest = len(named) - _NAMED_SIGNALS
+        more = f" and {counted(rest, 'more signal')}" if rest > 0 else ""
+        parts.append(f"not measured: {', '.join(named[:_NAMED_SIGNALS])}{more}")
+    return "; ".join(parts)
+
+
+def unmeasured(signals: Sequence[str]) -> list[str]:
+    """Missing signals in words, without those that only follow from another one that is missing.
+
+    Without a roof none is near, and a share of the time is missing where no kernel has that label.
+    """
+    return [signal(name) for name in _independent(signals)]
+
+
+def _independent(signals: Sequence[str]) -> list[str]:
+    following = ("share_", "at_", "second_roof", "model_based") if "nearest_roof" in signals else ("share_",)
+    return [name for name in signals if not name.startswith(following)]
+
+
+def without_repetition(missing: Sequence[Row]) -> list[Row]:
+    """Rows of missing evidence, in which signals with the same reason are one row, and the last.
+
+    Each row has item, status and reason. Signals that only follow from another missing one are left out.
+    """
+    kept = [row for row in missing if not row["item"].startswith(_SIGNAL_ITEM)]
+    by_name = {row["item"].removeprefix(_SIGNAL_ITEM): row for row in missing if row["item"].startswith(_SIGNAL_ITEM)}
+    told: dict[tuple[str, str | None], list[str]] = {}
+    for name in _independent(list(by_name)):
+        told.setdefault((by_name[name]["status"], by_name[name]["reason"]), []).append(name)
+    return kept + [{**by_name[names[0]], "item": ", ".join(map(signal, names))} for names in told.values()]
+
+
+def flags(names: Sequence[str] | None) -> str:
+    """Named reservations in words."""
+    return ", ".join(name.replace("_", " ").replace(":", ": ") for name in names or [])
+
+
+def label(name: str | None) -> str:
+    """A label in words; one that is not known here, from rules of the reader's own, is shown as it is named."""
+    return "not known" if name is None else LABELS.get(name, name.replace("_", " "))
+
+
+def briefly(name: str) -> str:
+    """A label in words without what explains it."""
+    return label(name).split(":")[0].split(",")[0]
+
+
+def resource(name: str | None, dtype: str | None = None) -> str | None:
+    """A resource of `ceilings` in words."""
+    if name is None:
+        return None
+    return " ".join(part for part in (RESOURCES.get(name, name.replace("_", " ")), dtype) if part)
+
+
+def signal(name: str) -> str:
+    """A signal of `bottlenecks` in words."""
+    if name in _SIGNALS:
+        return _SIGNALS[name]
+    for prefix, words in (("share_", "time limited by"), ("at_", "nearness to the roof of")):
+        if name.startswith(prefix) and name.removeprefix(prefix) in LABELS:
+            return f"{words} {briefly(name.removeprefix(prefix))}"
+    return name.replace("_", " ")
+
+
+def amount(evidence: Row) -> str:
+    """The value of a signal in the unit a person reads."""
+    return measure(evidence["value"], evidence["unit"])
+
+
+def measure(value: float | None, unit: str | None) -> str:
+    """A value in the unit a person reads; a dash when there is none."""
+    if value is None:
+        return "–"
+    if unit == "flag":
+        return "yes" if value else "no"
+    if unit == "byte/s":
+        return f"{number(value / 1e9)} GB/s"
+    if unit == "flop/s":
+        return f"{number(value / 1e9)} GFLOP/s"
+    forms = {"ratio": share(value), "ns": duration(value), "bytes": size(round(value)), "byte": size(round(value))}
+    return forms.get(unit or "") or (f"{number(value)} {unit}" if unit not in (None, "count") else str(number(value)))
+
+
+def nearest(row: Row) -> list[str]:
+    """The two lower bounds nearest to a kernel's time, such as `DRAM 79.1 %`, as parts of the time it took."""
+    return [
+        f"{resource(one['resource'], one['dtype'])} {share(one['share_ratio']) or duration(one['lower_bound_ns'])}"
+        for one in row["nearest_bounds"] or []
+    ]
+
+
+def occupied(row: Row) -> str | None:
+    """A kernel's occupancy, achieved of what its resources admit, with what limits that."""
+    parts = [share(row["achieved_ratio"])] if row["achieved_ratio"] is not None else []
+    if row["theoretical_ratio"] is not None:
+        parts.append(f"of {share(row['theoretical_ratio'])}" if parts else f"at most {share(row['theoretical_ratio'])}")
+    limited = f" by {row['limiter']}" if row["limiter"] else ""
+    return " ".join(part for part in parts if part) + limited if parts else None
+
+
+def of_kernel(row: Row) -> str:
+    """A kernel's label in words with its score, or why it has none."""
+    if row["label"] is not None:
+        return briefly(row["label"])
+    if row["missing_signals"] is None:
+        return "not judged: the stage classification has no row for it"
+    return f"no label; {lacking(row) or 'no rule fits what was measured'}"

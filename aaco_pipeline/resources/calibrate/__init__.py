@@ -1,0 +1,1 @@
+"""Measuring what this machine can do at best."""

@@ -1,0 +1,306 @@
+"""Which kernels find the ceilings of this machine: over what sizes, on which CPUs, in which processes.
+
+The sizes follow from the caches that the kernel states. Running the kernels is
+`aaco_pipeline.resources.calibrate.worker`; what comes of it is `aaco_pipeline.resources.calibrate.calibration`.
+"""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+_CPUS: Final = Path("/sys/devices/system/cpu")
+_MEMORY: Final = Path("/proc/meminfo")
+_SIZE: Final = re.compile(r"(\d+)([KMG]?)")
+_FACTORS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+#: Sides of square matrices. A processor of many threads needs larger ones to have work for all.
+_SIDES: Final = (256, 512, 1024, 2048, 4096)
+_SIDES_AT_ONCE: Final = 3
+_FEW_THREADS: Final = 4
+#: Share of a cache that a working set may take; the rest is left to whatever else is in it.
+_L1_SHARE: Final = 2 / 3
+_CACHE_SHARE: Final = 1 / 2
+#: A working set this much larger than the next smaller cache is served mostly by the level meant.
+_OUTGROWN: Final = 2
+_DRAM_FACTOR: Final = 8
+_LEAST_DRAM_BYTES: Final = 256 << 20
+#: Share of the memory that is free now which the largest working set may take.
+_MEMORY_SHARE: Final = 1 / 4
+#: What OpenBLAS calls its kernels for AVX-512, and the features without which they must not be asked for. On some
+#: processors that have them it chooses older kernels of half the width by itself.
+_WIDE_CORE: Final = "SkylakeX"
+_WIDE_FEATURES: Final = frozenset({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"})
+
+Reasons = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Cache:
+    """One level: bytes of one cache, and the CPUs that share it, for each of the caches of that level."""
+
+    level: int
+    size_bytes: int
+    groups: tuple[frozenset[int], ...]
+
+    def threads_sharing(self, cpus: Collection[int]) -> int:
+        """The most of `cpus` that share one cache."""
+        return max((len(group & set(cpus)) for group in self.groups), default=0)
+
+    def touched(self, cpus: Collection[int]) -> int:
+        """How many caches of this level `cpus` have between them."""
+        return sum(1 for group in self.groups if group & set(cpus))
+
+
+@dataclass(frozen=True)
+class Process:
+    """One measured process: its name for people, what is added to its environment, and its share of the time."""
+
+    name: str
+    environment: Mapping[str, str]
+    measurements: tuple[Mapping[str, Any], ...]
+    time_share: float
+
+
+def caches(cpus: Collection[int], folder: Path = _CPUS) -> tuple[Cache, ...]:
+    """The data and unified caches of these CPUs by level, as the kernel states them; empty where it does not."""
+    found: dict[int, tuple[int, set[frozenset[int]]]] = {}
+    for cpu in sorted(cpus):
+        for index in sorted((folder / f"cpu{cpu}" / "cache").glob("index[0-9]*")):
+            level, size = _text(index / "level"), _SIZE.fullmatch(_text(index / "size"))
+            shared = cpu_list(_text(index / "shared_cpu_list"))
+            if _text(index / "type") in ("Data", "Unified") and level.isdigit() and size is not None and cpu in shared:
+                amount = int(size[1]) * _FACTORS[size[2]]
+                known, groups = found.setdefault(int(level), (amount, set()))
+                # Cores of two kinds have caches of two sizes: what fits the smaller fits all.
+                found[int(level)] = (min(known, amount), groups | {shared})
+    return tuple(
+        Cache(level, size, tuple(sorted(groups, key=min))) for level, (size, groups) in sorted(found.items()) if size
+    )
+
+
+def cpus_in_order(usable: Collection[int], folder: Path = _CPUS) -> list[int]:
+    """The usable CPUs, one of each core before the second of any, so that few threads do not share a core."""
+    taken: set[frozenset[int]] = set()
+    first: list[int] = []
+    later: list[int] = []
+    for cpu in sorted(usable):
+        core = cpu_list(_text(folder / f"cpu{cpu}" / "topology" / "thread_siblings_list")) or frozenset({cpu})
+        (later if core in taken else first).append(cpu)
+        taken.add(core)
+    return first + later
+
+
+def cpu_list(text: str) -> frozenset[int]:
+    """The numbers that the kernel writes as `0-3,8`; none when it is not of that form."""
+    numbers: set[int] = set()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if not first.isdigit() or not (last or first).isdigit():
+            return frozenset()
+        numbers.update(range(int(first), int(last or first) + 1))
+    return frozenset(numbers)
+
+
+def available_bytes(file: Path = _MEMORY) -> int | None:
+    """Memory that can be had without swapping, as the kernel states it."""
+    found = re.search(r"^MemAvailable:\s+(\d+) kB$", _text(file), re.MULTILINE)
+    return None if found is None else int(found[1]) << 10
+
+
+def working_sets(
+    known: Sequence[Cache], cpus: Sequence[int], memory_bytes: int | None
+) -> tuple[dict[str, int], Reasons]:
+    """Bytes for each thread to work on, by the level of memory that then serves it, and why others have none.
+
+    A set takes two thirds of the L1, half of a thread's part of the L2 and L3, and eight times the largest caches of
+    all threads in DRAM. A level is left out where that would not outgrow the level before it.
+    """
+    sets: dict[str, int] = {}
+    why: Reasons = {}
+    by_level = {cache.level: cache for cache in known}
+    smaller = 0
+    for level in (1, 2, 3):
+        name = f"l{level}"
+        if level not in by_level:
+            why[name] = "the kernel states no such cache"
+            continue
+        part = by_level[level].size_bytes / by_level[level].threads_sharing(cpus)
+        wanted = int(part * (_L1_SHARE if level == 1 else _CACHE_SHARE)) // 4096 * 4096
+        if wanted < max(_OUTGROWN * smaller, 4096):
+            why[name] = (
+                f"{len(cpus)} threads have {part / 1024:,.0f} KiB of it each, too little beside the caches before it "
+                "to be told from them"
+            )
+        else:
+            sets[name] = wanted
+        smaller = int(part)
+    last = max(known, key=lambda cache: cache.level, default=None)
+    largest = 0 if last is None else last.size_bytes * last.touched(cpus)
+    most = 0 if memory_bytes is None else int(memory_bytes * _MEMORY_SHARE)
+    total = min(max(_DRAM_FACTOR * largest, _LEAST_DRAM_BYTES), most)
+    if total < max(_OUTGROWN * largest, _LEAST_DRAM_BYTES // 4):
+        why["dram"] = f"only {most / (1 << 20):,.0f} MiB of memory may be used, too little beside the caches"
+    else:
+        sets["dram"] = total // len(cpus) // 4096 * 4096
+    return sets, why
+
+
+def processes(sets: Mapping[str, int], threads: int, features: Collection[str], models: Path) -> list[Process]:
+    """The measured processes for one number of threads.
+
+    The runtime and the BLAS library keep threads that wait in a loop for a while, so they are not in one process; in
+    that of the memory, the library must not start threads of its own.
+    """
+    plain = blas_threads(threads)
+    wide = {"OPENBLAS_CORETYPE": _WIDE_CORE} if set(features) >= _WIDE_FEATURES else {}
+    sides = sides_for(threads)
+    made = [
+        Process("memory", {**blas_threads(1), **wide}, memory_measurements(sets), 0.4),
+        Process("ONNX Runtime", plain, runtime_measurements(sides, models), 0.36),
+        Process("NumPy", plain, product_measurements(sides[:2], "NumPy"), 0.12 if wide else 0.24),
+    ]
+    if wide:
+        label = f"NumPy with OPENBLAS_CORETYPE={_WIDE_CORE}"
+        made.append(Process("NumPy, AVX-512", {**plain, **wide}, product_measurements(sides[:2], label), 0.12))
+    return [process for process in made if process.measurements]
+
+
+def blas_threads(threads: int) -> dict[str, str]:
+    """How the BLAS libraries that NumPy may have been built with are told their number of threads."""
+    names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")
+    return dict.fromkeys(names, str(threads))
+
+
+def sides_for(threads: int) -> tuple[int, ...]:
+    """Three sides of matrices, larger by half the growth of the threads: so each has as much work as one alone."""
+    first = 0
+    while first + _SIDES_AT_ONCE < len(_SIDES) and threads >= _FEW_THREADS ** (first + 1):
+        first += 1
+    return _SIDES[first : first + _SIDES_AT_ONCE]
+
+
+def memory_measurements(sets: Mapping[str, int]) -> tuple[dict[str, Any], ...]:
+    """What is run at each level.
+
+    `read` and `update` run inside one call of NumPy for a whole window and so also serve small sets. `scale` and
+    `copy` take a call each time, which is too dear for sets that are through within microseconds.
+    """
+    kernels = {
+        "l1": ("read",),
+        "l2": ("read", "update"),
+        "l3": ("read", "update", "scale"),
+        "dram": ("read", "scale", "copy"),
+    }
+    return tuple(
+        {"resource": level, "dtype": None, "unit": "byte/s", "kernel": kernel, "thread_bytes": size}
+        for level, size in sets.items()
+        for kernel in kernels[level]
+    )
+
+
+def runtime_measurements(sides: Sequence[int], models: Path) -> tuple[dict[str, Any], ...]:
+    """ONNX Runtime's matrix products of each side and number format; their models lie in the folder `models`."""
+    return tuple(
+        {
+            "resource": "vector_integer" if kind.integer else "vector",
+            "dtype": kind.dtype,
+            "unit": "op/s" if kind.integer else "flop/s",
+            "kernel": "runtime",
+            "label": f"ONNX Runtime {kind.operator}",
+            "side": side,
+            "input_dtype": kind.input_dtype,
+            "output_dtype": kind.output_dtype,
+            "model": str(models / model_name(kind.dtype, side)),
+        }
+        for kind in PRODUCTS
+        for side in sides
+    )
+
+
+def product_measurements(sides: Sequence[int], label: str) -> tuple[dict[str, Any], ...]:
+    """NumPy's matrix products of each side, in both floating-point formats."""
+    return tuple(
+        {
+            "resource": "vector",
+            "dtype": dtype,
+            "unit": "flop/s",
+            "kernel": "product",
+            "label": label,
+            "side": side,
+            "input_dtype": input_dtype,
+        }
+        for dtype, input_dtype in (("fp32", "float32"), ("fp64", "float64"))
+        for side in sides
+    )
+
+
+@dataclass(frozen=True)
+class Product:
+    """A matrix product of ONNX Runtime: formats of the given matrix, the constant one and the result."""
+
+    dtype: str
+    operator: str
+    input_dtype: str
+    weight_dtype: str
+    output_dtype: str
+    integer: bool = False
+
+
+PRODUCTS: Final = (
+    Product("fp32", "MatMul", "float32", "float32", "float32"),
+    Product("fp64", "MatMul", "float64", "float64", "float64"),
+    Product("int8", "MatMulInteger", "uint8", "int8", "int32", integer=True),
+)
+
+
+def model_name(dtype: str, side: int) -> str:
+    """File name of the model that multiplies by a constant matrix of that side."""
+    return f"{dtype}-{side}.onnx"
+
+
+def write_models(folder: Path, sides: Collection[int]) -> None:
+    """The models of `runtime_measurements`: one product each, by a constant matrix of random numbers.
+
+    Constant, because weights are, and the runtime may arrange them beforehand.
+    """
+    import numpy as np
+    from onnx import helper, numpy_helper
+
+    random = np.random.default_rng(3)
+    for kind in PRODUCTS:
+        for side in sides:
+            if kind.integer:
+                weights = random.integers(-128, 127, (side, side), kind.weight_dtype, endpoint=True)
+            else:
+                weights = random.standard_normal((side, side), np.float32).astype(kind.weight_dtype)
+            element = helper.np_dtype_to_tensor_dtype
+            graph = helper.make_graph(
+                [helper.make_node(kind.operator, ["a", "b"], ["y"])],
+                "product",
+                [helper.make_tensor_value_info("a", element(np.dtype(kind.input_dtype)), (side, side))],
+                [helper.make_tensor_value_info("y", element(np.dtype(kind.output_dtype)), (side, side))],
+                [numpy_helper.from_array(weights, "b")],
+            )
+            model = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+            (folder / model_name(kind.dtype, side)).write_bytes(model.SerializeToString())
+
+
+def cache_documents(known: Sequence[Cache]) -> list[dict[str, Any]]:
+    """The caches for a calibration's file: level, bytes of one, how many there are, CPUs that share one."""
+    return [
+        {
+            "level": cache.level,
+            "size_bytes": cache.size_bytes,
+            "instances": len(cache.groups),
+            "cpus_sharing": max(len(group) for group in cache.groups),
+        }
+        for cache in known
+    ]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        return ""  # the kernel has no such file here, or does not let us read it: not stated

@@ -1,0 +1,476 @@
+"""The measured process of a calibration: runs small kernels as fast as they go and writes how fast that was.
+
+Started by `aaco_pipeline.resources.calibrate.calibration` as `python -P calibration_worker.py JOB.json RESULT.json
+PARENT_PID`. It imports only the standard library, NumPy and ONNX Runtime. Which kernels are run over which sizes is
+decided in `aaco_pipeline.resources.calibrate.kernels`; nothing is judged here.
+
+A kernel is timed in windows of a millisecond or two, many in a round, and the rounds go over all kernels in turn: a
+disturbance of a second spoils a round, not a kernel. Progress goes to standard output, one JSON object a line.
+"""
+
+import ctypes
+import json
+import os
+import signal
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from numpy.lib.stride_tricks import as_strided
+
+_PR_SET_PDEATHSIG: Final = 1
+_WINDOW_NS: Final = 1_500_000
+_ROUND_NS: Final = 60_000_000
+_FEWEST_WINDOWS: Final = 4
+#: A round is worth having only if there is another to compare it with.
+_FEWEST_ROUNDS: Final = 2
+_STEADY_ROUNDS: Final = 3
+#: A resource is settled when its two best rounds agree to this share.
+SETTLED_WITHIN: Final = 0.02
+_PAGE: Final = 4096
+_HUGE_PAGE: Final = 2 << 20
+_LINE: Final = 64
+#: Between two kernels, so that threads of the runtime and of the library which still wait in a loop go to sleep.
+_PAUSE_SECONDS: Final = 0.005
+
+Doubles = npt.NDArray[np.float64]
+Times = tuple[int, int]
+#: What runs so many repeats, and the bytes of one.
+Task = tuple[Callable[[int], None], float]
+
+
+class Kernel:
+    """Something to be timed: `window(repeats)` runs it and gives when it started and ended; `work` is of one repeat.
+
+    `lasts(repeats)` is how long it runs without the time that threads take to start together.
+    """
+
+    def __init__(self, window: Callable[[int], Times], work: float, lasts: Callable[[int], int] | None = None) -> None:
+        self.window = window
+        self.work = work
+        self._lasts = lasts or self._window_lasts
+        self.repeats = 1
+        self.rounds: list[list[float]] = []
+
+    def prepare(self) -> None:
+        """Run once unseen, then find how many repeats make a window."""
+        self.window(1)
+        while True:
+            # The quickest of three: one that was interrupted would make windows too short for good.
+            lasted = max(1, min(self._lasts(self.repeats) for _ in range(3)))
+            if lasted >= _WINDOW_NS // 2 or self.repeats >= 1 << 24:
+                self.repeats = max(1, round(self.repeats * _WINDOW_NS / lasted))
+                return
+            self.repeats *= max(2, min(16, _WINDOW_NS // lasted))
+
+    def _window_lasts(self, repeats: int) -> int:
+        start, end = self.window(repeats)
+        return end - start
+
+    def run_round(self) -> None:
+        """Time windows until the round is full, and keep their rates in work per second."""
+        time.sleep(_PAUSE_SECONDS)
+        self.window(1)
+        rates: list[float] = []
+        used = 0
+        while used < _ROUND_NS or len(rates) < _FEWEST_WINDOWS:
+            start, end = self.window(self.repeats)
+            rates.append(self.work * self.repeats / (end - start) * 1e9)
+            used += end - start
+        self.rounds.append(rates)
+
+    def outcome(self) -> dict[str, Any]:
+        """Best and median rate, their scatter, the best of each round."""
+        rates = [rate for one in self.rounds for rate in one]
+        return {
+            "best": max(rates),
+            "median": statistics.median(rates),
+            "variation": statistics.pstdev(rates) / statistics.fmean(rates),
+            "windows": len(rates),
+            "window_repeats": self.repeats,
+            "rounds": [max(one) for one in self.rounds],
+        }
+
+
+def main(arguments: list[str]) -> int:
+    job_path, result, parent = Path(arguments[0]), Path(arguments[1]), int(arguments[2])
+    _die_with_parent(parent)
+    sys.setswitchinterval(1e-5)  # a thread that comes out of a kernel waits no longer than that for the interpreter
+    result.write_text(json.dumps(measure(json.loads(job_path.read_text()))))
+    return 0
+
+
+def measure(job: dict[str, Any]) -> dict[str, Any]:
+    """Run all kernels of the job in rounds, until all resources are settled or the time is over.
+
+    Each item of `measurements` comes back with its `outcome`, or with `failed`, the reason why it has none.
+    """
+    noise = _Noise()
+    begun = time.perf_counter()
+    kernels = _made(job)
+    _run_rounds(job["measurements"], kernels, begun, job["seconds"])
+    return {
+        "measurements": [
+            {**item, "failed": kernel} if isinstance(kernel, str) else {**item, "outcome": kernel.outcome()}
+            for item, kernel in zip(job["measurements"], kernels, strict=True)
+        ],
+        "noise": noise.document(),
+        "versions": {"python": sys.version.split()[0], "numpy": np.__version__, **_runtime_version(job)},
+    }
+
+
+def _run_rounds(items: Sequence[dict[str, Any]], kernels: Sequence[Kernel | str], begun: float, seconds: float) -> None:
+    deadline = begun + seconds
+    number = 0
+    while number < _FEWEST_ROUNDS or time.perf_counter() < deadline:
+        open_resources = {_resource(item) for item in items} - _settled(items, kernels)
+        if not open_resources:
+            break
+        for item, kernel in zip(items, kernels, strict=True):
+            if isinstance(kernel, Kernel) and _resource(item) in open_resources:
+                if number >= _FEWEST_ROUNDS and time.perf_counter() >= deadline:
+                    break
+                kernel.run_round()
+                done = min(1.0, (time.perf_counter() - begun) / max(seconds, 1e-9))
+                print(json.dumps({"done": done}), flush=True)
+        number += 1
+
+
+def _resource(item: dict[str, Any]) -> tuple[str, str | None]:
+    return item["resource"], item["dtype"]
+
+
+def _settled(items: Sequence[dict[str, Any]], kernels: Sequence[Kernel | str]) -> set[tuple[str, str | None]]:
+    """The resources whose two best rounds, whatever kernel reached them, agree; and those that nothing can measure."""
+    settled = set()
+    for resource in {_resource(item) for item in items}:
+        mine = [
+            kernel
+            for item, kernel in zip(items, kernels, strict=True)
+            if isinstance(kernel, Kernel) and _resource(item) == resource
+        ]
+        fewest = min((len(kernel.rounds) for kernel in mine), default=0)
+        bests = sorted((max(max(kernel.rounds[n]) for kernel in mine) for n in range(fewest)), reverse=True)
+        if not mine or (fewest >= _STEADY_ROUNDS and bests[1] >= bests[0] * (1 - SETTLED_WITHIN)):
+            settled.add(resource)
+    return settled
+
+
+def _made(job: dict[str, Any]) -> list[Kernel | str]:
+    """The kernels, ready to be timed, each in the place of its measurement; where there is none, the reason."""
+    items = job["measurements"]
+    crew = None
+    made: list[Kernel | str] = []
+    for item in items:
+        try:
+            if item["kernel"] == "runtime":
+                kernel = _runtime_kernel(item, job)
+            elif item["kernel"] == "product":
+                kernel = _product_kernel(item)
+            else:
+                crew = crew or _Crew(job["cpus"], max(item.get("thread_bytes", 0) for item in items))
+                kernel = crew.kernel(item)
+            kernel.prepare()
+        except Exception as error:  # noqa: BLE001  (whatever is lacking here, the other kernels are worth measuring)
+            made.append(" ".join(str(error).split())[:300] or type(error).__name__)
+        else:
+            made.append(kernel)
+    return made
+
+
+# ---- arithmetic ------------------------------------------------------------------------------------------------------
+
+
+def _runtime_kernel(item: dict[str, Any], job: dict[str, Any]) -> Kernel:
+    """ONNX Runtime's matrix product with constant weights, as a model has them; inputs and output stay bound."""
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = job["threads"]
+    session = ort.InferenceSession(item["model"], options, providers=["CPUExecutionProvider"])
+    side = item["side"]
+    given = _matrix(side, item["input_dtype"], seed=1)
+    output = np.empty((side, side), item["output_dtype"])
+    binding = session.io_binding()
+    binding.bind_cpu_input("a", given)
+    binding.bind_output("y", "cpu", 0, output.dtype.type, output.shape, output.ctypes.data)
+    held = (given, output)
+
+    def window(repeats: int) -> Times:
+        assert held  # the runtime keeps addresses only
+        start = time.perf_counter_ns()
+        for _ in range(repeats):
+            session.run_with_iobinding(binding)
+        return start, time.perf_counter_ns()
+
+    return Kernel(window, 2.0 * side**3)
+
+
+def _product_kernel(item: dict[str, Any]) -> Kernel:
+    """NumPy's matrix product, which is the product of the BLAS library it was built with."""
+    side = item["side"]
+    one, other = _matrix(side, item["input_dtype"], seed=1), _matrix(side, item["input_dtype"], seed=2)
+    output = np.empty((side, side), item["input_dtype"])
+
+    def window(repeats: int) -> Times:
+        start = time.perf_counter_ns()
+        for _ in range(repeats):
+            np.matmul(one, other, out=output)
+        return start, time.perf_counter_ns()
+
+    return Kernel(window, 2.0 * side**3)
+
+
+def _matrix(side: int, dtype: str, seed: int) -> npt.NDArray[Any]:
+    """Random numbers: constant ones let a processor save power and run faster than it does on real data."""
+    random = np.random.default_rng(seed)
+    if dtype.startswith("float"):
+        return random.standard_normal((side, side), np.float32).astype(dtype)
+    limits = np.iinfo(dtype)
+    return random.integers(limits.min, limits.max, (side, side), dtype, endpoint=True)
+
+
+# ---- memory ----------------------------------------------------------------------------------------------------------
+
+
+class _Crew:
+    """One thread for each CPU, held there, with memory of its own that it touched first."""
+
+    def __init__(self, cpus: Sequence[int], largest_bytes: int) -> None:
+        self._cpus = list(cpus)
+        self._rooms: list[Doubles] = [np.empty(0)] * len(self._cpus)
+
+        def furnish(place: int) -> None:
+            self._rooms[place] = _room(largest_bytes)
+
+        self._on_all(furnish)
+
+    def kernel(self, item: dict[str, Any]) -> Kernel:
+        """The same kernel for each thread. A window lasts from the first one's start to the last one's end."""
+        make, size = _MEMORY_KERNELS[item["kernel"]], item["thread_bytes"]
+        tasks = [make(room, size) for room in self._rooms]
+
+        def run_all(repeats: int) -> list[Times]:
+            times: list[Times] = [(0, 0)] * len(tasks)
+            together = threading.Barrier(len(tasks))
+
+            def run(place: int) -> None:
+                task = tasks[place][0]
+                together.wait()
+                start = time.perf_counter_ns()
+                task(repeats)
+                times[place] = (start, time.perf_counter_ns())
+
+            self._on_all(run)
+            return times
+
+        def window(repeats: int) -> Times:
+            times = run_all(repeats)
+            return min(start for start, _ in times), max(end for _, end in times)
+
+        def lasts(repeats: int) -> int:
+            return max(end - start for start, end in run_all(repeats))
+
+        return Kernel(window, sum(work for _, work in tasks), lasts)
+
+    def _on_all(self, do: Callable[[int], None]) -> None:
+        """Do something once on each CPU at the same time; what went wrong in a thread is raised here."""
+        errors: list[BaseException] = []
+
+        def held(place: int) -> None:
+            try:
+                os.sched_setaffinity(0, {self._cpus[place]})  # of this thread alone
+                do(place)
+                _Noise.ended_threads_ns += _run_delay("/proc/thread-self/schedstat") or 0
+            except Exception as error:  # noqa: BLE001  (raised again below, in the thread that asked)
+                errors.append(error)
+
+        threads = [threading.Thread(target=held, args=(place,)) for place in range(len(self._cpus))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if errors:
+            raise errors[0]
+
+
+def _room(size: int) -> Doubles:
+    """Memory for a working set of `size` bytes, all written once.
+
+    It begins where a huge page does: what lies before is made of small pages, over which even the L1 was seen to be
+    slower by a third.
+    """
+    size += 2 * _PAGE
+    raw = np.empty(size + _HUGE_PAGE, np.uint8)
+    start = -raw.ctypes.data % _HUGE_PAGE
+    room: Doubles = raw[start : start + size // 8 * 8].view(np.float64)
+    room[:] = 1.0
+    return room
+
+
+def _pair(room: Doubles, first: int, second: int) -> tuple[Doubles, Doubles]:
+    """Two arrays of so many numbers; the second begins half a page from where a page does, the first where one does.
+
+    Equal places in two arrays then are not equal in their low address bits, on which loads and stores get in each
+    other's way.
+    """
+    begin = -(-first * 8 // _PAGE) * (_PAGE // 8) + _PAGE // 16
+    return room[:first], room[begin : begin + second]
+
+
+def _read(room: Doubles, size: int) -> Task:
+    """s = Σ x·y: reads both arrays, keeps nothing. One call of NumPy runs all repeats, in the BLAS library."""
+    count = size // 2 // _LINE * _LINE // 8
+    pair = _pair(room, count, count)
+    sums: list[Doubles] = [np.empty(1)]
+
+    def run(repeats: int) -> None:
+        if len(sums[0]) != repeats:
+            sums[0] = np.empty(repeats)
+        one, other = (as_strided(array, (repeats, count), (0, 8)) for array in pair)
+        np.vecdot(one, other, out=sums[0])
+
+    return run, 16.0 * count
+
+
+def _update(room: Doubles, size: int) -> Task:
+    """y = x + y: reads both arrays and writes one, whose lines are in the cache already.
+
+    One call of NumPy runs all repeats: it sums rows of a view, each row beginning a line behind the one before. The
+    view returns to the beginning after `rows` repeats, so that x stays as large as it was meant to be. That y is
+    first set to zero in each call is not counted.
+    """
+    rows = max(2, size // 8 // _LINE)
+    count = (size - rows * _LINE) // 2 // _LINE * _LINE // 8
+    x, y = _pair(room, count + rows * _LINE // 8, count)
+    view = as_strided(x, (rows, count), (_LINE, 8))
+
+    def run(repeats: int) -> None:
+        while repeats > 0:
+            part = min(repeats, rows)
+            np.add.reduce(view[:part], axis=0, out=y, initial=0.0)
+            repeats -= part
+
+    return run, 24.0 * count
+
+
+def _scale(room: Doubles, size: int) -> Task:
+    """x = 1·x in place: reads and writes the same lines."""
+    x = room[: size // 8]
+
+    def run(repeats: int) -> None:
+        for _ in range(repeats):
+            np.multiply(x, 1.0, out=x)
+
+    return run, 16.0 * len(x)
+
+
+def _copy(room: Doubles, size: int) -> Task:
+    """y = x: reads one array and writes another."""
+    x, y = _pair(room, size // 16, size // 16)
+
+    def run(repeats: int) -> None:
+        for _ in range(repeats):
+            np.copyto(y, x)
+
+    return run, 16.0 * len(x)
+
+
+_MEMORY_KERNELS: Final = {"read": _read, "update": _update, "scale": _scale, "copy": _copy}
+
+
+# ---- the machine meanwhile -------------------------------------------------------------------------------------------
+
+
+class _Noise:
+    """What else went on: time that threads of this process waited for a CPU, pressure, time taken by other guests."""
+
+    #: Of threads that have ended, whose own files are gone.
+    ended_threads_ns = 0
+
+    def __init__(self) -> None:
+        self._before = self._read()
+
+    def _read(self) -> dict[str, float | None]:
+        waits = [_run_delay(str(task / "schedstat")) for task in Path("/proc/self/task").iterdir()]
+        known = [wait for wait in waits if wait is not None]
+        return {
+            "clock_ns": float(time.perf_counter_ns()),
+            "cpu_ns": float(time.process_time_ns()),
+            "run_delay_ns": float(sum(known) + _Noise.ended_threads_ns) if known else None,
+            "pressure_ns": _pressure_ns(),
+            **_stolen(),
+        }
+
+    def document(self) -> dict[str, float | None]:
+        """Shares since the beginning, 0..1; null where the kernel does not tell.
+
+        `run_delay_ratio`: of the time in which threads of this process wanted a CPU, the part in which they waited for
+        one. `pressure_ratio`: of the clock's time, that in which any task of the host waited. `steal_ratio`: of the
+        host's CPU time, what its hypervisor gave to others.
+        """
+        after = self._read()
+        past = {
+            name: None if value is None or self._before[name] is None else value - (self._before[name] or 0)
+            for name, value in after.items()
+        }
+        elapsed, waited = past["clock_ns"] or 1.0, past["run_delay_ns"]
+        return {
+            "elapsed_s": elapsed / 1e9,
+            "run_delay_ratio": None if waited is None else _ratio(waited, waited + (past["cpu_ns"] or 0.0)),
+            "pressure_ratio": _ratio(past["pressure_ns"], elapsed),
+            "steal_ratio": _ratio(past["stolen_ticks"], past["all_ticks"]),
+        }
+
+
+def _ratio(part: float | None, whole: float | None) -> float | None:
+    return None if part is None or not whole else part / whole
+
+
+def _run_delay(path: str) -> int | None:
+    try:
+        return int(Path(path).read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return None  # the thread has ended, or this kernel does not account it
+
+
+def _pressure_ns() -> float | None:
+    try:
+        first = Path("/proc/pressure/cpu").read_text().splitlines()[0]
+        return float(first.rpartition("total=")[2]) * 1e3
+    except (OSError, ValueError, IndexError):
+        return None  # not every kernel accounts pressure
+
+
+def _stolen() -> dict[str, float | None]:
+    try:
+        fields = [float(field) for field in Path("/proc/stat").read_text().partition("\n")[0].split()[1:]]
+        return {"stolen_ticks": fields[7], "all_ticks": sum(fields[:8])}
+    except (OSError, ValueError, IndexError):
+        return {"stolen_ticks": None, "all_ticks": None}
+
+
+def _runtime_version(job: dict[str, Any]) -> dict[str, str]:
+    if not any(item["kernel"] == "runtime" for item in job["measurements"]):
+        return {}
+    import onnxruntime as ort
+
+    return {"onnxruntime": ort.__version__}
+
+
+def _die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when its parent dies: nothing measured may outlive who asked for it."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""Facts about this host, its backends and its processes."""

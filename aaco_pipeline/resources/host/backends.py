@@ -1,0 +1,83 @@
+"""What each backend needs on this host, what it lacks, and what would mend it: the substance of `aaco info`.
+
+Availability as the runtime states it is not enough: a provider can be listed and yet not load. Whether it is really
+used is proven in the measured process (`aaco_pipeline.resources.measure.inference_worker`).
+"""
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from aaco_pipeline.resources.configuration import BackendEntry
+
+_ROCM_LIBRARIES: Final = (Path("/opt/rocm/lib"), Path("/usr/lib/x86_64-linux-gnu"))
+
+
+@dataclass(frozen=True)
+class BackendState:
+    """Whether a backend can be used here; `lacks` and `fix` are empty when it can."""
+
+    backend: str
+    provider: str
+    usable: bool
+    lacks: str
+    fix: str
+
+
+@dataclass(frozen=True)
+class ToolState:
+    """Whether a tool is on this host, and what it is for."""
+
+    tool: str
+    path: str | None
+    purpose: str
+    fix: str
+
+
+def backend_states(backends: Mapping[str, BackendEntry]) -> list[BackendState]:
+    """One state per configured backend, by what the runtime and the host show without creating a session."""
+    import onnxruntime
+
+    available = onnxruntime.get_available_providers()
+    return [_state(name, entry.provider, entry.provider in available) for name, entry in sorted(backends.items())]
+
+
+def tool_states() -> list[ToolState]:
+    """The profilers and helpers that later stages use when they are there."""
+    wanted = (
+        ("rocprofv3", "kernel traces, counters and thread traces on AMD GPUs", "install ROCm's rocprofiler-sdk"),
+        ("rocminfo", "agents of a ROCm host", "install ROCm"),
+        ("amd-smi", "telemetry and partition modes of AMD GPUs", "install ROCm's amd-smi-lib"),
+        ("bpftrace", "scheduler events beside a run", "apt-get install bpftrace"),
+    )
+    return [ToolState(tool, shutil.which(tool), purpose, fix) for tool, purpose, fix in wanted]
+
+
+def _state(name: str, provider: str, listed: bool) -> BackendState:
+    if provider == "CPUExecutionProvider":
+        return BackendState(name, provider, listed, "" if listed else "the runtime has no CPU provider", "")
+    lacks: list[str] = []
+    fixes: list[str] = []
+    if not listed:
+        lacks.append(f"the installed onnxruntime has no {provider}")
+        fixes.append(_PACKAGES.get(provider, f"install an onnxruntime built with {provider}"))
+    if provider in ("MIGraphXExecutionProvider", "ROCMExecutionProvider"):
+        if not Path("/dev/kfd").exists():
+            lacks.append("no AMD GPU driver (/dev/kfd is absent)")
+            fixes.append("load the amdgpu driver on a host with an AMD GPU")
+        if not any(folder.glob("libamdhip64.so*") for folder in _ROCM_LIBRARIES if folder.is_dir()):
+            lacks.append("no HIP runtime (libamdhip64)")
+            fixes.append("install ROCm, and add the user to the groups render and video")
+    if provider == "CUDAExecutionProvider" and not Path("/dev/nvidiactl").exists():
+        lacks.append("no NVIDIA driver (/dev/nvidiactl is absent)")
+        fixes.append("run on a host with an NVIDIA GPU")
+    return BackendState(name, provider, not lacks, "; ".join(lacks), "; ".join(fixes))
+
+
+_PACKAGES: Final[Mapping[str, str]] = {
+    "MIGraphXExecutionProvider": "pip install onnxruntime-migraphx in place of onnxruntime (needs ROCm 7)",
+    "ROCMExecutionProvider": "install onnxruntime-rocm of a ROCm release up to 7.0; later ones use migraphx",
+    "CUDAExecutionProvider": "pip install onnxruntime-gpu in place of onnxruntime",
+}

@@ -1,0 +1,395 @@
+"""Facts about this host that can change a measured number, read from the kernel's files and installed packages.
+
+Reading them happens here, once for each capture; which of them enter the fingerprint is decided in
+`aaco_pipeline.analysis.sessions.environment`. No process is started and no secret is read.
+"""
+
+import hashlib
+import os
+import platform
+import re
+import stat
+import sys
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+from aaco_pipeline.formats.parsing.redaction import MEASURED_VARIABLES, without_secrets
+from aaco_pipeline.resources.calibrate.kernels import caches
+
+#: Packages whose version can change what is run or how it is measured.
+MEASURED_PACKAGES: Final = (
+    "aaco_pipeline",
+    "numpy",
+    "onnx",
+    "onnxruntime",
+    "onnxruntime-gpu",
+    "onnxruntime-migraphx",
+    "onnxruntime-rocm",
+)
+#: Words of the kernel's command line that change timing; the rest of the line (disks, addresses) is left out.
+_KERNEL_OPTIONS: Final = re.compile(
+    r"(mitigations|nosmt|isolcpus|nohz|nohz_full|rcu_nocbs|preempt|threadirqs|idle|processor\.max_cstate|tsc|clocksource"
+    r"|intel_idle\.max_cstate|intel_pstate|amd_pstate|cpufreq\.\w+|amd_iommu|intel_iommu|iommu|pcie_aspm|numa_balancing"
+    r"|transparent_hugepage|hugepages|hugepagesz|default_hugepagesz|spectre_v2|spec_store_bypass_disable|l1tf|mds|tsx"
+    r"|retbleed|haltpoll\.\w+|amdgpu\.\w+|pci)(=|$)"
+)
+_AMD: Final = "0x1002"
+#: Extensions of the instruction set that change what a core can compute in a clock.
+_EXTENSIONS: Final = frozenset({"avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8"})
+#: A cache with more files than this is not looked through to the end.
+_CACHE_FILE_LIMIT: Final = 2_000
+
+_CPU: Final = Path("/sys/devices/system/cpu")
+_PROC: Final = Path("/proc")
+_SYS: Final = Path("/sys")
+_DRM: Final = Path("/sys/class/drm")
+_UNLIMITED: Final = 1 << 62
+
+
+class _Facts:
+    """The list of facts as it grows; `volatile` marks what differs between two sessions on the same stack."""
+
+    def __init__(self) -> None:
+        self.facts: list[dict[str, Any]] = []
+
+    def add(self, category: str, key: str, value: object, *, volatile: bool = False) -> None:
+        text = None if value is None or value == "" else str(value)
+        self.facts.append({"category": category, "key": key, "value": text, "volatile": volatile})
+
+
+def host_facts() -> dict[str, Any]:
+    """`{"facts": [{category, key, value, volatile}], "devices": [...]}`; what cannot be read has the value null.
+
+    Two calls in a row give the same. What changes from moment to moment is `momentary_facts`.
+    """
+    facts = _Facts()
+    cpu = _first_cpu()
+    cpu_model = cpu.get("model name") or platform.processor() or None
+    facts.add("host", "name", platform.node())
+    _kernel(facts)
+    _processor(facts, cpu, cpu_model)
+    memory = _memory_fields()
+    _memory(facts, memory)
+    _container(facts, cpu)
+    facts.add("python", "version", sys.version.split()[0])
+    for package in MEASURED_PACKAGES:
+        facts.add("package", package, _version(package))
+    for name in MEASURED_VARIABLES:
+        value = os.environ.get(name)
+        if value is not None:
+            facts.add("environment_variable", name, without_secrets(value) or "(empty)")
+    _checkout(facts)
+    _rocm(facts)
+    for number, card in enumerate(_amd_cards()):
+        _gpu(facts, f"gpu{number}", card)
+    _caches(facts)
+    device = {
+        "device_id": 0,
+        "vendor": cpu.get("vendor_id"),
+        "arch": platform.machine(),
+        "product": cpu_model,
+        "compute_units": os.cpu_count(),
+        "memory_bytes": memory.get("MemTotal"),
+        "handle": "cpu",
+    }
+    return {"facts": facts.facts, "devices": [device]}
+
+
+def momentary_facts() -> list[dict[str, Any]]:
+    """Facts of this very moment, in the form of `host_facts` and all volatile: load, pressure, free memory, clock."""
+    facts = _Facts()
+    load = (_text(_PROC / "loadavg") or "").split()
+    facts.add("moment", "load_1m", load[0] if load else None, volatile=True)
+    for resource in ("cpu", "memory", "io"):
+        found = re.match(r"some avg10=([\d.]+)", _text(_PROC / "pressure" / resource) or "")
+        ratio = f"{float(found[1]) / 100:g}" if found else None
+        facts.add("moment", f"{resource}_pressure_10s_ratio", ratio, volatile=True)
+    facts.add("moment", "memory_available_bytes", _memory_fields().get("MemAvailable"), volatile=True)
+    facts.add("moment", "cpu0_clock_khz", _text(_CPU / "cpu0/cpufreq/scaling_cur_freq"), volatile=True)
+    return facts.facts
+
+
+def _kernel(facts: _Facts) -> None:
+    facts.add("kernel", "release", platform.release())
+    facts.add("kernel", "build", platform.version())
+    facts.add("kernel", "machine", platform.machine())
+    command_line = _text(_PROC / "cmdline")
+    options = [word for word in (command_line or "").partition(" -- ")[0].split() if _KERNEL_OPTIONS.match(word)]
+    facts.add("kernel", "options", None if command_line is None else " ".join(options) or "(none that change timing)")
+    facts.add("kernel", "clock_source", _text(_SYS / "devices/system/clocksource/clocksource0/current_clocksource"))
+    facts.add("kernel", "numa_balancing", _text(_PROC / "sys/kernel/numa_balancing"))
+    for file in sorted((_CPU / "vulnerabilities").glob("*")):
+        facts.add("mitigation", file.name, _text(file))
+
+
+def _processor(facts: _Facts, cpu: Mapping[str, str], model: str | None) -> None:
+    facts.add("cpu", "model", model)
+    for key, name in (("family", "cpu family"), ("model_number", "model"), ("stepping", "stepping")):
+        facts.add("cpu", key, cpu.get(name))
+    facts.add("cpu", "microcode", cpu.get("microcode"))
+    facts.add("cpu", "logical_cpus", os.cpu_count())
+    facts.add("cpu", "usable_cpus", len(os.sched_getaffinity(0)))
+    for cache in caches(os.sched_getaffinity(0)):
+        level = "l1d" if cache.level == 1 else f"l{cache.level}"
+        facts.add("cpu", f"{level}_cache_bytes", cache.size_bytes)
+        facts.add("cpu", f"{level}_caches", len(cache.groups))
+    known = set(cpu.get("flags", "").split()) & _EXTENSIONS
+    facts.add("cpu", "extensions", " ".join(sorted(known)) if cpu.get("flags") else None)
+    facts.add("cpu", "simultaneous_multithreading", _text(_CPU / "smt/control"))
+    facts.add("cpu", "numa_nodes", _text(_SYS / "devices/system/node/online"))
+    frequency = _CPU / "cpu0/cpufreq"
+    facts.add("cpu", "frequency_driver", _text(frequency / "scaling_driver"))
+    facts.add("cpu", "governor", _text(frequency / "scaling_governor"))
+    facts.add("cpu", "energy_preference", _text(frequency / "energy_performance_preference"))
+    facts.add("cpu", "boost", _text(_CPU / "cpufreq/boost"))
+    facts.add("cpu", "no_turbo", _text(_CPU / "intel_pstate/no_turbo"))
+    for key in ("cpuinfo_min_freq", "cpuinfo_max_freq", "scaling_min_freq", "scaling_max_freq"):
+        facts.add("cpu", f"{key.removesuffix('_freq')}_khz", _text(frequency / key))
+    facts.add("cpu", "idle_driver", _text(_CPU / "cpuidle/current_driver"))
+    facts.add("cpu", "idle_governor", _text(_CPU / "cpuidle/current_governor_ro"))
+
+
+def _memory(facts: _Facts, memory: Mapping[str, int]) -> None:
+    facts.add("memory", "total_bytes", memory.get("MemTotal"))
+    facts.add("memory", "swap_bytes", memory.get("SwapTotal"))
+    facts.add("memory", "huge_page_bytes", memory.get("Hugepagesize"))
+    facts.add("memory", "huge_pages", memory.get("HugePages_Total"))
+    for key, name in (("transparent_huge_pages", "enabled"), ("transparent_huge_pages_defrag", "defrag")):
+        facts.add("memory", key, _text(_SYS / "kernel/mm/transparent_hugepage" / name))
+
+
+def _container(facts: _Facts, cpu: Mapping[str, str]) -> None:
+    memberships = _text(_PROC / "self/cgroup")
+    limits = _cgroup_limits(memberships or "", _text(_PROC / "self/mountinfo") or "")
+    facts.add("container", "cgroup_cpu_max", limits["cpu"])
+    facts.add("container", "cgroup_memory_max", limits["memory"])
+    facts.add("container", "kind", _container_kind(memberships))
+    if cpu:
+        facts.add("container", "virtual_machine", "yes" if "hypervisor" in cpu.get("flags", "").split() else "no")
+    else:
+        facts.add("container", "virtual_machine", None)
+    names = [_text(_SYS / "class/dmi/id" / name) for name in ("sys_vendor", "product_name")]
+    facts.add("container", "machine", " ".join(name for name in names if name))
+    facts.add("container", "hypervisor", _text(_SYS / "hypervisor/type"))
+
+
+def _container_kind(memberships: str | None) -> str | None:
+    """Which kind of container this process is in, `none` when nothing tells of one; null when nothing can be read."""
+    if Path("/.dockerenv").exists():
+        return "docker"
+    if Path("/run/.containerenv").exists():
+        return "podman"
+    stated = _text(Path("/run/systemd/container"))
+    if stated or memberships is None:
+        return stated
+    found = re.search(r"kubepods|docker|containerd|libpod|lxc|garden", memberships)
+    return found[0] if found else "none"
+
+
+def _cgroup_limits(memberships: str, mounts: str) -> dict[str, str | None]:
+    """The tightest limits on CPU time and memory from this process's control group up to the root.
+
+    CPU: `QUOTA PERIOD` in microseconds, memory: bytes, `max` where unlimited; null where no such controller is found.
+    """
+    paths: dict[str, str] = {}  # by controller; version 2 has them all in one group, with an empty name
+    for line in memberships.splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        paths.update(dict.fromkeys(controllers.split(","), path))
+    quotas: list[tuple[float, str]] = []
+    memory: list[tuple[float, str]] = []
+    for line in mounts.splitlines():
+        fields, _, kind = line.partition(" - ")
+        root, mount = (fields.split() + [""] * 5)[3:5]
+        kind, _, options = kind.partition(" ")
+        if kind not in ("cgroup", "cgroup2"):
+            continue
+        names = (
+            [""]
+            if kind == "cgroup2"
+            else [name for name in ("cpu", "memory") if name in options.split()[-1].split(",")]
+        )
+        for name in names:
+            if name in paths:
+                for folder in _groups(Path(mount), root, paths[name]):
+                    quotas += _cpu_quota(folder)
+                    memory += _memory_limit(folder)
+    return {"cpu": min(quotas)[1] if quotas else None, "memory": min(memory)[1] if memory else None}
+
+
+def _groups(mount: Path, root: str, path: str) -> Iterator[Path]:
+    """The folders of the group at `path` and of those above it, as seen below a mount that shows `root`."""
+    inside = path.removeprefix(root.rstrip("/")).strip("/")
+    folder = mount / inside if ".." not in inside.split("/") else mount
+    yield folder
+    while folder != mount:
+        folder = folder.parent
+        yield folder
+
+
+def _cpu_quota(folder: Path) -> Iterator[tuple[float, str]]:
+    text = _text(folder / "cpu.max")
+    if text is None:
+        quota, period = _text(folder / "cpu.cfs_quota_us"), _text(folder / "cpu.cfs_period_us")
+        text = f"{'max' if quota.startswith('-') else quota} {period}" if quota and period else None
+    parts = (text or "").split()
+    if text is not None and len(parts) == 2 and parts[1].isdigit() and int(parts[1]):
+        if parts[0] == "max":
+            yield float("inf"), text
+        elif parts[0].isdigit():
+            yield int(parts[0]) / int(parts[1]), text
+
+
+def _memory_limit(folder: Path) -> Iterator[tuple[float, str]]:
+    text = _text(folder / "memory.max") or _text(folder / "memory.limit_in_bytes")
+    if text is not None and text.isdigit() and int(text) < _UNLIMITED:
+        yield int(text), text
+    elif text is not None:
+        yield float("inf"), "max"
+
+
+def _checkout(facts: _Facts) -> None:
+    """The commit of the checkout that this process works in; its files are read, git is not started."""
+    try:
+        here = Path.cwd()
+    except OSError:
+        return
+    top = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), None)
+    if top is None:
+        facts.add("git", "commit", None, volatile=True)
+        return
+    folder = top / ".git"
+    pointer = _text(folder) if folder.is_file() else None  # a work tree beside the repository, or a submodule
+    if pointer and pointer.startswith("gitdir: "):
+        folder = top / pointer.removeprefix("gitdir: ")
+    head = _text(folder / "HEAD") or ""
+    branch = head.removeprefix("ref: ") if head.startswith("ref: ") else None
+    common = folder / (_text(folder / "commondir") or ".")
+    commit = head or None
+    if branch is not None:
+        commit = _text(folder / branch) or _text(common / branch) or _packed_reference(common, branch)
+    facts.add("git", "commit", commit, volatile=True)
+    facts.add("git", "branch", branch and branch.removeprefix("refs/heads/"), volatile=True)
+    # Whether files differ from the commit takes comparing all of them: not determined here.
+    facts.add("git", "dirty", None, volatile=True)
+
+
+def _packed_reference(folder: Path, name: str) -> str | None:
+    for line in (_text(folder / "packed-refs") or "").splitlines():
+        commit, _, reference = line.partition(" ")
+        if reference == name:
+            return commit
+    return None
+
+
+def _rocm(facts: _Facts) -> None:
+    root = Path(os.environ.get("ROCM_PATH") or "/opt/rocm")
+    facts.add("rocm", "version", _text(root / ".info/version") or _text(root / ".info/version-dev"))
+    driver = _text(_SYS / "module/amdgpu/version")
+    if driver is None and _text(_SYS / "module/amdgpu/initstate") is not None:
+        driver = f"in the kernel {platform.release()}"  # the kernel's own driver states no version
+    facts.add("rocm", "amdgpu_driver", driver)
+
+
+def _amd_cards() -> list[Path]:
+    """The device folders of AMD GPUs in the order of their PCI addresses: numbers of cards change between boots."""
+    devices = [card / "device" for card in _DRM.glob("card[0-9]*") if card.name[4:].isdigit()]
+    return sorted({device.resolve() for device in devices if _text(device / "vendor") == _AMD})
+
+
+def _gpu(facts: _Facts, name: str, device: Path) -> None:
+    for key in ("device", "revision", "subsystem_device", "vbios_version", "numa_node"):
+        facts.add("gpu", f"{name}.{key}", _text(device / key))
+    for key in ("current_compute_partition", "current_memory_partition", "power_dpm_force_performance_level"):
+        facts.add("gpu", f"{name}.{key}", _text(device / key))
+    for key in ("mem_info_vram_total", "max_link_speed", "max_link_width"):
+        facts.add("gpu", f"{name}.{key}", _text(device / key))
+    for key in ("current_link_speed", "current_link_width"):  # the link slows down when the device idles
+        facts.add("gpu", f"{name}.{key}", _text(device / key), volatile=True)
+    for file in sorted(device.glob("hwmon/hwmon*/power1_cap")):
+        microwatts = _text(file)
+        facts.add("gpu", f"{name}.power_cap_w", int(microwatts) / 1e6 if microwatts and microwatts.isdigit() else None)
+        break
+    for file in sorted((device / "fw_version").glob("*_fw_version")):
+        facts.add("firmware", f"{name}.{file.name.removesuffix('_fw_version')}", _text(file))
+
+
+def _caches(facts: _Facts) -> None:
+    """State of the caches of compiled and tuned kernels: a first run fills them, and a later one is faster for it."""
+    home = Path(os.path.expanduser("~"))  # noqa: PTH111 - unlike Path.home(), never fails
+    environ = os.environ
+    places = {
+        "miopen_user_database": environ.get("MIOPEN_USER_DB_PATH") or home / ".config/miopen",
+        "miopen_kernels": environ.get("MIOPEN_CUSTOM_CACHE_DIR") or home / ".cache/miopen",
+        "hipblaslt": environ.get("HIPBLASLT_TUNING_OVERRIDE_FILE") or home / ".cache/hipblaslt",
+        "triton": environ.get("TRITON_CACHE_DIR") or Path(environ.get("TRITON_HOME") or home) / ".triton/cache",
+        "migraphx_models": environ.get("ORT_MIGRAPHX_MODEL_CACHE_PATH") or environ.get("ORT_MIGRAPHX_CACHE_PATH"),
+        "migraphx_problems": environ.get("MIGRAPHX_PROBLEM_CACHE"),
+        "code_objects": environ.get("AMD_COMGR_CACHE_DIR") or home / ".cache/comgr",
+    }
+    for name, place in places.items():
+        files = None if place is None else _files(Path(place))
+        if files is None:
+            facts.add("cache", name, "not set" if place is None else "absent", volatile=True)
+            continue
+        complete = len(files) <= _CACHE_FILE_LIMIT
+        facts.add("cache", name, "present" if files else "empty", volatile=True)
+        facts.add("cache", f"{name}_files", len(files) if complete else f"over {_CACHE_FILE_LIMIT}", volatile=True)
+        listing = "".join(f"{path}\0{size}\n" for path, size in sorted(files)).encode()
+        digest = hashlib.sha256(listing).hexdigest()[:16] if complete else None
+        facts.add("cache", f"{name}_digest", digest, volatile=True)
+
+
+def _files(place: Path) -> list[tuple[str, int]] | None:
+    """Names and sizes of the files below `place`, one more than the limit at most; None when there is no such place."""
+    try:
+        if stat.S_ISREG(place.stat().st_mode):
+            return [(place.name, place.stat().st_size)]
+        found: list[tuple[str, int]] = []
+        folders = [str(place)]
+        while folders:
+            folder = folders.pop()
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+                    elif entry.is_file(follow_symlinks=False):
+                        found.append((os.path.relpath(entry.path, place), entry.stat(follow_symlinks=False).st_size))
+                        if len(found) > _CACHE_FILE_LIMIT:
+                            return found
+    except OSError:
+        return None  # not there, or not ours to look at
+    return found
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text().strip() or None
+    except (OSError, UnicodeDecodeError):
+        return None  # the kernel has no such file here, or does not let us read it: the fact is unknown
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _first_cpu() -> dict[str, str]:
+    """The fields that /proc/cpuinfo states for the first logical CPU."""
+    first = (_text(_PROC / "cpuinfo") or "").partition("\n\n")[0]
+    pairs = (line.partition(":") for line in first.splitlines())
+    return {key.strip(): value.strip() for key, _, value in pairs if value.strip()}
+
+
+def _memory_fields() -> dict[str, int]:
+    """The fields of /proc/meminfo, in bytes where it states a size and as they are where it counts pages."""
+    fields: dict[str, int] = {}
+    for line in (_text(_PROC / "meminfo") or "").splitlines():
+        key, _, rest = line.partition(":")
+        number, *unit = rest.split()
+        fields[key] = int(number) * (1024 if unit == ["kB"] else 1)
+    return fields

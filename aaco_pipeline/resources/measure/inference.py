@@ -1,0 +1,313 @@
+"""Runs a model in measured child processes, one for each pass, and leaves the raw capture of a session in a folder.
+
+What happens inside a measured process is `aaco_pipeline.resources.measure.inference_worker`; reading what it wrote is
+`aaco_pipeline.formats`; what the passes under rocprofv3 are is `aaco_pipeline.resources.rocprofv3.passes`. The capture
+asset decides when this runs.
+"""
+
+import gzip
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from aaco_pipeline import __version__
+from aaco_pipeline.capture.request import DEFAULT_ITERATIONS, DEFAULT_WARMUP, MeasurementRequest
+from aaco_pipeline.errors import AacoError, ModelError, UnavailableError, UsageError
+from aaco_pipeline.formats.native import MODEL_FILE, OPTIMIZED_FILE, PROFILE_FILE
+from aaco_pipeline.formats.native.telemetry import SCHEDULER_FILE, TELEMETRY_FILE
+from aaco_pipeline.resources.configuration import BackendEntry, load_backends, load_models
+from aaco_pipeline.resources.host.facts import host_facts, momentary_facts
+from aaco_pipeline.resources.measure.measurement_slot import measurement_slot
+from aaco_pipeline.resources.measure.models import ModelChoice, default_cache_dir, resolve_model
+from aaco_pipeline.resources.measure.worker_output import follow
+from aaco_pipeline.resources.progress import report_progress
+from aaco_pipeline.resources.rocprofv3.command import ProfilerPass
+from aaco_pipeline.resources.rocprofv3.passes import check_profiling, prepare_profiler, run_profiled_passes
+from aaco_pipeline.resources.telemetry.sampler import SystemSampler
+from aaco_pipeline.resources.telemetry.scheduler_events import SchedulerTrace
+
+PASSES: Final = ("latency", "trace")
+CPU_PROVIDER: Final = "CPUExecutionProvider"
+_PRECISION_OPTIONS: Final = {
+    "MIGraphXExecutionProvider": {
+        "fp16": {"migraphx_fp16_enable": "1"},
+        "bf16": {"migraphx_bf16_enable": "1"},
+        "fp8": {"migraphx_fp8_enable": "1"},
+        "int8": {"migraphx_int8_enable": "1"},
+    }
+}
+#: The runtime's names for how far it rewrites the graph before running it.
+_OPTIMIZATION_LEVELS: Final = {
+    "none": "disable_all",
+    "basic": "enable_basic",
+    "extended": "enable_extended",
+    "all": "enable_all",
+}
+_ERRORS: Final[dict[str, type[AacoError]]] = {
+    "usage": UsageError,
+    "model": ModelError,
+    "unavailable": UnavailableError,
+}
+
+
+def plan(launch: MeasurementRequest, configs: Path) -> tuple[ModelChoice, BackendEntry]:
+    """The model and backend that `launch` means by the registry in the folder `configs`. Raises AacoError."""
+    backends = load_backends(configs / "backends.yaml")
+    if launch.backend not in backends:
+        raise UsageError(f"unknown backend {launch.backend!r}; known: {', '.join(sorted(backends))}")
+    backend = backends[launch.backend]
+    if launch.precision != "model" and launch.precision not in _PRECISION_OPTIONS.get(backend.provider, {}):
+        raise UnavailableError(
+            f"{backend.provider} cannot convert a model to {launch.precision}; give a model of that precision, "
+            "or use the migraphx backend"
+        )
+    check_profiling(launch, backend, configs)
+    model = resolve_model(launch.model, load_models(configs / "models.yaml"), default_cache_dir())
+    return model, backend
+
+
+def capture_inference(launch: MeasurementRequest, folder: Path, configs: Path, log: Callable[[str], None]) -> None:
+    """Measure `launch` and fill `folder` with the raw capture. Waits for the host's measurement slot.
+
+    Writes `capture.json` (what was run), `host.json`, `telemetry.json` (the sampler's readings), and for each pass
+    `<pass>.json`; the traced pass also leaves `onnxruntime_profile.json.gz` and, where the runtime can write it,
+    `optimized_model.onnx`. The model's own graph is kept as `model.onnx`; both are without weights. With
+    `launch.scheduler`, `scheduler.json` and the events' file. With `launch.profile`, a folder `rocprofv3/pass_N` for
+    each pass under rocprofv3, with `<pass>.json` and the tool's own files. Raises AacoError; then what is in the folder
+    is not a capture.
+    """
+    model, backend = plan(launch, configs)
+    profiler = prepare_profiler(launch, backend, configs)
+    job = _job(launch, model, backend)
+    scheduler = SchedulerTrace(folder) if launch.scheduler else None
+    with measurement_slot(on_wait=lambda: log("waiting for the measurement slot: another run is measuring")) as slot:
+        facts = host_facts()
+        facts["facts"] += momentary_facts()
+        # Whatever starts a process of its own is started before the first measured one.
+        with scheduler or nullcontext(), SystemSampler() as sampler:
+            deadline = time.monotonic() + launch.timeout_seconds
+            measurement = _Measurement(folder, slot, deadline, launch.timeout_seconds, sampler)
+            for name in PASSES:
+                _run_pass({**job, "pass": name}, measurement)
+            if profiler is not None:
+                unprofiled = json.loads((folder / "latency.json").read_text())
+                profiled = run_profiled_passes(profiler, folder, unprofiled, _under_profiler(job, measurement))
+    _write(folder / "host.json", facts)
+    (folder / TELEMETRY_FILE).write_text(json.dumps(sampler.samples()))
+    if scheduler is not None:
+        _write(folder / SCHEDULER_FILE, scheduler.document())
+    _keep_graphs(model.path, folder)
+    _write(
+        folder / "capture.json",
+        {
+            "format": "aaco-inference",
+            "format_version": 1,
+            "writer": f"aaco_pipeline {__version__}",
+            "launch": json.loads(launch.to_json()),
+            "model": {
+                "name": model.name,
+                "origin": model.origin,
+                "weights": model.weights,
+                "file": model.path.name,
+                "sha256": _sha256(model.path),
+            },
+            "provider": backend.provider,
+            "provider_options": job["provider_options"],
+            "batch_size": job["batch_size"],
+            "threads": job["intra_op_threads"],
+            **({} if profiler is None else {"rocprofv3": profiled}),
+        },
+    )
+
+
+def _job(launch: MeasurementRequest, model: ModelChoice, backend: BackendEntry) -> dict[str, Any]:
+    """Everything the measured process needs to know, decided here: the launch, else the registry, else the default."""
+    options: dict[str, str] = {}
+    if backend.device_id is not None:
+        options["device_id"] = str(backend.device_id)
+    if backend.fp16_enable is not None:
+        options["migraphx_fp16_enable"] = "1" if backend.fp16_enable else "0"
+    options.update(_PRECISION_OPTIONS.get(backend.provider, {}).get(launch.precision, {}))
+    shapes = {**model.input_shapes, **launch.input_shapes}
+    threads = _first_given(launch.threads, backend.intra_op_threads, 1 if backend.provider == CPU_PROVIDER else None)
+    return {
+        "model_path": str(model.path),
+        "provider": backend.provider,
+        "provider_options": options,
+        "intra_op_threads": threads,
+        "inter_op_threads": backend.inter_op_threads,
+        "input_shapes": {name: list(shape) for name, shape in shapes.items()},
+        "shapes_from_launch": sorted(launch.input_shapes),
+        "batch_size": launch.batch_size,
+        "dtype": model.dtype,
+        "integer_upper_bound": dict(model.integer_upper_bound),
+        "seed": launch.seed,
+        "optimization": _OPTIMIZATION_LEVELS[launch.optimization],
+        "warmup": _first_given(launch.warmup, model.warmup, DEFAULT_WARMUP),
+        "iterations": _first_given(launch.iterations, model.iterations, DEFAULT_ITERATIONS),
+        "prompt_tokens": launch.prompt_tokens,
+        "output_tokens": launch.output_tokens,
+        "allow_fallback": launch.allow_fallback,
+        "markers": False,
+    }
+
+
+def _keep_graphs(model: Path, folder: Path) -> None:
+    """Leave the model's graph, and the one the runtime made of it, without their weights."""
+    from aaco_pipeline.formats.onnx.weightless import graph_only
+
+    (folder / MODEL_FILE).write_bytes(graph_only(model))
+    optimized = folder / OPTIMIZED_FILE
+    if optimized.exists():
+        optimized.write_bytes(graph_only(optimized))
+
+
+@dataclass(frozen=True)
+class _Measurement:
+    """What the passes of one session share: where they leave their files, the slot, the time limit, the sampler."""
+
+    folder: Path
+    slot: int
+    deadline: float
+    timeout_seconds: float
+    sampler: SystemSampler
+
+
+@dataclass(frozen=True)
+class _Profiled:
+    """How a pass is run under a tool: the folder for its document, and the command around the measured program."""
+
+    folder: Path
+    around: Callable[[Sequence[str]], tuple[str, ...]]
+
+
+def _under_profiler(
+    job: dict[str, Any], measurement: _Measurement
+) -> Callable[[ProfilerPass, Path, Callable[[Sequence[str]], tuple[str, ...]]], Mapping[str, Any]]:
+    """How `run_profiled_passes` runs the measured process. Only the base pass, which traces markers, is given any."""
+
+    def run(
+        profiler_pass: ProfilerPass, folder: Path, around: Callable[[Sequence[str]], tuple[str, ...]]
+    ) -> Mapping[str, Any]:
+        name = profiler_pass.name
+        pass_job = {**job, "pass": name, "markers": profiler_pass.kind == "base"}
+        _run_pass(pass_job, measurement, _Profiled(folder, around))
+        document: dict[str, Any] = json.loads((folder / f"{name}.json").read_text())
+        return document
+
+    return run
+
+
+def _run_pass(job: dict[str, Any], measurement: _Measurement, profiled: _Profiled | None = None) -> None:
+    """One fresh process for one pass. It inherits the measurement slot and dies with this process."""
+    name = job["pass"]
+    work = measurement.folder / f".{name}"
+    work.mkdir()
+    job_file = work / "job.json"
+    _write(job_file, job)
+    errors = work / "stderr"
+    command: tuple[str, ...] = (
+        *(sys.executable, "-P", str(Path(__file__).with_name("inference_worker.py"))),
+        *(str(job_file), str(work), str(os.getpid())),
+    )
+    if profiled is not None:
+        command = profiled.around((*command, "nested"))
+    with errors.open("wb") as error_stream:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=error_stream,
+            pass_fds=(measurement.slot,),
+        )
+        assert process.stdout is not None
+        try:
+            measurement.sampler.watch(process.pid, label=name)
+            expired = not follow(process.stdout, measurement.deadline, partial(_tell_progress, name))
+            if expired:
+                process.kill()
+            status = process.wait()
+        finally:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+    if expired:
+        raise ModelError(
+            f"{job['model_path']}: the {name} pass did not end within the time limit of "
+            f"{measurement.timeout_seconds:g} s; "
+            "raise --timeout or lower --iterations"
+        )
+    if status == -signal.SIGINT:
+        raise KeyboardInterrupt
+    refused = work / "error.json"
+    if refused.is_file():
+        refusal = json.loads(refused.read_text())
+        raise _ERRORS[refusal["kind"]](refusal["message"])
+    if status != 0 and profiled is not None:
+        raise UnavailableError(
+            f"rocprofv3: ended with {_status_text(status)} in the {name} pass: {_last_line(errors)}; the model runs "
+            "without it, so check the tool, or run without --profile"
+        )
+    if status != 0:
+        raise ModelError(
+            f"{job['model_path']}: the measured process ended with {_status_text(status)} in the {name} pass: "
+            f"{_last_line(errors)}"
+        )
+    if not (work / "pass.json").is_file():
+        raise UnavailableError(
+            f"{command[0]}: ended well in the {name} pass, but the measured process left nothing: {_last_line(errors)}"
+        )
+    home = measurement.folder if profiled is None else profiled.folder
+    (work / "pass.json").rename(home / f"{name}.json")
+    for profile in work.glob("onnxruntime_profile*.json"):
+        _compress(profile, measurement.folder / PROFILE_FILE)
+    if (work / OPTIMIZED_FILE).exists():
+        (work / OPTIMIZED_FILE).rename(measurement.folder / OPTIMIZED_FILE)
+    shutil.rmtree(work)
+
+
+def _tell_progress(name: str, line: bytes) -> None:
+    """Pass on the worker's word; whatever else a runtime or a provider prints there is not ours."""
+    try:
+        step = json.loads(line)
+        report_progress(f"{name} pass", int(step["done"]), int(step["total"]))
+    except (ValueError, TypeError, KeyError):
+        return
+
+
+def _status_text(status: int) -> str:
+    return f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
+
+
+def _last_line(path: Path) -> str:
+    lines = path.read_text(errors="replace").strip().splitlines()
+    return lines[-1][:500] if lines else "it wrote no reason"
+
+
+def _compress(source: Path, target: Path) -> None:
+    with source.open("rb") as plain, gzip.GzipFile(target, "wb", compresslevel=1, mtime=0) as packed:
+        shutil.copyfileobj(plain, packed, 1 << 20)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _write(path: Path, document: Any) -> None:
+    path.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
+
+
+def _first_given(*values: int | None) -> int | None:
+    return next((value for value in values if value is not None), None)

@@ -1,0 +1,585 @@
+"""The measured process: one fresh interpreter that loads a model, runs one pass of it and writes what it saw.
+
+Started by `aaco_pipeline.resources.measure.inference` as `python -P inference_worker.py JOB.json FOLDER PARENT_PID`,
+with the word `nested` after that when a profiler may stand between the two. It imports only the standard library, NumPy
+and ONNX Runtime, so that nothing else runs beside the model; deciding what to run, and what the numbers mean, happens
+elsewhere.
+
+It writes `FOLDER/pass.json` (and, in the traced pass, ONNX Runtime's profile beside it) or `FOLDER/error.json`.
+Progress goes to standard output, one JSON object a line, never from inside a timed interval.
+"""
+
+import ctypes
+import hashlib
+import json
+import os
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnxruntime as ort
+
+_PR_SET_PDEATHSIG: Final = 1
+#: The graph as the runtime executes it, left beside the profile by the traced pass.
+OPTIMIZED_MODEL: Final = "optimized_model.onnx"
+_PROGRESS_INTERVAL_NS: Final = 250_000_000
+#: ONNX Runtime silently stops recording at 1,000,000 events; the traced pass is cut to stay below it.
+PROFILE_EVENT_BUDGET: Final = 900_000
+#: Events per run beside the nodes: model_run and SequentialExecutor::Execute.
+_EVENTS_PER_RUN: Final = 2
+#: The profiler's own library of ranges first; the older tracer's is told to it only when nothing else is there.
+_ROCTX_LIBRARIES: Final = ("librocprofiler-sdk-roctx.so", "librocprofiler-sdk-roctx.so.1", "libroctx64.so")
+
+NUMPY_TYPES: Final = {
+    "tensor(float)": "float32",
+    "tensor(float16)": "float16",
+    "tensor(double)": "float64",
+    "tensor(int64)": "int64",
+    "tensor(int32)": "int32",
+    "tensor(int16)": "int16",
+    "tensor(int8)": "int8",
+    "tensor(uint64)": "uint64",
+    "tensor(uint32)": "uint32",
+    "tensor(uint16)": "uint16",
+    "tensor(uint8)": "uint8",
+    "tensor(bool)": "bool",
+}
+
+
+class Refusal(Exception):
+    """Why the pass cannot be measured: `kind` is usage, model or unavailable; `message` is one line for a person."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+def main(arguments: list[str]) -> int:
+    job_path, folder, parent = Path(arguments[0]), Path(arguments[1]), int(arguments[2])
+    _die_with_parent(parent, nested="nested" in arguments[3:])
+    job = json.loads(job_path.read_text())
+    try:
+        outcome = measure(job, folder)
+    except Refusal as refusal:
+        _write_json(folder / "error.json", {"kind": refusal.kind, "message": str(refusal)})
+        return 1
+    _write_json(folder / "pass.json", outcome)
+    return 0
+
+
+def measure(job: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Run one pass as `job` says and return the document for `pass.json`. Raises Refusal."""
+    import numpy as np
+    import onnxruntime as ort
+
+    traced = job["pass"] == "trace"
+    clocks_before, boot_before = _clock_pair(), _boot_clock_pair()
+    session, loading = _load(job, folder, traced)
+    placement = _placement(session, job)
+    # One iteration is one run of the model: an inference, or one token of a request.
+    runs_each = int(job["output_tokens"] or 1)
+    warmup, iterations = int(job["warmup"]), int(job["iterations"])
+    if traced and placement["node_count"] is not None:
+        fitting = PROFILE_EVENT_BUDGET // (runs_each * (placement["node_count"] + _EVENTS_PER_RUN)) - warmup
+        iterations = max(1, min(iterations, fitting))
+    readings = _Readings((warmup + iterations) * runs_each)
+    markers = _Markers(wanted=job["markers"], total=(warmup + iterations) * runs_each)
+    generated: list[list[int]] | None = None
+    if job["output_tokens"] is None:
+        inputs = _make_inputs(session, job)
+        binding, binding_note = _bind(session, inputs, job)
+        _run_all(session, binding, inputs, readings, markers)
+    else:
+        inputs, generated, binding_note = _generate_all(session, job, warmup + iterations, readings, markers)
+    clocks_after, boot_after = _clock_pair(), _boot_clock_pair()
+    profile = None
+    if traced:
+        profile_start = int(session.get_profiling_start_time_ns())
+        profile = {"file": Path(session.end_profiling()).name, "start_realtime_ns": profile_start}
+    return {
+        "pass": job["pass"],
+        "process_id": os.getpid(),
+        "warmup": warmup * runs_each,
+        "iterations": iterations * runs_each,
+        "iterations_asked": int(job["iterations"]) * runs_each,
+        "prompt_tokens": job["prompt_tokens"],
+        "output_tokens": job["output_tokens"],
+        "first_generated": generated,
+        "start_monotonic_ns": readings.start.tolist(),
+        "end_monotonic_ns": readings.end.tolist(),
+        "cpu_time_ns": readings.cpu.tolist(),
+        "run_delay_ns": readings.run_delay,
+        "clocks_before": clocks_before,
+        "clocks_after": clocks_after,
+        "boot_clock_before": boot_before,
+        "boot_clock_after": boot_after,
+        "markers": markers.note,
+        "profile": profile,
+        "placement": placement,
+        "loading": loading,
+        "inputs": {
+            name: {"shape": list(a.shape), "dtype": str(a.dtype), "sha256": hashlib.sha256(a.tobytes()).hexdigest()}
+            for name, a in inputs.items()
+        },
+        "io_binding": binding_note,
+        "versions": {"python": sys.version.split()[0], "onnxruntime": ort.__version__, "numpy": np.__version__},
+    }
+
+
+class _Readings:
+    """Four arrays of nanoseconds, one entry per iteration, allocated before anything is timed."""
+
+    def __init__(self, total: int) -> None:
+        import numpy as np
+
+        self.start = np.zeros(total, np.int64)
+        self.end = np.zeros(total, np.int64)
+        self.cpu = np.zeros(total, np.int64)
+        self.run_delay: list[int | None] = [None] * total
+
+
+def _run_all(
+    session: "ort.InferenceSession",
+    binding: "ort.IOBinding | None",
+    inputs: "dict[str, np.ndarray[Any, Any]]",
+    readings: _Readings,
+    markers: "_Markers | None" = None,
+) -> None:
+    """Fill the readings, warm-up iterations first. Only the model's call lies between the two clock readings."""
+    markers = markers or _Markers(wanted=False, total=0)
+    now, cpu_now = time.perf_counter_ns, time.process_time_ns
+    total = len(readings.start)
+    waiting = _RunDelay()
+    reported = now()
+    for i in range(total):
+        markers.begin(i)
+        waited_before = waiting.read()
+        cpu_before = cpu_now()
+        before = now()
+        try:
+            if binding is not None:
+                session.run_with_iobinding(binding)
+            else:
+                session.run(None, inputs)
+        except Exception as error:  # ONNX Runtime's errors share no base, and each of them ends the pass
+            raise Refusal("model", f"the model failed in iteration {i}: {_one_line(error)}") from error
+        after = now()
+        cpu_after = cpu_now()
+        waited_after = waiting.read()
+        markers.end()
+        readings.start[i], readings.end[i], readings.cpu[i] = before, after, cpu_after - cpu_before
+        if waited_before is not None and waited_after is not None:
+            readings.run_delay[i] = waited_after - waited_before
+        if now() - reported >= _PROGRESS_INTERVAL_NS or i + 1 == total:
+            print(json.dumps({"done": i + 1, "total": total}), flush=True)
+            reported = now()
+
+
+def _generate_all(
+    session: "ort.InferenceSession", job: dict[str, Any], requests: int, readings: _Readings, markers: "_Markers"
+) -> "tuple[dict[str, np.ndarray[Any, Any]], list[list[int]], str]":
+    """Fill the readings with one entry per token: each request is a prompt, then one token after the other.
+
+    A token is ready when the most likely one was chosen from the logits (greedy), so the first entry of a request is
+    its time to the first token. Reading counters between two tokens is no part of either. Returns the inputs of the
+    first request's first step, the tokens it gave (one list for each of the batch) and a note on binding.
+    """
+    import numpy as np
+
+    model = _LanguageModel(session)
+    batch = int(job["batch_size"] or 1)
+    prompt, tokens = int(job["prompt_tokens"]), int(job["output_tokens"])
+    random = np.random.default_rng(job["seed"])
+    bound = job["integer_upper_bound"].get("input_ids", model.vocabulary or 2)
+    prompts = random.integers(0, bound, (requests, batch, prompt)).astype(np.int64)
+    empty = {name: np.zeros(model.empty_shape(name, batch), NUMPY_TYPES[model.types[name]]) for name in model.cache}
+    first = {"input_ids": prompts[0], **empty, **model.extra_inputs(prompts[0], prompt)}
+    now, cpu_now, waiting = time.perf_counter_ns, time.process_time_ns, _RunDelay()
+    reported = now()
+    entry = 0
+    chosen: list[np.ndarray[Any, Any]] = []
+    for request in range(requests):
+        step, past = prompts[request], empty
+        for position in range(tokens):
+            markers.begin(entry)
+            waited_before, cpu_before, before = waiting.read(), cpu_now(), now()
+            try:
+                inputs = {"input_ids": step, **past, **model.extra_inputs(step, prompt + position)}
+                outputs = session.run(model.outputs, inputs)
+                step = outputs[model.logits][:, -1:].argmax(axis=-1)
+            except Exception as error:  # ONNX Runtime's errors share no base, and each of them ends the pass
+                reason = f"the model failed at token {position} after a prompt of {prompt}"
+                raise Refusal("model", f"{reason}: {_one_line(error)}") from error
+            after, cpu_after, waited_after = now(), cpu_now(), waiting.read()
+            markers.end()
+            past = {name: outputs[place] for name, place in model.cache.items()}
+            if request == 0:
+                chosen.append(step)
+            readings.start[entry], readings.end[entry], readings.cpu[entry] = before, after, cpu_after - cpu_before
+            if waited_before is not None and waited_after is not None:
+                readings.run_delay[entry] = waited_after - waited_before
+            entry += 1
+        if now() - reported >= _PROGRESS_INTERVAL_NS or request + 1 == requests:
+            print(json.dumps({"done": request + 1, "total": requests}), flush=True)
+            reported = now()
+    note = "not used: on the CPU, arrays are handed over without a copy and cost less than rebinding each step"
+    if job["provider"] != "CPUExecutionProvider":
+        note = "not used: each step's inputs and outputs, the cache among them, are copied within the timed call"
+    return first, np.concatenate(chosen, axis=1).tolist(), note
+
+
+class _LanguageModel:
+    """Which inputs and outputs of a model are the tokens, the logits and the key-value cache, by their usual names.
+
+    `cache` maps each past input to the place of the present output that continues it; `logits` is the place of the
+    logits. Raises Refusal for a model that is not a decoder with a cache.
+    """
+
+    _EXTRA: Final = ("attention_mask", "position_ids")
+
+    def __init__(self, session: "ort.InferenceSession") -> None:
+        self.types = {i.name: i.type for i in session.get_inputs()}
+        self._shapes = {i.name: list(i.shape) for i in session.get_inputs()}
+        outputs = [o.name for o in session.get_outputs()]
+        present = {name: name.replace("past_key_values", "present").replace("past", "present") for name in self.types}
+        past = [name for name in self.types if "past" in name]
+        unknown = [n for n in self.types if n not in past and n not in ("input_ids", *self._EXTRA)]
+        unmatched = [name for name in past if present[name] not in outputs]
+        if "input_ids" not in self.types or not past or unknown or unmatched or "logits" not in outputs:
+            raise Refusal(
+                "usage",
+                "the model cannot generate tokens: expected the inputs input_ids and past… with outputs logits and "
+                f"present… of the same names; it has {', '.join(self.types)} and {', '.join(outputs)}; "
+                "leave --prompt and --tokens out to measure single runs",
+            )
+        self.logits = outputs.index("logits")
+        self.cache = {name: outputs.index(present[name]) for name in past}
+        self.outputs = outputs
+        width = session.get_outputs()[self.logits].shape[-1]
+        self.vocabulary = width if isinstance(width, int) else None
+
+    def empty_shape(self, name: str, batch: int) -> list[int]:
+        """The shape of a past input before any token: no position yet."""
+        sizes = enumerate(self._shapes[name])
+        return [size if isinstance(size, int) else batch if axis == 0 else 0 for axis, size in sizes]
+
+    def extra_inputs(self, step: "np.ndarray[Any, Any]", seen: int) -> "dict[str, np.ndarray[Any, Any]]":
+        """The mask and the positions, for models that want them, of a step after which `seen` tokens were seen."""
+        import numpy as np
+
+        batch, width = step.shape
+        values: dict[str, np.ndarray[Any, Any]] = {}
+        # Only what is asked for: this lies within the timed step.
+        if "attention_mask" in self.types:
+            values["attention_mask"] = np.ones((batch, seen), np.int64)
+        if "position_ids" in self.types:
+            values["position_ids"] = np.tile(np.arange(seen - width, seen, dtype=np.int64), (batch, 1))
+        return values
+
+
+class _RunDelay:
+    """Time the process's threads waited on a run queue, from /proc/self/task/*/schedstat, opened once."""
+
+    def __init__(self) -> None:
+        self._files: list[int] = []
+        try:
+            for task in Path("/proc/self/task").iterdir():
+                self._files.append(os.open(task / "schedstat", os.O_RDONLY | os.O_CLOEXEC))
+        except OSError:
+            self._files = []  # no schedstat on this kernel: the column stays null
+
+    def read(self) -> int | None:
+        """Nanoseconds waited so far, summed over the threads; None when a file is absent or its thread ended."""
+        if not self._files:
+            return None
+        try:
+            return sum(int(os.pread(file, 128, 0).split()[1]) for file in self._files)
+        except OSError:
+            return None
+
+
+class _Markers:
+    """A range `iteration <n>` around each iteration, for a profiler that traces markers; nothing when not wanted.
+
+    `note` is what the pass's document says: the library, or why there are no ranges; None when none were wanted.
+    """
+
+    def __init__(self, *, wanted: bool, total: int) -> None:
+        library = _roctx() if wanted else None
+        self._push = None if library is None else library.roctxRangePushA
+        self._pop = None if library is None else library.roctxRangePop
+        self._names = [b"iteration %d" % i for i in range(total)] if library is not None else []
+        self.note: dict[str, str | None] | None = None
+        if wanted:
+            tried = f"none of {', '.join(_ROCTX_LIBRARIES)} can be loaded"
+            self.note = {"library": getattr(library, "_name", None), "missing": None if library is not None else tried}
+
+    def begin(self, iteration: int) -> None:
+        if self._push is not None:
+            self._push(self._names[iteration])
+
+    def end(self) -> None:
+        if self._pop is not None:
+            self._pop()
+
+
+def _roctx() -> ctypes.CDLL | None:
+    """The library of ranges, by its name or within ROCM_PATH; None when there is none with the two functions."""
+    root = Path(os.environ.get("ROCM_PATH", "/opt/rocm")) / "lib"
+    for name in (*_ROCTX_LIBRARIES, *(str(root / name) for name in _ROCTX_LIBRARIES)):
+        try:
+            library = ctypes.CDLL(name)
+            library.roctxRangePushA.argtypes = [ctypes.c_char_p]
+            library.roctxRangePop.argtypes = []
+        except (OSError, AttributeError):
+            continue
+        return library
+    return None
+
+
+def _load(job: dict[str, Any], folder: Path, traced: bool) -> "tuple[ort.InferenceSession, dict[str, Any]]":
+    import onnxruntime as ort
+
+    provider = job["provider"]
+    strict = not job["allow_fallback"]
+    if strict and provider not in ort.get_available_providers():
+        raise Refusal(
+            "unavailable",
+            f"this onnxruntime {ort.__version__} has no {provider} "
+            f"(it has {', '.join(ort.get_available_providers())}); `aaco info` tells what to install",
+        )
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, f"ORT_{job['optimization'].upper()}")
+    if job["intra_op_threads"] is not None:
+        options.intra_op_num_threads = job["intra_op_threads"]
+    if job["inter_op_threads"] is not None:
+        options.inter_op_num_threads = job["inter_op_threads"]
+    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    if traced:
+        options.enable_profiling = True
+        options.profile_file_prefix = str(folder / "onnxruntime_profile")
+        if provider == "CPUExecutionProvider":  # a graph with partitions compiled for a device cannot be written
+            options.optimized_model_filepath = str(folder / OPTIMIZED_MODEL)
+            # Weights go to a file of their own, which nobody reads: only the graph is kept.
+            key = "session.optimized_model_external_initializers"
+            options.add_session_config_entry(f"{key}_file_name", f"{OPTIMIZED_MODEL}.weights")
+            options.add_session_config_entry(f"{key}_min_size_in_bytes", "1024")
+    providers: list[Any] = [(provider, job["provider_options"])] if job["provider_options"] else [provider]
+    if provider != "CPUExecutionProvider":
+        if strict and not _records_placement():
+            # An older runtime cannot say afterwards which nodes fell back, but it can be told to refuse.
+            options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+        else:
+            providers.append("CPUExecutionProvider")
+    started = time.perf_counter_ns()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            session = ort.InferenceSession(job["model_path"], options, providers=providers)
+    except Exception as error:  # ONNX Runtime's errors share no base, and each means the same here
+        raise Refusal("model", f"{job['model_path']}: cannot be loaded: {_one_line(error)}") from error
+    (folder / f"{OPTIMIZED_MODEL}.weights").unlink(missing_ok=True)  # before the kernel writes it to the disk beside us
+    return session, {"duration_ns": time.perf_counter_ns() - started}
+
+
+def _records_placement() -> bool:
+    import onnxruntime as ort
+
+    return hasattr(ort.InferenceSession, "get_provider_graph_assignment_info")
+
+
+def _placement(session: "ort.InferenceSession", job: dict[str, Any]) -> dict[str, Any]:
+    """Which provider runs which nodes; Refusal when the one asked for does not run all of them.
+
+    The runtime falls back to the CPU without an error, so both its provider list and its own record of the
+    assignment are compared with what was asked for.
+    """
+    provider = job["provider"]
+    active = list(session.get_providers())
+    elsewhere: list[str] = []
+    counts: dict[str, int] = {}
+    node_count: int | None = None
+    if _records_placement():
+        node_count = 0
+        for part in session.get_provider_graph_assignment_info():
+            nodes = part.get_nodes()
+            node_count += len(nodes)
+            counts[part.ep_name] = counts.get(part.ep_name, 0) + len(nodes)
+            if part.ep_name != provider:
+                elsewhere.extend(f"{node.name or '(unnamed)'} ({node.op_type})" for node in nodes)
+    if not job["allow_fallback"]:
+        advice = "run with --allow-fallback to measure it as it is"
+        if provider not in active:
+            raise Refusal(
+                "unavailable",
+                f"{provider} was asked for and cannot be created here; the runtime would use "
+                f"{', '.join(active)} for all nodes; `aaco info` tells what is missing, or {advice}",
+            )
+        if elsewhere:
+            shown = ", ".join(elsewhere[:5]) + (f" and {len(elsewhere) - 5} more" if len(elsewhere) > 5 else "")
+            others = ", ".join(name for name in counts if name != provider)
+            raise Refusal(
+                "unavailable",
+                f"{provider} was asked for, and {len(elsewhere)} of {node_count} nodes would run on {others}: "
+                f"{shown}; {advice}",
+            )
+    return {"asked": provider, "active": active, "node_counts": counts, "node_count": node_count}
+
+
+def _make_inputs(session: "ort.InferenceSession", job: dict[str, Any]) -> "dict[str, np.ndarray[Any, Any]]":
+    """Seeded inputs: floats standard normal, integers uniform below their bound, booleans fair. Raises Refusal."""
+    import numpy as np
+
+    wanted: dict[str, list[int]] = job["input_shapes"]
+    declared = {i.name: i for i in session.get_inputs()}
+    for name in wanted:
+        if name not in declared:
+            raise Refusal("usage", f"the model has no input {name!r}; its inputs are {', '.join(declared)}")
+    random = np.random.default_rng(job["seed"])
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    for name, declaration in declared.items():
+        dtype = NUMPY_TYPES.get(declaration.type)
+        if dtype is None:
+            raise Refusal(
+                "model", f"input {name!r} has type {declaration.type}; inputs can be generated for dense tensors only"
+            )
+        if job["dtype"] is not None and dtype.startswith("float") and dtype != job["dtype"]:
+            raise Refusal("usage", f"input {name!r} is {dtype}, and {job['dtype']} was asked for")
+        shape = _shape_of(
+            name, list(declaration.shape), wanted.get(name), name in job["shapes_from_launch"], job["batch_size"]
+        )
+        if dtype.startswith("float"):
+            arrays[name] = random.standard_normal(shape).astype(dtype)
+        elif dtype == "bool":
+            arrays[name] = random.integers(0, 2, shape).astype(bool)
+        else:
+            arrays[name] = random.integers(0, job["integer_upper_bound"].get(name, 2), shape).astype(dtype)
+    return arrays
+
+
+def _shape_of(name: str, declared: list[Any], wanted: list[int] | None, explicit: bool, batch: int | None) -> list[int]:
+    """The concrete shape of one input from declaration, wanted shape (`explicit`: by a person) and batch size."""
+    if wanted is not None and len(wanted) != len(declared):
+        raise Refusal(
+            "usage", f"input {name!r} has {len(declared)} dimensions {declared}, and {len(wanted)} were given: {wanted}"
+        )
+    shape: list[int] = []
+    for axis, dimension in enumerate(declared):
+        fixed = isinstance(dimension, int)
+        if axis == 0 and batch is not None:
+            if explicit and wanted is not None and wanted[0] != batch:
+                raise Refusal("usage", f"input {name!r}: the shape given starts with {wanted[0]}, the batch is {batch}")
+            if fixed and dimension != batch:
+                raise Refusal(
+                    "usage",
+                    f"input {name!r} has the fixed batch dimension {dimension}; a batch of {batch} needs a model "
+                    "whose first dimension is dynamic",
+                )
+            shape.append(batch)
+        elif wanted is not None:
+            if fixed and wanted[axis] != dimension:
+                raise Refusal("usage", f"input {name!r}: axis {axis} is {dimension} in the model, not {wanted[axis]}")
+            shape.append(wanted[axis])
+        elif fixed:
+            shape.append(dimension)
+        elif axis == 0:
+            shape.append(1)
+        else:
+            raise Refusal(
+                "usage",
+                f"input {name!r} has the dynamic dimension {dimension or 'unnamed'!r} (axis {axis}); give its shape "
+                f"with --shape {name}={'x'.join(str(d) if isinstance(d, int) else '?' for d in declared)} "
+                "or in configs/models.yaml",
+            )
+    return shape
+
+
+def _bind(
+    session: "ort.InferenceSession", inputs: "dict[str, np.ndarray[Any, Any]]", job: dict[str, Any]
+) -> "tuple[ort.IOBinding | None, str]":
+    """An IO binding with the inputs in place, or None and the reason: sequence outputs cannot be bound."""
+    unbindable = [o.name for o in session.get_outputs() if not o.type.startswith("tensor(")]
+    if unbindable:
+        return None, f"not used: output {', '.join(unbindable)} is not a tensor"
+    binding = session.io_binding()
+    for name, array in inputs.items():
+        binding.bind_cpu_input(name, array)
+    for output in session.get_outputs():
+        binding.bind_output(output.name, "cpu")
+    note = "inputs and outputs bound in host memory"
+    if job["provider"] != "CPUExecutionProvider":
+        note += "; a device provider copies them within the timed call"
+    return binding, note
+
+
+def _clock_pair() -> dict[str, int]:
+    """CLOCK_MONOTONIC against CLOCK_REALTIME: the best of several bracketed readings, and half its bracket."""
+    monotonic, real, uncertainty = _best_bracket(time.time_ns)
+    return {"monotonic_ns": monotonic, "realtime_ns": real, "uncertainty_ns": uncertainty}
+
+
+def _boot_clock_pair() -> dict[str, int] | None:
+    """CLOCK_MONOTONIC against CLOCK_BOOTTIME, which rocprofv3's times are of; None where there is no such clock."""
+    if not hasattr(time, "CLOCK_BOOTTIME"):
+        return None
+    monotonic, boot, uncertainty = _best_bracket(lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME))
+    return {"monotonic_ns": monotonic, "boottime_ns": boot, "uncertainty_ns": uncertainty}
+
+
+def _best_bracket(read: Callable[[], int]) -> tuple[int, int, int]:
+    """CLOCK_MONOTONIC when `read` was read, what it gave, and the uncertainty of both belonging together."""
+    best: tuple[int, int, int] | None = None
+    for _ in range(9):
+        before = time.perf_counter_ns()
+        value = read()
+        after = time.perf_counter_ns()
+        if best is None or after - before < best[0]:
+            best = (after - before, (before + after) // 2, value)
+    assert best is not None
+    return best[1], best[2], (best[0] + 1) // 2
+
+
+def _die_with_parent(parent: int, *, nested: bool) -> None:
+    """Have the kernel kill this process when its parent dies: nothing measured may outlive who asked for it.
+
+    `parent` is who asked: the parent itself, or, if `nested`, the parent of a profiler that runs between the two.
+    """
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if parent not in (_ancestors() if nested else [os.getppid()]):
+        _leave()
+
+
+def _ancestors() -> list[int]:
+    """The parent of this process, its parent and so on, as far as they can be seen."""
+    found = [os.getppid()]
+    while found[-1] > 1:
+        try:
+            status = Path(f"/proc/{found[-1]}/stat").read_text()
+        except OSError:
+            break
+        found.append(int(status.rpartition(")")[2].split()[1]))
+    return found
+
+
+def _leave() -> NoReturn:
+    os._exit(1)
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _write_json(path: Path, document: dict[str, Any]) -> None:
+    path.write_text(json.dumps(document))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,285 @@
+"""Finds the model behind a name or a path: registered in `models.yaml`, built in, or a file of the user's own.
+
+Reading `models.yaml` is `aaco_pipeline.resources.configuration`, building the generated graphs is
+`aaco_pipeline.resources.measure.generated_models`, and opening a model is the inference runtime's business: this module
+looks at the file system only and imports neither onnx nor a runtime until a generated model has to be written.
+"""
+
+import difflib
+import importlib.util
+import os
+import stat
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, Literal
+
+from aaco_pipeline.errors import ModelError, UsageError
+from aaco_pipeline.resources.configuration import ModelEntry
+
+Origin = Literal["path", "registry", "built-in"]
+"""Where a model was found: the path given, the file `models.yaml`, or the models that need no file of the user's."""
+
+WEIGHTS_OF_THE_FILE: Final = "as in the file"
+WEIGHTS_CONSTANT: Final = "constants (the onnx wheel's light models carry no trained weights)"
+WEIGHTS_RANDOM: Final = "random, seeded"
+
+_GENERATOR_VERSION: Final = 1
+"""Part of a generated model's file name: raise it with every change to a generated graph, so that none is stale."""
+
+_SEED: Final = 20240229
+_GPT_LAYERS: Final = 4
+_GPT_WIDTH: Final = 256
+_GPT_HEADS: Final = 4
+_GPT_VOCABULARY: Final = 4096
+_GPT_POSITIONS: Final = 2048
+_GPT_PAST: Final = 128
+_CONTROL_FLOW_ROWS: Final = 32
+_CONTROL_FLOW_WIDTH: Final = 64
+_CONTROL_FLOW_TRIPS: Final = 5
+
+
+@dataclass(frozen=True)
+class ModelChoice:
+    """One model, found and ready to be opened.
+
+    `integer_upper_bound` says, by input name, below which value generated integers must stay (a vocabulary's
+    size, say); it is empty for models that this package knows nothing about. `None` leaves the choice to the command.
+    """
+
+    name: str
+    path: Path
+    origin: Origin
+    weights: str
+    input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    integer_upper_bound: Mapping[str, int] = field(default_factory=dict)
+    dtype: str | None = None
+    warmup: int | None = None
+    iterations: int | None = None
+
+
+@dataclass(frozen=True)
+class ModelDescription:
+    """One row of the list of models that `aaco info` shows."""
+
+    name: str
+    origin: Origin
+    weights: str
+    description: str
+
+
+@dataclass(frozen=True)
+class _BuiltIn:
+    """A model that needs no file of the user's: `locate` takes the cache folder and gives the model's path."""
+
+    description: str
+    weights: str
+    locate: Callable[[Path], Path]
+    input_shapes: Mapping[str, tuple[int, ...]]
+    integer_upper_bound: Mapping[str, int] = field(default_factory=dict)
+
+
+def built_in_names() -> tuple[str, ...]:
+    """The names of the models that need no file of the user's."""
+    return tuple(_BUILT_IN)
+
+
+def describe_models(registry: Mapping[str, ModelEntry]) -> list[ModelDescription]:
+    """Every model that a name can mean: the registered ones, then the built-in ones that no registered one hides."""
+    rows = [
+        ModelDescription(name, "registry", WEIGHTS_OF_THE_FILE, f"Registered in models.yaml as {entry.path}.")
+        for name, entry in registry.items()
+    ]
+    rows += [
+        ModelDescription(name, "built-in", model.weights, model.description)
+        for name, model in _BUILT_IN.items()
+        if name not in registry
+    ]
+    return rows
+
+
+def resolve_model(name_or_path: str, registry: Mapping[str, ModelEntry], cache_dir: Path) -> ModelChoice:
+    """The model that `name_or_path` means: a registered name before a built-in one, and a path last.
+
+    A path is what ends in `.onnx`, holds a separator or exists. A generated model is written into `cache_dir` first.
+    """
+    if name_or_path in registry:
+        entry = registry[name_or_path]
+        check_model_file(entry.path)
+        return ModelChoice(
+            name=name_or_path,
+            path=entry.path,
+            origin="registry",
+            weights=WEIGHTS_OF_THE_FILE,
+            input_shapes=entry.input_shapes,
+            dtype=entry.dtype,
+            warmup=entry.warmup,
+            iterations=entry.iterations,
+        )
+    if name_or_path in _BUILT_IN:
+        model = _BUILT_IN[name_or_path]
+        path = model.locate(cache_dir)
+        check_model_file(path)
+        return ModelChoice(
+            name=name_or_path,
+            path=path,
+            origin="built-in",
+            weights=model.weights,
+            input_shapes=model.input_shapes,
+            integer_upper_bound=model.integer_upper_bound,
+            dtype="float32",
+        )
+    if _is_path(name_or_path):
+        path = Path(name_or_path)
+        check_model_file(path)
+        return ModelChoice(name=path.stem, path=path, origin="path", weights=WEIGHTS_OF_THE_FILE)
+    raise UsageError(_unknown(name_or_path, (*registry, *(name for name in _BUILT_IN if name not in registry))))
+
+
+def check_model_file(path: Path) -> None:
+    """Refuses what cannot be a model without opening it as one: missing, no regular file, empty or unreadable."""
+    try:
+        status = path.stat()
+        if stat.S_ISDIR(status.st_mode):
+            raise ModelError(f"{path}: a folder; give the .onnx file inside it")
+        if not stat.S_ISREG(status.st_mode):
+            raise ModelError(f"{path}: not a regular file; give the path of an .onnx file")
+        if status.st_size == 0:
+            raise ModelError(f"{path}: an empty file; export or download the model again")
+        with path.open("rb"):
+            pass
+    except FileNotFoundError as error:
+        raise ModelError(f"{path}: no such file; check the path, or choose a model that `aaco info` lists") from error
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read ({error.strerror}); check the path and its permissions") from error
+    except ValueError as error:  # a path with a zero byte
+        raise ModelError(f"{str(path)!r}: not a path; give the path of an .onnx file") from error
+
+
+def default_cache_dir() -> Path:
+    """Where generated models are kept: `$AACO_CACHE`, else `$XDG_CACHE_HOME/aaco`, else `~/.cache/aaco`."""
+    if chosen := os.environ.get("AACO_CACHE"):
+        return Path(chosen)
+    shared = os.environ.get("XDG_CACHE_HOME", "")
+    if Path(shared).is_absolute():  # the convention says to ignore a relative one
+        return Path(shared) / "aaco"
+    try:
+        return Path.home() / ".cache" / "aaco"
+    except RuntimeError as error:
+        raise UsageError("no home folder to keep generated models in; set AACO_CACHE to a folder") from error
+
+
+def _is_path(text: str) -> bool:
+    if text.endswith(".onnx") or os.sep in text or (os.altsep is not None and os.altsep in text):
+        return True
+    try:
+        return bool(text) and Path(text).exists()
+    except OSError:  # too long for a file name, so no file has it
+        return False
+
+
+def _unknown(name: str, known: tuple[str, ...]) -> str:
+    shown = repr(name if len(name) <= 80 else name[:77] + "...")
+    near = difflib.get_close_matches(name[:80], known, n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    return f"{shown}: no model has this name; {hint}known are {', '.join(known)}, or give the path of an .onnx file"
+
+
+def _light_model(name: str) -> Callable[[Path], Path]:
+    """A model that the onnx package carries for its own tests, found without importing that package."""
+
+    def locate(_: Path) -> Path:
+        package = importlib.util.find_spec("onnx")
+        for folder in (package.submodule_search_locations or ()) if package else ():
+            path = Path(folder, "backend", "test", "data", "light", f"light_{name}.onnx")
+            if path.is_file():
+                return path
+        raise ModelError(
+            f"{name}: the installed onnx package carries no light_{name}.onnx; "
+            "install the onnx wheel from PyPI, or choose gpt_tiny or control_flow"
+        )
+
+    return locate
+
+
+def _generated(name: str, build: Callable[[], bytes]) -> Callable[[Path], Path]:
+    """A model that is built once and kept in the cache folder."""
+
+    def locate(cache_dir: Path) -> Path:
+        path = cache_dir / f"{name}-{_GENERATOR_VERSION}.onnx"
+        try:
+            if not path.is_file():
+                from aaco_pipeline.resources.measure import generated_models
+
+                generated_models.write_atomically(path, build())
+        except OSError as error:
+            raise UsageError(
+                f"{path}: cannot be written ({error.strerror}); set AACO_CACHE to a folder that can"
+            ) from error
+        return path
+
+    return locate
+
+
+def _build_gpt_tiny() -> bytes:
+    from aaco_pipeline.resources.measure import generated_models
+
+    return generated_models.gpt(
+        layers=_GPT_LAYERS,
+        width=_GPT_WIDTH,
+        heads=_GPT_HEADS,
+        vocabulary=_GPT_VOCABULARY,
+        positions=_GPT_POSITIONS,
+        seed=_SEED,
+    )
+
+
+def _build_control_flow() -> bytes:
+    from aaco_pipeline.resources.measure import generated_models
+
+    return generated_models.control_flow(width=_CONTROL_FLOW_WIDTH, trips=_CONTROL_FLOW_TRIPS, seed=_SEED)
+
+
+_BUILT_IN: Final[Mapping[str, _BuiltIn]] = MappingProxyType(
+    {
+        "squeezenet": _BuiltIn(
+            description="A small convolutional network for images (SqueezeNet).",
+            weights=WEIGHTS_CONSTANT,
+            locate=_light_model("squeezenet"),
+            input_shapes={"data_0": (1, 3, 224, 224)},
+        ),
+        "resnet50": _BuiltIn(
+            description="The usual convolutional network for images, 50 layers with residual connections (ResNet-50).",
+            weights=WEIGHTS_CONSTANT,
+            locate=_light_model("resnet50"),
+            input_shapes={"gpu_0/data_0": (1, 3, 224, 224)},
+        ),
+        "densenet121": _BuiltIn(
+            description="A convolutional network of many small operators and concatenations (DenseNet-121).",
+            weights=WEIGHTS_CONSTANT,
+            locate=_light_model("densenet121"),
+            input_shapes={"data_0": (1, 3, 224, 224)},
+        ),
+        "gpt_tiny": _BuiltIn(
+            description="A small language model whose one graph serves prefill and decode, with a key-value cache.",
+            weights=WEIGHTS_RANDOM,
+            locate=_generated("gpt_tiny", _build_gpt_tiny),
+            input_shapes={
+                "input_ids": (1, 1),
+                **{
+                    f"past_{kind}_{layer}": (1, _GPT_HEADS, _GPT_PAST, _GPT_WIDTH // _GPT_HEADS)
+                    for layer in range(_GPT_LAYERS)
+                    for kind in ("key", "value")
+                },
+            },
+            integer_upper_bound={"input_ids": _GPT_VOCABULARY},
+        ),
+        "control_flow": _BuiltIn(
+            description="Matrix products around branches and a loop that holds further branches (If and Loop).",
+            weights=WEIGHTS_RANDOM,
+            locate=_generated("control_flow", _build_control_flow),
+            input_shapes={"x": (_CONTROL_FLOW_ROWS, _CONTROL_FLOW_WIDTH)},
+        ),
+    }
+)

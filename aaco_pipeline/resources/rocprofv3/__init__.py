@@ -1,0 +1,1 @@
+"""Running a program under rocprofv3, pass by pass."""

@@ -1,0 +1,230 @@
+"""How rocprofv3 is asked for one pass over a program, release by release, and which files it then leaves.
+
+Nothing is run here but `rocprofv3 --version`; running the passes of a session is
+`aaco_pipeline.resources.rocprofv3.passes`. Each run of the program gives one thing: a trace, one group of counters, or
+the thread trace of one execution of one kernel, because each of them distorts the others.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from aaco_pipeline.errors import UnavailableError, UsageError
+
+Kind = Literal["base", "counters", "thread_trace"]
+#: What the names of all output files begin with; the tool puts the number of the process that it ran in.
+OUTPUT_NAME: Final = "out_%pid%"
+_COUNTER_INPUT: Final = "counters.txt"
+_USUAL_ROOT: Final = "/opt/rocm"
+_INSTALL: Final = (
+    "install ROCm's packages rocprofiler-sdk and rocprofiler-sdk-rocpd, and put rocprofv3 in PATH or set ROCM_PATH"
+)
+_VERSION_TIMEOUT_SECONDS: Final = 60.0
+_REGEX_CHARACTERS: Final = re.compile(r"([\\^$.|?*+()\[\]{}])")
+
+
+@dataclass(frozen=True)
+class Release:
+    """What one release of ROCm offers of that which differs between releases.
+
+    `sdk` is the version of rocprofiler-sdk that came with it. `pmc_option`: counters on the command line, else in a
+    file. `decoder_included`: the thread trace's decoder came with it.
+    """
+
+    name: str
+    sdk: str
+    pmc_option: bool = True
+    rocpd: bool = True
+    thread_trace: bool = True
+    decoder_included: bool = False
+
+    @property
+    def version(self) -> tuple[int, ...]:
+        return tuple(int(part) for part in self.name.split("."))
+
+    @property
+    def output_format(self) -> str:
+        return "rocpd" if self.rocpd else "csv"
+
+
+#: The one place for differences between releases, oldest first.
+RELEASES: Final = (
+    Release("6.2", "0.4", pmc_option=False, rocpd=False, thread_trace=False),
+    Release("6.3", "0.5", rocpd=False, thread_trace=False),
+    Release("6.4", "0.6", rocpd=False, thread_trace=False),
+    Release("7.0", "1.0"),
+    Release("7.1", "1.1"),
+    Release("7.2", "1.1"),
+    Release("7.13", "1.3", decoder_included=True),
+)
+
+
+@dataclass(frozen=True)
+class ProfilerPass:
+    """One run of the program under rocprofv3. `counters` are those of a counter pass.
+
+    `kernel` and `execution` are those of a thread trace: the kernel's whole name, and which of its executions, from 1.
+    """
+
+    name: str
+    kind: Kind
+    counters: tuple[str, ...] = ()
+    kernel: str | None = None
+    execution: int = 1
+
+
+BASE_PASS: Final = ProfilerPass("base", "base")
+
+
+def counter_passes(groups: Sequence[Sequence[str]]) -> tuple[ProfilerPass, ...]:
+    """One pass for each group of counters."""
+    return tuple(ProfilerPass(f"counters_{n}", "counters", tuple(group)) for n, group in enumerate(groups, start=1))
+
+
+def folder_name(number: int) -> str:
+    """The folder of the `number`th pass, from 1: a name by which a reader knows the passes of one run."""
+    return f"pass_{number}"
+
+
+def known_release(version: str) -> Release:
+    """The newest known release that is not newer than `version`, such as 7.1 or 7.1.1.
+
+    UsageError when it is no version, UnavailableError when it is older than any known.
+    """
+    found = re.fullmatch(r"(\d{1,9})\.(\d{1,9})(\.\d+)*", version)
+    if found is None:
+        raise UsageError(f"release: {version!r} is no ROCm release; expected one such as {RELEASES[-1].name}")
+    wanted = (int(found[1]), int(found[2]))
+    fitting = [release for release in RELEASES if release.version <= wanted]
+    if not fitting:
+        raise UnavailableError(
+            f"rocprofv3 of ROCm {version}: not supported; install ROCm {RELEASES[0].name} or newer, or profile with "
+            "the older one's own tools and read the output with `aaco ingest`"
+        )
+    return fitting[-1]
+
+
+def stated_release(text: str) -> str | None:
+    """The ROCm version that the output of `rocprofv3 --version` states, else the one of its SDK; None when neither."""
+    stated: dict[str, str] = dict(re.findall(r"^\s*(\w+)\s*:\s*(\d+\.\d+(?:\.\d+)*)", text, re.MULTILINE))
+    if "rocm_version" in stated:
+        return stated["rocm_version"]
+    sdk = stated.get("version", "")
+    return next((release.name for release in RELEASES if f"{sdk}.".startswith(f"{release.sdk}.")), None)
+
+
+def rocprofv3_command(
+    release: Release, profiler_pass: ProfilerPass, output_folder: Path | str, program: Sequence[str]
+) -> tuple[str, ...]:
+    """The command that runs `program` under one pass and leaves its files in `output_folder`.
+
+    Where counters are read from a file (see `counter_input`), that file is expected in the folder. UnavailableError for
+    a thread trace that the release does not have.
+    """
+    return (
+        "rocprofv3",
+        *_asked(release, profiler_pass, output_folder),
+        *("-d", str(output_folder), "-o", OUTPUT_NAME, "--output-format", release.output_format),
+        *("--", *program),
+    )
+
+
+def counter_input(release: Release, profiler_pass: ProfilerPass) -> tuple[str, str] | None:
+    """Name and content of the file that a counter pass of this release reads from its folder; None when none."""
+    if profiler_pass.kind != "counters" or release.pmc_option:
+        return None
+    return _COUNTER_INPUT, f"pmc: {' '.join(profiler_pass.counters)}\n"
+
+
+def check_thread_trace(release: Release) -> None:
+    """UnavailableError when the release has no thread trace."""
+    if not release.thread_trace:
+        first = next(one.name for one in RELEASES if one.thread_trace)
+        raise UnavailableError(
+            f"thread trace: rocprofv3 of ROCm {release.name} has none; install ROCm {first} or newer, or leave "
+            "--thread-trace out"
+        )
+
+
+def escaped(name: str) -> str:
+    """A kernel's name as a regular expression that finds it; only what is special in C++'s expressions is escaped."""
+    return _REGEX_CHARACTERS.sub(r"\\\1", name)
+
+
+def expected_outputs(release: Release, profiler_pass: ProfilerPass, process_id: int) -> tuple[str, ...]:
+    """Patterns, relative to the pass's folder, each of which some output of a good run of that process matches."""
+    prefix = OUTPUT_NAME.replace("%pid%", str(process_id))
+    if profiler_pass.kind == "thread_trace":
+        return ("ui_output_agent_*_dispatch_*/filenames.json",)
+    if release.rocpd:
+        return (f"{prefix}_results.db",)
+    return (f"{prefix}_{'kernel_trace' if profiler_pass.kind == 'base' else 'counter_collection'}.csv",)
+
+
+def find_tool(environment: Mapping[str, str] | None = None) -> Path:
+    """Where rocprofv3 is: in PATH, else in ROCM_PATH/bin, else in /opt/rocm/bin. UnavailableError when nowhere."""
+    known = os.environ if environment is None else environment
+    roots = [known["ROCM_PATH"]] if known.get("ROCM_PATH") else []
+    folders = [known.get("PATH", ""), *(f"{root}/bin" for root in (*roots, _USUAL_ROOT))]
+    found = shutil.which("rocprofv3", path=os.pathsep.join(folder for folder in folders if folder))
+    if found is None:
+        raise UnavailableError(f"rocprofv3: not found; {_INSTALL}, or run without --profile")
+    return Path(found).absolute()
+
+
+def installed_release(tool: Path) -> tuple[str, Release]:
+    """The version that a rocprofv3 states, and the known release it is treated as. UnavailableError when it does not.
+
+    A tool that states none is dated by the file `.info/version` of its ROCm.
+    """
+    try:
+        told = subprocess.run(
+            [str(tool), "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_VERSION_TIMEOUT_SECONDS,
+            check=False,
+        )
+        text, reason = told.stdout, _last(told.stderr) or f"it ended with status {told.returncode}"
+    except (OSError, subprocess.TimeoutExpired) as error:
+        text, reason = "", " ".join(str(error).split())
+    version = stated_release(text) or _release_of_installation(tool)
+    if version is None:
+        raise UnavailableError(f"{tool}: `--version` names no release ({reason}); {_INSTALL}")
+    return version, known_release(version)
+
+
+def _asked(release: Release, profiler_pass: ProfilerPass, output_folder: Path | str) -> tuple[str, ...]:
+    if profiler_pass.kind == "base":
+        return ("--kernel-trace", "--hip-runtime-trace", "--memory-copy-trace", "--marker-trace")
+    if profiler_pass.kind == "counters":
+        if release.pmc_option:
+            return ("--pmc", *profiler_pass.counters)
+        return ("-i", str(Path(output_folder) / _COUNTER_INPUT))
+    check_thread_trace(release)
+    assert profiler_pass.kernel is not None
+    return (
+        *("--att", "--kernel-include-regex", escaped(profiler_pass.kernel)),
+        *("--kernel-iteration-range", f"[{profiler_pass.execution}]"),
+    )
+
+
+def _release_of_installation(tool: Path) -> str | None:
+    try:
+        text = (tool.resolve().parent.parent / ".info" / "version").read_text(errors="replace")
+    except OSError:
+        return None
+    found = re.match(r"\d+\.\d+(\.\d+)*", text.strip())
+    return found[0] if found else None
+
+
+def _last(text: str) -> str:
+    lines = text.strip().splitlines()
+    return " ".join(lines[-1].split())[:500] if lines else ""

@@ -1,0 +1,127 @@
+"""Which hardware counters a named set means on an architecture, and which of them fit into one run together.
+
+The sets and the slots of the hardware blocks are data, in `configs/counter_sets.yaml`; how rocprofv3 is asked for a
+group is `aaco_pipeline.resources.rocprofv3.command`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from aaco_pipeline.errors import UnavailableError, UsageError
+from aaco_pipeline.resources.configuration import read_yaml
+
+COUNTER_SETS_FILE: Final = "counter_sets.yaml"
+#: Counters whose name has another prefix than the block whose slots they take.
+_SHARED_SLOTS: Final = {"SQC": "SQ"}
+
+
+@dataclass(frozen=True)
+class CounterSets:
+    """The content of a file of counter sets: per set and per architecture the counters, per architecture the slots."""
+
+    file: Path
+    sets: Mapping[str, Mapping[str, tuple[str, ...]]]
+    slots: Mapping[str, Mapping[str, int]]
+
+    def groups(self, names: str, architecture: str) -> tuple[tuple[str, ...], ...]:
+        """The counters of the sets `names` (separated by commas), one group for each run on that architecture.
+
+        UsageError for an unknown set; UnavailableError when a set names no counters for the architecture.
+        """
+        counters: list[str] = []
+        for name in self.named(names):
+            if architecture not in self.sets[name]:
+                known = ", ".join(sorted(self.sets[name]))
+                raise UnavailableError(
+                    f"counters: the set {name} names none for {architecture}, only for {known}; "
+                    f"add them to {self.file} or leave --counters out"
+                )
+            counters += self.sets[name][architecture]
+        return counter_groups(counters, self.slots.get(architecture, {}))
+
+    def named(self, names: str) -> tuple[str, ...]:
+        """The names of the sets in `names`; UsageError for one that the file does not have."""
+        listed = tuple(part.strip() for part in names.split(","))
+        for name in listed:
+            if name not in self.sets:
+                raise UsageError(
+                    f"counters: unknown set {name!r}; expected one or several of {', '.join(self.sets)}, "
+                    f"or add it to {self.file}"
+                )
+        return listed
+
+
+def counter_groups(counters: Sequence[str], slots: Mapping[str, int]) -> tuple[tuple[str, ...], ...]:
+    """The counters in as few groups as going through them in order gives: each once, no block over its `slots`.
+
+    A counter of a block without known slots gets a group of its own: it may be made of several others.
+    """
+    groups: list[list[str]] = []
+    used: list[dict[str, int]] = []
+    for counter in dict.fromkeys(counters):
+        block = counter_block(counter)
+        limit = slots.get(block)
+        fitting = (n for n, taken in enumerate(used) if limit is not None and taken.get(block, 0) < limit)
+        place = next((n for n in fitting if counter_block(groups[n][0]) in slots), None)
+        if place is None:
+            groups.append([counter])
+            used.append({block: 1})
+        else:
+            groups[place].append(counter)
+            used[place][block] = used[place].get(block, 0) + 1
+    return tuple(tuple(group) for group in groups)
+
+
+def counter_block(counter: str) -> str:
+    """The hardware block whose slots a counter takes, by the prefix of its name: `TCC` of `TCC_HIT_sum`."""
+    prefix = counter.partition("_")[0]
+    return _SHARED_SLOTS.get(prefix, prefix)
+
+
+def load_counter_sets(path: Path) -> CounterSets:
+    """Read a file of counter sets. UsageError naming the file and the key when it is absent or not in form."""
+    content = read_yaml(path)
+    if content is None:
+        raise UsageError(f"{path}: no counter sets there; run in a checkout of aaco_pipeline, or copy its file")
+    try:
+        form = _File.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise UsageError(f"{path}: {where}: {first['msg']}; expected it as in aaco_pipeline's own file") from error
+    sets: dict[str, dict[str, tuple[str, ...]]] = {}
+    for name, entries in form.counter_sets.items():
+        by_architecture = sets.setdefault(name, {})
+        for entry in entries:
+            for architecture in entry.architectures:
+                by_architecture[architecture] = by_architecture.get(architecture, ()) + tuple(entry.counters)
+    slots = {architecture: entry.blocks for entry in form.slots for architecture in entry.architectures}
+    return CounterSets(path, sets, slots)
+
+
+_Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]
+_Architecture = Annotated[str, StringConstraints(pattern=r"^gfx[0-9a-f]+$")]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class _Slots(_Strict):
+    architectures: list[_Architecture]
+    source: str
+    blocks: dict[_Name, Annotated[int, Field(ge=1)]]
+
+
+class _Entry(_Strict):
+    architectures: list[_Architecture]
+    counters: Annotated[list[_Name], Field(min_length=1)]
+
+
+class _File(_Strict):
+    slots: list[_Slots] = []
+    counter_sets: dict[_Name, list[_Entry]]

@@ -1,0 +1,274 @@
+"""The passes of a session under rocprofv3: what is needed for them, their order, and what capture.json says of them.
+
+Which command a pass is and what it must leave is `aaco_pipeline.resources.rocprofv3.command`; starting the measured
+process is `aaco_pipeline.resources.measure.inference`.
+"""
+
+import re
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from aaco_pipeline.capture.request import MeasurementRequest
+from aaco_pipeline.errors import CaptureError, UnavailableError, UsageError
+from aaco_pipeline.formats.capture_tables import Limits
+from aaco_pipeline.resources.configuration import MIGRAPHX_PROVIDER, ROCM_PROVIDER, BackendEntry
+from aaco_pipeline.resources.ingestion import without_environment
+from aaco_pipeline.resources.rocprofv3.command import (
+    BASE_PASS,
+    ProfilerPass,
+    Release,
+    check_thread_trace,
+    counter_input,
+    counter_passes,
+    expected_outputs,
+    find_tool,
+    folder_name,
+    installed_release,
+    rocprofv3_command,
+)
+from aaco_pipeline.resources.rocprofv3.counter_sets import COUNTER_SETS_FILE, load_counter_sets
+
+#: Providers that run on what rocprofv3 can see.
+PROFILED_PROVIDERS: Final = (MIGRAPHX_PROVIDER, ROCM_PROVIDER)
+#: The folder of all its passes within a raw capture.
+FOLDER: Final = "rocprofv3"
+AUTOMATIC_KERNEL: Final = "auto"
+_KFD_NODES: Final = Path("/sys/class/kfd/kfd/topology/nodes")
+#: Folders that rocprofv3 makes below the one it is given, when it reads counters from a file.
+_OWN_FOLDERS: Final = ("pmc_1", "pass_1")
+
+#: Runs the measured program once: the pass, the folder for its document, and the command around the program.
+RunPass = Callable[[ProfilerPass, Path, Callable[[Sequence[str]], tuple[str, ...]]], Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Profiler:
+    """The rocprofv3 of this host and what is asked of it, found out before anything is timed."""
+
+    tool: Path
+    version: str
+    release: Release
+    counter_passes: tuple[ProfilerPass, ...]
+    thread_trace: str | None
+    architecture: str | None
+
+    def command(self, profiler_pass: ProfilerPass, folder: Path, program: Sequence[str]) -> tuple[str, ...]:
+        """The command of a pass with the path of this host's tool."""
+        _, *arguments = rocprofv3_command(self.release, profiler_pass, folder, program)
+        return (str(self.tool), *arguments)
+
+
+def check_profiling(launch: MeasurementRequest, backend: BackendEntry, configs: Path) -> None:
+    """UsageError when the launch asks for a profile that its backend cannot have, or for an unknown counter set."""
+    if not launch.profile:
+        return
+    if backend.provider not in PROFILED_PROVIDERS:
+        raise UsageError(
+            f"backend {backend.name!r}: rocprofv3 sees AMD GPUs only, and {backend.provider} runs on none; profile "
+            "with --backend migraphx, or leave --profile, --counters and --thread-trace out: the runtime's own trace "
+            "of the operators is always taken, and --scheduler adds scheduler events"
+        )
+    if launch.counters is not None:
+        load_counter_sets(configs / COUNTER_SETS_FILE).named(launch.counters)
+
+
+def prepare_profiler(launch: MeasurementRequest, backend: BackendEntry, configs: Path) -> Profiler | None:
+    """What the launch needs of rocprofv3, or None when it asks for none. Starts `rocprofv3 --version`. AacoError."""
+    if not launch.profile:
+        return None
+    tool = find_tool()
+    version, release = installed_release(tool)
+    if launch.thread_trace is not None:
+        check_thread_trace(release)
+    architecture = gpu_architecture(backend.device_id or 0)
+    groups: tuple[tuple[str, ...], ...] = ()
+    if launch.counters is not None:
+        if architecture is None:
+            raise UnavailableError(
+                f"counters: {_KFD_NODES} does not tell the GPU's architecture; load the amdgpu driver, or leave "
+                "--counters out"
+            )
+        groups = load_counter_sets(configs / COUNTER_SETS_FILE).groups(launch.counters, architecture)
+    return Profiler(tool, version, release, counter_passes(groups), launch.thread_trace, architecture)
+
+
+def run_profiled_passes(profiler: Profiler, raw: Path, unprofiled: Mapping[str, Any], run: RunPass) -> dict[str, Any]:
+    """Run all passes, each into a folder of its own below `raw`; the section `rocprofv3` of capture.json.
+
+    `unprofiled` is the document of the pass that each is compared with: the distortion of a pass is its median latency
+    over that one's. A thread trace comes last, because which kernel and which of its executions to trace is taken from
+    the base pass. Raises AacoError; CaptureError when a pass leaves not what it was asked for.
+    """
+    told = []
+    base = median_latency_ns(unprofiled)
+    for number, profiler_pass in enumerate(_passes(profiler, raw), start=1):
+        folder = raw / FOLDER / folder_name(number)
+        folder.mkdir(parents=True)
+        command, document = _run_one(profiler, profiler_pass, folder, run)
+        median = median_latency_ns(document)
+        told.append(
+            {
+                "name": profiler_pass.name,
+                "kind": profiler_pass.kind,
+                "folder": f"{FOLDER}/{folder.name}",
+                "command": list(command),
+                "counters": list(profiler_pass.counters),
+                "kernel": profiler_pass.kernel,
+                "execution": profiler_pass.execution if profiler_pass.kernel is not None else None,
+                "median_latency_ns": median,
+                "distortion": median / base if base else None,
+            }
+        )
+    return {
+        "tool": str(profiler.tool),
+        "version": profiler.version,
+        "release": profiler.release.name,
+        "architecture": profiler.architecture,
+        "passes": told,
+    }
+
+
+def median_latency_ns(document: Mapping[str, Any]) -> float:
+    """The median latency of a pass's measured iterations, its warm-up left out."""
+    times = zip(document["start_monotonic_ns"], document["end_monotonic_ns"], strict=True)
+    return float(statistics.median([end - start for start, end in times][document["warmup"] :]))
+
+
+def kernel_to_trace(folder: Path, asked: str) -> tuple[str, int]:
+    """The whole name of the kernel to trace, and which of its executions: the middle one, which is a warm one.
+
+    `asked` is a name, or a part that only one kernel's name has, or `auto`: the kernel with the most time on the
+    critical path of the base pass, whose files are in `folder`. UsageError when no or several kernels are meant.
+    """
+    kernels = _kernels(folder)
+    if not kernels:
+        raise UnavailableError(f"{folder}: the base pass saw no kernel; check that the model runs on the GPU")
+    if asked == AUTOMATIC_KERNEL:
+        name = max(kernels, key=lambda one: (kernels[one][0], one))
+    elif asked in kernels:
+        name = asked
+    else:
+        meant = sorted(one for one in kernels if asked in one)
+        if len(meant) != 1:
+            longest = sorted(kernels, key=lambda one: -kernels[one][0])[:3]
+            raise UsageError(
+                f"thread trace: {len(meant) or 'no'} kernels of this run are named {asked!r}; give a whole name or "
+                f"'{AUTOMATIC_KERNEL}'; those with the most time: {', '.join(longest)}"
+            )
+        (name,) = meant
+    return name, kernels[name][1] // 2 + 1
+
+
+def gpu_architecture(device: int) -> str | None:
+    """The architecture (such as gfx942) of the `device`th AMD GPU that the kernel driver lists; None when it has none.
+
+    When the listed GPUs are all of one architecture, it is that one, whichever of them are visible.
+    """
+    found = [name for name in map(_architecture_of, _nodes()) if name is not None]
+    if len(set(found)) == 1:
+        return found[0]
+    return found[device] if device < len(found) else None
+
+
+def _passes(profiler: Profiler, raw: Path) -> Iterator[ProfilerPass]:
+    yield BASE_PASS
+    yield from profiler.counter_passes
+    if profiler.thread_trace is not None:
+        name, execution = kernel_to_trace(raw / FOLDER / folder_name(1), profiler.thread_trace)
+        yield ProfilerPass("thread_trace", "thread_trace", kernel=name, execution=execution)
+
+
+def _run_one(
+    profiler: Profiler, profiler_pass: ProfilerPass, folder: Path, run: RunPass
+) -> tuple[tuple[str, ...], Mapping[str, Any]]:
+    """The command of one pass and what the measured process wrote, after its files were checked to be there."""
+    given = counter_input(profiler.release, profiler_pass)
+    if given is not None:
+        (folder / given[0]).write_text(given[1])
+    commands: list[tuple[str, ...]] = []
+
+    def around(program: Sequence[str]) -> tuple[str, ...]:
+        commands.append(profiler.command(profiler_pass, folder, program))
+        return commands[-1]
+
+    document = run(profiler_pass, folder, around)
+    _gather(folder)
+    _without_secrets(folder)
+    _check_outputs(profiler, profiler_pass, folder, int(document["process_id"]))
+    return commands[-1], document
+
+
+def _gather(folder: Path) -> None:
+    """Move up what the tool put into a folder of its own, so that every release leaves the same names."""
+    for own in (folder / name for name in _OWN_FOLDERS):
+        if own.is_dir():
+            for entry in list(own.iterdir()):
+                entry.rename(folder / entry.name)
+            own.rmdir()
+
+
+def _without_secrets(folder: Path) -> None:
+    """The tool's databases keep the whole environment of the program; the lake keeps what may be known of it."""
+    for database in folder.glob("*.db"):
+        without_environment(database, database)
+
+
+def _check_outputs(profiler: Profiler, profiler_pass: ProfilerPass, folder: Path, process_id: int) -> None:
+    for pattern in expected_outputs(profiler.release, profiler_pass, process_id):
+        if next(folder.glob(pattern), None) is not None:
+            continue
+        advice = "check that the model runs on the GPU and that `rocprofv3 --kernel-trace` works for a program by hand"
+        if profiler_pass.kind == "thread_trace":
+            decoder = "" if profiler.release.decoder_included else ", and that rocprof-trace-decoder is installed"
+            advice = f"check that execution {profiler_pass.execution} of {profiler_pass.kernel} takes place{decoder}"
+        raise CaptureError(
+            f"{FOLDER}/{folder.name}: rocprofv3 of ROCm {profiler.version} left no {pattern} in the "
+            f"{profiler_pass.name} pass; {advice}"
+        )
+
+
+def _kernels(folder: Path) -> dict[str, tuple[int, int]]:
+    """Of each kernel in the files of a pass: its time on the critical path in ns, and how often it ran."""
+    # The readers of every format and the analysis: only where they are needed.
+    from aaco_pipeline.analysis.timeline.activities import device_activities, host_calls
+    from aaco_pipeline.analysis.timeline.critical_path import critical_path
+    from aaco_pipeline.analysis.timeline.dependency_graph import network
+    from aaco_pipeline.analysis.timeline.host_waits import waits
+    from aaco_pipeline.capture.discovery import discover_runs
+    from aaco_pipeline.capture.merging import NamedReading, merge_parts
+
+    parts = [part for run in discover_runs(folder).runs for part in run.parts]
+    if not parts:
+        return {}
+    tables = merge_parts([NamedReading(part.name, part.read(Limits())) for part in parts]).tables
+    timed = tables["dispatches"].filter(pl.col("end_ns") >= pl.col("start_ns"))
+    if timed.is_empty():
+        return {}
+    calls = host_calls(tables["api_calls"])
+    activities = device_activities(timed, tables["memory_copies"], tables["kernels"], calls)
+    path = critical_path(network(activities, calls, waits(activities, calls, tables["synchronizations"])))
+    counts = timed.group_by("kernel_id").agg(count=pl.len())
+    kernels = path.kernels.join(counts, on="kernel_id").join(tables["kernels"], on="kernel_id")
+    return {row["name"]: (int(row["critical_ns"]), int(row["count"])) for row in kernels.to_dicts()}
+
+
+def _nodes() -> list[Path]:
+    try:
+        return sorted((node for node in _KFD_NODES.iterdir() if node.name.isdigit()), key=lambda node: int(node.name))
+    except OSError:
+        return []
+
+
+def _architecture_of(node: Path) -> str | None:
+    """The driver's number 90402 is gfx942, 90010 is gfx90a, 110501 is gfx1151; a processor's is 0."""
+    try:
+        found = re.search(r"^gfx_target_version (\d+)$", (node / "properties").read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    number = int(found[1]) if found else 0
+    return f"gfx{number // 10000}{number // 100 % 100:x}{number % 100:x}" if number else None

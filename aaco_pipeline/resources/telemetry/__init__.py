@@ -1,0 +1,1 @@
+"""Sampling host, process and GPUs beside a run."""

@@ -1,0 +1,418 @@
+"""Records when threads of the measured processes get, lose and wait for a CPU, with bpftrace or else perf.
+
+It is asked for explicitly, and starts before anything is timed, so that no process starts beside a measurement. What
+the tool wrote is kept as it is; making events of it is `aaco_pipeline.formats.native.telemetry`.
+"""
+
+import contextlib
+import gzip
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from aaco_pipeline.resources.telemetry.sampler import clock_readings
+
+FORMAT: Final = "aaco-scheduler-events"
+FORMAT_VERSION: Final = 1
+EVENTS_FILE: Final = "scheduler_events.txt.gz"
+TOOLS: Final = ("bpftrace", "perf")
+_START_SECONDS: Final = 20.0
+_STOP_SECONDS: Final = 60.0
+#: A tool that has used less CPU than this within that long, after an interrupt, has not noticed it.
+_IDLE_SECONDS: Final = 2.0
+_IDLE_CPU_NS: Final = 5_000_000
+#: The number of the PID namespace that the kernel starts with; tracepoints name threads as they are numbered there.
+_FIRST_PID_NAMESPACE: Final = 0xEFFFFFFC
+#: From this version on bpftrace writes the fields of a tracepoint as `args.name`.
+_DOTTED_FIELDS: Final = (0, 18)
+
+#: What the tracing process starts is measured, and what that starts; its own threads are not. Events stay in a map of
+#: the kernel until the end: printed one by one, each would wake bpftrace, which takes a CPU, which is another event.
+#: BEGIN runs before the other probes are in place, so each of those tells when it has first seen an event of ours.
+_PROGRAM: Final = """
+BEGIN { printf("b %llu\\n", nsecs); }
+tracepoint:sched:sched_process_fork /pid == $1 || @mine[tid]/ {
+  @mine[args->child_pid] = 1;
+  if (@fork_seen == 0) { @fork_seen = 1; printf("ready fork\\n"); }
+}
+tracepoint:sched:sched_waking /@mine[args->pid] || (pid == $1 && @waking_seen == 0)/ {
+  if (@waking_seen == 0) { @waking_seen = 1; printf("ready waking\\n"); }
+  if (@mine[args->pid]) { @n = count(); @w[nsecs, args->target_cpu, args->pid] = 1; }
+}
+tracepoint:sched:sched_switch /@mine[args->prev_pid] || @mine[args->next_pid] || (pid == $1 && @switch_seen == 0)/ {
+  if (pid == $1) { delete(@mine[tid]); }
+  if (@switch_seen == 0) { @switch_seen = 1; printf("ready switch\\n"); }
+  if (@mine[args->prev_pid] || @mine[args->next_pid]) {
+    @n = count();
+    @s[nsecs, cpu, args->prev_pid, pid, args->prev_state, args->next_pid] = 1;
+  }
+}
+tracepoint:sched:sched_process_exit /@mine[tid]/ { delete(@mine[tid]); }
+END { clear(@mine); }
+"""
+_PROBES_READY: Final = frozenset({b"ready fork", b"ready waking", b"ready switch"})
+#: Entries of each of bpftrace's maps: some minutes of a model that waits a thousand times a second, in about 30 MB.
+_MAP_ENTRIES: Final = 1 << 18
+#: perf's buffer for each CPU: some tenths of a second of the busiest host, while perf itself waits for a CPU.
+_BUFFER: Final = "4M"
+#: Becomes the tool after asking the kernel to interrupt it when its parent dies: no tool may outlive the run.
+_LAUNCHER: Final = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGINT, 0, 0, 0)
+os.getppid() == int(sys.argv[1]) or os._exit(1)
+os.execvp(sys.argv[2], sys.argv[2:])
+"""
+
+
+class _NotPossible(Exception):
+    """A tool cannot record here: what was met, and what to do about it."""
+
+    def __init__(self, reason: str, fix: str) -> None:
+        super().__init__(reason)
+        self.fix = fix
+
+
+class SchedulerTrace:
+    """Records from entry to exit into `folder`, or says why it cannot; it never fails the run.
+
+    with SchedulerTrace(folder) as trace:
+        ...
+    document = trace.document()
+    """
+
+    def __init__(self, folder: Path, tools: Sequence[str] = TOOLS) -> None:
+        self._folder = folder
+        self._tools = tuple(tools)
+        self._recorder: _Bpftrace | _Perf | None = None
+        self._failures: list[tuple[str, _NotPossible]] = []
+        self._document: dict[str, Any] | None = None
+
+    def __enter__(self) -> Self:
+        for tool in self._tools:
+            recorder = (_Bpftrace if tool == "bpftrace" else _Perf)(self._folder)
+            try:
+                _in_first_pid_namespace()
+                try:
+                    recorder.start()
+                except (OSError, subprocess.SubprocessError) as error:
+                    raise _NotPossible(f"cannot be started: {error}", "record again") from error
+            except _NotPossible as failure:
+                recorder.give_up()
+                self._failures.append((tool, failure))
+            except BaseException:
+                recorder.give_up()
+                raise
+            else:
+                self._recorder = recorder
+                break
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._recorder is None:
+            return
+        if error is not None:
+            self._recorder.give_up()
+            return
+        try:
+            self._document = self._recorder.stop()
+        except _NotPossible as failure:
+            self._failures.append((self._recorder.tool, failure))
+        except (OSError, subprocess.SubprocessError) as broken:
+            unkept = _NotPossible(f"its events could not be kept: {broken}", "record again")
+            self._failures.append((self._recorder.tool, unkept))
+        finally:
+            self._recorder.give_up()
+
+    @property
+    def recording(self) -> bool:
+        """Whether a tool records."""
+        return self._recorder is not None
+
+    def document(self) -> dict[str, Any]:
+        """What was recorded, by what and by which clock; or state `absent` with the reason and what to do."""
+        empty = {"format": FORMAT, "format_version": FORMAT_VERSION, "file": None, "clock": None, "tool": None}
+        reason = "; ".join(f"{tool}: {failure}" for tool, failure in self._failures) or None
+        if self._document is not None:
+            return {**empty, "state": "present", "reason": reason, "fix": None, **self._document}
+        fix = self._failures[0][1].fix if self._failures else "record again"
+        return {**empty, "state": "absent", "reason": reason or "the recording was given up", "fix": fix}
+
+
+class _Recorder:
+    """A tool running in the background, with what it prints in files."""
+
+    tool = ""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / f".{self.tool}"
+        self._target = folder / EVENTS_FILE
+        self._output = self._folder / "output"
+        self._errors = self._folder / "errors"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._before: dict[str, int] = {}
+        self._version = ""
+        self._path = self.tool
+
+    def give_up(self) -> None:
+        """End the tool if it still runs, and remove what it needed."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _launch(self, arguments: Sequence[str], pass_fds: Sequence[int] = ()) -> None:
+        path = shutil.which(self.tool)
+        if path is None:
+            raise _NotPossible("not installed", self._installing())
+        self._path = path
+        self._folder.mkdir()
+        asking = [path, "--version"]
+        answer = subprocess.run(
+            asking, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_START_SECONDS, check=False
+        )
+        self._version = answer.stdout.strip().rpartition(" ")[2]
+        arguments = self._prepare(arguments)
+        self._before = clock_readings()
+        with self._output.open("wb") as output, self._errors.open("wb") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), path, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=errors,
+                pass_fds=tuple(pass_fds),
+                env={**os.environ, "BPFTRACE_MAP_KEYS_MAX": str(_MAP_ENTRIES)},
+            )
+
+    def _prepare(self, arguments: Sequence[str]) -> Sequence[str]:
+        return arguments
+
+    def _installing(self) -> str:
+        return f"apt-get install {self.tool}, and run as root"
+
+    def _refused(self) -> _NotPossible:
+        """What the tool said when it ended instead of recording."""
+        lines = [line.strip() for line in self._errors.read_text(errors="replace").splitlines() if line.strip()]
+        lines = [line for line in lines if "RLIMIT_MEMLOCK" not in line] or ["it ended without a reason"]
+        what = next((line for line in lines if "tracepoint not found" in line), None)
+        if what is not None or any("tracefs" in line or "debugfs" in line for line in lines):
+            return _NotPossible(what or lines[-1], "mount -t tracefs nodev /sys/kernel/tracing, and run as root")
+        return _NotPossible(lines[-1][:300], "run as root, or with the capabilities CAP_BPF and CAP_PERFMON")
+
+    def _interrupt(self) -> list[str]:
+        """Have the tool finish; remarks on how that went."""
+        assert self._process is not None
+        if self._process.poll() is not None:
+            return ["the tool ended before the run did"]
+        deadline = time.monotonic() + _STOP_SECONDS
+        idle_since: tuple[int, int] | None = None
+        while time.monotonic() < deadline:
+            # bpftrace may miss an interrupt that comes just before it waits for events. It is repeated when nothing
+            # has moved for a while, and only then: one that comes while it writes its events would end it.
+            progress = (self._output.stat().st_size, _cpu_time_ns(self._process.pid) // _IDLE_CPU_NS)
+            if progress == idle_since or idle_since is None:
+                self._process.send_signal(signal.SIGINT)
+            idle_since = progress
+            try:
+                self._process.wait(_IDLE_SECONDS)
+            except subprocess.TimeoutExpired:
+                continue
+            return []
+        self._process.kill()
+        self._process.wait()
+        return [f"the tool did not finish within {_STOP_SECONDS:g} s"]
+
+    def _document(self, clock: dict[str, Any], after: dict[str, int], lost: int, remarks: list[str]) -> dict[str, Any]:
+        drift = (after["boottime_ns"] - after["monotonic_ns"]) - (
+            self._before["boottime_ns"] - self._before["monotonic_ns"]
+        )
+        if abs(drift) > 1_000_000:
+            remarks = [*remarks, f"the host was suspended for {drift / 1e9:.3f} s during the recording"]
+        clock = {**clock, "before": self._before, "after": after}
+        return {
+            "tool": self.tool,
+            "version": self._version,
+            "file": EVENTS_FILE,
+            "clock": clock,
+            "lost": lost,
+            "remarks": remarks,
+            "tracing_pid": os.getpid(),
+        }
+
+
+class _Bpftrace(_Recorder):
+    """bpftrace: the kernel itself drops what is not of the measured processes."""
+
+    tool = "bpftrace"
+
+    def start(self) -> None:
+        self._launch((str(self._folder / "program.bt"), str(os.getpid())))
+        deadline = time.monotonic() + _START_SECONDS
+        while (began := self._began()) is None:
+            # An event for each probe: a thread of ours that starts, blocks, and wakes the one that waits for it.
+            thread = threading.Thread(target=time.sleep, args=(0.02,))
+            thread.start()
+            thread.join()
+            assert self._process is not None
+            if self._process.poll() is not None:
+                raise self._refused()
+            if time.monotonic() > deadline:
+                raise _NotPossible(f"did not start to record within {_START_SECONDS:g} s", "record again")
+        self._clock = which_clock(began, self._before, clock_readings())
+
+    def stop(self) -> dict[str, Any]:
+        after = clock_readings()
+        remarks = self._interrupt()
+        events = kept = 0
+        with self._output.open("rb") as plain, _packed(self._target) as packed:
+            for line in plain:
+                if line.startswith((b"@s[", b"@w[")):
+                    kept += 1
+                    packed.write(line)
+                elif line.startswith(b"@n:"):
+                    events = int(line.split()[1])
+        lost = max(0, events - kept)  # what no longer found room in the map
+        return self._document(self._clock, after, lost, remarks)
+
+    def _prepare(self, arguments: Sequence[str]) -> Sequence[str]:
+        version = tuple(int(part) for part in re.findall(r"\d+", self._version)[:2])
+        program = _PROGRAM.replace("args->", "args.") if version >= _DOTTED_FIELDS else _PROGRAM
+        (self._folder / "program.bt").write_text(program)
+        return arguments
+
+    def _began(self) -> int | None:
+        """When the program began, once all of its probes are in place; None before."""
+        lines = self._output.read_bytes().split(b"\n")[:-1]
+        if not _PROBES_READY.issubset(lines):
+            return None
+        return next(int(line.split()[1]) for line in lines if line.startswith(b"b "))
+
+
+class _Perf(_Recorder):
+    """perf: records all threads of the host; those of other processes are dropped when the events are read."""
+
+    tool = "perf"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._data = self._folder / "perf.data"
+        self._orders = self._answers = -1
+
+    def start(self) -> None:
+        orders_out, self._orders = os.pipe()
+        self._answers, answers_in = os.pipe()
+        try:
+            self._launch(
+                (
+                    *("record", "-q", "-a", "-k", "CLOCK_MONOTONIC", "-o", str(self._data)),
+                    *("-D", "-1", "--control", f"fd:{orders_out},{answers_in}"),
+                    *(("-m", _BUFFER) if os.geteuid() == 0 else ()),  # others may not lock that much memory
+                    *("-e", "sched:sched_switch,sched:sched_waking"),
+                ),
+                (orders_out, answers_in),
+            )
+        finally:
+            os.close(orders_out)  # perf has its own; when it ends, so does the wait for its answer
+            os.close(answers_in)
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._orders, b"enable\n")
+        ready, _, _ = select.select([self._answers], [], [], _START_SECONDS)
+        if not ready:
+            raise _NotPossible(f"did not start to record within {_START_SECONDS:g} s", "record again")
+        if not os.read(self._answers, 16).startswith(b"ack"):
+            assert self._process is not None
+            self._process.wait(_STOP_SECONDS)
+            raise self._refused()
+
+    def give_up(self) -> None:
+        # Only now: perf leaves its file unfinished when its pipes close before it ends.
+        for descriptor in (self._orders, self._answers):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._orders = self._answers = -1
+        super().give_up()
+
+    def stop(self) -> dict[str, Any]:
+        after = clock_readings()
+        remarks = self._interrupt()
+        command = (
+            *(self._path, "script", "-i", str(self._data)),
+            *("-F", "pid,tid,cpu,time,event,trace", "--ns", "--show-lost-events"),
+        )
+        with self._output.open("wb") as output, self._errors.open("ab") as errors:
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, check=False)
+        if done.returncode != 0:
+            raise self._refused()
+        first: int | None = None
+        lost = 0
+        with self._output.open("rb") as plain, _packed(self._target) as packed:
+            for line in plain:
+                if told := re.search(rb"PERF_RECORD_LOST lost (\d+)", line):
+                    lost += int(told[1])
+                    continue
+                if first is None and (found := re.search(rb"\]\s+(\d+)\.(\d{9}):", line)):
+                    first = int(found[1]) * 1_000_000_000 + int(found[2])
+                packed.write(line)
+        if first is None:
+            raise _NotPossible("recorded no event at all", "run as root")
+        return self._document(which_clock(first, self._before, after), after, lost, remarks)
+
+    def _installing(self) -> str:
+        return "apt-get install linux-perf (or linux-tools-generic), and run as root"
+
+
+def which_clock(event_ns: int, before: dict[str, int], after: dict[str, int]) -> dict[str, Any]:
+    """By which clock an event between two readings of the clocks was timed, and how to come to CLOCK_MONOTONIC.
+
+    A tool's documentation does not settle it (it changed between versions), so the event's time does.
+    """
+    apart = before["boottime_ns"] - before["monotonic_ns"]
+    bracket = before["uncertainty_ns"] + after["uncertainty_ns"] + 1
+    fits = {
+        name: before[f"{name}_ns"] - bracket <= event_ns <= after[f"{name}_ns"] + bracket
+        for name in ("monotonic", "boottime")
+    }
+    uncertainty = before["uncertainty_ns"]
+    if fits["monotonic"] and fits["boottime"]:
+        # Never suspended since boot, or for less than the tool took to start: one clock is as good as the other.
+        return {"name": "CLOCK_MONOTONIC", "to_monotonic_ns": 0, "uncertainty_ns": max(uncertainty, abs(apart))}
+    if fits["monotonic"]:
+        return {"name": "CLOCK_MONOTONIC", "to_monotonic_ns": 0, "uncertainty_ns": 0}
+    if fits["boottime"]:
+        return {"name": "CLOCK_BOOTTIME", "to_monotonic_ns": -apart, "uncertainty_ns": uncertainty}
+    raise _NotPossible("its times are of neither CLOCK_MONOTONIC nor CLOCK_BOOTTIME", "use another version of the tool")
+
+
+def _in_first_pid_namespace() -> None:
+    try:
+        number = Path("/proc/self/ns/pid").stat().st_ino
+    except OSError as error:
+        raise _NotPossible(f"no PID namespace can be seen: {error}", "run on Linux with /proc mounted") from error
+    if number != _FIRST_PID_NAMESPACE:
+        raise _NotPossible(
+            "this container numbers its processes differently from the kernel's trace points",
+            "start the container with the host's PID namespace (--pid=host)",
+        )
+
+
+def _cpu_time_ns(pid: int) -> int:
+    """CPU time that the process has used; 0 when it is gone."""
+    try:
+        return time.clock_gettime_ns((~pid << 3) | 2)  # the kernel's number for the CPU clock of a process
+    except OSError:
+        return 0
+
+
+def _packed(path: Path) -> gzip.GzipFile:
+    return gzip.GzipFile(path, "wb", compresslevel=1, mtime=0)

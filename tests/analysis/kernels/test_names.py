@@ -1,0 +1,193 @@
+"""Families, roles and sources of kernels, from names alone and with the operators that launched them."""
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aaco_pipeline.analysis.kernels.families import OPERATORS, PHRASES
+from aaco_pipeline.analysis.kernels.names import SCHEMA, described, fused_operators, operator_family, with_operators
+from tests.places import SHARED
+
+needs_corpus = pytest.mark.skipif(not SHARED.is_dir(), reason="needs the kernel names of the shared data")
+
+#: name: family, library, role; written after the grammars, nearly all unlike any name of the shared corpus.
+NAMES = {
+    "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevComm*)": ("comm", "rccl", "main"),
+    "void vllm::cross_device_reduce_2stage<float, 8>(int)": ("comm", "vllm", "main"),
+    "Cijk_Alik_Bljk_HHS_BH_Bias_HAS_SAV_UserArgs_MT32x32x16_SN": ("gemm", "hipblaslt", "main"),
+    "Cijk_Ailk_Bljk_DB_MT32x32x16_SN": ("gemm", "tensile", "main"),
+    "igemm_bwd_gtcx3_nchw_fp32_bx0_ex0_bt16x16x16_wt": ("conv", "miopen", "main"),
+    "miopenSp3AsmConv_v21_1_3_gfx9_fp32_f3x2_stride2.kd": ("conv", "miopen", "main"),
+    "batched_transpose_8x8_dword": ("conv", "miopen", "auxiliary"),
+    "MIOpenBatchNormFwdInferSpatialEst": ("norm", "miopen", "main"),
+    "mloPoolingG": ("pool", "miopen", "main"),
+    "attn_fwd": ("attention", "aotriton", "main"),
+    "void flash::flash_bwd_dq_dk_dv_loop_kernel<flash::T>(int)": ("attention", "flash_attention", "main"),
+    "void flash::flash_fwd_splitkv_combine_kernel<flash::T>(int)": ("attention", "flash_attention", "auxiliary"),
+    "void ck_tile::kentry<1, ck_tile::Layernorm2dFwd<int> >(int)": ("norm", "ck_tile", "main"),
+    "void ck_tile::kentry<1, ck_tile::FmhaFwdKernel<int> >(int)": ("attention", "ck_tile", "main"),
+    "__amd_rocclr_fillBufferAligned": ("copy/memset", "rocclr", "main"),
+    "Memcpy DtoD (Device -> Device)": ("copy/memset", "runtime", "main"),
+    "void rocprim::detail::trampoline_kernel<rocprim::default_config, rocprim::detail::scan_config<int> >(int)": (
+        "sort/scan", "rocprim", "main"),
+    "void at::native::sbtopk::gatherTopK<float, unsigned int, 2, false>(int)": ("sort/scan", "pytorch", "main"),
+    "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<int>, A>(int)": (
+        "copy/memset", "pytorch", "main"),
+    "void at::native::vectorized_elementwise_kernel<4, at::native::masked_fill_kernel(T&)::{lambda(float)#1}>(int)": (
+        "elementwise", "pytorch", "main"),
+    "void at::native::index_elementwise_kernel<128, 4, at::native::index_fill<int> >(int)": (
+        "embedding/gather", "pytorch", "main"),
+    "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::MaxOps<float> > >(int)": (
+        "reduction", "pytorch", "main"),
+    "void multi_tensor_apply_kernel<TensorListMetadata<2>, LAMBFunctor<float> >(int)": ("elementwise", None, "main"),
+    "void splitKreduce_kernel<float>(cublasSplitKParams<float>)": ("gemm", "cublas", "auxiliary"),
+    "void cudnn::ops::nchwToNhwcKernel<float>(int)": ("conv", "cudnn", "auxiliary"),
+    "mlir_quant_convolution_dequantizelinear_relu": ("conv", "rocmlir", "main"),
+    "mlir_dot_mul_softmax_dot": ("attention", "rocmlir", "main"),
+    "reduce_mean_sub_kernel": ("reduction", "migraphx", "main"),
+    "triton_red_fused_native_group_norm_7": ("norm", "triton", "main"),
+    "triton_red_fused_mean_mul_pow_rsqrt_1": ("norm", "triton", "main"),
+    "triton_per_fused__softmax_add_2": ("softmax", "triton", "main"),
+    "triton_poi_fused_convolution_transpose_4": ("conv", "triton", "auxiliary"),
+    "triton_poi_fused_convolution_relu_4": ("elementwise", "triton", "main"),
+    "triton_poi_fused_clone_view_9": ("copy/memset", "triton", "main"),
+    "triton_tem_fused_addmm_relu_0": ("gemm", "triton", "main"),
+    "triton_tem_fused_flex_attention_0": ("attention", "triton", "main"),
+    "triton_poi_fused_max_pool2d_with_indices_3": ("pool", "triton", "main"),
+    "Custom_Cijk_Alik_Bljk_BBS_BH_Bias_HAS_SAV_UserArgs_MT32x32x16_SN": ("gemm", "hipblaslt", "main"),
+    "void vllm::rotary_embedding_kernel<c10::Half, true>(int)": ("elementwise", "vllm", "main"),
+    "miopenGcnAsmConv3x3U.kd": ("conv", "miopen", "main"),
+    "xyzzy_plugh": (None, None, "main"),
+    "": (None, None, "main"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "expected"), NAMES.items())
+def test_names_tell(name: str, expected: tuple[str | None, str | None, str]) -> None:
+    row = described(pl.Series([name])).row(0, named=True)
+    assert (row["family"], row["library"], row["role"]) == expected
+    assert row["family_source"] == ("none" if expected[0] is None else "name")
+
+
+def test_rows_follow_the_input() -> None:
+    names = pl.Series(["b_softmax", None, "a_gemm", "b_softmax"], dtype=pl.String)
+    rows = described(names)
+    assert rows["name"].to_list() == names.to_list()
+    assert rows["family"].to_list() == ["softmax", None, "gemm", "softmax"]
+    assert rows.columns == ["name", *SCHEMA]
+    assert [rows.schema[column] for column in SCHEMA] == list(SCHEMA.values())
+
+
+def test_a_frame_keeps_its_other_columns() -> None:
+    frame = pl.DataFrame({"kernel_id": [1, 0], "name": ["x", "softmax"], "family": ["old", "old"]})
+    rows = described(frame)
+    assert rows["kernel_id"].to_list() == [1, 0]
+    assert rows["family"].to_list() == [None, "softmax"]
+
+
+def test_no_names_give_no_rows() -> None:
+    assert described(pl.Series("name", [], dtype=pl.String)).is_empty()
+
+
+@given(st.lists(st.text(max_size=60), max_size=8))
+@settings(max_examples=60)
+def test_any_names_are_described(names: list[str]) -> None:
+    rows = described(pl.Series("name", names, dtype=pl.String))
+    assert rows["name"].to_list() == names
+    assert set(rows["role"]) <= {"main", "auxiliary"}
+    assert (rows["family"].is_null() == (rows["family_source"] == "none")).all()
+    assert set(rows["family"].drop_nulls()) <= set(PHRASES)
+    assert rows.equals(described(pl.Series("name", names, dtype=pl.String)))
+
+
+def test_operators_decide_first() -> None:
+    kernels = described(pl.DataFrame({"kernel_id": [0, 1, 2, 3], "name": ["Cijk_X", "copy_it", "xyzzy", "softmax"]}))
+    operators = pl.DataFrame(
+        {
+            "kernel_id": [0, 0, 1, 2, 3],
+            "operator": ["aten::miopen_convolution", "aten::mm", "Conv", "custom::unheard", None],
+            "total_ns": [90, 10, 5, 5, 5],
+        }
+    )
+    rows = with_operators(kernels, operators)
+    assert rows["family"].to_list() == ["conv", "conv", None, "softmax"]
+    assert rows["family_source"].to_list() == ["op", "op", "none", "name"]
+    assert rows["role"].to_list() == ["main", "auxiliary", "main", "main"]
+    assert rows.columns == kernels.columns
+
+
+def test_operators_by_name_and_count() -> None:
+    kernels = described(pl.Series(["shared_kernel"]))
+    operators = pl.DataFrame({"name": ["shared_kernel"] * 3, "operator": ["aten::mm", "Softmax", "Softmax"]})
+    assert with_operators(kernels, operators)["family"].to_list() == ["softmax"]
+    none = operators.clear()
+    assert with_operators(kernels, none).equals(kernels)
+
+
+@pytest.mark.parametrize(
+    ("operator", "family"),
+    [
+        ("aten::addmm", "gemm"), ("aten::convolution_backward", "conv"), ("aten::_softmax", "softmax"),
+        ("aten::native_layer_norm", "norm"), ("aten::_foreach_mul_", "elementwise"), ("MatMul", "gemm"),
+        ("LayerNormalization", "norm"), ("BatchNormalization", "norm"), ("ConvTranspose", "conv"),
+        ("GlobalAveragePool", "pool"), ("MaxPool", "pool"), ("Gather", "embedding/gather"), ("TopK", "sort/scan"),
+        ("ReduceMean", "reduction"), ("ArgMax", "reduction"), ("Relu", "elementwise"), ("Transpose", "copy/memset"),
+        ("Concat", "copy/memset"), ("MultiHeadAttention", "attention"), ("gpu::convolution", "conv"),
+        ("c10d::allreduce_", "comm"), ("Max", "elementwise"), ("aten::max", "reduction"), ("And", "elementwise"),
+        ("aten::_foreach_copy_", "elementwise"), ("aten::copy_", "copy/memset"), ("record_param_comms", "comm"),
+        ("aten::max_pool2d_with_indices", "pool"), ("custom::unheard", None),
+    ],
+)  # fmt: skip
+def test_operators_have_families(operator: str, family: str | None) -> None:
+    assert operator_family(operator) == family
+
+
+def test_operators_are_of_known_families() -> None:
+    assert set(OPERATORS) <= set(PHRASES)
+
+
+@pytest.mark.parametrize(
+    ("name", "operators"),
+    [
+        ("mlir_convolution_add_relu", ["convolution", "add", "relu"]),
+        ("gpu::code_object::mlir_transpose_dot_reduce_sum", ["transpose", "dot", "reduce_sum"]),
+        ("add_layernorm_mul_kernel", ["add", "layernorm", "mul"]),
+        ("convert_kernel_2", ["convert"]),
+        ("vectorized_elementwise_kernel", []),
+        ("add_relu", []),
+        ("xyzzy", []),
+    ],
+)
+def test_fused_operators(name: str, operators: list[str]) -> None:
+    assert fused_operators(name) == operators
+
+
+@needs_corpus
+def test_real_names_reach_the_target() -> None:
+    rows = described(pl.read_csv(SHARED / "kernel_names.csv.gz", infer_schema_length=None))
+    operator = pl.col("parent_op").fill_null("")
+    # The library FBGEMM ends in the word for products, and Inductor's kernels are launched under their own names.
+    scored = rows.filter(
+        pl.col("op_family").is_not_null(),
+        pl.col("main_frac") >= 0.5,
+        ~operator.str.contains(r"\bfb(gemm)?::|fbgemm_gpu"),
+        operator != pl.col("name"),
+    ).with_columns(right=(pl.col("family") == pl.col("op_family")).fill_null(value=False))
+    right = scored.filter("right")
+    assert right.height >= 0.97 * scored.height
+    assert float(right["total_us"].sum()) >= 0.99 * float(scored["total_us"].sum())
+
+
+@needs_corpus
+def test_migraphx_names() -> None:
+    rows = described(pl.read_csv(SHARED / "migraphx_names.csv"))
+    assert rows["family"].to_list() == rows["op_family"].to_list()
+
+
+@needs_corpus
+def test_grammars_are_decoded() -> None:
+    names = pl.read_csv(SHARED / "kernel_names.csv.gz", infer_schema_length=None)["name"].unique()
+    rows = described(names.filter(names.str.contains("^(Cijk_|igemm_)")))
+    assert rows["dtype"].count() >= 0.95 * rows.height
+    assert rows["tile"].count() >= 0.95 * rows.height

@@ -1,0 +1,342 @@
+"""Slack, binding edges and the longest path: against the textbook's passes, and invariants on real captures."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aaco_pipeline.analysis.timeline.activities import ACTIVITY_KINDS
+from aaco_pipeline.analysis.timeline.critical_path import (
+    critical_path,
+    edge_waits,
+    is_acyclic,
+    largest_savings,
+    longest_path,
+    schedule_of,
+    what_if,
+)
+from aaco_pipeline.analysis.timeline.dependency_graph import (
+    ENTRY,
+    KINDS,
+    LAUNCH,
+    PARTS,
+    PROGRAM,
+    RETURN,
+    STREAM,
+    SYNC,
+    WHOLE,
+    Edges,
+    Network,
+    assembled,
+)
+from aaco_pipeline.lake.contracts import contract, polars_schema
+
+CAPTURES = [
+    "kineto/a100_alexnet_cudasync.json.gz",
+    "kineto/a100_event_sync.json.gz",
+    "kineto/h100_qwen1.5_0.5b.json.gz",
+    "kineto/mi300x_qwen1.5_0.5b.json.gz",
+    "kineto/mi300x_resnet_train_ddp.json.gz",
+    "kineto/mi300x_sglang_qwen3_8b.json.gz",
+    *(
+        f"gpu_sessions/traces/{name}.json.gz"
+        for name in (
+            "elementwise_256mib",
+            "gemm_bf16_4096",
+            "graph_replay",
+            "host_work_between",
+            "item_each_kernel",
+            "pageable_copies",
+            "tiny_kernels_500",
+            "transformer_b1",
+            "two_streams_overlap",
+        )
+    ),
+    "gpu_sessions/sessions/b00_baseline.json.trace.json.gz",
+    "gpu_sessions/sessions/b00_host_delay.json.trace.json.gz",
+    "captures/gfx1151_rocprofv3_csv",
+    "captures/mi210_kineto_gpu_only",
+    "captures/mi300x_att_ck_batched_gemm",
+    "captures/mi350x_rocpd_43915_dispatches",
+]
+#: An edge: source, target, kind, whether it leaves the source's start, lag.
+Edge = tuple[int, int, int, bool, int]
+
+
+def made(weights: list[int], edges: list[Edge], delays: list[int]) -> Network:
+    """A network run by simulation: a node starts its delay after all that it depends on allow."""
+    start: list[int] = []
+    for node, delay in enumerate(delays):
+        bounds = [start[s] + (0 if by_start else weights[s]) + lag for s, t, _, by_start, lag in edges if t == node]
+        start.append(max(bounds, default=0) + delay)
+    return network_of(start, weights, edges)
+
+
+def network_of(start: list[int], weights: list[int], edges: list[Edge]) -> Network:
+    count = len(start)
+    nodes = pl.DataFrame(
+        {
+            "activity_kind": ["dispatch"] * count,
+            "activity_id": range(count),
+            "part": [WHOLE] * count,
+            "device_id": [0] * count,
+            "kernel_id": range(count),
+            "category": ["compute"] * count,
+            "start_ns": start,
+            "weight_ns": weights,
+        },
+        schema_overrides={
+            "activity_kind": ACTIVITY_KINDS,
+            "part": PARTS,
+            "activity_id": pl.Int32,
+            "start_ns": pl.Int64,
+            "weight_ns": pl.Int64,
+        },
+    )
+    parts = []
+    for kind in range(len(KINDS)):
+        own = [edge for edge in edges if edge[2] == kind]
+        columns: list[Any] = [np.array([edge[place] for edge in own], np.int64) for place in (0, 1, 4)]
+        by_start = np.array([edge[3] for edge in own], np.bool_)
+        parts.append(Edges(kind, columns[0], columns[1], by_start, columns[2], np.zeros(len(own), np.bool_)))
+    return assembled(nodes, parts, pl.DataFrame(), pl.DataFrame())
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> tuple[list[int], list[Edge], list[int]]:
+    count = draw(st.integers(1, 12))
+    weights = draw(st.lists(st.integers(0, 20), min_size=count, max_size=count))
+    delays = draw(st.lists(st.integers(0, 5), min_size=count, max_size=count))
+    edges: list[Edge] = []
+    for target in range(1, count):
+        for source in draw(st.lists(st.integers(0, target - 1), max_size=4)):
+            kind, lag = draw(st.integers(0, len(KINDS) - 1)), draw(st.integers(0, 6))
+            edges.append((source, target, kind, draw(st.booleans()), lag))
+    return weights, edges, delays
+
+
+def textbook(weights: list[int], edges: list[Edge]) -> tuple[list[int], list[int], list[int], int]:
+    """Earliest starts, total floats, free floats and makespan by the two passes of the critical path method."""
+    count = len(weights)
+    span = [lag + (0 if by_start else weights[source]) for source, _, _, by_start, lag in edges]
+    earliest = [0] * count
+    for node in range(count):
+        earliest[node] = max((earliest[e[0]] + w for e, w in zip(edges, span, strict=True) if e[1] == node), default=0)
+    makespan = max(e + w for e, w in zip(earliest, weights, strict=True))
+    latest = [0] * count
+    free = [0] * count
+    for node in reversed(range(count)):
+        onward = [(e, w) for e, w in zip(edges, span, strict=True) if e[0] == node]
+        latest[node] = min([makespan - weights[node], *(latest[e[1]] - w for e, w in onward)])
+        followers = [earliest[e[1]] - w - earliest[node] for e, w in onward]
+        if not any(not e[3] for e, _ in onward):
+            followers.append(makespan - weights[node] - earliest[node])
+        free[node] = min(followers)
+    return earliest, [late - early for late, early in zip(latest, earliest, strict=True)], free, makespan
+
+
+@settings(max_examples=300, deadline=None)
+@given(networks())
+def test_times_and_slack_are_the_textbooks(drawn: tuple[list[int], list[Edge], list[int]]) -> None:
+    weights, edges, delays = drawn
+    net = made(weights, edges, delays)
+    schedule = schedule_of(net, edge_waits(net))
+    earliest, slack, free, makespan = textbook(weights, edges)
+    assert schedule.earliest_start_ns.tolist() == earliest
+    assert schedule.slack_ns.tolist() == slack
+    assert schedule.free_slack_ns.tolist() == free
+    assert schedule.path_ns == makespan
+
+
+@settings(max_examples=300, deadline=None)
+@given(networks())
+def test_the_path_is_conserved_and_critical(drawn: tuple[list[int], list[Edge], list[int]]) -> None:
+    net = made(*drawn)
+    found = critical_path(net)
+    window = int((net.start_ns + net.weight_ns).max() - net.start_ns.min())
+    assert found.checks.get_column("value").to_list() == [1.0] * 4 + [found.checks.get_column("value")[4]]
+    rows = found.summary
+    if rows.height:
+        assert (rows["path_ns"] + rows["unexplained_ns"]).unique().to_list() == [window]
+        assert rows["category_ns"].sum() == rows["path_ns"][0]
+    slack = dict(found.activities.select("activity_id", "slack_ns").iter_rows())
+    assert all(slack[number] == 0 for number in found.steps["activity_id"])
+    assert (found.activities["free_slack_ns"] <= found.activities["slack_ns"]).all()
+
+
+@settings(max_examples=300, deadline=None)
+@given(networks())
+def test_the_binding_edge_is_the_dependency_met_last(drawn: tuple[list[int], list[Edge], list[int]]) -> None:
+    weights, edges, _ = drawn
+    net = made(*drawn)
+    start = net.start_ns.tolist()
+    rows = {row["activity_id"]: row for row in critical_path(net).activities.iter_rows(named=True)}
+    for node, row in rows.items():
+        bounds = [
+            (start[s] + (0 if by_start else weights[s]) + lag, -kind, s)
+            for s, t, kind, by_start, lag in edges
+            if t == node
+        ]
+        if not bounds:
+            assert (row["binding_edge"], row["binding_activity_id"]) == ("none", None)
+            assert row["unexplained_wait_ns"] == start[node] - min(start)
+            continue
+        latest = max(bound[0] for bound in bounds)
+        named = KINDS[-max(bound[1] for bound in bounds if bound[0] == latest)]
+        assert row["binding_edge"] == named
+        assert row["unexplained_wait_ns"] == start[node] - latest
+        assert row["binding_activity_id"] in {s for at, kind, s in bounds if at == latest and KINDS[-kind] == named}
+
+
+@settings(max_examples=300, deadline=None)
+@given(networks(), st.data())
+def test_what_if_is_what_running_it_again_gives(
+    drawn: tuple[list[int], list[Edge], list[int]], data: st.DataObject
+) -> None:
+    weights, edges, _ = drawn
+    net = made(*drawn)
+    changed = data.draw(st.dictionaries(st.integers(0, len(weights) - 1), st.sampled_from([0.5, 1.0, 1.5, 2.0, 10.0])))
+    faster = [round(weight / changed.get(node, 1.0)) for node, weight in enumerate(weights)]
+    before = max(s + w for s, w in zip(made(weights, edges, [0] * len(weights)).start_ns, weights, strict=True))
+    after = max(s + w for s, w in zip(made(faster, edges, [0] * len(weights)).start_ns, faster, strict=True))
+    assert what_if(net, changed) == before - after
+
+
+def test_two_streams_save_only_until_the_other_one_is_the_longest() -> None:
+    net = made([10, 100, 80], [(0, 1, LAUNCH, True, 3), (0, 2, LAUNCH, True, 3)], [0, 0, 0])
+    assert what_if(net, {1: 1.1}) == 9
+    assert what_if(net, {1: 10.0}) == 20
+    assert what_if(net, {2: 10.0}) == 0
+    assert what_if(net, {1: 0.5}) == -100
+
+
+def test_the_largest_savings_are_of_the_path_and_recomputed() -> None:
+    # Two streams between a first and a last kernel: 20 against 18; the third kernel has slack and is not asked about.
+    net = made(
+        [4, 20, 18, 6],
+        [(0, 1, STREAM, False, 0), (0, 2, STREAM, False, 0)] + [(middle, 3, STREAM, False, 0) for middle in (1, 2)],
+        [0] * 4,
+    )
+    kernels = critical_path(net).kernels
+    found = largest_savings(net, kernels, 2, 2.0)
+    assert found.select("kernel_id", "critical_ns", "saved_ns").rows() == [(1, 20, 2), (3, 6, 3)]
+    assert found["saved_ratio"].to_list() == [2 / 30, 3 / 30]
+    assert largest_savings(network_of([], [], []), critical_path(network_of([], [], [])).kernels, 2, 2.0).is_empty()
+
+
+def test_a_speed_up_is_above_zero() -> None:
+    net = made([10], [], [0])
+    with pytest.raises(ValueError, match="above zero"):
+        what_if(net, {0: 0.0})
+
+
+def test_a_node_without_weight_cannot_grow() -> None:
+    net = made([0, 5], [], [0, 0])
+    with pytest.raises(ValueError, match="cannot become longer"):
+        longest_path(net, np.array([1, 5]))
+
+
+def test_a_network_that_contradicts_its_times_is_refused() -> None:
+    with pytest.raises(ValueError, match="starts before"):
+        critical_path(network_of([0, 5], [10, 10], [(0, 1, STREAM, False, 0)]))
+
+
+def test_a_window_beyond_exact_arithmetic_is_refused() -> None:
+    with pytest.raises(ValueError, match="too long"):
+        critical_path(network_of([0, 2**54], [1, 1], []))
+
+
+def test_a_circle_within_one_instant_is_found() -> None:
+    circle = network_of([0, 0], [0, 0], [(0, 1, STREAM, False, 0), (1, 0, SYNC, False, 0)])
+    assert not is_acyclic(circle)
+    assert not is_acyclic(network_of([0], [0], [(0, 0, STREAM, False, 0)]))
+    assert is_acyclic(network_of([0, 0], [0, 0], [(0, 1, STREAM, False, 0)]))
+
+
+def test_a_blocking_call_is_one_row_explained_by_what_it_waited_for() -> None:
+    # Node 0 launches 1; 2 and 3 are the entry and the return of a call that waited for 1; 4 follows at once.
+    net = network_of(
+        [0, 5, 12, 42, 50],
+        [10, 30, 0, 0, 4],
+        [
+            (0, 1, LAUNCH, True, 5),
+            (0, 2, PROGRAM, False, 2),
+            (2, 3, PROGRAM, False, 0),
+            (1, 3, SYNC, False, 3),
+            (3, 4, PROGRAM, False, 8),
+        ],
+    )
+    parts = pl.Series("part", [WHOLE, WHOLE, ENTRY, RETURN, WHOLE], dtype=PARTS)
+    numbers = pl.Series("activity_id", [0, 0, 1, 1, 2], dtype=pl.Int32)
+    kinds = pl.Series("activity_kind", ["api_call", "dispatch", *["api_call"] * 3], dtype=ACTIVITY_KINDS)
+    net = replace(net, nodes=net.nodes.with_columns(parts, numbers, kinds))
+    rows = critical_path(net).activities.filter(pl.col("activity_kind") == "api_call").sort("activity_id")
+    waited = rows.row(1, named=True)
+    assert rows.height == 3
+    assert (waited["binding_edge"], waited["binding_activity_kind"]) == ("sync", "dispatch")
+    assert (waited["earliest_start_ns"], waited["earliest_finish_ns"], waited["unexplained_wait_ns"]) == (12, 38, 4)
+
+
+def test_an_empty_session_has_no_rows() -> None:
+    found = critical_path(network_of([], [], []))
+    assert found.activities.is_empty()
+    assert found.summary.is_empty()
+
+
+def test_rows_have_the_columns_of_their_tables() -> None:
+    found = critical_path(made([3, 4], [(0, 1, STREAM, False, 1)], [0, 2]))
+    for frame, name in ((found.activities, "critical_path"), (found.summary, "critical_path_summary")):
+        schema = polars_schema(contract(name))
+        own = {column: dtype for column, dtype in schema.items() if column not in ("session_id", "criticality")}
+        assert dict(frame.select(*own).schema) == own
+
+
+@pytest.mark.parametrize("capture", CAPTURES)
+def test_the_invariants_hold_on_real_captures(capture: str, analysed: Callable[[str], Any]) -> None:
+    found = analysed(capture)
+    path = found.path
+    checks = dict(path.checks.iter_rows())
+    bound = checks.pop("bound_start_ratio")
+    assert set(checks.values()) == {1.0}
+    assert bound > 0.99
+    row = path.summary.row(0, named=True)
+    assert row["path_ns"] + row["unexplained_ns"] == row["window_ns"]
+    assert path.summary["category_ns"].sum() == row["path_ns"]
+    assert (path.activities["unexplained_wait_ns"] >= 0).all()
+    assert (path.activities["free_slack_ns"] <= path.activities["slack_ns"]).all()
+    assert (path.activities["free_slack_ns"] >= 0).all()
+    whole = found.timeline.filter(pl.col("window_rule") == "first_to_last_activity")
+    idle = found.gaps.gaps.select(pl.col("end_ns") - pl.col("start_ns")).sum().item()
+    window = (whole["window_end_ns"] - whole["window_start_ns"]).sum()
+    assert whole["busy_ns"].sum() + idle == window
+
+
+def shares(path: Any) -> dict[str, float]:
+    """The categories' shares of the window."""
+    return {row[0]: row[1] / row[2] for row in path.summary.select("category", "category_ns", "window_ns").iter_rows()}
+
+
+def test_two_streams_make_a_path_shorter_than_their_kernels(analysed: Callable[[str], Any]) -> None:
+    found = analysed("gpu_sessions/traces/two_streams_overlap.json.gz")
+    total = found.timeline.filter(pl.col("window_rule") == "first_to_last_activity")["activity_time_sum_ns"][0]
+    assert found.path.summary["path_ns"][0] < total
+
+
+@pytest.mark.parametrize("name", ["tiny_kernels_500", "transformer_b1", "host_work_between"])
+def test_where_the_host_is_late_its_calls_are_the_path(name: str, analysed: Callable[[str], Any]) -> None:
+    share = shares(analysed(f"gpu_sessions/traces/{name}.json.gz").path)
+    assert share["host"] + share["launch"] > 0.95
+
+
+@pytest.mark.parametrize("name", ["gemm_bf16_4096", "elementwise_256mib", "graph_replay"])
+def test_where_the_device_is_busy_its_kernels_are_the_path(name: str, analysed: Callable[[str], Any]) -> None:
+    assert shares(analysed(f"gpu_sessions/traces/{name}.json.gz").path)["compute"] > 0.85
+
+
+def test_where_copies_block_they_are_the_path(analysed: Callable[[str], Any]) -> None:
+    assert shares(analysed("gpu_sessions/traces/pageable_copies.json.gz").path)["copy"] > 0.85

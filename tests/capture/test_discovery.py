@@ -1,0 +1,169 @@
+"""Which files of a folder are recognized, and which belong to one run: on generated folders and the real ones."""
+
+import gzip
+import shutil
+from pathlib import Path
+
+import pytest
+
+from aaco_pipeline.capture import discovery as detection
+from aaco_pipeline.capture.discovery import discover_runs
+from aaco_pipeline.errors import CaptureError
+from tests.places import SHARED
+
+needs_shared = pytest.mark.skipif(not (SHARED / "captures").is_dir(), reason="the shared captures are not here")
+KERNELS = (
+    '"Kind","Agent_Id","Queue_Id","Stream_Id","Thread_Id","Dispatch_Id","Kernel_Id","Kernel_Name","Correlation_Id",'
+    '"Start_Timestamp","End_Timestamp","LDS_Block_Size","Scratch_Size","VGPR_Count","Accum_VGPR_Count","SGPR_Count",'
+    '"Workgroup_Size_X","Workgroup_Size_Y","Workgroup_Size_Z","Grid_Size_X","Grid_Size_Y","Grid_Size_Z"\n'
+    '"KERNEL_DISPATCH","Agent 1",1,0,77,1,5,"scale(float*)",3,1000,2000,0,0,8,0,16,64,1,1,640,1,1\n'
+)
+COUNTERS = (
+    '"Correlation_Id","Dispatch_Id","Agent_Id","Queue_Id","Process_Id","Thread_Id","Grid_Size","Kernel_Id",'
+    '"Kernel_Name","Workgroup_Size","LDS_Block_Size","Scratch_Size","VGPR_Count","Accum_VGPR_Count","SGPR_Count",'
+    '"Counter_Name","Counter_Value","Start_Timestamp","End_Timestamp"\n'
+    '3,1,"Agent 1",1,9,77,640,5,"scale(float*)",64,0,0,8,0,16,"SQ_WAVES",10.000000,500000,502500\n'
+)
+
+
+def folder_of(path: Path, files: dict[str, str]) -> Path:
+    for name, content in files.items():
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_text(content)
+    return path
+
+
+def test_a_single_file_is_a_run(tmp_path: Path) -> None:
+    folder_of(tmp_path, {"out_kernel_trace.csv": KERNELS, "notes.txt": "hello"})
+    found = discover_runs(tmp_path / "out_kernel_trace.csv")
+    (run,) = found.runs
+    assert [part.format for part in run.parts] == ["rocprofv3-csv"]
+    assert not found.unread
+
+
+def test_counter_passes_belong_to_the_run_beside_them(tmp_path: Path) -> None:
+    folder_of(
+        tmp_path,
+        {
+            "out_kernel_trace.csv": KERNELS,
+            "pass_1/out_counter_collection.csv": COUNTERS,
+            "pass_2/out_counter_collection.csv": COUNTERS,
+        },
+    )
+    (run,) = discover_runs(tmp_path).runs
+    assert run.folder == tmp_path
+    assert len(run.parts) == 3
+
+
+def test_two_traces_of_different_prefixes_are_two_runs_and_counters_go_to_the_nearer(tmp_path: Path) -> None:
+    folder_of(
+        tmp_path,
+        {
+            "prefill_kernel_trace.csv": KERNELS,
+            "decode_kernel_trace.csv": KERNELS,
+            "decode_waves_counter_collection.csv": COUNTERS,
+        },
+    )
+    runs = {run.parts[0].name: [part.name for part in run.parts] for run in discover_runs(tmp_path).runs}
+    assert runs == {"decode": ["decode", "decode_waves"], "prefill": ["prefill"]}
+
+
+def test_folders_of_their_own_are_runs_of_their_own(tmp_path: Path) -> None:
+    folder_of(tmp_path, {"a/x_kernel_trace.csv": KERNELS, "b/deeper/x_kernel_trace.csv": KERNELS})
+    assert [run.folder for run in discover_runs(tmp_path).runs] == [tmp_path / "a", tmp_path / "b/deeper"]
+
+
+def test_what_is_not_recognized_is_listed_with_a_reason(tmp_path: Path) -> None:
+    folder_of(tmp_path, {"x_kernel_trace.csv": KERNELS, "photo.png": "", "28_1_shader_engine_0_1.att": "raw"})
+    (run,) = discover_runs(tmp_path).runs
+    reasons = {one.path.name: one.reason for one in run.unread}
+    assert reasons["photo.png"] == "not recognized as any known capture format"
+    assert "decoder is not open" in reasons["28_1_shader_engine_0_1.att"]
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    folder_of(tmp_path / "outside", {"x_kernel_trace.csv": KERNELS})
+    folder_of(tmp_path / "capture", {"y_kernel_trace.csv": KERNELS})
+    (tmp_path / "capture/link_kernel_trace.csv").symlink_to(tmp_path / "outside/x_kernel_trace.csv")
+    (tmp_path / "capture/folder").symlink_to(tmp_path / "outside")
+    (run,) = discover_runs(tmp_path / "capture").runs
+    assert [path.name for part in run.parts for path in part.files] == ["y_kernel_trace.csv"]
+    assert {one.path.name for one in run.unread if "link" in one.reason} == {"link_kernel_trace.csv", "folder"}
+
+
+def test_hidden_files_are_passed_over(tmp_path: Path) -> None:
+    folder_of(tmp_path, {"x_kernel_trace.csv": KERNELS, ".done": "", ".cache": ""})
+    found = discover_runs(tmp_path)
+    assert not found.unread
+    assert not found.runs[0].unread
+
+
+def test_nothing_at_all_is_no_run(tmp_path: Path) -> None:
+    assert discover_runs(tmp_path).runs == ()
+
+
+def test_a_path_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CaptureError, match="no such file or folder"):
+        discover_runs(tmp_path / "none")
+
+
+def test_a_folder_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(detection, "MOST_FILES", 3)
+    folder_of(tmp_path, {f"{i}.txt": "" for i in range(5)})
+    with pytest.raises(CaptureError, match="more than 3 files; name the folder of one capture"):
+        discover_runs(tmp_path)
+    monkeypatch.setattr(detection, "DEEPEST_FOLDER", 2)
+    (tmp_path / "deep/er/still/more").mkdir(parents=True)
+    for entry in tmp_path.glob("*.txt"):
+        entry.unlink()
+    with pytest.raises(CaptureError, match="nested deeper than 2 folders"):
+        discover_runs(tmp_path)
+
+
+@needs_shared
+def test_an_att_capture_is_one_run_of_a_database_and_its_thread_traces() -> None:
+    (run,) = discover_runs(SHARED / "captures/mi300x_att_ck_batched_gemm").runs
+    assert sorted(part.format for part in run.parts) == ["rocpd", "rocprofv3-thread-trace", "rocprofv3-thread-trace"]
+    assert {one.path.suffix for one in run.unread} == {".att", ".out", ".csv"}
+
+
+@needs_shared
+def test_every_capture_folder_is_the_runs_it_holds() -> None:
+    found = discover_runs(SHARED / "captures")
+    counts: dict[str, int] = {}
+    for run in found.runs:
+        top = run.folder.relative_to(SHARED / "captures").parts[0]
+        counts[top] = counts.get(top, 0) + 1
+    assert counts == {
+        "documentation_csv": 2,
+        "gfx1151_rocprofv3_csv": 1,
+        "gfx1250_rocpd": 1,
+        "mi210_kineto_gpu_only": 1,
+        "mi300_pc_sampling_code_json": 1,
+        "mi300x_att_ck_batched_gemm": 1,
+        "mi300x_rocpd_pmc_passes": 1,
+        "mi350x_rocpd_43915_dispatches": 1,
+        "mi350x_rocprofv3_json": 1,
+    }
+    refused = {one.path.name: one.reason for one in found.unread}
+    assert "RPD database of rocmProfileData" in refused["matmul_result.rpd"]
+
+
+@needs_shared
+@pytest.mark.parametrize(("folder", "count"), [("kineto", 6), ("gpu_sessions/traces", 9), ("counters", 12)])
+def test_unrelated_captures_in_one_folder_are_runs_each(folder: str, count: int) -> None:
+    assert len(discover_runs(SHARED / folder).runs) == count
+
+
+@needs_shared
+def test_the_same_run_in_two_formats_is_read_from_the_richer(tmp_path: Path) -> None:
+    source = SHARED / "captures"
+    shutil.copy(source / "mi350x_rocprofv3_json/908_results.json.gz", tmp_path / "908_results.json.gz")
+    database = gzip.decompress((source / "mi350x_rocpd_43915_dispatches/derived_results.db.gz").read_bytes())
+    (tmp_path / "908_results.db").write_bytes(database)
+    (tmp_path / "908_kernel_trace.csv").write_text(KERNELS)
+    (run,) = discover_runs(tmp_path).runs
+    assert [part.format for part in run.parts] == ["rocpd"]
+    reasons = {one.path.name: one.reason for one in run.unread}
+    assert "the same run as 908_results.db in another format" in reasons["908_results.json.gz"]
+    assert set(reasons) == {"908_results.json.gz", "908_kernel_trace.csv"}

@@ -1,0 +1,56 @@
+"""Shapes of operators out of Kineto traces: as Python's own parser finds them, in real traces and odd ones."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from aaco_pipeline.formats.kineto.operator_shapes import SHAPES, read_operator_shapes
+from tests.places import SHARED
+
+TRACES: Final = SHARED / "gpu_sessions" / "traces"
+OPERATOR: Final = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 7, "ts": 12.345, "dur": 1}
+
+
+def written(path: Path, *events: dict[str, Any]) -> Path:
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": list(events)}))
+    return path
+
+
+@pytest.mark.skipif(not TRACES.is_dir(), reason=f"{TRACES} is not there; set AACO_SHARED")
+@pytest.mark.parametrize("name", ["elementwise_256mib", "transformer_b1"])
+def test_a_real_trace_gives_what_a_json_parser_finds(name: str) -> None:
+    path = TRACES / f"{name}.json.gz"
+    events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+    found = read_operator_shapes(path)
+    expected = [e for e in events if e.get("cat") == "cpu_op" and "Input Dims" in e["args"]]
+    assert found.height == len(expected) > 0
+    assert found.get_column("operator").to_list() == [e["name"] for e in expected]
+    assert [json.loads(text) for text in found.get_column("shapes")] == [e["args"]["Input Dims"] for e in expected]
+    assert [json.loads(text) for text in found.get_column("types")] == [e["args"]["Input type"] for e in expected]
+
+
+def test_times_are_of_the_traces_clock_and_operators_without_shapes_are_left_out(tmp_path: Path) -> None:
+    args = {"Input Dims": [[2, [3]], []], "Input type": ["float", ""], "External id": 1}
+    path = written(
+        tmp_path / "t.json",
+        {**OPERATOR, "args": args},
+        {**OPERATOR, "args": {"External id": 2}},
+        {**OPERATOR, "args": {"Input Dims": 5, "Input type": ["float"]}},
+        {**OPERATOR, "cat": "kernel", "args": args},
+    )
+    assert read_operator_shapes(path).rows() == [("aten::mm", 7, 12_345, "[[2, [3]], []]", '["float", ""]')]
+
+
+def test_a_trace_without_operators_gives_the_columns_and_no_rows(tmp_path: Path) -> None:
+    found = read_operator_shapes(written(tmp_path / "t.json", {"ph": "M", "name": "n", "args": {}}))
+    assert (found.height, found.schema) == (0, SHAPES)
+
+
+def test_a_cut_trace_gives_what_it_holds(tmp_path: Path) -> None:
+    args = {"Input Dims": [[2]], "Input type": ["float"]}
+    whole = written(tmp_path / "t.json", {**OPERATOR, "args": args}, {**OPERATOR, "name": "aten::add", "args": args})
+    whole.write_bytes(whole.read_bytes()[:-30])
+    assert read_operator_shapes(whole).get_column("operator").to_list() == ["aten::mm"]

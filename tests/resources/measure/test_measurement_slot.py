@@ -1,0 +1,193 @@
+"""One slot per host: who holds it, who waits, and that a dead holder never keeps it."""
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from aaco_pipeline.errors import UnavailableError
+from aaco_pipeline.resources.measure.measurement_slot import measurement_slot, slot_is_free, slot_path
+
+HOLD: Final = """
+import sys, time
+from pathlib import Path
+from aaco_pipeline.resources.measure.measurement_slot import measurement_slot
+with measurement_slot(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+#: Holds the slot, lets a child inherit it, and tells the child's number.
+HOLD_WITH_CHILD: Final = """
+import subprocess, sys, time
+from pathlib import Path
+from aaco_pipeline.resources.measure.measurement_slot import measurement_slot
+with measurement_slot(Path(sys.argv[1])) as descriptor:
+    child = subprocess.Popen(["sleep", "60"], pass_fds=(descriptor,))
+    print(child.pid, flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "slot.lock"
+
+
+def holder(code: str, path: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True)
+
+
+@pytest.fixture
+def held(path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that holds the slot."""
+    with holder(HOLD, path) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "held\n"
+            yield process
+        finally:
+            process.kill()
+
+
+def free_within(seconds: float, path: Path) -> bool:
+    deadline = time.monotonic() + seconds
+    while not slot_is_free(path):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def test_the_slot_is_one_file_in_the_temporary_folder_that_all_users_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", "/shared")
+    assert slot_path() == Path("/shared/aaco-measurement.lock")
+
+
+def test_the_slot_is_taken_while_it_is_held_and_free_before_and_after(path: Path) -> None:
+    assert slot_is_free(path)
+    with measurement_slot(path):
+        assert not slot_is_free(path)
+    assert slot_is_free(path)
+
+
+def test_an_error_while_measuring_frees_the_slot(path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), measurement_slot(path):
+        raise ZeroDivisionError
+    assert slot_is_free(path)
+
+
+def test_a_second_holder_waits_and_is_told_so_once(path: Path, held: subprocess.Popen[str]) -> None:
+    waits: list[float] = []
+    begun = time.monotonic()
+    threading.Timer(0.5, held.kill).start()
+    with measurement_slot(path, on_wait=lambda: waits.append(time.monotonic())):
+        assert time.monotonic() - begun >= 0.4
+    assert len(waits) == 1
+
+
+def test_nobody_is_told_to_wait_for_a_free_slot(path: Path) -> None:
+    with measurement_slot(path, on_wait=lambda: pytest.fail("waited")):
+        pass
+
+
+def test_a_holder_that_is_killed_outright_frees_the_slot_at_once(path: Path, held: subprocess.Popen[str]) -> None:
+    assert not slot_is_free(path)
+    held.send_signal(signal.SIGKILL)
+    held.wait(timeout=10)
+    assert slot_is_free(path)
+
+
+def test_the_measured_child_keeps_the_slot_after_its_parent_was_killed(path: Path) -> None:
+    with holder(HOLD_WITH_CHILD, path) as process:
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        try:
+            process.kill()
+            process.wait(timeout=10)
+            assert not slot_is_free(path)
+        finally:
+            os.kill(child, signal.SIGKILL)
+    assert free_within(5, path)
+
+
+def test_a_process_that_was_not_given_the_slot_does_not_keep_it(path: Path) -> None:
+    with measurement_slot(path):
+        other = subprocess.Popen(["sleep", "60"], close_fds=False)
+    try:
+        assert slot_is_free(path)
+    finally:
+        other.kill()
+        other.wait(timeout=10)
+
+
+def test_every_user_of_the_host_can_open_the_lock_whatever_the_mask(path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        with measurement_slot(path):
+            pass
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o666
+
+
+def test_a_lock_that_only_may_be_read_is_a_lock_all_the_same(path: Path) -> None:
+    path.touch(0o444)
+    with measurement_slot(path):
+        assert not slot_is_free(path)
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_link_at_the_locks_place_is_refused_and_not_followed(exists: bool, path: Path, tmp_path: Path) -> None:
+    target = tmp_path / "precious"
+    if exists:
+        target.touch()
+    path.symlink_to(target)
+    with pytest.raises(UnavailableError, match=r"slot\.lock: the measurement lock cannot be opened") as caught:
+        slot_is_free(path)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(UnavailableError), measurement_slot(path):
+        pass
+    assert target.exists() == exists
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UnavailableError, match=r"nowhere/slot\.lock"), measurement_slot(tmp_path / "nowhere/slot.lock"):
+        pass
+
+
+def test_a_pipe_at_the_locks_place_does_not_hang_the_measurement(path: Path) -> None:
+    """Anybody may put anything into the shared folder; opening a pipe waits for its other end."""
+    os.mkfifo(path)
+    slot = "aaco_pipeline.resources.measure.measurement_slot"
+    code = f"import sys; from pathlib import Path; from {slot} import slot_is_free; slot_is_free(Path(sys.argv[1]))"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)], timeout=5, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0 or "UnavailableError" in done.stderr
+
+
+def test_the_lock_is_opened_again_when_it_vanishes_between_two_looks(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process makes the file between our finding none and our making it."""
+    real_open = os.open
+    looks: list[int] = []
+
+    def racing(file: Path, flags: int, mode: int = 0o777) -> int:
+        looks.append(flags)
+        if len(looks) == 1:
+            os.close(real_open(path, os.O_CREAT | os.O_WRONLY, 0o666))
+            raise FileNotFoundError
+        return real_open(file, flags, mode)
+
+    monkeypatch.setattr(os, "open", racing)
+    assert slot_is_free(path)
+    assert len(looks) == 3

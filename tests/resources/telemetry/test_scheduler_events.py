@@ -1,0 +1,313 @@
+"""The scheduler trace: it records what the kernel did, starts nothing while timing, and never fails a run."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from aaco_pipeline.formats.native import telemetry
+from aaco_pipeline.resources.telemetry import scheduler_events
+from aaco_pipeline.resources.telemetry.scheduler_events import SchedulerTrace, which_clock
+
+#: Sleeps five times and says which thread it was, when it began and ended, and how long it waited for a CPU meanwhile.
+SLEEPING: Final = """
+import os, time
+waited = lambda: int(open("/proc/self/schedstat").read().split()[1])
+begun, before = time.monotonic_ns(), waited()
+for _ in range(5): time.sleep(0.01)
+after, ended = waited(), time.monotonic_ns()
+print(os.getpid(), begun, ended, after - before)
+"""
+
+
+def fake_tool(folder: Path, name: str, script: str) -> None:
+    folder.mkdir(exist_ok=True)
+    tool = folder / name
+    tool.write_text(f'#!/bin/sh\nif [ "$1" = --version ]; then echo {name} v9.9.9; exit 0; fi\n{script}\n')
+    tool.chmod(0o755)
+
+
+@pytest.fixture
+def bin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only folder in which tools are found, besides those of the shell."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setattr(shutil, "which", lambda name: str(folder / name) if (folder / name).exists() else None)
+    monkeypatch.setattr(scheduler_events, "_in_first_pid_namespace", lambda: None)
+    return folder
+
+
+@pytest.mark.parametrize("tool", ["bpftrace", "perf"])
+def test_a_real_trace_finds_every_sleep_of_the_measured_process(tool: str, tmp_path: Path) -> None:
+    with SchedulerTrace(tmp_path, [tool]) as trace:
+        if trace.recording:
+            done = subprocess.run([sys.executable, "-c", SLEEPING], capture_output=True, text=True, check=True)
+    document = json.loads(json.dumps(trace.document()))
+    if document["state"] != "present":
+        pytest.skip(f"{document['reason']} ({document['fix']})")
+    if document["lost"]:
+        pytest.skip(f"{tool} says that it lost {document['lost']} events on this machine: not every sleep can be there")
+    pid, begun, ended, waited = map(int, done.stdout.split())
+    reading = telemetry.read_scheduler(document, telemetry.scheduler_lines(tmp_path / document["file"]), [pid], begun)
+    events = reading.tables["scheduler_events"]
+    slack = int(document["clock"]["uncertainty_ns"]) + 1_000_000  # the tool's clock is known no better than that
+    within = events.filter(events["time_ns"].is_between(-slack, ended - begun + slack))
+    sleeps = within.filter((within["kind"] == "off_cpu") & (within["duration_ns"] > 9_900_000))
+    assert sleeps.height == 5, f"{events.height} events, {within.height} within; {document}"
+    assert set(events["thread_id"]) == {pid}
+    delays = within.filter(within["kind"] == "run_delay")["duration_ns"].sum()
+    assert delays == pytest.approx(waited, rel=0.5, abs=20_000_000)
+    assert [path.name for path in tmp_path.iterdir()] == [scheduler_events.EVENTS_FILE]
+
+
+@pytest.mark.parametrize("tool", ["bpftrace", "perf"])
+def test_a_tool_that_is_not_installed_is_absent_with_what_to_install(tool: str, bin: Path, tmp_path: Path) -> None:
+    with SchedulerTrace(tmp_path, [tool]) as trace:
+        assert not trace.recording
+    document = trace.document()
+    assert (document["state"], document["tool"], document["file"]) == ("absent", None, None)
+    assert document["reason"] == f"{tool}: not installed"
+    assert "apt-get install" in document["fix"]
+
+
+@pytest.mark.parametrize(
+    ("words", "reason", "fix"),
+    [
+        ("ERROR: bpftrace currently only supports running as the root user.", "root user", "CAP_BPF"),
+        ("program.bt:1-2: ERROR: tracepoint not found: sched:sched_switch", "tracepoint not found", "mount -t tracefs"),
+        ("", "without a reason", "as root"),
+    ],
+)
+def test_a_tool_that_refuses_is_absent_in_its_own_words(
+    words: str, reason: str, fix: str, bin: Path, tmp_path: Path
+) -> None:
+    fake_tool(bin, "bpftrace", f"echo '{words}' >&2; exit 1")
+    with SchedulerTrace(tmp_path, ["bpftrace"]) as trace:
+        assert not trace.recording
+    assert reason in trace.document()["reason"]
+    assert fix in trace.document()["fix"]
+    assert [path for path in tmp_path.iterdir() if path != bin] == []
+
+
+def test_perf_that_refuses_is_absent_in_its_own_words(bin: Path, tmp_path: Path) -> None:
+    fake_tool(bin, "perf", "echo 'Access to performance monitoring is limited' >&2; exit 255")
+    with SchedulerTrace(tmp_path, ["perf"]) as trace:
+        assert not trace.recording
+    assert trace.document()["reason"] == "perf: Access to performance monitoring is limited"
+
+
+def test_the_second_tool_is_tried_when_the_first_refuses(bin: Path, tmp_path: Path) -> None:
+    fake_tool(bin, "perf", "echo 'not for you' >&2; exit 1")
+    with SchedulerTrace(tmp_path) as trace:
+        pass
+    assert trace.document()["reason"] == "bpftrace: not installed; perf: not for you"
+    assert "bpftrace" in trace.document()["fix"]
+
+
+FAKE_BPFTRACE: Final = """
+trap 'echo "@n: 3"; echo "@s[5, 0, 1, 1, 0, 2]: 1"; echo "@w[6, 0, 1]: 1"; exit 0' INT
+cat /proc/uptime > /dev/null
+echo "Attaching 6 probes..."
+python="$PYTHON_OF_THE_TEST"
+"$python" -c 'import time; print("b", time.monotonic_ns())'
+sleep 0.1
+echo "ready fork"; echo "ready waking"; echo "ready switch"
+while :; do sleep 0.05; done
+"""
+
+
+@pytest.fixture
+def fake_bpftrace(bin: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PYTHON_OF_THE_TEST", sys.executable)
+    fake_tool(bin, "bpftrace", FAKE_BPFTRACE)
+    return bin
+
+
+def children() -> set[int]:
+    text = Path(f"/proc/self/task/{os.getpid()}/children")
+    return {int(pid) for pid in text.read_text().split()} if text.exists() else set()
+
+
+def test_recording_has_begun_when_the_block_begins_and_the_tool_ends_with_it(
+    fake_bpftrace: Path, tmp_path: Path
+) -> None:
+    before = children()
+    with SchedulerTrace(tmp_path, ["bpftrace"]) as trace:
+        assert trace.recording
+        assert "ready switch" in (tmp_path / ".bpftrace/output").read_text()
+    assert children() == before
+    document = trace.document()
+    assert document["state"] == "present"
+    assert document["version"] == "v9.9.9"
+    assert document["clock"]["name"] == "CLOCK_MONOTONIC"
+    lines = list(telemetry.scheduler_lines(tmp_path / document["file"]))
+    assert lines == ["@s[5, 0, 1, 1, 0, 2]: 1\n", "@w[6, 0, 1]: 1\n"]
+
+
+DEAF_AT_FIRST: Final = """
+import signal, sys, time
+if sys.argv[1] == "--version":
+    sys.exit(print("bpftrace v9.9.9"))
+interrupts = []
+def interrupted(*_):
+    interrupts.append(0)
+    if len(interrupts) == 2:
+        print("@n: 1", "@s[5, 0, 1, 1, 0, 2]: 1", sep=chr(10), flush=True)
+        sys.exit()
+signal.signal(signal.SIGINT, interrupted)
+print(f"b {time.monotonic_ns()}", "ready fork", "ready waking", "ready switch", sep=chr(10), flush=True)
+while True:
+    signal.pause()
+"""
+
+
+def test_an_interrupt_that_the_tool_missed_is_repeated(
+    bin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler_events, "_IDLE_SECONDS", 0.3)
+    (bin / "bpftrace").write_text(f"#!{sys.executable}\n{DEAF_AT_FIRST}")
+    (bin / "bpftrace").chmod(0o755)
+    with SchedulerTrace(tmp_path, ["bpftrace"]) as trace:
+        assert trace.recording
+    assert trace.document()["remarks"] == []
+    assert len(list(telemetry.scheduler_lines(tmp_path / scheduler_events.EVENTS_FILE))) == 1
+
+
+def test_events_that_found_no_room_are_counted_as_lost(fake_bpftrace: Path, tmp_path: Path) -> None:
+    with SchedulerTrace(tmp_path, ["bpftrace"]) as trace:
+        pass
+    assert trace.document()["lost"] == 1
+
+
+FAKE_PERF: Final = """
+import os, signal, sys, time
+if sys.argv[1] == "--version":
+    sys.exit(print("perf version 9.9.9"))
+if sys.argv[1] == "script":
+    assert "--show-lost-events" in sys.argv
+    seconds, rest = divmod(int(open(sys.argv[sys.argv.index("-i") + 1]).read()), 10**9)
+    for what in ("sched:sched_switch: a:5 [120] S ==> b:6 [120]", *(f"PERF_RECORD_LOST lost {n}" for n in (40, 2))):
+        print(f"5/5 [000] {seconds}.{rest:09d}: {what}")
+    sys.exit()
+signal.signal(signal.SIGINT, lambda *_: sys.exit())
+open(sys.argv[sys.argv.index("-o") + 1], "w").write(str(time.monotonic_ns()))
+orders, answers = map(int, sys.argv[sys.argv.index("--control") + 1].removeprefix("fd:").split(","))
+os.read(orders, 16)
+os.write(answers, b"ack")
+while True:
+    signal.pause()
+"""
+
+
+def test_events_that_perf_lost_are_counted_and_are_no_events(bin: Path, tmp_path: Path) -> None:
+    (bin / "perf").write_text(f"#!{sys.executable}\n{FAKE_PERF}")
+    (bin / "perf").chmod(0o755)
+    with SchedulerTrace(tmp_path, ["perf"]) as trace:
+        assert trace.recording
+    document = trace.document()
+    assert (document["state"], document["lost"]) == ("present", 42)
+    lines = list(telemetry.scheduler_lines(tmp_path / document["file"]))
+    assert [line.split(": ")[1] for line in lines] == ["sched:sched_switch"]
+
+
+def test_a_tool_that_ends_before_the_run_is_remarked(fake_bpftrace: Path, tmp_path: Path) -> None:
+    with SchedulerTrace(tmp_path, ["bpftrace"]) as trace:
+        assert trace._recorder is not None
+        process = trace._recorder._process
+        assert process is not None
+        process.kill()
+        process.wait()
+    assert trace.document()["remarks"] == ["the tool ended before the run did"]
+
+
+def test_a_run_that_fails_leaves_no_tool_and_no_file_behind(fake_bpftrace: Path, tmp_path: Path) -> None:
+    before = children()
+
+    def run() -> None:
+        with trace:
+            raise RuntimeError("the run failed")
+
+    trace = SchedulerTrace(tmp_path, ["bpftrace"])
+    with pytest.raises(RuntimeError, match="the run failed"):
+        run()
+    assert children() == before
+    assert [path for path in tmp_path.iterdir() if path != fake_bpftrace] == []
+    assert trace.document()["state"] == "absent"
+
+
+def test_a_tool_that_never_begins_is_given_up(bin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler_events, "_START_SECONDS", 0.5)
+    fake_tool(bin, "bpftrace", "while :; do sleep 0.05; done")
+    before = children()
+    with SchedulerTrace(tmp_path, ["bpftrace"]) as trace:
+        assert not trace.recording
+    assert "did not start" in trace.document()["reason"]
+    assert children() == before
+
+
+def test_a_tool_that_cannot_be_started_does_not_fail_the_run(bin: Path, tmp_path: Path) -> None:
+    (bin / "bpftrace").write_text("this is no program")
+    with SchedulerTrace(tmp_path, ["bpftrace"]) as trace:
+        assert not trace.recording
+    assert "cannot be started" in trace.document()["reason"]
+
+
+def test_events_that_cannot_be_kept_do_not_fail_the_run(fake_bpftrace: Path, tmp_path: Path) -> None:
+    with SchedulerTrace(tmp_path, ["bpftrace"]) as trace:
+        (tmp_path / scheduler_events.EVENTS_FILE).mkdir()
+    assert trace.document()["state"] == "absent"
+    assert "could not be kept" in trace.document()["reason"]
+
+
+def test_a_container_with_process_numbers_of_its_own_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler_events, "_FIRST_PID_NAMESPACE", 1)
+    with SchedulerTrace(tmp_path) as trace:
+        assert not trace.recording
+    assert "container" in trace.document()["reason"]
+    assert "--pid=host" in trace.document()["fix"]
+
+
+@pytest.mark.parametrize(("version", "arrow"), [("v0.17.0", True), ("v0.18.0", False), ("v1.2.3", False)])
+def test_the_program_is_written_in_the_tools_dialect(version: str, arrow: bool, tmp_path: Path) -> None:
+    recorder = scheduler_events._Bpftrace(tmp_path)
+    recorder._folder.mkdir()
+    recorder._version = version
+    recorder._prepare([])
+    program = (recorder._folder / "program.bt").read_text()
+    assert ("args->" in program) is arrow
+    assert ("args." in program) is not arrow
+
+
+def readings(monotonic: int, suspended: int) -> dict[str, int]:
+    return {"monotonic_ns": monotonic, "boottime_ns": monotonic + suspended, "uncertainty_ns": 100}
+
+
+@pytest.mark.parametrize(
+    ("event", "suspended", "expected"),
+    [
+        (1_500_000, 0, ("CLOCK_MONOTONIC", 0)),
+        (1_500_000, 9_000_000, ("CLOCK_MONOTONIC", 0)),
+        (10_500_000, 9_000_000, ("CLOCK_BOOTTIME", -9_000_000)),
+    ],
+)
+def test_the_clock_is_told_by_an_events_time(event: int, suspended: int, expected: tuple[str, int]) -> None:
+    clock = which_clock(event, readings(1_000_000, suspended), readings(2_000_000, suspended))
+    assert (clock["name"], clock["to_monotonic_ns"]) == expected
+    assert clock["uncertainty_ns"] <= 100
+
+
+def test_a_clock_that_cannot_be_told_apart_is_uncertain_by_the_difference() -> None:
+    clock: dict[str, Any] = which_clock(1_500_000, readings(1_000_000, 5_000), readings(2_000_000, 5_000))
+    assert clock["uncertainty_ns"] == 5_000
+
+
+def test_times_of_an_unknown_clock_are_not_used() -> None:
+    with pytest.raises(scheduler_events._NotPossible, match="neither"):
+        which_clock(99, readings(1_000_000, 0), readings(2_000_000, 0))
