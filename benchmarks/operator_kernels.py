@@ -23,7 +23,7 @@ from aaco_pipeline.analysis.kernels.statistics import kernel_stats
 from aaco_pipeline.analysis.model.device_kernel_nodes import DeviceTrace, map_device_kernels
 from aaco_pipeline.analysis.model.operator_kernels import operator_kernels, operators_of_dispatches
 from aaco_pipeline.formats import kineto
-from aaco_pipeline.formats.capture_tables import to_contract
+from aaco_pipeline.lake.validation import to_contract
 
 DISPATCHES: Final = 1_000_000
 BLOCKS: Final = 100

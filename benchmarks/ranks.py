@@ -17,7 +17,7 @@ import polars as pl
 from aaco_pipeline.analysis.timeline import collectives
 from aaco_pipeline.analysis.timeline.activities import CATEGORIES
 from aaco_pipeline.analysis.timeline.ranks import rank_clocks
-from aaco_pipeline.formats.capture_tables import to_contract
+from aaco_pipeline.lake.validation import to_contract
 
 #: CPU seconds allowed, by number of parts (ranks times collectives).
 LIMITS: Final = {640_000: 10.0}

@@ -41,12 +41,13 @@ from aaco_pipeline.assets.classification import read_classification
 from aaco_pipeline.assets.stage import Outcome
 from aaco_pipeline.capture import discovery as detection
 from aaco_pipeline.capture import merging as assembly
-from aaco_pipeline.formats.capture_tables import Limits, empty_table
+from aaco_pipeline.formats.capture_tables import Limits
 from aaco_pipeline.hardware.ceilings import spec_ceilings
 from aaco_pipeline.hardware.counters import plain_name
 from aaco_pipeline.hardware.kernel_occupancy import kernel_occupancy
 from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.lake.validation import empty_table
 from aaco_pipeline.resources.bottleneck_rules import RULES_FILE, load_bottleneck_rules
 from aaco_pipeline.resources.ingestion import copy_capture
 

@@ -17,10 +17,11 @@ from aaco_pipeline.assets.stage import OWNERS, Outcome, expected_errors, publish
 from aaco_pipeline.capture import ingested as ingested_capture
 from aaco_pipeline.capture import profiled as profiled_capture
 from aaco_pipeline.formats import native as inference_capture
-from aaco_pipeline.formats.capture_tables import CaptureTables, empty_table, to_contract
+from aaco_pipeline.formats.capture_tables import CaptureTables
 from aaco_pipeline.formats.thread_trace.instruction_classes import instruction_class
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.lake.validation import empty_table, to_contract
 from aaco_pipeline.resources.dagster_resources import LakeResource
 
 STAGE: Final = "att_enrichment"

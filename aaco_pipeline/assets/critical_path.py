@@ -19,9 +19,9 @@ from aaco_pipeline.analysis.timeline.path_by_iteration import path_by_iteration
 from aaco_pipeline.assets.partitions import session_partitions
 from aaco_pipeline.assets.stage import OWNERS, Outcome, expected_errors, publish_outcome, stage_metadata
 from aaco_pipeline.assets.timeline import Recorded, recorded, timeline
-from aaco_pipeline.formats.capture_tables import empty_table, to_contract
 from aaco_pipeline.lake.evidence import Evidence, Status, evidence_frame
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.lake.validation import empty_table, to_contract
 from aaco_pipeline.resources.dagster_resources import LakeResource
 
 STAGE: Final = "critical_path"

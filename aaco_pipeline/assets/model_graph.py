@@ -26,10 +26,10 @@ from aaco_pipeline.capture import ingested as ingested_capture
 from aaco_pipeline.capture import profiled as profiled_capture
 from aaco_pipeline.formats import native as inference_capture
 from aaco_pipeline.formats import ort_profile
-from aaco_pipeline.formats.capture_tables import empty_table, to_contract
 from aaco_pipeline.formats.native import InferenceCapture
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.lake.validation import empty_table, to_contract
 from aaco_pipeline.resources.dagster_resources import LakeResource
 
 if TYPE_CHECKING:

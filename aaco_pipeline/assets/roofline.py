@@ -26,14 +26,15 @@ from aaco_pipeline.assets.stage import OWNERS, Outcome, expected_errors, publish
 from aaco_pipeline.assets.timeline import timeline
 from aaco_pipeline.capture import ingested as ingested_capture
 from aaco_pipeline.formats import kineto
-from aaco_pipeline.formats.capture_tables import to_contract
 from aaco_pipeline.formats.kineto.operator_shapes import read_operator_shapes
 from aaco_pipeline.hardware.ceilings import missing_ceilings, spec_ceilings
 from aaco_pipeline.hardware.device_facts import cache_bytes
 from aaco_pipeline.hardware.kernel_occupancy import kernel_occupancy
 from aaco_pipeline.lake.calibrations import ceilings_for
+from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.lake.validation import to_contract
 from aaco_pipeline.report.html.roofline_plot import roofline_plot
 from aaco_pipeline.report.html.svg import as_markdown_image
 from aaco_pipeline.report.words.bottleneck_text import CALIBRATION
@@ -123,7 +124,7 @@ def _modelled(
         return roofline_model.model_work(tables, ceilings, capacities, iterations.height or None)
     shapes = _operator_shapes(lake.raw(session)) if ceilings.height else None
     if shapes is None:
-        return pl.DataFrame(schema={"kernel_id": pl.Int32})
+        return pl.DataFrame(schema=polars_types("kernels", "kernel_id"))
     timed = tables["dispatches"].filter(pl.col("end_ns") >= pl.col("start_ns"))
     dispatches = measured_dispatches(timed, tables["iterations"])
     calls = lake.read("api_calls", session).drop("session_id")

@@ -13,10 +13,11 @@ from aaco_pipeline.assets.partitions import session_partitions
 from aaco_pipeline.assets.stage import OWNERS, Outcome, expected_errors, publish_outcome, stage_metadata
 from aaco_pipeline.capture import ingested as ingested_capture
 from aaco_pipeline.formats import native as inference_capture
-from aaco_pipeline.formats.capture_tables import CaptureTables, empty_table
+from aaco_pipeline.formats.capture_tables import CaptureTables
 from aaco_pipeline.formats.native import telemetry as telemetry_format
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.lake.validation import empty_table
 from aaco_pipeline.resources.dagster_resources import LakeResource
 
 STAGE: Final = "telemetry"

@@ -12,8 +12,8 @@ import polars as pl
 
 from aaco_pipeline.analysis.sessions.scaling import scaling_curve
 from aaco_pipeline.capture.request import MeasurementRequest
-from aaco_pipeline.formats.capture_tables import to_contract
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.lake.validation import to_contract
 
 STAGE = "sweep"
 

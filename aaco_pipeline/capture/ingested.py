@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats.capture_tables import CaptureTables, Limits, to_contract
+from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
 from aaco_pipeline.lake.evidence import Evidence
+from aaco_pipeline.lake.validation import to_contract
 
 if TYPE_CHECKING:
     from aaco_pipeline.capture.discovery import Run

@@ -11,9 +11,10 @@ import polars as pl
 
 from aaco_pipeline.capture.ingested import read_parts
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats.capture_tables import CaptureTables, Limits, to_contract
+from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
 from aaco_pipeline.formats.native import InferenceCapture, ProfilerPass
 from aaco_pipeline.lake.evidence import Evidence
+from aaco_pipeline.lake.validation import to_contract
 
 FOLDER: Final = "rocprofv3"
 

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from aaco_pipeline.capture.request import MeasurementRequest
 
 
-
 def launch_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """All options of a measurement but `--batch` and `--prompt`."""
     for option in reversed(_OPTIONS):

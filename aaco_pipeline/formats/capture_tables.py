@@ -16,8 +16,8 @@ from typing import Final
 import polars as pl
 
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.lake.contracts import contract, polars_dtype
 from aaco_pipeline.lake.evidence import Evidence
+from aaco_pipeline.lake.validation import to_contract
 
 
 @dataclass(frozen=True)
@@ -51,28 +51,6 @@ class CaptureTables:
     tables: Mapping[str, pl.DataFrame]
     evidence: tuple[Evidence, ...] = field(default=())
     details: Mapping[str, pl.DataFrame] = field(default_factory=dict)
-
-
-def to_contract(table: str, frame: pl.DataFrame) -> pl.DataFrame:
-    """`frame` cast to the contract of `table` in its order; contract columns the format does not have become null.
-
-    Raises ValueError for a column that the contract does not know: a reader must not drop what it read.
-    """
-    declared = {c.name: polars_dtype(c.dtype) for c in contract(table).columns}
-    surplus = [name for name in frame.columns if name not in declared]
-    if surplus:
-        raise ValueError(f"table {table} has no column {', '.join(surplus)}")
-    if frame.height == 0:
-        return empty_table(table)
-    return frame.select(
-        pl.col(name).cast(dtype) if name in frame.columns else pl.lit(None, dtype).alias(name)
-        for name, dtype in declared.items()
-    )
-
-
-def empty_table(table: str) -> pl.DataFrame:
-    """The canonical table without rows."""
-    return pl.DataFrame(schema={c.name: polars_dtype(c.dtype) for c in contract(table).columns})
 
 
 def described_kernels(frame: pl.DataFrame) -> pl.DataFrame:

@@ -183,10 +183,10 @@ def _fact_rows(environment: "pl.DataFrame") -> list[tuple[Any, ...]]:
 def _frame(calibration: Calibration, device_id: int) -> "pl.DataFrame":
     import polars as pl
 
-    from aaco_pipeline.lake.contracts import contract, polars_dtype
+    from aaco_pipeline.lake.contracts import polars_types
 
     rows = [{"device_id": device_id, "source": "measured", **vars(ceiling)} for ceiling in calibration.ceilings]
-    schema = {c.name: polars_dtype(c.dtype) for c in contract("ceilings").columns if c.name != "session_id"}
+    schema = polars_types("ceilings")
     return pl.DataFrame(rows, schema=schema).sort("device_id", "resource", "dtype", "source")
 
 

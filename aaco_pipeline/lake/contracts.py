@@ -126,6 +126,13 @@ def polars_schema(table: Table) -> "pl.Schema":
     return pl.Schema({c.name: polars_dtype(c.dtype) for c in table.all_columns})
 
 
+def polars_types(table: str, *columns: str) -> "dict[str, pl.DataType]":
+    """The Polars types of these columns of `table`, or of all but its key; KeyError for one it does not have."""
+    declared = {c.name: c.dtype for c in contract(table).all_columns}
+    wanted = columns or [c.name for c in contract(table).columns]
+    return {name: polars_dtype(declared[name]) for name in wanted}
+
+
 @cache
 def all_tables() -> Mapping[str, Table]:
     """Every contract by table name, in the order of the data dictionary."""

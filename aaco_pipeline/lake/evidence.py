@@ -29,11 +29,11 @@ def evidence_frame(stage: str, items: Iterable[Evidence]) -> "pl.DataFrame":
     """The rows of `evidence` that `stage` publishes; an item that is not wholly present must have a reason."""
     import polars as pl
 
-    from aaco_pipeline.lake.contracts import contract, polars_dtype
+    from aaco_pipeline.lake.contracts import polars_types
 
     listed = list(items)
     for item in listed:
         if item.status != "present" and not item.reason:
             raise ValueError(f"evidence {item.item!r} of stage {stage} is {item.status} without a reason")
-    schema = {c.name: polars_dtype(c.dtype) for c in contract("evidence").columns}
+    schema = polars_types("evidence")
     return pl.DataFrame([{"stage": stage, **asdict(item)} for item in listed], schema=schema)

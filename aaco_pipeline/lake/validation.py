@@ -6,12 +6,29 @@ The contracts themselves are declared in `aaco_pipeline.lake.tables`; publishing
 import polars as pl
 
 from aaco_pipeline.errors import ContractError
-from aaco_pipeline.lake.contracts import Table, polars_dtype, polars_schema
+from aaco_pipeline.lake.contracts import Table, polars_schema, polars_types
 
 
-def empty(table: Table) -> pl.DataFrame:
-    """A frame without rows that fulfils the contract, without the key column."""
-    return pl.DataFrame(schema={c.name: polars_dtype(c.dtype) for c in table.columns})
+def empty_table(table: str) -> pl.DataFrame:
+    """The canonical table without rows: the contract's columns but the key."""
+    return pl.DataFrame(schema=polars_types(table))
+
+
+def to_contract(table: str, frame: pl.DataFrame) -> pl.DataFrame:
+    """`frame` cast to the contract of `table` in its order; contract columns that it does not have become null.
+
+    Raises ValueError for a column that the contract does not know: a reader must not drop what it read.
+    """
+    declared = polars_types(table)
+    surplus = [name for name in frame.columns if name not in declared]
+    if surplus:
+        raise ValueError(f"table {table} has no column {', '.join(surplus)}")
+    if frame.height == 0:
+        return empty_table(table)
+    return frame.select(
+        pl.col(name).cast(dtype) if name in frame.columns else pl.lit(None, dtype).alias(name)
+        for name, dtype in declared.items()
+    )
 
 
 def conform(table: Table, frame: pl.DataFrame, key: str) -> pl.DataFrame:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from aaco_pipeline.lake.contracts import contract, polars_dtype
+from aaco_pipeline.lake.contracts import polars_types
 
 #: Fewer iterations than this show no level.
 LEAST_ITERATIONS: Final = 30
@@ -44,7 +44,7 @@ def steady_state_metrics(units: pl.DataFrame) -> pl.DataFrame:
             "unit": "iteration",
         },
     ]
-    schema = {c.name: polars_dtype(c.dtype) for c in contract("session_metrics").columns}
+    schema = polars_types("session_metrics")
     if not len(time):
         return pl.DataFrame(schema=schema)
     return pl.DataFrame([{"pass": "latency", "phase": "measure", "n": len(time), **row} for row in rows], schema=schema)

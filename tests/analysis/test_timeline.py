@@ -18,9 +18,9 @@ from aaco_pipeline.analysis.timeline.device_timeline import ITERATION as ITERATI
 from aaco_pipeline.analysis.timeline.device_timeline import timeline as timeline_of
 from aaco_pipeline.analysis.timeline.gap_causes import gaps
 from aaco_pipeline.analysis.timeline.host_waits import waits
-from aaco_pipeline.formats.capture_tables import described_kernels, empty_table, to_contract
+from aaco_pipeline.formats.capture_tables import described_kernels
 from aaco_pipeline.lake.contracts import contract
-from aaco_pipeline.lake.validation import conform
+from aaco_pipeline.lake.validation import conform, empty_table, to_contract
 
 DISPATCHES = {
     "dispatch_id": pl.Int32,

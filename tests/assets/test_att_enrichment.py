@@ -10,11 +10,11 @@ from aaco_pipeline.assets import att_enrichment
 from aaco_pipeline.assets.stage import Outcome
 from aaco_pipeline.capture.discovery import discover_runs
 from aaco_pipeline.capture.ingested import read_parts
-from aaco_pipeline.formats.capture_tables import CaptureTables, Limits, empty_table
+from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
 from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.lake.validation import conform
+from aaco_pipeline.lake.validation import conform, empty_table
 from aaco_pipeline.report.terminal.instruction_listing import listings
 from aaco_pipeline.resources.ingestion import copy_capture
 from tests.places import SHARED

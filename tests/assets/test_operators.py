@@ -18,11 +18,10 @@ from aaco_pipeline.assets.model_graph import read_model_graph
 from aaco_pipeline.assets.timeline import read_timeline
 from aaco_pipeline.capture import profiled as profiled_capture
 from aaco_pipeline.capture.discovery import discover_runs
-from aaco_pipeline.formats.capture_tables import to_contract
 from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.lake.validation import conform
+from aaco_pipeline.lake.validation import conform, to_contract
 from aaco_pipeline.resources.ingestion import copy_capture
 from tests.places import SHARED
 

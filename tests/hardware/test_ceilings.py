@@ -6,9 +6,10 @@ import polars as pl
 import pytest
 
 from aaco_pipeline.formats import kineto, rocprof_compute
-from aaco_pipeline.formats.capture_tables import CaptureTables, to_contract
+from aaco_pipeline.formats.capture_tables import CaptureTables
 from aaco_pipeline.hardware.ceilings import SCHEMA, measured_ceilings, missing_ceilings, spec_ceilings
-from aaco_pipeline.lake.contracts import contract, polars_dtype
+from aaco_pipeline.lake.contracts import polars_types
+from aaco_pipeline.lake.validation import to_contract
 from tests.places import SHARED
 
 COUNTERS: Final = SHARED / "counters"
@@ -124,7 +125,7 @@ def test_rdna_issues_by_wavefront_size(size: int | None, per_clock: int | None) 
 
 
 def test_the_rows_are_the_contracts_and_each_says_where_it_comes_from() -> None:
-    declared = {column.name: polars_dtype(column.dtype) for column in contract("ceilings").columns}
+    declared = polars_types("ceilings")
     assert declared == dict(SCHEMA)
     found = spec_ceilings(device(arch="gfx942:sramecc+:xnack-", product="MI300A"))
     assert found.schema == SCHEMA

@@ -5,11 +5,11 @@ from typing import Any
 import polars as pl
 
 from aaco_pipeline.hardware.kernel_occupancy import kernel_occupancy
-from aaco_pipeline.lake.contracts import contract, polars_dtype
+from aaco_pipeline.lake.contracts import polars_types
 
 
 def rows_of(table: str, rows: list[dict[str, Any]]) -> pl.DataFrame:
-    schema = {c.name: polars_dtype(c.dtype) for c in contract(table).columns}
+    schema = polars_types(table)
     return pl.DataFrame(rows, schema=schema)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from aaco_pipeline.formats import kineto
 from aaco_pipeline.hardware.architecture import architecture, architectures
 from aaco_pipeline.hardware.occupancy import INPUTS, OUTPUTS, occupancy
-from aaco_pipeline.lake.contracts import contract, polars_dtype
+from aaco_pipeline.lake.contracts import polars_types
 from tests.places import SHARED
 
 Row = tuple[int | None, ...]
@@ -163,7 +163,7 @@ def test_the_grid_by_hand(
 
 
 def test_the_columns_are_the_contracts() -> None:
-    declared = {column.name: polars_dtype(column.dtype) for column in contract("occupancy").columns}
+    declared = polars_types("occupancy")
     assert {name: declared[name] for name in OUTPUTS} == dict(OUTPUTS)
     assert set(declared) - set(OUTPUTS) == {"kernel_id", "dispatch_id", "achieved_ratio"}
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from aaco_pipeline.lake.contracts import contract, polars_dtype
+from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.lake.evidence import Evidence, Status, evidence_frame
 from aaco_pipeline.lake.store import TraceLake
 
@@ -24,7 +24,7 @@ def test_statements_become_rows_of_the_table_evidence(lake: TraceLake) -> None:
 def test_no_statement_is_an_empty_frame_of_the_contracts_types() -> None:
     frame = evidence_frame("kernel_trace", [])
     assert frame.height == 0
-    assert dict(frame.schema) == {c.name: polars_dtype(c.dtype) for c in contract("evidence").columns}
+    assert dict(frame.schema) == polars_types("evidence")
 
 
 @pytest.mark.parametrize("reason", [None, ""])

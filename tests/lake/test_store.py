@@ -510,10 +510,10 @@ def test_a_writer_waits_for_another_and_gives_up_in_words(
 PUBLISH_GENERATIONS: Final = """
 import sys
 import polars as pl
-from aaco_pipeline.lake.contracts import contract, polars_dtype
+from aaco_pipeline.lake.contracts import contract, polars_types
 from aaco_pipeline.lake.store import TraceLake
 lake = TraceLake(sys.argv[1])
-types = {c.name: polars_dtype(c.dtype) for c in contract("session_metrics").columns}
+types = polars_types("session_metrics")
 def metrics(generation):
     n = 100
     columns = {"metric": [f"m{i}" for i in range(n)], "unit": ["ns"] * n, "value": [float(generation)] * n}

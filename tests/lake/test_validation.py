@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 from aaco_pipeline.errors import ContractError
-from aaco_pipeline.lake.contracts import all_tables, contract, polars_schema
-from aaco_pipeline.lake.validation import conform, empty
+from aaco_pipeline.lake.contracts import all_tables, contract, polars_schema, polars_types
+from aaco_pipeline.lake.validation import conform, empty_table, to_contract
 
 SESSION = "20250101T000000Z-0000000a"
 
@@ -19,8 +19,8 @@ SESSION = "20250101T000000Z-0000000a"
 @pytest.mark.parametrize("name", list(all_tables()))
 def test_an_empty_frame_fulfils_every_contract(name: str) -> None:
     table = contract(name)
-    assert table.key not in empty(table).columns
-    assert conform(table, empty(table), SESSION).schema == polars_schema(table)
+    assert table.key not in empty_table(name).columns
+    assert conform(table, empty_table(name), SESSION).schema == polars_schema(table)
 
 
 @pytest.mark.parametrize("name", list(all_tables()))
@@ -97,3 +97,49 @@ def test_missing_evidence_inside_a_record_is_null_too_never_nan(filled: Callable
     frame = filled("bottlenecks", {"evidence": [[signal]]})
     with pytest.raises(ContractError, match="column evidence: holds NaN"):
         conform(contract("bottlenecks"), frame, SESSION)
+
+
+# ---- frames cast to a contract ---------------------------------------------------------------------------------------
+
+
+def test_canonical_gives_the_contracts_columns_in_its_order_and_types() -> None:
+    frame = pl.DataFrame({"end_ns": [9], "name": ["run"], "start_ns": [4], "call_id": [0], "process_id": [1]})
+    given = to_contract("api_calls", frame)
+    assert dict(given.schema) == polars_types("api_calls")
+    assert list(given.columns) == list(polars_types("api_calls"))
+    assert given.select("call_id", "process_id", "name", "start_ns", "end_ns").row(0) == (0, 1, "run", 4, 9)
+
+
+def test_a_contract_column_the_format_lacks_is_null() -> None:
+    given = to_contract("api_calls", pl.DataFrame({"call_id": [0, 1]}))
+    assert given.height == 2
+    assert given.select(pl.exclude("call_id")).null_count().row(0) == (2,) * (given.width - 1)
+
+
+def test_canonical_refuses_to_drop_what_the_contract_does_not_know() -> None:
+    with pytest.raises(ValueError, match=r"api_calls.*no column colour, shape"):
+        to_contract("api_calls", pl.DataFrame({"call_id": [0], "colour": ["red"], "shape": [1]}))
+
+
+def test_canonical_does_not_bend_a_value_that_does_not_fit_its_type() -> None:
+    with pytest.raises(pl.exceptions.InvalidOperationError):
+        to_contract("api_calls", pl.DataFrame({"call_id": [1 << 40]}))
+
+
+def test_canonical_refuses_a_table_without_a_contract() -> None:
+    with pytest.raises(KeyError):
+        to_contract("no_such_table", pl.DataFrame())
+
+
+@pytest.mark.parametrize("frame", [pl.DataFrame(), pl.DataFrame({"device_id": []})], ids=["no columns", "no rows"])
+def test_no_rows_stay_no_rows(frame: pl.DataFrame) -> None:
+    given = to_contract("devices", frame)
+    assert given.height == 0
+    assert dict(given.schema) == polars_types("devices")
+
+
+@pytest.mark.parametrize("table", list(all_tables()))
+def test_no_rows_has_the_tables_columns(table: str) -> None:
+    given = empty_table(table)
+    assert given.height == 0
+    assert dict(given.schema) == polars_types(table)

@@ -6,8 +6,8 @@ from typing import Any, Final
 import polars as pl
 import pytest
 
-from aaco_pipeline.formats.capture_tables import to_contract
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.lake.validation import to_contract
 from aaco_pipeline.report import trace
 
 SESSION: Final = "20260102T030405Z-0a1b2c3d"

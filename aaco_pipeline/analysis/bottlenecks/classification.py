@@ -20,7 +20,7 @@ from aaco_pipeline.analysis.bottlenecks.session_signals import (
     shares_of_busy_time,
     steadiness_signals,
 )
-from aaco_pipeline.lake.contracts import contract, polars_dtype
+from aaco_pipeline.lake.contracts import polars_types
 
 CPU_PROVIDER: Final = "CPUExecutionProvider"
 #: Tables of a session that the signals are taken from; a table that is not there is one without rows.
@@ -58,7 +58,7 @@ def classify(tables: Mapping[str, pl.DataFrame], gaps: pl.DataFrame, rules: Rule
     rows = [_row("session", None, session, _gain(session, of_session))]
     ids = signals.get_column("kernel_id").to_list()
     rows += [_row("kernel", i, one, reach.get(i)) for i, one in zip(ids, judged, strict=True)]
-    schema = {c.name: polars_dtype(c.dtype) for c in contract("bottlenecks").columns}
+    schema = polars_types("bottlenecks")
     return Classification(pl.DataFrame(rows, schema=schema), _missing(of_session, session))
 
 

@@ -28,19 +28,13 @@ from aaco_pipeline.analysis.model.graph_provenance import (
     grouped,
     is_inserted,
 )
+from aaco_pipeline.lake.contracts import polars_types
 
 TensorType = tuple[str | None, tuple[int | None, ...] | None]
 """Element type and extents of a tensor; None where they are not known."""
 
 _OPERATOR_KERNELS: Final = pl.Schema(
-    {
-        "node_id": pl.Int32(),
-        "kernel_id": pl.Int32(),
-        "dispatch_count": pl.Int64(),
-        "total_ns": pl.Int64(),
-        "match": pl.String(),
-        "score": pl.Float64(),
-    }
+    polars_types("operator_kernels", "node_id", "kernel_id", "dispatch_count", "total_ns", "match", "score")
 )
 _RUNTIME_DTYPES: Final[Mapping[str, str]] = {"float": "float32", "double": "float64"}
 

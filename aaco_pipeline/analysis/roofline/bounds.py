@@ -13,7 +13,7 @@ from typing import Final
 
 import polars as pl
 
-from aaco_pipeline.lake.contracts import contract, polars_dtype
+from aaco_pipeline.lake.contracts import polars_types
 
 SPEC: Final = "spec"
 MEASURED: Final = "measured"
@@ -256,7 +256,7 @@ def bounds(work: pl.DataFrame, ceilings: pl.DataFrame) -> pl.DataFrame:
 
 def bounds_of(rows: pl.DataFrame) -> pl.DataFrame:
     """`bounds` from timed rows per kernel and device."""
-    schema = {column.name: polars_dtype(column.dtype) for column in contract("resource_bounds").columns}
+    schema = polars_types("resource_bounds")
     parts = [_bound_rows(rows, demand, source) for demand in demands_of(rows) for source in SOURCES]
     single = pl.concat(parts)
     together = pl.concat([single, *_together(rows, single, ("vector", "vector_integer", "matrix"))])

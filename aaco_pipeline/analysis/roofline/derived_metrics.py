@@ -18,21 +18,10 @@ from aaco_pipeline.analysis.roofline.counter_work import FLAGS, needed_counters,
 from aaco_pipeline.hardware.counters import AMOUNTS, RATIOS, Family, Figure
 from aaco_pipeline.hardware.counters.compute import compute_figures
 from aaco_pipeline.hardware.counters.memory import memory_figures
+from aaco_pipeline.lake.contracts import polars_types
 
 #: The columns of `metrics`, in order: the contract `counter_metrics` without the session.
-METRICS: Final = pl.Schema(
-    {
-        "kernel_id": pl.Int32(),
-        "metric": pl.String(),
-        "unit": pl.String(),
-        "value": pl.Float64(),
-        "mean": pl.Float64(),
-        "min": pl.Float64(),
-        "max": pl.Float64(),
-        "n": pl.Int64(),
-        "quality_flags": pl.List(pl.String()),
-    }
-)
+METRICS: Final = pl.Schema(polars_types("counter_metrics"))
 #: The columns of `dispatch_metrics`, in order.
 DISPATCH_METRICS: Final = pl.Schema(
     {

@@ -32,7 +32,7 @@ from aaco_pipeline.analysis.roofline.bounds import (
     timed,
     with_flags,
 )
-from aaco_pipeline.lake.contracts import contract, polars_dtype
+from aaco_pipeline.lake.contracts import polars_types
 
 #: Below this share of the nearest roof no resource explains the time.
 AT_A_ROOF: Final = 0.60
@@ -285,7 +285,7 @@ def _columns(rows: pl.DataFrame) -> pl.DataFrame:
         "fabric": fabric,
         "dram": amount("dram_read_bytes"),
     }
-    schema = {column.name: polars_dtype(column.dtype) for column in contract("roofline").columns}
+    schema = polars_types("roofline")
     made = rows.with_columns(
         flops_is_lower_bound=pl.when(flops.is_not_null()).then(pl.col("flops_is_lower_bound")),
         flops_by_type=pl.when(flops.is_not_null()).then(_flops_by_type(rows)),

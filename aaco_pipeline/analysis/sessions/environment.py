@@ -10,6 +10,8 @@ from typing import Any, Final
 
 import polars as pl
 
+from aaco_pipeline.lake.contracts import polars_types
+
 #: Facts outside the fingerprint: the host's name, so that equal machines compare, and this package's own version,
 #: so that an upgrade of the reader does not end a history. Facts that the host marks as volatile (load, commit,
 #: caches) stay outside too; everything else enters it.
@@ -28,7 +30,7 @@ def environment(facts: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
         }
         for fact in facts
     ]
-    schema = {"category": pl.String, "key": pl.String, "value": pl.String, "in_fingerprint": pl.Boolean}
+    schema = polars_types("environment")
     return pl.DataFrame(rows, schema=schema).sort("category", "key")
 
 

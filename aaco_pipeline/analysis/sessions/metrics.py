@@ -12,6 +12,7 @@ import numpy.typing as npt
 import polars as pl
 
 from aaco_pipeline.analysis.model.node_mapping import kernel_activity_ratio
+from aaco_pipeline.lake.contracts import polars_types
 
 CONFIDENCE: Final = 0.95
 _QUANTILES: Final = (("p50", 0.50), ("p90", 0.90), ("p99", 0.99))
@@ -165,15 +166,4 @@ def _of_pass(measured: pl.DataFrame, batch_size: int | None) -> list[dict[str, o
     return rows
 
 
-METRICS: Final = pl.Schema(
-    {
-        "metric": pl.String(),
-        "pass": pl.String(),
-        "phase": pl.String(),
-        "value": pl.Float64(),
-        "unit": pl.String(),
-        "n": pl.Int64(),
-        "ci_low": pl.Float64(),
-        "ci_high": pl.Float64(),
-    }
-)
+METRICS: Final = pl.Schema(polars_types("session_metrics"))

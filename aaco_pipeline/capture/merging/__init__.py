@@ -16,9 +16,10 @@ from aaco_pipeline.capture.merging import clocks as assembly_clocks
 from aaco_pipeline.capture.merging import iterations as assembly_iterations
 from aaco_pipeline.capture.merging.clocks import PartTimes
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats.capture_tables import CaptureTables, empty_table, to_contract
+from aaco_pipeline.formats.capture_tables import CaptureTables
 from aaco_pipeline.formats.thread_trace.matching import matched_instructions
 from aaco_pipeline.lake.evidence import Evidence
+from aaco_pipeline.lake.validation import empty_table, to_contract
 
 #: Tables whose rows are events of a process, with the column that numbers them.
 _EVENTS: Final[Mapping[str, str]] = {

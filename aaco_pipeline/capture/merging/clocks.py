@@ -10,8 +10,8 @@ from typing import Final
 
 import polars as pl
 
-from aaco_pipeline.formats.capture_tables import empty_table, to_contract
 from aaco_pipeline.lake.evidence import Evidence
+from aaco_pipeline.lake.validation import empty_table, to_contract
 
 WALL: Final = "realtime"
 _OWN: Final = "the capture's own clock; zero is its earliest event"

@@ -6,8 +6,8 @@ from typing import Final
 
 import polars as pl
 
-from aaco_pipeline.formats.capture_tables import empty_table, to_contract
 from aaco_pipeline.lake.evidence import Evidence
+from aaco_pipeline.lake.validation import empty_table, to_contract
 
 #: Ranges that programs commonly put around one iteration; the number is theirs.
 _ITERATION: Final = re.compile(r"^(ProfilerStep|step|iteration|iter)[\s#_:]*\d+$", re.IGNORECASE)

@@ -15,14 +15,7 @@ from typing import Any, Final
 import polars as pl
 
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats.capture_tables import (
-    CaptureTables,
-    DetectedFormat,
-    Limits,
-    empty_table,
-    to_contract,
-    unpacked,
-)
+from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, Limits, unpacked
 from aaco_pipeline.formats.gpu_metrics.decoding import Decoded, Dump, between, gpu_samples
 from aaco_pipeline.formats.gpu_metrics.layouts import (
     HEADER_BYTES,
@@ -35,6 +28,7 @@ from aaco_pipeline.formats.gpu_metrics.layouts import (
     layout,
 )
 from aaco_pipeline.lake.evidence import Evidence
+from aaco_pipeline.lake.validation import empty_table, to_contract
 
 FORMAT: Final = "amdgpu-gpu-metrics"
 _LARGEST_TABLE: Final = 1 << 16

@@ -13,7 +13,6 @@ import numpy.typing as npt
 import polars as pl
 
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats.capture_tables import to_contract
 from aaco_pipeline.formats.gpu_metrics.layouts import (
     CODE_OF,
     HEADER_BYTES,
@@ -27,6 +26,7 @@ from aaco_pipeline.formats.gpu_metrics.layouts import (
     layout,
 )
 from aaco_pipeline.lake.evidence import Evidence, Status
+from aaco_pipeline.lake.validation import to_contract
 
 #: The energy accumulator counts in 2^-16 J, the driver's "15.259 µJ".
 ENERGY_UNIT_J: Final = 2.0**-16

@@ -9,11 +9,13 @@ from typing import Any, Final
 
 import polars as pl
 
-from aaco_pipeline.formats.capture_tables import CaptureTables, described_kernels, empty_table, to_contract
+from aaco_pipeline.formats.capture_tables import CaptureTables, described_kernels
 from aaco_pipeline.formats.kineto import collectives as kineto_collectives
 from aaco_pipeline.formats.kineto.events import AXES, CALLS, COPIES, FLOWS, KERNELS, MARKERS, RATIOS, SYNCS, Collected
 from aaco_pipeline.formats.parsing.redaction import without_secrets
+from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.lake.evidence import Evidence, Status
+from aaco_pipeline.lake.validation import empty_table, to_contract
 
 _RUNTIME: Final = ("hip_runtime", "cuda_runtime", "cuda_driver")
 #: Below this a time without a base cannot be microseconds since the Unix epoch: it is before the year 2001.
@@ -397,7 +399,7 @@ class _Trace:
             self._say("wall-clock", "absent", "the trace states no baseTimeNanoseconds and its times are no dates")
             anchor = "the trace's own times, counted from where it does not say"
         rows.append(("kineto", 0, 0, anchor))
-        schema = {"domain": pl.String, "offset_ns": pl.Int64, "uncertainty_ns": pl.Int64, "anchor": pl.String}
+        schema = polars_types("clock_domains")
         return to_contract("clock_domains", pl.DataFrame(sorted(rows), schema=schema, orient="row"))
 
     def _environment(self) -> pl.DataFrame:

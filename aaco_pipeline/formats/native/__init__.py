@@ -16,8 +16,9 @@ from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats.capture_tables import DetectedFormat, to_contract
+from aaco_pipeline.formats.capture_tables import DetectedFormat
 from aaco_pipeline.lake.evidence import Evidence, Status
+from aaco_pipeline.lake.validation import to_contract
 
 FORMAT: Final = "aaco-inference"
 FORMAT_VERSION: Final = 1

@@ -17,8 +17,9 @@ import polars as pl
 
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats import gpu_metrics
-from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, Limits, empty_table, to_contract
+from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, Limits
 from aaco_pipeline.lake.evidence import Evidence
+from aaco_pipeline.lake.validation import empty_table, to_contract
 
 FORMAT: Final = "aaco-telemetry"
 FORMAT_VERSION: Final = 1

@@ -23,8 +23,9 @@ import numpy.typing as npt
 import polars as pl
 
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, Limits, to_contract
+from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, Limits
 from aaco_pipeline.lake.evidence import Evidence
+from aaco_pipeline.lake.validation import to_contract
 
 #: The runtime's own cap on events, at which it silently stops recording.
 EVENT_CAP: Final = 1_000_000

@@ -17,8 +17,9 @@ from typing import Final
 
 import polars as pl
 
-from aaco_pipeline.formats.capture_tables import described_kernels, empty_table, to_contract
+from aaco_pipeline.formats.capture_tables import described_kernels
 from aaco_pipeline.formats.parsing.csv_text import LATEST_NS, TextTable, kernel_name, number
+from aaco_pipeline.lake.validation import empty_table, to_contract
 
 #: What is read of an execution, before processes, devices and dispatches are numbered.
 EXECUTION: Final = pl.Schema(

@@ -17,10 +17,11 @@ from typing import Final
 
 import polars as pl
 
-from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, Limits, described_kernels, to_contract
+from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, Limits, described_kernels
 from aaco_pipeline.formats.rocpd.database import MAGIC, RPD_TABLES, opened
 from aaco_pipeline.formats.rocpd.evidence import evidence
 from aaco_pipeline.formats.rocpd.tables import Parts, parts
+from aaco_pipeline.lake.validation import to_contract
 
 _PROBED_BYTES: Final = 256 << 10
 _CLOCK: Final = "boottime"

@@ -13,6 +13,7 @@ import polars as pl
 
 from aaco_pipeline.formats.parsing.redaction import safe_command, safe_environment
 from aaco_pipeline.formats.rocpd.database import Database, TableSet
+from aaco_pipeline.lake.contracts import polars_types
 
 #: Environment variables in which launchers of distributed jobs state the rank, the most specific first.
 RANK_VARIABLES: Final = ("OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK", "RANK")
@@ -20,31 +21,25 @@ RANK_VARIABLES: Final = ("OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK", "RA
 _LARGEST_DIRECT: Final = 1 << 22
 _KIBIBYTE: Final = 1024
 
-_PROCESS_SCHEMA: Final = {
-    "process_id": pl.Int32,
-    "guid": pl.String,
-    "host": pl.String,
-    "pid": pl.Int64,
-    "rank": pl.Int32,
-    "command": pl.String,
-}
-_DEVICE_SCHEMA: Final = {
-    "device_id": pl.Int32,
-    "vendor": pl.String,
-    "arch": pl.String,
-    "product": pl.String,
-    "compute_units": pl.Int64,
-    "xcc_count": pl.Int64,
-    "simd_per_cu": pl.Int64,
-    "wavefront_size": pl.Int64,
-    "max_clock_mhz": pl.Float64,
-    "memory_clock_mhz": pl.Float64,
-    "memory_bytes": pl.Int64,
-    "memory_bus_bits": pl.Int64,
-    "l2_bytes": pl.Int64,
-    "lds_bytes": pl.Int64,
-    "handle": pl.String,
-}
+_PROCESS_SCHEMA: Final = polars_types("processes")
+_DEVICE_SCHEMA: Final = polars_types(
+    "devices",
+    "device_id",
+    "vendor",
+    "arch",
+    "product",
+    "compute_units",
+    "xcc_count",
+    "simd_per_cu",
+    "wavefront_size",
+    "max_clock_mhz",
+    "memory_clock_mhz",
+    "memory_bytes",
+    "memory_bus_bits",
+    "l2_bytes",
+    "lds_bytes",
+    "handle",
+)
 _DEVICE_KEY_SCHEMA: Final = {
     "device_id": pl.Int32,
     "host": pl.String,
@@ -54,7 +49,7 @@ _DEVICE_KEY_SCHEMA: Final = {
     "type_index": pl.Int64,
     "pci_address": pl.String,
 }
-_ENVIRONMENT_SCHEMA: Final = {"category": pl.String, "key": pl.String, "value": pl.String, "in_fingerprint": pl.Boolean}
+_ENVIRONMENT_SCHEMA: Final = polars_types("environment")
 
 
 class Lookup:

@@ -14,7 +14,7 @@ from typing import Final, Literal
 import numpy as np
 import polars as pl
 
-from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, Limits, to_contract
+from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, Limits
 from aaco_pipeline.formats.parsing.counter_passes import (
     EXECUTION,
     TIMES_MEANING,
@@ -35,6 +35,7 @@ from aaco_pipeline.formats.parsing.csv_text import (
     whole_number,
 )
 from aaco_pipeline.lake.evidence import Evidence
+from aaco_pipeline.lake.validation import to_contract
 
 #: The clock of both versions, as the host counts it; the files do not tie it to wall clock.
 CLOCK: Final = "monotonic"

@@ -16,12 +16,13 @@ import polars as pl
 
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats import rocprof as rocprof_v1
-from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, Limits, to_contract
+from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, Limits
 from aaco_pipeline.formats.parsing import counter_passes
 from aaco_pipeline.formats.parsing.csv_text import TextTable, header_of, number, read_text
 from aaco_pipeline.formats.rocprof_compute import host as rocprof_compute_host
 from aaco_pipeline.hardware.ceilings import measured_ceilings
 from aaco_pipeline.lake.evidence import Evidence
+from aaco_pipeline.lake.validation import to_contract
 
 _MAIN: Final = "pmc_perf.csv"
 _PASSES: Final = "SQ_*.csv"

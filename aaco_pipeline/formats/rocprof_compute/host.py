@@ -8,9 +8,11 @@ import polars as pl
 import yaml
 
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats.capture_tables import Limits, to_contract, unpacked
+from aaco_pipeline.formats.capture_tables import Limits, unpacked
 from aaco_pipeline.formats.parsing.csv_text import TextTable
 from aaco_pipeline.formats.parsing.redaction import safe_command, without_secrets
+from aaco_pipeline.lake.contracts import polars_types
+from aaco_pipeline.lake.validation import to_contract
 
 #: Older releases' names of the facts of `sysinfo.csv`, by plain name.
 _OLDER: Final = {
@@ -99,7 +101,7 @@ def environment(known: Mapping[str, str], settings: Mapping[str, str]) -> pl.Dat
         for name, value in known.items()
     ]
     rows += [("profiler", name, _safe(name, value), False) for name, value in settings.items()]
-    schema = {"category": pl.String, "key": pl.String, "value": pl.String, "in_fingerprint": pl.Boolean}
+    schema = polars_types("environment")
     return to_contract("environment", pl.DataFrame(rows, schema=schema, orient="row"))
 
 

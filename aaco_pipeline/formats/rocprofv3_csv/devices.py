@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import polars as pl
 
-from aaco_pipeline.formats.capture_tables import empty_table, to_contract
 from aaco_pipeline.formats.parsing.csv_text import TextTable, number
 from aaco_pipeline.lake.evidence import Evidence
+from aaco_pipeline.lake.validation import empty_table, to_contract
 
 #: By part of a run, its columns that name an agent, each with the column that gets the device's number.
 _NAMED: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {

@@ -7,13 +7,14 @@ from typing import Final
 import polars as pl
 
 from aaco_pipeline.formats import rocprof as rocprof_v1
-from aaco_pipeline.formats.capture_tables import CaptureTables, described_kernels, empty_table, to_contract
+from aaco_pipeline.formats.capture_tables import CaptureTables, described_kernels
 from aaco_pipeline.formats.parsing import counter_passes
 from aaco_pipeline.formats.parsing.counter_passes import numbered
 from aaco_pipeline.formats.parsing.csv_text import TextTable
 from aaco_pipeline.formats.rocprofv3_csv import frames
 from aaco_pipeline.formats.rocprofv3_csv.devices import Devices
 from aaco_pipeline.lake.evidence import Evidence
+from aaco_pipeline.lake.validation import empty_table, to_contract
 
 #: The clock of every time in these files.
 CLOCK: Final = "boottime"

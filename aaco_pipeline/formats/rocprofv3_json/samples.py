@@ -5,8 +5,8 @@ from typing import Final
 
 import polars as pl
 
-from aaco_pipeline.formats.capture_tables import to_contract
 from aaco_pipeline.formats.rocprofv3_json.columns import INSTRUCTIONS, KEY, SCHEMAS, STALLS, Process, coded
+from aaco_pipeline.lake.validation import to_contract
 
 _STOCHASTIC: Final = "pc_sample_stochastic"
 SAMPLES: Final = ("pc_sample_host_trap", _STOCHASTIC)

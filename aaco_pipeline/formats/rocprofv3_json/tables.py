@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from aaco_pipeline.formats.capture_tables import CaptureTables, described_kernels, empty_table, to_contract
+from aaco_pipeline.formats.capture_tables import CaptureTables, described_kernels
 from aaco_pipeline.formats.parsing.redaction import safe_command
 from aaco_pipeline.formats.rocprofv3_json.columns import (
     CALL,
@@ -28,6 +28,7 @@ from aaco_pipeline.formats.rocprofv3_json.columns import (
 )
 from aaco_pipeline.formats.rocprofv3_json.samples import SAMPLES, pc_samples
 from aaco_pipeline.lake.evidence import Evidence, Status
+from aaco_pipeline.lake.validation import empty_table, to_contract
 
 _GPU: Final = 2
 _CALLS: Final = ("hip_api", "hsa_api", "rccl_api", "rocdecode_api", "rocjpeg_api")

@@ -14,18 +14,12 @@ from typing import Any, Final
 import polars as pl
 
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats.capture_tables import (
-    CaptureTables,
-    DetectedFormat,
-    Limits,
-    empty_table,
-    to_contract,
-    unpacked,
-)
+from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, Limits, unpacked
 from aaco_pipeline.formats.thread_trace import files
 from aaco_pipeline.formats.thread_trace.instruction_classes import instruction_class
 from aaco_pipeline.formats.thread_trace.waves import wave_frames
 from aaco_pipeline.lake.evidence import Evidence, Status
+from aaco_pipeline.lake.validation import empty_table, to_contract
 
 FORMAT: Final = "rocprofv3-thread-trace"
 _FOLDER: Final = re.compile(r"ui_output_agent_(\d{1,20})_dispatch_(\d{1,20})")

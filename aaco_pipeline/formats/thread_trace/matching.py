@@ -10,8 +10,9 @@ from typing import Final
 
 import polars as pl
 
-from aaco_pipeline.formats.capture_tables import CaptureTables, empty_table, to_contract
+from aaco_pipeline.formats.capture_tables import CaptureTables
 from aaco_pipeline.lake.evidence import Evidence
+from aaco_pipeline.lake.validation import empty_table, to_contract
 
 #: How the tools mark the descriptor of a kernel at the end of its name.
 _DESCRIPTOR: Final = re.compile(r"(\[clone\.kd\]|\.kd)$")

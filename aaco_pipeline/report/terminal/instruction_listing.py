@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import polars as pl
 
-from aaco_pipeline.lake.contracts import contract, polars_dtype
+from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.report.words.units import counted, printable, share, shortened
 
 if TYPE_CHECKING:
@@ -133,16 +133,11 @@ def listings_of_rows(
     """The same from rows of those tables, as a document holds them; rows may lack the session's id."""
     names = {row["kernel_id"]: row["name"] for row in kernels}
     return listings(
-        _as_frame("att_instructions", instructions),
-        _as_frame("att_stalls", stalls),
-        pl.DataFrame([*names.items()], schema={"kernel_id": pl.Int32, "name": pl.String}, orient="row"),
+        pl.DataFrame(instructions, schema=polars_types("att_instructions")),
+        pl.DataFrame(stalls, schema=polars_types("att_stalls")),
+        pl.DataFrame([*names.items()], schema=polars_types("kernels", "kernel_id", "name"), orient="row"),
         regions=regions,
     )
-
-
-def _as_frame(table: str, rows: Sequence[Row]) -> pl.DataFrame:
-    declared = [column for column in contract(table).columns if column.name != "session_id"]
-    return pl.DataFrame(rows, schema={column.name: polars_dtype(column.dtype) for column in declared})
 
 
 def _listing(lines: Sequence[Line], starts: Sequence[int], shown: int, **named: Any) -> Listing:

@@ -7,8 +7,8 @@ import pytest
 
 from aaco_pipeline.analysis.instructions import samples as instruction_samples
 from aaco_pipeline.formats import rocprofv3_csv, thread_trace
-from aaco_pipeline.formats.capture_tables import empty_table, to_contract
 from aaco_pipeline.formats.thread_trace import files as thread_trace_files
+from aaco_pipeline.lake.validation import empty_table, to_contract
 from tests.places import SHARED
 
 LISTED = SHARED / "captures/mi300_pc_sampling_code_json"

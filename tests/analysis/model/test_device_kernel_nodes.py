@@ -15,9 +15,8 @@ from aaco_pipeline.analysis.kernels.names import described
 from aaco_pipeline.analysis.kernels.statistics import kernel_stats
 from aaco_pipeline.analysis.model.device_kernel_nodes import DeviceMapping, DeviceTrace, map_device_kernels
 from aaco_pipeline.analysis.model.graph_provenance import BY_MANGLED_NAME, BY_NAME, BY_ORDER
-from aaco_pipeline.formats.capture_tables import to_contract
 from aaco_pipeline.lake.contracts import contract
-from aaco_pipeline.lake.validation import conform
+from aaco_pipeline.lake.validation import conform, to_contract
 
 #: A node: its name, type, inputs and output.
 Node = tuple[str, str, tuple[str, ...], str]

@@ -25,10 +25,9 @@ from aaco_pipeline.analysis.model.node_mapping import (
 )
 from aaco_pipeline.analysis.model.operator_work import work
 from aaco_pipeline.formats import ort_profile
-from aaco_pipeline.formats.capture_tables import to_contract
 from aaco_pipeline.formats.onnx import ModelGraph, graph_only, inferred_shapes, read
 from aaco_pipeline.lake.contracts import contract
-from aaco_pipeline.lake.validation import conform
+from aaco_pipeline.lake.validation import conform, to_contract
 from aaco_pipeline.resources.measure.models import resolve_model
 
 CONVOLUTIONAL: Final = ("squeezenet", "resnet50", "densenet121")

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from aaco_pipeline.analysis.kernels.statistics import kernel_stats
 from aaco_pipeline.analysis.model.operator_kernels import BY_CORRELATION, operator_kernels, operators_of_dispatches
 from aaco_pipeline.formats import kineto
-from aaco_pipeline.formats.capture_tables import to_contract
 from aaco_pipeline.lake.contracts import contract
-from aaco_pipeline.lake.validation import conform
+from aaco_pipeline.lake.validation import conform, to_contract
 from tests.places import SHARED
 
 #: A launch: its thread and moment. An operator: its thread, start and end.

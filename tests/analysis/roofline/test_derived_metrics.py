@@ -22,9 +22,10 @@ from aaco_pipeline.analysis.roofline.derived_metrics import (
 )
 from aaco_pipeline.capture.discovery import discover_runs
 from aaco_pipeline.capture.merging import NamedReading, merge_parts
-from aaco_pipeline.formats.capture_tables import Limits, empty_table, to_contract
+from aaco_pipeline.formats.capture_tables import Limits
 from aaco_pipeline.hardware.counters import Family
 from aaco_pipeline.lake.contracts import contract, polars_schema
+from aaco_pipeline.lake.validation import empty_table, to_contract
 
 CAPTURES: Final = Path(os.environ.get("AACO_SHARED") or Path(__file__).parents[3] / "shared") / "counters"
 DEVICES: Final = to_contract(

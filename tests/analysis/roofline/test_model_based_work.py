@@ -8,7 +8,7 @@ import pytest
 
 from aaco_pipeline.analysis.roofline.model_based_work import model_work
 from aaco_pipeline.analysis.roofline.placement import placement
-from aaco_pipeline.lake.contracts import contract, polars_dtype
+from aaco_pipeline.lake.contracts import polars_types
 
 CPU = (
     ("vector", "fp32", 100e9),
@@ -32,7 +32,7 @@ CACHES = (("l1", 100), ("l2", 1_000), ("l3", 10_000))
 
 
 def table(name: str, rows: Sequence[dict[str, Any]]) -> pl.DataFrame:
-    schema = {column.name: polars_dtype(column.dtype) for column in contract(name).columns}
+    schema = polars_types(name)
     return pl.DataFrame(rows, schema=schema)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from aaco_pipeline.analysis.roofline.bounds import bounds
 from aaco_pipeline.analysis.roofline.placement import placement, roofline
-from aaco_pipeline.lake.contracts import contract, polars_dtype
+from aaco_pipeline.lake.contracts import polars_types
 
 #: A device without a cache behind its L2: 1 instruction and 128 fp32 operations a nanosecond, and so on.
 CEILINGS = (
@@ -33,7 +33,7 @@ IDLE = {"valu_instructions": 0.0, "fabric_read_bytes": 0.0, "fabric_write_bytes"
 
 def ceilings(rows: Sequence[tuple[str, str | None, float, str]] = CEILINGS, device: int = 0) -> pl.DataFrame:
     listed = [(device, resource, dtype, value, "", source, "") for resource, dtype, value, source in rows]
-    schema = {column.name: polars_dtype(column.dtype) for column in contract("ceilings").columns}
+    schema = polars_types("ceilings")
     return pl.DataFrame(listed, schema=schema, orient="row")
 
 
@@ -272,7 +272,7 @@ def test_frames_without_rows_and_the_contracts_columns() -> None:
     some = placement(work({"fabric_read_bytes": 1.0}), ceilings())
     for found in (none, some):
         for name, frame in (("roofline", found.roofline), ("resource_bounds", found.bounds)):
-            expected = {column.name: polars_dtype(column.dtype) for column in contract(name).columns}
+            expected = polars_types(name)
             assert dict(frame.schema) == expected
     assert (none.roofline.height, none.bounds.height) == (0, 0)
     assert some.roofline.height == 2

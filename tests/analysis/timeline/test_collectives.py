@@ -13,8 +13,8 @@ from aaco_pipeline.analysis.timeline import collectives
 from aaco_pipeline.analysis.timeline.activities import CATEGORIES, device_activities
 from aaco_pipeline.analysis.timeline.dependency_graph import KINDS
 from aaco_pipeline.analysis.timeline.device_timeline import FIRST_TO_LAST
-from aaco_pipeline.formats.capture_tables import empty_table, to_contract
 from aaco_pipeline.lake.contracts import contract
+from aaco_pipeline.lake.validation import empty_table, to_contract
 
 RESNET: Final = "kineto/mi300x_resnet_train_ddp.json.gz"
 Row = tuple[int, int, int, int]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from aaco_pipeline.analysis.timeline.launching_operators import launching_operators
 from aaco_pipeline.formats import kineto
-from aaco_pipeline.formats.capture_tables import to_contract
+from aaco_pipeline.lake.validation import to_contract
 from tests.places import SHARED
 
 Call = tuple[str, str, int | None, int, int]

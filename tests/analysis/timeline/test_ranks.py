@@ -16,8 +16,8 @@ from aaco_pipeline.analysis.timeline import collectives, ranks
 from aaco_pipeline.analysis.timeline.activities import device_activities, host_calls
 from aaco_pipeline.capture import merging as assembly
 from aaco_pipeline.formats import kineto
-from aaco_pipeline.formats.capture_tables import empty_table, to_contract
 from aaco_pipeline.lake.contracts import contract
+from aaco_pipeline.lake.validation import empty_table, to_contract
 from tests.places import SHARED
 
 REAL: Final = SHARED / "kineto" / "mi300x_resnet_train_ddp.json.gz"

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from aaco_pipeline.analysis.timeline import ranks
 from aaco_pipeline.analysis.timeline.collectives import matched
 from aaco_pipeline.capture.merging.clocks import PartTimes, placed
-from aaco_pipeline.formats.capture_tables import to_contract
 from aaco_pipeline.lake.contracts import contract
-from aaco_pipeline.lake.validation import conform
+from aaco_pipeline.lake.validation import conform, to_contract
 
 KEY = "20260101T000000Z-00000000"
 EPOCH = 1_767_189_312_000_000_000

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from aaco_pipeline.capture.merging.iterations import from_markers
-from aaco_pipeline.formats.capture_tables import to_contract
+from aaco_pipeline.lake.validation import to_contract
 
 Ranges = list[tuple[int, str, int, int]]
 ONE_CLOCK = {0: ("host", "node"), 1: ("host", "node")}

@@ -8,10 +8,10 @@ import pytest
 from aaco_pipeline.capture import discovery as detection
 from aaco_pipeline.capture.merging import TABLES, NamedReading, merge_parts, row_accounts
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats.capture_tables import CaptureTables, Limits, described_kernels, to_contract
+from aaco_pipeline.formats.capture_tables import CaptureTables, Limits, described_kernels
 from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.evidence import Evidence
-from aaco_pipeline.lake.validation import conform
+from aaco_pipeline.lake.validation import conform, to_contract
 from tests.places import SHARED
 
 needs_shared = pytest.mark.skipif(not (SHARED / "captures").is_dir(), reason="the shared captures are not here")

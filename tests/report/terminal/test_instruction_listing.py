@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aaco_pipeline.formats.capture_tables import empty_table, to_contract
+from aaco_pipeline.lake.validation import empty_table, to_contract
 from aaco_pipeline.report.terminal.instruction_listing import Fold, Line, Listing, listing_html, listings, print_listing
 
 HOSTILE = "<script>alert(1)</script>\"' & [bold]x[/bold] \x1b[2J\u202e"
