@@ -1,20 +1,24 @@
 """Reads the rules by which bottlenecks are named: a person's own file, else the one that comes with the package.
 
-The form of a rule is `aaco_pipeline.analysis.bottlenecks.rules`; the file explains itself.
+What a rule is, and how one is judged, is `aaco_pipeline.analysis.bottlenecks.rules`; the file explains its own form.
+Here its families, shared conditions and named thresholds are written out before the rules are checked.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import TypeAdapter, ValidationError
 
-from aaco_pipeline.analysis.bottlenecks.rules import Condition, Rule, Rules, Undecided
+from aaco_pipeline.analysis.bottlenecks.rules import Rules
+from aaco_pipeline.analysis.thresholds import THRESHOLDS
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.resources.configuration import read_yaml
 
 RULES_FILE: Final = "bottleneck_rules.yaml"
 #: The same file as `configs/bottleneck_rules.yaml` of a checkout, which is a link to it.
 BUILT_IN_RULES: Final = Path(__file__).with_name(RULES_FILE)
+_RULES: Final = TypeAdapter(Rules)
 
 
 def load_bottleneck_rules(path: Path) -> Rules:
@@ -23,73 +27,61 @@ def load_bottleneck_rules(path: Path) -> Rules:
     if content is None:
         path = BUILT_IN_RULES
         content = read_yaml(path)
+    if not isinstance(content, dict):
+        raise UsageError(f"{path}: found no keys; write least_score and rules, as aaco_pipeline's own {RULES_FILE}")
+    shared, texts = (content.pop(key, None) or {} for key in ("shared", "recommendations"))
+    listed = content.get("rules")
     try:
-        form = _File.model_validate(content)
+        members = [
+            (place, _written_out(rule, label, shared, texts))
+            for place, rule in enumerate(listed if isinstance(listed, list) else ())
+            for label in _labels(rule)
+        ]
+    except KeyError as error:
+        raise UsageError(f"{path}: like: there is no {error} under shared; write the condition there or out") from error
+    try:
+        return _RULES.validate_python({**content, "rules": [rule for _, rule in members]} if members else content)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise UsageError(f"{path}: {where}: {first['msg']}; expected it as in aaco_pipeline's own file") from error
-    rules = tuple(
-        Rule(
-            one.label,
-            one.scope,
-            tuple(_condition(each) for each in one.conditions),
-            one.recommendation,
-            one.gain,
-            one.tier,
-        )
-        for one in form.rules
-    )
-    undecided = tuple(Undecided(one.signal, one.scope, one.because) for one in form.undecided)
-    return Rules(rules, undecided, form.least_score)
+        steps = list(first["loc"])
+        if steps[:1] == ["rules"] and len(steps) > 1:
+            # A family is several rules: the place in the file is the family's.
+            steps[1] = members[int(steps[1])][0]
+        where = ".".join(str(step) for step in steps) or "the file"
+        raise UsageError(f"{path}: {where}: {first['msg']}; write it as in aaco_pipeline's own {RULES_FILE}") from error
 
 
-_Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
-_Text = Annotated[str, StringConstraints(min_length=1)]
-_Scope = Literal["kernel", "session"]
-_Share = Annotated[float, Field(ge=0, le=1)]
+def _labels(rule: Any) -> list[Any]:
+    """The labels of a family, or the one of a rule."""
+    label = rule.get("label") if isinstance(rule, dict) else None
+    return label if isinstance(label, list) else [label]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+def _written_out(rule: Any, label: Any, shared: Mapping[str, Any], texts: Mapping[str, Any]) -> Any:
+    """The rule of one label; what has not the form of a rule stays as it is, and is refused by the checks."""
+    if not isinstance(rule, dict) or not isinstance(label, str):
+        return rule
+    text = texts.get(label)
+    text = text.get(rule.get("scope")) if isinstance(text, dict) else text
+    made = {**({} if text is None else {"recommendation": text}), **rule, "label": label}
+    if isinstance(rule.get("conditions"), list):
+        made["conditions"] = [_condition(each, shared) for each in rule["conditions"]]
+    return _filled(made, label)
 
 
-class _Condition(_Strict):
-    signal: _Name
-    because: _Text
-    weight: Annotated[float, Field(ge=0)] = 0.0
-    at_least: float | None = None
-    at_most: float | None = None
-    required: bool = False
-    graded: bool = False
+def _condition(condition: Any, shared: Mapping[str, Any]) -> Any:
+    if not isinstance(condition, dict):
+        return condition
+    known = shared[condition["like"]] if "like" in condition else {}
+    made = {**known, **{key: value for key, value in condition.items() if key != "like"}}
+    limits = {key: THRESHOLDS.get(made[key], made[key]) for key in ("at_least", "at_most") if key in made}
+    return {**made, **limits}
 
 
-class _Rule(_Strict):
-    label: _Name
-    scope: _Scope
-    conditions: Annotated[list[_Condition], Field(min_length=1)]
-    recommendation: _Text
-    gain: _Name | None = None
-    tier: Annotated[int, Field(ge=0)] = 0
-
-    @model_validator(mode="after")
-    def _can_score(self) -> "_Rule":
-        if not any(one.weight > 0 for one in self.conditions):
-            raise ValueError(f"the rule for {self.label} has no condition with a weight, so it can never score")
-        return self
-
-
-class _Undecided(_Strict):
-    signal: _Name
-    scope: _Scope
-    because: _Text
-
-
-class _File(_Strict):
-    least_score: _Share
-    rules: Annotated[list[_Rule], Field(min_length=1)]
-    undecided: list[_Undecided] = []
-
-
-def _condition(form: _Condition) -> Condition:
-    return Condition(form.signal, form.because, form.weight, form.at_least, form.at_most, form.required, form.graded)
+def _filled(value: Any, label: str) -> Any:
+    """The value with the label wherever a text has `{label}`."""
+    if isinstance(value, dict):
+        return {key: _filled(each, label) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_filled(each, label) for each in value]
+    return value.replace("{label}", label) if isinstance(value, str) else value

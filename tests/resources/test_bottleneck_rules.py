@@ -5,11 +5,18 @@ from pathlib import Path
 import pytest
 
 from aaco_pipeline.analysis.bottlenecks.kernel_signals import KERNEL_SIGNALS, ROOF_LABELS
+from aaco_pipeline.analysis.thresholds import AT_A_ROOF
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.resources.bottleneck_rules import BUILT_IN_RULES, RULES_FILE, load_bottleneck_rules
 from tests.places import CONFIGS
 
 RULE = "{label: a, scope: kernel, recommendation: r, conditions: [{signal: s, because: b, weight: 1}]}"
+
+FAMILY = "{label: [a, b], scope: kernel, gain: 'of_{label}', conditions: [{like: whole, at_least: at_a_roof}]}"
+SHARED = """
+shared: {whole: {signal: "at_{label}", because: c, weight: 1, at_least: 0.9}}
+recommendations: {a: do a, b: {kernel: do b, session: do not}}
+"""
 
 
 def test_the_packages_rules_are_those_of_the_checkout() -> None:
@@ -27,9 +34,23 @@ def test_a_projects_own_file_holds_instead(tmp_path: Path) -> None:
     assert [rule.label for rule in rules.rules] == ["a"]
 
 
+def test_a_family_is_a_rule_for_each_of_its_labels(tmp_path: Path) -> None:
+    (tmp_path / RULES_FILE).write_text(f"least_score: 0.5\nrules: [{FAMILY}]\n{SHARED}")
+    found = load_bottleneck_rules(tmp_path / RULES_FILE).rules
+    assert [(one.label, one.recommendation, one.gain) for one in found] == [
+        ("a", "do a", "of_a"),
+        ("b", "do b", "of_b"),
+    ]
+    conditions = [condition for one in found for condition in one.conditions]
+    assert [(one.signal, one.at_least, one.because) for one in conditions] == [
+        ("at_a", AT_A_ROOF, "c"),
+        ("at_b", AT_A_ROOF, "c"),
+    ]
+
+
 def test_the_packages_rules_look_at_signals_that_exist_and_name_every_roof() -> None:
     rules = load_bottleneck_rules(BUILT_IN_RULES)
-    assert set(rules.signals("kernel")) == set(KERNEL_SIGNALS)
+    assert {one.signal for rule in rules.of("kernel") for one in rule.conditions} == set(KERNEL_SIGNALS)
     labels = {rule.label for rule in rules.of("kernel")}
     assert labels >= set(ROOF_LABELS)
     # Whatever names a kernel must be able to name the session that it fills.
@@ -40,7 +61,7 @@ def test_the_packages_rules_look_at_signals_that_exist_and_name_every_roof() -> 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("rules: []\nleast_score: 0.1", "rules: List should have at least 1 item"),
+        ("rules: []\nleast_score: 0.1", "rules: Tuple should have at least 1 item"),
         (f"rules: [{RULE}]", "least_score: Field required"),
         (f"least_score: 2\nrules: [{RULE}]", "least_score: Input should be less than or equal to 1"),
         (f"least_score: 0.1\nrules: [{RULE.replace('weight: 1', 'weight: 0')}]", "can never score"),
@@ -49,7 +70,13 @@ def test_the_packages_rules_look_at_signals_that_exist_and_name_every_roof() -> 
             f"least_score: 0.1\nrules: [{RULE.replace('kernel', 'node')}]",
             "scope: Input should be 'kernel' or 'session'",
         ),
-        (f"least_score: 0.1\nrules: [{RULE}]\nrule: 1", "rule: Extra inputs are not permitted"),
+        (
+            f"least_score: 0.1\nrules: [{FAMILY}, {RULE.replace('weight: 1', 'weight: a')}]{SHARED}",
+            "rules.1.conditions.0.weight: ",
+        ),
+        (f"least_score: 0.1\nrules: [{RULE.replace('signal: s', 'like: s')}]", "like: there is no 's' under shared"),
+        ("- 1", "found no keys"),
+        (f"least_score: 0.1\nrules: [{RULE}]\nrule: 1", "rule: Unexpected keyword argument"),
     ],
 )
 def test_a_wrong_file_is_refused_by_file_and_key(tmp_path: Path, text: str, told: str) -> None:

@@ -4,15 +4,21 @@ Rules are data (`configs/bottleneck_rules.yaml`), read by `aaco_pipeline.resourc
 any one label. The same signals and rules always give the same judgement: ties go to the rule that stands first.
 """
 
+import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
+
+from pydantic import ConfigDict, Field, model_validator
+from pydantic.dataclasses import dataclass
 
 Scope = Literal["kernel", "session"]
-SCOPES: Final[tuple[Scope, ...]] = ("kernel", "session")
+_Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
+_Text = Annotated[str, Field(min_length=1)]
+#: What is read from a file is checked as it is made, and refused with the name of the key.
+_STRICT: Final = ConfigDict(extra="forbid")
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Signal:
     """One named value; null with the reason where it was not measured. `source` is the table it comes from."""
 
@@ -22,7 +28,7 @@ class Signal:
     reason: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=_STRICT)
 class Condition:
     """What one signal has to be for a label. A condition of weight 0 is shown, or required, and does not count.
 
@@ -30,9 +36,9 @@ class Condition:
     rule does not hold at all, measured or not. `because` says where the threshold comes from.
     """
 
-    signal: str
-    because: str
-    weight: float = 0.0
+    signal: _Name
+    because: _Text
+    weight: Annotated[float, Field(ge=0)] = 0.0
     at_least: float | None = None
     at_most: float | None = None
     required: bool = False
@@ -54,51 +60,50 @@ class Condition:
         return min(1.0, max(0.0, value)) if self.graded else 1.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=_STRICT)
 class Rule:
     """When a label holds. `gain` names the signal that bounds what removing the cause can save, as a share of time.
 
     Rules of a lower `tier` go first whatever their score: what explains the time outranks what may have shaped it.
     """
 
-    label: str
+    label: _Name
     scope: Scope
-    conditions: tuple[Condition, ...]
-    recommendation: str
-    gain: str | None = None
-    tier: int = 0
+    conditions: Annotated[tuple[Condition, ...], Field(min_length=1)]
+    recommendation: _Text
+    gain: _Name | None = None
+    tier: Annotated[int, Field(ge=0)] = 0
+
+    @model_validator(mode="after")
+    def _can_score(self) -> "Rule":
+        if not any(one.weight > 0 for one in self.conditions):
+            raise ValueError(f"the rule for {self.label} has no condition with a weight, so it can never score")
+        return self
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=_STRICT)
 class Undecided:
     """A signal that, being larger than the best score, leaves no label: time of which nothing tells the cause."""
 
-    signal: str
+    signal: _Name
     scope: Scope
-    because: str
+    because: _Text
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=_STRICT)
 class Rules:
     """All rules in their order, and the least score that is enough for a label."""
 
-    rules: tuple[Rule, ...]
-    undecided: tuple[Undecided, ...]
-    least_score: float
+    rules: Annotated[tuple[Rule, ...], Field(min_length=1)]
+    least_score: Annotated[float, Field(ge=0, le=1)]
+    undecided: tuple[Undecided, ...] = ()
 
     def of(self, scope: Scope) -> tuple[Rule, ...]:
         return tuple(rule for rule in self.rules if rule.scope == scope)
 
-    def signals(self, scope: Scope) -> tuple[str, ...]:
-        """The names of all signals that rules of the scope look at, each once."""
-        named = [c.signal for rule in self.of(scope) for c in rule.conditions]
-        named += [rule.gain for rule in self.of(scope) if rule.gain is not None]
-        named += [one.signal for one in self.undecided if one.scope == scope]
-        return tuple(dict.fromkeys(named))
 
-
-@dataclass(frozen=True)
-class Evidence:
+@dataclasses.dataclass(frozen=True)
+class SignalEvidence:
     """One condition that counted, as in the table `bottlenecks`."""
 
     signal: str
@@ -109,14 +114,14 @@ class Evidence:
     source: str
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Judgement:
     """The verdict on one kernel or session; `rule` is null when the evidence is too thin, and then `score` is, too."""
 
     rule: Rule | None
     runner_up: str | None
     score: float | None
-    evidence: tuple[Evidence, ...]
+    evidence: tuple[SignalEvidence, ...]
     missing: tuple[str, ...]
 
 
@@ -167,9 +172,9 @@ def _value(signals: Mapping[str, Signal], name: str) -> float | None:
     return None if signal is None else signal.value
 
 
-def _evidence(rules: Sequence[Rule], signals: Mapping[str, Signal]) -> tuple[Evidence, ...]:
+def _evidence(rules: Sequence[Rule], signals: Mapping[str, Signal]) -> tuple[SignalEvidence, ...]:
     """The measured signals of the rules, the label's before the runner-up's, each once."""
-    found: dict[str, Evidence] = {}
+    found: dict[str, SignalEvidence] = {}
     for rule in rules:
         for condition in rule.conditions:
             if condition.signal not in found and _value(signals, condition.signal) is not None:
@@ -177,10 +182,10 @@ def _evidence(rules: Sequence[Rule], signals: Mapping[str, Signal]) -> tuple[Evi
     return tuple(found.values())
 
 
-def _shown(signals: Mapping[str, Signal], name: str, threshold: float | None, weight: float) -> Evidence:
+def _shown(signals: Mapping[str, Signal], name: str, threshold: float | None, weight: float) -> SignalEvidence:
     signal = signals[name]
     assert signal.value is not None
-    return Evidence(name, signal.value, signal.unit, threshold, weight, signal.source)
+    return SignalEvidence(name, signal.value, signal.unit, threshold, weight, signal.source)
 
 
 def _missing(rules: Sequence[Rule], signals: Mapping[str, Signal]) -> tuple[str, ...]:

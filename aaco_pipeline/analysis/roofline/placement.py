@@ -32,16 +32,11 @@ from aaco_pipeline.analysis.roofline.bounds import (
     timed,
     with_flags,
 )
+from aaco_pipeline.analysis.thresholds import AT_A_ROOF, BALANCED, LAUNCH_SIZED_NS
 from aaco_pipeline.lake.contracts import polars_types
 
-#: Below this share of the nearest roof no resource explains the time.
-AT_A_ROOF: Final = 0.60
-#: A second resource that needed at least this share of the first one's time limits the kernel as much.
-BALANCED: Final = 0.90
 #: Vector instructions that fill this share of the issue slots with arithmetic are named for the arithmetic.
 MOSTLY_ARITHMETIC: Final = 0.90
-#: A kernel shorter than this is about as long as a launch, which no roof describes.
-LAUNCH_SIZED_NS: Final = 10_000
 #: Resources that are one piece of hardware seen from several sides; they are never balanced against each other.
 UNITS: Final[Mapping[str, tuple[str, ...]]] = {
     "vector unit": ("vector_issue", "vector", "vector_packed", "vector_integer"),

@@ -11,11 +11,10 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
+from aaco_pipeline.analysis.thresholds import LAUNCH_SIZED_NS
 from aaco_pipeline.analysis.timeline.activities import before_in_group, group_codes
 from aaco_pipeline.analysis.timeline.device_timeline import FIRST_TO_LAST, covered_by
 
-#: Kernels shorter than this are micro-kernels, as the predecessors define them.
-MICRO_KERNEL_NS: Final = 10_000
 #: The stretch of a launch that can be exposed ends where its activity starts.
 _STRETCH: Final = ("call_start_ns", "start_ns")
 
@@ -113,7 +112,7 @@ def _exposed(activities: pl.DataFrame, first: pl.DataFrame, windows: pl.DataFram
 
 def _predecessors(activities: pl.DataFrame) -> pl.DataFrame:
     """The figures earlier tools gave per device; null without dispatches or time."""
-    micro = (pl.col("end_ns") - pl.col("start_ns") < MICRO_KERNEL_NS).mean()
+    micro = (pl.col("end_ns") - pl.col("start_ns") < LAUNCH_SIZED_NS).mean()
     span = pl.col("end_ns").max() - pl.col("start_ns").min()
     rate = pl.when(span > 0).then(pl.len() / (span / 1e9))
     return (

@@ -22,7 +22,7 @@ def known(**values: float | None) -> dict[str, Signal]:
 
 
 def rules(*listed: Rule, undecided: tuple[Undecided, ...] = (), least: float = 0.1) -> Rules:
-    return Rules(listed, undecided, least)
+    return Rules(listed, least, undecided)
 
 
 def test_a_score_is_the_weight_of_what_holds_over_all_of_it() -> None:
