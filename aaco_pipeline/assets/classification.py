@@ -11,7 +11,6 @@ import polars as pl
 
 from aaco_pipeline.analysis.bottlenecks.classification import INPUTS, Classification, classify
 from aaco_pipeline.analysis.bottlenecks.rules import Rules
-from aaco_pipeline.analysis.bottlenecks.session_signals import with_launches_since_wait
 from aaco_pipeline.analysis.timeline.gap_causes import gaps
 from aaco_pipeline.assets.att_enrichment import att_enrichment
 from aaco_pipeline.assets.critical_path import critical_path
@@ -36,9 +35,7 @@ def read_classification(lake: TraceLake, session: str, rules: Rules) -> Outcome:
     run = recorded(lake, session)
     # The dispatches that every other figure of the traced pass is over.
     tables["dispatches"] = run.dispatches
-    idle = gaps(run.activities, run.api_calls, run.waits).gaps
-    idle = with_launches_since_wait(idle, run.activities, run.waits.calls)
-    found = classify(tables, idle, rules)
+    found = classify(tables, gaps(run.activities, run.api_calls, run.waits).gaps, rules)
     of_session = found.bottlenecks.filter(pl.col("scope") == "session").row(0, named=True)
     kernels = found.bottlenecks.filter(pl.col("scope") == "kernel")
     named = kernels.join(tables["kernels"].select("kernel_id", "short_name"), on="kernel_id", how="left")

@@ -1,6 +1,6 @@
 """What limits each kernel and the session, with the evidence: signals judged by rules, as the table `bottlenecks`.
 
-Signals come from `bottleneck_kernel_signals` and `bottleneck_session_signals`, rules from `bottleneck_rules`. A score
+Signals come from `kernel_signals` and `session_signals`, rules from `aaco_pipeline.resources.bottleneck_rules`. A score
 is how far the evidence supports a label, never a probability.
 """
 
@@ -43,8 +43,8 @@ class Classification:
 def classify(tables: Mapping[str, pl.DataFrame], gaps: pl.DataFrame, rules: Rules) -> Classification:
     """Judge every kernel with statistics, then the session by what its time was shared out among.
 
-    `tables` are those of `INPUTS`; `gaps` is what `gap_causes.gaps` gives with `launches_since_wait` added. The same
-    input gives the same rows, whatever the order of its rows.
+    `tables` are those of `INPUTS`; `gaps` is what `gap_causes.gaps` gives. The same input gives the same rows, whatever
+    the order of its rows.
     """
     signals = kernel_signals(tables, on_cpu_ratio(tables["iterations"]) if _is_on_host(tables) else 1.0)
     reach = reach_of_kernels(tables)

@@ -22,7 +22,6 @@ _POWER: Final = r"(?i)^(?:ppt\d?|spl|fppt|sppt(?:_apu)?|tdc_\w+|edc_\w+|apcc|ppm
 _THERMAL: Final = r"(?i)thm|temp|therm|^vrhot|^prochot"
 #: A sample counts as taken under load when the engine was busy for at least this share of the firmware's window.
 _LOADED: Final = 0.5
-_THREAD: Final = ("process_id", "thread_id")
 #: Causes that a device's window, or an iteration, is shared out among, beside the kernels' labels.
 _WINDOW_CAUSES: Final = (
     *("sync", "launch", "host", "copy", "communication", "host_contention"),
@@ -45,9 +44,9 @@ def device_shares(
 ) -> dict[str, float]:
     """Shares of the devices' first-to-last windows, by cause; they add up to 1. Empty without a window.
 
-    `gaps` are those of `gap_causes.gaps` with `launches_since_wait` as `with_launches_since_wait` adds it; `busy`
-    shares out the time of compute kernels. Device overlap counts once. Idle time for which the host was waiting for a
-    CPU in the unprofiled pass, as far as the host caused it at all, is contention's.
+    `gaps` are those of `gap_causes.gaps`, of which cause, start_ns, end_ns, outside_ns and launches_since_wait are
+    read; `busy` shares out the time of compute kernels. Device overlap counts once. Idle time for which the host was
+    waiting for a CPU in the unprofiled pass, as far as the host caused it at all, is contention's.
     """
     windows = timeline.filter(pl.col("window_rule") == FIRST_TO_LAST)
     length = int((windows.get_column("window_end_ns") - windows.get_column("window_start_ns")).sum())
@@ -63,45 +62,6 @@ def device_shares(
     for cause, time in _idle(gaps).items():
         shares[cause] += time / length
     return _with_contention(shares, iterations)
-
-
-def with_launches_since_wait(gaps: pl.DataFrame, activities: pl.DataFrame, waiting: pl.DataFrame) -> pl.DataFrame:
-    """`gaps` with launches_since_wait: launches between the blocking calls around the gap's own launch, on its thread.
-
-    Null where the launch is unknown or its thread never waits. `activities` as `analysis.activities` gives them,
-    `waiting` as `host_waits.Waits.calls`.
-    """
-    own = activities.drop_nulls("call_id").unique("call_id", maintain_order=True)
-    launches = own.select("call_id", pl.col("process_id"), thread_id="call_thread_id", at_ns="call_start_ns")
-    launches = launches.with_columns(pl.col(_THREAD).fill_null(-1))
-    # A copy that waits is a launch, too: it belongs to the stretch that it ends.
-    waits = waiting.select(pl.col(_THREAD).fill_null(-1), "start_ns")
-    numbered = [
-        each.with_columns(
-            segment=np.searchsorted(
-                waits.filter(pl.all_horizontal(pl.col(k) == v for k, v in zip(_THREAD, thread, strict=True)))
-                .get_column("start_ns")
-                .sort()
-                .to_numpy(),
-                each.get_column("at_ns").to_numpy(),
-            )
-        )
-        for thread, each in launches.group_by(*_THREAD, maintain_order=True)
-    ]
-    if not numbered or not waits.height:
-        return gaps.with_columns(launches_since_wait=pl.lit(None, pl.Int64))
-    every = pl.concat(numbered)
-    counts = every.with_columns(launches_since_wait=pl.len().over(*_THREAD, "segment").cast(pl.Int64))
-    counts = counts.join(waits.select(_THREAD).unique(), on=_THREAD, how="semi")
-    next_launch = activities.select(
-        pl.col("activity_kind").cast(pl.String).alias("next_activity_kind"),
-        pl.col("activity_id").alias("next_activity_id"),
-        "call_id",
-    )
-    found = gaps.join(next_launch, on=["next_activity_kind", "next_activity_id"], how="left", maintain_order="left")
-    return found.join(
-        counts.select("call_id", "launches_since_wait"), on="call_id", how="left", maintain_order="left"
-    ).drop("call_id")
 
 
 def host_shares(

@@ -24,9 +24,12 @@ _THREAD: Final = ("process_id", "thread_id")
 
 @dataclass(frozen=True)
 class Gaps:
-    """`gaps`: rows of the table `gaps` without the session, and beside them in_launch_calls_ns,
-    in_launching_operators_ns and outside_ns, which add up to the gap's length: where the launching thread was while
-    the device was idle; null where no launch is known. `thresholds`: device_id, which, value_ns, observations, how."""
+    """`gaps`: rows of the table `gaps` without the session, with further columns; `thresholds`: see `_thresholds`.
+
+    in_launch_calls_ns, in_launching_operators_ns and outside_ns add up to the gap's length: where the launching thread
+    was while the device was idle; null where no launch is known. launches_since_wait: how many launches its thread made
+    between the blocking calls around the gap's own launch; null where the launch is unknown or its thread never waits.
+    """
 
     gaps: pl.DataFrame
     thresholds: pl.DataFrame
@@ -48,12 +51,13 @@ def gaps(activities: pl.DataFrame, api_calls: pl.DataFrame, waits: Waits) -> Gap
     found = _with_blocking_call(found, waits)
     found = _with_thresholds(found, thresholds).with_columns(cause=_CAUSE)
     found = _with_host(found, activities, api_calls)
+    found = found.join(_launches_since_wait(activities, waits), on="call_id", how="left")
     named = activities.select("activity", kind=pl.col("activity_kind").cast(pl.String), number="activity_id")
     for side in ("previous", "next"):
         columns = {"kind": f"{side}_activity_kind", "number": f"{side}_activity_id", "activity": f"{side}_activity"}
         found = found.join(named.rename(columns), on=f"{side}_activity", how="left")
     call = pl.when(pl.col("cause") == SYNC).then("blocking_call_id").when(pl.col("cause") != UNKNOWN).then("call_id")
-    return Gaps(found.sort("device_id", "start_ns").select(*_GAPS, call.alias("host_call_id"), *_HOST), thresholds)
+    return Gaps(found.sort("device_id", "start_ns").select(*_GAPS, call.alias("host_call_id"), *_MORE), thresholds)
 
 
 def _idle(activities: pl.DataFrame) -> pl.DataFrame:
@@ -173,6 +177,31 @@ def _with_host(found: pl.DataFrame, activities: pl.DataFrame, api_calls: pl.Data
     return pl.concat(parts)
 
 
+def _launches_since_wait(activities: pl.DataFrame, waits: Waits) -> pl.DataFrame:
+    """Per launch of a thread that waits at all: call_id, and how many launches it made between the same two waits.
+
+    A copy that waits is a launch, too: it belongs to the stretch that it ends.
+    """
+    thread = pl.col(_THREAD).fill_null(-1)
+    waiting = waits.calls.select(thread, waited_ns="start_ns").sort("waited_ns")
+    launches = activities.drop_nulls("call_id").unique("call_id")
+    launched = launches.select("call_id", "process_id", thread_id="call_thread_id", at_ns="call_start_ns")
+    return (
+        launched.with_columns(thread)
+        .sort("at_ns")
+        .join_asof(
+            waiting,
+            left_on="at_ns",
+            right_on="waited_ns",
+            by=list(_THREAD),
+            allow_exact_matches=False,
+            check_sortedness=False,
+        )
+        .join(waiting, on=list(_THREAD), how="semi")
+        .select("call_id", launches_since_wait=pl.len().over(*_THREAD, "waited_ns").cast(pl.Int64))
+    )
+
+
 def _coverages(calls: pl.DataFrame, operators: pl.DataFrame) -> Iterator[Coverage]:
     """Where a thread was in launching calls; and where in these or in an operator that has one inside."""
     begun = np.sort(calls.get_column("start_ns").to_numpy())
@@ -185,6 +214,7 @@ def _coverages(calls: pl.DataFrame, operators: pl.DataFrame) -> Iterator[Coverag
 
 _LAUNCH: Final = ("call_id", "process_id", "call_thread_id", "call_start_ns", "call_end_ns")
 _HOST: Final = ("in_launch_calls_ns", "in_launching_operators_ns", "outside_ns")
+_MORE: Final = (*_HOST, "launches_since_wait")
 _GAPS: Final = (
     "device_id",
     "start_ns",

@@ -14,7 +14,6 @@ from aaco_pipeline.analysis.bottlenecks.session_signals import (
     on_cpu_ratio,
     shares_of_busy_time,
     steadiness_signals,
-    with_launches_since_wait,
 )
 from aaco_pipeline.analysis.timeline.device_timeline import FIRST_TO_LAST
 from aaco_pipeline.lake.contracts import contract, polars_schema
@@ -105,31 +104,6 @@ def test_waiting_for_a_cpu_is_taken_from_what_the_host_caused_and_from_nothing_e
 
 def test_without_a_window_there_are_no_shares() -> None:
     assert device_shares(rows("timeline"), idle(), NO_ITERATIONS, {"latency": 1.0}) == {}
-
-
-def test_launches_are_counted_between_the_waits_around_them() -> None:
-    launches = pl.DataFrame(
-        {
-            "activity_kind": ["dispatch"] * 5,
-            "activity_id": pl.Series(range(5), dtype=pl.Int32),
-            "call_id": pl.Series(range(5), dtype=pl.Int32),
-            "process_id": pl.Series([0] * 5, dtype=pl.Int32),
-            "call_thread_id": [7] * 5,
-            "call_start_ns": [10, 20, 30, 50, 60],
-        }
-    )
-    waits = pl.DataFrame({"process_id": pl.Series([0], dtype=pl.Int32), "thread_id": [7], "start_ns": [40]})
-    gaps = launches.select(next_activity_kind="activity_kind", next_activity_id="activity_id")
-    assert with_launches_since_wait(gaps, launches, waits).get_column("launches_since_wait").to_list() == [
-        3,
-        3,
-        3,
-        2,
-        2,
-    ]
-    elsewhere = waits.with_columns(thread_id=pl.lit(8))
-    alone = with_launches_since_wait(gaps, launches, elsewhere)
-    assert alone.get_column("launches_since_wait").null_count() == 5
 
 
 @pytest.mark.parametrize(

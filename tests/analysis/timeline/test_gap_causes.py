@@ -150,3 +150,18 @@ def test_kernels_of_a_graph_belong_to_its_launches(analysed: Callable[[str], Any
     owners = found.activities.join(found.calls.select("call_id", "name"), on="call_id")
     assert owners.height == found.activities.height
     assert owners["name"].unique().to_list() == ["cudaGraphLaunch"]
+
+
+def test_launches_are_counted_between_the_waits_around_them(session: Callable[..., Any]) -> None:
+    launches = [{**LAUNCH, "start_ns": at, "end_ns": at + 1, "correlation_id": at} for at in (10, 20, 30, 50, 60)]
+    kernels = [{"start_ns": 10 * row["correlation_id"], "end_ns": 10 * row["correlation_id"] + 5} for row in launches]
+    linked = [
+        {**kernel, "correlation_id": row["correlation_id"]} for kernel, row in zip(kernels, launches, strict=True)
+    ]
+    wait = {"start_ns": 40, "end_ns": 45, "name": "hipDeviceSynchronize"}
+    found = session(linked, calls=[*launches, wait]).gaps.gaps
+    assert found["launches_since_wait"].to_list() == [3, 3, 2, 2]
+    elsewhere = session(linked, calls=[*launches, {**wait, "thread_id": 8}]).gaps.gaps
+    assert elsewhere["launches_since_wait"].to_list() == [None] * 4
+    unlinked = session([{**row, "correlation_id": None} for row in linked], calls=[*launches, wait]).gaps.gaps
+    assert unlinked["launches_since_wait"].to_list() == [None] * 4
