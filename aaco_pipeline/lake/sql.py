@@ -61,7 +61,7 @@ HELPER_VIEWS: Final = (
         FROM kernel_stats AS t
         JOIN kernels AS k USING (session_id, kernel_id)
         JOIN sessions AS s USING (session_id)
-        ORDER BY k.name, s.session_id
+        ORDER BY k.name, s.session_id, k.kernel_id
         """,
     ),
 )

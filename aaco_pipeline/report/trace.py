@@ -56,7 +56,10 @@ class _Layout:
         self._path = table("critical_path")
         self._dispatches = self._with_slack(
             _timed(table("dispatches")).join(
-                table("kernels").select("kernel_id", "name", "short_name", "library"), on="kernel_id", how="left"
+                table("kernels").select("kernel_id", "name", "short_name", "library"),
+                on="kernel_id",
+                how="left",
+                maintain_order="left",
             ),
             "dispatch",
         )
@@ -153,7 +156,7 @@ class _Layout:
                 ("api_call", "call_id", self._calls, pl.col("name")),
             )
         )
-        critical = self._path.filter(pl.col("is_critical")).join(places, on=columns[:2])
+        critical = self._path.filter(pl.col("is_critical")).join(places, on=columns[:2], maintain_order="left")
         for track, lane in self._lanes(assign_lanes(critical, by=("is_critical",)), "critical path", None):
             yield lane.select(
                 track=pl.lit(track, pl.UInt64),

@@ -35,15 +35,15 @@ _STATEMENTS: Final[Mapping[str, str]] = {
     ),
     "bottleneck": (
         "SELECT label, score, runner_up, recommendation, evidence, missing AS missing_signals FROM bottlenecks "
-        f"{_OF_KERNEL} AND scope = 'kernel'"
+        f"{_OF_KERNEL} AND scope = 'kernel' ORDER BY ALL"
     ),
-    "roofline": f"SELECT * EXCLUDE (session_id) FROM roofline {_OF_KERNEL} AND dispatch_id IS NULL",
+    "roofline": f"SELECT * EXCLUDE (session_id) FROM roofline {_OF_KERNEL} AND dispatch_id IS NULL ORDER BY ALL",
     "resource_bounds": (
         f"SELECT * EXCLUDE (session_id, kernel_id) FROM resource_bounds {_OF_KERNEL} "
         "ORDER BY lower_bound_ns DESC, resource, dtype, ceiling_source"
     ),
-    "occupancy": f"SELECT * EXCLUDE (session_id) FROM occupancy {_OF_KERNEL} AND dispatch_id IS NULL",
-    "counter_metrics": f"SELECT * EXCLUDE (session_id, kernel_id) FROM counter_metrics {_OF_KERNEL} ORDER BY metric",
+    "occupancy": f"SELECT * EXCLUDE (session_id) FROM occupancy {_OF_KERNEL} AND dispatch_id IS NULL ORDER BY ALL",
+    "counter_metrics": f"SELECT * EXCLUDE (session_id, kernel_id) FROM counter_metrics {_OF_KERNEL} ORDER BY ALL",
     "critical_path": (
         "SELECT count(*) AS dispatch_count, count_if(c.is_critical) AS critical_count, "
         "sum(d.self_ns) FILTER (c.is_critical) AS critical_ns, max(c.criticality) AS criticality "
@@ -57,11 +57,11 @@ _STATEMENTS: Final[Mapping[str, str]] = {
         'o.dispatch_count, o.total_ns, o."match", o.score '
         f"FROM (SELECT * FROM operator_kernels {_OF_KERNEL}) AS o "
         "LEFT JOIN (SELECT * FROM model_nodes WHERE session_id = '{session}') AS n USING (node_id) "
-        "ORDER BY o.total_ns DESC, name"
+        'ORDER BY o.total_ns DESC, name, op_type, o.dispatch_count, o."match", o.score'
     ),
     "instructions": (
         f"SELECT * EXCLUDE (session_id) FROM att_instructions {_OF_KERNEL} "
-        "ORDER BY dispatch_id, code_object_id, address, line"
+        "ORDER BY dispatch_id, code_object_id, address, line, instruction"
     ),
     "instruction_classes": (
         f"SELECT dispatch_id, instruction_class, {_COSTS} FROM att_instructions {_OF_KERNEL} GROUP BY ALL "

@@ -36,7 +36,7 @@ _SUMMARY: Final[Mapping[str, str]] = {
         "SELECT device_id, window_rule, window_end_ns - window_start_ns AS window_ns, busy_ns, active_ratio, "
         "overlapped_ns, activity_count FROM timeline "
         "WHERE session_id = '{session}' AND iteration IS NULL AND window_rule = 'first_to_last_activity' "
-        "ORDER BY device_id"
+        "ORDER BY ALL"
     ),
     "top_kernels": (
         "SELECT k.name, k.short_name AS operator, k.library, t.dispatch_count, t.total_ns, t.mean_ns, t.share_ratio "
@@ -45,7 +45,7 @@ _SUMMARY: Final[Mapping[str, str]] = {
     ),
     "missing": (
         "SELECT DISTINCT item, status, reason FROM evidence "
-        "WHERE session_id = '{session}' AND status <> 'present' ORDER BY status DESC, item"
+        "WHERE session_id = '{session}' AND status <> 'present' ORDER BY status DESC, item, reason"
     ),
     **limits.SUMMARY,
 }
@@ -65,7 +65,7 @@ _SECTIONS: Final[Mapping[str, str]] = {
     "operators": (
         "SELECT k.short_name AS operator, count(*) AS kernels, sum(t.dispatch_count) AS dispatch_count, "
         "sum(t.total_ns) AS total_ns, sum(t.total_ns) // sum(t.dispatch_count) AS mean_ns, "
-        "sum(t.share_ratio) AS share_ratio "
+        "sum(t.share_ratio ORDER BY k.kernel_id) AS share_ratio "
         "FROM kernel_stats AS t JOIN kernels AS k USING (session_id, kernel_id) "
         "WHERE session_id = '{session}' GROUP BY k.short_name ORDER BY total_ns DESC, operator"
     ),
@@ -77,7 +77,7 @@ _SECTIONS: Final[Mapping[str, str]] = {
         "AS flops_per_byte, n.shape_source "
         "FROM (SELECT * FROM operator_kernels WHERE session_id = '{session}') AS o "
         "FULL JOIN (SELECT * FROM model_nodes WHERE session_id = '{session}') AS n USING (session_id, node_id) "
-        "GROUP BY ALL ORDER BY total_ns DESC NULLS LAST, n.node_id"
+        'GROUP BY ALL ORDER BY total_ns DESC NULLS LAST, n.node_id, name, "match"'
     ),
     "path_categories": (
         "SELECT scope, window_ns, path_ns, unexplained_ns, category, category_ns, category_ns / window_ns "
@@ -90,12 +90,12 @@ _SECTIONS: Final[Mapping[str, str]] = {
         "AND activity_kind = 'dispatch' AND is_critical) AS c "
         "JOIN (SELECT * FROM dispatches WHERE session_id = '{session}') AS d ON d.dispatch_id = c.activity_id "
         "JOIN (SELECT * FROM kernels WHERE session_id = '{session}') AS k USING (kernel_id) "
-        "GROUP BY k.short_name, k.family ORDER BY critical_ns DESC, name LIMIT 10"
+        "GROUP BY k.short_name, k.family ORDER BY critical_ns DESC, name, k.family LIMIT 10"
     ),
     "savings": (
         "SELECT if(length(k.name) <= 80, k.name, k.short_name) AS name, w.speedup_ratio, w.critical_ns, w.saved_ns, "
         "w.saved_ratio FROM what_if AS w JOIN kernels AS k USING (session_id, kernel_id) "
-        "WHERE session_id = '{session}' ORDER BY w.saved_ns DESC, k.kernel_id"
+        "WHERE session_id = '{session}' ORDER BY w.saved_ns DESC, k.kernel_id, w.speedup_ratio"
     ),
     "gap_causes": (
         "SELECT device_id, cause, count(*) AS gaps, sum(end_ns - start_ns) AS idle_ns, max(end_ns - start_ns) "
@@ -111,17 +111,16 @@ _SECTIONS: Final[Mapping[str, str]] = {
     "devices": "SELECT * EXCLUDE (session_id) FROM devices WHERE session_id = '{session}' ORDER BY device_id",
     "processes": "SELECT * EXCLUDE (session_id) FROM processes WHERE session_id = '{session}' ORDER BY process_id",
     "environment": (
-        "SELECT category, key, value, in_fingerprint FROM environment WHERE session_id = '{session}' "
-        "ORDER BY category, key"
+        "SELECT category, key, value, in_fingerprint FROM environment WHERE session_id = '{session}' ORDER BY ALL"
     ),
     "clock_domains": (
         "SELECT domain, offset_ns, uncertainty_ns, anchor FROM clock_domains WHERE session_id = '{session}' "
-        "ORDER BY domain"
+        "ORDER BY ALL"
     ),
     "evidence": (
         # Not the page itself: whether it was written before changes nothing of what it says.
         "SELECT stage, item, status, reason, source, rows FROM evidence WHERE session_id = '{session}' "
-        "AND stage <> 'report' ORDER BY status, stage, item"
+        "AND stage <> 'report' ORDER BY status, stage, item, reason, source, rows"
     ),
     **limits.SECTIONS,
 }

@@ -101,7 +101,7 @@ def listings(
     """
     names = dict(kernels.select("kernel_id", "name").iter_rows())
     found = []
-    ordered = instructions.sort("code_object_id", "address", "line", nulls_last=True)
+    ordered = instructions.sort("code_object_id", "address", "line", nulls_last=True, maintain_order=True)
     apart = [*_KEYS, pl.col("stall_cycles").is_not_null().alias("traced")]
     for (kernel_id, dispatch_id, traced), own in ordered.group_by(apart, maintain_order=True):
         unit, amount = ("cycles", "stall_cycles") if traced else ("samples", "samples")
@@ -109,7 +109,7 @@ def listings(
             pl.col("kernel_id").eq_missing(pl.lit(kernel_id))
             & pl.col("dispatch_id").eq_missing(pl.lit(dispatch_id))
             & pl.col(amount).is_not_null()
-        ).sort(amount, "reason", descending=[True, False])
+        ).sort(amount, "reason", descending=[True, False], maintain_order=True)
         found.append(
             _listing(
                 [_line(row, amount) for row in own.iter_rows(named=True)],

@@ -35,7 +35,7 @@ _WHOLE: Final = "(SELECT * FROM {table} WHERE session_id = '{{session}}' AND dis
 SUMMARY: Final[Mapping[str, str]] = {
     "bottleneck": (
         "SELECT label, score, runner_up, recommendation, evidence, missing AS missing_signals FROM bottlenecks "
-        "WHERE session_id = '{session}' AND scope = 'session'"
+        "WHERE session_id = '{session}' AND scope = 'session' ORDER BY ALL"
     ),
     "optimization_priority": (
         "SELECT k.kernel_id, k.name, k.short_name AS operator, b.label, b.score, b.recommendation, "
@@ -43,8 +43,9 @@ SUMMARY: Final[Mapping[str, str]] = {
         "w.saved_ns, w.speedup_ratio, r.bound, r.efficiency_ratio "
         "FROM (SELECT * FROM kernels WHERE session_id = '{session}') AS k "
         "LEFT JOIN (SELECT * FROM kernel_stats WHERE session_id = '{session}') AS t USING (kernel_id) "
-        "LEFT JOIN (SELECT kernel_id, max(saved_ns) AS saved_ns, arg_max(speedup_ratio, saved_ns) AS speedup_ratio "
-        "FROM what_if WHERE session_id = '{session}' GROUP BY kernel_id) AS w USING (kernel_id) "
+        "LEFT JOIN (SELECT kernel_id, max(saved_ns) AS saved_ns, "
+        "first(speedup_ratio ORDER BY saved_ns DESC, speedup_ratio) AS speedup_ratio FROM what_if "
+        "WHERE session_id = '{session}' GROUP BY kernel_id) AS w USING (kernel_id) "
         f"LEFT JOIN {_WHOLE.format(table='roofline')} AS r USING (kernel_id) "
         f"LEFT JOIN {_LABELS_OF_KERNELS} AS b USING (kernel_id) "
         f"ORDER BY w.saved_ns DESC NULLS LAST, t.share_ratio DESC NULLS LAST, k.kernel_id LIMIT {_PRIORITIES}"
@@ -82,7 +83,7 @@ SECTIONS: Final[Mapping[str, str]] = {
         "GROUP BY kernel_id, dispatch_id ORDER BY sum(stall_cycles) DESC NULLS LAST, sum(samples) DESC NULLS LAST, "
         f"kernel_id, dispatch_id LIMIT {LISTED_INSTRUCTIONS}) AS most "
         "ON i.kernel_id IS NOT DISTINCT FROM most.kernel_id AND i.dispatch_id IS NOT DISTINCT FROM most.dispatch_id "
-        "ORDER BY i.kernel_id, i.dispatch_id, i.code_object_id, i.address, i.line"
+        "ORDER BY i.kernel_id, i.dispatch_id, i.code_object_id, i.address, i.line, i.instruction"
     ),
     "stall_reasons": (
         "SELECT * EXCLUDE (session_id) FROM att_stalls WHERE session_id = '{session}' "

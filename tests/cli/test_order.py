@@ -1,0 +1,84 @@
+"""Everything a reading command prints has a total order: the same bytes each time, whatever runs in parallel."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE, Project
+
+Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
+#: Polars' and DuckDB's threads and the seed of Python's sets, a process each. In each, every document is read at least
+#: twice, as every one has two forms or more.
+SETTINGS: Final = ((1, 2, 0), (2, 1, 1), (3, 4, 2), (4, 3, 3))
+#: Runs the commands on its standard input and writes what each printed, with the file that it wrote.
+READER: Final = """
+import contextlib, io, json, pathlib, sys
+import duckdb
+connect = duckdb.connect
+def connected(*arguments, config, **more):
+    return connect(*arguments, config={**config, "threads": int(sys.argv[1])}, **more)
+duckdb.connect = connected
+from aaco_pipeline.cli.main import main
+told = []
+for command in json.load(sys.stdin):
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        code = main(command)
+    page = pathlib.Path(command[-1]).read_text() if "--output" in command else ""
+    told.append([code, printed.getvalue() + page])
+json.dump(told, sys.stdout)
+"""
+
+
+@pytest.fixture
+def ingested(aaco: Aaco, copied: Project, tmp_path: Path) -> Project:
+    """The measured sessions, and a capture in which kernels tie in time, name and place."""
+    capture = tmp_path / "capture"
+    capture.mkdir()
+    head = '"Kind","Agent_Id","Queue_Id","Thread_Id","Dispatch_Id","Kernel_Id","Kernel_Name","Correlation_Id",'
+    rows = (
+        f'"KERNEL_DISPATCH","Agent {place % 2 + 1}",1,{place % 3},{place},{place % 7},"scale<{place % 7}>(float*)",'
+        f"{place},{1000 * (place // 7)},{1000 * (place // 7) + 500},64,640\n"
+        for place in range(1, 141)
+    )
+    heading = head + '"Start_Timestamp","End_Timestamp","Workgroup_Size_X","Grid_Size_X"\n'
+    (capture / "out_kernel_trace.csv").write_text(heading + "".join(rows))
+    assert aaco("ingest", str(capture), "--workload", "ties", project=copied).returncode == 0
+    return copied
+
+
+def test_every_reading_command_prints_the_same_bytes_each_time(ingested: Project, tmp_path: Path) -> None:
+    _, measured, capture = (lake := TraceLake(ingested.lake)).sessions()
+    page = tmp_path / "report.html"
+    commands = [["ls"], ["ls", "--json"], ["tables"], ["tables", "--json"], ["tables", "dispatches"]]
+    commands += [["sql", "SELECT * FROM kernel_history"], ["sql", "SELECT * FROM latest_sessions", "--format", "csv"]]
+    for session in (measured, capture):
+        kernel = str(lake.read("kernels", session).item(0, "kernel_id"))
+        shown = ([], ["--json"], ["--critical-path"], ["--critical-path", "--json"], ["--kernel", kernel])
+        commands += [["show", session, *more] for more in (*shown, ["--kernel", kernel, "--json"])]
+        commands += [["report", session, "--format", form] for form in ("markdown", "json")]
+        commands += [["report", session, "--output", str(page)]]
+    printed: dict[str, set[str]] = {json.dumps(command): set() for command in commands}
+    for polars, duckdb, seed in SETTINGS:
+        environment = {"POLARS_MAX_THREADS": str(polars), "PYTHONHASHSEED": str(seed), "COLUMNS": "160"}
+        environment |= {LAKE_VARIABLE: str(ingested.lake), HOME_VARIABLE: str(ingested.dagster_home)}
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", READER, str(duckdb)],
+            input=json.dumps(commands),
+            cwd=ingested.root,
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=True,
+        )
+        for command, (code, text) in zip(commands, json.loads(done.stdout), strict=True):
+            assert code == 0, (command, text)
+            printed[json.dumps(command)].add(text)
+    assert [command for command, texts in printed.items() if len(texts) != 1] == []
