@@ -12,22 +12,19 @@ from aaco_pipeline.assets.checks import ALL_CHECKS, STAGE_ASSETS
 from aaco_pipeline.automation.jobs import ingest_capture, observe, start_session
 from aaco_pipeline.automation.sensors import capture_inbox, dead_runs, start_observing
 from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
-from aaco_pipeline.resources.project import find_project
 
 
 def build_definitions(*, resource_overrides: Mapping[str, Any] | None = None) -> dg.Definitions:
-    """The code location. `resource_overrides` replaces resources by name: `lake`, `runner`."""
-    resources: dict[str, Any] = dict(resource_overrides or {})
-    if not {"lake", "runner"} <= resources.keys():
-        project = find_project()
-        resources.setdefault("lake", LakeResource(path=str(project.lake)))
-        resources.setdefault("runner", InferenceRunner(configs=str(project.configs)))
+    """The code location. `resource_overrides` replaces resources by name: `lake`, `runner`.
+
+    Without them the lake and the settings are those of the folder that Dagster runs in, looked for when first used.
+    """
     return dg.Definitions(
         assets=list(STAGE_ASSETS.values()),
         asset_checks=list(ALL_CHECKS),
         jobs=[observe, start_session, ingest_capture],
         sensors=[start_observing, dead_runs, capture_inbox],
-        resources=resources,
+        resources={"lake": LakeResource(), "runner": InferenceRunner(), **(resource_overrides or {})},
         executor=dg.in_process_executor,
     )
 

@@ -1,7 +1,6 @@
 """What Dagster loads: that it loads in silence, and that a person finds everything described in the interface."""
 
 import importlib
-import os
 import subprocess
 import sys
 import tomllib
@@ -27,18 +26,19 @@ CHECKS: Final = {
 }
 
 
-def test_the_definitions_load_without_a_single_warning(project_environment: dict[str, str]) -> None:
-    """In a fresh interpreter, because a module warns only when it is first imported."""
+def test_the_definitions_load_anywhere_without_a_single_warning(tmp_path: Path) -> None:
+    """In a fresh interpreter, because a module warns only when it is first imported, and in an empty folder."""
     code = "import dagster as dg, aaco_pipeline.definitions as d; dg.Definitions.validate_loadable(d.defs)"
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code],
-        env={**os.environ, **project_environment},
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_definitions_are_loadable_with_the_resources_of_a_test(lake_path: Path) -> None:
@@ -49,25 +49,24 @@ def test_definitions_are_loadable_with_the_resources_of_a_test(lake_path: Path) 
     assert not lake_path.exists()
 
 
-def test_one_resource_can_be_overridden_and_the_other_is_the_projects(
-    lake_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AACO_LAKE", str(lake_path))
-    monkeypatch.chdir(ROOT)
+def test_one_resource_can_be_overridden_and_the_other_is_the_projects() -> None:
     runner = InferenceRunner(configs="elsewhere")
     resources = build_definitions(resource_overrides={"runner": runner}).resources
-    assert resources is not None
-    assert resources["runner"] is runner
-    assert resources["lake"] == LakeResource(path=str(lake_path))
+    assert resources == {"runner": runner, "lake": LakeResource()}
 
 
-def test_without_overrides_resources_are_the_projects(lake_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_projects_lake_and_settings_are_looked_for_when_they_are_used(
+    lake_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, runner = LakeResource(), InferenceRunner()
+    (tmp_path / "inner").mkdir()
+    monkeypatch.chdir(tmp_path / "inner")
+    assert lake.open().path == tmp_path / "inner" / "tracelake"
+    (tmp_path / "dagster.yaml").touch()
+    assert (lake.open().path, runner.folder) == (tmp_path / "tracelake", tmp_path / "configs")
     monkeypatch.setenv("AACO_LAKE", str(lake_path))
-    monkeypatch.chdir(ROOT)
-    assert build_definitions().resources == {
-        "lake": LakeResource(path=str(lake_path)),
-        "runner": InferenceRunner(configs=str(ROOT / "configs")),
-    }
+    assert (lake.open().path, runner.folder) == (lake_path, tmp_path / "configs")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dagster.yaml", "inner"]
 
 
 def test_every_stage_is_one_asset_of_its_name() -> None:

@@ -3,7 +3,6 @@
 The arithmetic is `aaco_pipeline.analysis.bottlenecks.classification`; the rules are `configs/bottleneck_rules.yaml`.
 """
 
-from pathlib import Path
 from typing import Final
 
 import dagster as dg
@@ -93,5 +92,5 @@ def classification(
     """What limits this session and each kernel, how well is that supported, and what would removing it save at most?"""
     with expected_errors():
         store, session = lake.open(), context.partition_key
-        rules = load_bottleneck_rules(Path(runner.configs) / RULES_FILE)
+        rules = load_bottleneck_rules(runner.folder / RULES_FILE)
         return publish_outcome(store, session, STAGE, read_classification(store, session, rules))

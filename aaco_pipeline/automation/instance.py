@@ -1,36 +1,42 @@
-"""Opening the Dagster instance that belongs to a lake, with the settings of the project's dagster.yaml.
+"""Opening the Dagster instance that belongs to a lake, with the settings in force: the project's, else the package's.
 
 Where both are is decided in `aaco_pipeline.resources.project`.
 """
 
 import os
-from contextlib import suppress
 from pathlib import Path
-from typing import Final
 
 import dagster as dg
 
 from aaco_pipeline.errors import LakeError
-from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE, Project
-
-_SETTINGS: Final = "dagster.yaml"
+from aaco_pipeline.resources.project import DEFAULTS, HOME_VARIABLE, LAKE_VARIABLE, SETTINGS, Project
 
 
 def prepare_home(project: Project) -> None:
-    """Make Dagster's home with a link to the project's settings, and point this process and its children there."""
-    root = project.require_root()
+    """Make Dagster's home with a link to the settings in force, and point this process and its children there."""
     home = project.dagster_home
-    link = home / _SETTINGS
+    settings = project.settings(SETTINGS)
     try:
         home.mkdir(parents=True, exist_ok=True)
-        if not link.exists():
-            link.unlink(missing_ok=True)  # a link to a project that has moved
-            with suppress(FileExistsError):  # another process makes the same link at the same moment
-                link.symlink_to(Path(os.path.relpath(root / _SETTINGS, home)))
+        if not _holds(home / SETTINGS, settings):
+            link = home / f".{SETTINGS}.{os.getpid()}"  # replaced in one step: another process may do the same now
+            link.symlink_to(Path(os.path.relpath(settings, home)) if settings.parent == project.root else settings)
+            link.replace(home / SETTINGS)
     except OSError as error:
         raise LakeError(f"{home}: {error.strerror}; Dagster's home must be writable, set {HOME_VARIABLE}") from error
     os.environ[HOME_VARIABLE] = str(home)
     os.environ[LAKE_VARIABLE] = str(project.lake)
+
+
+def _holds(link: Path, settings: Path) -> bool:
+    """Whether the home's settings stay: `settings` themselves, or others that a person put there.
+
+    Not a link to a project that has moved, nor one to the defaults of some installation of this package.
+    """
+    if not link.exists():
+        return False
+    is_default = link.is_symlink() and link.resolve().parent.parts[-2:] == DEFAULTS.parts[-2:]
+    return link.samefile(settings) or not is_default
 
 
 def open_instance(project: Project) -> dg.DagsterInstance:

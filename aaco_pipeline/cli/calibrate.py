@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from aaco_pipeline.cli.lake_option import lake_option
+from aaco_pipeline.cli.lake_option import new_lake_option
 from aaco_pipeline.cli.output import console, data_format, print_json, print_table
 from aaco_pipeline.cli.sweep import Sizes
 
@@ -32,7 +32,7 @@ _NOTE: Final = (
 @click.option(
     "--seconds", type=click.FloatRange(1, 3600), help="Time to measure, all numbers of threads together (default 16)."
 )
-@lake_option
+@new_lake_option
 @data_format
 def calibrate(project: "Project", as_json: bool, threads: list[int] | None, seconds: float | None) -> None:
     """Measure what this machine can do at best: arithmetic, caches, memory.

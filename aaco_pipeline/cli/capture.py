@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from aaco_pipeline.cli.lake_option import lake_option
+from aaco_pipeline.cli.lake_option import new_lake_option
 
 if TYPE_CHECKING:
     from aaco_pipeline.resources.project import Project
@@ -29,7 +29,7 @@ _WARM_EXECUTION: Final = 2
 @click.option("--thread-trace", metavar="KERNEL", help="Trace the instructions of one execution of this kernel.")
 @click.option("--output", default="aaco-capture", show_default=True, metavar="FOLDER", help="Where they leave files.")
 @click.argument("program", nargs=-1, type=click.UNPROCESSED)
-@lake_option
+@new_lake_option
 def capture(
     project: "Project",
     *,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from aaco_pipeline import __version__
-from aaco_pipeline.cli.lake_option import lake_option
+from aaco_pipeline.cli.lake_option import lake_option, new_lake_option
 from aaco_pipeline.cli.output import data_format, print_json, print_table
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ _PROBLEMS_REMAIN = 8
 
 
 @click.command()
-@lake_option
+@new_lake_option
 @data_format
 def info(project: "Project", as_json: bool) -> None:
     """Tell what this host has, what each backend lacks, and how to mend it."""

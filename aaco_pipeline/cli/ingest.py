@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aaco_pipeline.cli.lake_option import lake_option
+from aaco_pipeline.cli.lake_option import new_lake_option
 from aaco_pipeline.cli.output import data_format, print_json, print_table
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.report.words.units import counted, size
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--dry-run", is_flag=True, help="Only tell what is recognized, file by file, and what is not and why.")
 @click.option("--workload", help="What the capture is of (default: its folder's name).")
-@lake_option
+@new_lake_option
 @data_format
 def ingest(project: "Project", path: Path, dry_run: bool, workload: str | None, as_json: bool) -> int:
     """Take in a capture made elsewhere: a file, or a folder of one or several runs."""
@@ -47,7 +47,6 @@ def _take(project: "Project", found: "DiscoveredRuns", path: Path, workload: str
     from aaco_pipeline.cli.run import run_stages
     from aaco_pipeline.lake.store import TraceLake
 
-    project.require_root()
     lake = TraceLake(project.lake)
     with open_instance(project) as instance:
         results = take(lake, instance, found, workload)

@@ -11,7 +11,8 @@ from typing import Final
 import click
 
 from aaco_pipeline import __version__
-from aaco_pipeline.cli import calibrate, capture, host, ingest, query, report, run, sessions, sweep, ui
+from aaco_pipeline.cli import calibrate, capture, host, ingest, init, query, report, run, sessions, sweep, ui
+from aaco_pipeline.cli.lake_option import LAKE_HELP
 from aaco_pipeline.errors import AacoError
 
 INTERNAL_FAULT: Final = 1
@@ -26,9 +27,7 @@ _EPILOG: Final = (
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}, epilog=_EPILOG)
 @click.version_option(__version__, prog_name="aaco")
-@click.option(
-    "--lake", metavar="PATH", help="The lake (default: $AACO_LAKE, else tracelake/ beside the nearest dagster.yaml)."
-)
+@click.option("--lake", metavar="PATH", help=LAKE_HELP)
 @click.pass_context
 def cli(context: click.Context, lake: str | None) -> None:
     """Performance truth for AMD AI compute: where did the time go, and why?
@@ -53,6 +52,7 @@ for command in (
     host.doctor,
     calibrate.calibrate,
     ui.ui,
+    init.init,
 ):
     cli.add_command(command)
 

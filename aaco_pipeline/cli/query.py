@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aaco_pipeline.cli.lake_option import lake_option
+from aaco_pipeline.cli.lake_option import lake_option, new_lake_option
 from aaco_pipeline.cli.output import console, data_format, json_value, print_json, print_table
 from aaco_pipeline.report.words.units import counted
 
@@ -59,7 +59,7 @@ def sql(project: "Project", statement: str, form: str, json_too: bool) -> None:
 
 @click.command()
 @click.argument("name", required=False)
-@lake_option
+@new_lake_option
 @data_format
 def tables(project: "Project", name: str | None, as_json: bool) -> None:
     """List the lake's tables and how much is in them, or one table's columns with their meaning."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from aaco_pipeline.cli.lake_option import lake_option
+from aaco_pipeline.cli.lake_option import new_lake_option
 from aaco_pipeline.cli.launch_options import launch_of, launch_options
 from aaco_pipeline.cli.output import console, data_format
 
@@ -32,7 +32,7 @@ _INTERRUPTS: Final = ("DagsterExecutionInterruptedError", "KeyboardInterrupt")
 @click.option(
     "--prompt", type=click.IntRange(min=1), help="With --tokens: let a language model continue a prompt of that length."
 )
-@lake_option
+@new_lake_option
 @data_format
 def run(project: "Project", as_json: bool, **options: Any) -> int:
     """Measure a model in a fresh process and analyse it: one session in the lake."""
@@ -41,7 +41,6 @@ def run(project: "Project", as_json: bool, **options: Any) -> int:
 
     launch = launch_of(options, batch_size=options["batch"], prompt_tokens=options["prompt"])
     plan(launch, project.configs)  # a wrong name is told at once, before anything is begun
-    project.require_root()
     session = observe(project, TraceLake(project.lake), launch, quiet=as_json)
     from aaco_pipeline.cli.sessions import show_session
 

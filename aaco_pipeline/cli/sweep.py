@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aaco_pipeline.cli.lake_option import lake_option
+from aaco_pipeline.cli.lake_option import new_lake_option
 from aaco_pipeline.cli.launch_options import launch_of, launch_options
 from aaco_pipeline.cli.output import data_format, print_json
 
@@ -33,7 +33,7 @@ class Sizes(click.ParamType):  # type: ignore[type-arg]  # not generic in older 
 @launch_options
 @click.option("--batch", "batches", type=Sizes(), default="1,2,4,8", show_default=True, help="Batch sizes to measure.")
 @click.option("--prompt", "prompts", type=Sizes(), help="With --tokens: prompt lengths of a language model to measure.")
-@lake_option
+@new_lake_option
 @data_format
 def sweep(project: "Project", as_json: bool, batches: list[int], prompts: list[int] | None, **options: Any) -> int:
     """Measure a model at several batch sizes: one session each, one campaign, one scaling curve."""
@@ -47,7 +47,6 @@ def sweep(project: "Project", as_json: bool, batches: list[int], prompts: list[i
     launch = launch_of(options, prompt_tokens=prompts[0] if prompts else None)
     points = sweep_points(launch, batches, prompts or [])
     plan(points[0], project.configs)
-    project.require_root()
     lake = TraceLake(project.lake)
     campaign = points[0].campaign_id
     assert campaign is not None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aaco_pipeline.cli.lake_option import lake_option
+from aaco_pipeline.cli.lake_option import new_lake_option
 
 if TYPE_CHECKING:
     from aaco_pipeline.resources.project import Project
@@ -15,19 +15,21 @@ if TYPE_CHECKING:
 @click.command()
 @click.option("--port", type=click.IntRange(1, 65535), default=3000, show_default=True)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@lake_option
+@new_lake_option
 def ui(project: "Project", port: int, host: str) -> None:
     """Open Dagster on this lake: start sessions, look at them, materialize stages again."""
     from aaco_pipeline.automation.instance import prepare_home
+    from aaco_pipeline.resources.project import WORKSPACE
 
-    root = project.require_root()
     prepare_home(project)
     click.echo(f"Dagster on http://{host}:{port} — lake {project.lake} — stop with Ctrl-C")
     sys.stdout.flush()
     # Not in the root itself: there Dagster warns of the dagster.yaml that its home is linked to anyway, and the links
     # assets/, resources/ and lake/ would be importable. From its folder configs/ the same project is found.
-    os.chdir(project.configs if project.configs.is_dir() else root)
+    os.chdir(project.configs if project.configs.is_dir() else project.root)
     # `dg dev`, which this warning recommends, comes in a package that adds nothing else here.
     python = [sys.executable, "-W", "ignore:Function `dev_command` is superseded"]
-    arguments = ["dev", "-w", str(root / "workspace.yaml"), "-p", str(port), "-h", host]
+    # At Dagster's own level, info, every tick of every sensor is a line.
+    quiet = ["--log-level", "warning", "--code-server-log-level", "warning"]
+    arguments = ["dev", "-w", str(project.settings(WORKSPACE)), "-p", str(port), "-h", host, *quiet]
     os.execv(sys.executable, [*python, "-m", "dagster", *arguments])

@@ -14,10 +14,10 @@ from aaco_pipeline.analysis.bottlenecks.rules import Rules
 from aaco_pipeline.analysis.thresholds import THRESHOLDS
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.resources.configuration import read_yaml
+from aaco_pipeline.resources.project import DEFAULTS
 
 RULES_FILE: Final = "bottleneck_rules.yaml"
-#: The same file as `configs/bottleneck_rules.yaml` of a checkout, which is a link to it.
-BUILT_IN_RULES: Final = Path(__file__).with_name(RULES_FILE)
+BUILT_IN_RULES: Final = DEFAULTS / "configs" / RULES_FILE
 _RULES: Final = TypeAdapter(Rules)
 
 

@@ -1,7 +1,8 @@
 """The Dagster resources that assets ask for: the lake, and the runner that measures a launch.
 
-They are thin: the lake is `aaco_pipeline.lake`, measuring is `aaco_pipeline.resources.measure.inference`. A test
-overrides them with the same types pointed elsewhere.
+They are thin: the lake is `aaco_pipeline.lake`, measuring is `aaco_pipeline.resources.measure.inference`. Without a
+path each is the project's, found when it is used (`aaco_pipeline.resources.project`), so that the definitions load
+anywhere. A test overrides them with the same types pointed elsewhere.
 """
 
 from collections.abc import Callable
@@ -12,26 +13,32 @@ import dagster as dg
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.measure.inference import capture_inference, plan
+from aaco_pipeline.resources.project import find_project
 
 
 class LakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]
-    """The TraceLake at a local path."""
+    """The TraceLake at a local path; the project's without one."""
 
-    path: str
+    path: str | None = None
 
     def open(self) -> TraceLake:
-        return TraceLake(self.path)
+        return TraceLake(self.path or find_project(new=True).lake)
 
 
 class InferenceRunner(dg.ConfigurableResource):  # type: ignore[type-arg]
-    """Measures launches on this host, with the registries of models and backends in the folder `configs`."""
+    """Measures launches on this host, with the registries in the folder `configs`; the project's without one."""
 
-    configs: str
+    configs: str | None = None
+
+    @property
+    def folder(self) -> Path:
+        """The folder of models.yaml, backends.yaml and the rest; it need not exist."""
+        return find_project(new=True).configs if self.configs is None else Path(self.configs)
 
     def check(self, launch: MeasurementRequest) -> None:
         """Raise AacoError when `launch` cannot be meant as it stands: unknown model, backend or precision."""
-        plan(launch, Path(self.configs))
+        plan(launch, self.folder)
 
     def capture(self, launch: MeasurementRequest, folder: Path, log: Callable[[str], None]) -> None:
         """Measure `launch` and leave the raw capture in `folder`; see `capture_inference`."""
-        capture_inference(launch, folder, Path(self.configs), log)
+        capture_inference(launch, folder, self.folder, log)

@@ -1,6 +1,7 @@
-"""Where the lake, Dagster's instance and the configuration files of a person's project are, decided once.
+"""Where the lake, Dagster's instance and the settings of a person's project are, decided once.
 
-Nothing is created here; opening the instance is `aaco_pipeline.automation.instance`.
+Nothing is created here; opening the instance is `aaco_pipeline.automation.instance`, writing settings to edit is
+`aaco init`.
 """
 
 import os
@@ -12,52 +13,50 @@ from aaco_pipeline.errors import UsageError
 
 LAKE_VARIABLE: Final = "AACO_LAKE"
 HOME_VARIABLE: Final = "DAGSTER_HOME"
-_MARKER: Final = "dagster.yaml"
+SETTINGS: Final = "dagster.yaml"
+WORKSPACE: Final = "workspace.yaml"
+#: The settings that come with the package. They hold wherever a project has no file of its own.
+DEFAULTS: Final = Path(__file__).parents[1] / "defaults"
+_LAKE_FOLDER: Final = "tracelake"
 
 
 @dataclass(frozen=True)
 class Project:
-    """`root` is the folder of the nearest dagster.yaml upward, None when there is none."""
+    """`root` is the nearest folder upward with a dagster.yaml or a tracelake/, else the folder one works in."""
 
-    root: Path | None
+    root: Path
     lake: Path
     dagster_home: Path
 
     @property
     def configs(self) -> Path:
-        """The folder of models.yaml and backends.yaml; it need not exist."""
-        return (self.root or Path.cwd()) / "configs"
+        """The folder of the project's own models.yaml, backends.yaml and so on; it need not exist."""
+        return self.root / "configs"
 
-    def require_root(self) -> Path:
-        """The project's root, else UsageError: running stages needs the settings in dagster.yaml."""
-        if self.root is None:
-            raise UsageError(
-                f"no {_MARKER} in {Path.cwd()} or above it; run in a checkout of aaco_pipeline, or copy its {_MARKER}, "
-                "workspace.yaml and configs/ to where you work"
-            )
-        return self.root
+    def settings(self, name: str) -> Path:
+        """The file `name` that holds: the project's own, else the package's."""
+        own = self.root / name
+        return own if own.is_file() else DEFAULTS / name
 
 
-def find_project(lake: str | Path | None = None, start: Path | None = None) -> Project:
-    """The project seen from `start` (default: here). UsageError when nothing says where the lake is.
+def find_project(lake: str | Path | None = None, start: Path | None = None, *, new: bool = False) -> Project:
+    """The project seen from `start` (default: here).
 
-    Lake: the argument, else $AACO_LAKE, else tracelake/ beside the nearest dagster.yaml upward. Dagster's home:
-    $DAGSTER_HOME, else .dagster_home/ beside that dagster.yaml; a lake that is elsewhere has its instance inside it,
-    because one lake goes with one instance.
+    Lake: the argument, else $AACO_LAKE, else tracelake/ in the nearest folder upward that has a dagster.yaml or a
+    tracelake/. Where there is none, `new` means one in `start`; without it that is a UsageError. Dagster's home:
+    $DAGSTER_HOME, else .dagster_home/ beside a lake called tracelake and inside any other, because one lake goes with
+    one instance, wherever one looks from.
     """
     here = (start or Path.cwd()).absolute()
-    root = next((folder for folder in (here, *here.parents) if (folder / _MARKER).is_file()), None)
-    named = lake or os.environ.get(LAKE_VARIABLE) or None
-    if named is None and root is None:
-        raise UsageError(f"no lake: give --lake PATH or set {LAKE_VARIABLE} (there is no {_MARKER} in {here} or above)")
-    default_lake = root / "tracelake" if root is not None else None
-    path = Path(named).expanduser().absolute() if named is not None else default_lake
-    assert path is not None
-    home = os.environ.get(HOME_VARIABLE) or None
-    if home is not None:
-        dagster_home = Path(home).expanduser().absolute()
-    elif root is not None and path == default_lake:
-        dagster_home = root / ".dagster_home"
-    else:
-        dagster_home = path / ".dagster_home"
-    return Project(root, path, dagster_home)
+    upward = (here, *here.parents)
+    found = next((one for one in upward if (one / SETTINGS).is_file() or (one / _LAKE_FOLDER).is_dir()), None)
+    named = lake or os.environ.get(LAKE_VARIABLE)
+    if not (named or found or new):
+        raise UsageError(
+            f"no lake in {here} or above it; `aaco run` or `aaco ingest` makes one here, or name one with --lake PATH "
+            f"or {LAKE_VARIABLE}"
+        )
+    root = found or here
+    path = Path(named).expanduser().absolute() if named else root / _LAKE_FOLDER
+    home = os.environ.get(HOME_VARIABLE) or (path.parent if path.name == _LAKE_FOLDER else path) / ".dagster_home"
+    return Project(root, path, Path(home).expanduser().absolute())

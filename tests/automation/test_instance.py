@@ -8,8 +8,8 @@ import dagster as dg
 import pytest
 
 from aaco_pipeline.automation.instance import open_instance, prepare_home
-from aaco_pipeline.errors import LakeError, UsageError
-from aaco_pipeline.resources.project import Project
+from aaco_pipeline.errors import LakeError
+from aaco_pipeline.resources.project import DEFAULTS, Project
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def test_the_home_is_made_with_a_relative_link_to_the_settings(fresh: Project) -
     link = fresh.dagster_home / "dagster.yaml"
     assert link.is_symlink()
     assert not link.readlink().is_absolute()
-    assert link.resolve() == fresh.require_root() / "dagster.yaml"
+    assert link.resolve() == fresh.root / "dagster.yaml"
     prepare_home(fresh)
 
 
@@ -41,7 +41,7 @@ def test_a_link_to_a_project_that_has_moved_is_renewed(fresh: Project) -> None:
     link = fresh.dagster_home / "dagster.yaml"
     link.symlink_to("/nowhere/dagster.yaml")
     prepare_home(fresh)
-    assert link.resolve() == fresh.require_root() / "dagster.yaml"
+    assert link.resolve() == fresh.root / "dagster.yaml"
 
 
 def test_settings_of_a_persons_own_are_kept(fresh: Project) -> None:
@@ -62,10 +62,35 @@ def test_a_home_that_cannot_be_made_is_a_lake_error(place: str, fresh: Project, 
         prepare_home(replace(fresh, dagster_home=home))
 
 
-def test_without_settings_there_is_no_instance(fresh: Project) -> None:
-    with pytest.raises(UsageError, match=r"no dagster\.yaml"):
-        prepare_home(replace(fresh, root=None))
-    assert not fresh.dagster_home.exists()
+def test_without_settings_of_its_own_a_project_has_the_packages(fresh: Project) -> None:
+    (fresh.root / "dagster.yaml").unlink()
+    prepare_home(fresh)
+    assert (fresh.dagster_home / "dagster.yaml").samefile(DEFAULTS / "dagster.yaml")
+
+
+def test_a_link_to_the_defaults_gives_way_to_settings_made_later_and_to_another_installations(
+    fresh: Project, tmp_path: Path
+) -> None:
+    other = tmp_path / "old_venv" / "aaco_pipeline" / "defaults" / "dagster.yaml"
+    other.parent.mkdir(parents=True)
+    other.write_text("telemetry: {enabled: true}\n")
+    fresh.dagster_home.mkdir(parents=True)
+    link = fresh.dagster_home / "dagster.yaml"
+    link.symlink_to(other)
+    prepare_home(replace(fresh, root=tmp_path))
+    assert link.samefile(DEFAULTS / "dagster.yaml")
+    prepare_home(fresh)
+    assert link.samefile(fresh.root / "dagster.yaml")
+    assert [path.name for path in fresh.dagster_home.iterdir()] == ["dagster.yaml"]
+
+
+def test_a_link_that_a_person_made_is_kept(fresh: Project, tmp_path: Path) -> None:
+    fresh.dagster_home.mkdir(parents=True)
+    link = fresh.dagster_home / "dagster.yaml"
+    (tmp_path / "fleet.yaml").write_text("telemetry: {enabled: false}\n")
+    link.symlink_to(tmp_path / "fleet.yaml")
+    prepare_home(fresh)
+    assert link.samefile(tmp_path / "fleet.yaml")
 
 
 def test_the_instance_is_the_homes_own(project: Project) -> None:

@@ -93,7 +93,7 @@ def aaco(measured: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     """Call the command in this process, by default on `measured`; what it returned and printed."""
 
     def call(*arguments: str, project: Project = measured) -> "subprocess.CompletedProcess[str]":
-        monkeypatch.chdir(project.root or project.lake.parent)
+        monkeypatch.chdir(project.root)
         monkeypatch.setenv(LAKE_VARIABLE, str(project.lake))
         monkeypatch.setenv(HOME_VARIABLE, str(project.dagster_home))
         capsys.readouterr()

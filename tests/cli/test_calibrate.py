@@ -77,7 +77,7 @@ def test_the_ceilings_are_kept_and_hold_for_the_sessions_of_this_machine(
 def test_a_person_sees_each_ceiling_with_its_scatter_what_is_doubtful_and_how_it_was_before(
     aaco: Aaco, tmp_path: Path, asked: list[tuple[Sequence[int], float]]
 ) -> None:
-    project = Project(None, tmp_path / "lake", tmp_path / "home")
+    project = Project(tmp_path, tmp_path / "lake", tmp_path / "home")
     first = aaco("calibrate", project=project)
     assert (first.returncode, first.stderr) == (0, "")
     assert asked == [(calibration.default_threads(), calibration.DEFAULT_SECONDS)]
@@ -113,7 +113,7 @@ def test_a_person_sees_each_ceiling_with_its_scatter_what_is_doubtful_and_how_it
 def test_what_cannot_be_measured_is_refused_and_nothing_is_kept(
     refused: Refused, tmp_path: Path, options: tuple[str, ...], words: str
 ) -> None:
-    project = Project(None, tmp_path / "lake", tmp_path / "home")
+    project = Project(tmp_path, tmp_path / "lake", tmp_path / "home")
     assert words in refused(2, "calibrate", *options, project=project)
     assert not project.lake.exists()
 
@@ -125,7 +125,7 @@ def test_a_measured_process_that_fails_exits_with_4_and_keeps_nothing(
         raise UnavailableError("the measured process ended")
 
     monkeypatch.setattr(calibration, "calibrate", fail)
-    project = Project(None, tmp_path / "lake", tmp_path / "home")
+    project = Project(tmp_path, tmp_path / "lake", tmp_path / "home")
     assert refused(4, "calibrate", project=project) == "the measured process ended"
     assert not project.lake.exists()
 
@@ -133,7 +133,7 @@ def test_a_measured_process_that_fails_exits_with_4_and_keeps_nothing(
 def test_an_earlier_calibration_that_cannot_be_read_does_not_stand_in_the_way(
     aaco: Aaco, tmp_path: Path, asked: list[tuple[Sequence[int], float]]
 ) -> None:
-    project = Project(None, tmp_path / "lake", tmp_path / "home")
+    project = Project(tmp_path, tmp_path / "lake", tmp_path / "home")
     assert aaco("calibrate", "--threads", "1", project=project).returncode == 0
     (file,) = (project.lake / "calibrations").iterdir()
     good = file.read_bytes()
@@ -146,7 +146,7 @@ def test_an_earlier_calibration_that_cannot_be_read_does_not_stand_in_the_way(
 def test_one_of_a_newer_version_is_not_replaced_and_no_time_is_spent(
     aaco: Aaco, tmp_path: Path, asked: list[tuple[Sequence[int], float]]
 ) -> None:
-    project = Project(None, tmp_path / "lake", tmp_path / "home")
+    project = Project(tmp_path, tmp_path / "lake", tmp_path / "home")
     assert aaco("calibrate", "--threads", "1", project=project).returncode == 0
     (file,) = (project.lake / "calibrations").iterdir()
     file.write_text(json.dumps({"calibration_version": FORMAT_VERSION + 1}))
@@ -161,7 +161,7 @@ def test_a_lake_that_cannot_be_written_exits_with_8(
     aaco: Aaco, tmp_path: Path, asked: list[tuple[Sequence[int], float]]
 ) -> None:
     (tmp_path / "lake").write_text("a file")
-    answer = aaco("calibrate", "--threads", "1", project=Project(None, tmp_path / "lake", tmp_path / "home"))
+    answer = aaco("calibrate", "--threads", "1", project=Project(tmp_path, tmp_path / "lake", tmp_path / "home"))
     assert answer.returncode == 8
     assert answer.stderr.startswith(f"aaco: {tmp_path / 'lake'}")
     assert asked == []  # it is told before the time is spent

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from aaco_pipeline.errors import UnavailableError, UsageError
 from aaco_pipeline.resources.configuration import read_yaml
+from aaco_pipeline.resources.project import DEFAULTS
 
 COUNTER_SETS_FILE: Final = "counter_sets.yaml"
 #: Counters whose name has another prefix than the block whose slots they take.
@@ -21,7 +22,7 @@ _SHARED_SLOTS: Final = {"SQC": "SQ"}
 
 @dataclass(frozen=True)
 class CounterSets:
-    """The content of a file of counter sets: per set and per architecture the counters, per architecture the slots."""
+    """Per set and per architecture the counters, per architecture the slots; `file` is where a person may add some."""
 
     file: Path
     sets: Mapping[str, Mapping[str, tuple[str, ...]]]
@@ -38,7 +39,7 @@ class CounterSets:
                 known = ", ".join(sorted(self.sets[name]))
                 raise UnavailableError(
                     f"counters: the set {name} names none for {architecture}, only for {known}; "
-                    f"add them to {self.file} or leave --counters out"
+                    f"add them to {self.file} (`aaco init` writes one to edit) or leave --counters out"
                 )
             counters += self.sets[name][architecture]
         return counter_groups(counters, self.slots.get(architecture, {}))
@@ -50,7 +51,7 @@ class CounterSets:
             if name not in self.sets:
                 raise UsageError(
                     f"counters: unknown set {name!r}; expected one or several of {', '.join(self.sets)}, "
-                    f"or add it to {self.file}"
+                    f"or add it to {self.file} (`aaco init` writes one to edit)"
                 )
         return listed
 
@@ -83,10 +84,8 @@ def counter_block(counter: str) -> str:
 
 
 def load_counter_sets(path: Path) -> CounterSets:
-    """Read a file of counter sets. UsageError naming the file and the key when it is absent or not in form."""
-    content = read_yaml(path)
-    if content is None:
-        raise UsageError(f"{path}: no counter sets there; run in a checkout of aaco_pipeline, or copy its file")
+    """The counter sets of the file at `path`, or the package's where there is none. UsageError naming file and key."""
+    content = read_yaml(path) or read_yaml(DEFAULTS / "configs" / COUNTER_SETS_FILE)
     try:
         form = _File.model_validate(content)
     except ValidationError as error:
