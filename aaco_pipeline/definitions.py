@@ -8,9 +8,9 @@ from typing import Any
 
 import dagster as dg
 
-from aaco_pipeline.assets.checks import ALL_CHECKS, STAGE_ASSETS
 from aaco_pipeline.automation.jobs import ingest_capture, observe, start_session
 from aaco_pipeline.automation.sensors import capture_inbox, dead_runs, start_observing
+from aaco_pipeline.automation.stage_assets import stage_assets
 from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
 
 
@@ -20,8 +20,7 @@ def build_definitions(*, resource_overrides: Mapping[str, Any] | None = None) ->
     Without them the lake and the settings are those of the folder that Dagster runs in, looked for when first used.
     """
     return dg.Definitions(
-        assets=list(STAGE_ASSETS.values()),
-        asset_checks=list(ALL_CHECKS),
+        assets=stage_assets(),
         jobs=[observe, start_session, ingest_capture],
         sensors=[start_observing, dead_runs, capture_inbox],
         resources={"lake": LakeResource(), "runner": InferenceRunner(), **(resource_overrides or {})},

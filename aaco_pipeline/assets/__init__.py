@@ -1,1 +1,1 @@
-"""One module per stage: read the lake, call the analysis, publish, describe. No arithmetic here."""
+"""One module per stage: read the session, call the analysis, say what was there. No arithmetic, no plotting."""

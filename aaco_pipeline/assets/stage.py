@@ -1,98 +1,260 @@
-"""What all stages have in common: publishing what a stage made, and describing it to Dagster.
+"""What a stage is: a plain function on one session, with what it reads, publishes and promises. Free of Dagster.
 
-What a stage makes is in the module of that stage; nothing here knows any one of them. `Outcome` is free of Dagster,
-so a test or a notebook can call a stage's function and look at it.
+Every other module of this package holds one stage; `stages` finds them. How a stage becomes an asset with its checks is
+`aaco_pipeline.automation.stage_assets`, how a session's stages run is `aaco_pipeline.automation.session_runs`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+import hashlib
+import importlib
+import pkgutil
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import sha256
-from typing import Any, Final
+from functools import cache, cached_property
+from graphlib import TopologicalSorter
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
-import dagster as dg
-import polars as pl
-
-from aaco_pipeline.errors import AacoError
+from aaco_pipeline import __version__
+from aaco_pipeline.capture import Capture, Kind, open_capture
+from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.contracts import contract
-from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.lake.evidence import Evidence, evidence_frame
 
-OWNERS: Final = ["team:aaco"]
-EXIT_CODE_KEY: Final = "aaco/exit_code"
-_PREVIEW_ROWS: Final = 10
+if TYPE_CHECKING:
+    import polars as pl
+
+    from aaco_pipeline.analysis.sessions.invariants import Finding
+    from aaco_pipeline.lake.manifest import Entry
+    from aaco_pipeline.lake.store import TraceLake
+
+Group = Literal["capture", "analysis", "judgement", "optimization", "presentation"]
+Log = Callable[[str], None]
+Derived = TypeVar("Derived")
+ALL_KINDS: Final[frozenset[Kind]] = frozenset({"measured", "profiled", "ingested"})
+EVIDENCE: Final = "evidence"
+#: A table that takes no more memory is kept for the stages after the one that read it.
+_KEPT_BYTES: Final = 32 << 20
+_PACKAGE: Final = Path(__file__).parents[1]
+_IMPORT: Final = re.compile(r"^\s*from (aaco_pipeline[\w.]*) import", re.MULTILINE)
+
+
+class Session:
+    """One session as its stages see it: its tables, its capture, its configuration. Tables are read once a run.
+
+    `measure` is called with an empty folder when the session's capture has still to be made; None where nothing can.
+    """
+
+    def __init__(
+        self,
+        lake: "TraceLake",
+        identifier: str,
+        configs: Path,
+        measure: Callable[[str, Path, Log], None] | None = None,
+        log: Log = lambda line: None,
+    ) -> None:
+        self.lake = lake
+        self.id = identifier
+        self.configs = configs
+        self.measure = measure
+        self.log = log
+        self._kept: dict[str, tuple[tuple[Entry, ...], pl.DataFrame]] = {}
+        self._derived: dict[Callable[[Mapping[str, pl.DataFrame]], object], tuple[object, object]] = {}
+
+    @property
+    def capture(self) -> Capture:
+        """What was recorded; CaptureError when it is damaged or not there."""
+        return open_capture(self.lake.raw(self.id))
+
+    def tables(self, *names: str) -> "dict[str, pl.DataFrame]":
+        """The published tables by name, without the session key; without rows where nothing is published."""
+        return {name: self._table(name) for name in names}
+
+    def derive(self, function: "Callable[[Mapping[str, pl.DataFrame]], Derived]", *names: str) -> Derived:
+        """`function` of the tables, computed once for all stages of a run that ask for it."""
+        state = tuple(self._published(name) for name in names)
+        known = self._derived.get(function)
+        if known is None or known[0] != state:
+            known = self._derived[function] = (state, function(self.tables(*names)))
+        return known[1]  # type: ignore[return-value]
+
+    def _published(self, name: str) -> "tuple[Entry, ...]":
+        return self.lake.manifest(self.id).of_table(name)
+
+    def _table(self, name: str) -> "pl.DataFrame":
+        entries = self._published(name)
+        if name in self._kept and self._kept[name][0] == entries:
+            return self._kept[name][1]
+        frame = self.lake.read(name, self.id).drop("session_id")
+        if frame.estimated_size() <= _KEPT_BYTES:
+            self._kept[name] = (entries, frame)
+        return frame
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a stage made of one session: its tables, its headline numbers, and a small table for people."""
+    """What a stage made of one session: tables, what it had and lacked, headline numbers, a table for people."""
 
-    tables: Mapping[str, pl.DataFrame]
+    tables: "Mapping[str, pl.DataFrame]"
+    evidence: Sequence[Evidence] = ()
     headline: Mapping[str, int | float | str | None] = field(default_factory=dict)
-    preview: pl.DataFrame | None = None
+    preview: "pl.DataFrame | None" = None
     preview_title: str = "preview"
 
 
-def publish_outcome(lake: TraceLake, session: str, stage: str, outcome: Outcome) -> dg.MaterializeResult[None]:
-    """Publish the stage's tables and describe them; the data version is the digest of what was published."""
-    entries = lake.publish(session, stage, outcome.tables)
-    metadata: dict[str, Any] = {
-        "dagster/row_count": sum(entry.rows for entry in entries),
-        "dagster/uri": str(lake.path),
-        **{f"{entry.table}_rows": entry.rows for entry in entries},
-        "published_bytes": sum(entry.bytes for entry in entries),
-        **{name: value for name, value in outcome.headline.items() if value is not None},
-    }
-    if outcome.preview is not None and outcome.preview.height:
-        metadata[outcome.preview_title] = dg.MetadataValue.md(markdown_table(outcome.preview.head(_PREVIEW_ROWS)))
-    digest = sha256("".join(entry.sha256 for entry in entries).encode()).hexdigest()[:16]
-    return dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(digest))
+@dataclass(frozen=True)
+class Check:
+    """A promise that a session's tables keep: `holds` is given the tables in `reads`, by name."""
+
+    name: str
+    description: str
+    holds: "Callable[[Mapping[str, pl.DataFrame]], Finding]"
+    reads: tuple[str, ...]
+    blocking: bool = True
 
 
-def column_schema(tables: Iterable[str]) -> dg.TableSchema:
-    """The contracts of the tables a stage publishes as one schema, each column named `table.column`."""
-    return dg.TableSchema(
-        columns=[
-            dg.TableColumn(
-                name=f"{name}.{column.name}",
-                type=column.dtype,
-                description=f"{column.meaning} [{column.unit}]",
-                constraints=dg.TableColumnConstraints(nullable=column.nullable),
-            )
-            for name in tables
-            for column in contract(name).all_columns
-        ]
-    )
+@dataclass(frozen=True)
+class Stage:
+    """One stage; call it with a session. `reads` and `publishes` are tables, `after` stages whose files it reads."""
+
+    name: str
+    question: str
+    function: Callable[[Session], Outcome]
+    reads: tuple[str, ...]
+    publishes: tuple[str, ...]
+    group: Group
+    kinds: frozenset[str]
+    checks: tuple[Check, ...] = ()
+    after: tuple[str, ...] = ()
+    configs: tuple[str, ...] = ()
+    session_kinds: frozenset[Kind] = ALL_KINDS
+    pool: str | None = None
+    plots: "Mapping[str, Callable[[Mapping[str, pl.DataFrame]], str | None]]" = field(default_factory=dict)
+    #: The file that the stage leaves beside its tables: its label, and where it is.
+    file: "tuple[str, Callable[[TraceLake, str], Path]] | None" = None
+
+    def __call__(self, session: Session) -> Outcome:
+        return self.function(session)
+
+    @cached_property
+    def tables(self) -> tuple[str, ...]:
+        """Every table it publishes: those of `publishes`, and `evidence`."""
+        return (*self.publishes, EVIDENCE)
+
+    @cached_property
+    def dependencies(self) -> tuple[str, ...]:
+        """Names of the stages that fill the tables it reads, and those of `after`; sorted."""
+        found = {one.name for one in _declared() if one.name != self.name and set(one.publishes) & set(self.reads)}
+        return tuple(sorted(found | set(self.after)))
+
+    @cached_property
+    def code_version(self) -> str:
+        """Changes when the stage's module, a room that it imports from, or a contract of its tables does."""
+        module = Path(self.function.__code__.co_filename)
+        rooms = sorted({_room(name) for name in _IMPORT.findall(module.read_text())})
+        contracts = [f"{name}:{contract(name).version}" for name in self.tables]
+        digest = hashlib.sha256("\n".join([module.read_text(), *map(_digest_of, rooms), *contracts]).encode())
+        return f"{__version__}-{digest.hexdigest()[:12]}"
 
 
-def stage_metadata(tables: Iterable[str]) -> dict[str, Any]:
-    """Metadata an asset carries before it is ever materialized: its column schema."""
-    return {"dagster/column_schema": column_schema(tables)}
+def stage(
+    *,
+    reads: Collection[str] = (),
+    publishes: Collection[str] = (),
+    group: Group,
+    kinds: Collection[str],
+    checks: Sequence[Check] = (),
+    after: Collection[str] = (),
+    configs: Collection[str] = (),
+    session_kinds: Collection[Kind] = tuple(ALL_KINDS),
+    pool: str | None = None,
+    plots: "Mapping[str, Callable[[Mapping[str, pl.DataFrame]], str | None]] | None" = None,
+    file: "tuple[str, Callable[[TraceLake, str], Path]] | None" = None,
+) -> Callable[[Callable[[Session], Outcome]], Stage]:
+    """Make a function on one session a stage, named after it; its docstring is the question that it answers.
+
+    `reads` and `publishes` name tables and decide which stages go before; `after` names stages of which it reads files.
+    `configs` are the configuration files it reads, `session_kinds` the kinds of captures that are to have it, `pool`
+    the slot it needs. `plots` draw from the tables in `reads` and `publishes`, by title, as SVG.
+    """
+
+    def made(function: Callable[[Session], Outcome]) -> Stage:
+        return Stage(
+            function.__name__,
+            " ".join((function.__doc__ or "").split()),
+            function,
+            tuple(reads),
+            tuple(publishes),
+            group,
+            frozenset(kinds),
+            tuple(checks),
+            tuple(after),
+            tuple(configs),
+            frozenset(session_kinds),
+            pool,
+            dict(plots or {}),
+            file,
+        )
+
+    return made
 
 
-@contextmanager
-def expected_errors() -> Iterator[None]:
-    """Show an expected error in Dagster as its one line, with the exit code the command would give, and no retry."""
-    try:
-        yield
-    except AacoError as error:
-        raise dg.Failure(
-            description=str(error), metadata={EXIT_CODE_KEY: error.exit_code}, allow_retries=False
-        ) from error
+@cache
+def stages() -> Mapping[str, Stage]:
+    """Every stage by name, each after those it depends on. KeyError for a dependency that is no stage."""
+    by_name = {one.name: one for one in _declared()}
+    order = TopologicalSorter({name: by_name[name].dependencies for name in sorted(by_name)})
+    return {name: by_name[name] for name in order.static_order()}
 
 
-def markdown_table(frame: pl.DataFrame) -> str:
-    """A frame as a Markdown table; numbers with thousands separators, nulls as an en dash."""
-    header = "| " + " | ".join(frame.columns) + " |"
-    rule = "|" + "|".join(" ---: " if dtype.is_numeric() else " --- " for dtype in frame.dtypes) + "|"
-    rows = ["| " + " | ".join(_cell(value) for value in row) + " |" for row in frame.iter_rows()]
-    return "\n".join([header, rule, *rows])
+def stages_of(kind: Kind) -> tuple[str, ...]:
+    """Names of the stages that a session of that kind is to have, in the order they run."""
+    return tuple(name for name, one in stages().items() if kind in one.session_kinds)
 
 
-def _cell(value: object) -> str:
-    if value is None:
-        return "–"
-    if isinstance(value, float):
-        return f"{value:,.3f}"
-    if isinstance(value, int):
-        return f"{value:,}"
-    return str(value).replace("|", "\\|")
+def publish(session: Session, one: Stage, outcome: Outcome) -> "tuple[Entry, ...]":
+    """Publish what the stage made, all at once; UsageError when it is not what the stage declares."""
+    if set(outcome.tables) != set(one.publishes):
+        stray = ", ".join(sorted(set(outcome.tables) ^ set(one.publishes)))
+        raise UsageError(f"stage {one.name} declares other tables than it made: {stray}")
+    tables = {**outcome.tables, EVIDENCE: evidence_frame(one.name, outcome.evidence)}
+    return session.lake.publish(session.id, one.name, tables)
+
+
+def materialize(session: Session, names: Sequence[str] | None = None) -> dict[str, Outcome]:
+    """Run and publish stages (default: all), without Dagster and without checks: for tests and notebooks."""
+    made = {}
+    for name, one in stages().items():
+        if names is None or name in names:
+            made[name] = one(session)
+            publish(session, one, made[name])
+    return made
+
+
+@cache
+def _declared() -> tuple[Stage, ...]:
+    """The stage of every module beside this one. TypeError names a module that holds none, or several."""
+    package = __name__.rpartition(".")[0]
+    found = []
+    for module in sorted(pkgutil.iter_modules([str(Path(__file__).parent)]), key=lambda module: module.name):
+        name = f"{package}.{module.name}"
+        if name == __name__:
+            continue
+        held = [value for value in vars(importlib.import_module(name)).values() if isinstance(value, Stage)]
+        own = [one for one in held if one.function.__module__ == name]
+        if len(own) != 1 or own[0].name != module.name:
+            raise TypeError(f"{name}: holds {len(own)} stages; a module of this package holds one of its own name")
+        found.append(own[0])
+    return tuple(found)
+
+
+def _room(module: str) -> str:
+    """The room or hall of a module: what is in it changes what a stage that imports from it computes."""
+    return "/".join(module.split(".")[1:3])
+
+
+@cache
+def _digest_of(room: str) -> str:
+    place = _PACKAGE / room
+    files = sorted(place.rglob("*.py")) if place.is_dir() else [place.with_suffix(".py")]
+    return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()

@@ -1,111 +1,76 @@
-"""The stage `timeline`: busy and idle time of each device, the gaps, and statistics per kernel.
+"""The stage `timeline`: busy and idle time of each device, the gaps with their causes, and statistics per kernel.
 
-All arithmetic is `aaco_pipeline.analysis`: `device_timeline`, `gap_causes`, `kernel_statistics` and `metrics`.
+All arithmetic is `aaco_pipeline.analysis.timeline`, `analysis.kernels` and `analysis.sessions`.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
-import dagster as dg
 import polars as pl
 
-from aaco_pipeline.analysis.kernels.statistics import kernel_stats, measured_dispatches
+from aaco_pipeline.analysis.kernels.statistics import kernel_stats
+from aaco_pipeline.analysis.sessions import invariants
 from aaco_pipeline.analysis.sessions.metrics import kernels_per_iteration, launch_metrics, timeline_metrics
-from aaco_pipeline.analysis.timeline.activities import device_activities, host_calls
 from aaco_pipeline.analysis.timeline.device_timeline import FIRST_TO_LAST
 from aaco_pipeline.analysis.timeline.device_timeline import timeline as timeline_of
 from aaco_pipeline.analysis.timeline.gap_causes import gaps
-from aaco_pipeline.analysis.timeline.host_waits import Waits, waits
 from aaco_pipeline.analysis.timeline.launch_cost import LaunchCost, launch_cost
-from aaco_pipeline.assets.inference_run import inference_run
-from aaco_pipeline.assets.kernel_trace import kernel_trace
-from aaco_pipeline.assets.partitions import session_partitions
-from aaco_pipeline.assets.stage import OWNERS, Outcome, expected_errors, publish_outcome, stage_metadata
-from aaco_pipeline.lake.evidence import Evidence, Status, evidence_frame
-from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.lake.validation import empty_table, to_contract
-from aaco_pipeline.resources.dagster_resources import LakeResource
+from aaco_pipeline.analysis.timeline.recorded import RECORDED_FROM, Recorded, recorded
+from aaco_pipeline.assets.stage import Check, Outcome, Session, stage
+from aaco_pipeline.lake.evidence import Evidence, Status
+from aaco_pipeline.lake.validation import in_contract
 
-STAGE: Final = "timeline"
-TABLES: Final = ("timeline", "gaps", "kernel_stats", "session_metrics", "evidence")
+_PUBLISHED: Final = ("timeline", "gaps", "kernel_stats", "session_metrics")
 
 
-@dataclass(frozen=True)
-class Recorded:
-    """What ran in the measured iterations of a session, or in all of it where none are known.
-
-    `dispatches` are those with times; `activities`, `calls` and `waits` as `aaco_pipeline.analysis` makes them.
-    """
-
-    dispatches: pl.DataFrame
-    left_out: int
-    kernels: pl.DataFrame
-    iterations: pl.DataFrame
-    copies: pl.DataFrame
-    api_calls: pl.DataFrame
-    activities: pl.DataFrame
-    calls: pl.DataFrame
-    waits: Waits
-
-
-def counted_dispatches(dispatches: pl.DataFrame, iterations: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """The dispatches that every figure of the traced pass is over, and how many have no usable times."""
-    timed = dispatches.filter(pl.col("end_ns") >= pl.col("start_ns"))
-    return measured_dispatches(timed, iterations), dispatches.height - timed.height
-
-
-def recorded(lake: TraceLake, session: str) -> Recorded:
-    """Read a session's trace as the stages of analysis want it."""
-
-    def table(name: str) -> pl.DataFrame:
-        return lake.read(name, session).drop("session_id")
-
-    iterations, kernels = table("iterations"), table("kernels")
-    dispatches, left_out = counted_dispatches(table("dispatches"), iterations)
-    copies, api_calls = table("memory_copies"), table("api_calls")
-    calls = host_calls(api_calls)
-    activities = device_activities(dispatches, copies, kernels, calls)
-    waiting = waits(activities, calls, table("synchronizations"))
-    return Recorded(dispatches, left_out, kernels, iterations, copies, api_calls, activities, calls, waiting)
-
-
-def read_timeline(lake: TraceLake, session: str) -> Outcome:
-    """Timeline, gaps with their causes, kernel statistics and metrics of the traced pass; empty without dispatches."""
-    run = recorded(lake, session)
-    rows = timeline_of(run.activities, run.calls, run.iterations, copies_traced=run.copies.height > 0)
-    idle = gaps(run.activities, run.api_calls, run.waits).gaps
+@stage(
+    reads=RECORDED_FROM,
+    publishes=_PUBLISHED,
+    group="analysis",
+    kinds=("polars", "parquet"),
+    checks=(
+        Check(
+            "conservation",
+            "On every device, busy time plus gaps is the window, to the nanosecond.",
+            lambda tables: invariants.window_is_conserved(tables["timeline"], tables["gaps"]),
+            ("timeline", "gaps"),
+        ),
+    ),
+)
+def timeline(session: Session) -> Outcome:
+    """Where did each device's time go: busy, idle, overlapped, and in which kernels?"""
+    tables = session.tables(*RECORDED_FROM)
+    run = session.derive(recorded, *RECORDED_FROM)
+    iterations = tables["iterations"]
+    rows = timeline_of(run.activities, run.calls, iterations, copies_traced=tables["memory_copies"].height > 0)
+    idle = gaps(run.activities, tables["api_calls"], run.waits).gaps
     stats = kernel_stats(run.dispatches)
     windows = rows.filter(pl.col("window_rule") == FIRST_TO_LAST)
     launching = launch_cost(run.activities, rows)
-    whole = timeline_metrics(windows, kernels_per_iteration(run.dispatches, run.iterations))
+    whole = timeline_metrics(windows, kernels_per_iteration(run.dispatches, iterations))
     causes = (
         idle.group_by("cause")
-        .agg(gaps=pl.len(), idle_ns=(pl.col("end_ns") - pl.col("start_ns")).sum())
-        .sort("idle_ns", descending=True)
+        .agg(idle_ns=(pl.col("end_ns") - pl.col("start_ns")).sum())
+        .sort("idle_ns", "cause", descending=[True, False])
     )
-    top = (
-        stats.join(run.kernels, on="kernel_id")
-        .sort("total_ns", descending=True)
-        .select(
-            kernel="name", operator="short_name", dispatches="dispatch_count", total_ns="total_ns", share="share_ratio"
-        )
-    )
-    largest = causes.get_column("cause").head(3).to_list()
+    top = stats.join(tables["kernels"], on="kernel_id").sort("total_ns", "kernel_id", descending=[True, False])
+    active = windows.get_column("active_ratio").max() if windows.height == 1 else None
     return Outcome(
         {
-            "timeline": to_contract("timeline", rows.select(empty_table("timeline").columns)),
-            "gaps": to_contract("gaps", idle.select(empty_table("gaps").columns)),
+            "timeline": in_contract("timeline", rows),
+            "gaps": in_contract("gaps", idle),
             "kernel_stats": stats,
             "session_metrics": pl.concat([whole, launch_metrics(launching.busiest)]),
-            "evidence": evidence_frame(STAGE, [*_evidence(run), *_of_launches(launching)]),
         },
+        [*_evidence(run), *_of_launches(launching)],
         {
-            "active_ratio": windows.get_column("active_ratio").max() if windows.height == 1 else None,  # type: ignore[dict-item]
+            "active_ratio": active if isinstance(active, float) else None,
             "busy_ns": int(windows.get_column("busy_ns").sum()),
             "gaps": idle.height,
-            **{f"largest_gap_cause_{i + 1}": cause for i, cause in enumerate(largest)},
+            **{f"largest_gap_cause_{i + 1}": cause for i, cause in enumerate(causes.get_column("cause").head(3))},
         },
-        top,
+        top.select(
+            kernel="name", operator="short_name", dispatches="dispatch_count", total_ns="total_ns", share="share_ratio"
+        ),
         "top kernels",
     )
 
@@ -145,18 +110,3 @@ def _of_launches(cost: LaunchCost) -> list[Evidence]:
         reasons.append(f"{busiest['unlinked']} activities have no known launch, so that its cost is a lower bound")
     status: Status = "partial" if reasons else "present"
     return [Evidence("launch cost", status, "; ".join(reasons) or None, "api_calls", busiest["launches"])]
-
-
-@dg.asset(
-    partitions_def=session_partitions,
-    group_name="analysis",
-    kinds={"polars", "parquet"},
-    owners=OWNERS,
-    deps=[inference_run, kernel_trace],
-    metadata=stage_metadata(TABLES),
-)
-def timeline(context: dg.AssetExecutionContext, lake: LakeResource) -> dg.MaterializeResult[None]:
-    """Where did each device's time go: busy, idle, overlapped, and in which kernels?"""
-    with expected_errors():
-        store = lake.open()
-        return publish_outcome(store, context.partition_key, STAGE, read_timeline(store, context.partition_key))

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 import dagster as dg
 
 from aaco_pipeline.automation.dead_runs import find_dead_runs, reap
-from aaco_pipeline.automation.sessions import PARTITIONS_NAME, forget
+from aaco_pipeline.automation.partitions import PARTITIONS_NAME
+from aaco_pipeline.automation.sessions import add_partition, forget
 from aaco_pipeline.errors import AacoError, LakeError
 from aaco_pipeline.lake.store import TraceLake
 
@@ -76,7 +77,7 @@ def _disagreements(
     for session in sorted(published - partitions):
 
         def add(session: str = session) -> bool:
-            instance.add_dynamic_partitions(PARTITIONS_NAME, [session])
+            add_partition(instance, session)
             return True
 
         yield Problem("session without partition", session, "Dagster does not know a session of the lake", add)
@@ -100,7 +101,7 @@ def _unanalysed(
 
     def adopt() -> bool:
         if not is_known:
-            instance.add_dynamic_partitions(PARTITIONS_NAME, [session])
+            add_partition(instance, session)
         if analyse is None:
             return True
         try:

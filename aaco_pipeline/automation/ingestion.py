@@ -1,16 +1,14 @@
-"""From a folder somebody hands over to registered sessions: one for each run, none for a run the lake already holds.
+"""From a folder that a person hands over to sessions: one for each run, none for a run the lake already holds.
 
 Recognizing runs is `aaco_pipeline.capture.discovery`, copying them minus secrets `aaco_pipeline.resources.ingestion`.
+Nothing here is Dagster's: a session's partition is `sessions`, its stages are `session_runs`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import dagster as dg
-
-from aaco_pipeline.automation.sessions import PARTITIONS_NAME
-from aaco_pipeline.capture import discovery as detection
-from aaco_pipeline.capture import ingested as ingested_capture
+from aaco_pipeline.capture import ingested, open_capture
+from aaco_pipeline.capture.discovery import DiscoveredRuns, Run
 from aaco_pipeline.capture.merging import row_accounts
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.lake.identity import new_session_id
@@ -25,44 +23,41 @@ class Ingested:
     `rows` says for each record kind of each part how many rows the source has, how many were taken, and why not all.
     """
 
-    run: detection.Run
+    run: Run
     session: str | None
     is_new: bool
     reason: str | None = None
     rows: Sequence[dict[str, object]] = ()
 
 
-def ingest(
-    lake: TraceLake, instance: dg.DagsterInstance, discover_runs: detection.DiscoveredRuns, workload: str | None = None
-) -> list[Ingested]:
-    """Take every run of the survey into the lake and register its session; a run that cannot be read is said so.
+def ingest(lake: TraceLake, found: DiscoveredRuns, workload: str | None = None) -> Iterator[Ingested]:
+    """Copy every run into the lake, one at a time: its session can be analysed before the next run is read.
 
-    A run whose files the lake already holds gives that session. Nothing is registered for a run that cannot be read.
+    A run whose files the lake already holds gives that session. A run that cannot be read leaves nothing behind.
     """
     known = {
-        ingested_capture.read(lake.raw(session)).digest: session
+        ingested.read(lake.raw(session)).digest: session
         for session in lake.captured()
-        if ingested_capture.probe(lake.raw(session))
+        if ingested.probe(lake.raw(session))
     }
-    found: list[Ingested] = []
-    for run in discover_runs.runs:
+    for run in found.runs:
         try:
             digest = capture_digest(run)
             if digest in known:
-                found.append(Ingested(run, known[digest], is_new=False))
+                yield Ingested(run, known[digest], is_new=False)
                 continue
             session = new_session_id()
             with lake.receive_raw(session) as folder:
                 copy_capture(run, folder, workload or run.folder.name)
-                reading = ingested_capture.read(folder).reading()
+                # Read while the folder is still the receiver's: what cannot be read never becomes a session.
+                capture = open_capture(folder)
+                capture.tables()
         except CaptureError as error:
-            found.append(Ingested(run, None, is_new=False, reason=str(error)))
-            continue
+            yield Ingested(run, None, is_new=False, reason=str(error))
         except OSError as error:
             reason = f"{error.filename or run.folder}: {error.strerror or error}; check the file and its permissions"
-            found.append(Ingested(run, None, is_new=False, reason=reason))
-            continue
-        known[digest] = session
-        instance.add_dynamic_partitions(PARTITIONS_NAME, [session])
-        found.append(Ingested(run, session, is_new=True, rows=row_accounts(reading)))
-    return found
+            yield Ingested(run, None, is_new=False, reason=reason)
+        else:
+            known[digest] = session
+            assert isinstance(capture, ingested.IngestedCapture)
+            yield Ingested(run, session, is_new=True, rows=row_accounts(capture.contents))

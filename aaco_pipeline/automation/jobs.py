@@ -4,22 +4,19 @@ The first two only register; the sensor `start_observing` then requests `observe
 """
 
 from pathlib import Path
-from typing import Final
 
 import dagster as dg
 from pydantic import Field
 
-from aaco_pipeline.assets.stage import expected_errors
 from aaco_pipeline.automation.dead_runs import reap
 from aaco_pipeline.automation.inbox import set_aside
-from aaco_pipeline.automation.sessions import register
+from aaco_pipeline.automation.session_runs import SESSION_TAG
+from aaco_pipeline.automation.sessions import add_partition, register
+from aaco_pipeline.automation.stage_assets import expected_errors
 from aaco_pipeline.capture.request import DEFAULT_TIMEOUT_SECONDS, OPTIMIZATIONS, PRECISIONS, MeasurementRequest
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
 from aaco_pipeline.resources.host.process_identity import process_tags
-
-#: The session a run is of; of a run that registers several, all of them, separated by commas.
-SESSION_TAG: Final = "aaco/session"
 
 observe = dg.define_asset_job(
     "observe",
@@ -100,7 +97,7 @@ def take_in_capture(context: dg.OpExecutionContext, config: IngestCapture, lake:
     path = Path(config.path)
     with expected_errors():
         try:
-            results = ingest(lake.open(), context.instance, discover_runs(path), config.workload)
+            results = list(ingest(lake.open(), discover_runs(path), config.workload))
             failed = [result for result in results if result.session is None]
             if len(failed) == len(results):
                 reasons = "; ".join(result.reason or "" for result in failed) or "nothing in it is a known capture"
@@ -113,6 +110,7 @@ def take_in_capture(context: dg.OpExecutionContext, config: IngestCapture, lake:
         context.log.warning(f"not taken: {result.reason}")
     registered = [result.session for result in results if result.session is not None and result.is_new]
     if registered:
+        add_partition(context.instance, *registered)
         context.instance.add_run_tags(context.run_id, {SESSION_TAG: ",".join(registered), **process_tags()})
     context.log.info(f"{len(registered)} new sessions; the sensor start_observing requests their stages")
 

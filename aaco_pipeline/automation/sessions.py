@@ -5,24 +5,31 @@ What a launch is lives in `aaco_pipeline.capture.request`; when a session's stag
 
 import dagster as dg
 
-from aaco_pipeline.assets.partitions import session_partitions
+from aaco_pipeline.automation.partitions import PARTITIONS_NAME
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake
 
-assert session_partitions.name is not None
-PARTITIONS_NAME: str = session_partitions.name
+
+def add_partition(instance: dg.DagsterInstance, *sessions: str) -> None:
+    """Make sessions known to Dagster; those it knows already stay as they are."""
+    instance.add_dynamic_partitions(PARTITIONS_NAME, list(sessions))
+
+
+def drop_partition(instance: dg.DagsterInstance, session: str) -> None:
+    """Make Dagster forget a session's key; its runs stay in the history."""
+    instance.delete_dynamic_partition(PARTITIONS_NAME, session)
 
 
 def register(lake: TraceLake, instance: dg.DagsterInstance, launch: MeasurementRequest) -> str:
     """A new session for `launch`: the request first, then the partition, so that no partition is without one."""
     session = new_session_id()
     lake.request(session, launch.to_json())
-    instance.add_dynamic_partitions(PARTITIONS_NAME, [session])
+    add_partition(instance, session)
     return session
 
 
 def forget(lake: TraceLake, instance: dg.DagsterInstance, session: str) -> None:
     """Undo `register` for a session that was never captured."""
-    instance.delete_dynamic_partition(PARTITIONS_NAME, session)
+    drop_partition(instance, session)
     lake.withdraw(session)

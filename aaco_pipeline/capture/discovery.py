@@ -119,6 +119,14 @@ def discover_runs(path: Path) -> DiscoveredRuns:
     return DiscoveredRuns(tuple(runs), tuple(strangers))
 
 
+def the_run(folder: Path, remedy: str) -> Run:
+    """The one run that a raw folder holds. CaptureError, with what to do, when it holds none or several."""
+    found = discover_runs(folder).runs
+    if len(found) != 1:
+        raise CaptureError(f"{folder}: holds {len(found)} runs, expected one; {remedy}")
+    return found[0]
+
+
 def _entries(path: Path) -> Iterator[Path]:
     """Every file, and every folder that is a format by itself in place of its files; links are not followed."""
     if path.is_file():

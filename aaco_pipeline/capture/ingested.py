@@ -1,97 +1,44 @@
-"""The raw capture of a session that was taken in: foreign files as they came, minus secrets, and a list of them.
+"""The capture of a session made elsewhere: foreign files as they came, minus secrets, and a list of them.
 
-Taking files in is `aaco_pipeline.resources.ingestion`; which format a file is says `aaco_pipeline.capture.discovery`.
+Copying files in is `aaco_pipeline.resources.ingestion`; which format a file is says `discovery`, how the parts of a run
+become one `merging`.
 """
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import polars as pl
 
+from aaco_pipeline.analysis.sessions.environment import fingerprint
+from aaco_pipeline.capture import Facts, Subject
+from aaco_pipeline.capture.discovery import Run, the_run
+from aaco_pipeline.capture.parts import read_run
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
+from aaco_pipeline.formats.capture_tables import CaptureTables
+from aaco_pipeline.formats.kineto.operator_shapes import of_calls, read_operator_shapes
 from aaco_pipeline.lake.evidence import Evidence
-from aaco_pipeline.lake.validation import to_contract
-
-if TYPE_CHECKING:
-    from aaco_pipeline.capture.discovery import Run
+from aaco_pipeline.lake.validation import empty_table, to_contract
 
 FORMAT: Final = "aaco-ingest"
 FORMAT_VERSION: Final = 1
-#: The list of what was taken in, and the folder with the files themselves.
+#: The list of what was ingested, and the folder with the files themselves.
 LIST_FILE: Final = "ingest.json"
 FILES_FOLDER: Final = "files"
 _KEYS: Final = ("workload", "capture_digest", "files", "unread")
-
-
-@dataclass(frozen=True)
-class IngestedCapture:
-    """A session's foreign files with the list of them."""
-
-    folder: Path
-    listed: Mapping[str, Any]
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 over the files as they were handed over, whatever they were called."""
-        return str(self.listed["capture_digest"])
-
-    @property
-    def formats(self) -> tuple[str, ...]:
-        """The formats of the capture's parts, each once."""
-        return tuple(dict.fromkeys(part.format for part in _run(self.folder).parts))
-
-    def reading(self) -> CaptureTables:
-        """All tables of the capture, read once for all stages that run in one process. CaptureError if none can be."""
-        return _reading(self.folder, self.digest)
-
-    def sessions(self, fingerprint: str | None) -> pl.DataFrame:
-        """The one row of `sessions`."""
-        tables = self.reading().tables
-        hosts = tables["processes"].get_column("host").drop_nulls()
-        return to_contract(
-            "sessions",
-            pl.DataFrame(
-                {
-                    "source_kind": ["capture"],
-                    "source_format": ["+".join(self.formats)],
-                    "workload": [self.listed["workload"]],
-                    "started_at": [_started(tables["clock_domains"])],
-                    "host": [hosts.first() if len(hosts) else None],
-                    "fingerprint": [fingerprint],
-                    "capture_digest": [self.digest],
-                }
-            ),
-        )
-
-    def file_evidence(self) -> list[Evidence]:
-        """Every file that was kept, with its digest as it was handed over, and every file that is not read."""
-        kept = [
-            Evidence(
-                f"raw file {one['name']}",
-                "partial" if one["redactions"] else "present",
-                f"{one['redactions']} places that looked like secrets were blotted out" if one["redactions"] else None,
-                f"raw/{FILES_FOLDER}/{one['name']}",
-                None,
-                one["sha256"],
-            )
-            for one in self.listed["files"]
-        ]
-        unread = [Evidence(f"file {one['name']}", "absent", one["reason"]) for one in self.listed["unread"]]
-        return [*kept, *unread]
+#: Tables that only a host's own sampler can fill, and no profiler's files.
+_NEVER: Final = ("system_samples", "scheduler_events")
 
 
 def probe(raw: Path) -> bool:
-    """Whether a session's raw folder holds a capture that was taken in."""
+    """Whether a session's raw folder holds an ingested capture."""
     return (raw / LIST_FILE).is_file()
 
 
-def read(raw: Path) -> IngestedCapture:
+def read(raw: Path) -> "IngestedCapture":
     """The capture in a raw folder. CaptureError when its list is damaged or of a newer version."""
     path = raw / LIST_FILE
     try:
@@ -105,46 +52,132 @@ def read(raw: Path) -> IngestedCapture:
     return IngestedCapture(raw, listed)
 
 
-def read_parts(run: "Run", limits: Limits) -> tuple[CaptureTables, list[Evidence]]:
-    """The assembled reading of a run, and the parts that cannot be read. CaptureError when none can be."""
-    from aaco_pipeline.capture.merging import NamedReading, merge_parts
+class IngestedCapture:
+    """A session's foreign files with the list of them, parsed when first asked."""
 
-    named: list[NamedReading] = []
-    failed: list[Evidence] = []
-    holders: dict[str, str] = {}
-    for part in run.parts:
-        try:
-            one = NamedReading(part.name, part.read(limits))
-        except CaptureError as error:
-            failed.append(Evidence(f"part {part.name}", "invalid", str(error), part.name))
-            continue
-        guids = one.table("processes").get_column("guid").drop_nulls().to_list()
-        if guids and all(guid in holders for guid in guids):
-            reason = f"repeats the process of {holders[guids[0]]}, and is not read a second time"
-            failed.append(Evidence(f"part {part.name}", "partial", reason, part.name))
-            continue
-        holders |= dict.fromkeys(guids, part.name)
-        named.append(one)
-    if not named:
-        reasons = "; ".join(item.reason or "" for item in failed) or f"{run.folder}: nothing in it can be read"
-        raise CaptureError(reasons)
-    return merge_parts(named), failed
+    def __init__(self, folder: Path, listed: Mapping[str, Any]) -> None:
+        self.folder = folder
+        self.listed = listed
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over the files as they were handed over, whatever they were called."""
+        return str(self.listed["capture_digest"])
+
+    @cached_property
+    def contents(self) -> CaptureTables:
+        """All parts of the run as one set of tables. CaptureError if none can be read."""
+        return read_run(self._run)
+
+    def tables(self) -> Mapping[str, pl.DataFrame]:
+        return {
+            **self.contents.details,
+            **self.contents.tables,
+            **{name: empty_table(name) for name in _NEVER},
+            "operator_shapes": self._operator_shapes,
+            "sessions": self._sessions,
+        }
+
+    def facts(self) -> Facts:
+        summary = {
+            "format": self._formats,
+            "workload": self.listed["workload"],
+            "files": len(self.listed["files"]),
+            "raw_bytes": sum(one["bytes"] for one in self.listed["files"]),
+        }
+        return Facts("ingested", "compiler", ran_here=False, summary=summary)
+
+    def model(self) -> None:
+        """No profiler's files hold the model."""
+
+    def evidence(self, subject: Subject) -> tuple[Evidence, ...]:
+        tables = self.contents.tables
+        if subject == "files":
+            return (*map(_kept, self.listed["files"]), *map(_unread, self.listed["unread"]))
+        if subject == "host":
+            known = tables["environment"].height
+            if known:
+                return (Evidence("host facts", "partial", "only what the capture states", None, known),)
+            return (Evidence("host facts", "absent", "the capture does not describe host and software", None, 0),)
+        if subject == "iterations":
+            return _iterations(tables["iterations"].height)
+        if subject == "telemetry":
+            return _telemetry(tables["gpu_samples"].height)
+        return self.contents.evidence
+
+    @cached_property
+    def _run(self) -> Run:
+        return the_run(self.folder / FILES_FOLDER, "ingest the capture again")
+
+    @cached_property
+    def _formats(self) -> str:
+        """The formats of the capture's parts, each once."""
+        return "+".join(dict.fromkeys(part.format for part in self._run.parts))
+
+    @cached_property
+    def _sessions(self) -> pl.DataFrame:
+        tables = self.contents.tables
+        rows = tables["environment"]
+        hosts = tables["processes"].get_column("host").drop_nulls()
+        row = {
+            "source_kind": "capture",
+            "source_format": self._formats,
+            "workload": self.listed["workload"],
+            "started_at": _started(tables["clock_domains"]),
+            "host": hosts.first() if len(hosts) else None,
+            "fingerprint": fingerprint(rows) if rows.height else None,
+            "capture_digest": self.digest,
+        }
+        return to_contract("sessions", pl.DataFrame([row]))
+
+    @cached_property
+    def _operator_shapes(self) -> pl.DataFrame:
+        """Shapes of a lone Kineto trace; of several it cannot be said whose operators they are of."""
+        traces = [path for part in self._run.parts if part.format == "kineto" for path in part.files]
+        if len(traces) != 1:
+            return empty_table("operator_shapes")
+        return of_calls(read_operator_shapes(traces[0]), self.contents.tables["api_calls"])
 
 
-def _run(folder: Path) -> "Run":
-    from aaco_pipeline.capture.discovery import discover_runs  # every reader: only where a capture was taken in
+def _kept(one: Mapping[str, Any]) -> Evidence:
+    """A file with its digest as it was handed over."""
+    hidden = one["redactions"]
+    return Evidence(
+        f"raw file {one['name']}",
+        "partial" if hidden else "present",
+        f"{hidden} places that looked like secrets were blotted out" if hidden else None,
+        f"raw/{FILES_FOLDER}/{one['name']}",
+        None,
+        one["sha256"],
+    )
 
-    found = discover_runs(folder / FILES_FOLDER).runs
-    if len(found) != 1:
-        raise CaptureError(f"{folder / FILES_FOLDER}: holds {len(found)} runs, expected one; ingest the capture again")
-    return found[0]
+
+def _unread(one: Mapping[str, Any]) -> Evidence:
+    return Evidence(f"file {one['name']}", "absent", one["reason"])
 
 
-@lru_cache(maxsize=1)
-def _reading(folder: Path, digest: str) -> CaptureTables:
-    """Keyed by the digest too: a folder of the same name may come to hold something else."""
-    reading, failed = read_parts(_run(folder), Limits())
-    return CaptureTables(reading.tables, (*reading.evidence, *failed), reading.details)
+def _iterations(count: int) -> tuple[Evidence, ...]:
+    """A capture made elsewhere was profiled throughout: it says nothing of the speed without a profiler."""
+    traced = (
+        Evidence("iterations", "present", None, "markers", count)
+        if count
+        else Evidence("iterations", "absent", "no marker delimits iterations (step#0, iteration 0, ProfilerStep#0)")
+    )
+    return traced, Evidence("unprofiled pass", "absent", "the capture was made elsewhere, under a profiler")
+
+
+def _telemetry(samples: int) -> tuple[Evidence, ...]:
+    """The samples of GPUs that came with the capture; its host was not sampled."""
+    gpus = (
+        Evidence("gpu samples", "present", None, None, samples)
+        if samples
+        else Evidence("gpu samples", "absent", "the capture holds no gpu_metrics tables")
+    )
+    return (
+        gpus,
+        Evidence("system samples", "absent", "the capture was made elsewhere; its host was not sampled"),
+        Evidence("scheduler events", "absent", "the capture was made elsewhere"),
+    )
 
 
 def _started(clocks: pl.DataFrame) -> datetime | None:

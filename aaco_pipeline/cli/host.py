@@ -83,14 +83,14 @@ def doctor(project: "Project", mend: bool, as_json: bool) -> int:
 
     from aaco_pipeline.automation.doctor import examine
     from aaco_pipeline.automation.instance import open_instance
-    from aaco_pipeline.cli.run import run_stages
+    from aaco_pipeline.automation.session_runs import run_session
     from aaco_pipeline.lake.store import TraceLake
 
     lake = TraceLake(project.lake)
     has_instance = (project.dagster_home / "dagster.yaml").exists()
     rows: list[dict[str, str]] = []
     with open_instance(project) if has_instance else nullcontext() as instance:
-        analyse = None if instance is None else partial(run_stages, project, lake, instance)
+        analyse = None if instance is None else partial(run_session, lake, instance, configs=project.configs)
         for ailment in examine(lake, instance, analyse):
             if ailment.mend is None:
                 state = "needs you"

@@ -42,17 +42,28 @@ def ingest(project: "Project", path: Path, dry_run: bool, workload: str | None, 
 
 
 def _take(project: "Project", found: "DiscoveredRuns", path: Path, workload: str | None, *, as_json: bool) -> int:
+    from contextlib import ExitStack
+
     from aaco_pipeline.automation.ingestion import ingest as take
-    from aaco_pipeline.automation.instance import open_instance
-    from aaco_pipeline.cli.run import run_stages
     from aaco_pipeline.lake.store import TraceLake
 
     lake = TraceLake(project.lake)
-    with open_instance(project) as instance:
-        results = take(lake, instance, found, workload)
-        for one in results:
-            if one.session is not None and (one.is_new or not lake.manifest(one.session).entries):
-                run_stages(project, lake, instance, one.session)
+    results = []
+    with ExitStack() as opened:
+        instance = None
+        for one in take(lake, found, workload):
+            results.append(one)
+            if one.session is None or not (one.is_new or not lake.manifest(one.session).entries):
+                continue
+            if instance is None:
+                # Nothing of Dagster for captures that the lake already has.
+                from aaco_pipeline.automation.instance import open_instance
+                from aaco_pipeline.automation.session_runs import run_session
+                from aaco_pipeline.automation.sessions import add_partition
+
+                instance = opened.enter_context(open_instance(project))
+            add_partition(instance, one.session)
+            run_session(lake, instance, one.session, project.configs)
     if as_json:
         print_json([_as_row(one) for one in results])
     else:

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from aaco_pipeline.resources.project import Project
 
 _SLOT_POLL_SECONDS: Final = 0.5
-#: What a step fails with when a person stops the run; Dagster keeps only the class's name.
-_INTERRUPTS: Final = ("DagsterExecutionInterruptedError", "KeyboardInterrupt")
 
 
 @click.command()
@@ -52,6 +50,7 @@ def observe(project: "Project", lake: "TraceLake", launch: "MeasurementRequest",
     """Register the session and run all its stages; raises the AacoError that a stage failed with."""
     from aaco_pipeline.automation.dead_runs import reap
     from aaco_pipeline.automation.instance import open_instance
+    from aaco_pipeline.automation.session_runs import run_session
     from aaco_pipeline.automation.sessions import forget, register
     from aaco_pipeline.resources.progress import progress_listener
 
@@ -63,7 +62,7 @@ def observe(project: "Project", lake: "TraceLake", launch: "MeasurementRequest",
         session = register(lake, instance, launch)
         try:
             with _progress(quiet) as show, progress_listener(show):
-                run_stages(project, lake, instance, session)
+                run_session(lake, instance, session, project.configs)
         except BaseException:
             if not lake.raw(session).is_dir():
                 forget(lake, instance, session)
@@ -74,43 +73,11 @@ def observe(project: "Project", lake: "TraceLake", launch: "MeasurementRequest",
 def present_again(project: "Project", lake: "TraceLake", sessions: Sequence[str]) -> None:
     """Write the reports of sessions anew, for instance because their campaign has more to tell by now."""
     from aaco_pipeline.automation.instance import open_instance
+    from aaco_pipeline.automation.session_runs import run_session
 
     with open_instance(project) as instance:
         for session in sessions:
-            run_stages(project, lake, instance, session, only=("report",))
-
-
-def run_stages(
-    project: "Project",
-    lake: "TraceLake",
-    instance: "dg.DagsterInstance",
-    session: str,
-    only: Sequence[str] | None = None,
-) -> None:
-    """Run the job `observe` for one session in this process; raises the AacoError that a stage failed with."""
-    import dagster as dg
-
-    from aaco_pipeline.automation.jobs import SESSION_TAG
-    from aaco_pipeline.definitions import build_definitions
-    from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
-    from aaco_pipeline.resources.host.process_identity import process_tags
-
-    definitions = build_definitions(
-        resource_overrides={
-            "lake": LakeResource(path=str(lake.path)),
-            "runner": InferenceRunner(configs=str(project.configs)),
-        }
-    )
-    result = definitions.resolve_job_def("observe").execute_in_process(
-        instance=instance,
-        partition_key=session,
-        asset_selection=None if only is None else [dg.AssetKey(name) for name in only],
-        tags={SESSION_TAG: session, **process_tags()},
-        run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
-        raise_on_error=False,
-    )
-    if not result.success:
-        raise _error_of(result, session)
+            run_session(lake, instance, session, project.configs, only=("report",))
 
 
 def _wait_for_slot(instance: "dg.DagsterInstance", show: Callable[[str, int, int], None]) -> None:
@@ -145,34 +112,3 @@ def _progress(quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
             bar.refresh()
 
         yield show
-
-
-def _error_of(result: "dg.ExecuteInProcessResult", session: str) -> BaseException:
-    """What ended the run: the expected error whose exit code the stage recorded, an interrupt, or a fault."""
-    from aaco_pipeline import errors
-    from aaco_pipeline.assets.stage import EXIT_CODE_KEY
-
-    by_code = {
-        kind.exit_code: kind
-        for kind in (
-            errors.UsageError,
-            errors.ModelError,
-            errors.UnavailableError,
-            errors.CaptureError,
-            errors.LakeError,
-        )
-    }
-    for event in result.all_events:
-        if not event.is_step_failure:
-            continue
-        data = event.step_failure_data
-        failure = data.user_failure_data
-        if failure is not None and EXIT_CODE_KEY in failure.metadata:
-            code = failure.metadata[EXIT_CODE_KEY].value
-            if isinstance(code, int) and code in by_code:
-                return by_code[code](failure.description or "the stage gave no reason")
-        if data.error is not None and data.error.cls_name in _INTERRUPTS:
-            return KeyboardInterrupt()
-        text = data.error.to_string() if data.error is not None else "no reason was recorded"
-        return RuntimeError(f"stage {event.step_key} of session {session} failed: {text}")
-    return RuntimeError(f"session {session} failed before any stage; see the run in `aaco ui`")

@@ -116,11 +116,11 @@ def rm(project: "Project", names: tuple[str, ...], yes: bool, as_json: bool) -> 
     freed = {session: lake.remove(session) for session in sessions}
     if (project.dagster_home / "dagster.yaml").exists():
         from aaco_pipeline.automation.instance import open_instance
-        from aaco_pipeline.automation.sessions import PARTITIONS_NAME
+        from aaco_pipeline.automation.sessions import drop_partition
 
         with open_instance(project) as instance:
             for session in sessions:
-                instance.delete_dynamic_partition(PARTITIONS_NAME, session)
+                drop_partition(instance, session)
     if as_json:
         print_json([{"session_id": session, "freed_bytes": bytes_} for session, bytes_ in freed.items()])
     else:
@@ -144,9 +144,11 @@ def _show_kernel(lake: "TraceLake", session: str, kernel: str, faster: float | N
 
     document = kernel_document(lake, session, kernel)
     if faster is not None:
-        from aaco_pipeline.assets.critical_path import saving
+        from aaco_pipeline.analysis.timeline.recorded import RECORDED_FROM, recorded
+        from aaco_pipeline.analysis.timeline.savings import saving_of_kernel
 
-        document["what_if"] = saving(lake, session, document["kernel"]["kernel_id"], faster).to_dicts()
+        run = recorded({name: lake.read(name, session).drop("session_id") for name in RECORDED_FROM})
+        document["what_if"] = saving_of_kernel(run, document["kernel"]["kernel_id"], faster).to_dicts()
     if as_json:
         print_json(document)
     else:

@@ -93,3 +93,8 @@ def _holds_nan(series: pl.Series) -> bool:
     if isinstance(series.dtype, pl.Struct):
         return any(_holds_nan(series.struct.field(field.name)) for field in series.dtype.fields)
     return False
+
+
+def in_contract(table: str, frame: pl.DataFrame) -> pl.DataFrame:
+    """The columns of the contract of `table` out of a frame that has others too, which only an analysis needs."""
+    return to_contract(table, frame.select(polars_types(table).keys()))

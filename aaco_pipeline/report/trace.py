@@ -5,12 +5,12 @@ The bytes are `aaco_pipeline.lake.perfetto`; where the file lies is `TraceLake.t
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
+from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
 
 from aaco_pipeline.lake.perfetto import TraceSummary, Track, assign_lanes, nesting_lanes, write_trace
-from aaco_pipeline.lake.store import TraceLake
 
 #: Columns of `system_samples` that are counters in the trace, with their unit there.
 _COUNTERS: Final = {
@@ -25,50 +25,52 @@ _COUNTERS: Final = {
     "involuntary_switches": "switches",
     "major_faults": "faults",
 }
+#: The tables that a trace is drawn from.
+TABLES: Final = (
+    *("sessions", "processes", "iterations", "api_calls", "critical_path", "dispatches", "kernels", "memory_copies"),
+    *("gaps", "markers", "system_samples", "scheduler_events", "clock_domains"),
+)
 #: Far above what a tracer counts up to within a process.
 _CORRELATIONS_OF_A_PROCESS: Final = 1 << 48
 
 
-def write_session_trace(lake: TraceLake, session: str) -> TraceSummary:
+def write_session_trace(session: str, tables: Mapping[str, pl.DataFrame], path: Path) -> TraceSummary:
     """Write the session's unified trace: iterations, critical path, idle time by cause, calls, kernels, counters.
 
-    All on the session's axis, moved so that its earliest time is zero, as Perfetto knows no negative time; by how
-    much, and how uncertain each clock's place on the axis is, stands in the instant `session` at the start. Kernels
-    of the CPU provider are ordinary slices: only kernels that a GPU's own tool recorded may use render-stage events.
+    `tables` are those named in `TABLES`. All on the session's axis, moved so that its earliest time is zero, as
+    Perfetto knows no negative time; by how much, and how uncertain each clock's place on the axis is, stands in the
+    instant `session` at the start. Kernels of the CPU provider are ordinary slices: only kernels that a GPU's own tool
+    recorded may use render-stage events.
     """
-    layout = _Layout(lake, session)
-    path = lake.trace(session)
+    layout = _Layout(session, tables)
     return write_trace(path, layout.tracks, layout.slices(), layout.counters(), metadata=dict(layout.metadata()))
 
 
 class _Layout:
     """The session's frames and the tracks they go on."""
 
-    def __init__(self, lake: TraceLake, session: str) -> None:
-        def table(name: str) -> pl.DataFrame:
-            return lake.read(name, session).drop("session_id")
-
+    def __init__(self, session: str, tables: Mapping[str, pl.DataFrame]) -> None:
         self._session = session
-        self._facts = table("sessions")
-        self._processes = table("processes")
-        self._iterations = table("iterations")
-        self._calls = _timed(table("api_calls"))
-        self._path = table("critical_path")
+        self._facts = tables["sessions"]
+        self._processes = tables["processes"]
+        self._iterations = tables["iterations"]
+        self._calls = _timed(tables["api_calls"])
+        self._path = tables["critical_path"]
         self._dispatches = self._with_slack(
-            _timed(table("dispatches")).join(
-                table("kernels").select("kernel_id", "name", "short_name", "library"),
+            _timed(tables["dispatches"]).join(
+                tables["kernels"].select("kernel_id", "name", "short_name", "library"),
                 on="kernel_id",
                 how="left",
                 maintain_order="left",
             ),
             "dispatch",
         )
-        self._copies = self._with_slack(_timed(table("memory_copies")), "memory_copy")
-        self._gaps = table("gaps")
-        self._markers = _timed(table("markers"))
-        self._samples = table("system_samples")
-        self._scheduler = table("scheduler_events").drop_nulls("duration_ns")
-        self._clocks = table("clock_domains")
+        self._copies = self._with_slack(_timed(tables["memory_copies"]), "memory_copy")
+        self._gaps = tables["gaps"]
+        self._markers = _timed(tables["markers"])
+        self._samples = tables["system_samples"]
+        self._scheduler = tables["scheduler_events"].drop_nulls("duration_ns")
+        self._clocks = tables["clock_domains"]
         self._number = count(1)
         self.tracks: list[Track] = []
         starts = (

@@ -39,6 +39,6 @@ class InferenceRunner(dg.ConfigurableResource):  # type: ignore[type-arg]
         """Raise AacoError when `launch` cannot be meant as it stands: unknown model, backend or precision."""
         plan(launch, self.folder)
 
-    def capture(self, launch: MeasurementRequest, folder: Path, log: Callable[[str], None]) -> None:
-        """Measure `launch` and leave the raw capture in `folder`; see `capture_inference`."""
-        capture_inference(launch, folder, self.folder, log)
+    def measure(self, requested: str, folder: Path, log: Callable[[str], None]) -> None:
+        """Measure the request kept as that text, and leave the raw capture in `folder`; see `capture_inference`."""
+        capture_inference(MeasurementRequest.from_json(requested, "measurement request"), folder, self.folder, log)

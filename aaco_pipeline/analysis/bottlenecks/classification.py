@@ -26,7 +26,16 @@ CPU_PROVIDER: Final = "CPUExecutionProvider"
 #: Tables of a session that the signals are taken from; a table that is not there is one without rows.
 INPUTS: Final = (
     *("sessions", "devices", "iterations", "session_metrics", "dispatches", "kernels", "kernel_stats", "timeline"),
-    *("operator_kernels", "model_nodes", "roofline", "counter_metrics", "occupancy", "att_stalls", "gpu_samples"),
+    *(
+        "gaps",
+        "operator_kernels",
+        "model_nodes",
+        "roofline",
+        "counter_metrics",
+        "occupancy",
+        "att_stalls",
+        "gpu_samples",
+    ),
     *("resource_bounds", "ceilings", "critical_path", "critical_path_summary"),
 )
 _SHARE: Final = "share_"
@@ -40,18 +49,17 @@ class Classification:
     missing: pl.DataFrame
 
 
-def classify(tables: Mapping[str, pl.DataFrame], gaps: pl.DataFrame, rules: Rules) -> Classification:
+def classify(tables: Mapping[str, pl.DataFrame], rules: Rules) -> Classification:
     """Judge every kernel with statistics, then the session by what its time was shared out among.
 
-    `tables` are those of `INPUTS`; `gaps` is what `gap_causes.gaps` gives. The same input gives the same rows, whatever
-    the order of its rows.
+    `tables` are those of `INPUTS`. The same input gives the same rows, whatever the order of its rows.
     """
     signals = kernel_signals(tables, on_cpu_ratio(tables["iterations"]) if _is_on_host(tables) else 1.0)
     reach = reach_of_kernels(tables)
     judged = [_of_kernel(row, rules) for row in signals.iter_rows(named=True)]
     labels = [one.rule.label if one.rule is not None else None for one in judged]
     labelled = signals.with_columns(label=pl.Series(labels, dtype=pl.String))
-    of_session = session_signals(tables, gaps, labelled, rules)
+    of_session = session_signals(tables, labelled, rules)
     session = judge(of_session, rules, "session")
     if session.rule is None:
         session = replace(session, missing=(*_wanted_by_longest(labelled, judged), *session.missing))
@@ -62,9 +70,7 @@ def classify(tables: Mapping[str, pl.DataFrame], gaps: pl.DataFrame, rules: Rule
     return Classification(pl.DataFrame(rows, schema=schema), _missing(of_session, session))
 
 
-def session_signals(
-    tables: Mapping[str, pl.DataFrame], gaps: pl.DataFrame, labelled: pl.DataFrame, rules: Rules
-) -> dict[str, Signal]:
+def session_signals(tables: Mapping[str, pl.DataFrame], labelled: pl.DataFrame, rules: Rules) -> dict[str, Signal]:
     """Every signal of a session by name; `labelled` are the kernels with their time (total_ns) and label.
 
     A label of kernels that none of them has takes no share of a known window: that is a zero, and nothing is missing.
@@ -76,7 +82,7 @@ def session_signals(
         shares = host_shares(iterations, int(labelled.get_column("total_ns").sum()), traced, busy)
         source, why = "iterations", "no iterations were measured without a profiler, with their CPU time"
     else:
-        shares = device_shares(tables["timeline"], gaps, iterations, busy)
+        shares = device_shares(tables["timeline"], tables["gaps"], iterations, busy)
         source, why = "timeline", "no device activity has times"
     if shares:
         shares = {**dict.fromkeys((rule.label for rule in rules.of("kernel")), 0.0), **shares}

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from aaco_pipeline.analysis.timeline.launching_operators import OPERATOR_DOMAIN, launching_operators
+from aaco_pipeline.analysis.timeline.launching_operators import launching_operators
 
 #: Flag of every row: the work is by shapes, the least that they imply.
 MODEL_BASED: Final = "model_based"
@@ -37,16 +37,15 @@ def framework_work(
 ) -> pl.DataFrame:
     """One row per kernel whose dispatches were all launched by operators with a formula, as the roofline reads work.
 
-    `dispatches` and `api_calls` are canonical tables, `shapes` has operator, thread_id, start_ns, shapes, types, and
-    `caches` device_id and bytes of all caches before the memory, from which repeated runs are served as far as they
-    hold their data; of a device that is not in it dram_bytes is null. Shapes are on the trace's own clock: they belong
-    to the operators of `api_calls` in order of start.
+    `dispatches`, `api_calls` and `shapes` (operator_shapes) are canonical tables, and `caches` has device_id and bytes
+    of all caches before the memory, from which repeated runs are served as far as they hold their data; of a device
+    that is not in it dram_bytes is null.
     Columns: dispatch_id (null), kernel_id, device_id, duration_ns, dispatch_count, operations by pipe and format,
     dram_bytes, flops_is_lower_bound, quality_flags, work_source. A matrix product in a format that matrix units have is
     taken to run there, in fp32 on the vector units.
     """
     launched = launching_operators(dispatches, api_calls)
-    known = _with_shapes(api_calls, shapes).join(_by_shape(shapes), on=["operator", "shapes", "types"], how="inner")
+    known = shapes.join(_by_shape(shapes), on=["operator", "shapes", "types"], how="inner")
     of_dispatch = launched.join(known, left_on="operator_call_id", right_on="call_id", how="inner")
     placed = dispatches.select("dispatch_id", "device_id")
     rows = of_dispatch.join(placed, on="dispatch_id").join(caches, on="device_id", how="left")
@@ -76,23 +75,6 @@ def framework_work(
         pl.lit([MODEL_BASED], pl.List(pl.String)).alias("quality_flags"),
         pl.lit("model").alias("work_source"),
     ).sort("kernel_id")
-
-
-def _with_shapes(api_calls: pl.DataFrame, shapes: pl.DataFrame) -> pl.DataFrame:
-    """call_id, operator, shapes and types: both lists hold the same operators, and differ in the zero of their clocks.
-
-    Without operators in both, or when they cannot be the same ones, there are no rows.
-    """
-    calls = api_calls.filter(pl.col("domain") == OPERATOR_DOMAIN).select(
-        "call_id", "start_ns", operator=pl.col("name").cast(pl.String)
-    )
-    empty = pl.DataFrame(schema={"call_id": pl.Int32, "operator": pl.String, "shapes": pl.String, "types": pl.String})
-    if not calls.height or not shapes.height:
-        return empty
-    offset = int(calls.get_column("start_ns").min()) - int(shapes.get_column("start_ns").min())  # type: ignore[arg-type]
-    own = shapes.with_columns(start_ns=pl.col("start_ns") + offset).unique(["operator", "start_ns"], keep="none")
-    joined = calls.join(own, on=["operator", "start_ns"], how="inner")
-    return joined.select(empty.columns) if joined.height else empty
 
 
 def _by_shape(shapes: pl.DataFrame) -> pl.DataFrame:

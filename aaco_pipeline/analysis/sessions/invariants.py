@@ -167,3 +167,20 @@ def iterations_are_plausible(iterations: pl.DataFrame) -> Finding:
         else f"{overlap} overlap the one before, {empty} have no length, {negative} negative CPU time",
         {"iterations": ordered.height, "overlapping": overlap, "without_length": empty},
     )
+
+
+def kernels_fit_their_calls(tables: Mapping[str, pl.DataFrame]) -> Finding:
+    """`kernel_time_fits_iterations` for kernels that run within the host's calls."""
+    return kernel_time_fits_iterations(_within_calls(tables), tables["iterations"])
+
+
+def kernels_cover_their_calls(tables: Mapping[str, pl.DataFrame]) -> Finding:
+    """`trace_covers_iterations` for kernels that run within the host's calls."""
+    kernels, iterations = _within_calls(tables), tables["iterations"]
+    return trace_covers_iterations(kernels, iterations if kernels.height else iterations.clear())
+
+
+def _within_calls(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    """The dispatches that must lie within their iteration: not a device's, which runs beside the host's calls."""
+    dispatches = tables["dispatches"]
+    return dispatches if tables["sessions"].item(0, "provider") == "CPUExecutionProvider" else dispatches.clear()

@@ -6,6 +6,7 @@ the same moment, so the difference of its ends is the clocks' offset. Beside thi
 whatever the ends do: on every rank such an operation ends after it has begun on every other.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from aaco_pipeline.analysis.timeline.collectives import SYNCHRONIZING, Matched
+from aaco_pipeline.analysis.timeline.activities import COMMUNICATION, device_activities
+from aaco_pipeline.analysis.timeline.collectives import SYNCHRONIZING, Matched, collectives, matched, parts
 
 SAME_PROCESS: Final = "same_process"
 SAME_HOST: Final = "same_host"
@@ -59,6 +61,31 @@ class Ends:
     end: Numbers
     reference_start: Numbers
     reference_end: Numbers
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The processes' clocks and parts in collectives, in the columns of the analyses, and what kept parts apart."""
+
+    clocks: pl.DataFrame
+    collectives: pl.DataFrame
+    unmatched: pl.DataFrame
+    numbered: bool
+
+
+def ranks_of(tables: Mapping[str, pl.DataFrame], activities: pl.DataFrame, calls: pl.DataFrame) -> Ranks:
+    """Clocks and collectives over everything that was captured, for numbers within a communicator count from there.
+
+    `tables` are dispatches, memory_copies, kernels, api_calls, markers, processes and clock_domains; `activities` and
+    `calls` those of `recorded`, which are of the measured iterations alone.
+    """
+    if (activities.get_column("category") == COMMUNICATION).any():
+        timed = tables["dispatches"].filter(pl.col("end_ns") >= pl.col("start_ns"))
+        activities = device_activities(timed, tables["memory_copies"], tables["kernels"], calls)
+    together = matched(parts(activities, tables["markers"], tables["api_calls"]))
+    clocks = rank_clocks(tables["processes"], tables["clock_domains"], together)
+    found = collectives(together, clocks, activities)
+    return Ranks(clocks, found, together.unmatched, bool(together.parts.get_column("numbered").all()))
 
 
 def rank_clocks(processes: pl.DataFrame, clock_domains: pl.DataFrame, matched: Matched) -> pl.DataFrame:

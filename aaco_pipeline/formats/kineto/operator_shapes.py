@@ -12,6 +12,7 @@ import polars as pl
 from aaco_pipeline.formats.capture_tables import Limits
 from aaco_pipeline.formats.parsing.json_fields import Objects
 from aaco_pipeline.formats.parsing.json_stream import Cursor, CutError, Pieces, Positions
+from aaco_pipeline.lake.validation import empty_table, to_contract
 
 SHAPES: Final = pl.Schema(
     {
@@ -49,6 +50,23 @@ def read_operator_shapes(path: Path, limits: Limits | None = None) -> pl.DataFra
         except CutError:
             pass
     return pl.concat([SHAPES.to_frame(), *found])
+
+
+def of_calls(shapes: pl.DataFrame, api_calls: pl.DataFrame) -> pl.DataFrame:
+    """The table `operator_shapes`: what `read_operator_shapes` gives, by the calls of the operators.
+
+    Both hold the same operators and differ in the zero of their clocks; an operator of which two began in one
+    nanosecond is left out. Without operators in both, or when they cannot be the same ones, there are no rows.
+    """
+    calls = api_calls.filter(pl.col("domain") == "operator").select(
+        "call_id", "start_ns", operator=pl.col("name").cast(pl.String)
+    )
+    if not calls.height or not shapes.height:
+        return empty_table("operator_shapes")
+    offset = int(calls.get_column("start_ns").min()) - int(shapes.get_column("start_ns").min())  # type: ignore[arg-type]
+    own = shapes.with_columns(start_ns=pl.col("start_ns") + offset).unique(["operator", "start_ns"], keep="none")
+    joined = calls.join(own, on=["operator", "start_ns"], how="inner", maintain_order="left")
+    return to_contract("operator_shapes", joined.select("call_id", "operator", "shapes", "types"))
 
 
 def _collect(cursor: Cursor, into: list[pl.DataFrame]) -> None:

@@ -64,6 +64,12 @@ class ModelGraph:
     types: Mapping[str, TensorType]
     opsets: Mapping[str, int]
 
+    @property
+    def weights(self) -> list[str]:
+        """Names of the initializers."""
+        names: list[str] = self.initializers.get_column("name").to_list()
+        return names
+
 
 @dataclass(frozen=True)
 class InferredShapes:

@@ -16,8 +16,8 @@ import polars as pl
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, Limits, unpacked
 from aaco_pipeline.formats.thread_trace import files
-from aaco_pipeline.formats.thread_trace.instruction_classes import instruction_class
 from aaco_pipeline.formats.thread_trace.waves import wave_frames
+from aaco_pipeline.hardware.instruction_classes import instruction_class
 from aaco_pipeline.lake.evidence import Evidence, Status
 from aaco_pipeline.lake.validation import empty_table, to_contract
 

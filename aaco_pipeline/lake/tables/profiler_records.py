@@ -55,6 +55,21 @@ TABLES: Final[tuple[Table, ...]] = (
         sort_by=("allocation_id",),
     ),
     Table(
+        name="operator_shapes",
+        section="Trace",
+        meaning=(
+            "One row is one call of a framework operator whose inputs' shapes the trace recorded. Filled by the stage "
+            "kernel_trace."
+        ),
+        columns=(
+            column("call_id", "int32", "id", False, "The operator's call, in `api_calls`."),
+            column("operator", "string", "name", False, "The operator as the framework calls it, such as `aten::mm`."),
+            column("shapes", "string", "text", False, "The inputs' shapes as the trace's JSON states them."),
+            column("types", "string", "text", False, "The inputs' types as the trace's JSON states them."),
+        ),
+        sort_by=("call_id",),
+    ),
+    Table(
         name="synchronizations",
         section="Trace",
         meaning=(

@@ -12,6 +12,10 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, Final
 
+import polars as pl
+
+from aaco_pipeline.analysis.roofline.fitted_ceilings import FITTED
+from aaco_pipeline.analysis.roofline.kernel_work import kernels_by_time
 from aaco_pipeline.report.words.units import number, share, shortened
 
 WIDE: Final = 760
@@ -93,6 +97,12 @@ class _Frame:
         fastest = [row["value"] for row in self.bandwidths if row["source"] == roof["source"]]
         fastest = fastest or [row["value"] for row in self.bandwidths]
         return float(roof["value"]) / max(fastest) if fastest else 0.0
+
+
+def roofline_of_session(tables: Mapping[str, pl.DataFrame]) -> str | None:
+    """The plot of a session's tables ceilings, roofline, kernels and kernel_stats."""
+    roofs = tables["ceilings"].filter(pl.col("source") != FITTED)
+    return roofline_plot(kernels_by_time(tables).to_dicts(), roofs.to_dicts())
 
 
 def roofline_plot(kernels: Sequence[Row], ceilings: Sequence[Row], *, width: int = WIDE) -> str | None:

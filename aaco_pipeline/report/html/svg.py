@@ -4,7 +4,7 @@ The report's own plots are drawn by its script; the scaling curve is `scaling`.
 """
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import polars as pl
@@ -31,6 +31,11 @@ def latency_plot(iterations: pl.DataFrame) -> str | None:
         if shown.height:
             return _plot(shown.get_column("latency_ns").to_list())
     return None
+
+
+def latency_of_session(tables: Mapping[str, pl.DataFrame]) -> str | None:
+    """The plot of a session's table `iterations`."""
+    return latency_plot(tables["iterations"])
 
 
 def as_markdown_image(svg: str, text: str) -> str:

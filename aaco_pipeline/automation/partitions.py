@@ -3,6 +3,10 @@
 Keys are added and removed in `aaco_pipeline.automation.sessions`.
 """
 
+from typing import Final
+
 import dagster as dg
 
-session_partitions = dg.DynamicPartitionsDefinition(name="session")
+PARTITIONS_NAME: Final = "session"
+
+session_partitions = dg.DynamicPartitionsDefinition(name=PARTITIONS_NAME)

@@ -1,0 +1,240 @@
+"""Running a session's stages in this process, as one real run of the job `observe`.
+
+Dagster's own executor spends most of a short session's time on steps: for each it starts, resolves inputs and writes
+half a dozen events. Here the stages are called one after another on one opened capture, and the run is given what
+people look at: its page, tags and partition, every stage's materialization with its metadata and versions, every
+check's result, and the failure where there was one. What Dagster itself starts (`aaco ui`, sensors, backfills) runs the
+same stages as assets, in `stage_assets`.
+"""
+
+import logging
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+import dagster as dg
+from dagster._core.definitions.asset_checks.asset_check_evaluation import (
+    AssetCheckEvaluation,
+    AssetCheckEvaluationTargetMaterializationData,
+)
+from dagster._core.definitions.data_version import (
+    CODE_VERSION_TAG,
+    DATA_VERSION_IS_USER_PROVIDED_TAG,
+    DATA_VERSION_TAG,
+    NULL_EVENT_POINTER,
+    get_input_data_version_tag,
+    get_input_event_pointer_tag,
+)
+from dagster._core.definitions.events import (
+    AssetMaterializationFailure,
+    AssetMaterializationFailureReason,
+    AssetMaterializationFailureType,
+)
+from dagster._core.events import DagsterEvent, DagsterEventType, StepMaterializationData
+from dagster._core.execution.plan.objects import ErrorSource, StepFailureData, StepSuccessData, UserFailureData
+from dagster_shared.error import SerializableErrorInfo
+
+from aaco_pipeline.assets.stage import Outcome, Session, Stage, publish, stages
+from aaco_pipeline.automation.stage_assets import EXIT_CODE_KEY, checked, data_version, described
+from aaco_pipeline.errors import AacoError
+from aaco_pipeline.lake.manifest import Entry
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.resources.dagster_resources import InferenceRunner
+from aaco_pipeline.resources.host.process_identity import process_tags
+
+#: The session a run is of; of a run that registers several, all of them, separated by commas.
+SESSION_TAG: Final = "aaco/session"
+JOB: Final = "observe"
+_PARTITION_TAG: Final = "dagster/partition"
+_SLOT_POLL_SECONDS: Final = 0.5
+
+
+def run_session(
+    lake: TraceLake,
+    instance: dg.DagsterInstance,
+    session: str,
+    configs: Path,
+    only: Sequence[str] | None = None,
+) -> None:
+    """Run the stages of a session (default: all), each after those it reads from; raises what a stage failed with.
+
+    A stage that fails ends the run: those before it stay published, those after it keep what they had.
+    """
+    runner = InferenceRunner(configs=str(configs))
+    with _Run(instance, session) as run:
+        opened = Session(lake, session, configs, runner.measure, run.log)
+        for name, one in stages().items():
+            if only is None or name in only:
+                with run.step(one), run.slot(one, opened):
+                    outcome = one(opened)
+                    run.record(opened, one, outcome, publish(opened, one, outcome))
+
+
+class CheckError(AacoError):
+    """A blocking check of a stage failed: what follows would be computed from wrong tables."""
+
+    exit_code = 1
+
+
+class _Run:
+    """One run of the job in Dagster's storage, written event by event."""
+
+    def __init__(self, instance: dg.DagsterInstance, session: str) -> None:
+        self._instance = instance
+        self._session = session
+        self._id = str(uuid4())
+        #: Per stage the number of its newest materialization, as Dagster's storage counts them.
+        self._stored: dict[str, int] = {}
+
+    def __enter__(self) -> "_Run":
+        tags = {_PARTITION_TAG: self._session, SESSION_TAG: self._session, **process_tags()}
+        run = dg.DagsterRun(
+            job_name=JOB,
+            run_id=self._id,
+            status=dg.DagsterRunStatus.STARTING,
+            tags=tags,
+            asset_selection=frozenset(dg.AssetKey(name) for name in stages()),
+        )
+        self._instance.run_storage.add_run(run)
+        self._event(DagsterEventType.RUN_START, f"Started the stages of session {self._session}.")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            self._event(DagsterEventType.RUN_SUCCESS, f"All stages of session {self._session} have run.")
+        elif isinstance(error, Exception):
+            self._event(DagsterEventType.RUN_FAILURE, f"Session {self._session} is not whole: {error}")
+        else:
+            self._event(DagsterEventType.RUN_CANCELED, "Interrupted by the person who started it.")
+
+    def log(self, line: str) -> None:
+        """A line of a stage that takes long, in the run's log."""
+        self._instance.report_engine_event(line, run_id=self._id, job_name=JOB)
+
+    @contextmanager
+    def step(self, one: Stage) -> Iterator[None]:
+        """The stage as a step of the run; an error is recorded as its failure before it goes on."""
+        began = time.monotonic()
+        self._event(DagsterEventType.STEP_START, f"Started {one.name}.", step=one.name)
+        try:
+            yield
+        except BaseException as error:
+            self._failed(one, error)
+            raise
+        took = StepSuccessData(1000 * (time.monotonic() - began))  # type: ignore[no-untyped-call]
+        self._event(DagsterEventType.STEP_SUCCESS, f"Finished {one.name}.", took, one.name)
+
+    def record(self, session: Session, one: Stage, outcome: Outcome, entries: Sequence[Entry]) -> None:
+        """The materialization of a stage and the results of its checks; CheckError when a blocking one failed."""
+        key = dg.AssetKey(one.name)
+        materialization = dg.AssetMaterialization(
+            key,
+            metadata=described(session, one, outcome, entries),
+            partition=self._session,
+            tags=self._versions(session, one, entries),
+        )
+        data = StepMaterializationData(materialization)
+        self._event(DagsterEventType.ASSET_MATERIALIZATION, f"Published {one.name}.", data, one.name)
+        stored = self._instance.get_latest_data_version_record(key, partition_key=self._session)
+        assert stored is not None, "Dagster lost the event that was just stored"
+        self._stored[one.name] = stored.storage_id
+        target = AssetCheckEvaluationTargetMaterializationData(
+            storage_id=stored.storage_id, run_id=self._id, timestamp=stored.timestamp
+        )
+        broken = []
+        for result in checked(session, one):
+            blocking = result.severity == dg.AssetCheckSeverity.ERROR
+            evaluation = AssetCheckEvaluation(
+                asset_key=key,
+                check_name=str(result.check_name),
+                passed=result.passed,
+                metadata=result.metadata,
+                target_materialization_data=target,
+                severity=result.severity,
+                description=result.description,
+                blocking=blocking,
+                partition=self._session,
+            )
+            kept = "passed" if result.passed else "failed"
+            said = f"Check {result.check_name} of {one.name} {kept}: {result.description}"
+            self._event(DagsterEventType.ASSET_CHECK_EVALUATION, said, evaluation, one.name)
+            if blocking and not result.passed:
+                broken.append(said)
+        if broken:
+            raise CheckError("; ".join(broken))
+
+    @contextmanager
+    def slot(self, one: Stage, session: Session) -> Iterator[None]:
+        """The slot of the stage's pool, held while it measures; a stage that only reads needs none."""
+        if one.pool is None or session.lake.raw(session.id).is_dir():
+            yield
+            return
+        storage = self._instance.event_log_storage
+        storage.initialize_concurrency_limit_to_default(one.pool)
+        try:
+            while not storage.claim_concurrency_slot(one.pool, self._id, one.name).is_claimed:
+                time.sleep(_SLOT_POLL_SECONDS)
+            yield
+        finally:
+            storage.free_concurrency_slots_for_run(self._id)
+
+    def _versions(self, session: Session, one: Stage, entries: Sequence[Entry]) -> dict[str, str]:
+        """The versions of code, inputs and output, by which Dagster tells fresh from stale."""
+        manifest = session.lake.manifest(session.id)
+        tags = {
+            CODE_VERSION_TAG: one.code_version,
+            DATA_VERSION_TAG: data_version(entries),
+            DATA_VERSION_IS_USER_PROVIDED_TAG: "true",
+        }
+        for name in one.dependencies:
+            key = dg.AssetKey(name)
+            tags[get_input_data_version_tag(key)] = data_version(manifest.of_stage(name))
+            tags[get_input_event_pointer_tag(key)] = self._pointer(key)
+        return tags
+
+    def _pointer(self, key: dg.AssetKey) -> str:
+        """The number of a stage's newest materialization for this session, of this run or an earlier one."""
+        name = key.to_user_string()
+        if name not in self._stored:
+            stored = self._instance.get_latest_data_version_record(key, partition_key=self._session)
+            if stored is None:
+                return NULL_EVENT_POINTER
+            self._stored[name] = stored.storage_id
+        return str(self._stored[name])
+
+    def _failed(self, one: Stage, error: BaseException) -> None:
+        """The step's failure with the error's stack, and the stage's partition as failed."""
+        info = SerializableErrorInfo(str(error), traceback.format_exception(error), type(error).__name__)
+        code = {EXIT_CODE_KEY: dg.MetadataValue.int(error.exit_code)} if isinstance(error, AacoError) else {}
+        why = UserFailureData(label="error", description=str(error), metadata=code)  # type: ignore[no-untyped-call]
+        data = StepFailureData(info, why, ErrorSource.USER_CODE_ERROR)  # type: ignore[no-untyped-call]
+        self._event(DagsterEventType.STEP_FAILURE, f"{one.name} failed: {error}", data, one.name)
+        self._instance.report_dagster_event(
+            DagsterEvent.build_asset_failed_to_materialize_event(
+                JOB,
+                one.name,
+                AssetMaterializationFailure(
+                    dg.AssetKey(one.name),
+                    AssetMaterializationFailureType.FAILED,
+                    AssetMaterializationFailureReason.FAILED_TO_MATERIALIZE,
+                    description=str(error),
+                    partition=self._session,
+                ),
+                error=info,
+            ),
+            self._id,
+            logging.ERROR,
+        )
+
+    def _event(self, kind: DagsterEventType, message: str, data: Any = None, step: str | None = None) -> None:
+        event = DagsterEvent(
+            event_type_value=kind.value, job_name=JOB, message=message, event_specific_data=data, step_key=step
+        )
+        self._instance.report_dagster_event(event, self._id, _LEVELS.get(kind, logging.INFO))
+
+
+_LEVELS: Final = {DagsterEventType.STEP_FAILURE: logging.ERROR, DagsterEventType.RUN_FAILURE: logging.ERROR}

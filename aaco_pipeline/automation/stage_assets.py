@@ -1,0 +1,197 @@
+"""Stages as Dagster sees them: each an asset of its name with its checks, its column schema and what it depends on.
+
+What a stage is lives in `aaco_pipeline.assets.stage`. A session's stages also run without Dagster's steps, in
+`session_runs`, which describes what came of them by the same functions as here.
+"""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from hashlib import sha256
+from typing import Any, Final
+
+import dagster as dg
+import polars as pl
+
+from aaco_pipeline.analysis.sessions.invariants import Finding
+from aaco_pipeline.assets.stage import Outcome, Session, Stage, publish, stages
+from aaco_pipeline.automation.partitions import session_partitions
+from aaco_pipeline.errors import AacoError, LakeError
+from aaco_pipeline.lake.contracts import contract
+from aaco_pipeline.lake.manifest import Entry
+from aaco_pipeline.lake.validation import conform
+from aaco_pipeline.report.html.svg import as_markdown_image
+from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
+from aaco_pipeline.resources.host.process_identity import process_tags
+
+OWNERS: Final = ["team:aaco"]
+EXIT_CODE_KEY: Final = "aaco/exit_code"
+#: The check that every stage has.
+CONTRACT: Final = "contract"
+_CONTRACT_IS: Final = "Every published table of the stage is intact and fulfils its contract."
+_PREVIEW_ROWS: Final = 10
+
+# Checks have to be partitioned, or a session's broken promise hides behind a later session's kept one; Dagster calls
+# exactly that argument a preview. Named here so that no other warning is silenced with it.
+warnings.filterwarnings(
+    "ignore", "Specifying a partitions_def on an AssetCheckSpec is currently in preview", dg.PreviewWarning
+)
+
+
+@cache
+def stage_assets() -> tuple[dg.AssetsDefinition, ...]:
+    """Every stage as an asset, in the order they run."""
+    return tuple(_asset(one) for one in stages().values())
+
+
+def check_specs(one: Stage) -> list[dg.AssetCheckSpec]:
+    """What is checked of a stage, for each session by itself: its contract, and the promises that it states."""
+    said = [(CONTRACT, _CONTRACT_IS, True), *((check.name, check.description, check.blocking) for check in one.checks)]
+    return [
+        dg.AssetCheckSpec(name, asset=one.name, description=text, blocking=blocking, partitions_def=session_partitions)
+        for name, text, blocking in said
+    ]
+
+
+def checked(session: Session, one: Stage) -> Iterator[dg.AssetCheckResult]:
+    """The results of a stage's checks over what is published of a session."""
+    yield _result(one, CONTRACT, contract_is_fulfilled(session, one), blocking=True)
+    for check in one.checks:
+        yield _result(one, check.name, check.holds(session.tables(*check.reads)), blocking=check.blocking)
+
+
+def contract_is_fulfilled(session: Session, one: Stage) -> Finding:
+    """Every table that the stage published is there, unchanged since, and as its contract says."""
+    entries = session.lake.manifest(session.id).of_stage(one.name)
+    broken: list[str] = []
+    for entry in entries:
+        try:
+            conform(contract(entry.table), session.lake.read_entry(entry), session.id)
+        except LakeError as error:
+            broken.append(str(error))
+    holds = bool(entries) and not broken
+    statement = "; ".join(broken) or (f"{len(entries)} tables as declared" if entries else "nothing is published")
+    return Finding(holds, statement, {"tables": len(entries), "broken": len(broken)})
+
+
+def described(session: Session, one: Stage, outcome: Outcome, entries: Sequence[Entry]) -> dict[str, Any]:
+    """What Dagster shows of a stage that ran: rows, bytes, headline numbers, a small table, plots, its file."""
+    described: dict[str, Any] = {
+        "dagster/row_count": sum(entry.rows for entry in entries),
+        "dagster/uri": str(session.lake.path),
+        **{f"{entry.table}_rows": entry.rows for entry in entries},
+        "published_bytes": sum(entry.bytes for entry in entries),
+        **{name: value for name, value in outcome.headline.items() if value is not None},
+    }
+    if outcome.preview is not None and outcome.preview.height:
+        table = markdown_table(outcome.preview.head(_PREVIEW_ROWS))
+        described[outcome.preview_title] = dg.MetadataValue.md(table)
+    for title, plot in one.plots.items():
+        drawn = plot({**session.tables(*one.reads), **outcome.tables})
+        if drawn is not None:
+            described[title] = dg.MetadataValue.md(as_markdown_image(drawn, title))
+    if one.file is not None:
+        label, place = one.file
+        described[label] = dg.MetadataValue.url(place(session.lake, session.id).as_uri())
+    return described
+
+
+def data_version(entries: Sequence[Entry]) -> str:
+    """A digest of what was published: it changes when a byte of it does."""
+    return sha256("".join(entry.sha256 for entry in entries).encode()).hexdigest()[:16]
+
+
+@contextmanager
+def expected_errors() -> Iterator[None]:
+    """Show an expected error in Dagster as its one line, with the exit code the command would give, and no retry."""
+    try:
+        yield
+    except AacoError as error:
+        raise dg.Failure(
+            description=str(error), metadata={EXIT_CODE_KEY: error.exit_code}, allow_retries=False
+        ) from error
+
+
+def column_schema(one: Stage) -> dg.TableSchema:
+    """The contracts of the tables a stage publishes as one schema, each column named `table.column`."""
+    return dg.TableSchema(
+        columns=[
+            dg.TableColumn(
+                name=f"{name}.{column.name}",
+                type=column.dtype,
+                description=f"{column.meaning} [{column.unit}]",
+                constraints=dg.TableColumnConstraints(nullable=column.nullable),
+            )
+            for name in one.tables
+            for column in contract(name).all_columns
+        ]
+    )
+
+
+def markdown_table(frame: pl.DataFrame) -> str:
+    """A frame as a Markdown table; numbers with thousands separators, nulls as an en dash."""
+    header = "| " + " | ".join(frame.columns) + " |"
+    rule = "|" + "|".join(" ---: " if dtype.is_numeric() else " --- " for dtype in frame.dtypes) + "|"
+    rows = ["| " + " | ".join(_cell(value) for value in row) + " |" for row in frame.iter_rows()]
+    return "\n".join([header, rule, *rows])
+
+
+def _asset(one: Stage) -> dg.AssetsDefinition:
+    @dg.asset(
+        name=one.name,
+        deps=list(one.dependencies),
+        check_specs=check_specs(one),
+        partitions_def=session_partitions,
+        description=one.question,
+        group_name=one.group,
+        kinds=set(one.kinds),
+        owners=OWNERS,
+        pool=one.pool,
+        code_version=one.code_version,
+        metadata={"dagster/column_schema": column_schema(one)},
+    )
+    def asset(
+        context: dg.AssetExecutionContext, lake: LakeResource, runner: InferenceRunner
+    ) -> dg.MaterializeResult[None]:
+        context.instance.add_run_tags(context.run.run_id, process_tags())
+        results: list[dg.AssetCheckResult] = []
+        entries: list[Entry] = []
+        for key in context.partition_keys:
+            with expected_errors():
+                session = Session(lake.open(), key, runner.folder, runner.measure, context.log.info)
+                outcome = one(session)
+                published = publish(session, one, outcome)
+                metadata = described(session, one, outcome, published)
+                results.extend(checked(session, one))
+            entries.extend(published)
+            context.add_asset_metadata(metadata, partition_key=key)
+        # One result for each check: of several sessions the worst, whose description names what is wrong.
+        worst = {result.check_name: result for result in sorted(results, key=lambda result: not result.passed)}
+        return dg.MaterializeResult(
+            data_version=dg.DataVersion(data_version(entries)),
+            check_results=[worst[spec.name] for spec in check_specs(one)],
+        )
+
+    return asset
+
+
+def _result(one: Stage, name: str, finding: Finding, *, blocking: bool) -> dg.AssetCheckResult:
+    return dg.AssetCheckResult(
+        asset_key=one.name,
+        check_name=name,
+        passed=finding.holds,
+        severity=dg.AssetCheckSeverity.ERROR if blocking else dg.AssetCheckSeverity.WARN,
+        description=finding.statement,
+        metadata=dict(finding.figures),
+    )
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:,.3f}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return str(value).replace("|", "\\|")
