@@ -1,7 +1,7 @@
 """What must hold of a session's tables whatever was measured: conservation, plausibility, coverage.
 
 Each function looks at tables and says whether the promise holds, with the numbers; that a promise is checked, and
-what a broken one blocks, is decided in `aaco_pipeline.assets.checks`.
+what a broken one blocks, is stated where the stage is declared (`aaco_pipeline.assets`).
 """
 
 from collections.abc import Mapping
