@@ -39,6 +39,7 @@ from dagster._core.execution.plan.objects import ErrorSource, StepFailureData, S
 from dagster_shared.error import SerializableErrorInfo
 
 from aaco_pipeline.assets.stage import Outcome, Session, Stage, publish, stages
+from aaco_pipeline.automation.event_storage import connections_kept
 from aaco_pipeline.automation.stage_assets import EXIT_CODE_KEY, checked, data_version, described
 from aaco_pipeline.errors import AacoError
 from aaco_pipeline.lake.manifest import Entry
@@ -99,11 +100,19 @@ class _Run:
             tags=tags,
             asset_selection=frozenset(dg.AssetKey(name) for name in stages()),
         )
+        self._connections = connections_kept(self._instance, self._id)
+        self._connections.__enter__()
         self._instance.run_storage.add_run(run)
         self._event(DagsterEventType.RUN_START, f"Started the stages of session {self._session}.")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        try:
+            self._ended(error)
+        finally:
+            self._connections.__exit__(kind, error, None)
+
+    def _ended(self, error: BaseException | None) -> None:
         if error is None:
             self._event(DagsterEventType.RUN_SUCCESS, f"All stages of session {self._session} have run.")
         elif isinstance(error, Exception):
