@@ -23,8 +23,8 @@ from typing import Any, Final
 
 import polars as pl
 
-from aaco_pipeline.analysis.roofline.counter_work import work
-from aaco_pipeline.analysis.roofline.derived_metrics import dispatch_metrics, metrics
+from aaco_pipeline.analysis.roofline.counter_work import work_of
+from aaco_pipeline.analysis.roofline.derived_metrics import counted, metrics_of
 from aaco_pipeline.capture.discovery import discover_runs
 from aaco_pipeline.capture.merging import NamedReading, merge_parts
 from aaco_pipeline.formats.capture_tables import Limits
@@ -206,6 +206,12 @@ def read(folder: Path) -> dict[str, pl.DataFrame]:
     return dict(merge_parts([NamedReading(part.name, part.read(Limits())) for part in parts]).tables)
 
 
+def of_dispatches(table: pl.DataFrame) -> pl.DataFrame:
+    """The metrics of each dispatch: those of kernels of one dispatch each; what it does not give is left out."""
+    found = metrics_of(table.with_columns(kernel_id="dispatch_id")).drop_nulls("value")
+    return found.select("metric", "unit", "value", dispatch_id="kernel_id")
+
+
 class Comparison:
     """Ours and theirs of one capture."""
 
@@ -217,13 +223,14 @@ class Comparison:
             self.rows = list(csv.DictReader(file))
         self.tables = read(folder)
         frames = (self.tables["counters"], self.tables["dispatches"], self.tables["devices"])
-        done = work(*frames).with_columns(elapsed=pl.coalesce("duration_ns", "counted_duration_ns"))
+        table = counted(*frames)
+        done = work_of(table).with_columns(elapsed=pl.coalesce("duration_ns", "counted_duration_ns"))
         self.durations: dict[int, int | None] = dict(done.select("dispatch_id", "elapsed").iter_rows())
         self.theirs_ns = self._column(_DURATION)
-        self.checked = dispatch_metrics(*frames)
-        every = dispatch_metrics(*frames, check_clock=False)
+        self.checked = of_dispatches(table)
+        every = of_dispatches(counted(*frames, check_clock=False))
         self.ours = {name: self._scaled(group) for (name,), group in every.partition_by("metric", as_dict=True).items()}
-        self.of_kernels = metrics(*frames).join(
+        self.of_kernels = metrics_of(table).join(
             self.tables["kernels"].select("kernel_id", "name"), on="kernel_id", how="left"
         )
 
@@ -314,17 +321,17 @@ def compared_with_formulas(folder: Path) -> Coverage:
     coverage = Coverage(f"{folder.parent.name}/{folder.name}")
     oracle = json.loads((folder / "oracle.json").read_text())
     tables = read(folder)
-    done = work(tables["counters"], tables["dispatches"], tables["devices"])
+    table = counted(tables["counters"], tables["dispatches"], tables["devices"])
+    done = work_of(table)
     if "read" in oracle:
-        _by_dispatch(coverage, oracle, done, tables)
+        _by_dispatch(coverage, oracle, done, of_dispatches(table))
     else:
         _by_kernel(coverage, oracle["kernels"], done.join(tables["kernels"], on="kernel_id"))
     return coverage
 
 
-def _by_dispatch(coverage: Coverage, oracle: Any, done: pl.DataFrame, tables: Mapping[str, pl.DataFrame]) -> None:
+def _by_dispatch(coverage: Coverage, oracle: Any, done: pl.DataFrame, found: pl.DataFrame) -> None:
     """Dispatches in order: bytes and their rate from one pass, derived counters from the other."""
-    found = dispatch_metrics(tables["counters"], tables["dispatches"], tables["devices"])
     rate = pl.col("fabric_read_bytes") / pl.col("duration_ns")
     for name, ours in (("dur_ns", "duration_ns"), ("fetch_bytes", "fabric_read_bytes"), ("fetch_GBps", rate)):
         values = done.select(ours).to_series().to_list()
@@ -413,9 +420,9 @@ def _timed(folder: Path) -> str:
     tables = read(folder)
     frames = (tables["counters"], tables["dispatches"], tables["devices"])
     steps.append(time.process_time())
-    work(*frames)
+    table = counted(*frames)
     steps.append(time.process_time())
-    metrics(*frames)
+    metrics_of(table)
     steps.append(time.process_time())
     took = "  ".join(
         f"{name} {b - a:.3f}" for name, (a, b) in zip(("read", "work", "figures"), pairwise(steps), strict=True)

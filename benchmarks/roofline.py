@@ -22,8 +22,9 @@ import polars as pl
 from aaco_pipeline.analysis.bottlenecks.classification import INPUTS, classify
 from aaco_pipeline.analysis.bottlenecks.rules import Rules
 from aaco_pipeline.analysis.kernels.statistics import kernel_stats
-from aaco_pipeline.analysis.roofline.counter_work import needed_counters, work
-from aaco_pipeline.analysis.roofline.derived_metrics import metrics
+from aaco_pipeline.analysis.roofline.counter_work import needed_counters, work_of
+from aaco_pipeline.analysis.roofline.derived_metrics import counted as counted_dispatches
+from aaco_pipeline.analysis.roofline.derived_metrics import metrics_of
 from aaco_pipeline.analysis.roofline.placement import placement
 from aaco_pipeline.assets import (
     att_enrichment,
@@ -66,7 +67,8 @@ def read(folder: Path) -> dict[str, pl.DataFrame]:
 
 def judged(tables: dict[str, pl.DataFrame], rules: Rules) -> pl.DataFrame:
     """Work, roofline, figures, occupancy and labels from canonical tables."""
-    counted = work(tables["counters"], tables["dispatches"], tables["devices"])
+    table = counted_dispatches(tables["counters"], tables["dispatches"], tables["devices"])
+    counted = work_of(table)
     ceilings = spec_ceilings(tables["devices"])
     placed = placement(counted, ceilings)
     achieved = counted.select("dispatch_id", "achieved_occupancy_ratio")
@@ -74,7 +76,7 @@ def judged(tables: dict[str, pl.DataFrame], rules: Rules) -> pl.DataFrame:
         "ceilings": ceilings,
         "roofline": placed.roofline,
         "resource_bounds": placed.bounds,
-        "counter_metrics": metrics(tables["counters"], tables["dispatches"], tables["devices"]),
+        "counter_metrics": metrics_of(table),
         "occupancy": kernel_occupancy(tables["dispatches"], tables["kernels"], tables["devices"], achieved),
         "kernel_stats": kernel_stats(tables["dispatches"]),
     }

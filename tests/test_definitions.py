@@ -10,10 +10,10 @@ from typing import Final
 import dagster as dg
 import pytest
 import yaml
-
-from aaco_pipeline.assets.capture import MEASUREMENT_POOL
 from aaco_pipeline.assets.checks import ALL_CHECKS, STAGE_ASSETS
 from aaco_pipeline.assets.partitions import session_partitions
+
+from aaco_pipeline.assets.capture import MEASUREMENT_POOL
 from aaco_pipeline.definitions import build_definitions
 from aaco_pipeline.lake.contracts import all_tables
 from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource

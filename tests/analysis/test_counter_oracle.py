@@ -9,8 +9,9 @@ from typing import Any, Final
 
 import pytest
 
-from aaco_pipeline.analysis.roofline.derived_metrics import FIGURE_FLAGS, figures
+from aaco_pipeline.analysis.roofline.derived_metrics import METRIC_FLAGS
 from aaco_pipeline.hardware.counters import Family
+from aaco_pipeline.hardware.counters.formulas import derived_metrics
 from tests.places import ROOT
 
 CAPTURES: Final = Path(os.environ.get("AACO_SHARED") or ROOT.parent / "shared") / "counters"
@@ -78,7 +79,7 @@ def test_every_difference_shows_in_a_capture() -> None:
 
 def test_every_equivalent_is_a_figure() -> None:
     named = oracle().equivalents()
-    known = {figure.name for family in Family for figure in figures(family)}
+    known = {figure.name for family in Family for figure in derived_metrics(family)}
     assert {one.metric for one in named.values()} <= known
 
 
@@ -93,7 +94,7 @@ def test_the_documentation_lists_every_difference() -> None:
 
 def test_the_documentation_names_every_figure_and_flag() -> None:
     text = (ROOT / "docs" / "counters.md").read_text()
-    named = {figure.name for family in Family for figure in figures(family)} | set(FIGURE_FLAGS)
+    named = {figure.name for family in Family for figure in derived_metrics(family)} | set(METRIC_FLAGS)
     assert {name for name in named if f"| `{name}` |" not in text} == set()
 
 

@@ -7,7 +7,8 @@ import polars as pl
 import pytest
 
 from aaco_pipeline.analysis.roofline import fit as envelope
-from aaco_pipeline.analysis.roofline.counter_work import work
+from aaco_pipeline.analysis.roofline.counter_work import work_of
+from aaco_pipeline.analysis.roofline.derived_metrics import counted as counted_dispatches
 from aaco_pipeline.analysis.roofline.fit import Envelope, Refusal
 from aaco_pipeline.analysis.roofline.placement import placement
 from aaco_pipeline.capture import discovery as detection
@@ -35,7 +36,7 @@ def chain(relative: str) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
         pytest.skip(f"{folder} is not there: the shared captures are not part of the repository")
     parts = detection.discover_runs(folder).runs[0].parts
     tables = assembly.merge_parts([assembly.NamedReading(part.name, part.read(Limits())) for part in parts]).tables
-    counted = work(tables["counters"], tables["dispatches"], tables["devices"])
+    counted = work_of(counted_dispatches(tables["counters"], tables["dispatches"], tables["devices"]))
     found = placement(counted, pl.concat([spec_ceilings(tables["devices"]), tables["ceilings"]]))
     return counted, found.roofline.filter(pl.col("dispatch_id").is_not_null()), found.bounds
 

@@ -8,19 +8,10 @@ from typing import Final
 
 import polars as pl
 
-from aaco_pipeline.analysis.roofline.counter_table import counter_table
-from aaco_pipeline.hardware.counters import (
-    AMOUNTS,
-    RATIOS,
-    TRAITS,
-    Family,
-    floating_formats,
-    packable_instructions,
-    read_size_is_assumed,
-    work_formulas,
-)
+from aaco_pipeline.hardware.counters import AMOUNTS, RATIOS, TRAITS, Family, floating_formats
+from aaco_pipeline.hardware.counters.formulas import read_size_is_assumed, term, work_formulas
 
-#: The columns of `work`, in order.
+#: The columns of `work_of`, in order.
 WORK: Final = pl.Schema(
     {
         "dispatch_id": pl.Int32(),
@@ -62,18 +53,13 @@ _WRITES_PASSED_ON: Final = 0.98
 _FOR_FLAGS: Final = ("TCC_WRITE", "SQ_INSTS_VALU")
 
 
-def work(counters: pl.DataFrame, dispatches: pl.DataFrame, devices: pl.DataFrame) -> pl.DataFrame:
-    """Work of each counted dispatch, from canonical tables: the columns of `WORK`, sorted by dispatch.
+def work_of(table: pl.DataFrame) -> pl.DataFrame:
+    """Work of each counted dispatch, from what `with_work` gives: the columns of `WORK`.
 
     An amount is null where a counter it needs is missing. `duration_ns` is the base trace's, null where it states none
     or the times are destroyed; `counted_duration_ns` is the mean over counter passes. `flops_is_lower_bound` is null
     where no FLOPs are known. `quality_flags` are of `FLAGS`.
     """
-    return work_of(with_work(counter_table(counters, dispatches, devices, needed_counters())))
-
-
-def work_of(table: pl.DataFrame) -> pl.DataFrame:
-    """The columns of `WORK` out of what `with_work` gives."""
     return table.select(pl.col(name).cast(dtype) for name, dtype in WORK.items())
 
 
@@ -82,7 +68,7 @@ def needed_counters() -> frozenset[str]:
     """Plain names of every counter that the formulas of any family and the flags read."""
     names = set(_FOR_FLAGS)
     for family in Family:
-        for formula in (*work_formulas(family).values(), read_size_is_assumed(family), packable_instructions()):
+        for formula in (*work_formulas(family).values(), read_size_is_assumed(family), _is_packed()):
             names.update(formula.meta.root_names())
     return frozenset(names)
 
@@ -91,16 +77,15 @@ def with_work(table: pl.DataFrame) -> pl.DataFrame:
     """The frame of `counter_table` with the columns of `WORK`; it must hold the counters of `needed_counters`."""
     parts = table.partition_by("family", as_dict=True)
     if not parts:
-        return table.with_columns(pl.lit(None, dtype).alias(name) for name, dtype in _added(table).items())
-    frames = []
-    for (family,), part in parts.items():
-        worked = part.with_columns(**work_formulas(Family(family)))
-        frames.append(worked.with_columns(flops_is_lower_bound=_lower_bound(Family(family))))
+        added = (pl.lit(None, dtype).alias(name) for name, dtype in WORK.items() if name not in table.columns)
+        return table.with_columns(added)
+    frames = [
+        part.with_columns(**work_formulas(Family(family))).with_columns(
+            flops_is_lower_bound=_lower_bound(Family(family))
+        )
+        for (family,), part in parts.items()
+    ]
     return _with_flags(pl.concat(frames).sort("dispatch_id"))
-
-
-def _added(table: pl.DataFrame) -> dict[str, pl.DataType]:
-    return {name: dtype for name, dtype in WORK.items() if name not in table.columns}
 
 
 def _lower_bound(family: Family) -> pl.Expr:
@@ -109,11 +94,11 @@ def _lower_bound(family: Family) -> pl.Expr:
     if not formats:
         return pl.lit(None, pl.Boolean)
     known = pl.any_horizontal(pl.col(name).is_not_null() for name in formats)
-    return pl.when(known).then(_packed().fill_null(True) | _uncounted(formats))
+    return pl.when(known).then(_is_packed().fill_null(True) | _uncounted(formats))
 
 
-def _packed() -> pl.Expr:
-    return packable_instructions() > 0
+def _is_packed() -> pl.Expr:
+    return term("packable_instructions", Family.UNKNOWN) > 0
 
 
 def _uncounted(formats: list[str]) -> pl.Expr:
@@ -135,11 +120,13 @@ def _conditions() -> dict[str, pl.Expr]:
     unsplit = [
         within[family] for family in Family if family is not Family.UNKNOWN and not TRAITS[family].counts_vector_formats
     ]
-    together = [within[f] for f in Family if TRAITS[f].has_matrix_instructions and not _counts_matrix(f)]
+    together = [
+        within[f] for f in Family if TRAITS[f].has_matrix_instructions and not TRAITS[f].counts_matrix_instructions
+    ]
     assumed = [within[family] & read_size_is_assumed(family) for family in Family]
     knows_flops = pl.col("flops_is_lower_bound").is_not_null()
     return {
-        "packed_math_possible": knows_flops & _packed(),
+        "packed_math_possible": knows_flops & _is_packed(),
         "formats_not_counted": knows_flops & pl.any_horizontal(uncounted),
         "no_vector_format_counters": pl.any_horizontal(unsplit),
         "matrix_instructions_included": pl.any_horizontal(together) & pl.col("valu_instructions").is_not_null(),
@@ -156,10 +143,6 @@ def _conditions() -> dict[str, pl.Expr]:
         "incomplete_channels": pl.col("channels_are_incomplete"),
         "unknown_architecture": within[Family.UNKNOWN],
     }
-
-
-def _counts_matrix(family: Family) -> bool:
-    return TRAITS[family].counts_matrix_instructions
 
 
 def _lacks(family: Family) -> pl.Expr:

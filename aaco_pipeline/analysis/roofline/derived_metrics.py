@@ -1,7 +1,7 @@
-"""Figures from hardware counters: of each dispatch, and of each kernel as ratios of sums.
+"""Derived metrics from hardware counters: of each dispatch, and of each kernel as ratios of sums.
 
-The figures are those of `aaco_pipeline.hardware.counters.compute` and `counter_formulas_memory`; `docs/counters.md`
-lists them. A figure is there for a kernel when any counter it is made of was collected; it is null where another one
+The metrics are those of `aaco_pipeline.hardware.counters.formulas`; `docs/counters.md` lists them. A metric is there
+for a kernel when any counter it is made of was collected; it is null where another one
 lacks or is not to be believed, and its flags (`aaco_pipeline.analysis.roofline.counter_work.FLAGS`) say which.
 """
 
@@ -15,24 +15,13 @@ import polars as pl
 
 from aaco_pipeline.analysis.roofline.counter_table import FACTS, counter_table
 from aaco_pipeline.analysis.roofline.counter_work import FLAGS, needed_counters, with_work
-from aaco_pipeline.hardware.counters import AMOUNTS, RATIOS, Family, Figure
-from aaco_pipeline.hardware.counters.compute import compute_figures
-from aaco_pipeline.hardware.counters.memory import memory_figures
+from aaco_pipeline.hardware.counters import AMOUNTS, RATIOS, Family
+from aaco_pipeline.hardware.counters.formulas import DerivedMetric, derived_metrics
 from aaco_pipeline.lake.contracts import polars_types
 
-#: The columns of `metrics`, in order: the contract `counter_metrics` without the session.
+#: The columns of `metrics_of`, in order: the contract `counter_metrics` without the session.
 METRICS: Final = pl.Schema(polars_types("counter_metrics"))
-#: The columns of `dispatch_metrics`, in order.
-DISPATCH_METRICS: Final = pl.Schema(
-    {
-        "dispatch_id": pl.Int32(),
-        "kernel_id": pl.Int32(),
-        "metric": pl.String(),
-        "unit": pl.String(),
-        "value": pl.Float64(),
-    }
-)
-#: Columns that each flag bears on: a figure made of one of them carries the flag.
+#: Columns that each flag bears on: a metric made of one of them carries the flag.
 _BEARS_ON: Final = {
     "implausible_clock": frozenset(("active_cycles", "clock_mhz")),
     "implausible_level_clock": frozenset(("level_cycles",)),
@@ -47,86 +36,50 @@ _BEARS_ON: Final = {
 _OPERATION_FLAGS: Final = ("packed_math_possible", "formats_not_counted", "masked_lanes_counted")
 _NOTHING_COUNTED: Final = "nothing_counted"
 #: What the one flag means that only figures have.
-FIGURE_FLAGS: Final = {**FLAGS, _NOTHING_COUNTED: "what the figure divides by was zero in every dispatch"}
+METRIC_FLAGS: Final = {**FLAGS, _NOTHING_COUNTED: "what the metric divides by was zero in every dispatch"}
 Matrix = npt.NDArray[np.float64]
 
 
-@cache
-def figures(family: Family) -> tuple[Figure, ...]:
-    """Every figure of a family."""
-    return (*compute_figures(family), *memory_figures(family))
-
-
-def metrics(counters: pl.DataFrame, dispatches: pl.DataFrame, devices: pl.DataFrame) -> pl.DataFrame:
-    """Figures of each kernel over its counted dispatches, from canonical tables: the columns of `METRICS`, sorted.
+def metrics_of(table: pl.DataFrame) -> pl.DataFrame:
+    """Metrics of each kernel over its counted dispatches, from what `counted` gives: the columns of `METRICS`, sorted.
 
     `value` is the sum of the numerators over the sum of the denominators; `mean`, `min` and `max` are over dispatches,
-    of which `n` gave the figure.
+    of which `n` gave the metric.
     """
-    return metrics_of(counted(counters, dispatches, devices))
-
-
-def metrics_of(table: pl.DataFrame) -> pl.DataFrame:
-    """Figures of each kernel, as `metrics` gives them, from what `counted` gives."""
     parts = [_of_family(part, Family(family)) for (family,), part in table.partition_by("family", as_dict=True).items()]
     return pl.concat([METRICS.to_frame(), *parts]).sort("kernel_id", "metric")
-
-
-def dispatch_metrics(
-    counters: pl.DataFrame, dispatches: pl.DataFrame, devices: pl.DataFrame, *, check_clock: bool = True
-) -> pl.DataFrame:
-    """Figures of each counted dispatch: the columns of `DISPATCH_METRICS`, without those it does not give.
-
-    `check_clock` false keeps what divides by cycles that mean a clock the device cannot run at.
-    """
-    table = counted(counters, dispatches, devices, check_clock=check_clock)
-    parts = [DISPATCH_METRICS.to_frame()]
-    for (family,), part in table.partition_by("family", as_dict=True).items():
-        known = [figure for figure in figures(Family(family)) if _is_counted(part, figure)]
-        numerators, denominators = _evaluated(part, known)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            values = np.where(_usable(numerators, denominators), numerators / denominators, np.nan)
-        repeated = pl.concat([part.select("dispatch_id", "kernel_id")] * max(1, len(known)))
-        of_figure = np.repeat(np.arange(len(known)), part.height)
-        parts.append(
-            repeated.head(of_figure.size)
-            .with_columns(
-                metric=pl.Series([figure.name for figure in known], dtype=pl.String).gather(of_figure),
-                unit=pl.Series([figure.unit for figure in known], dtype=pl.String).gather(of_figure),
-                value=pl.Series(values.ravel(), nan_to_null=True),
-            )
-            .drop_nulls("value")
-        )
-    return pl.concat(parts).sort("dispatch_id", "metric")
 
 
 def counted(
     counters: pl.DataFrame, dispatches: pl.DataFrame, devices: pl.DataFrame, *, check_clock: bool = True
 ) -> pl.DataFrame:
-    """The frame of `counter_table` with every counter that a figure is made of, the work and its flags."""
+    """The frame of `counter_table` with every counter that a metric is made of, the work and its flags.
+
+    `check_clock` false keeps what divides by cycles that mean a clock the device cannot run at.
+    """
     return with_work(counter_table(counters, dispatches, devices, _every_counter(), check_clock=check_clock))
 
 
 @cache
 def _every_counter() -> frozenset[str]:
     """Plain names of all counters that figures, work and flags are made of."""
-    of_figures = {name for family in Family for figure in figures(family) for name in figure.columns()}
+    of_figures = {name for family in Family for metric in derived_metrics(family) for name in metric.columns()}
     return (needed_counters() | of_figures) - {*AMOUNTS, *RATIOS, *FACTS}
 
 
-def _is_counted(table: pl.DataFrame, figure: Figure) -> bool:
-    """Whether any counter that the figure is made of was collected."""
-    columns = (figure.columns() - {*FACTS}) or {"GRBM_GUI_ACTIVE"}
+def _is_counted(table: pl.DataFrame, metric: DerivedMetric) -> bool:
+    """Whether any counter that the metric is made of was collected."""
+    columns = (metric.columns() - {*FACTS}) or {"GRBM_GUI_ACTIVE"}
     return any(table.get_column(name).count() for name in columns)
 
 
-def _evaluated(table: pl.DataFrame, known: Sequence[Figure]) -> tuple[Matrix, Matrix]:
-    """Numerators and denominators, one row per figure and one column per row of the table; NaN for null."""
+def _evaluated(table: pl.DataFrame, known: Sequence[DerivedMetric]) -> tuple[Matrix, Matrix]:
+    """Numerators and denominators, one row per metric and one column per row of the table; NaN for null."""
     one = pl.lit(1.0)
-    numerators = [figure.numerator.cast(pl.Float64).alias(f"n{i}") for i, figure in enumerate(known)]
+    numerators = [metric.numerator.cast(pl.Float64).alias(f"n{i}") for i, metric in enumerate(known)]
     denominators = [
-        (one if figure.denominator is None else figure.denominator).cast(pl.Float64).alias(f"d{i}")
-        for i, figure in enumerate(known)
+        (one if metric.denominator is None else metric.denominator).cast(pl.Float64).alias(f"d{i}")
+        for i, metric in enumerate(known)
     ]
     evaluated = table.select(pl.col("dispatch_id"), *numerators, *denominators).drop("dispatch_id")
     both = evaluated.to_numpy().T.astype(np.float64)
@@ -139,8 +92,8 @@ def _usable(numerators: Matrix, denominators: Matrix) -> npt.NDArray[np.bool_]:
 
 
 def _of_family(table: pl.DataFrame, family: Family) -> pl.DataFrame:
-    """`metrics` of the dispatches on devices of one family."""
-    known = [figure for figure in figures(family) if _is_counted(table, figure)]
+    """`metrics_of` the dispatches on devices of one family."""
+    known = [metric for metric in derived_metrics(family) if _is_counted(table, metric)]
     table = table.sort("kernel_id")
     if not known or not table.height:
         return METRICS.to_frame()
@@ -169,23 +122,23 @@ def _of_family(table: pl.DataFrame, family: Family) -> pl.DataFrame:
     return _flagged(frame, table, known).select(pl.col(name).cast(dtype) for name, dtype in METRICS.items())
 
 
-def _listed(known: Sequence[Figure], kernels: npt.NDArray[np.int32]) -> pl.DataFrame:
-    """One row per figure and kernel, the kernel running fastest."""
+def _listed(known: Sequence[DerivedMetric], kernels: npt.NDArray[np.int32]) -> pl.DataFrame:
+    """One row per metric and kernel, the kernel running fastest."""
     of_figure = np.repeat(np.arange(len(known)), kernels.size)
     return pl.DataFrame(
         {
             "kernel_id": np.tile(kernels, len(known)),
-            "metric": pl.Series([figure.name for figure in known]).gather(of_figure),
-            "unit": pl.Series([figure.unit for figure in known]).gather(of_figure),
+            "metric": pl.Series([metric.name for metric in known]).gather(of_figure),
+            "unit": pl.Series([metric.unit for metric in known]).gather(of_figure),
         }
     )
 
 
-def _flagged(frame: pl.DataFrame, table: pl.DataFrame, known: Sequence[Figure]) -> pl.DataFrame:
-    """The frame with `quality_flags`: those of the kernel's dispatches that bear on the figure, and why it is null."""
+def _flagged(frame: pl.DataFrame, table: pl.DataFrame, known: Sequence[DerivedMetric]) -> pl.DataFrame:
+    """The frame with `quality_flags`: those of the kernel's dispatches that bear on the metric, and why it is null."""
     of_kernel = table.select("kernel_id", flag="quality_flags").explode("flag").drop_nulls().unique()
     of_figure = pl.DataFrame(
-        [(figure.name, flag) for figure in known for flag in _flags_of(figure)],
+        [(metric.name, flag) for metric in known for flag in _flags_of(metric)],
         schema={"metric": pl.String, "flag": pl.String},
         orient="row",
     )
@@ -195,7 +148,7 @@ def _flagged(frame: pl.DataFrame, table: pl.DataFrame, known: Sequence[Figure]) 
     unclear = null.join(clocked, on=["kernel_id", "metric"], how="anti")
     reason = pl.when("is_zero").then(pl.lit(_NOTHING_COUNTED)).otherwise(pl.lit("missing_counters"))
     reasons = unclear.select("kernel_id", "metric", flag=reason)
-    order = pl.Enum(list(FIGURE_FLAGS))
+    order = pl.Enum(list(METRIC_FLAGS))
     flags = (
         pl.concat([bearing, reasons])
         .group_by("kernel_id", "metric")
@@ -205,8 +158,8 @@ def _flagged(frame: pl.DataFrame, table: pl.DataFrame, known: Sequence[Figure]) 
     return joined.with_columns(pl.col("quality_flags").fill_null(pl.lit([], pl.List(pl.String))))
 
 
-def _flags_of(figure: Figure) -> list[str]:
-    """The flags that bear on a figure, by what it is made of."""
-    columns = figure.columns()
+def _flags_of(metric: DerivedMetric) -> list[str]:
+    """The flags that bear on a metric, by what it is made of."""
+    columns = metric.columns()
     flags = [flag for flag, named in _BEARS_ON.items() if columns & named]
-    return [*flags, *_OPERATION_FLAGS] if figure.unit.startswith("flop") else flags
+    return [*flags, *_OPERATION_FLAGS] if metric.unit.startswith("flop") else flags

@@ -9,7 +9,8 @@ from aaco_pipeline.analysis.kernels.families import OPERATORS, PHRASES
 from aaco_pipeline.analysis.kernels.names import SCHEMA, described, fused_operators, operator_family, with_operators
 from tests.places import SHARED
 
-needs_corpus = pytest.mark.skipif(not SHARED.is_dir(), reason="needs the kernel names of the shared data")
+CORPUS = SHARED / "kernels"
+needs_corpus = pytest.mark.skipif(not CORPUS.is_dir(), reason="needs the kernel names of the shared data")
 
 #: name: family, library, role; written after the grammars, nearly all unlike any name of the shared corpus.
 NAMES = {
@@ -165,7 +166,7 @@ def test_fused_operators(name: str, operators: list[str]) -> None:
 
 @needs_corpus
 def test_real_names_reach_the_target() -> None:
-    rows = described(pl.read_csv(SHARED / "kernel_names.csv.gz", infer_schema_length=None))
+    rows = described(pl.read_csv(CORPUS / "kernel_names.csv.gz", infer_schema_length=None))
     operator = pl.col("parent_op").fill_null("")
     # The library FBGEMM ends in the word for products, and Inductor's kernels are launched under their own names.
     scored = rows.filter(
@@ -181,13 +182,13 @@ def test_real_names_reach_the_target() -> None:
 
 @needs_corpus
 def test_migraphx_names() -> None:
-    rows = described(pl.read_csv(SHARED / "migraphx_names.csv"))
+    rows = described(pl.read_csv(CORPUS / "migraphx_names.csv"))
     assert rows["family"].to_list() == rows["op_family"].to_list()
 
 
 @needs_corpus
 def test_grammars_are_decoded() -> None:
-    names = pl.read_csv(SHARED / "kernel_names.csv.gz", infer_schema_length=None)["name"].unique()
+    names = pl.read_csv(CORPUS / "kernel_names.csv.gz", infer_schema_length=None)["name"].unique()
     rows = described(names.filter(names.str.contains("^(Cijk_|igemm_)")))
     assert rows["dtype"].count() >= 0.95 * rows.height
     assert rows["tile"].count() >= 0.95 * rows.height

@@ -1,10 +1,8 @@
 """Work of dispatches from counters: names, passes, clocks and reservations, and real captures whose work is known."""
 
 import csv
-import os
 from collections.abc import Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
@@ -13,14 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aaco_pipeline.analysis.roofline.counter_table import FACTS, counter_table
-from aaco_pipeline.analysis.roofline.counter_work import FLAGS, WORK, work
+from aaco_pipeline.analysis.roofline.counter_work import FLAGS, WORK, work_of
+from aaco_pipeline.analysis.roofline.derived_metrics import counted
 from aaco_pipeline.capture.discovery import discover_runs
 from aaco_pipeline.capture.merging import NamedReading, merge_parts
 from aaco_pipeline.formats.capture_tables import Limits
 from aaco_pipeline.hardware.counters import Family
 from aaco_pipeline.lake.validation import empty_table, to_contract
+from tests.places import SHARED
 
-CAPTURES: Final = Path(os.environ.get("AACO_SHARED") or Path(__file__).parents[3] / "shared") / "counters"
+CAPTURES: Final = SHARED / "counters"
 #: Bytes that the copies of 1,048,576 doubles read, and write.
 COPIED: Final = 8_388_608
 Row = tuple[int, str, float, str]
@@ -75,6 +75,10 @@ def real(name: str) -> pl.DataFrame:
         pytest.skip(f"the real capture {name} is not on this machine (AACO_SHARED)")
     found = tables(name)
     return work(found["counters"], found["dispatches"], found["devices"])
+
+
+def work(*frames: pl.DataFrame) -> pl.DataFrame:
+    return work_of(counted(*frames))
 
 
 def test_the_frame_has_its_columns_even_without_rows() -> None:

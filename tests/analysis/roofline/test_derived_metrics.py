@@ -1,9 +1,7 @@
 """Figures of kernels from counters: ratios of sums, what lacks and why, and the same per dispatch."""
 
-import os
 from collections.abc import Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
@@ -11,23 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aaco_pipeline.analysis.roofline.counter_work import work
-from aaco_pipeline.analysis.roofline.derived_metrics import (
-    DISPATCH_METRICS,
-    FIGURE_FLAGS,
-    METRICS,
-    dispatch_metrics,
-    figures,
-    metrics,
-)
+from aaco_pipeline.analysis.roofline.counter_work import work_of
+from aaco_pipeline.analysis.roofline.derived_metrics import METRIC_FLAGS, METRICS, counted, metrics_of
 from aaco_pipeline.capture.discovery import discover_runs
 from aaco_pipeline.capture.merging import NamedReading, merge_parts
 from aaco_pipeline.formats.capture_tables import Limits
 from aaco_pipeline.hardware.counters import Family
+from aaco_pipeline.hardware.counters.formulas import derived_metrics
 from aaco_pipeline.lake.contracts import contract, polars_schema
 from aaco_pipeline.lake.validation import empty_table, to_contract
+from tests.places import SHARED
 
-CAPTURES: Final = Path(os.environ.get("AACO_SHARED") or Path(__file__).parents[3] / "shared") / "counters"
+CAPTURES: Final = SHARED / "counters"
 DEVICES: Final = to_contract(
     "devices",
     pl.DataFrame({"device_id": [0], "arch": ["gfx90a"], "compute_units": [100], "max_clock_mhz": [1000.0]}),
@@ -66,6 +59,16 @@ def tables(
     return counters, to_contract("dispatches", ran), DEVICES
 
 
+def of_dispatches(table: pl.DataFrame) -> pl.DataFrame:
+    """The metrics of each dispatch: those of kernels of one dispatch each; what it does not give is left out."""
+    found = metrics_of(table.with_columns(kernel_id="dispatch_id")).drop_nulls("value")
+    return found.select("metric", "unit", "value", dispatch_id="kernel_id")
+
+
+def metrics(*frames: pl.DataFrame) -> pl.DataFrame:
+    return metrics_of(counted(*frames))
+
+
 def found(name: str, kernel: int = 0, **changed: Sequence[float | None]) -> dict[str, Any]:
     frame = metrics(*tables({**COUNTED, **changed}))
     (row,) = frame.filter((pl.col("metric") == name) & (pl.col("kernel_id") == kernel)).to_dicts()
@@ -85,8 +88,6 @@ def test_the_frame_is_the_contract_s() -> None:
     assert {"session_id": pl.String(), **METRICS} == dict(polars_schema(contract("counter_metrics")))
     assert metrics(*tables(COUNTED)).schema == METRICS
     assert metrics(empty_table("counters"), empty_table("dispatches"), empty_table("devices")).schema == METRICS
-    nothing = dispatch_metrics(empty_table("counters"), empty_table("dispatches"), empty_table("devices"))
-    assert nothing.schema == DISPATCH_METRICS == dispatch_metrics(*tables(COUNTED)).schema
 
 
 def test_a_kernel_s_figure_is_the_ratio_of_sums_and_its_mean_is_over_dispatches() -> None:
@@ -124,11 +125,11 @@ def test_an_impossible_clock_makes_null_what_divides_by_it_and_only_that() -> No
     assert found("valu_busy_ratio")["value"] == 0.1
     clock = found("clock", kernel=1)
     assert (clock["value"], clock["quality_flags"]) == (5000, ["implausible_clock"]), "the clock itself is the evidence"
-    unchecked = dispatch_metrics(*tables(COUNTED), check_clock=False)
+    unchecked = of_dispatches(counted(*tables(COUNTED), check_clock=False))
     assert (
         unchecked.filter((pl.col("metric") == "valu_busy_ratio") & (pl.col("dispatch_id") == 2))["value"].item() == 0.1
     )
-    checked = dispatch_metrics(*tables(COUNTED))
+    checked = of_dispatches(counted(*tables(COUNTED)))
     assert checked.filter(pl.col("metric") == "valu_busy_ratio")["dispatch_id"].to_list() == [0, 1]
 
 
@@ -192,8 +193,9 @@ def test_a_ratio_of_sums_lies_between_the_dispatches_own(hits: list[int], misses
 
 @pytest.mark.parametrize("name", ["mixbench_SQ/MI200", "vcopy/MI350", "llamacpp_decode/gfx1151"])
 def test_kernels_figures_are_those_of_their_dispatches(name: str) -> None:
-    of_kernels, of_dispatches = metrics(*real(name)), dispatch_metrics(*real(name))
-    again = of_dispatches.group_by("kernel_id", "metric").agg(
+    of_kernels, table = metrics(*real(name)), counted(*real(name))
+    each = of_dispatches(table).join(table.select("dispatch_id", "kernel_id"), on="dispatch_id")
+    again = each.group_by("kernel_id", "metric").agg(
         mean_again=pl.col("value").mean(), least=pl.col("value").min(), most=pl.col("value").max(), rows=pl.len()
     )
     both = of_kernels.join(again, on=["kernel_id", "metric"], how="full", coalesce=True)
@@ -216,8 +218,8 @@ def test_shares_of_real_captures_are_shares() -> None:
 
 
 def test_figures_and_work_say_the_same() -> None:
-    done = work(*real("mixbench/MI200"))
-    frame = dispatch_metrics(*real("mixbench/MI200")).filter(pl.col("metric") == "fabric_read_bandwidth")
+    done = work_of(counted(*real("mixbench/MI200")))
+    frame = of_dispatches(counted(*real("mixbench/MI200"))).filter(pl.col("metric") == "fabric_read_bandwidth")
     both = done.join(frame, on="dispatch_id")
     assert both.height == done.height
     assert (
@@ -229,5 +231,5 @@ def test_figures_and_work_say_the_same() -> None:
 def test_every_flag_of_a_figure_has_a_meaning() -> None:
     for name in ("vcopy/MI100", "vcopy/MI350"):
         flags = metrics(*real(name)).get_column("quality_flags").explode().drop_nulls()
-        assert set(flags) <= set(FIGURE_FLAGS)
-    assert all(figures(family) for family in Family)
+        assert set(flags) <= set(METRIC_FLAGS)
+    assert all(derived_metrics(family) for family in Family)

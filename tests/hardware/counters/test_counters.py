@@ -13,21 +13,23 @@ from aaco_pipeline.hardware.counters import (
     RATIOS,
     TRAITS,
     Family,
-    Figure,
-    fabric_read_bytes,
-    fabric_write_bytes,
     family_of,
     floating_formats,
-    l1_to_l2_bytes,
     plain_name,
+)
+from aaco_pipeline.hardware.counters.formulas import (
+    DerivedMetric,
+    Formula,
+    derived_metrics,
+    formulas,
     read_size_is_assumed,
+    term,
     work_formulas,
 )
-from aaco_pipeline.hardware.counters.compute import compute_figures, flops
-from aaco_pipeline.hardware.counters.memory import memory_figures
 
 COUNT = st.integers(0, 10**9)
 FLOATING = ("ADD", "MUL", "TRANS", "FMA")
+TO_L2 = tuple(f"TCP_TCC_{kind}_REQ" for kind in ("READ", "WRITE", "ATOMIC_WITH_RET", "ATOMIC_WITHOUT_RET"))
 
 
 def evaluated(formula: pl.Expr, **known: float | None) -> float | bool | None:
@@ -38,8 +40,8 @@ def evaluated(formula: pl.Expr, **known: float | None) -> float | bool | None:
     return value
 
 
-def figure(family: Family, name: str) -> Figure:
-    (found,) = (one for one in (*compute_figures(family), *memory_figures(family)) if one.name == name)
+def figure(family: Family, name: str) -> DerivedMetric:
+    (found,) = (one for one in derived_metrics(family) if one.name == name)
     return found
 
 
@@ -103,7 +105,7 @@ def test_architectures_without_counters_of_formats_have_no_flops_but_instruction
     for family in (Family.GFX906, Family.GFX908, Family.GFX11, Family.GFX12, Family.UNKNOWN):
         formulas = work_formulas(family)
         assert evaluated(formulas["valu_fp32_flops"]) is None
-        assert evaluated(flops(family)) is None
+        assert evaluated(term("flops", family)) is None
         assert evaluated(formulas["valu_instructions"], SQ_INSTS_VALU=7) == 7
     with_matrix = work_formulas(Family.GFX90A)["valu_instructions"]
     assert evaluated(with_matrix, SQ_INSTS_VALU=7, SQ_INSTS_MFMA=2) == 5
@@ -112,26 +114,26 @@ def test_architectures_without_counters_of_formats_have_no_flops_but_instruction
 
 def test_all_flops_leave_out_an_uncounted_matrix_format_but_never_the_vector_ones() -> None:
     known: dict[str, float | None] = dict.fromkeys(floating_formats(Family.GFX942), 1.0)
-    assert evaluated(flops(Family.GFX942), **known) == 9
-    assert evaluated(flops(Family.GFX942), **{**known, "matrix_xf32_flops": None}) == 8
-    assert evaluated(flops(Family.GFX942), **{**known, "valu_fp16_flops": None}) is None
+    assert evaluated(term("flops", Family.GFX942), **known) == 9
+    assert evaluated(term("flops", Family.GFX942), **{**known, "matrix_xf32_flops": None}) == 8
+    assert evaluated(term("flops", Family.GFX942), **{**known, "valu_fp16_flops": None}) is None
 
 
 @pytest.mark.parametrize("family", [Family.GFX906, Family.GFX908, Family.GFX90A])
 def test_reads_are_of_32_or_64_bytes_before_gfx942(family: Family) -> None:
-    assert evaluated(fabric_read_bytes(family), TCC_EA_RDREQ=10, TCC_EA_RDREQ_32B=4) == 4 * 32 + 6 * 64
-    assert evaluated(fabric_read_bytes(family), TCC_EA_RDREQ=10) is None
-    assert evaluated(fabric_read_bytes(family), TCC_EA_RDREQ=10, FETCH_SIZE=2) == 2048
+    assert evaluated(term("fabric_read_bytes", family), TCC_EA_RDREQ=10, TCC_EA_RDREQ_32B=4) == 4 * 32 + 6 * 64
+    assert evaluated(term("fabric_read_bytes", family), TCC_EA_RDREQ=10) is None
+    assert evaluated(term("fabric_read_bytes", family), TCC_EA_RDREQ=10, FETCH_SIZE=2) == 2048
 
 
 def test_a_bubble_is_a_read_of_128_bytes_on_gfx942() -> None:
     counted = {"TCC_EA_RDREQ": 10.0, "TCC_EA_RDREQ_32B": 1.0}
-    assert evaluated(fabric_read_bytes(Family.GFX942), **counted, TCC_BUBBLE=4) == 4 * 128 + 5 * 64 + 32
-    assert evaluated(fabric_read_bytes(Family.GFX942), **counted) is None
+    assert evaluated(term("fabric_read_bytes", Family.GFX942), **counted, TCC_BUBBLE=4) == 4 * 128 + 5 * 64 + 32
+    assert evaluated(term("fabric_read_bytes", Family.GFX942), **counted) is None
 
 
 def test_gfx950_reads_are_by_size_or_bubble_or_taken_for_128_bytes_which_is_told() -> None:
-    formula, assumed = fabric_read_bytes(Family.GFX950), read_size_is_assumed(Family.GFX950)
+    formula, assumed = term("fabric_read_bytes", Family.GFX950), read_size_is_assumed(Family.GFX950)
     requests = {"TCC_EA_RDREQ": 65_612.0, "TCC_EA_RDREQ_32B": 0.0}
     assert evaluated(formula, **requests, TCC_BUBBLE=0) == 65_612 * 128
     assert evaluated(assumed, **requests, TCC_BUBBLE=0) is True
@@ -150,19 +152,19 @@ def test_gfx950_reads_are_by_size_or_bubble_or_taken_for_128_bytes_which_is_told
 
 def test_gfx11_and_gfx12_count_by_size() -> None:
     sizes = {"GL2C_EA_RDREQ_32B": 1.0, "GL2C_EA_RDREQ_64B": 1.0, "GL2C_EA_RDREQ_128B": 1.0}
-    assert evaluated(fabric_read_bytes(Family.GFX12), **sizes) == 224
-    assert evaluated(fabric_read_bytes(Family.GFX11), **sizes) is None, "gfx11 has reads of 96 bytes, too"
-    assert evaluated(fabric_read_bytes(Family.GFX11), **sizes, GL2C_EA_RDREQ_96B=1) == 320
-    assert evaluated(fabric_read_bytes(Family.GFX11), FETCH_SIZE=10.625) == 10_880
+    assert evaluated(term("fabric_read_bytes", Family.GFX12), **sizes) == 224
+    assert evaluated(term("fabric_read_bytes", Family.GFX11), **sizes) is None, "gfx11 has reads of 96 bytes, too"
+    assert evaluated(term("fabric_read_bytes", Family.GFX11), **sizes, GL2C_EA_RDREQ_96B=1) == 320
+    assert evaluated(term("fabric_read_bytes", Family.GFX11), FETCH_SIZE=10.625) == 10_880
 
 
 def test_writes_are_of_32_or_64_bytes() -> None:
     for family in Family:
         if family not in (Family.GFX11, Family.GFX12):
-            written = evaluated(fabric_write_bytes(family), TCC_EA_WRREQ=5, TCC_EA_WRREQ_64B=3)
+            written = evaluated(term("fabric_write_bytes", family), TCC_EA_WRREQ=5, TCC_EA_WRREQ_64B=3)
             assert written == 3 * 64 + 2 * 32
-        assert evaluated(fabric_write_bytes(family), WRITE_SIZE=1) == 1024
-        assert evaluated(fabric_write_bytes(family), TCC_EA_WRREQ=5) is None
+        assert evaluated(term("fabric_write_bytes", family), WRITE_SIZE=1) == 1024
+        assert evaluated(term("fabric_write_bytes", family), TCC_EA_WRREQ=5) is None
 
 
 def test_dram_reads_are_known_only_where_no_infinity_cache_lies_between() -> None:
@@ -181,9 +183,9 @@ def test_caches_move_lines_of_the_architecture() -> None:
         assert evaluated(formulas["vl1d_bytes"], **known) == 3 * vl1d
     between = {"TCP_TCC_READ_REQ": 1.0, "TCP_TCC_WRITE_REQ": 1.0}
     atomics = {"TCP_TCC_ATOMIC_WITH_RET_REQ": 1.0, "TCP_TCC_ATOMIC_WITHOUT_RET_REQ": 1.0}
-    assert evaluated(l1_to_l2_bytes(Family.GFX90A), **between, **atomics) == 4 * 64
-    assert evaluated(l1_to_l2_bytes(Family.GFX942), **between, **atomics) == 128 + 3 * 64
-    assert evaluated(l1_to_l2_bytes(Family.UNKNOWN), **between, **atomics) is None
+    assert evaluated(term("vl1d_to_l2_bytes", Family.GFX90A), **between, **atomics) == 4 * 64
+    assert evaluated(term("vl1d_to_l2_bytes", Family.GFX942), **between, **atomics) == 128 + 3 * 64
+    assert evaluated(term("vl1d_to_l2_bytes", Family.UNKNOWN), **between, **atomics) is None
 
 
 def test_lds_moves_128_bytes_in_each_cycle_without_a_conflict() -> None:
@@ -223,7 +225,7 @@ def test_every_family_gives_every_amount_and_none_from_nothing(family: Family) -
 
 @pytest.mark.parametrize("family", list(Family))
 def test_figures_have_names_of_their_own_units_that_fit_and_no_value_from_nothing(family: Family) -> None:
-    every = (*compute_figures(family), *memory_figures(family))
+    every = derived_metrics(family)
     names = [one.name for one in every]
     assert len(set(names)) == len(names)
     columns = {name for one in every for name in one.columns()}
@@ -235,49 +237,33 @@ def test_figures_have_names_of_their_own_units_that_fit_and_no_value_from_nothin
         assert one.name.endswith(("_bandwidth", "_rate")) == one.unit.endswith("/s")
 
 
+@pytest.mark.parametrize("formula", formulas(), ids=lambda one: f"{one.section}: {one.name}")
+def test_every_formula_gives_what_its_worked_example_says(formula: Formula) -> None:
+    if formula.text.isidentifier():
+        assert formula.result is None, "a counter as it is needs no example"
+    else:
+        assert formula.result is not None, f"{formula.name} in formulas.yaml has no worked example"
+        assert evaluated(formula.expression({}), **formula.inputs) == pytest.approx(formula.result, rel=1e-12)
+
+
 @pytest.mark.parametrize(
     ("name", "counted", "expected"),
     [
-        ("lds_bandwidth", {"SQ_LDS_IDX_ACTIVE": 3, "SQ_LDS_BANK_CONFLICT": 1, "duration_s": 2}, 128),
-        ("lds_load_bandwidth", {"SQ_INSTS_LDS_LOAD_BANDWIDTH": 3, "duration_s": 2}, 96),
-        ("lds_issue_ratio", {"SQ_ACTIVE_INST_LDS": 100, "active_cycles": 100, "compute_units": 4}, 0.5),
-        ("lds_busy_ratio", {"SQ_LDS_IDX_ACTIVE": 100, "active_cycles": 100, "compute_units": 4}, 0.25),
-        ("lds_busy_of_active_cus_ratio", {"SQ_LDS_IDX_ACTIVE": 100, "SQ_BUSY_CU_CYCLES": 400}, 0.25),
-        ("lds_conflicts_per_access", {"SQ_LDS_BANK_CONFLICT": 30, "SQ_LDS_IDX_ACTIVE": 40}, 3),
-        ("lds_bank_conflict_ratio", {"SQ_LDS_BANK_CONFLICT": 30, "SQ_LDS_IDX_ACTIVE": 40}, 0.75),
-        ("lds_latency", {"SQ_INST_LEVEL_LDS_ACCUM": 640, "SQ_INSTS_LDS": 10}, 64),
-        ("no_lds_ratio", {"SPI_RA_LDS_CU_FULL_CSN": 25, "active_cycles": 100, "compute_units": 4}, 0.25),
-        ("no_vgprs_ratio", {"SPI_RA_VGPR_SIMD_FULL_CSN": 100, "active_cycles": 100, "compute_units": 4}, 0.25),
-        ("no_barrier_ratio", {"SPI_RA_BAR_CU_FULL_CSN": 25, "active_cycles": 100, "compute_units": 4}, 0.25),
-        ("matrix_busy_ratio", {"SQ_VALU_MFMA_BUSY_CYCLES": 800, "active_cycles": 100, "compute_units": 4}, 0.5),
-        ("matrix_busy_of_active_cus_ratio", {"SQ_VALU_MFMA_BUSY_CYCLES": 800, "SQ_BUSY_CU_CYCLES": 400}, 0.5),
-        ("matrix_cycles_per_instruction", {"SQ_VALU_MFMA_BUSY_CYCLES": 64, "SQ_INSTS_MFMA": 4}, 16),
-        ("matrix_fp8_flops_rate", {"matrix_fp8_flops": 1024, "duration_s": 2}, 512),
-        ("fp16_flops", {"valu_fp16_flops": 3, "matrix_fp16_flops": 4}, 7),
-        ("int_ops", {"valu_int32_ops": 1, "valu_int64_ops": 2, "matrix_int8_ops": 4}, 7),
-        (
-            "active_threads_ratio",
-            {"SQ_THREAD_CYCLES_VALU": 320, "SQ_ACTIVE_INST_VALU": 10, "wavefront_size": 64},
-            0.5,
-        ),
-        ("dependency_wait_ratio", {"SQ_WAIT_ANY": 3, "SQ_WAVE_CYCLES": 4}, 0.75),
-        ("achieved_occupancy_ratio", {"SQ_LEVEL_WAVES_ACCUM": 1600, "SQ_BUSY_CU_CYCLES": 100}, 0.5),
-        ("fabric_atomic_latency", {"TCC_EA_ATOMIC_LEVEL": 900, "TCC_EA_ATOMIC": 3}, 300),
         ("fabric_uncached_write_ratio", {"TCC_EA_WR_UNCACHED_32B": 2, "TCC_EA_WRREQ": 2, "TCC_EA_WRREQ_64B": 2}, 0.5),
-        ("coalescing_ratio", {"TA_TOTAL_WAVEFRONTS": 1, "TCP_TOTAL_ACCESSES": 64}, 0.25),
         ("lds_arithmetic_intensity", {**dict.fromkeys(floating_formats(Family.GFX942), 1), "lds_bytes": 18}, 0.5),
         ("l2_busy_ratio", {"TCC_BUSY": 6400, "active_cycles": 100, "xcc_count": 8}, 0.5),
+        ("achieved_occupancy_ratio", {"SQ_LEVEL_WAVES_ACCUM": 1600, "SQ_BUSY_CU_CYCLES": 100}, 0.5),
+        ("vl1d_hit_ratio", {"TCP_TOTAL_CACHE_ACCESSES": 8, **dict.fromkeys(TO_L2, 1)}, 0.5),
+        ("vl1d_to_l2_bandwidth", {**dict.fromkeys(TO_L2, 1), "duration_s": 2}, 160),
     ],
 )
-def test_figures_that_no_capture_shows_are_right_by_hand(name: str, counted: dict[str, float], expected: float) -> None:
+def test_formulas_made_of_others_read_the_counters_of_these(
+    name: str, counted: dict[str, float], expected: float
+) -> None:
     one = figure(Family.GFX942, name)
-    values = []
-    for expression in (one.numerator, one.denominator if one.denominator is not None else pl.lit(1.0)):
-        values.append(evaluated(expression, **{key: counted.get(key) for key in expression.meta.root_names()}))
-    numerator, denominator = values
-    assert numerator is not None
-    assert denominator
-    assert numerator / denominator == expected
+    assert one.denominator is not None
+    quotient = one.numerator / one.denominator
+    assert evaluated(quotient, **{key: counted.get(key) for key in quotient.meta.root_names()}) == expected
 
 
 def test_wavefronts_wait_issue_and_depend_by_shares_of_their_life() -> None:
@@ -296,7 +282,7 @@ def test_bytes_read_lie_between_those_of_the_smallest_and_largest_requests(
     of_128 = int((total - of_32) * large)
     counted = {"TCC_EA_RDREQ": float(total), "TCC_EA_RDREQ_32B": float(of_32), "TCC_BUBBLE": float(of_128)}
     for family in (Family.GFX90A, Family.GFX942, Family.GFX950):
-        read = evaluated(fabric_read_bytes(family), **counted)
+        read = evaluated(term("fabric_read_bytes", family), **counted)
         assert read is not None
         assert 32 * total <= read <= 128 * total
 
