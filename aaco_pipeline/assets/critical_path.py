@@ -10,9 +10,8 @@ import polars as pl
 
 from aaco_pipeline.analysis.sessions import invariants
 from aaco_pipeline.analysis.timeline.critical_path import critical_path as path_of
-from aaco_pipeline.analysis.timeline.critical_path import largest_savings
+from aaco_pipeline.analysis.timeline.critical_path import largest_savings, path_by_iteration
 from aaco_pipeline.analysis.timeline.dependency_graph import Network, network
-from aaco_pipeline.analysis.timeline.path_by_iteration import path_by_iteration
 from aaco_pipeline.analysis.timeline.ranks import NONE, Ranks, ranks_of
 from aaco_pipeline.analysis.timeline.recorded import RECORDED_FROM, Recorded, recorded
 from aaco_pipeline.assets.stage import Check, Outcome, Session, stage

@@ -48,7 +48,7 @@ def kernel_trace(session: Session) -> Outcome:
     if session.capture.facts().kernels_named_by == "compiler":
         # The grammar of kernels' names: only where there are such names.
         from aaco_pipeline.analysis.kernels.names import described, with_operators
-        from aaco_pipeline.analysis.timeline.launching_operators import launching_operators
+        from aaco_pipeline.analysis.model.launching_operators import launching_operators
 
         operators = launching_operators(dispatches, tables["api_calls"]).rename({"duration_ns": "total_ns"})
         named = with_operators(described(tables["kernels"]), operators)

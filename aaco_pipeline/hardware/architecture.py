@@ -1,12 +1,13 @@
 """Instruction-set architectures and the products built on them, read from the data files beside this module.
 
-Every number is a `Figure` with the public source it comes from; a file with a number without one does not load.
+Every number is a `SourcedValue` with the public source it comes from; a file with a number without one does not load.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from importlib.resources.abc import Traversable
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
@@ -18,7 +19,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
-class Figure:
+class SourcedValue:
     """One number of the data: its value, the source it comes from and what there is to know of it."""
 
     value: float
@@ -37,17 +38,17 @@ class Figure:
 class RegisterFile:
     """Registers one wavefront's lanes can be given on one SIMD: all of them, and the step they are given out in."""
 
-    rows: Figure
-    granule: Figure
+    rows: SourcedValue
+    granule: SourcedValue
 
 
 @dataclass(frozen=True)
 class LocalMemory:
     """LDS or shared memory of the units that share their wavefronts: bytes, allocation step, bytes the system keeps."""
 
-    bytes: Figure
-    granule: Figure
-    reserved_per_workgroup: Figure
+    bytes: SourcedValue
+    granule: SourcedValue
+    reserved_per_workgroup: SourcedValue
 
 
 @dataclass(frozen=True)
@@ -59,16 +60,16 @@ class OccupancyLimits:
     `scalar_registers` is None where they never limit.
     """
 
-    shared_by_cus: Figure
-    shared_by_simds: Figure
-    max_waves_per_simd: Figure
+    shared_by_cus: SourcedValue
+    shared_by_simds: SourcedValue
+    max_waves_per_simd: SourcedValue
     vector_registers: Mapping[int, RegisterFile]
     accumulation_registers: str
     scalar_registers: RegisterFile | None
     lds: LocalMemory
-    max_work_items: Figure
-    max_resident: Figure
-    max_resident_multi_wave: Figure
+    max_work_items: SourcedValue
+    max_resident: SourcedValue
+    max_resident_multi_wave: SourcedValue
 
 
 @dataclass(frozen=True)
@@ -76,10 +77,10 @@ class MemoryLevel:
     """One cache or local memory: `bytes_per_clock` of each `compute_unit` or each `channel`, sizes in bytes."""
 
     per: str
-    bytes_per_clock: Figure
-    bytes: Figure | None
-    line_bytes: Figure | None
-    channels_per_xcd: Figure | None
+    bytes_per_clock: SourcedValue
+    bytes: SourcedValue | None
+    line_bytes: SourcedValue | None
+    channels_per_xcd: SourcedValue | None
 
 
 @dataclass(frozen=True)
@@ -91,23 +92,23 @@ class Product:
 
     name: str
     recognized_by: tuple[str, ...]
-    compute_units: Figure
-    max_clock_mhz: Figure
-    matrix_clock_mhz: Figure | None
-    memory_bytes: Figure | None
-    memory_bandwidth: Figure
-    memory_bus_bits: Figure
-    xcds: Figure
-    l2_bytes: Figure | None
-    infinity_cache_bytes: Figure | None
-    infinity_cache_bandwidth: Figure | None
+    compute_units: SourcedValue
+    max_clock_mhz: SourcedValue
+    matrix_clock_mhz: SourcedValue | None
+    memory_bytes: SourcedValue | None
+    memory_bandwidth: SourcedValue
+    memory_bus_bits: SourcedValue
+    xcds: SourcedValue
+    l2_bytes: SourcedValue | None
+    infinity_cache_bytes: SourcedValue | None
+    infinity_cache_bandwidth: SourcedValue | None
 
 
 @dataclass(frozen=True)
 class Extension:
     """What an extension of a CPU's instruction set lets one core do."""
 
-    operations: Mapping[str, Mapping[str, Figure]]
+    operations: Mapping[str, Mapping[str, SourcedValue]]
     memory_levels: Mapping[str, MemoryLevel]
 
 
@@ -125,27 +126,30 @@ class Architecture:
     family: str
     compute_unit: str
     counter_family: str | None
-    operations: Mapping[str, Mapping[str, Figure]]
-    instructions_per_clock_per_simd: Mapping[int, Figure]
-    simds_per_cu: Figure | None
+    operations: Mapping[str, Mapping[str, SourcedValue]]
+    instructions_per_clock_per_simd: Mapping[int, SourcedValue]
+    simds_per_cu: SourcedValue | None
     wavefront_sizes: tuple[int, ...]
     occupancy: OccupancyLimits | None
     memory_levels: Mapping[str, MemoryLevel]
-    memory_transfers_per_clock: Figure | None
+    memory_transfers_per_clock: SourcedValue | None
     products: tuple[Product, ...]
     extensions: Mapping[str, Extension]
 
 
 def architecture(name: str | None) -> Architecture | None:
     """The architecture called `name`, feature suffixes such as `gfx942:sramecc+:xnack-` aside; None when unknown."""
-    if name is None:
-        return None
-    return _by_name().get(name.strip().partition(":")[0].lower())
+    plain = (name or "").strip().partition(":")[0].lower()
+    if not plain or plain in _files():
+        return _loaded(plain) if plain else None
+    # Only a name that no file has may be another one's alias.
+    return next((one for one in architectures() if plain in one.aliases), None)
 
 
+@cache
 def architectures() -> tuple[Architecture, ...]:
     """All known architectures, by name."""
-    return tuple(one for name, one in sorted(_by_name().items()) if one.name == name)
+    return tuple(_loaded(name) for name in sorted(_files()))
 
 
 def why_unknown(name: str | None) -> str:
@@ -159,29 +163,23 @@ def why_unknown(name: str | None) -> str:
 
 
 @cache
-def _by_name() -> Mapping[str, Architecture]:
-    texts = {
-        file.name.removesuffix(".yaml"): yaml.safe_load(file.read_text(encoding="utf-8"))
-        for file in resources.files(__package__).joinpath(_FOLDER).iterdir()
-        if file.name.endswith(".yaml")
-    }
-    found: dict[str, Architecture] = {}
-    for name in sorted(texts):
-        one = parsed(_with_base(texts[name], texts))
-        if one.name != name:
-            raise ValueError(f"{name}.yaml describes {one.name}")
-        for alias in (one.name, *one.aliases):
-            if found.setdefault(alias, one) is not one:
-                raise ValueError(f"{alias} is described by {found[alias].name} and by {name}")
-    return MappingProxyType(found)
+def _files() -> Mapping[str, Traversable]:
+    """The data files by the architecture that each describes."""
+    folder = resources.files(__package__).joinpath(_FOLDER)
+    return {file.name.removesuffix(".yaml"): file for file in folder.iterdir() if file.name.endswith(".yaml")}
 
 
-def _with_base(data: Mapping[str, Any], texts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """`data` laid over the file it names as its base, of which it keeps all but the aliases."""
-    if "base" not in data:
-        return dict(data)
-    base = {key: value for key, value in texts[data["base"]].items() if key != "aliases"}
-    return _laid_over(base, {key: value for key, value in data.items() if key != "base"})
+@cache
+def _loaded(name: str) -> Architecture:
+    return parsed(_content(name))
+
+
+def _content(name: str) -> dict[str, Any]:
+    """What a file says, laid over the file that it names as its base, of which it keeps all but the aliases."""
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    data = yaml.load(_files()[name].read_text(encoding="utf-8"), Loader=loader)
+    base = _content(data.pop("base")) if "base" in data else {}
+    return _laid_over({key: value for key, value in base.items() if key != "aliases"}, data)
 
 
 def _laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -243,7 +241,7 @@ class _Reader:
             raise ValueError(f"{self._name}: no {key}")
         return value
 
-    def figure(self, value: Any, block: Mapping[str, Any]) -> Figure:
+    def figure(self, value: Any, block: Mapping[str, Any]) -> SourcedValue:
         """A number, or a mapping with `value`; source and note are its own, else those of the block it stands in."""
         own = value if isinstance(value, dict) else {"value": value}
         number, source = own.get("value"), own.get("source", block.get("source"))
@@ -251,18 +249,18 @@ class _Reader:
             raise ValueError(f"{self._name}: {value} is not a number")
         if not isinstance(source, str) or source not in self._sources:
             raise ValueError(f"{self._name}: {number} has no known source")
-        return Figure(float(number), self._sources[source], own.get("note", block.get("note")))
+        return SourcedValue(float(number), self._sources[source], own.get("note", block.get("note")))
 
-    def figures(self, block: Mapping[str, Any]) -> dict[str, Figure]:
+    def figures(self, block: Mapping[str, Any]) -> dict[str, SourcedValue]:
         """The numbers of a block by key; a null stands for a number that is not known and is left out."""
         entries = {key: value for key, value in block.items() if key not in _TEXTS and value is not None}
         return {key: self.figure(value, block) for key, value in entries.items()}
 
-    def one(self, key: str) -> Figure | None:
+    def one(self, key: str) -> SourcedValue | None:
         value = self.taken(key, None)
         return None if value is None else self.figure(value, {})
 
-    def units(self, key: str) -> Mapping[str, Mapping[str, Figure]]:
+    def units(self, key: str) -> Mapping[str, Mapping[str, SourcedValue]]:
         return self.blocks(self.taken(key, {}), self.figures)
 
     def blocks(self, block: Mapping[str, Any], read: Callable[[Mapping[str, Any]], _T]) -> Mapping[str, _T]:
@@ -335,6 +333,6 @@ class _Reader:
 
         return self.blocks(self.taken("extensions", {}), read)
 
-    def _none_left(self, numbers: Mapping[str, Figure]) -> None:
+    def _none_left(self, numbers: Mapping[str, SourcedValue]) -> None:
         if numbers:
             raise ValueError(f"{self._name}: unknown {', '.join(numbers)}")

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from aaco_pipeline.hardware.architecture import Architecture, Figure, Product, architecture
+from aaco_pipeline.hardware.architecture import Architecture, Product, SourcedValue, architecture
 
 _STATED: Final = "stated by the capture"
 #: Parts a package is split into by compute partition mode; CPX splits it into its dies.
@@ -252,12 +252,12 @@ def _between(value: float, expected: float, ratios: tuple[float, float]) -> bool
     return ratios[0] * expected <= value <= ratios[1] * expected
 
 
-def _instead(product: Product, figure: Figure, stated: float | None, share: float = 1.0) -> str:
+def _instead(product: Product, figure: SourcedValue, stated: float | None, share: float = 1.0) -> str:
     origin = _of(product, figure, share)
     return origin if stated is None else f"{origin}; the capture's {stated:g} cannot be right"
 
 
-def _of(product: Product, figure: Figure, share: float = 1.0) -> str:
+def _of(product: Product, figure: SourcedValue, share: float = 1.0) -> str:
     part = "" if share == 1 else f"{_part(share)} of "
     return f"{part}{product.name}: {figure.source}"
 

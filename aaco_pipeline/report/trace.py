@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from aaco_pipeline.analysis.kernels.statistics import timed
 from aaco_pipeline.lake.perfetto import TraceSummary, Track, assign_lanes, nesting_lanes, write_trace
 
 #: Columns of `system_samples` that are counters in the trace, with their unit there.
@@ -54,10 +55,10 @@ class _Layout:
         self._facts = tables["sessions"]
         self._processes = tables["processes"]
         self._iterations = tables["iterations"]
-        self._calls = _timed(tables["api_calls"])
+        self._calls = timed(tables["api_calls"])
         self._path = tables["critical_path"]
         self._dispatches = self._with_slack(
-            _timed(tables["dispatches"]).join(
+            timed(tables["dispatches"]).join(
                 tables["kernels"].select("kernel_id", "name", "short_name", "library"),
                 on="kernel_id",
                 how="left",
@@ -65,9 +66,9 @@ class _Layout:
             ),
             "dispatch",
         )
-        self._copies = self._with_slack(_timed(tables["memory_copies"]), "memory_copy")
+        self._copies = self._with_slack(timed(tables["memory_copies"]), "memory_copy")
         self._gaps = tables["gaps"]
-        self._markers = _timed(tables["markers"])
+        self._markers = timed(tables["markers"])
         self._samples = tables["system_samples"]
         self._scheduler = tables["scheduler_events"].drop_nulls("duration_ns")
         self._clocks = tables["clock_domains"]
@@ -278,11 +279,6 @@ def _place(columns: Sequence[str], values: Sequence[int | None]) -> str:
     """Where something ran, in words: `queue 1, stream 3`; only what is known of it."""
     known = [f"{c.removesuffix('_id')} {v}" for c, v in zip(columns, values, strict=True) if v is not None]
     return ", ".join(known) or f"{columns[-1].removesuffix('_id')} unknown"
-
-
-def _timed(frame: pl.DataFrame) -> pl.DataFrame:
-    """The rows that can be drawn: those with times that do not run backwards."""
-    return frame.filter(pl.col("end_ns") >= pl.col("start_ns"))
 
 
 def _groups(frame: pl.DataFrame, *keys: str) -> list[tuple[tuple[Any, ...], pl.DataFrame]]:

@@ -1,5 +1,7 @@
 """The data of the architectures: complete, sourced, and found by the names that tools give devices."""
 
+import subprocess
+import sys
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -8,7 +10,7 @@ import pytest
 import yaml
 
 from aaco_pipeline.hardware import architecture as data
-from aaco_pipeline.hardware.architecture import Architecture, Figure, architecture, architectures, why_unknown
+from aaco_pipeline.hardware.architecture import Architecture, SourcedValue, architecture, architectures, why_unknown
 
 FOLDER = Path(str(resources.files("aaco_pipeline.hardware"))) / "architectures"
 GPUS = [one for one in architectures() if one.vendor in ("AMD", "NVIDIA")]
@@ -98,6 +100,21 @@ def test_the_unknown_is_none_and_is_said_plainly() -> None:
         why_unknown("gfx942:xnack+")
 
 
+def test_every_file_describes_the_architecture_it_is_named_after_and_no_two_the_same() -> None:
+    assert [one.name for one in architectures()] == sorted(path.stem for path in FOLDER.glob("*.yaml"))
+    named = [alias for one in architectures() for alias in (one.name, *one.aliases)]
+    assert len(set(named)) == len(named)
+
+
+def test_only_what_is_asked_for_is_read() -> None:
+    asked = (
+        "from aaco_pipeline.hardware import architecture as a; assert a.architecture('gfx1102:xnack-').family;"
+        "print(a._loaded.cache_info().currsize)"
+    )
+    found = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "1"
+
+
 def test_a_file_laid_over_another_keeps_what_it_does_not_change() -> None:
     below, above = architecture("gfx1100"), architecture("gfx1102")
     assert below is not None and above is not None
@@ -145,6 +162,6 @@ def test_a_level_per_channel_needs_channels() -> None:
 
 
 def test_a_broken_number_is_no_whole_number() -> None:
-    assert Figure(4.0, "recalled").whole == 4
+    assert SourcedValue(4.0, "recalled").whole == 4
     with pytest.raises(ValueError, match="not a whole number"):
-        _ = Figure(0.25, "recalled").whole
+        _ = SourcedValue(0.25, "recalled").whole

@@ -8,6 +8,8 @@ from typing import Final
 
 import polars as pl
 
+from aaco_pipeline.analysis.timeline.activities import COMMUNICATION_FAMILY
+
 #: Which label a resource of `ceilings` stands for, once a kernel is at its roof.
 LABEL_OF_RESOURCE: Final[Mapping[str, str]] = {
     "vector": "compute_vector",
@@ -187,5 +189,5 @@ def _kinds(kernels: pl.DataFrame, operator_kernels: pl.DataFrame, nodes: pl.Data
     return named.select(
         "kernel_id",
         indirect_access=kind.str.contains(_INDIRECT).cast(pl.Float64),
-        communicates=pl.col("family").is_in(["comm", "communication"]).cast(pl.Float64),
+        communicates=(pl.col("family") == COMMUNICATION_FAMILY).cast(pl.Float64),
     )

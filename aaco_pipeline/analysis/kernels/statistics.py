@@ -7,6 +7,11 @@ Windows and idle time are `aaco_pipeline.analysis.timeline.device_timeline`; fig
 import polars as pl
 
 
+def timed(rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows whose times can be used: both are known, and the end is not before the start."""
+    return rows.filter(pl.col("end_ns") >= pl.col("start_ns"))
+
+
 def measured_dispatches(dispatches: pl.DataFrame, iterations: pl.DataFrame) -> pl.DataFrame:
     """The dispatches that count: those of measured iterations, or all when the session has no traced iterations.
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import polars as pl
 
 from aaco_pipeline.analysis.model.device_kernel_nodes import DeviceTrace, map_device_kernels
+from aaco_pipeline.analysis.model.launching_operators import OPERATOR_DOMAIN
 from aaco_pipeline.analysis.model.node_mapping import (
     TensorType,
     map_kernels,
@@ -18,7 +19,6 @@ from aaco_pipeline.analysis.model.node_mapping import (
 )
 from aaco_pipeline.analysis.model.operator_kernels import operator_kernels, operators_of_dispatches
 from aaco_pipeline.analysis.sessions.metrics import METRICS, amplification_metrics, kernels_per_iteration
-from aaco_pipeline.analysis.timeline.launching_operators import OPERATOR_DOMAIN
 from aaco_pipeline.lake.evidence import Evidence
 
 

@@ -20,8 +20,8 @@ import polars as pl
 from aaco_pipeline.analysis.kernels.fusions import fused_operators
 from aaco_pipeline.analysis.model.fused_chains import Chains
 from aaco_pipeline.analysis.model.graph_provenance import BY_MANGLED_NAME, BY_NAME, BY_ORDER, Graph
+from aaco_pipeline.analysis.model.launching_operators import OPERATOR_DOMAIN, launching_operators
 from aaco_pipeline.analysis.model.operator_kernels import operator_kernels
-from aaco_pipeline.analysis.timeline.launching_operators import OPERATOR_DOMAIN, launching_operators
 
 #: What a family says where a library's kernel does not name its operators: one operator, so that only order can match.
 _OPERATOR_OF_FAMILY: Final[Mapping[str, str]] = {

@@ -1,6 +1,6 @@
 """Which framework operators the kernels' time was spent for, where the capture recorded operators but no model.
 
-The operator of a launch is `aaco_pipeline.analysis.timeline.launching_operators`; nodes of a model that the runtime
+The operator of a launch is `aaco_pipeline.analysis.model.launching_operators`; nodes of a model that the runtime
 names are `node_mapping`, and those behind the kernels of a GPU `device_kernel_nodes`.
 """
 
@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from aaco_pipeline.analysis.model.launching_operators import OPERATOR_DOMAIN, launching_operators
 from aaco_pipeline.analysis.timeline.activities import group_codes
-from aaco_pipeline.analysis.timeline.launching_operators import OPERATOR_DOMAIN, launching_operators
 
 #: The launch and the call around it were both recorded, and their link by correlation id too: nothing is inferred.
 BY_CORRELATION: Final = 1.0

@@ -244,18 +244,12 @@ def prepared(work: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def bounds(work: pl.DataFrame, ceilings: pl.DataFrame) -> pl.DataFrame:
-    """The columns of contract `resource_bounds`: per kernel the lower-bound time of every resource that did work.
-
-    `work` is what `analysis.counter_work` or `analysis.roofline_model` gives, `ceilings` the contract of that name.
-    One row per resource, number format and source of the ceiling; several formats on one pipe get a row together,
-    too, whose format is null. A resource without work, or without a ceiling, has no row.
-    """
-    return bounds_of(timed(per_kernel_and_device(prepared(work)), ceilings))
-
-
 def bounds_of(rows: pl.DataFrame) -> pl.DataFrame:
-    """`bounds` from timed rows per kernel and device."""
+    """Rows of `resource_bounds` from timed rows per kernel and device: the lower-bound time of what did work.
+
+    One row per resource, number format and source of the ceiling; several formats on one pipe get a row together, too,
+    whose format is null. A resource without work, or without a ceiling, has no row.
+    """
     schema = polars_types("resource_bounds")
     parts = [_bound_rows(rows, demand, source) for demand in demands_of(rows) for source in SOURCES]
     single = pl.concat(parts)

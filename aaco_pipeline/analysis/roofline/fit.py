@@ -15,7 +15,6 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-from scipy.optimize import least_squares
 
 Floats = npt.NDArray[np.float64]
 
@@ -202,6 +201,8 @@ def _fitted(data: _Points, overhead_ns: float | None, start: _Fit) -> _Fit:
         lowest.append(-np.inf)
         # What every kernel spends cannot exceed what the shortest one took.
         highest.append(float(target.min()))
+    from scipy.optimize import least_squares
+
     result = least_squares(
         lambda x: np.log(_model(data, decoded(x))) - target,
         np.clip(begin, lowest, np.array(highest) - 1e-6),
@@ -303,41 +304,3 @@ def _bootstrap(
         rows.append((one.peak, one.bandwidth, one.sharpness, one.overhead))
     low, high = np.quantile(np.array(rows), _INTERVAL, axis=0)
     return low.tolist(), high.tolist()
-
-
-#: The roof without a model: this quantile of the rates of kernels far from the ridge and long enough.
-ROOF_QUANTILE: Final = 0.98
-FAR_FROM_THE_RIDGE: Final = 4.0
-LONG_ENOUGH_NS: Final = 50_000
-LEAST_KERNELS: Final = 3
-
-
-def quantile_ceilings(
-    points: pl.DataFrame, ridge_flops_per_byte: float, resamples: int = 1000, seed: int = 0
-) -> dict[str, Estimate | Refusal]:
-    """Roofs without a model: the 0.98 quantile of the rates that kernels reached far from the ridge.
-
-    `points` has kernel_id, flops, bytes and duration_ns; `ridge_flops_per_byte` is where the roofs are thought to meet.
-    `peak_flops_per_s` comes from kernels above four times the ridge, `bandwidth_bytes_per_s` from those below a
-    quarter of it; each needs three distinct kernels longer than 50 us. Intervals are bootstrapped over dispatches. Such
-    a roof is what was reached, hence never above the true one but for noise.
-    """
-    long = points.drop_nulls(["flops", "bytes", "duration_ns"]).filter(pl.col("duration_ns") > LONG_ENOUGH_NS)
-    far = FAR_FROM_THE_RIDGE
-    compute = long.filter(pl.col("flops") > far * ridge_flops_per_byte * pl.col("bytes"))
-    memory = long.filter(pl.col("flops") * far < ridge_flops_per_byte * pl.col("bytes"))
-    return {
-        "peak_flops_per_s": _quantile(compute, "flops", resamples, seed),
-        "bandwidth_bytes_per_s": _quantile(memory, "bytes", resamples, seed),
-    }
-
-
-def _quantile(rows: pl.DataFrame, amount: str, resamples: int, seed: int) -> Estimate | Refusal:
-    distinct = rows.get_column("kernel_id").n_unique()
-    if distinct < LEAST_KERNELS:
-        side = "above" if amount == "flops" else "below"
-        return Refusal("one_sided", f"{distinct} long kernels lie far {side} the ridge; {LEAST_KERNELS} needed")
-    rates = (rows.get_column(amount) / rows.get_column("duration_ns") * 1e9).to_numpy()
-    drawn = np.random.default_rng(seed).choice(rates, (resamples, len(rates)))
-    low, high = np.quantile(np.quantile(drawn, ROOF_QUANTILE, axis=1), _INTERVAL)
-    return Estimate(float(np.quantile(rates, ROOF_QUANTILE)), float(low), float(high))

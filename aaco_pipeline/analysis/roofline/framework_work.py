@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from aaco_pipeline.analysis.timeline.launching_operators import launching_operators
+from aaco_pipeline.analysis.model.launching_operators import launching_operators
 
 #: Flag of every row: the work is by shapes, the least that they imply.
 MODEL_BASED: Final = "model_based"

@@ -8,7 +8,7 @@ from typing import Final
 
 import polars as pl
 
-from aaco_pipeline.analysis.kernels.statistics import measured_dispatches
+from aaco_pipeline.analysis.kernels.statistics import measured_dispatches, timed
 from aaco_pipeline.analysis.roofline import counter_work, model_based_work
 from aaco_pipeline.analysis.roofline.framework_work import framework_work
 from aaco_pipeline.hardware.device_facts import cache_bytes
@@ -75,6 +75,5 @@ def _modelled(tables: Tables, ceilings: pl.DataFrame, capacities: pl.DataFrame) 
         return model_based_work.model_work(tables, ceilings, capacities, iterations.height or None)
     if not ceilings.height or not tables["operator_shapes"].height:
         return pl.DataFrame(schema={"kernel_id": pl.Int32})
-    timed = tables["dispatches"].filter(pl.col("end_ns") >= pl.col("start_ns"))
-    dispatches = measured_dispatches(timed, tables["iterations"])
+    dispatches = measured_dispatches(timed(tables["dispatches"]), tables["iterations"])
     return framework_work(dispatches, tables["api_calls"], tables["operator_shapes"], cache_bytes(tables["devices"]))

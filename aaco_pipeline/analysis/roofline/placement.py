@@ -75,11 +75,6 @@ def placement(work: pl.DataFrame, ceilings: pl.DataFrame) -> Placement:
     return Placement(pl.concat(parts).sort("kernel_id", "dispatch_id"), bounds_of(kernels))
 
 
-def roofline(work: pl.DataFrame, ceilings: pl.DataFrame) -> pl.DataFrame:
-    """The columns of contract `roofline`; see `placement`."""
-    return placement(work, ceilings).roofline
-
-
 def _used(resource: str) -> str:
     """Column of the time that the verdict rests on: by the measured ceiling where there is one."""
     return f"used/{resource}"

@@ -24,8 +24,8 @@ OPERATOR_DOMAIN: Final = "operator"
 COMMUNICATION_PREFIXES: Final = ("ncclDevKernel", "ncclKernel", "nccl", "rccl")
 #: Copies and fills that the AMD runtime carries out by kernels of its own.
 COPY_PREFIX: Final = "__amd_rocclr_"
-#: Families, as in `kernels.family` or the frame `kernel_family`, that are communication.
-COMMUNICATION_FAMILIES: Final = ("comm", "communication")
+#: The family of communication kernels in `kernels.family`.
+COMMUNICATION_FAMILY: Final = "comm"
 Codes = npt.NDArray[np.int64]
 ACTIVITY_KINDS: Final = pl.Enum(["dispatch", "memory_copy", "api_call"])
 CATEGORIES: Final = pl.Enum([COMPUTE, COMMUNICATION, COPY])
@@ -38,12 +38,11 @@ def device_activities(
     memory_copies: pl.DataFrame,
     kernels: pl.DataFrame,
     calls: pl.DataFrame,
-    kernel_family: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
     """Every dispatch, copy and fill with its launch, sorted by device and start; `activity` numbers the rows.
 
     Dispatches inside a control-flow dispatch are part of it and left out. `calls` is what `host_calls` gives.
-    `kernel_family` (kernel_id, family), where known, outranks `kernels.family`. Columns: activity, activity_kind,
+    Columns: activity, activity_kind,
     activity_id, process_id, thread_id, device_id, queue_id, stream_id, kernel_id, iteration, start_ns, end_ns,
     category (compute, communication or copy), work (a compute kernel's family where known, else the category), and of
     the launch call_id, outermost_call_id, call_thread_id, call_start_ns and call_end_ns, null where no call of the
@@ -67,7 +66,7 @@ def device_activities(
     launch = calls[["call_id", "outermost_call_id", "thread_id", "start_ns", "end_ns"]]
     launch.columns = ["call_id", "outermost_call_id", "call_thread_id", "call_start_ns", "call_end_ns"]
     position = _launching_rows(both, calls)
-    named = _categories(kernels, kernel_family)
+    named = _categories(kernels)
     kernel = _rows_with(named.get_column("kernel_id"), both.get_column("kernel_id"))
     return (
         both.drop("correlation_id")
@@ -166,15 +165,11 @@ def _as_rows(found: Codes) -> pl.Series:
     return rows.set(rows < 0, None)
 
 
-def _categories(kernels: pl.DataFrame, kernel_family: pl.DataFrame | None) -> pl.DataFrame:
+def _categories(kernels: pl.DataFrame) -> pl.DataFrame:
     """Columns kernel_id, category and work."""
     named = kernels.select("kernel_id", "name", pl.col("family").cast(pl.String))
-    if kernel_family is not None:
-        known = kernel_family.select("kernel_id", known="family").unique("kernel_id")
-        named = named.join(known, on="kernel_id", how="left").with_columns(family=pl.coalesce("known", "family"))
     by_name = pl.any_horizontal(pl.col("name").str.starts_with(prefix) for prefix in COMMUNICATION_PREFIXES)
-    by_family = pl.col("family").is_in(COMMUNICATION_FAMILIES)
-    communicates = pl.when(pl.col("family").is_null()).then(by_name).otherwise(by_family)
+    communicates = pl.when(pl.col("family").is_null()).then(by_name).otherwise(pl.col("family") == COMMUNICATION_FAMILY)
     category = (
         pl.when(communicates)
         .then(pl.lit(COMMUNICATION))

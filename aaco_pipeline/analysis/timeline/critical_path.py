@@ -1,10 +1,6 @@
-"""The longest path through a network of activities, what every activity could be delayed by, and what a change saves.
+"""The critical path in frames: slack and binding edges of activities, the path's steps and categories, and savings.
 
-The critical path method needs longest paths. The observed schedule turns them into shortest ones: an edge's wait,
-the target's observed start minus the earliest one the edge allows, is never negative, and along any path the waits
-are exactly what the path is shorter than the time between its ends. The longest path is the one with the least
-waiting, which Dijkstra's algorithm finds in compiled code without a topological order: ES(v) = start(v) - window start
-- least waiting up to v, and backwards alike.
+The longest path itself is `longest_path`, the network it runs through `dependency_graph`.
 """
 
 from collections.abc import Mapping
@@ -14,8 +10,6 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import breadth_first_order, connected_components, dijkstra
 
 from aaco_pipeline.analysis.timeline.dependency_graph import (
     ENTRY,
@@ -29,9 +23,19 @@ from aaco_pipeline.analysis.timeline.dependency_graph import (
     SYNC,
     Network,
 )
+from aaco_pipeline.analysis.timeline.device_timeline import covered_by
+from aaco_pipeline.analysis.timeline.longest_path import (
+    Nodes,
+    Numbers,
+    Schedule,
+    edge_waits,
+    first_start,
+    is_acyclic,
+    longest_path,
+    schedule_of,
+)
+from aaco_pipeline.lake.contracts import polars_types
 
-Numbers = npt.NDArray[np.int64]
-Nodes = npt.NDArray[np.int32]
 #: What the lag of an edge is time of, by kind.
 LAG_CATEGORIES: Final = {
     LAUNCH: "launch",
@@ -45,29 +49,6 @@ SESSION: Final = "session"
 NO_EDGE: Final = "none"
 _EDGE_NAMES: Final = pl.Series([*KINDS, NO_EDGE], dtype=pl.Enum([*KINDS, NO_EDGE]))
 _LAG_NAMES: Final = [*(LAG_CATEGORIES[number] for number in range(len(KINDS))), NO_EDGE]
-#: Whole numbers of ns up to here are exact in the float64 that the graph routines compute in.
-_EXACT: Final = 2**53
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """Earliest and latest times of every node, in ns from the start of the window, and the longest path.
-
-    `window_ns` is the observed makespan; `path_ns` the longest path, own times and lags; path_ns + unexplained_ns is
-    window_ns, exactly. `path`: the nodes of one longest path in order.
-    """
-
-    earliest_start_ns: Numbers
-    slack_ns: Numbers
-    free_slack_ns: Numbers
-    window_ns: int
-    path_ns: int
-    path: Numbers
-
-    @property
-    def unexplained_ns(self) -> int:
-        """What no activity and no lag on the longest path explains."""
-        return self.window_ns - self.path_ns
 
 
 @dataclass(frozen=True)
@@ -105,37 +86,39 @@ def critical_path(network: Network) -> CriticalPath:
     return CriticalPath(rows, _summary(schedule, steps), kernels, steps, checks)
 
 
-def edge_waits(network: Network, weights: Numbers | None = None, stretch: int = 1) -> Numbers:
-    """What each edge's target waited beyond the edge, ns, never negative; by other weights, the waits that leaves.
+def path_by_iteration(steps: pl.DataFrame, iterations: pl.DataFrame) -> pl.DataFrame:
+    """Rows of `critical_path_summary` with the scope `iteration <n>`, for every iteration that has times.
 
-    `stretch` multiplies the observed schedule, which keeps the waits of longer weights from becoming negative.
-    Raises ValueError for a network whose edges contradict its times.
+    The path of the whole session is cut, and no new one is sought: an iteration that waits for work of the one before
+    it would otherwise look as if it could start afresh. `steps` is what `critical_path` gives, `iterations` rows of
+    that table of the pass to cut by. category_ns is the time within the iteration that the path spent in the category,
+    in ns; what is left of the window is unexplained_ns. An iteration that the path does not touch has one row, category
+    `none` with zero.
     """
-    start = network.start_ns * stretch
-    weight = network.weight_ns if weights is None else weights
-    left = start[network.source] + np.where(network.from_start, 0, weight[network.source])
-    waits: Numbers = start[network.target] - left - network.lag_ns
-    if len(waits) and waits.min() < 0:
-        message = "an activity of the network starts before what it depends on is over"
-        raise ValueError(message)
-    return waits
-
-
-def schedule_of(network: Network, waits: Numbers) -> Schedule:
-    """The forward and the backward pass over the network, whose edges have these waits."""
-    graph = _Graph(network, waits, network.weight_ns, 1)
-    least, before = graph.forward(predecessors=True)
-    after = graph.backward()
-    count = len(network.start_ns)
-    least_wait = int(least[graph.sink])
-    slack = least[:count] + after[:count] - least_wait
-    return Schedule(
-        earliest_start_ns=network.start_ns - graph.window_start - least[:count],
-        slack_ns=slack,
-        free_slack_ns=graph.free_slack(least),
-        window_ns=graph.window_ns,
-        path_ns=graph.window_ns - least_wait,
-        path=graph.path(before),
+    windows = iterations.filter(pl.col("end_ns") > pl.col("start_ns")).sort("iteration")
+    starts, ends = (windows.get_column(name).to_numpy() for name in ("start_ns", "end_ns"))
+    stretches = _stretches(steps)
+    parts = []
+    for (category,), own in stretches.group_by("category"):
+        covered = covered_by(own.get_column("start_ns").to_numpy(), own.get_column("end_ns").to_numpy())
+        inside = pl.Series("category_ns", covered.between(starts, ends), pl.Int64)
+        parts.append(windows.select("iteration", inside, category=pl.lit(category, pl.String)))
+    empty = pl.DataFrame(schema={"iteration": pl.Int32, "category_ns": pl.Int64, "category": pl.String})
+    found = pl.concat([empty, *parts], how="vertical_relaxed").filter(pl.col("category_ns") > 0)
+    rows = windows.select("iteration", window_ns=pl.col("end_ns") - pl.col("start_ns")).join(
+        found, on="iteration", how="left"
+    )
+    path = pl.col("category_ns").sum().over("iteration")
+    schema = polars_types("critical_path_summary")
+    return (
+        rows.with_columns(pl.col("category_ns").fill_null(0), pl.col("category").fill_null("none"))
+        .with_columns(path_ns=path, unexplained_ns=pl.col("window_ns") - path)
+        .with_columns(
+            scope=pl.concat_str(pl.lit("iteration "), pl.col("iteration").cast(pl.String)),
+            category_ratio=pl.when(pl.col("path_ns") > 0).then(pl.col("category_ns") / pl.col("path_ns")),
+        )
+        .select(pl.col(name).cast(dtype) for name, dtype in schema.items())
+        .sort("scope", "category")
     )
 
 
@@ -160,7 +143,7 @@ def largest_savings(network: Network, kernels: pl.DataFrame, count: int, speedup
 
     `kernels` is what `critical_path` gives; the forward pass is made once for each row.
     """
-    window = int((network.start_ns + network.weight_ns).max(initial=0)) - _first(network)
+    window = int((network.start_ns + network.weight_ns).max(initial=0)) - first_start(network)
     top = kernels.filter(pl.col("critical_ns") > 0).top_k(count, by=["critical_ns", "kernel_id"])
     saved = [what_if(network, {kernel: speedup}) for kernel in top.get_column("kernel_id")]
     return top.select(
@@ -172,110 +155,9 @@ def largest_savings(network: Network, kernels: pl.DataFrame, count: int, speedup
     ).sort("kernel_id")
 
 
-def longest_path(network: Network, weights: Numbers) -> int:
-    """The length in ns of the longest path when the nodes have these weights (>= 0), own times and lags."""
-    longer = weights > network.weight_ns
-    if np.any(longer & (network.weight_ns == 0)):
-        # It would need a stretch without bound.
-        message = "a node without weight cannot become longer"
-        raise ValueError(message)
-    stretch = int((-(-weights[longer] // network.weight_ns[longer])).max(initial=1))
-    graph = _Graph(network, edge_waits(network, weights, stretch), weights, stretch)
-    least, _ = graph.forward(predecessors=False)
-    return graph.window_ns - int(least[graph.sink])
-
-
-def is_acyclic(network: Network) -> bool:
-    """Whether no activity depends on itself; edges never go back in time, so only edges within an instant matter."""
-    within = network.start_ns[network.source] == network.start_ns[network.target]
-    if not within.any():
-        return True
-    if np.any(network.source[within] == network.target[within]):
-        return False
-    own, numbered = np.unique(np.concatenate([network.source[within], network.target[within]]), return_inverse=True)
-    half = int(within.sum())
-    ones = np.ones(half)
-    graph = csr_array((ones, (numbered[:half], numbered[half:])), shape=(len(own), len(own)))
-    parts, _ = connected_components(graph, directed=True, connection="strong")
-    return int(parts) == len(own)
-
-
-class _Graph:
-    """The network between a source (the window's start) and a sink (its end), each edge as long as its wait."""
-
-    def __init__(self, network: Network, waits: Numbers, weights: Numbers, stretch: int) -> None:
-        start = network.start_ns * stretch
-        count = len(start)
-        end = start + weights
-        self.count, self.source, self.sink = count, count, count + 1
-        self.window_start = _first(network) * stretch
-        last = int(end.max()) if count else 0
-        self.window_ns = last - self.window_start
-        if self.window_ns >= _EXACT:
-            message = f"a window of {self.window_ns} ns is too long to be computed exactly"
-            raise ValueError(message)
-        rooted = np.ones(count, np.bool_)
-        rooted[network.target] = False
-        roots = np.flatnonzero(rooted)
-        ending = np.ones(count, np.bool_)
-        ending[network.source[~network.from_start]] = False
-        leaves = np.flatnonzero(ending)
-        self.first = np.concatenate([network.source, np.full(len(roots), self.source), leaves]).astype(np.int32)
-        self.second = np.concatenate([network.target, roots, np.full(len(leaves), self.sink)]).astype(np.int32)
-        self.wait = np.concatenate([waits, start[roots] - self.window_start, last - end[leaves]])
-
-    def forward(self, *, predecessors: bool) -> tuple[Numbers, npt.NDArray[np.int32]]:
-        """The least waiting from the source to each node, and each node's predecessor on such a path."""
-        found: Any = dijkstra(
-            _rows_of(self.first, self.second, self.wait, self.count + 2),
-            indices=self.source,
-            return_predecessors=predecessors,
-        )
-        least, before = found if predecessors else (found, np.empty(0, np.int32))
-        return _whole(least), before
-
-    def backward(self) -> Numbers:
-        """The least waiting from each node to the sink."""
-        return _whole(dijkstra(_rows_of(self.second, self.first, self.wait, self.count + 2), indices=self.sink))
-
-    def free_slack(self, least: Numbers) -> Numbers:
-        """How much later each node could end without a successor's earliest start moving."""
-        room = self.wait + least[self.first] - least[self.second]
-        free = np.full(self.count + 2, np.iinfo(np.int64).max)
-        np.minimum.at(free, self.first, room)
-        return free[: self.count]
-
-    def path(self, before: npt.NDArray[np.int32]) -> Numbers:
-        """The nodes from the source to the sink by their predecessors; walked in compiled code."""
-        linked = before >= 0
-        pointers = np.concatenate([[0], np.cumsum(linked)])
-        size = self.count + 2
-        chain = csr_array((np.ones(int(pointers[-1])), before[linked], pointers), shape=(size, size))
-        order = breadth_first_order(chain, self.sink, directed=True, return_predecessors=False)
-        inner: Numbers = order[::-1].astype(np.int64)
-        found: Numbers = inner[(inner != self.source) & (inner != self.sink)]
-        return found
-
-
-def _rows_of(first: Nodes, second: Nodes, wait: Numbers, count: int) -> csr_array:
-    """The graph with an entry per edge, parallel ones and those of length zero included."""
-    order = np.argsort(first, kind="stable")
-    pointers = np.concatenate([[0], np.cumsum(np.bincount(first, minlength=count))])
-    return csr_array((wait[order].astype(np.float64), second[order], pointers.astype(np.int32)), shape=(count, count))
-
-
-def _whole(distances: npt.NDArray[np.float64]) -> Numbers:
-    """Distances as int64; the source reaches every node, only it and the sink may be out of reach of each other."""
-    return np.where(np.isfinite(distances), distances, 0).astype(np.int64)
-
-
 def _at(values: npt.NDArray[Any], index: Numbers, otherwise: int) -> npt.NDArray[Any]:
     """The values at these places; `otherwise` at place -1."""
     return np.append(values, np.array([otherwise], values.dtype))[index]
-
-
-def _first(network: Network) -> int:
-    return int(network.start_ns.min()) if network.nodes.height else 0
 
 
 def _least_wait(target: Nodes, waits: Numbers, count: int) -> Numbers:
@@ -298,7 +180,7 @@ def _rows(network: Network, schedule: Schedule, waits: Numbers, binding: Numbers
     part = nodes.get_column("part")
     shown = np.flatnonzero((part != ENTRY).to_numpy())
     bound = binding[shown]
-    waited = np.where(bound >= 0, _at(waits, bound, 0), network.start_ns[shown] - _first(network))
+    waited = np.where(bound >= 0, _at(waits, bound, 0), network.start_ns[shown] - first_start(network))
     predecessor = _at(network.source, bound, -1)
     begun = schedule.earliest_start_ns[shown].copy()
     if (part == RETURN).any():
@@ -308,7 +190,7 @@ def _rows(network: Network, schedule: Schedule, waits: Numbers, binding: Numbers
         by_entry = predecessor[returned] == entry
         own, inner = returned[by_entry], entry[by_entry]
         bound[own] = binding[inner]
-        alone = network.start_ns[inner] - _first(network)
+        alone = network.start_ns[inner] - first_start(network)
         waited[own] += np.where(bound[own] >= 0, _at(waits, bound[own], 0), alone)
     predecessor = _at(network.source, bound, -1)
     kinds = _EDGE_NAMES.gather(_at(network.kind, bound, len(KINDS)))
@@ -361,7 +243,7 @@ def _steps(network: Network, schedule: Schedule, waits: Numbers) -> pl.DataFrame
         edge=_EDGE_NAMES.gather(kind),
         lag_category=pl.Series(_LAG_NAMES, dtype=pl.Categorical).gather(kind),
         lag_ns=_at(network.lag_ns, edge, 0),
-        wait_ns=np.where(edge >= 0, _at(waits, edge, 0), network.start_ns[path] - _first(network)),
+        wait_ns=np.where(edge >= 0, _at(waits, edge, 0), network.start_ns[path] - first_start(network)),
         own_ns=np.where(left_by_start, 0, network.weight_ns[path]),
     )
 
@@ -414,3 +296,20 @@ def _checks(network: Network, schedule: Schedule, steps: pl.DataFrame, binding: 
         "bound_start_ratio": float(bound.mean()) if len(bound) else 1.0,
     }
     return pl.DataFrame({"check": list(figures), "value": list(figures.values())})
+
+
+def _stretches(steps: pl.DataFrame) -> pl.DataFrame:
+    """The observed time of the path: category, start_ns, end_ns; disjoint, without the waits nothing explains.
+
+    A step's lag begins where the step before it was left; the wait follows the lag, as a floor is passed first.
+    """
+    start = pl.col("start_ns")
+    begun = start - pl.col("wait_ns") - pl.col("lag_ns")
+    lags = steps.select(pl.col("lag_category").cast(pl.String).alias("category"), begun.alias("start_ns"), "lag_ns")
+    own = steps.select(pl.col("category").cast(pl.String), "start_ns", "own_ns")
+    found = pl.concat([lags.rename({"lag_ns": "length_ns"}), own.rename({"own_ns": "length_ns"})])
+    return (
+        found.with_columns(end_ns=pl.col("start_ns") + pl.col("length_ns"))
+        .filter(pl.col("length_ns") > 0)
+        .select("category", "start_ns", "end_ns")
+    )

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from aaco_pipeline.analysis.kernels.statistics import timed
 from aaco_pipeline.analysis.timeline.activities import COMMUNICATION, device_activities
 from aaco_pipeline.analysis.timeline.collectives import SYNCHRONIZING, Matched, collectives, matched, parts
 
@@ -80,8 +81,7 @@ def ranks_of(tables: Mapping[str, pl.DataFrame], activities: pl.DataFrame, calls
     `calls` those of `recorded`, which are of the measured iterations alone.
     """
     if (activities.get_column("category") == COMMUNICATION).any():
-        timed = tables["dispatches"].filter(pl.col("end_ns") >= pl.col("start_ns"))
-        activities = device_activities(timed, tables["memory_copies"], tables["kernels"], calls)
+        activities = device_activities(timed(tables["dispatches"]), tables["memory_copies"], tables["kernels"], calls)
     together = matched(parts(activities, tables["markers"], tables["api_calls"]))
     clocks = rank_clocks(tables["processes"], tables["clock_domains"], together)
     found = collectives(together, clocks, activities)

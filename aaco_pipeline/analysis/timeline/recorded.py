@@ -6,7 +6,7 @@ from typing import Final
 
 import polars as pl
 
-from aaco_pipeline.analysis.kernels.statistics import measured_dispatches
+from aaco_pipeline.analysis.kernels.statistics import measured_dispatches, timed
 from aaco_pipeline.analysis.timeline.activities import device_activities, host_calls
 from aaco_pipeline.analysis.timeline.host_waits import Waits, waits
 
@@ -31,8 +31,8 @@ class Recorded:
 
 def counted_dispatches(dispatches: pl.DataFrame, iterations: pl.DataFrame) -> tuple[pl.DataFrame, int]:
     """The dispatches that every figure of the traced pass is over, and how many have no usable times."""
-    timed = dispatches.filter(pl.col("end_ns") >= pl.col("start_ns"))
-    return measured_dispatches(timed, iterations), dispatches.height - timed.height
+    usable = timed(dispatches)
+    return measured_dispatches(usable, iterations), dispatches.height - usable.height
 
 
 def recorded(tables: Mapping[str, pl.DataFrame]) -> Recorded:

@@ -235,6 +235,7 @@ def _check_outputs(profiler: Profiler, profiler_pass: ProfilerPass, folder: Path
 def _kernels(folder: Path) -> dict[str, tuple[int, int]]:
     """Of each kernel in the files of a pass: its time on the critical path in ns, and how often it ran."""
     # The readers of every format and the analysis: only where they are needed.
+    from aaco_pipeline.analysis.kernels.statistics import timed
     from aaco_pipeline.analysis.timeline.activities import device_activities, host_calls
     from aaco_pipeline.analysis.timeline.critical_path import critical_path
     from aaco_pipeline.analysis.timeline.dependency_graph import network
@@ -246,13 +247,13 @@ def _kernels(folder: Path) -> dict[str, tuple[int, int]]:
     if not parts:
         return {}
     tables = merge_parts([NamedReading(part.name, part.read(Limits())) for part in parts]).tables
-    timed = tables["dispatches"].filter(pl.col("end_ns") >= pl.col("start_ns"))
-    if timed.is_empty():
+    dispatches = timed(tables["dispatches"])
+    if dispatches.is_empty():
         return {}
     calls = host_calls(tables["api_calls"])
-    activities = device_activities(timed, tables["memory_copies"], tables["kernels"], calls)
+    activities = device_activities(dispatches, tables["memory_copies"], tables["kernels"], calls)
     path = critical_path(network(activities, calls, waits(activities, calls, tables["synchronizations"])))
-    counts = timed.group_by("kernel_id").agg(count=pl.len())
+    counts = dispatches.group_by("kernel_id").agg(count=pl.len())
     kernels = path.kernels.join(counts, on="kernel_id").join(tables["kernels"], on="kernel_id")
     return {row["name"]: (int(row["critical_ns"]), int(row["count"])) for row in kernels.to_dicts()}
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aaco_pipeline.analysis.roofline.fit import Envelope, Estimate, Refusal, fit, quantile_ceilings
+from aaco_pipeline.analysis.roofline.fit import Envelope, Estimate, Refusal, fit
 
 PEAK, BANDWIDTH, SHARPNESS, OVERHEAD = 20e12, 1.5e12, 4.0, 10_000.0
 
@@ -130,16 +130,3 @@ def test_two_codes_side_by_side_are_refused() -> None:
     intensities, sizes = np.geomspace(0.5, 300, 40), np.full(40, 3e8)
     one, two = kernels(intensities[::2], sizes[::2]), kernels(intensities[1::2], sizes[1::2], PEAK / 1.4)
     assert refusal(pl.concat([one, two]), OVERHEAD).kind == "mixed_population"
-
-
-def test_roofs_without_a_model_are_what_was_reached() -> None:
-    points = sweep(60, 1e9, 1e10)
-    found = quantile_ceilings(points, PEAK / BANDWIDTH)
-    for name, true in (("peak_flops_per_s", PEAK), ("bandwidth_bytes_per_s", BANDWIDTH)):
-        estimate = found[name]
-        assert isinstance(estimate, Estimate)
-        assert 0.95 * true < estimate.low <= estimate.value <= estimate.high < true
-    short = quantile_ceilings(points.with_columns(duration_ns=pl.lit(50_000.0)), PEAK / BANDWIDTH)
-    repeated = quantile_ceilings(points.with_columns(kernel_id=pl.col("kernel_id") % 2), PEAK / BANDWIDTH)
-    for nothing in (short, repeated):
-        assert all(isinstance(one, Refusal) and one.kind == "one_sided" for one in nothing.values())

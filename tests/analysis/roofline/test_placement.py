@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aaco_pipeline.analysis.roofline.bounds import bounds
-from aaco_pipeline.analysis.roofline.placement import placement, roofline
+from aaco_pipeline.analysis.roofline.placement import placement
 from aaco_pipeline.lake.contracts import polars_types
 
 #: A device without a cache behind its L2: 1 instruction and 128 fp32 operations a nanosecond, and so on.
@@ -53,7 +52,7 @@ def work(*rows: dict[str, Any]) -> pl.DataFrame:
 
 
 def placed(row: dict[str, Any], limits: pl.DataFrame | None = None) -> dict[str, Any]:
-    found = roofline(work(row), ceilings() if limits is None else limits)
+    found = placement(work(row), ceilings() if limits is None else limits).roofline
     return found.filter(pl.col("dispatch_id").is_not_null()).row(0, named=True)
 
 
@@ -124,7 +123,7 @@ def test_a_launch_sized_kernel_is_too_short_to_tell() -> None:
 
 def test_a_kernel_of_many_launch_sized_dispatches_is_too_short_too() -> None:
     rows = [{"fabric_read_bytes": 10e3, "duration_ns": 9_000}] * 12
-    flags = roofline(work(*rows), ceilings()).filter(pl.col("dispatch_id").is_null())["quality_flags"][0]
+    flags = placement(work(*rows), ceilings()).roofline.filter(pl.col("dispatch_id").is_null())["quality_flags"][0]
     assert flags.to_list() == ["too_short_to_tell"]
 
 
@@ -213,7 +212,7 @@ def test_a_kernel_is_the_ratio_of_sums_over_its_timed_dispatches() -> None:
         {"fabric_read_bytes": 300e3, "valu_fp32_flops": 5e6, "duration_ns": 50_000, "quality_flags": ["b"]},
         {"fabric_read_bytes": 800e3, "valu_fp32_flops": 9e6, "duration_ns": None, "quality_flags": ["untimed"]},
     )
-    found = roofline(work(*rows), ceilings()).row(0, named=True)
+    found = placement(work(*rows), ceilings()).roofline.row(0, named=True)
     assert (found["dispatch_id"], found["duration_ns"], found["fabric_read_bytes"]) == (None, 150_000, 1_200_000)
     assert (found["flops"], found["bound"], found["efficiency_ratio"]) == (6e6, "dram", pytest.approx(0.8))
     assert found["achieved_flops_per_s"] == pytest.approx(6e6 / 150e-6)
@@ -223,7 +222,7 @@ def test_a_kernel_is_the_ratio_of_sums_over_its_timed_dispatches() -> None:
 
 def test_an_amount_that_one_dispatch_lacks_is_unknown_for_the_kernel() -> None:
     rows = ({"fabric_read_bytes": 900e3, "lds_bytes": 1.0}, {"fabric_read_bytes": 900e3, "lds_bytes": None})
-    found = roofline(work(*rows), ceilings()).row(0, named=True)
+    found = placement(work(*rows), ceilings()).roofline.row(0, named=True)
     assert (found["lds_traffic_bytes"], found["fabric_read_bytes"]) == (None, 1_800_000)
     assert found["quality_flags"] == ["partly_counted"]
 
@@ -253,7 +252,7 @@ def test_bounds_have_a_row_per_format_and_one_for_all_formats_of_a_pipe() -> Non
         ("vector", "fp32", 6.4e6, "flop", 50_000, 0.5, "spec", "counters"),
         ("vector", "fp64", 3.2e6, "flop", 50_000, 0.5, "spec", "counters"),
     ]
-    assert bounds(work(both), ceilings()).equals(found)
+    assert placement(work(both), ceilings()).bounds.equals(found)
     # Without fp32's ceiling the pipe's time is not known as a whole.
     part = [row for row in CEILINGS if row[1] != "fp32"]
     less = placement(work(both), ceilings(part)).bounds.filter(resource="vector")
@@ -301,5 +300,5 @@ def test_what_is_named_needs_no_less_than_any_other_unit(kernels: list[tuple[int
     assert beside.filter(pl.col("own_ns") < least.otherwise(pl.col("lower_bound_ns")) - 1).is_empty()
     # A faster device of the same make leaves the same resource as the limit, that much further from its roof.
     quick = ceilings([(resource, dtype, value * faster, source) for resource, dtype, value, source in CEILINGS])
-    again = roofline(work(*rows), quick).filter(pl.col("dispatch_id").is_null())
+    again = placement(work(*rows), quick).roofline.filter(pl.col("dispatch_id").is_null())
     assert (again["efficiency_ratio"] * faster).to_list() == pytest.approx(together["efficiency_ratio"].to_list())

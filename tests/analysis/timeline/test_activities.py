@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco_pipeline.analysis.timeline.activities import before_in_group, device_activities, group_codes, host_calls
+from aaco_pipeline.analysis.timeline.activities import before_in_group, group_codes, host_calls
 
 
 @given(st.lists(st.tuples(st.none() | st.integers(-3, 3), st.none() | st.integers(0, 2**40))))
@@ -43,14 +43,6 @@ def test_what_kind_of_work_a_kernel_is(
 ) -> None:
     row = session([{"start_ns": 0, "end_ns": 5}], kernels=[kernel]).activities.row(0, named=True)
     assert (row["category"], row["work"]) == (category, work)
-
-
-def test_a_known_family_outranks_the_kernels_own(session: Callable[..., Any]) -> None:
-    found = session([{"start_ns": 0, "end_ns": 5}], kernels=[{"name": "x", "family": "gemm"}])
-    families = pl.DataFrame({"kernel_id": [0], "family": ["comm"]}, schema_overrides={"kernel_id": pl.Int32})
-    tables = found.tables
-    rows = device_activities(tables["dispatches"], tables["memory_copies"], tables["kernels"], found.calls, families)
-    assert rows["category"][0] == "communication"
 
 
 def test_launches_are_found_within_the_process_and_the_outer_call_counts(session: Callable[..., Any]) -> None:

@@ -11,15 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aaco_pipeline.analysis.timeline.activities import ACTIVITY_KINDS
-from aaco_pipeline.analysis.timeline.critical_path import (
-    critical_path,
-    edge_waits,
-    is_acyclic,
-    largest_savings,
-    longest_path,
-    schedule_of,
-    what_if,
-)
+from aaco_pipeline.analysis.timeline.critical_path import critical_path, largest_savings, what_if
 from aaco_pipeline.analysis.timeline.dependency_graph import (
     ENTRY,
     KINDS,
@@ -34,6 +26,7 @@ from aaco_pipeline.analysis.timeline.dependency_graph import (
     Network,
     assembled,
 )
+from aaco_pipeline.analysis.timeline.longest_path import edge_waits, is_acyclic, longest_path, schedule_of
 from aaco_pipeline.lake.contracts import contract, polars_schema
 
 CAPTURES = [

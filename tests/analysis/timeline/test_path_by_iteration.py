@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco_pipeline.analysis.timeline.path_by_iteration import path_by_iteration
+from aaco_pipeline.analysis.timeline.critical_path import path_by_iteration
 from aaco_pipeline.lake.contracts import contract, polars_schema
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco_pipeline.analysis.timeline.launching_operators import launching_operators
+from aaco_pipeline.analysis.model.launching_operators import launching_operators
 from aaco_pipeline.formats import kineto
 from aaco_pipeline.lake.validation import to_contract
 from tests.places import SHARED
