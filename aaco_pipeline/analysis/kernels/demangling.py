@@ -1,41 +1,30 @@
 """Readable C++ names from mangled ones, for kernels whose capture kept the symbol of the code object.
 
 Follows the Itanium C++ ABI as far as kernels and the types they are built from use it, and writes names the way GCC's
-demangler does. A symbol that uses anything else stays as it is.
+demangler does. A symbol that uses anything else stays as it is. It is our own because captures are read on machines
+without a compiler, and neither Python nor a package that we need brings a demangler; types and expressions are
+`mangled_types` and `mangled_expressions`.
 """
 
-import re
-from collections.abc import Callable
 from typing import Final
 
+from aaco_pipeline.analysis.kernels.mangled_expressions import BINARY, UNARY, ExpressionReader
 from aaco_pipeline.analysis.kernels.mangled_types import (
     BUILTIN,
     HOLE,
     QUALIFIERS,
     Argument,
-    TypeReader,
     UnknownMangling,
     plain,
     single,
 )
 
-_LITERAL_SUFFIX: Final = {"i": "", "j": "u", "l": "l", "m": "ul", "x": "ll", "y": "ull"}
-_SIMPLE_LITERAL: Final = re.compile(r"L([ijlmxy])(n?[0-9]+)E")
 _STANDARD: Final = {
     "t": "std", "a": "std::allocator", "b": "std::basic_string", "s": "std::string", "i": "std::istream",
     "o": "std::ostream", "d": "std::iostream",
 }  # fmt: skip
-_UNARY: Final = {
-    "ps": "+", "ng": "-", "ad": "&", "de": "*", "co": "~", "nt": "!", "pp": "++", "mm": "--",
-}  # fmt: skip
-_BINARY: Final = {
-    "pl": "+", "mi": "-", "ml": "*", "dv": "/", "rm": "%", "an": "&", "or": "|", "eo": "^", "aS": "=", "pL": "+=",
-    "mI": "-=", "mL": "*=", "dV": "/=", "rM": "%=", "aN": "&=", "oR": "|=", "eO": "^=", "ls": "<<", "rs": ">>",
-    "lS": "<<=", "rS": ">>=", "eq": "==", "ne": "!=", "lt": "<", "gt": ">", "le": "<=", "ge": ">=", "ss": "<=>",
-    "aa": "&&", "oo": "||", "cm": ",", "pm": "->*", "pt": "->",
-}  # fmt: skip
 _OPERATOR: Final = {
-    **_UNARY, **_BINARY, "cl": "()", "ix": "[]", "qu": "?", "nw": " new", "na": " new[]", "dl": " delete",
+    **UNARY, **BINARY, "cl": "()", "ix": "[]", "qu": "?", "nw": " new", "na": " new[]", "dl": " delete",
     "da": " delete[]",
 }  # fmt: skip
 _SPECIAL: Final = {"V": "vtable for ", "T": "VTT for ", "I": "typeinfo for ", "S": "typeinfo name for "}
@@ -51,7 +40,7 @@ def demangled(symbol: str) -> str:
         return symbol
 
 
-class _Reader(TypeReader):
+class _Reader(ExpressionReader):
     """One pass over one symbol; every method reads one production at `position` and gives its text."""
 
     def whole(self) -> str:
@@ -311,118 +300,6 @@ class _Reader(TypeReader):
         found = self.types()
         return found[0] if len(found) == 1 else found
 
-    def literal(self) -> str:
-        """A constant: a number, a truth value, an enumerator by number, or the address of a function."""
-        simple = _SIMPLE_LITERAL.match(self.text, self.position)
-        if simple is not None:
-            self.position = simple.end()
-            kind, value = simple.groups()
-            return f"{value.replace('n', '-')}{_LITERAL_SUFFIX[kind]}"
-        self.require("L")
-        if self.take("_Z") or self.take("Z"):
-            outer = self.arguments
-            text = self.encoding()
-            self.arguments = outer
-            self.require("E")
-            return text
-        kind = self.peek()
-        named = plain(self.type())
-        end = self.text.index("E", self.position) if "E" in self.text[self.position :] else -1
-        if end < 0:
-            raise UnknownMangling
-        value = self.text[self.position : end].replace("n", "-", 1)
-        self.position = end + 1
-        if kind == "b" and value in {"0", "1"}:
-            return "true" if value == "1" else "false"
-        return f"({named})[{value}]" if kind in {"f", "d"} else f"({named}){value}"
-
-    def expression(self) -> str:
-        """An expression a template argument or `decltype` holds; only what kernels' names use."""
-        code = self.peek(2)
-        reader = _EXPRESSION_READERS.get(code) or _EXPRESSION_READERS.get(code[:1])
-        if reader is not None:
-            return reader(self)
-        if code in _UNARY or code in _BINARY:
-            return self.operation()
-        if code[:1].isdecimal() or code[:1] == "N":
-            return self.name()[0]
-        raise UnknownMangling
-
-    def operation(self) -> str:
-        """An operator with its operands."""
-        code = self.peek(2)
-        self.position += 2
-        if code in _BINARY:
-            return f"({self.expression()}){_BINARY[code]}({self.expression()})"
-        self.take("_")
-        operand = self.expression()
-        return f"{_UNARY[code]}{operand}" if code == "ad" else f"{_UNARY[code]}({operand})"
-
-    def value_of_parameter(self) -> str:
-        """A template parameter in an expression."""
-        return single(self.template_parameter(), self.pack_index)
-
-    def property_of_type(self) -> str:
-        """`sizeof` or `alignof` of a type."""
-        named = "sizeof" if self.take("st") else "alignof"
-        self.take("at")
-        return f"{named} ({plain(self.type())})"
-
-    def property_of_value(self) -> str:
-        """`sizeof`, `alignof` or `noexcept` of an expression."""
-        named = {"sz": "sizeof", "az": "alignof", "nx": "noexcept"}[self.peek(2)]
-        self.position += 2
-        return f"{named} ({self.expression()})"
-
-    def pack_size(self) -> str:
-        """The number of arguments of a pack."""
-        self.require("sZ")
-        value = self.template_parameter()
-        return str(len(value) if isinstance(value, list) else 1)
-
-    def conversion(self) -> str:
-        """A value of another type, however it was converted."""
-        self.position += 2
-        target = plain(self.type())
-        return f"({target})({self.expressions()})" if self.take("_") else f"({target})({self.expression()})"
-
-    def call(self) -> str:
-        """A function called with arguments."""
-        self.require("cl")
-        return f"{self.expression()}({self.expressions()})"
-
-    def choice(self) -> str:
-        """One of two values by a condition."""
-        self.require("qu")
-        return f"({self.expression()})?({self.expression()}) : ({self.expression()})"
-
-    def expressions(self) -> str:
-        """Expressions up to their end mark."""
-        parts = []
-        while not self.take("E"):
-            parts.append(self.expression())
-        return ", ".join(parts)
-
-    def function_parameter(self) -> str:
-        """A parameter of the function, inside its own declaration."""
-        if self.take("fL"):
-            self.number()
-        else:
-            self.require("f")
-        self.require("p")
-        while self.peek() in QUALIFIERS:
-            self.position += 1
-        return f"{{parm#{self.sequence_id('0123456789') + 1}}}"
-
-    def scoped_expression(self) -> str:
-        """A member of a type that depends on template parameters."""
-        self.require("sr")
-        owner = plain(self.type())
-        member = self.unqualified_name()
-        if self.peek() == "I":
-            member += self.template_arguments()
-        return f"{owner}::{member}"
-
 
 def _last_part(name: str) -> str:
     """The last name of a qualified one, without its template arguments."""
@@ -435,25 +312,3 @@ def _last_part(name: str) -> str:
         if depth == 0 and name[place] == ":":
             return name[place + 1 : end]
     return name[:end]
-
-
-_EXPRESSION_READERS: Final[dict[str, Callable[[_Reader], str]]] = {
-    "L": _Reader.literal,
-    "T": _Reader.value_of_parameter,
-    "fp": _Reader.function_parameter,
-    "fL": _Reader.function_parameter,
-    "st": _Reader.property_of_type,
-    "at": _Reader.property_of_type,
-    "sz": _Reader.property_of_value,
-    "az": _Reader.property_of_value,
-    "nx": _Reader.property_of_value,
-    "sZ": _Reader.pack_size,
-    "cv": _Reader.conversion,
-    "sc": _Reader.conversion,
-    "dc": _Reader.conversion,
-    "rc": _Reader.conversion,
-    "cc": _Reader.conversion,
-    "cl": _Reader.call,
-    "qu": _Reader.choice,
-    "sr": _Reader.scoped_expression,
-}

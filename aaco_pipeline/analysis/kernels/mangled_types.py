@@ -1,7 +1,8 @@
 """How a mangled C++ symbol is read: the place in its text, and the types it is made of.
 
-Follows the Itanium C++ ABI (https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling). Names, template arguments and
-expressions, which types are built from and which are built from types, are `kernel_names_demangling`'s.
+Follows the Itanium C++ ABI (https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling). Names and template
+arguments, which types are built from and which are built from types, are `demangling`, expressions are
+`mangled_expressions`.
 """
 
 import re

@@ -12,12 +12,6 @@ from aaco_pipeline.lake.contracts import contract, polars_schema
 from aaco_pipeline.resources.bottleneck_rules import BUILT_IN_RULES, load_bottleneck_rules
 
 RULES = load_bottleneck_rules(BUILT_IN_RULES)
-NO_GAPS = pl.DataFrame(
-    schema={
-        "cause": pl.String,
-        **dict.fromkeys(("start_ns", "end_ns", "outside_ns", "launches_since_wait"), pl.Int64),
-    }
-)
 
 
 def session(**given_rows: list[dict[str, Any]]) -> dict[str, pl.DataFrame]:
@@ -44,7 +38,7 @@ def session(**given_rows: list[dict[str, Any]]) -> dict[str, pl.DataFrame]:
 
 
 def test_the_session_is_named_for_what_most_of_its_time_went_to() -> None:
-    found = classify(session(), NO_GAPS, RULES).bottlenecks
+    found = classify(session(), RULES).bottlenecks
     first = found.row(0, named=True)
     assert (first["scope"], first["label"], first["runner_up"]) == ("session", "compute_vector", "memory_dram")
     assert first["score"] == pytest.approx(0.5)
@@ -55,7 +49,7 @@ def test_the_session_is_named_for_what_most_of_its_time_went_to() -> None:
 
 def test_when_most_of_the_time_has_no_cause_there_is_no_label() -> None:
     only = [{"kernel_id": 2, "bound": "dram", "efficiency_ratio": 0.8, "quality_flags": []}]
-    found = classify(session(roofline=only), NO_GAPS, RULES)
+    found = classify(session(roofline=only), RULES)
     first = found.bottlenecks.row(0, named=True)
     assert (first["label"], first["score"], first["recommendation"]) == (None, None, None)
     shown = {one["signal"]: one["value"] for one in first["evidence"]}
@@ -69,12 +63,12 @@ def test_the_order_of_rows_does_not_matter(random: Any) -> None:
     shuffled = {
         name: frame.sample(fraction=1, shuffle=True, seed=random.randrange(99)) for name, frame in tables.items()
     }
-    assert classify(shuffled, NO_GAPS, RULES).bottlenecks.equals(classify(tables, NO_GAPS, RULES).bottlenecks)
+    assert classify(shuffled, RULES).bottlenecks.equals(classify(tables, RULES).bottlenecks)
 
 
 def test_an_empty_session_has_its_one_row_without_a_label() -> None:
     nothing = {name: frame.clear() for name, frame in session().items()}
-    found = classify(nothing, NO_GAPS, RULES)
+    found = classify(nothing, RULES)
     assert found.bottlenecks.select("scope", "label").rows() == [("session", None)]
     assert found.missing.height > 0
     assert found.missing.get_column("reason").null_count() == 0
@@ -90,7 +84,7 @@ def test_a_kernel_can_save_its_time_on_the_critical_path_and_no_more() -> None:
         dispatches=[{**dispatch, "dispatch_id": i, "start_ns": 100 * i, "end_ns": 100 * i + 80} for i in range(3)],
     )
     assert reach_of_kernels(tables) == {0: pytest.approx(0.16)}
-    kernel = classify(tables, NO_GAPS, RULES).bottlenecks.row(1, named=True)
+    kernel = classify(tables, RULES).bottlenecks.row(1, named=True)
     assert "at most 16.0 %" in kernel["recommendation"]
-    elsewhere = classify(session(), NO_GAPS, RULES).bottlenecks.row(1, named=True)
+    elsewhere = classify(session(), RULES).bottlenecks.row(1, named=True)
     assert "is not known" in elsewhere["recommendation"]
