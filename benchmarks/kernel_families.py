@@ -21,7 +21,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from aaco_pipeline.analysis.kernels.names import described, operator_family, with_operators
+from aaco_pipeline.analysis.kernels.names import classify_names, operator_family, with_operators
 
 SEED: Final = 20261121
 LEAST_BY_NAME: Final = 0.97
@@ -40,7 +40,7 @@ def corpus(folder: Path) -> pl.DataFrame:
     names = np.array(sorted(rows["name"].unique()), dtype=object)
     held_out = names[np.random.default_rng(SEED).permutation(len(names))[: len(names) // 3]]
     operator = pl.col("parent_op").fill_null("")
-    return described(rows).with_columns(
+    return classify_names(rows).with_columns(
         held_out=pl.col("name").is_in(list(held_out)),
         independent=~operator.str.contains(r"\bfb(gemm)?::|fbgemm_gpu") & (operator != pl.col("name")),
     )
@@ -144,7 +144,7 @@ def report_cost(rows: pl.DataFrame) -> bool:
             break
     chosen = pl.Series("name", list(names)[:DISTINCT_NAMES])
     start = time.process_time()
-    first = described(chosen)
+    first = classify_names(chosen)
     seconds = time.process_time() - start
     operators = sorted(rows["parent_op"].drop_nulls().unique())
     start = time.process_time()
@@ -154,7 +154,7 @@ def report_cost(rows: pl.DataFrame) -> bool:
         f"\n{len(chosen)} distinct names of {sum(map(len, chosen)) / len(chosen):.0f} characters: {seconds:.2f} s CPU"
     )
     print(f"{len(operators)} operators: {operator_seconds:.3f} s CPU, family of {known}")
-    print(f"same again: {first.equals(described(chosen))}")
+    print(f"same again: {first.equals(classify_names(chosen))}")
     return seconds <= CPU_SECONDS
 
 

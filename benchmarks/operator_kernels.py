@@ -18,7 +18,7 @@ from typing import Final
 
 import polars as pl
 
-from aaco_pipeline.analysis.kernels.names import described
+from aaco_pipeline.analysis.kernels.names import classify_names
 from aaco_pipeline.analysis.kernels.statistics import kernel_stats
 from aaco_pipeline.analysis.model.device_kernel_nodes import DeviceTrace, map_device_kernels
 from aaco_pipeline.analysis.model.operator_kernels import operator_kernels, operators_of_dispatches
@@ -104,7 +104,7 @@ def generated(count: int) -> tuple[pl.DataFrame, pl.DataFrame]:
 def compiled(dispatches: pl.DataFrame, calls: pl.DataFrame) -> tuple[DeviceTrace, pl.DataFrame]:
     """The dispatches as those of a chain of products, sums and activations, each block of which is one kernel."""
     names = pl.Series("name", [f"mlir_dot_add_relu_kernel_{number}" for number in range(BLOCKS)])
-    kernels = described(names).select("short_name", "family", "role").with_columns(names, fingerprint=pl.lit("f"))
+    kernels = classify_names(names).select("short_name", "family", "role").with_columns(names, fingerprint=pl.lit("f"))
     kernels = kernels.with_row_index("kernel_id").with_columns(family_source=pl.lit("name"))
     markers = pl.DataFrame(
         {"marker_id": [0], "process_id": 0, "thread_id": 0, "name": "n0", "start_ns": 0, "end_ns": 50}

@@ -47,11 +47,11 @@ def kernel_trace(session: Session) -> Outcome:
     dispatches = tables["dispatches"]
     if session.capture.facts().kernels_named_by == "compiler":
         # The grammar of kernels' names: only where there are such names.
-        from aaco_pipeline.analysis.kernels.names import described, with_operators
+        from aaco_pipeline.analysis.kernels.names import classify_names, with_operators
         from aaco_pipeline.analysis.model.launching_operators import launching_operators
 
         operators = launching_operators(dispatches, tables["api_calls"]).rename({"duration_ns": "total_ns"})
-        named = with_operators(described(tables["kernels"]), operators)
+        named = with_operators(classify_names(tables["kernels"]), operators)
         tables["kernels"] = to_contract("kernels", named.select(tables["kernels"].columns))
     counts = ("dispatches", "kernels", "api_calls", "memory_copies", "counters")
     return Outcome(

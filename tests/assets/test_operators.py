@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from aaco_pipeline.analysis.kernels.names import described
+from aaco_pipeline.analysis.kernels.names import classify_names
 from aaco_pipeline.assets.capture import describe_capture
 from aaco_pipeline.assets.inference_run import read_inference_run
 from aaco_pipeline.assets.kernel_trace import read_kernel_trace
@@ -155,7 +155,7 @@ def compiled(
     iterations = lake.read("iterations", session).filter(pl.col("pass") == "trace").get_column("iteration").to_list()
     names = pl.Series("name", ["mlir_convolution_add_relu", "__amd_rocclr_copyBuffer"])
     kernels = (
-        described(names)
+        classify_names(names)
         .select("short_name", "family", "role")
         .with_columns(names, kernel_id=pl.Series([0, 1]), fingerprint=pl.lit("f"), family_source=pl.lit("name"))
     )

@@ -12,7 +12,6 @@ from aaco_pipeline.analysis.kernels.mangled_expressions import BINARY, UNARY, Ex
 from aaco_pipeline.analysis.kernels.mangled_types import (
     BUILTIN,
     HOLE,
-    QUALIFIERS,
     Argument,
     UnknownMangling,
     plain,
@@ -109,10 +108,7 @@ class _Reader(ExpressionReader):
 
     def nested_name(self) -> tuple[str, bool, str]:
         """A qualified name, read after its `N`."""
-        qualifiers = ""
-        while self.peek() in QUALIFIERS:
-            qualifiers = QUALIFIERS[self.peek()] + qualifiers
-            self.position += 1
+        qualifiers = self.qualifiers()
         qualifiers += " &" if self.take("R") else " &&" if self.take("O") else ""
         name, has_arguments, returns = "", False, True
         while not self.take("E"):
@@ -170,10 +166,7 @@ class _Reader(ExpressionReader):
         elif self.take("Ut"):
             name = f"{{unnamed type#{self.sequence_id('0123456789') + 1}}}"
         elif self.take("DC"):
-            bound = []
-            while not self.take("E"):
-                bound.append(self.unqualified_name())
-            name = f"[{', '.join(bound)}]"
+            name = f"[{', '.join(self.until_end(self.unqualified_name))}]"
         else:
             name = self.operator_name()
         return name + self.tags()

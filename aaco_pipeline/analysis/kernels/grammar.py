@@ -20,8 +20,8 @@ _TENSILE_FORMAT: Final = re.compile("|".join(sorted(_TENSILE_FORMATS, key=len, r
 _TENSILE: Final = re.compile(r"(?:Custom_)?Cijk_(?:A([ijkl]+)C?_B([ijkl]+)C?_)?(.*)")
 _TENSILE_TILE: Final = re.compile(r"_MT(\d+)x(\d+)x(\d+)")
 _TENSILE_INSTRUCTION: Final = re.compile(r"_MI(\d+x\d+(?:x\d+){0,2})(?=_|$)")
-_TENSILE_ARCHITECTURE: Final = re.compile(r"_ISA(\d{2,}[0-9a-f]*)")
-_TENSILE_SPLIT: Final = re.compile(r"PostGSU\d*|_SK[1-9]\d*(?=_)|_GSU(?:[2-9]|\d\d+)(?=_)")
+_ISA: Final = re.compile(r"_ISA(\d{2,}[0-9a-f]*)")
+_TENSILE_SPLIT: Final = re.compile(r"(PostGSU\d*)|_(SK[1-9]\d*)(?=_)|_(GSU(?:[2-9]|\d\d+))(?=_)")
 #: Kernels of Tensile that only scale or sum what another one wrote: after a split, or before one that accumulates.
 _TENSILE_AUXILIARY: Final = re.compile(r"PostGSU|^Cijk_[A-Z0-9]+(?:_[A-Z0-9]+)*_(?:GB|GA)(?:_|$)|_BetaOnly")
 
@@ -63,8 +63,8 @@ _CUDA_GENERATIONS: Final = {
 }
 
 _INDUCTOR: Final = re.compile(r"triton_([a-z]+(?:_scan)?)_fused_?(.*)")
-_COLLECTIVE: Final = re.compile(r"(?:nccl|rccl|msccl\w*?)(?:Dev)?Kernel_(\w+?)(?:_\d+)?(?=\(|$)")
-_MIOPEN_VARIANT: Final = re.compile(r"(?i:winograd|sp3asmconv|fury|rage|direct|naive|batchnorm|pooling|softmax)")
+_COLLECTIVE: Final = re.compile(r"^(?:nccl|rccl|msccl\w*?)(?:Dev)?Kernel_(\w+?)(?:_\d+)?(?=\(|$)")
+_MIOPEN_VARIANT: Final = re.compile(r"((?i:winograd|sp3asmconv|fury|rage|direct|naive|batchnorm|pooling|softmax))")
 
 _ARCHITECTURE: Final = re.compile(r"(?<![a-z])gfx(\d+[a-f]?\d*x?)")
 _PLAIN_TILE: Final = re.compile(r"(?<![0-9a-zA-Z])(\d{2,}x\d{2,}x\d{1,})(?:x\d+)?(?![0-9])")
@@ -147,18 +147,11 @@ def tensile(name: str) -> Fields:
         fields["dtype"] = _TENSILE_FORMATS[formats.group()]
     if a_indices and b_indices:
         fields |= {"transpose_a": a_indices[0] == "l", "transpose_b": b_indices[0] == "j"}
-    tile = _TENSILE_TILE.search(name)
-    if tile:
-        fields["tile"] = "x".join(tile.groups())
-        fields["short_name"] = name[: tile.end()]
-    _put(fields, "matrix_instruction", _TENSILE_INSTRUCTION.search(name))
-    _put(fields, "architecture", _TENSILE_ARCHITECTURE.search(name), "gfx")
-    split = _TENSILE_SPLIT.search(name)
-    if split:
-        fields["variant"] = split.group().strip("_")
     if _TENSILE_AUXILIARY.search(name):
         fields["role"] = "auxiliary"
-    return fields
+    return fields | _with_tile(
+        name, _TENSILE_TILE, matrix_instruction=_TENSILE_INSTRUCTION, architecture=_ISA, variant=_TENSILE_SPLIT
+    )
 
 
 def igemm(name: str) -> Fields:
@@ -168,16 +161,9 @@ def igemm(name: str) -> Fields:
         return {}
     direction, generation, layout, dtype = found.groups()
     fields: Fields = {"family": "conv", "variant": f"{direction}_{layout}"}
-    if dtype in _BY_NAME:
-        fields["dtype"] = _BY_NAME[dtype]
-    tile = _IGEMM_TILE.search(name)
-    if tile:
-        fields["tile"] = tile.group(1)
-        fields["short_name"] = name[: tile.end()]
-    _put(fields, "matrix_instruction", _IGEMM_INSTRUCTION.search(name))
-    if generation in _IGEMM_ARCHITECTURE:
-        fields["architecture"] = _IGEMM_ARCHITECTURE[generation]
-    return fields
+    stated = {"dtype": _BY_NAME.get(dtype), "architecture": _IGEMM_ARCHITECTURE.get(generation)}
+    fields |= {key: value for key, value in stated.items() if value}
+    return fields | _with_tile(name, _IGEMM_TILE, matrix_instruction=_IGEMM_INSTRUCTION)
 
 
 def composable_kernel(name: str) -> Fields:
@@ -186,7 +172,7 @@ def composable_kernel(name: str) -> Fields:
     The first run of numbers may begin with a prefetch stage; from the size of the block on it is fixed. CK spells the
     sixteen-bit brain float as unsigned short where the compiler has no such type.
     """
-    fields: Fields = {}
+    fields = _stated(name[: name.find("<")], variant=_CK_DIRECTION)
     numbers = _CK_NUMBERS.search(name)
     if numbers:
         values = [int(value) for value in numbers.group().rstrip(", ").split(", ")]
@@ -197,9 +183,7 @@ def composable_kernel(name: str) -> Fields:
         elif start is not None and len(values) >= start + 8:
             fields["tile"] = "x".join(map(str, values[start + 1 : start + 4]))
             fields["matrix_instruction"] = "x".join(map(str, values[start + 6 : start + 8]))
-    shape = _CK_TILE_SHAPE.search(name)
-    if shape:
-        fields["tile"] = "x".join(shape.groups())
+    fields |= _stated(name, tile=_CK_TILE_SHAPE)
     arguments = name[name.find("<") :]
     floating, short = _FLOATING.search(arguments), arguments.find("unsigned short")
     if short >= 0 and (floating is None or short < floating.start()):
@@ -209,24 +193,16 @@ def composable_kernel(name: str) -> Fields:
     layouts = _CK_LAYOUT.findall(arguments)
     if len(layouts) >= 2:
         fields |= {"transpose_a": layouts[0] == "Column", "transpose_b": layouts[1] == "Column"}
-    _put(fields, "variant", _CK_DIRECTION.search(name[: name.find("<")]))
     return fields
 
 
 def cuda_library(name: str) -> Fields:
     """Names of cuBLAS, cuDNN and CUTLASS: `<generation>_<letter>gemm_<M>x<N>_<layouts>`, `cutlass_80_tensorop_...`."""
-    fields: Fields = {}
-    for pattern in _CUDA_TILE:
-        tile = pattern.search(name)
-        if tile:
-            fields["tile"] = "x".join(tile.groups())
-            break
+    tiles = (_stated(name, tile=pattern) for pattern in _CUDA_TILE)
+    fields = next(filter(None, tiles), {}) | _stated(name, matrix_instruction=_CUDA_INSTRUCTION)
     transposes = _CUDA_TRANSPOSES.search(name)
     if transposes:
         fields |= {"transpose_a": transposes.group(1) in "tT", "transpose_b": transposes.group(2) in "tT"}
-    instruction = _CUDA_INSTRUCTION.search(name)
-    if instruction:
-        fields["matrix_instruction"] = instruction.group(1) or instruction.group(2)
     architecture = _CUDA_ARCHITECTURE.search(name)
     if architecture:
         number, generation = architecture.groups()
@@ -241,19 +217,12 @@ def cuda_library(name: str) -> Fields:
 
 def collective(name: str) -> Fields:
     """`ncclDevKernel_<collective>_<operation>_<format>_<algorithm>_<protocol>`; a generic one does not say."""
-    fields: Fields = {"family": "comm"}
-    _put(fields, "variant", _COLLECTIVE.match(name))
-    return fields
+    return {"family": "comm", **_stated(name, variant=_COLLECTIVE)}
 
 
 def miopen(name: str) -> Fields:
     """The algorithm of MIOpen's other kernels; those of its implicit GEMM have a grammar of their own."""
-    fields = igemm(name)
-    if not fields:
-        found = _MIOPEN_VARIANT.search(name)
-        if found:
-            fields["variant"] = found.group().lower()
-    return fields
+    return igemm(name) or {key: str(value).lower() for key, value in _stated(name, variant=_MIOPEN_VARIANT).items()}
 
 
 def inductor(name: str) -> tuple[str, str] | None:
@@ -274,10 +243,18 @@ def plain_tile(name: str) -> str | None:
     return None if found is None else found.group(1)
 
 
-def _put(fields: Fields, key: str, found: re.Match[str] | None, prefix: str = "") -> None:
-    """Store the first group of a match, if there is one."""
-    if found is not None:
-        fields[key] = prefix + found.group(1)
+def _stated(name: str, **patterns: re.Pattern[str]) -> Fields:
+    """The fields whose pattern is found in the name: its groups, with an x between several."""
+    found = {key: pattern.search(name) for key, pattern in patterns.items()}
+    return {key: "x".join(filter(None, match.groups())) for key, match in found.items() if match}
+
+
+def _with_tile(name: str, tile: re.Pattern[str], **patterns: re.Pattern[str]) -> Fields:
+    """The fields with the tile, up to which a generated name is worth reading; an instruction set is of AMD's."""
+    found, fields = tile.search(name), _stated(name, tile=tile, **patterns)
+    if "architecture" in fields:
+        fields["architecture"] = f"gfx{fields['architecture']}"
+    return fields if found is None else {**fields, "short_name": name[: found.end()]}
 
 
 READERS: Final[dict[str, Callable[[str], Fields]]] = {

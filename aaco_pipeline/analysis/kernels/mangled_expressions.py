@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Final
 
-from aaco_pipeline.analysis.kernels.mangled_types import QUALIFIERS, TypeReader, UnknownMangling, plain, single
+from aaco_pipeline.analysis.kernels.mangled_types import TypeReader, UnknownMangling, plain, single
 
 _LITERAL_SUFFIX: Final = {"i": "", "j": "u", "l": "l", "m": "ul", "x": "ll", "y": "ull"}
 _SIMPLE_LITERAL: Final = re.compile(r"L([ijlmxy])(n?[0-9]+)E")
@@ -117,10 +117,7 @@ class ExpressionReader(TypeReader):
 
     def expressions(self) -> str:
         """Expressions up to their end mark."""
-        parts = []
-        while not self.take("E"):
-            parts.append(self.expression())
-        return ", ".join(parts)
+        return ", ".join(self.until_end(self.expression))
 
     def function_parameter(self) -> str:
         """A parameter of the function, inside its own declaration."""
@@ -129,18 +126,14 @@ class ExpressionReader(TypeReader):
         else:
             self.require("f")
         self.require("p")
-        while self.peek() in QUALIFIERS:
-            self.position += 1
+        self.qualifiers()
         return f"{{parm#{self.sequence_id('0123456789') + 1}}}"
 
     def scoped_expression(self) -> str:
         """A member of a type that depends on template parameters."""
         self.require("sr")
         owner = plain(self.type())
-        member = self.unqualified_name()
-        if self.peek() == "I":
-            member += self.template_arguments()
-        return f"{owner}::{member}"
+        return f"{owner}::{self.with_arguments(self.unqualified_name())}"
 
 
 _EXPRESSION_READERS: Final[dict[str, Callable[[ExpressionReader], str]]] = {

@@ -83,6 +83,30 @@ class TypeReader(ABC):
             self.position += 1
         return value + 1
 
+    def remembered(self, text: str) -> str:
+        """The text, which a later substitution may stand for."""
+        self.substitutions.append(text)
+        return text
+
+    def with_arguments(self, text: str) -> str:
+        """The text with the template arguments that follow it, if any do."""
+        return text + self.template_arguments() if self.peek() == "I" else text
+
+    def until_end(self, read: Callable[[], str]) -> list[str]:
+        """What `read` gives, again and again up to the end mark."""
+        parts = []
+        while not self.take("E"):
+            parts.append(read())
+        return parts
+
+    def qualifiers(self) -> str:
+        """`const`, `volatile` and `restrict` in the order in which they are written behind a type."""
+        written = ""
+        while self.peek() in QUALIFIERS:
+            written = QUALIFIERS[self.peek()] + written
+            self.position += 1
+        return written
+
     @abstractmethod
     def name(self) -> tuple[str, bool, str]:
         """A name, whether it ends in template arguments, and the qualifiers of the member function it names."""
@@ -167,21 +191,13 @@ class TypeReader(ABC):
         value = self.template_parameter()
         self.substitutions.append(value)
         text = single(value, self.pack_index)
-        if self.peek() == "I":
-            text += self.template_arguments()
-            self.substitutions.append(text)
-        return text
+        return self.remembered(self.with_arguments(text)) if self.peek() == "I" else text
 
     def qualified_type(self) -> str:
         """A type with `const`, `volatile` or `restrict`."""
-        qualifiers = ""
-        while self.peek() in QUALIFIERS:
-            qualifiers = QUALIFIERS[self.peek()] + qualifiers
-            self.position += 1
-        text = self.type()
-        text = text.replace(HOLE, qualifiers + HOLE) if text.endswith(f"{HOLE})") else text + qualifiers
-        self.substitutions.append(text)
-        return text
+        qualifiers, text = self.qualifiers(), self.type()
+        inside = text.endswith(f"{HOLE})")
+        return self.remembered(text.replace(HOLE, qualifiers + HOLE) if inside else text + qualifiers)
 
     def referring_type(self) -> str:
         """A pointer or a reference."""
@@ -189,11 +205,8 @@ class TypeReader(ABC):
         self.position += 1
         target = self.type()
         if sign != "*" and target.endswith("&"):
-            text = target if sign == "&&" else target.rstrip("&") + "&"
-        else:
-            text = _declared(target, sign)
-        self.substitutions.append(text)
-        return text
+            return self.remembered(target if sign == "&&" else target.rstrip("&") + "&")
+        return self.remembered(_declared(target, sign))
 
     def member_pointer(self) -> str:
         """A pointer to a member of a class."""
@@ -201,9 +214,7 @@ class TypeReader(ABC):
         owner = plain(self.type())
         target = self.type()
         sign = f"{owner}::*"
-        text = _declared(target, sign) if HOLE in target else f"{target} {sign}"
-        self.substitutions.append(text)
-        return text
+        return self.remembered(_declared(target, sign) if HOLE in target else f"{target} {sign}")
 
     def function_type(self) -> str:
         """A function's type."""
@@ -215,10 +226,7 @@ class TypeReader(ABC):
         parameters = self.parameters()
         reference = " &" if self.take("R") else " &&" if self.take("O") else ""
         self.require("E")
-        suffix = f"({parameters}){reference}"
-        text = returned.replace(HOLE, HOLE + suffix) if HOLE in returned else f"{returned} {HOLE}{suffix}"
-        self.substitutions.append(text)
-        return text
+        return self.remembered(_followed(returned, f"({parameters}){reference}"))
 
     def array_type(self) -> str:
         """An array's type."""
@@ -229,20 +237,14 @@ class TypeReader(ABC):
         elif self.peek() != "_":
             length = self.expression()
         self.require("_")
-        element = self.type()
-        inner = f"[{length}]"
-        text = element.replace(HOLE, HOLE + inner) if HOLE in element else f"{element} {HOLE}{inner}"
-        self.substitutions.append(text)
-        return text
+        return self.remembered(_followed(self.type(), f"[{length}]"))
 
     def vector_type(self) -> str:
         """A vector of the compiler's own."""
         self.require("Dv")
         length = str(self.number()) if self.peek().isdecimal() else self.expression()
         self.require("_")
-        text = f"{self.type()} __vector({length})"
-        self.substitutions.append(text)
-        return text
+        return self.remembered(f"{self.type()} __vector({length})")
 
     def floating_type(self) -> str:
         """`DF16_` and its like, and `DF16b`, the sixteen-bit brain float."""
@@ -258,29 +260,20 @@ class TypeReader(ABC):
     def vendor_type(self) -> str:
         """A compiler's own type."""
         self.require("u")
-        text = self.unqualified_name()
-        if self.peek() == "I":
-            text += self.template_arguments()
-        self.substitutions.append(text)
-        return text
+        return self.remembered(self.with_arguments(self.unqualified_name()))
 
     def vendor_qualified_type(self) -> str:
         """A type with a compiler's own qualifier, such as an address space."""
         self.require("U")
-        qualifier = self.unqualified_name()
-        if self.peek() == "I":
-            qualifier += self.template_arguments()
-        text = f"{self.type()} {qualifier}"
-        self.substitutions.append(text)
-        return text
+        qualifier = self.with_arguments(self.unqualified_name())
+        return self.remembered(f"{self.type()} {qualifier}")
 
     def declared_type(self) -> str:
         """`decltype` of an expression."""
         self.position += 2
         text = f"decltype ({self.expression()})"
         self.require("E")
-        self.substitutions.append(text)
-        return text
+        return self.remembered(text)
 
     def parameters(self) -> str:
         """Types up to the end of a function's parameter list, separated by commas."""
@@ -302,6 +295,11 @@ def single(value: Argument, index: int | None = None) -> str:
 def plain(text: str) -> str:
     """A type where no name is put into it."""
     return text.replace(HOLE, "")
+
+
+def _followed(text: str, suffix: str) -> str:
+    """A type with what stands behind the place of its name: a function's parameters, an array's length."""
+    return text.replace(HOLE, HOLE + suffix) if HOLE in text else f"{text} {HOLE}{suffix}"
 
 
 def _declared(target: str, sign: str) -> str:

@@ -28,7 +28,7 @@ from aaco_pipeline.analysis.kernels.families import (
 from aaco_pipeline.analysis.kernels.fusions import fused_operators, inductor_fusion, migraphx_family
 from aaco_pipeline.analysis.kernels.name_text import cleaned, comparable, head_and_arguments, shortened, words
 
-__all__ = ["SCHEMA", "described", "fused_operators", "operator_family", "with_operators"]
+__all__ = ["SCHEMA", "classify_names", "fused_operators", "operator_family", "with_operators"]
 
 #: Columns that a description adds to a kernel's name.
 SCHEMA: Final[dict[str, pl.DataType]] = {
@@ -66,7 +66,7 @@ _SERVING: Final = ("copy/memset", "elementwise", "reduction", "sort/scan")
 _TILED: Final = frozenset({"gemm", "conv", "attention"})
 
 
-def described(names: pl.Series | pl.DataFrame) -> pl.DataFrame:
+def classify_names(names: pl.Series | pl.DataFrame) -> pl.DataFrame:
     """One row per name, in the order given: the name and the columns of `SCHEMA`.
 
     Of a frame its column `name` is read; its other columns stay, and those of the same name are replaced. A family is

@@ -134,36 +134,42 @@ def quantile_interval(
     return value, low, high
 
 
+def quantile_rows(metric: str, values: pl.Series) -> list[dict[str, object]]:
+    """The 50th, 90th and 99th percentile of times in ns as rows, each with its interval; null without values."""
+    ordered = values.sort().to_numpy()
+    count = len(ordered)
+    found = [(name, quantile_interval(ordered, share) if count else (None, None, None)) for name, share in _QUANTILES]
+    return [
+        {"metric": f"{metric}_{name}", "value": value, "unit": "ns", "n": count, "ci_low": low, "ci_high": high}
+        for name, (value, low, high) in found
+    ]
+
+
 def _of_pass(measured: pl.DataFrame, batch_size: int | None) -> list[dict[str, object]]:
-    latency = np.sort(measured.get_column("latency_ns").to_numpy())
-    count = len(latency)
+    times = measured.get_column("latency_ns")
+    latency = np.sort(times.to_numpy())
+    count, total = len(latency), int(latency.sum())
     if count == 0:
         return []
-    rows: list[dict[str, object]] = []
-
-    def add(metric: str, value: float | None, unit: str, n: int = count) -> None:
-        rows.append({"metric": metric, "value": value, "unit": unit, "n": n})
-
-    for name, quantile in _QUANTILES:
-        value, low, high = quantile_interval(latency, quantile)
-        rows.append(
-            {"metric": f"latency_{name}", "value": value, "unit": "ns", "n": count, "ci_low": low, "ci_high": high}
-        )
     mean = float(latency.mean())
     deviation = float(latency.std(ddof=1)) if count > 1 else None
-    add("latency_mean", mean, "ns")
-    add("latency_standard_deviation", deviation, "ns")
-    add("latency_coefficient_of_variation", deviation / mean if deviation is not None and mean else None, "ratio")
+    variation = deviation / mean if deviation is not None and mean else None
     upper, lower = (quantile_interval(latency, q)[0] for q in (0.75, 0.25))
-    add("latency_interquartile_range", upper - lower, "ns")
-    cpu = measured.get_column("cpu_time_ns").drop_nulls()
-    add("cpu_time_mean", float(cpu.to_numpy().mean()) if len(cpu) else None, "ns", n=len(cpu))
-    delay = measured.get_column("run_delay_ns").drop_nulls()
-    add("run_delay_mean", float(delay.to_numpy().mean()) if len(delay) else None, "ns", n=len(delay))
-    total = int(latency.sum())
+    cpu, delay = (measured.get_column(name).drop_nulls() for name in ("cpu_time_ns", "run_delay_ns"))
     unit = "inference/s" if measured.get_column("token_index").null_count() else "token/s"
-    add("throughput", count * batch_size * 1e9 / total if batch_size is not None and total else None, unit)
-    return rows
+    figures: tuple[tuple[str, float | None, str, int], ...] = (
+        ("latency_mean", mean, "ns", count),
+        ("latency_standard_deviation", deviation, "ns", count),
+        ("latency_coefficient_of_variation", variation, "ratio", count),
+        ("latency_interquartile_range", upper - lower, "ns", count),
+        ("cpu_time_mean", float(cpu.to_numpy().mean()) if len(cpu) else None, "ns", len(cpu)),
+        ("run_delay_mean", float(delay.to_numpy().mean()) if len(delay) else None, "ns", len(delay)),
+        ("throughput", count * batch_size * 1e9 / total if batch_size is not None and total else None, unit, count),
+    )
+    return [
+        *quantile_rows("latency", times),
+        *({"metric": metric, "value": value, "unit": unit, "n": n} for metric, value, unit, n in figures),
+    ]
 
 
 METRICS: Final = pl.Schema(polars_types("session_metrics"))

@@ -4,13 +4,9 @@ An iteration is one token of a request, `token_index` its position. Definitions 
 token, inter-token latency); another tool's "inter-token latency" may be what is called time per output token here.
 """
 
-from typing import Final
-
 import polars as pl
 
-from aaco_pipeline.analysis.sessions.metrics import METRICS, quantile_interval
-
-_QUANTILES: Final = (("p50", 0.50), ("p90", 0.90), ("p99", 0.99))
+from aaco_pipeline.analysis.sessions.metrics import METRICS, quantile_rows
 
 
 def requests(iterations: pl.DataFrame) -> pl.DataFrame:
@@ -75,7 +71,7 @@ def generation_metrics(iterations: pl.DataFrame, batch_size: int, prompt_tokens:
             ("inter_token_latency", gaps),
             ("request_latency", measured.get_column("end_to_end_ns")),
         ):
-            rows.extend({"pass": name, **row} for row in _quantiles(metric, values))
+            rows.extend({"pass": name, **row} for row in quantile_rows(metric, values))
         rates = {
             "output_tokens_per_s": _rate(
                 batch_size * int(measured.get_column("tokens").sum()), measured["end_to_end_ns"].sum()
@@ -88,26 +84,6 @@ def generation_metrics(iterations: pl.DataFrame, batch_size: int, prompt_tokens:
             for metric, rate in rates.items()
         )
     return pl.DataFrame([{**row, "phase": "measure"} for row in rows], schema=METRICS)
-
-
-def _quantiles(metric: str, values: pl.Series) -> list[dict[str, object]]:
-    if values.is_empty():
-        return [{"metric": f"{metric}_{name}", "value": None, "unit": "ns", "n": 0} for name, _ in _QUANTILES]
-    ordered = values.sort().to_numpy()
-    rows: list[dict[str, object]] = []
-    for name, quantile in _QUANTILES:
-        value, low, high = quantile_interval(ordered, quantile)
-        rows.append(
-            {
-                "metric": f"{metric}_{name}",
-                "value": value,
-                "unit": "ns",
-                "n": len(ordered),
-                "ci_low": low,
-                "ci_high": high,
-            }
-        )
-    return rows
 
 
 def _rate(tokens: int, duration_ns: object) -> float | None:

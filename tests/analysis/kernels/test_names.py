@@ -6,7 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aaco_pipeline.analysis.kernels.families import OPERATORS, PHRASES
-from aaco_pipeline.analysis.kernels.names import SCHEMA, described, fused_operators, operator_family, with_operators
+from aaco_pipeline.analysis.kernels.names import (
+    SCHEMA,
+    classify_names,
+    fused_operators,
+    operator_family,
+    with_operators,
+)
 from tests.places import SHARED
 
 CORPUS = SHARED / "kernels"
@@ -66,14 +72,14 @@ NAMES = {
 
 @pytest.mark.parametrize(("name", "expected"), NAMES.items())
 def test_names_tell(name: str, expected: tuple[str | None, str | None, str]) -> None:
-    row = described(pl.Series([name])).row(0, named=True)
+    row = classify_names(pl.Series([name])).row(0, named=True)
     assert (row["family"], row["library"], row["role"]) == expected
     assert row["family_source"] == ("none" if expected[0] is None else "name")
 
 
 def test_rows_follow_the_input() -> None:
     names = pl.Series(["b_softmax", None, "a_gemm", "b_softmax"], dtype=pl.String)
-    rows = described(names)
+    rows = classify_names(names)
     assert rows["name"].to_list() == names.to_list()
     assert rows["family"].to_list() == ["softmax", None, "gemm", "softmax"]
     assert rows.columns == ["name", *SCHEMA]
@@ -82,28 +88,30 @@ def test_rows_follow_the_input() -> None:
 
 def test_a_frame_keeps_its_other_columns() -> None:
     frame = pl.DataFrame({"kernel_id": [1, 0], "name": ["x", "softmax"], "family": ["old", "old"]})
-    rows = described(frame)
+    rows = classify_names(frame)
     assert rows["kernel_id"].to_list() == [1, 0]
     assert rows["family"].to_list() == [None, "softmax"]
 
 
 def test_no_names_give_no_rows() -> None:
-    assert described(pl.Series("name", [], dtype=pl.String)).is_empty()
+    assert classify_names(pl.Series("name", [], dtype=pl.String)).is_empty()
 
 
 @given(st.lists(st.text(max_size=60), max_size=8))
 @settings(max_examples=60)
 def test_any_names_are_described(names: list[str]) -> None:
-    rows = described(pl.Series("name", names, dtype=pl.String))
+    rows = classify_names(pl.Series("name", names, dtype=pl.String))
     assert rows["name"].to_list() == names
     assert set(rows["role"]) <= {"main", "auxiliary"}
     assert (rows["family"].is_null() == (rows["family_source"] == "none")).all()
     assert set(rows["family"].drop_nulls()) <= set(PHRASES)
-    assert rows.equals(described(pl.Series("name", names, dtype=pl.String)))
+    assert rows.equals(classify_names(pl.Series("name", names, dtype=pl.String)))
 
 
 def test_operators_decide_first() -> None:
-    kernels = described(pl.DataFrame({"kernel_id": [0, 1, 2, 3], "name": ["Cijk_X", "copy_it", "xyzzy", "softmax"]}))
+    kernels = classify_names(
+        pl.DataFrame({"kernel_id": [0, 1, 2, 3], "name": ["Cijk_X", "copy_it", "xyzzy", "softmax"]})
+    )
     operators = pl.DataFrame(
         {
             "kernel_id": [0, 0, 1, 2, 3],
@@ -119,7 +127,7 @@ def test_operators_decide_first() -> None:
 
 
 def test_operators_by_name_and_count() -> None:
-    kernels = described(pl.Series(["shared_kernel"]))
+    kernels = classify_names(pl.Series(["shared_kernel"]))
     operators = pl.DataFrame({"name": ["shared_kernel"] * 3, "operator": ["aten::mm", "Softmax", "Softmax"]})
     assert with_operators(kernels, operators)["family"].to_list() == ["softmax"]
     none = operators.clear()
@@ -166,7 +174,7 @@ def test_fused_operators(name: str, operators: list[str]) -> None:
 
 @needs_corpus
 def test_real_names_reach_the_target() -> None:
-    rows = described(pl.read_csv(CORPUS / "kernel_names.csv.gz", infer_schema_length=None))
+    rows = classify_names(pl.read_csv(CORPUS / "kernel_names.csv.gz", infer_schema_length=None))
     operator = pl.col("parent_op").fill_null("")
     # The library FBGEMM ends in the word for products, and Inductor's kernels are launched under their own names.
     scored = rows.filter(
@@ -182,13 +190,13 @@ def test_real_names_reach_the_target() -> None:
 
 @needs_corpus
 def test_migraphx_names() -> None:
-    rows = described(pl.read_csv(CORPUS / "migraphx_names.csv"))
+    rows = classify_names(pl.read_csv(CORPUS / "migraphx_names.csv"))
     assert rows["family"].to_list() == rows["op_family"].to_list()
 
 
 @needs_corpus
 def test_grammars_are_decoded() -> None:
     names = pl.read_csv(CORPUS / "kernel_names.csv.gz", infer_schema_length=None)["name"].unique()
-    rows = described(names.filter(names.str.contains("^(Cijk_|igemm_)")))
+    rows = classify_names(names.filter(names.str.contains("^(Cijk_|igemm_)")))
     assert rows["dtype"].count() >= 0.95 * rows.height
     assert rows["tile"].count() >= 0.95 * rows.height

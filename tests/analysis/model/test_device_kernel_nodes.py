@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aaco_pipeline.analysis.kernels.names import described
+from aaco_pipeline.analysis.kernels.names import classify_names
 from aaco_pipeline.analysis.kernels.statistics import kernel_stats
 from aaco_pipeline.analysis.model.device_kernel_nodes import DeviceMapping, DeviceTrace, map_device_kernels
 from aaco_pipeline.analysis.model.graph_provenance import BY_MANGLED_NAME, BY_NAME, BY_ORDER
@@ -87,7 +87,7 @@ def trace(runs: Sequence[Sequence[str]], markers: Sequence[Marker] = ()) -> Devi
         ]
     )
     kernels = pl.DataFrame({"kernel_id": range(len(names)), "name": names}).hstack(
-        described(pl.Series("name", names)).select("short_name", "family", "role")
+        classify_names(pl.Series("name", names)).select("short_name", "family", "role")
     )
     kernels = kernels.with_columns(fingerprint=pl.lit("f"), family_source=pl.lit("name"))
     return DeviceTrace(
