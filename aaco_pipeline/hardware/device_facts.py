@@ -91,10 +91,8 @@ def recognized(row: Mapping[str, Any], known: Architecture) -> Product | None:
     hits = [(len(_words(part)), one) for one in known.products for part in one.recognized_by if _within(part, words)]
     longest = max((length for length, _ in hits), default=0)
     candidates = [one for length, one in hits if length == longest]
-    by_units = [one for one in candidates or known.products if _has_units(row, one)]
-    candidates = by_units or candidates
-    by_memory = [one for one in candidates if _has_memory(row, one)]
-    candidates = by_memory or candidates
+    candidates = [one for one in candidates or known.products if _has_units(row, one)] or candidates
+    candidates = [one for one in candidates if _has_memory(row, one)] or candidates
     alike = {(one.compute_units.value, one.max_clock_mhz.value, one.memory_bandwidth.value) for one in candidates}
     return candidates[0] if len(alike) == 1 else None
 

@@ -71,8 +71,7 @@ def level_starts(values: npt.NDArray[np.float64]) -> list[int]:
     best[0] = -penalty
     previous = np.zeros(count + 1, np.int64)
     for end in range(1, count + 1):
-        starts = np.arange(end)
-        error = squares[end] - squares[:end] - (total[end] - total[:end]) ** 2 / (end - starts)
+        error = squares[end] - squares[:end] - (total[end] - total[:end]) ** 2 / (end - np.arange(end))
         costs = best[:end] + error + penalty
         previous[end] = int(np.argmin(costs))
         best[end] = costs[previous[end]]

@@ -66,8 +66,7 @@ def classify(tables: Mapping[str, pl.DataFrame], rules: Rules) -> Classification
     rows = [_row("session", None, session, _gain(session, of_session))]
     ids = signals.get_column("kernel_id").to_list()
     rows += [_row("kernel", i, one, reach.get(i)) for i, one in zip(ids, judged, strict=True)]
-    schema = polars_types("bottlenecks")
-    return Classification(pl.DataFrame(rows, schema=schema), _missing(of_session, session))
+    return Classification(pl.DataFrame(rows, schema=polars_types("bottlenecks")), _missing(of_session, session))
 
 
 def session_signals(tables: Mapping[str, pl.DataFrame], labelled: pl.DataFrame, rules: Rules) -> dict[str, Signal]:

@@ -167,7 +167,7 @@ ELEMENTWISE_ONNX_OPERATORS: Final = frozenset({"max", "mean", "min", "sum"})
 
 
 def phrase_pattern(phrases: tuple[str, ...]) -> re.Pattern[str]:
-    """One pattern for any of the phrases in text that `kernel_names_text.words` made."""
+    """One pattern for any of the phrases in text that `name_text.words` made."""
     return re.compile(rf"(?<=_)(?:{_alternatives(phrases)})(?=_)")
 
 

@@ -70,7 +70,7 @@ def classify_names(names: pl.Series | pl.DataFrame) -> pl.DataFrame:
     """One row per name, in the order given: the name and the columns of `SCHEMA`.
 
     Of a frame its column `name` is read; its other columns stay, and those of the same name are replaced. A family is
-    one of the keys of `kernel_families.PHRASES` and null where the name gives no evidence, then `family_source` is
+    one of the keys of `families.PHRASES` and null where the name gives no evidence, then `family_source` is
     `none`, else `name`. `transpose_a` and `transpose_b` are null where the name does not state them. Each distinct name
     is read once; the same names give the same rows.
     """
@@ -127,8 +127,7 @@ def operator_family(operator: str) -> str | None:
     own = words(operator.rpartition("::")[2])
     if "::" not in operator and own.strip("_") in ELEMENTWISE_ONNX_OPERATORS:
         return "elementwise"
-    known = _OPERATOR_FAMILY.get(own.strip("_"))
-    return known or _strongest(own)
+    return _OPERATOR_FAMILY.get(own.strip("_")) or _strongest(own)
 
 
 def _described(name: str) -> tuple[str | bool | None, ...]:

@@ -111,8 +111,7 @@ class Chains:
 
     def main_node(self, chain: Sequence[int]) -> int:
         """The node that gets the kernel's time: the first product or convolution, else the result's writer."""
-        heavy = (node for node in chain if _HEAVY & set(operators_of(self.graph.op_types[node])))
-        return next(heavy, chain[-1])
+        return next((node for node in chain if _HEAVY & set(operators_of(self.graph.op_types[node]))), chain[-1])
 
     def followers(self, node: int) -> tuple[int, ...]:
         """The nodes that read what `node` writes, and those behind nodes that only say how tensors lie."""

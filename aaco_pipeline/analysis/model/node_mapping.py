@@ -202,8 +202,7 @@ def _by_graph(
     names: Sequence[tuple[int, str, str]], executed: Mapping[int, int], trace: Trace, original: Graph
 ) -> dict[int, Match]:
     """Matches of the kernels whose node in the optimized graph could be traced; of the others by their names alone."""
-    rest = [row for row in names if executed.get(row[0]) not in trace.matches]
-    found = _by_names_alone(rest, original)
+    found = _by_names_alone([row for row in names if executed.get(row[0]) not in trace.matches], original)
     shared = grouped(((name, op_type), kernel) for kernel, name, op_type in names)
     for kernel, name, op_type in names:
         match = trace.matches.get(executed.get(kernel, -1))

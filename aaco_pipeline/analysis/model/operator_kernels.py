@@ -46,7 +46,7 @@ def operators_of_dispatches(dispatches: pl.DataFrame, api_calls: pl.DataFrame) -
 def operator_kernels(dispatches: pl.DataFrame) -> pl.DataFrame:
     """Rows of `operator_kernels` from each dispatch's part in it, as above.
 
-    Sums are those of `kernel_statistics.kernel_stats` over the same dispatches, so that time and counts are conserved:
+    Sums are those of `kernels.statistics.kernel_stats` over the same dispatches, so that time and counts are conserved:
     a dispatch without self time counts, and adds nothing.
     """
     return (

@@ -118,8 +118,7 @@ def _wide(ceilings: pl.DataFrame) -> pl.DataFrame:
     )
     if named.is_empty():
         return named.select("device_id").cast({"device_id": pl.Int32})
-    wide = named.pivot("name", index="device_id", values="value", aggregate_function="max")
-    return _with_issue_rate(wide)
+    return _with_issue_rate(named.pivot("name", index="device_id", values="value", aggregate_function="max"))
 
 
 def _with_issue_rate(wide: pl.DataFrame) -> pl.DataFrame:
@@ -251,8 +250,7 @@ def bounds_of(rows: pl.DataFrame) -> pl.DataFrame:
     whose format is null. A resource without work, or without a ceiling, has no row.
     """
     schema = polars_types("resource_bounds")
-    parts = [_bound_rows(rows, demand, source) for demand in demands_of(rows) for source in SOURCES]
-    single = pl.concat(parts)
+    single = pl.concat([_bound_rows(rows, demand, source) for demand in demands_of(rows) for source in SOURCES])
     together = pl.concat([single, *_together(rows, single, ("vector", "vector_integer", "matrix"))])
     per_kernel = together.group_by("kernel_id", "resource", "dtype", "ceiling_source").agg(
         pl.col("unit").first(),

@@ -236,8 +236,7 @@ def _channels(
     each = counters.join(listed, on=["counter", "pass"], how="inner").unique(["dispatch_id", "counter"])
     sums = each.group_by("dispatch_id", "plain").agg(pl.col("value").sum(), channels=pl.len())
     expected = pl.col("plain").replace_strict(numbers, return_dtype=pl.UInt32)
-    complete = sums.filter(pl.col("channels") == expected)
-    return complete.pivot("plain", index="dispatch_id", values="value"), numbers
+    return sums.filter(pl.col("channels") == expected).pivot("plain", index="dispatch_id", values="value"), numbers
 
 
 def _without_part_sums(table: pl.DataFrame, channels: dict[str, int]) -> pl.DataFrame:

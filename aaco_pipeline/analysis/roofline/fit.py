@@ -1,4 +1,4 @@
-"""What a device sustained, concluded from many kernels of one kind: a fitted roof, and roofs without a model.
+"""What a device sustained, concluded from many kernels of one kind: a fitted roof.
 
 The model is T = T0 + ((F/P)^p + (B/W)^p)^(1/p): a time that is always spent, and the time of arithmetic and of traffic,
 which overlap the better the larger p is (p = 1: one after the other; p without limit: the sharp roof of Williams,

@@ -38,7 +38,7 @@ class Fitted:
 def fitted_ceilings(work: pl.DataFrame, devices: pl.DataFrame) -> Fitted:
     """The envelope of the kernels that compute in one format alone, one point for each kernel: means of its dispatches.
 
-    `work` is what `analysis.counter_work` gives, `devices` that table, for its wavefront size. The time that is always
+    `work` is what `counter_work` gives, `devices` that table, for its wavefront size. The time that is always
     spent is taken to be that of the device's shortest kernel. Formats with fewer kernels than a fit needs are left out
     without a word.
     """

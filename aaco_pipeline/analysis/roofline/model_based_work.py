@@ -64,7 +64,7 @@ def model_work(
     one device, every node by this main kernel alone, with known operations or bytes. One dispatch is taken
     for one execution of its node; with `runs`, how often the graph ran, kernels of another count are left out.
 
-    Columns as `analysis.counter_work` has them as far as they apply, with dispatch_id null, and dispatch_count,
+    Columns as `counter_work` has them as far as they apply, with dispatch_id null, and dispatch_count,
     valu_packed_…_flops, valu_int8_ops, l1_bytes, l3_bytes, dram_bytes and work_source. duration_ns is the kernel's
     total. Flags: `model_based`; `number_format_unknown` where neither the kernel nor the first input of its nodes
     states one, so that operations ask nothing of any pipe; `cache_size_unknown` where DRAM's traffic cannot be told;

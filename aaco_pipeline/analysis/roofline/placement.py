@@ -63,7 +63,7 @@ class Placement:
 def placement(work: pl.DataFrame, ceilings: pl.DataFrame) -> Placement:
     """Both tables at once, which need the same times.
 
-    `work` is what `analysis.counter_work` or `analysis.roofline_model` gives, or both below each other: one row per
+    `work` is what `counter_work` or `model_based_work` gives, or both below each other: one row per
     dispatch or, without dispatch_id, per kernel. `ceilings` is the contract of that name. Kernels' rows are ratios of
     sums over their dispatches. Frames without rows give tables without rows.
     """
@@ -298,6 +298,5 @@ def _flops_by_type(rows: pl.DataFrame) -> pl.Expr:
     entries = []
     for dtype, names in columns.items():
         total = _sum_of_known([pl.col(name) for name in names])
-        entry = pl.struct(pl.lit(dtype).alias("dtype"), total.alias("flops"))
-        entries.append(pl.when(total > 0).then(entry))
+        entries.append(pl.when(total > 0).then(pl.struct(pl.lit(dtype).alias("dtype"), total.alias("flops"))))
     return pl.concat_list(entries).list.drop_nulls() if entries else pl.lit(None)

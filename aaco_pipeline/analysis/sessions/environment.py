@@ -30,8 +30,7 @@ def environment(facts: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
         }
         for fact in facts
     ]
-    schema = polars_types("environment")
-    return pl.DataFrame(rows, schema=schema).sort("category", "key")
+    return pl.DataFrame(rows, schema=polars_types("environment")).sort("category", "key")
 
 
 def fingerprint(rows: pl.DataFrame) -> str:

@@ -134,7 +134,7 @@ def quantile_interval(
     return value, low, high
 
 
-def quantile_rows(metric: str, values: pl.Series) -> list[dict[str, object]]:
+def quantile_rows(metric: str, values: pl.Series) -> list[Mapping[str, object]]:
     """The 50th, 90th and 99th percentile of times in ns as rows, each with its interval; null without values."""
     ordered = values.sort().to_numpy()
     count = len(ordered)
@@ -145,7 +145,7 @@ def quantile_rows(metric: str, values: pl.Series) -> list[dict[str, object]]:
     ]
 
 
-def _of_pass(measured: pl.DataFrame, batch_size: int | None) -> list[dict[str, object]]:
+def _of_pass(measured: pl.DataFrame, batch_size: int | None) -> list[Mapping[str, object]]:
     times = measured.get_column("latency_ns")
     latency = np.sort(times.to_numpy())
     count, total = len(latency), int(latency.sum())

@@ -144,8 +144,7 @@ def _launching_rows(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.Series:
         order = np.argsort(known, kind="stable")
         place = np.minimum(np.searchsorted(known[order], sought, side="left"), len(known) - 1)
         hit = known[order][place] == sought
-        row = there.get_column("row").to_numpy()[order][place]
-        found[own.get_column("row").to_numpy()[hit]] = row[hit]
+        found[own.get_column("row").to_numpy()[hit]] = there.get_column("row").to_numpy()[order][place][hit]
     return _as_rows(found)
 
 

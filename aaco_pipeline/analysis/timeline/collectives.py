@@ -70,7 +70,7 @@ def operation(name: str) -> str | None:
 def parts(activities: pl.DataFrame, markers: pl.DataFrame, api_calls: pl.DataFrame) -> pl.DataFrame:
     """One row per communication kernel, described by the ranges that enclose its launch.
 
-    `activities` is what `analysis.activities.device_activities` gives, `markers` and `api_calls` are the tables.
+    `activities` is what `activities.device_activities` gives, `markers` and `api_calls` are the tables.
     Columns: dispatch_id, process_id, device_id, start_ns, end_ns, name, communicator, group_size, sequence, size_bytes;
     null where no range states them, as for kernels launched before the capture began.
     """
@@ -136,7 +136,7 @@ def matched(parts: pl.DataFrame) -> Matched:
 def collectives(matched: Matched, clocks: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
     """Rows of the table `collectives` without the session, and beside them `contradicted`.
 
-    `clocks` is what `analysis.ranks.rank_clocks` gives, `activities` what the parts were made of. A collective is
+    `clocks` is what `ranks.rank_clocks` gives, `activities` what the parts were made of. A collective is
     contradicted when, on aligned clocks, one process left before another arrived by more than their uncertainty: then
     its parts are not one operation, and nobody's wait is known.
     """

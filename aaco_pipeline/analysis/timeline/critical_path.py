@@ -166,8 +166,7 @@ def _least_wait(target: Nodes, waits: Numbers, count: int) -> Numbers:
     if not len(target):
         return binding
     firsts = np.flatnonzero(np.diff(target, prepend=-1))
-    lengths = np.diff(firsts, append=len(target))
-    least = np.repeat(np.minimum.reduceat(waits, firsts), lengths)
+    least = np.repeat(np.minimum.reduceat(waits, firsts), np.diff(firsts, append=len(target)))
     among = np.flatnonzero(waits == least)
     # Written backwards, so that the first edge of equals stays.
     binding[target[among[::-1]]] = among[::-1]
@@ -284,8 +283,7 @@ def _checks(network: Network, schedule: Schedule, steps: pl.DataFrame, binding: 
     count = len(network.start_ns)
     own = int(steps.get_column("own_ns").sum()) + int(steps.get_column("lag_ns").sum())
     last = int((network.start_ns + network.weight_ns).max()) if count else 0
-    final = steps.select(pl.col("start_ns") + pl.col("own_ns")).to_series()
-    tail = last - int(final[-1]) if steps.height else 0
+    tail = last - int(steps.select(pl.col("start_ns") + pl.col("own_ns")).to_series()[-1]) if steps.height else 0
     on_device = (network.nodes.get_column("activity_kind") != "api_call").to_numpy()
     bound = (binding >= 0)[on_device]
     figures = {
@@ -303,8 +301,7 @@ def _stretches(steps: pl.DataFrame) -> pl.DataFrame:
 
     A step's lag begins where the step before it was left; the wait follows the lag, as a floor is passed first.
     """
-    start = pl.col("start_ns")
-    begun = start - pl.col("wait_ns") - pl.col("lag_ns")
+    begun = pl.col("start_ns") - pl.col("wait_ns") - pl.col("lag_ns")
     lags = steps.select(pl.col("lag_category").cast(pl.String).alias("category"), begun.alias("start_ns"), "lag_ns")
     own = steps.select(pl.col("category").cast(pl.String), "start_ns", "own_ns")
     found = pl.concat([lags.rename({"lag_ns": "length_ns"}), own.rename({"own_ns": "length_ns"})])

@@ -123,8 +123,7 @@ class _Builder:
         )
         self.call_node = _positions(self.outer, "call_id", self.device_count)
         returns = np.cumsum(self.blocking) - 1 + self.device_count + self.outer.height
-        entries = np.arange(self.outer.height) + self.device_count
-        self.leaving = np.where(self.blocking, returns, entries)
+        self.leaving = np.where(self.blocking, returns, np.arange(self.outer.height) + self.device_count)
         self.stream_before, self.queue_before = self._preceding()
 
     def build(self) -> Network:

@@ -69,7 +69,7 @@ def timeline(
 ) -> pl.DataFrame:
     """Rows of the table `timeline` without the session, and beside them `concurrent_ns`.
 
-    `activities` is what `analysis.activities.device_activities` gives; those of no known device are left out. Windows
+    `activities` is what `activities.device_activities` gives; those of no known device are left out. Windows
     by `window_rule`: each device's first activity to its last one; host calls of the processes that used it included;
     each measured iteration of the pass `trace` that has times. Where several processes ran, a device whose work of an
     iteration was launched outside its times has no windows of iterations: they are another rank's steps. busy_ns is the
@@ -124,8 +124,7 @@ def _figures(own: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     categories = own.get_column("category")
     kinds = {kind: (categories == kind).to_numpy() for kind in _CATEGORIES}
     opened, closed = _times(windows, "window_start_ns"), _times(windows, "window_end_ns")
-    measures = _sweep(starts, ends, kinds)
-    figures = {name: measure.between(opened, closed) for name, measure in measures.items()}
+    figures = {name: measure.between(opened, closed) for name, measure in _sweep(starts, ends, kinds).items()}
     length = closed - opened
     ratio = np.divide(figures["busy_ns"], length, out=np.full(len(length), np.nan), where=length > 0)
     counts = _touching(starts, ends, windows)

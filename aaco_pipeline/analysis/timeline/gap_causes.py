@@ -43,7 +43,7 @@ def gaps(activities: pl.DataFrame, api_calls: pl.DataFrame, waits: Waits) -> Gap
     before P than a launch onto an empty stream takes to arrive. `dependency`: the activity waited, through an event
     or a shared hardware queue, for work that ended at P or later. `kernel_kernel`: the gap is no longer than those
     between activities launched in time. `unknown`: none of these, or no launch is known. `activities` and `waits` as
-    `analysis.activities` and `analysis.host_waits` give them. Gaps and busy time together are the window, exactly.
+    `activities` and `host_waits` give them. Gaps and busy time together are the window, exactly.
     """
     thresholds = _thresholds(activities)
     found = _idle(activities)
@@ -159,8 +159,7 @@ def _with_thresholds(found: pl.DataFrame, thresholds: pl.DataFrame) -> pl.DataFr
 
 def _with_host(found: pl.DataFrame, activities: pl.DataFrame, api_calls: pl.DataFrame) -> pl.DataFrame:
     """The gaps with how long their launching thread was in calls that launch, in their operators, and elsewhere."""
-    launching = activities.select("call_id").drop_nulls().unique()
-    calls = api_calls.join(launching, on="call_id", how="semi")
+    calls = api_calls.join(activities.select("call_id").drop_nulls().unique(), on="call_id", how="semi")
     operators = api_calls.filter(pl.col("domain") == OPERATOR_DOMAIN)
     parts = [
         found.filter(pl.col("call_id").is_null()).with_columns(pl.lit(None, pl.Int64).alias(name) for name in _HOST)

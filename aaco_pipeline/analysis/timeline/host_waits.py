@@ -34,7 +34,7 @@ class Waits:
 
 
 def waits(activities: pl.DataFrame, calls: pl.DataFrame, synchronizations: pl.DataFrame) -> Waits:
-    """The waits of a session; `activities` and `calls` as `analysis.activities` gives them.
+    """The waits of a session; `activities` and `calls` as `activities` gives them.
 
     A synchronization by name, and a copy call that returned only after its own copy had ended, are blocking. What a
     call waited for is the last work issued before it: on every stream of the device for a device-wide wait, on the
@@ -148,8 +148,7 @@ def _everything_before(blocking: pl.DataFrame, issued: pl.DataFrame) -> pl.DataF
         pl.col("device_id").is_null() | (pl.col("device_id") == pl.col("on_device"))
     )
     each = each.select("call_id", "process_id", "start_ns", device_id="on_device", stream_id="on_stream")
-    found = _latest(each, issued, "start_ns", _STREAM)
-    return found.select("call_id", "activity", inferred=pl.lit(False))
+    return _latest(each, issued, "start_ns", _STREAM).select("call_id", "activity", inferred=pl.lit(False))
 
 
 def _before(blocking: pl.DataFrame, issued: pl.DataFrame) -> pl.DataFrame:

@@ -39,7 +39,7 @@ class LaunchCost:
 def launch_cost(activities: pl.DataFrame, timeline: pl.DataFrame) -> LaunchCost:
     """Launch cost per device over its first-to-last window.
 
-    `activities` is what `analysis.activities.device_activities` gives, `timeline` what `analysis.device_timeline`
+    `activities` is what `activities.device_activities` gives, `timeline` what `device_timeline`
     gives. Columns of `devices`: device_id, window_ns, busy_ns, api_ns (time inside the calls that launched, summed,
     calls of several activities once), launch_latency_ns (from the call to the start, summed over launches that found
     their stream empty), exposed_launch_ns (the part of those stretches in which the device was idle, overlap counted

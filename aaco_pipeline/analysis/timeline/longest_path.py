@@ -104,8 +104,7 @@ def is_acyclic(network: Network) -> bool:
 
     own, numbered = np.unique(np.concatenate([network.source[within], network.target[within]]), return_inverse=True)
     half = int(within.sum())
-    ones = np.ones(half)
-    graph = csr_array((ones, (numbered[:half], numbered[half:])), shape=(len(own), len(own)))
+    graph = csr_array((np.ones(half), (numbered[:half], numbered[half:])), shape=(len(own), len(own)))
     parts, _ = connected_components(graph, directed=True, connection="strong")
     return int(parts) == len(own)
 
