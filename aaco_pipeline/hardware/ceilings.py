@@ -63,17 +63,11 @@ def spec_ceilings(devices: pl.DataFrame, extensions: Mapping[int, frozenset[str]
         `SCHEMA`, source `spec`. Devices of unknown architecture have no rows, nor have resources whose figures are
         not known; `missing_ceilings` says why.
     """
-    rows = []
-    for row in devices.iter_rows(named=True):
-        known = architecture(row["arch"])
-        if known is None:
-            continue
-        facts = device_facts(row, known)
-        flags = (extensions or {}).get(row["device_id"], frozenset())
-        found = _of_cpu(facts, known, flags) if known.extensions else _of_gpu(facts, known)
-        rows += [
-            (row["device_id"], one.resource, one.dtype, one.value, one.unit, "spec", one.reference) for one in found
-        ]
+    rows = [
+        (device, one.resource, one.dtype, one.value, one.unit, "spec", one.reference)
+        for device, known, facts, flags in _described(devices, extensions)
+        for one in (_of_cpu(facts, known, flags) if known.extensions else _of_gpu(facts, known))
+    ]
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
 
@@ -81,17 +75,27 @@ def missing_ceilings(
     devices: pl.DataFrame, extensions: Mapping[int, frozenset[str]] | None = None
 ) -> dict[int, tuple[str, ...]]:
     """By device_id, why `spec_ceilings` gives a device no rows or not all of them; devices with all are left out."""
-    reasons: dict[int, tuple[str, ...]] = {}
+    named = devices.select("device_id", "arch").iter_rows()
+    reasons: dict[int, tuple[str, ...]]
+    reasons = {device: (why_unknown(arch),) if architecture(arch) is None else () for device, arch in named}
+    for device, known, facts, flags in _described(devices, extensions):
+        reasons[device] = tuple(_why_missing(facts, known, flags))
+    return {device: said for device, said in reasons.items() if said}
+
+
+def _described(
+    devices: pl.DataFrame, extensions: Mapping[int, frozenset[str]] | None
+) -> Iterator[tuple[int, Architecture, DeviceFacts, frozenset[str]]]:
+    """The devices of known architecture, with it, their facts, and the flags of a CPU's instruction set."""
     for row in devices.iter_rows(named=True):
         known = architecture(row["arch"])
-        if known is None:
-            reasons[row["device_id"]] = (why_unknown(row["arch"]),)
-            continue
-        flags = (extensions or {}).get(row["device_id"], frozenset())
-        said = tuple(_why_missing(device_facts(row, known), known, flags))
-        if said:
-            reasons[row["device_id"]] = said
-    return reasons
+        if known is not None:
+            yield (
+                row["device_id"],
+                known,
+                device_facts(row, known),
+                (extensions or {}).get(row["device_id"], frozenset()),
+            )
 
 
 def _why_missing(facts: DeviceFacts, known: Architecture, flags: frozenset[str]) -> Iterator[str]:

@@ -235,9 +235,9 @@ def _stated_bandwidth(
 
 
 def _infinity_cache(product: Product | None, share: float) -> Fact | None:
-    figure = None if product is None else product.infinity_cache_bandwidth
-    if product is None or figure is None:
+    if product is None or product.infinity_cache_bandwidth is None:
         return None
+    figure = product.infinity_cache_bandwidth
     return Fact(figure.value * share, "byte/s", _of(product, figure, share))
 
 

@@ -33,13 +33,13 @@ def kernel_occupancy(
             parts.append(pl.concat([own.select(_LAUNCH), occupancy(own, known)], how="horizontal"))
     if not parts:
         parts = [distinct.head(0).select(_LAUNCH).with_columns(theoretical_ratio=pl.lit(None, pl.Float64))]
-    rows = launched.select("dispatch_id", "self_ns", *_LAUNCH).join(
-        pl.concat(parts), on=list(_LAUNCH), how="left", nulls_equal=True, maintain_order="left"
+    rows = (
+        launched.select("dispatch_id", "self_ns", *_LAUNCH)
+        .join(pl.concat(parts), on=list(_LAUNCH), how="left", nulls_equal=True, maintain_order="left")
+        .join(achieved, on="dispatch_id", how="left", maintain_order="left")
+        .rename({"achieved_occupancy_ratio": "achieved_ratio"})
+        .filter(pl.col("theoretical_ratio").is_not_null() | pl.col("achieved_ratio").is_not_null())
     )
-    rows = rows.join(achieved, on="dispatch_id", how="left", maintain_order="left").rename(
-        {"achieved_occupancy_ratio": "achieved_ratio"}
-    )
-    rows = rows.filter(pl.col("theoretical_ratio").is_not_null() | pl.col("achieved_ratio").is_not_null())
     differs = pl.struct(_LAUNCH).n_unique().over("kernel_id") > 1
     single = rows.filter(pl.col("achieved_ratio").is_not_null() | differs)
     both = pl.concat([_of_kernels(rows), single]).drop("self_ns", *_LAUNCH[1:])

@@ -284,10 +284,8 @@ def _against_grid(limits: OccupancyLimits) -> list[pl.Expr]:
 
 
 def _up(value: _Whole, granule: _Whole | np.int64) -> _Whole:
-    rounded: _Whole = -(-value // granule) * granule
-    return rounded
+    return np.asarray(-(-value // granule) * granule)
 
 
 def _down(value: _Whole, granule: _Whole | np.int64) -> _Whole:
-    rounded: _Whole = value // granule * granule
-    return rounded
+    return np.asarray(value // granule * granule)

@@ -143,29 +143,28 @@ def _over_devices(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _placed(rows: pl.DataFrame) -> pl.DataFrame:
     """The contract's columns from rows with times per resource."""
-    rows = rows.with_columns(
-        pl.max_horizontal([pl.col(_used(r)) for r in members]).alias(unit) for unit, members in UNITS.items()
-    )
-    rows = rows.with_columns(longest=pl.max_horizontal([pl.col(unit) for unit in UNITS]))
-    rows = rows.with_columns(unit=_unit_with(pl.col("longest"), None))
     others = [pl.when(pl.col("unit") != unit).then(pl.col(unit)) for unit in UNITS]
-    rows = rows.with_columns(runner_up_time=pl.max_horizontal(others))
-    rows = rows.with_columns(runner_up=_unit_with(pl.col("runner_up_time"), pl.col("unit")))
-    rows = rows.with_columns(
-        nearest=_name_within("unit", pl.col("runner_up_time").fill_null(0.0)),
-        second=_name_within("runner_up", pl.lit(0.0)),
+    return (
+        rows.with_columns(
+            pl.max_horizontal([pl.col(_used(r)) for r in members]).alias(u) for u, members in UNITS.items()
+        )
+        .with_columns(longest=pl.max_horizontal([pl.col(unit) for unit in UNITS]))
+        .with_columns(unit=_unit_with(pl.col("longest"), pl.lit("")))
+        .with_columns(runner_up_time=pl.max_horizontal(others))
+        .with_columns(runner_up=_unit_with(pl.col("runner_up_time"), pl.col("unit")))
+        .with_columns(
+            nearest=_name_within("unit", pl.col("runner_up_time").fill_null(0.0)),
+            second=_name_within("runner_up", pl.lit(0.0)),
+        )
+        .with_columns(share=_share())
+        .pipe(_judged)
+        .pipe(_columns)
     )
-    rows = rows.with_columns(share=_share())
-    return _columns(_judged(rows))
 
 
-def _unit_with(time: pl.Expr, excluded: pl.Expr | None) -> pl.Expr:
+def _unit_with(time: pl.Expr, excluded: pl.Expr) -> pl.Expr:
     """The first unit that needed `time`, leaving out the one named in `excluded`."""
-    found = []
-    for unit in UNITS:
-        holds = pl.col(unit) == time
-        found.append(pl.when(holds if excluded is None else holds & (excluded != unit)).then(pl.lit(unit)))
-    return pl.coalesce(found)
+    return pl.coalesce(pl.when((pl.col(unit) == time) & (excluded != unit)).then(pl.lit(unit)) for unit in UNITS)
 
 
 def _name_within(unit: str, other_units_time: pl.Expr) -> pl.Expr:
@@ -295,8 +294,9 @@ def _flops_by_type(rows: pl.DataFrame) -> pl.Expr:
     for demand in demands_of(rows):
         if demand.unit == "flop":
             columns.setdefault(demand.dtype or FP6_OR_FP4, []).append(demand.column)
-    entries = []
-    for dtype, names in columns.items():
-        total = _sum_of_known([pl.col(name) for name in names])
-        entries.append(pl.when(total > 0).then(pl.struct(pl.lit(dtype).alias("dtype"), total.alias("flops"))))
+    totals = {dtype: _sum_of_known([pl.col(name) for name in names]) for dtype, names in columns.items()}
+    entries = [
+        pl.when(total > 0).then(pl.struct(pl.lit(dtype).alias("dtype"), total.alias("flops")))
+        for dtype, total in totals.items()
+    ]
     return pl.concat_list(entries).list.drop_nulls() if entries else pl.lit(None)

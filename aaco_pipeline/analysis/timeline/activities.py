@@ -127,6 +127,11 @@ def before_in_group(codes: Codes) -> Codes:
     return before
 
 
+def row_before(activities: pl.DataFrame, by: Sequence[str]) -> pl.Series:
+    """For each activity the row of the one before it that is equal in all columns `by`; null where there is none."""
+    return _as_rows(before_in_group(group_codes(activities, by)))
+
+
 def _launching_rows(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.Series:
     """Per activity the row of the call with its process and correlation id.
 

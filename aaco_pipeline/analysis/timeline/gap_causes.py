@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from aaco_pipeline.analysis.timeline.activities import OPERATOR_DOMAIN, before_in_group, group_codes
+from aaco_pipeline.analysis.timeline.activities import OPERATOR_DOMAIN, row_before
 from aaco_pipeline.analysis.timeline.device_timeline import Coverage, covered_by
 from aaco_pipeline.analysis.timeline.host_waits import Waits
 
@@ -46,12 +46,15 @@ def gaps(activities: pl.DataFrame, api_calls: pl.DataFrame, waits: Waits) -> Gap
     `activities` and `host_waits` give them. Gaps and busy time together are the window, exactly.
     """
     thresholds = _thresholds(activities)
-    found = _idle(activities)
-    found = found.hstack(_facts(activities, waits)[found.get_column("next_activity")].drop("activity"))
-    found = _with_blocking_call(found, waits)
-    found = _with_thresholds(found, thresholds).with_columns(cause=_CAUSE)
-    found = _with_host(found, activities, api_calls)
-    found = found.join(_launches_since_wait(activities, waits), on="call_id", how="left")
+    idle = _idle(activities)
+    found = (
+        idle.hstack(_facts(activities, waits)[idle.get_column("next_activity")].drop("activity"))
+        .pipe(_with_blocking_call, waits)
+        .pipe(_with_thresholds, thresholds)
+        .with_columns(cause=_CAUSE)
+        .pipe(_with_host, activities, api_calls)
+        .join(_launches_since_wait(activities, waits), on="call_id", how="left")
+    )
     named = activities.select("activity", kind=pl.col("activity_kind").cast(pl.String), number="activity_id")
     for side in ("previous", "next"):
         columns = {"kind": f"{side}_activity_kind", "number": f"{side}_activity_id", "activity": f"{side}_activity"}
@@ -62,17 +65,16 @@ def gaps(activities: pl.DataFrame, api_calls: pl.DataFrame, waits: Waits) -> Gap
 
 def _idle(activities: pl.DataFrame) -> pl.DataFrame:
     """The gaps with the activities that end and begin at them: the last to end opens a gap, the next closes it."""
-    own = activities.drop_nulls("device_id").select("activity", "device_id", "start_ns", "end_ns")
     reached = pl.col("end_ns").cum_max().shift(1).over("device_id")
     latest = pl.when((pl.col("end_ns") > reached).fill_null(True)).then("activity")
-    own = own.with_columns(reached=reached, latest=latest)
-    own = own.with_columns(pl.col("latest").forward_fill().shift(1).over("device_id"))
-    return own.filter(pl.col("start_ns") > pl.col("reached")).select(
-        "device_id",
-        start_ns="reached",
-        end_ns="start_ns",
-        previous_activity="latest",
-        next_activity="activity",
+    return (
+        activities.drop_nulls("device_id")
+        .with_columns(reached=reached, latest=latest)
+        .with_columns(pl.col("latest").forward_fill().shift(1).over("device_id"))
+        .filter(pl.col("start_ns") > pl.col("reached"))
+        .select(
+            "device_id", start_ns="reached", end_ns="start_ns", previous_activity="latest", next_activity="activity"
+        )
     )
 
 
@@ -82,8 +84,7 @@ def _facts(activities: pl.DataFrame, waits: Waits) -> pl.DataFrame:
     by_event = (
         waits.handed_over.join(ended, on="source").group_by(activity="target").agg(by_event=pl.col("end_ns").max())
     )
-    before = pl.Series(before_in_group(group_codes(activities, ("process_id", "device_id", "queue_id"))))
-    before = before.set(before < 0, None)
+    before = row_before(activities, ("process_id", "device_id", "queue_id"))
     own = pl.col("stream_id"), pl.col("stream_id").gather(before)
     other = own[0].ne_missing(own[1]) & pl.col("queue_id").is_not_null()
     by_queue = pl.when(other).then(pl.col("end_ns").gather(before))
@@ -116,9 +117,8 @@ def _thresholds(activities: pl.DataFrame) -> pl.DataFrame:
     activities launched in time is ordinary is the upper outer fence of these gaps (Tukey 1977), Q3 + 3 (Q3 - Q1).
     Quartiles by nearest rank; null below two observations.
     """
-    before = pl.Series(before_in_group(group_codes(activities, ("process_id", "device_id", "stream_id"))))
-    own = activities.with_columns(before_ns=pl.col("end_ns").gather(before.set(before < 0, None)))
-    own = own.drop_nulls("device_id").select("device_id", "start_ns", "before_ns", *_LAUNCH)
+    before = row_before(activities, ("process_id", "device_id", "stream_id"))
+    own = activities.with_columns(before_ns=pl.col("end_ns").gather(before)).drop_nulls("device_id")
     distance = pl.col("start_ns") - pl.col("before_ns")
     empty = (pl.col("before_ns") <= pl.col("call_start_ns")).fill_null(True) & pl.col("call_id").is_not_null()
     latency = pl.col("start_ns") - pl.col("call_start_ns")

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from aaco_pipeline.analysis.thresholds import LAUNCH_SIZED_NS
-from aaco_pipeline.analysis.timeline.activities import before_in_group, group_codes
+from aaco_pipeline.analysis.timeline.activities import row_before
 from aaco_pipeline.analysis.timeline.device_timeline import FIRST_TO_LAST, covered_by
 
 #: The stretch of a launch that can be exposed ends where its activity starts.
@@ -89,8 +89,7 @@ def launch_cost(activities: pl.DataFrame, timeline: pl.DataFrame) -> LaunchCost:
 
 def _first_of_empty(activities: pl.DataFrame) -> pl.DataFrame:
     """The first activity of each call that found its stream empty."""
-    before = pl.Series(before_in_group(group_codes(activities, ("process_id", "device_id", "stream_id"))))
-    ended = pl.col("end_ns").gather(before.set(before < 0, None))
+    ended = pl.col("end_ns").gather(row_before(activities, ("process_id", "device_id", "stream_id")))
     empty = (ended <= pl.col("call_start_ns")).fill_null(True)
     found = activities.with_columns(empty=empty, first=pl.col("call_id").is_first_distinct()).drop_nulls(
         ["device_id", "call_id"]
