@@ -27,8 +27,6 @@ from aaco_pipeline.formats import (
 from aaco_pipeline.formats import rocprof as rocprof_v1
 from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, Limits
 from aaco_pipeline.formats.kineto import ranks as kineto_ranks
-from aaco_pipeline.formats.rocpd import database as rocpd_database
-from aaco_pipeline.formats.rocpd.lookup import records
 
 #: A folder with more entries is not one capture.
 MOST_FILES: Final = 20_000
@@ -191,17 +189,7 @@ def _is_host_folder(folder: Path, path: Path, reader: Reader) -> bool:
     beside = [entry.name for entry in folder.parent.iterdir() if entry.is_dir()]
     if any(name.startswith("ui_output_") for name in beside) or _PASS_FOLDER.fullmatch(folder.parent.name):
         return True
-    return reader is _ROCPD and folder.name in _hosts(path)
-
-
-def _hosts(path: Path) -> set[str | None]:
-    """The hosts that a rocpd database names; none when it cannot be read, which its reader will say."""
-    try:
-        with rocpd_database.opened(path, Limits()) as database:
-            nodes = [records(database, one, "info_node", "hostname") for one in database.sets()]
-            return {row["hostname"] for rows in nodes for row in rows}
-    except CaptureError:
-        return set()
+    return reader is _ROCPD and folder.name in rocpd.hosts(path)
 
 
 def _with_ranks_together(found: Sequence[_Found]) -> list[_Found]:

@@ -19,7 +19,6 @@ from aaco_pipeline.capture.discovery import Run, the_run
 from aaco_pipeline.capture.parts import read_run
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import CaptureTables
-from aaco_pipeline.formats.kineto.operator_shapes import of_calls, read_operator_shapes
 from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.lake.validation import empty_table, to_contract
 
@@ -74,7 +73,6 @@ class IngestedCapture:
             **self.contents.details,
             **self.contents.tables,
             **{name: empty_table(name) for name in _NEVER},
-            "operator_shapes": self._operator_shapes,
             "sessions": self._sessions,
         }
 
@@ -129,14 +127,6 @@ class IngestedCapture:
             "capture_digest": self.digest,
         }
         return to_contract("sessions", pl.DataFrame([row]))
-
-    @cached_property
-    def _operator_shapes(self) -> pl.DataFrame:
-        """Shapes of a lone Kineto trace; of several it cannot be said whose operators they are of."""
-        traces = [path for part in self._run.parts if part.format == "kineto" for path in part.files]
-        if len(traces) != 1:
-            return empty_table("operator_shapes")
-        return of_calls(read_operator_shapes(traces[0]), self.contents.tables["api_calls"])
 
 
 def _kept(one: Mapping[str, Any]) -> Evidence:

@@ -17,7 +17,7 @@ from aaco_pipeline.capture.lazy_tables import LazyTables, Source
 from aaco_pipeline.capture.model import RecordedModel
 from aaco_pipeline.formats import native, ort_profile
 from aaco_pipeline.formats.capture_tables import CaptureTables
-from aaco_pipeline.formats.native import InferenceCapture, telemetry
+from aaco_pipeline.formats.native import InferenceCapture, scheduler, telemetry
 from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.lake.validation import empty_table
 
@@ -160,11 +160,11 @@ class MeasuredCapture:
     @cached_property
     def _scheduler(self) -> CaptureTables:
         own = self._documents
-        document = telemetry.load(own.folder / telemetry.SCHEDULER_FILE)
+        document = telemetry.load(own.folder / scheduler.SCHEDULER_FILE)
         file = document.get("file") if document is not None else None
-        return telemetry.read_scheduler(
+        return scheduler.read(
             document,
-            telemetry.scheduler_lines(own.folder / str(file)) if file is not None else (),
+            scheduler.event_lines(own.folder / str(file)) if file is not None else (),
             {one["process_id"] for one in own.passes.values()},
             own.axis_zero_monotonic_ns,
         )

@@ -1,22 +1,17 @@
 """What every reader gives and obeys: canonical tables with evidence, within limits on size.
 
-A reader is a module of `aaco_pipeline.formats` with `probe(path)` and `read(path, …)`; nothing of one format is here.
-What several files of one capture become together is `aaco_pipeline.capture.merging`.
+Every reader is listed in `aaco_pipeline.formats.readers`; nothing of one format is here. What several files of one
+capture become together is `aaco_pipeline.capture.merging`.
 """
 
-import gzip
 import hashlib
-import io
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import polars as pl
 
-from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.lake.evidence import Evidence
+from aaco_pipeline.lake.evidence import Evidence, Status
 from aaco_pipeline.lake.validation import to_contract
 
 
@@ -26,6 +21,15 @@ class DetectedFormat:
 
     format: str
     detail: str
+
+
+@dataclass(frozen=True)
+class FormatRow:
+    """A format's row in the table of docs/captures.md: what writes it, how it is recognized, and what it gives."""
+
+    written_by: str
+    recognized_by: str
+    gives: str
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,47 @@ class CaptureTables:
     details: Mapping[str, pl.DataFrame] = field(default_factory=dict)
 
 
+#: The columns of the detail `source_rows`: how many records of each kind the source holds, and how many were taken.
+SOURCE_ROWS: Final = pl.Schema({"item": pl.String(), "rows_in": pl.Int64(), "rows_out": pl.Int64()})
+
+
+class Findings:
+    """What a reader has to say of its source, gathered while it reads: evidence, and records in and out."""
+
+    def __init__(self, source: str | None = None) -> None:
+        self.source = source
+        self.evidence: list[Evidence] = []
+        self.rows: list[tuple[str, int, int]] = []
+
+    def say(
+        self, item: str, status: Status, reason: str | None = None, rows: int | None = None, source: str | None = None
+    ) -> None:
+        """Add an item of evidence, of the whole source where no other is named."""
+        self.evidence.append(Evidence(item, status, reason, source or self.source, rows))
+
+    def note(self, count: int, item: str, status: Status, reason: str, source: str | None = None) -> None:
+        """Say how often something odd was met, if it was met at all."""
+        if count:
+            self.say(item, status, reason, count, source)
+
+    def have(self, item: str, rows: int, lacking: str | None, source: str | None = None) -> None:
+        """Say that there are so many rows, or that there are none and why."""
+        self.say(item, presence(rows), None if rows else lacking, rows, source)
+
+    def took(self, item: str, rows_in: int, rows_out: int | None = None) -> None:
+        """Count the records of a kind: how many there were, and how many were taken (all, unless told otherwise)."""
+        self.rows.append((item, rows_in, rows_in if rows_out is None else rows_out))
+
+    def source_rows(self) -> pl.DataFrame:
+        """The detail `source_rows` of all that was counted."""
+        return pl.DataFrame(self.rows, schema=SOURCE_ROWS, orient="row")
+
+
+def presence(rows: int) -> Literal["present", "absent"]:
+    """The status of evidence for something that has so many rows."""
+    return "present" if rows else "absent"
+
+
 def described_kernels(frame: pl.DataFrame) -> pl.DataFrame:
     """The canonical table `kernels` from `kernel_id`, `name` and whatever resource columns the capture states.
 
@@ -61,7 +106,7 @@ def described_kernels(frame: pl.DataFrame) -> pl.DataFrame:
     """
     resources = [name for name in _KERNEL_RESOURCES if name in frame.columns]
     facts = frame.select("name", *resources).rows()
-    fingerprints = [hashlib.sha256("\0".join(map(str, fact)).encode()).hexdigest()[:16] for fact in facts]
+    fingerprints = [fingerprint("\0".join(map(str, fact))) for fact in facts]
     return to_contract(
         "kernels",
         frame.with_columns(
@@ -75,26 +120,16 @@ def described_kernels(frame: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def unpacked(path: Path, limits: Limits) -> bytes:
-    """The whole file, unpacked when it is gzip; CaptureError beyond `limits.file_bytes` or when it is damaged."""
-    with open_unpacked(path) as stream:
-        try:
-            content = stream.read(limits.file_bytes + 1)
-        except (OSError, EOFError, zlib.error) as error:
-            raise CaptureError(f"{path}: cannot be unpacked: {error}; copy the file again") from error
-    if len(content) > limits.file_bytes:
-        raise CaptureError(f"{path}: more than {limits.file_bytes} bytes when unpacked; not read")
-    return content
+def fingerprint(text: str) -> str:
+    """Sixteen hexadecimal digits that are the same for the same text, in every session."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def open_unpacked(path: Path) -> gzip.GzipFile | io.BufferedReader:
-    """The file opened for reading, through gzip when it begins as gzip does. CaptureError when it cannot be opened."""
-    try:
-        with path.open("rb") as stream:
-            packed = stream.read(2) == b"\x1f\x8b"
-        return gzip.GzipFile(path) if packed else path.open("rb")
-    except OSError as error:
-        raise CaptureError(f"{path}: cannot be read: {error.strerror or error}") from error
+def overlapping_count(activities: pl.DataFrame, lane: str) -> int:
+    """How many activities begin before an earlier one of their lane (a queue or stream; null is none) has ended."""
+    ordered = activities.drop_nulls(lane).sort(lane, "start_ns", "end_ns", maintain_order=True)
+    before = pl.col("end_ns").cum_max().shift(1).over(lane)
+    return ordered.filter(pl.col("start_ns") < before).height
 
 
 _KERNEL_RESOURCES: Final = ("arch_vgprs", "accum_vgprs", "sgprs", "static_lds_bytes", "static_scratch_bytes")

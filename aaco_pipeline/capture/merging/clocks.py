@@ -75,9 +75,9 @@ def placed(parts: Sequence[PartTimes]) -> Placed:
     offsets = {part.name: (part.epoch_ns or 0) - zeros.get(_frame_of(part), part.epoch_ns or 0) for part in parts}
     timed = [part for part in parts if part.first_ns is not None]
     rows, evidence = _rows(timed, offsets)
-    apart = _apart(timed, offsets)
     frame = to_contract("clock_domains", pl.DataFrame(rows)) if rows else empty_table("clock_domains")
-    return Placed(frame, offsets, {part.name: part.clock for part in parts}, (*evidence, *apart))
+    evidence += _apart(timed, offsets)
+    return Placed(frame, offsets, {part.name: part.clock for part in parts}, tuple(evidence))
 
 
 def _frame_of(part: PartTimes) -> tuple[object, ...]:

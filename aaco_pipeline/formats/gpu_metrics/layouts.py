@@ -112,6 +112,18 @@ def dotted(version: Version) -> str:
     return f"{version[0]}.{version[1]}"
 
 
+def is_table(head: bytes) -> bool:
+    """Whether the bytes begin with a table, or are one of a version that cannot be read."""
+    size, version = header(head)
+    if version != SELF_DESCRIBING:
+        return size == (layout(version).itemsize if version in VERSIONS else len(head))
+    try:
+        described(head[:size])
+    except ValueError:
+        return False
+    return len(head) >= size
+
+
 @cache
 def layout(version: Version) -> np.dtype[Any]:
     """The fixed table of a version as one structured data type. KeyError for 1.9 and for versions unknown here."""

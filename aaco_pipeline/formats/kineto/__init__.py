@@ -1,67 +1,43 @@
-"""PyTorch Kineto's Chrome JSON, of ROCm and of CUDA, in any layout and possibly gzip-compressed, to canonical tables.
+"""PyTorch Kineto's Chrome JSON, of ROCm and of CUDA, in any layout and possibly gzip-compressed.
 
-Facts of the format this reader relies on (measured on traces of PyTorch 2.0 to 2.9): `ts` and `dur` are microseconds
-with up to three decimals; `ts` counts from `baseTimeNanoseconds`, or from the Unix epoch where the trace has no such
-key; `grid` counts blocks; the category `cuda_runtime` holds the hip* calls of ROCm; device activities name their device
-and stream in `args` and the call that launched them by `correlation`, and of a graph launch many share one.
+Written by PyTorch's profiler; measured on traces of PyTorch 2.0 to 2.9. Facts of the format this reader relies on: `ts`
+and `dur` are microseconds with up to three decimals; `ts` counts from `baseTimeNanoseconds`, or from the Unix epoch
+where the trace has no such key; `grid` counts blocks; the category `cuda_runtime` holds the hip* calls of ROCm; device
+activities name their device and stream in `args` and the call that launched them by `correlation`, and of a graph
+launch many share one. Not taken: counters and instants of the viewer, the profiler's own overhead, and ranges that are
+written as two events.
 """
 
-import zlib
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import numpy as np
-import polars as pl
+from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, FormatRow, Limits
+from aaco_pipeline.formats.parsing.compression import first_bytes
 
-from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, Limits, open_unpacked
-from aaco_pipeline.formats.kineto import tables as kineto_tables
-from aaco_pipeline.formats.kineto.events import (
-    CALLS,
-    COLLECTIVE_NUMBERS,
-    COLLECTIVE_RECORD,
-    COLLECTIVE_TEXTS,
-    COPIES,
-    FLOWS,
-    KERNELS,
-    MARKERS,
-    SYNCS,
-    Collected,
+DOCUMENTATION: Final = FormatRow(
+    "PyTorch (Kineto) trace of ROCm or CUDA, also gzip",
+    "its first keys",
+    "dispatches, calls, copies, operators, annotations, waits",
 )
-from aaco_pipeline.formats.parsing.json_fields import Column, Objects
-from aaco_pipeline.formats.parsing.json_stream import Cursor, CutError, Pieces, Positions
-
-_EVENTS: Final = "traceEvents"
 _PROBED_BYTES: Final = 64 << 10
-_OUTER: Final = ("ph", "cat", "name", "pid", "tid", "ts", "dur", "id")
-_INNER: Final = (
-    *("correlation", "device", "stream", "bytes", "grid", "block", "shared memory", "graph node id"),
-    *("registers per thread", "blocks per SM", "warps per SM", "est. achieved occupancy %"),
-    *("cuda_sync_kind", "wait_on_stream", "wait_on_cuda_event_record_corr_id"),
-    *(*COLLECTIVE_TEXTS.values(), *COLLECTIVE_NUMBERS.values()),
-)
 _TELLING: Final = (b'"schemaVersion"', b'"baseTimeNanoseconds"', b'"deviceProperties"', b'"cpu_op"', b'"cuda_runtime"')
 
 
 def probe(path: Path) -> DetectedFormat | None:
     """Recognize a trace by its first keys; None for anything else. Reads at most 64 KiB."""
-    try:
-        with open_unpacked(path) as stream:
-            head = stream.read(_PROBED_BYTES)
-    except (CaptureError, OSError, EOFError, zlib.error):
-        return None
-    if head.lstrip()[:1] not in (b"{", b"[") or not (b'"traceEvents"' in head or b'"ph"' in head):
-        return None
-    if not any(word in head for word in _TELLING):
-        return None
-    return DetectedFormat("kineto", "PyTorch Kineto trace (Chrome JSON)")
+    head = first_bytes(path, _PROBED_BYTES)
+    is_trace = head.lstrip()[:1] in (b"{", b"[") and (b'"traceEvents"' in head or b'"ph"' in head)
+    if is_trace and any(word in head for word in _TELLING):
+        return DetectedFormat("kineto", "PyTorch Kineto trace (Chrome JSON)")
+    return None
 
 
 def read(path: Path, limits: Limits | None = None) -> CaptureTables:
     """Read a trace; times are int64 ns of its own clock `kineto`, exact to the last digit of the text.
 
     Tables: `processes`, `devices`, `clock_domains`, `kernels`, `dispatches`, `api_calls`, `memory_copies`, `markers`
-    (with a row for each operator that records a collective, beside its call), `synchronizations`, `environment`.
+    (with a row for each operator that records a collective, beside its call), `synchronizations`, `environment`,
+    `operator_shapes` (where the trace recorded the inputs of operators: `record_shapes=True`).
     Details: `source_rows`; `streams` (`stream_id`, `device_id`, `source_stream`); `launch_facts` (`dispatch_id`,
     `registers_per_thread`, `blocks_per_sm`, `warps_per_sm`, `estimated_occupancy_percent`) where the trace states them;
     `forward_backward` (`flow_id`, `role` s or f, `thread_id`, `time_ns`) where operators of the backward pass are
@@ -71,143 +47,6 @@ def read(path: Path, limits: Limits | None = None) -> CaptureTables:
     each for itself. A trace that stops in the middle is read up to its last whole event and told as `partial`. Raises
     CaptureError for a file that is no trace, is damaged before its end, or goes beyond the limits.
     """
-    limits = limits or Limits()
-    collected = Collected()
-    metadata: dict[str, Any] = {}
-    with Pieces(path, limits) as pieces:
-        cursor = Cursor(path, pieces, limits)
-        try:
-            if cursor.follows(b"["):
-                _read_events(path, cursor, limits, collected)
-            else:
-                for key in cursor.entries():
-                    if key == _EVENTS and cursor.follows(b"["):
-                        _read_events(path, cursor, limits, collected)
-                    else:
-                        metadata[key] = cursor.value()
-        except CutError:
-            collected.cut = True
-    if not collected.found:
-        raise CaptureError(f"{path}: not a Kineto trace, or cut before its events: no array traceEvents")
-    return kineto_tables.reading(path, metadata, collected)
+    from aaco_pipeline.formats.kineto import reading
 
-
-def _read_events(path: Path, cursor: Cursor, limits: Limits, into: Collected) -> None:
-    """Collect every whole event of the array that comes next."""
-    into.found = True
-    for piece, part in cursor.batches():
-        into.events += len(part.start)
-        if into.events > limits.events:
-            raise CaptureError(f"{path}: more than {limits.events} events; profile fewer steps")
-        if len(part.start):
-            _collect(Objects(piece, part, _OUTER, "args", _INNER), into)
-
-
-def _collect(events: Objects, into: Collected) -> None:
-    """Add the columns of one piece's events; what a table needs is read only for the events that go there."""
-    everything = np.arange(events.count)
-    kinds = pl.DataFrame({"ph": events.texts("ph", everything), "cat": events.texts("cat", everything)})
-    into.counts.append(kinds.group_by("ph", "cat", maintain_order=True).len())
-    complete = pl.col("ph") == "X"
-
-    def rows(taken: pl.Expr) -> Positions:
-        return kinds.select(taken.fill_null(False).arg_true()).to_series().to_numpy().astype(np.int64)
-
-    cats = pl.col("cat")
-    if len(kernels := rows(complete & (cats == KERNELS))):
-        into.kernels.append(_kernels(events, kernels))
-    if len(copies := rows(complete & cats.is_in(COPIES))):
-        frame = _device_activities(events, copies, kinds)
-        into.copies.append(frame.with_columns(events.integers("bytes", copies).series().alias("bytes")))
-    if len(syncs := rows(complete & (cats == SYNCS))):
-        into.syncs.append(_syncs(events, syncs, kinds))
-    for wanted, frames in ((CALLS, into.calls), (MARKERS, into.markers)):
-        if len(chosen := rows(complete & cats.is_in(wanted))):
-            correlation = events.unsigned("correlation", chosen).series().alias("correlation")
-            frames.append(_times(events, chosen, kinds).with_columns(correlation))
-            if wanted is CALLS:
-                _collectives(events, chosen, frames[-1], into)
-    if len(flows := rows(pl.col("ph").is_in(["s", "f"]) & (cats == FLOWS))):
-        time = events.thousandths("ts", flows)
-        into.flows.append(
-            kinds[flows].select(
-                flow_id=events.unsigned("id", flows).series(),
-                role="ph",
-                thread_id=events.integers("tid", flows).series(),
-                time_ns=time.series(),
-            )
-        )
-
-
-def _times(events: Objects, rows: Positions, kinds: pl.DataFrame) -> pl.DataFrame:
-    """What every taken event has; `start_ns` and `end_ns` are null where the event's times cannot be read."""
-    start, length = events.thousandths("ts", rows), events.thousandths("dur", rows)
-    end = Column(start.value + length.value, start.valid & length.valid)
-    return pl.DataFrame(
-        {
-            "cat": kinds.get_column("cat").gather(rows).cast(pl.Categorical),
-            "name": events.texts("name", rows).cast(pl.Categorical),
-            "pid": events.integers("pid", rows).series(),
-            "tid": events.integers("tid", rows).series(),
-            "start_ns": Column(start.value, end.valid).series(),
-            "end_ns": end.series(),
-        }
-    )
-
-
-def _collectives(events: Objects, rows: Positions, calls: pl.DataFrame, into: Collected) -> None:
-    """Collect the operators that record a collective, with what their arguments say of it."""
-    recording = (calls.get_column("name") == COLLECTIVE_RECORD).fill_null(False)
-    if recording.any():
-        found = rows[recording.to_numpy()]
-        into.collectives.append(
-            calls.filter(recording).with_columns(
-                *(events.texts(key, found).alias(name) for name, key in COLLECTIVE_TEXTS.items()),
-                *(events.integers(key, found).series().alias(name) for name, key in COLLECTIVE_NUMBERS.items()),
-            )
-        )
-
-
-def _device_activities(events: Objects, rows: Positions, kinds: pl.DataFrame) -> pl.DataFrame:
-    """Times with device, stream and correlation; early traces name the device and stream as process and thread only."""
-    return (
-        _times(events, rows, kinds)
-        .with_columns(
-            device=events.integers("device", rows).series(),
-            stream=events.integers("stream", rows).series(),
-            correlation=events.unsigned("correlation", rows).series(),
-        )
-        .with_columns(pl.coalesce("device", "pid").alias("device"), pl.coalesce("stream", "tid").alias("stream"))
-        .drop("pid", "tid")
-    )
-
-
-def _kernels(events: Objects, rows: Positions) -> pl.DataFrame:
-    kinds = pl.DataFrame({"cat": pl.repeat(KERNELS, events.count, eager=True)})
-    blocks, sizes = events.triples("grid", rows), events.triples("block", rows)
-    columns: dict[str, Column] = {
-        "lds": events.integers("shared memory", rows),
-        "graph_node_id": events.unsigned("graph node id", rows),
-        "registers_per_thread": events.integers("registers per thread", rows),
-    }
-    for axis, block, size in zip("xyz", blocks, sizes, strict=True):
-        # Kineto's grid counts blocks, the lake's counts work-items.
-        columns[f"grid_{axis}"] = Column(block.value * size.value, block.valid & size.valid)
-        columns[f"workgroup_{axis}"] = size
-    frame = _device_activities(events, rows, kinds).with_columns(c.series().alias(n) for n, c in columns.items())
-    ratios = {
-        "blocks_per_sm": "blocks per SM",
-        "warps_per_sm": "warps per SM",
-        "estimated_occupancy_percent": "est. achieved occupancy %",
-    }
-    return frame.with_columns(
-        (events.thousandths(key, rows).series() / 1000).alias(name) for name, key in ratios.items()
-    )
-
-
-def _syncs(events: Objects, rows: Positions, kinds: pl.DataFrame) -> pl.DataFrame:
-    return _device_activities(events, rows, kinds).with_columns(
-        kind=events.texts("cuda_sync_kind", rows),
-        waited_stream=events.integers("wait_on_stream", rows).series(),
-        waited_correlation_id=events.unsigned("wait_on_cuda_event_record_corr_id", rows).series(),
-    )
+    return reading.read(path, limits or Limits())

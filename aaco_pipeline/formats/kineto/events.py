@@ -1,6 +1,6 @@
 """What a Kineto trace's events are on their way from text to tables: kinds, and frames of a known schema by kind.
 
-How the columns come out of the text is `kineto`'s business, what they become `kineto_tables`'.
+How the columns come out of the text is `reading`'s business, what they become `tables`'.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,8 @@ import polars as pl
 KERNELS: Final = "kernel"
 COPIES: Final = ("gpu_memcpy", "gpu_memset")
 SYNCS: Final = "cuda_sync"
-CALLS: Final = ("cuda_runtime", "cuda_driver", "cpu_op", "python_function")
+OPERATORS: Final = "cpu_op"
+CALLS: Final = ("cuda_runtime", "cuda_driver", OPERATORS, "python_function")
 MARKERS: Final = ("user_annotation", "gpu_user_annotation")
 FLOWS: Final = "fwdbwd"
 #: The operator whose arguments state what a collective is; its kernels' names often do not.
@@ -25,6 +26,8 @@ COLLECTIVE_TEXTS: Final = {
     "dtype": "dtype",
 }
 COLLECTIVE_NUMBERS: Final = {"group_size": "Group size", "sequence": "Seq", "elements": "In msg nelems"}
+#: An operator's arguments with the shapes and types of its inputs, by key, with the column that each becomes.
+SHAPES: Final = {"Input Dims": "shapes", "Input type": "types"}
 _EVENT: Final = {
     "cat": pl.Categorical(),
     "name": pl.Categorical(),
@@ -59,6 +62,13 @@ _SCHEMAS: Final[Mapping[str, pl.Schema]] = {
     "syncs": pl.Schema(
         {**_DEVICE, "kind": pl.String(), "waited_stream": pl.Int64(), "waited_correlation_id": pl.UInt64()}
     ),
+    "shapes": pl.Schema(
+        {
+            "operator": pl.Categorical(),
+            "start_ns": pl.Int64(),
+            **dict.fromkeys(SHAPES.values(), pl.String()),
+        }
+    ),
     "flows": pl.Schema({"flow_id": pl.UInt64(), "role": pl.String(), "thread_id": pl.Int64(), "time_ns": pl.Int64()}),
 }
 
@@ -75,6 +85,7 @@ class Collected:
     markers: list[pl.DataFrame] = field(default_factory=list)
     collectives: list[pl.DataFrame] = field(default_factory=list)
     flows: list[pl.DataFrame] = field(default_factory=list)
+    shapes: list[pl.DataFrame] = field(default_factory=list)
     events: int = 0
     found: bool = False
     cut: bool = False

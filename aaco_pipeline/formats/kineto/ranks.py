@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats.capture_tables import open_unpacked
+from aaco_pipeline.formats.parsing.compression import open_decompressed
 
 #: How much of a trace's beginning and of its end is looked at.
 LOOKED_BYTES: Final = 1 << 20
@@ -111,7 +111,7 @@ def stated(path: Path) -> Stated:
     Packed data that turns out to be damaged on the way states nothing: what cannot be copied must not be a run's part.
     """
     try:
-        with open_unpacked(path) as stream:
+        with open_decompressed(path) as stream:
             head = stream.read(LOOKED_BYTES)
             end = _end(stream, head)
     except (EOFError, zlib.error, gzip.BadGzipFile):

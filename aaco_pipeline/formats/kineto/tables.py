@@ -1,6 +1,7 @@
 """The events of a Kineto trace, already columns, to canonical tables with evidence.
 
-How the columns come out of the text is `kineto`'s business.
+How the columns come out of the text is `aaco_pipeline.formats.kineto.reading`'s business; where the trace was taken is
+`aaco_pipeline.formats.kineto.surroundings`'s.
 """
 
 from collections.abc import Mapping
@@ -9,18 +10,15 @@ from typing import Any, Final
 
 import polars as pl
 
-from aaco_pipeline.formats.capture_tables import CaptureTables, described_kernels
+from aaco_pipeline.formats.capture_tables import CaptureTables, Findings, described_kernels, overlapping_count
 from aaco_pipeline.formats.kineto import collectives as kineto_collectives
 from aaco_pipeline.formats.kineto.events import AXES, CALLS, COPIES, FLOWS, KERNELS, MARKERS, RATIOS, SYNCS, Collected
-from aaco_pipeline.formats.parsing.redaction import without_secrets
-from aaco_pipeline.lake.contracts import polars_types
-from aaco_pipeline.lake.evidence import Evidence, Status
-from aaco_pipeline.lake.validation import empty_table, to_contract
+from aaco_pipeline.formats.kineto.surroundings import clocks, described_devices, device_rows, is_amd, versions
+from aaco_pipeline.formats.parsing.json_fields import whole
+from aaco_pipeline.lake.evidence import Status
+from aaco_pipeline.lake.validation import to_contract
 
 _RUNTIME: Final = ("hip_runtime", "cuda_runtime", "cuda_driver")
-#: Below this a time without a base cannot be microseconds since the Unix epoch: it is before the year 2001.
-_EPOCH_FLOOR_NS: Final = 10**18
-_LARGEST: Final = 2**63 - 1
 _DIRECTIONS: Final = {
     "HtoD": "host_to_device",
     "DtoH": "device_to_host",
@@ -59,10 +57,8 @@ class _Trace:
     """One trace on its way to tables; each step adds its evidence."""
 
     def __init__(self, path: Path, metadata: Mapping[str, Any], collected: Collected) -> None:
-        self._source = path.name
-        self._metadata = metadata
-        self._collected = collected
-        self._items: list[Evidence] = []
+        self._metadata, self._collected = metadata, collected
+        self._findings = Findings(path.name)
         self._unreadable: dict[str, int] = {}
         counts = collected.take("counts").with_columns(
             pl.when(pl.col("cat") != "").then("cat").fill_null(_NO_CATEGORY),
@@ -75,7 +71,6 @@ class _Trace:
         self._kernels = self._readable("kernels")
         self._copies = self._readable("copies")
         self._syncs = self._readable("syncs")
-        self._amd = self._is_amd()
 
     def reading(self) -> CaptureTables:
         processes = self._number_processes()
@@ -95,49 +90,29 @@ class _Trace:
             "memory_copies": copies,
             "markers": self._marker_rows(),
             "synchronizations": self._synchronizations(link),
-            "environment": self._environment(),
+            "environment": versions(self._metadata),
+            "operator_shapes": self._operator_shapes(calls),
         }
         details = {"source_rows": self._source_rows(), "streams": streams}
         if facts.height:
             details["launch_facts"] = facts
-        flows = self._collected.take("flows")
-        if flows.height:
+        if (flows := self._collected.take("flows")).height:
             details["forward_backward"] = flows
         self._completeness(dispatches)
-        return CaptureTables(tables, tuple(self._items), details)
-
-    def _say(self, item: str, status: Status, reason: str | None, rows: int | None = None) -> None:
-        self._items.append(Evidence(item, status, reason, self._source, rows))
+        return CaptureTables(tables, tuple(self._findings.evidence), details)
 
     def _readable(self, name: str) -> pl.DataFrame:
         """Events of one kind without those whose times cannot be read, which no table could hold."""
         frame = self._collected.take(name)
-        for cat, count in (
-            frame.filter(pl.col("start_ns").is_null() | pl.col("name").is_null())
-            .group_by("cat")
-            .len()
-            .sort("cat")
-            .rows()
-        ):
-            self._unreadable[cat] = count
-        return frame.filter(pl.col("start_ns").is_not_null() & pl.col("name").is_not_null())
+        readable = pl.col("start_ns").is_not_null() & pl.col("name").is_not_null()
+        self._unreadable |= dict(frame.filter(~readable).group_by("cat").len().rows())
+        return frame.filter(readable)
 
     def _with_collectives(self, markers: pl.DataFrame) -> pl.DataFrame:
         """The markers, and behind them the operators that record a collective: these annotate what they enclose."""
         recorded = self._collected.take("collectives").filter(pl.col("start_ns").is_not_null())
         self._recorded = recorded.height
         return pl.concat([markers, kineto_collectives.described(recorded)], how="diagonal")
-
-    def _is_amd(self) -> bool | None:
-        """Whether the devices are AMD's; None when nothing says."""
-        if any(key in self._metadata for key in ("hip_runtime_version", "hip_driver_version", "roctracer_version")):
-            return True
-        if any(key in self._metadata for key in ("cuda_runtime_version", "cuda_driver_version", "cupti_version")):
-            return False
-        names = self._calls.filter(pl.col("cat") == "cuda_runtime").get_column("name").unique().cast(pl.String)
-        if len(names):
-            return bool(names.str.starts_with("hip").any())
-        return None
 
     def _number_processes(self) -> pl.DataFrame:
         """The processes; those of host events, numbered by the file's order. Adds `process_id` to the host events."""
@@ -159,9 +134,8 @@ class _Trace:
             host = frame.get_column("cat").cast(pl.String) != "gpu_user_annotation"
             unplaced += int((mapped.is_null() & host).sum())
             setattr(self, name, frame.with_columns(mapped.fill_null(0).alias("process_id")))
-        if unplaced:
-            reason = "their process number is 0 or missing; they count to the first process"
-            self._say("process of host events", "partial", f"{unplaced} host events: {reason}", unplaced)
+        reason = f"{unplaced} host events: their process number is 0 or missing; they count to the first process"
+        self._findings.note(unplaced, "process of host events", "partial", reason)
         information = self._metadata.get("distributedInfo")
         rank = information.get("rank") if isinstance(information, dict) else None
         guid = self._metadata.get("trace_id")
@@ -176,51 +150,23 @@ class _Trace:
             "processes",
             rows.with_columns(
                 guid=pl.lit(guid if isinstance(guid, str) else None, pl.String),
-                rank=pl.lit(_whole(rank, 2**31 - 1) if self._process_count == 1 else None, pl.Int32),
+                rank=pl.lit(whole(rank, 2**31 - 1) if self._process_count == 1 else None, pl.Int32),
             ),
         )
 
     def _number_devices(self) -> pl.DataFrame:
         """The devices that the trace describes or whose activities it holds, in order of its own numbers."""
-        listed = self._metadata.get("deviceProperties")
-        described = {
-            number: entry
-            for entry in (listed if isinstance(listed, list) else [])
-            if isinstance(entry, dict) and (number := _whole(entry.get("id"))) is not None
-        }
+        described = described_devices(self._metadata)
         active = pl.concat([frame.get_column("device") for frame in (self._kernels, self._copies, self._syncs)])
         seen = active.drop_nulls().unique().to_list()
         if self._kernels.get_column("device").null_count():
             seen.append(-1)
         self._devices = {number: place for place, number in enumerate(sorted({*described, *seen}))}
-        vendor = {True: "AMD", False: "NVIDIA", None: None}[self._amd]
-        rows = []
-        for number, place in self._devices.items():
-            entry = described.get(number, {})
-            capability = (_whole(entry.get("computeMajor")), _whole(entry.get("computeMinor")))
-            shared = entry.get("sharedMemPerMultiprocessor", entry.get("maxSharedMemoryPerMultiProcessor"))
-            name = entry.get("name")
-            rows.append(
-                {
-                    "device_id": place,
-                    "vendor": vendor,
-                    # HIP's capability numbers do not name the architecture, CUDA's do.
-                    "arch": f"sm_{capability[0]}{capability[1]}"
-                    if self._amd is False and None not in capability
-                    else None,
-                    "product": name if isinstance(name, str) and name else None,
-                    "compute_units": _whole(entry.get("numSms")),
-                    "wavefront_size": _whole(entry.get("warpSize")),
-                    "memory_bytes": _whole(entry.get("totalGlobalMem")),
-                    "lds_bytes": _whole(shared),
-                    "handle": str(number) if number >= 0 else None,
-                }
-            )
         unknown = [str(number) for number in sorted(seen) if number not in described]
         if unknown:
             reason = "the trace holds activities of these but does not describe them: " + ", ".join(unknown)
-            self._say("device properties", "partial" if described else "absent", reason)
-        return to_contract("devices", pl.DataFrame(rows)) if rows else empty_table("devices")
+            self._findings.say("device properties", "partial" if described else "absent", reason)
+        return device_rows(self._devices, described, is_amd(self._metadata, self._calls))
 
     def _number_streams(self) -> pl.DataFrame:
         """The streams of all devices; adds `device_id` and `stream_id` to the device events."""
@@ -270,6 +216,14 @@ class _Trace:
             ),
         )
 
+    def _operator_shapes(self, calls: pl.DataFrame) -> pl.DataFrame:
+        """Recorded inputs by the operator's call; an operator of which two began in one nanosecond is left out."""
+        key = ["operator", "start_ns"]
+        stated = self._collected.take("shapes").with_columns(pl.col("operator").cast(pl.String))
+        operators = calls.filter(pl.col("domain") == "operator").select("call_id", "start_ns", operator="name")
+        known = operators.join(stated.unique(key, keep="none"), on=key, how="inner", maintain_order="left")
+        return to_contract("operator_shapes", known.select("call_id", "operator", "shapes", "types"))
+
     def _link(self, calls: pl.DataFrame) -> pl.DataFrame:
         """The call of each correlation: its process and thread. With several processes only unambiguous ones."""
         named = calls.filter(pl.col("domain").is_in(_RUNTIME) & pl.col("correlation_id").is_not_null()).select(
@@ -277,9 +231,8 @@ class _Trace:
         )
         link = named.unique("correlation_id", keep="none" if self._process_count > 1 else "first", maintain_order=True)
         repeated = named.height - link.height
-        if repeated:
-            reason = f"{repeated} calls have the correlation of another call; device activities are linked to the first"
-            self._say("correlation of calls", "partial", reason, repeated)
+        reason = f"{repeated} calls have the correlation of another call; device activities are linked to the first"
+        self._findings.note(repeated, "correlation of calls", "partial", reason)
         return link
 
     def _placed(self, frame: pl.DataFrame, link: pl.DataFrame, what: str) -> pl.DataFrame:
@@ -290,9 +243,10 @@ class _Trace:
         unlinked = int(frame.get_column("process_id").null_count())
         if unlinked:
             reason = f"{unlinked} of {frame.height} have no call with their correlation in the trace; they are kept"
-            self._say(f"launch of {what}", "absent" if unlinked == frame.height else "partial", reason, unlinked)
+            status: Status = "absent" if unlinked == frame.height else "partial"
+            self._findings.say(f"launch of {what}", status, reason, unlinked)
         elif frame.height:
-            self._say(f"launch of {what}", "present", None, frame.height)
+            self._findings.say(f"launch of {what}", "present", None, frame.height)
         return frame.with_columns(pl.col("process_id").fill_null(0))
 
     def _dispatches(self, link: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
@@ -320,22 +274,15 @@ class _Trace:
 
     def _oddities(self, frame: pl.DataFrame) -> None:
         reversed_count = int((frame.get_column("end_ns") < frame.get_column("start_ns")).sum())
-        if reversed_count:
-            reason = f"{reversed_count} kernels have a negative duration; they are kept as the trace has them"
-            self._say("kernel durations", "partial", reason, reversed_count)
+        reason = f"{reversed_count} kernels have a negative duration; they are kept as the trace has them"
+        self._findings.note(reversed_count, "kernel durations", "partial", reason)
         same = ["name", "device_id", "stream_id", "start_ns", "end_ns", "correlation_id"]
         repeated = frame.height - frame.select(same).unique().height
-        if repeated:
-            reason = f"{repeated} kernels repeat another one wholly: same name, stream, times and correlation; kept"
-            self._say("distinct kernels", "partial", reason, repeated)
-        ordered = frame.sort("stream_id", "start_ns", "end_ns", maintain_order=True)
-        before = pl.col("end_ns").cum_max().shift(1).over("stream_id")
-        overlapping = int(
-            ordered.select((pl.col("stream_id").is_not_null() & (pl.col("start_ns") < before)).sum()).item()
-        )
-        if overlapping:
-            reason = f"{overlapping} kernels begin before an earlier one of their stream has ended; times are kept"
-            self._say("order within streams", "partial", reason, overlapping)
+        reason = f"{repeated} kernels repeat another one wholly: same name, stream, times and correlation; kept"
+        self._findings.note(repeated, "distinct kernels", "partial", reason)
+        overlapping = overlapping_count(frame, "stream_id")
+        reason = f"{overlapping} kernels begin before an earlier one of their stream has ended; times are kept"
+        self._findings.note(overlapping, "order within streams", "partial", reason)
 
     def _memory_copies(self, link: pl.DataFrame) -> pl.DataFrame:
         frame = self._placed(self._copies, link, "copies")
@@ -384,72 +331,45 @@ class _Trace:
         )
 
     def _clocks(self) -> pl.DataFrame:
-        """The trace's clock, and wall-clock where the trace ties it."""
-        base = _whole(self._metadata.get("baseTimeNanoseconds"))
         starts = [frame.get_column("start_ns") for frame in (self._calls, self._kernels, self._markers, self._copies)]
-        first = pl.concat(starts).min()
-        rows: list[tuple[str, int, int | None, str]] = []
-        if base is not None:
-            rows.append(("realtime", -base, None, f"the trace's times count from baseTimeNanoseconds {base}"))
-            anchor = f"the trace's own times, counted from baseTimeNanoseconds {base} after the Unix epoch"
-        elif isinstance(first, int) and first > _EPOCH_FLOOR_NS:
-            rows.append(("realtime", 0, None, "the trace has no base: its times count from the Unix epoch"))
-            anchor = "the trace's own times, counted from the Unix epoch"
-        else:
-            self._say("wall-clock", "absent", "the trace states no baseTimeNanoseconds and its times are no dates")
-            anchor = "the trace's own times, counted from where it does not say"
-        rows.append(("kineto", 0, 0, anchor))
-        schema = polars_types("clock_domains")
-        return to_contract("clock_domains", pl.DataFrame(sorted(rows), schema=schema, orient="row"))
-
-    def _environment(self) -> pl.DataFrame:
-        """The versions that the trace states."""
-        rows = [
-            {"category": "library", "key": key, "value": without_secrets(str(value)), "in_fingerprint": True}
-            for key, value in sorted(self._metadata.items())
-            if key.endswith("_version") and isinstance(value, int | float | str) and len(key) <= 64
-        ]
-        return to_contract("environment", pl.DataFrame(rows)) if rows else empty_table("environment")
+        domains, dated = clocks(self._metadata, starts)
+        if not dated:
+            reason = "the trace states no baseTimeNanoseconds and its times are no dates"
+            self._findings.say("wall-clock", "absent", reason)
+        return domains
 
     def _source_rows(self) -> pl.DataFrame:
         """Events in and out by phase and category; tells why where they are in no table."""
-        rows = []
-        taken = {KERNELS, SYNCS, *COPIES, *CALLS, *MARKERS}
+        findings, taken = self._findings, {KERNELS, SYNCS, *COPIES, *CALLS, *MARKERS}
         for phase, cat, count in self._counts.rows():
             item = f"events {cat} {phase}"
             lost = self._unreadable.get(cat, 0) if phase == "X" else 0
-            out = count - lost if phase == "X" and cat in taken else 0
-            if cat == FLOWS and phase in ("s", "f"):
-                out = count
-            rows.append({"item": item, "rows_in": count, "rows_out": out})
+            is_taken = (phase == "X" and cat in taken) or (cat == FLOWS and phase in ("s", "f"))
+            out = count - lost if is_taken else 0
+            findings.took(item, count, out)
+            known = _NOT_TAKEN.get(phase) or _NOT_TAKEN.get(cat) or "no table holds events of this kind"
             if out == count:
-                self._say(item, "present", None, count)
+                findings.say(item, "present", None, count)
             elif lost:
                 reason = f"{lost} of {count} have no name, or a start or duration that is no finite number; left out"
-                self._say(item, "invalid", reason, lost)
+                findings.say(item, "invalid", reason, lost)
             else:
-                known = _NOT_TAKEN.get(phase) or _NOT_TAKEN.get(cat)
-                self._say(item, "absent", f"not taken: {known or 'no table holds events of this kind'}", count)
+                findings.say(item, "absent", f"not taken: {known}", count)
         if count := self._recorded:
-            rows.append({"item": "collectives that operators record", "rows_in": count, "rows_out": count})
-            self._say("collectives that operators record", "present", "kept in markers, beside the calls", count)
-        return pl.DataFrame(rows, schema={"item": pl.String, "rows_in": pl.Int64, "rows_out": pl.Int64})
+            findings.took("collectives that operators record", count)
+            findings.say("collectives that operators record", "present", "kept in markers, beside the calls", count)
+        return findings.source_rows()
 
     def _completeness(self, dispatches: pl.DataFrame) -> None:
         if self._collected.cut:
             reason = "the file is cut off: its end is missing, and what follows the events with it"
-            self._say("kernel events", "partial", reason, dispatches.height)
+            self._findings.say("kernel events", "partial", reason, dispatches.height)
         elif dispatches.height:
-            self._say("kernel events", "present", None, dispatches.height)
+            self._findings.say("kernel events", "present", None, dispatches.height)
         else:
-            self._say("kernel events", "absent", "the trace holds no kernels: no device was profiled", 0)
+            self._findings.say("kernel events", "absent", "the trace holds no kernels: no device was profiled", 0)
 
 
 def _correlation() -> pl.Expr:
     """The correlation; 0 stands for none, as ROCm's tracer gives it to collective kernels."""
     return pl.when(pl.col("correlation") != 0).then("correlation")
-
-
-def _whole(value: object, most: int = _LARGEST) -> int | None:
-    """A whole number from 0 to `most`, or None."""
-    return value if type(value) is int and 0 <= value <= most else None

@@ -17,7 +17,7 @@ from typing import Final
 
 import polars as pl
 
-from aaco_pipeline.formats.capture_tables import described_kernels
+from aaco_pipeline.formats.capture_tables import Findings, described_kernels
 from aaco_pipeline.formats.parsing.csv_text import LATEST_NS, TextTable, kernel_name, number
 from aaco_pipeline.lake.validation import empty_table, to_contract
 
@@ -57,7 +57,6 @@ COUNTER_DISPATCHES: Final = pl.Schema(
         **{name: dtype for name, dtype in EXECUTION.items() if name not in ("guid", "device")},
     }
 )
-SOURCE_ROWS: Final = pl.Schema({"item": pl.String(), "rows_in": pl.Int64(), "rows_out": pl.Int64()})
 #: What each state of an execution's times other than `measured` means to a reader of evidence.
 TIMES_MEANING: Final = {
     "zeroed": "the tool set the start to 0 and the end to a median duration: durations, but no times",
@@ -150,9 +149,37 @@ def counter_dispatches(executions: pl.DataFrame) -> pl.DataFrame:
     return executions.select(pl.col(name).cast(dtype) for name, dtype in COUNTER_DISPATCHES.items())
 
 
-def source_rows(rows: Sequence[tuple[str, int, int]]) -> pl.DataFrame:
-    """The detail `source_rows`: per kind of record how many the source holds and how many were taken."""
-    return pl.DataFrame(list(rows), schema=SOURCE_ROWS, orient="row")
+def counter_rows(counters: pl.DataFrame, executions: pl.DataFrame) -> pl.DataFrame:
+    """The table `counters` from `execution`, `counter`, `value` and `pass`, by the executions' dispatches."""
+    by_execution = executions.select("execution", "dispatch_id", pass_duration_ns="duration_ns")
+    joined = counters.join(by_execution, on="execution", how="left", maintain_order="left")
+    return to_contract("counters", joined.select("dispatch_id", "counter", "value", "pass", "pass_duration_ns"))
+
+
+def clock_domains(clock: str, timed: int) -> pl.DataFrame:
+    """The one row that names the capture's clock; none when nothing is timed by it."""
+    return to_contract(
+        "clock_domains",
+        pl.DataFrame(
+            {
+                "domain": [clock],
+                "offset_ns": [0],
+                "uncertainty_ns": [0],
+                "anchor": ["the profiler's own clock; the files do not tie it to wall clock"],
+            }
+        ).head(1 if timed else 0),
+    )
+
+
+def say_times(findings: Findings, item: str, source: str | None, executions: pl.DataFrame) -> None:
+    """State what is wrong with the times of executions: not measured, or ending before they began."""
+    for state, rows in executions.group_by("times").len().sort("times").rows():
+        if state != "measured":
+            reason = f"{rows} executions: {TIMES_MEANING[state]}; they are no dispatches"
+            findings.say(f"{item}: {state}", "absent" if state == "absent" else "invalid", reason, rows, source)
+    backwards = executions.filter(pl.col("duration_ns") < 0).height
+    reason = f"{backwards} executions end before they begin; kept as stated"
+    findings.note(backwards, f"{item}: reversed", "invalid", reason, source)
 
 
 def _positive(value: pl.Expr) -> pl.Expr:
@@ -248,6 +275,12 @@ def long_table(table: TextTable, pass_name: str) -> LongTable:
     if stated > counters.select("execution", "counter").n_unique():
         counters = counters.group_by("execution", "counter", "pass", maintain_order=True).agg(pl.col("value").sum())
     return LongTable(executions, counters, rows.height - sound.height, stated - counters.height)
+
+
+def say_repeated(findings: Findings, long: LongTable, source: str) -> None:
+    """State how many counters a long table holds more than once."""
+    reason = f"{long.repeated} rows state a counter of a dispatch again; their values were summed"
+    findings.note(long.repeated, f"repeated counters ({source})", "partial", reason, source)
 
 
 def matched(executions: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:

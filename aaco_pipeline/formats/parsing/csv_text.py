@@ -5,10 +5,8 @@ masks, times beyond 2^53, numbers in quotes. The functions below make expression
 frame exactly, with null for what is no such number.
 """
 
-import csv
 import io
 import re
-import zlib
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,15 +16,12 @@ import numpy as np
 import polars as pl
 
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats.capture_tables import Limits, open_unpacked, unpacked
+from aaco_pipeline.formats.capture_tables import Limits
+from aaco_pipeline.formats.parsing.compression import read_decompressed
+from aaco_pipeline.formats.parsing.csv_header import decoded, first_record, plain_name
 
 #: Times at and beyond this leave no room for arithmetic in int64; no clock of a capture reads them.
 LATEST_NS: Final = 2**62
-#: A header longer than this is no profiler's; the widest seen, of 2,718 counters, takes 61 kB.
-_LONGEST_HEADER: Final = 1 << 20
-_PROBED_BYTES: Final = 4096
-_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
-_NUL: Final = b"\0"
 
 
 @dataclass(frozen=True)
@@ -79,11 +74,6 @@ class TextTable:
                 raise CaptureError(f"{self.path}: {kind} without the column {written}; export the table again, whole")
 
 
-def plain_name(name: str) -> str:
-    """A column's name without regard to case, blanks, and whether its words are joined by `-` or `_`."""
-    return name.strip().lower().replace("-", "_").replace(" ", "_")
-
-
 def whole_number(text: pl.Expr) -> pl.Expr:
     """Text as int64; a fraction of zeros is accepted, any other, an exponent or what does not fit becomes null."""
     return _integral(text).cast(pl.Int64, strict=False)
@@ -100,36 +90,18 @@ def kernel_name(text: pl.Expr) -> pl.Expr:
     return text.str.replace(r"(?:\s*\[clone \.kd\]|\s*\(\.kd\)|\.kd)+$", "")
 
 
-def header_of(path: Path) -> tuple[str, ...] | None:
-    """The plain names in the first record of a CSV file, or None when it cannot be one. Reads a few KB, more only for
-    a wide header.
-    """
-    try:
-        with open_unpacked(path) as stream:
-            head = stream.read(_PROBED_BYTES)
-            while b"\n" not in head and len(head) < _LONGEST_HEADER:
-                more = stream.read(len(head))
-                if not more:
-                    break
-                head += more
-    except (CaptureError, OSError, EOFError, zlib.error):
-        return None
-    names = _first_record(_decoded(head).split(b"\n", 1)[0])
-    return None if names is None else tuple(plain_name(name) for name in names)
-
-
 def read_text(path: Path, limits: Limits) -> TextTable:
     """The whole file. Raises CaptureError for what is not a CSV table or beyond `limits`.
 
     A last record that the file's end cuts is left out and told in `cut`; blank lines are no records.
     """
-    content = _decoded(unpacked(path, limits)).replace(b"\r\n", b"\n")
+    content = decoded(read_decompressed(path, limits)).replace(b"\r\n", b"\n")
     if len(content) > limits.line_bytes:
         _require_lines(path, content, limits)
     if not content.strip():
         raise CaptureError(f"{path}: the file is empty; copy it again")
     content, cut = _balanced(content)
-    header = _first_record(content.split(b"\n", 1)[0])
+    header = first_record(content.split(b"\n", 1)[0])
     if header is None:
         raise CaptureError(f"{path}: not a CSV table; expected a line of column names")
     names = [plain_name(name) for name in header]
@@ -157,24 +129,6 @@ def read_text(path: Path, limits: Limits) -> TextTable:
 
 def _integral(text: pl.Expr) -> pl.Expr:
     return text.str.strip_chars().str.replace(r"\.0*$", "")
-
-
-def _decoded(content: bytes) -> bytes:
-    """The content as UTF-8 without a byte-order mark; what a spreadsheet saved as UTF-16 is told by its own mark."""
-    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return content.decode("utf-16", errors="replace").encode()
-    return content.removeprefix(_BYTE_ORDER_MARK)
-
-
-def _first_record(line: bytes) -> list[str] | None:
-    """The names in a header's line; None when it cannot be one: one name only, binary data, or broken quoting."""
-    if _NUL in line or len(line) > _LONGEST_HEADER:
-        return None
-    try:
-        names = next(csv.reader([line.decode()], strict=True), [])
-    except (csv.Error, UnicodeDecodeError):
-        return None
-    return names if len(names) > 1 and all(name.strip() for name in names) else None
 
 
 def _require_lines(path: Path, content: bytes, limits: Limits) -> None:

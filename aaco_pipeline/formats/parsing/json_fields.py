@@ -8,6 +8,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -171,6 +172,33 @@ class Objects:
             at = self._skip(np.where(valid, stop, at))
         return columns[0], columns[1], columns[2]
 
+    def any_has(self, name: str) -> bool:
+        """Whether any of the objects holds a key."""
+        return bool((self._where[name] != _ABSENT).any())
+
+    def lists(self, name: str, rows: Positions) -> pl.Series:
+        """The text of a list, null where the key is absent or its value is no list; strings in it hold no bracket."""
+        _, valid, start = self._values(name, rows)
+        valid = valid & (self.piece[start] == ord("["))
+        if not valid.any():
+            return pl.Series(name, [None] * len(rows), pl.String)
+        brackets, depth, by_depth = self._brackets
+        opening = np.searchsorted(brackets, np.where(valid, start, brackets[0]))
+        # A list ends at the next bracket that leads back to the depth before it.
+        wanted = (depth[opening] - 1) * len(brackets) + opening
+        found = by_depth[np.minimum(np.searchsorted(by_depth, wanted), len(brackets) - 1)]
+        valid &= found // len(brackets) == depth[opening] - 1
+        stop = np.where(valid, brackets[found % len(brackets)] + 1, 0)
+        series = self._strings(np.where(valid, start, 0), stop)
+        return pl.select(pl.when(pl.Series(valid)).then(series).alias(name)).to_series()
+
+    @cached_property
+    def _brackets(self) -> tuple[Positions, Positions, Positions]:
+        """Where the brackets of lists are, how many lists are open behind each, and both in one number, in order."""
+        brackets = np.flatnonzero((self.piece == ord("[")) | (self.piece == ord("]")))
+        depth = np.cumsum(np.where(self.piece[brackets] == ord("["), 1, -1))
+        return brackets, depth, np.sort(depth * len(brackets) + np.arange(len(brackets)))
+
     def _values(self, name: str, rows: Positions) -> tuple[Positions, Flags, Positions]:
         """The string that is the key, whether there is one, and where its value begins."""
         string = self._where[name][rows]
@@ -250,6 +278,11 @@ class Objects:
         return pl.select(
             pl.when(pl.Series(holds)).then(series.replace_strict(raw, plain, default=None)).otherwise(series)
         ).to_series()
+
+
+def whole(value: object, most: int = 2**63 - 1) -> int | None:
+    """A parsed value that is a whole number from 0 to `most`, or None."""
+    return value if type(value) is int and 0 <= value <= most else None
 
 
 def _unescape(text: str) -> str:

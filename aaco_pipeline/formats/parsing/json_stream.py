@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats.capture_tables import Limits, open_unpacked
+from aaco_pipeline.formats.capture_tables import Limits
+from aaco_pipeline.formats.parsing.compression import open_decompressed
 
 Bytes = npt.NDArray[np.uint8]
 Positions = npt.NDArray[np.int64]
@@ -55,7 +56,7 @@ class Pieces:
         self.cut = False
         self._path, self._limits, self._size = path, limits, piece_bytes
         self._taken = 0
-        self._stream = open_unpacked(path)
+        self._stream = open_decompressed(path)
 
     def __enter__(self) -> "Pieces":
         return self

@@ -1,4 +1,6 @@
-"""A rocpd database opened safely, and its integer columns fetched fast; what the tables mean is `rocpd_tables`.
+"""A rocpd database opened safely, and its integer columns fetched fast.
+
+What the tables mean is `aaco_pipeline.formats.rocpd.tables`.
 
 Every base table is `rocpd_<kind><suffix>`, one suffix a process; a merged database holds several. Views are never
 read: they drop rows and, in several releases, are not there. Columns are looked for by name, so a database of another
@@ -11,7 +13,6 @@ Python object a cell. That text is exact for integers only, so real numbers are 
 import gzip
 import sqlite3
 import tempfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -21,11 +22,10 @@ from typing import Any, Final
 import polars as pl
 
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats.capture_tables import Limits, open_unpacked
+from aaco_pipeline.formats.capture_tables import Limits
+from aaco_pipeline.formats.parsing.compression import DAMAGED, open_decompressed
+from aaco_pipeline.formats.rocpd import MAGIC, RPD_TABLES
 
-MAGIC: Final = b"SQLite format 3\0"
-#: Tables of rocmProfileData, which calls its databases rocpd too.
-RPD_TABLES: Final = frozenset({"rocpd_op", "rocpd_api", "rocpd_api_ops", "rocpd_kernelapi", "rocpd_copyapi"})
 #: What must be there for a database to be rocprofv3's: one of these kinds.
 RECORD_KINDS: Final = ("kernel_dispatch", "region", "sample", "memory_copy", "memory_allocate", "pmc_event")
 _METADATA: Final = "rocpd_metadata"
@@ -75,6 +75,16 @@ class Database:
             return self._connection.execute(sql).fetchall()
         except _FAILURES as error:
             raise damaged(self.path, error) from error
+
+    def records(self, tables: TableSet, kind: str, *columns: str, where: str = "1") -> list[dict[str, Any]]:
+        """The rows of a small table as dictionaries, with every column asked for; one it lacks is None throughout."""
+        present = [name for name in columns if tables.has(kind, name)]
+        if not present:
+            return []
+        listed = ", ".join(map(_quoted, present))
+        rows = self.rows(f"SELECT {listed} FROM {tables.table(kind)} WHERE {where} ORDER BY rowid")
+        absent = dict.fromkeys(columns)
+        return [{**absent, **dict(zip(present, row, strict=True))} for row in rows]
 
     def count(self, table_set: TableSet, kind: str) -> int:
         """Rows of the table of a kind, 0 when it is missing."""
@@ -196,42 +206,32 @@ def damaged(path: Path, error: BaseException) -> CaptureError:
 
 @contextmanager
 def opened(path: Path, limits: Limits) -> Iterator[Database]:
-    """The database at `path`, unpacked to a temporary file when it is gzip. Nothing is ever written to the capture.
+    """The database at `path`, decompressed to a temporary file when it is gzip. Nothing is ever written to the capture.
 
     CaptureError for what is no SQLite database, for one that is cut, still being written, or over the limits.
     """
     _refuse_unfinished(path)
-    with open_unpacked(path) as stream:
-        packed = isinstance(stream, gzip.GzipFile)
-    if not packed:
-        yield from _checked(path, path, limits)
-        return
     with tempfile.TemporaryDirectory(prefix="aaco_rocpd_") as folder:
-        plain = Path(folder, "unpacked.db")
-        _unpack(path, plain, limits)
-        yield from _checked(path, plain, limits)
-
-
-def _checked(path: Path, plain: Path, limits: Limits) -> Iterator[Database]:
-    before = _identity(path)
-    _check_header(path, plain, limits)
-    try:
-        connection = sqlite3.connect(f"{plain.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
-    except sqlite3.Error as error:
-        raise damaged(path, error) from error
-    with closing(connection):
-        # What other programs put into text is not always UTF-8.
-        connection.text_factory = lambda raw: str(raw, "utf-8", "replace")
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, max(limits.line_bytes, _CHUNK_BYTES))
+        plain = _decompressed(path, Path(folder, "decompressed.db"), limits)
+        before = _identity(path)
+        _check_header(path, plain, limits)
         try:
-            # No function named in a hostile schema runs, and what does not fit into its page is an error.
-            connection.execute("PRAGMA trusted_schema = OFF")
-            connection.execute("PRAGMA cell_size_check = ON")
-        except _FAILURES as error:
+            connection = sqlite3.connect(f"{plain.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
+        except sqlite3.Error as error:
             raise damaged(path, error) from error
-        yield Database(connection, path)
-    if _identity(path) != before:
-        raise CaptureError(f"{path}: changed while it was read; copy it after the profiled process has ended")
+        with closing(connection):
+            # What other programs put into text is not always UTF-8.
+            connection.text_factory = lambda raw: str(raw, "utf-8", "replace")
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, max(limits.line_bytes, _CHUNK_BYTES))
+            try:
+                # No function named in a hostile schema runs, and what does not fit into its page is an error.
+                connection.execute("PRAGMA trusted_schema = OFF")
+                connection.execute("PRAGMA cell_size_check = ON")
+            except _FAILURES as error:
+                raise damaged(path, error) from error
+            yield Database(connection, path)
+        if _identity(path) != before:
+            raise CaptureError(f"{path}: changed while it was read; copy it after the profiled process has ended")
 
 
 def _identity(path: Path) -> tuple[int, int]:
@@ -258,17 +258,22 @@ def _refuse_unfinished(path: Path) -> None:
             )
 
 
-def _unpack(path: Path, plain: Path, limits: Limits) -> None:
+def _decompressed(path: Path, target: Path, limits: Limits) -> Path:
+    """Where the database lies as SQLite can read it: the file itself, or `target` with what its gzip data holds."""
     taken = 0
     try:
-        with open_unpacked(path) as stream, plain.open("wb") as target:
-            while piece := stream.read(_COPY_BYTES):
-                taken += len(piece)
-                if taken > limits.file_bytes:
-                    raise CaptureError(f"{path}: more than {limits.file_bytes} bytes when unpacked; not read")
-                target.write(piece)
-    except (OSError, EOFError, zlib.error) as error:
+        with open_decompressed(path) as stream:
+            if not isinstance(stream, gzip.GzipFile):
+                return path
+            with target.open("wb") as copy:
+                while piece := stream.read(_COPY_BYTES):
+                    taken += len(piece)
+                    if taken > limits.file_bytes:
+                        raise CaptureError(f"{path}: more than {limits.file_bytes} bytes when unpacked; not read")
+                    copy.write(piece)
+    except DAMAGED as error:
         raise CaptureError(f"{path}: cannot be unpacked: {error}; copy the file again") from error
+    return target
 
 
 def _check_header(path: Path, plain: Path, limits: Limits) -> None:

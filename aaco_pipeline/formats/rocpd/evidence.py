@@ -1,18 +1,15 @@
-"""What a rocpd database held and missed, as evidence; reading it is `rocpd_tables`."""
+"""What a rocpd database held and missed, as evidence; reading it is `aaco_pipeline.formats.rocpd.tables`'."""
 
-import itertools
 import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from aaco_pipeline.formats.capture_tables import Findings, overlapping_count
 from aaco_pipeline.formats.rocpd.database import TableSet
-from aaco_pipeline.formats.rocpd.tables import Parts
-from aaco_pipeline.lake.evidence import Evidence
+from aaco_pipeline.formats.rocpd.process import Parts
 
 _KNOWN_SCHEMAS: Final = re.compile(r"3(\.0\.[0-5])?")
 #: What may be there: item, table of the lake, kind of source table, and the option that records it.
@@ -62,25 +59,29 @@ _NOT_TAKEN: Final = {"arg": "arguments of calls are text that no figure is made 
 _TOLD: Final = ("sample", "pmc_event", "info_kernel_symbol")
 
 
-def evidence(
+def findings_of(
     source: str, sets: Sequence[TableSet], found: Sequence[Parts], tables: dict[str, pl.DataFrame], hosts: Sequence[str]
-) -> tuple[Evidence, ...]:
-    """Items of one database `source`: what is present, absent and why, and every oddity that was kept, counted."""
-    counts: Counter[str] = Counter()
-    not_taken: Counter[str] = Counter()
-    rows: Counter[str] = Counter()
+) -> Findings:
+    """What one database `source` holds and lacks, with why, and every oddity that was kept, counted."""
+    findings = Findings(source)
+    counts, not_taken, rows, taken = (Counter[str]() for _ in range(4))
     for one in found:
         counts.update(one.counts)
         not_taken.update(one.not_taken)
         rows.update({kind: rows_in for kind, (rows_in, _) in one.rows.items()})
+        taken.update({kind: rows_out for kind, (_, rows_out) in one.rows.items()})
+    for kind in sorted(rows):
+        findings.took(f"rocpd_{kind}", rows[kind], taken[kind])
     dispatches, calls, copies = tables["dispatches"], tables["api_calls"], tables["memory_copies"]
-    items = [_schema(source, sets)]
-    items += [_presence(source, sets, tables[kind[1]], kind) for kind in _KINDS]
-    items.append(_links("launch calls of kernels", source, dispatches, calls))
+    _say_schema(findings, sets)
+    for item, table, origin, option in _KINDS:
+        there = any(origin in one.tables for one in sets)
+        lacking = f"none recorded; {option}" if there else f"the database has no table rocpd_{origin}"
+        _say_present(findings, item, tables[table], lacking)
+    _say_links(findings, "launch calls of kernels", dispatches, calls)
     if copies.height:
-        items.append(_links("calls of memory copies", source, copies, calls))
-    unanchored = "the capture's times are since boot; nothing in it ties them to the date"
-    items.append(Evidence("wall clock", "absent", unanchored, source))
+        _say_links(findings, "calls of memory copies", copies, calls)
+    findings.say("wall clock", "absent", "the capture's times are since boot; nothing in it ties them to the date")
     loaded = rows["info_kernel_symbol"]
     odd = [
         ("order on a queue", _overlapping(dispatches), "{} dispatches start before an earlier one of their queue ends"),
@@ -105,80 +106,53 @@ def evidence(
             for what, count in not_taken.items()
         ),
     ]
-    items += [Evidence(item, "partial", reason.format(count), source, count) for item, count, reason in odd if count]
+    for item, count, reason in odd:
+        findings.note(count, item, "partial", reason.format(count))
     for kind in sorted(rows):
-        if rows[kind] and kind not in _TOLD and not any(one.rows.get(kind, (0, 0))[1] for one in found):
+        if kind not in _TOLD and not taken[kind]:
             reason = f"{rows[kind]} rows not taken: {_NOT_TAKEN.get(kind, 'the lake has no table for it')}"
-            items.append(Evidence(f"rocpd_{kind}", "absent", reason, source, rows[kind]))
+            findings.note(rows[kind], f"rocpd_{kind}", "absent", reason)
     if len(hosts) > 1:
         reason = f"the processes ran on {len(hosts)} hosts, whose clocks nothing ties together: {', '.join(hosts)}"
-        items.append(Evidence("common clock", "invalid", reason, source))
-    return tuple(items)
+        findings.say("common clock", "invalid", reason)
+    return findings
 
 
-def _presence(source: str, sets: Sequence[TableSet], frame: pl.DataFrame, kind: tuple[str, str, str, str]) -> Evidence:
-    item, _, origin, option = kind
-    height = frame.height
-    if not height:
-        there = any(origin in one.tables for one in sets)
-        reason = f"none recorded; {option}" if there else f"the database has no table rocpd_{origin}"
-        return Evidence(item, "absent", reason, source, 0)
-    if "end_ns" in frame.columns and (backwards := int((frame["end_ns"] < frame["start_ns"]).sum())):
-        reason = f"{backwards} of {height} end before they start; kept as the capture has them"
-        return Evidence(item, "partial", reason, source, height)
-    return Evidence(item, "present", None, source, height)
+def _say_present(findings: Findings, item: str, frame: pl.DataFrame, lacking: str) -> None:
+    backwards = frame.filter(pl.col("end_ns") < pl.col("start_ns")).height if "end_ns" in frame.columns else 0
+    if backwards:
+        reason = f"{backwards} of {frame.height} end before they start; kept as the capture has them"
+        findings.say(item, "partial", reason, frame.height)
+    else:
+        findings.have(item, frame.height, lacking)
 
 
-def _schema(source: str, sets: Sequence[TableSet]) -> Evidence:
+def _say_schema(findings: Findings, sets: Sequence[TableSet]) -> None:
     versions = list(dict.fromkeys(one.metadata.get("schema_version", "not stated") for one in sets))
-    unknown = [version for version in versions if not _KNOWN_SCHEMAS.fullmatch(version)]
-    if unknown:
-        reason = (
-            f"schema {', '.join(unknown)} is not one of 3 to 3.0.5: read by the names of its columns as far as known"
-        )
-        return Evidence("rocpd schema", "partial", reason, source, len(sets))
-    return Evidence("rocpd schema", "present", f"version {', '.join(versions)}", source, len(sets))
+    unknown = ", ".join(version for version in versions if not _KNOWN_SCHEMAS.fullmatch(version))
+    reason = f"schema {unknown} is not one of 3 to 3.0.5: read by the names of its columns as far as known"
+    known = f"version {', '.join(versions)}"
+    findings.say("rocpd schema", "partial" if unknown else "present", reason if unknown else known, len(sets))
 
 
-def _links(item: str, source: str, activities: pl.DataFrame, calls: pl.DataFrame) -> Evidence:
-    """How many activities name a call that was recorded, within their process."""
+def _say_links(findings: Findings, item: str, activities: pl.DataFrame, calls: pl.DataFrame) -> None:
+    """State how many activities name a call that was recorded, within their process."""
     if not activities.height or not calls.height:
         reason = "no calls were recorded" if activities.height else "there is nothing to link"
-        return Evidence(item, "absent", reason, source, 0)
+        findings.say(item, "absent", reason, 0)
+        return
     keys = ["process_id", "correlation_id"]
     known = calls.select(keys).drop_nulls().group_by(keys).len("times")
     times = activities.select(keys).join(known, on=keys, how="left")["times"]
-    linked = len(times) - times.null_count()
-    repeated = int((times > 1).sum())
-    if linked == activities.height and not repeated:
-        return Evidence(item, "present", None, source, linked)
+    linked, repeated = len(times) - times.null_count(), int((times > 1).sum())
     reason = f"{activities.height - linked} of {activities.height} name no recorded call"
-    if repeated:
-        reason += f"; {repeated} name more than one"
-    return Evidence(item, "partial", reason, source, linked)
+    reason += f"; {repeated} name more than one" if repeated else ""
+    whole = linked == activities.height and not repeated
+    findings.say(item, "present" if whole else "partial", None if whole else reason, linked)
 
 
 def _overlapping(dispatches: pl.DataFrame) -> int:
     """Dispatches that start before an earlier one on the same device's queue has ended."""
-    times = dispatches.select("process_id", "device_id", "queue_id", "start_ns", "end_ns").drop_nulls()
-    lane = (
-        times.select(pl.struct("process_id", "device_id", "queue_id").rank("dense"))
-        .to_series()
-        .cast(pl.Int64)
-        .to_numpy()
-    )
-    start, end = times["start_ns"].to_numpy(), times["end_ns"].to_numpy()
-    order = np.lexsort((start, lane))
-    lane, start, end = lane[order], start[order], end[order]
-    return sum(
-        int((start[first + 1 : last] < np.maximum.accumulate(end[first:last])[:-1]).sum())
-        for first, last in _stretches(lane)
-    )
-
-
-def _stretches(values: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Where equal neighbours begin and end."""
-    if not len(values):
-        return []
-    bounds = [0, *(np.flatnonzero(np.diff(values)) + 1).tolist(), len(values)]
-    return list(itertools.pairwise(bounds))
+    lane = pl.struct("process_id", "device_id", "queue_id")
+    placed = dispatches.select(lane.alias("lane"), "start_ns", "end_ns", "device_id", "queue_id")
+    return overlapping_count(placed.drop_nulls(), "lane")

@@ -1,6 +1,7 @@
 """What a rocpd database says about processes, devices and names, and the dense numbers for its ids.
 
-The events themselves are `rocpd_tables`; opening the database is `rocpd_database`.
+The events themselves are `aaco_pipeline.formats.rocpd.tables`'; opening the database is
+`aaco_pipeline.formats.rocpd.database`'s.
 """
 
 import json
@@ -10,9 +11,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from polars._typing import PolarsDataType
 
 from aaco_pipeline.formats.parsing.redaction import safe_command, safe_environment
-from aaco_pipeline.formats.rocpd.database import Database, TableSet
 from aaco_pipeline.lake.contracts import polars_types
 
 #: Environment variables in which launchers of distributed jobs state the rank, the most specific first.
@@ -23,22 +24,18 @@ _KIBIBYTE: Final = 1024
 
 _PROCESS_SCHEMA: Final = polars_types("processes")
 _DEVICE_SCHEMA: Final = polars_types(
-    "devices",
-    "device_id",
-    "vendor",
-    "arch",
-    "product",
-    "compute_units",
-    "xcc_count",
-    "simd_per_cu",
-    "wavefront_size",
-    "max_clock_mhz",
-    "memory_clock_mhz",
-    "memory_bytes",
-    "memory_bus_bits",
-    "l2_bytes",
-    "lds_bytes",
-    "handle",
+    *(
+        "devices",
+        "device_id",
+        "vendor",
+        "arch",
+        "product",
+        "compute_units",
+        "xcc_count",
+        "simd_per_cu",
+        "wavefront_size",
+    ),
+    *("max_clock_mhz", "memory_clock_mhz", "memory_bytes", "memory_bus_bits", "l2_bytes", "lds_bytes", "handle"),
 )
 _DEVICE_KEY_SCHEMA: Final = {
     "device_id": pl.Int32,
@@ -64,6 +61,12 @@ class Lookup:
         if len(keys) and self._keys[0] >= 0 and self._keys[-1] < _LARGEST_DIRECT:
             self._direct = np.full(int(self._keys[-1]) + 1, -1, np.int64)
             self._direct[self._keys[::-1]] = self._order[::-1]  # of equal ids the first is meant
+
+    @classmethod
+    def of(cls, pairs: Iterable[tuple[Any, object]], dtype: PolarsDataType) -> "Lookup":
+        """Of ids with their values; what is no id is passed over."""
+        known = [(one, value) for one, value in pairs if isinstance(one, int)]
+        return cls([one for one, _ in known], pl.Series([value for _, value in known], dtype=dtype))
 
     def applied(self, ids: pl.Series) -> pl.Series:
         """The value of each id; null for a null and for an id without a value."""
@@ -91,12 +94,12 @@ class Numbering:
 
     def applied(self, ids: pl.Series, *, keep_null: bool = False) -> pl.Series:
         """The number of each id as int32. A null is numbered like an unknown id, or stays null."""
-        numbers = self._lookup().applied(ids)
+        numbers = self.lookup().applied(ids)
         if not numbers.null_count():
             return numbers
         strangers = ids.filter(numbers.is_null()).unique(maintain_order=True).to_list()
         self.ids += [one for one in strangers if one not in self.ids and not (one is None and keep_null)]
-        numbers = self._lookup().applied(ids)
+        numbers = self.lookup().applied(ids)
         if None in self.ids:
             numbers = numbers.fill_null(self.ids.index(None))
         return numbers
@@ -105,26 +108,14 @@ class Numbering:
         """Number and id of each id that was not known beforehand."""
         return list(enumerate(self.ids))[self.known_count :]
 
-    def _lookup(self) -> Lookup:
-        pairs = [(one, number) for number, one in enumerate(self.ids) if one is not None]
-        return Lookup([one for one, _ in pairs], pl.Series([number for _, number in pairs], dtype=pl.Int32))
-
-
-def records(database: Database, tables: TableSet, kind: str, *columns: str, where: str = "1") -> list[dict[str, Any]]:
-    """The rows of a small table as dictionaries, with every column asked for; one it lacks is None throughout."""
-    present = [name for name in columns if tables.has(kind, name)]
-    if not present:
-        return []
-    listed = ", ".join(f'"{name}"' for name in present)
-    rows = database.rows(f"SELECT {listed} FROM {tables.table(kind)} WHERE {where} ORDER BY rowid")
-    absent = dict.fromkeys(columns)
-    return [{**absent, **dict(zip(present, row, strict=True))} for row in rows]
+    def lookup(self) -> Lookup:
+        """The numbers by id."""
+        return Lookup.of(((one, number) for number, one in enumerate(self.ids)), pl.Int32)
 
 
 def names(rows: Iterable[Mapping[str, Any]], column: str) -> Lookup:
     """Text by id."""
-    usable = [row for row in rows if isinstance(row["id"], int)]
-    return Lookup([row["id"] for row in usable], pl.Series([text(row[column]) for row in usable], dtype=pl.String))
+    return Lookup.of(((row["id"], text(row[column])) for row in rows), pl.String)
 
 
 def text(value: object) -> str | None:

@@ -8,7 +8,8 @@ import polars as pl
 import yaml
 
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats.capture_tables import Limits, unpacked
+from aaco_pipeline.formats.capture_tables import Limits
+from aaco_pipeline.formats.parsing.compression import read_decompressed
 from aaco_pipeline.formats.parsing.csv_text import TextTable
 from aaco_pipeline.formats.parsing.redaction import safe_command, without_secrets
 from aaco_pipeline.lake.contracts import polars_types
@@ -110,7 +111,7 @@ def configuration(path: Path, limits: Limits) -> dict[str, str] | None:
     if not path.is_file():
         return None
     try:
-        content = unpacked(path, Limits(file_bytes=min(limits.file_bytes, _LONGEST_CONFIGURATION)))
+        content = read_decompressed(path, Limits(file_bytes=min(limits.file_bytes, _LONGEST_CONFIGURATION)))
         settings = yaml.safe_load(content)
     except (CaptureError, yaml.YAMLError, ValueError, RecursionError):
         return None

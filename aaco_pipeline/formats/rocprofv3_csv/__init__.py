@@ -2,21 +2,23 @@
 
 What a file holds is decided by its header, whatever its name, without regard to case and order of columns. The tables
 of one process's run share numbers of dispatches, agents and queues, so they are read together: `run_key` groups them.
-The times are the host's boot clock.
+The times are the host's boot clock. Columns that are not taken are told by name in evidence; the tables have no size
+of copies.
 """
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, Limits
-from aaco_pipeline.formats.parsing.csv_text import header_of, read_text
-from aaco_pipeline.formats.rocprofv3_csv import tables
-from aaco_pipeline.formats.rocprofv3_csv.frames import ESSENTIAL
+from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, FormatRow, Limits
+from aaco_pipeline.formats.parsing.csv_header import header_of
 
+DOCUMENTATION: Final = FormatRow(
+    "rocprofv3 CSV, 6.2 to 7.x, and `rocpd convert`",
+    "the header, in any case of letters",
+    "the same, and PC samples and printed statistics",
+)
 _DESCRIPTIONS: Final = {
     "kernel_trace": "kernel dispatches",
     "api_trace": "API calls and markers",
@@ -37,7 +39,6 @@ _KINDS: Final = (
     r"|scratch_memory|domain)_stats"
 )
 _FILE: Final = re.compile(rf"(?:(?P<prefix>.+?)_)?(?P<kind>{_KINDS})\.csv(?:\.gz)?", re.IGNORECASE)
-_PASS_FOLDER: Final = re.compile(r"pass_\d+", re.IGNORECASE)
 
 
 def probe(path: Path) -> DetectedFormat | None:
@@ -72,17 +73,13 @@ _SIGNATURES: Final = (
 
 def run_key(path: Path) -> str:
     """What all CSV files of one process's run have in common: the folder, and the name without its kind."""
-    named = _FILE.fullmatch(path.name)
+    named = file_name(path.name)
     return str(path.parent / (named["prefix"] or "")) if named else str(path)
 
 
-def pass_name(path: Path) -> str:
-    """The counter pass of a file: its folder `pass_n` if it lies in one, else the prefix of its name."""
-    for folder in (path.parent, path.parent.parent, path.parent.parent.parent):
-        if _PASS_FOLDER.fullmatch(folder.name):
-            return folder.name
-    named = _FILE.fullmatch(path.name)
-    return (named["prefix"] or named["kind"]) if named else path.name.split(".")[0]
+def file_name(name: str) -> re.Match[str] | None:
+    """A file's name as the tool makes it: `prefix` of the run, and `kind` of the table."""
+    return _FILE.fullmatch(name)
 
 
 def read(path: Path, limits: Limits | None = None) -> CaptureTables:
@@ -102,21 +99,6 @@ def read_run(paths: Sequence[Path], limits: Limits | None = None) -> CaptureTabl
     kernel trace of the run holds become dispatches if the file states their times. Raises CaptureError for a file that
     is no such table or lacks an essential column; a cut end is read up to the cut and told.
     """
-    bounds = limits or Limits()
-    if not paths:
-        raise CaptureError("no files of a rocprofv3 run given; name at least one")
-    names = Counter(path.name for path in paths)
-    labels = [path.name if names[path.name] == 1 else str(path) for path in paths]
-    files = [_file(path, label, bounds) for path, label in zip(paths, labels, strict=True)]
-    if sum(file.table.frame.height for file in files) > bounds.events:
-        raise CaptureError(f"{paths[0]}: more than {bounds.events} rows in its run; raise the limit or capture less")
-    return tables.assembled(files)
+    from aaco_pipeline.formats.rocprofv3_csv import reading
 
-
-def _file(path: Path, label: str, limits: Limits) -> tables.SourceFile:
-    table = read_text(path, limits)
-    kind = kind_of(frozenset(table.frame.columns))
-    if kind is None:
-        raise CaptureError(f"{path}: not a table of rocprofv3; its columns are {', '.join(table.header[:8])}")
-    table.require(f"a {kind} table of rocprofv3", *ESSENTIAL[kind])
-    return tables.SourceFile(table, kind, pass_name(path), label)
+    return reading.read_run(paths, limits or Limits())

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import polars as pl
 
+from aaco_pipeline.formats.capture_tables import Findings
 from aaco_pipeline.formats.parsing.csv_text import TextTable, number
-from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.lake.validation import empty_table, to_contract
 
 #: By part of a run, its columns that name an agent, each with the column that gets the device's number.
@@ -108,17 +108,17 @@ class Devices:
         frame = pl.DataFrame(self._facts, infer_schema_length=None)
         return to_contract("devices", frame.with_columns(device_id=pl.int_range(pl.len(), dtype=pl.Int32)))
 
-    def evidence(self) -> list[Evidence]:
-        """What is known of the devices, and by which index the tables name them."""
-        rows = len(self._facts)
+    def say(self, findings: Findings) -> None:
+        """State what is known of the devices, and by which index the tables name them."""
+        item, rows = "facts of devices", len(self._facts)
         if not self._listed:
             reason = "no agent_info among the files: only the names of the devices are known"
-            return [Evidence("facts of devices", "absent", reason, rows=rows)]
-        if self._unlisted:
-            reason = f"agent_info does not list {', '.join(self._unlisted[:8])}"
-            return [Evidence("facts of devices", "partial", reason, rows=rows)]
-        index = "absolute" if self._absolute else "relative"
-        return [Evidence("facts of devices", "present", f"agents named by their {index} index", rows=rows)]
+            findings.say(item, "absent", reason, rows)
+        elif self._unlisted:
+            findings.say(item, "partial", f"agent_info does not list {', '.join(self._unlisted[:8])}", rows)
+        else:
+            index = "absolute" if self._absolute else "relative"
+            findings.say(item, "present", f"agents named by their {index} index", rows)
 
     def _numbers(self, named: list[str | None], running: set[str]) -> dict[str | None, int]:
         # "Agent 4" is the index relative to what the process sees, unless the tool was told otherwise. Kernels run on

@@ -7,7 +7,7 @@ from typing import Final
 import polars as pl
 
 from aaco_pipeline.formats.parsing.csv_text import TextTable, kernel_name
-from aaco_pipeline.formats.rocprof import statistics_rows
+from aaco_pipeline.formats.parsing.reported_statistics import statistics_rows
 from aaco_pipeline.formats.rocprofv3_csv.devices import device_frame
 
 #: Columns without which a table of a kind says nothing; alternatives are separated by `|`.
@@ -172,7 +172,7 @@ def _statistics_frame(table: TextTable) -> pl.DataFrame:
     stem = table.path.name.lower().removesuffix(".gz").removesuffix(".csv")
     named = _STATISTICS_DOMAIN.search(stem)
     domain = named["domain"] if named else stem.removesuffix("_stats")
-    return statistics_rows(table, domain, kernel_name_column=domain == "kernel")
+    return statistics_rows(table, domain)
 
 
 #: What reads each kind with one record a row; counters are read by `counter_passes`.

@@ -1,25 +1,31 @@
 """The tables of one process's run of rocprofv3, from the text of its CSV files to canonical tables."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import polars as pl
 
-from aaco_pipeline.formats import rocprof as rocprof_v1
-from aaco_pipeline.formats.capture_tables import CaptureTables, described_kernels
+from aaco_pipeline.formats.capture_tables import CaptureTables, Findings, described_kernels, overlapping_count
 from aaco_pipeline.formats.parsing import counter_passes
 from aaco_pipeline.formats.parsing.counter_passes import numbered
 from aaco_pipeline.formats.parsing.csv_text import TextTable
 from aaco_pipeline.formats.rocprofv3_csv import frames
 from aaco_pipeline.formats.rocprofv3_csv.devices import Devices
-from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.lake.validation import empty_table, to_contract
 
 #: The clock of every time in these files.
 CLOCK: Final = "boottime"
 _TIMED: Final = ("dispatches", "api_calls", "memory_copies", "markers", "memory_allocations", "pc_samples")
 _GATHERED: Final = {"memory_allocation": "memory", "scratch_memory": "memory"}
+#: What the rows of each kind are while processes, devices and queues are numbered.
+_PARTS: Final = {
+    "kernel_trace": "dispatch",
+    "api_trace": "call",
+    "memory_copy": "copy",
+    "memory": "memory",
+    "pc_sampling": "sample",
+}
 
 
 @dataclass(frozen=True)
@@ -32,71 +38,50 @@ class SourceFile:
     label: str
 
 
-@dataclass
-class _Run:
-    """What is gathered file by file."""
-
-    evidence: list[Evidence] = field(default_factory=list)
-    rows: list[tuple[str, int, int]] = field(default_factory=list)
-    frames: dict[str, list[pl.DataFrame]] = field(default_factory=dict)
-
-    def taken(self, kind: str) -> pl.DataFrame | None:
-        """All rows of a kind, in the order of files; None when no file has it."""
-        gathered = self.frames.get(kind)
-        return pl.concat(gathered) if gathered else None
-
-
 def assembled(files: Sequence[SourceFile]) -> CaptureTables:
     """One reading of all files of a run."""
-    run = _Run()
-    counted: list[counter_passes.LongTable] = []
+    findings, counted = Findings(), list[counter_passes.LongTable]()
+    gathered: dict[str, list[pl.DataFrame]] = {}
     for file in files:
         name, height = file.label, file.table.frame.height
         if file.kind == "counter_collection":
             long = counter_passes.long_table(file.table, file.pass_name)
             counted.append(long)
             kept, left_out = long.counters.height + long.repeated, long.invalid
-            run.rows.append((f"{file.kind} ({name})", height, long.counters.height))
-            if long.repeated:
-                reason = f"{long.repeated} rows state a counter of a dispatch again; their values were summed"
-                run.evidence.append(Evidence(f"repeated counters ({name})", "partial", reason, name, long.repeated))
+            findings.took(f"{file.kind} ({name})", height, long.counters.height)
+            counter_passes.say_repeated(findings, long, name)
         else:
             rows = frames.FRAMES[file.kind](file.table)
             sound = rows.drop_nulls(frames.NEEDED[file.kind])
             if file.kind == "statistics":
                 sound = sound.with_columns(source=pl.lit(name))
-            run.frames.setdefault(_GATHERED.get(file.kind, file.kind), []).append(sound)
+            gathered.setdefault(_GATHERED.get(file.kind, file.kind), []).append(sound)
             kept, left_out = sound.height, rows.height - sound.height
-            run.rows.append((f"{file.kind} ({name})", height, kept))
-        run.evidence += _file_evidence(file, kept, left_out)
-    return _reading(run, counted)
+            findings.took(f"{file.kind} ({name})", height, kept)
+        _say_of_file(findings, file, kept, left_out)
+    return _reading(findings, {kind: pl.concat(listed) for kind, listed in gathered.items()}, counted)
 
 
-def _file_evidence(file: SourceFile, kept: int, left_out: int) -> list[Evidence]:
+def _say_of_file(findings: Findings, file: SourceFile, kept: int, left_out: int) -> None:
     name = file.label
-    found = [Evidence(name, "present" if kept else "absent", None if kept else "the table has no rows", name, kept)]
+    findings.have(name, kept, "the table has no rows", name)
     if file.table.cut:
-        found.append(Evidence(f"end of {name}", "partial", "the file ends within a row; read up to it", name))
-    if left_out:
-        reason = f"{left_out} rows without what is essential: {', '.join(frames.ESSENTIAL[file.kind])}; left out"
-        found.append(Evidence(f"unusable rows of {name}", "invalid", reason, name, left_out))
+        findings.say(f"end of {name}", "partial", "the file ends within a row; read up to it", source=name)
+    reason = f"{left_out} rows without what is essential: {', '.join(frames.ESSENTIAL[file.kind])}; left out"
+    findings.note(left_out, f"unusable rows of {name}", "invalid", reason, name)
     read = frames.READ.get(file.kind)
     surplus = file.table.surplus(frozenset(read)) if read else ()
-    if surplus:
-        reason = f"columns not taken: {', '.join(surplus[:20])}"
-        found.append(Evidence(f"columns of {name}", "partial", reason, name, len(surplus)))
-    return found
+    findings.note(len(surplus), f"columns of {name}", "partial", f"columns not taken: {', '.join(surplus[:20])}", name)
 
 
-def _reading(run: _Run, counted: Sequence[counter_passes.LongTable]) -> CaptureTables:
-    kernels_seen, calls, copies = run.taken("kernel_trace"), run.taken("api_trace"), run.taken("memory_copy")
-    memory, samples = run.taken("memory"), run.taken("pc_sampling")
+def _reading(
+    findings: Findings, gathered: Mapping[str, pl.DataFrame], counted: Sequence[counter_passes.LongTable]
+) -> CaptureTables:
     executions, counters = _counted(counted)
-    parts = {"dispatch": kernels_seen, "call": calls, "copy": copies, "memory": memory, "sample": samples}
-    parts["execution"] = executions
-    present = {name: frame for name, frame in parts.items() if frame is not None}
+    present = {part: gathered[kind] for kind, part in _PARTS.items() if kind in gathered}
+    present |= {} if executions is None else {"execution": executions}
     processes, present = _processes(present)
-    devices = Devices(run.taken("agent_info"))
+    devices = Devices(gathered.get("agent_info"))
     present = devices.numbered(present)
     queues, streams, present = _queues(present)
     kernels, present = _kernels(present)
@@ -107,17 +92,13 @@ def _reading(run: _Run, counted: Sequence[counter_passes.LongTable]) -> CaptureT
     if "execution" in present:
         found = counter_passes.matched(present["execution"], keys)
         new = found.filter("is_new").sort("dispatch_id")
-        if keys.height and new.height:
-            reason = f"{new.height} counted executions are not in the kernel trace; added with their own times"
-            run.evidence.append(Evidence("executions beside the trace", "partial", reason, rows=new.height))
+        reason = f"{new.height} counted executions are not in the kernel trace; added with their own times"
+        findings.note(new.height if keys.height else 0, "executions beside the trace", "partial", reason)
         dispatches = pl.concat([dispatches, counter_passes.dispatch_rows(new)])
         keys = pl.concat([keys, new.select(keys.columns)])
         details["counter_dispatches"] = counter_passes.counter_dispatches(found)
-        run.evidence += rocprof_v1.times_evidence("times of counted executions", "counter_collection", found)
-        by_execution = found.select("execution", "dispatch_id", "duration_ns")
-        tables["counters"] = rocprof_v1.counter_rows(
-            counters.join(by_execution, on="execution", how="left", maintain_order="left")
-        )
+        counter_passes.say_times(findings, "times of counted executions", "counter_collection", found)
+        tables["counters"] = counter_passes.counter_rows(counters, found)
     if "dispatch" in present or "execution" in present:
         tables["dispatches"] = dispatches
         details["dispatch_keys"] = keys.select("dispatch_id", "source_dispatch_id")
@@ -129,14 +110,14 @@ def _reading(run: _Run, counted: Sequence[counter_passes.LongTable]) -> CaptureT
         tables["memory_allocations"] = _allocations(present["memory"])
     if "sample" in present:
         tables["pc_samples"] = _samples(present["sample"], keys)
-    statistics = run.taken("statistics")
-    if statistics is not None:
-        tables["reported_statistics"] = statistics
+    if "statistics" in gathered:
+        tables["reported_statistics"] = gathered["statistics"]
     timed = sum(frame.height for name, frame in tables.items() if name in _TIMED)
-    tables["clock_domains"] = rocprof_v1.clock_domains(CLOCK, timed)
-    details["source_rows"] = counter_passes.source_rows(run.rows)
-    run.evidence += _run_evidence(tables) + devices.evidence()
-    return CaptureTables(tables, tuple(run.evidence), details)
+    tables["clock_domains"] = counter_passes.clock_domains(CLOCK, timed)
+    details["source_rows"] = findings.source_rows()
+    _say_of_run(findings, tables)
+    devices.say(findings)
+    return CaptureTables(tables, tuple(findings.evidence), details)
 
 
 def _counted(counted: Sequence[counter_passes.LongTable]) -> tuple[pl.DataFrame | None, pl.DataFrame]:
@@ -299,50 +280,31 @@ def _samples(frame: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _run_evidence(tables: Mapping[str, pl.DataFrame]) -> list[Evidence]:
-    """What the run as a whole has and lacks, and what is odd in it."""
-    found: list[Evidence] = []
-    for table, missing in _ABSENCE.items():
-        rows = tables[table].height if table in tables else 0
-        found.append(Evidence(table, "present" if rows else "absent", None if rows else missing, rows=rows))
-    for table in _TIMED[:-1]:
-        frame = tables.get(table)
-        reversed_times = 0 if frame is None else frame.filter(pl.col("end_ns") < pl.col("start_ns")).height
-        if reversed_times:
-            reason = f"{reversed_times} rows end before they begin; kept as stated"
-            found.append(Evidence(f"reversed times of {table}", "invalid", reason, rows=reversed_times))
-    dispatches, calls = (
-        tables.get("dispatches", empty_table("dispatches")),
-        tables.get("api_calls", empty_table("api_calls")),
-    )
+def _say_of_run(findings: Findings, given: Mapping[str, pl.DataFrame]) -> None:
+    """State what the run as a whole has and lacks, and what is odd in it."""
+    tables = {name: given[name] if name in given else empty_table(name) for name in (*_TIMED[:-1], *_ABSENCE)}
+    for name, missing in _ABSENCE.items():
+        findings.have(name, tables[name].height, missing)
+    for name in _TIMED[:-1]:
+        backwards = tables[name].filter(pl.col("end_ns") < pl.col("start_ns")).height
+        reason = f"{backwards} rows end before they begin; kept as stated"
+        findings.note(backwards, f"reversed times of {name}", "invalid", reason)
+    dispatches, calls = tables["dispatches"], tables["api_calls"]
     if dispatches.height and calls.height:
         linked = dispatches.join(calls, on=["process_id", "correlation_id"], how="semi").height
         unlinked = dispatches.height - linked
         reason = f"{unlinked} of {dispatches.height} dispatches have no call of their correlation in the API trace"
-        if unlinked:
-            found.append(Evidence("launches", "partial", reason, rows=linked))
-        else:
-            found.append(Evidence("launches", "present", rows=linked))
-    overlapping = _overlapping(dispatches)
-    if overlapping:
-        reason = f"{overlapping} dispatches begin before an earlier one of the same queue has ended; kept as stated"
-        found.append(Evidence("overlapping dispatches", "partial", reason, rows=overlapping))
-    if "memory_copies" in tables:
-        found.append(Evidence("sizes of copies", "absent", "these tables have no size of copies"))
-    for table in ("dispatches", "api_calls", "markers"):
-        frame = tables.get(table)
-        unnamed = 0 if frame is None else frame.get_column("thread_id").null_count()
-        if unnamed:
-            reason = f"{unnamed} rows name no thread (an empty field or 0)"
-            found.append(Evidence(f"threads of {table}", "partial", reason, rows=unnamed))
-    return found
-
-
-def _overlapping(dispatches: pl.DataFrame) -> int:
-    queue = ["process_id", "device_id", "queue_id"]
-    ordered = dispatches.filter(pl.col("queue_id").is_not_null()).sort(*queue, "start_ns")
-    earlier = pl.col("end_ns").cum_max().shift(1).over(queue)
-    return ordered.filter(pl.col("start_ns") < earlier).height
+        findings.say("launches", "partial" if unlinked else "present", reason if unlinked else None, linked)
+    queued = dispatches.filter(pl.col("queue_id").is_not_null())
+    overlapping = overlapping_count(queued.with_columns(lane=pl.struct("process_id", "device_id", "queue_id")), "lane")
+    reason = f"{overlapping} dispatches begin before an earlier one of the same queue has ended; kept as stated"
+    findings.note(overlapping, "overlapping dispatches", "partial", reason)
+    if "memory_copies" in given:
+        findings.say("sizes of copies", "absent", "these tables have no size of copies")
+    for name in ("dispatches", "api_calls", "markers"):
+        unnamed = tables[name].get_column("thread_id").null_count()
+        reason = f"{unnamed} rows name no thread (an empty field or 0)"
+        findings.note(unnamed, f"threads of {name}", "partial", reason)
 
 
 _ABSENCE: Final = {

@@ -1,11 +1,10 @@
-"""rocprofv3's records by kind: the fields they are read by, codes to names, nested fields to flat, hardware facts.
+"""rocprofv3's records by kind: the fields they are read by, codes to names, nested fields to flat.
 
-What the columns become is `rocprofv3_json_tables`' business.
+What the columns become is `aaco_pipeline.formats.rocprofv3_json.tables`' business.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 import polars as pl
 
@@ -29,7 +28,6 @@ STALLS: Final = (
     *("none", "no_instruction_available", "alu_dependency", "waitcnt", "internal_instruction", "barrier_wait"),
     *("arbiter_not_win", "arbiter_win_ex_stall", "other_wait", "sleep_wait"),
 )
-_LATEST: Final = 2**63 - 1
 _HANDLE: Final = pl.Struct({"handle": pl.UInt64()})
 _CORRELATION: Final = pl.Struct({"internal": pl.UInt64()})
 _EXTENT: Final = pl.Struct({"x": pl.Int64(), "y": pl.Int64(), "z": pl.Int64()})
@@ -110,16 +108,6 @@ SYMBOLS: Final = pl.Schema(
 )
 
 
-@dataclass
-class Process:
-    """What the file holds of one process: parts as parsed, records as frames by kind, and how many of each kind."""
-
-    parts: dict[str, Any] = field(default_factory=dict)
-    symbols: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SYMBOLS))
-    records: dict[str, pl.DataFrame] = field(default_factory=dict)
-    counts: dict[str, int] = field(default_factory=dict)
-
-
 def numbered(frame: pl.DataFrame, name: str, *by: str) -> pl.DataFrame:
     """The distinct values of some columns in their order, numbered; the last of them is not null."""
     return (
@@ -153,42 +141,6 @@ def dispatch_fields(info: pl.Expr) -> dict[str, pl.Expr]:
         "lds_allocated_bytes": info.struct.field("group_segment_size"),
         **{f"{plain}_{a}": info.struct.field(name).struct.field(a) for plain, name in extents for a in "xyz"},
     }
-
-
-def hardware(agent: Mapping[str, Any]) -> dict[str, object]:
-    """What the file states about a GPU, as columns of `devices`."""
-    banks = [bank for bank in agent.get("mem_banks") or [] if isinstance(bank, dict)]
-    caches = [cache for cache in agent.get("caches") or [] if isinstance(cache, dict)]
-    second = next((whole(cache.get("size")) for cache in caches if cache.get("level") == 2), None)
-    lds = whole(agent.get("lds_size_in_kb"))
-    engine, memory = (
-        whole(agent.get("max_engine_clk_fcompute")),
-        whole(banks[0].get("mem_clk_max")) if banks else None,
-    )
-    texts = {key: value if isinstance(value := agent.get(key), str) and value else None for key in _TEXTS}
-    return {
-        "vendor": texts["vendor_name"],
-        "arch": texts["name"],
-        "product": texts["product_name"],
-        "compute_units": whole(agent.get("cu_count")),
-        "xcc_count": whole(agent.get("num_xcc")),
-        "simd_per_cu": whole(agent.get("simd_per_cu")),
-        "wavefront_size": whole(agent.get("wave_front_size")),
-        "max_clock_mhz": float(engine) if engine else None,
-        "memory_clock_mhz": float(memory) if memory else None,
-        "memory_bytes": sum(whole(bank.get("size_in_bytes")) or 0 for bank in banks) or None,
-        "memory_bus_bits": (whole(banks[0].get("width")) if banks else None) or None,
-        "l2_bytes": second * 1024 if second else None,
-        "lds_bytes": lds * 1024 if lds else None,
-    }
-
-
-_TEXTS: Final = ("vendor_name", "name", "product_name")
-
-
-def whole(value: object, most: int = _LATEST) -> int | None:
-    """A whole number from 0 to `most`, or None."""
-    return value if type(value) is int and 0 <= value <= most else None
 
 
 CALL: Final = {

@@ -5,7 +5,8 @@ from typing import Final
 
 import polars as pl
 
-from aaco_pipeline.formats.rocprofv3_json.columns import INSTRUCTIONS, KEY, SCHEMAS, STALLS, Process, coded
+from aaco_pipeline.formats.rocprofv3_json.columns import INSTRUCTIONS, KEY, STALLS, coded
+from aaco_pipeline.formats.rocprofv3_json.processes import Process
 from aaco_pipeline.lake.validation import to_contract
 
 _STOCHASTIC: Final = "pc_sample_stochastic"
@@ -35,7 +36,7 @@ def _samples(process: Process, place: int, kind: str, stochastic: pl.Expr) -> pl
     issued = truth.replace_strict(_TRUTH, default=None, return_dtype=pl.Boolean)
     instruction_type = coded(record.field("inst_type"), INSTRUCTIONS, "TYPE_")
     stall = coded(record.field("snapshot").struct.field("stall_reason"), STALLS, "REASON_")
-    return process.records.get(kind, pl.DataFrame(schema=SCHEMAS[kind])).select(
+    return process.frame(kind).select(
         process_id=pl.lit(place, KEY),
         time_ns=record.field("timestamp").cast(pl.Int64, strict=False),
         source_dispatch_id=record.field("dispatch_id"),
@@ -54,8 +55,7 @@ def _samples(process: Process, place: int, kind: str, stochastic: pl.Expr) -> pl
 
 def _text(process: Process, name: str) -> pl.Expr:
     """The text that a sample's index names; -1 names none."""
-    strings = process.parts.get("strings")
-    listed = strings.get(name) if isinstance(strings, dict) else None
+    listed = process.part("strings", name)
     texts = [text if isinstance(text, str) and text else None for text in listed] if isinstance(listed, list) else []
     places, words = pl.Series(range(len(texts)), dtype=pl.Int64), pl.Series(texts, dtype=pl.String)
     return pl.col("inst_index").replace_strict(places, words, default=None, return_dtype=pl.String)

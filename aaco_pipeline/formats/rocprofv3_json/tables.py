@@ -1,16 +1,18 @@
 """The records of rocprofv3's results file, already frames, to canonical tables with evidence.
 
-How the records come out of the text is `rocprofv3_json`'s business.
+How the records come out of the text is `aaco_pipeline.formats.rocprofv3_json.reading`'s business; processes and devices
+are `aaco_pipeline.formats.rocprofv3_json.processes`'.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import polars as pl
 
-from aaco_pipeline.formats.capture_tables import CaptureTables, described_kernels
-from aaco_pipeline.formats.parsing.redaction import safe_command
+from aaco_pipeline.formats.capture_tables import CaptureTables, Findings, described_kernels, overlapping_count
+from aaco_pipeline.formats.parsing.json_fields import whole
 from aaco_pipeline.formats.rocprofv3_json.columns import (
     CALL,
     COPY,
@@ -18,19 +20,15 @@ from aaco_pipeline.formats.rocprofv3_json.columns import (
     DISPATCH,
     DOMAINS,
     KEY,
-    SCHEMAS,
-    Process,
     dispatch_fields,
     handle_of,
-    hardware,
     numbered,
-    whole,
 )
+from aaco_pipeline.formats.rocprofv3_json.processes import Process, device_rows, process_rows
 from aaco_pipeline.formats.rocprofv3_json.samples import SAMPLES, pc_samples
-from aaco_pipeline.lake.evidence import Evidence, Status
-from aaco_pipeline.lake.validation import empty_table, to_contract
+from aaco_pipeline.lake.evidence import Status
+from aaco_pipeline.lake.validation import to_contract
 
-_GPU: Final = 2
 _CALLS: Final = ("hip_api", "hsa_api", "rccl_api", "rocdecode_api", "rocjpeg_api")
 _TAKEN: Final = (
     "kernel_dispatch",
@@ -39,6 +37,7 @@ _TAKEN: Final = (
     "memory_copy",
     "memory_allocation",
     "scratch_memory",
+    "counter_collection",
     *SAMPLES,
 )
 
@@ -52,12 +51,11 @@ class _Results:
     """A results file on its way to tables; each step adds its evidence."""
 
     def __init__(self, path: Path, processes: Sequence[Process], cut: bool) -> None:
-        self._source, self._processes, self._cut = path.name, processes, cut
-        self._items: list[Evidence] = []
-        self._lost: dict[str, int] = {}
+        self._processes, self._cut, self._findings = processes, cut, Findings(path.name)
+        self._lost: Counter[str] = Counter()
 
     def reading(self) -> CaptureTables:
-        devices, agents = self._devices()
+        devices, agents = device_rows(self._processes, self._findings)
         self._agents = agents
         counted = self._counted()
         records = self._with_counted(self._records("kernel_dispatch", flat=DISPATCH), counted)
@@ -72,7 +70,7 @@ class _Results:
             dispatch_id=pl.int_range(pl.len(), dtype=KEY), source_dispatch_id="dispatch", process_id="process_id"
         )
         tables = {
-            "processes": self._process_rows(),
+            "processes": process_rows(self._processes),
             "devices": devices,
             "clock_domains": to_contract(
                 "clock_domains",
@@ -96,7 +94,7 @@ class _Results:
             "memory_allocations": self._allocations(),
             "pc_samples": pc_samples(self._processes, keys),
         }
-        self._say("wall-clock", "absent", "the file does not tie its boot clock to dates")
+        self._findings.say("wall-clock", "absent", "the file does not tie its boot clock to dates")
         self._oddities(dispatches)
         details = {
             "source_rows": self._source_rows(),
@@ -106,29 +104,12 @@ class _Results:
             ),
             "streams": streams.select("stream_id", "process_id", handle="stream"),
         }
-        return CaptureTables(tables, tuple(self._items), details)
-
-    def _say(self, item: str, status: Status, reason: str | None, rows: int | None = None) -> None:
-        self._items.append(Evidence(item, status, reason, self._source, rows))
-
-    def _part(self, place: int, *keys: str) -> Any:
-        """A part of a process by its path, None where any step is missing."""
-        part: Any = self._processes[place].parts
-        for key in keys:
-            part = part.get(key) if isinstance(part, dict) else None
-        return part
-
-    def _entries(self, place: int, *keys: str) -> list[dict[str, Any]]:
-        """A list of objects by its path; whatever else it holds is passed over."""
-        part = self._part(place, *keys)
-        return [entry for entry in part if isinstance(entry, dict)] if isinstance(part, list) else []
+        return CaptureTables(tables, tuple(self._findings.evidence), details)
 
     def _records(self, kind: str, flat: Mapping[str, pl.Expr]) -> pl.DataFrame:
         """One kind's records of all processes; those without a time that fits int64 are left out and counted."""
         frames = [
-            process.records.get(kind, pl.DataFrame(schema=SCHEMAS[kind])).select(
-                pl.lit(place, KEY).alias("process_id"), **flat
-            )
+            process.frame(kind).select(pl.lit(place, KEY).alias("process_id"), **flat)
             for place, process in enumerate(self._processes)
         ]
         frame = pl.concat(frames)
@@ -136,76 +117,15 @@ class _Results:
         if "agent" in frame.columns:
             timed &= pl.col("agent").is_not_null() if kind == "kernel_dispatch" else pl.lit(True)
         kept = frame.filter(timed)
-        if frame.height > kept.height:
-            self._lost[kind] = self._lost.get(kind, 0) + frame.height - kept.height
+        self._lost[kind] += frame.height - kept.height
         return kept
-
-    def _process_rows(self) -> pl.DataFrame:
-        rows = []
-        for place in range(len(self._processes)):
-            words = self._part(place, "metadata", "command")
-            host = self._part(place, "metadata", "node", "hostname")
-            rows.append(
-                {
-                    "process_id": place,
-                    "host": host if isinstance(host, str) else None,
-                    "pid": whole(self._part(place, "metadata", "pid")),
-                    "command": safe_command([str(word) for word in words]) if isinstance(words, list) else None,
-                }
-            )
-        return to_contract(
-            "processes", pl.DataFrame(rows, schema_overrides={"host": pl.String, "pid": pl.Int64, "command": pl.String})
-        )
-
-    def _devices(self) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """The GPUs, one row for each handle, and the handles of each process with their `device_id`."""
-        rows: list[dict[str, object]] = []
-        places: dict[tuple[object, int], int] = {}
-        agents: list[dict[str, object]] = []
-        for place in range(len(self._processes)):
-            host = self._part(place, "metadata", "node", "machine_id")
-            host = host if isinstance(host, str) else None
-            for agent in self._entries(place, "agents"):
-                identity = agent.get("id")
-                handle = whole(identity.get("handle"), 2**64 - 1) if isinstance(identity, dict) else None
-                if handle is None or agent.get("type") != _GPU:
-                    continue
-                key = (host, handle)
-                if key not in places:
-                    places[key] = len(places)
-                    rows.append({"device_id": places[key], **hardware(agent), "handle": str(handle)})
-                agents.append({"process_id": place, "agent": handle, "device_id": places[key]})
-            known = {entry["agent"] for entry in agents if entry["process_id"] == place}
-            used = self._used_agents(place)
-            for handle in sorted(used - known):
-                places[(host, handle)] = len(places)
-                rows.append({"device_id": places[(host, handle)], "handle": str(handle)})
-                agents.append({"process_id": place, "agent": handle, "device_id": places[(host, handle)]})
-                self._say(
-                    f"description of agent {handle}", "absent", "dispatches name it but the list of agents does not"
-                )
-        schema = {"process_id": KEY, "agent": pl.UInt64, "device_id": KEY}
-        frame = pl.DataFrame(rows, infer_schema_length=None)
-        return to_contract("devices", frame) if rows else empty_table("devices"), pl.DataFrame(agents, schema=schema)
-
-    def _used_agents(self, place: int) -> set[int]:
-        records = self._processes[place].records
-        used: set[int] = set()
-        for kind, column in (
-            ("kernel_dispatch", pl.col("dispatch_info")),
-            ("counter_collection", pl.col("dispatch_data").struct.field("dispatch_info")),
-        ):
-            if kind in records:
-                handle = column.struct.field("agent_id").struct.field("handle")
-                used.update(records[kind].select(handle.unique()).to_series().drop_nulls().to_list())
-        return used
 
     def _operations(self) -> pl.DataFrame:
         """What the numbers `kind` and `operation` of each process mean."""
         rows = [
             (place, kind, operation, str(entry.get("kind")), str(name))
-            for place in range(len(self._processes))
-            for kind, entry in enumerate(self._entries(place, "strings", "buffer_records"))
+            for place, process in enumerate(self._processes)
+            for kind, entry in enumerate(process.entries("strings", "buffer_records"))
             for operation, name in enumerate(entry["operations"] if isinstance(entry.get("operations"), list) else [])
         ]
         schema = {
@@ -224,11 +144,10 @@ class _Results:
         named = frame.join(kinds, on=["process_id", "kind"], how="left", maintain_order="left").join(
             operations.drop("kind_name"), on=["process_id", "kind", "operation"], how="left", maintain_order="left"
         )
-        missing = int(named.get_column("name").null_count())
-        if missing:
-            item = "names of operations"
-            if all(known.item != item for known in self._items):
-                self._say(item, "partial", "the file's lists do not name every operation; those have their number")
+        item = "names of operations"
+        if named.get_column("name").null_count() and all(known.item != item for known in self._findings.evidence):
+            reason = "the file's lists do not name every operation; those have their number"
+            self._findings.say(item, "partial", reason)
         number = pl.format("operation {} of kind {}", pl.col("operation").fill_null(-1), pl.col("kind").fill_null(-1))
         return named.with_columns(pl.col("name").fill_null(number), pl.col("kind_name").fill_null("unknown"))
 
@@ -252,10 +171,9 @@ class _Results:
             ]
         ).unique(["process_id", "kernel"], keep="first", maintain_order=True)
         frame = records.join(symbols, on=["process_id", "kernel"], how="left", maintain_order="left")
-        nameless = int(frame.get_column("name").null_count())
-        if nameless:
-            reason = f"{nameless} dispatches are of kernels that the file does not list; they are named by number"
-            self._say("kernel names", "partial", reason, nameless)
+        nameless = frame.get_column("name").null_count()
+        reason = f"{nameless} dispatches are of kernels that the file does not list; they are named by number"
+        self._findings.note(nameless, "kernel names", "partial", reason)
         frame = frame.with_columns(pl.col("name").fill_null(pl.format("kernel {}", pl.col("kernel").fill_null(0))))
         distinct = frame.select(facts).unique(maintain_order=True).with_columns(
             kernel_id=pl.int_range(pl.len(), dtype=KEY)
@@ -297,8 +215,8 @@ class _Results:
         frame = self._named(self._records("marker_api", flat=CALL))
         texts = [
             (place, key, str(entry.get("value")))
-            for place in range(len(self._processes))
-            for entry in self._entries(place, "strings", "marker_api")
+            for place, process in enumerate(self._processes)
+            for entry in process.entries("strings", "marker_api")
             if (key := whole(entry.get("key"), 2**64 - 1)) is not None
         ]
         schema = {"process_id": KEY, "correlation_id": pl.UInt64, "text": pl.String}
@@ -373,9 +291,8 @@ class _Results:
         """The traced dispatches, and of the counted ones those that no trace has."""
         alone = counted.drop("records").filter(pl.col("agent").is_not_null())
         alone = alone.join(traced, on=["process_id", "dispatch"], how="anti", maintain_order="left")
-        if alone.height:
-            reason = f"{alone.height} dispatches are known from counter records only: times of a counting run"
-            self._say("dispatches of counter records", "partial", reason, alone.height)
+        reason = f"{alone.height} dispatches are known from counter records only: times of a counting run"
+        self._findings.note(alone.height, "dispatches of counter records", "partial", reason)
         # Records come as buffers were flushed; the number is the order of dispatch.
         return pl.concat([traced, alone.select(traced.columns)]).sort(
             "process_id", "dispatch", nulls_last=True, maintain_order=True
@@ -384,8 +301,8 @@ class _Results:
     def _counters(self, counted: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
         names = [
             (place, handle, str(entry.get("name")))
-            for place in range(len(self._processes))
-            for entry in self._entries(place, "counters")
+            for place, process in enumerate(self._processes)
+            for entry in process.entries("counters")
             if isinstance(identity := entry.get("id"), dict)
             and (handle := whole(identity.get("handle"), 2**64 - 1)) is not None
         ]
@@ -414,45 +331,42 @@ class _Results:
         return to_contract("counters", summed.with_columns(pl.lit("").alias("pass")))
 
     def _oddities(self, dispatches: pl.DataFrame) -> None:
-        reversed_count = int((dispatches.get_column("end_ns") < dispatches.get_column("start_ns")).sum())
-        if reversed_count:
-            reason = f"{reversed_count} dispatches have a negative duration; they are kept as the file has them"
-            self._say("kernel durations", "partial", reason, reversed_count)
-        ordered = dispatches.sort("queue_id", "start_ns", "end_ns", maintain_order=True)
-        before = pl.col("end_ns").cum_max().shift(1).over("queue_id")
-        overlapping = int(ordered.select((pl.col("start_ns") < before).sum()).item())
-        if overlapping:
-            reason = f"{overlapping} dispatches begin before an earlier one of their queue has ended; times are kept"
-            self._say("order within queues", "partial", reason, overlapping)
+        findings = self._findings
+        reversed_count = dispatches.filter(pl.col("end_ns") < pl.col("start_ns")).height
+        reason = f"{reversed_count} dispatches have a negative duration; they are kept as the file has them"
+        findings.note(reversed_count, "kernel durations", "partial", reason)
+        overlapping = overlapping_count(dispatches, "queue_id")
+        reason = f"{overlapping} dispatches begin before an earlier one of their queue has ended; times are kept"
+        findings.note(overlapping, "order within queues", "partial", reason)
         if self._cut:
-            self._say("kernel events", "partial", "the file is cut off: its end is missing", dispatches.height)
+            self._findings.say("kernel events", "partial", "the file is cut off: its end is missing", dispatches.height)
         elif dispatches.height:
-            self._say("kernel events", "present", None, dispatches.height)
+            self._findings.say("kernel events", "present", None, dispatches.height)
         else:
-            self._say("kernel events", "absent", "the file holds no dispatches: the run traced no kernels", 0)
+            self._findings.say("kernel events", "absent", "the file holds no dispatches: the run traced no kernels", 0)
 
     def _source_rows(self) -> pl.DataFrame:
-        counts: dict[str, int] = {}
+        counts: Counter[str] = Counter()
         for process in self._processes:
-            for kind, count in process.counts.items():
-                counts[kind] = counts.get(kind, 0) + count
-        rows = []
+            counts.update(process.counts)
         for kind, count in counts.items():
-            lost = self._lost.get(kind, 0)
-            taken = kind in _TAKEN or kind == "counter_collection"
-            out = count - lost if taken else 0
-            rows.append({"item": kind, "rows_in": count, "rows_out": out})
-            if kind == "kernel_symbols":
-                rows[-1]["rows_out"] = self._symbols
-                reason = f"{count - self._symbols} of {count} were not dispatched; `kernels` holds those that were"
-                self._say(f"records {kind}", "partial" if count > self._symbols else "present", reason, self._symbols)
-            elif lost:
-                reason = f"{lost} of {count} have no device, or no times that fit 63 bits; left out"
-                self._say(f"records {kind}", "invalid", reason, lost)
-            elif not count:
-                self._say(f"records {kind}", "absent", "the file holds none: they were not traced or did not occur", 0)
-            elif taken:
-                self._say(f"records {kind}", "present", None, count)
-            else:
-                self._say(f"records {kind}", "absent", "not taken: no table holds records of this kind", count)
-        return pl.DataFrame(rows, schema={"item": pl.String, "rows_in": pl.Int64, "rows_out": pl.Int64})
+            lost, taken = self._lost[kind], kind in _TAKEN
+            out = self._symbols if kind == "kernel_symbols" else count - lost if taken else 0
+            self._findings.took(kind, count, out)
+            status, reason, rows = self._record_state(kind, count, lost, taken)
+            self._findings.say(f"records {kind}", status, reason, rows)
+        return self._findings.source_rows()
+
+    def _record_state(self, kind: str, count: int, lost: int, taken: bool) -> tuple[Status, str | None, int]:
+        """What became of the records of a kind: status, reason and rows of its evidence."""
+        if kind == "kernel_symbols":
+            left = count - self._symbols
+            reason = f"{left} of {count} were not dispatched; `kernels` holds those that were"
+            return "partial" if left > 0 else "present", reason, self._symbols
+        if lost:
+            return "invalid", f"{lost} of {count} have no device, or no times that fit 63 bits; left out", lost
+        if not count:
+            return "absent", "the file holds none: they were not traced or did not occur", 0
+        return (
+            ("present", None, count) if taken else ("absent", "not taken: no table holds records of this kind", count)
+        )

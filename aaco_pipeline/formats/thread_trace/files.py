@@ -15,7 +15,8 @@ import numpy.typing as npt
 import polars as pl
 
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats.capture_tables import Limits, unpacked
+from aaco_pipeline.formats.capture_tables import Limits
+from aaco_pipeline.formats.parsing.compression import read_decompressed
 
 #: Categories of a traced instruction by the decoder's number; 6 includes the matrix instructions.
 CATEGORIES: Final = (
@@ -77,6 +78,7 @@ PERF_COUNTERS_SCHEMA: Final = pl.Schema(
         ("shader_engine", "time", "counter_0", "counter_1", "counter_2", "counter_3", "cu", "bank"), pl.Int64()
     )
 )
+WAVE_STATES_SCHEMA: Final = pl.Schema({"time": pl.Int64(), "state": pl.String(), "waves": pl.Int64()})
 #: Where the columns of `CODE_SCHEMA` stand in a row; the one at 1 is unused by the decoder.
 _POSITIONS: Final = (0, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
 
@@ -120,7 +122,7 @@ def inside(folder: Path, name: object) -> Path | None:
 def document(path: Path, limits: Limits) -> Any:
     """The JSON in a file. CaptureError when it is damaged, nested too deep for any of these files or too large."""
     try:
-        return json.loads(unpacked(path, limits))
+        return json.loads(read_decompressed(path, limits))
     except RecursionError as error:
         raise CaptureError(f"{path}: nested too deep; not a file of a thread trace") from error
     except ValueError as error:
@@ -262,7 +264,7 @@ def occupancy(path: Path, limits: Limits) -> pl.DataFrame:
             continue
         table = integers(path, rows, 6, "occupancy events")
         _within(path, len(table), limits)
-        frames.append(_engine_frame(path, key, table, ("time", "cu", "simd", "slot", "started", "source_kernel_id")))
+        frames.append(_engine_frame(path, key, table, _OCCUPANCY))
     frame = pl.concat(frames) if frames else _engine_frame(path, "0", np.empty((0, 6), np.int64), _OCCUPANCY)
     named = {
         int(number): name

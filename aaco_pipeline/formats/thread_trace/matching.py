@@ -65,7 +65,8 @@ def _details(reading: CaptureTables, instructions: pl.DataFrame) -> dict[str, pl
         given["wait_executions"] = executed.join(waits, on="line", how="semi", maintain_order="left")
     if "occupancy" in reading.details:
         began = reading.details["occupancy"].filter("started")
-        given["wave_starts"] = began.group_by("shader_engine", "cu").agg(waves=pl.len().cast(pl.Int64))
+        starts = began.group_by("shader_engine", "cu").agg(waves=pl.len().cast(pl.Int64))
+        given["wave_starts"] = starts.sort("shader_engine", "cu")
     return given
 
 

@@ -3,14 +3,18 @@
 Reading their files is `aaco_pipeline.formats.thread_trace.files`.
 """
 
+import re
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from aaco_pipeline.errors import CaptureError
+from aaco_pipeline.formats.thread_trace import files
 from aaco_pipeline.formats.thread_trace.files import CATEGORIES, WAVE_STATES, Wave, WaveFile
+from aaco_pipeline.formats.thread_trace.folder import Folder, some
 
 _WAVES: Final = pl.Schema(
     {
@@ -22,6 +26,103 @@ _WAVES: Final = pl.Schema(
 )
 _CATEGORY: Final = pl.Enum(CATEGORIES)
 _STATE: Final = pl.Enum(WAVE_STATES)
+
+
+#: The details whose rows are those of a wavefront's lists, by the list.
+_TAKEN: Final = {"instructions": "wave_instructions", "timeline": "wave_timeline", "waitcnt": "wait_dependencies"}
+_WAVE_FILE: Final = re.compile(r"se(\d{1,9})_sm(\d{1,9})_sl(\d{1,9})_wv(\d{1,9})\.json")
+
+
+def read_waves(folder: Folder, listing: dict[str, Any]) -> bool:
+    """Add the details of the traced wavefronts and say which cannot be read; gives whether none is missing."""
+    listed = _listed(folder, listing)
+    read: list[tuple[WaveFile, Wave]] = []
+    lost: list[str] = []
+    count = 0
+    for one in listed:
+        path = files.inside(folder.path, one.name)
+        try:
+            if path is None:
+                raise CaptureError("is not in the folder")
+            found = files.wave(path, folder.limits)
+        except CaptureError as error:
+            lost.append(f"{one.name[:80]} {str(error).removeprefix(f'{path}: ')}")
+            continue
+        count += len(found.instructions) + len(found.timeline) + len(found.waits[2])
+        if count > folder.limits.events:
+            raise CaptureError(f"{folder.path}: more than {folder.limits.events} records; raise the limit on events")
+        read.append((one, found))
+    folder.details.update(wave_frames(read))
+    folder.took("wavefront files", len(listed), len(read))
+    for name, detail in _TAKEN.items():
+        folder.took(f"wavefront {name}", folder.details[detail].height)
+    if lost:
+        folder.say("wavefronts", "partial" if read else "invalid", some(lost), len(read))
+    elif read:
+        folder.say("wavefronts", "present", rows=len(read))
+    else:
+        sampled = listing.get("pc_sampling") is True
+        why = "the folder is of program-counter sampling" if sampled else "none is listed"
+        folder.say("wavefronts", "absent", why, 0)
+    if read:
+        _say_oddities(folder, read)
+    return not lost
+
+
+def _listed(folder: Folder, listing: dict[str, Any]) -> list[WaveFile]:
+    """The wavefronts that `filenames.json` lists, or without it those whose files are there."""
+    found = [match for name in folder.names() if (match := _WAVE_FILE.fullmatch(name))]
+    if not listing:
+        return [WaveFile(int(one[1]), int(one[2]), int(one[3]), int(one[4]), one[0]) for one in found]
+    try:
+        listed = files.listed_waves(folder.path / "filenames.json", listing.get("wave_filenames"))
+    except CaptureError as error:
+        folder.say("listing of the wavefronts", "invalid", str(error).partition("filenames.json: ")[2])
+        return []
+    known = {one.name for one in listed}
+    surplus = [match[0] for match in found if match[0] not in known]
+    why = f"filenames.json does not list them, so they were not read: {some(surplus)}"
+    folder.note(len(surplus), "unlisted wavefronts", "partial", why)
+    return listed
+
+
+def _say_oddities(folder: Folder, read: Sequence[tuple[WaveFile, Wave]]) -> None:
+    missing = [f"{one.name}: {', '.join(wave.missing)}" for one, wave in read if wave.missing]
+    folder.note(len(missing), "parts of wavefronts", "partial", f"null in {some(missing)}")
+    moved = [
+        one.name
+        for one, wave in read
+        if (one.begin is not None and one.begin != wave.facts["begin"])
+        or (one.end is not None and one.end != wave.facts["end"])
+    ]
+    why = f"filenames.json states another begin or end than the file of {some(moved)}"
+    folder.note(len(moved), "times of wavefronts", "partial", why)
+    unknown = folder.details["wave_instructions"].get_column("category").null_count()
+    unknown += folder.details["wave_timeline"].get_column("state").null_count()
+    why = f"{unknown} records have a category or state that this aaco_pipeline does not know; they are null"
+    folder.note(unknown, "categories and states", "partial", why)
+
+
+def aggregated(waves: pl.DataFrame, wave_instructions: pl.DataFrame) -> pl.DataFrame:
+    """What the traced wavefronts spent on each line: line, hits, latency_cycles, stall_cycles, idle_cycles.
+
+    Idle is the time from the end of whatever the wavefront had executed (at first its own begin) to its next
+    instruction; instructions may overlap, so that end is a running maximum and an early start idles for 0.
+    `wave_instructions` must be in order of execution within each wavefront.
+    """
+    ended = (pl.col("time") + pl.col("duration")).cum_max().shift(1).over("wave_index")
+    return (
+        wave_instructions.join(waves.select("wave_index", "begin"), on="wave_index", how="left", maintain_order="left")
+        .with_columns(before=pl.max_horizontal("begin", ended))
+        .group_by("line")
+        .agg(
+            hits=pl.len().cast(pl.Int64),
+            latency_cycles=pl.col("duration").sum(),
+            stall_cycles=pl.col("stall").sum(),
+            idle_cycles=(pl.col("time") - pl.col("before")).clip(lower_bound=0).sum(),
+        )
+        .sort("line")
+    )
 
 
 def wave_frames(read: Sequence[tuple[WaveFile, Wave]]) -> dict[str, pl.DataFrame]:

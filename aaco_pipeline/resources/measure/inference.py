@@ -25,7 +25,8 @@ from aaco_pipeline import __version__
 from aaco_pipeline.capture.request import DEFAULT_ITERATIONS, DEFAULT_WARMUP, MeasurementRequest
 from aaco_pipeline.errors import AacoError, ModelError, UnavailableError, UsageError
 from aaco_pipeline.formats.native import MODEL_FILE, OPTIMIZED_FILE, PROFILE_FILE
-from aaco_pipeline.formats.native.telemetry import SCHEDULER_FILE, TELEMETRY_FILE
+from aaco_pipeline.formats.native.scheduler import SCHEDULER_FILE
+from aaco_pipeline.formats.native.telemetry import TELEMETRY_FILE
 from aaco_pipeline.resources.configuration import BackendEntry, load_backends, load_models
 from aaco_pipeline.resources.host.facts import host_facts, momentary_facts
 from aaco_pipeline.resources.measure.measurement_slot import measurement_slot

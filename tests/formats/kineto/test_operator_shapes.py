@@ -5,13 +5,18 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
+import polars as pl
 import pytest
 
-from aaco_pipeline.formats.kineto.operator_shapes import SHAPES, read_operator_shapes
+from aaco_pipeline.formats import kineto
 from tests.places import SHARED
 
 TRACES: Final = SHARED / "gpu_sessions" / "traces"
 OPERATOR: Final = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 7, "ts": 12.345, "dur": 1}
+
+
+def operator_shapes(path: Path) -> pl.DataFrame:
+    return kineto.read(path).tables["operator_shapes"]
 
 
 def written(path: Path, *events: dict[str, Any]) -> Path:
@@ -24,7 +29,7 @@ def written(path: Path, *events: dict[str, Any]) -> Path:
 def test_a_real_trace_gives_what_a_json_parser_finds(name: str) -> None:
     path = TRACES / f"{name}.json.gz"
     events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
-    found = read_operator_shapes(path)
+    found = operator_shapes(path)
     expected = [e for e in events if e.get("cat") == "cpu_op" and "Input Dims" in e["args"]]
     assert found.height == len(expected) > 0
     assert found.get_column("operator").to_list() == [e["name"] for e in expected]
@@ -41,16 +46,27 @@ def test_times_are_of_the_traces_clock_and_operators_without_shapes_are_left_out
         {**OPERATOR, "args": {"Input Dims": 5, "Input type": ["float"]}},
         {**OPERATOR, "cat": "kernel", "args": args},
     )
-    assert read_operator_shapes(path).rows() == [("aten::mm", 7, 12_345, "[[2, [3]], []]", '["float", ""]')]
+    assert operator_shapes(path).rows() == [("aten::mm", 7, 12_345, "[[2, [3]], []]", '["float", ""]')]
 
 
-def test_a_trace_without_operators_gives_the_columns_and_no_rows(tmp_path: Path) -> None:
-    found = read_operator_shapes(written(tmp_path / "t.json", {"ph": "M", "name": "n", "args": {}}))
-    assert (found.height, found.schema) == (0, SHAPES)
+def test_a_trace_that_recorded_no_shapes_has_no_such_detail(tmp_path: Path) -> None:
+    path = written(tmp_path / "t.json", {**OPERATOR, "args": {"External id": 2}}, {"ph": "M", "name": "n", "args": {}})
+    assert "operator_shapes" not in kineto.read(path).details
+
+
+def test_columns_are_the_same_whatever_the_trace_holds(tmp_path: Path) -> None:
+    args = {"Input Dims": [[2]], "Input type": ["float"]}
+    assert operator_shapes(written(tmp_path / "t.json", {**OPERATOR, "args": args})).schema == {
+        "operator": pl.String,
+        "thread_id": pl.Int64,
+        "start_ns": pl.Int64,
+        "shapes": pl.String,
+        "types": pl.String,
+    }
 
 
 def test_a_cut_trace_gives_what_it_holds(tmp_path: Path) -> None:
     args = {"Input Dims": [[2]], "Input type": ["float"]}
     whole = written(tmp_path / "t.json", {**OPERATOR, "args": args}, {**OPERATOR, "name": "aten::add", "args": args})
     whole.write_bytes(whole.read_bytes()[:-30])
-    assert read_operator_shapes(whole).get_column("operator").to_list() == ["aten::mm"]
+    assert operator_shapes(whole).get_column("operator").to_list() == ["aten::mm"]

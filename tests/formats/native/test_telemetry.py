@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
-from aaco_pipeline.formats.native import telemetry
+from aaco_pipeline.formats.native import scheduler, telemetry
 from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
 from aaco_pipeline.lake.validation import conform
@@ -366,7 +366,7 @@ def waking(time_ns: int, thread: int, cpu: int = 0) -> str:
 
 
 def events_of(*lines: str, **changed: Any) -> list[tuple[Any, ...]]:
-    reading = telemetry.read_scheduler(scheduler_document(**changed), lines, [PROCESS], 0)
+    reading = scheduler.read(scheduler_document(**changed), lines, [PROCESS], 0)
     publishable(reading)
     return reading.tables["scheduler_events"].rows()
 
@@ -436,9 +436,7 @@ def test_events_come_in_order_of_time_though_the_lines_do_not() -> None:
 
 def test_another_clock_and_the_axis_shift_every_event() -> None:
     clock = {"name": "CLOCK_BOOTTIME", "to_monotonic_ns": -5_000, "uncertainty_ns": 80}
-    reading = telemetry.read_scheduler(
-        scheduler_document(clock=clock), [switch(9_000, THREAD, SLEEPING, 0)], [PROCESS], 1_000
-    )
+    reading = scheduler.read(scheduler_document(clock=clock), [switch(9_000, THREAD, SLEEPING, 0)], [PROCESS], 1_000)
     assert reading.tables["scheduler_events"]["time_ns"].to_list() == [3_000]
     assert "CLOCK_BOOTTIME" in (evidence_of(reading)["clock of the scheduler events"].reason or "")
 
@@ -485,18 +483,18 @@ def test_an_unknown_tool_is_refused() -> None:
 
 def test_more_events_than_the_limit_are_refused() -> None:
     with pytest.raises(CaptureError, match="more than 2 events"):
-        telemetry.read_scheduler(scheduler_document(), ["\n"] * 3, [PROCESS], 0, Limits(events=2))
+        scheduler.read(scheduler_document(), ["\n"] * 3, [PROCESS], 0, Limits(events=2))
 
 
 def test_lost_events_make_the_evidence_partial() -> None:
     lines = [switch(1_000, THREAD, SLEEPING, 0)]
-    reading = telemetry.read_scheduler(scheduler_document(lost=3, remarks=["cut short"]), lines, [PROCESS], 0)
+    reading = scheduler.read(scheduler_document(lost=3, remarks=["cut short"]), lines, [PROCESS], 0)
     item = evidence_of(reading)["scheduler events"]
     assert (item.status, item.reason, item.rows) == ("partial", "cut short; the tool lost 3 events", 1)
 
 
 def test_a_trace_without_events_of_the_process_is_absent() -> None:
-    reading = telemetry.read_scheduler(scheduler_document(), [switch(1_000, OTHER, SLEEPING, 0)], [PROCESS], 0)
+    reading = scheduler.read(scheduler_document(), [switch(1_000, OTHER, SLEEPING, 0)], [PROCESS], 0)
     assert reading.tables["scheduler_events"].height == 0
     assert evidence_of(reading)["scheduler events"].status == "absent"
 
@@ -504,7 +502,7 @@ def test_a_trace_without_events_of_the_process_is_absent() -> None:
 def test_what_was_not_recorded_is_absent_with_the_reason_and_the_fix() -> None:
     absent = scheduler_document(state="absent", reason="bpftrace: not installed", fix="apt-get install bpftrace")
     for document, words in ((absent, "not installed; apt-get install bpftrace"), (None, "--scheduler")):
-        reading = telemetry.read_scheduler(document, [], [PROCESS], 0)
+        reading = scheduler.read(document, [], [PROCESS], 0)
         publishable(reading)
         item = evidence_of(reading)["scheduler events"]
         assert item.status == "absent"
@@ -514,10 +512,10 @@ def test_what_was_not_recorded_is_absent_with_the_reason_and_the_fix() -> None:
 def test_lines_come_from_the_compressed_file_and_damage_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "scheduler_events.txt.gz"
     file.write_bytes(gzip.compress(b"one\ntwo\n"))
-    assert list(telemetry.scheduler_lines(file)) == ["one\n", "two\n"]
+    assert list(scheduler.event_lines(file)) == ["one\n", "two\n"]
     for damaged in (b"plain", gzip.compress(b"one\n" * 100)[:-12]):
         file.write_bytes(damaged)
         with pytest.raises(CaptureError, match="compressed"):
-            list(telemetry.scheduler_lines(file))
+            list(scheduler.event_lines(file))
     with pytest.raises(CaptureError, match="nowhere"):
-        list(telemetry.scheduler_lines(tmp_path / "nowhere"))
+        list(scheduler.event_lines(tmp_path / "nowhere"))

@@ -23,7 +23,8 @@ from onnx import TensorProto, helper
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats import ort_profile
 from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
-from aaco_pipeline.formats.ort_profile import nesting
+from aaco_pipeline.formats.ort_profile import events as profile_events
+from aaco_pipeline.formats.ort_profile.nesting import nesting
 from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
 from aaco_pipeline.lake.validation import conform
@@ -258,7 +259,7 @@ def test_a_real_profile_reads_the_same_in_small_pieces(
 ) -> None:
     path = profiled("control_flow", 1).path
     whole = read(path)
-    monkeypatch.setattr(ort_profile, "_CHUNK_BYTES", chunk)
+    monkeypatch.setattr(profile_events, "_CHUNK_BYTES", chunk)
     pieces = read(path)
     assert same(whole, pieces)
     assert pieces.evidence == whole.evidence
@@ -644,7 +645,7 @@ def test_later_shapes_do_not_replace_the_first_even_across_pieces(
         one["args"]["input_type_shape"] = [{"float": [number, 7]}, {"int64": []}]
     path = written(tmp_path, events)
     for chunk in (1 << 20, 64):
-        monkeypatch.setattr(ort_profile, "_CHUNK_BYTES", chunk)
+        monkeypatch.setattr(profile_events, "_CHUNK_BYTES", chunk)
         shapes = read(path).details["kernel_shapes"]
         assert shapes.select("kernel_id", "input_dtypes", "input_shapes").rows() == [
             (0, ["float", "int64"], [[0, 7], []])
@@ -737,7 +738,7 @@ def test_a_file_that_lacks_only_its_closing_bracket_keeps_all_events(tmp_path: P
 def test_pieces_of_any_size_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
     contents = [text(SMALL), text(SMALL).rstrip(), text(SMALL)[:-40], gzip.compress(text(SMALL), mtime=0)]
     whole = [read(written(tmp_path, content)) for content in contents]
-    monkeypatch.setattr(ort_profile, "_CHUNK_BYTES", chunk)
+    monkeypatch.setattr(profile_events, "_CHUNK_BYTES", chunk)
     for content, expected in zip(contents, whole, strict=True):
         given = read(written(tmp_path, content))
         assert same(given, expected)
@@ -804,7 +805,7 @@ def test_a_file_damaged_before_its_end_is_refused(tmp_path: Path, line: bytes) -
 
 def test_damage_is_placed_by_the_events_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = lines_with(b"garbage", at=8)
-    monkeypatch.setattr(ort_profile, "_CHUNK_BYTES", 1)
+    monkeypatch.setattr(profile_events, "_CHUNK_BYTES", 1)
     refused(written(tmp_path, content), "damaged after event 7")
 
 
@@ -916,14 +917,14 @@ def test_a_file_may_be_as_large_as_the_limit_unpacked_and_no_larger(tmp_path: Pa
 def test_a_file_may_hold_as_many_events_as_the_limit_and_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int
 ) -> None:
-    monkeypatch.setattr(ort_profile, "_CHUNK_BYTES", chunk)
+    monkeypatch.setattr(profile_events, "_CHUNK_BYTES", chunk)
     path = written(tmp_path, SMALL)
     read(path, Limits(events=len(SMALL)))
     refused(path, f"more than {len(SMALL) - 1} events", limits=Limits(events=len(SMALL) - 1))
 
 
 def test_a_line_longer_than_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ort_profile, "_CHUNK_BYTES", 32)
+    monkeypatch.setattr(profile_events, "_CHUNK_BYTES", 32)
     path = written(tmp_path, [LOADING, node("x" * 2000, 10, 5), call("model_run", 1, 30)])
     read(path, Limits(line_bytes=4000))
     refused(path, "a line of more than 1000 bytes", limits=Limits(line_bytes=1000))
@@ -940,7 +941,7 @@ def test_a_small_file_that_unpacks_to_a_huge_one_is_refused_in_little_memory(
             stream.write(filler * (1 << 20))
     path = written(tmp_path, packed.getvalue(), "bomb.json.gz")
     assert path.stat().st_size < 1 << 20
-    monkeypatch.setattr(ort_profile, "_CHUNK_BYTES", 1 << 18)
+    monkeypatch.setattr(profile_events, "_CHUNK_BYTES", 1 << 18)
     tracemalloc.start()
     try:
         refused(path, limits=Limits(file_bytes=32 << 20, line_bytes=2 << 20))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats import thread_trace
 from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
+from aaco_pipeline.formats.thread_trace.waves import aggregated
 from aaco_pipeline.hardware.instruction_classes import INSTRUCTION_CLASSES, instruction_class
 from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.evidence import Evidence
@@ -142,7 +143,7 @@ def test_the_sums_of_a_real_trace_are_those_that_the_decoder_states() -> None:
     path = GEMM / "ui_output_agent_5600_dispatch_2"
     reading = reading_of(path)
     stated = {row[2]: tuple(row[6:10]) for row in json.loads((path / "code.json").read_text())["code"] if row[6]}
-    sums = thread_trace.aggregated(reading.details["waves"], reading.details["wave_instructions"])
+    sums = aggregated(reading.details["waves"], reading.details["wave_instructions"])
     assert {line: tuple(rest) for line, *rest in sums.iter_rows()} == stated
     given = reading.tables["att_instructions"].filter(pl.col("hits") > 0).select("line", *CYCLES)
     assert {line: tuple(rest) for line, *rest in given.iter_rows()} == stated
@@ -289,7 +290,7 @@ def test_aggregation_agrees_with_going_through_the_records_one_by_one(
         {"wave_index": list(range(len(records))), "begin": [begin] * len(records)},
         schema_overrides={"wave_index": pl.Int32},
     )
-    found = thread_trace.aggregated(waves, pl.DataFrame(rows, schema=schema, orient="row"))
+    found = aggregated(waves, pl.DataFrame(rows, schema=schema, orient="row"))
     assert {line: list(rest) for line, *rest in found.iter_rows()} == expected
 
 

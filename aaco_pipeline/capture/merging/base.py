@@ -1,0 +1,200 @@
+"""The base trace: the parts whose times count, under one numbering and on one axis.
+
+What further parts add to it is `aaco_pipeline.capture.merging.other_passes`.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import polars as pl
+
+from aaco_pipeline.capture.merging.clocks import PartTimes
+from aaco_pipeline.capture.merging.clocks import placed as clocks_of_parts
+from aaco_pipeline.capture.merging.parts import EVENTS, NamedReading
+from aaco_pipeline.formats.capture_tables import Findings
+from aaco_pipeline.lake.evidence import Evidence
+from aaco_pipeline.lake.validation import to_contract
+
+DEVICE_COLUMNS: Final = ("device_id", "source_device_id", "destination_device_id")
+TIMES: Final = ("start_ns", "end_ns", "time_ns")
+_STREAM_COLUMNS: Final = ("stream_id", "waited_stream_id")
+_KERNEL_IDENTITY: Final = ("name", "arch_vgprs", "accum_vgprs", "sgprs", "static_lds_bytes", "static_scratch_bytes")
+#: The folder of one of several runs of the program under the tool, at the beginning of a part's name.
+_PASS: Final = re.compile(r"pass_\d+/")
+
+
+def choose_base(parts: Sequence[NamedReading]) -> tuple[Sequence[NamedReading], list[Evidence]]:
+    """The parts whose times count, and what is to be said about the others."""
+    timed = [part for part in parts if not part.counts and any(part.table(name).height for name in EVENTS)]
+    counting = [part for part in parts if part.counts]
+    findings = Findings()
+    if timed:
+        aside = sum(part.table("dispatches").height > 0 for part in counting)
+        told = f"{aside} counter passes give counters, never times"
+        findings.note(aside, "times of counter passes", "present", told)
+        kept = _without_thread_trace_passes(parts, timed)
+        slowed = len(timed) - len(kept)
+        told = f"{slowed} parts of passes with a thread trace give instructions, never times"
+        findings.note(slowed, "times of thread trace passes", "present", told)
+        return kept, findings.evidence
+    if not counting:
+        return [next((part for part in parts if part.table("processes").height), parts[0])], []
+    first = max(counting, key=lambda part: part.executions.height)
+    reason = f"there is no trace without counters: dispatches are those of the counter pass {first.name}"
+    if first.table("dispatches").height:
+        reason += ", whose times the counting has stretched"
+    findings.say("base trace", "partial", reason, first.executions.height, first.name)
+    return [first], findings.evidence
+
+
+def _without_thread_trace_passes(
+    parts: Sequence[NamedReading], timed: Sequence[NamedReading]
+) -> Sequence[NamedReading]:
+    """The timed parts but for those of passes in which a thread trace was taken, unless no other pass is timed.
+
+    Such a pass ran the program once more, and its dispatches are the same ones a second time.
+    """
+
+    runs = {part.name: found[0] for part in parts if (found := _PASS.match(part.name))}
+    traced = {runs.get(part.name) for part in parts if "traced_dispatch" in part.reading.details} - {None}
+    return [part for part in timed if runs.get(part.name) not in traced] or timed
+
+
+@dataclass
+class Base:
+    """The base's tables under one numbering, with what a further part needs to refer to them."""
+
+    tables: dict[str, pl.DataFrame]
+    #: dispatch_id of the session with `process` (ordinal in the base), source_dispatch_id and name.
+    keys: pl.DataFrame
+    #: By the name of each part of the base: what to add to its dispatches' numbers, and to its times.
+    dispatch_offsets: Mapping[str, int]
+    time_offsets: Mapping[str, int]
+    #: The clock of each process, equal where two were read from one.
+    clock_of: Mapping[int, tuple[str, ...]]
+    evidence: list[Evidence]
+
+
+def base_trace(base: Sequence[NamedReading]) -> Base:
+    kernels, kernel_maps = _kernels(base)
+    devices, device_maps, alike = _devices(base)
+    clocks = clocks_of_parts([_times(part) for part in base])
+    clock_of: dict[int, tuple[str, ...]] = {}
+    pieces: dict[str, list[pl.DataFrame]] = {name: [] for name in ("processes", *EVENTS)}
+    keys: list[pl.DataFrame] = []
+    offsets = dict.fromkeys((*EVENTS, "processes", "queues", "streams"), 0)
+    dispatch_offsets: dict[str, int] = {}
+    for number, part in enumerate(base):
+        process_offset = offsets["processes"]
+        processes = _or_one(part.table("processes"), "processes", "process_id")
+        clock_of |= dict.fromkeys(range(process_offset, process_offset + processes.height), clocks.clocks[part.name])
+        pieces["processes"].append(processes.with_columns(pl.col("process_id") + process_offset))
+        dispatch_offsets[part.name] = offsets["dispatches"]
+        keys.append(
+            part.keys.with_columns(pl.col("dispatch_id") + offsets["dispatches"], pl.col("process") + process_offset)
+        )
+        frames = {name: part.executions if name == "dispatches" else part.table(name) for name in EVENTS}
+        for name, key in EVENTS.items():
+            frame = frames[name]
+            pieces[name].append(
+                renumbered(
+                    frame,
+                    {key: offsets[name], "process_id": process_offset, "queue_id": offsets["queues"]}
+                    | dict.fromkeys(_STREAM_COLUMNS, offsets["streams"])
+                    | ({"parent_dispatch_id": offsets[name]} if name == "dispatches" else {})
+                    | dict.fromkeys(TIMES, clocks.offsets[part.name]),
+                    {"kernel_id": kernel_maps[number]} | dict.fromkeys(DEVICE_COLUMNS, device_maps[number]),
+                )
+            )
+            offsets[name] += frame.height
+        offsets["processes"] += processes.height
+        for kind, columns in (("queues", ("queue_id",)), ("streams", _STREAM_COLUMNS)):
+            offsets[kind] += _how_many(frames.values(), columns)
+    tables = {name: pl.concat(frames) for name, frames in pieces.items()}
+    tables |= {"kernels": kernels, "devices": devices, "clock_domains": clocks.clock_domains}
+    tables["dispatches"] = tables["dispatches"].with_columns(
+        grid_work_items=pl.coalesce("grid_work_items", pl.col("grid_x") * pl.col("grid_y") * pl.col("grid_z")),
+        workgroup_work_items=pl.coalesce(
+            "workgroup_work_items", pl.col("workgroup_x") * pl.col("workgroup_y") * pl.col("workgroup_z")
+        ),
+    )
+    return Base(tables, pl.concat(keys), dispatch_offsets, clocks.offsets, clock_of, [*clocks.evidence, *alike])
+
+
+def renumbered(frame: pl.DataFrame, added: Mapping[str, int], mapped: Mapping[str, Mapping[int, int]]) -> pl.DataFrame:
+    """The frame with numbers added to some columns and others replaced; columns it does not have are passed over."""
+    changes = [pl.col(column) + number for column, number in added.items() if number and column in frame.columns]
+    for column, mapping in mapped.items():
+        if column in frame.columns and any(old != new for old, new in mapping.items()):
+            changes.append(pl.col(column).replace(mapping))
+    return frame.with_columns(changes)
+
+
+def _kernels(base: Sequence[NamedReading]) -> tuple[pl.DataFrame, list[dict[int, int]]]:
+    """The distinct kernels of all parts, and for each part the session's number of each of its own."""
+    together = pl.concat(part.table("kernels").with_columns(part=pl.lit(i)) for i, part in enumerate(base))
+    distinct = together.unique(_KERNEL_IDENTITY, keep="first", maintain_order=True).drop("part", "kernel_id")
+    distinct = distinct.with_columns(kernel_id=pl.int_range(pl.len(), dtype=pl.Int32))
+    numbers = together.select("part", "kernel_id", *_KERNEL_IDENTITY).join(
+        distinct.select(pl.col("kernel_id").alias("new"), *_KERNEL_IDENTITY),
+        on=_KERNEL_IDENTITY,
+        how="left",
+        nulls_equal=True,
+        maintain_order="left",
+    )
+    maps = [dict(numbers.filter(pl.col("part") == i).select("kernel_id", "new").iter_rows()) for i in range(len(base))]
+    return to_contract("kernels", distinct), maps
+
+
+def _devices(base: Sequence[NamedReading]) -> tuple[pl.DataFrame, list[dict[int, int]], list[Evidence]]:
+    """The distinct devices of all parts: one that several processes of a stated host name alike counts once.
+
+    Where a part states no host, its devices are its own: another host's, or another visible set's, have the same names.
+    """
+    rows: list[pl.DataFrame] = []
+    known: dict[tuple[object, ...], int] = {}
+    named: list[str] = []
+    maps: list[dict[int, int]] = []
+    for number, part in enumerate(base):
+        devices = _or_one(part.table("devices"), "devices", "device_id")
+        keys = part.reading.details.get("device_keys")
+        addresses = dict(keys.select("device_id", "pci_address").iter_rows()) if keys is not None else {}
+        mapping: dict[int, int] = {}
+        for device, handle in devices.select("device_id", "handle").iter_rows():
+            address = addresses.get(device) or handle
+            shared = part.host is not None and address is not None
+            identity = ("host", part.host, address) if shared else ("part", number, device)
+            if not shared and address is not None:
+                named.append(str(address))
+            if identity not in known:
+                rows.append(devices.filter(pl.col("device_id") == device))
+            mapping[device] = known.setdefault(identity, len(known))
+        maps.append(mapping)
+    reason = "files that state no host name devices alike: each file's are kept as devices of their own"
+    alike = (
+        [Evidence("identity of devices", "partial", reason, None, len(named))] if len(set(named)) < len(named) else []
+    )
+    numbered = pl.concat(rows).with_columns(device_id=pl.int_range(pl.len(), dtype=pl.Int32))
+    return to_contract("devices", numbered), maps, alike
+
+
+def _or_one(frame: pl.DataFrame, table: str, key: str) -> pl.DataFrame:
+    """The rows, or one that knows nothing but its number 0 where the format has none."""
+    return frame if frame.height else to_contract(table, pl.DataFrame({key: [0]}))
+
+
+def _how_many(frames: Iterable[pl.DataFrame], columns: Sequence[str]) -> int:
+    """One more than the largest number in any of the columns that a frame has; 0 without any."""
+    found = [frame.get_column(column).max() for frame in frames for column in columns if column in frame.columns]
+    return max((int(value) + 1 for value in found if isinstance(value, int)), default=0)
+
+
+def _times(part: NamedReading) -> PartTimes:
+    """The part's clocks with its first and last instant."""
+    spans = [frame.select("start_ns", "end_ns") for frame in (part.table(name) for name in EVENTS) if frame.height]
+    first, last = (
+        pl.concat(spans).select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0) if spans else (None,) * 2
+    )
+    return PartTimes(part.name, part.host, part.table("clock_domains"), first, first if last is None else last)

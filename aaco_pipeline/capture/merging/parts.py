@@ -1,0 +1,91 @@
+"""One part of a run as the merging sees it: what its reader gave, its name, and how its executions are told apart.
+
+Which files make a part is `aaco_pipeline.capture.discovery`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import polars as pl
+
+from aaco_pipeline.formats.capture_tables import CaptureTables
+from aaco_pipeline.lake.validation import empty_table, to_contract
+
+#: Tables whose rows are events of a process, with the column that numbers them.
+EVENTS: Final[Mapping[str, str]] = {
+    "dispatches": "dispatch_id",
+    "api_calls": "call_id",
+    "memory_copies": "copy_id",
+    "markers": "marker_id",
+    "memory_allocations": "allocation_id",
+    "synchronizations": "synchronization_id",
+}
+#: What one execution of a kernel is called elsewhere.
+MATCH: Final = ("process", "source_dispatch_id", "name")
+
+
+@dataclass
+class NamedReading:
+    """What one reader gave, with the part's name inside the run."""
+
+    name: str
+    reading: CaptureTables
+
+    def table(self, name: str) -> pl.DataFrame:
+        return self.reading.tables[name] if name in self.reading.tables else empty_table(name)
+
+    @property
+    def host(self) -> str | None:
+        """The host of its processes, where the format says."""
+        hosts: list[str | None] = self.table("processes").get_column("host").to_list()
+        return hosts[0] if hosts else None
+
+    @property
+    def counts(self) -> bool:
+        return self.table("counters").height > 0
+
+    @cached_property
+    def executions(self) -> pl.DataFrame:
+        """Its dispatches, and those counted executions that have no times, numbered as `counters` refers to them."""
+        dispatches = self.table("dispatches")
+        counted = self.reading.details.get("counter_dispatches")
+        if counted is None:
+            return dispatches
+        untimed = counted.filter(~pl.col("in_dispatches")).unique("dispatch_id", keep="first", maintain_order=True)
+        names = self.table("kernels").select(pl.col("kernel_id"), kernel_name=pl.col("name"))
+        untimed = untimed.join(names.unique("kernel_name", keep="first"), on="kernel_name", how="left")
+        further = to_contract(
+            "dispatches",
+            untimed.select(
+                *(
+                    "dispatch_id",
+                    "process_id",
+                    "device_id",
+                    "thread_id",
+                    "kernel_id",
+                    "correlation_id",
+                    "scratch_bytes",
+                ),
+                lds_allocated_bytes="lds_bytes",
+                grid_work_items="grid_size",
+                workgroup_work_items="workgroup_size",
+                below_resolution=pl.lit(False),
+            ),
+        )
+        return pl.concat([dispatches, further])
+
+    @cached_property
+    def keys(self) -> pl.DataFrame:
+        """Of each execution: dispatch_id, and what names it in another pass (`process`, number, kernel's name)."""
+        executions = self.executions.select("dispatch_id", "process_id", "kernel_id")
+        listed = [self.reading.details[d] for d in ("dispatch_keys", "counter_dispatches") if d in self.reading.details]
+        numbers = [frame.select("dispatch_id", pl.col("source_dispatch_id").cast(pl.UInt64)) for frame in listed]
+        own = executions.select("dispatch_id", source_dispatch_id=pl.col("dispatch_id").cast(pl.UInt64))
+        source = pl.concat(numbers).unique("dispatch_id", keep="first") if numbers else own
+        return (
+            executions.join(source, on="dispatch_id", how="left", maintain_order="left")
+            .join(self.table("kernels").select("kernel_id", "name"), on="kernel_id", how="left", maintain_order="left")
+            .select("dispatch_id", *MATCH[1:], process=pl.col("process_id"))
+        )

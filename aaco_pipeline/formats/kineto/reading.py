@@ -1,0 +1,195 @@
+"""The text of a Kineto trace to frames of its events by kind, piece by piece, in one pass over the file.
+
+What the events become is `aaco_pipeline.formats.kineto.tables`.
+"""
+
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+
+from aaco_pipeline.errors import CaptureError
+from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
+from aaco_pipeline.formats.kineto.events import (
+    CALLS,
+    COLLECTIVE_NUMBERS,
+    COLLECTIVE_RECORD,
+    COLLECTIVE_TEXTS,
+    COPIES,
+    FLOWS,
+    KERNELS,
+    MARKERS,
+    OPERATORS,
+    SHAPES,
+    SYNCS,
+    Collected,
+)
+from aaco_pipeline.formats.kineto.tables import reading
+from aaco_pipeline.formats.parsing.json_fields import Column, Objects
+from aaco_pipeline.formats.parsing.json_stream import Cursor, CutError, Pieces, Positions
+
+_EVENTS: Final = "traceEvents"
+_OUTER: Final = ("ph", "cat", "name", "pid", "tid", "ts", "dur", "id")
+_INNER: Final = (
+    *("correlation", "device", "stream", "bytes", "grid", "block", "shared memory", "graph node id"),
+    *("registers per thread", "blocks per SM", "warps per SM", "est. achieved occupancy %"),
+    *("cuda_sync_kind", "wait_on_stream", "wait_on_cuda_event_record_corr_id", *SHAPES),
+    *(*COLLECTIVE_TEXTS.values(), *COLLECTIVE_NUMBERS.values()),
+)
+
+
+def read(path: Path, limits: Limits) -> CaptureTables:
+    """See `aaco_pipeline.formats.kineto.read`."""
+    collected = Collected()
+    metadata: dict[str, Any] = {}
+    with Pieces(path, limits) as pieces:
+        cursor = Cursor(path, pieces, limits)
+        try:
+            if cursor.follows(b"["):
+                _read_events(path, cursor, limits, collected)
+            else:
+                for key in cursor.entries():
+                    if key == _EVENTS and cursor.follows(b"["):
+                        _read_events(path, cursor, limits, collected)
+                    else:
+                        metadata[key] = cursor.value()
+        except CutError:
+            collected.cut = True
+    if not collected.found:
+        raise CaptureError(f"{path}: not a Kineto trace, or cut before its events: no array traceEvents")
+    return reading(path, metadata, collected)
+
+
+def _read_events(path: Path, cursor: Cursor, limits: Limits, into: Collected) -> None:
+    """Collect every whole event of the array that comes next."""
+    into.found = True
+    for piece, part in cursor.batches():
+        into.events += len(part.start)
+        if into.events > limits.events:
+            raise CaptureError(f"{path}: more than {limits.events} events; profile fewer steps")
+        if len(part.start):
+            _collect(Objects(piece, part, _OUTER, "args", _INNER), into)
+
+
+def _collect(events: Objects, into: Collected) -> None:
+    """Add the columns of one piece's events; what a table needs is read only for the events that go there."""
+    everything = np.arange(events.count)
+    kinds = pl.DataFrame({"ph": events.texts("ph", everything), "cat": events.texts("cat", everything)})
+    into.counts.append(kinds.group_by("ph", "cat", maintain_order=True).len())
+    complete = pl.col("ph") == "X"
+
+    def rows(taken: pl.Expr) -> Positions:
+        return kinds.select(taken.fill_null(False).arg_true()).to_series().to_numpy().astype(np.int64)
+
+    cats = pl.col("cat")
+    if len(kernels := rows(complete & (cats == KERNELS))):
+        into.kernels.append(_kernels(events, kernels))
+    if len(copies := rows(complete & cats.is_in(COPIES))):
+        frame = _device_activities(events, copies, kinds)
+        into.copies.append(frame.with_columns(events.integers("bytes", copies).series().alias("bytes")))
+    if len(syncs := rows(complete & (cats == SYNCS))):
+        into.syncs.append(_syncs(events, syncs, kinds))
+    for wanted, frames in ((CALLS, into.calls), (MARKERS, into.markers)):
+        if len(chosen := rows(complete & cats.is_in(wanted))):
+            correlation = events.unsigned("correlation", chosen).series().alias("correlation")
+            frames.append(_times(events, chosen, kinds).with_columns(correlation))
+            if wanted is CALLS:
+                _collectives(events, chosen, frames[-1], into)
+    if events.any_has(next(iter(SHAPES))) and len(operators := rows(cats == OPERATORS)):
+        into.shapes.append(_shapes(events, operators))
+    if len(flows := rows(pl.col("ph").is_in(["s", "f"]) & (cats == FLOWS))):
+        time = events.thousandths("ts", flows)
+        into.flows.append(
+            kinds[flows].select(
+                flow_id=events.unsigned("id", flows).series(),
+                role="ph",
+                thread_id=events.integers("tid", flows).series(),
+                time_ns=time.series(),
+            )
+        )
+
+
+def _shapes(events: Objects, rows: Positions) -> pl.DataFrame:
+    """The operators that state shapes and types of their inputs, both as the trace's own text."""
+    return pl.DataFrame(
+        {
+            "operator": events.texts("name", rows).cast(pl.Categorical),
+            "start_ns": events.thousandths("ts", rows).series(),
+            **{column: events.lists(key, rows) for key, column in SHAPES.items()},
+        }
+    ).drop_nulls()
+
+
+def _times(events: Objects, rows: Positions, kinds: pl.DataFrame) -> pl.DataFrame:
+    """What every taken event has; `start_ns` and `end_ns` are null where the event's times cannot be read."""
+    start, length = events.thousandths("ts", rows), events.thousandths("dur", rows)
+    end = Column(start.value + length.value, start.valid & length.valid)
+    return pl.DataFrame(
+        {
+            "cat": kinds.get_column("cat").gather(rows).cast(pl.Categorical),
+            "name": events.texts("name", rows).cast(pl.Categorical),
+            "pid": events.integers("pid", rows).series(),
+            "tid": events.integers("tid", rows).series(),
+            "start_ns": Column(start.value, end.valid).series(),
+            "end_ns": end.series(),
+        }
+    )
+
+
+def _collectives(events: Objects, rows: Positions, calls: pl.DataFrame, into: Collected) -> None:
+    """Collect the operators that record a collective, with what their arguments say of it."""
+    recording = (calls.get_column("name") == COLLECTIVE_RECORD).fill_null(False)
+    if recording.any():
+        found = rows[recording.to_numpy()]
+        into.collectives.append(
+            calls.filter(recording).with_columns(
+                *(events.texts(key, found).alias(name) for name, key in COLLECTIVE_TEXTS.items()),
+                *(events.integers(key, found).series().alias(name) for name, key in COLLECTIVE_NUMBERS.items()),
+            )
+        )
+
+
+def _device_activities(events: Objects, rows: Positions, kinds: pl.DataFrame) -> pl.DataFrame:
+    """Times with device, stream and correlation; early traces name the device and stream as process and thread only."""
+    return (
+        _times(events, rows, kinds)
+        .with_columns(
+            device=events.integers("device", rows).series(),
+            stream=events.integers("stream", rows).series(),
+            correlation=events.unsigned("correlation", rows).series(),
+        )
+        .with_columns(pl.coalesce("device", "pid").alias("device"), pl.coalesce("stream", "tid").alias("stream"))
+        .drop("pid", "tid")
+    )
+
+
+def _kernels(events: Objects, rows: Positions) -> pl.DataFrame:
+    kinds = pl.DataFrame({"cat": pl.repeat(KERNELS, events.count, eager=True)})
+    blocks, sizes = events.triples("grid", rows), events.triples("block", rows)
+    columns: dict[str, Column] = {
+        "lds": events.integers("shared memory", rows),
+        "graph_node_id": events.unsigned("graph node id", rows),
+        "registers_per_thread": events.integers("registers per thread", rows),
+    }
+    for axis, block, size in zip("xyz", blocks, sizes, strict=True):
+        # Kineto's grid counts blocks, the lake's counts work-items.
+        columns[f"grid_{axis}"] = Column(block.value * size.value, block.valid & size.valid)
+        columns[f"workgroup_{axis}"] = size
+    frame = _device_activities(events, rows, kinds).with_columns(c.series().alias(n) for n, c in columns.items())
+    ratios = {
+        "blocks_per_sm": "blocks per SM",
+        "warps_per_sm": "warps per SM",
+        "estimated_occupancy_percent": "est. achieved occupancy %",
+    }
+    return frame.with_columns(
+        (events.thousandths(key, rows).series() / 1000).alias(name) for name, key in ratios.items()
+    )
+
+
+def _syncs(events: Objects, rows: Positions, kinds: pl.DataFrame) -> pl.DataFrame:
+    return _device_activities(events, rows, kinds).with_columns(
+        kind=events.texts("cuda_sync_kind", rows),
+        waited_stream=events.integers("wait_on_stream", rows).series(),
+        waited_correlation_id=events.unsigned("wait_on_cuda_event_record_corr_id", rows).series(),
+    )

@@ -1,0 +1,94 @@
+"""What a Kineto trace says of where it was taken: whose devices, their properties, its clock, and versions.
+
+Its events are `aaco_pipeline.formats.kineto.tables`'s.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import polars as pl
+
+from aaco_pipeline.formats.parsing.json_fields import whole
+from aaco_pipeline.formats.parsing.redaction import without_secrets
+from aaco_pipeline.lake.contracts import polars_types
+from aaco_pipeline.lake.validation import empty_table, to_contract
+
+#: Below this a time without a base cannot be microseconds since the Unix epoch: it is before the year 2001.
+_EPOCH_FLOOR_NS: Final = 10**18
+#: Versions that the trace of one vendor's tracer states.
+_AMD_VERSIONS: Final = ("hip_runtime_version", "hip_driver_version", "roctracer_version")
+_NVIDIA_VERSIONS: Final = ("cuda_runtime_version", "cuda_driver_version", "cupti_version")
+
+
+def is_amd(metadata: Mapping[str, Any], calls: pl.DataFrame) -> bool | None:
+    """Whether the devices are AMD's; None when nothing says."""
+    if not metadata.keys().isdisjoint(_AMD_VERSIONS):
+        return True
+    if not metadata.keys().isdisjoint(_NVIDIA_VERSIONS):
+        return False
+    names = calls.filter(pl.col("cat") == "cuda_runtime").get_column("name").unique().cast(pl.String)
+    return bool(names.str.starts_with("hip").any()) if len(names) else None
+
+
+def described_devices(metadata: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
+    """What the trace states of devices, by its own numbers."""
+    listed = metadata.get("deviceProperties")
+    return {
+        number: entry
+        for entry in (listed if isinstance(listed, list) else [])
+        if isinstance(entry, dict) and (number := whole(entry.get("id"))) is not None
+    }
+
+
+def device_rows(
+    numbers: Mapping[int, int], described: Mapping[int, Mapping[str, Any]], amd: bool | None
+) -> pl.DataFrame:
+    """The table `devices`; `numbers` are its numbers by the trace's, which are -1 for a device without one."""
+    rows = []
+    for number, place in numbers.items():
+        entry = described.get(number, {})
+        major, minor = whole(entry.get("computeMajor")), whole(entry.get("computeMinor"))
+        shared = entry.get("sharedMemPerMultiprocessor", entry.get("maxSharedMemoryPerMultiProcessor"))
+        name = entry.get("name")
+        rows.append(
+            {
+                "device_id": place,
+                "vendor": {True: "AMD", False: "NVIDIA", None: None}[amd],
+                # HIP's capability numbers do not name the architecture, CUDA's do.
+                "arch": f"sm_{major}{minor}" if amd is False and None not in (major, minor) else None,
+                "product": name if isinstance(name, str) and name else None,
+                "compute_units": whole(entry.get("numSms")),
+                "wavefront_size": whole(entry.get("warpSize")),
+                "memory_bytes": whole(entry.get("totalGlobalMem")),
+                "lds_bytes": whole(shared),
+                "handle": str(number) if number >= 0 else None,
+            }
+        )
+    return to_contract("devices", pl.DataFrame(rows)) if rows else empty_table("devices")
+
+
+def clocks(metadata: Mapping[str, Any], starts: Iterable[pl.Series]) -> tuple[pl.DataFrame, bool]:
+    """The table `clock_domains`: the trace's clock, and wall-clock where the trace ties it; and whether it does."""
+    base, first = whole(metadata.get("baseTimeNanoseconds")), pl.concat(starts).min()
+    rows: list[tuple[str, int, int | None, str]] = []
+    if base is not None:
+        rows.append(("realtime", -base, None, f"the trace's times count from baseTimeNanoseconds {base}"))
+        origin = f"from baseTimeNanoseconds {base} after the Unix epoch"
+    elif isinstance(first, int) and first > _EPOCH_FLOOR_NS:
+        rows.append(("realtime", 0, None, "the trace has no base: its times count from the Unix epoch"))
+        origin = "from the Unix epoch"
+    else:
+        origin = "from where it does not say"
+    rows.insert(0, ("kineto", 0, 0, f"the trace's own times, counted {origin}"))
+    frame = pl.DataFrame(rows, schema=polars_types("clock_domains"), orient="row")
+    return to_contract("clock_domains", frame), len(rows) > 1
+
+
+def versions(metadata: Mapping[str, Any]) -> pl.DataFrame:
+    """The table `environment`: the versions that the trace states."""
+    rows = [
+        {"category": "library", "key": key, "value": without_secrets(str(value)), "in_fingerprint": True}
+        for key, value in sorted(metadata.items())
+        if key.endswith("_version") and isinstance(value, int | float | str) and len(key) <= 64
+    ]
+    return to_contract("environment", pl.DataFrame(rows)) if rows else empty_table("environment")

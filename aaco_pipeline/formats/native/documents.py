@@ -1,0 +1,186 @@
+"""The JSON documents of a raw capture, checked for the fields that the tables need; further keys are kept."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any, Final, Literal, NotRequired
+
+from pydantic import TypeAdapter, ValidationError
+from typing_extensions import TypedDict
+
+from aaco_pipeline.errors import CaptureError
+from aaco_pipeline.formats.native.inference import FORMAT, PASSES, InferenceCapture, ProfilerPass
+
+FORMAT_VERSION: Final = 1
+
+
+def read_documents(path: Path) -> InferenceCapture:
+    """The capture whose documents lie in a folder."""
+    head = _document(path / "capture.json", _Head)
+    if head["format"] != FORMAT or head["format_version"] > FORMAT_VERSION:
+        raise CaptureError(
+            f"{path / 'capture.json'}: format {head['format']} {head['format_version']}, and this "
+            f"aaco_pipeline reads {FORMAT} up to {FORMAT_VERSION}; upgrade aaco_pipeline"
+        )
+    capture = _document(path / "capture.json", _Capture)
+    host = _document(path / "host.json", _Host)
+    passes = {name: _pass(path / f"{name}.json") for name in PASSES}
+    profiled = tuple(_profiler_pass(path, one) for one in capture.get("rocprofv3", {"passes": ()})["passes"])
+    return InferenceCapture(path, capture, host, passes, profiled)
+
+
+def _profiler_pass(path: Path, one: Mapping[str, Any]) -> ProfilerPass:
+    inside = PurePosixPath(one["folder"])
+    name = one["name"]
+    if inside.is_absolute() or ".." in inside.parts or "/" in name or name.startswith("."):
+        raise CaptureError(
+            f"{path / 'capture.json'}: rocprofv3.passes: {one['folder']!r}, {name!r}: not a place within the capture; "
+            "the capture is damaged"
+        )
+    document = _pass(path / inside / f"{name}.json")
+    return ProfilerPass(
+        name,
+        one["kind"],
+        path / inside,
+        tuple(one["command"]),
+        tuple(one["counters"]),
+        one["kernel"],
+        float(one["median_latency_ns"]),
+        one["distortion"],
+        document,
+    )
+
+
+def _pass(path: Path) -> dict[str, Any]:
+    """What a measured process wrote of its pass."""
+    one = _document(path, _Pass)
+    lengths = {len(one[key]) for key in ("start_monotonic_ns", "end_monotonic_ns", "cpu_time_ns", "run_delay_ns")}
+    if lengths != {one["warmup"] + one["iterations"]}:
+        raise CaptureError(f"{path}: its arrays of readings differ in length; the file is damaged")
+    return one
+
+
+# The documents' form, as far as the tables need it; further keys are kept. Checked strictly: nothing is converted.
+
+
+class _Head(TypedDict):
+    format: str
+    format_version: int
+
+
+class _Launch(TypedDict):
+    backend: str
+    precision: str
+    seed: int
+    allow_fallback: bool
+    batch_size: int | None
+    campaign_id: str | None
+    arm: str | None
+    block: int | None
+
+
+class _Model(TypedDict):
+    name: str
+    sha256: str
+    weights: str
+
+
+class _ProfilerPass(TypedDict):
+    name: str
+    kind: Literal["base", "counters", "thread_trace"]
+    folder: str
+    command: list[str]
+    counters: list[str]
+    kernel: str | None
+    median_latency_ns: float
+    distortion: float | None
+
+
+class _Profiler(TypedDict):
+    release: str
+    passes: list[_ProfilerPass]
+
+
+class _Capture(_Head):
+    launch: _Launch
+    model: _Model
+    provider: str
+    threads: int | None
+    rocprofv3: NotRequired[_Profiler]
+
+
+class _Fact(TypedDict):
+    category: str
+    key: str
+    value: str | None
+
+
+class _Host(TypedDict):
+    facts: list[_Fact]
+    devices: list[dict[str, str | int | float | None]]
+
+
+class _Clocks(TypedDict):
+    monotonic_ns: int
+    realtime_ns: int
+    uncertainty_ns: int
+
+
+class _BootClock(TypedDict):
+    monotonic_ns: int
+    boottime_ns: int
+    uncertainty_ns: int
+
+
+class _Markers(TypedDict):
+    library: str | None
+    missing: str | None
+
+
+class _Profile(TypedDict):
+    start_realtime_ns: int
+
+
+class _Placement(TypedDict):
+    active: list[str]
+    node_counts: dict[str, int]
+
+
+class _Input(TypedDict):
+    shape: list[int]
+    dtype: str
+
+
+class _Pass(TypedDict):
+    process_id: int
+    warmup: int
+    iterations: int
+    iterations_asked: int
+    start_monotonic_ns: list[int]
+    end_monotonic_ns: list[int]
+    cpu_time_ns: list[int]
+    run_delay_ns: list[int | None]
+    clocks_before: _Clocks
+    clocks_after: _Clocks
+    boot_clock_before: NotRequired[_BootClock | None]
+    boot_clock_after: NotRequired[_BootClock | None]
+    markers: NotRequired[_Markers | None]
+    profile: _Profile | None
+    placement: _Placement
+    inputs: dict[str, _Input]
+    io_binding: str
+
+
+def _document(path: Path, form: type) -> dict[str, Any]:
+    """The JSON document at `path`, whole, after its checked part was held against `form`."""
+    try:
+        document = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise CaptureError(f"{path}: cannot be read as JSON: {error}") from error
+    try:
+        TypeAdapter(form).validate_python(document, strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the document"
+        raise CaptureError(f"{path}: {where}: {first['msg']}; the capture is incomplete or damaged") from error
+    return dict(document)

@@ -1,0 +1,278 @@
+"""A session's raw documents as canonical tables: its sessions, processes, devices, iterations and clocks.
+
+Reading and checking the documents is `aaco_pipeline.formats.native.documents`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from aaco_pipeline.formats.capture_tables import Findings, presence
+from aaco_pipeline.lake.evidence import Evidence, Status
+from aaco_pipeline.lake.validation import to_contract
+
+FORMAT: Final = "aaco-inference"
+PROFILE_FILE: Final = "onnxruntime_profile.json.gz"
+#: The model's graph, and the graph the runtime made of it, both without weights.
+MODEL_FILE: Final = "model.onnx"
+OPTIMIZED_FILE: Final = "optimized_model.onnx"
+#: CLOCK_REALTIME moving this much against CLOCK_MONOTONIC within a pass is a step, not a slow correction.
+CLOCK_STEP_NS: Final = 1_000_000
+PASSES: Final = ("latency", "trace")
+#: The profile's times are cut to whole microseconds.
+_PROFILE_TICK_NS: Final = 1_000
+
+
+@dataclass(frozen=True)
+class ProfilerPass:
+    """One run of the session's program under rocprofv3: what it was asked for, and how far that slowed it.
+
+    `kind` is base, counters or thread_trace; `folder` holds the tool's files; `document` is what the measured process
+    wrote. `distortion` is the median latency over the unprofiled pass's; its times are never the session's latencies.
+    """
+
+    name: str
+    kind: str
+    folder: Path
+    command: tuple[str, ...]
+    counters: tuple[str, ...]
+    kernel: str | None
+    median_latency_ns: float
+    distortion: float | None
+    document: Mapping[str, Any]
+
+    @property
+    def boot_clock(self) -> tuple[int, int] | None:
+        """What to add to CLOCK_BOOTTIME, which the tool's times are of, for CLOCK_MONOTONIC, and how uncertain that is.
+
+        Both in ns; the uncertainty covers both readings, and the host sleeping between them. None without readings.
+        """
+        before, after = self.document.get("boot_clock_before"), self.document.get("boot_clock_after")
+        if before is None or after is None:
+            return None
+        offset = int(before["monotonic_ns"] - before["boottime_ns"])
+        moved = abs(int(after["monotonic_ns"] - after["boottime_ns"]) - offset)
+        return offset, int(before["uncertainty_ns"]) + int(after["uncertainty_ns"]) + moved
+
+
+@dataclass(frozen=True)
+class InferenceCapture:
+    """A session's raw documents, read and checked for the fields that the tables need.
+
+    The session's axis is the host's CLOCK_MONOTONIC, with zero where the unprofiled pass first read its clocks.
+    `profiler_passes` are those under rocprofv3, in their order; none when no profile was asked for.
+    """
+
+    folder: Path
+    capture: Mapping[str, Any]
+    host: Mapping[str, Any]
+    passes: Mapping[str, Mapping[str, Any]]
+    profiler_passes: tuple[ProfilerPass, ...] = ()
+
+    @property
+    def axis_zero_monotonic_ns(self) -> int:
+        return int(self.passes["latency"]["clocks_before"]["monotonic_ns"])
+
+    @property
+    def tokens_per_request(self) -> int | None:
+        """How many tokens each request generated; None when an iteration is a whole inference."""
+        tokens: int | None = self.passes["latency"].get("output_tokens")
+        return tokens
+
+    def sessions(self, fingerprint: str, capture_digest: str) -> pl.DataFrame:
+        """The one row of `sessions`."""
+        launch = self.capture["launch"]
+        inputs = self.passes["latency"]["inputs"]
+        floats = sorted({i["dtype"] for i in inputs.values() if i["dtype"].startswith(("float", "bfloat"))})
+        firsts = {i["shape"][0] for i in inputs.values() if i["shape"]}
+        started = self.passes["latency"]["clocks_before"]["realtime_ns"]
+        return to_contract(
+            "sessions",
+            pl.DataFrame(
+                {
+                    "source_kind": ["live"],
+                    "source_format": [FORMAT],
+                    "workload": ["generation" if self.tokens_per_request else "inference"],
+                    "model_name": [self.capture["model"]["name"]],
+                    "model_sha256": [self.capture["model"]["sha256"]],
+                    "backend": [launch["backend"]],
+                    "provider": [self.capture["provider"]],
+                    "precision": [
+                        launch["precision"]
+                        if launch["precision"] != "model"
+                        else (floats[0] if len(floats) == 1 else None)
+                    ],
+                    "batch_size": [firsts.pop() if len(firsts) == 1 else launch["batch_size"]],
+                    "campaign_id": [launch["campaign_id"]],
+                    "arm": [launch["arm"]],
+                    "block": [launch["block"]],
+                    "started_at": [datetime.fromtimestamp(started / 1e9, UTC)],
+                    "host": [self.fact("host", "name")],
+                    "fingerprint": [fingerprint],
+                    "capture_digest": [capture_digest],
+                    "threads": [self.capture["threads"]],
+                    "prompt_tokens": [self.passes["latency"].get("prompt_tokens")],
+                    "output_tokens": [self.tokens_per_request],
+                    "seed": [launch["seed"]],
+                    "allow_fallback": [launch["allow_fallback"]],
+                }
+            ),
+        )
+
+    def processes(self) -> pl.DataFrame:
+        """One row per measured process: 0 ran the unprofiled pass, 1 the profiled one."""
+        return to_contract(
+            "processes",
+            pl.DataFrame(
+                {
+                    "process_id": list(range(len(PASSES))),
+                    "host": [self.fact("host", "name")] * len(PASSES),
+                    "pid": [self.passes[name]["process_id"] for name in PASSES],
+                    "command": [f"aaco {name} pass of {self.capture['model']['name']}" for name in PASSES],
+                }
+            ),
+        )
+
+    def devices(self) -> pl.DataFrame:
+        """The devices the session could use: device 0 is the CPU."""
+        return to_contract("devices", pl.DataFrame(self.host["devices"], infer_schema_length=None))
+
+    def iterations(self) -> pl.DataFrame:
+        """All iterations of both passes, the warm-up ones marked, on the session's axis.
+
+        The pass `trace` is the one whose kernels the session shows: under rocprofv3 where that was asked for.
+        """
+        traced = next((one.document for one in self.profiler_passes if one.kind == "base"), self.passes["trace"])
+        of_pass = {"latency": self.passes["latency"], "trace": traced}
+        return to_contract("iterations", pl.concat([self._iterations(name, one) for name, one in of_pass.items()]))
+
+    def clock_domains(self) -> pl.DataFrame:
+        """How the host's clocks and the profile's clock map onto the session's axis."""
+        latency, trace = (self.passes[name]["clocks_before"] for name in PASSES)
+        zero = self.axis_zero_monotonic_ns
+        rows = [
+            {
+                "domain": "monotonic",
+                "offset_ns": -zero,
+                "uncertainty_ns": 0,
+                "anchor": "CLOCK_MONOTONIC of the host; zero is the start of the unprofiled pass",
+            },
+            {
+                "domain": "realtime",
+                "offset_ns": latency["monotonic_ns"] - latency["realtime_ns"] - zero,
+                "uncertainty_ns": latency["uncertainty_ns"],
+                "anchor": "bracketed readings of CLOCK_REALTIME and CLOCK_MONOTONIC before the unprofiled pass",
+            },
+        ]
+        if self.passes["trace"]["profile"] is not None:
+            rows.append(
+                {
+                    "domain": "onnxruntime_profile",
+                    "offset_ns": self.profile_axis_start_ns(),
+                    "uncertainty_ns": trace["uncertainty_ns"] + abs(self.clock_drift_ns("trace")) + _PROFILE_TICK_NS,
+                    "anchor": "the runtime's own wall-clock start of profiling, mapped by the readings of the pass",
+                }
+            )
+        return to_contract("clock_domains", pl.DataFrame(rows))
+
+    def profile_axis_start_ns(self) -> int:
+        """Where the profile's time zero lies on the session's axis."""
+        trace = self.passes["trace"]
+        clocks = trace["clocks_before"]
+        since = int(trace["profile"]["start_realtime_ns"]) - int(clocks["realtime_ns"])
+        return since + int(clocks["monotonic_ns"]) - self.axis_zero_monotonic_ns
+
+    def clock_drift_ns(self, name: str) -> int:
+        """How far CLOCK_REALTIME moved against CLOCK_MONOTONIC during a pass."""
+        before, after = self.passes[name]["clocks_before"], self.passes[name]["clocks_after"]
+        return int((after["realtime_ns"] - after["monotonic_ns"]) - (before["realtime_ns"] - before["monotonic_ns"]))
+
+    def inference_evidence(self) -> tuple[Evidence, ...]:
+        """What the passes had and lacked."""
+        findings = Findings()
+        for name in PASSES:
+            self._say_pass(findings, name)
+        latency, asked = self.passes["latency"], self.capture["provider"]
+        placement = latency["placement"]
+        elsewhere = {name: count for name, count in placement["node_counts"].items() if name != asked}
+        if elsewhere or asked not in placement["active"]:
+            where = ", ".join(f"{count} nodes on {provider}" for provider, count in sorted(elsewhere.items()))
+            reason = f"{asked} was asked for; fallback was allowed: {where}"
+            findings.say("execution provider", "partial", reason, source=asked)
+        else:
+            findings.say("execution provider", "present", source=asked)
+        findings.say("io binding", "present", source=latency["io_binding"])
+        for one in self.profiler_passes:
+            self._say_profiler_pass(findings, one)
+        return tuple(findings.evidence)
+
+    def _say_pass(self, findings: Findings, name: str) -> None:
+        one, source = self.passes[name], f"{name}.json"
+        cut = one["iterations"] < one["iterations_asked"]
+        reason = (
+            f"{one['iterations']} of {one['iterations_asked']} iterations, so that the profile stays below the "
+            "runtime's cap on events"
+        )
+        count = one["warmup"] + one["iterations"]
+        findings.say(f"{name} pass", "partial" if cut else "present", reason if cut else None, count, source)
+        if unread := sum(delay is None for delay in one["run_delay_ns"]):
+            status: Status = "absent" if unread == len(one["run_delay_ns"]) else "partial"
+            reason = f"{unread} iterations have none: /proc/self/task/*/schedstat could not be read"
+            findings.say(f"run-queue delay of the {name} pass", status, reason, source=source)
+        drift = self.clock_drift_ns(name)
+        if abs(drift) > CLOCK_STEP_NS:
+            reason = (
+                f"CLOCK_REALTIME moved {drift} ns against CLOCK_MONOTONIC during the pass; wall-clock times are "
+                "uncertain by as much, latencies are not concerned"
+            )
+            findings.say(f"wall clock of the {name} pass", "partial", reason, source=source)
+
+    def _say_profiler_pass(self, findings: Findings, one: ProfilerPass) -> None:
+        """A pass under rocprofv3 with its distortion, and the markers that could not be set."""
+        source = one.folder.relative_to(self.folder).as_posix()
+        ratio = "unknown" if one.distortion is None else f"{one.distortion:.3g}"
+        told = f"median latency {one.median_latency_ns:.0f} ns, {ratio} times that of the unprofiled pass"
+        count = one.document["warmup"] + one.document["iterations"]
+        findings.say(f"rocprofv3 {one.name} pass", "present", told, count, source)
+        markers = one.document.get("markers")
+        if markers is not None:
+            there = markers["library"] is not None
+            reason = markers["missing"] or f"set with {markers['library']}"
+            findings.say("iteration markers", presence(there), reason, count if there else None, source)
+
+    def fact(self, category: str, key: str) -> str | None:
+        """One fact about the host by category and key; None when it is unknown."""
+        for one in self.host["facts"]:
+            if (one["category"], one["key"]) == (category, key):
+                value: str | None = one["value"]
+                return value
+        return None
+
+    def _iterations(self, name: str, one: Mapping[str, Any]) -> pl.DataFrame:
+        frame = pl.DataFrame(
+            {
+                "start_ns": one["start_monotonic_ns"],
+                "end_ns": one["end_monotonic_ns"],
+                "cpu_time_ns": one["cpu_time_ns"],
+                "run_delay_ns": one["run_delay_ns"],
+            },
+            schema_overrides={"run_delay_ns": pl.Int64},
+        ).with_row_index("iteration")
+        zero = self.axis_zero_monotonic_ns
+        tokens = self.tokens_per_request
+        token_index = pl.lit(None) if tokens is None else pl.col("iteration") % tokens
+        return frame.with_columns(
+            pl.lit(name).alias("pass"),
+            pl.when(pl.col("iteration") < one["warmup"])
+            .then(pl.lit("warmup"))
+            .otherwise(pl.lit("measure"))
+            .alias("phase"),
+            token_index.alias("token_index"),
+            pl.col("start_ns") - zero,
+            pl.col("end_ns") - zero,
+            (pl.col("end_ns") - pl.col("start_ns")).alias("latency_ns"),
+        )
