@@ -11,22 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats import (
-    gpu_metrics,
-    kineto,
-    ort_profile,
-    rocpd,
-    rocprof_compute,
-    rocprofv3_csv,
-    rocprofv3_json,
-    thread_trace,
-)
-from aaco_pipeline.formats import rocprof as rocprof_v1
+from aaco_pipeline.formats import kineto, ort_profile, rocpd, rocprof_compute, rocprofv3_csv, thread_trace
 from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, Limits
 from aaco_pipeline.formats.kineto import ranks as kineto_ranks
+from aaco_pipeline.formats.readers import FILE_READERS, FOLDER_READERS, Reader
 
 #: A folder with more entries is not one capture.
 MOST_FILES: Final = 20_000
@@ -39,14 +30,6 @@ _KEPT_RAW: Final = {
     ".att": "raw thread trace: its decoder is not open; the decoded ui_output folder is read instead",
     ".out": "code object: kept for disassembly, not read",
 }
-
-
-class Reader(Protocol):
-    """A reader of one format, as every module of this package is."""
-
-    def probe(self, path: Path) -> DetectedFormat | None: ...
-
-    def read(self, path: Path, limits: Limits | None = None) -> CaptureTables: ...
 
 
 @dataclass(frozen=True)
@@ -134,7 +117,7 @@ def _entries(path: Path) -> Iterator[Path]:
     pending = [(path, 0)]
     while pending:
         folder, depth = pending.pop()
-        if any(reader.probe(folder) for reader in _FOLDER_READERS):
+        if any(reader.probe(folder) for reader in FOLDER_READERS):
             yield folder
             continue
         try:
@@ -161,7 +144,7 @@ def _recognized(path: Path, top: Path) -> _Found | Unread | None:
         return Unread(path, "a link; links are not followed, copy the file itself")
     if not path.is_dir() and not path.is_file():
         return Unread(path, "not a regular file")
-    for reader in _FOLDER_READERS if path.is_dir() else _FILE_READERS:
+    for reader in FOLDER_READERS if path.is_dir() else FILE_READERS:
         recognition = reader.probe(path)
         if recognition is not None and recognition.format in _REFUSED:
             return Unread(path, recognition.detail)
@@ -174,7 +157,7 @@ def _recognized(path: Path, top: Path) -> _Found | Unread | None:
 
 def _run_folder(path: Path, reader: Reader, top: Path) -> Path:
     """The folder of the run that an entry belongs to: rocprofv3 puts hosts and passes into folders of their own."""
-    if reader in _ALONE or (reader is _THREAD_TRACE and not path.name.startswith("ui_output_")):
+    if reader in _ALONE or (reader is thread_trace and not path.name.startswith("ui_output_")):
         return path
     folder = path.parent
     if folder != top and _PROCESS_FILE.fullmatch(path.name) and _is_host_folder(folder, path, reader):
@@ -189,14 +172,14 @@ def _is_host_folder(folder: Path, path: Path, reader: Reader) -> bool:
     beside = [entry.name for entry in folder.parent.iterdir() if entry.is_dir()]
     if any(name.startswith("ui_output_") for name in beside) or _PASS_FOLDER.fullmatch(folder.parent.name):
         return True
-    return reader is _ROCPD and folder.name in rocpd.hosts(path)
+    return reader is rocpd and folder.name in rocpd.hosts(path)
 
 
 def _with_ranks_together(found: Sequence[_Found]) -> list[_Found]:
     """The files with Kineto traces of one job's ranks in one run, and with why they are, or are not."""
     by_folder: dict[Path, dict[Path, _Found]] = {}
     for one in sorted(found, key=lambda one: str(one.path)):
-        if one.reader is _KINETO:
+        if one.reader is kineto:
             by_folder.setdefault(one.path.parent, {})[one.path] = one
     told: list[_Found] = []
     for folder, traces in by_folder.items():
@@ -209,7 +192,7 @@ def _with_ranks_together(found: Sequence[_Found]) -> list[_Found]:
                 known = traces[path].recognition
                 detailed = replace(known, detail=f"{known.detail}; {run.reason}")
                 told.append(replace(traces[path], recognition=detailed, run=home, job=job))
-    return [*(one for one in found if one.reader is not _KINETO), *told]
+    return [*(one for one in found if one.reader is not kineto), *told]
 
 
 def _runs(found: Sequence[_Found]) -> list[Run]:
@@ -217,7 +200,7 @@ def _runs(found: Sequence[_Found]) -> list[Run]:
     texts: dict[Path, dict[str, list[Path]]] = {}
     for one in sorted(found, key=lambda one: str(one.path)):
         run = runs.setdefault((one.run, one.job), Run(one.run))
-        if one.reader is _CSV:
+        if one.reader is rocprofv3_csv:
             texts.setdefault(one.run, {}).setdefault(rocprofv3_csv.run_key(one.path), []).append(one.path)
         else:
             run.parts.append(_part(run, one))
@@ -300,20 +283,6 @@ def _alike(first: str, second: str) -> int:
     )
 
 
-_CSV: Final[Reader] = rocprofv3_csv
-_KINETO: Final[Reader] = kineto
-_ROCPD: Final[Reader] = rocpd
-_THREAD_TRACE: Final[Reader] = thread_trace
-_FOLDER_READERS: Final[tuple[Reader, ...]] = (thread_trace, rocprof_compute)
-_FILE_READERS: Final[tuple[Reader, ...]] = (
-    rocpd,
-    rocprofv3_json,
-    kineto,
-    ort_profile,
-    rocprofv3_csv,
-    rocprof_v1,
-    gpu_metrics,
-)
 #: Formats whose every file is a run of its own; traces of one job's ranks are put together afterwards.
 _ALONE: Final[tuple[Reader, ...]] = (kineto, ort_profile, rocprof_compute)
 #: Formats that are known only so that they are refused by name.

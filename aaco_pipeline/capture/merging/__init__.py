@@ -18,7 +18,7 @@ from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import CaptureTables
 from aaco_pipeline.formats.thread_trace.matching import matched_instructions
 from aaco_pipeline.lake.evidence import Evidence
-from aaco_pipeline.lake.validation import empty_table, to_contract
+from aaco_pipeline.lake.validation import empty_table
 
 __all__ = ["NamedReading", "merge_parts", "moved", "row_accounts"]
 

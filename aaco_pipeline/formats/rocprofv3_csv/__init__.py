@@ -17,7 +17,7 @@ from aaco_pipeline.formats.parsing.csv_header import header_of
 DOCUMENTATION: Final = FormatRow(
     "rocprofv3 CSV, 6.2 to 7.x, and `rocpd convert`",
     "the header, in any case of letters",
-    "the same, and PC samples and printed statistics",
+    "as a rocpd database, and PC samples and printed statistics",
 )
 _DESCRIPTIONS: Final = {
     "kernel_trace": "kernel dispatches",

@@ -13,7 +13,9 @@ from typing import Final
 from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, FormatRow, Limits
 from aaco_pipeline.formats.parsing.compression import first_bytes
 
-DOCUMENTATION: Final = FormatRow("rocprofv3 JSON (`*_results.json`), also gzip", "`rocprofiler-sdk-tool`", "the same")
+DOCUMENTATION: Final = FormatRow(
+    "rocprofv3 JSON (`*_results.json`), also gzip", "`rocprofiler-sdk-tool`", "as a rocpd database, and PC samples"
+)
 ROOT: Final = "rocprofiler-sdk-tool"
 _PROBED_BYTES: Final = 4096
 

@@ -178,6 +178,12 @@ def test_graph_replay_links_many_kernels_to_one_call() -> None:
     assert launches.get_column("correlation_id").n_unique() == launches.height
 
 
+def without_layout(frame: pl.DataFrame) -> pl.DataFrame:
+    """Shapes and types of operators are the trace's own text."""
+    texts = [name for name in ("shapes", "types") if name in frame.columns]
+    return frame.with_columns(pl.col(texts).str.replace_all(r"\s", ""))
+
+
 @needs_captures
 def test_a_real_trace_in_any_layout_is_the_same(tmp_path: Path) -> None:
     original = SHARED / "kineto" / "mi300x_resnet_train_ddp.json.gz"
@@ -188,7 +194,7 @@ def test_a_real_trace_in_any_layout_is_the_same(tmp_path: Path) -> None:
         copy.write_text(json.dumps(parsed, **options))  # type: ignore[arg-type]
         again = kineto.read(copy)
         for table, frame in expected.tables.items():
-            assert frame.equals(again.tables[table]), table
+            assert without_layout(frame).equals(without_layout(again.tables[table])), table
 
 
 def test_columns_of_a_small_trace(tmp_path: Path) -> None:

@@ -1,0 +1,72 @@
+"""The one list of readers of captures, in the order in which a path is offered to them, and their table in the docs.
+
+A reader is a folder of `aaco_pipeline.formats`: `probe` recognizes a path by its first bytes, `read` reads it whole,
+and `DOCUMENTATION` is its row in docs/captures.md. What is heavy is imported inside `read`, so that looking at a folder
+loads no reader that it has no use for. `native` and `onnx` read no captures made elsewhere and are not listed.
+Run as `python -m aaco_pipeline.formats.readers docs/captures.md` to write the table into the page.
+"""
+
+import sys
+from pathlib import Path
+from typing import Final, Protocol
+
+from aaco_pipeline.formats import (
+    gpu_metrics,
+    kineto,
+    ort_profile,
+    rocpd,
+    rocprof,
+    rocprof_compute,
+    rocprofv3_csv,
+    rocprofv3_json,
+    thread_trace,
+)
+from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, FormatRow, Limits
+
+
+class Reader(Protocol):
+    """What every reader offers; `__name__` is its module's."""
+
+    @property
+    def __name__(self) -> str: ...
+
+    @property
+    def DOCUMENTATION(self) -> FormatRow: ...
+
+    def probe(self, path: Path) -> DetectedFormat | None: ...
+
+    def read(self, path: Path, limits: Limits | None = None) -> CaptureTables: ...
+
+
+#: Formats that are a folder; what they recognize is not looked into any further.
+FOLDER_READERS: Final[tuple[Reader, ...]] = (thread_trace, rocprof_compute)
+FILE_READERS: Final[tuple[Reader, ...]] = (
+    rocpd,
+    rocprofv3_json,
+    kineto,
+    ort_profile,
+    rocprofv3_csv,
+    rocprof,
+    gpu_metrics,
+)
+READERS: Final = (*FOLDER_READERS, *FILE_READERS)
+_BEGIN: Final = "<!-- Made by `python -m aaco_pipeline.formats.readers docs/captures.md`; change the readers. -->\n"
+_END: Final = "<!-- End of the table. -->\n"
+
+
+def formats_table() -> str:
+    """Markdown: a row for each reader, in their order."""
+    rows = [("format", "recognized by", "gives"), ("---", "---", "---")]
+    rows += [(one.written_by, one.recognized_by, one.gives) for one in (reader.DOCUMENTATION for reader in READERS)]
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def with_table(page: str) -> str:
+    """The page with the present table in place of the one it holds."""
+    before, _, rest = page.partition(_BEGIN)
+    return f"{before}{_BEGIN}\n{formats_table()}\n{_END}{rest.partition(_END)[2]}"
+
+
+if __name__ == "__main__":
+    place = Path(sys.argv[1])
+    place.write_text(with_table(place.read_text(encoding="utf-8")), encoding="utf-8")
