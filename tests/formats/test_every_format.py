@@ -93,6 +93,6 @@ def test_recognizing_its_example_imports_no_other_reader(reader: Reader, tmp_pat
         "print(*(name for name in sys.modules if name.startswith('aaco_pipeline.formats.')))"
     )
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, cwd=ROOT)
-    heavy = ("reading", "tables", "decoding", "json_stream", "json_fields", "csv_text", "wide_tables", "database")
+    heavy = (".reading", ".tables", "decoding", "json_stream", "json_fields", "csv_text", "wide_tables", "database")
     loaded = [name for name in done.stdout.split() if name.endswith(heavy)]
     assert not [name for name in loaded if f".{name_of(reader)}." not in name]
