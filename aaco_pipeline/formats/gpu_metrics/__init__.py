@@ -61,7 +61,7 @@ def read(path: Path, limits: Limits | None = None) -> CaptureTables:
 def read_recorded(
     recordings: Any, axis_zero_ns: int, source: str, *, first_device_id: int = 0, limits: Limits | None = None
 ) -> CaptureTables:
-    """What `gpu_metrics_sampling` recorded: as `read`, at the times it took the readings, less `axis_zero_ns`.
+    """What the sampler recorded: as `read`, at the times it took the readings, less `axis_zero_ns`.
 
     The devices are numbered from `first_device_id`. Gives no `clock_domains`: the caller knows the clock. CaptureError
     when the recordings are not what the sampler writes.
