@@ -14,7 +14,7 @@ import gzip
 import sqlite3
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -211,8 +211,8 @@ def opened(path: Path, limits: Limits) -> Iterator[Database]:
     CaptureError for what is no SQLite database, for one that is cut, still being written, or over the limits.
     """
     _refuse_unfinished(path)
-    with tempfile.TemporaryDirectory(prefix="aaco_rocpd_") as folder:
-        plain = _decompressed(path, Path(folder, "decompressed.db"), limits)
+    with ExitStack() as stack:
+        plain = _decompressed(path, limits, stack)
         before = _identity(path)
         _check_header(path, plain, limits)
         try:
@@ -258,13 +258,14 @@ def _refuse_unfinished(path: Path) -> None:
             )
 
 
-def _decompressed(path: Path, target: Path, limits: Limits) -> Path:
-    """Where the database lies as SQLite can read it: the file itself, or `target` with what its gzip data holds."""
+def _decompressed(path: Path, limits: Limits, stack: ExitStack) -> Path:
+    """Where the database lies as SQLite can read it: the file itself, or a copy of its gzip data until `stack` ends."""
     taken = 0
     try:
         with open_decompressed(path) as stream:
             if not isinstance(stream, gzip.GzipFile):
                 return path
+            target = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="aaco_rocpd_")), "decompressed.db")
             with target.open("wb") as copy:
                 while piece := stream.read(_COPY_BYTES):
                     taken += len(piece)
