@@ -11,7 +11,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-from aaco_pipeline.lake.contracts import DUCKDB_TYPES, Table, all_tables
+from aaco_pipeline.lake.contracts import all_tables
+from aaco_pipeline.lake.declaration import DUCKDB_TYPES, Table
 
 #: The page's place in the repository.
 DEFAULT_PATH: Final = "docs/data_dictionary.md"

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 from aaco_pipeline.errors import LakeError
-from aaco_pipeline.lake.contracts import Scope
+from aaco_pipeline.lake.declaration import Scope
 
 MANIFEST_VERSION: Final = 1
 

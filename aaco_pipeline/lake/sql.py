@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from aaco_pipeline.errors import LakeError, UsageError
-from aaco_pipeline.lake.contracts import DUCKDB_TYPES, Table, all_tables
+from aaco_pipeline.lake.contracts import all_tables
+from aaco_pipeline.lake.declaration import DUCKDB_TYPES, Table
 from aaco_pipeline.lake.manifest import Manifest
 from aaco_pipeline.lake.store import TraceLake
 

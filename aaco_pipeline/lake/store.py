@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 from aaco_pipeline import __version__
 from aaco_pipeline.errors import LakeError, UsageError
-from aaco_pipeline.lake.contracts import Scope, Table, contract
+from aaco_pipeline.lake.contracts import contract
+from aaco_pipeline.lake.declaration import Scope, Table
 from aaco_pipeline.lake.files import (
     TEMPORARY_PREFIX,
     exclusive_lock,

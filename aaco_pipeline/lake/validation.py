@@ -6,7 +6,8 @@ The contracts themselves are declared in `aaco_pipeline.lake.tables`; publishing
 import polars as pl
 
 from aaco_pipeline.errors import ContractError
-from aaco_pipeline.lake.contracts import Table, polars_schema, polars_types
+from aaco_pipeline.lake.contracts import polars_schema, polars_types
+from aaco_pipeline.lake.declaration import Table
 
 
 def empty_table(table: str) -> pl.DataFrame:

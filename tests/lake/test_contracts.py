@@ -3,7 +3,6 @@
 What the page made from them looks like is tested in `test_dictionary`.
 """
 
-import dataclasses
 from pathlib import Path
 from typing import Final
 
@@ -11,16 +10,8 @@ import duckdb
 import polars as pl
 import pytest
 
-from aaco_pipeline.lake.contracts import (
-    DUCKDB_TYPES,
-    Column,
-    Table,
-    all_tables,
-    column,
-    contract,
-    polars_dtype,
-    polars_schema,
-)
+from aaco_pipeline.lake.contracts import all_tables, contract, polars_dtype, polars_schema, polars_types
+from aaco_pipeline.lake.declaration import DUCKDB_TYPES, Column, Table
 
 #: The public interface, written down apart from the declarations: every table with the columns it must have.
 PUBLIC: Final[dict[str, str]] = {
@@ -260,28 +251,14 @@ def test_polars_and_duckdb_agree_on_every_type(name: str, tmp_path: Path) -> Non
 def test_every_type_name_is_known_to_polars() -> None:
     for name in DUCKDB_TYPES:
         polars_dtype(name)
+    assert {c.dtype for _, c in EVERY_COLUMN} == set(DUCKDB_TYPES)
 
 
-def test_unknown_type_is_refused_at_declaration() -> None:
+def test_types_of_some_columns_come_in_the_order_asked_for() -> None:
+    assert polars_types("kernels", "name", "kernel_id") == {"name": pl.String(), "kernel_id": pl.Int32()}
+    assert "session_id" not in polars_types("kernels")
     with pytest.raises(KeyError):
-        column("duration", "float16", "ns", False, "A type that no contract may use.")
-
-
-def test_columns_of_an_older_version_leave_out_what_came_later() -> None:
-    table = Table(
-        name="example",
-        section="Example",
-        meaning="One row is one example. Filled by nobody.",
-        columns=(
-            column("first", "int32", "id", False, "A column there from the beginning."),
-            column("second", "float64", "ratio", True, "A column that came later.", since=2),
-        ),
-        sort_by=("first",),
-        version=2,
-    )
-    assert [c.name for c in table.columns_of_version(1)] == ["session_id", "first"]
-    assert table.columns_of_version(2) == table.all_columns
-    assert dataclasses.replace(table, scope="campaign").columns_of_version(1)[0].name == "campaign_id"
+        polars_types("kernels", "no_such_column")
 
 
 def test_unknown_table_is_refused() -> None:

@@ -16,7 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from aaco_pipeline.errors import AacoError, LakeError, UsageError
-from aaco_pipeline.lake.contracts import DUCKDB_TYPES, all_tables, contract, polars_schema
+from aaco_pipeline.lake.contracts import all_tables, contract, polars_schema
+from aaco_pipeline.lake.declaration import DUCKDB_TYPES, SIGNALS
 from aaco_pipeline.lake.sql import HELPER_VIEWS, select_rows
 from aaco_pipeline.lake.store import TraceLake
 
@@ -202,7 +203,7 @@ def test_lists_and_records_and_instants_come_as_values(populated: TraceLake, mon
     signal = {"signal": "s", "value": 1.5, "unit": "ns", "threshold": None, "weight": 0.5, "source": "kernels"}
     found = select_rows(populated, statement)
     assert found.rows == [([signal], ["a", "b"], 0.5, 2)]
-    assert [found.types[0].replace('"', ""), found.types[1]] == [DUCKDB_TYPES["list<evidence>"], "VARCHAR[]"]
+    assert [found.types[0].replace('"', ""), found.types[1]] == [DUCKDB_TYPES[SIGNALS], "VARCHAR[]"]
     assert populated.sql(statement).rows() == found.rows
 
 

@@ -23,7 +23,8 @@ import pytest
 from aaco_pipeline import __version__
 from aaco_pipeline.errors import AacoError, ContractError, LakeError, UsageError
 from aaco_pipeline.lake import contracts, sql, store
-from aaco_pipeline.lake.contracts import Column, Table, all_tables, contract, polars_schema
+from aaco_pipeline.lake.contracts import all_tables, contract, polars_schema
+from aaco_pipeline.lake.declaration import NAME, STRINGS, Table, nullable
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
 from aaco_pipeline.lake.files import exclusive_lock, lock_is_free
 from aaco_pipeline.lake.manifest import Entry, Manifest
@@ -61,7 +62,7 @@ def newer(monkeypatch: pytest.MonkeyPatch) -> Callable[[], contextlib.AbstractCo
     @contextlib.contextmanager
     def upgraded() -> Iterator[Table]:
         known = contract("session_metrics")
-        added = Column("added", "list<string>", "name", True, "A column of the next version.", since=known.version + 1)
+        added = nullable("added", STRINGS, NAME, "A column of the next version.", since=known.version + 1)
         table = dataclasses.replace(known, columns=(*known.columns, added), version=known.version + 1)
         tables = {**all_tables(), table.name: table}
         with monkeypatch.context() as patched:
@@ -383,8 +384,7 @@ def test_a_newer_contract_is_refused_by_name_and_only_where_it_matters(
     lake: TraceLake, metrics: Metrics, filled: Filled, newer: Callable[[], contextlib.AbstractContextManager[Table]]
 ) -> None:
     lake.publish(SESSION, "a", {"session_metrics": metrics(1.0)})
-    with newer() as table:
-        assert table.columns_of_version(1) == contract("session_metrics").all_columns[:-1]
+    with newer():
         frame = metrics(2.0).with_columns(pl.Series("added", [["x"]]))
         lake.publish(LATER, "a", {"session_metrics": frame, "kernels": kernels(filled, "gemm")})
     asking: list[Callable[[], object]] = [
