@@ -26,6 +26,7 @@ from aaco_pipeline.errors import AacoError
 from aaco_pipeline.lake.contracts import contract, polars_dtype
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
 from aaco_pipeline.lake.files import TEMPORARY_PREFIX
+from aaco_pipeline.lake.health import faults, mend
 from aaco_pipeline.lake.store import TraceLake
 
 SESSION: Final = "20250102T000000Z-0000000b"
@@ -111,10 +112,10 @@ def kill_once(lake: TraceLake, outcome: Outcome, generation: int, delay_seconds:
     else:
         _check_state(lake, following, complaints, exactly=True)
         complaints += [f"left after the next publication: {left}" for left in _unpublished_in_tables(lake)]
-    for fault in lake.faults():
-        if not fault.mendable or not lake.mend(fault):
+    for fault in faults(lake):
+        if not fault.mendable or not mend(lake, fault):
             complaints.append(f"not mended: {fault.kind} {fault.path}")
-    complaints += [f"a fault after mending: {fault.kind} {fault.path}" for fault in lake.faults()]
+    complaints += [f"a fault after mending: {fault.kind} {fault.path}" for fault in faults(lake)]
 
     outcome.instants += 1
     outcome.generations += done - generation + 1

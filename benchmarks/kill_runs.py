@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Final
 
 import aaco_pipeline
+from aaco_pipeline.lake.health import faults
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE
 
@@ -171,7 +172,7 @@ def check(place: Workplace, before: dict[str, dict[str, str]]) -> list[str]:
     """Every promise that is broken: about the sessions `before`, what is published, and what can be mended."""
     now = place.digests()
     complaints = [f"earlier session {session} has changed" for session in before if now.get(session) != before[session]]
-    complaints += [f"{f.kind}: {f.path}" for f in place.lake.faults() if not f.mendable]
+    complaints += [f"{f.kind}: {f.path}" for f in faults(place.lake) if not f.mendable]
     mended = place.call("doctor", "--mend", "--json")
     if mended.returncode != 0:
         unmended = [row for row in json.loads(mended.stdout or "[]") if row["state"] != "mended"]

@@ -1,6 +1,6 @@
 """What is wrong between the lake, Dagster's instance and this host, and mending what can be mended.
 
-Faults within the lake's files are found by `aaco_pipeline.lake.store`, dead runs by
+Faults within the lake's files are found by `aaco_pipeline.lake.health`, dead runs by
 `aaco_pipeline.automation.dead_runs`; here they are put together with what only shows when both sides are seen.
 """
 
@@ -13,6 +13,7 @@ from aaco_pipeline.automation.dead_runs import find_dead_runs, reap
 from aaco_pipeline.automation.partitions import PARTITIONS_NAME
 from aaco_pipeline.automation.sessions import add_partition, forget
 from aaco_pipeline.errors import AacoError, LakeError
+from aaco_pipeline.lake import health
 from aaco_pipeline.lake.store import TraceLake
 
 
@@ -42,8 +43,8 @@ def examine(
 
 
 def _lake_ailments(lake: TraceLake) -> Iterator[Problem]:
-    for fault in lake.faults():
-        mend = (lambda fault=fault: lake.mend(fault)) if fault.mendable else None
+    for fault in health.faults(lake):
+        mend = (lambda fault=fault: health.mend(lake, fault)) if fault.mendable else None
         yield Problem(fault.kind, str(fault.path), fault.explanation, mend)
 
 

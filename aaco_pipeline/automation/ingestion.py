@@ -46,7 +46,7 @@ def ingest(lake: TraceLake, found: DiscoveredRuns, workload: str | None = None) 
             if digest in known:
                 yield Ingested(run, known[digest], is_new=False)
                 continue
-            session = new_session_id()
+            session = new_session_id(workload or run.folder.name)
             with lake.receive_raw(session) as folder:
                 copy_capture(run, folder, workload or run.folder.name)
                 # Read while the folder is still the receiver's: what cannot be read never becomes a session.

@@ -3,6 +3,8 @@
 What a launch is lives in `aaco_pipeline.capture.request`; when a session's stages run is decided by jobs and sensors.
 """
 
+from pathlib import Path
+
 import dagster as dg
 
 from aaco_pipeline.automation.partitions import PARTITIONS_NAME
@@ -23,7 +25,7 @@ def drop_partition(instance: dg.DagsterInstance, session: str) -> None:
 
 def register(lake: TraceLake, instance: dg.DagsterInstance, launch: MeasurementRequest) -> str:
     """A new session for `launch`: the request first, then the partition, so that no partition is without one."""
-    session = new_session_id()
+    session = new_session_id(Path(launch.model).stem)
     lake.request(session, launch.to_json())
     add_partition(instance, session)
     return session

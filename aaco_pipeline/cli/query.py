@@ -98,7 +98,7 @@ def _list_tables(project: "Project", as_json: bool) -> None:
 
 
 def _describe_table(name: str, as_json: bool) -> None:
-    from aaco_pipeline.lake.store import find_contract
+    from aaco_pipeline.lake.contracts import find_contract
 
     table = find_contract(name)
     columns = [

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.files import lake_errors, write_atomically
-from aaco_pipeline.lake.store import CALIBRATIONS
+from aaco_pipeline.lake.layout import CALIBRATIONS
 
 if TYPE_CHECKING:
     import polars as pl

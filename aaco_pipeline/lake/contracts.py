@@ -5,10 +5,12 @@ Checking a frame against a contract is `aaco_pipeline.lake.validation`. This mod
 so that the command line can list tables at once.
 """
 
+import difflib
 from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
+from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake import declaration
 from aaco_pipeline.lake.declaration import Table, Type
 from aaco_pipeline.lake.tables import TABLES
@@ -74,3 +76,12 @@ def all_tables() -> Mapping[str, Table]:
 def contract(name: str) -> Table:
     """The contract of table `name`; KeyError when there is none."""
     return all_tables()[name]
+
+
+def find_contract(name: str) -> Table:
+    """The contract of table `name`, which a person gave; UsageError with the nearest name when there is none."""
+    if name not in all_tables():
+        near = difflib.get_close_matches(name, all_tables(), n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise UsageError(f"no table {name!r}; {hint}`aaco tables` lists them")
+    return contract(name)

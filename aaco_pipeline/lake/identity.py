@@ -1,6 +1,6 @@
 """Names of sessions and campaigns: how they are made and which texts are valid ones.
 
-Finding a session by prefix or as `latest` needs a lake and lives in `aaco_pipeline.lake.store`.
+Finding a session by prefix or as `latest` needs a lake and lives in `aaco_pipeline.lake.reading`.
 """
 
 import re
@@ -10,21 +10,28 @@ from typing import Final
 
 from aaco_pipeline.errors import UsageError
 
-SESSION_ID: Final = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}")
+SESSION_ID: Final = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}(-[a-z0-9][a-z0-9-]{0,23})?")
+_NAME_LENGTH: Final = 24
 #: A campaign is named by its maker; the rule keeps it a valid path part, partition key and SQL literal.
 CAMPAIGN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 
 
-def new_session_id(now: datetime | None = None) -> str:
-    """`YYYYMMDDTHHMMSSZ-<8 hex>`: sorts by time to the second, and random within it."""
+def new_session_id(workload: str | None = None, now: datetime | None = None) -> str:
+    """`YYYYMMDDTHHMMSSZ-<8 hex>-<workload>`: sorts by time to the second, and is random within it.
+
+    Of the workload's name the letters and digits are kept, at most 24 characters; without one the id ends before it.
+    """
     moment = (now or datetime.now(UTC)).astimezone(UTC)
-    return f"{moment:%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
+    name = re.sub(r"[^a-z0-9]+", "-", (workload or "").lower()).strip("-")[:_NAME_LENGTH].rstrip("-")
+    return "-".join(filter(None, (f"{moment:%Y%m%dT%H%M%SZ}", secrets.token_hex(4), name)))
 
 
 def require_session_id(text: str) -> str:
     """`text` itself when it is a session id, else UsageError: ids become paths, so nothing else may pass."""
     if SESSION_ID.fullmatch(text) is None:
-        raise UsageError(f"{text!r} is not a session id; expected YYYYMMDDTHHMMSSZ- and 8 hexadecimal digits")
+        raise UsageError(
+            f"{text!r} is not a session id; expected YYYYMMDDTHHMMSSZ-<8 hexadecimal digits>, or that with -<workload>"
+        )
     return text
 
 

@@ -1,6 +1,6 @@
 """Read-only SQL over a lake: one DuckDB view per contract and a few helper views, for one guarded SELECT.
 
-Publishing and plain reading live in `aaco_pipeline.lake.store`. A statement is refused unless DuckDB itself parses
+Plain reading lives in `aaco_pipeline.lake.reading`. A statement is refused unless DuckDB itself parses
 it as one SELECT; it then runs in memory with file access limited to the lake's published files and the configuration
 locked, so it cannot write, attach, load or read anything else.
 """
@@ -14,7 +14,7 @@ from aaco_pipeline.errors import LakeError, UsageError
 from aaco_pipeline.lake.contracts import all_tables
 from aaco_pipeline.lake.declaration import DUCKDB_TYPES, Table
 from aaco_pipeline.lake.manifest import Manifest
-from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.lake.reading import LakeReader
 
 if TYPE_CHECKING:
     import duckdb
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 _Fetched = TypeVar("_Fetched")
-_READ_OPTIONS: Final = "union_by_name = true, hive_partitioning = false"
+_READ_OPTIONS: Final = "union_by_name = true, hive_partitioning = false, filename = true"
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Result:
     rows: list[tuple[Any, ...]]
 
 
-def select_rows(lake: TraceLake, statement: str) -> Result:
+def select_rows(lake: LakeReader, statement: str) -> Result:
     """The rows of one SELECT over `lake`. UsageError for a statement that is refused or wrong."""
 
     def rows(connection: "duckdb.DuckDBPyConnection") -> Result:
@@ -89,7 +89,7 @@ def select_rows(lake: TraceLake, statement: str) -> Result:
     return _select(lake, statement, rows)
 
 
-def select_frame(lake: TraceLake, statement: str) -> "pl.DataFrame":
+def select_frame(lake: LakeReader, statement: str) -> "pl.DataFrame":
     """As `select_rows`, as a Polars frame. UsageError also for a type that Polars does not have."""
     import polars as pl
 
@@ -103,7 +103,7 @@ def select_frame(lake: TraceLake, statement: str) -> "pl.DataFrame":
         raise UsageError(f"SQL: a column's type cannot be held in a frame ({' '.join(str(error).split())})") from error
 
 
-def _select(lake: TraceLake, statement: str, fetch: "Callable[[duckdb.DuckDBPyConnection], _Fetched]") -> _Fetched:
+def _select(lake: LakeReader, statement: str, fetch: "Callable[[duckdb.DuckDBPyConnection], _Fetched]") -> _Fetched:
     """Run `fetch` on a guarded connection; again when a writer superseded a file after we had read its name."""
     mentioned = _mentioned_tables(statement)
     while True:
@@ -119,7 +119,7 @@ def _select(lake: TraceLake, statement: str, fetch: "Callable[[duckdb.DuckDBPyCo
 class _Guarded:
     """A connection that holds only what `statement` may see; the errors of its block become one-line errors."""
 
-    def __init__(self, lake: TraceLake, manifests: Sequence[Manifest], statement: str) -> None:
+    def __init__(self, lake: LakeReader, manifests: Sequence[Manifest], statement: str) -> None:
         self._lake = lake
         self._manifests = manifests
         self._statement = statement
@@ -148,7 +148,7 @@ class _Guarded:
             raise _one_line(error, self._lake) from error
 
 
-def _one_line(error: "duckdb.Error", lake: TraceLake) -> UsageError | LakeError:
+def _one_line(error: "duckdb.Error", lake: LakeReader) -> UsageError | LakeError:
     import duckdb
 
     text = " ".join(str(error).split())
@@ -178,7 +178,7 @@ def _require_one_select(connection: "duckdb.DuckDBPyConnection", statement: str)
 
 
 def _create_views(
-    connection: "duckdb.DuckDBPyConnection", lake: TraceLake, manifests: Sequence[Manifest], statement: str
+    connection: "duckdb.DuckDBPyConnection", lake: LakeReader, manifests: Sequence[Manifest], statement: str
 ) -> None:
     """Create every view; only those of tables that the statement can mean open files, as that costs time."""
     tables = all_tables()
@@ -235,7 +235,9 @@ def _over_files(table: Table, files: list[str]) -> str:
     nothing = f"SELECT {_typed_nothing(table)} WHERE false"
     if not files:
         return nothing
-    columns = ", ".join(f'"{c.name}"' for c in table.all_columns)
+    # The key stands in the path; only older files hold it, too. A filter on it still spares DuckDB the other files.
+    key = f"regexp_extract(filename, '/{table.key}=([^/]+)/[^/]*$', 1) AS \"{table.key}\""
+    columns = ", ".join([key, *(f'"{c.name}"' for c in table.columns)])
     # The typed empty branch gives every column its contract's type, also those an older file does not have.
     source = f"read_parquet({_list_literal([_as_pattern(file) for file in files])}, {_READ_OPTIONS})"
     return f"SELECT {columns} FROM ({nothing} UNION ALL BY NAME SELECT * FROM {source})"

@@ -20,6 +20,7 @@ import pytest
 import aaco_pipeline
 from aaco_pipeline.automation.instance import open_instance
 from aaco_pipeline.automation.sessions import PARTITIONS_NAME
+from aaco_pipeline.lake.health import faults
 from aaco_pipeline.resources.project import Project
 
 SCRIPT: Final = Path(aaco_pipeline.__file__).parents[1] / "benchmarks" / "kill_runs.py"
@@ -51,7 +52,7 @@ def test_runs_killed_at_random_instants_leave_earlier_sessions_whole_and_the_nex
         killing.kill_once(place, outcome, rng.uniform(0.5, 5.0), again=again)
     assert outcome.violations == []
     assert outcome.kills + outcome.too_late == 3
-    assert place.lake.faults() == []
+    assert faults(place.lake) == []
     assert "every promise was kept" in killing.summary(outcome)
 
 
@@ -128,7 +129,7 @@ def test_a_killed_run_takes_its_measured_process_with_it(killing: ModuleType, pl
         assert killing.wait_until(lambda: not _is_measuring(child))
     finally:
         killing.kill_group(process)
-    assert [fault.kind for fault in place.lake.faults()] == ["unfinished write"]
+    assert [fault.kind for fault in faults(place.lake)] == ["unfinished write"]
 
 
 def _children(pid: int) -> list[int]:

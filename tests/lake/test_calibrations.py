@@ -25,6 +25,7 @@ from aaco_pipeline.lake.calibrations import (
     write_calibration,
 )
 from aaco_pipeline.lake.contracts import contract
+from aaco_pipeline.lake.health import faults, mend
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import conform
 
@@ -157,10 +158,10 @@ def test_what_a_killed_writer_left_is_found_and_mended_and_calibrations_are_no_o
     kept = write_calibration(tmp_path, CALIBRATION)
     left = kept.parent / ".tmp-4194305-00000000"
     left.write_bytes(b"half")
-    (fault,) = lake.faults()
+    (fault,) = faults(lake)
     assert (fault.kind, fault.path) == ("unfinished write", left)
-    assert lake.mend(fault)
-    assert lake.faults() == []
+    assert mend(lake, fault)
+    assert faults(lake) == []
     assert read_calibration(tmp_path, MACHINE, 2) == CALIBRATION
 
 

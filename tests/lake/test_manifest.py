@@ -57,8 +57,8 @@ def test_fields_that_are_not_known_are_ignored() -> None:
 
 
 def test_a_newer_manifest_is_refused_by_name() -> None:
-    with pytest.raises(LakeError, match=r"^m\.json: manifest version 2 is newer than 1.*upgrade") as caught:
-        Manifest.from_bytes(document(manifest_version=2), "m.json")
+    with pytest.raises(LakeError, match=r"^m\.json: manifest version 3 is newer than 2.*upgrade") as caught:
+        Manifest.from_bytes(document(manifest_version=3), "m.json")
     assert "\n" not in str(caught.value)
 
 
@@ -78,6 +78,8 @@ def test_a_newer_manifest_is_refused_by_name() -> None:
         document(id=7),
         with_entry(rows="1"),
         with_entry(file=None),
+        with_entry(file=""),
+        with_entry(rows=True),
         with_entry(file="/etc/passwd"),
         with_entry(file="kernels/../../x.parquet"),
     ],

@@ -14,6 +14,7 @@ import pytest
 
 import aaco_pipeline
 from aaco_pipeline.lake import store
+from aaco_pipeline.lake.health import faults
 from aaco_pipeline.lake.store import TraceLake
 
 SCRIPT: Final = Path(aaco_pipeline.__file__).parents[1] / "benchmarks" / "kill_publishing.py"
@@ -88,4 +89,4 @@ def test_a_writer_that_ends_at_a_step_leaves_the_old_state_or_the_new(
     lake.publish(killing.SESSION, killing.STAGE, killing.generation_frames(2))
     assert killing._check_state(lake, 2, complaints, exactly=True) == 2
     assert complaints == []
-    assert lake.faults() == []
+    assert faults(lake) == []

@@ -22,13 +22,14 @@ import pytest
 
 from aaco_pipeline import __version__
 from aaco_pipeline.errors import AacoError, ContractError, LakeError, UsageError
-from aaco_pipeline.lake import contracts, sql, store
+from aaco_pipeline.lake import contracts, health, layout, sql, store
 from aaco_pipeline.lake.contracts import all_tables, contract, polars_schema
 from aaco_pipeline.lake.declaration import NAME, STRINGS, Table, nullable
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
 from aaco_pipeline.lake.files import exclusive_lock, lock_is_free
+from aaco_pipeline.lake.health import Fault, faults, mend
 from aaco_pipeline.lake.manifest import Entry, Manifest
-from aaco_pipeline.lake.store import Fault, TraceLake
+from aaco_pipeline.lake.store import TraceLake
 
 SESSION: Final = "20250101T000000Z-0000000a"
 LATER: Final = "20250102T000000Z-0000000b"
@@ -52,7 +53,7 @@ def file_of(lake: TraceLake, table: str, session: str = SESSION) -> Path:
 
 
 def kinds(lake: TraceLake) -> dict[str, bool]:
-    return {fault.kind: fault.mendable for fault in lake.faults()}
+    return {fault.kind: fault.mendable for fault in faults(lake)}
 
 
 @pytest.fixture
@@ -96,13 +97,13 @@ def test_what_a_stage_publishes_is_what_one_reads(lake: TraceLake, metrics: Metr
         assert entry.bytes == (lake.path / entry.file).stat().st_size
         assert entry.contract_version == contract(entry.table).version
     assert lake.sessions() == [SESSION]
-    assert lake.faults() == []
+    assert faults(lake) == []
 
 
 def test_a_lake_that_is_not_there_is_an_empty_lake(lake: TraceLake) -> None:
     assert lake.sessions() == []
     assert lake.manifests() == []
-    assert lake.faults() == []
+    assert faults(lake) == []
     assert lake.manifest(SESSION) == Manifest("session", SESSION)
     assert lake.read("kernels").schema == polars_schema(contract("kernels"))
     assert lake.disk_bytes(SESSION) == 0
@@ -160,7 +161,7 @@ def test_other_content_supersedes_what_the_stage_published_before(
     assert list(old.parent.iterdir()) == [file_of(lake, "session_metrics")]
     lake.publish(SESSION, "a", {"session_metrics": metrics(1.0)})
     assert old.exists()
-    assert lake.faults() == []
+    assert faults(lake) == []
 
 
 def test_a_table_that_a_stage_no_longer_publishes_is_gone(lake: TraceLake, metrics: Metrics, filled: Filled) -> None:
@@ -173,7 +174,7 @@ def test_a_table_that_a_stage_no_longer_publishes_is_gone(lake: TraceLake, metri
     lake.publish(SESSION, "a", {})
     assert lake.manifest(SESSION).entries == ()
     assert lake.sessions() == [SESSION]
-    assert lake.faults() == []
+    assert faults(lake) == []
 
 
 def test_two_stages_may_publish_one_table(lake: TraceLake) -> None:
@@ -182,7 +183,7 @@ def test_two_stages_may_publish_one_table(lake: TraceLake) -> None:
     assert lake.read("evidence", SESSION).get_column("stage").to_list() == ["a", "b"]
     lake.publish(SESSION, "a", {"evidence": evidence_frame("a", [Evidence("y", "present")])})
     assert lake.read("evidence", SESSION).select("stage", "item").rows() == [("a", "y"), ("b", "x")]
-    assert lake.faults() == []
+    assert faults(lake) == []
 
 
 def test_publishing_mends_a_file_that_was_torn(lake: TraceLake, metrics: Metrics) -> None:
@@ -190,7 +191,7 @@ def test_publishing_mends_a_file_that_was_torn(lake: TraceLake, metrics: Metrics
     file_of(lake, "session_metrics").write_bytes(b"torn")
     lake.publish(SESSION, "a", {"session_metrics": metrics(1.0)})
     assert values(lake) == [1.0]
-    assert lake.faults() == []
+    assert faults(lake) == []
 
 
 def test_publishing_the_same_again_never_opens_the_published_file_for_writing(
@@ -231,7 +232,8 @@ def test_a_file_says_what_it_is_and_is_compressed_sorted_and_dictionary_encoded(
         for chunk in [file.metadata.row_group(0).column(i)]
     }
     assert {chunk.compression for chunk in chunks.values()} == {"ZSTD"}
-    for name in ("session_id", "name", "short_name"):
+    assert "session_id" not in chunks  # it stands in the path: data sets that have it in both places are refused
+    for name in ("name", "short_name"):
         assert chunks[name].has_dictionary_page
         assert any("DICTIONARY" in encoding for encoding in chunks[name].encodings)
     assert file.read().column("kernel_id").to_pylist() == list(range(100))
@@ -304,7 +306,7 @@ def test_tables_of_a_campaign_are_read_by_campaign(lake: TraceLake, metrics: Met
     assert lake.read("verdicts", "20250101").get_column("campaign_id").to_list() == ["20250101"]
     assert lake.read("verdicts").get_column("campaign_id").to_list() == ["20250101", "nightly"]
     assert lake.sql("SELECT campaign_id FROM verdicts ORDER BY 1").rows() == [("20250101",), ("nightly",)]
-    assert lake.faults() == []
+    assert faults(lake) == []
 
 
 def test_a_campaign_named_as_a_session_leaves_the_session_as_it_is(
@@ -344,7 +346,7 @@ def test_a_lake_may_lie_at_any_path(name: str, tmp_path: Path, metrics: Metrics)
     lake.publish(SESSION, "a", {"session_metrics": metrics(1.0)})
     assert values(lake) == [1.0]
     assert lake.sql("SELECT value FROM session_metrics").rows() == [(1.0,)]
-    assert lake.faults() == []
+    assert faults(lake) == []
 
 
 def test_one_published_file_is_read_only_as_it_was_published(lake: TraceLake, metrics: Metrics) -> None:
@@ -422,7 +424,7 @@ def test_a_newer_manifest_is_refused_by_name_and_not_overwritten(
 ) -> None:
     lake.publish(SESSION, "a", {"session_metrics": metrics(1.0)})
     path = lake.path / "manifests" / f"{SESSION}.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "manifest_version": 2}))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "manifest_version": 3}))
     before = snapshot(lake.path)
     for doing in (
         lake.sessions,
@@ -431,7 +433,7 @@ def test_a_newer_manifest_is_refused_by_name_and_not_overwritten(
         lambda: lake.publish(SESSION, "b", {"session_metrics": metrics(2.0)}),
         lambda: lake.remove(SESSION),
     ):
-        with pytest.raises(LakeError, match=rf"{SESSION}\.json: manifest version 2 is newer than 1"):
+        with pytest.raises(LakeError, match=rf"{SESSION}\.json: manifest version 3 is newer than 2"):
             doing()
     assert snapshot(lake.path) == before
 
@@ -439,7 +441,7 @@ def test_a_newer_manifest_is_refused_by_name_and_not_overwritten(
 def test_a_table_of_a_later_version_of_the_lake_is_left_alone(lake: TraceLake, metrics: Metrics) -> None:
     lake.publish(SESSION, "later_stage", {"session_metrics": metrics(1.0)})
     (known,) = lake.manifest(SESSION).entries
-    unknown = dataclasses.replace(known, table="later_table", file=known.file.replace("session_metrics", "later_table"))
+    unknown = known._replace(table="later_table", file=known.file.replace("session_metrics", "later_table"))
     (lake.path / unknown.file).parent.mkdir(parents=True)
     shutil.move(lake.path / known.file, lake.path / unknown.file)
     manifest = Manifest("session", SESSION, (unknown,))
@@ -447,7 +449,7 @@ def test_a_table_of_a_later_version_of_the_lake_is_left_alone(lake: TraceLake, m
     lake.publish(SESSION, "a", {"session_metrics": metrics(2.0)})
     assert unknown in lake.manifest(SESSION).entries
     assert (lake.path / unknown.file).is_file()
-    assert lake.faults() == []
+    assert faults(lake) == []
     assert lake.sql("SELECT value FROM session_metrics").rows() == [(2.0,)]
 
 
@@ -485,7 +487,7 @@ def test_writers_of_one_session_lose_nothing_of_each_other(
         assert [writer.returncode for writer in writers] == [0, 0, 0]
     found = lake.read("evidence", SESSION)
     assert found.select("stage", "rows").rows() == [(stage, 59) for stage in stages]
-    assert lake.faults() == []
+    assert faults(lake) == []
 
 
 def test_a_writer_waits_for_another_and_gives_up_in_words(
@@ -496,7 +498,7 @@ def test_a_writer_waits_for_another_and_gives_up_in_words(
     late = threading.Thread(target=lake.publish, args=(SESSION, "a", {"session_metrics": metrics(3.0)}))
     with exclusive_lock(lock, timeout_seconds=1, purpose="a test"):
         with monkeypatch.context() as patched:
-            patched.setattr(store, "LOCK_TIMEOUT_SECONDS", 0.1)
+            patched.setattr(layout, "LOCK_TIMEOUT_SECONDS", 0.1)
             with pytest.raises(LakeError, match=f"{SESSION} is locked by process {os.getpid()} for more than 0.1 s"):
                 lake.publish(SESSION, "a", {"session_metrics": metrics(2.0)})
         late.start()
@@ -632,7 +634,7 @@ def test_a_removed_session_is_gone_wholly_and_the_others_are_unharmed(
     assert lake.sessions() == [LATER]
     assert lake.disk_bytes(SESSION) == 0
     assert lake.remove(SESSION) == 0
-    assert lake.faults() == []
+    assert faults(lake) == []
 
 
 def test_a_session_is_out_of_view_before_its_first_file_is_deleted(
@@ -664,7 +666,7 @@ def test_what_is_to_be_measured_is_kept_until_it_is_withdrawn(lake: TraceLake, s
     (lake.path / "launches" / f".tmp-{dead_process()}-0").write_bytes(b"x")
     assert lake.requests() == [SESSION, LATER]
     assert kinds(lake) == {"unfinished write": True}
-    assert all(lake.mend(fault) for fault in lake.faults())
+    assert all(mend(lake, fault) for fault in faults(lake))
     lake.withdraw(SESSION)
     assert lake.requests() == [LATER]
     lake.remove(LATER)
@@ -695,10 +697,10 @@ def test_a_capture_is_there_whole_or_not_at_all(lake: TraceLake, snapshot: Snaps
         (folder / "deep").mkdir()
         (folder / "deep" / "a").write_text("1")
         assert not lake.raw(SESSION).exists()
-        assert lake.faults() == []
+        assert faults(lake) == []
     assert snapshot(lake.raw(SESSION)) == {"deep": None, "deep/a": b"1"}
     assert [path.name for path in (lake.path / "raw").iterdir()] == [f"session_id={SESSION}"]
-    assert lake.faults() == []
+    assert faults(lake) == []
 
 
 def test_a_capture_is_never_overwritten(lake: TraceLake, snapshot: Snapshot) -> None:
@@ -745,9 +747,9 @@ def test_one_flipped_byte_is_found_and_only_a_stage_can_mend_it(populated: Trace
     file.write_bytes(content)
     explanation = f"table kernels of session {SESSION}; materialize stage a again"
     fault = Fault("torn file", file, explanation, mendable=False)
-    assert populated.faults() == [fault]
+    assert faults(populated) == [fault]
     before = snapshot(populated.path)
-    assert populated.mend(fault) is False
+    assert mend(populated, fault) is False
     assert snapshot(populated.path) == before
 
 
@@ -755,7 +757,7 @@ def test_a_missing_file_is_found_and_only_a_stage_can_mend_it(populated: TraceLa
     file = file_of(populated, "kernels")
     file.unlink()
     explanation = f"table kernels of session {SESSION}; materialize stage a again"
-    assert populated.faults() == [Fault("missing file", file, explanation, mendable=False)]
+    assert faults(populated) == [Fault("missing file", file, explanation, mendable=False)]
     with pytest.raises(LakeError, match=rf"{file.name}: published but missing; `aaco doctor`"):
         populated.read("kernels", SESSION)
     with pytest.raises(LakeError, match=rf"{file.name}.*`aaco doctor`"):
@@ -799,13 +801,13 @@ def test_a_file_that_no_manifest_publishes_is_found_and_removed(populated: Trace
     for orphan in orphans:
         orphan.parent.mkdir(parents=True, exist_ok=True)
         orphan.write_bytes(b"x")
-    faults = populated.faults()
-    assert {fault.path for fault in faults} == set(orphans)
-    assert {(fault.kind, fault.mendable) for fault in faults} == {("orphan file", True)}
-    assert all(populated.mend(fault) for fault in faults)
-    for fault in populated.faults():  # the lock of the session that is not in the lake
-        populated.mend(fault)
-    assert populated.faults() == []
+    found = faults(populated)
+    assert {fault.path for fault in found} == set(orphans)
+    assert {(fault.kind, fault.mendable) for fault in found} == {("orphan file", True)}
+    assert all(mend(populated, fault) for fault in found)
+    for fault in faults(populated):  # the lock of the session that is not in the lake
+        mend(populated, fault)
+    assert faults(populated) == []
     assert {n: c for n, c in snapshot(populated.path).items() if c is not None} == {
         n: c for n, c in before.items() if c is not None
     }
@@ -816,9 +818,9 @@ def test_whatever_lies_in_a_tables_folder_is_mended_or_not_called_mendable(popul
     misnamed.mkdir()
     (misnamed / "a-0.parquet").write_bytes(b"x")
     (populated.path / "kernels" / f"session_id={SESSION}" / "folder").mkdir()
-    for fault in populated.faults():
-        assert populated.mend(fault) == fault.mendable
-    assert not any(fault.mendable for fault in populated.faults())
+    for fault in faults(populated):
+        assert mend(populated, fault) == fault.mendable
+    assert not any(fault.mendable for fault in faults(populated))
 
 
 def test_a_file_published_since_it_was_found_is_not_removed(
@@ -827,7 +829,7 @@ def test_a_file_published_since_it_was_found_is_not_removed(
     file = file_of(populated, "session_metrics")
     fault = Fault("orphan file", file, "no manifest publishes it", mendable=True)
     before = snapshot(populated.path)
-    assert populated.mend(fault) is False
+    assert mend(populated, fault) is False
     assert snapshot(populated.path) == before
 
 
@@ -844,12 +846,12 @@ def test_an_unfinished_write_is_removed_when_its_writer_is_dead_and_left_when_it
     for name in (dead, living):
         (populated.path / "raw" / name).mkdir(parents=True)
         (populated.path / "raw" / name / "a").write_bytes(b"x")
-    faults = populated.faults()
+    found = faults(populated)
     expected = {folder / name for folder in folders for name in (dead, ".tmp-without-a-number")}
-    assert {fault.path for fault in faults} == expected | {populated.path / "raw" / dead}
-    assert {(fault.kind, fault.mendable) for fault in faults} == {("unfinished write", True)}
-    assert all(populated.mend(fault) for fault in faults)
-    assert populated.faults() == []
+    assert {fault.path for fault in found} == expected | {populated.path / "raw" / dead}
+    assert {(fault.kind, fault.mendable) for fault in found} == {("unfinished write", True)}
+    assert all(mend(populated, fault) for fault in found)
+    assert faults(populated) == []
     assert all((folder / living).exists() for folder in [*folders, populated.path / "raw"])
 
 
@@ -858,13 +860,13 @@ def test_a_lock_of_a_session_that_is_not_there_is_stale_unless_someone_holds_it(
         pass  # its capture is there, so its lock is not stale
     lock = populated.path / ".locks" / "20250103T000000Z-0000000c.lock"
     with exclusive_lock(lock, timeout_seconds=1, purpose="it"):
-        assert populated.faults() == []
-    (fault,) = populated.faults()
+        assert faults(populated) == []
+    (fault,) = faults(populated)
     assert (fault.kind, fault.path, fault.mendable) == ("stale lock", lock, True)
     with exclusive_lock(lock, timeout_seconds=1, purpose="it"):
-        assert populated.mend(fault) is False
-    assert populated.mend(fault) is True
-    assert populated.faults() == []
+        assert mend(populated, fault) is False
+    assert mend(populated, fault) is True
+    assert faults(populated) == []
 
 
 def test_mending_never_removes_a_lock_that_someone_took_meanwhile(
@@ -872,7 +874,7 @@ def test_mending_never_removes_a_lock_that_someone_took_meanwhile(
 ) -> None:
     lock = populated.path / ".locks" / "20250103T000000Z-0000000c.lock"
     lock.touch()
-    (fault,) = populated.faults()
+    (fault,) = faults(populated)
     with contextlib.ExitStack() as writer:
         taken: list[Path] = []
 
@@ -882,22 +884,22 @@ def test_mending_never_removes_a_lock_that_someone_took_meanwhile(
             taken.append(path)
             return free
 
-        monkeypatch.setattr(store, "lock_is_free", free_and_then_taken)
-        populated.mend(fault)
+        monkeypatch.setattr(health, "lock_is_free", free_and_then_taken)
+        mend(populated, fault)
         assert lock.exists() or not taken
 
 
 def test_with_a_manifest_that_cannot_be_read_no_file_is_called_an_orphan(populated: TraceLake) -> None:
     manifest = populated.path / "manifests" / f"{SESSION}.json"
     manifest.write_bytes(b"{")
-    (fault,) = populated.faults()
+    (fault,) = faults(populated)
     assert (fault.kind, fault.path, fault.mendable) == ("unreadable manifest", manifest, False)
     assert str(manifest) in fault.explanation
-    assert populated.mend(fault) is False
+    assert mend(populated, fault) is False
     with pytest.raises(LakeError, match="not a manifest"):
         populated.sessions()
     with pytest.raises(LakeError, match="not a manifest"):
-        populated.mend(Fault("orphan file", file := next((populated.path / "kernels").rglob("*.parquet")), "", True))
+        mend(populated, Fault("orphan file", file := next((populated.path / "kernels").rglob("*.parquet")), "", True))
     assert file.exists()
 
 
@@ -934,7 +936,7 @@ def test_a_file_that_cannot_be_written_leaves_the_old_state(limit: int, lake: Tr
     assert "File too large" in message
     assert lake.manifest(SESSION) == before
     assert lake.read("evidence", SESSION).get_column("item").to_list() == ["old"]
-    assert lake.faults() == []
+    assert faults(lake) == []
 
 
 @pytest.fixture
@@ -960,7 +962,7 @@ def test_a_full_disk_leaves_the_old_state_and_room_makes_it_work_again(small_dis
     assert_refused_in_one_line(message)
     assert "No space left on device" in message
     assert lake.read("evidence", SESSION).get_column("item").to_list() == ["old"]
-    assert lake.faults() == []
+    assert faults(lake) == []
     lake.publish(SESSION, "a", {"evidence": evidence_frame("a", [Evidence("new", "present")])})
     assert lake.read("evidence", SESSION).get_column("item").to_list() == ["new"]
 
@@ -981,8 +983,8 @@ def test_an_error_of_the_disk_at_any_step_is_one_line_and_leaves_the_old_state(
     assert_refused_in_one_line(str(caught.value))
     assert values(lake) == [1.0]
     assert set(kinds(lake)) <= {"orphan file"}
-    assert all(lake.mend(fault) for fault in lake.faults())
-    assert lake.faults() == []
+    assert all(mend(lake, fault) for fault in faults(lake))
+    assert faults(lake) == []
 
 
 def test_a_lake_that_cannot_be_there_is_refused_in_one_line(tmp_path: Path, metrics: Metrics) -> None:

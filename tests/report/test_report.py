@@ -27,6 +27,7 @@ import pytest
 
 from aaco_pipeline.cli.report import report
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
+from aaco_pipeline.lake.health import faults
 from aaco_pipeline.lake.sql import select_rows
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.document.session import (
@@ -632,7 +633,7 @@ def test_report_writes_the_page_into_the_lake_and_says_where(lake: TraceLake) ->
         assert path == lake.path / "reports" / f"session_id={SESSION}" / "report.html"
         assert base64.b64encode(b"a trace") in path.read_bytes()
     assert [file.name for file in path.parent.iterdir()] == ["report.html"]
-    assert lake.faults() == []
+    assert faults(lake) == []
 
 
 @pytest.mark.parametrize("form", ["terminal", "markdown", "json", "html"])

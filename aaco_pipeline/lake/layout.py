@@ -1,0 +1,84 @@
+"""Where everything of a lake lies: its folders, each session's files, and the locks that writers hold.
+
+Reading is `aaco_pipeline.lake.reading`, writing `aaco_pipeline.lake.store`, finding damage `aaco_pipeline.lake.health`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from aaco_pipeline.lake.declaration import Scope
+from aaco_pipeline.lake.files import exclusive_lock, lake_errors
+from aaco_pipeline.lake.identity import SESSION_ID, require_campaign_id, require_session_id
+
+LOCK_TIMEOUT_SECONDS: Final = 120.0
+MANIFESTS: Final = "manifests"
+REQUESTS: Final = "launches"
+#: Folders of a lake that hold one folder per session, besides the tables.
+SESSION_FOLDERS: Final = ("raw", "traces", "reports")
+#: The folder of measured ceilings, which belong to a machine; see `aaco_pipeline.lake.calibrations`.
+CALIBRATIONS: Final = "calibrations"
+_REQUIRE_ID: Final[Mapping[Scope, Callable[[str], str]]] = {
+    "session": require_session_id,
+    "campaign": require_campaign_id,
+}
+
+
+class LakeFolder:
+    """A lake at a local path, by its names alone. Creating the object touches nothing."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path: Final = Path(path).absolute()
+
+    def raw(self, session: str) -> Path:
+        """The folder of the session's capture as it came. It exists only when the capture is complete."""
+        return self._of_session("raw", session)
+
+    def trace(self, session: str) -> Path:
+        """Where the session's unified trace is, if it has one."""
+        return self._of_session("traces", session) / "trace.pftrace.gz"
+
+    def report(self, session: str) -> Path:
+        """Where the session's report belongs."""
+        return self._of_session("reports", session) / "report.html"
+
+    def manifest_path(self, identifier: str, scope: Scope) -> Path:
+        """The file that says what is published for a session or campaign."""
+        return self.path / MANIFESTS / f"{_REQUIRE_ID[scope](identifier)}.json"
+
+    def request_path(self, session: str) -> Path:
+        """The file that keeps what is to be measured for the session."""
+        return self.path / REQUESTS / f"{require_session_id(session)}.json"
+
+    def lock_path(self, identifier: str) -> Path:
+        """The file whose lock a writer of the session or campaign holds."""
+        return self.path / ".locks" / f"{identifier}.lock"
+
+    def captured(self) -> list[str]:
+        """Ids of sessions whose raw capture is complete, analysed or not, oldest first."""
+        names = [path.name.removeprefix("session_id=") for path in (self.path / "raw").glob("session_id=*")]
+        return sorted(name for name in names if SESSION_ID.fullmatch(name))
+
+    def requests(self) -> list[str]:
+        """Ids of sessions that were asked for and not yet captured, oldest first."""
+        return sorted(path.stem for path in (self.path / REQUESTS).glob("*.json"))
+
+    @contextmanager
+    def locked(self, identifier: str, scope: Scope) -> Iterator[None]:
+        """A block in which no other writer changes the session or campaign."""
+        path = self.lock_path(_REQUIRE_ID[scope](identifier))
+        with (
+            lake_errors(path),
+            exclusive_lock(path, timeout_seconds=LOCK_TIMEOUT_SECONDS, purpose=f"{scope} {identifier}"),
+        ):
+            yield
+
+    def _of_session(self, folder: str, session: str) -> Path:
+        return self.path / folder / f"session_id={require_session_id(session)}"
+
+
+def owner_of(path: Path) -> tuple[Scope, str]:
+    """The session or campaign in whose folder the table file `path` lies."""
+    key, _, identifier = path.parent.name.partition("_id=")
+    return ("campaign" if key == "campaign" else "session"), identifier

@@ -1,0 +1,158 @@
+"""What is published in a lake and reading it: manifests, sessions by name, tables as frames.
+
+Writing is `aaco_pipeline.lake.store`, SQL over the lake `aaco_pipeline.lake.sql`. Nothing here knows what the tables
+mean.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aaco_pipeline.errors import LakeError, UsageError
+from aaco_pipeline.lake.contracts import find_contract, polars_schema
+from aaco_pipeline.lake.declaration import Scope, Table
+from aaco_pipeline.lake.files import lake_errors
+from aaco_pipeline.lake.identity import SESSION_ID, require_session_id
+from aaco_pipeline.lake.layout import MANIFESTS, SESSION_FOLDERS, LakeFolder, owner_of
+from aaco_pipeline.lake.manifest import Entry, Manifest
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+class LakeReader(LakeFolder):
+    """A lake to read from. One that does not exist is an empty one."""
+
+    def sessions(self) -> list[str]:
+        """Ids of all sessions with something published, oldest first."""
+        return sorted(m.id for m in self.manifests() if m.scope == "session")
+
+    def manifests(self) -> list[Manifest]:
+        """Every manifest in the lake, sorted by id."""
+        if self.path.exists() and not self.path.is_dir():
+            raise LakeError(f"{self.path}: not a folder, so not a lake; name another with --lake")
+        with lake_errors(self.path / MANIFESTS):
+            found = [read_manifest(path) for path in sorted((self.path / MANIFESTS).glob("*.json"))]
+        return [manifest for manifest in found if manifest is not None]
+
+    def manifest(self, identifier: str, scope: Scope = "session") -> Manifest:
+        """What is published for one session or campaign; an empty manifest when nothing is."""
+        return read_manifest(self.manifest_path(identifier, scope)) or Manifest(scope, identifier)
+
+    def find_session(self, name: str) -> str:
+        """The session that `name` means: an id, a unique prefix of one, or `latest`. UsageError otherwise."""
+        if SESSION_ID.fullmatch(name) and self.manifest(name).entries:
+            return name
+        known = self.sessions()
+        if not known:
+            raise UsageError(f"{self.path}: no sessions yet; `aaco run --model squeezenet` makes one")
+        if name == "latest":
+            return known[-1]
+        matching = [identifier for identifier in known if identifier.startswith(name)]
+        if name in matching or len(matching) == 1:
+            return matching[0]
+        if matching:
+            raise UsageError(f"session {name!r} is ambiguous: {', '.join(matching[:4])} …; give more of the id")
+        raise UsageError(f"no session {name!r} in {self.path}; `aaco ls` lists them, newest {known[-1]}")
+
+    def disk_bytes(self, session: str) -> int:
+        """Bytes on disk of everything the lake holds for `session`: tables, raw capture, trace and report."""
+        folders = [self.path / name / f"session_id={require_session_id(session)}" for name in SESSION_FOLDERS]
+        files = (file for folder in folders for file in folder.rglob("*") if file.is_file())
+        return sum(entry.bytes for entry in self.manifest(session).entries) + sum(file.stat().st_size for file in files)
+
+    def read(self, table: str, session: str | Sequence[str] | None = None) -> "pl.DataFrame":
+        """One table as a Polars frame: of one session, of several, or of all (None), in the contract's columns.
+
+        For a table of campaigns, `session` names campaigns. Columns that an older contract did not have are null.
+        Raises UsageError for an unknown table or an ambiguous name, LakeError for a newer contract or a torn file.
+        """
+        import polars as pl
+
+        declared = find_contract(table)
+        if session is None:
+            identifiers = [m.id for m in self.manifests() if m.scope == declared.scope]
+        else:
+            named = [session] if isinstance(session, str) else list(session)
+            identifiers = [self.find_session(n) if declared.scope == "session" else n for n in named]
+        frames = [frame for identifier in identifiers for frame in self._read_published(declared, identifier)]
+        return pl.concat(frames) if frames else pl.DataFrame(schema=polars_schema(declared))
+
+    def read_entry(self, entry: Entry) -> "pl.DataFrame":
+        """One published table, after comparing its file with the manifest's digest. LakeError when they differ."""
+        import polars as pl
+
+        table = find_contract(entry.table)
+        if not entry.file:
+            return pl.DataFrame(schema=polars_schema(table))
+        path = self.path / entry.file
+        _require_readable(table, entry, *owner_of(path))
+        with lake_errors(path):
+            if file_digest(path) != entry.sha256:
+                raise LakeError(f"{path}: its bytes are not the published ones; materialize {entry.stage} again")
+        return _read_file(table, path)
+
+    def published_files(self, table: Table, manifests: Sequence[Manifest]) -> list[Path]:
+        """Paths of the table's published files; LakeError when one was written under a newer contract."""
+        paths = []
+        for manifest in manifests:
+            for entry in manifest.of_table(table.name):
+                _require_readable(table, entry, manifest.scope, manifest.id)
+                if entry.file:
+                    paths.append(self.path / entry.file)
+        return paths
+
+    def _read_published(self, table: Table, identifier: str) -> list["pl.DataFrame"]:
+        while True:
+            manifest = self.manifest(identifier, table.scope)
+            try:
+                return [_read_file(table, file) for file in self.published_files(table, [manifest])]
+            except FileNotFoundError as error:
+                # Either a writer superseded the file after we had read its name, or it is lost.
+                if self.manifest(identifier, table.scope) == manifest:
+                    raise LakeError(
+                        f"{error.filename}: published but missing; `aaco doctor` tells how to mend it"
+                    ) from error
+
+
+def read_manifest(path: Path) -> Manifest | None:
+    """The manifest in the file `path`; None when there is no such file."""
+    with lake_errors(path):
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            return None
+    return Manifest.from_bytes(content, str(path))
+
+
+def file_digest(path: Path) -> str:
+    """The SHA-256 of the file's bytes in hexadecimal digits."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _require_readable(table: Table, entry: Entry, scope: Scope, identifier: str) -> None:
+    if entry.contract_version > table.version:
+        raise LakeError(
+            f"table {table.name} of {scope} {identifier} was written under contract version "
+            f"{entry.contract_version}, and this aaco_pipeline reads up to {table.version}; upgrade aaco_pipeline"
+        )
+
+
+def _read_file(table: Table, path: Path) -> "pl.DataFrame":
+    """The file in the contract's columns; the key comes from the path, as only older files hold it, too."""
+    import polars as pl
+
+    if not path.is_file():
+        raise FileNotFoundError(2, "No such file", str(path))
+    try:
+        frame = pl.read_parquet(path, hive_partitioning=False, glob=False)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        if not path.is_file():
+            raise FileNotFoundError(2, "No such file", str(path)) from error
+        reason = str(error).splitlines()[0]
+        raise LakeError(f"{path}: cannot be read ({reason}); `aaco doctor` tells how to mend it") from error
+    schema = polars_schema(table)
+    absent = [pl.lit(None, dtype).alias(name) for name, dtype in schema.items() if name not in frame.columns]
+    return frame.with_columns(absent).with_columns(pl.lit(owner_of(path)[1]).alias(table.key)).select(schema.names())
