@@ -7,15 +7,15 @@ from typing import Final
 
 from aaco_pipeline.lake.declaration import (
     BOOL,
-    BYTES,
     BYTE_PER_S,
+    BYTES,
     COUNT,
     CYCLES,
     FLOAT64,
     FLOP,
-    FLOPS_OF_TYPES,
     FLOP_PER_BYTE,
     FLOP_PER_S,
+    FLOPS_OF_TYPES,
     ID,
     INT32,
     INT64,
