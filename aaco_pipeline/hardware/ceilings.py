@@ -13,9 +13,18 @@ import polars as pl
 
 from aaco_pipeline.hardware.architecture import Architecture, MemoryLevel, architecture, why_unknown
 from aaco_pipeline.hardware.device_facts import DeviceFacts, Fact, device_facts
-from aaco_pipeline.lake.contracts import polars_types
 
-SCHEMA: Final = pl.Schema(polars_types("ceilings"))
+SCHEMA: Final = pl.Schema(
+    {
+        "device_id": pl.Int32,
+        "resource": pl.String,
+        "dtype": pl.String,
+        "value": pl.Float64,
+        "unit": pl.String,
+        "source": pl.String,
+        "reference": pl.String,
+    }
+)
 _MEGA: Final = 1e6
 _GIGA: Final = 1e9
 _WHOLE_NUMBERS: Final = "int"

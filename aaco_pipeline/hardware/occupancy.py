@@ -13,7 +13,6 @@ import numpy.typing as npt
 import polars as pl
 
 from aaco_pipeline.hardware.architecture import Architecture, OccupancyLimits, RegisterFile
-from aaco_pipeline.lake.contracts import polars_types
 
 _Whole = npt.NDArray[np.int64]
 
@@ -23,16 +22,15 @@ INPUTS: Final = (
 )
 _RESOURCES: Final = INPUTS[:6]
 OUTPUTS: Final = pl.Schema(
-    polars_types(
-        "occupancy",
-        "theoretical_ratio",
-        "limiter",
-        "workgroups_per_cu",
-        "next_ratio",
-        "next_step",
-        "grid_waves_ratio",
-        "tail_ratio",
-    )
+    {
+        "theoretical_ratio": pl.Float64,
+        "limiter": pl.String,
+        "workgroups_per_cu": pl.Int64,
+        "next_ratio": pl.Float64,
+        "next_step": pl.String,
+        "grid_waves_ratio": pl.Float64,
+        "tail_ratio": pl.Float64,
+    }
 )
 #: Resources by their place in `_limits`; of those that admit equally few the first is the limiter.
 _SLOTS, _GROUPS, _VECTOR, _LDS, _SCALAR = range(5)
