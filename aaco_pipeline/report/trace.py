@@ -11,7 +11,8 @@ from typing import Any, Final
 import polars as pl
 
 from aaco_pipeline.analysis.kernels.statistics import timed
-from aaco_pipeline.lake.perfetto import TraceSummary, Track, assign_lanes, nesting_lanes, write_trace
+from aaco_pipeline.lake.perfetto import TraceSummary, Track, write_trace
+from aaco_pipeline.lake.perfetto.lanes import assign_lanes, nesting_lanes
 
 #: Columns of `system_samples` that are counters in the trace, with their unit there.
 _COUNTERS: Final = {

@@ -28,7 +28,8 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
     TrackEvent,
 )
 
-from aaco_pipeline.lake.perfetto import Track, assign_lanes, encode, nesting_lanes, write_trace
+from aaco_pipeline.lake.perfetto import Track, encode, write_trace
+from aaco_pipeline.lake.perfetto.lanes import assign_lanes, nesting_lanes
 from tests.places import ROOT
 
 HOST, THREAD, DEVICE, POWER = 10, 11, 12, 13

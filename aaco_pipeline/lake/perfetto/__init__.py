@@ -1,6 +1,8 @@
 """Tracks and frames in, the bytes of a Perfetto trace out: every record of a kind is filled by columns, none by itself.
 
-What becomes a track or a slice is decided by the caller; nothing here knows a table of the lake or runs a viewer.
+How records become bytes is `aaco_pipeline.lake.perfetto.records`, lanes for slices that overlap are
+`aaco_pipeline.lake.perfetto.lanes`. What becomes a track or a slice is decided by the caller; nothing here knows a
+table of the lake or runs a viewer.
 """
 
 import gzip
@@ -18,10 +20,19 @@ import polars as pl
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2
 
 from aaco_pipeline.lake.files import write_atomically
-
-Integers = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
-Mask = npt.NDArray[np.bool_]
+from aaco_pipeline.lake.perfetto.lanes import Integers, Mask, crossing_slices, events_in_order
+from aaco_pipeline.lake.perfetto.records import (
+    Cells,
+    Field,
+    Part,
+    fixed64_field,
+    message_field,
+    number_field,
+    packet_templates,
+    packets_in_order,
+    varints,
+    vector_field,
+)
 
 SLICE_COLUMNS: Final = ("track", "start_ns", "end_ns", "name")
 OPTIONAL_SLICE_COLUMNS: Final = ("category", "flow_id", "flow_role")
@@ -32,7 +43,6 @@ LAUNCH_COLUMNS: Final = tuple(f"{what}_{axis}" for what in ("grid", "workgroup")
 _TRACK_EVENTS: Final = 1  # the packet sequences: each has its own interned strings
 _GPU_STAGES: Final = 2
 _ANNOTATION_FIELDS: Final = {str: "string_value", int: "int_value", float: "double_value"}
-_CHUNK_EVENTS: Final = 1 << 15  # so that a chunk's records stay in the processor's cache
 
 
 @dataclass(frozen=True)
@@ -123,186 +133,6 @@ def write_trace(
     )
 
 
-def nesting_lanes(frame: pl.DataFrame) -> pl.DataFrame:
-    """`frame`, the slices of one track, with a column `lane` (int32): in lane 0 they nest, in the others none overlap.
-
-    Slices that cross another leave lane 0, so that a call stack with a few crossing calls stays one stack.
-    """
-    if not frame.height:
-        return frame.with_columns(lane=pl.lit(None, pl.Int32))
-    nested = np.arange(frame.height)
-    start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
-    # Two slices that cross can hide a third one's crossing, so what is left is looked at until nothing crosses.
-    while len(nested):
-        own = np.zeros(len(nested), np.int64)
-        crossing = _crossing(own, *_events_in_order(start[nested], end[nested]), len(nested))
-        if not crossing.any():
-            break
-        nested = nested[~crossing]
-    left = np.ones(frame.height, bool)
-    left[nested] = False
-    stack = frame.filter(pl.Series(~left)).with_columns(lane=pl.lit(0, pl.Int32))
-    if stack.height == frame.height:
-        return stack
-    others = assign_lanes(frame.filter(pl.Series(left)).with_columns(track=pl.lit(0)))
-    return pl.concat([stack, others.drop("track").with_columns(pl.col("lane") + 1)])
-
-
-def assign_lanes(frame: pl.DataFrame, *, by: Sequence[str] = ("track",)) -> pl.DataFrame:
-    """`frame` with a column `lane` (int32, from 0 in every group of `by`): no two slices of a lane overlap.
-
-    There are as many lanes as slices ever run at once. A nested slice gets a lane of its own, too;
-    one without duration takes a lane for its instant.
-    """
-    start, end = (frame[name].cast(pl.Int64).to_numpy() for name in ("start_ns", "end_ns"))
-    numbered = frame.select(by).unique(maintain_order=True).with_row_index("group")
-    same = frame.select(by).join(numbered, on=list(by), how="left", nulls_equal=True, maintain_order="left")
-    group = same["group"].cast(pl.Int64).to_numpy()
-    rows, is_end = _events_in_order(start, end)
-    by_group = np.argsort(group[rows], kind="stable")
-    rows, is_end = rows[by_group], is_end[by_group]
-    # The number of slices that run goes up to a level at a begin and down from it at an end. Who brings it up takes
-    # the lane of who last brought it down from there; following these predecessors leads to the lane's first slice.
-    level = np.cumsum(1 - 2 * is_end.astype(np.int64)) + is_end
-    place = group[rows] * (level.max(initial=0) + 1) + level
-    by_place = np.argsort(place, kind="stable")
-    again = np.flatnonzero(~is_end[by_place][1:] & (np.diff(place[by_place]) == 0))
-    first = np.arange(frame.height)
-    first[rows[by_place[again + 1]]] = rows[by_place[again]]
-    while not np.array_equal(further := first[first], first):
-        first = further
-    lane = np.empty(frame.height, np.int64)
-    lane[rows[~is_end]] = level[~is_end] - 1
-    return frame.with_columns(lane=pl.Series(lane[first], dtype=pl.Int32))
-
-
-# --- Records: bytes that never change, with columns of fixed width between them ---
-
-
-@dataclass(frozen=True)
-class _Cells:
-    """A column, encoded to one width: row i is line i of `table`, or line `index[i]` of it."""
-
-    table: Bytes
-    index: Integers | None = None
-
-    def of(self, rows: Integers) -> Bytes:
-        return np.take(self.table, rows if self.index is None else self.index[rows], axis=0)
-
-
-_Part = bytes | _Cells
-
-
-@dataclass(frozen=True)
-class _Field:
-    """A field of a message that only the rows of `present` have; None stands for all rows."""
-
-    parts: Sequence[_Part]
-    present: Mask | None = None
-
-
-class _Template:
-    """A record of one size. Decoders accept varints that are longer than they need to be, which makes that possible."""
-
-    def __init__(self, parts: Sequence[_Part]) -> None:
-        self.cells: list[tuple[slice, _Cells]] = []
-        self.width = 0
-        for part in parts:
-            size = _size(part)
-            if isinstance(part, _Cells):
-                self.cells.append((slice(self.width, self.width + size), part))
-            self.width += size
-        constant = b"".join(part if isinstance(part, bytes) else bytes(_size(part)) for part in parts)
-        self.record = np.frombuffer(constant, np.uint8).reshape(1, -1)
-
-    def fill(self, rows: Integers) -> Bytes:
-        """The records of `rows`, one per line."""
-        records = np.repeat(self.record, len(rows), axis=0)
-        for columns, cells in self.cells:
-            records[:, columns] = cells.of(rows)
-        return records
-
-
-def _size(part: _Part) -> int:
-    return len(part) if isinstance(part, bytes) else part.table.shape[1]
-
-
-def _varint(number: int) -> bytes:
-    """The shortest encoding, for tags and lengths."""
-    encoded = bytearray()
-    while number > 127:
-        encoded.append(number & 127 | 128)
-        number >>= 7
-    return bytes([*encoded, number])
-
-
-def _number(field: int, value: _Cells | int) -> list[_Part]:
-    return [_varint(field << 3), value if isinstance(value, _Cells) else _varint(value)]
-
-
-def _fixed64(field: int, values: npt.NDArray[Any]) -> list[_Part]:
-    little_endian = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
-    return [_varint(field << 3 | 1), _Cells(little_endian.view(np.uint8).reshape(-1, 8))]
-
-
-def _message(field: int, parts: Sequence[_Part]) -> list[_Part]:
-    return [_varint(field << 3 | 2) + _varint(sum(map(_size, parts))), *parts]
-
-
-def _varints(values: npt.NDArray[Any], index: Integers | None = None) -> _Cells:
-    """Whole numbers, each with as many bytes as the largest needs; a negative one needs all ten."""
-    numbers = values.astype(np.int64).view(np.uint64) if values.dtype.kind == "i" else values.astype(np.uint64)
-    width = max(1, -(-int(numbers.max(initial=0)).bit_length() // 7))
-    table = np.empty((len(numbers), width), np.uint8)
-    for i in range(width):
-        table[:, i] = (numbers >> np.uint64(7 * i)).astype(np.uint8) | np.uint8(128)
-    table[:, -1] &= 127
-    return _Cells(table, index)
-
-
-def _vector(axes: Sequence[Integers]) -> list[_Part]:
-    return [part for field, values in enumerate(axes, 1) for part in _number(field, _varints(values))]
-
-
-def _templates(sequence: int, time: _Cells, event: int, fields: Sequence[_Field]) -> tuple[Integers, list[_Template]]:
-    """Packets with the message `event` of these `fields`: for every row the number of its template, and the templates.
-
-    There is one template per set of present fields that occurs.
-    """
-    pattern = np.zeros(len(time.table), np.int64)
-    optional = [field.present for field in fields if field.present is not None]
-    if len(optional) > 62:
-        raise ValueError(f"{len(optional)} columns have nulls; at most 62 may")
-    for i, present in enumerate(optional):
-        pattern |= present.astype(np.int64) << i
-    occurring = np.unique(pattern) if optional else np.zeros(1, np.int64)
-    templates = []
-    for bits in occurring.tolist():
-        has = iter([bool(bits >> i & 1) for i in range(len(optional))])
-        parts = [part for field in fields if field.present is None or next(has) for part in field.parts]
-        head = [*_number(8, time), *_number(10, sequence), *_number(13, 2)]  # 2: needs the interned strings
-        templates.append(_Template(_message(1, [*head, *_message(event, parts)])))
-    return np.searchsorted(occurring, pattern), templates
-
-
-def _records(templates: Sequence[_Template], of_event: Integers, rows: Integers) -> Iterator[bytes]:
-    """The records of all events in their order: event i is row `rows[i]` in the template `of_event[i]`."""
-    widths = np.array([template.width for template in templates], np.int64)
-    for begin in range(0, len(rows), _CHUNK_EVENTS):
-        kinds, chunk = of_event[begin : begin + _CHUNK_EVENTS], rows[begin : begin + _CHUNK_EVENTS]
-        ends = np.cumsum(widths[kinds])
-        content = np.empty(ends[-1], np.uint8)
-        for kind in np.flatnonzero(np.bincount(kinds)).tolist():
-            events, width = np.flatnonzero(kinds == kind), templates[kind].width
-            # Every offset of the chunk seen as a place for a whole record, so that a record is put by one copy.
-            places = np.ndarray((len(content) - width + 1,), f"V{width}", content, strides=(1,))
-            places[ends[events] - width] = templates[kind].fill(chunk[events]).view(f"V{width}")[:, 0]
-        yield content.tobytes()
-
-
-# --- What goes into the records ---
-
-
 class _Trace:
     """A checked trace: what it holds, counted, and its bytes."""
 
@@ -339,64 +169,73 @@ class _Trace:
     def _slice_records(self, frame: pl.DataFrame) -> Iterator[bytes]:
         start, end = self._times("slices", frame, SLICE_COLUMNS, "start_ns", "end_ns")
         track = self._track_indices("slices", frame, counters=False)
-        rows, is_end = _events_in_order(start, end)
-        _check_nesting(frame, track, rows, is_end)
-        uuid = _varints(self._uuids, track)
-        fields = [_Field([*_number(9, 1), *_number(11, uuid), *_number(10, self._intern("names", frame["name"]))])]
+        rows, is_end = events_in_order(start, end)
+        _refuse(
+            "slices",
+            frame,
+            crossing_slices(track, rows, is_end, frame.height),
+            "overlaps a slice of its track without nesting; give it another lane",
+        )
+        uuid = varints(self._uuids, track)
+        fields = [
+            Field(
+                [*number_field(9, 1), *number_field(11, uuid), *number_field(10, self._intern("names", frame["name"]))]
+            )
+        ]
         if "category" in frame.columns:
             category = self._intern("categories", frame["category"])
-            fields.append(_Field(_number(3, category), _present(frame, "category")))
+            fields.append(Field(number_field(3, category), _present(frame, "category")))
         for name in frame.columns:
             if name not in (*SLICE_COLUMNS, *OPTIONAL_SLICE_COLUMNS):
                 self._strings["annotations"].append(name)
-                named = _number(1, len(self._strings["annotations"]))
-                fields.append(_Field(_message(4, [*named, *self._annotation(frame[name])]), _present(frame, name)))
+                named = number_field(1, len(self._strings["annotations"]))
+                fields.append(Field(message_field(4, [*named, *self._annotation(frame[name])]), _present(frame, name)))
         if "flow_id" in frame.columns:
             flow = frame["flow_id"].cast(pl.UInt64).fill_null(0).to_numpy()
             causes, effects = self._joined_flows(frame, rows[~is_end], flow)
-            fields += [_Field(_fixed64(47, flow), causes), _Field(_fixed64(48, flow), effects)]
-        of_row, templates = _templates(_TRACK_EVENTS, _varints(start), 11, fields)
-        at_end = [_Field([*_number(9, 2), *_number(11, uuid)])]
-        end_template = _templates(_TRACK_EVENTS, _varints(end), 11, at_end)[1]
-        return _records([*templates, *end_template], np.where(is_end, len(templates), of_row[rows]), rows)
+            fields += [Field(fixed64_field(47, flow), causes), Field(fixed64_field(48, flow), effects)]
+        of_row, templates = packet_templates(_TRACK_EVENTS, varints(start), 11, fields)
+        at_end = [Field([*number_field(9, 2), *number_field(11, uuid)])]
+        end_template = packet_templates(_TRACK_EVENTS, varints(end), 11, at_end)[1]
+        return packets_in_order([*templates, *end_template], np.where(is_end, len(templates), of_row[rows]), rows)
 
     def _counter_records(self, frame: pl.DataFrame) -> Iterator[bytes]:
         time, _ = self._times("counters", frame, COUNTER_COLUMNS, "time_ns", "time_ns")
-        uuid = _varints(self._uuids, self._track_indices("counters", frame, counters=True))
+        uuid = varints(self._uuids, self._track_indices("counters", frame, counters=True))
         values = frame["value"].cast(pl.Float64).to_numpy()
         _refuse("counters", frame, ~np.isfinite(values), "value is not finite; leave it null")
-        fields = [_Field([*_number(9, 4), *_number(11, uuid), *_fixed64(44, values)])]
-        of_row, templates = _templates(_TRACK_EVENTS, _varints(time), 11, fields)
-        return _records(templates, of_row, np.argsort(time, kind="stable"))
+        fields = [Field([*number_field(9, 4), *number_field(11, uuid), *fixed64_field(44, values)])]
+        of_row, templates = packet_templates(_TRACK_EVENTS, varints(time), 11, fields)
+        return packets_in_order(templates, of_row, np.argsort(time, kind="stable"))
 
     def _kernel_records(self, frame: pl.DataFrame) -> Iterator[bytes]:
         start, end = self._times("kernels", frame, KERNEL_COLUMNS, "start_ns", "end_ns")
         fields = [
-            _Field(
+            Field(
                 [
-                    *_number(1, _varints(np.arange(1, frame.height + 1))),
-                    *_number(2, _varints(end - start)),
-                    *_number(5, self._intern("processes", frame["process"].cast(pl.String))),
-                    *_number(11, _varints(frame["gpu_id"].to_numpy())),
-                    *_number(13, self._intern("queues", frame["queue"])),
-                    *_number(14, len(self._strings["queues"]) + 1),  # the one stage is interned after the queues
-                    *_number(20, self._intern("kernels", frame["name"])),
+                    *number_field(1, varints(np.arange(1, frame.height + 1))),
+                    *number_field(2, varints(end - start)),
+                    *number_field(5, self._intern("processes", frame["process"].cast(pl.String))),
+                    *number_field(11, varints(frame["gpu_id"].to_numpy())),
+                    *number_field(13, self._intern("queues", frame["queue"])),
+                    *number_field(14, len(self._strings["queues"]) + 1),  # the one stage is interned after the queues
+                    *number_field(20, self._intern("kernels", frame["name"])),
                 ]
             )
         ]
         if "submission_id" in frame.columns:
             submission = frame["submission_id"].cast(pl.UInt32).fill_null(0).to_numpy()
-            fields.append(_Field(_number(10, _varints(submission)), _present(frame, "submission_id")))
+            fields.append(Field(number_field(10, varints(submission)), _present(frame, "submission_id")))
         if set(LAUNCH_COLUMNS) <= set(frame.columns):
             sizes = {name: frame[name].cast(pl.Int64).fill_null(1).to_numpy() for name in LAUNCH_COLUMNS}
             _refuse("kernels", frame, np.min(list(sizes.values()), axis=0) < 1, "a launch has at least one work-item")
             grid, workgroup = [sizes[name] for name in LAUNCH_COLUMNS[:3]], [sizes[name] for name in LAUNCH_COLUMNS[3:]]
             grid = [-(-items // size) for items, size in zip(grid, workgroup, strict=True)]  # in workgroups, rounded up
-            launch = [*_message(1, _vector(grid)), *_message(2, _vector(workgroup))]
-            fields.append(_Field(_message(21, launch), _present(frame, *LAUNCH_COLUMNS)))
-        of_row, templates = _templates(_GPU_STAGES, _varints(start), 53, fields)
+            launch = [*message_field(1, vector_field(grid)), *message_field(2, vector_field(workgroup))]
+            fields.append(Field(message_field(21, launch), _present(frame, *LAUNCH_COLUMNS)))
+        of_row, templates = packet_templates(_GPU_STAGES, varints(start), 53, fields)
         rows = np.argsort(start, kind="stable")
-        return _records(templates, of_row[rows], rows)
+        return packets_in_order(templates, of_row[rows], rows)
 
     def _times(
         self, what: str, frame: pl.DataFrame, required: Sequence[str], first: str, last: str
@@ -420,19 +259,19 @@ class _Trace:
         _refuse(what, frame, is_counter[indices] != counters, f"track {holds}")
         return indices
 
-    def _intern(self, table: str, values: pl.Series) -> _Cells:
+    def _intern(self, table: str, values: pl.Series) -> Cells:
         strings, before = values.drop_nulls().unique(maintain_order=True).cast(pl.String), len(self._strings[table])
         self._strings[table] += strings.to_list()
         codes = values.cast(pl.String).cast(pl.Enum(strings)).to_physical().cast(pl.Int64).fill_null(0).to_numpy()
-        return _varints(np.arange(before + 1, before + max(1, len(strings)) + 1), codes)
+        return varints(np.arange(before + 1, before + max(1, len(strings)) + 1), codes)
 
-    def _annotation(self, values: pl.Series) -> list[_Part]:
+    def _annotation(self, values: pl.Series) -> list[Part]:
         if values.dtype == pl.String:
-            return _number(17, self._intern("annotation_texts", values))
+            return number_field(17, self._intern("annotation_texts", values))
         if values.dtype.is_float():
-            return _fixed64(5, values.cast(pl.Float64).fill_null(0).to_numpy())
+            return fixed64_field(5, values.cast(pl.Float64).fill_null(0).to_numpy())
         if values.dtype.is_integer():
-            return _number(3 if values.dtype.is_unsigned_integer() else 4, _varints(values.fill_null(0).to_numpy()))
+            return number_field(3 if values.dtype.is_unsigned_integer() else 4, varints(values.fill_null(0).to_numpy()))
         raise ValueError(f"slices: annotation {values.name} is {values.dtype}, not a string or number")
 
     def _joined_flows(self, frame: pl.DataFrame, begins: Integers, flow: npt.NDArray[np.uint64]) -> tuple[Mask, Mask]:
@@ -528,45 +367,3 @@ def _present(frame: pl.DataFrame, *columns: str) -> Mask | None:
     if not any(frame[name].null_count() for name in columns):
         return None
     return frame.select(pl.all_horizontal(pl.col(columns).is_not_null())).to_series().to_numpy()
-
-
-def _sorted(values: Integers, then_by: Integers) -> Integers:
-    """The order by `values`, equal ones by `then_by`. Sorting by both is slow, and equal ones are rare."""
-    order = np.argsort(values, kind="stable")
-    return np.lexsort((then_by, values)) if (np.diff(values[order]) == 0).any() else order
-
-
-def _events_in_order(start: Integers, end: Integers) -> tuple[Integers, Mask]:
-    """The row of every begin and end in the order of a valid trace, and which of them are ends.
-
-    At one instant what began before ends first (inner before outer); then the new slices begin (outer before inner);
-    those without duration end at once.
-    """
-    begins = _sorted(start, -end)
-    instant = (start == end)[begins]
-    lasting = begins[~instant]
-    ends = lasting[_sorted(end[lasting], -np.arange(len(lasting)))]
-    twice = np.repeat(begins, 1 + instant)
-    rows = np.concatenate((ends, twice))
-    is_end = np.ones(len(rows), bool)
-    is_end[len(ends) :] = np.diff(twice, prepend=-1) == 0
-    in_order = np.argsort(np.where(is_end, end[rows], start[rows]), kind="stable")  # a merge of two sorted runs
-    return rows[in_order], is_end[in_order]
-
-
-def _check_nesting(frame: pl.DataFrame, track: Integers, rows: Integers, is_end: Mask) -> None:
-    crossing = _crossing(track, rows, is_end, frame.height)
-    _refuse("slices", frame, crossing, "overlaps a slice of its track without nesting; give it another lane")
-
-
-def _crossing(track: Integers, rows: Integers, is_end: Mask, height: int) -> Mask:
-    """Slices nest exactly when each ends with as many open slices on its track as it began with."""
-    tracks = track[rows].astype(np.uint16 if track.max() < 1 << 16 else np.int64)  # sorting short numbers is quick
-    by_track = np.argsort(tracks, kind="stable")
-    open_after = np.empty(len(rows), np.int64)
-    open_after[by_track] = np.cumsum(1 - 2 * is_end[by_track].astype(np.int64))
-    at_begin, at_end = np.empty((2, height), np.int64)
-    at_begin[rows[~is_end]] = open_after[~is_end] - 1
-    at_end[rows[is_end]] = open_after[is_end]
-    crossing: Mask = at_begin != at_end
-    return crossing
