@@ -72,26 +72,17 @@ def exclusive_lock(path: Path, *, timeout_seconds: float, purpose: str) -> Itera
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + timeout_seconds
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(descriptor, 64, 0).decode("ascii", "replace").strip() or "unknown"
-            os.close(descriptor)
-            if time.monotonic() >= deadline:
-                raise LakeError(
-                    f"{path}: {purpose} is locked by process {holder} for more than {timeout_seconds:g} s; "
-                    "wait for it to end, then run again"
-                ) from None
+    while (descriptor := _take_lock(path, os.O_CREAT)) is None or not _still_names(path, descriptor):
+        if descriptor is not None:
+            os.close(descriptor)  # the file was removed between open and lock: that lock excludes nobody
+        elif time.monotonic() >= deadline:
+            holder = path.read_text("ascii", "replace")[:64].strip() or "unknown"
+            raise LakeError(
+                f"{path}: {purpose} is locked by process {holder} for more than {timeout_seconds:g} s; "
+                "wait for it to end, then run again"
+            )
+        else:
             time.sleep(_LOCK_POLL_SECONDS)
-            continue
-        except BaseException:
-            os.close(descriptor)
-            raise
-        if _still_names(path, descriptor):
-            break
-        os.close(descriptor)  # the file was removed between open and lock: that lock excludes nobody
     try:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
@@ -102,31 +93,38 @@ def exclusive_lock(path: Path, *, timeout_seconds: float, purpose: str) -> Itera
 
 def lock_is_free(path: Path) -> bool:
     """Whether nobody holds the lock on the existing file `path` at this instant."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    finally:
+    descriptor = _take_lock(path)
+    if descriptor is not None:
         os.close(descriptor)
-    return True
+    return descriptor is not None
 
 
 def remove_free_lock(path: Path) -> bool:
     """Remove the lock file `path` while holding its lock, so that no holder loses it. False when somebody holds it."""
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = _take_lock(path)
     except FileNotFoundError:
         return True
+    if descriptor is not None:
+        try:
+            if _still_names(path, descriptor):
+                path.unlink()
+        finally:
+            os.close(descriptor)
+    return descriptor is not None
+
+
+def _take_lock(path: Path, flags: int = 0) -> int | None:
+    """The descriptor that holds the lock on `path`; None when somebody else holds it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if _still_names(path, descriptor):
-            path.unlink()
-    except BlockingIOError:
-        return False
-    finally:
+    except BaseException as error:
         os.close(descriptor)
-    return True
+        if isinstance(error, BlockingIOError):
+            return None
+        raise
+    return descriptor
 
 
 def _still_names(path: Path, descriptor: int) -> bool:

@@ -6,7 +6,8 @@ locked, so it cannot write, attach, load or read anything else.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -93,12 +94,9 @@ def select_frame(lake: LakeReader, statement: str) -> "pl.DataFrame":
     """As `select_rows`, as a Polars frame. UsageError also for a type that Polars does not have."""
     import polars as pl
 
-    def frame(connection: "duckdb.DuckDBPyConnection") -> pl.DataFrame:
-        found: pl.DataFrame = connection.sql(statement).pl()
-        return found
-
     try:
-        return _select(lake, statement, frame)
+        found: pl.DataFrame = _select(lake, statement, lambda connection: connection.sql(statement).pl())
+        return found
     except pl.exceptions.PolarsError as error:
         raise UsageError(f"SQL: a column's type cannot be held in a frame ({' '.join(str(error).split())})") from error
 
@@ -109,43 +107,25 @@ def _select(lake: LakeReader, statement: str, fetch: "Callable[[duckdb.DuckDBPyC
     while True:
         manifests = lake.manifests() if mentioned else []
         try:
-            with _Guarded(lake, manifests, statement) as guarded:
-                return fetch(guarded.connection)
+            with _guarded(lake, manifests, statement) as connection:
+                return fetch(connection)
         except LakeError:
             if not mentioned or lake.manifests() == manifests:
                 raise
 
 
-class _Guarded:
+@contextmanager
+def _guarded(lake: LakeReader, manifests: Sequence[Manifest], statement: str) -> "Iterator[duckdb.DuckDBPyConnection]":
     """A connection that holds only what `statement` may see; the errors of its block become one-line errors."""
+    import duckdb
 
-    def __init__(self, lake: LakeReader, manifests: Sequence[Manifest], statement: str) -> None:
-        self._lake = lake
-        self._manifests = manifests
-        self._statement = statement
-        self.connection: duckdb.DuckDBPyConnection
-
-    def __enter__(self) -> "_Guarded":
-        import duckdb
-
-        self.connection = duckdb.connect(":memory:", config={"autoinstall_known_extensions": "false"})
+    with duckdb.connect(":memory:", config={"autoinstall_known_extensions": "false"}) as connection:
         try:
-            _require_one_select(self.connection, self._statement)
-            _create_views(self.connection, self._lake, self._manifests, self._statement)
+            _require_one_select(connection, statement)
+            _create_views(connection, lake, manifests, statement)
+            yield connection
         except duckdb.Error as error:
-            self.connection.close()
-            raise _one_line(error, self._lake) from error
-        except BaseException:
-            self.connection.close()
-            raise
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        import duckdb
-
-        self.connection.close()
-        if isinstance(error, duckdb.Error):
-            raise _one_line(error, self._lake) from error
+            raise _one_line(error, lake) from error
 
 
 def _one_line(error: "duckdb.Error", lake: LakeReader) -> UsageError | LakeError:
@@ -220,19 +200,19 @@ def _mentions(statement: str, name: str) -> bool:
     return re.search(name, statement, re.IGNORECASE) is not None
 
 
-def _typed_nothing(table: Table) -> str:
-    return ", ".join(f'CAST(NULL AS {DUCKDB_TYPES[c.dtype]}) AS "{c.name}"' for c in table.all_columns)
+def _as_columns(table: Table, value: str) -> str:
+    """The SQL text `value` as every column of the table, in the column's type."""
+    return ", ".join(f'CAST({value} AS {DUCKDB_TYPES[c.dtype]}) AS "{c.name}"' for c in table.all_columns)
 
 
 def _not_opened(table: Table) -> str:
     """A view that raises when it is read: in each column, and without any (a filter on a constant would hide one)."""
     error = f"error('table {table.name} must be spelled out in the statement')"
-    columns = ", ".join(f'CAST({error} AS {DUCKDB_TYPES[c.dtype]}) AS "{c.name}"' for c in table.all_columns)
-    return f"SELECT {columns} WHERE {error} IS NULL"
+    return f"SELECT {_as_columns(table, error)} WHERE {error} IS NULL"
 
 
 def _over_files(table: Table, files: list[str]) -> str:
-    nothing = f"SELECT {_typed_nothing(table)} WHERE false"
+    nothing = f"SELECT {_as_columns(table, 'NULL')} WHERE false"
     if not files:
         return nothing
     # The key stands in the path; only older files hold it, too. A filter on it still spares DuckDB the other files.

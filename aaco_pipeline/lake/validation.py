@@ -41,48 +41,34 @@ def conform(table: Table, frame: pl.DataFrame, key: str) -> pl.DataFrame:
     if table.key not in frame.columns:
         frame = frame.with_columns(pl.lit(key, pl.String).alias(table.key))
     schema = polars_schema(table)
-    missing = [name for name in schema if name not in frame.columns]
-    surplus = [name for name in frame.columns if name not in schema]
-    if missing or surplus:
-        raise ContractError(
-            f"table {table.name}: "
-            + "; ".join(
-                part
-                for part in (
-                    f"column {', '.join(missing)} is missing" if missing else "",
-                    f"column {', '.join(surplus)} is not in the contract" if surplus else "",
-                )
-                if part
-            )
-        )
-    untyped = [name for name, found in frame.schema.items() if found == pl.Null]
-    frame = frame.select(schema.names())
-    if untyped:
-        frame = frame.with_columns(pl.col(name).cast(schema[name]) for name in untyped)
+    unlike = {
+        "is missing": [name for name in schema if name not in frame.columns],
+        "is not in the contract": [name for name in frame.columns if name not in schema],
+    }
+    if any(unlike.values()):
+        told = "; ".join(f"column {', '.join(names)} {what}" for what, names in unlike.items() if names)
+        raise ContractError(f"table {table.name}: {told}")
+    untyped = {name: schema[name] for name, found in frame.schema.items() if found == pl.Null}
+    frame = frame.select(schema.names()).cast(untyped)  # type: ignore[arg-type]
     for declared in table.all_columns:
-        series = frame.get_column(declared.name)
-        expected = schema[declared.name]
-        if series.dtype != expected:
-            raise ContractError(
-                f"table {table.name}, column {declared.name}: found type {series.dtype}, expected {expected}"
-            )
-        if not declared.nullable and series.null_count() > 0:
-            raise ContractError(
-                f"table {table.name}, column {declared.name}: {series.null_count()} of {len(series)} values are null, "
-                "and the contract allows none"
-            )
-        if not frame.is_empty() and _holds_nan(series):
-            raise ContractError(
-                f"table {table.name}, column {declared.name}: holds NaN; missing evidence is null, never NaN"
-            )
-    if frame.is_empty():
-        return frame
+        problem = _problem(frame.get_column(declared.name), schema[declared.name], declared.nullable)
+        if problem is not None:
+            raise ContractError(f"table {table.name}, column {declared.name}: {problem}")
     strangers = frame.filter(pl.col(table.key) != key)
     if strangers.height:
         raise ContractError(
             f"table {table.name}: {strangers.height} rows name {table.key} {strangers.item(0, 0)!r}, expected {key!r}"
         )
     return frame.sort(table.sort_by, maintain_order=True, nulls_last=False)
+
+
+def _problem(values: pl.Series, expected: pl.DataType, nullable: bool) -> str | None:
+    """In what the values of one column do not fulfil its contract."""
+    if values.dtype != expected:
+        return f"found type {values.dtype}, expected {expected}"
+    if values.null_count() and not nullable:
+        return f"{values.null_count()} of {len(values)} values are null, and the contract allows none"
+    return "holds NaN; missing evidence is null, never NaN" if _holds_nan(values) else None
 
 
 def _holds_nan(series: pl.Series) -> bool:

@@ -154,13 +154,8 @@ class _Trace:
         counters = counters.drop_nulls("value") if counters is not None and counters.height else pl.DataFrame()
         kernels = pl.DataFrame() if kernels is None else kernels
         self.slices, self.counters, self.kernels = slices.height, counters.height, kernels.height
-        self._bulk: list[Iterator[bytes]] = []
-        if self.slices:
-            self._bulk.append(self._slice_records(slices))
-        if self.counters:
-            self._bulk.append(self._counter_records(counters))
-        if self.kernels:
-            self._bulk.append(self._kernel_records(kernels))
+        bulks = ((self._slice_records, slices), (self._counter_records, counters), (self._kernel_records, kernels))
+        self._bulk = [records(frame) for records, frame in bulks if frame.height]
 
     def chunks(self) -> Iterator[bytes]:
         """All bytes, once: the header, then every bulk of records in the order of its times."""
