@@ -11,7 +11,8 @@ from tempfile import TemporaryDirectory
 from aaco_pipeline.assets.stage import Session, publish, stages
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.manifest import Entry
-from aaco_pipeline.lake.store import CALIBRATIONS, TraceLake
+from aaco_pipeline.lake.layout import CALIBRATIONS
+from aaco_pipeline.lake.store import TraceLake
 
 
 @dataclass(frozen=True)
