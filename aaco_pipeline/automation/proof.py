@@ -10,8 +10,8 @@ from tempfile import TemporaryDirectory
 
 from aaco_pipeline.assets.stage import Session, publish, stages
 from aaco_pipeline.errors import LakeError
-from aaco_pipeline.lake.manifest import Entry
 from aaco_pipeline.lake.layout import CALIBRATIONS
+from aaco_pipeline.lake.manifest import Entry
 from aaco_pipeline.lake.store import TraceLake
 
 
