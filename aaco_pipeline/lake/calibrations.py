@@ -6,12 +6,14 @@ for the session that ran on the same machine with as many threads.
 
 import hashlib
 import json
-import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+from pydantic import Field, TypeAdapter
 
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.files import lake_errors, write_atomically
@@ -38,7 +40,6 @@ MACHINE_FACTS: Final = (
     ("cpu", "scaling_max_khz"),
     ("container", "cgroup_cpu_max"),
 )
-UNITS: Final = ("flop/s", "op/s", "byte/s")
 #: Far above what a calibration with all its measurements takes.
 MOST_BYTES: Final = 4 << 20
 _HOST_NAME: Final = "host.name"
@@ -56,8 +57,8 @@ class Ceiling:
 
     resource: str
     dtype: str | None
-    value: float
-    unit: str
+    value: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    unit: Literal["flop/s", "op/s", "byte/s"]
     reference: str
 
 
@@ -71,7 +72,7 @@ class Calibration:
     """
 
     machine: Mapping[str, str | None]
-    threads: int
+    threads: Annotated[int, Field(gt=0)]
     measured_at: str
     ceilings: tuple[Ceiling, ...]
     absent: Mapping[str, str] = field(default_factory=dict)
@@ -85,16 +86,7 @@ class Calibration:
 
     def document(self) -> dict[str, Any]:
         """The calibration as it stands in its file."""
-        return {
-            "calibration_version": FORMAT_VERSION,
-            "machine": dict(self.machine),
-            "threads": self.threads,
-            "measured_at": self.measured_at,
-            "ceilings": [vars(ceiling) for ceiling in self.ceilings],
-            "absent": dict(self.absent),
-            "reservations": list(self.reservations),
-            "details": dict(self.details),
-        }
+        return {"calibration_version": FORMAT_VERSION, **asdict(self)}
 
     def to_bytes(self) -> bytes:
         """The file's bytes; equal calibrations give equal bytes."""
@@ -113,7 +105,7 @@ class Calibration:
                     f"{source}: calibration version {version} is newer than {FORMAT_VERSION}, the newest this "
                     "aaco_pipeline reads; upgrade aaco_pipeline"
                 )
-            return _checked(document)
+            return TypeAdapter(Calibration).validate_json(content, strict=True)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             reason = " ".join(str(error).split())[:200] or type(error).__name__
             raise DamagedCalibrationError(
@@ -149,9 +141,8 @@ def write_calibration(lake: Path, calibration: Calibration) -> Path:
 
 
 def read_calibration(lake: Path, machine: Mapping[str, str | None], threads: int) -> Calibration | None:
-    """The machine's calibration with so many threads; None when there is none. LakeError when it cannot be read."""
-    path = lake / CALIBRATIONS / f"{machine_digest(machine)}-{threads}.json"
-    return _read(path)
+    """The machine's calibration with that many threads; None when there is none. LakeError when it cannot be read."""
+    return _read(lake / CALIBRATIONS / f"{machine_digest(machine)}-{threads}.json")
 
 
 def ceilings_for(
@@ -165,7 +156,8 @@ def ceilings_for(
     cpu = devices.filter(devices["handle"] == "cpu")
     if cpu.is_empty():
         return MeasuredCeilings(None, "the session's devices do not include its CPU")
-    machine = machine_of({(category, key): value for category, key, value in _fact_rows(environment)})
+    rows = environment.select("category", "key", "value").rows()
+    machine = machine_of({(category, key): value for category, key, value in rows})
     if machine[_CPU_MODEL] is None or machine[_HOST_NAME] is None:
         return MeasuredCeilings(None, "the session does not state on which host and CPU it ran")
     if threads is None:
@@ -176,18 +168,13 @@ def ceilings_for(
     return MeasuredCeilings(_frame(calibration, int(cpu["device_id"][0])), None)
 
 
-def _fact_rows(environment: "pl.DataFrame") -> list[tuple[Any, ...]]:
-    return environment.select("category", "key", "value").rows()
-
-
 def _frame(calibration: Calibration, device_id: int) -> "pl.DataFrame":
     import polars as pl
 
     from aaco_pipeline.lake.contracts import polars_types
 
     rows = [{"device_id": device_id, "source": "measured", **vars(ceiling)} for ceiling in calibration.ceilings]
-    schema = polars_types("ceilings")
-    return pl.DataFrame(rows, schema=schema).sort("device_id", "resource", "dtype", "source")
+    return pl.DataFrame(rows, schema=polars_types("ceilings")).sort("device_id", "resource", "dtype", "source")
 
 
 def _why_none(lake: Path, machine: Mapping[str, str | None], threads: int) -> str:
@@ -215,17 +202,12 @@ def _differences(one: Mapping[str, str | None], other: Mapping[str, str | None])
 
 def _calibrations_of_host(lake: Path, machine: Mapping[str, str | None]) -> list[Calibration]:
     """The readable calibrations of the host of that name; one that cannot be read explains nothing."""
-    folder = lake / CALIBRATIONS
     found = []
-    for path in sorted(folder.iterdir()) if folder.is_dir() else []:
-        if _FILE.fullmatch(path.name) is None:
-            continue
-        try:
-            calibration = _read(path)
-        except LakeError:
-            continue
-        if calibration is not None and calibration.machine.get(_HOST_NAME) == machine[_HOST_NAME]:
-            found.append(calibration)
+    for path in sorted((lake / CALIBRATIONS).glob("*.json")):
+        with suppress(LakeError):
+            calibration = _read(path) if _FILE.fullmatch(path.name) else None
+            if calibration is not None and calibration.machine.get(_HOST_NAME) == machine[_HOST_NAME]:
+                found.append(calibration)
     return found
 
 
@@ -246,39 +228,3 @@ def _read(path: Path) -> Calibration | None:
             f"{path}: holds the calibration that belongs in {calibration.file_name}; `aaco calibrate` writes it anew"
         )
     return calibration
-
-
-def _checked(document: dict[str, Any]) -> Calibration:
-    threads, machine = document["threads"], document["machine"]
-    if type(threads) is not int or threads < 1:
-        raise ValueError(f"threads is {threads!r}")
-    for name, value in {**machine, **document["absent"]}.items():
-        if value is not None and not isinstance(value, str):
-            raise TypeError(f"{name} is {value!r}")
-    return Calibration(
-        machine=machine,
-        threads=threads,
-        measured_at=_text(document, "measured_at"),
-        ceilings=tuple(_ceiling(item) for item in document["ceilings"]),
-        absent=document["absent"],
-        reservations=tuple(map(str, document["reservations"])),
-        details=dict(document["details"]),
-    )
-
-
-def _ceiling(item: dict[str, Any]) -> Ceiling:
-    value, unit, dtype = item["value"], item["unit"], item["dtype"]
-    if type(value) not in (int, float) or not math.isfinite(value) or value <= 0:
-        raise ValueError(f"the value of a ceiling is {value!r}")
-    if unit not in UNITS:
-        raise ValueError(f"the unit of a ceiling is {unit!r}")
-    if dtype is not None:
-        _text(item, "dtype")
-    return Ceiling(_text(item, "resource"), dtype, float(value), unit, _text(item, "reference"))
-
-
-def _text(item: dict[str, Any], name: str) -> str:
-    value = item[name]
-    if not isinstance(value, str):
-        raise TypeError(f"{name} is {value!r}")
-    return value

@@ -74,7 +74,7 @@ def exclusive_lock(path: Path, *, timeout_seconds: float, purpose: str) -> Itera
     deadline = time.monotonic() + timeout_seconds
     while (descriptor := _take_lock(path, os.O_CREAT)) is None or not _still_names(path, descriptor):
         if descriptor is not None:
-            os.close(descriptor)  # the file was removed between open and lock: that lock excludes nobody
+            os.close(descriptor)  # the file was removed between open and lock: that lock keeps no one out
         elif time.monotonic() >= deadline:
             holder = path.read_text("ascii", "replace")[:64].strip() or "unknown"
             raise LakeError(
@@ -92,7 +92,7 @@ def exclusive_lock(path: Path, *, timeout_seconds: float, purpose: str) -> Itera
 
 
 def lock_is_free(path: Path) -> bool:
-    """Whether nobody holds the lock on the existing file `path` at this instant."""
+    """Whether the lock on the existing file `path` is free at this instant."""
     descriptor = _take_lock(path)
     if descriptor is not None:
         os.close(descriptor)

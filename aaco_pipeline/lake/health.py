@@ -42,7 +42,7 @@ def faults(lake: LakeReader) -> list[Fault]:
             if manifest is not None:
                 published |= {lake.path / file for file in manifest.files}
                 found += _damaged_files(lake, manifest)
-        if not unreadable:  # with a manifest that cannot be read, nobody knows which files are orphans
+        if not unreadable:  # an unreadable manifest may publish what looks like an orphan
             found += _unpublished_files(lake, published)
         return [*found, *_stale_locks(lake)]
 

@@ -1,4 +1,4 @@
-"""The TraceLake on disk, for writers and everyone: publishing by manifest, raw captures, requests, removing.
+"""The TraceLake on disk: publishing by manifest, raw captures, requests, removing.
 
 What a table must look like is `aaco_pipeline.lake.contracts`; reading, which this adds to, is
 `aaco_pipeline.lake.reading`, and what is torn is found by `aaco_pipeline.lake.health`. Nothing here knows what the
@@ -167,7 +167,7 @@ class TraceLake(LakeReader):
 
 @contextmanager
 def _polars_os_errors(path: Path) -> Iterator[None]:
-    """Polars tells of a full disk in a ComputeError's text; raise the operating system's error it stands for."""
+    """Polars reports a full disk as the text of a ComputeError; raise the operating system's error it stands for."""
     import polars as pl
 
     try:
