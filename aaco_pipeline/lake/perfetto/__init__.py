@@ -294,13 +294,14 @@ class _Trace:
         _fill_table(interned.debug_annotation_string_values, "str", texts)
         ordered = {track.parent for track in self._tracks if track.order is not None}
         for track in self._tracks:
-            _describe(track, trace.packet.add().track_descriptor, orders_children=track.uuid in ordered)
+            trace.packet.add(track_descriptor=_descriptor(track, orders_children=track.uuid in ordered))
         if self._metadata:
             used = {track.uuid for track in self._tracks}
             session = Track(next(uuid for uuid in count(1) if uuid not in used), "session")
-            _describe(session, trace.packet.add().track_descriptor, orders_children=False)
-            instant = trace.packet.add(trusted_packet_sequence_id=_TRACK_EVENTS)
-            instant.timestamp = min(self._first_times, default=0)
+            trace.packet.add(track_descriptor=_descriptor(session))
+            instant = trace.packet.add(
+                trusted_packet_sequence_id=_TRACK_EVENTS, timestamp=min(self._first_times, default=0)
+            )
             event = instant.track_event
             event.type, event.track_uuid, event.name = event.TYPE_INSTANT, session.uuid, session.name
             for key, value in self._metadata.items():
@@ -321,22 +322,22 @@ def _fill_table(table: Any, field: str, values: Iterable[str | bytes | int]) -> 
         table.add(iid=iid, **{field: value})
 
 
-def _describe(track: Track, descriptor: Any, *, orders_children: bool) -> None:
-    """Fill the TrackDescriptor of `track`."""
-    descriptor.uuid, descriptor.name = track.uuid, track.name
-    if track.parent is not None:
-        descriptor.parent_uuid = track.parent
-    if track.order is not None:
-        descriptor.sibling_order_rank = track.order
-    if orders_children:
-        descriptor.child_ordering = descriptor.EXPLICIT
-    if track.kind == "counter":
-        descriptor.counter.unit_name = track.unit or ""
-    elif track.kind == "process":
-        descriptor.process.pid, descriptor.process.process_name = track.pid, track.name
-    elif track.kind == "thread":
-        descriptor.thread.pid, descriptor.thread.tid = track.pid, track.tid
-        descriptor.thread.thread_name = track.name
+def _descriptor(track: Track, *, orders_children: bool = False) -> Any:
+    """The TrackDescriptor of `track`; what is None stays unset."""
+    message = perfetto_trace_pb2.TrackDescriptor
+    kinds: dict[str, dict[str, dict[str, Any]]] = {
+        "counter": {"counter": {"unit_name": track.unit or ""}},
+        "process": {"process": {"pid": track.pid, "process_name": track.name}},
+        "thread": {"thread": {"pid": track.pid, "tid": track.tid, "thread_name": track.name}},
+    }
+    return message(
+        uuid=track.uuid,
+        name=track.name,
+        parent_uuid=track.parent,
+        sibling_order_rank=track.order,
+        child_ordering=message.EXPLICIT if orders_children else None,
+        **kinds.get(track.kind, {}),
+    )
 
 
 def _check_tracks(tracks: Sequence[Track]) -> None:
