@@ -48,8 +48,9 @@ def conform(table: Table, frame: pl.DataFrame, key: str) -> pl.DataFrame:
     if any(unlike.values()):
         told = "; ".join(f"column {', '.join(names)} {what}" for what, names in unlike.items() if names)
         raise ContractError(f"table {table.name}: {told}")
-    untyped = {name: schema[name] for name, found in frame.schema.items() if found == pl.Null}
-    frame = frame.select(schema.names()).cast(untyped)  # type: ignore[arg-type]
+    frame = frame.select(
+        pl.col(name).cast(dtype) if frame.schema[name] == pl.Null else pl.col(name) for name, dtype in schema.items()
+    )
     for declared in table.all_columns:
         problem = _problem(frame.get_column(declared.name), schema[declared.name], declared.nullable)
         if problem is not None:

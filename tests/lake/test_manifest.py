@@ -56,6 +56,22 @@ def test_fields_that_are_not_known_are_ignored() -> None:
     assert Manifest.from_bytes(with_entry(note="x"), "it") == Manifest.from_bytes(document(note="x"), "it")
 
 
+def test_a_manifest_that_did_not_change_is_parsed_once() -> None:
+    """A stage reads a dozen tables of one session, each through the session's manifest."""
+    assert Manifest.from_bytes(document(), "it") is Manifest.from_bytes(document(), "it")
+    assert Manifest.from_bytes(document(id="other"), "it") != Manifest.from_bytes(document(), "it")
+
+
+def test_a_manifest_of_an_earlier_version_is_read() -> None:
+    assert Manifest.from_bytes(document(manifest_version=1), "it") == Manifest.from_bytes(document(), "it")
+
+
+def test_a_table_without_rows_has_neither_file_nor_digest() -> None:
+    manifest = Manifest.from_bytes(with_entry(file="", rows=0, bytes=0, sha256=""), "it")
+    assert manifest.entries[0].rows == 0
+    assert manifest.files == set()
+
+
 def test_a_newer_manifest_is_refused_by_name() -> None:
     with pytest.raises(LakeError, match=r"^m\.json: manifest version 3 is newer than 2.*upgrade") as caught:
         Manifest.from_bytes(document(manifest_version=3), "m.json")
