@@ -35,9 +35,11 @@ a table may gain columns and the lake may gain tables, and nothing that is liste
 - **Ids are dense within a session** and mean nothing outside it. Kernels are compared across sessions by
   `kernels.name` and `kernels.fingerprint`. An activity elsewhere is named by its kind (`dispatch`, `memory_copy`,
   `api_call`) and its number in that kind's table.
-- **One Parquet file per table, stage and session**, or per campaign for tables of scope campaign. Rows are sorted by
-  the sort key. The contract's version is written into each file: older files are read with the columns they lack as
-  null, newer ones are refused by name.
+- **One Parquet file per table, stage and session**, or per campaign for tables of scope campaign; none for a table
+  without rows. Rows are sorted by the sort key. `session_id` (or `campaign_id`) stands in the file's path, as
+  `dispatches/session_id=…/`, so that pandas, pyarrow, DuckDB and Polars read a table's folder as one partitioned data
+  set. The contract's version is written into each file: older files are read with the columns they lack as null, newer
+  ones are refused by name.
 """
 
 
