@@ -65,14 +65,12 @@ class TraceLake(LakeReader):
 
     def request(self, session: str, launch: str) -> None:
         """Keep the text of what is to be measured for `session` until its capture is complete."""
-        path = self.request_path(session)
-        with lake_errors(path):
+        with lake_errors(path := self.request_path(session)):
             write_atomically(path, launch.encode())
 
     def requested(self, session: str) -> str | None:
         """The text kept by `request`; None when nothing is waiting to be measured under that id."""
-        path = self.request_path(session)
-        with lake_errors(path):
+        with lake_errors(path := self.request_path(session)):
             try:
                 return path.read_text(encoding="utf-8")
             except FileNotFoundError:
@@ -80,8 +78,7 @@ class TraceLake(LakeReader):
 
     def withdraw(self, session: str) -> None:
         """Forget the request for `session`, if there is one."""
-        path = self.request_path(session)
-        with lake_errors(path):
+        with lake_errors(path := self.request_path(session)):
             path.unlink(missing_ok=True)
 
     def publish(
