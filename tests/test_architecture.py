@@ -25,7 +25,7 @@ FLOORS: Final = (
     ("capture",),
     ("formats", "analysis", "statistics", "optimization"),
     ("hardware", "lake"),
-    ("errors", "aaco_pipeline"),
+    ("errors", "providers", "aaco_pipeline"),
 )
 FLOOR_OF: Final = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 #: The one arrow along a floor: the command runs the stages through the definitions that the UI has, too.
@@ -185,7 +185,7 @@ def test_only_resources_start_processes_and_only_the_ui_becomes_another_program(
         name: starts for name, starts in starting.items() if not is_or_is_in(name, ("aaco_pipeline.resources",))
     }
     assert elsewhere == {"aaco_pipeline.cli.ui": ["os.execv"]}
-    assert "aaco_pipeline.resources.measure.inference" in starting
+    assert "aaco_pipeline.resources.measure.measured_process" in starting
 
 
 def test_only_resources_may_call_the_network_and_only_the_command_may_serve() -> None:

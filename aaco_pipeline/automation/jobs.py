@@ -4,6 +4,7 @@ The first two only register; the sensor `start_observing` then requests `observe
 """
 
 from pathlib import Path
+from typing import Literal
 
 import dagster as dg
 from pydantic import Field
@@ -13,10 +14,12 @@ from aaco_pipeline.automation.inbox import set_aside
 from aaco_pipeline.automation.session_runs import SESSION_TAG
 from aaco_pipeline.automation.sessions import add_partition, register
 from aaco_pipeline.automation.stage_assets import expected_errors
-from aaco_pipeline.capture.request import DEFAULT_TIMEOUT_SECONDS, OPTIMIZATIONS, PRECISIONS, MeasurementRequest
-from aaco_pipeline.errors import CaptureError
+from aaco_pipeline.capture.request import MeasurementRequest, MeasurementSettings
+from aaco_pipeline.errors import CaptureError, UsageError
+from aaco_pipeline.resources.configuration import BUILT_IN_BACKENDS, load_backends
 from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
 from aaco_pipeline.resources.host.process_identity import process_tags
+from aaco_pipeline.resources.project import find_project
 
 observe = dg.define_asset_job(
     "observe",
@@ -26,54 +29,39 @@ observe = dg.define_asset_job(
 )
 
 
-class StartSession(dg.Config):
-    """What to measure, as the launchpad shows it. Empty settings mean: as the model's registry entry says."""
+def _backend_names() -> tuple[str, ...]:
+    """The backends that the launchpad offers: those known when the code location is loaded.
 
-    model: str = Field(
-        "squeezenet", description="A built-in model, a name from configs/models.yaml, or the path of an .onnx file."
-    )
-    backend: str = Field("cpu", description="A backend from configs/backends.yaml: cpu, migraphx, rocm, cuda.")
-    batch_size: int | None = Field(None, description="First dimension of every input; the model must leave it open.")
-    iterations: int | None = Field(None, description="Measured iterations of each pass.")
-    warmup: int | None = Field(None, description="Iterations before the measured ones; kept, and excluded.")
-    threads: int | None = Field(None, description="Intra-operator threads of the runtime.")
-    precision: str = Field("model", description=f"One of {', '.join(PRECISIONS)}; model means as in the file.")
-    optimization: str = Field("all", description=f"How far the graph is rewritten: {', '.join(OPTIMIZATIONS)}.")
-    seed: int = Field(0, description="Seed of the generated inputs.")
-    timeout_seconds: float = Field(DEFAULT_TIMEOUT_SECONDS, description="Time limit of the measured passes together.")
-    allow_fallback: bool = Field(False, description="Measure even if the provider does not run every node.")
-    scheduler: bool = Field(False, description="Record scheduler events with bpftrace or perf, where allowed.")
-    prompt_tokens: int | None = Field(None, description="Length of each prompt, for a language model that generates.")
-    output_tokens: int | None = Field(None, description="Tokens to generate for each prompt; goes with prompt_tokens.")
-    profile: bool = Field(False, description="Trace kernels, copies and HIP calls with rocprofv3, in a further pass.")
-    counters: str | None = Field(
-        None, description="Sets of hardware counters from configs/counter_sets.yaml, such as basic,memory."
-    )
-    thread_trace: str | None = Field(
-        None,
-        description="The kernel whose instructions rocprofv3 traces; auto: the one with most of the critical path.",
-    )
-    input_shapes: dict[str, list[int]] = Field({}, description="Shapes of inputs with dynamic dimensions.")
+    Without a readable backends.yaml they are the built-in ones; registering a session then says what is wrong with it.
+    """
+    try:
+        return tuple(load_backends(find_project(new=True).configs / "backends.yaml"))
+    except UsageError:
+        return tuple(BUILT_IN_BACKENDS)
 
-    def launch(self) -> MeasurementRequest:
-        """The same settings as a checked Launch; UsageError when one is out of range."""
-        values = {**self.model_dump(), "input_shapes": {name: tuple(s) for name, s in self.input_shapes.items()}}
-        return MeasurementRequest(**values)
+
+class StartSession(MeasurementSettings, dg.Config):
+    """What to measure, as the launchpad shows it: the settings of a request, with those that are names as choices."""
+
+    model: str = Field(default="squeezenet", description=MeasurementSettings.model_fields["model"].description)
+    backend: Literal[_backend_names()] = Field(  # type: ignore[valid-type]
+        "cpu", description=MeasurementSettings.model_fields["backend"].description
+    )
 
 
 @dg.op(
     description="Check the settings, then register the session; its stages follow by themselves.",
+    # Taken as plain values: Dagster would word what is out of bounds over many lines, a request does it in one.
+    config_schema=StartSession.to_fields_dict(),
     out=dg.Out(dg.Nothing),
 )
-def register_session(
-    context: dg.OpExecutionContext, config: StartSession, lake: LakeResource, runner: InferenceRunner
-) -> None:
+def register_session(context: dg.OpExecutionContext, lake: LakeResource, runner: InferenceRunner) -> None:
     with expected_errors():
-        launch = config.launch()
-        runner.check(launch)
+        request = MeasurementRequest.model_validate(context.op_config)
+        runner.check(request)
         for dead in reap(context.instance):
             context.log.warning(f"run {dead.run_id} was dead: {dead.reason}")
-        session = register(lake.open(), context.instance, launch)
+        session = register(lake.open(), context.instance, request)
     context.instance.add_run_tags(context.run_id, {SESSION_TAG: session, **process_tags()})
     context.log.info(f"session {session} is registered; the sensor start_observing requests its stages")
 
@@ -124,8 +112,12 @@ def ingest_capture() -> None:
 
 
 @dg.job(
-    description="Begin a new session of any model: fill in the launchpad and launch; observe then runs its stages.",
+    description="Begin a new session of any model with the settings given; observe then runs its stages.",
     executor_def=dg.in_process_executor,
+    # The launchpad opens with this. What it scaffolds from the schema leaves out every setting that is null.
+    config={
+        "ops": {"register_session": {"config": {name: f.default for name, f in StartSession.model_fields.items()}}}
+    },
 )
 def start_session() -> None:
     register_session()

@@ -1,6 +1,6 @@
-"""Beginning and forgetting a session: its launch request in the lake and its partition in Dagster, kept in step.
+"""Beginning and forgetting a session: its measurement request in the lake and its partition in Dagster, kept in step.
 
-What a launch is lives in `aaco_pipeline.capture.request`; when a session's stages run is decided by jobs and sensors.
+What a request is lives in `aaco_pipeline.capture.request`; when a session's stages run is decided by jobs and sensors.
 """
 
 from pathlib import Path
@@ -23,10 +23,10 @@ def drop_partition(instance: dg.DagsterInstance, session: str) -> None:
     instance.delete_dynamic_partition(PARTITIONS_NAME, session)
 
 
-def register(lake: TraceLake, instance: dg.DagsterInstance, launch: MeasurementRequest) -> str:
-    """A new session for `launch`: the request first, then the partition, so that no partition is without one."""
-    session = new_session_id(Path(launch.model).stem)
-    lake.request(session, launch.to_json())
+def register(lake: TraceLake, instance: dg.DagsterInstance, request: MeasurementRequest) -> str:
+    """A new session for `request`: its request first, so that no partition is without one."""
+    session = new_session_id(Path(request.model).stem)
+    lake.request(session, request.to_json())
     add_partition(instance, session)
     return session
 

@@ -4,7 +4,6 @@ Measuring a session is the job `observe`; the curve's formulas are `aaco_pipelin
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from secrets import token_hex
 
@@ -19,13 +18,13 @@ STAGE = "sweep"
 
 
 def sweep_points(
-    launch: MeasurementRequest, batches: Sequence[int], prompts: Sequence[int]
+    request: MeasurementRequest, batches: Sequence[int], prompts: Sequence[int]
 ) -> list[MeasurementRequest]:
-    """One launch for each batch size and prompt length, in ascending order, all of one new campaign."""
+    """One request for each batch size and prompt length, in ascending order, all of one new campaign."""
     campaign = f"sweep-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{token_hex(4)}"
     lengths: list[int | None] = [*sorted(set(prompts))] or [None]
     return [
-        replace(launch, batch_size=batch, prompt_tokens=prompt, campaign_id=campaign)
+        MeasurementRequest(**{**dict(request), "batch_size": batch, "prompt_tokens": prompt, "campaign_id": campaign})
         for prompt in lengths
         for batch in sorted(set(batches))
     ]

@@ -1,112 +1,184 @@
-"""What a person asked to be measured, in one value that the command, the UI and a schedule all make alike.
+"""What a person asks to be measured: every setting declared once, with its type, default, bounds, help and spelling.
 
-Finding the model and running it is `aaco_pipeline.resources.measure.inference`; keeping the value until the run has
-begun is `aaco_pipeline.automation.sessions`.
+Made from this declaration: the command's options (`aaco_pipeline.cli.request_options`), the launchpad's configuration
+(`aaco_pipeline.automation.jobs`), the job of the measured process (`aaco_pipeline.resources.measure.inference`), and
+the text kept in the lake. Whether a model or a backend of that name exists is asked in `resources.measure.inference`.
 """
 
 import json
+import reprlib
 import threading
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, ValidationError, model_validator
 
 from aaco_pipeline.errors import UsageError
 
-Arm = Literal["candidate", "baseline", "canary"]
-PRECISIONS: Final = ("model", "fp16", "bf16", "fp8", "int8")
-OPTIMIZATIONS: Final = ("none", "basic", "extended", "all")
+Precision = Literal["model", "fp16", "bf16", "fp8", "int8"]
+Optimization = Literal["none", "basic", "extended", "all"]
+PRECISIONS: Final[tuple[str, ...]] = get_args(Precision)
+OPTIMIZATIONS: Final[tuple[str, ...]] = get_args(Optimization)
 #: Readings are kept in memory until a pass is over.
 MOST_ITERATIONS: Final = 10_000_000
 _MOST: Final = 2**31 - 1
 DEFAULT_ITERATIONS: Final = 100
 DEFAULT_WARMUP: Final = 10
-DEFAULT_TIMEOUT_SECONDS: Final = 600.0
+
+Shape = list[Annotated[int, Field(ge=0)]]
+_PLAIN_WORDS: Final = (
+    ("Input should be ", "expected "),
+    ("String should have ", "expected "),
+    ("greater than or equal to", "at least"),
+    ("less than or equal to", "at most"),
+    ("greater than", "more than"),
+    ("Field required", "it is required"),
+    ("Extra inputs are not permitted", "there is no such key"),
+)
 
 
-@dataclass(frozen=True)
-class MeasurementRequest:
-    """One measurement. None means: as the model's registry entry says, else the default.
+def in_plain_words(message: str) -> str:
+    """What pydantic says of a value, in the words of this project: `expected at least 1`."""
+    for said, plain in _PLAIN_WORDS:
+        message = message.replace(said, plain)
+    return message
 
-    `model` is a registry name, a built-in name or an absolute path. `precision` other than `model` is asked of the
-    execution provider. `optimization` is how far the runtime rewrites the graph before it runs. `timeout_seconds`
-    bounds the measured passes together. `threads` are intra-op threads. `scheduler` asks for scheduler events.
-    With `prompt_tokens` and `output_tokens` a language model generates: `iterations` then counts requests, each of
-    which continues a random prompt by so many tokens.
-    `profile` asks for passes under rocprofv3 after the others; `counters` (names of sets, separated by commas) and
-    `thread_trace` (a kernel's name, or auto) ask for further ones and imply it.
+
+class MeasurementSettings(BaseModel):
+    """What a person chooses. None means: as the model or the backend is registered, else the default.
+
+    Of a field's extras, `option` is its spelling on the command line where that is not its name, and `metavar` stands
+    for its value there; a unit is in the metavar and in the field's name.
     """
 
-    model: str
-    backend: str = "cpu"
-    batch_size: int | None = None
-    iterations: int | None = None
-    warmup: int | None = None
-    threads: int | None = None
-    precision: str = "model"
-    optimization: str = "all"
-    seed: int = 0
-    timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
-    allow_fallback: bool = False
-    scheduler: bool = False
-    prompt_tokens: int | None = None
-    output_tokens: int | None = None
-    profile: bool = False
-    counters: str | None = None
-    thread_trace: str | None = None
-    input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    model: str = Field(
+        description="A built-in or registered model, or the path of an .onnx file.",
+        json_schema_extra={"metavar": "NAME|PATH"},
+    )
+    backend: str = Field(
+        default="cpu",
+        description="Where the model runs: cpu, migraphx, rocm, cuda or a name from configs/backends.yaml; `aaco info` "
+        "lists what works on this host.",
+    )
+    batch_size: int | None = Field(
+        default=None,
+        ge=1,
+        le=_MOST,
+        description="Batch size; the model's first dimension must be dynamic.",
+        json_schema_extra={"option": "--batch"},
+    )
+    iterations: int | None = Field(
+        default=None,
+        ge=1,
+        le=MOST_ITERATIONS,
+        description=f"Measured iterations of each pass (default: as registered, else {DEFAULT_ITERATIONS}).",
+    )
+    warmup: int | None = Field(
+        default=None,
+        ge=0,
+        le=MOST_ITERATIONS,
+        description=f"Iterations before the measured ones, kept and excluded (default: as registered, else "
+        f"{DEFAULT_WARMUP}).",
+    )
+    threads: int | None = Field(
+        default=None, ge=1, le=_MOST, description="Intra-operator threads (default: as configured, else 1 on the CPU)."
+    )
+    precision: Precision = Field(
+        default="model", description="Precision the provider converts the model to; model leaves it as in the file."
+    )
+    optimization: Optimization = Field(
+        default="all",
+        description="How far the runtime rewrites the graph; up to extended, kernels keep the names of the model's "
+        "nodes.",
+    )
+    seed: int = Field(default=0, ge=0, le=2**63 - 1, description="Seed of the generated inputs.")
+    timeout_seconds: float = Field(
+        default=600.0,
+        gt=0,
+        le=threading.TIMEOUT_MAX,
+        description="Time limit for all measured passes together, in seconds.",
+        json_schema_extra={"option": "--timeout", "metavar": "SECONDS"},
+    )
+    input_shapes: Mapping[str, Shape] = Field(
+        default={},
+        description="Shapes of inputs with dynamic dimensions.",
+        json_schema_extra={"option": "--shape", "metavar": "INPUT=1x3x224x224"},
+    )
+    allow_fallback: bool = Field(default=False, description="Measure even if the provider does not run every node.")
+    prompt_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        le=_MOST,
+        description="Prompt length of a language model that generates; goes with the number of output tokens.",
+        json_schema_extra={"option": "--prompt", "metavar": "TOKENS"},
+    )
+    output_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        le=_MOST,
+        description="Tokens to generate for each prompt; iterations then count requests.",
+        json_schema_extra={"option": "--tokens", "metavar": "TOKENS"},
+    )
+    scheduler: bool = Field(default=False, description="Record scheduler events with bpftrace or perf, where allowed.")
+    profile: bool = Field(
+        default=False, description="Trace kernels, copies and HIP calls with rocprofv3, in a pass of its own."
+    )
+    counters: str | None = Field(
+        default=None,
+        description="Read hardware counters with rocprofv3, in as many passes as they need: basic, memory, compute, "
+        "occupancy or a set from configs/counter_sets.yaml; implies profile.",
+        json_schema_extra={"metavar": "SET[,SET]"},
+    )
+    thread_trace: str | None = Field(
+        default=None,
+        description="Trace the instructions of one execution of this kernel with rocprofv3; auto takes the kernel with "
+        "the most time on the critical path; implies profile.",
+        json_schema_extra={"metavar": "KERNEL"},
+    )
+
+
+class MeasurementRequest(MeasurementSettings):
+    """One measurement with its place in a campaign. What is out of bounds raises UsageError in one line."""
+
     campaign_id: str | None = None
-    arm: Arm | None = None
+    arm: Literal["candidate", "baseline", "canary"] | None = None
     block: int | None = None
 
-    def __post_init__(self) -> None:
-        if self.counters is not None or self.thread_trace is not None:
-            object.__setattr__(self, "profile", True)
-        for name, text in (("counters", self.counters), ("thread_trace", self.thread_trace)):
-            if text is not None and not text.strip():
-                raise UsageError(f"{name} is empty; give a name, or leave it out")
-        bounds = {
-            "batch_size": (self.batch_size, 1, _MOST),
-            "iterations": (self.iterations, 1, MOST_ITERATIONS),
-            "warmup": (self.warmup, 0, MOST_ITERATIONS),
-            "threads": (self.threads, 1, _MOST),
-            "seed": (self.seed, 0, 2**63 - 1),
-            "prompt_tokens": (self.prompt_tokens, 1, _MOST),
-            "output_tokens": (self.output_tokens, 1, _MOST),
-        }
-        for name, (value, least, most) in bounds.items():
-            if value is not None and value < least:
-                raise UsageError(f"{name} is {value}; expected {least} or more")
-            if value is not None and value > most:
-                raise UsageError(f"{name} is {value}; expected {most} or less")
-        if not 0 < self.timeout_seconds <= threading.TIMEOUT_MAX:
-            raise UsageError(
-                f"timeout is {self.timeout_seconds:g} s; expected more than 0 and no more than a clock holds"
-            )
-        if (self.prompt_tokens is None) != (self.output_tokens is None):
+    @model_validator(mode="wrap")
+    @classmethod
+    def _checked(cls, given: Any, check: ModelWrapValidatorHandler[Self]) -> Self:
+        """Counters and a thread trace imply a profile."""
+        if isinstance(given, Mapping):
+            asked = [name for name in ("counters", "thread_trace") if given.get(name) is not None]
+            given = {**given, **({"profile": True} if asked else {})}
+        try:
+            request = check(given)
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = ".".join(map(str, first["loc"])) or "the request"
+            given_value = "" if first["type"] == "missing" else f" is {reprlib.repr(first['input'])}"
+            raise UsageError(f"{name}{given_value}; {in_plain_words(first['msg'])}") from error
+        for name in asked:
+            if not getattr(request, name).strip() or not getattr(request, name).isprintable():
+                raise UsageError(f"{name} is {getattr(request, name)!r}; give a name, or leave it out")
+        if (request.prompt_tokens is None) != (request.output_tokens is None):
             raise UsageError(
                 "the prompt's length and the number of tokens go together: give both to generate, or neither"
             )
-        if self.precision not in PRECISIONS:
-            raise UsageError(f"precision is {self.precision!r}; expected one of {', '.join(PRECISIONS)}")
-        if self.optimization not in OPTIMIZATIONS:
-            raise UsageError(f"optimization is {self.optimization!r}; expected one of {', '.join(OPTIMIZATIONS)}")
-        for name, shape in self.input_shapes.items():
-            if any(dimension < 0 for dimension in shape):
-                raise UsageError(f"shape of input {name!r} is {list(shape)}; no dimension is negative")
+        return request
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), indent=1, sort_keys=True) + "\n"
+        return json.dumps(self.model_dump(mode="json"), indent=1, sort_keys=True) + "\n"
 
     @staticmethod
     def from_json(text: str, source: str) -> "MeasurementRequest":
-        """Read back `to_json`; UsageError naming `source` when the text is not one."""
+        """Read back `to_json`; UsageError naming `source` when the text is not one.
+
+        A field that the text leaves out has its default: the text was written before the field was there.
+        """
         try:
-            document: dict[str, Any] = json.loads(text)
-            known = {f.name for f in fields(MeasurementRequest)}
-            unknown = sorted(set(document) - known)
-            if unknown:
-                raise ValueError(f"unknown field {', '.join(unknown)}")
-            document["input_shapes"] = {name: tuple(shape) for name, shape in document["input_shapes"].items()}
-            return MeasurementRequest(**document)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UsageError(f"{source}: not a launch request ({error})") from error
+            return MeasurementRequest.model_validate(json.loads(text))
+        except (ValueError, UsageError) as error:
+            raise UsageError(f"{source}: not a measurement request ({error})") from error

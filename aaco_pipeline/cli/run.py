@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from aaco_pipeline.cli.lake_option import new_lake_option
-from aaco_pipeline.cli.launch_options import launch_of, launch_options
 from aaco_pipeline.cli.output import console, data_format
+from aaco_pipeline.cli.request_options import RequestCommand, request_of
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -24,12 +24,7 @@ if TYPE_CHECKING:
 _SLOT_POLL_SECONDS: Final = 0.5
 
 
-@click.command()
-@launch_options
-@click.option("--batch", type=click.IntRange(min=1), help="Batch size; the model's first dimension must be dynamic.")
-@click.option(
-    "--prompt", type=click.IntRange(min=1), help="With --tokens: let a language model continue a prompt of that length."
-)
+@click.command(cls=RequestCommand)
 @new_lake_option
 @data_format
 def run(project: "Project", as_json: bool, **options: Any) -> int:
@@ -37,16 +32,16 @@ def run(project: "Project", as_json: bool, **options: Any) -> int:
     from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.resources.measure.inference import plan
 
-    launch = launch_of(options, batch_size=options["batch"], prompt_tokens=options["prompt"])
-    plan(launch, project.configs)  # a wrong name is told at once, before anything is begun
-    session = observe(project, TraceLake(project.lake), launch, quiet=as_json)
+    request = request_of(options)
+    plan(request, project.configs)  # a wrong name ends here, before there is a session or a run
+    session = observe(project, TraceLake(project.lake), request, quiet=as_json)
     from aaco_pipeline.cli.sessions import show_session
 
     show_session(TraceLake(project.lake), session, as_json=as_json)
     return 0
 
 
-def observe(project: "Project", lake: "TraceLake", launch: "MeasurementRequest", *, quiet: bool) -> str:
+def observe(project: "Project", lake: "TraceLake", request: "MeasurementRequest", *, quiet: bool) -> str:
     """Register the session and run all its stages; raises the AacoError that a stage failed with."""
     from aaco_pipeline.automation.dead_runs import reap
     from aaco_pipeline.automation.instance import open_instance
@@ -59,7 +54,7 @@ def observe(project: "Project", lake: "TraceLake", launch: "MeasurementRequest",
             click.echo(f"run {dead.run_id} was dead and is cleared away: {dead.reason}", err=True)
         with _progress(quiet) as show:
             _wait_for_slot(instance, show)
-        session = register(lake, instance, launch)
+        session = register(lake, instance, request)
         try:
             with _progress(quiet) as show, progress_listener(show):
                 run_session(lake, instance, session, project.configs)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aaco_pipeline.cli.lake_option import new_lake_option
-from aaco_pipeline.cli.launch_options import launch_of, launch_options
 from aaco_pipeline.cli.output import data_format, print_json
+from aaco_pipeline.cli.request_options import RequestCommand, request_of
 
 if TYPE_CHECKING:
     from aaco_pipeline.resources.project import Project
@@ -29,13 +29,16 @@ class Sizes(click.ParamType):  # type: ignore[type-arg]  # not generic in older 
         return [int(part) for part in parts]
 
 
-@click.command()
-@launch_options
-@click.option("--batch", "batches", type=Sizes(), default="1,2,4,8", show_default=True, help="Batch sizes to measure.")
-@click.option("--prompt", "prompts", type=Sizes(), help="With --tokens: prompt lengths of a language model to measure.")
+@click.command(cls=RequestCommand)
+@click.option(
+    "--batch", "batch_size", type=Sizes(), default="1,2,4,8", show_default=True, help="Batch sizes to measure."
+)
+@click.option("--prompt", "prompt_tokens", type=Sizes(), help="With --tokens: prompt lengths to measure.")
 @new_lake_option
 @data_format
-def sweep(project: "Project", as_json: bool, batches: list[int], prompts: list[int] | None, **options: Any) -> int:
+def sweep(
+    project: "Project", as_json: bool, batch_size: list[int], prompt_tokens: list[int] | None, **options: Any
+) -> int:
     """Measure a model at several batch sizes: one session each, one campaign, one scaling curve."""
     from aaco_pipeline.automation.sweeps import publish_curve, sweep_points
     from aaco_pipeline.cli.run import observe, present_again
@@ -44,8 +47,8 @@ def sweep(project: "Project", as_json: bool, batches: list[int], prompts: list[i
     from aaco_pipeline.report.words.scaling import print_scaling
     from aaco_pipeline.resources.measure.inference import plan
 
-    launch = launch_of(options, prompt_tokens=prompts[0] if prompts else None)
-    points = sweep_points(launch, batches, prompts or [])
+    request = request_of(options, prompt_tokens=prompt_tokens[0] if prompt_tokens else None)
+    points = sweep_points(request, batch_size, prompt_tokens or [])
     plan(points[0], project.configs)
     lake = TraceLake(project.lake)
     campaign = points[0].campaign_id

@@ -13,8 +13,8 @@ from pydantic import TypeAdapter, ValidationError
 from aaco_pipeline.analysis.bottlenecks.rules import Rules
 from aaco_pipeline.analysis.thresholds import THRESHOLDS
 from aaco_pipeline.errors import UsageError
-from aaco_pipeline.resources.configuration import read_yaml
 from aaco_pipeline.resources.project import DEFAULTS
+from aaco_pipeline.resources.strict_yaml import read_yaml
 
 RULES_FILE: Final = "bottleneck_rules.yaml"
 BUILT_IN_RULES: Final = DEFAULTS / "configs" / RULES_FILE

@@ -1,4 +1,4 @@
-"""The Dagster resources that assets ask for: the lake, and the runner that measures a launch.
+"""The Dagster resources that assets ask for: the lake, and the runner that takes measurements.
 
 They are thin: the lake is `aaco_pipeline.lake`, measuring is `aaco_pipeline.resources.measure.inference`. Without a
 path each is the project's, found when it is used (`aaco_pipeline.resources.project`), so that the definitions load
@@ -26,7 +26,7 @@ class LakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
 
 class InferenceRunner(dg.ConfigurableResource):  # type: ignore[type-arg]
-    """Measures launches on this host, with the registries in the folder `configs`; the project's without one."""
+    """Measures on this host, with the registries in the folder `configs`; the project's without one."""
 
     configs: str | None = None
 
@@ -35,9 +35,9 @@ class InferenceRunner(dg.ConfigurableResource):  # type: ignore[type-arg]
         """The folder of models.yaml, backends.yaml and the rest; it need not exist."""
         return find_project(new=True).configs if self.configs is None else Path(self.configs)
 
-    def check(self, launch: MeasurementRequest) -> None:
-        """Raise AacoError when `launch` cannot be meant as it stands: unknown model, backend or precision."""
-        plan(launch, self.folder)
+    def check(self, request: MeasurementRequest) -> None:
+        """Raise AacoError when `request` names an unknown model, backend, precision or counter set."""
+        plan(request, self.folder)
 
     def measure(self, requested: str, folder: Path, log: Callable[[str], None]) -> None:
         """Measure the request kept as that text, and leave the raw capture in `folder`; see `capture_inference`."""

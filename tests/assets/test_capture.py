@@ -99,15 +99,15 @@ def test_a_captured_session_is_never_measured_again(lake: TraceLake, session: st
 
 def test_a_session_that_nobody_asked_for_is_a_usage_error_naming_the_way_in(lake: TraceLake) -> None:
     with pytest.raises(
-        UsageError, match=r"neither a capture nor a launch request; start one with `aaco run` or the job"
+        UsageError, match=r"neither a capture nor a measurement request; start one with `aaco run` or the job"
     ):
         take_capture(lake, new_session_id(), Forbidden(), silent)
     assert not (lake.path / "raw").exists()
 
 
-def test_a_request_that_is_no_launch_is_a_usage_error_naming_the_session(lake: TraceLake, session: str) -> None:
+def test_a_request_that_is_none_is_a_usage_error_naming_the_session(lake: TraceLake, session: str) -> None:
     lake.request(session, "{}")
-    with pytest.raises(UsageError, match=f"launch request of session {session}"):
+    with pytest.raises(UsageError, match=f"measurement request of session {session}"):
         take_capture(lake, session, Forbidden(), silent)
 
 

@@ -225,14 +225,14 @@ from aaco_pipeline.automation.sessions import register
 from aaco_pipeline.definitions import build_definitions
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
-from aaco_pipeline.resources.launch import Launch
+from aaco_pipeline.capture.request import MeasurementRequest
 home, lake, configs = sys.argv[1:]
 definitions = build_definitions(
     resource_overrides={"lake": LakeResource(path=lake), "runner": InferenceRunner(configs=configs)}
 )
 with dg.DagsterInstance.from_config(home) as instance:
-    launch = Launch(model="control_flow", iterations=5_000_000)
-    session = register(TraceLake(lake), instance, launch)
+    request = MeasurementRequest(model="control_flow", iterations=5_000_000)
+    session = register(TraceLake(lake), instance, request)
     definitions.resolve_job_def("observe").execute_in_process(instance=instance, partition_key=session)
 """
 

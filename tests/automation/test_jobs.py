@@ -11,9 +11,9 @@ from aaco_pipeline.assets.stage import EXIT_CODE_KEY
 from aaco_pipeline.automation.dead_runs import slot_holders
 from aaco_pipeline.automation.jobs import SESSION_TAG, StartSession, start_session
 from aaco_pipeline.automation.sessions import PARTITIONS_NAME
-from aaco_pipeline.capture.request import MeasurementRequest
-from aaco_pipeline.errors import UsageError
+from aaco_pipeline.capture.request import OPTIMIZATIONS, PRECISIONS, MeasurementRequest, MeasurementSettings
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.resources.configuration import BUILT_IN_BACKENDS
 from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
 from aaco_pipeline.resources.host.process_identity import process_is_gone, process_tags
 from aaco_pipeline.resources.project import Project
@@ -71,7 +71,7 @@ def test_settings_become_a_registered_session_and_a_tagged_run(project: Project,
         threads=1,
         timeout_seconds=30.0,
         allow_fallback=True,
-        input_shapes={"x": (2, 64)},
+        input_shapes={"x": [2, 64]},
     )
     run = instance.get_run_by_id(result.run_id)
     assert run is not None
@@ -95,12 +95,18 @@ def test_starting_measures_nothing_and_holds_no_slot(
     ("config", "code", "words"),
     [
         ({"model": "squeezenett"}, 2, "did you mean squeezenet?"),
-        ({"model": "squeezenet", "backend": "abacus"}, 2, "unknown backend 'abacus'; known: cpu"),
-        ({"model": "squeezenet", "batch_size": 0}, 2, "batch_size is 0; expected 1 or more"),
-        ({"model": "squeezenet", "iterations": -5}, 2, "iterations is -5; expected 1 or more"),
-        ({"model": "squeezenet", "precision": "fp64"}, 2, "precision is 'fp64'; expected one of"),
-        ({"model": "squeezenet", "timeout_seconds": 0.0}, 2, "timeout is 0 s"),
-        ({"model": "squeezenet", "input_shapes": {"data_0": [-1]}}, 2, "no dimension is negative"),
+        ({"model": "squeezenet", "batch_size": 0}, 2, "batch_size is 0; expected at least 1"),
+        ({"model": "squeezenet", "iterations": -5}, 2, "iterations is -5; expected at least 1"),
+        ({"model": "squeezenet", "timeout_seconds": 0.0}, 2, "timeout_seconds is 0.0; expected more than 0"),
+        (
+            {"model": "squeezenet", "input_shapes": {"data_0": [-1]}},
+            2,
+            "data_0.0 is -1; expected at least 0",
+        ),
+        ({"model": "squeezenet", "backend": "migraphx", "counters": "basic,most"}, 2, "unknown set 'most'"),
+        ({"model": "squeezenet", "backend": "migraphx", "thread_trace": "gemm\n"}, 2, "thread_trace is 'gemm\\n'"),
+        ({"model": "squeezenet", "profile": True}, 2, "rocprofv3 sees AMD GPUs only"),
+        ({"model": "squeezenet", "output_tokens": 4}, 2, "go together"),
         ({"model": "squeezenet", "precision": "int8"}, 4, "cannot convert a model to int8"),
         ({"model": "/nowhere/model.onnx"}, 3, "/nowhere/model.onnx: no such file"),
     ],
@@ -118,20 +124,47 @@ def test_settings_that_cannot_be_meant_fail_in_one_line_and_register_nothing(
     assert not project.lake.exists()
 
 
-def test_the_launchpads_defaults_are_the_commands_defaults() -> None:
-    assert StartSession.model_validate({"model": "m"}).launch() == MeasurementRequest(model="m")
+def launchpad(job: dg.JobDefinition) -> dict[str, Any]:
+    """The settings that the launchpad opens with."""
+    settings: dict[str, Any] = job.run_config["ops"]["register_session"]["config"]  # type: ignore[index]
+    return settings
 
 
-def test_settings_out_of_range_are_usage_errors() -> None:
-    with pytest.raises(UsageError, match="seed is -1"):
-        StartSession.model_validate({"model": "m", "seed": -1}).launch()
+def test_the_launchpad_opens_with_every_setting_and_the_commands_defaults() -> None:
+    settings = launchpad(start_session)
+    assert list(settings) == list(MeasurementSettings.model_fields)
+    assert MeasurementRequest(**settings) == MeasurementRequest(model="squeezenet")
 
 
-def test_settings_of_the_wrong_kind_are_refused_by_dagster(project: Project, instance: dg.DagsterInstance) -> None:
-    with pytest.raises(dg.DagsterInvalidConfigError, match="batch_size"):
-        start(project, instance, model="squeezenet", batch_size="many")
-    with pytest.raises(dg.DagsterInvalidConfigError, match="colour"):
-        start(project, instance, model="squeezenet", colour="red")
+def test_what_the_launchpad_opens_with_begins_a_session(project: Project, instance: dg.DagsterInstance) -> None:
+    assert start(project, instance, **launchpad(start_session)).success
+    (session,) = instance.get_dynamic_partitions(PARTITIONS_NAME)
+    requested = TraceLake(project.lake).requested(session)
+    assert requested is not None
+    assert MeasurementRequest.from_json(requested, "test") == MeasurementRequest(model="squeezenet")
+
+
+def test_the_launchpad_offers_names_as_choices() -> None:
+    schema = StartSession.to_fields_dict()
+    offered = {
+        name: [value.config_value for value in field.config_type.enum_values]
+        for name, field in schema.items()
+        if isinstance(field.config_type, dg.Enum)
+    }
+    assert offered == {
+        "backend": list(BUILT_IN_BACKENDS),
+        "precision": list(PRECISIONS),
+        "optimization": list(OPTIMIZATIONS),
+    }
+
+
+def test_settings_of_the_wrong_kind_are_refused_before_there_is_a_run(
+    project: Project, instance: dg.DagsterInstance
+) -> None:
+    for wrong in ({"batch_size": "many"}, {"colour": "red"}, {"backend": "abacus"}, {"precision": "fp64"}):
+        with pytest.raises(dg.DagsterInvalidConfigError, match=next(iter(wrong))):
+            start(project, instance, **{"model": "squeezenet", **wrong})
+    assert instance.get_runs() == []
 
 
 def test_a_dead_run_is_cleared_away_before_a_session_begins(

@@ -10,7 +10,7 @@ from aaco_pipeline.lake.identity import SESSION_ID
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import Project
 
-LAUNCH = MeasurementRequest(model="control_flow", iterations=7, input_shapes={"x": (2, 64)})
+LAUNCH = MeasurementRequest(model="control_flow", iterations=7, input_shapes={"x": [2, 64]})
 
 
 @pytest.fixture

@@ -14,6 +14,8 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from aaco_pipeline.automation.instance import open_instance
+from aaco_pipeline.automation.sessions import PARTITIONS_NAME
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import Project
 
@@ -112,6 +114,35 @@ def test_a_wrong_option_exits_with_2_and_is_named(
     line = refused_run(2, "--model", str(models / "sound.onnx"), *QUICK, *arguments, project=copied)
     for part in parts:
         assert part in line
+
+
+@pytest.mark.parametrize(
+    ("code", "arguments"),
+    [
+        (2, ("--model", "squeezenett")),
+        (3, ("--model", "/nowhere/model.onnx")),
+        (2, ("--model", "squeezenet", "--backend", "cpuu")),
+        (2, ("--model", "squeezenet", "--precision", "fp64")),
+        (4, ("--model", "squeezenet", "--precision", "fp16")),
+        (2, ("--model", "squeezenet", "--profile")),
+        (2, ("--model", "squeezenet", "--backend", "migraphx", "--counters", "basic,mots")),
+        (2, ("--model", "squeezenet", "--backend", "migraphx", "--thread-trace", "gemm\n")),
+        (2, ("--model", "squeezenet", "--tokens", "4")),
+        (2, ("--model", "squeezenet", "--shape", "data_0=1,3,x")),
+        (2, ("--model", "squeezenet", "--iterations", "10000001")),
+    ],
+)
+def test_a_mistyped_request_leaves_no_run_no_partition_and_no_request(
+    refused_run: Refused, copied: Project, code: int, arguments: tuple[str, ...]
+) -> None:
+    def known() -> tuple[int, list[str], list[str]]:
+        with open_instance(copied) as instance:
+            partitions = sorted(instance.get_dynamic_partitions(PARTITIONS_NAME))
+            return instance.get_runs_count(), partitions, TraceLake(copied.lake).requests()
+
+    before = known()
+    refused_run(code, *arguments, project=copied)
+    assert known() == before
 
 
 def test_a_fixed_batch_dimension_cannot_be_changed(refused_run: Refused, copied: Project) -> None:

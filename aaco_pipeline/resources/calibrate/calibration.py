@@ -6,14 +6,11 @@ Which kernels are run is `aaco_pipeline.resources.calibrate.kernels`; running th
 
 import json
 import os
-import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
@@ -23,8 +20,8 @@ from aaco_pipeline.lake.calibrations import Calibration, Ceiling, machine_of
 from aaco_pipeline.resources.calibrate import kernels
 from aaco_pipeline.resources.calibrate.worker import SETTLED_WITHIN
 from aaco_pipeline.resources.host.facts import host_facts
+from aaco_pipeline.resources.measure.measured_process import last_line, run_measured, status_text
 from aaco_pipeline.resources.measure.measurement_slot import measurement_slot
-from aaco_pipeline.resources.measure.worker_output import follow
 from aaco_pipeline.resources.progress import report_progress
 
 #: For all numbers of threads together; starting the processes comes on top.
@@ -262,40 +259,20 @@ def _run(
     script = Path(__file__).with_name("worker.py")
     command = [sys.executable, "-P", str(script), str(job_file), str(result_file), str(os.getpid())]
     tell(0.0)
-    with (folder / "stderr").open("w+b") as errors:
-        started = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            env={**os.environ, **process.environment},
-            pass_fds=(slot,),
-        )
-        assert started.stdout is not None
-        try:
-            limit = max(_LEAST_PATIENCE_SECONDS, _PATIENCE * job["seconds"])
-            if not follow(started.stdout, time.monotonic() + limit, partial(_progress_of, tell)):
-                raise UnavailableError(f"the measured process of {process.name} did not end within {limit:g} s")
-            status = started.wait()
-        finally:
-            started.kill()
-            started.wait()
-            started.stdout.close()
-        errors.seek(0)
-        said = errors.read().decode(errors="replace").strip().splitlines()
-    if status == -signal.SIGINT:
-        raise KeyboardInterrupt
+    limit = max(_LEAST_PATIENCE_SECONDS, _PATIENCE * job["seconds"])
+    status = run_measured(
+        command,
+        slot,
+        folder / "stderr",
+        time.monotonic() + limit,
+        progress=lambda done, _: tell(done),
+        environment=process.environment,
+    )
+    if status is None:
+        raise UnavailableError(f"the measured process of {process.name} did not end within {limit:g} s")
     if status != 0:
-        reason = said[-1][:500] if said else "it wrote no reason"
-        raise UnavailableError(f"the measured process of {process.name} ended with status {status}: {reason}")
+        raise UnavailableError(
+            f"the measured process of {process.name} ended with {status_text(status)}: {last_line(folder / 'stderr')}"
+        )
     result: dict[str, Any] = json.loads(result_file.read_text())
     return result
-
-
-def _progress_of(tell: Callable[[float], None], line: bytes) -> None:
-    """Pass on how much of its work the worker has done; whatever a library prints there is not ours."""
-    try:
-        done = float(json.loads(line)["done"])
-    except (ValueError, TypeError, KeyError):
-        return
-    tell(done)

@@ -138,7 +138,7 @@ def _run_rounds(items: Sequence[dict[str, Any]], kernels: Sequence[Kernel | str]
                     break
                 kernel.run_round()
                 done = min(1.0, (time.perf_counter() - begun) / max(seconds, 1e-9))
-                print(json.dumps({"done": done}), flush=True)
+                print(json.dumps({"done": done, "total": 1}), flush=True)
         number += 1
 
 

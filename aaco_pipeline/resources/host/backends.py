@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from aaco_pipeline.providers import CPU_PROVIDER, CUDA_PROVIDER, MIGRAPHX_PROVIDER, ROCM_PROVIDER
 from aaco_pipeline.resources.configuration import BackendEntry
 
 _ROCM_LIBRARIES: Final = (Path("/opt/rocm/lib"), Path("/usr/lib/x86_64-linux-gnu"))
@@ -56,28 +57,28 @@ def tool_states() -> list[ToolState]:
 
 
 def _state(name: str, provider: str, listed: bool) -> BackendState:
-    if provider == "CPUExecutionProvider":
+    if provider == CPU_PROVIDER:
         return BackendState(name, provider, listed, "" if listed else "the runtime has no CPU provider", "")
     lacks: list[str] = []
     fixes: list[str] = []
     if not listed:
         lacks.append(f"the installed onnxruntime has no {provider}")
         fixes.append(_PACKAGES.get(provider, f"install an onnxruntime built with {provider}"))
-    if provider in ("MIGraphXExecutionProvider", "ROCMExecutionProvider"):
+    if provider in (MIGRAPHX_PROVIDER, ROCM_PROVIDER):
         if not Path("/dev/kfd").exists():
             lacks.append("no AMD GPU driver (/dev/kfd is absent)")
             fixes.append("load the amdgpu driver on a host with an AMD GPU")
         if not any(folder.glob("libamdhip64.so*") for folder in _ROCM_LIBRARIES if folder.is_dir()):
             lacks.append("no HIP runtime (libamdhip64)")
             fixes.append("install ROCm, and add the user to the groups render and video")
-    if provider == "CUDAExecutionProvider" and not Path("/dev/nvidiactl").exists():
+    if provider == CUDA_PROVIDER and not Path("/dev/nvidiactl").exists():
         lacks.append("no NVIDIA driver (/dev/nvidiactl is absent)")
         fixes.append("run on a host with an NVIDIA GPU")
     return BackendState(name, provider, not lacks, "; ".join(lacks), "; ".join(fixes))
 
 
 _PACKAGES: Final[Mapping[str, str]] = {
-    "MIGraphXExecutionProvider": "pip install onnxruntime-migraphx in place of onnxruntime (needs ROCm 7)",
-    "ROCMExecutionProvider": "install onnxruntime-rocm of a ROCm release up to 7.0; later ones use migraphx",
-    "CUDAExecutionProvider": "pip install onnxruntime-gpu in place of onnxruntime",
+    MIGRAPHX_PROVIDER: "pip install onnxruntime-migraphx in place of onnxruntime (needs ROCm 7)",
+    ROCM_PROVIDER: "install onnxruntime-rocm of a ROCm release up to 7.0; later ones use migraphx",
+    CUDA_PROVIDER: "pip install onnxruntime-gpu in place of onnxruntime",
 }

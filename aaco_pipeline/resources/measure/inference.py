@@ -10,8 +10,6 @@ import hashlib
 import json
 import os
 import shutil
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -27,11 +25,12 @@ from aaco_pipeline.errors import AacoError, ModelError, UnavailableError, UsageE
 from aaco_pipeline.formats.native import MODEL_FILE, OPTIMIZED_FILE, PROFILE_FILE
 from aaco_pipeline.formats.native.scheduler import SCHEDULER_FILE
 from aaco_pipeline.formats.native.telemetry import TELEMETRY_FILE
+from aaco_pipeline.providers import CPU_PROVIDER, MIGRAPHX_PROVIDER
 from aaco_pipeline.resources.configuration import BackendEntry, load_backends, load_models
 from aaco_pipeline.resources.host.facts import host_facts, momentary_facts
+from aaco_pipeline.resources.measure.measured_process import last_line, run_measured, status_text
 from aaco_pipeline.resources.measure.measurement_slot import measurement_slot
 from aaco_pipeline.resources.measure.models import ModelChoice, default_cache_dir, resolve_model
-from aaco_pipeline.resources.measure.worker_output import follow
 from aaco_pipeline.resources.progress import report_progress
 from aaco_pipeline.resources.rocprofv3.command import ProfilerPass
 from aaco_pipeline.resources.rocprofv3.passes import check_profiling, prepare_profiler, run_profiled_passes
@@ -39,9 +38,8 @@ from aaco_pipeline.resources.telemetry.sampler import SystemSampler
 from aaco_pipeline.resources.telemetry.scheduler_events import SchedulerTrace
 
 PASSES: Final = ("latency", "trace")
-CPU_PROVIDER: Final = "CPUExecutionProvider"
 _PRECISION_OPTIONS: Final = {
-    "MIGraphXExecutionProvider": {
+    MIGRAPHX_PROVIDER: {
         "fp16": {"migraphx_fp16_enable": "1"},
         "bf16": {"migraphx_bf16_enable": "1"},
         "fp8": {"migraphx_fp8_enable": "1"},
@@ -62,43 +60,43 @@ _ERRORS: Final[dict[str, type[AacoError]]] = {
 }
 
 
-def plan(launch: MeasurementRequest, configs: Path) -> tuple[ModelChoice, BackendEntry]:
-    """The model and backend that `launch` means by the registry in the folder `configs`. Raises AacoError."""
+def plan(request: MeasurementRequest, configs: Path) -> tuple[ModelChoice, BackendEntry]:
+    """The model and backend that `request` means by the registry in the folder `configs`. Raises AacoError."""
     backends = load_backends(configs / "backends.yaml")
-    if launch.backend not in backends:
-        raise UsageError(f"unknown backend {launch.backend!r}; known: {', '.join(sorted(backends))}")
-    backend = backends[launch.backend]
-    if launch.precision != "model" and launch.precision not in _PRECISION_OPTIONS.get(backend.provider, {}):
+    if request.backend not in backends:
+        raise UsageError(f"unknown backend {request.backend!r}; known: {', '.join(sorted(backends))}")
+    backend = backends[request.backend]
+    if request.precision != "model" and request.precision not in _PRECISION_OPTIONS.get(backend.provider, {}):
         raise UnavailableError(
-            f"{backend.provider} cannot convert a model to {launch.precision}; give a model of that precision, "
+            f"{backend.provider} cannot convert a model to {request.precision}; give a model of that precision, "
             "or use the migraphx backend"
         )
-    check_profiling(launch, backend, configs)
-    model = resolve_model(launch.model, load_models(configs / "models.yaml"), default_cache_dir())
+    check_profiling(request, backend, configs)
+    model = resolve_model(request.model, load_models(configs / "models.yaml"), default_cache_dir())
     return model, backend
 
 
-def capture_inference(launch: MeasurementRequest, folder: Path, configs: Path, log: Callable[[str], None]) -> None:
-    """Measure `launch` and fill `folder` with the raw capture. Waits for the host's measurement slot.
+def capture_inference(request: MeasurementRequest, folder: Path, configs: Path, log: Callable[[str], None]) -> None:
+    """Measure `request` and fill `folder` with the raw capture. Waits for the host's measurement slot.
 
     Writes `capture.json` (what was run), `host.json`, `telemetry.json` (the sampler's readings), and for each pass
     `<pass>.json`; the traced pass also leaves `onnxruntime_profile.json.gz` and, where the runtime can write it,
     `optimized_model.onnx`. The model's own graph is kept as `model.onnx`; both are without weights. With
-    `launch.scheduler`, `scheduler.json` and the events' file. With `launch.profile`, a folder `rocprofv3/pass_N` for
+    `request.scheduler`, `scheduler.json` and the events' file. With `request.profile`, a folder `rocprofv3/pass_N` for
     each pass under rocprofv3, with `<pass>.json` and the tool's own files. Raises AacoError; then what is in the folder
     is not a capture.
     """
-    model, backend = plan(launch, configs)
-    profiler = prepare_profiler(launch, backend, configs)
-    job = _job(launch, model, backend)
-    scheduler = SchedulerTrace(folder) if launch.scheduler else None
+    model, backend = plan(request, configs)
+    profiler = prepare_profiler(request, backend, configs)
+    job = _job(request, model, backend)
+    scheduler = SchedulerTrace(folder) if request.scheduler else None
     with measurement_slot(on_wait=lambda: log("waiting for the measurement slot: another run is measuring")) as slot:
         facts = host_facts()
         facts["facts"] += momentary_facts()
         # Whatever starts a process of its own is started before the first measured one.
         with scheduler or nullcontext(), SystemSampler() as sampler:
-            deadline = time.monotonic() + launch.timeout_seconds
-            measurement = _Measurement(folder, slot, deadline, launch.timeout_seconds, sampler)
+            deadline = time.monotonic() + request.timeout_seconds
+            measurement = _Measurement(folder, slot, deadline, request.timeout_seconds, sampler)
             for name in PASSES:
                 _run_pass({**job, "pass": name}, measurement)
             if profiler is not None:
@@ -115,7 +113,7 @@ def capture_inference(launch: MeasurementRequest, folder: Path, configs: Path, l
             "format": "aaco-inference",
             "format_version": 1,
             "writer": f"aaco_pipeline {__version__}",
-            "launch": json.loads(launch.to_json()),
+            "launch": request.model_dump(mode="json"),
             "model": {
                 "name": model.name,
                 "origin": model.origin,
@@ -126,40 +124,35 @@ def capture_inference(launch: MeasurementRequest, folder: Path, configs: Path, l
             "provider": backend.provider,
             "provider_options": job["provider_options"],
             "batch_size": job["batch_size"],
-            "threads": job["intra_op_threads"],
+            "threads": job["threads"],
             **({} if profiler is None else {"rocprofv3": profiled}),
         },
     )
 
 
-def _job(launch: MeasurementRequest, model: ModelChoice, backend: BackendEntry) -> dict[str, Any]:
-    """Everything the measured process needs to know, decided here: the launch, else the registry, else the default."""
+def _job(request: MeasurementRequest, model: ModelChoice, backend: BackendEntry) -> dict[str, Any]:
+    """Everything the measured process needs to know: the request, completed from the registries, else the defaults."""
     options: dict[str, str] = {}
     if backend.device_id is not None:
         options["device_id"] = str(backend.device_id)
     if backend.fp16_enable is not None:
         options["migraphx_fp16_enable"] = "1" if backend.fp16_enable else "0"
-    options.update(_PRECISION_OPTIONS.get(backend.provider, {}).get(launch.precision, {}))
-    shapes = {**model.input_shapes, **launch.input_shapes}
-    threads = _first_given(launch.threads, backend.intra_op_threads, 1 if backend.provider == CPU_PROVIDER else None)
+    options.update(_PRECISION_OPTIONS.get(backend.provider, {}).get(request.precision, {}))
+    one = 1 if backend.provider == CPU_PROVIDER else None
     return {
+        **request.model_dump(mode="json"),
         "model_path": str(model.path),
         "provider": backend.provider,
         "provider_options": options,
-        "intra_op_threads": threads,
+        "threads": _first_given(request.threads, backend.intra_op_threads, one),
         "inter_op_threads": backend.inter_op_threads,
-        "input_shapes": {name: list(shape) for name, shape in shapes.items()},
-        "shapes_from_launch": sorted(launch.input_shapes),
-        "batch_size": launch.batch_size,
+        "input_shapes": {name: list(shape) for name, shape in {**model.input_shapes, **request.input_shapes}.items()},
+        "shapes_asked": sorted(request.input_shapes),
         "dtype": model.dtype,
         "integer_upper_bound": dict(model.integer_upper_bound),
-        "seed": launch.seed,
-        "optimization": _OPTIMIZATION_LEVELS[launch.optimization],
-        "warmup": _first_given(launch.warmup, model.warmup, DEFAULT_WARMUP),
-        "iterations": _first_given(launch.iterations, model.iterations, DEFAULT_ITERATIONS),
-        "prompt_tokens": launch.prompt_tokens,
-        "output_tokens": launch.output_tokens,
-        "allow_fallback": launch.allow_fallback,
+        "optimization": _OPTIMIZATION_LEVELS[request.optimization],
+        "warmup": _first_given(request.warmup, model.warmup, DEFAULT_WARMUP),
+        "iterations": _first_given(request.iterations, model.iterations, DEFAULT_ITERATIONS),
         "markers": False,
     }
 
@@ -224,50 +217,36 @@ def _run_pass(job: dict[str, Any], measurement: _Measurement, profiled: _Profile
     )
     if profiled is not None:
         command = profiled.around((*command, "nested"))
-    with errors.open("wb") as error_stream:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=error_stream,
-            pass_fds=(measurement.slot,),
-        )
-        assert process.stdout is not None
-        try:
-            measurement.sampler.watch(process.pid, label=name)
-            expired = not follow(process.stdout, measurement.deadline, partial(_tell_progress, name))
-            if expired:
-                process.kill()
-            status = process.wait()
-        finally:
-            process.kill()
-            process.wait()
-            process.stdout.close()
-    if expired:
+    status = run_measured(
+        command,
+        measurement.slot,
+        errors,
+        measurement.deadline,
+        progress=lambda done, total: report_progress(f"{name} pass", int(done), int(total)),
+        started=partial(measurement.sampler.watch, label=name),
+    )
+    if status is None:
         raise ModelError(
             f"{job['model_path']}: the {name} pass did not end within the time limit of "
-            f"{measurement.timeout_seconds:g} s; "
-            "raise --timeout or lower --iterations"
+            f"{measurement.timeout_seconds:g} s; raise --timeout or lower --iterations"
         )
-    if status == -signal.SIGINT:
-        raise KeyboardInterrupt
     refused = work / "error.json"
     if refused.is_file():
         refusal = json.loads(refused.read_text())
         raise _ERRORS[refusal["kind"]](refusal["message"])
     if status != 0 and profiled is not None:
         raise UnavailableError(
-            f"rocprofv3: ended with {_status_text(status)} in the {name} pass: {_last_line(errors)}; the model runs "
+            f"rocprofv3: ended with {status_text(status)} in the {name} pass: {last_line(errors)}; the model runs "
             "without it, so check the tool, or run without --profile"
         )
     if status != 0:
         raise ModelError(
-            f"{job['model_path']}: the measured process ended with {_status_text(status)} in the {name} pass: "
-            f"{_last_line(errors)}"
+            f"{job['model_path']}: the measured process ended with {status_text(status)} in the {name} pass: "
+            f"{last_line(errors)}"
         )
     if not (work / "pass.json").is_file():
         raise UnavailableError(
-            f"{command[0]}: ended well in the {name} pass, but the measured process left nothing: {_last_line(errors)}"
+            f"{command[0]}: ended well in the {name} pass, but the measured process left nothing: {last_line(errors)}"
         )
     home = measurement.folder if profiled is None else profiled.folder
     (work / "pass.json").rename(home / f"{name}.json")
@@ -276,24 +255,6 @@ def _run_pass(job: dict[str, Any], measurement: _Measurement, profiled: _Profile
     if (work / OPTIMIZED_FILE).exists():
         (work / OPTIMIZED_FILE).rename(measurement.folder / OPTIMIZED_FILE)
     shutil.rmtree(work)
-
-
-def _tell_progress(name: str, line: bytes) -> None:
-    """Pass on the worker's word; whatever else a runtime or a provider prints there is not ours."""
-    try:
-        step = json.loads(line)
-        report_progress(f"{name} pass", int(step["done"]), int(step["total"]))
-    except (ValueError, TypeError, KeyError):
-        return
-
-
-def _status_text(status: int) -> str:
-    return f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
-
-
-def _last_line(path: Path) -> str:
-    lines = path.read_text(errors="replace").strip().splitlines()
-    return lines[-1][:500] if lines else "it wrote no reason"
 
 
 def _compress(source: Path, target: Path) -> None:

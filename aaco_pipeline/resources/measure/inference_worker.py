@@ -357,8 +357,8 @@ def _load(job: dict[str, Any], folder: Path, traced: bool) -> "tuple[ort.Inferen
     options = ort.SessionOptions()
     options.log_severity_level = 3
     options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, f"ORT_{job['optimization'].upper()}")
-    if job["intra_op_threads"] is not None:
-        options.intra_op_num_threads = job["intra_op_threads"]
+    if job["threads"] is not None:
+        options.intra_op_num_threads = job["threads"]
     if job["inter_op_threads"] is not None:
         options.inter_op_num_threads = job["inter_op_threads"]
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
@@ -453,7 +453,7 @@ def _make_inputs(session: "ort.InferenceSession", job: dict[str, Any]) -> "dict[
         if job["dtype"] is not None and dtype.startswith("float") and dtype != job["dtype"]:
             raise Refusal("usage", f"input {name!r} is {dtype}, and {job['dtype']} was asked for")
         shape = _shape_of(
-            name, list(declaration.shape), wanted.get(name), name in job["shapes_from_launch"], job["batch_size"]
+            name, list(declaration.shape), wanted.get(name), name in job["shapes_asked"], job["batch_size"]
         )
         if dtype.startswith("float"):
             arrays[name] = random.standard_normal(shape).astype(dtype)

@@ -9,7 +9,7 @@ import difflib
 import importlib.util
 import os
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -52,7 +52,7 @@ class ModelChoice:
     path: Path
     origin: Origin
     weights: str
-    input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    input_shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     integer_upper_bound: Mapping[str, int] = field(default_factory=dict)
     dtype: str | None = None
     warmup: int | None = None
@@ -76,7 +76,7 @@ class _BuiltIn:
     description: str
     weights: str
     locate: Callable[[Path], Path]
-    input_shapes: Mapping[str, tuple[int, ...]]
+    input_shapes: Mapping[str, Sequence[int]]
     integer_upper_bound: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -112,7 +112,7 @@ def resolve_model(name_or_path: str, registry: Mapping[str, ModelEntry], cache_d
             path=entry.path,
             origin="registry",
             weights=WEIGHTS_OF_THE_FILE,
-            input_shapes=entry.input_shapes,
+            input_shapes=entry.input_shapes or {},
             dtype=entry.dtype,
             warmup=entry.warmup,
             iterations=entry.iterations,

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import Field, StringConstraints
 
 from aaco_pipeline.errors import UnavailableError, UsageError
-from aaco_pipeline.resources.configuration import read_yaml
+from aaco_pipeline.resources.configuration import Form, expecting, load_form
 from aaco_pipeline.resources.project import DEFAULTS
 
 COUNTER_SETS_FILE: Final = "counter_sets.yaml"
@@ -85,42 +85,34 @@ def counter_block(counter: str) -> str:
 
 def load_counter_sets(path: Path) -> CounterSets:
     """The counter sets of the file at `path`, or the package's where there is none. UsageError naming file and key."""
-    content = read_yaml(path) or read_yaml(DEFAULTS / "configs" / COUNTER_SETS_FILE)
-    try:
-        form = _File.model_validate(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise UsageError(f"{path}: {where}: {first['msg']}; expected it as in aaco_pipeline's own file") from error
-    sets: dict[str, dict[str, tuple[str, ...]]] = {}
-    for name, entries in form.counter_sets.items():
-        by_architecture = sets.setdefault(name, {})
-        for entry in entries:
-            for architecture in entry.architectures:
-                by_architecture[architecture] = by_architecture.get(architecture, ()) + tuple(entry.counters)
-    slots = {architecture: entry.blocks for entry in form.slots for architecture in entry.architectures}
-    return CounterSets(path, sets, slots)
+    file = load_form(path, _File) or load_form(DEFAULTS / "configs" / COUNTER_SETS_FILE, _File)
+    assert file is not None
+    sets: dict[str, dict[str, tuple[str, ...]]] = {name: {} for name in file.counter_sets}
+    for name, entries in file.counter_sets.items():
+        for architecture, counters in ((gfx, one.counters) for one in entries for gfx in one.architectures):
+            sets[name][architecture] = (*sets[name].get(architecture, ()), *counters)
+    return CounterSets(path, sets, {gfx: one.blocks for one in file.slots for gfx in one.architectures})
 
 
-_Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]
-_Architecture = Annotated[str, StringConstraints(pattern=r"^gfx[0-9a-f]+$")]
+_Name = Annotated[
+    str, StringConstraints(pattern="^[A-Za-z][A-Za-z0-9_]*$"), expecting("a name of letters, digits and '_'")
+]
+_Architectures = list[
+    Annotated[str, StringConstraints(pattern="^gfx[0-9a-f]+$"), expecting("an architecture, such as gfx942")]
+]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class _Slots(_Strict):
-    architectures: list[_Architecture]
+class _Slots(Form):
+    architectures: _Architectures
     source: str
-    blocks: dict[_Name, Annotated[int, Field(ge=1)]]
+    blocks: dict[_Name, Annotated[int, Field(ge=1), expecting("how many counters fit, 1 or more")]]
 
 
-class _Entry(_Strict):
-    architectures: list[_Architecture]
-    counters: Annotated[list[_Name], Field(min_length=1)]
+class _Entry(Form):
+    architectures: _Architectures
+    counters: Annotated[list[_Name], Field(min_length=1), expecting("a list of counters, at least one")]
 
 
-class _File(_Strict):
-    slots: list[_Slots] = []
+class _File(Form):
     counter_sets: dict[_Name, list[_Entry]]
+    slots: list[_Slots] = Field(default=[])

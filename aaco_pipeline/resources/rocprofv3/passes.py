@@ -16,7 +16,8 @@ import polars as pl
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.errors import CaptureError, UnavailableError, UsageError
 from aaco_pipeline.formats.capture_tables import Limits
-from aaco_pipeline.resources.configuration import MIGRAPHX_PROVIDER, ROCM_PROVIDER, BackendEntry
+from aaco_pipeline.providers import MIGRAPHX_PROVIDER, ROCM_PROVIDER
+from aaco_pipeline.resources.configuration import BackendEntry
 from aaco_pipeline.resources.ingestion import without_environment
 from aaco_pipeline.resources.rocprofv3.command import (
     BASE_PASS,
@@ -63,38 +64,38 @@ class Profiler:
         return (str(self.tool), *arguments)
 
 
-def check_profiling(launch: MeasurementRequest, backend: BackendEntry, configs: Path) -> None:
-    """UsageError when the launch asks for a profile that its backend cannot have, or for an unknown counter set."""
-    if not launch.profile:
+def check_profiling(request: MeasurementRequest, backend: BackendEntry, configs: Path) -> None:
+    """UsageError when the request asks for a profile that its backend cannot have, or for an unknown counter set."""
+    if not request.profile:
         return
     if backend.provider not in PROFILED_PROVIDERS:
         raise UsageError(
-            f"backend {backend.name!r}: rocprofv3 sees AMD GPUs only, and {backend.provider} runs on none; profile "
+            f"backend {request.backend!r}: rocprofv3 sees AMD GPUs only, and {backend.provider} runs on none; profile "
             "with --backend migraphx, or leave --profile, --counters and --thread-trace out: the runtime's own trace "
             "of the operators is always taken, and --scheduler adds scheduler events"
         )
-    if launch.counters is not None:
-        load_counter_sets(configs / COUNTER_SETS_FILE).named(launch.counters)
+    if request.counters is not None:
+        load_counter_sets(configs / COUNTER_SETS_FILE).named(request.counters)
 
 
-def prepare_profiler(launch: MeasurementRequest, backend: BackendEntry, configs: Path) -> Profiler | None:
-    """What the launch needs of rocprofv3, or None when it asks for none. Starts `rocprofv3 --version`. AacoError."""
-    if not launch.profile:
+def prepare_profiler(request: MeasurementRequest, backend: BackendEntry, configs: Path) -> Profiler | None:
+    """What the request needs of rocprofv3, or None when it asks for none. Starts `rocprofv3 --version`. AacoError."""
+    if not request.profile:
         return None
     tool = find_tool()
     version, release = installed_release(tool)
-    if launch.thread_trace is not None:
+    if request.thread_trace is not None:
         check_thread_trace(release)
     architecture = gpu_architecture(backend.device_id or 0)
     groups: tuple[tuple[str, ...], ...] = ()
-    if launch.counters is not None:
+    if request.counters is not None:
         if architecture is None:
             raise UnavailableError(
                 f"counters: {_KFD_NODES} does not tell the GPU's architecture; load the amdgpu driver, or leave "
                 "--counters out"
             )
-        groups = load_counter_sets(configs / COUNTER_SETS_FILE).groups(launch.counters, architecture)
-    return Profiler(tool, version, release, counter_passes(groups), launch.thread_trace, architecture)
+        groups = load_counter_sets(configs / COUNTER_SETS_FILE).groups(request.counters, architecture)
+    return Profiler(tool, version, release, counter_passes(groups), request.thread_trace, architecture)
 
 
 def run_profiled_passes(profiler: Profiler, raw: Path, unprofiled: Mapping[str, Any], run: RunPass) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from aaco_pipeline.resources.telemetry.sampler import clock_readings
+from aaco_pipeline.resources.telemetry.clocks import clock_readings, which_clock
 
 FORMAT: Final = "aaco-scheduler-events"
 FORMAT_VERSION: Final = 1
@@ -154,6 +154,7 @@ class _Recorder:
     """A tool running in the background, with what it prints in files."""
 
     tool = ""
+    package = ""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / f".{self.tool}"
@@ -172,10 +173,11 @@ class _Recorder:
             self._process.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _launch(self, arguments: Sequence[str], pass_fds: Sequence[int] = ()) -> None:
+    def _find(self) -> None:
+        """Where the tool is and which version it is of, and a folder for what it writes."""
         path = shutil.which(self.tool)
         if path is None:
-            raise _NotPossible("not installed", self._installing())
+            raise _NotPossible("not installed", f"apt-get install {self.package}, and run as root")
         self._path = path
         self._folder.mkdir()
         asking = [path, "--version"]
@@ -183,23 +185,18 @@ class _Recorder:
             asking, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_START_SECONDS, check=False
         )
         self._version = answer.stdout.strip().rpartition(" ")[2]
-        arguments = self._prepare(arguments)
+
+    def _launch(self, arguments: Sequence[str], pass_fds: Sequence[int] = ()) -> None:
         self._before = clock_readings()
         with self._output.open("wb") as output, self._errors.open("wb") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), path, *arguments],
+                [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), self._path, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=errors,
                 pass_fds=tuple(pass_fds),
                 env={**os.environ, "BPFTRACE_MAP_KEYS_MAX": str(_MAP_ENTRIES)},
             )
-
-    def _prepare(self, arguments: Sequence[str]) -> Sequence[str]:
-        return arguments
-
-    def _installing(self) -> str:
-        return f"apt-get install {self.tool}, and run as root"
 
     def _refused(self) -> _NotPossible:
         """What the tool said when it ended instead of recording."""
@@ -233,18 +230,23 @@ class _Recorder:
         self._process.wait()
         return [f"the tool did not finish within {_STOP_SECONDS:g} s"]
 
+    def _clock_of(self, event_ns: int, after: dict[str, int]) -> dict[str, Any]:
+        try:
+            return which_clock(event_ns, self._before, after)
+        except ValueError as error:
+            raise _NotPossible(str(error), "use another version of the tool") from error
+
     def _document(self, clock: dict[str, Any], after: dict[str, int], lost: int, remarks: list[str]) -> dict[str, Any]:
         drift = (after["boottime_ns"] - after["monotonic_ns"]) - (
             self._before["boottime_ns"] - self._before["monotonic_ns"]
         )
         if abs(drift) > 1_000_000:
             remarks = [*remarks, f"the host was suspended for {drift / 1e9:.3f} s during the recording"]
-        clock = {**clock, "before": self._before, "after": after}
         return {
             "tool": self.tool,
             "version": self._version,
             "file": EVENTS_FILE,
-            "clock": clock,
+            "clock": {**clock, "before": self._before, "after": after},
             "lost": lost,
             "remarks": remarks,
             "tracing_pid": os.getpid(),
@@ -254,9 +256,11 @@ class _Recorder:
 class _Bpftrace(_Recorder):
     """bpftrace: the kernel itself drops what is not of the measured processes."""
 
-    tool = "bpftrace"
+    tool = package = "bpftrace"
 
     def start(self) -> None:
+        self._find()
+        (self._folder / "program.bt").write_text(_program_for(self._version))
         self._launch((str(self._folder / "program.bt"), str(os.getpid())))
         deadline = time.monotonic() + _START_SECONDS
         while (began := self._began()) is None:
@@ -269,7 +273,7 @@ class _Bpftrace(_Recorder):
                 raise self._refused()
             if time.monotonic() > deadline:
                 raise _NotPossible(f"did not start to record within {_START_SECONDS:g} s", "record again")
-        self._clock = which_clock(began, self._before, clock_readings())
+        self._clock = self._clock_of(began, clock_readings())
 
     def stop(self) -> dict[str, Any]:
         after = clock_readings()
@@ -285,12 +289,6 @@ class _Bpftrace(_Recorder):
         lost = max(0, events - kept)  # what no longer found room in the map
         return self._document(self._clock, after, lost, remarks)
 
-    def _prepare(self, arguments: Sequence[str]) -> Sequence[str]:
-        version = tuple(int(part) for part in re.findall(r"\d+", self._version)[:2])
-        program = _PROGRAM.replace("args->", "args.") if version >= _DOTTED_FIELDS else _PROGRAM
-        (self._folder / "program.bt").write_text(program)
-        return arguments
-
     def _began(self) -> int | None:
         """When the program began, once all of its probes are in place; None before."""
         lines = self._output.read_bytes().split(b"\n")[:-1]
@@ -299,10 +297,16 @@ class _Bpftrace(_Recorder):
         return next(int(line.split()[1]) for line in lines if line.startswith(b"b "))
 
 
+def _program_for(version: str) -> str:
+    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    return _PROGRAM.replace("args->", "args.") if numbers >= _DOTTED_FIELDS else _PROGRAM
+
+
 class _Perf(_Recorder):
     """perf: records all threads of the host; those of other processes are dropped when the events are read."""
 
     tool = "perf"
+    package = "linux-perf (or linux-tools-generic)"
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -310,6 +314,7 @@ class _Perf(_Recorder):
         self._orders = self._answers = -1
 
     def start(self) -> None:
+        self._find()
         orders_out, self._orders = os.pipe()
         self._answers, answers_in = os.pipe()
         try:
@@ -366,32 +371,7 @@ class _Perf(_Recorder):
                 packed.write(line)
         if first is None:
             raise _NotPossible("recorded no event at all", "run as root")
-        return self._document(which_clock(first, self._before, after), after, lost, remarks)
-
-    def _installing(self) -> str:
-        return "apt-get install linux-perf (or linux-tools-generic), and run as root"
-
-
-def which_clock(event_ns: int, before: dict[str, int], after: dict[str, int]) -> dict[str, Any]:
-    """By which clock an event between two readings of the clocks was timed, and how to come to CLOCK_MONOTONIC.
-
-    A tool's documentation does not settle it (it changed between versions), so the event's time does.
-    """
-    apart = before["boottime_ns"] - before["monotonic_ns"]
-    bracket = before["uncertainty_ns"] + after["uncertainty_ns"] + 1
-    fits = {
-        name: before[f"{name}_ns"] - bracket <= event_ns <= after[f"{name}_ns"] + bracket
-        for name in ("monotonic", "boottime")
-    }
-    uncertainty = before["uncertainty_ns"]
-    if fits["monotonic"] and fits["boottime"]:
-        # Never suspended since boot, or for less than the tool took to start: one clock is as good as the other.
-        return {"name": "CLOCK_MONOTONIC", "to_monotonic_ns": 0, "uncertainty_ns": max(uncertainty, abs(apart))}
-    if fits["monotonic"]:
-        return {"name": "CLOCK_MONOTONIC", "to_monotonic_ns": 0, "uncertainty_ns": 0}
-    if fits["boottime"]:
-        return {"name": "CLOCK_BOOTTIME", "to_monotonic_ns": -apart, "uncertainty_ns": uncertainty}
-    raise _NotPossible("its times are of neither CLOCK_MONOTONIC nor CLOCK_BOOTTIME", "use another version of the tool")
+        return self._document(self._clock_of(first, after), after, lost, remarks)
 
 
 def _in_first_pid_namespace() -> None:

@@ -321,7 +321,7 @@ def test_what_fails_is_told_and_the_rest_is_measured(
     assert "integer data type" in bad["failed"]
     assert "no such kernel" in worse["failed"]
     assert set(told["noise"]) == {"elapsed_s", "run_delay_ratio", "pressure_ratio", "steal_ratio"}
-    assert '{"done": 1.0}' in capsys.readouterr().out
+    assert '{"done": 1.0, "total": 1}' in capsys.readouterr().out
 
 
 def test_noise_is_told_as_shares_and_as_unknown_where_the_kernel_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from aaco_pipeline.resources.configuration import BUILT_IN_BACKENDS, BackendEntr
 from aaco_pipeline.resources.host import backends
 from aaco_pipeline.resources.host.backends import BackendState, backend_states, tool_states
 
-MIGRAPHX = {"migraphx": BackendEntry("migraphx", "MIGraphXExecutionProvider")}
+MIGRAPHX = {"migraphx": BackendEntry(provider="MIGraphXExecutionProvider")}
 
 
 def listing(patch: pytest.MonkeyPatch, *providers: str) -> None:
@@ -23,7 +23,7 @@ def on_host(patch: pytest.MonkeyPatch, *paths: str) -> None:
 
 
 def test_the_processor_is_always_usable() -> None:
-    (state,) = backend_states({"cpu": BackendEntry("cpu", "CPUExecutionProvider")})
+    (state,) = backend_states({"cpu": BackendEntry(provider="CPUExecutionProvider")})
     assert state == BackendState("cpu", "CPUExecutionProvider", True, "", "")
 
 
@@ -52,7 +52,7 @@ def test_everything_that_an_amd_backend_lacks_is_said_at_once(monkeypatch: pytes
 def test_a_provider_that_is_listed_without_its_driver_is_not_usable(monkeypatch: pytest.MonkeyPatch) -> None:
     listing(monkeypatch, "MIGraphXExecutionProvider", "CUDAExecutionProvider")
     on_host(monkeypatch)
-    cuda = {"cuda": BackendEntry("cuda", "CUDAExecutionProvider")}
+    cuda = {"cuda": BackendEntry(provider="CUDAExecutionProvider")}
     for state in backend_states({**MIGRAPHX, **cuda}):
         assert not state.usable
         assert "the installed onnxruntime" not in state.lacks
@@ -69,7 +69,7 @@ def test_an_amd_backend_with_driver_and_libraries_is_usable(monkeypatch: pytest.
 
 def test_a_provider_that_nobody_knows_is_told_how_to_come_by(monkeypatch: pytest.MonkeyPatch) -> None:
     listing(monkeypatch)
-    (state,) = backend_states({"mine": BackendEntry("mine", "MineExecutionProvider")})
+    (state,) = backend_states({"mine": BackendEntry(provider="MineExecutionProvider")})
     assert state.fix == "install an onnxruntime built with MineExecutionProvider"
 
 

@@ -1,4 +1,4 @@
-"""Measuring a launch from end to end, and every way in which it cannot be measured: which error, in which words.
+"""Measuring a request from end to end, and every way in which it cannot be measured: which error, in which words.
 
 What happens within the measured process is tested in `test_inference_worker`.
 """
@@ -90,10 +90,10 @@ def endless(path: Path) -> Path:
 
 
 def measure(folder: Path, configs: Path = CONFIGS, **settings: Any) -> Path:
-    """A raw capture of a launch with two iterations unless `settings` say otherwise."""
+    """A raw capture of a request with two iterations unless `settings` say otherwise."""
     folder.mkdir()
-    launch = MeasurementRequest(**{"iterations": 2, "warmup": 1, "timeout_seconds": 60.0, **settings})
-    capture_inference(launch, folder, configs, lambda line: None)
+    request = MeasurementRequest(**{"iterations": 2, "warmup": 1, "timeout_seconds": 60.0, **settings})
+    capture_inference(request, folder, configs, lambda line: None)
     return folder
 
 
@@ -352,7 +352,7 @@ def test_an_element_type_other_than_the_registered_one_is_a_usage_error(tmp_path
         measure(tmp_path / "raw", tmp_path, model="halves")
 
 
-def test_a_registered_models_settings_hold_unless_the_launch_gives_others(tmp_path: Path) -> None:
+def test_a_registered_models_settings_hold_unless_the_request_gives_others(tmp_path: Path) -> None:
     doubling(tmp_path / "m.onnx", ["batch", "width"])
     (tmp_path / "models.yaml").write_text(
         "models:\n  mine:\n    path: m.onnx\n    input_shapes: {x: [2, 3]}\n    warmup: 0\n    iterations: 3\n"
@@ -370,7 +370,7 @@ def test_a_registered_models_settings_hold_unless_the_launch_gives_others(tmp_pa
         ({"model": "squeezenet", "precision": "fp16"}, UnavailableError, "CPUExecutionProvider cannot convert .* fp16"),
     ],
 )
-def test_a_launch_that_names_nothing_known_is_refused_before_anything_is_started(
+def test_a_request_that_names_nothing_known_is_refused_before_anything_is_started(
     settings: dict[str, Any], kind: type[AacoError], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subprocess, "Popen", None)
@@ -465,12 +465,12 @@ MEASURE_ENDLESSLY: Final = """
 import sys
 from pathlib import Path
 import polars
-from aaco_pipeline.resources.inference import capture_inference
-from aaco_pipeline.resources.launch import Launch
+from aaco_pipeline.resources.measure.inference import capture_inference
+from aaco_pipeline.capture.request import MeasurementRequest
 folder = Path(sys.argv[2])
 folder.mkdir()
 try:
-    capture_inference(Launch(model=sys.argv[1]), folder, Path(sys.argv[3]), print)
+    capture_inference(MeasurementRequest(model=sys.argv[1]), folder, Path(sys.argv[3]), print)
 except KeyboardInterrupt:
     sys.exit(130)
 """
@@ -520,8 +520,8 @@ def test_a_measurement_says_that_it_waits_while_another_is_running(
         os.kill(worker, signal.SIGKILL)
 
     (tmp_path / "second").mkdir()
-    launch = MeasurementRequest(model=str(doubling(tmp_path / "m.onnx", [1, 4])), iterations=1, warmup=0)
-    capture_inference(launch, tmp_path / "second", CONFIGS, log)
+    request = MeasurementRequest(model=str(doubling(tmp_path / "m.onnx", [1, 4])), iterations=1, warmup=0)
+    capture_inference(request, tmp_path / "second", CONFIGS, log)
     assert lines == ["waiting for the measurement slot: another run is measuring"]
     assert (tmp_path / "second" / "capture.json").is_file()
 

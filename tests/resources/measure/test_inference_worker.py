@@ -30,9 +30,9 @@ WORKER: Final = Path(inference_worker.__file__)
 
 def job(model: Path = Path("unused.onnx"), **settings: Any) -> dict[str, Any]:
     """What the measured process is told for one unprofiled iteration on the processor, with `settings` over it."""
-    launch = MeasurementRequest(model=str(model), warmup=0, iterations=1)
+    request = MeasurementRequest(model=str(model), warmup=0, iterations=1)
     choice = ModelChoice("made_by_a_test", model, "path", "none")
-    told = inference._job(launch, choice, BackendEntry("cpu", "CPUExecutionProvider"))
+    told = inference._job(request, choice, BackendEntry(provider="CPUExecutionProvider"))
     assert set(settings) <= {"pass", *told}
     return {**told, "pass": "latency", **settings}
 
@@ -228,7 +228,7 @@ def test_a_batch_replaces_the_first_dimension_of_a_registered_shape_but_not_of_a
     declared = Declared("x", "tensor(float)", ["batch", "width"])
     assert inputs_of(declared, input_shapes={"x": [1, 3]}, batch_size=4)["x"].shape == (4, 3)
     with pytest.raises(Refusal, match="starts with 1, the batch is 4"):
-        inputs_of(declared, input_shapes={"x": [1, 3]}, shapes_from_launch=["x"], batch_size=4)
+        inputs_of(declared, input_shapes={"x": [1, 3]}, shapes_asked=["x"], batch_size=4)
 
 
 # Which provider runs which nodes.

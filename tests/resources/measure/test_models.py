@@ -71,9 +71,9 @@ def a_file(folder: Path, name: str = "own.onnx") -> Path:
 
 def test_a_registered_model_comes_with_all_that_its_entry_says(tmp_path: Path) -> None:
     path = a_file(tmp_path)
-    entry = ModelEntry("own", path, {"x": (1, 2)}, "float16", 3, 4)
+    entry = ModelEntry(path=path, input_shapes={"x": [1, 2]}, dtype="float16", warmup=3, iterations=4)
     assert resolve_model("own", {"own": entry}, tmp_path) == ModelChoice(
-        "own", path, "registry", "as in the file", {"x": (1, 2)}, {}, "float16", 3, 4
+        "own", path, "registry", "as in the file", {"x": [1, 2]}, {}, "float16", 3, 4
     )
 
 
@@ -82,7 +82,7 @@ def test_a_registered_name_hides_the_built_in_one_and_a_built_in_one_hides_a_fil
 ) -> None:
     monkeypatch.chdir(tmp_path)
     a_file(tmp_path, "squeezenet")
-    entry = ModelEntry("squeezenet", a_file(tmp_path))
+    entry = ModelEntry(path=a_file(tmp_path))
     assert resolve_model("squeezenet", {"squeezenet": entry}, tmp_path).origin == "registry"
     assert resolve_model("squeezenet", {}, tmp_path).origin == "built-in"
 
@@ -100,7 +100,7 @@ def test_a_path_is_what_ends_in_onnx_or_holds_a_separator_or_exists(
 
 def test_an_unknown_name_is_answered_with_the_nearest_and_all_known(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
-        resolve_model("resnet5", {"mine": ModelEntry("mine", tmp_path)}, tmp_path)
+        resolve_model("resnet5", {"mine": ModelEntry(path=tmp_path)}, tmp_path)
     message = str(caught.value)
     assert "'resnet5': no model has this name; did you mean resnet50?" in message
     assert f"known are mine, {', '.join(BUILT_IN)}" in message
@@ -117,7 +117,7 @@ def test_an_impossible_name_is_refused_in_one_line(tmp_path: Path, name: str) ->
 @pytest.mark.parametrize("registered", [False, True])
 def test_a_missing_file_is_a_model_error_that_names_the_path(tmp_path: Path, registered: bool) -> None:
     path = tmp_path / "gone.onnx"
-    registry = {"gone": ModelEntry("gone", path)} if registered else {}
+    registry = {"gone": ModelEntry(path=path)} if registered else {}
     with pytest.raises(ModelError) as caught:
         resolve_model("gone" if registered else str(path), registry, tmp_path)
     assert str(caught.value).startswith(f"{path}: no such file; ")
@@ -153,7 +153,7 @@ def test_an_unreadable_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_description_lists_each_name_once_with_its_weights(tmp_path: Path) -> None:
-    rows = describe_models({"resnet50": ModelEntry("resnet50", tmp_path / "r.onnx")})
+    rows = describe_models({"resnet50": ModelEntry(path=tmp_path / "r.onnx")})
     assert Counter(row.name for row in rows) == Counter(BUILT_IN)
     weights = {row.name: row.weights for row in rows}
     assert weights["resnet50"] == "as in the file"

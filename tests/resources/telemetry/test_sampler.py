@@ -14,11 +14,11 @@ from typing import Any, Final
 import pytest
 
 from aaco_pipeline.resources.telemetry import sampler as telemetry
+from aaco_pipeline.resources.telemetry import sources
+from aaco_pipeline.resources.telemetry.clocks import clock_readings
 from aaco_pipeline.resources.telemetry.sampler import (
     COLUMNS,
-    PROCESS_COLUMNS,
     SystemSampler,
-    clock_readings,
     gpu_sources,
 )
 
@@ -130,7 +130,7 @@ def test_only_the_watched_process_gets_readings_of_a_process(worked: dict[str, A
     assert rows == list(range(rows[0], rows[-1] + 1))
     outside = set(range(len(columns["segment"]))) - set(rows)
     assert outside
-    assert all(columns[name][row] is None for name in PROCESS_COLUMNS for row in outside)
+    assert all(columns[name][row] is None for name in sources.PROCESS_COLUMNS for row in outside)
     assert all(columns["process_cpu_ns"][row] is not None for row in rows)
 
 
@@ -366,7 +366,7 @@ def test_a_file_that_cannot_be_read_nulls_its_columns_alone_and_says_why(
         (proc / file).write_text("flags: aperfmperf\ncpu MHz\t\t: fast\n")
     document = sample_once(proc, tmp_path / "sys")
     row = first_row(document)
-    assert {name for name in telemetry.HOST_COLUMNS if row[name] is None} == columns
+    assert {name for name in sources.HOST_COLUMNS if row[name] is None} == columns
     assert set(document["reasons"]) == columns
     if damage == "missing":
         assert all(str(proc / file) in reason for reason in document["reasons"].values())
@@ -434,7 +434,7 @@ def add_thread(folder: Path, task: int, waited: int, voluntary: int, involuntary
 
 def process_row(document: dict[str, Any]) -> dict[str, int | None]:
     """The last reading of each of the process's columns."""
-    return {name: next(reversed(known(document, name)), None) for name in PROCESS_COLUMNS}
+    return {name: next(reversed(known(document, name)), None) for name in sources.PROCESS_COLUMNS}
 
 
 def test_counters_of_threads_are_summed(proc: Path, tmp_path: Path) -> None:
@@ -450,7 +450,7 @@ def test_counters_of_threads_are_summed(proc: Path, tmp_path: Path) -> None:
 def test_a_thread_that_starts_later_joins_the_sum_and_one_that_ends_stays_in_it(
     proc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(telemetry, "TASK_LIST_PERIOD_NS", 0)
+    monkeypatch.setattr(sources, "TASK_LIST_PERIOD_NS", 0)
     monkeypatch.setattr(telemetry, "_SLOW_PERIOD_NS", 0)
     folder = made_up_process(proc, os.getpid(), {1: (10, 1, 1), 2: (20, 1, 1)})
     with SystemSampler(2 * MILLISECOND, source_budget_ratio=ANY_COST, proc=proc, sys=tmp_path / "sys") as sampler:
@@ -481,7 +481,7 @@ def test_a_kernel_without_run_queue_times_leaves_the_rest(proc: Path, tmp_path: 
 def test_a_kernel_that_does_not_account_waiting_is_told_from_no_waiting(
     proc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(telemetry, "_SURELY_HAD_TURNS_NS", 0)
+    monkeypatch.setattr(sources, "_SURELY_HAD_TURNS_NS", 0)
     folder = made_up_process(proc, os.getpid(), {1: (0, 1, 1)})
     (folder / "task/1/schedstat").write_text("0 0 0\n")
     document = sample_once(proc, tmp_path / "sys", os.getpid())
@@ -492,7 +492,7 @@ def test_a_kernel_that_does_not_account_waiting_is_told_from_no_waiting(
 def test_too_many_threads_give_no_sum_rather_than_one_over_some(
     proc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(telemetry, "TASK_LIMIT", 2)
+    monkeypatch.setattr(sources, "TASK_LIMIT", 2)
     made_up_process(proc, os.getpid(), dict.fromkeys((1, 2, 3), (1, 1, 1)))
     document = sample_once(proc, tmp_path / "sys", os.getpid())
     row = process_row(document)
@@ -504,13 +504,13 @@ def test_too_many_threads_give_no_sum_rather_than_one_over_some(
 def test_a_dear_source_is_read_less_often_and_a_far_too_dear_one_not_at_all(
     proc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = telemetry._Pressure.read
+    original = sources.Pressure.read
 
     def slow(self: Any) -> tuple[int, ...]:
         time.sleep(0.0005)
         return original(self)
 
-    monkeypatch.setattr(telemetry._Pressure, "read", slow)
+    monkeypatch.setattr(sources.Pressure, "read", slow)
     with SystemSampler(2 * MILLISECOND, source_budget_ratio=0.02, proc=proc, sys=tmp_path / "sys") as sampler:
         patience = time.monotonic() + 30
         while len(known(sampler.samples(), "pressure_some_us")) < 3 and time.monotonic() < patience:

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from aaco_pipeline.resources.measure.worker_output import follow
+from aaco_pipeline.resources.measure.measured_process import follow
 
 
 def test_lines_come_whole_however_they_were_written() -> None:

@@ -1,0 +1,86 @@
+"""The options of every command that measures, made from the declaration of a measurement request.
+
+What can be asked for, and what it means, is declared in `aaco_pipeline.capture.request`.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+
+import click
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
+    from aaco_pipeline.capture.request import MeasurementRequest
+
+
+class RequestCommand(click.Command):
+    """A command with the options of a measurement, but for those that it declares itself under the same name.
+
+    They are made when they are needed: the declaration takes a while to import, and `aaco ls` does without.
+    """
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        own = {parameter.name for parameter in self.params}
+        return [*(option for option in request_options() if option.name not in own), *super().get_params(ctx)]
+
+
+@cache
+def request_options() -> tuple[click.Option, ...]:
+    """One option for each setting of a request, in the order of their declaration."""
+    from aaco_pipeline.capture.request import MeasurementSettings
+
+    return tuple(_option(name, field) for name, field in MeasurementSettings.model_fields.items())
+
+
+def request_of(options: dict[str, Any], **more: Any) -> "MeasurementRequest":
+    """The request that a command's options mean; `more` takes the place of options that the command declares itself."""
+    from aaco_pipeline.capture.request import MeasurementRequest
+
+    model = options["model"]
+    if model.endswith(".onnx") or "/" in model:
+        model = str(Path(model).absolute())
+    asked = {option.name: options[option.name] for option in request_options() if option.name in options}
+    return MeasurementRequest(**{**asked, "model": model, "input_shapes": dict(options["input_shapes"]), **more})
+
+
+def _option(name: str, field: "FieldInfo") -> click.Option:
+    extras = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+    spelling = str(extras.get("option", f"--{name.replace('_', '-')}"))
+    return click.Option(
+        [spelling, name],
+        type=_type(field),
+        required=field.is_required(),
+        default=field.default if isinstance(field.default, str | int | float) else None,
+        show_default=field.annotation is not bool,
+        is_flag=field.annotation is bool,
+        multiple=name == "input_shapes",
+        metavar=str(extras["metavar"]) if "metavar" in extras else None,
+        help=field.description,
+    )
+
+
+def _type(field: "FieldInfo") -> Any:
+    """What the command line takes for a setting. Upper bounds are left to the request, which words them."""
+    if get_origin(field.annotation) is Literal:
+        return click.Choice(get_args(field.annotation))
+    if get_origin(field.annotation) is Mapping:
+        return _Shape()
+    plain = (*get_args(field.annotation), field.annotation)[0]
+    least = next((bound.ge for bound in field.metadata if hasattr(bound, "ge")), None)
+    return plain if least is None else click.IntRange(min=least)
+
+
+class _Shape(click.ParamType):  # type: ignore[type-arg]  # not generic in older releases of click
+    """`input=1x3x224x224` (or with commas) as a name and a shape; an empty shape is a scalar's."""
+
+    name = "shape"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, list[int]]:
+        name, separator, dimensions = str(value).rpartition("=")
+        parts = dimensions.replace(",", "x").split("x") if dimensions else []
+        if not separator or not name or not all(part.strip().isdigit() for part in parts):
+            self.fail(f"{value!r} is not a shape; expected INPUT=1x3x224x224", param, ctx)
+        return name, [int(part) for part in parts]
