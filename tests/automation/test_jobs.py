@@ -7,10 +7,11 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from aaco_pipeline.assets.stage import EXIT_CODE_KEY
 from aaco_pipeline.automation.dead_runs import slot_holders
-from aaco_pipeline.automation.jobs import SESSION_TAG, StartSession, start_session
-from aaco_pipeline.automation.sessions import PARTITIONS_NAME
+from aaco_pipeline.automation.jobs import StartSession, start_session
+from aaco_pipeline.automation.partitions import PARTITIONS_NAME
+from aaco_pipeline.automation.session_runs import SESSION_TAG
+from aaco_pipeline.automation.stage_assets import EXIT_CODE_KEY
 from aaco_pipeline.capture.request import OPTIMIZATIONS, PRECISIONS, MeasurementRequest, MeasurementSettings
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.configuration import BUILT_IN_BACKENDS

@@ -15,7 +15,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from aaco_pipeline.automation.instance import open_instance
-from aaco_pipeline.automation.sessions import PARTITIONS_NAME
+from aaco_pipeline.automation.partitions import PARTITIONS_NAME
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import Project
 
