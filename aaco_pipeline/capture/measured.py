@@ -20,6 +20,7 @@ from aaco_pipeline.formats.capture_tables import CaptureTables
 from aaco_pipeline.formats.native import InferenceCapture, scheduler, telemetry
 from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.lake.validation import empty_table
+from aaco_pipeline.providers import CPU_PROVIDER
 
 #: The traced pass is the second of the session's processes.
 _TRACE_PROCESS: Final = 1
@@ -28,7 +29,6 @@ TRACE_TABLES: Final = (
     *("synchronizations", "pc_samples", "reported_statistics", "operator_shapes", "att_instructions", "ceilings"),
 )
 _TELEMETRY_TABLES: Final = ("system_samples", "gpu_samples", "scheduler_events")
-_CPU: Final = "CPUExecutionProvider"
 _ABSENT: Final = (
     ("memory copies", "the runtime's profile does not record copies"),
     ("markers", "the runtime's profile has no marker ranges"),
@@ -134,7 +134,7 @@ class MeasuredCapture:
             return self._trace.evidence
         absent = [Evidence(item, "absent", reason, native.PROFILE_FILE) for item, reason in _ABSENT]
         provider = self._documents.capture["provider"]
-        if provider != _CPU:
+        if provider != CPU_PROVIDER:
             reason = (
                 f"the runtime's profile holds host-side times of the partitions that {provider} runs, not the kernels "
                 "on the device; these need rocprofv3"

@@ -27,7 +27,7 @@ _WARM_EXECUTION: Final = 2
 @click.option("--counters", metavar="SET[,SET]", help="Sets of hardware counters: basic, memory, compute, occupancy.")
 @click.option("--arch", metavar="GFX", help="With --counters: architecture of the GPU, such as gfx942; see rocminfo.")
 @click.option("--thread-trace", metavar="KERNEL", help="Trace the instructions of one execution of this kernel.")
-@click.option("--output", default="aaco-capture", show_default=True, metavar="FOLDER", help="Where they leave files.")
+@click.option("--output", default="aaco-capture", show_default=True, metavar="FOLDER", help="Folder for their output.")
 @click.argument("program", nargs=-1, type=click.UNPROCESSED)
 @new_lake_option
 def capture(
@@ -69,7 +69,7 @@ def _check_usage(
     if counters is not None and arch is None:
         raise UsageError(
             "counters: which of them fit into one run depends on the GPU; add --arch, such as --arch gfx942 (rocminfo "
-            "tells it)"
+            "prints it)"
         )
     if thread_trace == "auto":
         raise UsageError("thread trace: auto needs a trace to choose from; run the base pass first and name a kernel")

@@ -13,6 +13,7 @@ import polars as pl
 from aaco_pipeline.analysis.kernels.statistics import timed
 from aaco_pipeline.lake.perfetto import TraceSummary, Track, write_trace
 from aaco_pipeline.lake.perfetto.lanes import assign_lanes, nesting_lanes
+from aaco_pipeline.providers import CPU_PROVIDER
 
 #: Columns of `system_samples` that are counters in the trace, with their unit there.
 _COUNTERS: Final = {
@@ -223,7 +224,7 @@ class _Layout:
 
     def _of_devices(self, roots: Mapping[int, int | None]) -> Iterator[pl.DataFrame]:
         """Kernels and copies by device, queue and stream (thread on the CPU provider), on lanes where they overlap."""
-        on_cpu = self._facts.height > 0 and self._facts.item(0, "provider") == "CPUExecutionProvider"
+        on_cpu = self._facts.height > 0 and self._facts.item(0, "provider") == CPU_PROVIDER
         places = ("thread_id",) if on_cpu else ("queue_id", "stream_id")
         for (process, device, *where), frame in _groups(self._dispatches, "process_id", "device_id", *places):
             told = f"kernels on device {device}, {_place(places, where)}"

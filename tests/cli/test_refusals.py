@@ -171,7 +171,7 @@ def test_a_dtype_that_the_model_does_not_have_exits_with_2(
 @pytest.mark.parametrize(
     ("file", "text", "parts"),
     [
-        ("models.yaml", "models: {mine: {pth: x.onnx}}\n", ("models.mine.pth", "unknown key", "`path`")),
+        ("models.yaml", "models: {mine: {pth: x.onnx}}\n", ("models.mine.pth", "unknown key", "did you mean path?")),
         ("models.yaml", "models: [\n", ("models.yaml",)),
         ("backends.yaml", "backends: {cpu: {provider: 7}}\n", ("backends.cpu.provider", "7")),
     ],

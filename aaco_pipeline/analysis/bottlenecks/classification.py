@@ -21,8 +21,8 @@ from aaco_pipeline.analysis.bottlenecks.session_signals import (
     steadiness_signals,
 )
 from aaco_pipeline.lake.contracts import polars_types
+from aaco_pipeline.providers import CPU_PROVIDER
 
-CPU_PROVIDER: Final = "CPUExecutionProvider"
 #: Tables of a session that the signals are taken from; a table that is not there is one without rows.
 INPUTS: Final = (
     *("sessions", "devices", "iterations", "session_metrics", "dispatches", "kernels", "kernel_stats", "timeline"),

@@ -11,6 +11,7 @@ from typing import Final
 import polars as pl
 
 from aaco_pipeline.analysis.timeline.device_timeline import FIRST_TO_LAST
+from aaco_pipeline.providers import CPU_PROVIDER
 
 #: The profile's clock ticks in microseconds, so each kernel's time may be wrong by one tick.
 KERNEL_TOLERANCE_NS: Final = 1_000
@@ -183,4 +184,4 @@ def kernels_cover_their_calls(tables: Mapping[str, pl.DataFrame]) -> Finding:
 def _within_calls(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     """The dispatches that must lie within their iteration: not a device's, which runs beside the host's calls."""
     dispatches = tables["dispatches"]
-    return dispatches if tables["sessions"].item(0, "provider") == "CPUExecutionProvider" else dispatches.clear()
+    return dispatches if tables["sessions"].item(0, "provider") == CPU_PROVIDER else dispatches.clear()

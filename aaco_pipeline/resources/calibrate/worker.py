@@ -1,7 +1,8 @@
 """The measured process of a calibration: runs small kernels as fast as they go and writes how fast that was.
 
-Started by `aaco_pipeline.resources.calibrate.calibration` as `python -P calibration_worker.py JOB.json RESULT.json
-PARENT_PID`. It imports only the standard library, NumPy and ONNX Runtime. Which kernels are run over which sizes is
+Started by `aaco_pipeline.resources.calibrate.calibration` as `python -P worker.py JOB.json RESULT.json PARENT_PID`. It
+imports only the standard library, NumPy and ONNX Runtime, and is one file for the same reason as the measured process
+of a session (`aaco_pipeline.resources.measure.inference_worker`). Which kernels are run over which sizes is
 decided in `aaco_pipeline.resources.calibrate.kernels`; nothing is judged here.
 
 A kernel is timed in windows of a millisecond or two, many in a round, and the rounds go over all kernels in turn: a

@@ -58,6 +58,11 @@ class _Facts:
         text = None if value is None or value == "" else str(value)
         self.facts.append({"category": category, "key": key, "value": text, "volatile": volatile})
 
+    def add_texts(self, category: str, paths: Mapping[str, Path], *, volatile: bool = False) -> None:
+        """A fact for each key: what its file holds."""
+        for key, path in paths.items():
+            self.add(category, key, _text(path), volatile=volatile)
+
 
 def host_facts() -> dict[str, Any]:
     """`{"facts": [{category, key, value, volatile}], "devices": [...]}`; what cannot be read has the value null.
@@ -118,17 +123,16 @@ def _kernel(facts: _Facts) -> None:
     command_line = _text(_PROC / "cmdline")
     options = [word for word in (command_line or "").partition(" -- ")[0].split() if _KERNEL_OPTIONS.match(word)]
     facts.add("kernel", "options", None if command_line is None else " ".join(options) or "(none that change timing)")
-    facts.add("kernel", "clock_source", _text(_SYS / "devices/system/clocksource/clocksource0/current_clocksource"))
-    facts.add("kernel", "numa_balancing", _text(_PROC / "sys/kernel/numa_balancing"))
-    for file in sorted((_CPU / "vulnerabilities").glob("*")):
-        facts.add("mitigation", file.name, _text(file))
+    clock = _SYS / "devices/system/clocksource/clocksource0/current_clocksource"
+    facts.add_texts("kernel", {"clock_source": clock, "numa_balancing": _PROC / "sys/kernel/numa_balancing"})
+    facts.add_texts("mitigation", {file.name: file for file in sorted((_CPU / "vulnerabilities").glob("*"))})
 
 
 def _processor(facts: _Facts, cpu: Mapping[str, str], model: str | None) -> None:
     facts.add("cpu", "model", model)
-    for key, name in (("family", "cpu family"), ("model_number", "model"), ("stepping", "stepping")):
+    named = {"family": "cpu family", "model_number": "model", "stepping": "stepping", "microcode": "microcode"}
+    for key, name in named.items():
         facts.add("cpu", key, cpu.get(name))
-    facts.add("cpu", "microcode", cpu.get("microcode"))
     facts.add("cpu", "logical_cpus", os.cpu_count())
     facts.add("cpu", "usable_cpus", len(os.sched_getaffinity(0)))
     for cache in caches(os.sched_getaffinity(0)):
@@ -137,27 +141,36 @@ def _processor(facts: _Facts, cpu: Mapping[str, str], model: str | None) -> None
         facts.add("cpu", f"{level}_caches", len(cache.groups))
     known = set(cpu.get("flags", "").split()) & _EXTENSIONS
     facts.add("cpu", "extensions", " ".join(sorted(known)) if cpu.get("flags") else None)
-    facts.add("cpu", "simultaneous_multithreading", _text(_CPU / "smt/control"))
-    facts.add("cpu", "numa_nodes", _text(_SYS / "devices/system/node/online"))
     frequency = _CPU / "cpu0/cpufreq"
-    facts.add("cpu", "frequency_driver", _text(frequency / "scaling_driver"))
-    facts.add("cpu", "governor", _text(frequency / "scaling_governor"))
-    facts.add("cpu", "energy_preference", _text(frequency / "energy_performance_preference"))
-    facts.add("cpu", "boost", _text(_CPU / "cpufreq/boost"))
-    facts.add("cpu", "no_turbo", _text(_CPU / "intel_pstate/no_turbo"))
-    for key in ("cpuinfo_min_freq", "cpuinfo_max_freq", "scaling_min_freq", "scaling_max_freq"):
-        facts.add("cpu", f"{key.removesuffix('_freq')}_khz", _text(frequency / key))
-    facts.add("cpu", "idle_driver", _text(_CPU / "cpuidle/current_driver"))
-    facts.add("cpu", "idle_governor", _text(_CPU / "cpuidle/current_governor_ro"))
+    limits = ("cpuinfo_min", "cpuinfo_max", "scaling_min", "scaling_max")
+    facts.add_texts(
+        "cpu",
+        {
+            "simultaneous_multithreading": _CPU / "smt/control",
+            "numa_nodes": _SYS / "devices/system/node/online",
+            "frequency_driver": frequency / "scaling_driver",
+            "governor": frequency / "scaling_governor",
+            "energy_preference": frequency / "energy_performance_preference",
+            "boost": _CPU / "cpufreq/boost",
+            "no_turbo": _CPU / "intel_pstate/no_turbo",
+            **{f"{limit}_khz": frequency / f"{limit}_freq" for limit in limits},
+            "idle_driver": _CPU / "cpuidle/current_driver",
+            "idle_governor": _CPU / "cpuidle/current_governor_ro",
+        },
+    )
 
 
 def _memory(facts: _Facts, memory: Mapping[str, int]) -> None:
-    facts.add("memory", "total_bytes", memory.get("MemTotal"))
-    facts.add("memory", "swap_bytes", memory.get("SwapTotal"))
-    facts.add("memory", "huge_page_bytes", memory.get("Hugepagesize"))
-    facts.add("memory", "huge_pages", memory.get("HugePages_Total"))
-    for key, name in (("transparent_huge_pages", "enabled"), ("transparent_huge_pages_defrag", "defrag")):
-        facts.add("memory", key, _text(_SYS / "kernel/mm/transparent_hugepage" / name))
+    for key, name in {
+        "total_bytes": "MemTotal",
+        "swap_bytes": "SwapTotal",
+        "huge_page_bytes": "Hugepagesize",
+        "huge_pages": "HugePages_Total",
+    }.items():
+        facts.add("memory", key, memory.get(name))
+    huge = _SYS / "kernel/mm/transparent_hugepage"
+    settings = {"transparent_huge_pages": huge / "enabled", "transparent_huge_pages_defrag": huge / "defrag"}
+    facts.add_texts("memory", settings)
 
 
 def _container(facts: _Facts, cpu: Mapping[str, str]) -> None:
@@ -300,20 +313,20 @@ def _amd_cards() -> list[Path]:
 
 
 def _gpu(facts: _Facts, name: str, device: Path) -> None:
-    for key in ("device", "revision", "subsystem_device", "vbios_version", "numa_node"):
-        facts.add("gpu", f"{name}.{key}", _text(device / key))
-    for key in ("current_compute_partition", "current_memory_partition", "power_dpm_force_performance_level"):
-        facts.add("gpu", f"{name}.{key}", _text(device / key))
-    for key in ("mem_info_vram_total", "max_link_speed", "max_link_width"):
-        facts.add("gpu", f"{name}.{key}", _text(device / key))
-    for key in ("current_link_speed", "current_link_width"):  # the link slows down when the device idles
-        facts.add("gpu", f"{name}.{key}", _text(device / key), volatile=True)
+    lasting = (
+        *("device", "revision", "subsystem_device", "vbios_version", "numa_node"),
+        *("current_compute_partition", "current_memory_partition", "power_dpm_force_performance_level"),
+        *("mem_info_vram_total", "max_link_speed", "max_link_width"),
+    )
+    facts.add_texts("gpu", {f"{name}.{key}": device / key for key in lasting})
+    links = ("current_link_speed", "current_link_width")  # the link slows down when the device idles
+    facts.add_texts("gpu", {f"{name}.{key}": device / key for key in links}, volatile=True)
     for file in sorted(device.glob("hwmon/hwmon*/power1_cap")):
         microwatts = _text(file)
         facts.add("gpu", f"{name}.power_cap_w", int(microwatts) / 1e6 if microwatts and microwatts.isdigit() else None)
         break
-    for file in sorted((device / "fw_version").glob("*_fw_version")):
-        facts.add("firmware", f"{name}.{file.name.removesuffix('_fw_version')}", _text(file))
+    firmware = sorted((device / "fw_version").glob("*_fw_version"))
+    facts.add_texts("firmware", {f"{name}.{file.name.removesuffix('_fw_version')}": file for file in firmware})
 
 
 def _caches(facts: _Facts) -> None:

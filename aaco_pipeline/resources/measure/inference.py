@@ -107,6 +107,8 @@ def capture_inference(request: MeasurementRequest, folder: Path, configs: Path, 
     if scheduler is not None:
         _write(folder / SCHEDULER_FILE, scheduler.document())
     _keep_graphs(model.path, folder)
+    with model.path.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
     _write(
         folder / "capture.json",
         {
@@ -119,7 +121,7 @@ def capture_inference(request: MeasurementRequest, folder: Path, configs: Path, 
                 "origin": model.origin,
                 "weights": model.weights,
                 "file": model.path.name,
-                "sha256": _sha256(model.path),
+                "sha256": digest,
             },
             "provider": backend.provider,
             "provider_options": job["provider_options"],
@@ -260,11 +262,6 @@ def _run_pass(job: dict[str, Any], measurement: _Measurement, profiled: _Profile
 def _compress(source: Path, target: Path) -> None:
     with source.open("rb") as plain, gzip.GzipFile(target, "wb", compresslevel=1, mtime=0) as packed:
         shutil.copyfileobj(plain, packed, 1 << 20)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _write(path: Path, document: Any) -> None:

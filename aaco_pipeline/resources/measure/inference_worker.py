@@ -3,7 +3,8 @@
 Started by `aaco_pipeline.resources.measure.inference` as `python -P inference_worker.py JOB.json FOLDER PARENT_PID`,
 with the word `nested` after that when a profiler may stand between the two. It imports only the standard library, NumPy
 and ONNX Runtime, so that nothing else runs beside the model; deciding what to run, and what the numbers mean, happens
-elsewhere.
+elsewhere. It is one file, long as it is: with -P its folder is not searched for modules, so that no file beside it can
+stand in for one that NumPy or the runtime imports.
 
 It writes `FOLDER/pass.json` (and, in the traced pass, ONNX Runtime's profile beside it) or `FOLDER/error.json`.
 Progress goes to standard output, one JSON object a line, never from inside a timed interval.
@@ -19,7 +20,7 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _PR_SET_PDEATHSIG: Final = 1
 #: The graph as the runtime executes it, left beside the profile by the traced pass.
 OPTIMIZED_MODEL: Final = "optimized_model.onnx"
+_CPU: Final = "CPUExecutionProvider"
 _PROGRESS_INTERVAL_NS: Final = 250_000_000
 #: ONNX Runtime silently stops recording at 1,000,000 events; the traced pass is cut to stay below it.
 PROFILE_EVENT_BUDGET: Final = 900_000
@@ -229,7 +231,7 @@ def _generate_all(
             print(json.dumps({"done": request + 1, "total": requests}), flush=True)
             reported = now()
     note = "not used: on the CPU, arrays are handed over without a copy and cost less than rebinding each step"
-    if job["provider"] != "CPUExecutionProvider":
+    if job["provider"] != _CPU:
         note = "not used: each step's inputs and outputs, the cache among them, are copied within the timed call"
     return first, np.concatenate(chosen, axis=1).tolist(), note
 
@@ -352,7 +354,7 @@ def _load(job: dict[str, Any], folder: Path, traced: bool) -> "tuple[ort.Inferen
         raise Refusal(
             "unavailable",
             f"this onnxruntime {ort.__version__} has no {provider} "
-            f"(it has {', '.join(ort.get_available_providers())}); `aaco info` tells what to install",
+            f"(it has {', '.join(ort.get_available_providers())}); `aaco info` says what to install",
         )
     options = ort.SessionOptions()
     options.log_severity_level = 3
@@ -365,19 +367,19 @@ def _load(job: dict[str, Any], folder: Path, traced: bool) -> "tuple[ort.Inferen
     if traced:
         options.enable_profiling = True
         options.profile_file_prefix = str(folder / "onnxruntime_profile")
-        if provider == "CPUExecutionProvider":  # a graph with partitions compiled for a device cannot be written
+        if provider == _CPU:  # a graph with partitions compiled for a device cannot be written
             options.optimized_model_filepath = str(folder / OPTIMIZED_MODEL)
             # Weights go to a file of their own, which nobody reads: only the graph is kept.
             key = "session.optimized_model_external_initializers"
             options.add_session_config_entry(f"{key}_file_name", f"{OPTIMIZED_MODEL}.weights")
             options.add_session_config_entry(f"{key}_min_size_in_bytes", "1024")
     providers: list[Any] = [(provider, job["provider_options"])] if job["provider_options"] else [provider]
-    if provider != "CPUExecutionProvider":
+    if provider != _CPU:
         if strict and not _records_placement():
             # An older runtime cannot say afterwards which nodes fell back, but it can be told to refuse.
             options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
         else:
-            providers.append("CPUExecutionProvider")
+            providers.append(_CPU)
     started = time.perf_counter_ns()
     try:
         with warnings.catch_warnings():
@@ -403,24 +405,18 @@ def _placement(session: "ort.InferenceSession", job: dict[str, Any]) -> dict[str
     """
     provider = job["provider"]
     active = list(session.get_providers())
-    elsewhere: list[str] = []
-    counts: dict[str, int] = {}
-    node_count: int | None = None
-    if _records_placement():
-        node_count = 0
-        for part in session.get_provider_graph_assignment_info():
-            nodes = part.get_nodes()
-            node_count += len(nodes)
-            counts[part.ep_name] = counts.get(part.ep_name, 0) + len(nodes)
-            if part.ep_name != provider:
-                elsewhere.extend(f"{node.name or '(unnamed)'} ({node.op_type})" for node in nodes)
+    parts = session.get_provider_graph_assignment_info() if _records_placement() else []
+    placed = [(part.ep_name, node) for part in parts for node in part.get_nodes()]
+    counts = {name: sum(name == other for other, _ in placed) for name in dict.fromkeys(part.ep_name for part in parts)}
+    node_count = len(placed) if _records_placement() else None
+    elsewhere = [f"{node.name or '(unnamed)'} ({node.op_type})" for name, node in placed if name != provider]
     if not job["allow_fallback"]:
         advice = "run with --allow-fallback to measure it as it is"
         if provider not in active:
             raise Refusal(
                 "unavailable",
                 f"{provider} was asked for and cannot be created here; the runtime would use "
-                f"{', '.join(active)} for all nodes; `aaco info` tells what is missing, or {advice}",
+                f"{', '.join(active)} for all nodes; `aaco info` says what is missing, or {advice}",
             )
         if elsewhere:
             shown = ", ".join(elsewhere[:5]) + (f" and {len(elsewhere) - 5} more" if len(elsewhere) > 5 else "")
@@ -514,7 +510,7 @@ def _bind(
     for output in session.get_outputs():
         binding.bind_output(output.name, "cpu")
     note = "inputs and outputs bound in host memory"
-    if job["provider"] != "CPUExecutionProvider":
+    if job["provider"] != _CPU:
         note += "; a device provider copies them within the timed call"
     return binding, note
 
@@ -535,15 +531,13 @@ def _boot_clock_pair() -> dict[str, int] | None:
 
 def _best_bracket(read: Callable[[], int]) -> tuple[int, int, int]:
     """CLOCK_MONOTONIC when `read` was read, what it gave, and the uncertainty of both belonging together."""
-    best: tuple[int, int, int] | None = None
+    readings = []
     for _ in range(9):
         before = time.perf_counter_ns()
         value = read()
-        after = time.perf_counter_ns()
-        if best is None or after - before < best[0]:
-            best = (after - before, (before + after) // 2, value)
-    assert best is not None
-    return best[1], best[2], (best[0] + 1) // 2
+        readings.append((time.perf_counter_ns() - before, before, value))
+    bracket, before, value = min(readings)
+    return before + bracket // 2, value, (bracket + 1) // 2
 
 
 def _die_with_parent(parent: int, *, nested: bool) -> None:
@@ -554,7 +548,7 @@ def _die_with_parent(parent: int, *, nested: bool) -> None:
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if parent not in (_ancestors() if nested else [os.getppid()]):
-        _leave()
+        os._exit(1)
 
 
 def _ancestors() -> list[int]:
@@ -567,10 +561,6 @@ def _ancestors() -> list[int]:
             break
         found.append(int(status.rpartition(")")[2].split()[1]))
     return found
-
-
-def _leave() -> NoReturn:
-    os._exit(1)
 
 
 def _one_line(error: BaseException) -> str:

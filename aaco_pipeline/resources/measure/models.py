@@ -13,10 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from aaco_pipeline.errors import ModelError, UsageError
 from aaco_pipeline.resources.configuration import ModelEntry
+from aaco_pipeline.resources.strict_yaml import quoted
 
 Origin = Literal["path", "registry", "built-in"]
 """Where a model was found: the path given, the file `models.yaml`, or the models that need no file of the user's."""
@@ -29,15 +30,10 @@ _GENERATOR_VERSION: Final = 1
 """Part of a generated model's file name: raise it with every change to a generated graph, so that none is stale."""
 
 _SEED: Final = 20240229
-_GPT_LAYERS: Final = 4
-_GPT_WIDTH: Final = 256
-_GPT_HEADS: Final = 4
-_GPT_VOCABULARY: Final = 4096
-_GPT_POSITIONS: Final = 2048
+_GPT: Final = {"layers": 4, "width": 256, "heads": 4, "vocabulary": 4096, "positions": 2048}
 _GPT_PAST: Final = 128
 _CONTROL_FLOW_ROWS: Final = 32
-_CONTROL_FLOW_WIDTH: Final = 64
-_CONTROL_FLOW_TRIPS: Final = 5
+_CONTROL_FLOW: Final = {"width": 64, "trips": 5}
 
 
 @dataclass(frozen=True)
@@ -80,23 +76,16 @@ class _BuiltIn:
     integer_upper_bound: Mapping[str, int] = field(default_factory=dict)
 
 
-def built_in_names() -> tuple[str, ...]:
-    """The names of the models that need no file of the user's."""
-    return tuple(_BUILT_IN)
-
-
 def describe_models(registry: Mapping[str, ModelEntry]) -> list[ModelDescription]:
     """Every model that a name can mean: the registered ones, then the built-in ones that no registered one hides."""
-    rows = [
-        ModelDescription(name, "registry", WEIGHTS_OF_THE_FILE, f"Registered in models.yaml as {entry.path}.")
+    registered = {
+        name: ModelDescription(name, "registry", WEIGHTS_OF_THE_FILE, f"Registered in models.yaml as {entry.path}.")
         for name, entry in registry.items()
-    ]
-    rows += [
-        ModelDescription(name, "built-in", model.weights, model.description)
-        for name, model in _BUILT_IN.items()
-        if name not in registry
-    ]
-    return rows
+    }
+    built_in = {
+        name: ModelDescription(name, "built-in", model.weights, model.description) for name, model in _BUILT_IN.items()
+    }
+    return [*registered.values(), *(row for name, row in built_in.items() if name not in registered)]
 
 
 def resolve_model(name_or_path: str, registry: Mapping[str, ModelEntry], cache_dir: Path) -> ModelChoice:
@@ -104,37 +93,25 @@ def resolve_model(name_or_path: str, registry: Mapping[str, ModelEntry], cache_d
 
     A path is what ends in `.onnx`, holds a separator or exists. A generated model is written into `cache_dir` first.
     """
-    if name_or_path in registry:
-        entry = registry[name_or_path]
-        check_model_file(entry.path)
-        return ModelChoice(
-            name=name_or_path,
-            path=entry.path,
-            origin="registry",
-            weights=WEIGHTS_OF_THE_FILE,
-            input_shapes=entry.input_shapes or {},
-            dtype=entry.dtype,
-            warmup=entry.warmup,
-            iterations=entry.iterations,
+    if entry := registry.get(name_or_path):
+        settings = {**entry.model_dump(exclude={"path"}), "input_shapes": entry.input_shapes or {}}
+        choice = ModelChoice(name_or_path, entry.path, "registry", WEIGHTS_OF_THE_FILE, **settings)
+    elif model := _BUILT_IN.get(name_or_path):
+        choice = ModelChoice(
+            name_or_path,
+            model.locate(cache_dir),
+            "built-in",
+            model.weights,
+            model.input_shapes,
+            model.integer_upper_bound,
+            "float32",
         )
-    if name_or_path in _BUILT_IN:
-        model = _BUILT_IN[name_or_path]
-        path = model.locate(cache_dir)
-        check_model_file(path)
-        return ModelChoice(
-            name=name_or_path,
-            path=path,
-            origin="built-in",
-            weights=model.weights,
-            input_shapes=model.input_shapes,
-            integer_upper_bound=model.integer_upper_bound,
-            dtype="float32",
-        )
-    if _is_path(name_or_path):
-        path = Path(name_or_path)
-        check_model_file(path)
-        return ModelChoice(name=path.stem, path=path, origin="path", weights=WEIGHTS_OF_THE_FILE)
-    raise UsageError(_unknown(name_or_path, (*registry, *(name for name in _BUILT_IN if name not in registry))))
+    elif _is_path(name_or_path):
+        choice = ModelChoice(Path(name_or_path).stem, Path(name_or_path), "path", WEIGHTS_OF_THE_FILE)
+    else:
+        raise UsageError(_unknown(name_or_path, list(dict.fromkeys((*registry, *_BUILT_IN)))))
+    check_model_file(choice.path)
+    return choice
 
 
 def check_model_file(path: Path) -> None:
@@ -179,11 +156,12 @@ def _is_path(text: str) -> bool:
         return False
 
 
-def _unknown(name: str, known: tuple[str, ...]) -> str:
-    shown = repr(name if len(name) <= 80 else name[:77] + "...")
+def _unknown(name: str, known: Sequence[str]) -> str:
     near = difflib.get_close_matches(name[:80], known, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
-    return f"{shown}: no model has this name; {hint}known are {', '.join(known)}, or give the path of an .onnx file"
+    return (
+        f"{quoted(name)}: no model has this name; {hint}known are {', '.join(known)}, or give the path of an .onnx file"
+    )
 
 
 def _light_model(name: str) -> Callable[[Path], Path]:
@@ -203,8 +181,8 @@ def _light_model(name: str) -> Callable[[Path], Path]:
     return locate
 
 
-def _generated(name: str, build: Callable[[], bytes]) -> Callable[[Path], Path]:
-    """A model that is built once and kept in the cache folder."""
+def _generated(name: str, build: Callable[[Any], bytes]) -> Callable[[Path], Path]:
+    """A model that is built once, given the module `generated_models`, and kept in the cache folder."""
 
     def locate(cache_dir: Path) -> Path:
         path = cache_dir / f"{name}-{_GENERATOR_VERSION}.onnx"
@@ -212,7 +190,7 @@ def _generated(name: str, build: Callable[[], bytes]) -> Callable[[Path], Path]:
             if not path.is_file():
                 from aaco_pipeline.resources.measure import generated_models
 
-                generated_models.write_atomically(path, build())
+                generated_models.write_atomically(path, build(generated_models))
         except OSError as error:
             raise UsageError(
                 f"{path}: cannot be written ({error.strerror}); set AACO_CACHE to a folder that can"
@@ -220,25 +198,6 @@ def _generated(name: str, build: Callable[[], bytes]) -> Callable[[Path], Path]:
         return path
 
     return locate
-
-
-def _build_gpt_tiny() -> bytes:
-    from aaco_pipeline.resources.measure import generated_models
-
-    return generated_models.gpt(
-        layers=_GPT_LAYERS,
-        width=_GPT_WIDTH,
-        heads=_GPT_HEADS,
-        vocabulary=_GPT_VOCABULARY,
-        positions=_GPT_POSITIONS,
-        seed=_SEED,
-    )
-
-
-def _build_control_flow() -> bytes:
-    from aaco_pipeline.resources.measure import generated_models
-
-    return generated_models.control_flow(width=_CONTROL_FLOW_WIDTH, trips=_CONTROL_FLOW_TRIPS, seed=_SEED)
 
 
 _BUILT_IN: Final[Mapping[str, _BuiltIn]] = MappingProxyType(
@@ -264,22 +223,22 @@ _BUILT_IN: Final[Mapping[str, _BuiltIn]] = MappingProxyType(
         "gpt_tiny": _BuiltIn(
             description="A small language model whose one graph serves prefill and decode, with a key-value cache.",
             weights=WEIGHTS_RANDOM,
-            locate=_generated("gpt_tiny", _build_gpt_tiny),
+            locate=_generated("gpt_tiny", lambda models: models.gpt(**_GPT, seed=_SEED)),
             input_shapes={
                 "input_ids": (1, 1),
                 **{
-                    f"past_{kind}_{layer}": (1, _GPT_HEADS, _GPT_PAST, _GPT_WIDTH // _GPT_HEADS)
-                    for layer in range(_GPT_LAYERS)
+                    f"past_{kind}_{layer}": (1, _GPT["heads"], _GPT_PAST, _GPT["width"] // _GPT["heads"])
+                    for layer in range(_GPT["layers"])
                     for kind in ("key", "value")
                 },
             },
-            integer_upper_bound={"input_ids": _GPT_VOCABULARY},
+            integer_upper_bound={"input_ids": _GPT["vocabulary"]},
         ),
         "control_flow": _BuiltIn(
             description="Matrix products around branches and a loop that holds further branches (If and Loop).",
             weights=WEIGHTS_RANDOM,
-            locate=_generated("control_flow", _build_control_flow),
-            input_shapes={"x": (_CONTROL_FLOW_ROWS, _CONTROL_FLOW_WIDTH)},
+            locate=_generated("control_flow", lambda models: models.control_flow(**_CONTROL_FLOW, seed=_SEED)),
+            input_shapes={"x": (_CONTROL_FLOW_ROWS, _CONTROL_FLOW["width"])},
         ),
     }
 )

@@ -22,7 +22,6 @@ from aaco_pipeline.resources.configuration import ModelEntry
 from aaco_pipeline.resources.measure import generated_models
 from aaco_pipeline.resources.measure.models import (
     ModelChoice,
-    built_in_names,
     check_model_file,
     default_cache_dir,
     describe_models,
@@ -179,7 +178,7 @@ def test_the_cache_folder_follows_the_environment(tmp_path: Path, monkeypatch: p
 
 
 def test_the_built_in_names_are_those_documented() -> None:
-    assert built_in_names() == BUILT_IN
+    assert tuple(row.name for row in describe_models({})) == BUILT_IN
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
