@@ -9,7 +9,7 @@ import json
 import reprlib
 import threading
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, Self, get_args
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, ValidationError, model_validator
 
@@ -17,8 +17,6 @@ from aaco_pipeline.errors import UsageError
 
 Precision = Literal["model", "fp16", "bf16", "fp8", "int8"]
 Optimization = Literal["none", "basic", "extended", "all"]
-PRECISIONS: Final[tuple[str, ...]] = get_args(Precision)
-OPTIMIZATIONS: Final[tuple[str, ...]] = get_args(Optimization)
 #: Readings are kept in memory until a pass is over.
 MOST_ITERATIONS: Final = 10_000_000
 _MOST: Final = 2**31 - 1

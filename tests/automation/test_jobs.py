@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import dagster as dg
 import pytest
@@ -12,7 +12,7 @@ from aaco_pipeline.automation.jobs import StartSession, start_session
 from aaco_pipeline.automation.partitions import PARTITIONS_NAME
 from aaco_pipeline.automation.session_runs import SESSION_TAG
 from aaco_pipeline.automation.stage_assets import EXIT_CODE_KEY
-from aaco_pipeline.capture.request import OPTIMIZATIONS, PRECISIONS, MeasurementRequest, MeasurementSettings
+from aaco_pipeline.capture.request import MeasurementRequest, MeasurementSettings, Optimization, Precision
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.configuration import BUILT_IN_BACKENDS
 from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
@@ -154,8 +154,8 @@ def test_the_launchpad_offers_names_as_choices() -> None:
     }
     assert offered == {
         "backend": list(BUILT_IN_BACKENDS),
-        "precision": list(PRECISIONS),
-        "optimization": list(OPTIMIZATIONS),
+        "precision": list(get_args(Precision)),
+        "optimization": list(get_args(Optimization)),
     }
 
 

@@ -3,13 +3,13 @@
 import json
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco_pipeline.capture.request import OPTIMIZATIONS, PRECISIONS, MeasurementRequest
+from aaco_pipeline.capture.request import MeasurementRequest, Optimization, Precision
 from aaco_pipeline.errors import UsageError
 
 COUNTS = st.none() | st.integers(1, 10_000_000)
@@ -22,8 +22,8 @@ REQUESTS = st.builds(
     iterations=COUNTS,
     warmup=st.none() | st.integers(0, 100),
     threads=COUNTS,
-    precision=st.sampled_from(PRECISIONS),
-    optimization=st.sampled_from(OPTIMIZATIONS),
+    precision=st.sampled_from(get_args(Precision)),
+    optimization=st.sampled_from(get_args(Optimization)),
     seed=st.integers(0, 2**63 - 1),
     timeout_seconds=st.floats(0, 1e9, exclude_min=True, allow_nan=False),
     allow_fallback=st.booleans(),

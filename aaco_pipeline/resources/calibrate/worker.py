@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +42,7 @@ _PAUSE_SECONDS: Final = 0.005
 
 Doubles = npt.NDArray[np.float64]
 Times = tuple[int, int]
+Value = TypeVar("Value")
 #: What runs so many repeats, and the bytes of one.
 Task = tuple[Callable[[int], None], float]
 
@@ -434,27 +435,28 @@ def _ratio(part: float | None, whole: float | None) -> float | None:
     return None if part is None or not whole else part / whole
 
 
-def _run_delay(path: str) -> int | None:
+def _stated(path: str, parse: Callable[[str], Value]) -> Value | None:
+    """What the kernel states in a file; None where it does not, or where the thread has ended."""
     try:
-        return int(Path(path).read_text().split()[1])
+        return parse(Path(path).read_text())
     except (OSError, ValueError, IndexError):
-        return None  # the thread has ended, or this kernel does not account it
+        return None
+
+
+def _run_delay(path: str) -> int | None:
+    return _stated(path, lambda text: int(text.split()[1]))
 
 
 def _pressure_ns() -> float | None:
-    try:
-        first = Path("/proc/pressure/cpu").read_text().splitlines()[0]
-        return float(first.rpartition("total=")[2]) * 1e3
-    except (OSError, ValueError, IndexError):
-        return None  # not every kernel accounts pressure
+    return _stated("/proc/pressure/cpu", lambda text: float(text.splitlines()[0].rpartition("total=")[2]) * 1e3)
 
 
 def _stolen() -> dict[str, float | None]:
-    try:
-        fields = [float(field) for field in Path("/proc/stat").read_text().partition("\n")[0].split()[1:]]
+    def ticks(text: str) -> dict[str, float | None]:
+        fields = [float(field) for field in text.partition("\n")[0].split()[1:]]
         return {"stolen_ticks": fields[7], "all_ticks": sum(fields[:8])}
-    except (OSError, ValueError, IndexError):
-        return {"stolen_ticks": None, "all_ticks": None}
+
+    return _stated("/proc/stat", ticks) or {"stolen_ticks": None, "all_ticks": None}
 
 
 def _runtime_version(job: dict[str, Any]) -> dict[str, str]:

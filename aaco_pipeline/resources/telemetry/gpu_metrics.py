@@ -60,11 +60,8 @@ class GpuMetricsSource:
             table = pread(self._descriptor, _LARGEST_TABLE, 0)
             if len(table) <= _HEADER_BYTES or int.from_bytes(table[:2], "little") != len(table):
                 raise ValueError(f"gave {len(table)} bytes, which is not the size that the table states")
-        except OSError as error:
-            self.failure = f"{TABLE_FILE} of {self.device}: {error.strerror or error}"
-            raise
-        except ValueError as error:
-            self.failure = f"{TABLE_FILE} of {self.device}: {error}"
+        except (OSError, ValueError) as error:
+            self.failure = f"{TABLE_FILE} of {self.device}: {getattr(error, 'strerror', None) or error}"
             raise
         self._times.append(now)
         self._tables.append(table)
