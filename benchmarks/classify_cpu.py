@@ -239,8 +239,8 @@ def classified(lake: TraceLake, model: Path, work: Workload, priority: int) -> d
     """Measure the workload in a session of its own and classify it: the session's row of `bottlenecks`."""
     runner = InferenceRunner(configs=str(ROOT / "configs"))
     session = new_session_id()
-    launch = MeasurementRequest(model=str(model), iterations=_ITERATIONS, warmup=_WARMUP, threads=_THREADS)
-    lake.request(session, launch.to_json())
+    request = MeasurementRequest(model=str(model), iterations=_ITERATIONS, warmup=_WARMUP, threads=_THREADS)
+    lake.request(session, request.to_json())
     with surroundings(work, model.parent), prioritized(0 if work.busy_processes else priority):
         captured = take_capture(lake, session, runner, lambda line: None)
     lake.publish(session, "capture", captured.tables)

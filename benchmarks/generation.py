@@ -55,9 +55,9 @@ class Loop:
 
 def compared(batch: int, prompt: int, tokens: int, requests: int) -> dict[str, tuple[float, float]]:
     """Each figure as the session's code has it, and as the loop has it, over alternating requests."""
-    launch = MeasurementRequest(model="gpt_tiny", batch_size=batch, prompt_tokens=prompt, output_tokens=tokens)
-    model, backend = inference.plan(launch, ROOT / "configs")
-    job = inference._job(launch, model, backend)
+    request = MeasurementRequest(model="gpt_tiny", batch_size=batch, prompt_tokens=prompt, output_tokens=tokens)
+    model, backend = inference.plan(request, ROOT / "configs")
+    job = inference._job(request, model, backend)
     session, _ = inference_worker._load(job, Path(), traced=False)
     loop = Loop(job["model_path"])
     unmarked = inference_worker._Markers(wanted=False, total=0)

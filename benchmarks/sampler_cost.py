@@ -91,9 +91,9 @@ def main() -> int:
     parser.add_argument("--interval-ms", type=float, default=DEFAULT_INTERVAL_NS / 1e6)
     chosen = parser.parse_args()
     interval_ns = int(chosen.interval_ms * 1e6)
-    launch = MeasurementRequest(model="squeezenet", iterations=chosen.iterations, warmup=20)
-    model, backend = inference.plan(launch, ROOT / "configs")
-    job = {**inference._job(launch, model, backend), "pass": "latency"}
+    request = MeasurementRequest(model="squeezenet", iterations=chosen.iterations, warmup=20)
+    model, backend = inference.plan(request, ROOT / "configs")
+    job = {**inference._job(request, model, backend), "pass": "latency"}
     run_once(job, None)  # the model's file and the runtime's libraries are in memory from here on
     blocks: list[tuple[Run, Run]] = []
     for number in range(chosen.blocks):

@@ -30,10 +30,10 @@ _SLOT_POLL_SECONDS: Final = 0.5
 def run(project: "Project", as_json: bool, **options: Any) -> int:
     """Measure a model in a fresh process and analyse it: one session in the lake."""
     from aaco_pipeline.lake.store import TraceLake
-    from aaco_pipeline.resources.measure.inference import plan
+    from aaco_pipeline.resources.measure.inference import check_request
 
     request = request_of(options)
-    plan(request, project.configs)  # a wrong name ends here, before there is a session or a run
+    check_request(request, project.configs)  # a wrong name ends here, before there is a session or a run
     session = observe(project, TraceLake(project.lake), request, quiet=as_json)
     from aaco_pipeline.cli.sessions import show_session
 

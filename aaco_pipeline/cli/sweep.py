@@ -45,11 +45,11 @@ def sweep(
     from aaco_pipeline.errors import AacoError
     from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.report.words.scaling import print_scaling
-    from aaco_pipeline.resources.measure.inference import plan
+    from aaco_pipeline.resources.measure.inference import check_request
 
     request = request_of(options, prompt_tokens=prompt_tokens[0] if prompt_tokens else None)
     points = sweep_points(request, batch_size, prompt_tokens or [])
-    plan(points[0], project.configs)
+    check_request(points[0], project.configs)
     lake = TraceLake(project.lake)
     campaign = points[0].campaign_id
     assert campaign is not None

@@ -12,7 +12,7 @@ import dagster as dg
 
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.resources.measure.inference import capture_inference, plan
+from aaco_pipeline.resources.measure.inference import capture_inference, check_request
 from aaco_pipeline.resources.project import find_project
 
 
@@ -36,8 +36,8 @@ class InferenceRunner(dg.ConfigurableResource):  # type: ignore[type-arg]
         return find_project(new=True).configs if self.configs is None else Path(self.configs)
 
     def check(self, request: MeasurementRequest) -> None:
-        """Raise AacoError when `request` names an unknown model, backend, precision or counter set."""
-        plan(request, self.folder)
+        """Raise AacoError when `request` cannot be measured as it stands; see `check_request`."""
+        check_request(request, self.folder)
 
     def measure(self, requested: str, folder: Path, log: Callable[[str], None]) -> None:
         """Measure the request kept as that text, and leave the raw capture in `folder`; see `capture_inference`."""

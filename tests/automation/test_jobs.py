@@ -108,6 +108,8 @@ def test_starting_measures_nothing_and_holds_no_slot(
         ({"model": "squeezenet", "backend": "migraphx", "thread_trace": "gemm\n"}, 2, "thread_trace is 'gemm\\n'"),
         ({"model": "squeezenet", "profile": True}, 2, "rocprofv3 sees AMD GPUs only"),
         ({"model": "squeezenet", "output_tokens": 4}, 2, "go together"),
+        ({"model": "squeezenet", "input_shapes": {"data": [1]}}, 2, "no input 'data'; its inputs are data_0"),
+        ({"model": "squeezenet", "batch_size": 2}, 2, "fixed batch dimension 1"),
         ({"model": "squeezenet", "precision": "int8"}, 4, "cannot convert a model to int8"),
         ({"model": "/nowhere/model.onnx"}, 3, "/nowhere/model.onnx: no such file"),
     ],

@@ -129,6 +129,9 @@ def test_a_wrong_option_exits_with_2_and_is_named(
         (2, ("--model", "squeezenet", "--backend", "migraphx", "--thread-trace", "gemm\n")),
         (2, ("--model", "squeezenet", "--tokens", "4")),
         (2, ("--model", "squeezenet", "--shape", "data_0=1,3,x")),
+        (2, ("--model", "squeezenet", "--shape", "data=1x3x224x224")),
+        (2, ("--model", "squeezenet", "--shape", "data_0=1x3x224")),
+        (2, ("--model", "squeezenet", "--batch", "2")),
         (2, ("--model", "squeezenet", "--iterations", "10000001")),
     ],
 )

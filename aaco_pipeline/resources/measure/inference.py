@@ -28,6 +28,7 @@ from aaco_pipeline.formats.native.telemetry import TELEMETRY_FILE
 from aaco_pipeline.providers import CPU_PROVIDER, MIGRAPHX_PROVIDER
 from aaco_pipeline.resources.configuration import BackendEntry, load_backends, load_models
 from aaco_pipeline.resources.host.facts import host_facts, momentary_facts
+from aaco_pipeline.resources.measure.inference_worker import Refusal, plan_inputs
 from aaco_pipeline.resources.measure.measured_process import last_line, run_measured, status_text
 from aaco_pipeline.resources.measure.measurement_slot import measurement_slot
 from aaco_pipeline.resources.measure.models import ModelChoice, default_cache_dir, resolve_model
@@ -74,6 +75,26 @@ def plan(request: MeasurementRequest, configs: Path) -> tuple[ModelChoice, Backe
     check_profiling(request, backend, configs)
     model = resolve_model(request.model, load_models(configs / "models.yaml"), default_cache_dir())
     return model, backend
+
+
+def check_request(request: MeasurementRequest, configs: Path) -> None:
+    """Refuse before there is a session what can be known by then: what `plan` refuses, and inputs of another shape."""
+    from aaco_pipeline.formats import onnx as onnx_format
+    from aaco_pipeline.formats.onnx.weightless import graph_only
+
+    model, backend = plan(request, configs)
+    if request.output_tokens is not None:
+        return  # a language model's inputs follow from the prompt
+    try:
+        inputs = onnx_format.read(graph_only(model.path), str(model.path)).inputs
+    except ModelError:
+        return  # what the runtime can load is for the runtime to say
+    declared = {one.name: (one.dtype, list(one.dims)) for one in inputs if one.dtype and one.dims is not None}
+    if len(declared) == len(inputs) and all(one.kind == "tensor" for one in inputs):
+        try:
+            plan_inputs(declared, _job(request, model, backend))
+        except Refusal as refusal:
+            raise _ERRORS[refusal.kind](str(refusal)) from refusal
 
 
 def capture_inference(request: MeasurementRequest, folder: Path, configs: Path, log: Callable[[str], None]) -> None:

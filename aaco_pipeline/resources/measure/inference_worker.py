@@ -54,6 +54,10 @@ NUMPY_TYPES: Final = {
 }
 
 
+#: Of an input, its element type as NumPy calls it, and its dimensions: a size, or what the model calls an open one.
+Declared = tuple[str, list[Any]]
+
+
 class Refusal(Exception):
     """Why the pass cannot be measured: `kind` is usage, model or unavailable; `message` is one line for a person."""
 
@@ -433,24 +437,15 @@ def _make_inputs(session: "ort.InferenceSession", job: dict[str, Any]) -> "dict[
     """Seeded inputs: floats standard normal, integers uniform below their bound, booleans fair. Raises Refusal."""
     import numpy as np
 
-    wanted: dict[str, list[int]] = job["input_shapes"]
-    declared = {i.name: i for i in session.get_inputs()}
-    for name in wanted:
-        if name not in declared:
-            raise Refusal("usage", f"the model has no input {name!r}; its inputs are {', '.join(declared)}")
+    declared: dict[str, Declared] = {}
+    for value in session.get_inputs():
+        if value.type not in NUMPY_TYPES:
+            reason = f"input {value.name!r} has type {value.type}; inputs can be generated for dense tensors only"
+            raise Refusal("model", reason)
+        declared[value.name] = NUMPY_TYPES[value.type], list(value.shape)
     random = np.random.default_rng(job["seed"])
     arrays: dict[str, np.ndarray[Any, Any]] = {}
-    for name, declaration in declared.items():
-        dtype = NUMPY_TYPES.get(declaration.type)
-        if dtype is None:
-            raise Refusal(
-                "model", f"input {name!r} has type {declaration.type}; inputs can be generated for dense tensors only"
-            )
-        if job["dtype"] is not None and dtype.startswith("float") and dtype != job["dtype"]:
-            raise Refusal("usage", f"input {name!r} is {dtype}, and {job['dtype']} was asked for")
-        shape = _shape_of(
-            name, list(declaration.shape), wanted.get(name), name in job["shapes_asked"], job["batch_size"]
-        )
+    for name, (dtype, shape) in plan_inputs(declared, job).items():
         if dtype.startswith("float"):
             arrays[name] = random.standard_normal(shape).astype(dtype)
         elif dtype == "bool":
@@ -458,6 +453,21 @@ def _make_inputs(session: "ort.InferenceSession", job: dict[str, Any]) -> "dict[
         else:
             arrays[name] = random.integers(0, job["integer_upper_bound"].get(name, 2), shape).astype(dtype)
     return arrays
+
+
+def plan_inputs(declared: dict[str, Declared], job: dict[str, Any]) -> dict[str, tuple[str, list[int]]]:
+    """Element type and concrete shape of every input. Raises Refusal when the model declares something else."""
+    wanted: dict[str, list[int]] = job["input_shapes"]
+    for name in wanted:
+        if name not in declared:
+            raise Refusal("usage", f"the model has no input {name!r}; its inputs are {', '.join(declared)}")
+    for name, (dtype, _) in declared.items():
+        if job["dtype"] is not None and dtype.startswith("float") and dtype != job["dtype"]:
+            raise Refusal("usage", f"input {name!r} is {dtype}, and {job['dtype']} was asked for")
+    return {
+        name: (dtype, _shape_of(name, shape, wanted.get(name), name in job["shapes_asked"], job["batch_size"]))
+        for name, (dtype, shape) in declared.items()
+    }
 
 
 def _shape_of(name: str, declared: list[Any], wanted: list[int] | None, explicit: bool, batch: int | None) -> list[int]:
