@@ -223,7 +223,7 @@ def test_one_seed_gives_the_same_inputs_in_every_run_and_another_seed_others(raw
 
 def test_a_batch_becomes_the_first_dimension_and_a_shape_all_of_them(tmp_path: Path) -> None:
     model = str(doubling(tmp_path / "open.onnx", ["batch", "width"]))
-    raw = measure(tmp_path / "raw", model=model, batch_size=3, input_shapes={"x": (3, 5)})
+    raw = measure(tmp_path / "raw", model=model, batch_size=3, input_shapes={"x": [3, 5]})
     assert document(raw / "trace.json")["inputs"]["x"]["shape"] == [3, 5]
     assert inference_capture.read(raw).sessions("f", "d").item(0, "batch_size") == 3
 
@@ -329,11 +329,11 @@ def test_a_model_that_cannot_be_loaded_or_run_is_a_model_error_in_one_line(
 @pytest.mark.parametrize(
     ("shape", "settings", "words"),
     [
-        (["batch", 4], {"input_shapes": {"x": (1, 4, 4)}}, r"input 'x' has 2 dimensions .* 3 were given"),
-        (["batch", 4], {"input_shapes": {"x": (1, 5)}}, r"input 'x': axis 1 is 4 in the model, not 5"),
-        (["batch", 4], {"input_shapes": {"z": (1, 4)}}, r"no input 'z'; its inputs are x"),
+        (["batch", 4], {"input_shapes": {"x": [1, 4, 4]}}, r"input 'x' has 2 dimensions .* 3 were given"),
+        (["batch", 4], {"input_shapes": {"x": [1, 5]}}, r"input 'x': axis 1 is 4 in the model, not 5"),
+        (["batch", 4], {"input_shapes": {"z": [1, 4]}}, r"no input 'z'; its inputs are x"),
         ([1, 4], {"batch_size": 2}, r"input 'x' has the fixed batch dimension 1"),
-        (["batch", 4], {"batch_size": 2, "input_shapes": {"x": (3, 4)}}, r"input 'x': .* 3, the batch is 2"),
+        (["batch", 4], {"batch_size": 2, "input_shapes": {"x": [3, 4]}}, r"input 'x': .* 3, the batch is 2"),
         (["batch", "width"], {}, r"input 'x' has the dynamic dimension 'width' \(axis 1\).*--shape x=\?x\?"),
         (["batch", None], {}, r"input 'x' has the dynamic dimension 'unnamed' \(axis 1\)"),
     ],
