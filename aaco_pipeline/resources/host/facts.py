@@ -10,13 +10,15 @@ import platform
 import re
 import stat
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
 from aaco_pipeline.formats.parsing.redaction import MEASURED_VARIABLES, without_secrets
 from aaco_pipeline.resources.calibrate.kernels import caches
+from aaco_pipeline.resources.host.cgroups import cgroup_limits
+from aaco_pipeline.resources.host.kernel_files import text_of
 
 #: Packages whose version can change what is run or how it is measured.
 MEASURED_PACKAGES: Final = (
@@ -45,7 +47,6 @@ _CPU: Final = Path("/sys/devices/system/cpu")
 _PROC: Final = Path("/proc")
 _SYS: Final = Path("/sys")
 _DRM: Final = Path("/sys/class/drm")
-_UNLIMITED: Final = 1 << 62
 
 
 class _Facts:
@@ -61,7 +62,7 @@ class _Facts:
     def add_texts(self, category: str, paths: Mapping[str, Path], *, volatile: bool = False) -> None:
         """A fact for each key: what its file holds."""
         for key, path in paths.items():
-            self.add(category, key, _text(path), volatile=volatile)
+            self.add(category, key, text_of(path), volatile=volatile)
 
 
 def host_facts() -> dict[str, Any]:
@@ -105,14 +106,14 @@ def host_facts() -> dict[str, Any]:
 def momentary_facts() -> list[dict[str, Any]]:
     """Facts of this very moment, in the form of `host_facts` and all volatile: load, pressure, free memory, clock."""
     facts = _Facts()
-    load = (_text(_PROC / "loadavg") or "").split()
+    load = (text_of(_PROC / "loadavg") or "").split()
     facts.add("moment", "load_1m", load[0] if load else None, volatile=True)
     for resource in ("cpu", "memory", "io"):
-        found = re.match(r"some avg10=([\d.]+)", _text(_PROC / "pressure" / resource) or "")
+        found = re.match(r"some avg10=([\d.]+)", text_of(_PROC / "pressure" / resource) or "")
         ratio = f"{float(found[1]) / 100:g}" if found else None
         facts.add("moment", f"{resource}_pressure_10s_ratio", ratio, volatile=True)
     facts.add("moment", "memory_available_bytes", _memory_fields().get("MemAvailable"), volatile=True)
-    facts.add("moment", "cpu0_clock_khz", _text(_CPU / "cpu0/cpufreq/scaling_cur_freq"), volatile=True)
+    facts.add("moment", "cpu0_clock_khz", text_of(_CPU / "cpu0/cpufreq/scaling_cur_freq"), volatile=True)
     return facts.facts
 
 
@@ -120,7 +121,7 @@ def _kernel(facts: _Facts) -> None:
     facts.add("kernel", "release", platform.release())
     facts.add("kernel", "build", platform.version())
     facts.add("kernel", "machine", platform.machine())
-    command_line = _text(_PROC / "cmdline")
+    command_line = text_of(_PROC / "cmdline")
     options = [word for word in (command_line or "").partition(" -- ")[0].split() if _KERNEL_OPTIONS.match(word)]
     facts.add("kernel", "options", None if command_line is None else " ".join(options) or "(none that change timing)")
     clock = _SYS / "devices/system/clocksource/clocksource0/current_clocksource"
@@ -174,8 +175,8 @@ def _memory(facts: _Facts, memory: Mapping[str, int]) -> None:
 
 
 def _container(facts: _Facts, cpu: Mapping[str, str]) -> None:
-    memberships = _text(_PROC / "self/cgroup")
-    limits = _cgroup_limits(memberships or "", _text(_PROC / "self/mountinfo") or "")
+    memberships = text_of(_PROC / "self/cgroup")
+    limits = cgroup_limits(memberships or "", text_of(_PROC / "self/mountinfo") or "")
     facts.add("container", "cgroup_cpu_max", limits["cpu"])
     facts.add("container", "cgroup_memory_max", limits["memory"])
     facts.add("container", "kind", _container_kind(memberships))
@@ -183,9 +184,9 @@ def _container(facts: _Facts, cpu: Mapping[str, str]) -> None:
         facts.add("container", "virtual_machine", "yes" if "hypervisor" in cpu.get("flags", "").split() else "no")
     else:
         facts.add("container", "virtual_machine", None)
-    names = [_text(_SYS / "class/dmi/id" / name) for name in ("sys_vendor", "product_name")]
+    names = [text_of(_SYS / "class/dmi/id" / name) for name in ("sys_vendor", "product_name")]
     facts.add("container", "machine", " ".join(name for name in names if name))
-    facts.add("container", "hypervisor", _text(_SYS / "hypervisor/type"))
+    facts.add("container", "hypervisor", text_of(_SYS / "hypervisor/type"))
 
 
 def _container_kind(memberships: str | None) -> str | None:
@@ -194,73 +195,11 @@ def _container_kind(memberships: str | None) -> str | None:
         return "docker"
     if Path("/run/.containerenv").exists():
         return "podman"
-    stated = _text(Path("/run/systemd/container"))
+    stated = text_of(Path("/run/systemd/container"))
     if stated or memberships is None:
         return stated
     found = re.search(r"kubepods|docker|containerd|libpod|lxc|garden", memberships)
     return found[0] if found else "none"
-
-
-def _cgroup_limits(memberships: str, mounts: str) -> dict[str, str | None]:
-    """The tightest limits on CPU time and memory from this process's control group up to the root.
-
-    CPU: `QUOTA PERIOD` in microseconds, memory: bytes, `max` where unlimited; null where no such controller is found.
-    """
-    paths: dict[str, str] = {}  # by controller; version 2 has them all in one group, with an empty name
-    for line in memberships.splitlines():
-        _, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        paths.update(dict.fromkeys(controllers.split(","), path))
-    quotas: list[tuple[float, str]] = []
-    memory: list[tuple[float, str]] = []
-    for line in mounts.splitlines():
-        fields, _, kind = line.partition(" - ")
-        root, mount = (fields.split() + [""] * 5)[3:5]
-        kind, _, options = kind.partition(" ")
-        if kind not in ("cgroup", "cgroup2"):
-            continue
-        names = (
-            [""]
-            if kind == "cgroup2"
-            else [name for name in ("cpu", "memory") if name in options.split()[-1].split(",")]
-        )
-        for name in names:
-            if name in paths:
-                for folder in _groups(Path(mount), root, paths[name]):
-                    quotas += _cpu_quota(folder)
-                    memory += _memory_limit(folder)
-    return {"cpu": min(quotas)[1] if quotas else None, "memory": min(memory)[1] if memory else None}
-
-
-def _groups(mount: Path, root: str, path: str) -> Iterator[Path]:
-    """The folders of the group at `path` and of those above it, as seen below a mount that shows `root`."""
-    inside = path.removeprefix(root.rstrip("/")).strip("/")
-    folder = mount / inside if ".." not in inside.split("/") else mount
-    yield folder
-    while folder != mount:
-        folder = folder.parent
-        yield folder
-
-
-def _cpu_quota(folder: Path) -> Iterator[tuple[float, str]]:
-    text = _text(folder / "cpu.max")
-    if text is None:
-        quota, period = _text(folder / "cpu.cfs_quota_us"), _text(folder / "cpu.cfs_period_us")
-        text = f"{'max' if quota.startswith('-') else quota} {period}" if quota and period else None
-    parts = (text or "").split()
-    if text is not None and len(parts) == 2 and parts[1].isdigit() and int(parts[1]):
-        if parts[0] == "max":
-            yield float("inf"), text
-        elif parts[0].isdigit():
-            yield int(parts[0]) / int(parts[1]), text
-
-
-def _memory_limit(folder: Path) -> Iterator[tuple[float, str]]:
-    text = _text(folder / "memory.max") or _text(folder / "memory.limit_in_bytes")
-    if text is not None and text.isdigit() and int(text) < _UNLIMITED:
-        yield int(text), text
-    elif text is not None:
-        yield float("inf"), "max"
 
 
 def _checkout(facts: _Facts) -> None:
@@ -274,15 +213,15 @@ def _checkout(facts: _Facts) -> None:
         facts.add("git", "commit", None, volatile=True)
         return
     folder = top / ".git"
-    pointer = _text(folder) if folder.is_file() else None  # a work tree beside the repository, or a submodule
+    pointer = text_of(folder) if folder.is_file() else None  # a work tree beside the repository, or a submodule
     if pointer and pointer.startswith("gitdir: "):
         folder = top / pointer.removeprefix("gitdir: ")
-    head = _text(folder / "HEAD") or ""
+    head = text_of(folder / "HEAD") or ""
     branch = head.removeprefix("ref: ") if head.startswith("ref: ") else None
-    common = folder / (_text(folder / "commondir") or ".")
+    common = folder / (text_of(folder / "commondir") or ".")
     commit = head or None
     if branch is not None:
-        commit = _text(folder / branch) or _text(common / branch) or _packed_reference(common, branch)
+        commit = text_of(folder / branch) or text_of(common / branch) or _packed_reference(common, branch)
     facts.add("git", "commit", commit, volatile=True)
     facts.add("git", "branch", branch and branch.removeprefix("refs/heads/"), volatile=True)
     # Whether files differ from the commit takes comparing all of them: not determined here.
@@ -290,7 +229,7 @@ def _checkout(facts: _Facts) -> None:
 
 
 def _packed_reference(folder: Path, name: str) -> str | None:
-    for line in (_text(folder / "packed-refs") or "").splitlines():
+    for line in (text_of(folder / "packed-refs") or "").splitlines():
         commit, _, reference = line.partition(" ")
         if reference == name:
             return commit
@@ -299,9 +238,9 @@ def _packed_reference(folder: Path, name: str) -> str | None:
 
 def _rocm(facts: _Facts) -> None:
     root = Path(os.environ.get("ROCM_PATH") or "/opt/rocm")
-    facts.add("rocm", "version", _text(root / ".info/version") or _text(root / ".info/version-dev"))
-    driver = _text(_SYS / "module/amdgpu/version")
-    if driver is None and _text(_SYS / "module/amdgpu/initstate") is not None:
+    facts.add("rocm", "version", text_of(root / ".info/version") or text_of(root / ".info/version-dev"))
+    driver = text_of(_SYS / "module/amdgpu/version")
+    if driver is None and text_of(_SYS / "module/amdgpu/initstate") is not None:
         driver = f"in the kernel {platform.release()}"  # the kernel's own driver states no version
     facts.add("rocm", "amdgpu_driver", driver)
 
@@ -309,7 +248,7 @@ def _rocm(facts: _Facts) -> None:
 def _amd_cards() -> list[Path]:
     """The device folders of AMD GPUs in the order of their PCI addresses: numbers of cards change between boots."""
     devices = [card / "device" for card in _DRM.glob("card[0-9]*") if card.name[4:].isdigit()]
-    return sorted({device.resolve() for device in devices if _text(device / "vendor") == _AMD})
+    return sorted({device.resolve() for device in devices if text_of(device / "vendor") == _AMD})
 
 
 def _gpu(facts: _Facts, name: str, device: Path) -> None:
@@ -322,7 +261,7 @@ def _gpu(facts: _Facts, name: str, device: Path) -> None:
     links = ("current_link_speed", "current_link_width")  # the link slows down when the device idles
     facts.add_texts("gpu", {f"{name}.{key}": device / key for key in links}, volatile=True)
     for file in sorted(device.glob("hwmon/hwmon*/power1_cap")):
-        microwatts = _text(file)
+        microwatts = text_of(file)
         facts.add("gpu", f"{name}.power_cap_w", int(microwatts) / 1e6 if microwatts and microwatts.isdigit() else None)
         break
     firmware = sorted((device / "fw_version").glob("*_fw_version"))
@@ -377,13 +316,6 @@ def _files(place: Path) -> list[tuple[str, int]] | None:
     return found
 
 
-def _text(path: Path) -> str | None:
-    try:
-        return path.read_text().strip() or None
-    except (OSError, UnicodeDecodeError):
-        return None  # the kernel has no such file here, or does not let us read it: the fact is unknown
-
-
 def _version(package: str) -> str | None:
     try:
         return metadata.version(package)
@@ -393,7 +325,7 @@ def _version(package: str) -> str | None:
 
 def _first_cpu() -> dict[str, str]:
     """The fields that /proc/cpuinfo states for the first logical CPU."""
-    first = (_text(_PROC / "cpuinfo") or "").partition("\n\n")[0]
+    first = (text_of(_PROC / "cpuinfo") or "").partition("\n\n")[0]
     pairs = (line.partition(":") for line in first.splitlines())
     return {key.strip(): value.strip() for key, _, value in pairs if value.strip()}
 
@@ -401,7 +333,7 @@ def _first_cpu() -> dict[str, str]:
 def _memory_fields() -> dict[str, int]:
     """The fields of /proc/meminfo, in bytes where it states a size and as they are where it counts pages."""
     fields: dict[str, int] = {}
-    for line in (_text(_PROC / "meminfo") or "").splitlines():
+    for line in (text_of(_PROC / "meminfo") or "").splitlines():
         key, _, rest = line.partition(":")
         number, *unit = rest.split()
         fields[key] = int(number) * (1024 if unit == ["kB"] else 1)

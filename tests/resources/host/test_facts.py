@@ -12,6 +12,7 @@ import pytest
 from aaco_pipeline.analysis.sessions.environment import environment
 from aaco_pipeline.resources.host import facts as host
 from aaco_pipeline.resources.host.facts import MEASURED_PACKAGES, host_facts
+from aaco_pipeline.resources.host.kernel_files import text_of
 
 
 def by_name(document: dict[str, Any]) -> dict[tuple[str, str], str | None]:
@@ -76,7 +77,7 @@ def test_device_zero_is_the_processor() -> None:
 def test_a_host_that_states_nothing_has_null_facts_and_no_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host, "_text", lambda path: None)
+    monkeypatch.setattr(host, "text_of", lambda path: None)
     monkeypatch.setattr(platform, "processor", lambda: "")
     document = host_facts()
     facts = by_name(document)
@@ -87,4 +88,4 @@ def test_a_host_that_states_nothing_has_null_facts_and_no_error(
 def test_an_unreadable_or_empty_file_is_an_unknown_fact(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.write_text(" \n")
-    assert host._text(empty) is host._text(tmp_path / "nowhere") is host._text(tmp_path) is None
+    assert text_of(empty) is text_of(tmp_path / "nowhere") is text_of(tmp_path) is None
