@@ -69,14 +69,9 @@ def caches(cpus: Collection[int], folder: Path = _CPUS) -> tuple[Cache, ...]:
     found: dict[int, tuple[int, set[frozenset[int]]]] = {}
     for cpu in sorted(cpus):
         for index in sorted((folder / f"cpu{cpu}" / "cache").glob("index[0-9]*")):
-            level, size = (text_of(index / "level") or ""), _SIZE.fullmatch(text_of(index / "size") or "")
-            shared = cpu_list(text_of(index / "shared_cpu_list") or "")
-            if (
-                (text_of(index / "type") or "") in ("Data", "Unified")
-                and level.isdigit()
-                and size is not None
-                and cpu in shared
-            ):
+            level, size = _text(index / "level"), _SIZE.fullmatch(_text(index / "size"))
+            shared = cpu_list(_text(index / "shared_cpu_list"))
+            if _text(index / "type") in ("Data", "Unified") and level.isdigit() and size is not None and cpu in shared:
                 amount = int(size[1]) * _FACTORS[size[2]]
                 known, groups = found.setdefault(int(level), (amount, set()))
                 # Cores of two kinds have caches of two sizes: what fits the smaller fits all.
@@ -111,7 +106,7 @@ def cpu_list(text: str) -> frozenset[int]:
 
 def available_bytes(file: Path = _MEMORY) -> int | None:
     """Memory that can be had without swapping, as the kernel states it."""
-    found = re.search(r"^MemAvailable:\s+(\d+) kB$", (_text(file)), re.MULTILINE)
+    found = re.search(r"^MemAvailable:\s+(\d+) kB$", _text(file), re.MULTILINE)
     return None if found is None else int(found[1]) << 10
 
 
