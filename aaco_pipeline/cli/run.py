@@ -88,7 +88,7 @@ def _wait_for_slot(instance: "dg.DagsterInstance", show: Callable[[str, int, int
 
 @contextmanager
 def _progress(quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
-    """A bar on standard error for the passes; nothing when quiet or when nobody looks."""
+    """A bar on standard error for the passes; nothing when quiet or when it is no terminal."""
     screen = console(stderr=True)
     if quiet or not screen.is_terminal:
         yield lambda doing, done, total: None

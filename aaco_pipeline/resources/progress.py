@@ -1,4 +1,4 @@
-"""How far long work has come, told to whoever listens: the command draws a bar, Dagster writes a log line.
+"""How far work has come, reported to a listener: the command draws a bar, Dagster writes a log line.
 
 The listener is a context variable because Dagster stands between the command and the code that does the work.
 """
@@ -22,7 +22,7 @@ def report_progress(doing: str, done: int, total: int) -> None:
 
 @contextmanager
 def progress_listener(listener: Listener) -> Iterator[None]:
-    """Have `listener` told of all progress within the block."""
+    """Report all progress within the block to `listener`."""
     token = _listener.set(listener)
     try:
         yield

@@ -80,7 +80,7 @@ def calibrate(threads: Sequence[int], seconds: float, log: Callable[[str], None]
 
 
 class _Progress:
-    """Tells how far all is, from how far one process is."""
+    """Reports how far the whole calibration is, from how far one process is."""
 
     def __init__(self, place: int, places: int) -> None:
         self._place, self._places = place, places
@@ -173,7 +173,7 @@ def reservations(best: Sequence[Outcome], noise: Mapping[str, Mapping[str, float
         ("run_delay_ratio", "of the time that the measuring process wanted CPUs, it waited for them"),
         ("steal_ratio", "of the CPU time went to other guests of the hypervisor"),
     ):
-        worst = max(((told.get(name) or 0.0, process) for process, told in noise.items()), default=(0.0, ""))
+        worst = max(((shares.get(name) or 0.0, process) for process, shares in noise.items()), default=(0.0, ""))
         if worst[0] >= NOISY_RATIO:
             found.append(f"{100 * worst[0]:.1f} % {meaning} ({worst[1]})")
     spreads = [(outcome, rounds_spread(outcome)) for outcome in best]
@@ -218,15 +218,15 @@ def _resource(outcome: Outcome) -> tuple[str, str]:
 
 
 def _ceiling(outcome: Outcome, threads: int, date: str) -> Ceiling:
-    told = outcome["outcome"]
+    best = outcome["outcome"]
     text = (
         f"{what_was_run(outcome, threads)} in all; {threads} thread{'' if threads == 1 else 's'}; best of "
-        f"{told['windows']} windows in {len(told['rounds'])} rounds, median {100 * shortfall(outcome):.1f} % below, "
-        f"coefficient of variation {told['variation']:.3f}; {date}"
+        f"{best['windows']} windows in {len(best['rounds'])} rounds, median {100 * shortfall(outcome):.1f} % below, "
+        f"coefficient of variation {best['variation']:.3f}; {date}"
     )
     if outcome["kernel"] in ("runtime", "product"):
         text = text.replace(" in all;", ";", 1)
-    return Ceiling(outcome["resource"], outcome["dtype"], float(told["best"]), outcome["unit"], text)
+    return Ceiling(outcome["resource"], outcome["dtype"], float(best["best"]), outcome["unit"], text)
 
 
 def _failures(outcomes: Sequence[Outcome], best: Sequence[Outcome]) -> dict[str, str]:

@@ -169,7 +169,7 @@ def processes(sets: Mapping[str, int], threads: int, features: Collection[str], 
 
 
 def blas_threads(threads: int) -> dict[str, str]:
-    """How the BLAS libraries that NumPy may have been built with are told their number of threads."""
+    """The variables that set the number of threads of the BLAS libraries that NumPy may have been built with."""
     names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")
     return dict.fromkeys(names, str(threads))
 

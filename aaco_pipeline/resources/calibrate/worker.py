@@ -43,7 +43,7 @@ _PAUSE_SECONDS: Final = 0.005
 Doubles = npt.NDArray[np.float64]
 Times = tuple[int, int]
 Value = TypeVar("Value")
-#: What runs so many repeats, and the bytes of one.
+#: What runs a number of repeats, and the bytes of one.
 Task = tuple[Callable[[int], None], float]
 
 
@@ -317,7 +317,7 @@ def _room(size: int) -> Doubles:
 
 
 def _pair(room: Doubles, first: int, second: int) -> tuple[Doubles, Doubles]:
-    """Two arrays of so many numbers; the second begins half a page from where a page does, the first where one does.
+    """Two arrays of `first` and `second` numbers: one begins where a page does, the other half a page from there.
 
     Equal places in two arrays then are not equal in their low address bits, on which loads and stores get in each
     other's way.

@@ -1,4 +1,4 @@
-"""What each backend needs on this host, what it lacks, and what would mend it: the substance of `aaco info`.
+"""What each backend needs on this host, what is missing, and what would fix it: the substance of `aaco info`.
 
 Availability as the runtime states it is not enough: a provider can be listed and yet not load. Whether it is really
 used is proven in the measured process (`aaco_pipeline.resources.measure.inference_worker`).

@@ -35,7 +35,7 @@ _PROGRESS_INTERVAL_NS: Final = 250_000_000
 PROFILE_EVENT_BUDGET: Final = 900_000
 #: Events per run beside the nodes: model_run and SequentialExecutor::Execute.
 _EVENTS_PER_RUN: Final = 2
-#: The profiler's own library of ranges first; the older tracer's is told to it only when nothing else is there.
+#: The profiler's own library of ranges first; the older tracer's only when there is no other.
 _ROCTX_LIBRARIES: Final = ("librocprofiler-sdk-roctx.so", "librocprofiler-sdk-roctx.so.1", "libroctx64.so")
 
 NUMPY_TYPES: Final = {
@@ -373,14 +373,14 @@ def _load(job: dict[str, Any], folder: Path, traced: bool) -> "tuple[ort.Inferen
         options.profile_file_prefix = str(folder / "onnxruntime_profile")
         if provider == _CPU:  # a graph with partitions compiled for a device cannot be written
             options.optimized_model_filepath = str(folder / OPTIMIZED_MODEL)
-            # Weights go to a file of their own, which nobody reads: only the graph is kept.
+            # Weights go to a file of their own, which is thrown away: only the graph is kept.
             key = "session.optimized_model_external_initializers"
             options.add_session_config_entry(f"{key}_file_name", f"{OPTIMIZED_MODEL}.weights")
             options.add_session_config_entry(f"{key}_min_size_in_bytes", "1024")
     providers: list[Any] = [(provider, job["provider_options"])] if job["provider_options"] else [provider]
     if provider != _CPU:
         if strict and not _records_placement():
-            # An older runtime cannot say afterwards which nodes fell back, but it can be told to refuse.
+            # An older runtime cannot say afterwards which nodes fell back, but it can refuse.
             options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
         else:
             providers.append(_CPU)

@@ -1,4 +1,4 @@
-"""Runs a measured process to its end: with the measurement slot, a deadline, and progress told line by line.
+"""Runs a measured process to its end: with the measurement slot, a deadline, and its progress reported line by line.
 
 What it measures is the caller's; that it dies with this process is its own doing (`measure.inference_worker`).
 """

@@ -29,20 +29,20 @@ def slot_path() -> Path:
 def measurement_slot(path: Path | None = None, on_wait: Callable[[], None] | None = None) -> Iterator[int]:
     """Wait for the slot and hold it; yields the lock's file descriptor, to be inherited by the measured process.
 
-    `on_wait` is called once if somebody else holds the slot. While the measured process lives, the slot is taken,
+    `on_wait` is called once if another process holds the slot. While the measured process lives, the slot is taken,
     even if the process that started it has been killed. UnavailableError when the lock file cannot be opened.
     """
     descriptor = _open(path or slot_path())
     try:
-        told = False
+        waiting = False
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if not told and on_wait is not None:
+                if not waiting and on_wait is not None:
                     on_wait()
-                told = True
+                waiting = True
                 time.sleep(_POLL_SECONDS)
         yield descriptor
     finally:
@@ -50,7 +50,7 @@ def measurement_slot(path: Path | None = None, on_wait: Callable[[], None] | Non
 
 
 def slot_is_free(path: Path | None = None) -> bool:
-    """Whether nobody on this host is measuring at this instant."""
+    """Whether no process on this host is measuring right now."""
     descriptor = _open(path or slot_path())
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -82,7 +82,7 @@ def _open(path: Path) -> int:
 
 
 def _regular(descriptor: int, path: Path) -> int:
-    """The descriptor itself if it is a regular file's; anything else at that place is nobody's lock."""
+    """The descriptor itself if it is a regular file's; anything else at that place is no lock."""
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.EINVAL, "not a regular file", str(path))

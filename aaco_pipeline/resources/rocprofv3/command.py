@@ -183,7 +183,7 @@ def installed_release(tool: Path) -> tuple[str, Release]:
     A tool that states none is dated by the file `.info/version` of its ROCm.
     """
     try:
-        told = subprocess.run(
+        answer = subprocess.run(
             [str(tool), "--version"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -192,7 +192,7 @@ def installed_release(tool: Path) -> tuple[str, Release]:
             timeout=_VERSION_TIMEOUT_SECONDS,
             check=False,
         )
-        text, reason = told.stdout, _last(told.stderr) or f"it ended with status {told.returncode}"
+        text, reason = answer.stdout, _last(answer.stderr) or f"it ended with status {answer.returncode}"
     except (OSError, subprocess.TimeoutExpired) as error:
         text, reason = "", " ".join(str(error).split())
     version = stated_release(text) or _release_of_installation(tool)

@@ -105,14 +105,14 @@ def run_profiled_passes(profiler: Profiler, raw: Path, unprofiled: Mapping[str, 
     over that one's. A thread trace comes last, because which kernel and which of its executions to trace is taken from
     the base pass. Raises AacoError; CaptureError when a pass leaves not what it was asked for.
     """
-    told = []
+    passes = []
     base = median_latency_ns(unprofiled)
     for number, profiler_pass in enumerate(_passes(profiler, raw), start=1):
         folder = raw / FOLDER / folder_name(number)
         folder.mkdir(parents=True)
         command, document = _run_one(profiler, profiler_pass, folder, run)
         median = median_latency_ns(document)
-        told.append(
+        passes.append(
             {
                 "name": profiler_pass.name,
                 "kind": profiler_pass.kind,
@@ -130,7 +130,7 @@ def run_profiled_passes(profiler: Profiler, raw: Path, unprofiled: Mapping[str, 
         "version": profiler.version,
         "release": profiler.release.name,
         "architecture": profiler.architecture,
-        "passes": told,
+        "passes": passes,
     }
 
 

@@ -1,4 +1,4 @@
-"""The clocks of this host read together, so that times of one can be told in another.
+"""The clocks of this host read together, so that a time on one can be moved to another.
 
 What is timed by them is the business of the modules around this one.
 """

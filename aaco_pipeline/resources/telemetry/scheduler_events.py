@@ -363,8 +363,8 @@ class _Perf(_Recorder):
         lost = 0
         with self._output.open("rb") as plain, _packed(self._target) as packed:
             for line in plain:
-                if told := re.search(rb"PERF_RECORD_LOST lost (\d+)", line):
-                    lost += int(told[1])
+                if dropped := re.search(rb"PERF_RECORD_LOST lost (\d+)", line):
+                    lost += int(dropped[1])
                     continue
                 if first is None and (found := re.search(rb"\]\s+(\d+)\.(\d{9}):", line)):
                     first = int(found[1]) * 1_000_000_000 + int(found[2])
