@@ -21,7 +21,7 @@ from tests.places import CONFIGS
 
 TELL_TAGS: Final = """
 import json
-from aaco_pipeline.resources.process_identity import process_tags
+from aaco_pipeline.resources.host.process_identity import process_tags
 print(json.dumps(process_tags()), flush=True)
 input()
 """

@@ -16,7 +16,7 @@ from aaco_pipeline.resources.host.process_identity import HOST_TAG, PID_TAG, pro
 
 TELL_TAGS: Final = """
 import json
-from aaco_pipeline.resources.process_identity import process_tags
+from aaco_pipeline.resources.host.process_identity import process_tags
 print(json.dumps(process_tags()), flush=True)
 input()
 """
