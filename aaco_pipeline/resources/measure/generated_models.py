@@ -1,14 +1,11 @@
-"""Builds the models that are made rather than shipped: their graphs, their seeded weights and their files.
+"""Builds the models that are made rather than shipped: their graphs and their seeded weights.
 
 Which names they have, how large they are and where they are kept is `aaco_pipeline.resources.measure.models`, which
 imports this module only when a model has to be built, because importing onnx is slow.
 """
 
 import math
-import os
-import secrets
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -197,20 +194,6 @@ def _loop_body(body: "_Graph", *, width: int, trips: int) -> GraphProto:
             _tensor("repeat/carried_on", TensorProto.FLOAT, shape),
         ],
     )
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Writes the file whole or not at all, so that a second process never reads half a model."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
-        with unfinished.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 class _Graph:

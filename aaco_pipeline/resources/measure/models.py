@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from aaco_pipeline.errors import ModelError, UsageError
+from aaco_pipeline.lake.files import write_atomically
 from aaco_pipeline.resources.configuration import ModelEntry
 from aaco_pipeline.resources.strict_yaml import quoted
 
@@ -190,7 +191,7 @@ def _generated(name: str, build: Callable[[Any], bytes]) -> Callable[[Path], Pat
             if not path.is_file():
                 from aaco_pipeline.resources.measure import generated_models
 
-                generated_models.write_atomically(path, build(generated_models))
+                write_atomically(path, build(generated_models))
         except OSError as error:
             raise UsageError(
                 f"{path}: cannot be written ({error.strerror}); set AACO_CACHE to a folder that can"
