@@ -7,8 +7,9 @@ from aaco_pipeline.assets.stage import Outcome, Session, stage
 from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.lake.files import lake_errors, write_atomically
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.report.document.session import answer, session_document
+from aaco_pipeline.report.document.session import session_document
 from aaco_pipeline.report.html.page import render_html
+from aaco_pipeline.report.words.session import answer
 
 
 @stage(

@@ -8,14 +8,14 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from aaco_pipeline.report.terminal.screen import open_screen, print_cells
+
 if TYPE_CHECKING:
     from rich.console import Console
-
-_MISSING: Final = "–"
 
 
 def data_format(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -54,35 +54,16 @@ def json_value(value: object) -> object:
 
 
 def console(*, stderr: bool = False) -> "Console":
-    """A console that keeps whole lines when its output is not a terminal."""
-    from rich.console import Console
-
-    class Piped(Console):
-        def on_broken_pipe(self) -> None:
-            raise BrokenPipeError  # rich would exit with 1; that nobody reads on is no fault
-
-    stream = sys.stderr if stderr else sys.stdout
-    return Piped(stderr=stderr, highlight=False, width=None if stream.isatty() else 160)
+    """A console on standard output or standard error, as wide as `open_screen` finds it."""
+    return open_screen(sys.stderr if stderr else sys.stdout)
 
 
 def print_table(
     columns: Sequence[str],
     rows: Iterable[Sequence[str | None]],
     *,
-    title: str | None = None,
     numeric: Sequence[str] = (),
+    **layout: Any,
 ) -> None:
     """A table on standard output; the columns named in `numeric` are set flush right, missing values as a dash."""
-    from rich.box import SIMPLE_HEAD
-    from rich.markup import escape
-    from rich.table import Table
-
-    screen = console()
-    if title is not None:
-        screen.print(title, style="bold", markup=False)
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for name in columns:
-        table.add_column(name, justify="right" if name in numeric else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(_MISSING if cell is None else escape(cell) for cell in row))
-    screen.print(table)
+    print_cells(console(), [f"*{name}" if name in numeric else name for name in columns], rows, **layout)

@@ -121,11 +121,8 @@ def _print_rows(result: "Result") -> None:
         for name, kind in zip(result.columns, result.types, strict=True)
         if any(part in kind.upper() for part in _NUMERIC_TYPES)
     ]
-    print_table(
-        result.columns,
-        [[None if value is None else _text(value) for value in row] for row in result.rows],
-        numeric=numeric,
-    )
+    rows = [[None if value is None else _text(value) for value in row] for row in result.rows]
+    print_table(result.columns, rows, numeric=numeric, spare=None, whole="--format csv or json")
     click.echo(counted(len(result.rows), "row"))
 
 

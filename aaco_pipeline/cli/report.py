@@ -14,7 +14,7 @@ from aaco_pipeline.cli.lake_option import lake_option
 from aaco_pipeline.cli.output import print_json
 
 if TYPE_CHECKING:
-    from aaco_pipeline.report.document.session import Document
+    from aaco_pipeline.report.words.session import Document
     from aaco_pipeline.resources.project import Project
 
 _FORMATS: Final = ("html", "terminal", "markdown", "json")

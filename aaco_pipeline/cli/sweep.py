@@ -44,7 +44,7 @@ def sweep(
     from aaco_pipeline.cli.run import observe, present_again
     from aaco_pipeline.errors import AacoError
     from aaco_pipeline.lake.store import TraceLake
-    from aaco_pipeline.report.words.scaling import print_scaling
+    from aaco_pipeline.report.terminal.scaling import print_scaling
     from aaco_pipeline.resources.measure.inference import check_request
 
     request = request_of(options, prompt_tokens=prompt_tokens[0] if prompt_tokens else None)

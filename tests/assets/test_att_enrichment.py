@@ -15,7 +15,7 @@ from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import conform, empty_table
-from aaco_pipeline.report.terminal.instruction_listing import listings
+from aaco_pipeline.report.document.instructions import listings
 from aaco_pipeline.resources.ingestion import copy_capture
 from tests.places import SHARED
 

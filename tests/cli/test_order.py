@@ -60,7 +60,13 @@ def test_every_reading_command_prints_the_same_bytes_each_time(ingested: Project
     commands += [["sql", "SELECT * FROM kernel_history"], ["sql", "SELECT * FROM latest_sessions", "--format", "csv"]]
     for session in (measured, capture):
         kernel = str(lake.read("kernels", session).item(0, "kernel_id"))
-        shown = ([], ["--json"], ["--critical-path"], ["--critical-path", "--json"], ["--kernel", kernel])
+        shown: tuple[list[str], ...] = (
+            [],
+            ["--json"],
+            ["--critical-path"],
+            ["--critical-path", "--json"],
+            ["--kernel", kernel],
+        )
         commands += [["show", session, *more] for more in (*shown, ["--kernel", kernel, "--json"])]
         commands += [["report", session, "--format", form] for form in ("markdown", "json")]
         commands += [["report", session, "--output", str(page)]]

@@ -30,18 +30,12 @@ from aaco_pipeline.lake.evidence import Evidence, evidence_frame
 from aaco_pipeline.lake.health import faults
 from aaco_pipeline.lake.sql import select_rows
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.report.document.session import (
-    Document,
-    answer,
-    path_document,
-    session_document,
-    session_summary,
-    value,
-)
+from aaco_pipeline.report.document.session import path_document, session_document, session_summary
 from aaco_pipeline.report.html.page import EMBEDDED_TRACE_BYTES, render_html
 from aaco_pipeline.report.markdown import render_markdown
 from aaco_pipeline.report.terminal.session import print_critical_path, print_session
 from aaco_pipeline.report.words import units
+from aaco_pipeline.report.words.session import Document, answer, value
 from aaco_pipeline.resources.report_server import loopback_server
 from tests.report.made_up import EVIL, SESSION, publish_limits, rows_of
 
@@ -460,6 +454,7 @@ def session_like(model: str, *, title: str) -> Document:
     names = ["metrics", "timeline", "top_kernels", "missing", "iterations", "kernels", "operators", "model_operators"]
     names += ["system_samples", "gpu_samples", "devices", "processes", "environment", "clock_domains", "evidence"]
     names += ["bottleneck", "optimization_priority", "limits", "ceilings", "instructions", "stall_reasons"]
+    names += ["path_categories", "path_kernels", "savings", "gap_causes", "scaling"]
     empty: Document = {name: [] for name in (*names, "moments", "published", "unpublished_stages")}
     known = {"session_id": SESSION, "model_name": title, "provider": model, "started_at": None, "host": title}
     rest = {"batch_size": None, "precision": None, "threads": None, "fingerprint": title, "trace": None}

@@ -1,6 +1,6 @@
-"""What the lake holds about one kernel of a session, as `aaco show --kernel` tells it.
+"""What the lake holds about one kernel of a session, as `aaco show --kernel` prints it.
 
-Nothing is computed here that a table does not hold; `kernel_terminal` prints it.
+Nothing is computed here that a table does not hold; `aaco_pipeline.report.terminal.kernel` prints it.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,8 +9,9 @@ from typing import Final
 
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.report.document.session import Document, Row, read_parts
-from aaco_pipeline.report.words import bottleneck_text as limits
+from aaco_pipeline.report.document.session import read_parts
+from aaco_pipeline.report.words.bottleneck_text import bottleneck_fields
+from aaco_pipeline.report.words.session import Document, Row
 from aaco_pipeline.report.words.units import counted, printable, shortened
 
 _NAMED: Final = 5
@@ -89,7 +90,12 @@ def kernel_document(lake: TraceLake, session: str, wanted: str) -> Document:
     parts = read_parts(lake, session, {name: text.format(**fields) for name, text in _STATEMENTS.items()})
     facts = parts.pop("session")
     single = {name: _only(parts.pop(name)) for name in ("kernel", "roofline", "occupancy", "critical_path")}
-    return {**(facts[0] if facts else {"session_id": session}), **limits.told(parts["bottleneck"]), **single, **parts}
+    return {
+        **(facts[0] if facts else {"session_id": session}),
+        **bottleneck_fields(parts["bottleneck"]),
+        **single,
+        **parts,
+    }
 
 
 def find_kernel(names: list[Row], wanted: str) -> int:

@@ -7,13 +7,14 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from aaco_pipeline.report.document.session import TRACE_NAME, Document, Row, metric, title, value
+from aaco_pipeline.report.words.session import Document, Row, metric, title, value
 from aaco_pipeline.report.words.units import capital, size
 
 #: More points or activities than this are not told apart on a screen; the extremes of each stretch are kept.
 _DRAWN_POINTS: Final = 4000
 _DRAWN_ACTIVITIES: Final = 4000
 _DRAWN_SAMPLES: Final = 2000
+TRACE_NAME: Final = "trace.pftrace.gz"
 _BINS: Final = 64
 #: A latency axis is logarithmic when the slowest iteration is so many times the fastest.
 _LOGARITHMIC_FROM: Final = 8

@@ -1,46 +1,62 @@
-"""The frame of a section of the report's page: heading, what it says, its body, and the SQL that gave it.
+"""The sections of the report's page: which there are, what each needs, and the figures its template does not compute.
 
-What a section says is `html` and the modules beside it.
+A section is an entry of `SECTIONS` and a template of its name in `templates/sections`, which holds its text. The frame
+around them is `page`; what the page's script draws is `plots`.
 """
 
+import math
 import re
-from collections.abc import Sequence
-from html import escape
-from typing import Final
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any, Final
+
+from markupsafe import Markup
 
 from aaco_pipeline.lake.contracts import all_tables
-from aaco_pipeline.report.document.session import Document
+from aaco_pipeline.report.html.plots import PASSES
+from aaco_pipeline.report.html.roofline_plot import DRAWN_KERNELS, NARROW, placed_kernels, roofline_plot
+from aaco_pipeline.report.html.scaling_plot import scaling_plot
+from aaco_pipeline.report.words import bottleneck_text, scaling
+from aaco_pipeline.report.words.session import Document, Row, value
+from aaco_pipeline.report.words.units import capital
 
-#: How the paragraph begins that stands where a section has nothing to show.
-NOTHING: Final = '<p class="empty">Nothing to show:'
-
-
-def section(document: Document, name: str, heading: str, intro: str, body: str, *, statements: Sequence[str]) -> str:
-    """A section; `intro` and `body` are HTML, `statements` name the parts of the document it was made from."""
-    snippets = [document["statements"][part] for part in statements if part in document["statements"]]
-    tables = [table for table in all_tables() if any(re.search(rf"\b{table}\b", text) for text in snippets)]
-    codes = "".join(
-        f'<div class="snippet"><pre tabindex="0"><code>{escape(_command(text))}</code></pre>'
-        '<button type="button" class="copy">Copy</button></div>'
-        for text in snippets
-    )
-    source = ", ".join(f"<code>{table}</code>" for table in tables)
-    return (
-        f'<section id="{name}" aria-labelledby="{name}-heading"><h2 id="{name}-heading">{heading}</h2>'
-        f'<p class="intro">{intro}</p>{body}'
-        + (f'<details class="source"><summary>From {source}: the SQL</summary>{codes}</details>' if codes else "")
-        + "</section>"
-    )
+#: Rows that a table lists at most, and those that a folded one shows at first.
+LISTED_ROWS: Final = 200
+SHOWN_ROWS: Final = 12
 
 
-def _command(statement: str) -> str:
-    """The statement as a command for a shell."""
-    return 'aaco sql "' + re.sub(r'(["\\$`])', r"\\\1", statement) + '"'
+@dataclass(frozen=True)
+class Section:
+    """One section: its template has the same name, and `values` gives that template what it does not compute itself.
+
+    `statements` name the parts of the document it was made from; those `beside` are only named where they have rows.
+    Where none of the parts it `needs` has rows, it comes last and says why, or is left out if it is `optional`.
+    """
+
+    name: str
+    label: str
+    heading: str
+    statements: Sequence[str]
+    needs: Sequence[str]
+    beside: Sequence[str] = ()
+    optional: bool = False
+    values: Callable[[Document], dict[str, Any]] = lambda document: {}
+
+    def filled(self, document: Document) -> bool:
+        """Whether there is anything to show."""
+        return not self.needs or any(document.get(part) for part in self.needs)
+
+    def snippets(self, document: Document) -> list[str]:
+        """The SQL that gave the section."""
+        parts = (*self.statements, *(part for part in self.beside if document[part]))
+        return [document["statements"][part] for part in parts if part in document["statements"]]
 
 
-def empty(document: Document, stage: str) -> str:
-    """What stands where a section has nothing to show."""
-    return f"{NOTHING} {escape(why_empty(document, stage, 'it has no rows'))}</p>"
+def sections_of(document: Document) -> list[Section]:
+    """The sections in the order of the page: those that have nothing to show come last."""
+    kept = [section for section in SECTIONS if section.filled(document) or not section.optional]
+    return sorted(kept, key=lambda section: not section.filled(document))
 
 
 def why_empty(document: Document, stage: str, otherwise: str) -> str:
@@ -53,3 +69,150 @@ def why_empty(document: Document, stage: str, otherwise: str) -> str:
         if row["stage"] == stage and row["status"] != "present"
     ]
     return ("; ".join(reasons) or f"the stage {stage} ran, and {otherwise}").rstrip(".") + "."
+
+
+def tables_read(statements: Sequence[str]) -> list[str]:
+    """The lake's tables that the statements name."""
+    return [table for table in all_tables() if any(re.search(rf"\b{table}\b", text) for text in statements)]
+
+
+def shell_command(statement: str) -> str:
+    """The statement as a command for a shell."""
+    return 'aaco sql "' + re.sub(r'(["\\$`])', r"\\\1", statement) + '"'
+
+
+def folds(rows: Sequence[Row]) -> bool:
+    """Whether a table is so long that its tail is better folded; two or three rows more are not worth a click."""
+    return len(rows) > SHOWN_ROWS + 3
+
+
+def ratio_of_all(rows: Sequence[Row]) -> float | None:
+    """What the rows' shares add up to; None when none has a share."""
+    ratios = [row["share_ratio"] for row in rows if row["share_ratio"] is not None]
+    return math.fsum(ratios) if ratios else None
+
+
+def longest_share(rows: Sequence[Row]) -> float:
+    """The largest share among the rows, which their bars are drawn against."""
+    return max((row["share_ratio"] or 0 for row in rows), default=0)
+
+
+def missing_evidence(document: Document) -> list[Row]:
+    """What is missing with status, reason and stage: evidence that is not present, then stages without tables."""
+    missing = bottleneck_text.without_repetition([row for row in document["evidence"] if row["status"] != "present"])
+    return [*missing, *bottleneck_text.unpublished(document)]
+
+
+# ---- what the templates do not compute -------------------------------------------------------------------------------
+
+
+def _latency(document: Document) -> dict[str, Any]:
+    return {
+        "passes": [name for name in PASSES if any(row["pass"] == name for row in document["iterations"])],
+        "samples": len(document["system_samples"]) + len(document["gpu_samples"]),
+    }
+
+
+def _warmup(document: Document) -> dict[str, Any]:
+    """The warm-up iterations of all passes side by side, the medians of the measured ones, and the longest of these."""
+    warm = [
+        [row["latency_ns"] for row in document["iterations"] if (row["pass"], row["phase"]) == (name, "warmup")]
+        for name in PASSES
+    ]
+    medians = [value(document, "latency_p50", name) for name in PASSES]
+    longest = max((latency or 0 for latencies in (*warm, medians) for latency in latencies), default=0)
+    return {"warmup": list(enumerate(zip_longest(*warm))), "medians": medians, "longest": longest}
+
+
+def _scaling(document: Document) -> dict[str, Any]:
+    curve = document["scaling"]
+    filled = scaling.filled(curve)
+    rows = [
+        {
+            "cells": [
+                (column.shown(row), row[column.order] if column.order else None, column.numeric) for column in filled
+            ],
+            "session": "this session" if row["session_id"] == document["session_id"] else row["session_id"],
+        }
+        for row in curve
+    ]
+    columns = [("*" if column.numeric else "") + capital(column.name) for column in filled]
+    plot = Markup(scaling_plot(curve))
+    return {"sentences": scaling.sentences(curve), "plot": plot, "columns": columns, "rows": rows}
+
+
+def _limits(document: Document) -> dict[str, Any]:
+    kernels, ceilings = document["limits"], document["ceilings"]
+    known = document["bottleneck"] or any(
+        row["bound"] or row["theoretical_ratio"] or row["achieved_ratio"] for row in kernels
+    )
+    wide, slim = roofline_plot(kernels, ceilings), roofline_plot(kernels, ceilings, width=NARROW)
+    return {
+        "known": known and kernels,
+        "wide": wide and Markup(wide),
+        "slim": slim and Markup(slim),
+        "left_out": len(kernels) - min(placed_kernels(kernels), DRAWN_KERNELS),
+    }
+
+
+def _instructions(document: Document) -> dict[str, Any]:
+    # Polars and the listing are only needed by a session that has one.
+    from aaco_pipeline.report.document.instructions import listings_of_rows
+
+    kernels = (*document["limits"], *document["kernels"])
+    return {"listings": listings_of_rows(document["instructions"], document["stall_reasons"], kernels)}
+
+
+#: Causes of gaps in words.
+_CAUSES: Final = {
+    "sync": "sync: the host waited in a blocking call",
+    "host_wait": "host wait: the next launch came late",
+    "launch_latency": "launch latency: the launch was on its way",
+    "dependency": "dependency: it waited for another stream",
+    "kernel_kernel": "kernel to kernel: the device's own turnaround",
+    "unknown": "unknown",
+}
+
+SECTIONS: Final = (
+    Section(
+        *("latency", "Latency", "Latency over the run", ("iterations",), ("iterations",)),
+        beside=("system_samples", "gpu_samples"),
+        values=_latency,
+    ),
+    Section("distribution", "Distribution", "Distribution", ("iterations", "metrics"), ("iterations",)),
+    Section("warmup", "Warm-up", "Warm-up and steady state", ("iterations",), ("iterations",), values=_warmup),
+    Section("scaling", "Scaling", "How it scales", ("scaling",), ("scaling",), optional=True, values=_scaling),
+    Section(
+        *("path", "Path", "Where the time went"),
+        ("path_categories", "path_kernels", "savings", "gap_causes"),
+        ("path_categories",),
+        values=lambda document: {"causes": _CAUSES},
+    ),
+    Section(
+        *("limits", "Bottleneck", "What is the bottleneck", ("bottleneck",), ("bottleneck",)),
+        beside=("limits", "ceilings"),
+        values=_limits,
+    ),
+    Section(
+        *("kernels", "Kernels", "Where the kernel time went", ("operators", "kernels"), ("kernels",)),
+        values=lambda document: {"distortion": value(document, "profiler_distortion")},
+    ),
+    Section(
+        *("instructions", "Instructions", "Where wavefronts waited", ("instructions", "stall_reasons")),
+        ("instructions",),
+        optional=True,
+        values=_instructions,
+    ),
+    Section("timeline", "Timeline", "Iterations in full", ("dispatches", "api_calls"), ("moments",)),
+    Section(
+        *("operators", "Operators", "Work and traffic of the model's operators"),
+        ("model_operators",),
+        ("model_operators",),
+    ),
+    Section(
+        *("missing", "Missing", "What was missing, and why", ("evidence",), ()),
+        values=lambda document: {"missing": missing_evidence(document)},
+    ),
+    Section("environment", "Environment", "Environment", ("environment", "devices"), ("environment", "devices")),
+    Section("clocks", "Clocks", "Clocks", ("clock_domains",), ("clock_domains",)),
+)

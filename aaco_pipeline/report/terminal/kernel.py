@@ -1,21 +1,20 @@
-"""One kernel's document as text for a terminal: the answer first, then the evidence.
+"""One kernel's document for a terminal: the answer first, then the evidence.
 
-What is told comes from `kernel_document`.
+What it says comes from `document.kernel`.
 """
 
-import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, TextIO
 
-from aaco_pipeline.report.document.session import Document, Row
-from aaco_pipeline.report.terminal.session import print_rows
-from aaco_pipeline.report.words import bottleneck_text as limits
-from aaco_pipeline.report.words.units import counted, duration, number, printable, share, shortened
+from aaco_pipeline.report.terminal.screen import open_screen, print_table
+from aaco_pipeline.report.terminal.session import print_head
+from aaco_pipeline.report.words import bottleneck_text
+from aaco_pipeline.report.words.session import Document, Row
+from aaco_pipeline.report.words.units import counted, duration, grouped, number, printable, share, shortened
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-_WIDTH_OF_A_FILE: Final = 160
 _BAR: Final = 24
 _NAME: Final = 120
 _OPERATORS: Final = 10
@@ -28,125 +27,75 @@ _METRICS: Final = (
     *("lds_bank_conflict_ratio", "lds_busy_ratio", "fabric_read_latency", "vmem_latency", "l1i_hit_ratio", "clock"),
     *("instructions_per_wavefront", "wavefronts"),
 )
+_COST_COLUMNS: Final = {
+    "*hits": "hits",
+    "*latency": "latency_cycles",
+    "*stalled": "stall_cycles",
+    "*idle before": "idle_cycles",
+    "*waited for": "charged_stall_cycles",
+    "*samples": "samples",
+}
 
 
 def print_kernel(document: Document, stream: TextIO | None = None) -> None:
     """Print what is known of one kernel, on standard output unless told otherwise."""
-    from rich.console import Console
-    from rich.markup import escape
-
-    out = stream or sys.stdout
-    screen = Console(file=out, highlight=False, width=None if out.isatty() else _WIDTH_OF_A_FILE)
-    kernel = document["kernel"]
-    name = shortened(printable(kernel["name"]), _NAME)
-    screen.print(f"[bold]{escape(document['session_id'])}[/bold]  {escape(name)}")
-    screen.print(escape(kernel_answer(document)), style="bold green")
-    _print_facts(screen, document)
+    screen = open_screen(stream)
+    print_head(screen, document, shortened(printable(document["kernel"]["name"]), _NAME), kernel_answer(document))
+    facts = [(name, printable(text)) for name, text in _facts(document) if text]
+    print_table(screen, {"what": lambda fact: fact[0], "is": lambda fact: fact[1]}, facts, title="What it is")
     _print_bounds(screen, document)
     _print_evidence(screen, document)
-    _print_metrics(screen, document["counter_metrics"])
-    _print_operators(screen, document["operators"])
+    _print_metrics(screen, document)
+    _print_operators(screen, document)
     _print_costs(screen, document, "instruction_classes", "instruction_class", "By class of instruction")
     _print_costs(screen, document, "source_lines", "source", "By line of the source")
-    _print_instructions(document, out)
-
-
-def _print_costs(screen: "Console", document: Document, part: str, column: str, title: str) -> None:
-    """Cycles and samples by class or by line, the most stalled first; stalled cycles are part of the latency."""
-    named = {"hits": "hits", "latency": "latency_cycles", "stalled": "stall_cycles", "idle before": "idle_cycles"}
-    named |= {"waited for": "charged_stall_cycles", "samples": "samples"}
-    rows = document[part]
-    shown = {label: key for label, key in named.items() if any(row[key] is not None for row in rows)}
-    print_rows(
-        screen,
-        ("dispatch", column.replace("_", " "), *shown),
-        [
-            (
-                None if row["dispatch_id"] is None else str(row["dispatch_id"]),
-                row[column],
-                *(None if row[key] is None else f"{row[key]:,}" for key in shown.values()),
-            )
-            for row in rows[:_COSTS]
-        ],
-        title=f"{title}, cycles of the traced wavefronts",
-        numeric=("dispatch", *shown),
-    )
+    _print_instructions(screen, document, stream)
 
 
 def kernel_answer(document: Document) -> str:
-    """What limits the kernel, and how long it takes; what was not judged is said."""
+    """What limits the kernel, and how long it takes; what was not judged is named."""
     kernel = document["kernel"]
     sentences = []
     if kernel["total_ns"] is not None:
         part = f", {share(kernel['share_ratio'])} of the kernel time" if kernel["share_ratio"] is not None else ""
         count = kernel["dispatch_count"]
-        times = f"{count:,} dispatch{'' if count == 1 else 'es'}"
-        sentences.append(f"It takes {duration(kernel['total_ns'])} in {times}{part}")
-    judged = document["bottleneck"]
-    sentences.append(
-        limits.verdict(judged[0], "kernel") if judged else "What limits it was not judged: no stage has a row for it"
-    )
-    return ". ".join(sentences) + "."
+        sentences.append(f"It takes {duration(kernel['total_ns'])} in {counted(count, 'dispatch', 'es')}{part}")
+    judged = [bottleneck_text.verdict(row, "kernel") for row in document["bottleneck"][:1]]
+    return ". ".join([*sentences, *(judged or ["What limits it was not judged: no stage has a row for it"])]) + "."
 
 
-def _print_facts(screen: "Console", document: Document) -> None:
-    rows = [(name, text) for name, text in _facts(document) if text is not None]
-    print_rows(screen, ("what", "is"), rows, title="What it is")
-
-
-def _facts(document: Document) -> Iterable[tuple[str, str | None]]:
+def _facts(document: Document) -> Iterator[tuple[str, str | None]]:
     kernel, placed, occupied = document["kernel"], document["roofline"], document["occupancy"]
     source = {"op": " (by its operator)", "name": " (by its name)"}.get(kernel["family_source"], "")
-    yield "family", kernel["family"] and printable(kernel["family"]) + source
-    for key in ("dtype", "tile", "library"):
-        yield {"dtype": "number format"}.get(key, key), kernel[key] and printable(kernel[key])
-    yield "registers", _registers(kernel)
-    yield "scratch", _size(kernel["static_scratch_bytes"], "a work-item")
-    yield "LDS", _size(kernel["static_lds_bytes"], "a workgroup")
+    yield "family", kernel["family"] and kernel["family"] + source
+    for label, key in (("number format", "dtype"), ("tile", "tile"), ("library", "library")):
+        yield label, kernel[key]
+    registers = (("arch_vgprs", "vector"), ("accum_vgprs", "accumulation"), ("sgprs", "scalar"))
+    yield "registers", ", ".join(f"{kernel[key]} {name}" for key, name in registers if kernel[key] is not None)
+    for label, key, of in (("scratch", "static_scratch_bytes", "work-item"), ("LDS", "static_lds_bytes", "workgroup")):
+        yield label, None if kernel[key] is None else f"{kernel[key]:,} bytes a {of}"
     if kernel["mean_ns"] is not None:
         ends = f"{duration(kernel['min_ns'])} to {duration(kernel['max_ns'])}"
         yield "a dispatch", f"{duration(kernel['mean_ns'])} in the mean, {ends}"
-    if placed is not None and placed["bound"] is not None:
-        yield "nearest roof", f"{limits.resource(placed['bound'])}, {share(placed['efficiency_ratio'])} of it reached"
-    if placed is not None and placed["quality_flags"]:
-        yield "with the reservation", limits.flags(placed["quality_flags"])
+    if placed is not None:
+        roof = bottleneck_text.resource(placed["bound"])
+        yield "nearest roof", roof and f"{roof}, {share(placed['efficiency_ratio'])} of it reached"
+        yield "with the reservation", bottleneck_text.flags(placed["quality_flags"])
     if occupied is not None:
-        yield "occupancy", limits.occupied(occupied)
-        yield "next step", _next_step(occupied)
-        yield "grid", _grid(occupied)
-    yield "critical path", _path(document["critical_path"])
+        yield "occupancy", bottleneck_text.occupied(occupied)
+        next_ratio, waves = share(occupied["next_ratio"]), number(occupied["grid_waves_ratio"])
+        tail = share(occupied["tail_ratio"])
+        yield "next step", next_ratio and f"{occupied['next_step']} admits {next_ratio}"
+        empty = f", {tail} of the room empty in the last round" if tail else ""
+        yield "grid", waves and f"{waves} times what the device holds at once{empty}"
+    on_path = document["critical_path"]
+    if on_path is not None:
+        taken = f", {duration(on_path['critical_ns'])}" if on_path["critical_ns"] is not None else ""
+        part = f"{on_path['critical_count']:,} of {on_path['dispatch_count']:,} dispatches are on it"
+        yield "critical path", part + taken
     for row in document["what_if"]:
-        yield (
-            f"{row['speedup_ratio']:g} times as fast",
-            f"the path is {duration(row['saved_ns'])} shorter ({share(row['saved_ratio']) or '–'} of the window)",
-        )
-
-
-def _registers(kernel: Row) -> str | None:
-    parts = (("arch_vgprs", "vector"), ("accum_vgprs", "accumulation"), ("sgprs", "scalar"))
-    return ", ".join(f"{kernel[key]} {name}" for key, name in parts if kernel[key] is not None) or None
-
-
-def _size(amount: int | None, of: str) -> str | None:
-    return None if amount is None else f"{amount:,} bytes {of}"
-
-
-def _next_step(row: Row) -> str | None:
-    return None if row["next_ratio"] is None else f"{row['next_step']} admits {share(row['next_ratio'])}"
-
-
-def _grid(row: Row) -> str | None:
-    if row["grid_waves_ratio"] is None:
-        return None
-    tail = f", {share(row['tail_ratio'])} of the room empty in the last round" if row["tail_ratio"] is not None else ""
-    return f"{number(row['grid_waves_ratio'])} times what the device holds at once{tail}"
-
-
-def _path(row: Row | None) -> str | None:
-    if row is None:
-        return None
-    told = f"{row['critical_count']:,} of {row['dispatch_count']:,} dispatches are on it"
-    return told + (f", {duration(row['critical_ns'])}" if row["critical_ns"] is not None else "")
+        saved = f"the path is {duration(row['saved_ns'])} shorter ({share(row['saved_ratio']) or '–'} of the window)"
+        yield f"{row['speedup_ratio']:g} times as fast", saved
 
 
 def _print_bounds(screen: "Console", document: Document) -> None:
@@ -154,108 +103,131 @@ def _print_bounds(screen: "Console", document: Document) -> None:
     by_resource: dict[tuple[str, str | None], dict[str, Row]] = {}
     for row in document["resource_bounds"]:
         by_resource.setdefault((row["resource"], row["dtype"]), {})[row["ceiling_source"]] = row
-    rows = []
-    for (resource, dtype), sources in by_resource.items():
-        measured, published = sources.get("measured"), sources.get("spec")
-        shown = measured or published
-        assert shown is not None
-        part = shown["share_ratio"]
-        rows.append(
-            (
-                limits.resource(resource, dtype),
-                _work(shown["work"], shown["unit"]),
-                None if measured is None else duration(measured["lower_bound_ns"]),
-                None if published is None else duration(published["lower_bound_ns"]),
-                share(part),
-                "█" * round(_BAR * min(1.0, part)) if part is not None else None,
-                {"counters": "counted", "model": "by the model"}.get(shown["work_source"], shown["work_source"]),
-            )
-        )
-    print_rows(
+    rows = [{**(sources.get("measured") or sources["spec"]), "sources": sources} for sources in by_resource.values()]
+
+    def least(source: str, row: Row) -> str | None:
+        return duration(row["sources"][source]["lower_bound_ns"]) if source in row["sources"] else None
+
+    print_table(
         screen,
-        ("resource", "work", "at least (measured ceiling)", "at least (published)", "of its time", "", "work is"),
+        {
+            "resource": lambda row: bottleneck_text.resource(row["resource"], row["dtype"]),
+            "*work": lambda row: _work(row["work"], row["unit"]),
+            "*at least (measured ceiling)": lambda row: least("measured", row),
+            "*at least (published)": lambda row: least("spec", row),
+            "*of its time": lambda row: share(row["share_ratio"]),
+            "": lambda row: "█" * round(_BAR * min(1.0, row["share_ratio"] or 0.0)),
+            "work is": lambda row: {"counters": "counted", "model": "by the model"}.get(
+                row["work_source"], row["work_source"]
+            ),
+        },
         rows,
         title="The shortest time each resource needs for the kernel's work",
-        numeric=("work", "at least (measured ceiling)", "at least (published)", "of its time"),
+        spare=("", "work is"),
     )
 
 
 def _work(amount: float, unit: str) -> str:
     if unit == "byte":
-        return limits.measure(amount, unit)
-    for prefix, factor in (("T ", 1e12), ("G ", 1e9), ("M ", 1e6)):
-        if amount >= factor:
-            return f"{number(amount / factor)} {prefix}{unit}"
-    return f"{number(amount)} {unit}"
+        return bottleneck_text.measure(amount, unit)
+    prefix, factor = next(
+        ((name, factor) for name, factor in (("T ", 1e12), ("G ", 1e9), ("M ", 1e6)) if amount >= factor), ("", 1)
+    )
+    return f"{number(amount / factor)} {prefix}{unit}"
 
 
 def _ends(row: Row) -> str | None:
     """The smallest and the largest figure of a dispatch, the unit once; None for a single dispatch."""
     if row["n"] < 2:
         return None
-    low, high = (limits.measure(row[end], row["unit"]) for end in ("min", "max"))
+    low, high = (bottleneck_text.measure(row[end], row["unit"]) for end in ("min", "max"))
     return f"{low.split()[0] if low.split()[1:] == high.split()[1:] else low} … {high}"
 
 
 def _print_evidence(screen: "Console", document: Document) -> None:
-    rows = [
-        (
-            limits.signal(row["signal"]),
-            limits.amount(row),
-            None if row["threshold"] is None else limits.measure(row["threshold"], row["unit"]),
-            number(row["weight"]),
-            row["source"],
-        )
-        for row in document["top_evidence"]
-    ]
-    columns = ("signal", "value", "held against", "weight", "from")
-    print_rows(screen, columns, rows, title="What the label rests on", numeric=columns[1:4])
+    print_table(
+        screen,
+        {
+            "signal": lambda row: bottleneck_text.signal(row["signal"]),
+            "*value": bottleneck_text.amount,
+            "*held against": lambda row: (
+                None if row["threshold"] is None else bottleneck_text.measure(row["threshold"], row["unit"])
+            ),
+            "*weight": lambda row: number(row["weight"]),
+            "from": lambda row: row["source"],
+        },
+        document["top_evidence"],
+        title="What the label rests on",
+    )
     if document["missing_signals"]:
-        names = ", ".join(limits.unmeasured(document["missing_signals"]))
+        names = ", ".join(bottleneck_text.unmeasured(document["missing_signals"]))
         screen.print(f"Not measured: {names}", style="dim", markup=False)
 
 
-def _print_metrics(screen: "Console", metrics: Sequence[Row]) -> None:
-    known = {row["metric"]: row for row in metrics if row["value"] is not None}
+def _print_metrics(screen: "Console", document: Document) -> None:
+    known = {row["metric"]: row for row in document["counter_metrics"] if row["value"] is not None}
     shown = [known[name] for name in _METRICS if name in known][:_METRICS_SHOWN]
-    rows = [
-        (
-            row["metric"].removesuffix("_ratio").replace("_", " "),
-            limits.measure(row["value"], row["unit"]),
-            _ends(row),
-            f"{row['n']:,}",
-            limits.flags(row["quality_flags"]),
-        )
-        for row in shown
-    ]
     more = f", {len(shown)} of {len(known)}; all with --json" if len(known) > len(shown) else ""
-    columns = ("figure", "value", "smallest … largest", "dispatches", "reservations")
-    print_rows(screen, columns, rows, title=f"From hardware counters{more}", numeric=columns[1:4])
+    print_table(
+        screen,
+        {
+            "figure": lambda row: row["metric"].removesuffix("_ratio").replace("_", " "),
+            "*value": lambda row: bottleneck_text.measure(row["value"], row["unit"]),
+            "*smallest … largest": _ends,
+            "*dispatches": lambda row: grouped(row["n"]),
+            "reservations": lambda row: bottleneck_text.flags(row["quality_flags"]),
+        },
+        shown,
+        title=f"From hardware counters{more}",
+        spare=("*dispatches",),
+    )
 
 
-def _print_operators(screen: "Console", operators: Sequence[Row]) -> None:
-    rows = [
-        (
-            shortened(printable(row["name"] or "unattributed"), 60),
-            row["op_type"] and printable(row["op_type"]),
-            duration(row["total_ns"]),
-            f"{row['dispatch_count']:,}",
-            row["match"],
-        )
-        for row in operators[:_OPERATORS]
-    ]
+def _print_operators(screen: "Console", document: Document) -> None:
+    operators = document["operators"]
     more = f", the longest {_OPERATORS} of {len(operators)}" if len(operators) > _OPERATORS else ""
-    columns = ("operator", "type", "time", "dispatches", "matched by")
-    print_rows(screen, columns, rows, title=f"Operators it ran for{more}", numeric=("time", "dispatches"))
+    print_table(
+        screen,
+        {
+            "operator": lambda row: row["name"] or "unattributed",
+            "type": lambda row: row["op_type"],
+            "*time": lambda row: duration(row["total_ns"]),
+            "*dispatches": lambda row: grouped(row["dispatch_count"]),
+            "matched by": lambda row: row["match"],
+        },
+        operators[:_OPERATORS],
+        title=f"Operators it ran for{more}",
+        names=("operator",),
+        spare=("matched by", "type"),
+    )
 
 
-def _print_instructions(document: Document, out: TextIO) -> None:
+def _print_costs(screen: "Console", document: Document, part: str, column: str, title: str) -> None:
+    """Cycles and samples by class or by line, the most stalled first; stalled cycles are part of the latency."""
+    rows = document[part]
+    shown = {label: key for label, key in _COST_COLUMNS.items() if any(row[key] is not None for row in rows)}
+    print_table(
+        screen,
+        {
+            "*dispatch": lambda row: grouped(row["dispatch_id"]),
+            column.replace("_", " "): lambda row: row[column],
+            **{label: lambda row, key=key: grouped(row[key]) for label, key in shown.items()},  # type: ignore[misc]
+        },
+        rows[:_COSTS],
+        title=f"{title}, cycles of the traced wavefronts",
+        names=("source",),
+        spare=("*idle before", "*hits", "*dispatch"),
+    )
+
+
+def _print_instructions(screen: "Console", document: Document, stream: TextIO | None) -> None:
     if not document["instructions"]:
         return
     # Polars is only needed by a kernel that has a listing.
-    from aaco_pipeline.report.terminal.instruction_listing import listings_of_rows, print_listing
+    from aaco_pipeline.report.document.instructions import listings_of_rows
+    from aaco_pipeline.report.terminal.instruction_listing import print_listing
 
     found = listings_of_rows(document["instructions"], document["stall_reasons"], [document["kernel"]])
-    print_listing(found[0], out)
+    print_listing(found[0], stream)
     if len(found) > 1:
-        out.write(f"{counted(len(found) - 1, 'further listing')} of this kernel in --json\n")
+        screen.print(f"{counted(len(found) - 1, 'further listing')} of this kernel in --json")

@@ -1,7 +1,7 @@
-"""What limits a session and its kernels: the statements that read it from the lake, and how it is said in words.
+"""What limits a session and its kernels, in words.
 
 A label is a verdict of the stage `classification` with a score of how far the evidence supports it, which is no
-probability. What was not measured is said, never guessed.
+probability. What was not measured is named, never guessed. The statements are `document.statements`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,92 +11,11 @@ from aaco_pipeline.report.words.units import counted, duration, number, share, s
 
 Row = Mapping[str, Any]
 
-#: Kernels whose limits a page lists, and whose instructions it shows.
-LISTED_KERNELS: Final = 60
-LISTED_INSTRUCTIONS: Final = 3
-_PRIORITIES: Final = 20
 _NAMED_SIGNALS: Final = 3
 #: How the stage `classification` names a signal among the evidence.
 _SIGNAL_ITEM: Final = "signal "
 #: Unexplained time below this part of the whole is not why there is no label.
 _WORTH_SAYING: Final = 0.01
-
-#: Of one resource's lower bounds the one that counts: from a measured ceiling where there is one, the longest format.
-_BOUNDS: Final = (
-    "(SELECT kernel_id, list(struct_pack(resource := resource, dtype := dtype, lower_bound_ns := lower_bound_ns, "
-    "share_ratio := share_ratio, ceiling_source := ceiling_source) ORDER BY lower_bound_ns DESC, resource)[1:2] "
-    "AS nearest_bounds FROM (SELECT * FROM resource_bounds WHERE session_id = '{session}' QUALIFY row_number() OVER "
-    "(PARTITION BY kernel_id, resource ORDER BY ceiling_source, lower_bound_ns DESC, dtype) = 1) GROUP BY kernel_id)"
-)
-_LABELS_OF_KERNELS: Final = "(SELECT * FROM bottlenecks WHERE session_id = '{session}' AND scope = 'kernel')"
-_WHOLE: Final = "(SELECT * FROM {table} WHERE session_id = '{{session}}' AND dispatch_id IS NULL)"
-
-#: The statements of the short document; `{session}` is the session's id.
-SUMMARY: Final[Mapping[str, str]] = {
-    "bottleneck": (
-        "SELECT label, score, runner_up, recommendation, evidence, missing AS missing_signals FROM bottlenecks "
-        "WHERE session_id = '{session}' AND scope = 'session' ORDER BY ALL"
-    ),
-    "optimization_priority": (
-        "SELECT k.kernel_id, k.name, k.short_name AS operator, b.label, b.score, b.recommendation, "
-        "b.missing AS missing_signals, t.share_ratio, "
-        "w.saved_ns, w.speedup_ratio, r.bound, r.efficiency_ratio "
-        "FROM (SELECT * FROM kernels WHERE session_id = '{session}') AS k "
-        "LEFT JOIN (SELECT * FROM kernel_stats WHERE session_id = '{session}') AS t USING (kernel_id) "
-        "LEFT JOIN (SELECT kernel_id, max(saved_ns) AS saved_ns, "
-        "first(speedup_ratio ORDER BY saved_ns DESC, speedup_ratio) AS speedup_ratio FROM what_if "
-        "WHERE session_id = '{session}' GROUP BY kernel_id) AS w USING (kernel_id) "
-        f"LEFT JOIN {_WHOLE.format(table='roofline')} AS r USING (kernel_id) "
-        f"LEFT JOIN {_LABELS_OF_KERNELS} AS b USING (kernel_id) "
-        f"ORDER BY w.saved_ns DESC NULLS LAST, t.share_ratio DESC NULLS LAST, k.kernel_id LIMIT {_PRIORITIES}"
-    ),
-}
-
-#: The statements that the long document has beside them.
-SECTIONS: Final[Mapping[str, str]] = {
-    "limits": (
-        "SELECT k.kernel_id, k.name, k.short_name AS operator, t.share_ratio, t.total_ns, r.bound, r.efficiency_ratio, "
-        "r.achieved_flops_per_s, r.flops_by_type, r.dram_arithmetic_intensity, r.fabric_arithmetic_intensity, "
-        "r.l2_arithmetic_intensity, r.vl1d_arithmetic_intensity, r.lds_arithmetic_intensity, r.quality_flags, "
-        "n.nearest_bounds, o.theoretical_ratio, o.achieved_ratio, o.limiter, b.label, b.runner_up, b.score, "
-        "b.missing AS missing_signals, w.saved_ns "
-        "FROM (SELECT * FROM kernels WHERE session_id = '{session}') AS k "
-        "LEFT JOIN (SELECT * FROM kernel_stats WHERE session_id = '{session}') AS t USING (kernel_id) "
-        f"LEFT JOIN {_WHOLE.format(table='roofline')} AS r USING (kernel_id) "
-        f"LEFT JOIN {_BOUNDS} AS n USING (kernel_id) "
-        f"LEFT JOIN {_WHOLE.format(table='occupancy')} AS o USING (kernel_id) "
-        f"LEFT JOIN {_LABELS_OF_KERNELS} AS b USING (kernel_id) "
-        "LEFT JOIN (SELECT kernel_id, max(saved_ns) AS saved_ns FROM what_if WHERE session_id = '{session}' "
-        "GROUP BY kernel_id) AS w USING (kernel_id) "
-        f"ORDER BY t.total_ns DESC NULLS LAST, k.kernel_id LIMIT {LISTED_KERNELS}"
-    ),
-    "ceilings": (
-        # Arithmetic that no kernel did has no roof worth drawing.
-        "SELECT c.* EXCLUDE (session_id) FROM ceilings AS c WHERE c.session_id = '{session}' "
-        "AND c.source <> 'fitted' AND (c.unit <> 'flop/s' OR EXISTS (SELECT 1 FROM resource_bounds AS b "
-        "WHERE b.session_id = '{session}' AND b.work > 0 AND b.resource = c.resource AND b.dtype = c.dtype)) "
-        "ORDER BY c.device_id, c.resource, c.dtype, c.source"
-    ),
-    "instructions": (
-        "SELECT i.* EXCLUDE (session_id) FROM (SELECT * FROM att_instructions WHERE session_id = '{session}') AS i "
-        "JOIN (SELECT kernel_id, dispatch_id FROM att_instructions WHERE session_id = '{session}' "
-        "GROUP BY kernel_id, dispatch_id ORDER BY sum(stall_cycles) DESC NULLS LAST, sum(samples) DESC NULLS LAST, "
-        f"kernel_id, dispatch_id LIMIT {LISTED_INSTRUCTIONS}) AS most "
-        "ON i.kernel_id IS NOT DISTINCT FROM most.kernel_id AND i.dispatch_id IS NOT DISTINCT FROM most.dispatch_id "
-        "ORDER BY i.kernel_id, i.dispatch_id, i.code_object_id, i.address, i.line, i.instruction"
-    ),
-    "stall_reasons": (
-        "SELECT * EXCLUDE (session_id) FROM att_stalls WHERE session_id = '{session}' "
-        "ORDER BY kernel_id, dispatch_id, share_ratio DESC, reason"
-    ),
-}
-
-#: The stages whose tables these are, with what a reader lacks when one has published nothing.
-STAGES: Final = (
-    ("roofline", "how near each kernel came to what its device can do, and its occupancy"),
-    ("att_enrichment", "the instructions that wavefronts waited at"),
-    ("classification", "what limits the session and its kernels"),
-)
 
 LABELS: Final = {
     "atomics": "atomic operations",
@@ -160,7 +79,7 @@ _SIGNALS: Final = {
 CALIBRATION: Final = "measured ceilings"
 
 
-def told(bottleneck: Sequence[Row]) -> dict[str, Any]:
+def bottleneck_fields(bottleneck: Sequence[Row]) -> dict[str, Any]:
     """The session's verdict as the document's own fields; nulls and empty lists without one.
 
     top_evidence are the signals that weigh most first; those of weight 0 only stood in a rule as a condition.
@@ -243,17 +162,26 @@ def _independent(signals: Sequence[str]) -> list[str]:
     return [name for name in signals if not name.startswith(following)]
 
 
-def without_repetition(missing: Sequence[Row]) -> list[Row]:
+def without_repetition(missing: Sequence[Row]) -> list[dict[str, Any]]:
     """Rows of missing evidence, in which signals with the same reason are one row, and the last.
 
     Each row has item, status and reason. Signals that only follow from another missing one are left out.
     """
-    kept = [row for row in missing if not row["item"].startswith(_SIGNAL_ITEM)]
+    kept = [dict(row) for row in missing if not row["item"].startswith(_SIGNAL_ITEM)]
     by_name = {row["item"].removeprefix(_SIGNAL_ITEM): row for row in missing if row["item"].startswith(_SIGNAL_ITEM)}
     told: dict[tuple[str, str | None], list[str]] = {}
     for name in _independent(list(by_name)):
         told.setdefault((by_name[name]["status"], by_name[name]["reason"]), []).append(name)
     return kept + [{**by_name[names[0]], "item": ", ".join(map(signal, names))} for names in told.values()]
+
+
+def unpublished(document: Row) -> list[dict[str, Any]]:
+    """The stages that published nothing, as rows of missing evidence."""
+    return [
+        {"item": row["gives"], "status": "absent", "stage": row["stage"]}
+        | {"reason": f"the stage {row['stage']} has published nothing for this session"}
+        for row in document.get("unpublished_stages", [])
+    ]
 
 
 def flags(names: Sequence[str] | None) -> str:

@@ -48,9 +48,29 @@ def work(amount: float | None) -> str | None:
     return f"{amount:.4g} flop"
 
 
-def counted(count: int, noun: str) -> str:
-    """`1 session`, `2 sessions`."""
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+def in_unit(amount: float | None, unit: str | None) -> str | None:
+    """A figure with its unit, in the form a person reads where there is one."""
+    if unit == "ns" or amount is None:
+        return duration(amount)
+    return f"{number(amount)}" if unit in ("ratio", "count", None) else f"{number(amount)} {unit}"
+
+
+def grouped(amount: int | None) -> str | None:
+    """A whole number with its thousands apart."""
+    return None if amount is None else f"{amount:,}"
+
+
+def exact(amount: float | None, unit: str | None = None) -> str | None:
+    """The number as a table holds it."""
+    if amount is None:
+        return None
+    digits = f"{int(amount):,}" if float(amount).is_integer() else repr(float(amount))
+    return f"{digits} {unit}" if unit else digits
+
+
+def counted(count: int, noun: str, plural: str = "s") -> str:
+    """`1 session`, `2 sessions`; `plural` is what several of them end in."""
+    return f"{count:,} {noun}" + ("" if count == 1 else plural)
 
 
 def shortened(name: str, width: int = 100) -> str:

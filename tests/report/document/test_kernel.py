@@ -11,8 +11,8 @@ import pytest
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.document.kernel import find_kernel, kernel_document
-from aaco_pipeline.report.document.session import Document, Row
 from aaco_pipeline.report.terminal.kernel import kernel_answer, print_kernel
+from aaco_pipeline.report.words.session import Document, Row
 from tests.report.made_up import SESSION, publish_limits, rows_of
 
 NAMES: Sequence[tuple[str, str]] = (

@@ -11,7 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aaco_pipeline.lake.validation import empty_table, to_contract
-from aaco_pipeline.report.terminal.instruction_listing import Fold, Line, Listing, listing_html, listings, print_listing
+from aaco_pipeline.report.document.instructions import listings
+from aaco_pipeline.report.html.page import templates
+from aaco_pipeline.report.terminal.instruction_listing import print_listing
+from aaco_pipeline.report.words.instruction_text import Fold, Line, Listing
 
 HOSTILE = "<script>alert(1)</script>\"' & [bold]x[/bold] \x1b[2J\u202e"
 
@@ -25,6 +28,10 @@ def instructions(*rows: dict[str, Any], unit: str = "cycles", **same: Any) -> pl
     return to_contract(
         "att_instructions", pl.DataFrame([{**a, **same, **b} for a, b in zip(listed, rows, strict=True)])
     )
+
+
+def listing_html(listing: Listing) -> str:
+    return templates().get_template("listing.html.jinja").render(listing=listing)
 
 
 def kernels(name: str = "scale") -> pl.DataFrame:

@@ -8,15 +8,23 @@ from typing import Any, Final
 import pytest
 
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.report.document.session import Document, answer, session_document, session_summary
-from aaco_pipeline.report.html.limits import limits_section
-from aaco_pipeline.report.html.page import render_html
+from aaco_pipeline.report.document.session import session_document, session_summary
+from aaco_pipeline.report.document.statements import LISTED_KERNELS
+from aaco_pipeline.report.html.page import render_html, render_section
+from aaco_pipeline.report.html.sections import SECTIONS
 from aaco_pipeline.report.markdown import render_markdown
 from aaco_pipeline.report.terminal.session import print_session
 from aaco_pipeline.report.words import bottleneck_text as limits
+from aaco_pipeline.report.words.session import Document, answer
 from aaco_pipeline.resources.bottleneck_rules import RULES_FILE, load_bottleneck_rules
 from tests.places import CONFIGS
 from tests.report.made_up import BOTTLENECKS, EVIL, SESSION, publish_limits, rows_of
+
+
+def limits_section(document: Document) -> str:
+    """The page's section about limits."""
+    return next(render_section(document, section) for section in SECTIONS if section.name == "limits")
+
 
 STATS: Final = [
     {"kernel_id": 0, "dispatch_count": 4, "total_ns": 1000, "mean_ns": 250, "share_ratio": 0.5},
@@ -203,7 +211,7 @@ def test_only_roofs_that_a_kernel_used_and_the_longest_kernels_are_in_the_docume
     publish_kernels(lake)
     many = [{"kernel_id": i, "name": f"k{i}", "short_name": "k", "role": "main"} for i in range(300)]
     lake.publish(SESSION, "kernel_trace", {"kernels": rows_of("kernels", many)})
-    assert len(session_document(lake, SESSION)["limits"]) == limits.LISTED_KERNELS
+    assert len(session_document(lake, SESSION)["limits"]) == LISTED_KERNELS
 
 
 # ---- the forms -------------------------------------------------------------------------------------------------------

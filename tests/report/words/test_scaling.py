@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aaco_pipeline.report.html.scaling_plot import scaling_plot
+from aaco_pipeline.report.terminal.scaling import print_scaling
 from aaco_pipeline.report.words import scaling
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -51,7 +53,7 @@ def test_each_prompt_length_has_its_sentence_and_its_line() -> None:
     told = scaling.sentences(curve)
     assert told.startswith("With prompts of 16 tokens, throughput is best at batch 2")
     assert "With prompts of 64 tokens" in told
-    picture = ElementTree.fromstring(scaling.plot(curve))
+    picture = ElementTree.fromstring(scaling_plot(curve))
     assert len(list(picture.iter("polyline"))) == 2
     assert {text.text for text in picture.iter("text")} >= {"prompt 16", "prompt 64"}
 
@@ -62,7 +64,7 @@ def test_each_prompt_length_has_its_sentence_and_its_line() -> None:
     )
 )
 def test_every_curve_is_a_picture_with_its_points_inside(rates: dict[int, float]) -> None:
-    picture = ElementTree.fromstring(scaling.plot([row(batch, rates[batch]) for batch in sorted(rates)]))
+    picture = ElementTree.fromstring(scaling_plot([row(batch, rates[batch]) for batch in sorted(rates)]))
     circles = [(float(c.get("cx", "")), float(c.get("cy", ""))) for c in picture.iter("circle")]
     assert len(circles) == len(rates)
     assert all(0 <= x <= 720 and 0 <= y <= 300 for x, y in circles)
@@ -72,7 +74,7 @@ def test_every_curve_is_a_picture_with_its_points_inside(rates: dict[int, float]
 def test_the_terminal_shows_only_the_columns_that_have_something(prompt: int | None) -> None:
     out = io.StringIO()
     with redirect_stdout(out):
-        scaling.print_scaling("sweep-x", [row(1, 100, prompt), row(2, 150, prompt, is_knee=True)])
+        print_scaling("sweep-x", [row(1, 100, prompt), row(2, 150, prompt, is_knee=True)])
     text = out.getvalue()
     assert "sweep-x" in text
     assert "2 (knee)" in text

@@ -1,0 +1,206 @@
+"""The statements that read a session from the lake: what `session` and the renderings show is in them and nowhere else.
+
+Each ends in an ORDER BY without ties, so that the same tables give the same document; `{session}` is the session's id.
+Statements about one kernel are `kernel`. How rows are put into words is `aaco_pipeline.report.words`.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+#: Rows of the lists that are cut short.
+LISTED_KERNELS: Final = 60
+LISTED_INSTRUCTIONS: Final = 3
+_TOP_KERNELS: Final = 10
+_PRIORITIES: Final = 20
+
+#: Of one resource's lower bounds the one that counts: from a measured ceiling where there is one, the longest format.
+_BOUNDS: Final = (
+    "(SELECT kernel_id, list(struct_pack(resource := resource, dtype := dtype, lower_bound_ns := lower_bound_ns, "
+    "share_ratio := share_ratio, ceiling_source := ceiling_source) ORDER BY lower_bound_ns DESC, resource)[1:2] "
+    "AS nearest_bounds FROM (SELECT * FROM resource_bounds WHERE session_id = '{session}' QUALIFY row_number() OVER "
+    "(PARTITION BY kernel_id, resource ORDER BY ceiling_source, lower_bound_ns DESC, dtype) = 1) GROUP BY kernel_id)"
+)
+_LABELS_OF_KERNELS: Final = "(SELECT * FROM bottlenecks WHERE session_id = '{session}' AND scope = 'kernel')"
+_WHOLE: Final = "(SELECT * FROM {table} WHERE session_id = '{{session}}' AND dispatch_id IS NULL)"
+
+#: The short document.
+SUMMARY: Final[Mapping[str, str]] = {
+    "session": "SELECT * FROM sessions WHERE session_id = '{session}'",
+    "metrics": (
+        'SELECT metric, "pass", phase, value, unit, n, ci_low, ci_high FROM session_metrics '
+        "WHERE session_id = '{session}' ORDER BY ALL"
+    ),
+    "timeline": (
+        "SELECT device_id, window_rule, window_end_ns - window_start_ns AS window_ns, busy_ns, active_ratio, "
+        "overlapped_ns, activity_count FROM timeline "
+        "WHERE session_id = '{session}' AND iteration IS NULL AND window_rule = 'first_to_last_activity' "
+        "ORDER BY ALL"
+    ),
+    "top_kernels": (
+        "SELECT k.name, k.short_name AS operator, k.library, t.dispatch_count, t.total_ns, t.mean_ns, t.share_ratio "
+        "FROM kernel_stats AS t JOIN kernels AS k USING (session_id, kernel_id) "
+        f"WHERE session_id = '{{session}}' ORDER BY t.total_ns DESC, k.kernel_id LIMIT {_TOP_KERNELS}"
+    ),
+    "missing": (
+        "SELECT DISTINCT item, status, reason FROM evidence "
+        "WHERE session_id = '{session}' AND status <> 'present' ORDER BY status DESC, item, reason"
+    ),
+    "bottleneck": (
+        "SELECT label, score, runner_up, recommendation, evidence, missing AS missing_signals FROM bottlenecks "
+        "WHERE session_id = '{session}' AND scope = 'session' ORDER BY ALL"
+    ),
+    "optimization_priority": (
+        "SELECT k.kernel_id, k.name, k.short_name AS operator, b.label, b.score, b.recommendation, "
+        "b.missing AS missing_signals, t.share_ratio, "
+        "w.saved_ns, w.speedup_ratio, r.bound, r.efficiency_ratio "
+        "FROM (SELECT * FROM kernels WHERE session_id = '{session}') AS k "
+        "LEFT JOIN (SELECT * FROM kernel_stats WHERE session_id = '{session}') AS t USING (kernel_id) "
+        "LEFT JOIN (SELECT kernel_id, max(saved_ns) AS saved_ns, "
+        "first(speedup_ratio ORDER BY saved_ns DESC, speedup_ratio) AS speedup_ratio FROM what_if "
+        "WHERE session_id = '{session}' GROUP BY kernel_id) AS w USING (kernel_id) "
+        f"LEFT JOIN {_WHOLE.format(table='roofline')} AS r USING (kernel_id) "
+        f"LEFT JOIN {_LABELS_OF_KERNELS} AS b USING (kernel_id) "
+        f"ORDER BY w.saved_ns DESC NULLS LAST, t.share_ratio DESC NULLS LAST, k.kernel_id LIMIT {_PRIORITIES}"
+    ),
+}
+
+#: What the long document has on top of the short one.
+SECTIONS: Final[Mapping[str, str]] = {
+    "iterations": (
+        'SELECT "pass", iteration, phase, start_ns, end_ns, latency_ns, cpu_time_ns, run_delay_ns FROM iterations '
+        "WHERE session_id = '{session}' ORDER BY \"pass\", iteration"
+    ),
+    "kernels": (
+        "SELECT k.kernel_id, k.name, k.short_name AS operator, k.family, k.library, t.dispatch_count, t.total_ns, "
+        "t.mean_ns, t.min_ns, t.p50_ns, t.p99_ns, t.max_ns, t.share_ratio "
+        "FROM kernel_stats AS t JOIN kernels AS k USING (session_id, kernel_id) "
+        "WHERE session_id = '{session}' ORDER BY t.total_ns DESC, k.kernel_id"
+    ),
+    "operators": (
+        "SELECT k.short_name AS operator, count(*) AS kernels, sum(t.dispatch_count) AS dispatch_count, "
+        "sum(t.total_ns) AS total_ns, sum(t.total_ns) // sum(t.dispatch_count) AS mean_ns, "
+        "sum(t.share_ratio ORDER BY k.kernel_id) AS share_ratio "
+        "FROM kernel_stats AS t JOIN kernels AS k USING (session_id, kernel_id) "
+        "WHERE session_id = '{session}' GROUP BY k.short_name ORDER BY total_ns DESC, operator"
+    ),
+    "model_operators": (
+        'SELECT n.node_id, coalesce(n.name, o.operator) AS name, n.op_type, o."match", '
+        "sum(o.dispatch_count) AS dispatch_count, "
+        "sum(o.total_ns) AS total_ns, sum(o.total_ns) / sum(sum(o.total_ns)) OVER () AS share_ratio, "
+        "n.flops, n.read_bytes, n.written_bytes, n.flops / nullif(n.read_bytes + n.written_bytes, 0) "
+        "AS flops_per_byte, n.shape_source "
+        "FROM (SELECT * FROM operator_kernels WHERE session_id = '{session}') AS o "
+        "FULL JOIN (SELECT * FROM model_nodes WHERE session_id = '{session}') AS n USING (session_id, node_id) "
+        'GROUP BY ALL ORDER BY total_ns DESC NULLS LAST, n.node_id, name, "match"'
+    ),
+    "path_categories": (
+        "SELECT scope, window_ns, path_ns, unexplained_ns, category, category_ns, category_ns / window_ns "
+        "AS window_ratio FROM critical_path_summary WHERE session_id = '{session}' AND scope = 'session' "
+        "AND category_ns > 0 ORDER BY category_ns DESC, category"
+    ),
+    "path_kernels": (
+        "SELECT k.short_name AS name, k.family, count(*) AS dispatch_count, sum(d.self_ns) AS critical_ns, "
+        "max(c.criticality) AS criticality FROM (SELECT * FROM critical_path WHERE session_id = '{session}' "
+        "AND activity_kind = 'dispatch' AND is_critical) AS c "
+        "JOIN (SELECT * FROM dispatches WHERE session_id = '{session}') AS d ON d.dispatch_id = c.activity_id "
+        "JOIN (SELECT * FROM kernels WHERE session_id = '{session}') AS k USING (kernel_id) "
+        "GROUP BY k.short_name, k.family ORDER BY critical_ns DESC, name, k.family LIMIT 10"
+    ),
+    "savings": (
+        "SELECT if(length(k.name) <= 80, k.name, k.short_name) AS name, w.speedup_ratio, w.critical_ns, w.saved_ns, "
+        "w.saved_ratio FROM what_if AS w JOIN kernels AS k USING (session_id, kernel_id) "
+        "WHERE session_id = '{session}' ORDER BY w.saved_ns DESC, k.kernel_id, w.speedup_ratio"
+    ),
+    "gap_causes": (
+        "SELECT device_id, cause, count(*) AS gaps, sum(end_ns - start_ns) AS idle_ns, max(end_ns - start_ns) "
+        "AS longest_ns FROM gaps WHERE session_id = '{session}' GROUP BY device_id, cause "
+        "ORDER BY device_id, idle_ns DESC, cause"
+    ),
+    "scaling": (
+        "SELECT c.* EXCLUDE (campaign_id) FROM scaling AS c JOIN sessions AS s USING (campaign_id) "
+        "WHERE s.session_id = '{session}' ORDER BY c.point"
+    ),
+    "system_samples": "SELECT * EXCLUDE (session_id) FROM system_samples WHERE session_id = '{session}' ORDER BY ALL",
+    "gpu_samples": "SELECT * EXCLUDE (session_id) FROM gpu_samples WHERE session_id = '{session}' ORDER BY ALL",
+    "devices": "SELECT * EXCLUDE (session_id) FROM devices WHERE session_id = '{session}' ORDER BY device_id",
+    "processes": "SELECT * EXCLUDE (session_id) FROM processes WHERE session_id = '{session}' ORDER BY process_id",
+    "environment": (
+        "SELECT category, key, value, in_fingerprint FROM environment WHERE session_id = '{session}' ORDER BY ALL"
+    ),
+    "clock_domains": (
+        "SELECT domain, offset_ns, uncertainty_ns, anchor FROM clock_domains WHERE session_id = '{session}' "
+        "ORDER BY ALL"
+    ),
+    "evidence": (
+        # Not the page itself: whether it was written before changes nothing of what it says.
+        "SELECT stage, item, status, reason, source, rows FROM evidence WHERE session_id = '{session}' "
+        "AND stage <> 'report' ORDER BY status, stage, item, reason, source, rows"
+    ),
+    "limits": (
+        "SELECT k.kernel_id, k.name, k.short_name AS operator, t.share_ratio, t.total_ns, r.bound, r.efficiency_ratio, "
+        "r.achieved_flops_per_s, r.flops_by_type, r.dram_arithmetic_intensity, r.fabric_arithmetic_intensity, "
+        "r.l2_arithmetic_intensity, r.vl1d_arithmetic_intensity, r.lds_arithmetic_intensity, r.quality_flags, "
+        "n.nearest_bounds, o.theoretical_ratio, o.achieved_ratio, o.limiter, b.label, b.runner_up, b.score, "
+        "b.missing AS missing_signals, w.saved_ns "
+        "FROM (SELECT * FROM kernels WHERE session_id = '{session}') AS k "
+        "LEFT JOIN (SELECT * FROM kernel_stats WHERE session_id = '{session}') AS t USING (kernel_id) "
+        f"LEFT JOIN {_WHOLE.format(table='roofline')} AS r USING (kernel_id) "
+        f"LEFT JOIN {_BOUNDS} AS n USING (kernel_id) "
+        f"LEFT JOIN {_WHOLE.format(table='occupancy')} AS o USING (kernel_id) "
+        f"LEFT JOIN {_LABELS_OF_KERNELS} AS b USING (kernel_id) "
+        "LEFT JOIN (SELECT kernel_id, max(saved_ns) AS saved_ns FROM what_if WHERE session_id = '{session}' "
+        "GROUP BY kernel_id) AS w USING (kernel_id) "
+        f"ORDER BY t.total_ns DESC NULLS LAST, k.kernel_id LIMIT {LISTED_KERNELS}"
+    ),
+    "ceilings": (
+        # Arithmetic that no kernel did has no roof worth drawing.
+        "SELECT c.* EXCLUDE (session_id) FROM ceilings AS c WHERE c.session_id = '{session}' "
+        "AND c.source <> 'fitted' AND (c.unit <> 'flop/s' OR EXISTS (SELECT 1 FROM resource_bounds AS b "
+        "WHERE b.session_id = '{session}' AND b.work > 0 AND b.resource = c.resource AND b.dtype = c.dtype)) "
+        "ORDER BY c.device_id, c.resource, c.dtype, c.source"
+    ),
+    "instructions": (
+        "SELECT i.* EXCLUDE (session_id) FROM (SELECT * FROM att_instructions WHERE session_id = '{session}') AS i "
+        "JOIN (SELECT kernel_id, dispatch_id FROM att_instructions WHERE session_id = '{session}' "
+        "GROUP BY kernel_id, dispatch_id ORDER BY sum(stall_cycles) DESC NULLS LAST, sum(samples) DESC NULLS LAST, "
+        f"kernel_id, dispatch_id LIMIT {LISTED_INSTRUCTIONS}) AS most "
+        "ON i.kernel_id IS NOT DISTINCT FROM most.kernel_id AND i.dispatch_id IS NOT DISTINCT FROM most.dispatch_id "
+        "ORDER BY i.kernel_id, i.dispatch_id, i.code_object_id, i.address, i.line, i.instruction"
+    ),
+    "stall_reasons": (
+        "SELECT * EXCLUDE (session_id) FROM att_stalls WHERE session_id = '{session}' "
+        "ORDER BY kernel_id, dispatch_id, share_ratio DESC, reason"
+    ),
+}
+
+#: One iteration in full; `{iteration}`, `{start}` and `{end}` are the iteration's.
+MOMENT: Final[Mapping[str, str]] = {
+    "dispatches": (
+        "SELECT dispatch_id, kernel_id, process_id, thread_id, device_id, queue_id, stream_id, start_ns, end_ns, "
+        "self_ns, parent_dispatch_id, below_resolution FROM dispatches "
+        "WHERE session_id = '{session}' AND iteration = {iteration} ORDER BY start_ns, dispatch_id"
+    ),
+    "memory_copies": (
+        "SELECT copy_id, direction, size_bytes, device_id, queue_id, stream_id, start_ns, end_ns FROM memory_copies "
+        "WHERE session_id = '{session}' AND start_ns < {end} AND end_ns > {start} ORDER BY start_ns, copy_id"
+    ),
+    "api_calls": (
+        "SELECT call_id, domain, name, process_id, thread_id, start_ns, end_ns FROM api_calls "
+        "WHERE session_id = '{session}' AND start_ns < {end} AND end_ns > {start} ORDER BY start_ns, call_id"
+    ),
+}
+
+#: The stages whose tables a report shows, with what a reader lacks when one has published nothing.
+STAGES: Final = (
+    ("capture", "what was run"),
+    ("session_environment", "the environment, the devices and the clocks"),
+    ("inference_run", "the iterations and their figures"),
+    ("kernel_trace", "the kernels and when they ran"),
+    ("timeline", "the kernels' shares and the device's busy time"),
+    ("critical_path", "the chain that the run could not be shorter than"),
+    ("model_graph", "the model's operators, their work and their traffic"),
+    ("roofline", "how near each kernel came to what its device can do, and its occupancy"),
+    ("att_enrichment", "the instructions that wavefronts waited at"),
+    ("classification", "what limits the session and its kernels"),
+    ("telemetry", "what the host and the devices did beside the iterations"),
+)

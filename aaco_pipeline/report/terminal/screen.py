@@ -1,0 +1,157 @@
+"""How text gets onto a terminal or into a pipe: its width, and tables that fit into it.
+
+What a table says is its caller's; text of a capture may stand in every cell, so what could move the cursor is replaced.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+from aaco_pipeline.report.words.units import counted, printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+MISSING: Final = "–"
+#: Where neither a terminal nor COLUMNS says how wide it is, as in a file.
+_WIDTH_OF_A_FILE: Final = 160
+#: Words up to this length, such as an id of a session, are never broken.
+_LONGEST_WORD: Final = 50
+#: A name is cut in the middle before a column is left out, but never below this.
+_SHORTEST_NAME: Final = 24
+_BETWEEN_COLUMNS: Final = 3
+_EDGES: Final = 2
+
+
+def open_screen(stream: TextIO | None = None) -> "Console":
+    """A console on `stream`, standard output by default: as wide as the terminal, else as COLUMNS says, else 160."""
+    from rich.console import Console
+
+    class Piped(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # rich would exit with 1; that a reader has gone is no fault
+
+    out = stream or sys.stdout
+    known = out.isatty() or os.environ.get("COLUMNS", "").isdecimal()
+    return Piped(file=out, highlight=False, width=None if known else _WIDTH_OF_A_FILE)
+
+
+def print_table(
+    screen: "Console", columns: Mapping[str, Callable[[Any], str | None]], rows: Sequence[Any], **layout: Any
+) -> None:
+    """A table, nothing without rows. `columns` says how a row is shown in each; `layout` is that of `print_cells`."""
+    if rows:
+        print_cells(screen, list(columns), [[show(row) for show in columns.values()] for row in rows], **layout)
+
+
+def print_cells(
+    screen: "Console",
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str | None]],
+    *,
+    title: str | None = None,
+    names: Sequence[str] = ("kernel",),
+    spare: Sequence[str] | None = (),
+    whole: str = "--json",
+) -> None:
+    """A table of texts; a column whose name begins with `*` is flush right, and a missing value is a dash.
+
+    Where the screen is narrow, first the columns in `names` are cut in the middle and texts wrapped, then those in
+    `spare` are left out one after the other, of None the last ones; `whole` is the option that shows them all.
+    """
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    cells = [[MISSING if text is None else printable(text) for text in row] for row in rows]
+    shown = [_Column(name, [row[place] for row in cells], name in names) for place, name in enumerate(columns)]
+    kept = _kept(shown, screen.width, spare)
+    widths = _widths(kept, screen.width)
+    if title is not None:
+        screen.print(title, style="bold", markup=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for column, width in zip(kept, widths, strict=True):
+        side = "right" if column.name.startswith("*") else "left"
+        table.add_column(Text(column.heading), justify=side, overflow="fold", width=width)  # type: ignore[arg-type]
+    for line in zip(*(column.cut(width) for column, width in zip(kept, widths, strict=True)), strict=True):
+        table.add_row(*map(Text, line))
+    screen.print(table)
+    if len(kept) < len(shown):
+        told = f"{counted(len(shown) - len(kept), 'column')} left out, as the screen is narrow; {whole} has all of them"
+        screen.print(told, style="dim", markup=False)
+
+
+@dataclass(eq=False)
+class _Column:
+    """A column as it would be shown on a screen without end."""
+
+    name: str
+    texts: Sequence[str]
+    is_name: bool
+
+    @property
+    def heading(self) -> str:
+        return self.name.lstrip("*")
+
+    @cached_property
+    def wanted(self) -> int:
+        """The width at which nothing is cut or wrapped."""
+        return max(map(_cells, (self.heading, *self.texts)))
+
+    @cached_property
+    def least(self) -> int:
+        """The narrowest it may be: figures are never broken, texts and headings between words alone."""
+        if self.is_name:
+            return min(self.wanted, _SHORTEST_NAME)
+        if self.name.startswith("*"):
+            return max(_longest_word(self.heading), *map(_cells, self.texts), 0)
+        return min(_LONGEST_WORD, max(map(_longest_word, (self.heading, *self.texts))))
+
+    def cut(self, width: int) -> Iterable[str]:
+        return (_cut(text, width) for text in self.texts) if self.is_name else self.texts
+
+
+def _kept(columns: Sequence[_Column], room: int, spare: Sequence[str] | None) -> list[_Column]:
+    """The columns that fit, without as many of the spare ones as it takes."""
+    kept = list(columns)
+    for least in [one for name in spare for one in columns if one.name == name] if spare is not None else kept[:0:-1]:
+        if _table_width([column.least for column in kept]) > room:
+            kept.remove(least)
+    return kept
+
+
+def _widths(columns: Sequence[_Column], room: int) -> list[int]:
+    """How wide each column is: what is left goes to those that lack least, so that long texts share what remains."""
+    widths = [column.least for column in columns]
+    left = max(0, room - _table_width(widths))
+    lacks = sorted(range(len(columns)), key=lambda place: columns[place].wanted - widths[place])
+    for done, place in enumerate(lacks):
+        more = min(columns[place].wanted - widths[place], left // (len(lacks) - done))
+        widths[place], left = widths[place] + more, left - more
+    return widths
+
+
+def _table_width(widths: Sequence[int]) -> int:
+    return sum(widths) + _BETWEEN_COLUMNS * (len(widths) - 1) + _EDGES
+
+
+def _longest_word(text: str) -> int:
+    return max(map(_cells, text.split()), default=0)
+
+
+def _cells(text: str) -> int:
+    """How many places of a terminal the text takes."""
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def _cut(text: str, width: int) -> str:
+    """The text with its middle left out where it is too long: names often differ only at their end."""
+    if _cells(text) <= width:
+        return text
+    head = width // 2
+    return f"{text[:head]}…{text[len(text) - (width - head - 1) :]}"

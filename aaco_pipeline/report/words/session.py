@@ -1,0 +1,125 @@
+"""A session in sentences: its title, what ran, the answer, and its metrics by name.
+
+The rows come from `aaco_pipeline.report.document`; what limits a session is `bottleneck_text`, units are `units`.
+"""
+
+from datetime import datetime
+from typing import Any, Final
+
+from aaco_pipeline.report.words import bottleneck_text
+from aaco_pipeline.report.words.units import counted, duration, number, share
+
+Document = dict[str, Any]
+Row = dict[str, Any]
+
+#: From here on a kernel's short name stands for it in a sentence.
+_LONGEST_NAME_IN_WORDS: Final = 80
+
+
+def title(document: Document) -> str:
+    """What the session is called: its model, else its workload, else its id."""
+    return str(document.get("model_name") or document.get("workload") or document["session_id"])
+
+
+def run_description(document: Document) -> str:
+    """What ran, where and when, in one line."""
+    if "source_kind" not in document:
+        return "(the capture is not described yet)"
+    started = document["started_at"]
+    taken_in = document["source_kind"] == "capture"
+    parts = [
+        document["model_name"] or document["workload"],
+        f"taken in from {document['source_format']}" if taken_in else None,
+        f"on {document['provider']}" if document["provider"] is not None else None,
+        f"batch {document['batch_size']}" if document["batch_size"] is not None else None,
+        document["precision"],
+        None if document["threads"] is None else counted(document["threads"], "thread"),
+        f"{datetime.fromisoformat(started):%Y-%m-%d %H:%M:%S} UTC" if started is not None else None,
+        f"host {document['host']}" if document["host"] is not None else None,
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def answer(document: Document) -> str:
+    """The session in a few sentences: only what was measured, and whether it ran steadily."""
+    told = (_speed(document), _kernel_time(document), bottleneck_text.sentence(document), _distortion(document))
+    sentences = [sentence for sentence in told if sentence is not None]
+    if not sentences:
+        return "Nothing was measured yet."
+    judged = [steadiness(document)] if metric(document, "latency_p50", "latency") is not None else []
+    return ". ".join([*sentences, *judged]) + "."
+
+
+def _speed(document: Document) -> str | None:
+    """How long an inference takes; of a language model how long its tokens take."""
+    first, median = (metric(document, name, "latency") for name in ("time_to_first_token_p50", "latency_p50"))
+    whole = f" for a batch of {document['batch_size']}" if (document.get("batch_size") or 0) > 1 else ""
+    if first is not None and first["value"] is not None:
+        each = metric(document, "time_per_output_token_p50", "latency")
+        rate = value(document, "output_tokens_per_s", "latency")
+        text = f"The median first token comes {duration(first['value'])} after a prompt of {document['prompt_tokens']}"
+        text += whole + (f" (95 % interval {interval(first)})" if interval(first) else "")
+        if each is not None and each["value"] is not None:
+            text += f", each further one {duration(each['value'])} after the one before"
+            text += f" ({interval(each)})" if interval(each) else ""
+        return text + (f": {number(rate)} tokens/s in all" if rate is not None else "")
+    if median is None or median["value"] is None:
+        return None
+    throughput = value(document, "throughput", "latency")
+    aside = [f"95 % interval {interval(median)}"] if interval(median) else []
+    aside += [f"{number(throughput)} inferences/s"] if throughput is not None else []
+    return f"The median inference takes {duration(median['value'])}{whole}" + (
+        f" ({', '.join(aside)})" if aside else ""
+    )
+
+
+def _kernel_time(document: Document) -> str | None:
+    """How busy the device was, and the kernel that took most of that; of a long name the short form."""
+    if not document["timeline"] or not document["top_kernels"]:
+        return None
+    ratio, top = document["timeline"][0]["active_ratio"], document["top_kernels"][0]
+    busy = f"the device is busy {share(ratio)} of the time, and " if ratio is not None else ""
+    short = f"kernel {top['operator']}"
+    name = short if len(top["name"]) > _LONGEST_NAME_IN_WORDS else f"{top['operator'] or 'kernel'} {top['name']}"
+    return f"While profiled, {busy}{share(top['share_ratio'])} of the kernel time is {name}"
+
+
+def _distortion(document: Document) -> str | None:
+    ratio = value(document, "profiler_distortion")
+    if ratio is None:
+        return None
+    if ratio >= 1:
+        return f"Profiling stretches the median by a factor of {ratio:.3g}"
+    return f"The profiled median is {ratio:.3g} of the unprofiled one"
+
+
+def steadiness(document: Document) -> str:
+    """Whether the iterations were steady, in words, from the metric `steady_state`."""
+    judged = value(document, "steady_state", "latency")
+    if judged is None and metric(document, "steady_state", "latency") is not None:
+        return "It ran too briefly to tell whether steadily"
+    if judged is None:
+        return "Whether it ran steadily has not been judged"
+    return "It ran steadily" if judged >= 1 else "It did not run steadily"
+
+
+def metric(document: Document, name: str, of_pass: str | None = None) -> Row | None:
+    """The row of `session_metrics` with that name and pass over measured iterations, if there is one."""
+    found = (m for m in document["metrics"] if (m["metric"], m["pass"]) == (name, of_pass) and m["phase"] != "warmup")
+    return next(found, None)
+
+
+def value(document: Document, name: str, of_pass: str | None = None) -> float | None:
+    """The value of `metric`; None when there is none."""
+    row = metric(document, name, of_pass)
+    return None if row is None else row["value"]
+
+
+def interval(row: Row) -> str | None:
+    """A metric's interval in words, the unit once where both ends share it; None when no end is known."""
+    low, high = duration(row["ci_low"]), duration(row["ci_high"])
+    if low is None and high is None:
+        return None
+    if low is not None and high is not None and low.split()[1] == high.split()[1]:
+        low = low.split()[0]
+    return f"{low or '–'} … {high or '–'}"
