@@ -61,9 +61,9 @@ def ls(project: "Project", newest: int | None, as_json: bool) -> None:
             )
             for row in rows
         ],
-        numeric=("batch", "p50", "p90", "disk"),
+        numeric=("started (UTC)", "batch", "p50", "p90", "disk"),
         names=("workload",),
-        spare=("backend", "*p90", "*disk", "started (UTC)", "*batch"),
+        spare=("backend", "*p90", "*disk", "*started (UTC)", "*batch", "workload"),
     )
     total = sum(row["disk_bytes"] for row in rows)
     click.echo(f"{counted(len(rows), 'session')}, {size(total)} in {lake.path}")

@@ -67,7 +67,7 @@ def test_every_reading_command_prints_the_same_bytes_each_time(ingested: Project
             ["--critical-path", "--json"],
             ["--kernel", kernel],
         )
-        commands += [["show", session, *more] for more in (*shown, ["--kernel", kernel, "--json"])]
+        commands += [["show", session, *more, *form] for more in shown for form in ([], ["--json"])]
         commands += [["report", session, "--format", form] for form in ("markdown", "json")]
         commands += [["report", session, "--output", str(page)]]
     printed: dict[str, set[str]] = {json.dumps(command): set() for command in commands}

@@ -179,7 +179,7 @@ def _print_metrics(screen: "Console", document: Document) -> None:
         },
         shown,
         title=f"From hardware counters{more}",
-        spare=("*dispatches",),
+        spare=("*dispatches", "*smallest … largest", "reservations"),
     )
 
 

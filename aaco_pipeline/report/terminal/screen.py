@@ -53,7 +53,7 @@ def print_cells(
     rows: Iterable[Sequence[str | None]],
     *,
     title: str | None = None,
-    names: Sequence[str] = ("kernel",),
+    names: Sequence[str] = ("kernel", "operator"),
     spare: Sequence[str] | None = (),
     whole: str = "--json",
 ) -> None:

@@ -36,8 +36,9 @@ def print_session(document: Document, stream: TextIO | None = None) -> None:
 
 def print_head(screen: "Console", document: Document, subject: str, sentences: str) -> None:
     """The session's id with what is shown of it, and the answer."""
-    screen.print(f"[bold]{document['session_id']}[/bold]", end="  ")
-    screen.print(printable(subject), markup=False)
+    from rich.text import Text
+
+    screen.print(Text.assemble((document["session_id"], "bold"), "  ", printable(subject)))
     screen.print(printable(sentences), style="bold green", markup=False)
 
 
