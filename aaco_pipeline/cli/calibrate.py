@@ -22,23 +22,23 @@ _COLUMNS: Final = ("ceiling", "best", "median", "2nd round", "before", "reached 
 _NUMERIC: Final = ("best", "median", "2nd round", "before")
 _NOTE: Final = (
     "best: the quickest window · median: how far the middle window fell short of it · 2nd round: how far the next best "
-    "round did · before: the earlier calibration beside this one. Bytes are those that a kernel reads plus those that "
-    "it writes; what a store makes the processor read first is not counted."
+    "round did · before: the previous calibration against this one. Bytes are what a kernel reads plus what it "
+    "writes; what a store makes the processor read first is not counted."
 )
 
 
 @click.command()
-@click.option("--threads", type=Sizes(), help="Numbers of threads, such as 1,8 (default: one, and all usable CPUs).")
+@click.option("--threads", type=Sizes(), help="Thread counts, such as 1,8 (default: one, and all usable CPUs).")
 @click.option(
-    "--seconds", type=click.FloatRange(1, 3600), help="Time to measure, all numbers of threads together (default 16)."
+    "--seconds", type=click.FloatRange(1, 3600), help="Total measuring time over all thread counts (default 16)."
 )
 @new_lake_option
 @data_format
 def calibrate(project: "Project", as_json: bool, threads: list[int] | None, seconds: float | None) -> None:
     """Measure what this machine can do at best: arithmetic, caches, memory.
 
-    The ceilings are kept in the lake, one file for each number of threads, and hold for sessions that ran on this
-    machine with as many. Leave the machine alone meanwhile; what disturbed the measurement is told.
+    The ceilings are kept in the lake, one file per thread count, and apply to sessions that ran on this machine with
+    as many threads. Leave the machine idle meanwhile; whatever disturbed the measurement is reported.
     """
     from aaco_pipeline.lake.calibrations import write_calibration
     from aaco_pipeline.resources.calibrate import calibration as measuring
@@ -147,7 +147,7 @@ def _caches(calibration: "Calibration") -> str:
 
 @contextmanager
 def _progress(*, quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
-    """One bar on standard error for the whole calibration; nothing when quiet or when nobody looks."""
+    """One bar on standard error for the whole calibration; nothing when quiet or when it is no terminal."""
     screen = console(stderr=True)
     if quiet or not screen.is_terminal:
         yield lambda doing, done, total: None

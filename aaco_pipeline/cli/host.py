@@ -23,7 +23,7 @@ _PROBLEMS_REMAIN = 8
 @new_lake_option
 @data_format
 def info(project: "Project", as_json: bool) -> None:
-    """Tell what this host has, what each backend lacks, and how to mend it."""
+    """Show what this host has, what each backend is missing, and how to fix it."""
     from aaco_pipeline.resources.configuration import load_backends, load_models
     from aaco_pipeline.resources.host.backends import backend_states, tool_states
     from aaco_pipeline.resources.host.facts import host_facts
@@ -71,7 +71,7 @@ def info(project: "Project", as_json: bool) -> None:
 
 
 @click.command()
-@click.option("--mend", is_flag=True, help="Put right what can be put right without losing anything published.")
+@click.option("--mend", is_flag=True, help="Repair what can be repaired without losing published data.")
 @lake_option
 @data_format
 def doctor(project: "Project", mend: bool, as_json: bool) -> int:

@@ -62,7 +62,7 @@ def sql(project: "Project", statement: str, form: str, json_too: bool) -> None:
 @new_lake_option
 @data_format
 def tables(project: "Project", name: str | None, as_json: bool) -> None:
-    """List the lake's tables and how much is in them, or one table's columns with their meaning."""
+    """List the lake's tables with their row counts, or one table's columns and what they mean."""
     if name is None:
         _list_tables(project, as_json)
     else:

@@ -23,7 +23,7 @@ ORDER BY s.session_id DESC
 
 
 @click.command()
-@click.option("-n", "--newest", type=click.IntRange(min=1), help="Only so many, newest first.")
+@click.option("-n", "--newest", type=click.IntRange(min=1), metavar="N", help="List only the N newest.")
 @lake_option
 @data_format
 def ls(project: "Project", newest: int | None, as_json: bool) -> None:
@@ -71,13 +71,13 @@ def ls(project: "Project", newest: int | None, as_json: bool) -> None:
 
 @click.command()
 @click.argument("session", default="latest")
-@click.option("--critical-path", is_flag=True, help="Show where the time went: path, slack and idle causes.")
+@click.option("--critical-path", is_flag=True, help="Show where the time went: critical path and idle causes.")
 @click.option("--kernel", metavar="NAME", help="Show one kernel: a name, a unique part of one, or its number.")
 @click.option(
     "--faster",
     type=click.FloatRange(min=0, min_open=True),
     metavar="FACTOR",
-    help="With --kernel: what the run would save were the kernel so many times as fast.",
+    help="With --kernel: what the run would save if the kernel were FACTOR times as fast.",
 )
 @lake_option
 @data_format
@@ -158,7 +158,7 @@ def _show_kernel(lake: "TraceLake", session: str, kernel: str, faster: float | N
 
 
 def show_session(lake: "TraceLake", session: str, *, as_json: bool) -> None:
-    """Print one session: what was run, its metrics, its top kernels, and what was missing."""
+    """Print one session: the workload, its metrics, its top kernels, and what is missing."""
     from aaco_pipeline.report.document.session import session_summary
     from aaco_pipeline.report.terminal.session import print_session
 

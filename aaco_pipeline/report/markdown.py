@@ -38,7 +38,7 @@ _ENVIRONMENT: Final[Columns] = {
 _CLOCKS: Final[Columns] = {
     "clock": lambda row: row["domain"],
     "*uncertainty": lambda row: duration(row["uncertainty_ns"]),
-    "tied by": lambda row: row["anchor"],
+    "anchor": lambda row: row["anchor"],
 }
 
 

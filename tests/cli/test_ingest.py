@@ -45,7 +45,7 @@ def test_a_capture_becomes_a_session_with_every_stage(aaco: Aaco, copied: Projec
     assert lake.report(session).is_file()
     assert lake.trace(session).is_file()
     shown = aaco("show", "latest", project=copied).stdout
-    assert "my_kernel, taken in from rocprofv3-csv" in shown
+    assert "my_kernel, imported from rocprofv3-csv" in shown
     assert "the device is busy 71.4 % of the time" in shown
 
 

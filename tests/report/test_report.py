@@ -343,7 +343,7 @@ def test_answer_says_only_what_is_known(document: Document, hollow: TraceLake) -
     assert said.startswith("The median inference takes 4.")
     assert "(95 % interval 4." in said
     assert "Profiling stretches the median by a factor of 1.25." in said
-    assert said.endswith("Whether it ran steadily has not been judged.")
+    assert said.endswith("Whether it ran steadily was not checked.")
     assert answer(session_document(hollow, SESSION)) == "Nothing was measured yet."
     judged = {"metric": "steady_state", "pass": "latency", "phase": "measure", "value": 1.0}
     assert answer({**document, "metrics": [*document["metrics"], judged]}).endswith(" It ran steadily.")
@@ -912,7 +912,7 @@ def test_timeline_is_drawn_zoomed_and_told_by_keyboard(browser: Browser, address
         browser.run(key.format("n"))
         told.append(browser.run("document.querySelector('#spoken').textContent"))
     assert any(f"Conv: {EVIL}" in text for text in told)
-    assert any("Relu: relu; took " in text and "too short for the clock" in text for text in told)
+    assert any("Relu: relu; took " in text and "too short to be timed" in text for text in told)
     browser.run("document.querySelectorAll('[data-moment]')[1].click()")
     assert browser.run("[...document.querySelectorAll('[data-moment]')].map(one => one.ariaPressed)") == [
         "false",

@@ -192,15 +192,15 @@ MOMENT: Final[Mapping[str, str]] = {
 
 #: The stages whose tables a report shows, with what a reader lacks when one has published nothing.
 STAGES: Final = (
-    ("capture", "what was run"),
+    ("capture", "the workload and how it ran"),
     ("session_environment", "the environment, the devices and the clocks"),
     ("inference_run", "the iterations and their figures"),
     ("kernel_trace", "the kernels and when they ran"),
     ("timeline", "the kernels' shares and the device's busy time"),
-    ("critical_path", "the chain that the run could not be shorter than"),
+    ("critical_path", "the critical path"),
     ("model_graph", "the model's operators, their work and their traffic"),
-    ("roofline", "how near each kernel came to what its device can do, and its occupancy"),
-    ("att_enrichment", "the instructions that wavefronts waited at"),
+    ("roofline", "how close each kernel came to the roofline, and its occupancy"),
+    ("att_enrichment", "the instructions wavefronts stalled on"),
     ("classification", "what limits the session and its kernels"),
-    ("telemetry", "what the host and the devices did beside the iterations"),
+    ("telemetry", "host and device samples during the iterations"),
 )

@@ -4,8 +4,9 @@ Only layout is computed: which points to draw when there are more than a screen 
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from aaco_pipeline.report.words.session import Document, Row, metric, title, value
 from aaco_pipeline.report.words.units import capital, size
@@ -68,19 +69,12 @@ def _plotted_pass(document: Document, name: str) -> dict[str, Any] | None:
     timed = all(row["start_ns"] is not None for row in rows)
     origin = rows[0]["start_ns"] if timed else 0
     drawn = _extremes(rows, "latency_ns", _DRAWN_POINTS)
-    places = [row["start_ns"] - origin if timed else row["iteration"] for row in drawn]
-    measured = [row for row in rows if row["phase"] != "warmup"]
-    warm = (measured[0]["start_ns"] - origin if timed else measured[0]["iteration"]) if measured else None
-    strips = []
-    if any(row["run_delay_ns"] is not None for row in drawn):
-        delays = [row["run_delay_ns"] for row in drawn]
-        strips.append({"label": "Run delay: waited for a CPU", "unit": "ns", "x": places, "y": delays, "dots": True})
-    if timed:
-        end = max(row["end_ns"] or row["start_ns"] for row in rows)
-        strips += _strips(document["system_samples"], _HOST_STRIPS, origin, end, "")
-        for device in sorted({row["device_id"] for row in document["gpu_samples"]}):
-            own = [row for row in document["gpu_samples"] if row["device_id"] == device]
-            strips += _strips(own, _DEVICE_STRIPS, origin, end, f"device {device}: ")
+
+    def place(row: Row) -> int:
+        return int(row["start_ns"] - origin if timed else row["iteration"])
+
+    places = [place(row) for row in drawn]
+    delays = _strip("Run delay: waited for a CPU", "ns", "run_delay_ns", drawn, places)
     return {
         "pass": name,
         "timed": timed,
@@ -89,30 +83,35 @@ def _plotted_pass(document: Document, name: str) -> dict[str, Any] | None:
         "iteration": [row["iteration"] for row in drawn],
         "latency": [row["latency_ns"] for row in drawn],
         "cpu": [row["cpu_time_ns"] for row in drawn],
-        "warmup": warm,
+        "warmup": next((place(row) for row in rows if row["phase"] != "warmup"), None),
         "median": value(document, "latency_p50", name),
-        "strips": strips,
+        "strips": [
+            *([{**delays, "dots": True}] if any(delay is not None for delay in delays["y"]) else ()),
+            *(_sampled(document, rows, origin) if timed else ()),
+        ],
     }
 
 
-def _strips(
-    samples: Sequence[Row], wanted: Iterable[tuple[str, str, str]], origin: int, end: int, prefix: str
-) -> list[dict[str, Any]]:
-    """A line for each wanted column that holds anything while the pass ran."""
-    inside = [row for row in samples if origin <= row["time_ns"] <= end]
-    strips = []
-    for column, label, unit in wanted:
-        known = [row for row in inside if row.get(column) is not None]
-        if known:
-            drawn = _extremes(known, column, _DRAWN_SAMPLES)
-            places = [row["time_ns"] - origin for row in drawn]
-            named = capital(
-                f"{prefix}{label[:1].lower()}{label[1:]}" if prefix and label[1:2].islower() else f"{prefix}{label}"
-            )
-            strips.append(
-                {"label": named, "unit": unit, "x": places, "y": [row[column] for row in drawn], "dots": False}
-            )
-    return strips
+def _sampled(document: Document, rows: Sequence[Row], origin: int) -> Iterator[dict[str, Any]]:
+    """The samples of the host and of each device while the pass ran, a line for each column that holds anything."""
+    end = max(row["end_ns"] or row["start_ns"] for row in rows)
+    devices = sorted({row["device_id"] for row in document["gpu_samples"]})
+    sources = [("", document["system_samples"], _HOST_STRIPS)] + [
+        (f"device {device}: ", [row for row in document["gpu_samples"] if row["device_id"] == device], _DEVICE_STRIPS)
+        for device in devices
+    ]
+    for prefix, samples, wanted in sources:
+        inside = [row for row in samples if origin <= row["time_ns"] <= end]
+        for column, label, unit in wanted:
+            known = _extremes([row for row in inside if row.get(column) is not None], column, _DRAWN_SAMPLES)
+            named = f"{label[:1].lower()}{label[1:]}" if prefix and label[1:2].islower() else label
+            if known:
+                places = [row["time_ns"] - origin for row in known]
+                yield _strip(capital(f"{prefix}{named}"), unit, column, known, places)
+
+
+def _strip(label: str, unit: str, column: str, rows: Sequence[Row], places: Sequence[int]) -> dict[str, Any]:
+    return {"label": label, "unit": unit, "x": places, "y": [row[column] for row in rows], "dots": False}
 
 
 def _extremes(rows: Sequence[Row], column: str, limit: int) -> Sequence[Row]:
@@ -134,14 +133,8 @@ def wide(latencies: Sequence[int]) -> bool:
 
 def _histogram(document: Document) -> dict[str, Any] | None:
     """Counts of measured iterations in bins of equal width, or of equal ratio when latencies span a wide range."""
-    by_pass = {
-        name: [
-            row["latency_ns"]
-            for row in document["iterations"]
-            if (row["pass"], row["phase"]) == (name, "measure") and row["latency_ns"] is not None
-        ]
-        for name in PASSES
-    }
+    measured = [row for row in document["iterations"] if row["phase"] == "measure" and row["latency_ns"] is not None]
+    by_pass = {name: [row["latency_ns"] for row in measured if row["pass"] == name] for name in PASSES}
     everything = [latency for latencies in by_pass.values() for latency in latencies]
     if not everything:
         return None
@@ -153,120 +146,89 @@ def _histogram(document: Document) -> dict[str, Any] | None:
     def place(latency: float) -> float:
         return math.log(latency / low) / math.log(high / low) if logarithmic else (latency - low) / (high - low)
 
-    counts = {name: [0] * _BINS for name, latencies in by_pass.items() if latencies}
-    for name, bins in counts.items():
-        for latency in by_pass[name]:
-            bins[min(int(place(latency) * _BINS), _BINS - 1)] += 1
-    quantiles = []
-    for name, label in QUANTILES.items():
-        row = metric(document, name, "latency")
-        if row is not None and row["value"] is not None:
-            quantiles.append({"label": label, "value": row["value"], "low": row["ci_low"], "high": row["ci_high"]})
+    placed = {
+        name: Counter(min(int(place(latency) * _BINS), _BINS - 1) for latency in latencies)
+        for name, latencies in by_pass.items()
+    }
+    counts = {name: [bins[place] for place in range(_BINS)] for name, bins in placed.items() if bins}
+    quantiles = [
+        {"label": label, "value": row["value"], "low": row["ci_low"], "high": row["ci_high"]}
+        for name, label in QUANTILES.items()
+        if (row := metric(document, name, "latency")) is not None and row["value"] is not None
+    ]
     return {"low": low, "high": high, "logarithmic": logarithmic, "counts": counts, "quantiles": quantiles}
 
 
 def _plotted_moment(moment: Row, kernels: Mapping[int, Row], kinds: Sequence[str]) -> dict[str, Any]:
     """One iteration's activities in lanes, as columns; times count from the iteration's start."""
-    activities = _activities(moment, kernels, kinds)
-    drawn = sorted(activities, key=lambda a: a["start"] - a["end"])[:_DRAWN_ACTIVITIES]
-    drawn.sort(key=lambda a: (a["start"], -a["end"]))
+    activities = [*_activities(moment, kernels, kinds)]
+    drawn = sorted(activities, key=lambda one: one.start - one.end)[:_DRAWN_ACTIVITIES]
+    drawn.sort(key=lambda one: (one.start, -one.end))
     lanes: dict[str, list[int]] = {}
-    level_of: dict[tuple[str, int], int] = {}
-    names: dict[str, int] = {}
-    columns: dict[str, list[Any]] = {
-        key: [] for key in ("start", "took", "lane", "level", "name", "kind", "self", "short")
-    }
-    for activity in drawn:
-        ends = lanes.setdefault(activity["lane"], [])
+    level_of: dict[tuple[str, int | None], int] = {}
+    levels = []
+    for one in drawn:
+        ends = lanes.setdefault(one.lane, [])
         # The first level that is free, but always beneath the operator that contains this one.
-        level = level_of.get((activity["lane"], activity["inside"]), -1) + 1 if activity["inside"] is not None else 0
-        while level < len(ends) and ends[level] > activity["start"]:
+        level = level_of.get((one.lane, one.inside), -1) + 1 if one.inside is not None else 0
+        while level < len(ends) and ends[level] > one.start:
             level += 1
         ends.extend([0] * (level + 1 - len(ends)))
-        ends[level] = activity["end"]
-        if activity["id"] is not None:
-            level_of[activity["lane"], activity["id"]] = level
-        columns["start"].append(activity["start"] - moment["start_ns"])
-        columns["took"].append(activity["end"] - activity["start"])
-        columns["lane"].append(list(lanes).index(activity["lane"]))
-        columns["level"].append(level)
-        columns["name"].append(names.setdefault(activity["name"], len(names)))
-        columns["kind"].append(activity["kind"])
-        columns["self"].append(activity["self"])
-        columns["short"].append(1 if activity["short"] else 0)
+        ends[level] = one.end
+        level_of[one.lane, one.number] = level
+        levels.append(level)
+    names, lane_names = list(dict.fromkeys(one.name for one in drawn)), list(lanes)
+    name_at, lane_at = ({name: at for at, name in enumerate(listed)} for listed in (names, lane_names))
     return {
         "iteration": moment["iteration"],
-        "start": moment["start_ns"],
+        "start": [one.start - moment["start_ns"] for one in drawn],
         "span": moment["end_ns"] - moment["start_ns"],
         "lanes": [{"label": label, "levels": len(ends)} for label, ends in lanes.items()],
-        "names": list(names),
+        "names": names,
         "left_out": len(activities) - len(drawn),
-        **columns,
+        "took": [one.end - one.start for one in drawn],
+        "lane": [lane_at[one.lane] for one in drawn],
+        "level": levels,
+        "name": [name_at[one.name] for one in drawn],
+        "kind": [one.kind for one in drawn],
+        "self": [one.self_ns for one in drawn],
+        "short": [int(one.short) for one in drawn],
     }
 
 
-def _activities(moment: Row, kernels: Mapping[int, Row], kinds: Sequence[str]) -> list[dict[str, Any]]:
-    """Host calls, kernels and copies alike: when, in which lane, inside which other, and what they are called."""
-    found = [
-        {
-            "start": call["start_ns"],
-            "end": call["end_ns"],
-            "lane": f"Host calls{_of_thread(call)}",
-            "name": call["name"],
-            "kind": -1,
-            "self": None,
-            "short": False,
-            "id": None,
-            "inside": None,
-        }
-        for call in moment["api_calls"]
-    ]
-    for dispatch in moment["dispatches"]:
-        kernel = kernels.get(dispatch["kernel_id"], {"name": f"kernel {dispatch['kernel_id']}", "operator": ""})
-        # Names of operators often repeat the type; a lane shows the type in its colour, so the name leads.
-        kind = kinds.index(kernel["operator"]) if kernel["operator"] in kinds else len(kinds)
-        name = f"{kernel['operator']}: {kernel['name']}" if kernel["operator"] != kernel["name"] else kernel["name"]
-        found.append(
-            {
-                "start": dispatch["start_ns"],
-                "end": dispatch["end_ns"],
-                "lane": _lane(dispatch),
-                "name": name,
-                "kind": min(kind, 7),
-                "self": dispatch["self_ns"],
-                "short": dispatch["below_resolution"],
-                "id": dispatch["dispatch_id"],
-                "inside": dispatch["parent_dispatch_id"],
-            }
+class _Activity(NamedTuple):
+    """A host call, a kernel or a copy: when, in which lane, inside which other, and what it is called."""
+
+    start: int
+    end: int
+    lane: str
+    name: str
+    kind: int
+    self_ns: int | None = None
+    short: bool = False
+    number: int | None = None
+    inside: int | None = None
+
+
+def _activities(moment: Row, kernels: Mapping[int, Row], kinds: Sequence[str]) -> Iterator[_Activity]:
+    for call in moment["api_calls"]:
+        yield _Activity(call["start_ns"], call["end_ns"], f"Host calls{_places(call, 'thread')}", call["name"], -1)
+    for row in moment["dispatches"]:
+        kernel = kernels.get(row["kernel_id"], {"name": f"kernel {row['kernel_id']}", "operator": ""})
+        operator, name = kernel["operator"], kernel["name"]
+        yield _Activity(
+            *(row["start_ns"], row["end_ns"]),
+            f"Kernels, device {row['device_id']}{_places(row, 'queue', 'stream') or _places(row, 'thread')}",
+            # Names of operators often repeat the type; a lane shows the type in its colour, so the name leads.
+            f"{operator}: {name}" if operator != name else name,
+            min(kinds.index(operator) if operator in kinds else len(kinds), 7),
+            *(row["self_ns"], row["below_resolution"], row["dispatch_id"], row["parent_dispatch_id"]),
         )
     for copy in moment["memory_copies"]:
         name = f"{copy['direction'] or 'copy'}, {size(copy['size_bytes']) or 'size unknown'}"
-        found.append(
-            {
-                "start": copy["start_ns"],
-                "end": copy["end_ns"],
-                "lane": f"Copies, device {copy['device_id']}" if copy["device_id"] is not None else "Copies",
-                "name": name,
-                "kind": -2,
-                "self": None,
-                "short": False,
-                "id": None,
-                "inside": None,
-            }
-        )
-    return found
+        yield _Activity(copy["start_ns"], copy["end_ns"], f"Copies{_places(copy, 'device')}", name, -2)
 
 
-def _lane(dispatch: Row) -> str:
-    if dispatch["queue_id"] is not None or dispatch["stream_id"] is not None:
-        parts = [
-            f"{name} {dispatch[key]}"
-            for name, key in (("queue", "queue_id"), ("stream", "stream_id"))
-            if dispatch[key] is not None
-        ]
-        return f"Kernels, device {dispatch['device_id']}, {', '.join(parts)}"
-    return f"Kernels, device {dispatch['device_id']}{_of_thread(dispatch)}"
-
-
-def _of_thread(row: Row) -> str:
-    return f", thread {row['thread_id']}" if row["thread_id"] is not None else ""
+def _places(row: Row, *kinds: str) -> str:
+    """Where something ran, such as `, queue 1, stream 3`; only what is known of it."""
+    return "".join(f", {kind} {row[f'{kind}_id']}" for kind in kinds if row[f"{kind}_id"] is not None)

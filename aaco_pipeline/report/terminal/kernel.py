@@ -61,7 +61,10 @@ def kernel_answer(document: Document) -> str:
         count = kernel["dispatch_count"]
         sentences.append(f"It takes {duration(kernel['total_ns'])} in {counted(count, 'dispatch', 'es')}{part}")
     judged = [bottleneck_text.verdict(row, "kernel") for row in document["bottleneck"][:1]]
-    return ". ".join([*sentences, *(judged or ["What limits it was not judged: no stage has a row for it"])]) + "."
+    return (
+        ". ".join([*sentences, *(judged or ["What limits it was not judged: no stage published a verdict for it"])])
+        + "."
+    )
 
 
 def _facts(document: Document) -> Iterator[tuple[str, str | None]]:
@@ -73,20 +76,20 @@ def _facts(document: Document) -> Iterator[tuple[str, str | None]]:
     registers = (("arch_vgprs", "vector"), ("accum_vgprs", "accumulation"), ("sgprs", "scalar"))
     yield "registers", ", ".join(f"{kernel[key]} {name}" for key, name in registers if kernel[key] is not None)
     for label, key, of in (("scratch", "static_scratch_bytes", "work-item"), ("LDS", "static_lds_bytes", "workgroup")):
-        yield label, None if kernel[key] is None else f"{kernel[key]:,} bytes a {of}"
+        yield label, None if kernel[key] is None else f"{kernel[key]:,} bytes per {of}"
     if kernel["mean_ns"] is not None:
         ends = f"{duration(kernel['min_ns'])} to {duration(kernel['max_ns'])}"
-        yield "a dispatch", f"{duration(kernel['mean_ns'])} in the mean, {ends}"
+        yield "per dispatch", f"{duration(kernel['mean_ns'])} on average, {ends}"
     if placed is not None:
         roof = bottleneck_text.resource(placed["bound"])
         yield "nearest roof", roof and f"{roof}, {share(placed['efficiency_ratio'])} of it reached"
-        yield "with the reservation", bottleneck_text.flags(placed["quality_flags"])
+        yield "caveats", bottleneck_text.flags(placed["quality_flags"])
     if occupied is not None:
         yield "occupancy", bottleneck_text.occupied(occupied)
         next_ratio, waves = share(occupied["next_ratio"]), number(occupied["grid_waves_ratio"])
         tail = share(occupied["tail_ratio"])
-        yield "next step", next_ratio and f"{occupied['next_step']} admits {next_ratio}"
-        empty = f", {tail} of the room empty in the last round" if tail else ""
+        yield "next step", next_ratio and f"{occupied['next_step']} allows {next_ratio}"
+        empty = f", {tail} of the slots idle in the last round" if tail else ""
         yield "grid", waves and f"{waves} times what the device holds at once{empty}"
     on_path = document["critical_path"]
     if on_path is not None:
@@ -150,14 +153,14 @@ def _print_evidence(screen: "Console", document: Document) -> None:
         {
             "signal": lambda row: bottleneck_text.signal(row["signal"]),
             "*value": bottleneck_text.amount,
-            "*held against": lambda row: (
+            "*threshold": lambda row: (
                 None if row["threshold"] is None else bottleneck_text.measure(row["threshold"], row["unit"])
             ),
             "*weight": lambda row: number(row["weight"]),
             "from": lambda row: row["source"],
         },
         document["top_evidence"],
-        title="What the label rests on",
+        title="Evidence for the label",
     )
     if document["missing_signals"]:
         names = ", ".join(bottleneck_text.unmeasured(document["missing_signals"]))
@@ -175,11 +178,11 @@ def _print_metrics(screen: "Console", document: Document) -> None:
             "*value": lambda row: bottleneck_text.measure(row["value"], row["unit"]),
             "*smallest … largest": _ends,
             "*dispatches": lambda row: grouped(row["n"]),
-            "reservations": lambda row: bottleneck_text.flags(row["quality_flags"]),
+            "caveats": lambda row: bottleneck_text.flags(row["quality_flags"]),
         },
         shown,
         title=f"From hardware counters{more}",
-        spare=("*dispatches", "*smallest … largest", "reservations"),
+        spare=("*dispatches", "*smallest … largest", "caveats"),
     )
 
 

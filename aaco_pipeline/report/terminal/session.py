@@ -69,12 +69,12 @@ def print_critical_path(document: Document, stream: TextIO | None = None) -> Non
     screen = open_screen(stream)
     categories = document["path_categories"]
     if not categories:
-        nothing = "The session has no device activities with times, and so no critical path."
+        nothing = "The session has no timed device activity, so it has no critical path."
         return print_head(screen, document, run_description(document), nothing)
     window, path = categories[0]["window_ns"], categories[0]["path_ns"]
     told = f"The critical path takes {duration(path)} of the window's {duration(window)}; "
     print_head(
-        screen, document, run_description(document), f"{told}{duration(window - path)} of it nothing recorded explains."
+        screen, document, run_description(document), f"{told}nothing recorded explains {duration(window - path)} of it."
     )
     rest = {"category": "unexplained", "category_ns": window - path, "window_ratio": (window - path) / window}
     print_table(
@@ -108,7 +108,7 @@ def print_critical_path(document: Document, stream: TextIO | None = None) -> Non
             "*of the window": lambda row: share(row["saved_ratio"]),
         },
         document["savings"],
-        title="What a faster kernel would save (the path computed anew)",
+        title="What a faster kernel would save (the path recomputed)",
     )
     print_table(
         screen,

@@ -108,7 +108,7 @@ def sentence(document: Row) -> str | None:
     uncalibrated = next((one["reason"] for one in document["missing"] if one["item"] == CALIBRATION), None)
     if row["label"] is None and uncalibrated is not None:
         # One step gives what all the signals wait for, so naming them would only hide it.
-        return f"What limits this session cannot be said yet: {uncalibrated}"
+        return f"What limits this session is not known yet: {uncalibrated}"
     text = verdict(row, "session")
     longest = next(iter(document.get("optimization_priority") or []), None)
     if row["label"] is None and longest is not None and longest["label"] is None and longest["missing_signals"]:
@@ -121,7 +121,7 @@ def verdict(row: Row, of: str) -> str:
     evidence = strongest(row["evidence"] or [])
     if row["label"] is None:
         lacks = lacking(row)
-        return f"What limits this {of} cannot be said: {lacks}" if lacks else f"What limits this {of} cannot be said"
+        return f"What limits this {of} is not known: {lacks}" if lacks else f"What limits this {of} is not known"
     aside = [f"score {row['score']:.2f}"] if row["score"] is not None else []
     aside += [f"runner-up: {briefly(row['runner_up'])}"] if row["runner_up"] is not None else []
     text = f"This {of} is limited by {briefly(row['label'])}"

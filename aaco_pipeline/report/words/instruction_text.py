@@ -11,7 +11,7 @@ from aaco_pipeline.report.words.units import counted, grouped, share, shortened
 
 LEGEND: Final = (
     "Stalled: cycles in which wavefronts could not issue the instruction (upper bar). Waited for: cycles that other "
-    "instructions, the waits, stalled until this one was done (lower bar); they are in the waits’ own stalls, too."
+    "instructions, the waits, stalled until this one was done (lower bar); the waits’ own stalls include them."
 )
 NUMBERS: Final = ("line", "hits", "stalled", "waited for", "samples")
 _MISSING: Final = "–"
@@ -73,14 +73,14 @@ class Listing:
 
 
 def heading(listing: Listing) -> str:
-    kernel = shortened(listing.kernel) if listing.kernel else "Code that was matched to no kernel"
+    kernel = shortened(listing.kernel) if listing.kernel else "Code not matched to any kernel"
     return kernel if listing.dispatch_id is None else f"{kernel}, dispatch {listing.dispatch_id}"
 
 
 def summary(listing: Listing) -> str:
     if listing.unit == "samples":
         stalled = sum(amount for _, amount, _ in listing.reasons)
-        told = f", {stalled:,} of them of a stalled wavefront with a reason" if stalled else ""
+        told = f", {stalled:,} of them stalled with a known reason" if stalled else ""
         return f"{listing.lost:,} program-counter samples{told}; they count moments, not cycles"
     return f"{listing.lost:,} stalled cycles of the traced wavefronts; nothing is scaled up to the whole grid"
 

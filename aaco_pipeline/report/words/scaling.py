@@ -24,7 +24,7 @@ class Column:
 
 
 def _batch(row: Row) -> str:
-    notes = [name for name, true in (("knee", row["is_knee"]), ("enough", row["is_saturated"])) if true]
+    notes = [name for name, true in (("knee", row["is_knee"]), ("saturated", row["is_saturated"])) if true]
     return " ".join([f"{row['batch_size']:,}", *(f"({note})" for note in notes)])
 
 

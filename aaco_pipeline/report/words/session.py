@@ -24,12 +24,12 @@ def title(document: Document) -> str:
 def run_description(document: Document) -> str:
     """What ran, where and when, in one line."""
     if "source_kind" not in document:
-        return "(the capture is not described yet)"
+        return "(the capture has no description yet)"
     started = document["started_at"]
-    taken_in = document["source_kind"] == "capture"
+    imported = document["source_kind"] == "capture"
     parts = [
         document["model_name"] or document["workload"],
-        f"taken in from {document['source_format']}" if taken_in else None,
+        f"imported from {document['source_format']}" if imported else None,
         f"on {document['provider']}" if document["provider"] is not None else None,
         f"batch {document['batch_size']}" if document["batch_size"] is not None else None,
         document["precision"],
@@ -97,9 +97,9 @@ def steadiness(document: Document) -> str:
     """Whether the iterations were steady, in words, from the metric `steady_state`."""
     judged = value(document, "steady_state", "latency")
     if judged is None and metric(document, "steady_state", "latency") is not None:
-        return "It ran too briefly to tell whether steadily"
+        return "It ran too briefly to tell whether it was steady"
     if judged is None:
-        return "Whether it ran steadily has not been judged"
+        return "Whether it ran steadily was not checked"
     return "It ran steadily" if judged >= 1 else "It did not run steadily"
 
 

@@ -143,7 +143,7 @@ def test_the_terminal_gives_the_answer_first_then_the_evidence(document: Documen
         "136 vector",
         "DRAM, 80.0 % of it reached",
         "25.0 % of 50.0 % by vector registers",
-        "vector registers: 136 to 128 admits 62.5 %",
+        "vector registers: 136 to 128 allows 62.5 %",
         "1 of 2 dispatches are on it, 5 ns",
         "the path is 2 ns shorter (10.0 % of the window)",
         "aten::mm",
@@ -176,7 +176,7 @@ def test_a_traced_kernel_has_its_instructions_with_their_stalls(lake: TraceLake)
 def test_a_kernel_of_which_little_is_known_says_what_was_missing_and_moves_no_cursor(lake: TraceLake) -> None:
     document = kernel_document(lake, SESSION, "2")
     assert kernel_answer(document) == (
-        "What limits this kernel cannot be said: not measured: nearness to the nearest roof, scratch."
+        "What limits this kernel is not known: not measured: nearness to the nearest roof, scratch."
     )
     assert (document["roofline"], document["occupancy"], document["critical_path"]) == (None, None, None)
     assert "\x1b" not in printed(document)

@@ -167,7 +167,7 @@ def test_listings_are_told_apart_by_kernel_dispatch_and_kind_with_traced_ones_fi
         ("scale", None, "samples", 99),
     ]
     assert [len(one.reasons) for one in found] == [0, 1, 0]
-    assert "Code that was matched to no kernel" in text_of(found[0])
+    assert "Code not matched to any kernel" in text_of(found[0])
 
 
 def test_no_instructions_give_no_listing() -> None:

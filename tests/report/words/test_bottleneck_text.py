@@ -106,15 +106,15 @@ def test_without_a_label_the_answer_says_what_was_missing(tmp_path: Path) -> Non
     unknown = {"label": None, "score": None, "runner_up": None, "recommendation": None, "evidence": [unexplained]}
     document = relabelled(lake, **unknown, missing=["steady_state", "share_latency", "a", "b", "c"])
     assert answer(document) == (
-        "What limits this session cannot be said: time in kernels that nothing explains is 90.0 %; not measured: "
+        "What limits this session is not known: time in kernels that nothing explains is 90.0 %; not measured: "
         "steady state, a, b and 1 more signal."
     )
     assert document["bottleneck_class"] is None
-    assert "cannot be said" in limits_section(document)
+    assert "is not known" in limits_section(document)
     # Where one step would give it, that step is the answer, and not the signals that wait for it.
     step = {"item": limits.CALIBRATION, "status": "absent", "reason": "run `aaco calibrate`"}
     assert answer({**document, "missing": [step]}) == (
-        "What limits this session cannot be said yet: run `aaco calibrate`."
+        "What limits this session is not known yet: run `aaco calibrate`."
     )
 
 
@@ -219,7 +219,7 @@ def test_only_roofs_that_a_kernel_used_and_the_longest_kernels_are_in_the_docume
 
 def test_the_page_shows_evidence_plot_and_kernels(document: Document) -> None:
     section = limits_section(document)
-    for part in ("time limited by DRAM traffic", "Held against", "10.0 %", "timeline", "1 signal not measured"):
+    for part in ("time limited by DRAM traffic", "Threshold", "10.0 %", "timeline", "1 signal not measured"):
         assert part in section
     assert section.count('role="img" aria-label="Roofline plot"') == 2
     assert "1 listed kernel without counted floating-point work" in section

@@ -339,7 +339,7 @@ function toldOf(index) {
   const lines = [moment.names[moment.name[index]], `took ${exactly(length, 'ns')}`];
   if (self !== null && self !== length) lines.push(`of it itself ${exactly(self, 'ns')}`);
   lines.push(`begins ${duration(moment.start[index])} into the iteration`);
-  if (moment.short[index]) lines.push('too short for the clock to be trusted singly');
+  if (moment.short[index]) lines.push('too short to be timed individually');
   return lines;
 }
 function step(by) {
