@@ -11,10 +11,12 @@ import click
 
 from aaco_pipeline.cli.lake_option import lake_option, new_lake_option
 from aaco_pipeline.cli.output import console, data_format, json_value, print_json, print_table
+from aaco_pipeline.lake.contracts import all_tables
+from aaco_pipeline.lake.sql import HELPER_VIEWS, Result, select_rows
+from aaco_pipeline.lake.store import TraceLake, find_contract
 from aaco_pipeline.report.words.units import counted
 
 if TYPE_CHECKING:
-    from aaco_pipeline.lake.sql import Result
     from aaco_pipeline.resources.project import Project
 
 _NUMERIC_TYPES = ("INT", "DOUBLE", "FLOAT", "DECIMAL", "NUMBER")
@@ -37,9 +39,6 @@ def sql(project: "Project", statement: str, form: str, json_too: bool) -> None:
 
     Example: aaco sql "SELECT * FROM latest_sessions LIMIT 5"
     """
-    from aaco_pipeline.lake.sql import select_rows
-    from aaco_pipeline.lake.store import TraceLake
-
     lake = TraceLake(project.lake)
     if form == "parquet" and not json_too:
         if sys.stdout.isatty():
@@ -70,23 +69,17 @@ def tables(project: "Project", name: str | None, as_json: bool) -> None:
 
 
 def _list_tables(project: "Project", as_json: bool) -> None:
-    from aaco_pipeline.lake.contracts import all_tables
-    from aaco_pipeline.lake.sql import HELPER_VIEWS
-    from aaco_pipeline.lake.store import TraceLake
-
     rows: dict[str, int] = dict.fromkeys(all_tables(), 0)
     for manifest in TraceLake(project.lake).manifests():
         for entry in manifest.entries:
             if entry.table in rows:
                 rows[entry.table] += entry.rows
+    listed = [
+        {"table": t.name, "section": t.section, "scope": t.scope, "meaning": t.meaning, "rows": rows[t.name]}
+        for t in all_tables().values()
+    ]
     if as_json:
-        print_json(
-            [
-                {"table": t.name, "section": t.section, "scope": t.scope, "meaning": t.meaning, "rows": rows[t.name]}
-                for t in all_tables().values()
-            ]
-        )
-        return
+        return print_json(listed)
     for section in dict.fromkeys(t.section for t in all_tables().values()):
         print_table(
             ("table", "rows", "meaning"),
@@ -94,7 +87,7 @@ def _list_tables(project: "Project", as_json: bool) -> None:
             title=section,
             numeric=("rows",),
         )
-    print_table(("view", "meaning"), [(v.name, v.meaning) for v in HELPER_VIEWS], title="Helper views")
+    return print_table(("view", "meaning"), [(v.name, v.meaning) for v in HELPER_VIEWS], title="Helper views")
 
 
 def _describe_table(name: str, as_json: bool) -> None:
@@ -106,16 +99,15 @@ def _describe_table(name: str, as_json: bool) -> None:
         for c in table.all_columns
     ]
     if as_json:
-        print_json({"table": table.name, "meaning": table.meaning, "version": table.version, "columns": columns})
-        return
+        return print_json({"table": table.name, "meaning": table.meaning, "version": table.version, "columns": columns})
     console().print(f"[bold]{table.name}[/bold]: {table.meaning}")
-    print_table(
+    return print_table(
         ("column", "type", "unit", "null?", "meaning"),
         [(c.name, c.dtype, c.unit, "yes" if c.nullable else "no", c.meaning) for c in table.all_columns],
     )
 
 
-def _print_rows(result: "Result") -> None:
+def _print_rows(result: Result) -> None:
     numeric = [
         name
         for name, kind in zip(result.columns, result.types, strict=True)
@@ -129,8 +121,4 @@ def _print_rows(result: "Result") -> None:
 def _text(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
-    if isinstance(value, bool | int | str):
-        return str(value)
-    if isinstance(value, list | dict):
-        return str(value)
-    return str(json_value(value))
+    return str(value if isinstance(value, bool | int | str | list | dict) else json_value(value))

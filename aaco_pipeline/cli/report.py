@@ -3,6 +3,7 @@
 What a report says and how it looks is `aaco_pipeline.report`; here is only where it goes.
 """
 
+import json
 from collections.abc import Mapping
 from io import StringIO
 from pathlib import Path
@@ -11,10 +12,14 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from aaco_pipeline.cli.lake_option import lake_option
-from aaco_pipeline.cli.output import print_json
+from aaco_pipeline.lake.files import lake_errors, write_atomically
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.report.document.session import session_document
+from aaco_pipeline.report.markdown import render_markdown
+from aaco_pipeline.report.terminal.session import print_session
+from aaco_pipeline.report.words.session import Document
 
 if TYPE_CHECKING:
-    from aaco_pipeline.report.words.session import Document
     from aaco_pipeline.resources.project import Project
 
 _FORMATS: Final = ("html", "terminal", "markdown", "json")
@@ -40,9 +45,6 @@ _FORMATS: Final = ("html", "terminal", "markdown", "json")
 @lake_option
 def report(project: "Project", *, session: str, form: str, as_json: bool, output: Path | None, opened: bool) -> None:
     """Report on one session (an id, a unique prefix, or latest): the answer first, then the evidence."""
-    from aaco_pipeline.lake.store import TraceLake
-    from aaco_pipeline.report.document.session import session_document
-
     form = "json" if as_json else form
     if opened and form != "html":
         raise click.UsageError("--open shows the page: it goes with --format html")
@@ -51,59 +53,34 @@ def report(project: "Project", *, session: str, form: str, as_json: bool, output
     document = session_document(lake, identifier)
     trace = lake.trace(identifier)
     if form != "html" and output is None:
-        _print(document, form)
-        return
+        # On a terminal as wide as that is.
+        return print_session(document) if form == "terminal" else click.echo(_rendered(document, form, trace), nl=False)
     path = (output or lake.report(identifier)).absolute()
-    _write(path, _rendered(document, form, trace))
-    click.echo(str(path))
-    if opened:
-        _serve(
-            {
-                f"/reports/session_id={identifier}/report.html": path,
-                f"/traces/session_id={identifier}/{trace.name}": trace,
-            }
-        )
-
-
-def _print(document: "Document", form: str) -> None:
-    from aaco_pipeline.report.markdown import render_markdown
-    from aaco_pipeline.report.terminal.session import print_session
-
-    if form == "json":
-        print_json(document)
-    elif form == "markdown":
-        click.echo(render_markdown(document), nl=False)
-    else:
-        print_session(document)
-
-
-def _rendered(document: "Document", form: str, trace: Path) -> bytes:
-    """The report as the bytes of its file."""
-    import json
-
-    from aaco_pipeline.lake.files import lake_errors
-    from aaco_pipeline.report.html.page import render_html
-    from aaco_pipeline.report.markdown import render_markdown
-    from aaco_pipeline.report.terminal.session import print_session
-
-    if form == "html":
-        with lake_errors(trace):
-            found = trace.read_bytes() if trace.is_file() else None
-        return render_html(document, found).encode()
-    if form == "markdown":
-        return render_markdown(document).encode()
-    if form == "json":
-        return (json.dumps(document, indent=2) + "\n").encode()
-    text = StringIO()
-    print_session(document, text)
-    return text.getvalue().encode()
-
-
-def _write(path: Path, content: bytes) -> None:
-    from aaco_pipeline.lake.files import lake_errors, write_atomically
-
+    content = _rendered(document, form, trace).encode()
     with lake_errors(path):
         write_atomically(path, content)
+    click.echo(str(path))
+    if opened:
+        page, beside = f"/reports/session_id={identifier}/report.html", f"/traces/session_id={identifier}/{trace.name}"
+        _serve({page: path, beside: trace})
+    return None
+
+
+def _rendered(document: Document, form: str, trace: Path) -> str:
+    """The report as the text of its file."""
+    if form == "html":
+        from aaco_pipeline.report.html.page import render_html
+
+        with lake_errors(trace):
+            found = trace.read_bytes() if trace.is_file() else None
+        return render_html(document, found)
+    if form == "json":
+        return json.dumps(document, indent=2) + "\n"
+    if form == "markdown":
+        return render_markdown(document)
+    text = StringIO()
+    print_session(document, text)
+    return text.getvalue()
 
 
 def _serve(files: Mapping[str, Path]) -> None:

@@ -3,16 +3,24 @@
 All of it is read from the lake's tables; nothing is computed here that a table does not hold.
 """
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import click
 
 from aaco_pipeline.cli.lake_option import lake_option
-from aaco_pipeline.cli.output import data_format, print_json, print_table
-from aaco_pipeline.report.words.units import counted, duration, size
+from aaco_pipeline.cli.output import console, data_format, print_json
+from aaco_pipeline.lake.sql import select_rows
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.report.document.kernel import kernel_document
+from aaco_pipeline.report.document.session import path_document, session_summary
+from aaco_pipeline.report.terminal.kernel import print_kernel
+from aaco_pipeline.report.terminal.screen import print_table
+from aaco_pipeline.report.terminal.session import print_critical_path, print_session
+from aaco_pipeline.report.words.session import Document
+from aaco_pipeline.report.words.units import counted, duration, grouped, size
 
 if TYPE_CHECKING:
-    from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.resources.project import Project
 
 _LS = """
@@ -28,18 +36,16 @@ ORDER BY s.session_id DESC
 @data_format
 def ls(project: "Project", newest: int | None, as_json: bool) -> None:
     """List sessions, newest first, with latency and disk use."""
-    from aaco_pipeline.lake.sql import select_rows
-    from aaco_pipeline.lake.store import TraceLake
-
     lake = TraceLake(project.lake)
     known = sorted(lake.sessions(), reverse=True)[:newest]
     found = select_rows(lake, _LS) if known else None
-    facts = {row[0]: dict(zip(found.columns, row, strict=True)) for row in found.rows} if found else {}
-    rows: list[dict[str, Any]] = []
-    for session in known:
-        columns = found.columns if found else ()
-        row = facts.get(session, {**dict.fromkeys(columns), "session_id": session})
-        rows.append({**row, "disk_bytes": lake.disk_bytes(session)})
+    columns, listed = (found.columns, found.rows) if found else ((), [])
+    facts = {row[0]: dict(zip(columns, row, strict=True)) for row in listed}
+    nothing = dict.fromkeys(columns)
+    rows = [
+        {**facts.get(session, nothing), "session_id": session, "disk_bytes": lake.disk_bytes(session)}
+        for session in known
+    ]
     if as_json:
         print_json(rows)
         return
@@ -47,21 +53,18 @@ def ls(project: "Project", newest: int | None, as_json: bool) -> None:
         click.echo(f"{lake.path}: no sessions yet; `aaco run --model squeezenet` makes one")
         return
     print_table(
-        ("session", "started (UTC)", "workload", "backend", "batch", "p50", "p90", "disk"),
-        [
-            (
-                row["session_id"],
-                f"{row['started_at']:%Y-%m-%d %H:%M:%S}" if row["started_at"] else None,
-                row["model_name"] or row["workload"],
-                row["backend"],
-                None if row["batch_size"] is None else str(row["batch_size"]),
-                duration(row["latency_p50_ns"]),
-                duration(row["latency_p90_ns"]),
-                size(row["disk_bytes"]),
-            )
-            for row in rows
-        ],
-        numeric=("started (UTC)", "batch", "p50", "p90", "disk"),
+        console(),
+        {
+            "session": lambda row: row["session_id"],
+            "*started (UTC)": lambda row: row["started_at"] and f"{row['started_at']:%Y-%m-%d %H:%M:%S}",
+            "workload": lambda row: row["model_name"] or row["workload"],
+            "backend": lambda row: row["backend"],
+            "*batch": lambda row: grouped(row["batch_size"]),
+            "*p50": lambda row: duration(row["latency_p50_ns"]),
+            "*p90": lambda row: duration(row["latency_p90_ns"]),
+            "*disk": lambda row: size(row["disk_bytes"]),
+        },
+        rows,
         names=("workload",),
         spare=("backend", "*p90", "*disk", "*started (UTC)", "*batch", "workload"),
     )
@@ -89,15 +92,31 @@ def show(
         raise click.UsageError("--critical-path shows the whole session, --kernel one kernel: give one of them")
     if faster is not None and kernel is None:
         raise click.UsageError("--faster is about one kernel: name it with --kernel")
-    from aaco_pipeline.lake.store import TraceLake
-
     lake = TraceLake(project.lake)
+    found = lake.find_session(session)
     if critical_path:
-        _show_critical_path(lake, lake.find_session(session), as_json=as_json)
-    elif kernel is not None:
-        _show_kernel(lake, lake.find_session(session), kernel, faster, as_json=as_json)
+        _show(path_document(lake, found), print_critical_path, as_json=as_json)
+    elif kernel is None:
+        show_session(lake, found, as_json=as_json)
     else:
-        show_session(lake, lake.find_session(session), as_json=as_json)
+        document = kernel_document(lake, found, kernel)
+        if faster is not None:
+            from aaco_pipeline.analysis.timeline.recorded import RECORDED_FROM, recorded
+            from aaco_pipeline.analysis.timeline.savings import saving_of_kernel
+
+            run = recorded({name: lake.read(name, found).drop("session_id") for name in RECORDED_FROM})
+            document["what_if"] = saving_of_kernel(run, document["kernel"]["kernel_id"], faster).to_dicts()
+        _show(document, print_kernel, as_json=as_json)
+
+
+def show_session(lake: TraceLake, session: str, *, as_json: bool) -> None:
+    """Print one session: the workload, its metrics, its top kernels, and what is missing."""
+    _show(session_summary(lake, session), print_session, as_json=as_json)
+
+
+def _show(document: Document, for_people: Callable[[Document], None], *, as_json: bool) -> None:
+    """Print a document as it is, or as `for_people` does."""
+    (print_json if as_json else for_people)(document)
 
 
 @click.command()
@@ -107,8 +126,6 @@ def show(
 @data_format
 def rm(project: "Project", names: tuple[str, ...], yes: bool, as_json: bool) -> None:
     """Remove sessions: their tables, captures and reports, and their partitions in Dagster."""
-    from aaco_pipeline.lake.store import TraceLake
-
     lake = TraceLake(project.lake)
     sessions = sorted({lake.find_session(name) for name in names})
     if not yes:
@@ -127,43 +144,3 @@ def rm(project: "Project", names: tuple[str, ...], yes: bool, as_json: bool) -> 
         print_json([{"session_id": session, "freed_bytes": bytes_} for session, bytes_ in freed.items()])
     else:
         click.echo(f"removed {counted(len(sessions), 'session')}, {size(sum(freed.values()))} freed")
-
-
-def _show_critical_path(lake: "TraceLake", session: str, *, as_json: bool) -> None:
-    from aaco_pipeline.report.document.session import path_document
-    from aaco_pipeline.report.terminal.session import print_critical_path
-
-    document = path_document(lake, session)
-    if as_json:
-        print_json(document)
-    else:
-        print_critical_path(document)
-
-
-def _show_kernel(lake: "TraceLake", session: str, kernel: str, faster: float | None, *, as_json: bool) -> None:
-    from aaco_pipeline.report.document.kernel import kernel_document
-    from aaco_pipeline.report.terminal.kernel import print_kernel
-
-    document = kernel_document(lake, session, kernel)
-    if faster is not None:
-        from aaco_pipeline.analysis.timeline.recorded import RECORDED_FROM, recorded
-        from aaco_pipeline.analysis.timeline.savings import saving_of_kernel
-
-        run = recorded({name: lake.read(name, session).drop("session_id") for name in RECORDED_FROM})
-        document["what_if"] = saving_of_kernel(run, document["kernel"]["kernel_id"], faster).to_dicts()
-    if as_json:
-        print_json(document)
-    else:
-        print_kernel(document)
-
-
-def show_session(lake: "TraceLake", session: str, *, as_json: bool) -> None:
-    """Print one session: the workload, its metrics, its top kernels, and what is missing."""
-    from aaco_pipeline.report.document.session import session_summary
-    from aaco_pipeline.report.terminal.session import print_session
-
-    document = session_summary(lake, session)
-    if as_json:
-        print_json(document)
-    else:
-        print_session(document)
