@@ -13,7 +13,7 @@ from aaco_pipeline.cli.lake_option import lake_option, new_lake_option
 from aaco_pipeline.cli.output import console, data_format, json_value, print_json, print_table
 from aaco_pipeline.lake.contracts import all_tables
 from aaco_pipeline.lake.sql import HELPER_VIEWS, Result, select_rows
-from aaco_pipeline.lake.store import TraceLake, find_contract
+from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.words.units import counted
 
 if TYPE_CHECKING:

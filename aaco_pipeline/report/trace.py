@@ -4,7 +4,7 @@ The bytes are `aaco_pipeline.lake.perfetto`; where the file lies is `TraceLake.t
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,6 +33,8 @@ TABLES: Final = (
     *("sessions", "processes", "iterations", "api_calls", "critical_path", "dispatches", "kernels", "memory_copies"),
     *("gaps", "markers", "system_samples", "scheduler_events", "clock_domains"),
 )
+#: Copies of an unknown direction are still copies.
+_COPY_NAME: Final = pl.col("direction").fill_null("copy")
 #: Far above what a tracer counts up to within a process.
 _CORRELATIONS_OF_A_PROCESS: Final = 1 << 48
 
@@ -67,8 +69,9 @@ class _Layout:
                 maintain_order="left",
             ),
             "dispatch",
+            "dispatch_id",
         )
-        self._copies = self._with_slack(timed(tables["memory_copies"]), "memory_copy")
+        self._copies = self._with_slack(timed(tables["memory_copies"]), "memory_copy", "copy_id")
         self._gaps = tables["gaps"]
         self._markers = timed(tables["markers"])
         self._samples = tables["system_samples"]
@@ -76,15 +79,9 @@ class _Layout:
         self._clocks = tables["clock_domains"]
         self._number = count(1)
         self.tracks: list[Track] = []
-        starts = (
-            self._iterations.get_column("start_ns").min(),
-            self._calls.get_column("start_ns").min(),
-            self._dispatches.get_column("start_ns").min(),
-            self._copies.get_column("start_ns").min(),
-            self._markers.get_column("start_ns").min(),
-            self._samples.get_column("time_ns").min(),
-            self._scheduler.get_column("time_ns").min(),
-        )
+        timed = (self._iterations, self._calls, self._dispatches, self._copies, self._markers)
+        starts = [frame.get_column("start_ns").min() for frame in timed]
+        starts += [frame.get_column("time_ns").min() for frame in (self._samples, self._scheduler)]
         self._zero = min((int(start) for start in starts if isinstance(start, int)), default=0)
 
     def metadata(self) -> Iterator[tuple[str, str | int | float]]:
@@ -99,15 +96,12 @@ class _Layout:
 
     def slices(self) -> pl.DataFrame:
         """All slices, each on its track, in the columns that the encoder takes."""
-        frames = [
-            *self._of_iterations(),
-            *self._of_critical_path(),
-            *self._of_gaps(),
-            *self._of_calls_and_kernels(),
-            *self._of_scheduler(),
-        ]
         empty = pl.DataFrame(schema={"track": pl.UInt64, "start_ns": pl.Int64, "end_ns": pl.Int64, "name": pl.String})
-        joined = pl.concat([empty, *frames], how="diagonal")
+        drawn = (
+            *(self._of_iterations(), self._of_critical_path(), self._of_gaps(), self._of_calls_and_kernels()),
+            self._of_scheduler(),
+        )
+        joined = pl.concat([empty, *chain.from_iterable(drawn)], how="diagonal")
         return joined.with_columns(pl.col("start_ns") - self._zero, pl.col("end_ns") - self._zero)
 
     def counters(self) -> pl.DataFrame:
@@ -126,13 +120,23 @@ class _Layout:
         self.tracks.append(track)
         return track.uuid
 
+    def _on_track(self, frame: pl.DataFrame, called: str, parent: int | None = None, /, **columns: Any) -> pl.DataFrame:
+        """The frame's rows as slices on a new track of that name; `columns` are those beside the times."""
+        track = pl.lit(self._track(called, parent=parent), pl.UInt64)
+        return frame.select(track=track, **{"start_ns": "start_ns", "end_ns": "end_ns", "name": "name", **columns})
+
+    def _on_lanes(
+        self, frame: pl.DataFrame, called: str, parent: int | None = None, /, **columns: Any
+    ) -> Iterator[pl.DataFrame]:
+        """The same on a track for each of the frame's lanes."""
+        for (lane,), rows in _groups(frame, "lane"):
+            yield self._on_track(rows, called if lane == 0 else f"{called}, lane {lane + 1}", parent, **columns)
+
     def _of_iterations(self) -> Iterator[pl.DataFrame]:
-        for (name,), frame in sorted(self._iterations.group_by("pass")):
-            track = self._track(f"iterations of the {name} pass")
-            yield frame.select(
-                track=pl.lit(track, pl.UInt64),
-                start_ns="start_ns",
-                end_ns="end_ns",
+        for (name,), frame in _groups(self._iterations, "pass"):
+            yield self._on_track(
+                frame,
+                f"iterations of the {name} pass",
                 name=pl.concat_str(pl.col("phase"), pl.lit(" "), pl.col("iteration").cast(pl.String)),
                 category=pl.lit("iteration"),
                 iteration=pl.col("iteration").cast(pl.Int64),
@@ -140,86 +144,60 @@ class _Layout:
                 run_delay_ns="run_delay_ns",
             )
 
-    def _with_slack(self, frame: pl.DataFrame, kind: str) -> pl.DataFrame:
+    def _with_slack(self, frame: pl.DataFrame, kind: str, key: str) -> pl.DataFrame:
         """The activities with slack_ns, null where the path does not know them."""
         own = self._path.filter(pl.col("activity_kind") == kind).select("activity_id", "slack_ns")
-        key = {"dispatch": "dispatch_id", "memory_copy": "copy_id"}[kind]
         return frame.join(own, left_on=key, right_on="activity_id", how="left", maintain_order="left")
 
     def _of_critical_path(self) -> Iterator[pl.DataFrame]:
         """The activities without slack, once more on a track of their own, unless that is all of them."""
         if self._path.is_empty() or self._path.get_column("is_critical").all():
             return
-        columns = ("activity_kind", "activity_id", "start_ns", "end_ns", "name")
         places = pl.concat(
-            frame.select(
-                pl.lit(kind).alias("activity_kind"), pl.col(key).alias("activity_id"), *columns[2:4], name=name
-            )
+            frame.select("start_ns", "end_ns", activity_kind=pl.lit(kind), activity_id=key, name=name)
             for kind, key, frame, name in (
                 ("dispatch", "dispatch_id", self._dispatches, pl.col("name")),
-                ("memory_copy", "copy_id", self._copies, pl.col("direction").fill_null("copy")),
+                ("memory_copy", "copy_id", self._copies, _COPY_NAME),
                 ("api_call", "call_id", self._calls, pl.col("name")),
             )
         )
-        critical = self._path.filter(pl.col("is_critical")).join(places, on=columns[:2], maintain_order="left")
-        for track, lane in self._lanes(assign_lanes(critical, by=("is_critical",)), "critical path", None):
-            yield lane.select(
-                track=pl.lit(track, pl.UInt64),
-                start_ns="start_ns",
-                end_ns="end_ns",
-                name="name",
-                category="activity_kind",
-                binding_edge="binding_edge",
-                unexplained_wait_ns="unexplained_wait_ns",
-            )
+        critical = self._path.filter(pl.col("is_critical")).join(
+            places, on=["activity_kind", "activity_id"], maintain_order="left"
+        )
+        yield from self._on_lanes(
+            assign_lanes(critical, by=("is_critical",)),
+            "critical path",
+            category="activity_kind",
+            binding_edge="binding_edge",
+            unexplained_wait_ns="unexplained_wait_ns",
+        )
 
     def _of_gaps(self) -> Iterator[pl.DataFrame]:
         """When each device had nothing to do, named by why."""
         calls = self._calls.select("call_id", host_call="name")
-        told = self._gaps.join(calls, left_on="host_call_id", right_on="call_id", how="left", maintain_order="left")
-        for (device,), frame in _groups(told, "device_id"):
-            yield frame.select(
-                track=pl.lit(self._track(f"device {device} idle, by cause"), pl.UInt64),
-                start_ns="start_ns",
-                end_ns="end_ns",
-                name="cause",
-                category=pl.lit("idle"),
-                host_call="host_call",
-            )
+        named = self._gaps.join(calls, left_on="host_call_id", right_on="call_id", how="left", maintain_order="left")
+        for (device,), frame in _groups(named, "device_id"):
+            track = f"device {device} idle, by cause"
+            yield self._on_track(frame, track, name="cause", category=pl.lit("idle"), host_call="host_call")
 
     def _of_calls_and_kernels(self) -> Iterator[pl.DataFrame]:
         """Per process: its threads' calls and markers, then what its devices ran; launches point at their kernels."""
-        numbers = dict(self._processes.select("process_id", "pid").iter_rows())
-        names = dict(self._processes.select("process_id", "command").iter_rows())
         roots: dict[int, int | None] = {}
-        for process in sorted(numbers):
+        for process, pid, command in self._processes.select("process_id", "pid", "command").sort("process_id").rows():
             busy = any(
-                frame.filter(pl.col("process_id") == process).height
+                (frame.get_column("process_id") == process).any()
                 for frame in (self._calls, self._dispatches, self._copies, self._markers)
             )
-            pid = numbers[process]
-            name = names[process] or f"process {process if pid is None else pid}"
+            name = command or f"process {process if pid is None else pid}"
             roots[process] = self._track(name, kind="process", pid=pid) if busy and pid is not None else None
         for (process, thread), frame in _groups(self._calls, "process_id", "thread_id"):
-            for track, lane in self._lanes(nesting_lanes(frame), f"calls, thread {thread}", roots[process]):
-                yield lane.select(
-                    track=pl.lit(track, pl.UInt64),
-                    start_ns="start_ns",
-                    end_ns="end_ns",
-                    name="name",
-                    category="domain",
-                    **_flow("out"),
-                )
+            calls = nesting_lanes(frame)
+            yield from self._on_lanes(
+                calls, f"calls, thread {thread}", roots[process], category="domain", **_flow("out")
+            )
         for (process, thread), frame in _groups(self._markers, "process_id", "thread_id"):
-            where = f"thread {thread}" if thread is not None else "device"
-            for track, lane in self._lanes(nesting_lanes(frame), f"markers, {where}", roots[process]):
-                yield lane.select(
-                    track=pl.lit(track, pl.UInt64),
-                    start_ns="start_ns",
-                    end_ns="end_ns",
-                    name="name",
-                    category=pl.lit("marker"),
-                )
+            where = f"markers, thread {thread}" if thread is not None else "markers, device"
+            yield from self._on_lanes(nesting_lanes(frame), where, roots[process], category=pl.lit("marker"))
         yield from self._of_devices(roots)
 
     def _of_devices(self, roots: Mapping[int, int | None]) -> Iterator[pl.DataFrame]:
@@ -227,48 +205,37 @@ class _Layout:
         on_cpu = self._facts.height > 0 and self._facts.item(0, "provider") == CPU_PROVIDER
         places = ("thread_id",) if on_cpu else ("queue_id", "stream_id")
         for (process, device, *where), frame in _groups(self._dispatches, "process_id", "device_id", *places):
-            told = f"kernels on device {device}, {_place(places, where)}"
-            # On the CPU provider a control-flow operator's kernel contains others; a device's kernels never do.
-            lanes = nesting_lanes(frame) if on_cpu else assign_lanes(frame, by=("device_id",))
-            for track, lane in self._lanes(lanes, told, roots[process]):
-                yield lane.select(
-                    track=pl.lit(track, pl.UInt64),
-                    start_ns="start_ns",
-                    end_ns="end_ns",
-                    name="name",
-                    category="library",
-                    **_flow("in"),
-                    operator="short_name",
-                    iteration=pl.col("iteration").cast(pl.Int64),
-                    self_ns="self_ns",
-                    slack_ns="slack_ns",
-                )
+            yield from self._on_lanes(
+                # On the CPU provider a control-flow operator's kernel contains others; a device's kernels never do.
+                nesting_lanes(frame) if on_cpu else assign_lanes(frame, by=("device_id",)),
+                f"kernels on device {device}, {_place(places, where)}",
+                roots[process],
+                category="library",
+                **_flow("in"),
+                operator="short_name",
+                iteration=pl.col("iteration").cast(pl.Int64),
+                self_ns="self_ns",
+                slack_ns="slack_ns",
+            )
         places = ("queue_id", "stream_id")
         for (process, device, *where), frame in _groups(self._copies, "process_id", "device_id", *places):
-            told = f"copies on device {'unknown' if device is None else device}, {_place(places, where)}"
-            lanes = assign_lanes(frame, by=("process_id",))
-            for track, lane in self._lanes(lanes, told, roots[process]):
-                yield lane.select(
-                    track=pl.lit(track, pl.UInt64),
-                    start_ns="start_ns",
-                    end_ns="end_ns",
-                    name=pl.col("direction").fill_null("copy"),
-                    category=pl.lit("copy"),
-                    **_flow("in"),
-                    size_bytes="size_bytes",
-                    slack_ns="slack_ns",
-                )
-
-    def _lanes(self, frame: pl.DataFrame, name: str, parent: int | None) -> Iterator[tuple[int, pl.DataFrame]]:
-        """A track for each lane of the frame, with the lane's rows."""
-        for (lane,), rows in _groups(frame, "lane"):
-            yield self._track(name if lane == 0 else f"{name}, lane {lane + 1}", parent=parent), rows
+            yield from self._on_lanes(
+                assign_lanes(frame, by=("process_id",)),
+                f"copies on device {'unknown' if device is None else device}, {_place(places, where)}",
+                roots[process],
+                name=_COPY_NAME,
+                category=pl.lit("copy"),
+                **_flow("in"),
+                size_bytes="size_bytes",
+                slack_ns="slack_ns",
+            )
 
     def _of_scheduler(self) -> Iterator[pl.DataFrame]:
-        for (thread, kind), frame in sorted(self._scheduler.group_by("thread_id", "kind"), key=lambda one: str(one[0])):
-            track = self._track(f"{kind} of thread {thread}")
-            yield frame.select(
-                track=pl.lit(track, pl.UInt64),
+        by = ("thread_id", "kind")
+        for (thread, kind), frame in sorted(self._scheduler.group_by(*by), key=lambda one: str(one[0])):
+            yield self._on_track(
+                frame,
+                f"{kind} of thread {thread}",
                 start_ns="time_ns",
                 end_ns=pl.col("time_ns") + pl.col("duration_ns"),
                 name="kind",
