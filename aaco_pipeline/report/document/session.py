@@ -118,17 +118,13 @@ def _head(lake: TraceLake, session: str, parts: dict[str, list[Row]]) -> Documen
 
 def _plain(cell: Any) -> Any:
     """A value as JSON has it: times in ISO 8601, and what is not a finite number as null."""
-    if isinstance(cell, float):
-        return cell if math.isfinite(cell) else None
-    if isinstance(cell, datetime | date):
-        return cell.isoformat()
-    if isinstance(cell, Decimal):
-        return float(cell)
+    if isinstance(cell, float | Decimal):
+        return float(cell) if math.isfinite(cell) else None
     if isinstance(cell, list):
         return [_plain(part) for part in cell]
     if isinstance(cell, dict):
         return {name: _plain(part) for name, part in cell.items()}
-    return cell
+    return cell.isoformat() if isinstance(cell, datetime | date) else cell
 
 
 def _moments(document: Document) -> list[Row]:

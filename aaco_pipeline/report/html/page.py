@@ -110,25 +110,23 @@ def templates() -> Environment:
 def _tiles(document: Document) -> Iterator[tuple[str, str | None, str | None, str | None]]:
     """Label, figure, what stands beneath it, and its exact value."""
     generates = document.get("output_tokens") is not None
-    for name, label in (_GENERATION if generates else QUANTILES).items():
-        row = metric(document, name, "latency")
-        if row is not None:
-            named = label if generates else f"{label} latency"
-            yield named, duration(row["value"]), interval(row), exact(row["value"], "ns")
-    throughput = metric(document, "output_tokens_per_s" if generates else "throughput", "latency")
-    if throughput is not None:
-        unit = "tokens / s" if generates else "inferences / s"
-        yield "Throughput", number(throughput["value"]), unit, exact(throughput["value"], "per s")
+    labels = _GENERATION if generates else {name: f"{label} latency" for name, label in QUANTILES.items()}
+    rate, unit = ("output_tokens_per_s", "tokens / s") if generates else ("throughput", "inferences / s")
+    found = {name: metric(document, name, "latency") for name in (*labels, rate, "steady_state")}
+    distortion, steady = value(document, "profiler_distortion"), found.pop("steady_state")
+    for name, row in found.items():
+        if row is not None and name == rate:
+            yield "Throughput", number(row["value"]), unit, exact(row["value"], "per s")
+        elif row is not None:
+            yield labels[name], duration(row["value"]), interval(row), exact(row["value"], "ns")
     for row in document["timeline"][:1]:
         yield "Device busy", share(row["active_ratio"]), "while profiled", exact(row["active_ratio"], "ratio")
-    distortion = value(document, "profiler_distortion")
     if distortion is not None:
         yield "Profiler distortion", f"× {distortion:.3g}", "on the median", exact(distortion, "ratio")
-    judged = metric(document, "steady_state", "latency")
-    if judged is None or judged["value"] is None:
-        yield "Steady", None, "not judged" if judged is None else "too short to tell", None
+    if steady is None or steady["value"] is None:
+        yield "Steady", None, "not judged" if steady is None else "too short to tell", None
     else:
-        yield "Steady", "yes" if judged["value"] >= 1 else "no", None, None
+        yield "Steady", "yes" if steady["value"] >= 1 else "no", None, None
 
 
 def _as_json(figures: dict[str, Any]) -> Markup:

@@ -16,7 +16,7 @@ import polars as pl
 
 from aaco_pipeline.analysis.roofline.fitted_ceilings import FITTED
 from aaco_pipeline.analysis.roofline.kernel_work import kernels_by_time
-from aaco_pipeline.report.words.units import number, share, shortened
+from aaco_pipeline.report.words.units import number, prefixed, share, shortened
 
 WIDE: Final = 760
 NARROW: Final = 330
@@ -366,8 +366,6 @@ def _bandwidth(value: float) -> str:
 
 
 def _prefixed(value: float, unit: str) -> str:
-    for factor, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= factor:
-            scaled = value / factor
-            return f"{scaled:.3g} {prefix}{unit}" if scaled < 100 else f"{scaled:.0f} {prefix}{unit}"
-    return f"{number(value)} {unit}"
+    prefix, least = prefixed(value, {"P": 1e15, "T": 1e12, "G": 1e9, "M": 1e6, "k": 1e3}, "")
+    digits = f"{value / least:.{'3g' if value < 100 * least else '0f'}}" if least > 1 else number(value)
+    return f"{digits} {prefix}{unit}"

@@ -3,14 +3,14 @@
 What it says comes from `document.kernel`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, TextIO
 
 from aaco_pipeline.report.terminal.screen import open_screen, print_table
 from aaco_pipeline.report.terminal.session import print_head
 from aaco_pipeline.report.words import bottleneck_text
 from aaco_pipeline.report.words.session import Document, Row
-from aaco_pipeline.report.words.units import counted, duration, grouped, number, printable, share, shortened
+from aaco_pipeline.report.words.units import counted, duration, grouped, number, prefixed, printable, share, shortened
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -67,38 +67,56 @@ def kernel_answer(document: Document) -> str:
     )
 
 
-def _facts(document: Document) -> Iterator[tuple[str, str | None]]:
-    kernel, placed, occupied = document["kernel"], document["roofline"], document["occupancy"]
+def _facts(document: Document) -> Iterable[tuple[str, str | None]]:
+    kernel = document["kernel"]
     source = {"op": " (by its operator)", "name": " (by its name)"}.get(kernel["family_source"], "")
-    yield "family", kernel["family"] and kernel["family"] + source
-    for label, key in (("number format", "dtype"), ("tile", "tile"), ("library", "library")):
-        yield label, kernel[key]
     registers = (("arch_vgprs", "vector"), ("accum_vgprs", "accumulation"), ("sgprs", "scalar"))
-    yield "registers", ", ".join(f"{kernel[key]} {name}" for key, name in registers if kernel[key] is not None)
-    for label, key, of in (("scratch", "static_scratch_bytes", "work-item"), ("LDS", "static_lds_bytes", "workgroup")):
-        yield label, None if kernel[key] is None else f"{kernel[key]:,} bytes per {of}"
-    if kernel["mean_ns"] is not None:
-        ends = f"{duration(kernel['min_ns'])} to {duration(kernel['max_ns'])}"
-        yield "per dispatch", f"{duration(kernel['mean_ns'])} on average, {ends}"
-    if placed is not None:
-        roof = bottleneck_text.resource(placed["bound"])
-        yield "nearest roof", roof and f"{roof}, {share(placed['efficiency_ratio'])} of it reached"
-        yield "caveats", bottleneck_text.flags(placed["quality_flags"])
-    if occupied is not None:
-        yield "occupancy", bottleneck_text.occupied(occupied)
-        next_ratio, waves = share(occupied["next_ratio"]), number(occupied["grid_waves_ratio"])
-        tail = share(occupied["tail_ratio"])
-        yield "next step", next_ratio and f"{occupied['next_step']} allows {next_ratio}"
-        empty = f", {tail} of the slots idle in the last round" if tail else ""
-        yield "grid", waves and f"{waves} times what the device holds at once{empty}"
-    on_path = document["critical_path"]
-    if on_path is not None:
-        taken = f", {duration(on_path['critical_ns'])}" if on_path["critical_ns"] is not None else ""
-        part = f"{on_path['critical_count']:,} of {on_path['dispatch_count']:,} dispatches are on it"
-        yield "critical path", part + taken
-    for row in document["what_if"]:
-        saved = f"the path is {duration(row['saved_ns'])} shorter ({share(row['saved_ratio']) or '–'} of the window)"
-        yield f"{row['speedup_ratio']:g} times as fast", saved
+    scratch, lds, mean = (kernel[key] for key in ("static_scratch_bytes", "static_lds_bytes", "mean_ns"))
+    ends = f"{duration(kernel['min_ns'])} to {duration(kernel['max_ns'])}"
+    return (
+        ("family", kernel["family"] and kernel["family"] + source),
+        *(
+            (label, kernel[key])
+            for label, key in (("number format", "dtype"), ("tile", "tile"), ("library", "library"))
+        ),
+        ("registers", ", ".join(f"{kernel[key]} {name}" for key, name in registers if kernel[key] is not None)),
+        ("scratch", None if scratch is None else f"{scratch:,} bytes per work-item"),
+        ("LDS", None if lds is None else f"{lds:,} bytes per workgroup"),
+        ("per dispatch", None if mean is None else f"{duration(mean)} on average, {ends}"),
+        *(_roof(document["roofline"]) if document["roofline"] is not None else ()),
+        *(_occupancy(document["occupancy"]) if document["occupancy"] is not None else ()),
+        *(_path(document["critical_path"]) if document["critical_path"] is not None else ()),
+        *(
+            (
+                f"{row['speedup_ratio']:g} times as fast",
+                f"the path is {duration(row['saved_ns'])} shorter ({share(row['saved_ratio']) or '–'} of the window)",
+            )
+            for row in document["what_if"]
+        ),
+    )
+
+
+def _roof(row: Row) -> Iterable[tuple[str, str | None]]:
+    roof = bottleneck_text.resource(row["bound"])
+    return (
+        ("nearest roof", roof and f"{roof}, {share(row['efficiency_ratio'])} of it reached"),
+        ("caveats", bottleneck_text.flags(row["quality_flags"])),
+    )
+
+
+def _occupancy(row: Row) -> Iterable[tuple[str, str | None]]:
+    after, waves, tail = share(row["next_ratio"]), number(row["grid_waves_ratio"]), share(row["tail_ratio"])
+    idle = f", {tail} of the slots idle in the last round" if tail else ""
+    return (
+        ("occupancy", bottleneck_text.occupied(row)),
+        ("next step", after and f"{row['next_step']} allows {after}"),
+        ("grid", waves and f"{waves} times what the device holds at once{idle}"),
+    )
+
+
+def _path(row: Row) -> Iterable[tuple[str, str]]:
+    taken = f", {duration(row['critical_ns'])}" if row["critical_ns"] is not None else ""
+    return (("critical path", f"{row['critical_count']:,} of {row['dispatch_count']:,} dispatches are on it{taken}"),)
 
 
 def _print_bounds(screen: "Console", document: Document) -> None:
@@ -133,10 +151,8 @@ def _print_bounds(screen: "Console", document: Document) -> None:
 def _work(amount: float, unit: str) -> str:
     if unit == "byte":
         return bottleneck_text.measure(amount, unit)
-    prefix, factor = next(
-        ((name, factor) for name, factor in (("T ", 1e12), ("G ", 1e9), ("M ", 1e6)) if amount >= factor), ("", 1)
-    )
-    return f"{number(amount / factor)} {prefix}{unit}"
+    prefix, least = prefixed(amount, {"T ": 1e12, "G ": 1e9, "M ": 1e6}, "")
+    return f"{number(amount / least)} {prefix}{unit}"
 
 
 def _ends(row: Row) -> str | None:

@@ -95,12 +95,12 @@ def _distortion(document: Document) -> str | None:
 
 def steadiness(document: Document) -> str:
     """Whether the iterations were steady, in words, from the metric `steady_state`."""
-    judged = value(document, "steady_state", "latency")
-    if judged is None and metric(document, "steady_state", "latency") is not None:
-        return "It ran too briefly to tell whether it was steady"
-    if judged is None:
+    row = metric(document, "steady_state", "latency")
+    if row is None:
         return "Whether it ran steadily was not checked"
-    return "It ran steadily" if judged >= 1 else "It did not run steadily"
+    if row["value"] is None:
+        return "It ran too briefly to tell whether it was steady"
+    return "It ran steadily" if row["value"] >= 1 else "It did not run steadily"
 
 
 def metric(document: Document, name: str, of_pass: str | None = None) -> Row | None:

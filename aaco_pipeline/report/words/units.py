@@ -3,27 +3,28 @@
 What is said with them is decided by each renderer.
 """
 
+from collections.abc import Mapping
+
 
 def duration(nanoseconds: float | None) -> str | None:
     """Nanoseconds in the unit a person would choose, with four significant digits."""
     if nanoseconds is None:
         return None
-    for unit, size_ns in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
-        if abs(nanoseconds) >= size_ns:
-            return f"{number(nanoseconds / size_ns)} {unit}"
-    return f"{nanoseconds:.0f} ns"
+    unit, least = prefixed(nanoseconds, {"s": 1e9, "ms": 1e6, "µs": 1e3}, "ns")
+    return f"{number(nanoseconds / least)} {unit}" if least > 1 else f"{nanoseconds:.0f} ns"
 
 
 def size(bytes_: int | None) -> str | None:
     """Bytes in binary units."""
     if bytes_ is None:
         return None
-    amount = float(bytes_)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if amount < 1024:
-            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1024
-    return f"{amount:.1f} TiB"
+    unit, least = prefixed(bytes_, {"TiB": 2**40, "GiB": 2**30, "MiB": 2**20, "KiB": 2**10}, "B")
+    return f"{bytes_ / least:.1f} {unit}" if least > 1 else f"{bytes_:.0f} B"
+
+
+def prefixed(amount: float, units: Mapping[str, float], smallest: str) -> tuple[str, float]:
+    """The largest of the units, the largest first, that `amount` reaches, with its size; else the smallest and 1."""
+    return next(((unit, least) for unit, least in units.items() if abs(amount) >= least), (smallest, 1.0))
 
 
 def share(ratio: float | None) -> str | None:
@@ -33,19 +34,15 @@ def share(ratio: float | None) -> str | None:
 
 def number(amount: float | None) -> str | None:
     """Four significant digits, never in powers of ten."""
-    if amount is None:
-        return None
-    return f"{amount:,.0f}" if abs(amount) >= 1000 else f"{amount:.4g}"
+    return None if amount is None else f"{amount:,.0f}" if abs(amount) >= 1000 else f"{amount:.4g}"
 
 
 def work(amount: float | None) -> str | None:
     """Floating-point operations with a decimal prefix."""
     if amount is None:
         return None
-    for prefix, factor in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if abs(amount) >= factor:
-            return f"{amount / factor:.4g} {prefix}flop"
-    return f"{amount:.4g} flop"
+    prefix, least = prefixed(amount, {"T": 1e12, "G": 1e9, "M": 1e6, "k": 1e3}, "")
+    return f"{amount / least:.4g} {prefix}flop"
 
 
 def in_unit(amount: float | None, unit: str | None) -> str | None:
@@ -80,8 +77,7 @@ def shortened(name: str, width: int = 100) -> str:
 
 def printable(text: str) -> str:
     """Text of a capture on one line, without characters that could move a terminal's cursor or hide something."""
-    on_one_line = text.replace("\n", " ")
-    return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in on_one_line)
+    return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text.replace("\n", " "))
 
 
 def capital(text: str) -> str:
