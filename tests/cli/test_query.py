@@ -28,6 +28,15 @@ def test_sql_prints_a_table_for_people_by_default(aaco: Aaco) -> None:
         assert text in answer.stdout
 
 
+def test_sql_leaves_out_columns_that_do_not_fit_and_says_how_to_see_them(
+    aaco: Aaco, measured: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    answer = " ".join(aaco("sql", "SELECT * FROM dispatches LIMIT 2").stdout.split())
+    assert TraceLake(measured.lake).sessions()[0] in answer
+    assert "columns left out, as the screen is narrow; --format csv or json has all of them" in answer
+
+
 def test_sql_gives_the_same_rows_as_csv_and_as_json(aaco: Aaco, measured: Project) -> None:
     as_json = json.loads(aaco("sql", LATEST, "--format", "json").stdout)
     assert as_json == json.loads(aaco("sql", LATEST, "--json").stdout)

@@ -32,6 +32,14 @@ def test_ls_lists_newest_first_with_model_latency_and_disk_use(aaco: Aaco, measu
     assert lines[2].endswith(f" in {lake.path}")
 
 
+def test_ls_keeps_ids_whole_on_a_narrow_screen(aaco: Aaco, measured: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = aaco("ls").stdout.splitlines()
+    for session in TraceLake(measured.lake).sessions():
+        assert len([line for line in lines if line.split()[:1] == [session]]) == 1
+    assert any("left out" in line for line in lines)
+
+
 def test_ls_with_json_has_the_units_of_the_lake(aaco: Aaco, measured: Project) -> None:
     lake = TraceLake(measured.lake)
     rows = json.loads(aaco("ls", "--json").stdout)

@@ -136,7 +136,7 @@ def test_samples_are_called_samples_and_have_no_hits() -> None:
     assert "8 program-counter samples; they count moments, not cycles" in told
     stalls = to_contract("att_stalls", pl.DataFrame({"reason": ["barrier"], "samples": [6], "share_ratio": [1.0]}))
     reasoned = only(instructions({"samples": 8}, unit="samples"), stalls)
-    assert "8 program-counter samples, 6 of them of a stalled wavefront with a reason; they" in text_of(reasoned)
+    assert "8 program-counter samples, 6 of them stalled with a known reason; they" in text_of(reasoned)
     assert "Stalled samples</th>" in listing_html(reasoned)
     assert "hits" not in told and "waited for" not in told
     assert "cycles in which" not in listing_html(listing)

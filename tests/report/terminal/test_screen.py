@@ -1,0 +1,75 @@
+"""Tables fit the width of the screen: ids stay whole, names are cut in the middle, what does not fit is counted."""
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aaco_pipeline.report.terminal.screen import open_screen, print_cells
+
+SESSION = "20261122T044130Z-2e851ad6-squeezenet_with_long_na"
+MANGLED = "_ZN2at6native" + "x" * 300 + "_kernel_of_the_end"
+
+
+def printed(width: int, columns: Sequence[str], rows: Sequence[Sequence[str | None]], **layout: Any) -> list[str]:
+    out = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", str(width))
+        print_cells(open_screen(out), columns, rows, **layout)
+    return out.getvalue().splitlines()
+
+
+def test_a_pipe_is_as_wide_as_columns_says_and_else_as_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    for said, width in (("80", 80), ("200", 200), ("nonsense", 160), ("", 160)):
+        monkeypatch.setenv("COLUMNS", said)
+        assert open_screen(io.StringIO()).width == width
+    monkeypatch.delenv("COLUMNS")
+    assert open_screen(io.StringIO()).width == 160
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 160])
+def test_an_id_is_never_broken_and_what_is_spare_goes_first(width: int) -> None:
+    columns = ("session", "*started", "workload", "*p50", "*disk")
+    row = (SESSION, "2026-11-22 04:41:30", MANGLED, "30.53 ms", "601.1 KiB")
+    lines = printed(width, columns, [row], names=("workload",), spare=("*disk", "*started", "workload"))
+    assert max(map(len, lines)) <= width
+    (found,) = [line for line in lines if "20261122T" in line]
+    assert found.split()[0] == SESSION
+    assert "30.53 ms" in found
+    assert any("left out, as the screen is narrow; --json has all of them" in line for line in lines) == (width < 160)
+
+
+def test_a_long_name_is_one_line_that_keeps_its_beginning_and_its_end() -> None:
+    lines = printed(80, ("kernel", "*total"), [(MANGLED, "1 ms"), (None, "2 ms")])
+    (found,) = [line for line in lines if "_ZN2at6" in line]
+    assert "…" in found
+    assert "_kernel_of_the_end" in found
+    assert found.endswith("1 ms ")
+    assert "–" in lines[-2]
+
+
+def test_where_nothing_is_spare_by_name_the_last_columns_are_left_out_and_counted() -> None:
+    columns = [f"*column_{place}" for place in range(26)]
+    lines = printed(80, columns, [["1234567"] * 26], spare=None, whole="--format csv")
+    assert max(map(len, lines)) <= 80
+    assert lines[1].split() == [f"column_{place}" for place in range(len(lines[1].split()))]
+    assert lines[-1].startswith(f"{26 - len(lines[1].split())} columns left out")
+    assert "--format csv has all of them" in lines[-1]
+
+
+def test_columns_of_one_name_are_kept_apart() -> None:
+    assert printed(80, ("same", "same"), [("one", "two")])[3].split() == ["one", "two"]
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.tuples(st.text(max_size=60), st.text(max_size=200)), min_size=1, max_size=4),
+    st.integers(min_value=90, max_value=200),
+)
+def test_no_text_makes_a_table_wider_than_the_screen(rows: list[tuple[str, str]], width: int) -> None:
+    for line in printed(width, ("kernel", "why"), rows):
+        assert len(line) <= width
+        assert line.isprintable()
