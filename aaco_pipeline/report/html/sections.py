@@ -16,7 +16,7 @@ from markupsafe import Markup
 from aaco_pipeline.lake.contracts import all_tables
 from aaco_pipeline.report.html.plots import PASSES
 from aaco_pipeline.report.html.roofline_plot import DRAWN_KERNELS, NARROW, placed_kernels, roofline_plot
-from aaco_pipeline.report.html.scaling_plot import scaling_plot
+from aaco_pipeline.report.html.scaling_plot import placed_curve
 from aaco_pipeline.report.words import bottleneck_text, scaling
 from aaco_pipeline.report.words.session import Document, Row, value
 from aaco_pipeline.report.words.units import capital
@@ -137,8 +137,7 @@ def _scaling(document: Document) -> dict[str, Any]:
         for row in curve
     ]
     columns = [("*" if column.numeric else "") + capital(column.name) for column in filled]
-    plot = Markup(scaling_plot(curve))
-    return {"sentences": scaling.sentences(curve), "plot": plot, "columns": columns, "rows": rows}
+    return {"sentences": scaling.sentences(curve), **placed_curve(curve), "columns": columns, "rows": rows}
 
 
 def _limits(document: Document) -> dict[str, Any]:

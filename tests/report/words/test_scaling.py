@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco_pipeline.report.html.scaling_plot import scaling_plot
+from aaco_pipeline.report.html.page import templates
+from aaco_pipeline.report.html.scaling_plot import placed_curve
 from aaco_pipeline.report.terminal.scaling import print_scaling
 from aaco_pipeline.report.words import scaling
 
@@ -36,6 +37,11 @@ def row(batch: int, rate: float, prompt: int | None = None, **facts: Any) -> dic
 
 
 CURVE = [row(1, 100), row(2, 195, is_knee=True), row(4, 200, is_saturated=False)]
+
+
+def scaling_plot(curve: list[dict[str, Any]]) -> str:
+    template = templates().get_template("scaling_plot.svg.jinja")
+    return template.render(sentences=scaling.sentences(curve), **placed_curve(curve))
 
 
 def test_the_sentence_names_the_best_batch_the_knee_and_whether_the_end_was_reached() -> None:
