@@ -3,12 +3,14 @@
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import dagster as dg
 import pytest
 
+from aaco_pipeline.assets.stage import expected_errors
 from aaco_pipeline.automation.instance import open_instance, prepare_home
-from aaco_pipeline.errors import LakeError
+from aaco_pipeline.errors import CaptureError, LakeError
 from aaco_pipeline.resources.project import DEFAULTS, Project
 
 
@@ -99,3 +101,49 @@ def test_the_instance_is_the_homes_own(project: Project) -> None:
         assert Path(instance.root_directory) == project.dagster_home
     with dg.DagsterInstance.from_config(str(project.dagster_home)) as again:
         assert again.get_dynamic_partitions("session") == ["a"]
+
+
+LOGS: Final = """
+query Logs($run: ID!) {
+  logsForRun(runId: $run) {
+    ... on EventConnection {
+      events { ... on ExecutionStepFailureEvent { stepKey error { message causes { className message stack } } } }
+    }
+  }
+}
+"""
+
+
+def test_what_a_failed_step_died_of_is_kept_with_its_stack_and_shown_to_the_interface(project: Project) -> None:
+    """Why dagster.yaml can do without captured logs: asked as the web interface asks, of an instance opened anew."""
+    from dagster._core.workspace.context import WorkspaceProcessContext
+    from dagster._core.workspace.load_target import EmptyWorkspaceTarget
+    from dagster_graphql.schema import create_schema
+
+    def divided() -> None:
+        raise ZeroDivisionError("a bug for the test")
+
+    @dg.op
+    def bug() -> None:
+        divided()
+
+    @dg.op
+    def refused() -> None:
+        with expected_errors():
+            raise CaptureError("the capture is torn")
+
+    @dg.job(executor_def=dg.in_process_executor)
+    def both() -> None:
+        bug()
+        refused()
+
+    with open_instance(project) as instance:
+        run = both.execute_in_process(instance=instance, raise_on_error=False).run_id
+    with open_instance(project) as instance, WorkspaceProcessContext(instance, EmptyWorkspaceTarget()) as context:
+        answer = create_schema().execute(LOGS, context=context.create_request_context(), variables={"run": run})
+    assert answer.errors is None
+    events = answer.data["logsForRun"]["events"]
+    failed = {event["stepKey"]: [*event["error"]["causes"], event["error"]] for event in events if event}
+    for step, message, place in (("bug", "a bug for the test", "in divided"), ("refused", "is torn", "in refused")):
+        assert any(message in error["message"] for error in failed[step])
+        assert any(place in frame for error in failed[step] for frame in error["stack"])

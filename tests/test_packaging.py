@@ -1,0 +1,103 @@
+"""The wheel: it holds the package and no more, and from it alone every command works in an empty folder."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.places import ROOT
+
+ENTRY: Final = "from aaco_pipeline.cli.main import entry; entry()"
+KERNEL_TRACE: Final = (
+    '"Kind","Agent_Id","Queue_Id","Thread_Id","Dispatch_Id","Kernel_Id","Kernel_Name","Correlation_Id",'
+    '"Start_Timestamp","End_Timestamp","Private_Segment_Size","Group_Segment_Size","Workgroup_Size_X",'
+    '"Workgroup_Size_Y","Workgroup_Size_Z","Grid_Size_X","Grid_Size_Y","Grid_Size_Z"\n'
+    '"KERNEL_DISPATCH",1,1,3,1,1,"vector_add(float*)",1,1000,21000,0,0,64,1,1,1024,1,1\n'
+    '"KERNEL_DISPATCH",1,1,3,2,1,"vector_add(float*)",2,30000,52000,0,0,64,1,1,1024,1,1\n'
+)
+
+Run = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built as `pip wheel` builds it."""
+    folder = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(command, cwd=ROOT, capture_output=True, timeout=120, check=True)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder the wheel is unpacked in. A wheel without compiled parts is installed when it is unpacked."""
+    folder = tmp_path_factory.mktemp("site-packages")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    return folder
+
+
+@pytest.fixture
+def run(installed: Path, tmp_path: Path) -> Run:
+    """Call Python in an empty folder, where the package is the wheel's; what it printed."""
+    folder = tmp_path / "empty"
+    folder.mkdir()
+
+    def call(*arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", *arguments],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(installed)},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return call
+
+
+def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        held = {info.filename: info.file_size for info in archive.infolist()}
+    package = {
+        path.relative_to(ROOT).as_posix(): path.stat().st_size
+        for path in (ROOT / "aaco_pipeline").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert {name: size for name, size in held.items() if ".dist-info/" not in name} == package
+    assert {"aaco_pipeline/py.typed", "aaco_pipeline/defaults/dagster.yaml"} <= package.keys()
+    assert {name.partition("/")[2] for name in held if ".dist-info/" in name} == {
+        *("METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE")
+    }
+
+
+def test_from_the_wheel_alone_an_empty_folder_is_enough(run: Run, installed: Path, tmp_path: Path) -> None:
+    here = tmp_path / "empty"
+    run(ENTRY, "run", "--model", "squeezenet", "--iterations", "3", "--warmup", "1")
+    assert sorted(path.name for path in here.iterdir()) == [".dagster_home", "tracelake"]
+    assert (here / ".dagster_home" / "dagster.yaml").resolve().is_relative_to(installed)
+    capture = tmp_path / "capture"
+    capture.mkdir()
+    (capture / "7_kernel_trace.csv").write_text(KERNEL_TRACE)
+    assert "1 new session of 1 run" in run(ENTRY, "ingest", str(capture))
+
+    assert "2 sessions, " in run(ENTRY, "ls")
+    assert "vector_add" in run(ENTRY, "show", "latest")
+    counted = run(ENTRY, "sql", "SELECT count(DISTINCT session_id) AS n, count(*) > 2 AS many FROM dispatches")
+    assert counted.split()[-4:-2] == ["2", "True"]
+
+    run(ENTRY, "init")
+    assert (here / "configs" / "counter_sets.yaml").is_file()
+    loaded = run(
+        "import dagster as dg, aaco_pipeline.definitions as d; dg.Definitions.validate_loadable(d.defs); print(d)"
+    )
+    assert str(installed) in loaded
