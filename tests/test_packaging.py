@@ -97,7 +97,5 @@ def test_from_the_wheel_alone_an_empty_folder_is_enough(run: Run, installed: Pat
 
     run(ENTRY, "init")
     assert (here / "configs" / "counter_sets.yaml").is_file()
-    loaded = run(
-        "import dagster as dg, aaco_pipeline.definitions as d; dg.Definitions.validate_loadable(d.defs); print(d)"
-    )
-    assert str(installed) in loaded
+    loading = "import dagster as dg, aaco_pipeline.definitions as d; dg.Definitions.validate_loadable(d.defs); print(d)"
+    assert str(installed) in run(loading)
