@@ -52,6 +52,7 @@ def query(environment: dict[str, str], tmp_path: Path) -> Iterator[Query]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     log = tmp_path / "ui.log"
+    (tmp_path / "empty").mkdir()
 
     def ask(text: str, **variables: object) -> Any:
         request = urllib.request.Request(
@@ -73,8 +74,8 @@ def query(environment: dict[str, str], tmp_path: Path) -> Iterator[Query]:
         log.open("wb") as stream,
         subprocess.Popen(
             [sys.executable, "-P", "-c", ENTRY, "ui", "--port", str(port)],
-            cwd=ROOT,
-            env={**os.environ, **environment},
+            cwd=tmp_path / "empty",
+            env={**os.environ, **environment, "PYTHONPATH": str(ROOT)},
             stdin=subprocess.DEVNULL,
             stdout=stream,
             stderr=subprocess.STDOUT,
@@ -122,7 +123,7 @@ def test_a_session_from_the_launchpad_is_what_aaco_run_makes(
 
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.chdir(ROOT)
+    monkeypatch.chdir(tmp_path / "empty")
     options = [text for name, value in SETTINGS.items() for text in (f"--{name}", str(value))]
     assert main(["run", *options]) == 0
     older, newer = lake.sessions()
@@ -136,6 +137,9 @@ def test_a_session_from_the_launchpad_is_what_aaco_run_makes(
     assert {run["jobName"] for run in query(RUNS)["runsOrError"]["results"][:1]} == {"observe"}
     assert len(query(RUNS)["runsOrError"]["results"]) == 3
     assert main(["doctor"]) == 0
+    first, *others = (tmp_path / "ui.log").read_text().splitlines()
+    assert first.startswith("Dagster on http://127.0.0.1:")
+    assert [line for line in others if " - DEBUG - " in line or "SensorDaemon" in line] == []
 
 
 def _published(lake: TraceLake, session: str) -> set[tuple[str, str, int]]:
