@@ -151,9 +151,7 @@ def _asset(one: Stage) -> dg.AssetsDefinition:
         code_version=one.code_version,
         metadata={"dagster/column_schema": column_schema(one)},
     )
-    def asset(
-        context: dg.AssetExecutionContext, lake: LakeResource, runner: InferenceRunner
-    ) -> dg.MaterializeResult[None]:
+    def asset(context: dg.AssetExecutionContext, lake: LakeResource, runner: InferenceRunner) -> dg.MaterializeResult:  # type: ignore[type-arg]  # Dagster knows no other form where there are checks
         context.instance.add_run_tags(context.run.run_id, process_tags())
         results: list[dg.AssetCheckResult] = []
         entries: list[Entry] = []
