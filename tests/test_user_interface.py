@@ -22,7 +22,7 @@ from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE
 
 ROOT: Final = Path(aaco_pipeline.__file__).parents[1]
 ENTRY: Final = "from aaco_pipeline.cli.main import entry; entry()"
-LONGEST_WAIT_SECONDS: Final = 120.0
+LONGEST_WAIT_SECONDS: Final = 300.0
 POLL_SECONDS: Final = 0.5
 SETTINGS: Final = {"model": "control_flow", "iterations": 5, "warmup": 1}
 LAUNCH: Final = """
