@@ -1,4 +1,7 @@
-"""The wheel: it holds the package and no more, and from it alone every command works in an empty folder."""
+"""The wheel: it holds the package and no more, and from it alone every command works in an empty folder.
+
+Also what people who join find at the top of the repository: it says and runs what is there.
+"""
 
 import os
 import subprocess
@@ -9,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+import yaml
 
 from tests.places import ROOT
 
@@ -99,3 +103,23 @@ def test_from_the_wheel_alone_an_empty_folder_is_enough(run: Run, installed: Pat
     assert (here / "configs" / "counter_sets.yaml").is_file()
     loading = "import dagster as dg, aaco_pipeline.definitions as d; dg.Definitions.validate_loadable(d.defs); print(d)"
     assert str(installed) in run(loading)
+
+
+def test_hosted_ci_runs_what_everyone_runs() -> None:
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]
+    assert [step["run"] for step in jobs["test"]["steps"] if "run" in step] == [".ci/run"]
+    assert os.access(ROOT / ".ci" / "run", os.X_OK)
+
+
+def test_hooks_before_a_commit_download_nothing_and_do_what_make_check_does() -> None:
+    repositories = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    assert [one["repo"] for one in repositories] == ["local"]
+    hooks = repositories[0]["hooks"]
+    assert {hook["language"] for hook in hooks} == {"system"}
+    assert [hook["entry"].removesuffix(" --fix") for hook in hooks] == ["ruff check", "ruff format", "mypy"]
+
+
+def test_every_benchmark_is_listed_with_how_to_run_it() -> None:
+    text = (ROOT / "benchmarks" / "README.md").read_text()
+    names = {path.name for path in (ROOT / "benchmarks").glob("*.py")}
+    assert {name for name in names if f"| `{name}`" not in text or f"python benchmarks/{name}" not in text} == set()
