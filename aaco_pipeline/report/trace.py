@@ -79,8 +79,8 @@ class _Layout:
         self._clocks = tables["clock_domains"]
         self._number = count(1)
         self.tracks: list[Track] = []
-        timed = (self._iterations, self._calls, self._dispatches, self._copies, self._markers)
-        starts = [frame.get_column("start_ns").min() for frame in timed]
+        events = (self._iterations, self._calls, self._dispatches, self._copies, self._markers)
+        starts = [frame.get_column("start_ns").min() for frame in events]
         starts += [frame.get_column("time_ns").min() for frame in (self._samples, self._scheduler)]
         self._zero = min((int(start) for start in starts if isinstance(start, int)), default=0)
 
