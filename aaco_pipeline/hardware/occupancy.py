@@ -268,8 +268,10 @@ def _step_text() -> pl.Expr:
         .then(pl.lit(" work-items"))
         .otherwise(pl.lit(""))
     )
-    what = pl.when(pl.col("limiter") == "workgroup slots").then(pl.lit("workgroup size")).otherwise(pl.col("limiter"))
-    return pl.format("{}: {} to {}{}", what, pl.col("from"), pl.col("to"), unit)
+    resized = (
+        pl.when(pl.col("limiter") == "workgroup slots").then(pl.lit("workgroup size")).otherwise(pl.col("limiter"))
+    )
+    return pl.format("{}: {} to {}{}", resized, pl.col("from"), pl.col("to"), unit)
 
 
 def _against_grid(limits: OccupancyLimits) -> list[pl.Expr]:

@@ -107,13 +107,13 @@ def with_operators(kernels: pl.DataFrame, operator_of_kernel: pl.DataFrame) -> p
         .drop("weight")
     )
     serves = pl.col("family").is_in(_SERVING) & (pl.col("operator_family") != pl.col("family"))
-    told = pl.col("operator_family").is_not_null()
+    by_operator = pl.col("operator_family").is_not_null()
     return (
         kernels.join(decided, on=key, how="left", maintain_order="left")
         .with_columns(
             role=pl.when(serves.fill_null(False)).then(pl.lit("auxiliary")).otherwise("role"),
             family=pl.coalesce("operator_family", "family"),
-            family_source=pl.when(told).then(pl.lit("op")).otherwise("family_source"),
+            family_source=pl.when(by_operator).then(pl.lit("op")).otherwise("family_source"),
         )
         .drop("operator_family")
     )

@@ -121,9 +121,9 @@ def _asked(trace: DeviceTrace, graph: Graph, pools: Collection[str]) -> pl.DataF
     """
     texts = trace.markers.select("name").unique(maintain_order=True).get_column("name").to_list()
     named = {text: node for text in texts if (node := _node_named(text, graph)) is not None}
-    told = {text: operators for text in texts if (operators := tuple(fused_operators(_plain(text))))}
+    instructions = {text: operators for text in texts if (operators := tuple(fused_operators(_plain(text))))}
     around = trace.dispatches.select("dispatch_id", "iteration", "kernel_id", "self_ns", "start_ns")
-    for column, wanted in (("node", named), ("instruction", told), ("partition", set(pools) - {_WHOLE})):
+    for column, wanted in (("node", named), ("instruction", instructions), ("partition", set(pools) - {_WHOLE})):
         around = around.join(_around(trace, wanted, column), on="dispatch_id", how="left")
     listed = [_listed(row) for row in trace.kernels.select("short_name", "family", "role").iter_rows(named=True)]
     by_kernel = trace.kernels.select(
@@ -131,7 +131,7 @@ def _asked(trace: DeviceTrace, graph: Graph, pools: Collection[str]) -> pl.DataF
         of_kernel=pl.Series([" ".join(operators) for operators, _ in listed], dtype=pl.String),
         inferred=pl.Series([inferred for _, inferred in listed], dtype=pl.Boolean),
     )
-    lists = {text: " ".join(operators) for text, operators in told.items()}
+    lists = {text: " ".join(operators) for text, operators in instructions.items()}
     return (
         around.join(by_kernel, on="kernel_id", how="left")
         .with_columns(

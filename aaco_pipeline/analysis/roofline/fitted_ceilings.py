@@ -92,7 +92,7 @@ def _rows(device: int, dtype: str, found: Envelope) -> Iterator[tuple[object, ..
         f"shortest kernel, median error {100 * found.median_error:.2g} %; 95 % interval"
     )
     peak, bandwidth = found.peak_flops_per_s, found.bandwidth_bytes_per_s
-    told = f"{how} {peak.low / 1e9:,.0f} to {peak.high / 1e9:,.0f} GFLOP/s"
-    yield device, "vector", dtype, peak.value, "flop/s", FITTED, told
-    told = f"{how} {bandwidth.low / 1e9:,.0f} to {bandwidth.high / 1e9:,.0f} GB/s"
-    yield device, "fabric", None, bandwidth.value, "byte/s", FITTED, told
+    reference = f"{how} {peak.low / 1e9:,.0f} to {peak.high / 1e9:,.0f} GFLOP/s"
+    yield device, "vector", dtype, peak.value, "flop/s", FITTED, reference
+    reference = f"{how} {bandwidth.low / 1e9:,.0f} to {bandwidth.high / 1e9:,.0f} GB/s"
+    yield device, "fabric", None, bandwidth.value, "byte/s", FITTED, reference

@@ -86,9 +86,9 @@ def stalls_are_conserved(instructions: pl.DataFrame, stalls: pl.DataFrame) -> Fi
     """The reasons of each traced dispatch add up to the cycles its instructions stalled, exactly."""
     keys = ["kernel_id", "dispatch_id"]
     traced = instructions.drop_nulls("stall_cycles").group_by(keys).agg(own=pl.col("stall_cycles").sum())
-    reasons = stalls.drop_nulls("stall_cycles").group_by(keys).agg(told=pl.col("stall_cycles").sum())
+    reasons = stalls.drop_nulls("stall_cycles").group_by(keys).agg(stated=pl.col("stall_cycles").sum())
     both = traced.join(reasons, on=keys, how="full", nulls_equal=True)
-    wrong = both.filter(pl.col("own").fill_null(0) != pl.col("told").fill_null(0)).height
+    wrong = both.filter(pl.col("own").fill_null(0) != pl.col("stated").fill_null(0)).height
     return Finding(
         wrong == 0,
         "the reasons of the stalls add up to the stalled cycles"

@@ -142,7 +142,7 @@ def read_size_is_assumed(family: Family) -> pl.Expr:
     if family is not Family.GFX950:
         return pl.lit(False)
     by_bubble = (pl.col("TCC_BUBBLE") > 0).fill_null(False)
-    is_known = pl.any_horizontal(term(f"bytes_by_{what}", family).is_not_null() for what in ("size", "destination"))
+    is_known = pl.any_horizontal(term(f"bytes_by_{way}", family).is_not_null() for way in ("size", "destination"))
     return ~is_known & ~by_bubble & pl.col("TCC_EA_RDREQ").is_not_null()
 
 
