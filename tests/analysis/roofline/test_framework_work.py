@@ -50,8 +50,8 @@ def test_without_a_formula_or_fitting_shapes_there_are_none(operator: str, dims:
 
 @pytest.mark.skipif(not TRACE.is_file(), reason=f"{TRACE} is not there; set AACO_SHARED")
 def test_a_real_traces_additions_have_the_work_of_their_shapes() -> None:
-    reading = kineto.read(TRACE)
-    tables, shapes = reading.tables, reading.details["operator_shapes"]
+    tables = kineto.read(TRACE).tables
+    shapes = tables["operator_shapes"]
     cache = pl.DataFrame({"device_id": [0], "bytes": [1_000_000]}, schema={"device_id": pl.Int32, "bytes": pl.Int64})
     (row,) = framework_work(tables["dispatches"], tables["api_calls"], shapes, cache).rows(named=True)
     assert row["dispatch_count"] == 30
