@@ -62,7 +62,8 @@ def drawn(
         taken.update(tracks={track.uuid: track.name for track in tracks}, slices=slices)
 
     monkeypatch.setattr(trace, "write_trace", take)
-    trace.write_session_trace(lake, SESSION)
+    tables = {name: lake.read(name, SESSION).drop("session_id") for name in trace.TABLES}
+    trace.write_session_trace(SESSION, tables, folder / "trace")
     found: dict[str, list[dict[str, Any]]] = {}
     for row in taken["slices"].iter_rows(named=True):
         found.setdefault(taken["tracks"][row["track"]], []).append(row)

@@ -17,7 +17,7 @@ _DRAWN_ACTIVITIES: Final = 4000
 _DRAWN_SAMPLES: Final = 2000
 TRACE_NAME: Final = "trace.pftrace.gz"
 _BINS: Final = 64
-#: A latency axis is logarithmic when the slowest iteration is so many times the fastest.
+#: A latency axis is logarithmic when the slowest iteration is at least this many times the fastest.
 _LOGARITHMIC_FROM: Final = 8
 #: Columns of the samples that are drawn under the iterations, with what they are called there and their unit.
 _HOST_STRIPS: Final = (
@@ -46,7 +46,7 @@ def plotted(document: Document, trace: bytes | None) -> dict[str, Any]:
     return {
         "session": document["session_id"],
         "range": [min(everything), max(everything)] if everything else None,
-        "logarithmic": wide(everything),
+        "logarithmic": _wide(everything),
         "title": f"{title(document)} {document['session_id']}",
         "kinds": kinds[:8],
         "passes": [plotted for name in PASSES if (plotted := _plotted_pass(document, name)) is not None],
@@ -127,7 +127,7 @@ def _extremes(rows: Sequence[Row], column: str, limit: int) -> Sequence[Row]:
     return kept
 
 
-def wide(latencies: Sequence[int]) -> bool:
+def _wide(latencies: Sequence[int]) -> bool:
     return bool(latencies) and min(latencies) > 0 and max(latencies) > _LOGARITHMIC_FROM * min(latencies)
 
 
@@ -138,7 +138,7 @@ def _histogram(document: Document) -> dict[str, Any] | None:
     everything = [latency for latencies in by_pass.values() for latency in latencies]
     if not everything:
         return None
-    logarithmic = wide(everything)
+    logarithmic = _wide(everything)
     low, high = float(min(everything)), float(max(everything))
     if low == high:
         low, high = low * 0.99 - 1, high * 1.01 + 1

@@ -22,7 +22,7 @@ WIDE: Final = 760
 NARROW: Final = 330
 #: More kernels than these, the longest first, are not told apart in one plot.
 DRAWN_KERNELS: Final = 60
-#: Only so many show every level of memory; the others stand at the outermost one that is known.
+#: The longest of them show every level of memory; the others only the outermost one that is known.
 _IN_FULL: Final = 8
 _FONT: Final = 11
 _CHARACTER: Final = 6.0
@@ -293,7 +293,8 @@ def _legend(
     bandwidths: Sequence[Row], roofs: Sequence[Row], levels: Iterable[str], width: int, frame: _Frame
 ) -> tuple[list[str], int]:
     """Levels with their bandwidths and what lines and dots mean, in as many rows as they need; and the whole height."""
-    entries = [_level_entry(level, bandwidths) for level in _LEVELS if level in {*levels, *_resources(bandwidths)}]
+    drawn_levels = {*levels, *(row["resource"] for row in bandwidths)}
+    entries = [_level_entry(level, bandwidths) for level in _LEVELS if level in drawn_levels]
     if width < WIDE:
         roof = f'<path d="M0 -4H12" stroke-width="1.5" stroke="{_ROOF}"/>'
         entries += [(roof, 12, _roof_text(row)) for row in _named(roofs)]
@@ -312,10 +313,6 @@ def _legend(
         drawn.append(f'<g transform="translate({x:.0f} {y:.0f})">{mark}{_label(wide + 6, 0, text, "start")}</g>')
         x += taken + 18
     return drawn, math.ceil(y + 10)
-
-
-def _resources(ceilings: Iterable[Row]) -> set[str]:
-    return {row["resource"] for row in ceilings}
 
 
 def _level_entry(level: str, bandwidths: Iterable[Row]) -> tuple[str, int, str]:

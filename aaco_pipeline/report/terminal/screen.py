@@ -94,6 +94,7 @@ class _Column:
 
     @property
     def heading(self) -> str:
+        """Its name as it is shown."""
         return self.name.lstrip("*")
 
     @cached_property
@@ -111,6 +112,7 @@ class _Column:
         return min(_LONGEST_WORD, max(map(_longest_word, (self.heading, *self.texts))))
 
     def cut(self, width: int) -> Iterable[str]:
+        """Its texts; names no longer than `width`."""
         return (_cut(text, width) for text in self.texts) if self.is_name else self.texts
 
 

@@ -73,11 +73,13 @@ class Listing:
 
 
 def heading(listing: Listing) -> str:
+    """The kernel, and the dispatch where only one was traced."""
     kernel = shortened(listing.kernel) if listing.kernel else "Code not matched to any kernel"
     return kernel if listing.dispatch_id is None else f"{kernel}, dispatch {listing.dispatch_id}"
 
 
 def summary(listing: Listing) -> str:
+    """What was lost in all."""
     if listing.unit == "samples":
         stalled = sum(amount for _, amount, _ in listing.reasons)
         told = f", {stalled:,} of them stalled with a known reason" if stalled else ""
@@ -86,6 +88,7 @@ def summary(listing: Listing) -> str:
 
 
 def region_heading(region: Region, listing: Listing) -> str:
+    """From where to where a region goes, and what was lost in it."""
     part = f", {share(region.lost / listing.lost)}" if listing.lost else ""
     return (
         f"From {_place(region.first)} to {_place(region.last)}: {region.lost:,} {_lost(listing)}{part}, "
@@ -104,6 +107,7 @@ def _lost(listing: Listing) -> str:
 
 
 def fold_text(fold: Fold, listing: Listing) -> str:
+    """What stands in place of instructions that are not shown."""
     told = f"{counted(fold.instructions, 'instruction')}, {fold.lost:,} {_lost(listing)}"
     if fold.charged:
         told += f", {fold.charged:,} cycles waited for"
