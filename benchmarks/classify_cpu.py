@@ -27,22 +27,11 @@ import onnx
 import polars as pl
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from aaco_pipeline.assets.capture import take_capture
-from aaco_pipeline.assets.classification import read_classification
-from aaco_pipeline.assets.critical_path import read_critical_path
-from aaco_pipeline.assets.inference_run import read_inference_run
-from aaco_pipeline.assets.kernel_trace import read_kernel_trace
-from aaco_pipeline.assets.model_graph import read_model_graph
-from aaco_pipeline.assets.roofline import read_roofline
-from aaco_pipeline.assets.session_environment import read_environment
-from aaco_pipeline.assets.stage import Outcome
-from aaco_pipeline.assets.telemetry import read_telemetry
-from aaco_pipeline.assets.timeline import read_timeline
+from aaco_pipeline.assets.stage import Session, materialize
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.lake.calibrations import write_calibration
 from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.resources.bottleneck_rules import BUILT_IN_RULES, load_bottleneck_rules
 from aaco_pipeline.resources.calibrate.calibration import calibrate
 from aaco_pipeline.resources.dagster_resources import InferenceRunner
 
@@ -235,28 +224,22 @@ def surroundings(work: Workload, folder: Path) -> Iterator[None]:
             os.environ["PYTHONPATH"] = before
 
 
+_AFTERWARDS: Final = (
+    *("session_environment", "inference_run", "kernel_trace", "telemetry", "timeline", "critical_path"),
+    *("model_graph", "roofline", "classification"),
+)
+
+
 def classified(lake: TraceLake, model: Path, work: Workload, priority: int) -> dict[str, Any]:
     """Measure the workload in a session of its own and classify it: the session's row of `bottlenecks`."""
     runner = InferenceRunner(configs=str(ROOT / "configs"))
     session = new_session_id()
     request = MeasurementRequest(model=str(model), iterations=_ITERATIONS, warmup=_WARMUP, threads=_THREADS)
     lake.request(session, request.to_json())
+    opened = Session(lake, session, ROOT / "configs", runner.measure)
     with surroundings(work, model.parent), prioritized(0 if work.busy_processes else priority):
-        captured = take_capture(lake, session, runner, lambda line: None)
-    lake.publish(session, "capture", captured.tables)
-    stages: tuple[tuple[str, Callable[[TraceLake, str], Outcome]], ...] = (
-        ("session_environment", read_environment),
-        ("inference_run", read_inference_run),
-        ("kernel_trace", read_kernel_trace),
-        ("telemetry", read_telemetry),
-        ("timeline", read_timeline),
-        ("critical_path", read_critical_path),
-        ("model_graph", read_model_graph),
-        ("roofline", read_roofline),
-        ("classification", lambda lake, s: read_classification(lake, s, load_bottleneck_rules(BUILT_IN_RULES))),
-    )
-    for stage, read in stages:
-        lake.publish(session, stage, read(lake, session).tables)
+        materialize(opened, ["capture"])
+    materialize(opened, _AFTERWARDS)
     found = lake.read("bottlenecks", session).filter(pl.col("scope") == "session")
     return {"session": session, **found.row(0, named=True)}
 

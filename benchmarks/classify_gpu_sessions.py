@@ -9,27 +9,16 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
 
-from aaco_pipeline.assets.capture import describe_capture
-from aaco_pipeline.assets.classification import read_classification
-from aaco_pipeline.assets.critical_path import read_critical_path
-from aaco_pipeline.assets.inference_run import read_inference_run
-from aaco_pipeline.assets.kernel_trace import read_kernel_trace
-from aaco_pipeline.assets.model_graph import read_model_graph
-from aaco_pipeline.assets.roofline import read_roofline
-from aaco_pipeline.assets.session_environment import read_environment
-from aaco_pipeline.assets.stage import Outcome
-from aaco_pipeline.assets.telemetry import read_telemetry
-from aaco_pipeline.assets.timeline import read_timeline
+from aaco_pipeline.assets.stage import Session, materialize
 from aaco_pipeline.capture.discovery import discover_runs
 from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.resources.bottleneck_rules import BUILT_IN_RULES, load_bottleneck_rules
 from aaco_pipeline.resources.ingestion import copy_capture
 
 #: What the index calls a single cause, and the labels that are that cause. Other entries have no single one.
@@ -41,17 +30,10 @@ LABELS: Final[Mapping[str, tuple[str, ...]]] = {
     "copy_bound": ("copy",),
     "host_bound": ("host",),
 }
-_STAGES: Final[tuple[tuple[str, Callable[[TraceLake, str], Outcome]], ...]] = (
-    ("capture", describe_capture),
-    ("session_environment", read_environment),
-    ("inference_run", read_inference_run),
-    ("kernel_trace", read_kernel_trace),
-    ("telemetry", read_telemetry),
-    ("timeline", read_timeline),
-    ("critical_path", read_critical_path),
-    ("model_graph", read_model_graph),
-    ("roofline", read_roofline),
-    ("classification", lambda lake, one: read_classification(lake, one, load_bottleneck_rules(BUILT_IN_RULES))),
+_CONFIGS: Final = Path(__file__).parents[1] / "configs"
+_STAGES: Final = (
+    *("capture", "session_environment", "inference_run", "kernel_trace", "telemetry", "timeline", "critical_path"),
+    *("model_graph", "roofline", "classification"),
 )
 
 
@@ -67,8 +49,7 @@ def classified(lake: TraceLake, trace: Path) -> dict[str, Any]:
     session = new_session_id()
     with lake.receive_raw(session) as folder:
         copy_capture(run, folder, trace.name)
-    for stage, read in _STAGES:
-        lake.publish(session, stage, read(lake, session).tables)
+    materialize(Session(lake, session, _CONFIGS), _STAGES)
     return lake.read("bottlenecks", session).filter(pl.col("scope") == "session").row(0, named=True)
 
 

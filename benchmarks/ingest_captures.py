@@ -15,15 +15,8 @@ import time
 from pathlib import Path
 from typing import Final
 
-from aaco_pipeline.assets.att_enrichment import read_att_enrichment
-from aaco_pipeline.assets.capture import describe_capture
-from aaco_pipeline.assets.inference_run import read_inference_run
-from aaco_pipeline.assets.kernel_trace import read_kernel_trace
-from aaco_pipeline.assets.model_graph import read_model_graph
-from aaco_pipeline.assets.session_environment import read_environment
-from aaco_pipeline.assets.telemetry import read_telemetry
-from aaco_pipeline.assets.timeline import read_timeline
-from aaco_pipeline.capture import ingested as ingested_capture
+from aaco_pipeline.assets.stage import Session, materialize
+from aaco_pipeline.capture import ingested
 from aaco_pipeline.capture.discovery import Run, discover_runs
 from aaco_pipeline.capture.merging import row_accounts
 from aaco_pipeline.lake.identity import new_session_id
@@ -34,16 +27,11 @@ SHARED: Final = Path(os.environ.get("AACO_SHARED") or Path(__file__).parents[2] 
 FOLDERS: Final = ("captures", "kineto", "counters", "gpu_sessions")
 TIMED: Final = "captures/mi350x_rocpd_43915_dispatches"
 ACCEPTED_SECONDS: Final = 1.5
-STAGES: Final = {
-    "capture": describe_capture,
-    "session_environment": read_environment,
-    "inference_run": read_inference_run,
-    "kernel_trace": read_kernel_trace,
-    "telemetry": read_telemetry,
-    "timeline": read_timeline,
-    "model_graph": read_model_graph,
-    "att_enrichment": read_att_enrichment,
-}
+CONFIGS: Final = Path(__file__).parents[1] / "configs"
+STAGES: Final = (
+    *("capture", "session_environment", "inference_run", "kernel_trace", "telemetry", "timeline", "model_graph"),
+    "att_enrichment",
+)
 
 
 def ingest(lake: TraceLake, run: Run) -> str:
@@ -51,8 +39,7 @@ def ingest(lake: TraceLake, run: Run) -> str:
     session = new_session_id()
     with lake.receive_raw(session) as folder:
         copy_capture(run, folder, run.folder.name)
-    for name, stage in STAGES.items():
-        lake.publish(session, name, stage(lake, session).tables)
+    materialize(Session(lake, session, CONFIGS), STAGES)
     return session
 
 
@@ -66,7 +53,7 @@ def account(lake: TraceLake) -> int:
         refused += [f"{one.path.relative_to(SHARED)}: {one.reason}" for one in found.unread]
         for run in found.runs:
             session = ingest(lake, run)
-            rows = row_accounts(ingested_capture.read(lake.raw(session)).reading())
+            rows = row_accounts(ingested.read(lake.raw(session)).contents)
             total, taken = (sum(int(str(row[key])) for row in rows) for key in ("rows_in", "rows_out"))
             told = sum(int(str(row["rows_in"])) - int(str(row["rows_out"])) for row in rows if row["reason"])
             lost = total - taken - told

@@ -12,7 +12,7 @@ from hypothesis import settings
 
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE, Project
-from tests.places import ROOT
+from tests.places import CONFIGS, ROOT
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -64,6 +64,12 @@ def lake_path(tmp_path: Path) -> Path:
     return tmp_path / "lake"
 
 
+@pytest.fixture
+def empty_lake(lake_path: Path) -> TraceLake:
+    """A lake in which nothing is yet."""
+    return TraceLake(lake_path)
+
+
 @pytest.fixture(scope="session")
 def new_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home for Dagster in which nothing has happened yet: its empty databases take seconds to make, so once."""
@@ -109,43 +115,17 @@ def project_environment(lake_path: Path, dagster_home: Path, cache_folder: Path)
 @pytest.fixture(scope="session")
 def captured(tmp_path_factory: pytest.TempPathFactory, cache_folder: Path) -> CapturedLake:
     """Small sessions, really measured, through the stages' plain functions: no Dagster stands between."""
-    from aaco_pipeline.assets.att_enrichment import read_att_enrichment
-    from aaco_pipeline.assets.capture import take_capture
-    from aaco_pipeline.assets.classification import read_classification
-    from aaco_pipeline.assets.critical_path import read_critical_path
-    from aaco_pipeline.assets.inference_run import read_inference_run
-    from aaco_pipeline.assets.kernel_trace import read_kernel_trace
-    from aaco_pipeline.assets.model_graph import read_model_graph
-    from aaco_pipeline.assets.perfetto_trace import write_perfetto_trace
-    from aaco_pipeline.assets.report import write_report
-    from aaco_pipeline.assets.roofline import read_roofline
-    from aaco_pipeline.assets.session_environment import read_environment
-    from aaco_pipeline.assets.telemetry import read_telemetry
-    from aaco_pipeline.assets.timeline import read_timeline
+    from aaco_pipeline.assets.stage import Session, materialize
     from aaco_pipeline.capture.request import MeasurementRequest
     from aaco_pipeline.lake.identity import new_session_id
-    from aaco_pipeline.resources.bottleneck_rules import RULES_FILE, load_bottleneck_rules
     from aaco_pipeline.resources.dagster_resources import InferenceRunner
 
     lake = TraceLake(tmp_path_factory.mktemp("captured") / "lake")
-    runner = InferenceRunner(configs=str(ROOT / "configs"))
-    rules = load_bottleneck_rules(ROOT / "configs" / RULES_FILE)
+    runner = InferenceRunner(configs=str(CONFIGS))
     sessions: dict[str, str] = {}
     for model in CAPTURED_MODELS:
         session = sessions[model] = new_session_id()
         launch = MeasurementRequest(model=model, iterations=CAPTURED_ITERATIONS, warmup=CAPTURED_WARMUP)
         lake.request(session, launch.to_json())
-        lake.publish(session, "capture", take_capture(lake, session, runner, lambda line: None).tables)
-        lake.publish(session, "session_environment", read_environment(lake, session).tables)
-        lake.publish(session, "inference_run", read_inference_run(lake, session).tables)
-        lake.publish(session, "kernel_trace", read_kernel_trace(lake, session).tables)
-        lake.publish(session, "telemetry", read_telemetry(lake, session).tables)
-        lake.publish(session, "timeline", read_timeline(lake, session).tables)
-        lake.publish(session, "critical_path", read_critical_path(lake, session).tables)
-        lake.publish(session, "model_graph", read_model_graph(lake, session).tables)
-        lake.publish(session, "att_enrichment", read_att_enrichment(lake, session).tables)
-        lake.publish(session, "roofline", read_roofline(lake, session).tables)
-        lake.publish(session, "classification", read_classification(lake, session, rules).tables)
-        lake.publish(session, "perfetto_trace", write_perfetto_trace(lake, session).tables)
-        lake.publish(session, "report", write_report(lake, session).tables)
+        materialize(Session(lake, session, CONFIGS, runner.measure))
     return CapturedLake(lake, sessions)

@@ -10,19 +10,23 @@ from typing import Final
 import dagster as dg
 import pytest
 import yaml
-from aaco_pipeline.assets.checks import ALL_CHECKS, STAGE_ASSETS
-from aaco_pipeline.assets.partitions import session_partitions
 
 from aaco_pipeline.assets.capture import MEASUREMENT_POOL
+from aaco_pipeline.assets.stage import stages
+from aaco_pipeline.automation.partitions import session_partitions
+from aaco_pipeline.automation.stage_assets import stage_assets
 from aaco_pipeline.definitions import build_definitions
 from aaco_pipeline.lake.contracts import all_tables
 from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
 from tests.places import ROOT
 
 GROUPS: Final = {"capture", "analysis", "judgement", "optimization", "presentation"}
+STAGE_ASSETS: Final = {asset.key.to_user_string(): asset for asset in stage_assets()}
 SPECS: Final = {spec.key.to_user_string(): spec for asset in STAGE_ASSETS.values() for spec in asset.specs}
 CHECKS: Final = {
-    f"{spec.asset_key.to_user_string()}.{spec.name}": spec for check in ALL_CHECKS for spec in check.check_specs
+    f"{spec.asset_key.to_user_string()}.{spec.name}": spec
+    for asset in STAGE_ASSETS.values()
+    for spec in asset.check_specs
 }
 
 
@@ -71,19 +75,8 @@ def test_the_projects_lake_and_settings_are_looked_for_when_they_are_used(
 
 def test_every_stage_is_one_asset_of_its_name() -> None:
     assert set(SPECS) == set(STAGE_ASSETS)
-    first = ["capture", "session_environment", "inference_run", "kernel_trace"]
-    assert list(SPECS) == [
-        *first,
-        "telemetry",
-        "timeline",
-        "critical_path",
-        "model_graph",
-        "att_enrichment",
-        "roofline",
-        "classification",
-        "perfetto_trace",
-        "report",
-    ]
+    assert list(SPECS) == list(stages())
+    assert len(SPECS) == 13
 
 
 @pytest.mark.parametrize("stage", STAGE_ASSETS)
@@ -113,21 +106,23 @@ def test_every_column_of_every_asset_has_a_meaning(stage: str) -> None:
 
 def test_a_session_flows_from_its_capture_to_its_timeline() -> None:
     flow = {name: {dep.asset_key.to_user_string() for dep in spec.deps} for name, spec in SPECS.items()}
+    first, traced = {"inference_run", "kernel_trace"}, {"inference_run", "kernel_trace", "timeline"}
     assert flow == {
         "capture": set(),
         "session_environment": {"capture"},
         "inference_run": {"capture"},
-        "kernel_trace": {"capture"},
+        "kernel_trace": {"capture", "inference_run"},
         "telemetry": {"capture"},
-        "timeline": {"inference_run", "kernel_trace"},
-        "perfetto_trace": {
-            *("session_environment", "inference_run", "kernel_trace", "telemetry", "timeline", "critical_path")
-        },
-        "model_graph": {"kernel_trace", "timeline"},
+        "timeline": first,
+        "critical_path": {"session_environment", *traced},
+        "model_graph": traced,
         "att_enrichment": {"kernel_trace"},
-        "classification": {"timeline", "critical_path", "model_graph", "roofline", "telemetry", "att_enrichment"},
-        "roofline": {"session_environment", "kernel_trace", "timeline", "model_graph"},
-        "critical_path": {"timeline"},
+        "roofline": {"capture", "session_environment", "model_graph", *traced},
+        "classification": {
+            *("capture", "session_environment", "telemetry", "critical_path", "model_graph", "att_enrichment"),
+            *("roofline", *traced),
+        },
+        "perfetto_trace": {"capture", "session_environment", "telemetry", "critical_path", *traced},
         "report": {"model_graph", "perfetto_trace", "classification"},
     }
 

@@ -6,6 +6,7 @@ Measuring is `aaco_pipeline.resources.measure`; what the raw files mean is `aaco
 from typing import Final
 
 from aaco_pipeline.assets.stage import Outcome, Session, stage
+from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.errors import UsageError
 
 #: The one slot for anything measured; the limit of 1 is dagster.yaml's default for pools.
@@ -33,6 +34,7 @@ def _measured_once(session: Session) -> None:
             )
         if session.measure is None:
             raise UsageError(f"session {session.id} has still to be measured; run its stages with `aaco doctor --mend`")
+        request = MeasurementRequest.from_json(requested, f"measurement request of session {session.id}")
         with lake.receive_raw(session.id) as folder:
-            session.measure(requested, folder, session.log)
+            session.measure(request, folder, session.log)
     lake.withdraw(session.id)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from aaco_pipeline.analysis.sessions.invariants import Finding
+    from aaco_pipeline.capture.request import MeasurementRequest
     from aaco_pipeline.lake.manifest import Entry
     from aaco_pipeline.lake.store import TraceLake
 
@@ -50,7 +51,7 @@ class Session:
         lake: "TraceLake",
         identifier: str,
         configs: Path,
-        measure: Callable[[str, Path, Log], None] | None = None,
+        measure: "Callable[[MeasurementRequest, Path, Log], None] | None" = None,
         log: Log = lambda line: None,
     ) -> None:
         self.lake = lake

@@ -14,8 +14,8 @@ from typing import Any, Final
 import polars as pl
 
 from aaco_pipeline.analysis.sessions.environment import fingerprint
-from aaco_pipeline.capture import Facts, Subject
 from aaco_pipeline.capture.discovery import Run, the_run
+from aaco_pipeline.capture.face import Facts, Subject
 from aaco_pipeline.capture.parts import read_run
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import CaptureTables

@@ -6,13 +6,13 @@ also ran under rocprofv3 is `profiled`, which takes its kernels from there.
 
 from collections.abc import Mapping
 from functools import cached_property
-from pathlib import Path
 from typing import Final
 
 import polars as pl
 
 from aaco_pipeline.analysis.sessions.environment import environment, fingerprint
-from aaco_pipeline.capture import Facts, Subject, content_digest, file_digests, raw_bytes
+from aaco_pipeline.capture.digests import content_digest, file_digests, raw_bytes
+from aaco_pipeline.capture.face import Facts, Subject
 from aaco_pipeline.capture.lazy_tables import LazyTables, Source
 from aaco_pipeline.capture.model import RecordedModel
 from aaco_pipeline.formats import native, ort_profile
@@ -38,14 +38,6 @@ _ABSENT: Final = (
 )
 
 
-def read(raw: Path) -> "MeasuredCapture":
-    """The capture in a raw folder, of the kind that it is. CaptureError when a document is damaged."""
-    from aaco_pipeline.capture.profiled import ProfiledCapture, base_pass
-
-    documents = native.read(raw)
-    return (MeasuredCapture if base_pass(documents) is None else ProfiledCapture)(documents)
-
-
 class MeasuredCapture:
     """A session's documents and what they refer to."""
 
@@ -60,7 +52,7 @@ class MeasuredCapture:
             "iterations": lambda: {"iterations": own.iterations()},
             **dict.fromkeys(("devices", "processes", "clock_domains"), self._machine),
             **dict.fromkeys(TRACE_TABLES, self._of_trace),
-            **dict.fromkeys(self._trace.details, lambda: self._trace.details),
+            **dict.fromkeys(self._frames_beside(), lambda: self._trace.details),
             **dict.fromkeys(_TELEMETRY_TABLES, lambda: {**self._samples.tables, **self._scheduler.tables}),
         }
         return LazyTables(sources)
@@ -123,6 +115,10 @@ class MeasuredCapture:
         return ort_profile.read(
             own.folder / native.PROFILE_FILE, axis_start_ns=own.profile_axis_start_ns(), process_id=_TRACE_PROCESS
         )
+
+    def _frames_beside(self) -> tuple[str, ...]:
+        """Names of the frames of a thread trace, which the runtime's profile never holds."""
+        return ()
 
     def _of_trace(self) -> dict[str, pl.DataFrame]:
         read = self._trace.tables

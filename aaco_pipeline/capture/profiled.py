@@ -4,23 +4,34 @@ The tool's files lie in the raw capture's folder `rocprofv3`; what else the capt
 """
 
 from functools import cached_property
+from pathlib import Path
 from typing import Final
 
 import polars as pl
 
-from aaco_pipeline.capture import Facts
 from aaco_pipeline.capture.discovery import the_run
+from aaco_pipeline.capture.face import THREAD_TRACE, Facts
 from aaco_pipeline.capture.measured import MeasuredCapture
 from aaco_pipeline.capture.merging import moved
 from aaco_pipeline.capture.model import RecordedModel
 from aaco_pipeline.capture.parts import read_run
 from aaco_pipeline.errors import CaptureError
+from aaco_pipeline.formats import native
 from aaco_pipeline.formats.capture_tables import CaptureTables
 from aaco_pipeline.formats.native import InferenceCapture, ProfilerPass
 from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.lake.validation import empty_table, to_contract
 
 FOLDER: Final = "rocprofv3"
+
+
+def read(raw: Path) -> MeasuredCapture:
+    """The capture of a session that this project measured, with passes under rocprofv3 or without.
+
+    CaptureError when a document is damaged.
+    """
+    documents = native.read(raw)
+    return (MeasuredCapture if base_pass(documents) is None else ProfiledCapture)(documents)
 
 
 def base_pass(documents: InferenceCapture) -> ProfilerPass | None:
@@ -88,6 +99,9 @@ class ProfiledCapture(MeasuredCapture):
         said = Evidence("device kernels", "present", None, FOLDER, placed.tables["dispatches"].height)
         tables = {**placed.tables, "clock_domains": to_contract("clock_domains", pl.DataFrame(rows))}
         return CaptureTables(tables, (*placed.evidence, said), placed.details)
+
+    def _frames_beside(self) -> tuple[str, ...]:
+        return THREAD_TRACE if self.facts().asked_to_trace else ()
 
     def _of_trace(self) -> dict[str, pl.DataFrame]:
         # Ceilings that a profiler's files bring along are another machine's; this one's come from its calibration.

@@ -39,6 +39,6 @@ class InferenceRunner(dg.ConfigurableResource):  # type: ignore[type-arg]
         """Raise AacoError when `request` cannot be measured as it stands; see `check_request`."""
         check_request(request, self.folder)
 
-    def measure(self, requested: str, folder: Path, log: Callable[[str], None]) -> None:
-        """Measure the request kept as that text, and leave the raw capture in `folder`; see `capture_inference`."""
-        capture_inference(MeasurementRequest.from_json(requested, "measurement request"), folder, self.folder, log)
+    def measure(self, launch: MeasurementRequest, folder: Path, log: Callable[[str], None]) -> None:
+        """Measure a launch and leave the raw capture in `folder`; see `capture_inference`."""
+        capture_inference(launch, folder, self.folder, log)

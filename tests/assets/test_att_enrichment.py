@@ -1,23 +1,18 @@
 """The stage `att_enrichment` on captures that were taken in: its tables, its evidence, its headline numbers."""
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import polars as pl
 import pytest
 
-from aaco_pipeline.assets import att_enrichment
 from aaco_pipeline.assets.stage import Outcome
-from aaco_pipeline.capture.discovery import discover_runs
-from aaco_pipeline.capture.ingested import read_parts
-from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
-from aaco_pipeline.lake.contracts import contract
-from aaco_pipeline.lake.identity import new_session_id
+from aaco_pipeline.capture import Facts
+from aaco_pipeline.capture.ingested import IngestedCapture
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.lake.validation import conform, empty_table
+from aaco_pipeline.lake.validation import empty_table
 from aaco_pipeline.report.document.instructions import listings
-from aaco_pipeline.resources.ingestion import copy_capture
 from tests.places import SHARED
+from tests.sessions import replayed, said, taken_in
 
 TRACED = SHARED / "captures/mi300x_att_ck_batched_gemm"
 LISTED = SHARED / "captures/mi300_pc_sampling_code_json"
@@ -26,25 +21,12 @@ pytestmark = pytest.mark.skipif(not TRACED.is_dir(), reason="the captured thread
 
 
 def outcome_of(capture: Path, lake: TraceLake) -> Outcome:
-    session = new_session_id()
-    (run,) = discover_runs(capture).runs
-    with lake.receive_raw(session) as folder:
-        copy_capture(run, folder, None)
-    outcome = att_enrichment.read_att_enrichment(lake, session)
-    assert set(outcome.tables) == set(att_enrichment.TABLES)
-    for name, frame in outcome.tables.items():
-        conform(contract(name), frame, session)
-    lake.publish(session, att_enrichment.STAGE, outcome.tables)
-    return outcome
+    session = taken_in(lake, capture)
+    return replayed(lake, session, "att_enrichment")["att_enrichment"]
 
 
-def said(outcome: Outcome) -> dict[str, tuple[str, str | None]]:
-    rows = outcome.tables["evidence"].select("item", "status", "reason").iter_rows()
-    return {item: (status, reason) for item, status, reason in rows}
-
-
-def test_a_real_thread_trace_gives_stalls_by_reason_and_charges(tmp_path: Path) -> None:
-    outcome = outcome_of(TRACED, TraceLake(tmp_path / "lake"))
+def test_a_real_thread_trace_gives_stalls_by_reason_and_charges(empty_lake: TraceLake) -> None:
+    outcome = outcome_of(TRACED, empty_lake)
     stalls, instructions = outcome.tables["att_stalls"], outcome.tables["att_instructions"]
     of_gemm = stalls.filter(pl.col("dispatch_id") == 1)
     assert of_gemm.get_column("stall_cycles").sum() == 97_792
@@ -78,8 +60,8 @@ def test_a_real_thread_trace_gives_stalls_by_reason_and_charges(tmp_path: Path) 
     assert (gemm.lost, fill.lost) == (97_792, 86_648)
 
 
-def test_a_real_sampled_listing_gives_samples_and_no_cycles(tmp_path: Path) -> None:
-    outcome = outcome_of(LISTED, TraceLake(tmp_path / "lake"))
+def test_a_real_sampled_listing_gives_samples_and_no_cycles(empty_lake: TraceLake) -> None:
+    outcome = outcome_of(LISTED, empty_lake)
     stalls = outcome.tables["att_stalls"]
     assert stalls.get_column("samples").sum() == 3384 == outcome.headline["stalled_samples"]
     assert stalls.get_column("stall_cycles").null_count() == stalls.height
@@ -89,8 +71,8 @@ def test_a_real_sampled_listing_gives_samples_and_no_cycles(tmp_path: Path) -> N
     assert "reasons of idle cycles" not in said(outcome)
 
 
-def test_real_samples_are_summed_by_instruction(tmp_path: Path) -> None:
-    outcome = outcome_of(SAMPLED, TraceLake(tmp_path / "lake"))
+def test_real_samples_are_summed_by_instruction(empty_lake: TraceLake) -> None:
+    outcome = outcome_of(SAMPLED, empty_lake)
     instructions = outcome.tables["att_instructions"]
     assert instructions.get_column("samples").sum() == 97
     assert instructions.filter(pl.col("instruction_class") == "wait").get_column("samples").sum() >= 71
@@ -98,13 +80,11 @@ def test_real_samples_are_summed_by_instruction(tmp_path: Path) -> None:
     assert outcome.headline["largest_stall_reason"] == "wait counter"
 
 
-def test_a_trace_of_another_kernel_than_the_one_asked_for_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    reading, _ = read_parts(discover_runs(TRACED).runs[0], Limits())
-    lake = SimpleNamespace(raw=Path)
-
-    def stage(read: CaptureTables, *asked: str) -> Outcome:
-        monkeypatch.setattr(att_enrichment, "_reading", lambda raw: (read, asked))
-        return att_enrichment.read_att_enrichment(lake, "any")  # type: ignore[arg-type]
-
-    assert said(stage(reading, "another"))["kernel to trace"][0] == "absent"
-    assert "kernel to trace" not in said(stage(reading, "__amd_rocclr_fillBufferAligned"))
+@pytest.mark.parametrize(("asked", "is_told"), [("another", True), ("__amd_rocclr_fillBufferAligned", False)])
+def test_a_trace_of_another_kernel_than_the_one_asked_for_is_said(
+    asked: str, is_told: bool, empty_lake: TraceLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asks = Facts("profiled", "compiler", ran_here=True, asked_to_trace=(asked,))
+    monkeypatch.setattr(IngestedCapture, "facts", lambda capture: asks)
+    told = said(outcome_of(TRACED, empty_lake))
+    assert told.get("kernel to trace", ("nothing",))[0] == ("absent" if is_told else "nothing")

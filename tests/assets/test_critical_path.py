@@ -1,37 +1,18 @@
 """The stage `critical_path` on a real capture: what a faster kernel would save, and the path cut by iterations."""
 
-from pathlib import Path
-from typing import Final
-
 import polars as pl
 import pytest
 
-from aaco_pipeline.assets import critical_path, inference_run, kernel_trace, session_environment, timeline
-from aaco_pipeline.assets.capture import describe_capture
-from aaco_pipeline.capture.discovery import discover_runs
-from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.resources.ingestion import copy_capture
 from tests.places import SHARED
-
-TRACE: Final = SHARED / "gpu_sessions/traces/two_streams_overlap.json.gz"
-pytestmark = pytest.mark.skipif(not TRACE.exists(), reason=f"{TRACE} is not here: AACO_SHARED names the folder")
+from tests.sessions import replayed, taken_in
 
 
 @pytest.fixture
-def tables(tmp_path: Path) -> dict[str, pl.DataFrame]:
-    lake, session = TraceLake(tmp_path / "lake"), new_session_id()
-    with lake.receive_raw(session) as folder:
-        copy_capture(discover_runs(TRACE).runs[0], folder, None)
-    for stage, read in (
-        ("capture", describe_capture),
-        ("session_environment", session_environment.read_environment),
-        ("inference_run", inference_run.read_inference_run),
-        ("kernel_trace", kernel_trace.read_kernel_trace),
-        ("timeline", timeline.read_timeline),
-    ):
-        lake.publish(session, stage, read(lake, session).tables)
-    return {**critical_path.read_critical_path(lake, session).tables, "iterations": lake.read("iterations", session)}
+def tables(empty_lake: TraceLake) -> dict[str, pl.DataFrame]:
+    session = taken_in(empty_lake, SHARED / "gpu_sessions/traces/two_streams_overlap.json.gz")
+    outcome = replayed(empty_lake, session, "critical_path")["critical_path"]
+    return {**outcome.tables, "iterations": empty_lake.read("iterations", session)}
 
 
 def test_the_kernels_that_hold_the_path_say_what_they_would_save(tables: dict[str, pl.DataFrame]) -> None:

@@ -1,52 +1,25 @@
 """The stage `roofline`: ceilings from data, capture and calibration; work from counters, or from the model without."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import polars as pl
 import pytest
 
-from aaco_pipeline.assets import inference_run, kernel_trace, model_graph, roofline, session_environment, timeline
-from aaco_pipeline.assets.capture import describe_capture
 from aaco_pipeline.assets.stage import Outcome
-from aaco_pipeline.capture.discovery import discover_runs
 from aaco_pipeline.lake.calibrations import Calibration, Ceiling, machine_of, write_calibration
-from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.resources.ingestion import copy_capture
 from tests.places import SHARED
-
-BEFORE: Final[tuple[tuple[str, Callable[[TraceLake, str], Outcome]], ...]] = (
-    ("capture", describe_capture),
-    ("session_environment", session_environment.read_environment),
-    ("inference_run", inference_run.read_inference_run),
-    ("kernel_trace", kernel_trace.read_kernel_trace),
-    ("timeline", timeline.read_timeline),
-    ("model_graph", model_graph.read_model_graph),
-)
+from tests.sessions import made_by, replayed, said, taken_in
 
 
-def taken_in(lake: TraceLake, place: str) -> Outcome:
+def outcome_of(lake: TraceLake, place: str) -> Outcome:
     """The stage's outcome for a real capture, or a skip where that is not here."""
-    path = SHARED / place
-    if not path.exists():
-        pytest.skip(f"{path} is not here: AACO_SHARED names the folder")
-    session = new_session_id()
-    with lake.receive_raw(session) as folder:
-        copy_capture(discover_runs(path).runs[0], folder, None)
-    for stage, read in BEFORE:
-        lake.publish(session, stage, read(lake, session).tables)
-    return roofline.read_roofline(lake, session)
+    return replayed(lake, taken_in(lake, SHARED / place), "roofline")["roofline"]
 
 
-def reasons(outcome: Outcome) -> dict[str, tuple[str, str | None]]:
-    rows = outcome.tables["evidence"].select("item", "status", "reason").iter_rows()
-    return {item: (status, reason) for item, status, reason in rows}
-
-
-def test_counters_place_kernels_under_published_and_measured_ceilings(lake_path: Path) -> None:
-    outcome = taken_in(TraceLake(lake_path), "counters/mixbench/MI200")
+def test_counters_place_kernels_under_published_and_measured_ceilings(empty_lake: TraceLake) -> None:
+    outcome = outcome_of(empty_lake, "counters/mixbench/MI200")
     ceilings = outcome.tables["ceilings"]
     assert set(ceilings["source"]) == {"spec", "measured", "fitted"}
     # The benchmark of the capture itself found 20,439 GFLOP/s; float and half are packed, so that they give none.
@@ -59,20 +32,20 @@ def test_counters_place_kernels_under_published_and_measured_ceilings(lake_path:
     assert placed.height > kernels.height
     assert outcome.tables["counter_metrics"].height > 0
     assert outcome.headline["kernels_placed"] == kernels.height
-    assert reasons(outcome)["work by counters"][0] == "present"
+    assert said(outcome)["work by counters"][0] == "present"
 
 
-def test_a_capture_without_work_says_so_and_still_knows_its_device(lake_path: Path) -> None:
-    outcome = taken_in(TraceLake(lake_path), "gpu_sessions/traces/two_streams_overlap.json.gz")
+def test_a_capture_without_work_says_so_and_still_knows_its_device(empty_lake: TraceLake) -> None:
+    outcome = outcome_of(empty_lake, "gpu_sessions/traces/two_streams_overlap.json.gz")
     assert outcome.tables["ceilings"].filter(pl.col("resource") == "dram")["value"].to_list() == [4.8e12]
     assert outcome.tables["occupancy"].is_empty()
-    told = reasons(outcome)
+    told = said(outcome)
     assert told["work by counters"] == ("absent", "the session has no counters")
     assert told["occupancy"][0] == "absent"
 
 
-def test_occupancy_of_real_launches_is_the_captures_own(lake_path: Path) -> None:
-    outcome = taken_in(TraceLake(lake_path), "counters/vcopy/MI300X_A1")
+def test_occupancy_of_real_launches_is_the_captures_own(empty_lake: TraceLake) -> None:
+    outcome = outcome_of(empty_lake, "counters/vcopy/MI300X_A1")
     whole = outcome.tables["occupancy"].filter(pl.col("dispatch_id").is_null())
     # 4,096 work-groups of 256 on 304 units that hold 8 each; vcopy needs few registers.
     assert whole.select("theoretical_ratio", "workgroups_per_cu", "grid_waves_ratio").rows() == [
@@ -95,11 +68,11 @@ def calibrated(lake: TraceLake, session: str, threads: int) -> None:
 
 def test_the_models_work_meets_the_machines_calibration(captured: Any, lake_path: Path) -> None:
     lake, session = captured.copy(lake_path), captured.sessions["squeezenet"]
-    without = roofline.read_roofline(lake, session)
-    assert reasons(without)["measured ceilings"][0] == "absent"
-    assert "aaco calibrate" in str(reasons(without)["measured ceilings"][1])
+    without = made_by(lake, session, "roofline")
+    assert said(without)["measured ceilings"][0] == "absent"
+    assert "aaco calibrate" in str(said(without)["measured ceilings"][1])
     calibrated(lake, session, int(lake.read("sessions", session)["threads"][0]))
-    outcome = roofline.read_roofline(lake, session)
+    outcome = made_by(lake, session, "roofline")
     placed = outcome.tables["roofline"]
     convolutions = lake.read("kernels", session).filter(pl.col("short_name") == "Conv")["kernel_id"].implode()
     bound = placed.filter(pl.col("kernel_id").is_in(convolutions))

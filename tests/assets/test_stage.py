@@ -1,106 +1,287 @@
-"""What all stages have in common: publishing, describing, and showing an expected error as one line."""
+"""What a stage is: found by its module, ordered by its tables, versioned by its code, published only as it declares."""
 
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
-from typing import Any
+from shutil import copyfile
+from types import ModuleType
+from typing import Any, Final
 
-import dagster as dg
 import polars as pl
 import pytest
 
-from aaco_pipeline.assets.stage import (
-    EXIT_CODE_KEY,
-    Outcome,
-    column_schema,
-    expected_errors,
-    markdown_table,
-    publish_outcome,
-)
-from aaco_pipeline.errors import AacoError, CaptureError, LakeError, ModelError, UnavailableError, UsageError
-from aaco_pipeline.lake.evidence import Evidence, evidence_frame
-from aaco_pipeline.lake.identity import new_session_id
+from aaco_pipeline.assets import stage as stage_module
+from aaco_pipeline.assets.stage import ALL_KINDS, EVIDENCE, Outcome, Session, materialize, publish, stages, stages_of
+from aaco_pipeline.automation.stage_assets import CONTRACT, check_specs, column_schema, stage_assets
+from aaco_pipeline.errors import UsageError
+from aaco_pipeline.lake.contracts import all_tables, contract
+from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.lake.store import TraceLake
+from tests.conftest import CapturedLake
+from tests.places import CONFIGS, ROOT
+from tests.sessions import republished, tables_of
+
+ROOM: Final = ROOT / "aaco_pipeline" / "assets"
+KINDS: Final = sorted(ALL_KINDS)
+NUMBERS: Final = count()
+#: One stage as a module of the room has it; `{declares}` are the arguments of its decorator.
+MODULE: Final = '''
+from .stage import Outcome, stage
 
 
-def outcome(*items: str, **rest: Any) -> Outcome:
-    return Outcome({"evidence": evidence_frame("capture", [Evidence(item, "present") for item in items])}, **rest)
+@stage({declares}, group="capture", kinds=("parquet",))
+def {name}(session):
+    """What is it?"""
+    return Outcome({{}})
+'''
+
+Room = Callable[..., Any]
+
+
+def module(name: str, declares: str = "") -> str:
+    return MODULE.format(name=name, declares=declares or "reads=()")
 
 
 @pytest.fixture
-def lake(lake_path: Path) -> TraceLake:
-    return TraceLake(lake_path)
+def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Room]:
+    """Makes a package with a room of stages as this project's is, and gives its `stage` module, freshly imported."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = set(sys.modules)
+
+    def made(modules: dict[str, str], **others: str) -> ModuleType:
+        package = f"package_{next(NUMBERS)}"
+        folder = tmp_path / package / "assets"
+        folder.mkdir(parents=True)
+        for path in (tmp_path / package / "__init__.py", folder / "__init__.py"):
+            path.touch()
+        copyfile(ROOM / "stage.py", folder / "stage.py")
+        for name, text in modules.items():
+            (folder / f"{name}.py").write_text(text)
+        for name, text in others.items():
+            path = tmp_path / package / f"{name.replace('__', '/')}.py"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        importlib.invalidate_caches()
+        return importlib.import_module(f"{package}.assets.stage")
+
+    yield made
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
 
 
-@pytest.mark.parametrize("kind", [UsageError, ModelError, UnavailableError, CaptureError, LakeError])
-def test_an_expected_error_is_one_line_with_its_exit_code_and_is_not_retried(kind: type[AacoError]) -> None:
-    with pytest.raises(dg.Failure) as caught, expected_errors():
-        raise kind("what, where and what to do")
-    assert caught.value.description == "what, where and what to do"
-    assert caught.value.metadata[EXIT_CODE_KEY].value == kind.exit_code
-    assert caught.value.allow_retries is False
-    assert isinstance(caught.value.__cause__, kind)
+# Which stages there are, and in which order.
 
 
-def test_a_bug_is_not_dressed_up_as_an_expected_error() -> None:
-    with pytest.raises(ZeroDivisionError), expected_errors():
-        raise ZeroDivisionError
+def test_every_module_of_the_room_is_a_stage_of_its_name() -> None:
+    assert set(stages()) == {path.stem for path in ROOM.glob("*.py")} - {"stage", "__init__"}
+    for name, one in stages().items():
+        assert one.name == name
+        assert one.function.__module__ == f"aaco_pipeline.assets.{name}"
 
 
-def test_what_was_published_is_described(lake: TraceLake) -> None:
-    session = new_session_id()
-    result = publish_outcome(
-        lake, session, "capture", outcome("a", "b", headline={"latency_ns": 5, "unknown": None, "model": "m"})
-    )
-    (entry,) = lake.manifest(session).of_stage("capture")
-    assert result.metadata == {
-        "dagster/row_count": 2,
-        "dagster/uri": str(lake.path),
-        "evidence_rows": 2,
-        "published_bytes": entry.bytes,
-        "latency_ns": 5,
-        "model": "m",
+def test_a_new_module_is_a_stage_without_being_listed_anywhere(room: Room) -> None:
+    assert list(room({"first": module("first"), "second": module("second")}).stages()) == ["first", "second"]
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [
+        ('"""Nothing."""\n', 0),
+        (module("another"), 1),
+        (module("odd") + module("second").replace("from .stage import Outcome, stage\n", ""), 2),
+        ("from .first import first\n", 0),
+    ],
+    ids=["none", "another name", "two", "borrowed"],
+)
+def test_a_module_that_does_not_hold_one_stage_of_its_name_is_an_error_naming_it(
+    text: str, holds: int, room: Room
+) -> None:
+    found = room({"first": module("first"), "odd": text})
+    with pytest.raises(TypeError, match=rf"{found.__package__}\.odd: holds {holds} stages; a module of this package"):
+        found.stages()
+
+
+def test_a_stage_comes_after_those_that_fill_what_it_reads_and_those_it_names(room: Room) -> None:
+    found = room(
+        {
+            "a": module("a", 'reads=("gaps",), after=("d",)'),
+            "b": module("b", 'publishes=("gaps", "devices"), reads=("devices",)'),
+            "c": module("c", 'publishes=("gaps",)'),
+            "d": module("d"),
+        }
+    ).stages()
+    assert {name: one.dependencies for name, one in found.items()} == {
+        "a": ("b", "c", "d"),
+        "b": (),
+        "c": (),
+        "d": (),
+    }
+    assert list(found)[-1] == "a"
+
+
+def test_a_stage_after_one_that_does_not_exist_is_an_error_naming_it(room: Room) -> None:
+    with pytest.raises(KeyError, match="nowhere"):
+        room({"a": module("a", 'after=("nowhere",)')}).stages()
+
+
+def test_no_stage_reads_a_table_that_no_stage_before_it_publishes() -> None:
+    published: set[str] = set()
+    for name, one in stages().items():
+        assert set(one.reads) <= published, name
+        published |= set(one.publishes)
+    assert published | {EVIDENCE} <= set(all_tables())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_stages_of_a_kind_are_those_that_name_it_in_the_order_they_run(kind: Any) -> None:
+    assert stages_of(kind) == tuple(name for name in stages() if kind in stages()[name].session_kinds)
+    assert stages_of(kind)[0] == "capture"
+    assert stages_of(kind)[-1] == "report"
+
+
+def test_a_stage_for_some_kinds_only_is_not_asked_of_others(room: Room) -> None:
+    found = room({"a": module("a", 'session_kinds=("measured",)'), "b": module("b")})
+    assert {kind: found.stages_of(kind) for kind in KINDS} == {
+        "ingested": ("b",),
+        "measured": ("a", "b"),
+        "profiled": ("b",),
     }
 
 
-def test_the_data_version_is_of_what_was_published(lake: TraceLake) -> None:
-    session = new_session_id()
-
-    def version(*items: str) -> object:
-        return publish_outcome(lake, session, "capture", outcome(*items)).data_version
-
-    assert version("a") == version("a") != version("b")
-
-
-def test_a_small_table_is_shown_up_to_ten_rows(lake: TraceLake) -> None:
-    preview = pl.DataFrame({"n": range(30)})
-    result = publish_outcome(lake, new_session_id(), "capture", outcome("a", preview=preview, preview_title="numbers"))
-    assert result.metadata is not None
-    shown = result.metadata["numbers"]
-    assert isinstance(shown, dg.MarkdownMetadataValue)
-    assert shown.value is not None
-    assert len(shown.value.splitlines()) == 2 + 10
+@pytest.mark.parametrize("name", stages())
+def test_a_stage_and_its_asset_say_all_that_people_are_shown(name: str) -> None:
+    one = stages()[name]
+    (asset,) = (asset for asset in stage_assets() if asset.key.to_user_string() == name)
+    (spec,) = asset.specs
+    assert one.question.endswith((".", "?"))
+    assert spec.description == one.question
+    assert (spec.group_name, spec.kinds) == (one.group, set(one.kinds))
+    assert spec.kinds
+    assert spec.owners
+    assert spec.code_version == one.code_version
+    assert spec.metadata["dagster/column_schema"] == column_schema(one)
+    assert [check.name for check in check_specs(one)] == [CONTRACT, *(check.name for check in one.checks)]
+    assert {check.key for check in asset.check_specs} == {check.key for check in check_specs(one)}
 
 
-def test_an_empty_table_is_not_shown(lake: TraceLake) -> None:
-    preview = pl.DataFrame({"n": []}, schema={"n": pl.Int64})
-    result = publish_outcome(lake, new_session_id(), "capture", outcome("a", preview=preview))
-    assert "preview" not in (result.metadata or {})
+# The version of a stage's code.
+
+USING: Final = "from aaco_pipeline.hardware.ceilings import FORMATS\nfrom aaco_pipeline.errors import UsageError\n"
 
 
-def test_markdown_escapes_bars_and_tells_nothing_from_zero() -> None:
-    frame = pl.DataFrame({"name": ["a|b", None], "count": [1234567, 0], "ratio": [0.5, None]})
-    assert markdown_table(frame).splitlines() == [
-        "| name | count | ratio |",
-        "| --- | ---: | ---: |",
-        "| a\\|b | 1,234,567 | 0.500 |",
-        "| – | 0 | – |",
+def version(room: Room, text: str, **others: str) -> str:
+    rooms = {"hardware__ceilings": "", "analysis__timeline": "", "errors": "", **others}
+    return str(room({"a": text}, **rooms).stages()["a"].code_version)
+
+
+def test_a_code_version_changes_with_the_module_and_with_what_it_imports_from(room: Room) -> None:
+    text = USING.replace("FORMATS", "spec_ceilings") + module("a")
+    before = version(room, text)
+    assert version(room, text) == before
+    assert version(room, text, analysis__timeline="VALUE = 1\n") == before
+    assert version(room, text + "#\n") != before
+    assert version(room, text, hardware__ceilings="VALUE = 1\n") != before
+    assert version(room, text, errors="VALUE = 1\n") != before
+
+
+def test_a_code_version_changes_with_any_file_of_a_hall_that_is_imported_from(room: Room) -> None:
+    text = "from aaco_pipeline.analysis.timeline.activities import device_activities\n" + module("a")
+    hall = {"analysis__timeline__activities": "", "analysis__timeline__gaps": ""}
+    before = str(room({"a": text}, **hall).stages()["a"].code_version)
+    hall["analysis__timeline__gaps"] = "VALUE = 1\n"
+    assert room({"a": text}, **hall).stages()["a"].code_version != before
+
+
+def test_a_code_version_changes_with_the_contract_of_a_table_that_is_published(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = room({"a": module("a", 'publishes=("devices",)')})
+    one = found.stages()["a"]
+    before = one.code_version
+    monkeypatch.setattr(found, "contract", lambda name: replace(contract(name), version=99))
+    assert replace(one).code_version != before
+
+
+# Publishing.
+
+
+@pytest.mark.parametrize(
+    ("tables", "stray"), [((), "gaps, kernel_stats, session_metrics, timeline"), (("devices",), "devices, gaps, ")]
+)
+def test_a_stage_that_made_other_tables_than_it_declares_publishes_nothing(
+    tables: tuple[str, ...], stray: str, empty_lake: TraceLake
+) -> None:
+    one, session = stages()["timeline"], Session(empty_lake, "20260102T030405Z-0a1b2c3d", CONFIGS)
+    with pytest.raises(UsageError, match=f"stage timeline declares other tables than it made: {stray}"):
+        publish(session, one, Outcome(dict.fromkeys(tables, pl.DataFrame())))
+    assert empty_lake.sessions() == []
+
+
+def test_the_evidence_of_a_stage_is_published_beside_its_tables(empty_lake: TraceLake) -> None:
+    session = Session(empty_lake, "20260102T030405Z-0a1b2c3d", CONFIGS)
+    (entry,) = publish(session, stages()["report"], Outcome({}, [Evidence("page", "present")]))
+    assert (entry.table, entry.stage, entry.rows) == (EVIDENCE, "report", 1)
+    assert tables_of(empty_lake, session.id, "report")[EVIDENCE].item(0, "stage") == "report"
+
+
+def test_only_the_stages_asked_for_are_run_in_their_order(captured: CapturedLake, lake_path: Path) -> None:
+    lake, session = captured.copy(lake_path), captured.sessions["control_flow"]
+    assert list(materialize(Session(lake, session, CONFIGS), ["timeline", "kernel_trace"])) == [
+        "kernel_trace",
+        "timeline",
     ]
 
 
-def test_the_column_schema_names_table_and_column_with_unit() -> None:
-    columns = {column.name: column for column in column_schema(["gaps", "timeline"]).columns}
-    assert {name.partition(".")[0] for name in columns} == {"gaps", "timeline"}
-    start = columns["gaps.start_ns"]
-    assert start.type == "int64"
-    assert start.description is not None
-    assert start.description.endswith("[ns]")
-    assert not start.constraints.nullable
+# What a session's stages share.
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every table that is read from a lake from now on."""
+    real, found = TraceLake.read, []
+
+    def read(lake: TraceLake, name: str, *arguments: Any, **settings: Any) -> pl.DataFrame:
+        found.append(name)
+        return real(lake, name, *arguments, **settings)
+
+    monkeypatch.setattr(TraceLake, "read", read)
+    return found
+
+
+def test_a_table_is_read_once_for_all_stages_until_it_is_published_anew(
+    captured: CapturedLake, lake_path: Path, reads: list[str]
+) -> None:
+    lake, name = captured.copy(lake_path), captured.sessions["control_flow"]
+    session = Session(lake, name, CONFIGS)
+    first = session.tables("gaps", "kernels")
+    assert "session_id" not in first["gaps"].columns
+    assert session.tables("gaps")["gaps"] is first["gaps"]
+    assert reads == ["gaps", "kernels"]
+    republished(lake, name, "timeline", gaps=tables_of(lake, name, "timeline")["gaps"].head(1))
+    assert session.tables("gaps")["gaps"].height == 1
+
+
+def test_a_large_table_is_not_kept(captured: CapturedLake, reads: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage_module, "_KEPT_BYTES", 0)
+    session = Session(captured.lake, captured.sessions["control_flow"], CONFIGS)
+    assert session.tables("gaps")["gaps"].equals(session.tables("gaps")["gaps"])
+    assert reads == ["gaps", "gaps"]
+
+
+def test_what_is_derived_from_tables_is_computed_once_until_one_is_published_anew(
+    captured: CapturedLake, lake_path: Path
+) -> None:
+    lake, name = captured.copy(lake_path), captured.sessions["control_flow"]
+    session, calls = Session(lake, name, CONFIGS), []
+
+    def height(tables: Any) -> int:
+        calls.append(tables)
+        return int(tables["gaps"].height)
+
+    assert session.derive(height, "gaps") == session.derive(height, "gaps") > 1
+    assert len(calls) == 1
+    republished(lake, name, "timeline", gaps=tables_of(lake, name, "timeline")["gaps"].head(1))
+    assert session.derive(height, "gaps") == 1

@@ -10,7 +10,8 @@ import pytest
 
 from aaco_pipeline.automation.doctor import Problem, examine
 from aaco_pipeline.automation.jobs import start_session
-from aaco_pipeline.automation.sessions import PARTITIONS_NAME, register
+from aaco_pipeline.automation.partitions import PARTITIONS_NAME
+from aaco_pipeline.automation.sessions import register
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.lake.identity import new_session_id

@@ -8,8 +8,9 @@ import dagster as dg
 import pytest
 
 from aaco_pipeline.automation.inbox import INBOX_VARIABLE, Arrival, arrivals, inbox_of, set_aside
-from aaco_pipeline.automation.jobs import SESSION_TAG, ingest_capture
+from aaco_pipeline.automation.jobs import ingest_capture
 from aaco_pipeline.automation.sensors import capture_inbox, start_observing
+from aaco_pipeline.automation.session_runs import SESSION_TAG
 from aaco_pipeline.resources.dagster_resources import LakeResource
 from aaco_pipeline.resources.project import Project
 

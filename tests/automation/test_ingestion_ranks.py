@@ -6,14 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import dagster as dg
 import pytest
 
-from aaco_pipeline.assets.kernel_trace import read_kernel_trace
 from aaco_pipeline.automation.ingestion import ingest
 from aaco_pipeline.capture.discovery import discover_runs
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.resources.project import Project
+from tests.sessions import replayed, said
 
 
 def trace(rank: int) -> bytes:
@@ -32,23 +30,20 @@ def trace(rank: int) -> bytes:
     return json.dumps({**beginning, "traceEvents": events}).encode()
 
 
-def test_two_ranks_are_one_session_with_two_processes(
-    project: Project, instance: dg.DagsterInstance, tmp_path: Path
-) -> None:
+def test_two_ranks_are_one_session_with_two_processes(empty_lake: TraceLake, tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
     for rank in (0, 1):
         (folder / f"{rank}.json").write_bytes(trace(rank))
-    lake = TraceLake(project.lake)
-    (result,) = ingest(lake, instance, discover_runs(folder))
+    (result,) = ingest(empty_lake, discover_runs(folder))
     assert result.session is not None
-    tables = read_kernel_trace(lake, result.session).tables
+    tables = replayed(empty_lake, result.session, "kernel_trace")["kernel_trace"].tables
     assert tables["dispatches"].group_by("process_id", "device_id").len().sort("process_id").rows() == [
         (0, 0, 400),
         (1, 1, 400),
     ]
     # The copy in the lake is recognized as the same one run, and given again it is known.
-    assert [one.is_new for one in ingest(lake, instance, discover_runs(folder))] == [False]
+    assert [one.is_new for one in ingest(empty_lake, discover_runs(folder))] == [False]
 
 
 BROKEN: dict[str, tuple[Callable[[bytes], bytes], str]] = {
@@ -66,24 +61,20 @@ def _with(packed: bytes, place: int) -> bytes:
 
 
 @pytest.mark.parametrize("how", BROKEN)
-def test_a_broken_rank_is_told_and_the_good_one_is_taken(
-    how: str, project: Project, instance: dg.DagsterInstance, tmp_path: Path
-) -> None:
+def test_a_broken_rank_is_told_and_the_good_one_is_taken(how: str, empty_lake: TraceLake, tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
     (folder / "rank0.json").write_bytes(trace(0))
     spoil, reason = BROKEN[how]
     (folder / "rank1.json").write_bytes(spoil(trace(1)))
     found = discover_runs(folder)
-    lake = TraceLake(project.lake)
-    results = ingest(lake, instance, found)
+    results = list(ingest(empty_lake, found))
     good = [one for one in results if one.session is not None and one.run.parts[0].name == "rank0.json"]
     (session,) = [str(one.session) for one in good]
-    tables = read_kernel_trace(lake, session).tables
-    first = tables["dispatches"].filter(process_id=0)
+    outcome = replayed(empty_lake, session, "kernel_trace")["kernel_trace"]
+    first = outcome.tables["dispatches"].filter(process_id=0)
     assert first.height == 400
     assert not first.get_column("end_ns").has_nulls()
-    evidence = tables["evidence"]
-    told = [*evidence.get_column("reason").drop_nulls().to_list(), *(one.reason or "" for one in results)]
+    told = [reason or "" for _, reason in said(outcome).values()] + [one.reason or "" for one in results]
     told += [one.reason for one in (*found.unread, *good[0].run.unread)]
     assert any(reason in one for one in told)

@@ -3,7 +3,8 @@
 import dagster as dg
 import pytest
 
-from aaco_pipeline.automation.sessions import PARTITIONS_NAME, forget, register
+from aaco_pipeline.automation.partitions import PARTITIONS_NAME
+from aaco_pipeline.automation.sessions import forget, register
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.identity import SESSION_ID

@@ -12,7 +12,7 @@ import pytest
 
 from aaco_pipeline import __version__
 from aaco_pipeline.automation.instance import open_instance
-from aaco_pipeline.automation.sessions import PARTITIONS_NAME
+from aaco_pipeline.automation.partitions import PARTITIONS_NAME
 from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import Project

@@ -19,7 +19,7 @@ import pytest
 
 import aaco_pipeline
 from aaco_pipeline.automation.instance import open_instance
-from aaco_pipeline.automation.sessions import PARTITIONS_NAME
+from aaco_pipeline.automation.partitions import PARTITIONS_NAME
 from aaco_pipeline.lake.health import faults
 from aaco_pipeline.resources.project import Project
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from aaco_pipeline.automation.instance import open_instance
-from aaco_pipeline.automation.sessions import PARTITIONS_NAME
+from aaco_pipeline.automation.partitions import PARTITIONS_NAME
 from aaco_pipeline.lake.sql import select_rows
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import Project

@@ -66,7 +66,7 @@ def test_files_are_kept_as_they_came_with_their_digest(tmp_path: Path) -> None:
     (listed,) = ingested_capture.read(raw).listed["files"]
     assert listed["sha256"] == hashlib.sha256(source.read_bytes()).hexdigest()
     assert listed["redactions"] == 0
-    assert ingested_capture.read(raw).reading().tables["dispatches"].height == 1
+    assert ingested_capture.read(raw).tables()["dispatches"].height == 1
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -86,9 +86,9 @@ def test_a_token_in_a_text_is_blotted_out_and_the_rest_stays(tmp_path: Path, pac
     assert b"*" * len(TOKEN) in everything
     capture = ingested_capture.read(raw)
     assert capture.listed["files"][0]["redactions"] == 1
-    (item,) = capture.file_evidence()
+    (item,) = capture.evidence("files")
     assert item.status == "partial"
-    (name,) = capture.reading().tables["kernels"].get_column("name")
+    (name,) = capture.tables()["kernels"].get_column("name")
     assert name.replace("*", "") in ("k ", f"kernel_{'x' * 50}  end")
 
 
@@ -108,7 +108,7 @@ def test_a_database_keeps_its_events_and_no_variable_that_is_not_allowed(tmp_pat
     assert database.read_bytes() == before
     assert b"hunter2" not in contents(raw)
     assert b"/home/me" not in contents(raw)
-    tables = ingested_capture.read(raw).reading().tables
+    tables = ingested_capture.read(raw).tables()
     assert tables["dispatches"].height == 20
     assert tables["processes"].get_column("rank").to_list() == [3]
     assert ("environment_variable", "HIP_VISIBLE_DEVICES", "1") in tables["environment"].select(
@@ -162,4 +162,4 @@ def test_a_token_across_two_pieces_is_found(tmp_path: Path, monkeypatch: pytest.
     (folder / "out_kernel_trace.csv").write_text(KERNELS.format(name=f"{padding} {TOKEN} end"))
     raw = taken(folder, tmp_path / "raw")
     assert TOKEN.encode() not in contents(raw)
-    assert ingested_capture.read(raw).reading().tables["kernels"].height == 1
+    assert ingested_capture.read(raw).tables()["kernels"].height == 1

@@ -24,13 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from aaco_pipeline.assets.att_enrichment import read_att_enrichment
-from aaco_pipeline.assets.capture import describe_capture
-from aaco_pipeline.assets.inference_run import read_inference_run
-from aaco_pipeline.assets.kernel_trace import read_kernel_trace
-from aaco_pipeline.assets.session_environment import read_environment
-from aaco_pipeline.assets.timeline import read_timeline
-from aaco_pipeline.capture import profiled as profiled_capture
+from aaco_pipeline.capture import open_capture
 from aaco_pipeline.capture.discovery import discover_runs
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.errors import AacoError, CaptureError, ModelError, UnavailableError, UsageError
@@ -62,6 +56,7 @@ from aaco_pipeline.resources.rocprofv3.command import (
 from aaco_pipeline.resources.rocprofv3.counter_sets import counter_block, counter_groups, load_counter_sets
 from aaco_pipeline.resources.rocprofv3.passes import gpu_architecture, kernel_to_trace
 from tests.places import CONFIGS, SHARED
+from tests.sessions import replayed
 
 CAPTURES: Final = SHARED / "captures"
 TRACED: Final = CAPTURES / "mi300x_att_ck_batched_gemm"
@@ -598,7 +593,7 @@ def test_the_kernels_of_a_profiled_session_lie_on_its_axis_through_every_stage(
     base = capture.profiler_passes[0]
     assert base.boot_clock is not None
     recorded = rocpd.read(database).tables["dispatches"].get_column("start_ns")
-    placed = profiled_capture.read(capture).tables
+    placed = open_capture(raw).tables()
     expected = recorded + base.boot_clock[0] - capture.axis_zero_monotonic_ns
     assert placed["dispatches"].get_column("start_ns").to_list() == expected.to_list()
     assert placed["clock_domains"].select("domain", "uncertainty_ns").row(0) == ("boottime", base.boot_clock[1])
@@ -607,15 +602,7 @@ def test_the_kernels_of_a_profiled_session_lie_on_its_axis_through_every_stage(
     lake, session = TraceLake(tmp_path / "lake"), new_session_id()
     with lake.receive_raw(session) as folder:
         shutil.copytree(raw, folder, dirs_exist_ok=True)
-    for name, stage in (
-        ("capture", describe_capture),
-        ("session_environment", read_environment),
-        ("inference_run", read_inference_run),
-        ("kernel_trace", read_kernel_trace),
-        ("att_enrichment", read_att_enrichment),
-        ("timeline", read_timeline),
-    ):
-        lake.publish(session, name, stage(lake, session).tables)
+    replayed(lake, session, "session_environment", "att_enrichment", "timeline")
     assert lake.read("processes", session).get_column("process_id").to_list() == [0, 1, 2]
     assert lake.read("devices", session).get_column("device_id").to_list() == list(range(9))
     assert lake.read("dispatches", session).height == 151

@@ -1,0 +1,496 @@
+"""Stages as Dagster sees them: what it shows of each, what it checks, and what fails with which code."""
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import dagster as dg
+import polars as pl
+import pytest
+
+from aaco_pipeline.assets.capture import MEASUREMENT_POOL
+from aaco_pipeline.assets.stage import Outcome, Session, Stage, publish, stages
+from aaco_pipeline.automation.dead_runs import slot_holders
+from aaco_pipeline.automation.sessions import add_partition, register
+from aaco_pipeline.automation.stage_assets import (
+    EXIT_CODE_KEY,
+    checked,
+    column_schema,
+    contract_is_fulfilled,
+    data_version,
+    described,
+    expected_errors,
+    markdown_table,
+    stage_assets,
+)
+from aaco_pipeline.capture.request import MeasurementRequest
+from aaco_pipeline.definitions import build_definitions
+from aaco_pipeline.errors import AacoError, CaptureError, LakeError, ModelError, UnavailableError, UsageError
+from aaco_pipeline.lake.evidence import Evidence
+from aaco_pipeline.lake.identity import new_session_id
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
+from aaco_pipeline.resources.host.process_identity import process_is_gone
+from tests.automation.conftest import QUIET, Forbidden, failures, metadata_of, observe, raw_only
+from tests.conftest import CapturedLake
+from tests.places import CONFIGS
+from tests.sessions import republished, tables_of
+
+CHECKS: Final = 21
+
+
+# An expected error.
+
+
+@pytest.mark.parametrize("kind", [UsageError, ModelError, UnavailableError, CaptureError, LakeError])
+def test_an_expected_error_is_one_line_with_its_exit_code_and_is_not_retried(kind: type[AacoError]) -> None:
+    with pytest.raises(dg.Failure) as caught, expected_errors():
+        raise kind("what, where and what to do")
+    assert caught.value.description == "what, where and what to do"
+    assert caught.value.metadata[EXIT_CODE_KEY].value == kind.exit_code
+    assert caught.value.allow_retries is False
+    assert isinstance(caught.value.__cause__, kind)
+
+
+def test_a_bug_is_not_dressed_up_as_an_expected_error() -> None:
+    with pytest.raises(ZeroDivisionError), expected_errors():
+        raise ZeroDivisionError
+
+
+# What Dagster shows of a stage.
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What was published of a stage without tables, and what is said of it."""
+
+    metadata: dict[str, Any]
+    version: str
+    bytes: int
+
+
+def shown(lake: TraceLake, *items: str, **rest: Any) -> Shown:
+    session = Session(lake, new_session_id(), CONFIGS)
+    outcome = Outcome({}, [Evidence(item, "present") for item in items], **rest)
+    one = replace(stages()["perfetto_trace"], plots={}, file=None)
+    entries = publish(session, one, outcome)
+    return Shown(described(session, one, outcome, entries), data_version(entries), entries[0].bytes)
+
+
+def test_what_was_published_is_described(empty_lake: TraceLake) -> None:
+    found = shown(empty_lake, "a", "b", headline={"latency_ns": 5, "unknown": None, "model": "m"})
+    assert found.metadata == {
+        "dagster/row_count": 2,
+        "dagster/uri": str(empty_lake.path),
+        "evidence_rows": 2,
+        "published_bytes": found.bytes,
+        "latency_ns": 5,
+        "model": "m",
+    }
+
+
+def test_the_data_version_is_of_what_was_published(empty_lake: TraceLake) -> None:
+    def version(*items: str) -> str:
+        session = Session(empty_lake, "20260102T030405Z-0a1b2c3d", CONFIGS)
+        outcome = Outcome({}, [Evidence(item, "present") for item in items])
+        return data_version(publish(session, stages()["report"], outcome))
+
+    assert version("a") == version("a") != version("b")
+
+
+def test_a_small_table_is_shown_up_to_ten_rows(empty_lake: TraceLake) -> None:
+    preview = pl.DataFrame({"n": range(30)})
+    table = shown(empty_lake, "a", preview=preview, preview_title="numbers").metadata["numbers"]
+    assert isinstance(table, dg.MarkdownMetadataValue)
+    assert table.value is not None
+    assert len(table.value.splitlines()) == 2 + 10
+
+
+def test_an_empty_table_is_not_shown(empty_lake: TraceLake) -> None:
+    preview = pl.DataFrame({"n": []}, schema={"n": pl.Int64})
+    assert "preview" not in shown(empty_lake, "a", preview=preview).metadata
+
+
+def test_markdown_escapes_bars_and_tells_nothing_from_zero() -> None:
+    frame = pl.DataFrame({"name": ["a|b", None], "count": [1234567, 0], "ratio": [0.5, None]})
+    assert markdown_table(frame).splitlines() == [
+        "| name | count | ratio |",
+        "| --- | ---: | ---: |",
+        "| a\\|b | 1,234,567 | 0.500 |",
+        "| – | 0 | – |",
+    ]
+
+
+def test_the_column_schema_names_table_and_column_with_unit() -> None:
+    columns = {column.name: column for column in column_schema(stages()["timeline"]).columns}
+    assert {name.partition(".")[0] for name in columns} == set(stages()["timeline"].tables)
+    start = columns["gaps.start_ns"]
+    assert start.type == "int64"
+    assert start.description is not None
+    assert start.description.endswith("[ns]")
+    assert not start.constraints.nullable
+
+
+# The checks, passing on what was measured and failing on what was tampered with.
+
+
+def evaluated(lake: TraceLake, session: str) -> dict[str, dg.AssetCheckResult]:
+    """What every check says of one session."""
+    opened = Session(lake, session, CONFIGS)
+    return {f"{name}.{result.check_name}": result for name, one in stages().items() for result in checked(opened, one)}
+
+
+def failed(lake: TraceLake, session: str) -> set[str]:
+    return {name for name, result in evaluated(lake, session).items() if not result.passed}
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A stage that publishes one of its tables wrong."""
+
+    stage: str
+    table: str
+    change: Callable[[pl.DataFrame], pl.DataFrame]
+
+    def publish(self, lake: TraceLake, session: str) -> None:
+        wrong = self.change(tables_of(lake, session, self.stage)[self.table])
+        republished(lake, session, self.stage, **{self.table: wrong})
+
+
+def column(stage: str, table: str, value: pl.Expr) -> Bug:
+    """Writes wrong values into one column."""
+    return Bug(stage, table, lambda frame: frame.with_columns(value))
+
+
+HOLE_IN_GAPS: Final = Bug("timeline", "gaps", lambda frame: frame.slice(1))
+TOO_BUSY: Final = column("timeline", "timeline", pl.col("busy_ns") + 1)
+TOO_MUCH_KERNEL_TIME: Final = column("kernel_trace", "dispatches", pl.col("self_ns") + 10**9)
+NEGATIVE_KERNEL_TIME: Final = column("kernel_trace", "dispatches", pl.lit(-1, pl.Int64).alias("self_ns"))
+KERNELS_LOST: Final = Bug("kernel_trace", "dispatches", lambda frame: frame.filter(pl.col("iteration") != 3))
+KERNELS_HOMELESS: Final = column("kernel_trace", "dispatches", pl.lit(None, pl.Int32).alias("iteration"))
+NEGATIVE_CPU_TIME: Final = column("inference_run", "iterations", pl.col("cpu_time_ns") - 10**10)
+OVERLAPPING: Final = column("inference_run", "iterations", pl.col("end_ns") + 60 * 10**9)
+
+
+@pytest.fixture
+def lake(captured: CapturedLake, lake_path: Path) -> TraceLake:
+    return captured.copy(lake_path)
+
+
+@pytest.mark.parametrize("model", ["control_flow", "squeezenet"])
+def test_every_check_passes_on_what_was_measured(model: str, captured: CapturedLake) -> None:
+    found = evaluated(captured.lake, captured.sessions[model])
+    assert {name: result.description for name, result in found.items() if not result.passed} == {}
+    assert len(found) == CHECKS
+    assert all(result.description for result in found.values())
+    assert found["timeline.conservation"].metadata["largest_difference_ns"].value == 0
+    assert found["kernel_trace.conservation"].metadata["iterations"].value == 7
+
+
+@pytest.mark.parametrize(
+    ("bug", "broken"),
+    [
+        (HOLE_IN_GAPS, "timeline.conservation"),
+        (TOO_BUSY, "timeline.conservation"),
+        (TOO_MUCH_KERNEL_TIME, "kernel_trace.conservation"),
+        (NEGATIVE_KERNEL_TIME, "kernel_trace.conservation"),
+        (KERNELS_LOST, "kernel_trace.coverage"),
+        (KERNELS_HOMELESS, "kernel_trace.coverage"),
+        (NEGATIVE_CPU_TIME, "inference_run.plausibility"),
+        (OVERLAPPING, "inference_run.plausibility"),
+    ],
+)
+def test_a_table_that_breaks_its_promise_fails_its_check_and_no_other(
+    bug: Bug, broken: str, lake: TraceLake, session: str
+) -> None:
+    bug.publish(lake, session)
+    assert failed(lake, session) == {broken}
+
+
+def test_one_sessions_broken_promise_does_not_fail_anothers_check(lake: TraceLake, captured: CapturedLake) -> None:
+    HOLE_IN_GAPS.publish(lake, captured.sessions["control_flow"])
+    assert failed(lake, captured.sessions["squeezenet"]) == set()
+
+
+def test_a_hole_in_the_coverage_is_a_warning_and_a_broken_conservation_an_error(lake: TraceLake, session: str) -> None:
+    KERNELS_LOST.publish(lake, session)
+    HOLE_IN_GAPS.publish(lake, session)
+    found = evaluated(lake, session)
+    assert found["kernel_trace.coverage"].severity == dg.AssetCheckSeverity.WARN
+    assert "1 iterations without kernels" in (found["kernel_trace.coverage"].description or "")
+    assert found["timeline.conservation"].severity == dg.AssetCheckSeverity.ERROR
+
+
+@pytest.mark.parametrize("stage", stages())
+def test_a_published_file_whose_bytes_were_changed_fails_the_contract_check(
+    stage: str, lake: TraceLake, session: str
+) -> None:
+    entry = lake.manifest(session).of_stage(stage)[0]
+    path = lake.path / entry.file
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    path.write_bytes(content)
+    found = contract_is_fulfilled(Session(lake, session, CONFIGS), stages()[stage])
+    assert not found.holds
+    assert "its bytes are not the published ones" in found.statement
+    assert found.figures["broken"] == 1
+
+
+def test_a_changed_file_fails_the_contract_check_of_its_stage_alone(lake: TraceLake, session: str) -> None:
+    (entry,) = lake.manifest(session).of_table("devices")
+    (lake.path / entry.file).write_bytes(b"something else")
+    assert failed(lake, session) == {"session_environment.contract"}
+
+
+def test_a_published_file_that_is_gone_fails_the_contract_check(lake: TraceLake, session: str) -> None:
+    (entry,) = lake.manifest(session).of_table("system_samples")
+    (lake.path / entry.file).unlink()
+    assert failed(lake, session) == {"telemetry.contract"}
+
+
+def test_a_stage_that_published_nothing_does_not_pass(empty_lake: TraceLake) -> None:
+    found = contract_is_fulfilled(Session(empty_lake, new_session_id(), CONFIGS), stages()["timeline"])
+    assert (found.holds, found.statement) == (False, "nothing is published")
+
+
+FROM_KERNELS: Final = {
+    *("timeline", "critical_path", "model_graph", "att_enrichment", "roofline"),
+    *("classification", "perfetto_trace", "report"),
+}
+
+
+@pytest.mark.parametrize(
+    ("bug", "not_done"),
+    [(TOO_MUCH_KERNEL_TIME, FROM_KERNELS), (OVERLAPPING, FROM_KERNELS | {"kernel_trace"}), (KERNELS_LOST, set())],
+)
+def test_a_stage_that_breaks_a_promise_stops_what_would_be_computed_from_it(
+    bug: Bug, not_done: set[str], unanalysed: TraceLake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, session = Stage.__call__, unanalysed.captured()[0]
+
+    def wrong(one: Stage, opened: Session) -> Outcome:
+        outcome = real(one, opened)
+        if one.name != bug.stage:
+            return outcome
+        return replace(outcome, tables={**outcome.tables, bug.table: bug.change(outcome.tables[bug.table])})
+
+    monkeypatch.setattr(Stage, "__call__", wrong)
+    result = observe(unanalysed, instance, session)
+    assert set(stages()) - set(metadata_of(result)) == not_done
+    assert {stage for stage in stages() if not unanalysed.manifest(session).of_stage(stage)} == not_done
+    assert [e.partition for e in result.get_asset_check_evaluations() if not e.passed] == [session]
+
+
+# The stages run by Dagster: nothing differs from the plain functions but the descriptions around them.
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """The captured sessions' raw files alone in a new lake, then observed; made once, to be looked at."""
+
+    lake: TraceLake
+    sessions: Mapping[str, str]
+    results: Mapping[str, dg.ExecuteInProcessResult]
+
+
+@pytest.fixture(scope="module")
+def replayed(captured: CapturedLake, new_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replayed]:
+    folder = tmp_path_factory.mktemp("replayed")
+    shutil.copytree(new_home, folder / "home", symlinks=True)
+    with dg.DagsterInstance.from_config(str(folder / "home")) as instance:
+        lake = raw_only(captured, folder / "lake", instance)
+        results = {model: observe(lake, instance, session) for model, session in captured.sessions.items()}
+        yield Replayed(lake, captured.sessions, results)
+
+
+@pytest.fixture
+def runner() -> InferenceRunner:
+    return InferenceRunner(configs=str(CONFIGS))
+
+
+def test_a_session_is_measured_and_all_its_stages_and_checks_succeed(
+    empty_lake: TraceLake, instance: dg.DagsterInstance, runner: InferenceRunner
+) -> None:
+    session = register(empty_lake, instance, MeasurementRequest(model="control_flow", iterations=2, warmup=1))
+    result = observe(empty_lake, instance, session, runner=runner)
+    assert failures(result) == {}
+    assert result.success
+    assert set(metadata_of(result)) == set(stages())
+    checks = result.get_asset_check_evaluations()
+    assert len(checks) == CHECKS
+    assert [f"{c.asset_key.to_user_string()}.{c.check_name}: {c.description}" for c in checks if not c.passed] == []
+    assert {check.partition for check in checks} == {session}
+    assert empty_lake.sessions() == [session]
+    assert empty_lake.requests() == []
+    assert {entry.stage for entry in empty_lake.manifest(session).entries} == set(stages())
+    # The slot is given back, and the run says whose it was.
+    assert slot_holders(instance, MEASUREMENT_POOL) == set()
+    assert instance.event_log_storage.get_concurrency_info(MEASUREMENT_POOL).slot_count == 1
+    run = instance.get_run_by_id(result.run_id)
+    assert run is not None
+    assert process_is_gone(run.tags) is False
+
+
+def test_dagster_publishes_what_the_plain_functions_publish(replayed: Replayed, captured: CapturedLake) -> None:
+    for model, session in replayed.sessions.items():
+        assert replayed.results[model].success
+        manifest = Path("manifests", f"{session}.json")
+        assert (replayed.lake.path / manifest).read_bytes() == (captured.lake.path / manifest).read_bytes()
+
+
+def test_numbers_keep_their_names_from_session_to_session(replayed: Replayed) -> None:
+    """So that Dagster draws each as a line over all sessions. A figure that was not found is a hole in its line."""
+    holes = {"score"}  # where no label has enough support
+    numbers = {
+        model: {
+            stage: {name for name, value in metadata.items() if isinstance(value.value, int | float)} - holes
+            for stage, metadata in metadata_of(result).items()
+        }
+        for model, result in replayed.results.items()
+    }
+    assert numbers["control_flow"] == numbers["squeezenet"]
+    for stage, names in numbers["squeezenet"].items():
+        assert {"dagster/row_count", "published_bytes", "evidence_rows"} <= names, stage
+    assert {"latency_p50_ns", "latency_p90_ns", "throughput_per_s"} <= numbers["squeezenet"]["inference_run"]
+    assert {"active_ratio", "busy_ns"} <= numbers["squeezenet"]["timeline"]
+
+
+def test_figures_in_the_interface_are_those_of_the_tables(replayed: Replayed) -> None:
+    session = replayed.sessions["squeezenet"]
+    for stage, metadata in metadata_of(replayed.results["squeezenet"]).items():
+        entries = replayed.lake.manifest(session).of_stage(stage)
+        assert metadata["dagster/row_count"].value == sum(entry.rows for entry in entries)
+        assert metadata["dagster/uri"].value == str(replayed.lake.path)
+        for entry in entries:
+            assert metadata[f"{entry.table}_rows"].value == entry.rows
+
+
+def test_every_stage_that_has_something_to_show_shows_a_table(replayed: Replayed) -> None:
+    shown = {
+        (stage, name)
+        for stage, metadata in metadata_of(replayed.results["squeezenet"]).items()
+        for name, value in metadata.items()
+        if isinstance(value, dg.MarkdownMetadataValue)
+    }
+    assert shown == {
+        ("session_environment", "devices"),
+        ("inference_run", "metrics"),
+        ("inference_run", "latency of each measured iteration"),
+        ("kernel_trace", "kernels"),
+        ("timeline", "top kernels"),
+        ("critical_path", "where the path's time went"),
+        ("model_graph", "operators"),
+        ("roofline", "kernels and their nearest roofs"),
+        ("classification", "bottlenecks of the top kernels"),
+    }
+
+
+def test_the_files_of_a_session_are_one_click_away(replayed: Replayed) -> None:
+    lake, session = replayed.lake, replayed.sessions["squeezenet"]
+    found = metadata_of(replayed.results["squeezenet"])
+    assert found["perfetto_trace"]["trace"] == dg.MetadataValue.url(lake.trace(session).as_uri())
+    assert found["report"]["report"] == dg.MetadataValue.url(lake.report(session).as_uri())
+
+
+def everything_of(lake: TraceLake) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in lake.path.rglob("*") if path.is_file() and ".locks" not in path.parts}
+
+
+@pytest.mark.parametrize("chosen", [None, *([stage] for stage in stages())], ids=lambda s: s[0] if s else "all")
+def test_materializing_again_measures_nothing_and_leaves_the_same_bytes(
+    chosen: list[str] | None, analysed: TraceLake, session: str, instance: dg.DagsterInstance
+) -> None:
+    before = everything_of(analysed)
+    result = observe(analysed, instance, session, chosen)
+    assert failures(result) == {}
+    assert result.success
+    assert everything_of(analysed) == before
+
+
+def test_the_versions_are_the_same_when_code_and_data_are(
+    analysed: TraceLake, session: str, instance: dg.DagsterInstance
+) -> None:
+    def versions() -> dict[str, tuple[str | None, str | None]]:
+        events = observe(analysed, instance, session).get_asset_materialization_events()
+        told = ((e.materialization.asset_key.to_user_string(), e.materialization.tags or {}) for e in events)
+        return {name: (tags.get("dagster/data_version"), tags.get("dagster/code_version")) for name, tags in told}
+
+    first = versions()
+    for name, one in stages().items():
+        assert first[name] == (data_version(analysed.manifest(session).of_stage(name)), one.code_version)
+    assert versions() == first
+
+
+def test_one_run_over_several_sessions_does_each_of_them(
+    unanalysed: TraceLake, captured: CapturedLake, instance: dg.DagsterInstance
+) -> None:
+    sessions = sorted(captured.sessions.values())
+    resources = {"lake": LakeResource(path=str(unanalysed.path)), "runner": Forbidden(configs=str(CONFIGS))}
+    chosen = ("capture", "session_environment", "inference_run")
+    done = dg.materialize(
+        [asset for asset in stage_assets() if asset.key.to_user_string() in chosen],
+        instance=instance,
+        resources=resources,
+        tags={"dagster/asset_partition_range_start": sessions[0], "dagster/asset_partition_range_end": sessions[-1]},
+        run_config=QUIET,
+    )
+    assert done.success
+    for stage in chosen:
+        found = {
+            e.materialization.partition: e.materialization.metadata["dagster/row_count"].value
+            for e in done.get_asset_materialization_events()
+            if e.materialization.asset_key.to_user_string() == stage
+        }
+        assert found == {
+            session: sum(entry.rows for entry in unanalysed.manifest(session).of_stage(stage)) for session in sessions
+        }
+
+
+# What fails, and what then does not happen.
+
+
+def test_a_session_that_nobody_asked_for_fails_with_the_code_of_bad_usage(
+    empty_lake: TraceLake, instance: dg.DagsterInstance
+) -> None:
+    session = new_session_id()
+    add_partition(instance, session)
+    result = observe(empty_lake, instance, session)
+    assert not result.success
+    ((step, (description, code)),) = failures(result).items()
+    assert (step, code) == ("capture", 2)
+    assert description is not None
+    assert f"session {session} has neither a capture nor a request to measure" in description
+
+
+def test_a_capture_that_fails_leaves_no_raw_publishes_nothing_and_frees_the_slot(
+    empty_lake: TraceLake, instance: dg.DagsterInstance, runner: InferenceRunner, tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken.onnx"
+    broken.write_bytes(b"not a model")
+    session = register(empty_lake, instance, MeasurementRequest(model=str(broken)))
+    result = observe(empty_lake, instance, session, runner=runner)
+    assert not result.success
+    ((step, (description, code)),) = failures(result).items()
+    assert (step, code) == ("capture", 3)
+    assert "broken.onnx: cannot be loaded" in (description or "")
+    assert metadata_of(result) == {}
+    assert not empty_lake.raw(session).exists()
+    assert empty_lake.sessions() == []
+    assert empty_lake.requests() == [session]
+    assert slot_holders(instance, MEASUREMENT_POOL) == set()
+
+
+def test_a_stage_without_what_it_reads_fails_as_itself_and_stops_only_what_needs_it(
+    analysed: TraceLake, session: str, instance: dg.DagsterInstance
+) -> None:
+    (analysed.raw(session) / "onnxruntime_profile.json.gz").write_bytes(b"damaged")
+    result = observe(analysed, instance, session)
+    assert {step: code for step, (_, code) in failures(result).items()} == {"kernel_trace": 6}
+    assert set(metadata_of(result)) == {"capture", "session_environment", "inference_run", "telemetry"}
+
+
+def test_the_definitions_hold_the_assets_of_all_stages() -> None:
+    keys = build_definitions().resolve_asset_graph().get_all_asset_keys()
+    assert {key.to_user_string() for key in keys} == set(stages())

@@ -1,0 +1,75 @@
+"""How often `aaco ingest` reads: every raw file is parsed once a process, every table at most once for each stage."""
+
+import subprocess
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+import pytest
+
+from aaco_pipeline import capture
+from aaco_pipeline.assets.stage import Outcome, Session, Stage, stages
+from aaco_pipeline.automation import stage_assets
+from aaco_pipeline.formats import rocpd
+from aaco_pipeline.formats.capture_tables import CaptureTables
+from aaco_pipeline.resources.project import Project
+from tests.places import SHARED
+
+PASSES: Final = SHARED / "captures" / "mi300x_rocpd_pmc_passes"
+pytestmark = pytest.mark.skipif(not PASSES.is_dir(), reason=f"{PASSES} is not here: AACO_SHARED names the folder")
+
+Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often each database is read from now on, by the name of its file; no capture is open yet."""
+    real, found = rocpd.read, Counter[str]()
+
+    def read(path: Path, *arguments: Any, **settings: Any) -> CaptureTables:
+        found[path.name] += 1
+        return real(path, *arguments, **settings)
+
+    monkeypatch.setattr(rocpd, "read", read)
+    monkeypatch.setattr(capture, "_OPENED", {})
+    return found
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> dict[str, Counter[str]]:
+    """How often each published file is read, by the stage that runs and then by whether its contract is checked."""
+    found: dict[str, Counter[str]] = {}
+    doing = [""]
+    real_call, real_read, real_check = Stage.__call__, pl.read_parquet, stage_assets.contract_is_fulfilled
+
+    def call(one: Stage, session: Session) -> Outcome:
+        doing[0] = one.name
+        return real_call(one, session)
+
+    def read(path: Path, **settings: Any) -> pl.DataFrame:
+        found.setdefault(doing[0], Counter())[str(path)] += 1
+        return real_read(path, **settings)
+
+    def check(session: Session, one: Stage) -> Any:
+        doing[0] = f"contract of {one.name}"
+        try:
+            return real_check(session, one)
+        finally:
+            doing[0] = one.name
+
+    monkeypatch.setattr(Stage, "__call__", call)
+    monkeypatch.setattr(pl, "read_parquet", read)
+    monkeypatch.setattr(stage_assets, "contract_is_fulfilled", check)
+    return found
+
+
+def test_every_file_is_parsed_once_and_every_table_read_once_a_stage(
+    aaco: Aaco, copied: Project, parsed: Counter[str], reads: dict[str, Counter[str]]
+) -> None:
+    answer = aaco("ingest", str(PASSES), project=copied)
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert parsed == dict.fromkeys((path.name for path in PASSES.iterdir()), 1)
+    assert [(stage, file, count) for stage in reads for file, count in reads[stage].items() if count > 1] == []
+    assert set(reads) >= {f"contract of {name}" for name in stages()}
