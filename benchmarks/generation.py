@@ -64,12 +64,12 @@ def compared(batch: int, prompt: int, tokens: int, requests: int) -> dict[str, t
     random = np.random.default_rng(0)
     rows: list[dict[str, Any]] = []
     firsts, wholes = [], []
-    for request in range(requests + 5):
+    for number in range(requests + 5):
         readings = inference_worker._Readings(tokens)
         with contextlib.redirect_stdout(io.StringIO()):
             inference_worker._generate_all(session, job, 1, readings, unmarked)
         first, whole = loop.request(random.integers(0, 4096, (batch, prompt)), tokens)
-        if request < 5:
+        if number < 5:
             continue
         firsts.append(first * 1e9)
         wholes.append(whole)
