@@ -34,7 +34,7 @@ ALONG_A_FLOOR: Final = {("cli", "definitions"), ("hardware", "lake")}
 BARRED: Final = {
     ("assets", "formats"): set[str](),
     ("resources", "analysis"): {
-        "aaco_pipeline.resources.bottleneck_rules",
+        "aaco_pipeline.analysis.bottlenecks.rule_file",
         "aaco_pipeline.resources.rocprofv3.passes",
     },
 }

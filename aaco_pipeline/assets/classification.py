@@ -3,13 +3,21 @@
 The arithmetic is `aaco_pipeline.analysis.bottlenecks`; the rules are `configs/bottleneck_rules.yaml`.
 """
 
+from pathlib import Path
+from typing import Final
+
 import polars as pl
 
 from aaco_pipeline.analysis.bottlenecks.classification import INPUTS, Classification, classify
+from aaco_pipeline.analysis.bottlenecks.rule_file import RULES_FILE, rules_of
+from aaco_pipeline.analysis.bottlenecks.rules import Rules
 from aaco_pipeline.analysis.timeline.recorded import counted_dispatches
 from aaco_pipeline.assets.stage import Outcome, Session, stage
 from aaco_pipeline.lake.evidence import Evidence, Status
-from aaco_pipeline.resources.bottleneck_rules import RULES_FILE, load_bottleneck_rules
+from aaco_pipeline.resources.project import DEFAULTS
+from aaco_pipeline.resources.strict_yaml import read_yaml
+
+BUILT_IN_RULES: Final = DEFAULTS / "configs" / RULES_FILE
 
 
 @stage(reads=INPUTS, publishes=("bottlenecks",), group="judgement", kinds=("polars", "parquet"), configs=(RULES_FILE,))
@@ -38,6 +46,12 @@ def classification(session: Session) -> Outcome:
         ),
         "bottlenecks of the top kernels",
     )
+
+
+def load_bottleneck_rules(path: Path) -> Rules:
+    """The rules of the file at `path`, or the package's own where there is none. UsageError naming file and key."""
+    own = read_yaml(path)
+    return rules_of(read_yaml(BUILT_IN_RULES), BUILT_IN_RULES) if own is None else rules_of(own, path)
 
 
 def _evidence(found: Classification, kernels: pl.DataFrame) -> list[Evidence]:

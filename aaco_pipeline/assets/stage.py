@@ -257,5 +257,6 @@ def _room(module: str) -> str:
 @cache
 def _digest_of(room: str) -> str:
     place = _PACKAGE / room
-    files = sorted(place.rglob("*.py")) if place.is_dir() else [place.with_suffix(".py")]
+    files = sorted(place.rglob("*.*")) if place.is_dir() else [place.with_suffix(".py")]
+    files = [file for file in files if file.is_file() and "__pycache__" not in file.parts]
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()

@@ -11,17 +11,20 @@ from tempfile import TemporaryDirectory
 from aaco_pipeline.assets.stage import Session, publish, stages
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.layout import CALIBRATIONS
-from aaco_pipeline.lake.manifest import Entry
 from aaco_pipeline.lake.store import TraceLake
 
 
 @dataclass(frozen=True)
 class Proof:
-    """What came of computing a session again: how much was compared, and every table that differs, with how."""
+    """What came of computing a session again: how much was compared, and every table that differs, with how.
+
+    `rewritten` tables hold the same values, in the bytes of an earlier version of this package.
+    """
 
     session: str
     stages: int
     tables: int
+    rewritten: int
     differences: tuple[str, ...]
 
     @property
@@ -30,6 +33,8 @@ class Proof:
 
     def __str__(self) -> str:
         compared = f"{self.stages} stages, {self.tables} tables"
+        if self.holds and self.rewritten:
+            return f"{self.session}: {compared}, same values; {self.rewritten} are in an earlier version's bytes"
         if self.holds:
             return f"{self.session}: {compared}, reproduced bit for bit"
         return f"{self.session}: {compared}, {len(self.differences)} differ: {'; '.join(self.differences)}"
@@ -54,18 +59,17 @@ def prove(lake: TraceLake, session: str, configs: Path, show: Callable[[str, int
         for number, (name, one) in enumerate(every.items()):
             show(f"computing {name} of {session}", number, len(every))
             publish(opened, one, one(opened))
-        published, made = lake.manifest(session).entries, again.manifest(session).entries
-    return Proof(session, len(every), len(made), tuple(_differences(published, made)))
-
-
-def _differences(published: tuple[Entry, ...], made: tuple[Entry, ...]) -> list[str]:
-    """Tables by stage that are not the same bytes on both sides."""
-    before, after = ({(one.stage, one.table): one for one in side} for side in (published, made))
-    found = []
-    for stage, table in sorted(before.keys() | after.keys()):
-        old, new = before.get((stage, table)), after.get((stage, table))
-        if old is None or new is None:
-            found.append(f"{table} of {stage} is {'not published' if old is None else 'no longer made'}")
-        elif (old.rows, old.sha256) != (new.rows, new.sha256):
-            found.append(f"{table} of {stage}: {old.rows} rows published, {new.rows} computed, other content")
-    return found
+        published, made = (side.manifest(session).entries for side in (lake, again))
+        before, after = ({(one.stage, one.table): one for one in side} for side in (published, made))
+        rewritten, differences = 0, []
+        for stage, table in sorted(before.keys() | after.keys()):
+            old, new = before.get((stage, table)), after.get((stage, table))
+            if old is None or new is None:
+                differences.append(f"{table} of {stage} is {'not published' if old is None else 'no longer made'}")
+            elif (old.rows, old.sha256) == (new.rows, new.sha256):
+                continue
+            elif lake.read_entry(old).equals(again.read_entry(new)):
+                rewritten += 1
+            else:
+                differences.append(f"{table} of {stage}: {old.rows} rows published, {new.rows} computed")
+    return Proof(session, len(every), len(made), rewritten, tuple(differences))

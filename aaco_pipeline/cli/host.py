@@ -72,13 +72,22 @@ def info(project: "Project", as_json: bool) -> None:
 
 @click.command()
 @click.option("--mend", is_flag=True, help="Repair what can be repaired without losing published data.")
+@click.option(
+    "--prove",
+    "proven",
+    multiple=True,
+    metavar="SESSION",
+    help="Only compute a session's tables again from its raw capture and compare each (an id, latest, or all).",
+)
 @lake_option
 @data_format
-def doctor(project: "Project", mend: bool, as_json: bool) -> int:
+def doctor(project: "Project", mend: bool, proven: tuple[str, ...], as_json: bool) -> int:
     """Find dead runs, torn or orphaned files, stale locks, captures not analysed, and where lake and Dagster differ.
 
-    Exits with 0 when all is well or mended, and with 8 when something is left to do.
+    Exits with 0 when all is well or mended, and with 8 when something is left to do or a table is not reproduced.
     """
+    if proven:
+        return _prove(project, proven, as_json=as_json)
     from contextlib import nullcontext
 
     from aaco_pipeline.automation.doctor import examine
@@ -108,3 +117,22 @@ def doctor(project: "Project", mend: bool, as_json: bool) -> int:
         if any(row["state"] == "can be mended" for row in rows):
             click.echo("`aaco doctor --mend` mends what can be mended")
     return _PROBLEMS_REMAIN if any(row["state"] != "mended" for row in rows) else 0
+
+
+def _prove(project: "Project", names: tuple[str, ...], *, as_json: bool) -> int:
+    """Compute sessions again and say of each whether every table came out as published."""
+    from aaco_pipeline.automation.proof import prove
+    from aaco_pipeline.cli.run import progress_bar
+    from aaco_pipeline.lake.store import TraceLake
+
+    lake = TraceLake(project.lake)
+    sessions = lake.sessions() if "all" in names else [lake.find_session(name) for name in names]
+    proofs = []
+    with progress_bar(as_json) as show:
+        for session in sessions:
+            proofs.append(prove(lake, session, project.configs, show))
+            if not as_json:
+                click.echo(str(proofs[-1]))
+    if as_json:
+        print_json([asdict(one) for one in proofs])
+    return 0 if all(one.holds for one in proofs) else _PROBLEMS_REMAIN

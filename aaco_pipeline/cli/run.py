@@ -52,11 +52,11 @@ def observe(project: "Project", lake: "TraceLake", request: "MeasurementRequest"
     with open_instance(project) as instance:
         for dead in reap(instance):
             click.echo(f"run {dead.run_id} was dead and is cleared away: {dead.reason}", err=True)
-        with _progress(quiet) as show:
+        with progress_bar(quiet) as show:
             _wait_for_slot(instance, show)
         session = register(lake, instance, request)
         try:
-            with _progress(quiet) as show, progress_listener(show):
+            with progress_bar(quiet) as show, progress_listener(show):
                 run_session(lake, instance, session, project.configs)
         except BaseException:
             if not lake.raw(session).is_dir():
@@ -87,7 +87,7 @@ def _wait_for_slot(instance: "dg.DagsterInstance", show: Callable[[str, int, int
 
 
 @contextmanager
-def _progress(quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
+def progress_bar(quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
     """A bar on standard error for the passes; nothing when quiet or when it is no terminal."""
     screen = console(stderr=True)
     if quiet or not screen.is_terminal:

@@ -1,6 +1,6 @@
 """What limits each kernel and the session, with the evidence: signals judged by rules, as the table `bottlenecks`.
 
-Signals come from `kernel_signals` and `session_signals`, rules from `aaco_pipeline.resources.bottleneck_rules`. A score
+Signals come from `kernel_signals` and `session_signals`, rules from `rule_file`. A score
 is how far the evidence supports a label, never a probability.
 """
 

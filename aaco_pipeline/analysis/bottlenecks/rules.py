@@ -1,6 +1,6 @@
 """Rules that turn measured signals into a label, with the evidence for it: what a rule is, and how one is judged.
 
-Rules are data (`configs/bottleneck_rules.yaml`), read by `aaco_pipeline.resources.bottleneck_rules`. Nothing here knows
+Rules are data (`configs/bottleneck_rules.yaml`), read by `rule_file`. Nothing here knows
 any one label. The same signals and rules always give the same judgement: ties go to the rule that stands first.
 """
 

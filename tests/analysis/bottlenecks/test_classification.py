@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aaco_pipeline.analysis.bottlenecks.classification import INPUTS, classify, reach_of_kernels
+from aaco_pipeline.assets.classification import BUILT_IN_RULES, load_bottleneck_rules
 from aaco_pipeline.lake.contracts import contract, polars_schema
 from aaco_pipeline.providers import CPU_PROVIDER
-from aaco_pipeline.resources.bottleneck_rules import BUILT_IN_RULES, load_bottleneck_rules
 
 RULES = load_bottleneck_rules(BUILT_IN_RULES)
 

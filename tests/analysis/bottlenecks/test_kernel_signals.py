@@ -12,8 +12,8 @@ from aaco_pipeline.analysis.bottlenecks.kernel_signals import (
     kernel_signals,
 )
 from aaco_pipeline.analysis.bottlenecks.rules import Signal, judge
+from aaco_pipeline.assets.classification import BUILT_IN_RULES, load_bottleneck_rules
 from aaco_pipeline.lake.contracts import contract, polars_schema
-from aaco_pipeline.resources.bottleneck_rules import BUILT_IN_RULES, load_bottleneck_rules
 
 TABLES = (
     *("kernel_stats", "kernels", "dispatches", "roofline", "resource_bounds", "counter_metrics", "occupancy"),

@@ -7,6 +7,8 @@ from typing import Any, Final
 
 import pytest
 
+from aaco_pipeline.analysis.bottlenecks.rule_file import RULES_FILE
+from aaco_pipeline.assets.classification import load_bottleneck_rules
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.document.session import session_document, session_summary
 from aaco_pipeline.report.document.statements import LISTED_KERNELS
@@ -16,7 +18,6 @@ from aaco_pipeline.report.markdown import render_markdown
 from aaco_pipeline.report.terminal.session import print_session
 from aaco_pipeline.report.words import bottleneck_text as limits
 from aaco_pipeline.report.words.session import Document, answer
-from aaco_pipeline.resources.bottleneck_rules import RULES_FILE, load_bottleneck_rules
 from tests.places import CONFIGS
 from tests.report.made_up import BOTTLENECKS, EVIL, SESSION, publish_limits, rows_of
 

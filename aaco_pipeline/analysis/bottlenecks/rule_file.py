@@ -1,7 +1,7 @@
-"""Reads the rules by which bottlenecks are named: a person's own file, else the one that comes with the package.
+"""Rules as a file states them: families, shared conditions and named thresholds written out, then checked.
 
 What a rule is, and how one is judged, is `aaco_pipeline.analysis.bottlenecks.rules`; the file explains its own form.
-Here its families, shared conditions and named thresholds are written out before the rules are checked.
+Which file is read is the stage's business.
 """
 
 from collections.abc import Mapping
@@ -13,20 +13,13 @@ from pydantic import TypeAdapter, ValidationError
 from aaco_pipeline.analysis.bottlenecks.rules import Rules
 from aaco_pipeline.analysis.thresholds import THRESHOLDS
 from aaco_pipeline.errors import UsageError
-from aaco_pipeline.resources.project import DEFAULTS
-from aaco_pipeline.resources.strict_yaml import read_yaml
 
 RULES_FILE: Final = "bottleneck_rules.yaml"
-BUILT_IN_RULES: Final = DEFAULTS / "configs" / RULES_FILE
 _RULES: Final = TypeAdapter(Rules)
 
 
-def load_bottleneck_rules(path: Path) -> Rules:
-    """The rules of the file at `path`, or the package's own where there is none. UsageError naming file and key."""
-    content = read_yaml(path)
-    if content is None:
-        path = BUILT_IN_RULES
-        content = read_yaml(path)
+def rules_of(content: object, path: Path) -> Rules:
+    """The rules in the content of the YAML file at `path`. UsageError naming file and key."""
     if not isinstance(content, dict):
         raise UsageError(f"{path}: found no keys; write least_score and rules, as aaco_pipeline's own {RULES_FILE}")
     shared, texts = (content.pop(key, None) or {} for key in ("shared", "recommendations"))

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from aaco_pipeline.analysis.bottlenecks.kernel_signals import KERNEL_SIGNALS, ROOF_LABELS
+from aaco_pipeline.analysis.bottlenecks.rule_file import RULES_FILE
 from aaco_pipeline.analysis.thresholds import AT_A_ROOF
+from aaco_pipeline.assets.classification import BUILT_IN_RULES, load_bottleneck_rules
 from aaco_pipeline.errors import UsageError
-from aaco_pipeline.resources.bottleneck_rules import BUILT_IN_RULES, RULES_FILE, load_bottleneck_rules
 from tests.places import CONFIGS
 
 RULE = "{label: a, scope: kernel, recommendation: r, conditions: [{signal: s, because: b, weight: 1}]}"
