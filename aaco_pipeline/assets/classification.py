@@ -3,10 +3,12 @@
 The arithmetic is `aaco_pipeline.analysis.bottlenecks`; the rules are `configs/bottleneck_rules.yaml`.
 """
 
+from functools import cache
 from pathlib import Path
 from typing import Final
 
 import polars as pl
+import yaml
 
 from aaco_pipeline.analysis.bottlenecks.classification import INPUTS, Classification, classify
 from aaco_pipeline.analysis.bottlenecks.rule_file import RULES_FILE, rules_of
@@ -50,8 +52,16 @@ def classification(session: Session) -> Outcome:
 
 def load_bottleneck_rules(path: Path) -> Rules:
     """The rules of the file at `path`, or the package's own where there is none. UsageError naming file and key."""
-    own = read_yaml(path)
-    return rules_of(read_yaml(BUILT_IN_RULES), BUILT_IN_RULES) if own is None else rules_of(own, path)
+    if path.exists() and not path.samefile(BUILT_IN_RULES) and (own := read_yaml(path)) is not None:
+        return rules_of(own, path)
+    return _built_in_rules()
+
+
+@cache
+def _built_in_rules() -> Rules:
+    """The package's own rules. Their file is trusted: no need of the slow reader that finds a person's slips."""
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return rules_of(yaml.load(BUILT_IN_RULES.read_text(encoding="utf-8"), Loader=loader), BUILT_IN_RULES)
 
 
 def _evidence(found: Classification, kernels: pl.DataFrame) -> list[Evidence]:

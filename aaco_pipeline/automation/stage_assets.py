@@ -20,7 +20,6 @@ from aaco_pipeline.automation.partitions import session_partitions
 from aaco_pipeline.errors import AacoError, LakeError
 from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.manifest import Entry
-from aaco_pipeline.lake.validation import conform
 from aaco_pipeline.report.html.svg import as_markdown_image
 from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
 from aaco_pipeline.resources.host.process_identity import process_tags
@@ -67,7 +66,7 @@ def contract_is_fulfilled(session: Session, one: Stage) -> Finding:
     broken: list[str] = []
     for entry in entries:
         try:
-            conform(contract(entry.table), session.lake.read_entry(entry), session.id)
+            session.lake.verify_entry(entry)
         except LakeError as error:
             broken.append(str(error))
     holds = bool(entries) and not broken

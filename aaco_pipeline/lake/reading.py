@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aaco_pipeline.errors import LakeError, UsageError
-from aaco_pipeline.lake.contracts import find_contract, polars_schema
+from aaco_pipeline.lake.contracts import find_contract, polars_dtype, polars_schema
 from aaco_pipeline.lake.declaration import Scope, Table
 from aaco_pipeline.lake.files import lake_errors
 from aaco_pipeline.lake.identity import SESSION_ID, require_session_id
@@ -83,15 +83,30 @@ class LakeReader(LakeFolder):
         """One published table, after comparing its file with the manifest's digest. LakeError when they differ."""
         import polars as pl
 
+        self.verify_entry(entry)
+        table = find_contract(entry.table)
+        return _read_file(table, self.path / entry.file) if entry.file else pl.DataFrame(schema=polars_schema(table))
+
+    def verify_entry(self, entry: Entry) -> None:
+        """LakeError when a published table is not the bytes that were published, or its columns not its contract's.
+
+        What is in the columns was held against the contract before those bytes were published.
+        """
+        import polars as pl
+
         table = find_contract(entry.table)
         if not entry.file:
-            return pl.DataFrame(schema=polars_schema(table))
+            return
         path = self.path / entry.file
         _require_readable(table, entry, *owner_of(path))
         with lake_errors(path):
             if file_digest(path) != entry.sha256:
                 raise LakeError(f"{path}: its bytes are not the published ones; materialize {entry.stage} again")
-        return _read_file(table, path)
+            held = pl.read_parquet_schema(path)
+        declared = {c.name: polars_dtype(c.dtype) for c in table.columns if c.since <= entry.contract_version}
+        wrong = sorted(name for name, dtype in declared.items() if held.get(name) != dtype)
+        if wrong:
+            raise LakeError(f"{path}: column {', '.join(wrong)} is not as table {table.name} declares it")
 
     def published_files(self, table: Table, manifests: Sequence[Manifest]) -> list[Path]:
         """Paths of the table's published files; LakeError when one was written under a newer contract."""

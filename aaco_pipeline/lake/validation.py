@@ -38,9 +38,11 @@ def conform(table: Table, frame: pl.DataFrame, key: str) -> pl.DataFrame:
     `frame` holds exactly the contract's columns, with or without the key column. Raises ContractError naming the
     table, the column, what was found and what is expected. A column that is null throughout may come untyped.
     """
+    schema = polars_schema(table)
+    if frame.is_empty() and frame.schema in (schema, polars_types(table.name)):
+        return pl.DataFrame(schema=schema)
     if table.key not in frame.columns:
         frame = frame.with_columns(pl.lit(key, pl.String).alias(table.key))
-    schema = polars_schema(table)
     unlike = {
         "is missing": [name for name in schema if name not in frame.columns],
         "is not in the contract": [name for name in frame.columns if name not in schema],

@@ -57,7 +57,8 @@ def counted(
 
     `check_clock` false keeps what divides by cycles that mean a clock the device cannot run at.
     """
-    return with_work(counter_table(counters, dispatches, devices, _every_counter(), check_clock=check_clock))
+    needed = _every_counter() if counters.height else frozenset[str]()
+    return with_work(counter_table(counters, dispatches, devices, needed, check_clock=check_clock))
 
 
 @cache
