@@ -29,12 +29,12 @@ from dagster._core.definitions.data_version import (
     get_input_data_version_tag,
     get_input_event_pointer_tag,
 )
-from dagster._core.definitions.events import (
-    AssetMaterializationFailure,
-    AssetMaterializationFailureReason,
-    AssetMaterializationFailureType,
+from dagster._core.events import (
+    AssetMaterializationPlannedData,
+    DagsterEvent,
+    DagsterEventType,
+    StepMaterializationData,
 )
-from dagster._core.events import DagsterEvent, DagsterEventType, StepMaterializationData
 from dagster._core.execution.plan.objects import ErrorSource, StepFailureData, StepSuccessData, UserFailureData
 from dagster_shared.error import SerializableErrorInfo
 
@@ -222,22 +222,10 @@ class _Run:
         why = UserFailureData(label="error", description=str(error), metadata=code)  # type: ignore[no-untyped-call]
         data = StepFailureData(info, why, ErrorSource.USER_CODE_ERROR)  # type: ignore[no-untyped-call]
         self._event(DagsterEventType.STEP_FAILURE, f"{one.name} failed: {error}", data, one.name)
-        self._instance.report_dagster_event(
-            DagsterEvent.build_asset_failed_to_materialize_event(
-                JOB,
-                one.name,
-                AssetMaterializationFailure(
-                    dg.AssetKey(one.name),
-                    AssetMaterializationFailureType.FAILED,
-                    AssetMaterializationFailureReason.FAILED_TO_MATERIALIZE,
-                    description=str(error),
-                    partition=self._session,
-                ),
-                error=info,
-            ),
-            self._id,
-            logging.ERROR,
-        )
+        if one.name not in self._stored:
+            # What was planned and not materialized by a run that failed is what Dagster shows as a failed partition.
+            planned = AssetMaterializationPlannedData(dg.AssetKey(one.name), self._session)
+            self._event(DagsterEventType.ASSET_MATERIALIZATION_PLANNED, f"{one.name} is missing.", planned, one.name)
 
     def _event(self, kind: DagsterEventType, message: str, data: Any = None, step: str | None = None) -> None:
         event = DagsterEvent(

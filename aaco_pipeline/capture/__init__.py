@@ -17,17 +17,19 @@ __all__ = ["THREAD_TRACE", "Capture", "Facts", "Kind", "Subject", "open_capture"
 def open_capture(raw: Path) -> Capture:
     """The capture in a session's raw folder; the same object for the same content, however often it is asked for.
 
-    The newest one only is kept, because a capture's tables may be most of the memory. CaptureError when the folder
-    holds no capture, or a damaged one.
+    An ingested capture is the same wherever it lies, because it is parsed at once; a measured one reads its files when
+    they are asked for, so that it is the same at its place only. The newest one only is kept, because a capture's
+    tables may be most of the memory. CaptureError when the folder holds no capture, or a damaged one.
     """
     from aaco_pipeline.capture import ingested, profiled
 
-    digest = content_digest(raw)
-    if digest not in _OPENED:
-        opened: Capture = ingested.read(raw) if ingested.probe(raw) else profiled.read(raw)
+    is_ingested = ingested.probe(raw)
+    known = content_digest(raw), None if is_ingested else raw
+    if known not in _OPENED:
+        opened: Capture = ingested.read(raw) if is_ingested else profiled.read(raw)
         _OPENED.clear()
-        _OPENED[digest] = opened
-    return _OPENED[digest]
+        _OPENED[known] = opened
+    return _OPENED[known]
 
 
-_OPENED: Final[dict[str, Capture]] = {}
+_OPENED: Final[dict[tuple[str, Path | None], Capture]] = {}

@@ -26,12 +26,28 @@ def test_a_folder_is_opened_as_the_kind_that_it_is(raw: Path, empty_lake: TraceL
     assert open_capture(empty_lake.raw(session)).facts().kind == "ingested"
 
 
-def test_the_same_content_is_opened_once_and_another_anew(raw: Path, tmp_path: Path) -> None:
+def test_the_same_content_is_opened_once_and_another_anew(raw: Path) -> None:
     first = open_capture(raw)
     assert open_capture(raw) is first
-    assert open_capture(shutil.copytree(raw, tmp_path / "copy")) is first
     (raw / "another.json").write_text("{}")
     assert open_capture(raw) is not first
+
+
+def test_a_capture_whose_first_place_is_gone_is_read_at_the_other(raw: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(raw, tmp_path / "copy")
+    open_capture(raw)
+    shutil.rmtree(raw)
+    assert open_capture(copy).tables()["dispatches"].height > 0
+    assert open_capture(copy).tables()["sessions"].height == 1
+
+
+def test_an_ingested_capture_is_parsed_once_wherever_it_then_lies(empty_lake: TraceLake, tmp_path: Path) -> None:
+    raw = empty_lake.raw(taken_in(empty_lake, SHARED / "gpu_sessions/traces/two_streams_overlap.json.gz"))
+    first = open_capture(raw)
+    first.tables()
+    moved = raw.rename(tmp_path / "moved")
+    assert open_capture(moved) is first
+    assert first.tables()["dispatches"].height > 0
 
 
 def test_without_a_folder_there_is_no_capture_and_the_error_says_what_to_do(tmp_path: Path) -> None:
