@@ -56,8 +56,8 @@ def test_a_table_that_was_published_otherwise_is_named_with_its_stage_and_what_w
     republished(lake, session, "timeline", gaps=gaps.slice(1))
     proof = prove(lake, session, CONFIGS, silent)
     assert not proof.holds
-    told = f"gaps of timeline: {gaps.height - 1} rows published, {gaps.height} computed, other content"
-    assert proof.differences == (told,)
+    (told,) = proof.differences
+    assert told.startswith(f"gaps of timeline: {gaps.height - 1} rows published, {gaps.height} computed")
     assert str(proof).endswith(f"1 differ: {told}")
 
 
@@ -65,7 +65,7 @@ def test_a_table_with_as_many_rows_of_other_content_differs(lake: TraceLake, ses
     stats = tables_of(lake, session, "timeline")["kernel_stats"]
     republished(lake, session, "timeline", kernel_stats=stats.with_columns(stats["total_ns"] + 1))
     (told,) = prove(lake, session, CONFIGS, silent).differences
-    assert told == f"kernel_stats of timeline: {stats.height} rows published, {stats.height} computed, other content"
+    assert told.startswith(f"kernel_stats of timeline: {stats.height} rows published, {stats.height} computed")
 
 
 def test_a_stage_that_published_nothing_is_named(lake: TraceLake, captured: CapturedLake) -> None:
