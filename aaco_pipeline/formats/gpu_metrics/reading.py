@@ -14,7 +14,6 @@ import polars as pl
 
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import CaptureTables, Findings, Limits
-from aaco_pipeline.formats.gpu_metrics import device_of, dump_files, probe
 from aaco_pipeline.formats.gpu_metrics.decoding import Decoded, Dump, between, gpu_samples
 from aaco_pipeline.formats.gpu_metrics.layouts import (
     HEADER_BYTES,
@@ -25,6 +24,7 @@ from aaco_pipeline.formats.gpu_metrics.layouts import (
     header,
     layout,
 )
+from aaco_pipeline.formats.gpu_metrics.signs import device_of, dump_files, probe
 from aaco_pipeline.formats.parsing.compression import read_decompressed
 from aaco_pipeline.lake.validation import empty_table, to_contract
 

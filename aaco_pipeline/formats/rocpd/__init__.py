@@ -6,48 +6,20 @@ taken: arguments of calls, streamed samples of counters, and whatever the lake h
 Databases of rocmProfileData, which call themselves rocpd too, are refused.
 """
 
-import re
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Final
 
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, FormatRow, Limits
-from aaco_pipeline.formats.parsing.compression import first_bytes
+from aaco_pipeline.formats.capture_tables import CaptureTables, FormatRow, Limits
+from aaco_pipeline.formats.rocpd.signs import probe
+
+__all__ = ["DOCUMENTATION", "hosts", "probe", "read"]
 
 DOCUMENTATION: Final = FormatRow(
     "rocpd database (rocprofv3 7.0 and later, rocprofiler-systems), also gzip",
     "its tables, never its version number",
     "dispatches, calls, copies, markers, allocations, counters, devices, processes",
 )
-MAGIC: Final = b"SQLite format 3\0"
-#: Tables of rocmProfileData, which calls its databases rocpd too.
-RPD_TABLES: Final = frozenset({"rocpd_op", "rocpd_api", "rocpd_api_ops", "rocpd_kernelapi", "rocpd_copyapi"})
-_PROBED_BYTES: Final = 256 << 10
-
-
-def probe(path: Path) -> DetectedFormat | None:
-    """Recognize a database by its tables' names: `rocpd`, or `rpd` for one of rocmProfileData, which `read` refuses."""
-    names = _table_names(path)
-    if any(name.startswith(("rocpd_kernel_dispatch", "rocpd_metadata_")) for name in names):
-        return DetectedFormat("rocpd", "rocpd database of rocprofv3 (SQLite)")
-    if names & RPD_TABLES:
-        return DetectedFormat("rpd", "RPD database of rocmProfileData: not read; convert it or capture with rocprofv3")
-    return None
-
-
-def _table_names(path: Path) -> set[str]:
-    """The tables of a database; of one that is compressed or damaged those that its beginning names."""
-    head = first_bytes(path, _PROBED_BYTES)
-    if not head.startswith(MAGIC):
-        return set()
-    try:
-        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
-            listed = connection.execute("SELECT name FROM sqlite_master WHERE name LIKE 'rocpd%'").fetchall()
-            return {str(name) for (name,) in listed}
-    except sqlite3.Error:  # its reader says how it is damaged, if it is a rocpd database
-        return {name.decode() for name in re.findall(rb"rocpd_[A-Za-z0-9_]+", head)}
 
 
 def hosts(path: Path) -> set[str | None]:

@@ -24,7 +24,7 @@ import polars as pl
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import Limits
 from aaco_pipeline.formats.parsing.compression import DAMAGED, open_decompressed
-from aaco_pipeline.formats.rocpd import MAGIC, RPD_TABLES
+from aaco_pipeline.formats.rocpd.signs import MAGIC, RPD_TABLES
 
 #: What must be there for a database to be rocprofv3's: one of these kinds.
 RECORD_KINDS: Final = ("kernel_dispatch", "region", "sample", "memory_copy", "memory_allocate", "pmc_event")

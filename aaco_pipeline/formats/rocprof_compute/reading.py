@@ -13,8 +13,8 @@ from aaco_pipeline.formats.capture_tables import CaptureTables, Findings, Limits
 from aaco_pipeline.formats.parsing import counter_passes
 from aaco_pipeline.formats.parsing.csv_text import TextTable, number, read_text
 from aaco_pipeline.formats.parsing.wide_tables import say_untaken, wide_table
-from aaco_pipeline.formats.rocprof_compute import LONG, MAIN
 from aaco_pipeline.formats.rocprof_compute import host as rocprof_compute_host
+from aaco_pipeline.formats.rocprof_compute.signs import LONG, MAIN
 from aaco_pipeline.hardware.ceilings import measured_ceilings
 from aaco_pipeline.lake.validation import to_contract
 

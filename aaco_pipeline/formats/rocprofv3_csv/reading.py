@@ -12,8 +12,9 @@ from typing import Final
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
 from aaco_pipeline.formats.parsing.csv_text import read_text
-from aaco_pipeline.formats.rocprofv3_csv import file_name, kind_of, tables
+from aaco_pipeline.formats.rocprofv3_csv import tables
 from aaco_pipeline.formats.rocprofv3_csv.frames import ESSENTIAL
+from aaco_pipeline.formats.rocprofv3_csv.signs import file_name, kind_of
 
 _PASS_FOLDER: Final = re.compile(r"pass_\d+", re.IGNORECASE)
 

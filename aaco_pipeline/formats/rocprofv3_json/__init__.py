@@ -10,22 +10,14 @@ so a cut one is read up to the cut. Not taken: host functions, code objects, and
 from pathlib import Path
 from typing import Final
 
-from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, FormatRow, Limits
-from aaco_pipeline.formats.parsing.compression import first_bytes
+from aaco_pipeline.formats.capture_tables import CaptureTables, FormatRow, Limits
+from aaco_pipeline.formats.rocprofv3_json.signs import probe
+
+__all__ = ["DOCUMENTATION", "probe", "read"]
 
 DOCUMENTATION: Final = FormatRow(
     "rocprofv3 JSON (`*_results.json`), also gzip", "`rocprofiler-sdk-tool`", "as a rocpd database, and PC samples"
 )
-ROOT: Final = "rocprofiler-sdk-tool"
-_PROBED_BYTES: Final = 4096
-
-
-def probe(path: Path) -> DetectedFormat | None:
-    """Recognize a results file by its first key; None for anything else. Reads at most 4 KiB."""
-    head = first_bytes(path, _PROBED_BYTES).lstrip()
-    if head.startswith(b"{") and head[1:].lstrip().startswith(f'"{ROOT}"'.encode()):
-        return DetectedFormat("rocprofv3-json", "rocprofv3 results (JSON)")
-    return None
 
 
 def read(path: Path, limits: Limits | None = None) -> CaptureTables:

@@ -13,9 +13,10 @@ import polars as pl
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
 from aaco_pipeline.formats.parsing.json_stream import Cursor, CutError, Pieces, lines
-from aaco_pipeline.formats.rocprofv3_json import ROOT, tables
+from aaco_pipeline.formats.rocprofv3_json import tables
 from aaco_pipeline.formats.rocprofv3_json.columns import SCHEMAS, SYMBOLS
 from aaco_pipeline.formats.rocprofv3_json.processes import Process
+from aaco_pipeline.formats.rocprofv3_json.signs import ROOT
 
 _LISTS: Final = ("buffer_records", "callback_records")
 #: Small parts that are kept whole; every other part of a process is passed over.

@@ -6,39 +6,19 @@ nothing of the whole grid. The raw trace files that the folder was decoded from 
 them.
 """
 
-import re
 from pathlib import Path
 from typing import Final
 
-from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, FormatRow, Limits
+from aaco_pipeline.formats.capture_tables import CaptureTables, FormatRow, Limits
+from aaco_pipeline.formats.thread_trace.signs import probe
+
+__all__ = ["DOCUMENTATION", "probe", "read"]
 
 DOCUMENTATION: Final = FormatRow(
     "decoded thread trace (`ui_output_*`) and its viewer's PC-sampling form",
     "`filenames.json`, `code.json`",
     "instructions with hits, latency, stall and idle cycles, or samples",
 )
-FORMAT: Final = "rocprofv3-thread-trace"
-_HEAD_BYTES: Final = 4096
-#: Words that the beginning of a file of the folder holds.
-_MARKS: Final = {
-    "filenames.json": (b'"gfxv"', b'"wave_filenames"', b'"global_begin_time"'),
-    "code.json": (b'"code"',),
-}
-
-
-def probe(path: Path) -> DetectedFormat | None:
-    """Recognize a folder by what its `filenames.json` or `code.json` begins with; None for anything else."""
-    for name, marks in _MARKS.items():
-        try:
-            with (path / name).open("rb") as stream:
-                head = stream.read(_HEAD_BYTES)
-        except (OSError, ValueError):
-            continue
-        if head.lstrip().startswith(b"{") and any(mark in head for mark in marks):
-            sampled = re.search(rb'"pc_sampling"\s*:\s*true', head) is not None
-            what = "program-counter samples by instruction" if sampled else "decoded thread trace"
-            return DetectedFormat(FORMAT, what)
-    return None
 
 
 def read(path: Path, limits: Limits | None = None) -> CaptureTables:

@@ -9,13 +9,14 @@ import polars as pl
 
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
-from aaco_pipeline.formats.thread_trace import files, probe
+from aaco_pipeline.formats.thread_trace import files
 from aaco_pipeline.formats.thread_trace.folder import Folder, some
 from aaco_pipeline.formats.thread_trace.instructions import (
     compare_with_statistics,
     compare_with_waves,
     instruction_rows,
 )
+from aaco_pipeline.formats.thread_trace.signs import probe
 from aaco_pipeline.formats.thread_trace.waves import read_waves
 from aaco_pipeline.lake.validation import empty_table, to_contract
 

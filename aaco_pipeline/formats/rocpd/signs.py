@@ -1,0 +1,41 @@
+"""How a rocpd database is recognized, and told from one of rocmProfileData.
+
+Opening and reading it is `aaco_pipeline.formats.rocpd.database`.
+"""
+
+import re
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+from aaco_pipeline.formats.capture_tables import DetectedFormat
+from aaco_pipeline.formats.parsing.compression import first_bytes
+
+MAGIC: Final = b"SQLite format 3\0"
+#: Tables of rocmProfileData, which calls its databases rocpd too.
+RPD_TABLES: Final = frozenset({"rocpd_op", "rocpd_api", "rocpd_api_ops", "rocpd_kernelapi", "rocpd_copyapi"})
+_PROBED_BYTES: Final = 256 << 10
+
+
+def probe(path: Path) -> DetectedFormat | None:
+    """Recognize a database by its tables' names: `rocpd`, or `rpd` for one of rocmProfileData, which `read` refuses."""
+    names = _table_names(path)
+    if any(name.startswith(("rocpd_kernel_dispatch", "rocpd_metadata_")) for name in names):
+        return DetectedFormat("rocpd", "rocpd database of rocprofv3 (SQLite)")
+    if names & RPD_TABLES:
+        return DetectedFormat("rpd", "RPD database of rocmProfileData: not read; convert it or capture with rocprofv3")
+    return None
+
+
+def _table_names(path: Path) -> set[str]:
+    """The tables of a database; of one that is compressed or damaged those that its beginning names."""
+    head = first_bytes(path, _PROBED_BYTES)
+    if not head.startswith(MAGIC):
+        return set()
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
+            listed = connection.execute("SELECT name FROM sqlite_master WHERE name LIKE 'rocpd%'").fetchall()
+            return {str(name) for (name,) in listed}
+    except sqlite3.Error:  # its reader says how it is damaged, if it is a rocpd database
+        return {name.decode() for name in re.findall(rb"rocpd_[A-Za-z0-9_]+", head)}
