@@ -11,7 +11,7 @@ from aaco_pipeline.analysis.instructions import thread_trace
 from aaco_pipeline.analysis.instructions.enrichment import enriched
 from aaco_pipeline.analysis.sessions import invariants
 from aaco_pipeline.assets.stage import Check, Outcome, Session, stage
-from aaco_pipeline.capture import THREAD_TRACE
+from aaco_pipeline.capture.face import THREAD_TRACE
 from aaco_pipeline.lake.evidence import Evidence
 
 _READ: Final = ("kernels", "dispatches", "pc_samples")

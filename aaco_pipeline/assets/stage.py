@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from aaco_pipeline import __version__
-from aaco_pipeline.capture import Capture, Kind, open_capture
+from aaco_pipeline.capture import open_capture
+from aaco_pipeline.capture.face import Capture, Kind
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame

@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from aaco_pipeline.capture.digests import content_digest
-from aaco_pipeline.capture.face import THREAD_TRACE, Capture, Facts, Kind, Subject
-
-__all__ = ["THREAD_TRACE", "Capture", "Facts", "Kind", "Subject", "open_capture"]
+from aaco_pipeline.capture.face import Capture
 
 
 def open_capture(raw: Path) -> Capture:

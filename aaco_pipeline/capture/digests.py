@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Final
 
 from aaco_pipeline.errors import CaptureError
+from aaco_pipeline.lake.files import file_digest
 
 
 def file_digests(raw: Path) -> list[tuple[str, str]]:
     """Name and SHA-256 of every file of a raw folder, by name. A file that did not change is read once a process."""
-    return [(file.relative_to(raw).as_posix(), _sha256(file)) for file in _files(raw)]
+    return [(file.relative_to(raw).as_posix(), _digest(file)) for file in _files(raw)]
 
 
 def content_digest(raw: Path) -> str:
@@ -33,12 +34,11 @@ def _files(folder: Path) -> Iterator[Path]:
     return (file for file in sorted(folder.rglob("*")) if file.is_file())
 
 
-def _sha256(file: Path) -> str:
+def _digest(file: Path) -> str:
     status = file.stat()
     known = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
     if known not in _DIGESTS:
-        with file.open("rb") as stream:
-            _DIGESTS[known] = hashlib.file_digest(stream, "sha256").hexdigest()
+        _DIGESTS[known] = file_digest(file)
     return _DIGESTS[known]
 
 

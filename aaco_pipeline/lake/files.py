@@ -1,9 +1,10 @@
-"""Writing that survives a kill at any instant, and locks that die with their process.
+"""Writing that survives a kill at any instant, locks that die with their process, and the digest of a file.
 
 Only the mechanics of files belong here; what is written where is decided in `aaco_pipeline.lake.store`.
 """
 
 import fcntl
+import hashlib
 import os
 import secrets
 import time
@@ -33,6 +34,12 @@ def lake_errors(path: Path) -> Iterator[None]:
 def temporary_beside(path: Path) -> Path:
     """A fresh temporary name in the folder of `path`, so that the final rename stays on one file system."""
     return path.with_name(f"{TEMPORARY_PREFIX}{os.getpid()}-{secrets.token_hex(4)}")
+
+
+def file_digest(path: Path) -> str:
+    """The SHA-256 of the file's bytes in hexadecimal digits."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def sync_file(path: Path) -> None:

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aaco_pipeline.errors import LakeError
-from aaco_pipeline.lake.files import TEMPORARY_PREFIX, lake_errors, lock_is_free, remove_free_lock
+from aaco_pipeline.lake.files import TEMPORARY_PREFIX, file_digest, lake_errors, lock_is_free, remove_free_lock
 from aaco_pipeline.lake.identity import CAMPAIGN_ID, SESSION_ID
 from aaco_pipeline.lake.layout import CALIBRATIONS, MANIFESTS, REQUESTS, SESSION_FOLDERS, owner_of
 from aaco_pipeline.lake.manifest import Entry, Manifest
-from aaco_pipeline.lake.reading import LakeReader, file_digest, read_manifest
+from aaco_pipeline.lake.reading import LakeReader, read_manifest
 
 
 @dataclass(frozen=True)

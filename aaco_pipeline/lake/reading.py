@@ -4,7 +4,6 @@ Writing is `aaco_pipeline.lake.store`, SQL over the lake `aaco_pipeline.lake.sql
 mean.
 """
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 from aaco_pipeline.errors import LakeError, UsageError
 from aaco_pipeline.lake.contracts import find_contract, polars_dtype, polars_schema
 from aaco_pipeline.lake.declaration import Scope, Table
-from aaco_pipeline.lake.files import lake_errors
+from aaco_pipeline.lake.files import file_digest, lake_errors
 from aaco_pipeline.lake.identity import SESSION_ID, require_session_id
 from aaco_pipeline.lake.layout import MANIFESTS, SESSION_FOLDERS, LakeFolder, owner_of
 from aaco_pipeline.lake.manifest import Entry, Manifest
@@ -139,12 +138,6 @@ def read_manifest(path: Path) -> Manifest | None:
         except FileNotFoundError:
             return None
     return Manifest.from_bytes(content, str(path))
-
-
-def file_digest(path: Path) -> str:
-    """The SHA-256 of the file's bytes in hexadecimal digits."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _require_readable(table: Table, entry: Entry, scope: Scope, identifier: str) -> None:

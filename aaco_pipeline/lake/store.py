@@ -17,10 +17,17 @@ from aaco_pipeline import __version__
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.declaration import Scope, Table
-from aaco_pipeline.lake.files import lake_errors, sync_file, sync_folder, temporary_beside, write_atomically
+from aaco_pipeline.lake.files import (
+    file_digest,
+    lake_errors,
+    sync_file,
+    sync_folder,
+    temporary_beside,
+    write_atomically,
+)
 from aaco_pipeline.lake.layout import MANIFESTS
 from aaco_pipeline.lake.manifest import Entry, Manifest
-from aaco_pipeline.lake.reading import LakeReader, file_digest
+from aaco_pipeline.lake.reading import LakeReader
 
 if TYPE_CHECKING:
     import polars as pl

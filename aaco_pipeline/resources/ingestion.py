@@ -24,6 +24,7 @@ from aaco_pipeline.formats.capture_tables import Limits
 from aaco_pipeline.formats.parsing.redaction import safe_environment
 from aaco_pipeline.formats.rocpd.database import damaged, opened
 from aaco_pipeline.formats.rocpd.lookup import RANK_VARIABLES
+from aaco_pipeline.lake.files import file_digest
 
 _CHUNK_BYTES: Final = 8 << 20
 #: No token is longer, so that none is cut by the end of a chunk.
@@ -61,7 +62,7 @@ class KeptFile:
 
 def capture_digest(run: Run) -> str:
     """SHA-256 over the digests of the files a run is read from: the same for the same content, whatever its names."""
-    digests = sorted(_sha256(path) for part in run.parts for path in part.files)
+    digests = sorted(file_digest(path) for part in run.parts for path in part.files)
     return hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
 
@@ -121,7 +122,7 @@ def _copied(path: Path, name: str, folder: Path) -> KeptFile:
 
 def _copy(path: Path, target: Path) -> tuple[str, int, int]:
     """Copy a file minus secrets; its digest, size and number of redactions."""
-    digest, size = _sha256(path), path.stat().st_size
+    digest, size = file_digest(path), path.stat().st_size
     if path.suffix in _BINARY:
         shutil.copyfile(path, target)
         return digest, size, 0
@@ -200,8 +201,3 @@ def _allowed(text: object) -> dict[str, str]:
         return {}
     ranks = {name: str(variables[name]) for name in RANK_VARIABLES if str(variables.get(name, "")).isdigit()}
     return {**safe_environment(variables), **ranks}
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from aaco_pipeline.assets.stage import Outcome
-from aaco_pipeline.capture import Facts
+from aaco_pipeline.capture.face import Facts
 from aaco_pipeline.capture.ingested import IngestedCapture
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import empty_table

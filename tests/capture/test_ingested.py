@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from aaco_pipeline.capture import Facts, open_capture
+from aaco_pipeline.capture import open_capture
+from aaco_pipeline.capture.face import Facts
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.lake.contracts import all_tables, contract
 from aaco_pipeline.lake.store import TraceLake

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from aaco_pipeline.capture import THREAD_TRACE, Facts, open_capture
+from aaco_pipeline.capture import open_capture
+from aaco_pipeline.capture.face import THREAD_TRACE, Facts
 from aaco_pipeline.capture.measured import TRACE_TABLES
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.lake.contracts import contract

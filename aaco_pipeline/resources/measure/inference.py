@@ -6,7 +6,6 @@ asset decides when this runs.
 """
 
 import gzip
-import hashlib
 import json
 import os
 import shutil
@@ -25,6 +24,7 @@ from aaco_pipeline.errors import AacoError, ModelError, UnavailableError, UsageE
 from aaco_pipeline.formats.native import MODEL_FILE, OPTIMIZED_FILE, PROFILE_FILE
 from aaco_pipeline.formats.native.scheduler import SCHEDULER_FILE
 from aaco_pipeline.formats.native.telemetry import TELEMETRY_FILE
+from aaco_pipeline.lake.files import file_digest
 from aaco_pipeline.providers import CPU_PROVIDER, MIGRAPHX_PROVIDER
 from aaco_pipeline.resources.configuration import BackendEntry, load_backends, load_models
 from aaco_pipeline.resources.host.facts import host_facts, momentary_facts
@@ -128,8 +128,6 @@ def capture_inference(request: MeasurementRequest, folder: Path, configs: Path, 
     if scheduler is not None:
         _write(folder / SCHEDULER_FILE, scheduler.document())
     _keep_graphs(model.path, folder)
-    with model.path.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
     _write(
         folder / "capture.json",
         {
@@ -142,7 +140,7 @@ def capture_inference(request: MeasurementRequest, folder: Path, configs: Path, 
                 "origin": model.origin,
                 "weights": model.weights,
                 "file": model.path.name,
-                "sha256": digest,
+                "sha256": file_digest(model.path),
             },
             "provider": backend.provider,
             "provider_options": job["provider_options"],
