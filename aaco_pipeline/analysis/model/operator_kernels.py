@@ -53,7 +53,7 @@ def operator_kernels(dispatches: pl.DataFrame) -> pl.DataFrame:
         dispatches.group_by("kernel_id", *_NODE)
         .agg(dispatch_count=pl.len().cast(pl.Int64), total_ns=pl.col("self_ns").sum())
         .select("node_id", "kernel_id", "dispatch_count", "total_ns", *_NODE[1:])
-        .sort("node_id", "kernel_id", "match", "operator", "outermost_operator")
+        .sort("node_id", "kernel_id", "match", "operator", "outermost_operator", "score")
     )
 
 

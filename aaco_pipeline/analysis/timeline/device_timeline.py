@@ -90,7 +90,7 @@ def timeline(
     frame = pl.concat(rows) if rows else pl.DataFrame(schema=_TIMELINE)
     if not copies_traced:
         frame = frame.with_columns(exposed_copy_ns=pl.lit(None, pl.Int64))
-    return frame.sort("device_id", "iteration", "window_rule")
+    return frame.sort("device_id", "iteration", "window_rule", "window_start_ns", "window_end_ns")
 
 
 def _launched_elsewhere(own: pl.DataFrame, iterations: pl.DataFrame) -> bool:

@@ -43,7 +43,7 @@ def from_markers(
 
 def as_iterations(ranges: pl.DataFrame) -> pl.DataFrame:
     """Rows of the table `iterations` from ranges with start_ns and end_ns, numbered in their order."""
-    ordered = ranges.sort("start_ns")
+    ordered = ranges.sort("start_ns", maintain_order=True)
     return to_contract(
         "iterations",
         ordered.select(
@@ -63,14 +63,16 @@ def _sequences(markers: pl.DataFrame, processes: pl.DataFrame) -> pl.DataFrame:
         pl.col("thread_id").is_not_null()
         & pl.col("name").str.contains(_ITERATION.pattern.replace("^", "(?i)^", 1))
         & (pl.col("end_ns") > pl.col("start_ns"))
-    ).sort("start_ns")
+    ).sort("start_ns", maintain_order=True)
     first = found.select("process_id", "thread_id", first_ns="start_ns").unique("process_id", keep="first")
     ranked = first.join(processes.select("process_id", "rank"), on="process_id", how="left")
     order = ["rank", "first_ns", "process_id"]
     chosen = ranked.sort(order, nulls_last=True).with_columns(place=pl.int_range(pl.len()))
     return (
-        found.join(chosen.select("process_id", "thread_id", "place"), on=["process_id", "thread_id"])
-        .sort("place", "start_ns")
+        found.join(
+            chosen.select("process_id", "thread_id", "place"), on=["process_id", "thread_id"], maintain_order="left"
+        )
+        .sort("place", "start_ns", maintain_order=True)
         .select("process_id", "name", "start_ns", "end_ns")
     )
 
