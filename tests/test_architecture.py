@@ -33,7 +33,7 @@ ALONG_A_FLOOR: Final = {("cli", "definitions"), ("hardware", "lake")}
 #: Arrows down that are barred all the same, each with the modules that still have one.
 BARRED: Final = {
     ("assets", "formats"): set[str](),
-    ("resources", "analysis"): {"aaco_pipeline.resources.rocprofv3.passes"},
+    ("resources", "analysis"): set[str](),
 }
 #: How many modules and halls the top of a room shows at most.
 MOST_DOORS: Final = {"formats": 14, "analysis": 8}

@@ -38,6 +38,8 @@ EVIDENCE: Final = "evidence"
 #: A table that takes no more memory is kept for the stages after the one that read it.
 _KEPT_BYTES: Final = 32 << 20
 _PACKAGE: Final = Path(__file__).parents[1]
+#: How a stage looks into what was recorded.
+_CAPTURE: Final = "session.capture"
 _IMPORT: Final = re.compile(r"^\s*from (aaco_pipeline[\w.]*) import", re.MULTILINE)
 
 
@@ -151,11 +153,15 @@ class Stage:
 
     @cached_property
     def code_version(self) -> str:
-        """Changes when the stage's module, a room that it imports from, or a contract of its tables does."""
+        """Changes when the stage's module, a room that it imports from, or a contract of its tables does.
+
+        A stage that looks into the capture also rests on the readers behind it.
+        """
         module = Path(self.function.__code__.co_filename)
-        rooms = sorted({_room(name) for name in _IMPORT.findall(module.read_text())})
+        rooms = {_room(name) for name in _IMPORT.findall(module.read_text())}
+        rooms |= {"capture", "formats"} if _CAPTURE in module.read_text() else set()
         contracts = [f"{name}:{contract(name).version}" for name in self.tables]
-        digest = hashlib.sha256("\n".join([module.read_text(), *map(_digest_of, rooms), *contracts]).encode())
+        digest = hashlib.sha256("\n".join([module.read_text(), *map(_digest_of, sorted(rooms)), *contracts]).encode())
         return f"{__version__}-{digest.hexdigest()[:12]}"
 
 

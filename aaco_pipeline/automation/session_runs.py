@@ -96,7 +96,7 @@ class _Run:
         run = dg.DagsterRun(
             job_name=JOB,
             run_id=self._id,
-            status=dg.DagsterRunStatus.STARTING,
+            status=dg.DagsterRunStatus.NOT_STARTED,
             tags=tags,
             asset_selection=frozenset(dg.AssetKey(name) for name in stages()),
         )

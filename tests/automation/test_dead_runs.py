@@ -143,7 +143,7 @@ def test_a_run_of_another_host_is_never_judged_from_here(instance: dg.DagsterIns
 
 
 def test_a_process_number_used_again_does_not_keep_the_run_alive(instance: dg.DagsterInstance) -> None:
-    run_id = run_of(instance, {**process_tags(), "aaco/process/started": "1"})
+    run_id = run_of(instance, {**process_tags(), ".dagster/aaco/process/started": "1"})
     assert [one.run_id for one in reap(instance)] == [run_id]
 
 

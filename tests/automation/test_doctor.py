@@ -146,7 +146,7 @@ def test_a_manifest_that_cannot_be_read_stops_every_comparison_and_removes_nothi
 
 
 def test_a_dead_run_is_found_and_reaped(lake: TraceLake, healthy: dg.DagsterInstance) -> None:
-    gone = {**process_tags(), "aaco/process/started": "1"}
+    gone = {**process_tags(), ".dagster/aaco/process/started": "1"}
     run = healthy.create_run_for_job(start_session, tags=gone, status=dg.DagsterRunStatus.STARTED)
     ailment = only(examine(lake, healthy))
     assert (ailment.kind, ailment.subject) == ("dead run", f"run {run.run_id}")

@@ -173,7 +173,7 @@ def test_settings_of_the_wrong_kind_are_refused_before_there_is_a_run(
 def test_a_dead_run_is_cleared_away_before_a_session_begins(
     project: Project, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
-    gone = {**process_tags(), "aaco/process/started": "1"}
+    gone = {**process_tags(), ".dagster/aaco/process/started": "1"}
     dead = instance.create_run_for_job(start_session, tags=gone, status=dg.DagsterRunStatus.STARTED)
     assert start(project, instance, model="control_flow").success
     run = instance.get_run_by_id(dead.run_id)

@@ -76,7 +76,7 @@ def test_without_dead_runs_the_sensor_says_so(instance: dg.DagsterInstance) -> N
 
 
 def test_dead_runs_are_reaped_and_named(instance: dg.DagsterInstance) -> None:
-    gone = {**process_tags(), "aaco/process/started": "1"}
+    gone = {**process_tags(), ".dagster/aaco/process/started": "1"}
     run = instance.create_run_for_job(start_session, tags=gone, status=dg.DagsterRunStatus.STARTED)
     with dg.build_sensor_context(instance) as context:
         skip = dead_runs(context)

@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-TAG_PREFIX: Final = "aaco/process/"
-HOST_TAG: Final = "aaco/process/host"
-PID_TAG: Final = "aaco/process/pid"
-_STARTED_TAG: Final = "aaco/process/started"
-_BOOT_TAG: Final = "aaco/process/boot"
+#: Tags below `.dagster/` are not listed among a run's tags in the interface: they are for programs.
+TAG_PREFIX: Final = ".dagster/aaco/process/"
+HOST_TAG: Final = ".dagster/aaco/process/host"
+PID_TAG: Final = ".dagster/aaco/process/pid"
+_STARTED_TAG: Final = ".dagster/aaco/process/started"
+_BOOT_TAG: Final = ".dagster/aaco/process/boot"
 
 
 def process_tags() -> dict[str, str]:

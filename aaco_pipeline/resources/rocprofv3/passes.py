@@ -11,11 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import polars as pl
-
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.errors import CaptureError, UnavailableError, UsageError
-from aaco_pipeline.formats.capture_tables import Limits
 from aaco_pipeline.providers import MIGRAPHX_PROVIDER, ROCM_PROVIDER
 from aaco_pipeline.resources.configuration import BackendEntry
 from aaco_pipeline.resources.ingestion import without_environment
@@ -146,7 +143,10 @@ def kernel_to_trace(folder: Path, asked: str) -> tuple[str, int]:
     `asked` is a name, or a part that only one kernel's name has, or `auto`: the kernel with the most time on the
     critical path of the base pass, whose files are in `folder`. UsageError when no or several kernels are meant.
     """
-    kernels = _kernels(folder)
+    # The readers of every format and the analysis: only where they are needed.
+    from aaco_pipeline.capture.kernels_on_path import kernels_on_path
+
+    kernels = kernels_on_path(folder)
     if not kernels:
         raise UnavailableError(f"{folder}: the base pass saw no kernel; check that the model runs on the GPU")
     if asked == AUTOMATIC_KERNEL:
@@ -231,32 +231,6 @@ def _check_outputs(profiler: Profiler, profiler_pass: ProfilerPass, folder: Path
             f"{FOLDER}/{folder.name}: rocprofv3 of ROCm {profiler.version} left no {pattern} in the "
             f"{profiler_pass.name} pass; {advice}"
         )
-
-
-def _kernels(folder: Path) -> dict[str, tuple[int, int]]:
-    """Of each kernel in the files of a pass: its time on the critical path in ns, and how often it ran."""
-    # The readers of every format and the analysis: only where they are needed.
-    from aaco_pipeline.analysis.kernels.statistics import timed
-    from aaco_pipeline.analysis.timeline.activities import device_activities, host_calls
-    from aaco_pipeline.analysis.timeline.critical_path import critical_path
-    from aaco_pipeline.analysis.timeline.dependency_graph import network
-    from aaco_pipeline.analysis.timeline.host_waits import waits
-    from aaco_pipeline.capture.discovery import discover_runs
-    from aaco_pipeline.capture.merging import NamedReading, merge_parts
-
-    parts = [part for run in discover_runs(folder).runs for part in run.parts]
-    if not parts:
-        return {}
-    tables = merge_parts([NamedReading(part.name, part.read(Limits())) for part in parts]).tables
-    dispatches = timed(tables["dispatches"])
-    if dispatches.is_empty():
-        return {}
-    calls = host_calls(tables["api_calls"])
-    activities = device_activities(dispatches, tables["memory_copies"], tables["kernels"], calls)
-    path = critical_path(network(activities, calls, waits(activities, calls, tables["synchronizations"])))
-    counts = dispatches.group_by("kernel_id").agg(count=pl.len())
-    kernels = path.kernels.join(counts, on="kernel_id").join(tables["kernels"], on="kernel_id")
-    return {row["name"]: (int(row["critical_ns"]), int(row["count"])) for row in kernels.to_dicts()}
 
 
 def _nodes() -> list[Path]:
