@@ -8,9 +8,9 @@ from typing import Any
 
 import dagster as dg
 
-from aaco_pipeline.automation.jobs import ingest_capture, observe, start_session
+from aaco_pipeline.automation.jobs import ingest_capture, start_session
 from aaco_pipeline.automation.sensors import capture_inbox, dead_runs, start_observing
-from aaco_pipeline.automation.stage_assets import stage_assets
+from aaco_pipeline.automation.stage_assets import observe, stage_assets
 from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
 
 

@@ -21,13 +21,6 @@ from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResou
 from aaco_pipeline.resources.host.process_identity import process_tags
 from aaco_pipeline.resources.project import find_project
 
-observe = dg.define_asset_job(
-    "observe",
-    selection=dg.AssetSelection.all(),
-    executor_def=dg.in_process_executor,
-    description="All stages of one session, from capture to analysis. A captured session is not measured again.",
-)
-
 
 def _backend_names() -> tuple[str, ...]:
     """The backends that the launchpad offers: those known when the code location is loaded.

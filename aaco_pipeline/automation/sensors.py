@@ -10,8 +10,9 @@ import dagster as dg
 
 from aaco_pipeline.automation.dead_runs import reap
 from aaco_pipeline.automation.inbox import arrivals, inbox_of
-from aaco_pipeline.automation.jobs import ingest_capture, observe, start_session
+from aaco_pipeline.automation.jobs import ingest_capture, start_session
 from aaco_pipeline.automation.session_runs import SESSION_TAG
+from aaco_pipeline.automation.stage_assets import observe
 from aaco_pipeline.resources.dagster_resources import LakeResource
 
 

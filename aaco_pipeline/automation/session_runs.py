@@ -12,6 +12,7 @@ import time
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
@@ -35,12 +36,14 @@ from dagster._core.events import (
     DagsterEventType,
     StepMaterializationData,
 )
+from dagster._core.execution.api import create_execution_plan
 from dagster._core.execution.plan.objects import ErrorSource, StepFailureData, StepSuccessData, UserFailureData
+from dagster._core.snap import snapshot_from_execution_plan
 from dagster_shared.error import SerializableErrorInfo
 
 from aaco_pipeline.assets.stage import Outcome, Session, Stage, publish, stages
 from aaco_pipeline.automation.event_storage import connections_kept
-from aaco_pipeline.automation.stage_assets import EXIT_CODE_KEY, checked, data_version, described
+from aaco_pipeline.automation.stage_assets import EXIT_CODE_KEY, JOB, checked, data_version, described, observe_job
 from aaco_pipeline.errors import AacoError
 from aaco_pipeline.lake.manifest import Entry
 from aaco_pipeline.lake.store import TraceLake
@@ -49,8 +52,9 @@ from aaco_pipeline.resources.host.process_identity import process_tags
 
 #: The session a run is of; of a run that registers several, all of them, separated by commas.
 SESSION_TAG: Final = "aaco/session"
-JOB: Final = "observe"
 _PARTITION_TAG: Final = "dagster/partition"
+#: Which version of all stages together a run was of.
+_CODE_TAG: Final = ".dagster/aaco/code"
 _SLOT_POLL_SECONDS: Final = 0.5
 
 
@@ -92,13 +96,17 @@ class _Run:
         self._stored: dict[str, int] = {}
 
     def __enter__(self) -> "_Run":
-        tags = {_PARTITION_TAG: self._session, SESSION_TAG: self._session, **process_tags()}
+        version = sha256("".join(one.code_version for one in stages().values()).encode()).hexdigest()[:16]
+        tags = {_PARTITION_TAG: self._session, SESSION_TAG: self._session, _CODE_TAG: version, **process_tags()}
+        job, plan = self._snapshots(version)
         run = dg.DagsterRun(
             job_name=JOB,
             run_id=self._id,
             status=dg.DagsterRunStatus.NOT_STARTED,
             tags=tags,
             asset_selection=frozenset(dg.AssetKey(name) for name in stages()),
+            job_snapshot_id=job,
+            execution_plan_snapshot_id=plan,
         )
         self._connections = connections_kept(self._instance, self._id)
         self._connections.__enter__()
@@ -119,6 +127,18 @@ class _Run:
             self._event(DagsterEventType.RUN_FAILURE, f"Session {self._session} is not whole: {error}")
         else:
             self._event(DagsterEventType.RUN_CANCELED, "Interrupted by the person who started it.")
+
+    def _snapshots(self, version: str) -> tuple[str | None, str | None]:
+        """The numbers of the job's form and plan, from which the run's page is drawn.
+
+        Making them takes as long as a short session: only for the first run of a version of the code.
+        """
+        asked = dg.RunsFilter(job_name=JOB, tags={_CODE_TAG: version})
+        for record in self._instance.get_run_records(asked, limit=1):
+            return record.dagster_run.job_snapshot_id, record.dagster_run.execution_plan_snapshot_id
+        job, storage = observe_job(), self._instance.run_storage
+        plan = snapshot_from_execution_plan(create_execution_plan(job), job.get_job_snapshot_id())
+        return storage.add_job_snapshot(job.get_job_snapshot()), storage.add_execution_plan_snapshot(plan)
 
     def log(self, line: str) -> None:
         """A line of a stage that takes long, in the run's log."""

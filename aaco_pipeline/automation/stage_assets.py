@@ -24,6 +24,8 @@ from aaco_pipeline.report.html.svg import as_markdown_image
 from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
 from aaco_pipeline.resources.host.process_identity import process_tags
 
+#: The job of all stages.
+JOB: Final = "observe"
 OWNERS: Final = ["team:aaco"]
 EXIT_CODE_KEY: Final = "aaco/exit_code"
 #: The check that every stage has.
@@ -42,6 +44,22 @@ warnings.filterwarnings(
 def stage_assets() -> tuple[dg.AssetsDefinition, ...]:
     """Every stage as an asset, in the order they run."""
     return tuple(_asset(one) for one in stages().values())
+
+
+observe = dg.define_asset_job(
+    JOB,
+    selection=dg.AssetSelection.all(),
+    executor_def=dg.in_process_executor,
+    description="All stages of one session, from capture to analysis. A captured session is not measured again.",
+)
+
+
+@cache
+def observe_job() -> dg.JobDefinition:
+    """The job with its assets, as the code location resolves it."""
+    resources = {"lake": LakeResource(), "runner": InferenceRunner()}
+    definitions = dg.Definitions(assets=stage_assets(), jobs=[observe], resources=resources)
+    return definitions.resolve_job_def(JOB)
 
 
 def check_specs(one: Stage) -> list[dg.AssetCheckSpec]:

@@ -25,8 +25,9 @@ def ui(project: "Project", port: int, host: str) -> None:
     click.echo(f"Dagster on http://{host}:{port} — lake {project.lake} — stop with Ctrl-C")
     sys.stdout.flush()
     # Not in the root itself: there Dagster warns of the dagster.yaml that its home is linked to anyway, and the links
-    # assets/, resources/ and lake/ would be importable. From its folder configs/ the same project is found.
-    os.chdir(project.configs if project.configs.is_dir() else project.root)
+    # assets/, resources/ and lake/ of a checkout would be importable. From configs/ the same settings are found; where
+    # there is no such folder they are the package's, from anywhere.
+    os.chdir(project.configs if project.configs.is_dir() else project.dagster_home)
     # `dg dev`, which this warning recommends, comes in a package that adds nothing else here.
     python = [sys.executable, "-W", "ignore:Function `dev_command` is superseded"]
     # At Dagster's own level, info, every tick of every sensor is a line.
