@@ -5,6 +5,7 @@ The first two only register; the sensor `start_observing` then requests `observe
 
 from pathlib import Path
 from typing import Literal
+from urllib.parse import quote
 
 import dagster as dg
 from pydantic import Field
@@ -56,7 +57,10 @@ def register_session(context: dg.OpExecutionContext, lake: LakeResource, runner:
             context.log.warning(f"run {dead.run_id} was dead: {dead.reason}")
         session = register(lake.open(), context.instance, request)
     context.instance.add_run_tags(context.run_id, {SESSION_TAG: session, **process_tags()})
-    context.log.info(f"session {session} is registered; the sensor start_observing requests its stages")
+    # The run of its stages is requested by a sensor: known by its tag before there is one.
+    runs = f"/runs?q%5B0%5D={quote(f'tag:{SESSION_TAG}={session}')}"
+    context.add_output_metadata({"its stages": dg.MetadataValue.url(runs)})
+    context.log.info(f"session {session} is registered; its stages follow: {runs}")
 
 
 class IngestCapture(dg.Config):

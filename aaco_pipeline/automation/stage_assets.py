@@ -23,6 +23,7 @@ from aaco_pipeline.lake.manifest import Entry
 from aaco_pipeline.report.html.svg import as_markdown_image
 from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
 from aaco_pipeline.resources.host.process_identity import process_tags
+from aaco_pipeline.resources.report_server import address_of
 
 #: The job of all stages.
 JOB: Final = "observe"
@@ -110,7 +111,7 @@ def described(session: Session, one: Stage, outcome: Outcome, entries: Sequence[
             described[title] = dg.MetadataValue.md(as_markdown_image(drawn, title))
     if one.file is not None:
         label, place = one.file
-        described[label] = dg.MetadataValue.url(place(session.lake, session.id).as_uri())
+        described[label] = dg.MetadataValue.url(address_of(place(session.lake, session.id)))
     return described
 
 

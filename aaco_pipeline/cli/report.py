@@ -89,7 +89,7 @@ def _serve(files: Mapping[str, Path]) -> None:
 
     from aaco_pipeline.resources.report_server import loopback_server
 
-    server = loopback_server(files)
+    server = loopback_server(files.get)
     address = f"http://127.0.0.1:{server.server_port}{next(iter(files))}"
     click.echo(f"{address} — stop with Ctrl-C")
     try:

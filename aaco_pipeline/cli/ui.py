@@ -20,8 +20,10 @@ def ui(project: "Project", port: int, host: str) -> None:
     """Open Dagster on this lake: start sessions, look at them, materialize stages again."""
     from aaco_pipeline.automation.instance import prepare_home
     from aaco_pipeline.resources.project import WORKSPACE
+    from aaco_pipeline.resources.report_server import serve_lake
 
     prepare_home(project)
+    serve_lake(project.lake)
     click.echo(f"Dagster on http://{host}:{port} — lake {project.lake} — stop with Ctrl-C")
     sys.stdout.flush()
     # Not in the root itself: there Dagster warns of the dagster.yaml that its home is linked to anyway, and the links

@@ -15,14 +15,19 @@ _NAME_LENGTH: Final = 24
 #: A campaign is named by its maker; the rule keeps it a valid path part, partition key and SQL literal.
 CAMPAIGN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 
+#: A capture that is one file is named after it: how such files end says nothing of the workload.
+_FILE_ENDINGS: Final = re.compile(r"(\.(gz|json|csv|db|trace|onnx))+$")
+
 
 def new_session_id(workload: str | None = None, now: datetime | None = None) -> str:
     """`YYYYMMDDTHHMMSSZ-<8 hex>-<workload>`: sorts by time to the second, and is random within it.
 
-    Of the workload's name the letters and digits are kept, at most 24 characters; without one the id ends before it.
+    Of the workload's name, without the endings of a file, letters and digits are kept, at most 24 characters; without a
+    name the id ends before it.
     """
     moment = (now or datetime.now(UTC)).astimezone(UTC)
-    name = re.sub(r"[^a-z0-9]+", "-", (workload or "").lower()).strip("-")[:_NAME_LENGTH].rstrip("-")
+    plain = _FILE_ENDINGS.sub("", (workload or "").lower())
+    name = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:_NAME_LENGTH].rstrip("-")
     return "-".join(filter(None, (f"{moment:%Y%m%dT%H%M%SZ}", secrets.token_hex(4), name)))
 
 

@@ -1,26 +1,37 @@
-"""A server for one report on this computer alone, so that its page can hand the trace over to Perfetto.
+"""A server of reports and traces on this computer alone: a page opens in the browser, a trace goes on to Perfetto.
 
-What the page holds is `aaco_pipeline.report`; when it is served is the command's business.
+What the page holds is `aaco_pipeline.report`; when it is served is the command's business. Run as a module it serves a
+whole lake until the process that started it has ended.
 """
 
-from collections.abc import Mapping
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Final
+
+from aaco_pipeline.lake.identity import SESSION_ID
+from aaco_pipeline.lake.store import TraceLake
+
+#: Where `aaco ui` serves the lake's reports, so that links in Dagster open.
+REPORTS_PORT: Final = 3001
+_ADDRESS: Final = re.compile(rf"/(reports|traces)/({SESSION_ID.pattern})/([a-z.]+)")
 
 
-def loopback_server(files: Mapping[str, Path]) -> ThreadingHTTPServer:
-    """A server on a free port of 127.0.0.1 that gives exactly `files`, by their address, and nothing else of the disk.
+def loopback_server(find: Callable[[str], Path | None], port: int = 0) -> ThreadingHTTPServer:
+    """A server on 127.0.0.1 (on a free port for 0) of the files that `find` gives for an address, and nothing else.
 
     It refuses names other than its own address, so that no page from elsewhere can read the report by a name that
-    resolves to this computer.
+    resolves to this computer. OSError when the port is taken.
     """
-    from http.server import ThreadingHTTPServer
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            asked = self.path.partition("?")[0]
             own = f"127.0.0.1:{server.server_port}"
-            path = files.get(asked) if self.headers.get("Host") == own else None
+            path = find(self.path.partition("?")[0]) if self.headers.get("Host") == own else None
             if path is None or not path.is_file():
                 self.send_error(404)
                 return
@@ -37,5 +48,43 @@ def loopback_server(files: Mapping[str, Path]) -> ThreadingHTTPServer:
         def log_message(self, format: str, *arguments: object) -> None:
             """Say nothing: the terminal belongs to the person."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     return server
+
+
+def address_of(path: Path) -> str:
+    """Where a lake's report or trace is served while `aaco ui` runs."""
+    folder, session = path.parts[-3], path.parts[-2].removeprefix("session_id=")
+    return f"http://127.0.0.1:{REPORTS_PORT}/{folder}/{session}/{path.name}"
+
+
+def file_of(lake: TraceLake, address: str) -> Path | None:
+    """The report or trace that an address means; None for any other."""
+    found = _ADDRESS.fullmatch(address)
+    if found is None:
+        return None
+    folder, session, name = found[1], found[2], found[found.re.groups]
+    path = lake.report(session) if folder == "reports" else lake.trace(session)
+    return path if path.name == name else None
+
+
+def serve_lake(lake: Path) -> "subprocess.Popen[bytes]":
+    """Serve a lake's reports and traces beside this process, until it ends."""
+    return subprocess.Popen([sys.executable, "-P", "-m", __name__, str(lake), str(os.getpid())])
+
+
+def main(lake: str, parent: str) -> int:
+    """Serve until the parent has ended; 1 when another process has the port, whose links then open that one's lake."""
+    try:
+        server = loopback_server(lambda address: file_of(TraceLake(lake), address), REPORTS_PORT)
+    except OSError as error:
+        print(f"aaco: links to reports do not open: port {REPORTS_PORT}: {error.strerror}", file=sys.stderr)
+        return 1
+    server.timeout = 1.0
+    while os.getppid() == int(parent):
+        server.handle_request()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -677,7 +677,7 @@ def served(lake: TraceLake) -> Iterator[Callable[..., bytes]]:
     for path in files.values():
         path.parent.mkdir(parents=True)
         path.write_bytes(path.name.encode())
-    server = loopback_server(files)
+    server = loopback_server(files.get)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
 
@@ -1008,7 +1008,7 @@ def test_a_served_page_hands_its_trace_to_perfetto(
     page.write_text(render_html(document, content))
     trace.write_bytes(content)
     address = f"/reports/session_id={SESSION}/report.html"
-    server = loopback_server({address: page, f"/traces/session_id={SESSION}/{trace.name}": trace})
+    server = loopback_server({address: page, f"/traces/session_id={SESSION}/{trace.name}": trace}.get)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
