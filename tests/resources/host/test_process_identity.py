@@ -20,8 +20,8 @@ from aaco_pipeline.resources.host.process_identity import process_tags
 print(json.dumps(process_tags()), flush=True)
 input()
 """
-STARTED_TAG: Final = "aaco/process/started"
-BOOT_TAG: Final = "aaco/process/boot"
+STARTED_TAG: Final = ".dagster/aaco/process/started"
+BOOT_TAG: Final = ".dagster/aaco/process/boot"
 
 
 def test_this_process_lives() -> None:
