@@ -6,7 +6,6 @@ Measuring is `aaco_pipeline.resources.measure`; what the raw files mean is `aaco
 from typing import Final
 
 from aaco_pipeline.assets.stage import Outcome, Session, stage
-from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.errors import UsageError
 
 #: The one slot for anything measured; the limit of 1 is dagster.yaml's default for pools.
@@ -34,6 +33,8 @@ def _measured_once(session: Session) -> None:
             )
         if session.measure is None:
             raise UsageError(f"session {session.id} has still to be measured; run its stages with `aaco doctor --mend`")
+        from aaco_pipeline.capture.request import MeasurementRequest  # its forms: only where something is measured
+
         request = MeasurementRequest.from_json(requested, f"measurement request of session {session.id}")
         with lake.receive_raw(session.id) as folder:
             session.measure(request, folder, session.log)

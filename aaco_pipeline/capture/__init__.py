@@ -19,12 +19,18 @@ def open_capture(raw: Path) -> Capture:
     they are asked for, so that it is the same at its place only. The newest one only is kept, because a capture's
     tables may be most of the memory. CaptureError when the folder holds no capture, or a damaged one.
     """
-    from aaco_pipeline.capture import ingested, profiled
+    from aaco_pipeline.capture import ingested
 
     is_ingested = ingested.probe(raw)
     known = content_digest(raw), None if is_ingested else raw
     if known not in _OPENED:
-        opened: Capture = ingested.read(raw) if is_ingested else profiled.read(raw)
+        opened: Capture
+        if is_ingested:
+            opened = ingested.read(raw)
+        else:
+            from aaco_pipeline.capture import profiled  # the readers of models and profiles: only for what ran here
+
+            opened = profiled.read(raw)
         _OPENED.clear()
         _OPENED[known] = opened
     return _OPENED[known]

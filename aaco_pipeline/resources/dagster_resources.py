@@ -7,13 +7,15 @@ anywhere. A test overrides them with the same types pointed elsewhere.
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.resources.measure.inference import capture_inference, check_request
 from aaco_pipeline.resources.project import find_project
+
+if TYPE_CHECKING:
+    from aaco_pipeline.capture.request import MeasurementRequest
 
 
 class LakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]
@@ -35,10 +37,14 @@ class InferenceRunner(dg.ConfigurableResource):  # type: ignore[type-arg]
         """The folder of models.yaml, backends.yaml and the rest; it need not exist."""
         return find_project(new=True).configs if self.configs is None else Path(self.configs)
 
-    def check(self, request: MeasurementRequest) -> None:
+    def check(self, request: "MeasurementRequest") -> None:
         """Raise AacoError when `request` cannot be measured as it stands; see `check_request`."""
+        from aaco_pipeline.resources.measure.inference import check_request
+
         check_request(request, self.folder)
 
-    def measure(self, launch: MeasurementRequest, folder: Path, log: Callable[[str], None]) -> None:
+    def measure(self, launch: "MeasurementRequest", folder: Path, log: Callable[[str], None]) -> None:
         """Measure a launch and leave the raw capture in `folder`; see `capture_inference`."""
+        from aaco_pipeline.resources.measure.inference import capture_inference
+
         capture_inference(launch, folder, self.folder, log)

@@ -11,7 +11,7 @@ import polars as pl
 
 from aaco_pipeline.analysis.instructions import samples, thread_trace
 from aaco_pipeline.hardware.instruction_classes import instruction_class
-from aaco_pipeline.lake.validation import to_contract
+from aaco_pipeline.lake.validation import empty_table, to_contract
 
 _AT: Final[dict[str, Any]] = {"part": pl.String, "wave_index": pl.Int32}
 #: Frames of thread traces as they look where a capture has none.
@@ -44,6 +44,9 @@ def enriched(
     `details` has, where a trace was taken, instruction_parts (the part of each listed instruction), wait_executions,
     wait_dependencies, waves, wave_starts and sampled_stalls, as the reader of thread traces describes them.
     """
+    if listed.is_empty() and pc_samples.is_empty():
+        nothing = thread_trace.traced_share(*(pl.DataFrame(schema=_EMPTY[name]) for name in ("waves", "wave_starts")))
+        return Enrichment(listed, empty_table("att_stalls"), listed, nothing)
     known = {name: details.get(name, pl.DataFrame(schema=schema)) for name, schema in _EMPTY.items()}
     traced = listed
     reasons = [samples.sample_reasons(pc_samples, dispatches)]

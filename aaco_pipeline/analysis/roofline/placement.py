@@ -34,6 +34,7 @@ from aaco_pipeline.analysis.roofline.bounds import (
 )
 from aaco_pipeline.analysis.thresholds import AT_A_ROOF, BALANCED, LAUNCH_SIZED_NS
 from aaco_pipeline.lake.contracts import polars_types
+from aaco_pipeline.lake.validation import empty_table
 
 #: Vector instructions that fill this share of the issue slots with arithmetic are named for the arithmetic.
 MOSTLY_ARITHMETIC: Final = 0.90
@@ -67,6 +68,8 @@ def placement(work: pl.DataFrame, ceilings: pl.DataFrame) -> Placement:
     dispatch or, without dispatch_id, per kernel. `ceilings` is the contract of that name. Kernels' rows are ratios of
     sums over their dispatches. Frames without rows give tables without rows.
     """
+    if work.is_empty():
+        return Placement(empty_table("roofline"), empty_table("resource_bounds"))
     ready = prepared(work)
     kernels = timed(per_kernel_and_device(ready), ceilings)
     single = ready.filter(pl.col("dispatch_id").is_not_null())
