@@ -36,7 +36,7 @@ Derived = TypeVar("Derived")
 ALL_KINDS: Final[frozenset[Kind]] = frozenset({"measured", "profiled", "ingested"})
 EVIDENCE: Final = "evidence"
 #: A table that takes no more memory is kept for the stages after the one that read it.
-_KEPT_BYTES: Final = 32 << 20
+_KEPT_BYTES: Final = 8 << 20
 _PACKAGE: Final = Path(__file__).parents[1]
 #: How a stage looks into what was recorded.
 _CAPTURE: Final = "session.capture"

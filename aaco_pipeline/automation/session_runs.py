@@ -70,13 +70,14 @@ def run_session(
     A stage that fails ends the run: those before it stay published, those after it keep what they had.
     """
     runner = InferenceRunner(configs=str(configs))
-    with _Run(instance, session) as run:
+    chosen = [one for name, one in stages().items() if only is None or name in only]
+    run_id = str(uuid4())
+    with connections_kept(instance, run_id), _Run(instance, session, chosen, run_id) as run:
         opened = Session(lake, session, configs, runner.measure, run.log)
-        for name, one in stages().items():
-            if only is None or name in only:
-                with run.step(one), run.slot(one, opened):
-                    outcome = one(opened)
-                    run.record(opened, one, outcome, publish(opened, one, outcome))
+        for one in chosen:
+            with run.step(one), run.slot(one, opened):
+                outcome = one(opened)
+                run.record(opened, one, outcome, publish(opened, one, outcome))
 
 
 class CheckError(AacoError):
@@ -88,10 +89,11 @@ class CheckError(AacoError):
 class _Run:
     """One run of the job in Dagster's storage, written event by event."""
 
-    def __init__(self, instance: dg.DagsterInstance, session: str) -> None:
+    def __init__(self, instance: dg.DagsterInstance, session: str, chosen: Sequence[Stage], run_id: str) -> None:
         self._instance = instance
+        self._chosen = chosen
         self._session = session
-        self._id = str(uuid4())
+        self._id = run_id
         #: Per stage the number of its newest materialization, as Dagster's storage counts them.
         self._stored: dict[str, int] = {}
 
@@ -104,25 +106,19 @@ class _Run:
             run_id=self._id,
             status=dg.DagsterRunStatus.NOT_STARTED,
             tags=tags,
-            asset_selection=frozenset(dg.AssetKey(name) for name in stages()),
+            asset_selection=frozenset(dg.AssetKey(one.name) for one in self._chosen),
             job_snapshot_id=job,
             execution_plan_snapshot_id=plan,
         )
-        self._connections = connections_kept(self._instance, self._id)
-        self._connections.__enter__()
         self._instance.run_storage.add_run(run)
         self._event(DagsterEventType.RUN_START, f"Started the stages of session {self._session}.")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        try:
-            self._ended(error)
-        finally:
-            self._connections.__exit__(kind, error, None)
-
-    def _ended(self, error: BaseException | None) -> None:
         if error is None:
-            self._event(DagsterEventType.RUN_SUCCESS, f"All stages of session {self._session} have run.")
+            self._event(
+                DagsterEventType.RUN_SUCCESS, f"{len(self._chosen)} stages of session {self._session} have run."
+            )
         elif isinstance(error, Exception):
             self._event(DagsterEventType.RUN_FAILURE, f"Session {self._session} is not whole: {error}")
         else:

@@ -86,7 +86,7 @@ def test_starting_measures_nothing_and_holds_no_slot(
     def measure(*_: object) -> None:
         raise AssertionError("it measured")
 
-    monkeypatch.setattr("aaco_pipeline.resources.dagster_resources.capture_inference", measure)
+    monkeypatch.setattr("aaco_pipeline.resources.measure.inference.capture_inference", measure)
     assert start(project, instance, model="squeezenet").success
     assert slot_holders(instance, "measurement") == set()
     assert not (project.lake / "raw").exists()

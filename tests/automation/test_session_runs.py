@@ -30,7 +30,7 @@ from tests.automation.conftest import metadata_of, observe, raw_only
 from tests.conftest import CapturedLake
 from tests.places import CONFIGS
 
-MEASURING: Final = "aaco_pipeline.resources.dagster_resources.capture_inference"
+MEASURING: Final = "aaco_pipeline.resources.measure.inference.capture_inference"
 PARTITION_TAG: Final = "dagster/partition"
 
 Ask = Callable[..., Any]
