@@ -58,6 +58,12 @@ def _no_project_of_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
+@pytest.fixture(autouse=True)
+def no_stated_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that run beside one another are told to be 80 columns wide, and what they print would follow."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 @pytest.fixture
 def lake_path(tmp_path: Path) -> Path:
     """Where a lake may come to be; nothing is there yet."""

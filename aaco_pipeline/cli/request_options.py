@@ -49,16 +49,18 @@ def request_of(options: dict[str, Any], **more: Any) -> "MeasurementRequest":
 def _option(name: str, field: "FieldInfo") -> click.Option:
     extras = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
     spelling = str(extras.get("option", f"--{name.replace('_', '-')}"))
+    # A default of None would count as given, and what is required as answered.
+    stated: dict[str, Any] = {"default": field.default} if isinstance(field.default, str | int | float) else {}
     return click.Option(
         [spelling, name],
         type=_type(field),
         required=field.is_required(),
-        default=field.default if isinstance(field.default, str | int | float) else None,
         show_default=field.annotation is not bool,
         is_flag=field.annotation is bool,
         multiple=name == "input_shapes",
         metavar=str(extras["metavar"]) if "metavar" in extras else None,
         help=field.description,
+        **stated,
     )
 
 

@@ -33,6 +33,7 @@ from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
 from aaco_pipeline.resources.host.process_identity import process_is_gone
+from aaco_pipeline.resources.report_server import address_of
 from tests.automation.conftest import QUIET, Forbidden, failures, metadata_of, observe, raw_only
 from tests.conftest import CapturedLake
 from tests.places import CONFIGS
@@ -390,8 +391,8 @@ def test_every_stage_that_has_something_to_show_shows_a_table(replayed: Replayed
 def test_the_files_of_a_session_are_one_click_away(replayed: Replayed) -> None:
     lake, session = replayed.lake, replayed.sessions["squeezenet"]
     found = metadata_of(replayed.results["squeezenet"])
-    assert found["perfetto_trace"]["trace"] == dg.MetadataValue.url(lake.trace(session).as_uri())
-    assert found["report"]["report"] == dg.MetadataValue.url(lake.report(session).as_uri())
+    assert found["perfetto_trace"]["trace"] == dg.MetadataValue.url(address_of(lake.trace(session)))
+    assert found["report"]["report"] == dg.MetadataValue.url(address_of(lake.report(session)))
 
 
 def everything_of(lake: TraceLake) -> dict[Path, bytes]:

@@ -102,7 +102,8 @@ def test_doctor_mends_runs_whose_process_is_gone_with_all_they_left_in_one_go(
 ) -> None:
     lake = TraceLake(copied.lake)
     known = lake.sessions()
-    code = "import json; from aaco_pipeline.resources import process_identity as p; print(json.dumps(p.process_tags()))"
+    identity = "aaco_pipeline.resources.host.process_identity"
+    code = f"import json; from {identity} import process_tags; print(json.dumps(process_tags()))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     runs = [str(uuid4()), str(uuid4())]
     with open_instance(copied) as instance:

@@ -10,8 +10,7 @@ import polars as pl
 import pytest
 
 from aaco_pipeline import capture
-from aaco_pipeline.assets.stage import Outcome, Session, Stage, stages
-from aaco_pipeline.automation import stage_assets
+from aaco_pipeline.assets.stage import Outcome, Session, Stage
 from aaco_pipeline.formats import rocpd
 from aaco_pipeline.formats.capture_tables import CaptureTables
 from aaco_pipeline.resources.project import Project
@@ -39,10 +38,10 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> dict[str, Counter[str]]:
-    """How often each published file is read, by the stage that runs and then by whether its contract is checked."""
+    """How often each published file is read whole, by the stage that runs."""
     found: dict[str, Counter[str]] = {}
     doing = [""]
-    real_call, real_read, real_check = Stage.__call__, pl.read_parquet, stage_assets.contract_is_fulfilled
+    real_call, real_read = Stage.__call__, pl.read_parquet
 
     def call(one: Stage, session: Session) -> Outcome:
         doing[0] = one.name
@@ -52,16 +51,8 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> dict[str, Counter[str]]:
         found.setdefault(doing[0], Counter())[str(path)] += 1
         return real_read(path, **settings)
 
-    def check(session: Session, one: Stage) -> Any:
-        doing[0] = f"contract of {one.name}"
-        try:
-            return real_check(session, one)
-        finally:
-            doing[0] = one.name
-
     monkeypatch.setattr(Stage, "__call__", call)
     monkeypatch.setattr(pl, "read_parquet", read)
-    monkeypatch.setattr(stage_assets, "contract_is_fulfilled", check)
     return found
 
 
@@ -72,4 +63,4 @@ def test_every_file_is_parsed_once_and_every_table_read_once_a_stage(
     assert (answer.returncode, answer.stderr) == (0, "")
     assert parsed == dict.fromkeys((path.name for path in PASSES.iterdir()), 1)
     assert [(stage, file, count) for stage in reads for file, count in reads[stage].items() if count > 1] == []
-    assert set(reads) >= {f"contract of {name}" for name in stages()}
+    assert "timeline" in reads, "no read was counted"
