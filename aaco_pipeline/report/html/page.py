@@ -7,15 +7,18 @@ draws is `plots`. Here they are put together.
 import base64
 import hashlib
 import json
+import os
 import re
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, FileSystemBytecodeCache, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from aaco_pipeline.cache_folder import default_cache_dir
+from aaco_pipeline.errors import UsageError
 from aaco_pipeline.report.document.statements import LISTED_INSTRUCTIONS, LISTED_KERNELS
 from aaco_pipeline.report.html import sections
 from aaco_pipeline.report.html.plots import PASSES, QUANTILES, plotted
@@ -74,6 +77,17 @@ def render_section(document: Document, section: sections.Section) -> str:
     return template.render(document=document, **section.values(document))
 
 
+def _compiled() -> FileSystemBytecodeCache | None:
+    """Where compiled templates are kept for the next process, for this person alone; None where nothing can be."""
+    try:
+        folder = default_cache_dir() / "templates"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        is_own = folder.stat().st_uid == os.getuid() and not folder.stat().st_mode & 0o022
+    except (OSError, UsageError):
+        return None
+    return FileSystemBytecodeCache(str(folder)) if is_own and os.access(folder, os.W_OK) else None
+
+
 @cache
 def templates() -> Environment:
     """The templates with what they call: numbers in words, and the cells and parts that all sections share."""
@@ -83,6 +97,7 @@ def templates() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        bytecode_cache=_compiled(),
     )
     made.filters |= {
         "digest": lambda text: base64.b64encode(hashlib.sha256(text.encode()).digest()).decode(),

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from aaco_pipeline import __version__
+from aaco_pipeline.cache_folder import default_cache_dir
 from aaco_pipeline.capture.request import DEFAULT_ITERATIONS, DEFAULT_WARMUP, MeasurementRequest
 from aaco_pipeline.errors import AacoError, ModelError, UnavailableError, UsageError
 from aaco_pipeline.formats.native import MODEL_FILE, OPTIMIZED_FILE, PROFILE_FILE
@@ -31,7 +32,7 @@ from aaco_pipeline.resources.host.facts import host_facts, momentary_facts
 from aaco_pipeline.resources.measure.inference_worker import Refusal, plan_inputs
 from aaco_pipeline.resources.measure.measured_process import last_line, run_measured, status_text
 from aaco_pipeline.resources.measure.measurement_slot import measurement_slot
-from aaco_pipeline.resources.measure.models import ModelChoice, default_cache_dir, resolve_model
+from aaco_pipeline.resources.measure.models import ModelChoice, resolve_model
 from aaco_pipeline.resources.progress import report_progress
 from aaco_pipeline.resources.rocprofv3.command import ProfilerPass
 from aaco_pipeline.resources.rocprofv3.passes import check_profiling, prepare_profiler, run_profiled_passes

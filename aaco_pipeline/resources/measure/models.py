@@ -135,19 +135,6 @@ def check_model_file(path: Path) -> None:
         raise ModelError(f"{str(path)!r}: not a path; give the path of an .onnx file") from error
 
 
-def default_cache_dir() -> Path:
-    """Where generated models are kept: `$AACO_CACHE`, else `$XDG_CACHE_HOME/aaco`, else `~/.cache/aaco`."""
-    if chosen := os.environ.get("AACO_CACHE"):
-        return Path(chosen)
-    shared = os.environ.get("XDG_CACHE_HOME", "")
-    if Path(shared).is_absolute():  # the convention says to ignore a relative one
-        return Path(shared) / "aaco"
-    try:
-        return Path.home() / ".cache" / "aaco"
-    except RuntimeError as error:
-        raise UsageError("no home folder to keep generated models in; set AACO_CACHE to a folder") from error
-
-
 def _is_path(text: str) -> bool:
     if text.endswith(".onnx") or os.sep in text or (os.altsep is not None and os.altsep in text):
         return True

@@ -21,12 +21,13 @@ import polars as pl
 import pytest
 from onnx import TensorProto, helper
 
+from aaco_pipeline.cache_folder import default_cache_dir
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.errors import AacoError, ModelError, UnavailableError, UsageError
 from aaco_pipeline.formats import native as inference_capture
 from aaco_pipeline.resources.measure.inference import capture_inference, plan
 from aaco_pipeline.resources.measure.measurement_slot import slot_is_free, slot_path
-from aaco_pipeline.resources.measure.models import default_cache_dir, resolve_model
+from aaco_pipeline.resources.measure.models import resolve_model
 from aaco_pipeline.resources.progress import progress_listener
 from tests.places import CONFIGS
 

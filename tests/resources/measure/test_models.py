@@ -23,7 +23,6 @@ from aaco_pipeline.resources.measure import generated_models
 from aaco_pipeline.resources.measure.models import (
     ModelChoice,
     check_model_file,
-    default_cache_dir,
     describe_models,
     resolve_model,
 )
@@ -159,19 +158,6 @@ def test_the_description_lists_each_name_once_with_its_weights(tmp_path: Path) -
     assert weights["squeezenet"].startswith("constants")
     assert weights["gpt_tiny"] == "random, seeded"
     assert all(row.description.endswith(".") for row in rows)
-
-
-def test_the_cache_folder_follows_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
-    monkeypatch.setenv("AACO_CACHE", "/chosen")
-    assert default_cache_dir() == Path("/chosen")
-    monkeypatch.setenv("AACO_CACHE", "")
-    assert default_cache_dir() == Path("/cache/aaco")
-    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
-    assert default_cache_dir() == tmp_path / ".cache" / "aaco"
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    assert default_cache_dir() == tmp_path / ".cache" / "aaco"
 
 
 # The built-in models.
