@@ -1,5 +1,7 @@
 """Where is kept what can be made again, and that a page needs no such place."""
 
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,9 @@ from aaco_pipeline.report.html import page
 
 
 @pytest.fixture
-def templates_made_anew() -> None:
+def templates_made_anew() -> Iterator[None]:
+    page.templates.cache_clear()
+    yield
     page.templates.cache_clear()
 
 
@@ -53,3 +57,11 @@ def test_a_place_that_cannot_be_made_does_not_matter(tmp_path: Path, monkeypatch
     (tmp_path / "file").touch()
     monkeypatch.setenv("AACO_CACHE", str(tmp_path / "file"))
     assert page.templates().get_template("page.html.jinja")
+
+
+@pytest.mark.usefixtures("templates_made_anew")
+def test_a_folder_that_vanishes_does_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AACO_CACHE", str(tmp_path))
+    made = page.templates()
+    shutil.rmtree(tmp_path / "templates")
+    assert made.get_template("page.html.jinja")

@@ -10,11 +10,13 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
 from jinja2 import Environment, FileSystemBytecodeCache, PackageLoader, StrictUndefined
+from jinja2.bccache import Bucket
 from markupsafe import Markup
 
 from aaco_pipeline.cache_folder import default_cache_dir
@@ -77,7 +79,15 @@ def render_section(document: Document, section: sections.Section) -> str:
     return template.render(document=document, **section.values(document))
 
 
-def _compiled() -> FileSystemBytecodeCache | None:
+class _Compiled(FileSystemBytecodeCache):
+    """Compiled templates in a folder; one that cannot be kept, on a full disk say, is compiled again the next time."""
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        with suppress(OSError):
+            super().dump_bytecode(bucket)
+
+
+def _compiled() -> _Compiled | None:
     """Where compiled templates are kept for the next process, for this person alone; None where nothing can be."""
     try:
         folder = default_cache_dir() / "templates"
@@ -85,7 +95,7 @@ def _compiled() -> FileSystemBytecodeCache | None:
         is_own = folder.stat().st_uid == os.getuid() and not folder.stat().st_mode & 0o022
     except (OSError, UsageError):
         return None
-    return FileSystemBytecodeCache(str(folder)) if is_own and os.access(folder, os.W_OK) else None
+    return _Compiled(str(folder)) if is_own and os.access(folder, os.W_OK) else None
 
 
 @cache
