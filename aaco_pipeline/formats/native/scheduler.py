@@ -102,12 +102,17 @@ def read(
         if record is not None:
             records.append(record)
     records.sort(key=lambda record: record.time_ns)  # each CPU's events come in order, those of two CPUs need not
-    events = _scheduler_events(records, frozenset(process_ids))
+    events, missed = _scheduler_events(records, frozenset(process_ids))
     frame = pl.DataFrame(events, schema=_EVENTS, orient="row").with_columns(pl.col("time_ns") + offset)
     frame = frame.sort("time_ns", "cpu", "thread_id", "kind")
     reasons = list(document["remarks"])
     if document["lost"]:
         reasons.append(f"the tool lost {document['lost']} events")
+    if missed:
+        reasons.append(
+            f"{missed} times a thread left a CPU that the trace does not say it had got: the tool missed events and "
+            "did not count them, and how long the thread was away is unknown"
+        )
     if not frame.height:
         reasons.append("the trace holds no event of the measured processes")
     status: Any = "absent" if not frame.height else "partial" if reasons else "present"
@@ -131,12 +136,15 @@ def event_lines(path: Path) -> Iterator[str]:
         raise CaptureError(f"{path}: cannot be read as compressed text: {error}") from error
 
 
-def _scheduler_events(records: list[_Switch | _Waking], process_ids: frozenset[int]) -> list[_Event]:
-    """What each thread of the processes was kept from running by; a wait whose end was not seen has no duration."""
+def _scheduler_events(records: list[_Switch | _Waking], process_ids: frozenset[int]) -> tuple[list[_Event], int]:
+    """What each thread of the processes was kept from running by, and how often its way back to a CPU is not there.
+
+    A wait whose end was not seen has no duration.
+    """
     mine = {
         record.previous for record in records if isinstance(record, _Switch) and record.previous_process in process_ids
     }
-    events, off, seen = list[_Event](), dict[int, _Off](), set[int]()
+    events, off, seen, missed = list[_Event](), dict[int, _Off](), set[int](), 0
     for record in records:
         if isinstance(record, _Waking):
             waiting = off.get(record.thread)
@@ -154,11 +162,14 @@ def _scheduler_events(records: list[_Switch | _Waking], process_ids: frozenset[i
             events.append((record.time_ns, record.cpu, record.following, "running", None))
         if record.previous in mine and not record.previous_dead:
             seen.add(record.previous)
+            if (lost := off.pop(record.previous, None)) is not None:
+                missed += 1
+                _close(events, record.previous, lost, None)
             since = record.time_ns
             off[record.previous] = _Off(since, record.cpu, since if record.previous_runnable else None, record.cpu)
     for thread, waiting in off.items():
         _close(events, thread, waiting, None)
-    return events
+    return events, missed
 
 
 def _close(events: list[_Event], thread: int, waiting: _Off, end_ns: int | None) -> None:

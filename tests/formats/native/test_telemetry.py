@@ -493,6 +493,26 @@ def test_lost_events_make_the_evidence_partial() -> None:
     assert (item.status, item.reason, item.rows) == ("partial", "cut short; the tool lost 3 events", 1)
 
 
+def test_a_way_back_to_the_cpu_that_the_tool_missed_is_said_and_no_sleep_is_dropped_for_it() -> None:
+    """perf misses events that come while a CPU is idle, and does not count them: two sleeps, and one end."""
+    lines = [
+        switch(1_000, THREAD, SLEEPING, 0),
+        switch(3_000, THREAD, SLEEPING, 0),
+        waking(4_000, THREAD),
+        switch(4_100, 0, RUNNABLE, THREAD),
+    ]
+    reading = scheduler.read(scheduler_document(), lines, [PROCESS], 0)
+    assert reading.tables["scheduler_events"].rows() == [
+        (1_000, 0, THREAD, "off_cpu", None),
+        (3_000, 0, THREAD, "off_cpu", 1_000),
+        (4_000, 0, THREAD, "run_delay", 100),
+        (4_100, 0, THREAD, "running", None),
+    ]
+    item = evidence_of(reading)["scheduler events"]
+    assert item.status == "partial"
+    assert str(item.reason).startswith("1 times a thread left a CPU that the trace does not say it had got")
+
+
 def test_a_trace_without_events_of_the_process_is_absent() -> None:
     reading = scheduler.read(scheduler_document(), [switch(1_000, OTHER, SLEEPING, 0)], [PROCESS], 0)
     assert reading.tables["scheduler_events"].height == 0

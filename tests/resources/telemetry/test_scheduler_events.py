@@ -61,16 +61,21 @@ def test_a_real_trace_finds_every_sleep_of_the_measured_process(tool: str, tmp_p
     events = reading.tables["scheduler_events"]
     slack = int(document["clock"]["uncertainty_ns"]) + 1_000_000  # the tool's clock is known no better than that
     within = events.filter(events["time_ns"].is_between(-slack, ended - begun + slack))
+    unknown = within.filter((within["kind"] == "off_cpu") & within["duration_ns"].is_null()).height
+    (said,) = (item for item in reading.evidence if item.item == "scheduler events")
+    assert said.status == ("partial" if unknown else "present"), said
     # Python sleeps until a moment: what it waits for a CPU before it sleeps is sleep that it has no more.
-    for start, end in pairwise([*sleeps, ended]):
-        meanwhile = within.filter(within["time_ns"].is_between(start - begun - slack, end - begun + slack))
-        away = meanwhile.filter(meanwhile["kind"] == "off_cpu")["duration_ns"].sum()
-        late = meanwhile.filter(meanwhile["kind"] == "run_delay")["duration_ns"].sum()
-        assert away > 0, f"{meanwhile.rows()}; {document}"
-        assert away + late > 9_900_000, f"{meanwhile.rows()}; {document}"
+    for start, until in pairwise([*sleeps, ended]):
+        meanwhile = within.filter(within["time_ns"].is_between(start - begun - slack, until - begun + slack))
+        away = meanwhile.filter(meanwhile["kind"] == "off_cpu")
+        assert away.height, f"{meanwhile.rows()}; {document}"
+        if not unknown:
+            late = meanwhile.filter(meanwhile["kind"] == "run_delay")
+            assert sum(away["duration_ns"]) + sum(late["duration_ns"]) > 9_900_000, f"{meanwhile.rows()}; {document}"
     assert set(events["thread_id"]) == {pid}
     delays = within.filter(within["kind"] == "run_delay")["duration_ns"].sum()
-    assert delays == pytest.approx(waited, rel=0.5, abs=20_000_000)
+    if not unknown:
+        assert delays == pytest.approx(waited, rel=0.5, abs=20_000_000)
     assert [path.name for path in tmp_path.iterdir()] == [scheduler_events.EVENTS_FILE]
 
 
