@@ -25,7 +25,8 @@ FLOORS: Final = (
     ("capture",),
     ("formats", "analysis", "statistics", "optimization"),
     ("hardware", "lake"),
-    ("cache_folder", "errors", "providers", "aaco_pipeline"),
+    ("cache_folder",),
+    ("errors", "providers", "aaco_pipeline"),
 )
 FLOOR_OF: Final = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 #: Arrows along a floor: the command may reach the definitions that the UI has, and hardware the lake's contracts.
