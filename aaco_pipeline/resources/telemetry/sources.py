@@ -5,6 +5,7 @@ When they are read, and what becomes of the readings, is `aaco_pipeline.resource
 
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from os import pread
 from pathlib import Path
@@ -232,7 +233,7 @@ class Tasks:
         return self._folder / task / name
 
 
-class OfTasks:
+class OfTasks(ABC):
     """Two counters summed over the threads; what an ended thread had reached when last read stays in the sum."""
 
     columns: tuple[str, ...] = ()
@@ -300,8 +301,9 @@ class OfTasks:
         self._ended = (self._ended[0] + first, self._ended[1] + second)
 
     @staticmethod
+    @abstractmethod
     def _parse(text: bytes) -> tuple[int, int]:
-        raise NotImplementedError
+        """The two counts in the text of a task's file."""
 
     def close(self) -> None:
         for file in self._files.values():
