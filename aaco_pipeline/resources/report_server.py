@@ -6,6 +6,7 @@ whole lake until the process that started it has ended.
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -87,4 +88,5 @@ def main(lake: str, parent: str) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C is for Dagster to answer; this ends without a word
     sys.exit(main(*sys.argv[1:]))
