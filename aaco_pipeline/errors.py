@@ -37,6 +37,10 @@ class CaptureError(AacoError):
     exit_code: ClassVar[int] = 6
 
 
+class SourceError(CaptureError):
+    """The system could not read a capture's files (permissions, a disk, a copy still under way): no verdict on them."""
+
+
 class LakeError(AacoError):
     """The lake cannot be read, written or locked."""
 

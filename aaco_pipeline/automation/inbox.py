@@ -1,28 +1,93 @@
-"""The inbox: where captures made elsewhere are dropped, when one is finished, and where a bad one goes.
+"""The inbox: where captures made elsewhere are dropped, when one is finished, and where it goes afterwards.
 
-Taking a capture in is `aaco_pipeline.automation.ingestion`; asking regularly is the sensor `capture_inbox`.
+Here are files alone, and nothing of the inbox is opened or followed: names, sizes and times say enough. Which finished
+capture is asked for, and again after a failure, is `aaco_pipeline.automation.inbox_runs`; taking it in is
+`aaco_pipeline.automation.ingestion`.
 """
 
 import hashlib
+import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
+
+from aaco_pipeline.errors import LakeError
+from aaco_pipeline.lake.files import lake_errors
 
 INBOX_VARIABLE: Final = "AACO_INBOX"
 #: Marks a capture as finished; it holds nothing.
 DONE_FILE: Final = ".done"
+TAKEN_FOLDER: Final = "taken"
 REJECTED_FOLDER: Final = "rejected"
+#: A capture without the mark is finished when nothing of it has changed for so long, and at so many looks.
+STILL_SECONDS: Final = 120.0
+STILL_LOOKS: Final = 3
+#: A capture without the mark stays where it is for so long after it was taken: whoever copies may only have paused.
+STAYS_SECONDS: Final = 3600.0
+#: A folder with more entries is not looked through further.
 _MOST_ENTRIES: Final = 20_000
+#: A look at the inbox stops after so many entries, a folder counting as ten more, and the next one goes on there.
+_ENTRIES_A_LOOK: Final = 30_000
+_FOLDER_COUNTS: Final = 10
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was seen of one entry: its state, since when on the host's monotonic clock, and at how many looks.
+
+    `settled` is what became of it in this state, "" while that is open. After `failures` attempts that failed it is
+    asked for again at `again`.
+    """
+
+    state: str
+    since: float
+    looks: int = 1
+    settled: str = ""
+    failures: int = 0
+    again: float = 0.0
+
+
+@dataclass
+class Memory:
+    """What is kept from one look to the next: every entry as it was seen, and the entry the next look begins with."""
+
+    entries: dict[str, Seen] = field(default_factory=dict)
+    next: str = ""
+
+    def to_text(self) -> str:
+        rows = {
+            name: [one.state, round(one.since, 1), one.looks, one.settled, one.failures, round(one.again, 1)]
+            for name, one in sorted(self.entries.items())
+        }
+        return json.dumps({"next": self.next, "entries": rows})
+
+    @staticmethod
+    def from_text(text: str | None) -> "Memory":
+        """The memory in a cursor; an empty one when there is none, or it is of another form."""
+        try:
+            document = json.loads(text or "{}")
+            entries = {}
+            for name, (state, since, looks, settled, failures, again) in document["entries"].items():
+                entries[name] = Seen(state, since, looks, settled, failures, again)
+            return Memory(entries, document["next"])
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return Memory()
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """A finished capture in the inbox; `key` changes with its content, so that the same one is taken once."""
+    """A finished capture in the inbox; `key` changes with its content."""
 
     path: Path
-    key: str
+    state: str
+    is_done: bool
+
+    @property
+    def key(self) -> str:
+        return hashlib.sha256(os.fsencode(self.path.name) + b"\0" + self.state.encode()).hexdigest()[:32]
 
 
 def inbox_of(lake: Path) -> Path:
@@ -31,51 +96,129 @@ def inbox_of(lake: Path) -> Path:
     return Path(named).expanduser().absolute() if named else lake.parent / "inbox"
 
 
-def arrivals(inbox: Path, seen: Mapping[str, str]) -> tuple[list[Arrival], dict[str, str]]:
-    """The finished captures, and what was seen of every one, to be given back the next time.
+def look(inbox: Path, memory: Memory, now: float) -> list[Arrival]:
+    """The captures that are finished, by name, among the entries that it is the turn of; `memory` is brought up to now.
 
     A capture is a file or a folder in the inbox. It is finished when `.done` lies in it (for a file: `NAME.done` beside
-    it), or when nothing of it has changed since the last time.
+    it), or when nothing of it has changed for STILL_SECONDS. `now` is the host's monotonic clock. Links, pipes and
+    devices are no captures, neither are names that cannot be printed.
     """
-    if not inbox.is_dir():
-        return [], {}
-    found: list[Arrival] = []
-    now: dict[str, str] = {}
-    for path in sorted(inbox.iterdir()):
-        if path.name.startswith(".") or path.name == REJECTED_FOLDER or path.suffix == DONE_FILE or path.is_symlink():
-            continue
-        state = _state(path)
-        now[path.name] = state
-        done = (path / DONE_FILE).exists() if path.is_dir() else path.with_name(path.name + DONE_FILE).exists()
-        if done or seen.get(path.name) == state:
-            key = hashlib.sha256(f"{path.name}\0{state}".encode()).hexdigest()[:32]
-            found.append(Arrival(path, key))
-    return found, now
+    entries, marks = _listed(inbox)
+    memory.entries = {name: seen for name, seen in memory.entries.items() if name in entries}
+    names = sorted(entries)
+    begin = bisect_left(names, memory.next)
+    memory.next = ""
+    found, left = [], _ENTRIES_A_LOOK
+    for name in (*names[begin:], *names[:begin]):
+        if left <= 0:
+            memory.next = name
+            break
+        state, count, is_marked = _state(entries[name])
+        left -= count
+        before = memory.entries.get(name)
+        if before is None or before.state != state or now < before.since:
+            seen = Seen(state, now)
+        else:
+            seen = replace(before, looks=min(before.looks + 1, STILL_LOOKS))
+        memory.entries[name] = seen
+        is_finished = is_marked or name + DONE_FILE in marks
+        if is_finished or (now - seen.since >= STILL_SECONDS and seen.looks >= STILL_LOOKS):
+            found.append(Arrival(inbox / name, state, is_finished))
+    return sorted(found, key=lambda arrival: arrival.path.name)
+
+
+def says_done(path: Path) -> bool:
+    """Whether an entry of the inbox is marked as finished."""
+    return os.path.lexists(path / DONE_FILE if path.is_dir() else path.with_name(path.name + DONE_FILE))
 
 
 def set_aside(path: Path, reason: str) -> Path:
     """Move a capture that cannot be read into `rejected`, with the reason in a text file beside it; its new place."""
-    folder = path.parent / REJECTED_FOLDER
-    folder.mkdir(exist_ok=True)
-    target = folder / path.name
-    number = 1
-    while target.exists():
-        number += 1
-        target = folder / f"{path.name}.{number}"
-    path.rename(target)
-    target.with_name(f"{target.name}.reason.txt").write_text(f"{reason}\n")
+    return _moved(path, REJECTED_FOLDER, reason)
+
+
+def put_away(path: Path, not_taken: Sequence[str] = ()) -> Path:
+    """Move a capture that was taken into `taken`, with what of it was refused in a text file beside it."""
+    return _moved(path, TAKEN_FOLDER, "\n".join(not_taken))
+
+
+def _moved(path: Path, name: str, reason: str) -> Path:
+    folder = path.parent / name
+    with lake_errors(folder):
+        folder.mkdir(exist_ok=True)
+        if folder.is_symlink():
+            raise LakeError(f"{folder}: a link; links in the inbox are not followed, remove it")
+        target = folder / path.name
+        number = 1
+        while os.path.lexists(target):
+            number += 1
+            target = folder / f"{path.name}.{number}"
+        if reason:
+            target.with_name(f"{target.name}.reason.txt").write_text(f"{reason}\n")
+        path.rename(target)
+        path.with_name(path.name + DONE_FILE).unlink(missing_ok=True)
     return target
 
 
-def _state(path: Path) -> str:
-    """How many files there are, how large together and how new: what changes while somebody still copies."""
-    count = size = newest = 0
-    entries = [path] if path.is_file() else path.rglob("*")
-    for entry in entries:
-        if entry.is_symlink() or not entry.is_file() or entry.name == DONE_FILE:
+def _listed(inbox: Path) -> tuple[dict[str, os.DirEntry[str]], set[str]]:
+    """What may be a capture, by name, and the names of marks. An inbox that does not exist is an empty one."""
+    found: dict[str, os.DirEntry[str]] = {}
+    marks: set[str] = set()
+    with lake_errors(inbox):
+        try:
+            listing = os.scandir(inbox)
+        except (FileNotFoundError, NotADirectoryError):
+            return {}, set()
+        with listing:
+            for entry in listing:
+                name = entry.name
+                if name.startswith(".") or name in (TAKEN_FOLDER, REJECTED_FOLDER) or not name.isprintable():
+                    continue
+                if entry.is_file(follow_symlinks=False):
+                    if name.endswith(DONE_FILE):
+                        marks.add(name)
+                    else:
+                        found[name] = entry
+                elif entry.is_dir(follow_symlinks=False):
+                    found[name] = entry
+    return found, marks
+
+
+def _state(entry: os.DirEntry[str]) -> tuple[str, int, bool]:
+    """A digest of all names, sizes and times, how many entries were looked at, and whether the mark lies among them.
+
+    What changes while somebody still copies changes it, also where times of the original are kept.
+    """
+    digest = hashlib.sha256()
+    if not entry.is_dir(follow_symlinks=False):
+        digest.update(_facts(entry))
+        return digest.hexdigest()[:16], 1, False
+    count, is_marked, folders = 0, False, [entry.path]
+    while folders and count < _MOST_ENTRIES:
+        folder = folders.pop()
+        try:
+            with os.scandir(folder) as listing:
+                listed = sorted(listing, key=lambda one: one.name)
+        except OSError as error:
+            digest.update(f"{error.errno}".encode())
             continue
-        status = entry.stat()
-        count, size, newest = count + 1, size + status.st_size, max(newest, status.st_mtime_ns)
-        if count > _MOST_ENTRIES:
-            break
-    return f"{count}:{size}:{newest}"
+        for one in listed:
+            count += 1
+            if one.name == DONE_FILE and folder == entry.path:
+                is_marked = True
+                continue
+            digest.update(os.fsencode(one.path) + b"\0" + _facts(one))
+            if one.is_dir(follow_symlinks=False):
+                folders.append(one.path)
+    return digest.hexdigest()[:16], count + _FOLDER_COUNTS, is_marked
+
+
+def _facts(entry: os.DirEntry[str]) -> bytes:
+    """Size and times of a file; nothing of what is none, which is never taken."""
+    if not entry.is_file(follow_symlinks=False):
+        return b"\0"
+    try:
+        status = entry.stat(follow_symlinks=False)
+    except OSError as error:
+        return f"{error.errno}".encode()
+    return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}\0".encode()

@@ -4,26 +4,32 @@ Where both are is decided in `aaco_pipeline.resources.project`.
 """
 
 import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Final
 
 import dagster as dg
 
 from aaco_pipeline.errors import LakeError
+from aaco_pipeline.lake.files import exclusive_lock
 from aaco_pipeline.resources.project import DEFAULTS, HOME_VARIABLE, LAKE_VARIABLE, SETTINGS, Project
+
+#: Held while an instance is opened: Dagster makes the databases of a new home without asking who else does.
+_LOCK: Final = ".opening.lock"
+_WAIT_SECONDS: Final = 300.0
 
 
 def prepare_home(project: Project) -> None:
     """Make Dagster's home with a link to the settings in force, and point this process and its children there."""
     home = project.dagster_home
     settings = project.settings(SETTINGS)
-    try:
+    with _home_errors(home):
         home.mkdir(parents=True, exist_ok=True)
         if not _holds(home / SETTINGS, settings):
             link = home / f".{SETTINGS}.{os.getpid()}"  # replaced in one step: another process may do the same now
             link.symlink_to(Path(os.path.relpath(settings, home)) if settings.parent == project.root else settings)
             link.replace(home / SETTINGS)
-    except OSError as error:
-        raise LakeError(f"{home}: {error.strerror}; Dagster's home must be writable, set {HOME_VARIABLE}") from error
     os.environ[HOME_VARIABLE] = str(home)
     os.environ[LAKE_VARIABLE] = str(project.lake)
 
@@ -40,6 +46,18 @@ def _holds(link: Path, settings: Path) -> bool:
 
 
 def open_instance(project: Project) -> dg.DagsterInstance:
-    """The instance of `project`; the caller closes it by using it as a context manager."""
+    """The instance of `project`, with its databases; the caller closes it by using it as a context manager."""
     prepare_home(project)
-    return dg.DagsterInstance.get()
+    home = project.dagster_home
+    with ExitStack() as held:
+        with _home_errors(home):
+            held.enter_context(exclusive_lock(home / _LOCK, timeout_seconds=_WAIT_SECONDS, purpose=f"{home}"))
+        return dg.DagsterInstance.get()
+
+
+@contextmanager
+def _home_errors(home: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise LakeError(f"{home}: {error.strerror}; Dagster's home must be writable, set {HOME_VARIABLE}") from error

@@ -11,12 +11,14 @@ import dagster as dg
 from pydantic import Field
 
 from aaco_pipeline.automation.dead_runs import reap
-from aaco_pipeline.automation.inbox import set_aside
+from aaco_pipeline.automation.inbox import says_done, set_aside
+from aaco_pipeline.automation.inbox_runs import INGEST_JOB, REFUSED_TAG, settle
 from aaco_pipeline.automation.session_runs import SESSION_TAG
 from aaco_pipeline.automation.sessions import add_partition, register
 from aaco_pipeline.automation.stage_assets import expected_errors
 from aaco_pipeline.capture.request import MeasurementRequest, MeasurementSettings
-from aaco_pipeline.errors import CaptureError, UsageError
+from aaco_pipeline.errors import CaptureError, LakeError, SourceError, UsageError
+from aaco_pipeline.lake.layout import LakeFolder
 from aaco_pipeline.resources.configuration import BUILT_IN_BACKENDS, load_backends
 from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
 from aaco_pipeline.resources.host.process_identity import process_tags
@@ -68,39 +70,71 @@ class IngestCapture(dg.Config):
 
     path: str = Field(description="A file, or a folder of one or several runs, that this host can read.")
     workload: str | None = Field(None, description="What the capture is of; else the name of its folder.")
-    from_inbox: bool = Field(False, description="Move the capture aside, with the reason, when it cannot be read.")
+    from_inbox: bool = Field(False, description="Move the capture out of the inbox when it is taken or refused.")
 
 
 @dg.op(
-    description="Take in every run of a capture minus secrets, and register a session for each that is new.",
+    description="Take in every run of a capture minus secrets, and register a session for each that is not whole yet.",
     out=dg.Out(dg.Nothing),
 )
 def take_in_capture(context: dg.OpExecutionContext, config: IngestCapture, lake: LakeResource) -> None:
-    from aaco_pipeline.automation.ingestion import ingest  # every reader: only where a capture is taken in
-    from aaco_pipeline.capture.discovery import discover_runs
+    from aaco_pipeline.automation.ingestion import discovered, ingest  # every reader: only where one is taken in
 
-    path = Path(config.path)
+    path, opened = Path(config.path), lake.open()
+    context.instance.add_run_tags(context.run_id, process_tags())  # a run that is killed is known by them
+    unfinished: list[str] = []
+
+    def register(session: str) -> None:
+        add_partition(context.instance, session)
+        unfinished.append(session)
+        context.instance.add_run_tags(context.run_id, {SESSION_TAG: ",".join(unfinished)})
+
+    refused: list[str] = []
+    unread: list[str] = []
     with expected_errors():
         try:
-            results = list(ingest(lake.open(), discover_runs(path), config.workload))
-            failed = [result for result in results if result.session is None]
-            if len(failed) == len(results):
-                reasons = "; ".join(result.reason or "" for result in failed) or "nothing in it is a known capture"
-                raise CaptureError(f"{path}: {reasons}")
-        except CaptureError as error:
-            if config.from_inbox and path.exists():
-                context.log.warning(f"moved aside to {set_aside(path, str(error))}")
+            found = discovered(opened, path)
+            place = path if config.from_inbox else None
+            for one in ingest(opened, found, config.workload, finish=register, place=place):
+                if one.session is None:
+                    (refused if one.is_verdict else unread).append(str(one.error))
+                    context.log.warning(f"not taken: {one.error}")
+                else:
+                    add_partition(context.instance, one.session)  # also of a capture that another home has taken
+                    context.log.info(f"session {one.session}: {one.state}, attempt {one.attempt}")
+            if unread:
+                raise SourceError("; ".join(unread))
+            if len(refused) == len(found.runs):
+                raise CaptureError(f"{path}: {'; '.join(refused)}")
+        except SourceError:
             raise
-    for result in failed:
-        context.log.warning(f"not taken: {result.reason}")
-    registered = [result.session for result in results if result.session is not None and result.is_new]
-    if registered:
-        add_partition(context.instance, *registered)
-        context.instance.add_run_tags(context.run_id, {SESSION_TAG: ",".join(registered), **process_tags()})
-    context.log.info(f"{len(registered)} new sessions; the sensor start_observing requests their stages")
+        except CaptureError as error:
+            _refuse(context, config, path, str(error))
+            raise
+    if config.from_inbox and says_done(path):
+        _put_away(context, opened, path, refused)
+    context.log.info(f"{len(unfinished)} sessions to finish; the sensor start_observing requests their stages")
+
+
+def _refuse(context: dg.OpExecutionContext, config: IngestCapture, path: Path, reason: str) -> None:
+    context.instance.add_run_tags(context.run_id, {REFUSED_TAG: "yes"})
+    if not config.from_inbox or not path.exists():
+        return
+    try:
+        context.log.warning(f"moved aside to {set_aside(path, reason)}")
+    except LakeError as error:
+        context.log.warning(f"stays in the inbox: {error}")
+
+
+def _put_away(context: dg.OpExecutionContext, lake: LakeFolder, path: Path, refused: list[str]) -> None:
+    try:
+        context.log.info(f"moved to {settle(lake, path, refused)}")
+    except LakeError as error:
+        context.log.warning(f"stays in the inbox: {error}")
 
 
 @dg.job(
+    name=INGEST_JOB,
     description="Take in a capture made elsewhere: rocprofv3, PyTorch, rocprof-compute and others; one session a run.",
     executor_def=dg.in_process_executor,
 )

@@ -3,13 +3,14 @@
 Each sensor's decision is a function elsewhere that a test calls without Dagster; here is only when it is asked.
 """
 
-import json
 from collections.abc import Iterator
+from time import monotonic
 
 import dagster as dg
 
 from aaco_pipeline.automation.dead_runs import reap
-from aaco_pipeline.automation.inbox import arrivals, inbox_of
+from aaco_pipeline.automation.inbox import STILL_SECONDS, Memory, inbox_of
+from aaco_pipeline.automation.inbox_runs import ATTEMPT_TAG, INBOX_TAG, MOST_ATTEMPTS, due
 from aaco_pipeline.automation.jobs import ingest_capture, start_session
 from aaco_pipeline.automation.session_runs import SESSION_TAG
 from aaco_pipeline.automation.stage_assets import observe
@@ -37,19 +38,27 @@ def start_observing(context: dg.RunStatusSensorContext) -> Iterator[dg.RunReques
     job_name="ingest_capture",
     default_status=dg.DefaultSensorStatus.RUNNING,
     minimum_interval_seconds=30,
-    description="Takes in each finished capture of the inbox, once: one with .done in it, or that changes no more.",
+    description=(
+        "Takes in each finished capture of the inbox: one with .done in it, or that has not changed for "
+        f"{STILL_SECONDS / 60:g} minutes. A run that was killed, or that the system failed, is tried again, at most "
+        f"{MOST_ATTEMPTS} times in all."
+    ),
 )
 def capture_inbox(context: dg.SensorEvaluationContext, lake: LakeResource) -> Iterator[dg.RunRequest | dg.SkipReason]:
-    inbox = inbox_of(lake.open().path)
-    found, seen = arrivals(inbox, json.loads(context.cursor) if context.cursor else {})
-    context.update_cursor(json.dumps(seen, sort_keys=True))
-    if not found:
-        waiting = f"{len(seen)} captures are not finished yet" if seen else f"nothing in {inbox}"
-        yield dg.SkipReason(waiting)
+    opened, memory = lake.open(), Memory.from_text(context.cursor)
+    inbox = inbox_of(opened.path)
+    asked = due(opened, context.instance, inbox, memory, monotonic())
+    context.update_cursor(memory.to_text())
+    if not asked.requests:
+        yield dg.SkipReason(asked.message or f"nothing in {inbox}")
         return
-    for arrival in found:
+    for arrival, attempt in asked.requests:
         config = {"path": str(arrival.path), "from_inbox": True}
-        yield dg.RunRequest(run_key=arrival.key, run_config={"ops": {"take_in_capture": {"config": config}}})
+        yield dg.RunRequest(
+            run_key=f"{arrival.key}-{attempt}",
+            run_config={"ops": {"take_in_capture": {"config": config}}},
+            tags={INBOX_TAG: arrival.key, ATTEMPT_TAG: str(attempt)},
+        )
 
 
 @dg.sensor(

@@ -5,7 +5,7 @@ become one `merging`.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
@@ -51,6 +51,13 @@ def read(raw: Path) -> "IngestedCapture":
     return IngestedCapture(raw, listed)
 
 
+def state_version(raw: Path, version: int, follows: str, earlier: Path) -> None:
+    """Have the list in `raw` state that the capture is a later version of one whose raw folder is `earlier`."""
+    listed = dict(read(raw).listed)
+    listed["version"] = {"number": version, "follows": follows, "change": _change(listed["files"], earlier)}
+    (raw / LIST_FILE).write_text(json.dumps(listed, indent=1, sort_keys=True) + "\n")
+
+
 class IngestedCapture:
     """A session's foreign files with the list of them, parsed when first asked."""
 
@@ -91,7 +98,8 @@ class IngestedCapture:
     def evidence(self, subject: Subject) -> tuple[Evidence, ...]:
         tables = self.contents.tables
         if subject == "files":
-            return (*map(_kept, self.listed["files"]), *map(_unread, self.listed["unread"]))
+            listed = self.listed
+            return (*_version(listed.get("version")), *map(_kept, listed["files"]), *map(_unread, listed["unread"]))
         if subject == "host":
             known = tables["environment"].height
             if known:
@@ -127,6 +135,30 @@ class IngestedCapture:
             "capture_digest": self.digest,
         }
         return to_contract("sessions", pl.DataFrame([row]))
+
+
+def _version(stated: Mapping[str, Any] | None) -> tuple[Evidence, ...]:
+    """That the capture goes on from what an earlier session holds of it."""
+    if stated is None:
+        return ()
+    reason = f"version {stated['number']} of session {stated['follows']}: {stated['change']}"
+    return (Evidence("capture version", "partial", reason),)
+
+
+def _change(files: Sequence[Mapping[str, Any]], earlier: Path) -> str:
+    """How the files differ from those of an earlier version, in words."""
+    try:
+        before = {one["name"]: one["sha256"] for one in read(earlier).listed["files"]}
+    except CaptureError:
+        return "it is no longer in the lake to compare with"
+    now = {one["name"]: one["sha256"] for one in files}
+    counts = {
+        "arrived later": len(now.keys() - before.keys()),
+        "changed": sum(now[name] != before[name] for name in now.keys() & before.keys()),
+        "not there any more": len(before.keys() - now.keys()),
+    }
+    said = [f"{count} {'file' if count == 1 else 'files'} {what}" for what, count in counts.items() if count]
+    return ", ".join(said) or "the same files under other names"
 
 
 def _kept(one: Mapping[str, Any]) -> Evidence:

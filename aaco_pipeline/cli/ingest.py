@@ -3,6 +3,8 @@
 Recognizing files is `aaco_pipeline.capture.discovery`; taking them in is `aaco_pipeline.automation.ingestion`.
 """
 
+from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,8 @@ from aaco_pipeline.report.words.units import counted, size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    import dagster as dg
 
     from aaco_pipeline.automation.ingestion import Ingested
     from aaco_pipeline.capture.discovery import DiscoveredRuns, Unread
@@ -29,74 +33,85 @@ if TYPE_CHECKING:
 @data_format
 def ingest(project: "Project", path: Path, dry_run: bool, workload: str | None, as_json: bool) -> int:
     """Take in a capture made elsewhere: a file, or a folder of one or several runs."""
+    if not dry_run:
+        return _take(project, path, workload, as_json=as_json)
     from aaco_pipeline.capture.discovery import discover_runs
 
     found = discover_runs(path)
-    if dry_run:
-        _print_survey(found, path, as_json=as_json)
+    _print_survey(found, path, as_json=as_json)
     if not found.runs:
-        raise CaptureError(f"{path}: nothing in it is a capture that can be read; `aaco ingest --dry-run` says why")
-    if dry_run:
-        return 0
-    return _take(project, found, path, workload, as_json=as_json)
+        raise CaptureError(f"{path}: nothing in it is a capture that can be read")
+    return 0
 
 
-def _take(project: "Project", found: "DiscoveredRuns", path: Path, workload: str | None, *, as_json: bool) -> int:
+def _take(project: "Project", path: Path, workload: str | None, *, as_json: bool) -> int:
+    """Take in every run; the exit code is that of the first one that was refused or is not whole."""
     from contextlib import ExitStack
 
+    from aaco_pipeline.automation.ingestion import discovered
     from aaco_pipeline.automation.ingestion import ingest as take
     from aaco_pipeline.lake.store import TraceLake
 
     lake = TraceLake(project.lake)
-    results = []
+    results: list[Ingested] = []
     with ExitStack() as opened:
-        instance = None
-        for one in take(lake, found, workload):
-            results.append(one)
-            if one.session is None or not (one.is_new or not lake.manifest(one.session).entries):
-                continue
-            if instance is None:
-                # Nothing of Dagster for captures that the lake already has.
-                from aaco_pipeline.automation.instance import open_instance
-                from aaco_pipeline.automation.session_runs import run_session
-                from aaco_pipeline.automation.sessions import add_partition
 
-                instance = opened.enter_context(open_instance(project))
-            add_partition(instance, one.session)
-            run_session(lake, instance, one.session, project.configs)
-    if as_json:
-        print_json([_as_row(one) for one in results])
-    else:
-        _print_results(results)
-    failed = [one for one in results if one.session is None]
-    for one in failed:
-        click.echo(f"aaco: not taken: {one.reason}", err=True)
-    if len(failed) == len(results):
-        raise CaptureError(f"{path}: no run in it could be read")
-    return 0
+        @cache
+        def instance() -> "dg.DagsterInstance":
+            """Nothing of Dagster for captures that the lake already has."""
+            from aaco_pipeline.automation.instance import open_instance
+
+            return opened.enter_context(open_instance(project))
+
+        def finish(session: str) -> None:
+            from aaco_pipeline.automation.session_runs import run_session
+            from aaco_pipeline.automation.sessions import add_partition
+
+            add_partition(instance(), session)
+            run_session(lake, instance(), session, project.configs)
+
+        try:
+            for one in take(lake, discovered(lake, path), workload, finish=finish):
+                results.append(one)
+        finally:
+            if results:  # also what was taken before the lake failed, or a person had enough
+                _print(results, as_json=as_json)
+    failed = [(one.session, one.error) for one in results if one.error is not None]
+    for session, error in failed:
+        click.echo(f"aaco: {'not taken' if session is None else f'{session} is not whole'}: {error}", err=True)
+    return failed[0][1].exit_code if failed else 0
 
 
 def _as_row(one: "Ingested") -> dict[str, Any]:
     return {
         "session_id": one.session,
         "folder": str(one.run.folder),
-        "already_known": one.session is not None and not one.is_new,
-        "reason": one.reason,
+        "already_known": one.state == "known",
+        "state": one.state,
+        "attempt": one.attempt,
+        "version": one.version,
+        "reason": None if one.error is None else str(one.error),
         "parts": [{"name": part.name, "format": part.format} for part in one.run.parts],
         "rows": list(one.rows),
         "unread": [_unread(left) for left in one.run.unread],
     }
 
 
-def _print_results(results: "list[Ingested]") -> None:
+def _print(results: "list[Ingested]", *, as_json: bool) -> None:
+    if as_json:
+        print_json([_as_row(one) for one in results])
+        return
     for one in results:
         if one.session is None:
             continue
-        if not one.is_new:
+        if one.state == "known":
             click.echo(f"{one.session}  {one.run.folder}: already in the lake")
             continue
-        click.echo(f"{one.session}  {one.run.folder}: {counted(len(one.run.parts), 'part')}")
+        again = f", attempt {one.attempt}" if one.state == "continued" else ""
+        click.echo(f"{one.session}  {one.run.folder}: {counted(len(one.run.parts), 'part')}{again}")
         rows = [row for row in one.rows if row["rows_in"]]
+        if not rows:
+            continue
         print_table(
             ("part", "records", "rows in", "taken", "why not all"),
             [
@@ -110,10 +125,13 @@ def _print_results(results: "list[Ingested]") -> None:
             ],
             numeric=("rows in", "taken"),
         )
-    taken = sum(one.is_new for one in results)
-    click.echo(
-        f"{counted(taken, 'new session')} of {counted(len(results), 'run')}; `aaco show latest` shows the newest"
-    )
+    if results:
+        counts = Counter(one.state for one in results)
+        finished = f", {counts['continued']} finished" if counts["continued"] else ""
+        click.echo(
+            f"{counted(counts['new'], 'new session')}{finished} of {counted(len(results), 'run')}; "
+            "`aaco show latest` shows the newest"
+        )
 
 
 def _counts(row: "Mapping[str, object]") -> tuple[str, str]:

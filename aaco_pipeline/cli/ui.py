@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 @new_lake_option
 def ui(project: "Project", port: int, host: str) -> None:
     """Open Dagster on this lake: start sessions, look at them, materialize stages again."""
-    from aaco_pipeline.automation.instance import prepare_home
+    from aaco_pipeline.automation.instance import open_instance
     from aaco_pipeline.resources.project import WORKSPACE
     from aaco_pipeline.resources.report_server import serve_lake
 
-    prepare_home(project)
+    with open_instance(project):
+        pass  # its databases are there before Dagster's processes would each make them
     serve_lake(project.lake)
     click.echo(f"Dagster on http://{host}:{port} — lake {project.lake} — stop with Ctrl-C")
     sys.stdout.flush()

@@ -11,6 +11,7 @@ from pathlib import Path
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.files import TEMPORARY_PREFIX, file_digest, lake_errors, lock_is_free, remove_free_lock
 from aaco_pipeline.lake.identity import CAMPAIGN_ID, SESSION_ID
+from aaco_pipeline.lake.journal import JOURNAL
 from aaco_pipeline.lake.layout import CALIBRATIONS, MANIFESTS, REQUESTS, SESSION_FOLDERS, owner_of
 from aaco_pipeline.lake.manifest import Entry, Manifest
 from aaco_pipeline.lake.reading import LakeReader, read_manifest
@@ -86,7 +87,7 @@ def _damage(lake: LakeReader, entry: Entry) -> str | None:
 def _unpublished_files(lake: LakeReader, published: set[Path]) -> Iterator[Fault]:
     folders = lake.path.iterdir() if lake.path.is_dir() else ()
     for folder in sorted(folder for folder in folders if folder.is_dir() and not folder.name.startswith(".")):
-        holds_tables = folder.name not in (MANIFESTS, REQUESTS, CALIBRATIONS, *SESSION_FOLDERS)
+        holds_tables = folder.name not in (MANIFESTS, REQUESTS, CALIBRATIONS, JOURNAL, *SESSION_FOLDERS)
         for path in sorted(folder.glob("*_id=*/*" if holds_tables else f"{TEMPORARY_PREFIX}*")):
             if path.name.startswith(TEMPORARY_PREFIX):
                 if not _writer_lives(path):

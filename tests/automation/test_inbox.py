@@ -1,37 +1,36 @@
-"""The inbox: when a capture counts as finished, that it is taken once, and where a bad one goes."""
+"""The inbox: when a capture counts as finished, where it goes, and that nothing in it is followed or opened."""
 
-import json
-from collections.abc import Iterator
+import os
 from pathlib import Path
 
-import dagster as dg
 import pytest
 
-from aaco_pipeline.automation.inbox import INBOX_VARIABLE, Arrival, arrivals, inbox_of, set_aside
-from aaco_pipeline.automation.jobs import ingest_capture
-from aaco_pipeline.automation.sensors import capture_inbox, start_observing
-from aaco_pipeline.automation.session_runs import SESSION_TAG
-from aaco_pipeline.resources.dagster_resources import LakeResource
-from aaco_pipeline.resources.project import Project
-
-KERNELS = (
-    '"Kind","Agent_Id","Queue_Id","Thread_Id","Dispatch_Id","Kernel_Id","Kernel_Name","Correlation_Id",'
-    '"Start_Timestamp","End_Timestamp","Workgroup_Size_X","Grid_Size_X"\n'
-    '"KERNEL_DISPATCH","Agent 1",1,77,1,5,"scale",3,1000,2000,64,640\n'
+from aaco_pipeline.automation import inbox as module
+from aaco_pipeline.automation.inbox import (
+    INBOX_VARIABLE,
+    STILL_LOOKS,
+    STILL_SECONDS,
+    Arrival,
+    Memory,
+    inbox_of,
+    look,
+    put_away,
+    says_done,
+    set_aside,
 )
+from aaco_pipeline.errors import LakeError
 
 
 @pytest.fixture
-def inbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def inbox(tmp_path: Path) -> Path:
     folder = tmp_path / "inbox"
     folder.mkdir()
-    monkeypatch.setenv(INBOX_VARIABLE, str(folder))
     return folder
 
 
 def drop(inbox: Path, name: str = "run", done: bool = False) -> Path:
     (inbox / name).mkdir()
-    (inbox / name / "out_kernel_trace.csv").write_text(KERNELS)
+    (inbox / name / "out_kernel_trace.csv").write_text("rows\n")
     if done:
         (inbox / name / ".done").touch()
     return inbox / name
@@ -39,6 +38,14 @@ def drop(inbox: Path, name: str = "run", done: bool = False) -> Path:
 
 def names(found: list[Arrival]) -> list[str]:
     return [arrival.path.name for arrival in found]
+
+
+def waited(inbox: Path, memory: Memory, begin: float = 0.0) -> list[Arrival]:
+    """What is finished after looking every 30 s for as long as a capture has to be still."""
+    found = []
+    for tick in range(int(STILL_SECONDS / 30) + 1):
+        found = look(inbox, memory, begin + 30.0 * tick)
+    return found
 
 
 def test_the_inbox_is_beside_the_lake_unless_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,34 +59,109 @@ def test_a_capture_marked_done_is_finished_at_once(inbox: Path) -> None:
     drop(inbox, "a", done=True)
     (inbox / "t.json.gz").write_bytes(b"x")
     (inbox / "t.json.gz.done").touch()
-    assert names(arrivals(inbox, {})[0]) == ["a", "t.json.gz"]
+    found = look(inbox, Memory(), 0.0)
+    assert names(found) == ["a", "t.json.gz"]
+    assert all(arrival.is_done and says_done(arrival.path) for arrival in found)
 
 
-def test_without_a_mark_it_is_finished_when_it_changes_no_more(inbox: Path) -> None:
-    folder = drop(inbox)
-    found, seen = arrivals(inbox, {})
-    assert not found
+def test_without_a_mark_it_is_finished_when_nothing_has_changed_for_two_minutes(inbox: Path) -> None:
+    folder, memory = drop(inbox), Memory()
+    assert names(look(inbox, memory, 0.0)) == []
+    assert names(look(inbox, memory, 90.0)) == []
     with (folder / "out_kernel_trace.csv").open("a") as stream:
-        stream.write("more\n")
-    found, seen = arrivals(inbox, seen)
-    assert not found
-    found, _ = arrivals(inbox, seen)
-    assert names(found) == ["run"]
+        stream.write("more\n")  # a copy that had paused for three ticks
+    assert names(look(inbox, memory, 120.0)) == []
+    assert names(look(inbox, memory, 210.0)) == []
+    assert names(look(inbox, memory, 240.0)) == ["run"]
+    assert not says_done(folder)
 
 
-def test_the_same_content_has_the_same_key_and_other_content_another(inbox: Path) -> None:
+def test_one_long_pause_of_the_sensor_is_not_stillness(inbox: Path) -> None:
+    drop(inbox)
+    memory = Memory()
+    assert [names(look(inbox, memory, now)) for now in (0.0, 9_000.0, 9_030.0)] == [[], [], ["run"]]
+    assert STILL_LOOKS == 3
+
+
+def test_a_clock_of_another_boot_begins_the_wait_anew(inbox: Path) -> None:
+    drop(inbox)
+    memory = Memory()
+    for now in (90_000.0, 90_030.0):
+        look(inbox, memory, now)
+    assert [names(look(inbox, memory, now)) for now in (10.0, 40.0, 129.0, 131.0)] == [[], [], [], ["run"]]
+
+
+def test_files_that_keep_the_times_of_their_originals_count_as_changes(inbox: Path) -> None:
+    folder, memory = drop(inbox), Memory()
+    os.utime(folder / "out_kernel_trace.csv", (1, 1))
+    look(inbox, memory, 0.0)
+    late = folder / "deep/er"
+    late.mkdir(parents=True)
+    (late / "out_memory_copy_trace.csv").write_text("")
+    os.utime(late / "out_memory_copy_trace.csv", (1, 1))
+    for now in (60.0, 90.0, 120.0):
+        assert names(look(inbox, memory, now)) == []
+
+
+def test_the_key_follows_the_content_and_the_mark_is_none_of_it(inbox: Path) -> None:
     folder = drop(inbox, done=True)
-    first, again = arrivals(inbox, {})[0][0].key, arrivals(inbox, {})[0][0].key
+    (first,), (again,) = look(inbox, Memory(), 0.0), look(inbox, Memory(), 0.0)
+    (folder / ".done").unlink()
+    (unmarked,) = waited(inbox, Memory())
     (folder / "more.csv").write_text("x")
-    assert first == again != arrivals(inbox, {})[0][0].key
+    (more,) = waited(inbox, Memory())
+    assert first.key == again.key == unmarked.key != more.key
 
 
-def test_links_hidden_files_and_what_was_set_aside_are_no_arrivals(inbox: Path, tmp_path: Path) -> None:
-    (inbox / "link").symlink_to(tmp_path)
+def test_the_memory_survives_as_text_and_a_cursor_of_another_form_is_an_empty_one(inbox: Path) -> None:
+    drop(inbox)
+    memory = Memory()
+    for now in (0.0, 30.0, 60.0, 90.0):
+        look(inbox, memory, now)
+        memory = Memory.from_text(memory.to_text())
+    assert names(look(inbox, memory, 120.0)) == ["run"]
+    for text in (None, "", "{}", '{"run": "1:2:3"}', "not json", "[1]", '{"entries": {"a": [1, 2]}, "next": ""}'):
+        assert Memory.from_text(text) == Memory()
+
+
+def test_links_pipes_hidden_entries_unprintable_names_and_what_was_moved_are_no_captures(
+    inbox: Path, tmp_path: Path
+) -> None:
+    (inbox / "link").symlink_to(drop(tmp_path, "elsewhere", done=True))
+    (inbox / "dangling").symlink_to(tmp_path / "nothing")
+    os.mkfifo(inbox / "pipe")
     (inbox / ".partial").mkdir()
+    for name in ("bell\a", "flipped\u202e", os.fsdecode(b"\xff")):
+        drop(inbox, name, done=True)
     set_aside(drop(inbox, "bad"), "it is bad")
-    assert arrivals(inbox, {}) == ([], {})
-    assert arrivals(inbox / "none", {}) == ([], {})
+    put_away(drop(inbox, "good"))
+    assert waited(inbox, memory := Memory()) == []
+    assert memory.entries == {}
+    assert look(inbox / "none", memory, 0.0) == []
+
+
+def test_links_and_pipes_inside_a_capture_are_not_opened(inbox: Path, tmp_path: Path) -> None:
+    folder = drop(inbox, done=True)
+    (secret := tmp_path / "secret").mkdir()
+    (folder / "to_a_folder").symlink_to(secret)
+    (folder / "to_itself").symlink_to(folder)
+    os.mkfifo(folder / "pipe")
+    (before,) = look(inbox, Memory(), 0.0)
+    (secret / "grows").write_text("x")
+    (after,) = look(inbox, Memory(), 0.0)
+    assert before.key == after.key
+
+
+def test_a_look_that_would_take_too_long_goes_on_where_it_stopped(inbox: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(5):
+        drop(inbox, f"run{number}")
+    monkeypatch.setattr(module, "_ENTRIES_A_LOOK", 12)  # a folder with one file counts as 11
+    memory, seen = Memory(), list[list[str]]()
+    for tick in range(5):
+        look(inbox, memory, 30.0 * tick)
+        seen.append(sorted(name for name, one in memory.entries.items() if one.since == 30.0 * tick))
+    assert seen == [["run0", "run1"], ["run2", "run3"], ["run4"], [], []]
+    assert {one.looks for one in memory.entries.values()} == {2}
 
 
 def test_a_bad_capture_is_moved_with_its_reason_and_never_over_another(inbox: Path) -> None:
@@ -91,77 +173,17 @@ def test_a_bad_capture_is_moved_with_its_reason_and_never_over_another(inbox: Pa
     assert (first / "out_kernel_trace.csv").is_file()
 
 
-def evaluated(instance: dg.DagsterInstance, project: Project, cursor: str | None) -> tuple[list[object], str | None]:
-    context = dg.build_sensor_context(
-        instance, cursor=cursor, resources={"lake": LakeResource(path=str(project.lake))}, sensor_name="capture_inbox"
-    )
-    made = capture_inbox(context)
-    assert isinstance(made, Iterator)
-    return list(made), context.cursor
+def test_a_taken_file_goes_with_its_mark(inbox: Path) -> None:
+    (inbox / "t.json.gz").write_bytes(b"x")
+    (inbox / "t.json.gz.done").touch()
+    assert put_away(inbox / "t.json.gz") == inbox / "taken/t.json.gz"
+    assert sorted(path.name for path in inbox.iterdir()) == ["taken"]
+    assert sorted(path.name for path in (inbox / "taken").iterdir()) == ["t.json.gz"]
 
 
-def test_the_sensor_waits_until_nothing_changes_then_asks_once_for_the_run(
-    inbox: Path, instance: dg.DagsterInstance, project: Project
-) -> None:
-    (skip,), cursor = evaluated(instance, project, None)
-    assert isinstance(skip, dg.SkipReason)
-    folder = drop(inbox)
-    (skip,), cursor = evaluated(instance, project, cursor)
-    assert isinstance(skip, dg.SkipReason)
-    assert "1 captures are not finished yet" in str(skip.skip_message)
-    (request,), cursor = evaluated(instance, project, cursor)
-    (again,), cursor = evaluated(instance, project, cursor)
-    assert isinstance(request, dg.RunRequest)
-    assert isinstance(again, dg.RunRequest)
-    assert request.run_key == again.run_key  # Dagster runs a key once, however often the sensor asks
-    assert request.run_config == {"ops": {"take_in_capture": {"config": {"path": str(folder), "from_inbox": True}}}}
-    assert set(json.loads(str(cursor))) == {"run"}
-
-
-def ingested(instance: dg.DagsterInstance, project: Project, path: Path) -> dg.ExecuteInProcessResult:
-    return ingest_capture.execute_in_process(
-        instance=instance,
-        run_config={
-            "ops": {"take_in_capture": {"config": {"path": str(path), "from_inbox": True}}},
-            "loggers": {"console": {"config": {"log_level": "CRITICAL"}}},
-        },
-        resources={"lake": LakeResource(path=str(project.lake))},
-        raise_on_error=False,
-    )
-
-
-def test_a_good_capture_becomes_a_session_whose_stages_are_then_asked_for(
-    inbox: Path, instance: dg.DagsterInstance, project: Project
-) -> None:
-    folder = drop(inbox)
-    result = ingested(instance, project, folder)
-    assert result.success
-    assert folder.is_dir()
-    (session,) = instance.get_dynamic_partitions("session")
-    run = instance.get_run_by_id(result.run_id)
-    assert run is not None
-    assert run.tags[SESSION_TAG] == session
-    context = dg.build_run_status_sensor_context(
-        sensor_name="start_observing",
-        dagster_event=result.get_run_success_event(),
-        dagster_instance=instance,
-        dagster_run=run,
-    )
-    requests = start_observing(context)
-    assert isinstance(requests, Iterator)
-    (request,) = requests
-    assert isinstance(request, dg.RunRequest)
-    assert request.partition_key == session
-
-
-def test_a_bad_capture_fails_the_run_with_its_reason_and_is_set_aside(
-    inbox: Path, instance: dg.DagsterInstance, project: Project
-) -> None:
-    (inbox / "holiday").mkdir()
-    (inbox / "holiday/photo.png").write_bytes(b"png")
-    result = ingested(instance, project, inbox / "holiday")
-    assert not result.success
-    assert instance.get_dynamic_partitions("session") == []
-    reason = (inbox / "rejected/holiday.reason.txt").read_text()
-    assert "nothing in it is a known capture" in reason
-    assert (inbox / "rejected/holiday/photo.png").is_file()
+def test_nothing_is_moved_through_a_link(inbox: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (inbox / "taken").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(LakeError, match="links in the inbox are not followed"):
+        put_away(drop(inbox))
+    assert not list((tmp_path / "elsewhere").iterdir())

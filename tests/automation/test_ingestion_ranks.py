@@ -35,7 +35,7 @@ def test_two_ranks_are_one_session_with_two_processes(empty_lake: TraceLake, tmp
     folder.mkdir()
     for rank in (0, 1):
         (folder / f"{rank}.json").write_bytes(trace(rank))
-    (result,) = ingest(empty_lake, discover_runs(folder))
+    (result,) = ingest(empty_lake, discover_runs(folder), finish=lambda session: None)
     assert result.session is not None
     tables = replayed(empty_lake, result.session, "kernel_trace")["kernel_trace"].tables
     assert tables["dispatches"].group_by("process_id", "device_id").len().sort("process_id").rows() == [
@@ -43,7 +43,8 @@ def test_two_ranks_are_one_session_with_two_processes(empty_lake: TraceLake, tmp
         (1, 1, 400),
     ]
     # The copy in the lake is recognized as the same one run, and given again it is known.
-    assert [one.is_new for one in ingest(empty_lake, discover_runs(folder))] == [False]
+    (again,) = ingest(empty_lake, discover_runs(folder), finish=lambda session: None)
+    assert (again.session, again.state) == (result.session, "continued")
 
 
 BROKEN: dict[str, tuple[Callable[[bytes], bytes], str]] = {
@@ -68,13 +69,13 @@ def test_a_broken_rank_is_told_and_the_good_one_is_taken(how: str, empty_lake: T
     spoil, reason = BROKEN[how]
     (folder / "rank1.json").write_bytes(spoil(trace(1)))
     found = discover_runs(folder)
-    results = list(ingest(empty_lake, found))
+    results = list(ingest(empty_lake, found, finish=lambda session: None))
     good = [one for one in results if one.session is not None and one.run.parts[0].name == "rank0.json"]
     (session,) = [str(one.session) for one in good]
     outcome = replayed(empty_lake, session, "kernel_trace")["kernel_trace"]
     first = outcome.tables["dispatches"].filter(process_id=0)
     assert first.height == 400
     assert not first.get_column("end_ns").has_nulls()
-    told = [reason or "" for _, reason in said(outcome).values()] + [one.reason or "" for one in results]
+    told = [reason or "" for _, reason in said(outcome).values()] + [str(one.error or "") for one in results]
     told += [one.reason for one in (*found.unread, *good[0].run.unread)]
     assert any(reason in one for one in told)

@@ -1,6 +1,8 @@
 """Opening the instance that goes with a lake: made at first use, with the project's settings, found by children."""
 
 import os
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -101,6 +103,26 @@ def test_the_instance_is_the_homes_own(project: Project) -> None:
         assert Path(instance.root_directory) == project.dagster_home
     with dg.DagsterInstance.from_config(str(project.dagster_home)) as again:
         assert again.get_dynamic_partitions("session") == ["a"]
+
+
+def test_two_that_open_a_new_home_at_once_make_its_databases_one_after_the_other(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dagster makes them without asking who else does: `table alembic_version already exists`."""
+    inside, met = threading.Lock(), list[bool]()
+
+    def get() -> None:
+        met.append(inside.acquire(blocking=False))
+        time.sleep(0.05)
+        inside.release()
+
+    monkeypatch.setattr(dg.DagsterInstance, "get", get)
+    openers = [threading.Thread(target=open_instance, args=(project,)) for _ in range(3)]
+    for opener in openers:
+        opener.start()
+    for opener in openers:
+        opener.join()
+    assert met == [True] * 3
 
 
 LOGS: Final = """

@@ -1,17 +1,24 @@
-"""Beginning a session from the launchpad's settings: what is registered, and what is refused in which words."""
+"""The jobs: what a session begun or a capture taken in registers, and what is refused in which words."""
 
-from collections.abc import Mapping
+import errno
+import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
 import dagster as dg
 import pytest
 
+from aaco_pipeline.automation import ingestion
 from aaco_pipeline.automation.dead_runs import slot_holders
-from aaco_pipeline.automation.jobs import StartSession, start_session
+from aaco_pipeline.automation.inbox_runs import REFUSED_TAG
+from aaco_pipeline.automation.ingestion import ingest
+from aaco_pipeline.automation.jobs import StartSession, ingest_capture, start_session
 from aaco_pipeline.automation.partitions import PARTITIONS_NAME
+from aaco_pipeline.automation.sensors import start_observing
 from aaco_pipeline.automation.session_runs import SESSION_TAG
 from aaco_pipeline.automation.stage_assets import EXIT_CODE_KEY
+from aaco_pipeline.capture.discovery import discover_runs
 from aaco_pipeline.capture.request import MeasurementRequest, MeasurementSettings, Optimization, Precision
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.configuration import BUILT_IN_BACKENDS
@@ -179,3 +186,131 @@ def test_a_dead_run_is_cleared_away_before_a_session_begins(
     run = instance.get_run_by_id(dead.run_id)
     assert run is not None
     assert run.status == dg.DagsterRunStatus.FAILURE
+
+
+KERNELS = (
+    '"Kind","Agent_Id","Queue_Id","Thread_Id","Dispatch_Id","Kernel_Id","Kernel_Name","Correlation_Id",'
+    '"Start_Timestamp","End_Timestamp","Workgroup_Size_X","Grid_Size_X"\n'
+    '"KERNEL_DISPATCH","Agent 1",1,77,1,5,"scale",3,1000,2000,64,640\n'
+)
+
+
+@pytest.fixture
+def dropped(tmp_path: Path) -> Path:
+    """A capture in an inbox, without the mark."""
+    folder = tmp_path / "inbox/run"
+    folder.mkdir(parents=True)
+    (folder / "out_kernel_trace.csv").write_text(KERNELS)
+    return folder
+
+
+def ingested(instance: dg.DagsterInstance, project: Project, path: Path) -> dg.ExecuteInProcessResult:
+    return ingest_capture.execute_in_process(
+        instance=instance,
+        run_config={
+            "ops": {"take_in_capture": {"config": {"path": str(path), "from_inbox": True}}},
+            "loggers": {"console": {"config": {"log_level": "CRITICAL"}}},
+        },
+        resources={"lake": LakeResource(path=str(project.lake))},
+        raise_on_error=False,
+    )
+
+
+def tags_of(instance: dg.DagsterInstance, result: dg.ExecuteInProcessResult) -> Mapping[str, str]:
+    run = instance.get_run_by_id(result.run_id)
+    assert run is not None
+    return run.tags
+
+
+def test_a_good_capture_becomes_a_session_whose_stages_are_then_asked_for(
+    dropped: Path, instance: dg.DagsterInstance, project: Project
+) -> None:
+    result = ingested(instance, project, dropped)
+    assert result.success
+    assert dropped.is_dir()  # whoever copies may only have paused
+    (session,) = instance.get_dynamic_partitions(PARTITIONS_NAME)
+    tags = tags_of(instance, result)
+    assert tags[SESSION_TAG] == session
+    assert process_is_gone(tags) is False
+    run = instance.get_run_by_id(result.run_id)
+    assert run is not None
+    context = dg.build_run_status_sensor_context(
+        sensor_name="start_observing",
+        dagster_event=result.get_run_success_event(),
+        dagster_instance=instance,
+        dagster_run=run,
+    )
+    requests = start_observing(context)
+    assert isinstance(requests, Iterator)
+    (request,) = requests
+    assert isinstance(request, dg.RunRequest)
+    assert request.partition_key == session
+
+
+def test_what_a_killed_job_left_is_gone_on_with_and_registered(
+    dropped: Path, instance: dg.DagsterInstance, project: Project
+) -> None:
+    """Killed between the raw copy and the partition: Dagster does not know the session."""
+
+    class Killed(BaseException):
+        pass
+
+    def killed(session: str) -> None:
+        raise Killed
+
+    with pytest.raises(Killed):
+        list(ingest(TraceLake(project.lake), discover_runs(dropped), finish=killed))
+    (session,) = TraceLake(project.lake).captured()
+    result = ingested(instance, project, dropped)
+    assert result.success
+    assert instance.get_dynamic_partitions(PARTITIONS_NAME) == [session]
+    assert tags_of(instance, result)[SESSION_TAG] == session
+
+
+def test_a_taken_capture_that_says_done_leaves_the_inbox(
+    dropped: Path, instance: dg.DagsterInstance, project: Project
+) -> None:
+    (dropped / ".done").touch()
+    (dropped / "other").mkdir()
+    (dropped / "other/9_results.db").write_bytes(
+        b"SQLite format 3\0 rocpd_metadata_x rocpd_kernel_dispatch" + b"\0" * 99
+    )
+    assert ingested(instance, project, dropped).success
+    assert not dropped.exists()
+    assert (dropped.parent / "taken/run/out_kernel_trace.csv").is_file()
+    assert "9_results.db" in (dropped.parent / "taken/run.reason.txt").read_text()
+
+
+def test_a_refused_capture_fails_the_run_with_its_reason_and_is_set_aside(
+    dropped: Path, instance: dg.DagsterInstance, project: Project
+) -> None:
+    (dropped / "out_kernel_trace.csv").unlink()
+    (dropped / "photo.png").write_bytes(b"png")
+    result = ingested(instance, project, dropped)
+    assert failure_of(result)[1] == 6
+    assert REFUSED_TAG in tags_of(instance, result)
+    assert instance.get_dynamic_partitions(PARTITIONS_NAME) == []
+    assert "nothing in it is a capture" in (dropped.parent / "rejected/run.reason.txt").read_text()
+    assert (dropped.parent / "rejected/run/photo.png").is_file()
+
+
+@pytest.mark.parametrize(("number", "code"), [(errno.ENOSPC, 8), (errno.EIO, 6)])
+def test_an_error_of_the_system_leaves_the_capture_where_it_is(
+    *,
+    number: int,
+    code: int,
+    dropped: Path,
+    instance: dg.DagsterInstance,
+    project: Project,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(*arguments: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ingestion, "copy_capture", fails)
+        result = ingested(instance, project, dropped)
+    assert failure_of(result)[1] == code
+    assert REFUSED_TAG not in tags_of(instance, result)
+    assert dropped.is_dir()
+    assert ingested(instance, project, dropped).success

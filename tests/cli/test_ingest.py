@@ -1,6 +1,8 @@
 """`aaco ingest`: what it prints, what it makes, and every way in which it refuses."""
 
+import errno
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -8,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from aaco_pipeline.assets.stage import stages_of
+from aaco_pipeline.automation import ingestion, session_runs
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import Project
 from tests.places import SHARED
@@ -85,16 +89,53 @@ def test_what_cannot_be_read_is_one_line_and_exit_6(
     assert TraceLake(copied.lake).captured() == before
 
 
-def test_partial_success_is_told_and_is_success(aaco: Aaco, copied: Project, folder: Path) -> None:
+def test_a_run_that_is_refused_is_told_in_one_line_and_the_others_are_taken(
+    aaco: Aaco, copied: Project, folder: Path
+) -> None:
     (folder / "other").mkdir()
     (folder / "other/9_results.db").write_bytes(
         b"SQLite format 3\0 rocpd_metadata_x rocpd_kernel_dispatch" + b"\0" * 99
     )
     answer = aaco("ingest", str(folder), project=copied)
-    assert answer.returncode == 0
-    assert "not taken" in answer.stderr
-    assert "9_results.db" in answer.stderr
+    assert answer.returncode == 6
+    (line,) = answer.stderr.splitlines()
+    assert line.startswith("aaco: not taken: ")
+    assert "9_results.db" in line
     assert "1 new session of 2 runs" in answer.stdout
+
+
+def test_a_capture_whose_analysis_broke_off_is_finished_when_ingested_again(
+    aaco: Aaco, copied: Project, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(session_runs._Run, "record", killed)
+        assert aaco("ingest", str(folder), project=copied).returncode == 130
+    (half,) = set(TraceLake(copied.lake).captured()) - set(TraceLake(copied.lake).sessions()[:2])
+    answer = aaco("ingest", str(folder), project=copied)
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert f"{half}  {folder}: 1 part, attempt 2" in answer.stdout
+    assert "0 new sessions, 1 finished of 1 run" in answer.stdout
+    lake = TraceLake(copied.lake)
+    assert {entry.stage for entry in lake.manifest(half).entries} >= set(stages_of("ingested"))
+    assert "already in the lake" in aaco("ingest", str(folder), project=copied).stdout
+
+
+def test_a_full_disk_is_the_lakes_and_the_next_attempt_takes_the_capture(
+    aaco: Aaco, copied: Project, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ingestion, "copy_capture", full)
+        answer = aaco("ingest", str(folder), project=copied)
+    assert answer.returncode == 8
+    (line,) = answer.stderr.splitlines()
+    assert "No space left on device; check that the lake's disk" in line
+    assert "1 part, attempt 2" in aaco("ingest", str(folder), project=copied).stdout
 
 
 @needs_shared

@@ -1,0 +1,154 @@
+"""Which finished captures of the inbox are asked for, and again when a run was killed or the system failed.
+
+What lies in the inbox is seen by `aaco_pipeline.automation.inbox`; here it is put beside the runs of the job
+`ingest_capture`. Every attempt is a run of its own: Dagster starts nothing for a key that it has seen.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+import dagster as dg
+
+from aaco_pipeline.automation.inbox import (
+    STAYS_SECONDS,
+    STILL_SECONDS,
+    Arrival,
+    Memory,
+    Seen,
+    look,
+    put_away,
+)
+from aaco_pipeline.errors import LakeError
+from aaco_pipeline.lake.journal import Journal
+from aaco_pipeline.lake.layout import LakeFolder
+
+INGEST_JOB: Final = "ingest_capture"
+#: Which content of the inbox a run takes in, and which attempt at it the run is.
+INBOX_TAG: Final = "aaco/inbox"
+ATTEMPT_TAG: Final = "aaco/attempt"
+#: On a run whose capture a reader has refused: it is not tried again while it stays as it is.
+REFUSED_TAG: Final = "aaco/refused"
+MOST_ATTEMPTS: Final = 5
+#: After the first failure; each further one doubles it.
+FIRST_DELAY_SECONDS: Final = 60.0
+#: So many captures are taken in at once; the others wait their turn.
+MOST_AT_ONCE: Final = 4
+#: Captures whose runs are looked up at one look.
+_MOST_LOOKED_UP: Final = 100
+_NAMED: Final = 3
+_UNFINISHED: Final = (
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+)
+
+
+@dataclass
+class Due:
+    """What to ask for, each with the number of its attempt, and how the rest of the inbox stands, in words."""
+
+    requests: list[tuple[Arrival, int]] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def message(self) -> str:
+        counted = [f"{count} {what}" for what, count in sorted(self.counts.items())]
+        notes = self.notes[:_NAMED]
+        if len(self.notes) > _NAMED:
+            notes.append(f"and {len(self.notes) - _NAMED} more")
+        return "; ".join([*counted, *notes])
+
+
+def due(lake: LakeFolder, instance: dg.DagsterInstance, inbox: Path, memory: Memory, now: float) -> Due:
+    """Look at the inbox and decide what is asked for now; `memory` is brought up to date, `now` as in `look`."""
+    answer = Due()
+    finished = look(inbox, memory, now)
+    running = {run.tags.get(INBOX_TAG) for run in _unfinished(instance)}
+    free, lookups = MOST_AT_ONCE - len(running - {None}), _MOST_LOOKED_UP
+    for arrival in finished:
+        seen = memory.entries[arrival.path.name]
+        if seen.settled == "taken" and (arrival.is_done or now - seen.since >= STILL_SECONDS + STAYS_SECONDS):
+            seen = _put_away(lake, arrival, seen)
+        elif not seen.settled and arrival.key in running:
+            answer.counts["being taken in"] += 1
+        elif not seen.settled and _is_delayed(seen, now):
+            answer.notes.append(_waits(arrival, seen, now))
+        elif not seen.settled and (free <= 0 or lookups <= 0):
+            answer.counts["waiting their turn"] += 1
+        elif not seen.settled:
+            lookups -= 1
+            seen = _looked_up(instance, arrival, seen, now)
+            if not seen.settled and _is_delayed(seen, now):
+                answer.notes.append(_waits(arrival, seen, now))
+            elif not seen.settled:
+                free -= 1
+                answer.requests.append((arrival, seen.failures + 1))
+        memory.entries[arrival.path.name] = seen
+    answer.counts["not finished yet"] = len(memory.entries) - len(finished)
+    answer.counts.update(seen.settled for seen in memory.entries.values() if seen.settled)
+    answer.notes += _given_up(memory)
+    answer.counts = Counter({what: count for what, count in answer.counts.items() if count})
+    return answer
+
+
+def settle(lake: LakeFolder, path: Path, not_taken: Sequence[str] = ()) -> Path:
+    """Move a capture that was taken out of the inbox: what comes under its name from now on is one of its own."""
+    Journal(lake).leave_place(path)  # first: a kill in between has it taken again, and known
+    return put_away(path, not_taken)
+
+
+def _put_away(lake: LakeFolder, arrival: Arrival, seen: Seen) -> Seen:
+    try:
+        settle(lake, arrival.path)
+    except LakeError:
+        return replace(seen, settled="taken, and cannot be moved")
+    return seen
+
+
+def _looked_up(instance: dg.DagsterInstance, arrival: Arrival, seen: Seen, now: float) -> Seen:
+    """The entry with what became of the runs that took it in: newest first, and none of them is under way."""
+    asked = dg.RunsFilter(job_name=INGEST_JOB, tags={INBOX_TAG: arrival.key})
+    runs = instance.get_runs(asked)
+    if not runs:
+        return seen
+    if runs[0].status == dg.DagsterRunStatus.SUCCESS:
+        return replace(seen, settled="taken")
+    if REFUSED_TAG in runs[0].tags:
+        return replace(seen, settled="refused")
+    if len(runs) >= MOST_ATTEMPTS:
+        return replace(seen, settled="given up", failures=len(runs))
+    if seen.failures < len(runs):
+        return replace(seen, failures=len(runs), again=now + _delay(len(runs)))
+    return seen
+
+
+def _is_delayed(seen: Seen, now: float) -> bool:
+    """Whether the next attempt has still to wait; a time further away than any delay is of another boot."""
+    return now < seen.again <= now + _delay(seen.failures)
+
+
+def _delay(failures: int) -> float:
+    return FIRST_DELAY_SECONDS * 2.0 ** max(failures - 1, 0)
+
+
+def _waits(arrival: Arrival, seen: Seen, now: float) -> str:
+    return f"{arrival.path.name}: attempt {seen.failures + 1} of {MOST_ATTEMPTS} in {seen.again - now:.0f} s"
+
+
+def _given_up(memory: Memory) -> Iterator[str]:
+    for name, seen in sorted(memory.entries.items()):
+        if seen.settled == "given up":
+            yield (
+                f"{name}: {seen.failures} attempts failed, a person has to look at its runs; "
+                "`touch` a file in it to have it tried again"
+            )
+
+
+def _unfinished(instance: dg.DagsterInstance) -> list[dg.DagsterRun]:
+    return list(instance.get_runs(dg.RunsFilter(job_name=INGEST_JOB, statuses=list(_UNFINISHED))))

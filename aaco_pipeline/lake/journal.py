@@ -1,0 +1,143 @@
+"""The journal of ingestion: which capture is which session, by the digest of its content, and how far it has come.
+
+One small file for each digest, and one lock, so that the same capture handed over twice at once is one session. Taking
+a capture in is `aaco_pipeline.automation.ingestion`; whether a session is whole says its manifest and not the journal.
+No paths are kept here: where a capture lay is known by a digest of its path alone.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from aaco_pipeline.lake.files import exclusive_lock, lake_errors, write_atomically
+from aaco_pipeline.lake.identity import SESSION_ID
+from aaco_pipeline.lake.layout import LakeFolder
+
+JOURNAL: Final = "journal"
+JOURNAL_VERSION: Final = 1
+#: Whoever holds a capture's lock may be copying and analysing a large one.
+WAIT_SECONDS: Final = 600.0
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+_PLACE: Final = "place-"
+_COMPLETE: Final = "complete"
+
+
+@dataclass(frozen=True)
+class JournalEntry:
+    """One capture: its session, how often it was begun, and whether its raw files are in the lake.
+
+    `version` counts what arrived at one place one after the other; `follows` is the session of the version before.
+    `writer` is the code of the last attempt.
+    """
+
+    digest: str
+    session_id: str
+    attempts: int
+    is_captured: bool
+    writer: str
+    version: int = 1
+    follows: str | None = None
+
+
+class Journal:
+    """The journal of one lake. Creating the object touches nothing."""
+
+    def __init__(self, lake: LakeFolder) -> None:
+        self.folder: Final = lake.path / JOURNAL
+
+    @contextmanager
+    def held(self, digest: str) -> Iterator[None]:
+        """A block in which nobody else takes this capture in; the lock dies with its holder. LakeError after a wait."""
+        path = self._path(digest).with_suffix(".lock")
+        lock = exclusive_lock(path, timeout_seconds=WAIT_SECONDS, purpose=f"the capture {digest[:12]}")
+        with ExitStack() as taken:
+            with lake_errors(path):
+                taken.enter_context(lock)
+            taken.callback(_remove, path)  # while it is held: whoever waits for it makes a new one
+            yield
+
+    def entry(self, digest: str) -> JournalEntry | None:
+        """What is known of a capture; None when nothing is, or when its file is damaged."""
+        content = self._read(self._path(digest))
+        if content is None:
+            return None
+        try:
+            entry = JournalEntry(**content)
+        except TypeError:
+            return None
+        return entry if entry.digest == digest and SESSION_ID.fullmatch(entry.session_id) else None
+
+    def keep(self, entry: JournalEntry) -> None:
+        """Keep an entry, in place of the one before."""
+        self._write(self._path(entry.digest), asdict(entry))
+
+    def forget(self, digest: str) -> None:
+        """Drop the entry of a capture that did not become a session."""
+        with lake_errors(path := self._path(digest)):
+            path.unlink(missing_ok=True)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every capture of the lake has been entered; a lake of before the journal has to be looked through."""
+        return (self.folder / _COMPLETE).exists()
+
+    def complete(self) -> None:
+        """State that every capture of the lake is entered."""
+        with lake_errors(path := self.folder / _COMPLETE):
+            write_atomically(path, b"")
+
+    def at(self, place: Path) -> dict[str, str]:
+        """The digests of the runs that were last taken from a place, by their names inside it."""
+        runs = (self._read(self._place(place)) or {}).get("runs", {})
+        return {name: digest for name, digest in runs.items() if isinstance(digest, str) and _DIGEST.fullmatch(digest)}
+
+    def keep_place(self, place: Path, runs: Mapping[str, str]) -> None:
+        """Remember which runs lie at a place, so that what arrives there later is known as their next version."""
+        self._write(self._place(place), {"runs": dict(runs)})
+
+    def leave_place(self, place: Path) -> None:
+        """Forget a place: what comes to lie there is a capture of its own."""
+        with lake_errors(path := self._place(place)):
+            path.unlink(missing_ok=True)
+
+    def _path(self, digest: str) -> Path:
+        assert _DIGEST.fullmatch(digest), digest
+        return self.folder / f"{digest}.json"
+
+    def _place(self, place: Path) -> Path:
+        name = hashlib.sha256(str(place.absolute()).encode(errors="surrogateescape")).hexdigest()
+        return self.folder / f"{_PLACE}{name[:32]}.json"
+
+    def _read(self, path: Path) -> dict[str, Any] | None:
+        """The content of a file of the journal; None when there is none, or it is not what was written."""
+        with lake_errors(path):
+            try:
+                text = path.read_bytes()
+            except FileNotFoundError:
+                return None
+        try:
+            document = json.loads(text)
+            content = document["content"]
+            is_intact = document["sha256"] == _digest(content) and document["journal_version"] == JOURNAL_VERSION
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return None
+        return content if is_intact and isinstance(content, dict) else None
+
+    def _write(self, path: Path, content: Mapping[str, Any]) -> None:
+        document = {"journal_version": JOURNAL_VERSION, "content": content, "sha256": _digest(content)}
+        with lake_errors(path):
+            write_atomically(path, (json.dumps(document, indent=1, sort_keys=True) + "\n").encode())
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink()
+
+
+def _digest(content: object) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
