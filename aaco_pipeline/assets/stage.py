@@ -226,7 +226,7 @@ def publish(session: Session, one: Stage, outcome: Outcome) -> "tuple[Entry, ...
         stray = ", ".join(sorted(set(outcome.tables) ^ set(one.publishes)))
         raise UsageError(f"stage {one.name} declares other tables than it made: {stray}")
     tables = {**outcome.tables, EVIDENCE: evidence_frame(one.name, outcome.evidence)}
-    return session.lake.publish(session.id, one.name, tables)
+    return session.lake.publish(session.id, one.name, tables, code_version=one.code_version)
 
 
 def materialize(session: Session, names: Sequence[str] | None = None) -> dict[str, Outcome]:

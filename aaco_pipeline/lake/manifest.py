@@ -1,11 +1,13 @@
-"""The manifest: what is published for one session or campaign, and nothing else says so.
+"""The manifest: what is published for one session or campaign, by which version of which stage, and what is to come.
 
-Its text form and its checks live here; when it is replaced is decided in `aaco_pipeline.lake.store`.
+Nothing else says so. Its text form and its checks live here; when it is replaced is decided in
+`aaco_pipeline.lake.store`, how far a session has come is told by `aaco_pipeline.lake.progress`.
 """
 
+import hashlib
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
@@ -13,10 +15,14 @@ from typing import Any, Final, NamedTuple
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.declaration import Scope
 
-#: 2: a table without rows has no file, and the key column is in a file's path alone. Version 1 is read as well.
-MANIFEST_VERSION: Final = 2
+#: 3: it has a digest of its own, and states its stages. 2: a table without rows has no file, and the key column is in
+#: a file's path alone. The earlier versions are read as well.
+MANIFEST_VERSION: Final = 3
 #: A stage reads a dozen tables of the same few sessions; each manifest is then parsed once.
 _REMEMBERED: Final = 64
+#: How the text begins: the digest over all other bytes stands first, at a known place. Sorted, it is the first key.
+_HEAD: Final = b'{\n "digest": "'
+_DIGITS: Final = 64
 
 
 class Entry(NamedTuple):
@@ -31,22 +37,52 @@ class Entry(NamedTuple):
     contract_version: int
 
 
+class StageState(NamedTuple):
+    """A stage that has run: by which version of its code ("" where not known), and in one line why it failed.
+
+    `failure` is None when its last run published. After one that failed, what it had published before is still there.
+    """
+
+    stage: str
+    code_version: str
+    failure: str | None
+
+
 _VALUES: Final = itemgetter(*Entry._fields)
 _TYPES: Final = (str, str, str, int, int, str, int)
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """All entries of one session or campaign, sorted, so that equal content is equal bytes."""
+    """All entries and stages of one session or campaign, sorted, so that equal content is equal bytes.
+
+    `expected` are the stages that a session is to have, in the order they run; () where that was not stated.
+    """
 
     scope: Scope
     id: str
     entries: tuple[Entry, ...] = field(default=())
+    stages: tuple[StageState, ...] = field(default=())
+    expected: tuple[str, ...] = field(default=())
 
-    def with_stage(self, stage: str, entries: Iterable[Entry]) -> "Manifest":
-        """This manifest with everything `stage` published before replaced by `entries`."""
+    def with_stage(self, stage: str, entries: Iterable[Entry], code_version: str = "") -> "Manifest":
+        """This manifest with everything `stage` published before replaced by `entries`, and its failure forgotten."""
         kept = [entry for entry in self.entries if entry.stage != stage]
-        return Manifest(self.scope, self.id, tuple(sorted([*kept, *entries])))
+        state = StageState(stage, code_version, None)
+        return replace(self, entries=tuple(sorted([*kept, *entries])), stages=self._stages_but(stage, state))
+
+    def with_failure(self, stage: str, code_version: str, reason: str) -> "Manifest":
+        """This manifest with the last run of `stage` failed; what it had published before stays."""
+        return replace(self, stages=self._stages_but(stage, StageState(stage, code_version, " ".join(reason.split()))))
+
+    def without_stage(self, stage: str) -> "Manifest":
+        """This manifest as if `stage` had never run."""
+        entries = tuple(entry for entry in self.entries if entry.stage != stage)
+        return replace(self, entries=entries, stages=self._stages_but(stage))
+
+    def expecting(self, stages: Sequence[str]) -> "Manifest":
+        """This manifest with the stages that the session is to have, in the order they run."""
+        return replace(self, expected=tuple(stages))
 
     def of_table(self, table: str) -> tuple[Entry, ...]:
         return tuple(entry for entry in self.entries if entry.table == table)
@@ -61,31 +97,58 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         document = {
+            "digest": "",
             "manifest_version": MANIFEST_VERSION,
             "scope": self.scope,
             "id": self.id,
+            "expected": self.expected,
+            "stages": [state._asdict() for state in self.stages],
             "entries": [entry._asdict() for entry in self.entries],
         }
-        return (json.dumps(document, indent=1, sort_keys=True) + "\n").encode()
+        rest = (json.dumps(document, indent=1, sort_keys=True) + "\n").encode().removeprefix(_HEAD)
+        return _HEAD + _digest(rest) + rest
 
     @staticmethod
     @lru_cache(_REMEMBERED)
     def from_bytes(content: bytes, source: str) -> "Manifest":
         """Parse and check a manifest read from `source`; LakeError when it is newer or damaged."""
         try:
+            has_digest = content.startswith(_HEAD)
+            if has_digest and content[len(_HEAD) :][:_DIGITS] != _digest(content[len(_HEAD) + _DIGITS :]):
+                raise ValueError("its bytes are not those that were written")
             document = json.loads(content)
             version = document["manifest_version"]
             if version > MANIFEST_VERSION:
-                raise LakeError(
+                raise NewerManifestError(
                     f"{source}: manifest version {version} is newer than {MANIFEST_VERSION}, the newest this "
                     "aaco_pipeline reads; upgrade aaco_pipeline"
                 )
+            if version >= 3 and not has_digest:
+                raise ValueError("it does not begin with its digest")
             scope, identifier = document["scope"], document["id"]
             if scope not in ("session", "campaign") or not isinstance(identifier, str):
                 raise ValueError("scope or id is not as expected")
-            return Manifest(scope, identifier, tuple(sorted(map(_entry, document["entries"]))))
+            entries = tuple(sorted(map(_entry, document["entries"])))
+            if version < 3:
+                stages = tuple(StageState(name, "", None) for name in sorted({entry.stage for entry in entries}))
+                return Manifest(scope, identifier, entries, stages)
+            expected = document["expected"]
+            if not isinstance(expected, list) or not all(isinstance(name, str) for name in expected):
+                raise TypeError(f"expected stages {expected!r} are not as expected")
+            return Manifest(scope, identifier, entries, _states(document["stages"]), tuple(expected))
         except (ValueError, KeyError, TypeError) as error:
             raise LakeError(f"{source}: not a manifest ({error}); `aaco doctor` tells what can be mended") from error
+
+    def _stages_but(self, stage: str, *states: StageState) -> tuple[StageState, ...]:
+        return tuple(sorted([*(state for state in self.stages if state.stage != stage), *states]))
+
+
+class NewerManifestError(LakeError):
+    """A later version of this package wrote the manifest: it is whole, and not to be touched."""
+
+
+def _digest(rest: bytes) -> bytes:
+    return hashlib.sha256(rest).hexdigest().encode()
 
 
 def _entry(item: dict[str, Any]) -> Entry:
@@ -95,3 +158,13 @@ def _entry(item: dict[str, Any]) -> Entry:
     if entry.file.startswith("/") or ".." in entry.file.split("/"):
         raise ValueError(f"file {entry.file!r} leaves the lake")
     return entry
+
+
+def _states(items: list[dict[str, Any]]) -> tuple[StageState, ...]:
+    states = sorted(StageState(item["stage"], item["code_version"], item["failure"]) for item in items)
+    for state in states:
+        if not (isinstance(state.code_version, str) and isinstance(state.failure, str | None)):
+            raise TypeError(f"stage {tuple(state)!r} is not as expected")
+    if len({state.stage for state in states}) < len(states):
+        raise ValueError("a stage is stated twice")
+    return tuple(states)

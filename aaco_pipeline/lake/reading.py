@@ -15,6 +15,7 @@ from aaco_pipeline.lake.files import file_digest, lake_errors
 from aaco_pipeline.lake.identity import SESSION_ID, require_session_id
 from aaco_pipeline.lake.layout import MANIFESTS, SESSION_FOLDERS, LakeFolder, owner_of
 from aaco_pipeline.lake.manifest import Entry, Manifest
+from aaco_pipeline.lake.progress import Progress, progress_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -24,7 +25,7 @@ class LakeReader(LakeFolder):
     """A lake to read from. One that does not exist is an empty one."""
 
     def sessions(self) -> list[str]:
-        """Ids of all sessions with something published, oldest first."""
+        """Ids of all sessions with a manifest, oldest first: something is published, or stated to be expected."""
         return sorted(m.id for m in self.manifests() if m.scope == "session")
 
     def manifests(self) -> list[Manifest]:
@@ -39,9 +40,18 @@ class LakeReader(LakeFolder):
         """What is published for one session or campaign; an empty manifest when nothing is."""
         return read_manifest(self.manifest_path(identifier, scope)) or Manifest(scope, identifier)
 
+    def progress(self, session: str) -> Progress:
+        """Which stages the session is to have, and which have published, failed or never run."""
+        return progress_of(self.manifest(session))
+
+    def unfinished(self) -> list[str]:
+        """Ids of the sessions that were captured, or have a manifest, and do not state that they are whole."""
+        whole = {m.id for m in self.manifests() if m.scope == "session" and progress_of(m).is_whole}
+        return sorted({*self.sessions(), *self.captured()} - whole)
+
     def find_session(self, name: str) -> str:
         """The session that `name` means: an id, a unique prefix of one, or `latest`. UsageError otherwise."""
-        if SESSION_ID.fullmatch(name) and self.manifest(name).entries:
+        if SESSION_ID.fullmatch(name) and self.manifest_path(name, "session").exists():
             return name
         known = self.sessions()
         if not known:

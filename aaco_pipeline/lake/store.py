@@ -8,7 +8,7 @@ tables mean, and nothing here imports Dagster.
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -88,19 +88,35 @@ class TraceLake(LakeReader):
         with lake_errors(path := self.request_path(session)):
             path.unlink(missing_ok=True)
 
+    def expect(self, session: str, stages: Sequence[str]) -> None:
+        """State which stages the session is to have, in the order they run."""
+        for stage in stages:
+            _require_stage(stage)
+        self._restate(session, lambda manifest: manifest.expecting(stages))
+
+    def record_failure(self, session: str, stage: str, code_version: str, reason: str) -> None:
+        """State that the last run of a stage failed, and why; what it had published before stays as it is."""
+        _require_stage(stage)
+        self._restate(session, lambda manifest: manifest.with_failure(stage, code_version, reason))
+
     def publish(
-        self, identifier: str, stage: str, tables: Mapping[str, "pl.DataFrame"], scope: Scope = "session"
+        self,
+        identifier: str,
+        stage: str,
+        tables: Mapping[str, "pl.DataFrame"],
+        scope: Scope = "session",
+        code_version: str = "",
     ) -> tuple[Entry, ...]:
         """Publish all `tables` of one stage at once, replacing whatever that stage published before.
 
         Every table is checked against its contract before anything is written; files get names that hold their
         digest, then the manifest is replaced by rename, then superseded files are deleted. A kill at any instant
-        leaves the old state or the new. The same input gives the same bytes. Returns the stage's entries.
+        leaves the old state or the new. The same input gives the same bytes. `code_version` says which version of the
+        stage made them. Returns the stage's entries.
         """
         from aaco_pipeline.lake.validation import conform
 
-        if _STAGE.fullmatch(stage) is None:
-            raise LakeError(f"{stage!r} is not a stage's name; expected lower-case letters, digits and '_'")
+        _require_stage(stage)
         for name in tables:
             if contract(name).scope != scope:
                 raise LakeError(f"table {name} belongs to a {contract(name).scope}, and was published for a {scope}")
@@ -109,7 +125,7 @@ class TraceLake(LakeReader):
         with lake_errors(self.path), self.locked(identifier, scope):
             before = self.manifest(identifier, scope)
             entries = [self._write(contract(name), frame, identifier, stage) for name, frame in frames.items()]
-            after = before.with_stage(stage, entries)
+            after = before.with_stage(stage, entries, code_version)
             if after != before or not path.exists():
                 write_atomically(path, after.to_bytes())
             self._delete_unpublished(after, {e.table for e in (*before.of_stage(stage), *entries)})
@@ -127,6 +143,15 @@ class TraceLake(LakeReader):
             self.request_path(session).unlink(missing_ok=True)
             self.lock_path(session).unlink(missing_ok=True)
         return freed
+
+    def _restate(self, session: str, change: Callable[[Manifest], Manifest]) -> None:
+        """Replace the session's manifest by what `change` makes of it, when that is another."""
+        path = self.manifest_path(session, "session")
+        with lake_errors(self.path), self.locked(session, "session"):
+            before = self.manifest(session)
+            after = change(before)
+            if after != before:
+                write_atomically(path, after.to_bytes())
 
     def _write(self, table: Table, frame: "pl.DataFrame", identifier: str, stage: str) -> Entry:
         """Write the table's file, if it has rows.
@@ -167,6 +192,11 @@ class TraceLake(LakeReader):
             for file in (self.path / table / f"{manifest.scope}_id={manifest.id}").glob("*"):
                 if file not in published:
                     file.unlink(missing_ok=True)
+
+
+def _require_stage(stage: str) -> None:
+    if _STAGE.fullmatch(stage) is None:
+        raise LakeError(f"{stage!r} is not a stage's name; expected lower-case letters, digits and '_'")
 
 
 @contextmanager

@@ -3,13 +3,14 @@
 When a manifest is replaced is tested in `test_store`.
 """
 
+import hashlib
 import json
 from typing import Any
 
 import pytest
 
 from aaco_pipeline.errors import LakeError
-from aaco_pipeline.lake.manifest import Entry, Manifest
+from aaco_pipeline.lake.manifest import Entry, Manifest, StageState
 
 SESSION = "20250101T000000Z-0000000a"
 
@@ -20,8 +21,16 @@ def entry(table: str, stage: str, digest: str = "0") -> Entry:
 
 
 def document(**changes: Any) -> bytes:
-    text = Manifest("session", SESSION, (entry("kernels", "a"),)).to_bytes()
-    return json.dumps({**json.loads(text), **changes}).encode()
+    """A manifest with other values in it, and the digest that belongs to them."""
+    text = Manifest("session", SESSION).with_stage("a", [entry("kernels", "a")], "1.0").to_bytes()
+    changed = json.dumps({**json.loads(text), **changes}, indent=1, sort_keys=True).encode()
+    return changed.replace(json.loads(text)["digest"].encode(), hashlib.sha256(changed[78:]).hexdigest().encode(), 1)
+
+
+def earlier(version: int) -> bytes:
+    """A manifest as an earlier version wrote it: without a digest, and without a word on stages."""
+    written = {**json.loads(document()), "manifest_version": version}
+    return json.dumps({key: written[key] for key in ("manifest_version", "scope", "id", "entries")}).encode()
 
 
 def with_entry(**changes: Any) -> bytes:
@@ -62,8 +71,31 @@ def test_a_manifest_that_did_not_change_is_parsed_once() -> None:
     assert Manifest.from_bytes(document(id="other"), "it") != Manifest.from_bytes(document(), "it")
 
 
-def test_a_manifest_of_an_earlier_version_is_read() -> None:
-    assert Manifest.from_bytes(document(manifest_version=1), "it") == Manifest.from_bytes(document(), "it")
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_manifest_of_an_earlier_version_is_read_with_the_stages_that_its_entries_name(version: int) -> None:
+    manifest = Manifest.from_bytes(earlier(version), "it")
+    assert manifest.entries == Manifest.from_bytes(document(), "it").entries
+    assert (manifest.stages, manifest.expected) == ((StageState("a", "", None),), ())
+
+
+def test_a_stage_states_its_version_and_its_failure_until_it_publishes_again() -> None:
+    before = Manifest("session", SESSION).with_stage("b", [entry("kernels", "b")], "1")
+    failed = before.with_failure("b", "2", "out of\nmemory").with_failure("a", "2", "no such file")
+    assert failed.stages == (StageState("a", "2", "no such file"), StageState("b", "2", "out of memory"))
+    assert failed.entries == before.entries
+    assert failed.with_stage("b", [], "2").stages == (failed.stages[0], StageState("b", "2", None))
+    assert failed.without_stage("a").without_stage("b") == Manifest("session", SESSION)
+    assert Manifest.from_bytes(failed.expecting(["b", "a"]).to_bytes(), "it") == failed.expecting(["b", "a"])
+
+
+def test_one_byte_changed_anywhere_is_noticed() -> None:
+    """Also in white space, in a key, in the digest itself, and where the text is still JSON."""
+    content = document(expected=["a"])
+    for at in range(len(content)):
+        for flip in (1, 2, 4, 0x20, 0x80):
+            torn = bytes((*content[:at], content[at] ^ flip, *content[at + 1 :]))
+            with pytest.raises(LakeError, match=r"^m\.json: "):
+                Manifest.from_bytes(torn, "m.json")
 
 
 def test_a_table_without_rows_has_neither_file_nor_digest() -> None:
@@ -73,8 +105,8 @@ def test_a_table_without_rows_has_neither_file_nor_digest() -> None:
 
 
 def test_a_newer_manifest_is_refused_by_name() -> None:
-    with pytest.raises(LakeError, match=r"^m\.json: manifest version 3 is newer than 2.*upgrade") as caught:
-        Manifest.from_bytes(document(manifest_version=3), "m.json")
+    with pytest.raises(LakeError, match=r"^m\.json: manifest version 4 is newer than 3.*upgrade") as caught:
+        Manifest.from_bytes(document(manifest_version=4), "m.json")
     assert "\n" not in str(caught.value)
 
 
@@ -87,7 +119,15 @@ def test_a_newer_manifest_is_refused_by_name() -> None:
         b"1",
         b"\xff\xfe",
         b"{}",
+        earlier(3),
+        document()[:-1],
         document(manifest_version="1"),
+        document(stages=None),
+        document(stages=[{"stage": "a"}]),
+        document(stages=[{"stage": "a", "code_version": "", "failure": False}]),
+        document(stages=2 * [{"stage": "a", "code_version": "", "failure": None}]),
+        document(expected="a"),
+        document(expected=[1]),
         document(entries={"a": 1}),
         document(entries=None),
         document(scope="lake"),

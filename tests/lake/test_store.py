@@ -408,7 +408,7 @@ def test_a_newer_manifest_is_refused_by_name_and_not_overwritten(
 ) -> None:
     lake.publish(SESSION, "a", {"session_metrics": metrics(1.0)})
     path = lake.path / "manifests" / f"{SESSION}.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "manifest_version": 3}))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "manifest_version": 4}))
     before = snapshot(lake.path)
     for doing in (
         lake.sessions,
@@ -417,7 +417,7 @@ def test_a_newer_manifest_is_refused_by_name_and_not_overwritten(
         lambda: lake.publish(SESSION, "b", {"session_metrics": metrics(2.0)}),
         lambda: lake.remove(SESSION),
     ):
-        with pytest.raises(LakeError, match=rf"{SESSION}\.json: manifest version 3 is newer than 2"):
+        with pytest.raises(LakeError, match=rf"{SESSION}\.json: manifest version 4 is newer than 3"):
             doing()
     assert snapshot(lake.path) == before
 
