@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
-from hypothesis import settings
+from hypothesis import is_hypothesis_test, settings
 
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE, Project
@@ -37,6 +37,14 @@ class CapturedLake:
         """The same lake at `path`, to do anything with."""
         shutil.copytree(self.lake.path, path)
         return TraceLake(path)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Property tests are not traced for coverage: a hundred times the same lines, at almost twice the time."""
+    if config.pluginmanager.hasplugin("_cov"):
+        for item in items:
+            if is_hypothesis_test(getattr(item, "obj", None)):
+                item.add_marker("no_cover")
 
 
 @pytest.fixture(scope="session", autouse=True)
