@@ -8,9 +8,13 @@ from typing import ClassVar
 
 
 class AacoError(Exception):
-    """Base of every expected error. `exit_code` is what the `aaco` command exits with."""
+    """Base of every expected error, told in one line. `exit_code` is what the `aaco` command exits with."""
 
     exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str) -> None:
+        # What a library says, and what a file is called, may hold line ends.
+        super().__init__(" ".join(message.splitlines()))
 
 
 class UsageError(AacoError):

@@ -1,162 +1,236 @@
 """Feed every reader with damaged captures, and look for anything but a reading or the documented error.
 
-Each input is a real or generated capture with a few random changes: flipped, lost, repeated or foreign bytes, extreme
-numbers, a cut end. A reader may give a reading that fulfils every contract, or raise CaptureError; it may not raise
-anything else, take longer than `--slowest` seconds, or grow the process above `--memory` MiB. Run as
-`python benchmarks/fuzz_readers.py --seconds 600`; it exits with 1 and keeps the input when one breaks the promise.
+Each input is a small capture with a few random changes: flipped, lost, repeated or foreign bytes, splices of two
+examples, words of the format, numbers at bounds, a cut end, other cells of a database. A reader may give tables that
+fulfil their contracts, or raise its error in one line; it may not raise anything else, take more than `--cpu` seconds
+of CPU, hang, crash, or grow the process above `--memory` MiB. An input is known by its reader and number, so a
+finding is seen again by `--only READER --reproduce NUMBER`. Inputs are read in child processes, `--batch` in each.
+Run as `python -m benchmarks.fuzz_readers --results /tmp/fuzz.jsonl`; a second run with the same file goes on where the
+first was ended. It exits with 1 when there is any finding.
 """
 
 import argparse
-import gzip
+import json
 import os
 import random
+import re
 import resource
 import shutil
+import signal
+import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TextIO
 
-from aaco_pipeline.capture.discovery import Part, discover_runs
-from aaco_pipeline.capture.merging import NamedReading, merge_parts
-from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats.capture_tables import Limits
-from aaco_pipeline.lake.contracts import contract
-from aaco_pipeline.lake.validation import conform
-
-SHARED: Final = Path(os.environ.get("AACO_SHARED") or Path(__file__).parents[2] / "shared")
-KEY: Final = "20260101T000000Z-00000000"
-#: What the captures are taken from; the larger ones of a kind would only make fewer inputs of it.
-SEEDS: Final = (
-    "captures/mi300x_rocpd_pmc_passes/pass_4_DERIVED_results.db",
-    "captures/gfx1250_rocpd/146104_results.redacted.db",
-    "captures/documentation_csv",
-    "captures/mi350x_rocprofv3_json",
-    "captures/gfx1151_rocprofv3_csv/decode_kernel_trace.csv",
-    "captures/gfx1151_rocprofv3_csv/decode_fetch_counter_collection.csv",
-    "captures/mi300x_att_ck_batched_gemm/ui_output_agent_5600_dispatch_1",
-    "captures/mi300_pc_sampling_code_json",
-    "captures/mi210_kineto_gpu_only",
-    "kineto/a100_event_sync.json.gz",
-    "gpu_sessions/traces/two_streams_overlap.json.gz",
-    "counters/vcopy/MI300X_A1",
-    "counters/mem_levels_HBM/MI200",
-    "counters/laplacian_k1/MI250X",
-)
-EXTREMES: Final = (
-    b"-1",
-    b"0",
-    b"18446744073709551615",
-    b"9223372036854775808",
-    b"1e400",
-    b"NaN",
-    b"null",
-    b'"',
-    b"[",
-    b"{",
-)
+ROOT: Final = Path(__file__).parents[1]
+#: Every so many inputs, what was read is also put together as a run's parts are.
+_MERGED_EVERY: Final = 4
+#: Wall time on one input after which its process is ended: a wait that uses no CPU.
+_HANGS_SECONDS: Final = 120.0
+_MIB: Final = 1 << 20
+#: What of a finding is of its input: texts and numbers, except the line of the source.
+_KIND: Final = re.compile(r"'[^']*'?|\"[^\"]*\"?|\[.*|(?<![:\d])\b\d+")
 
 
-def changed(content: bytes, chance: random.Random) -> bytes:
-    """The content with one to eight random changes."""
-    data = bytearray(content)
-    for _ in range(chance.randint(1, 8)):
-        if not data:
-            break
-        at = chance.randrange(len(data))
-        kind = chance.randrange(7)
-        if kind == 0:
-            data[at] = chance.randrange(256)
-        elif kind == 1:
-            del data[at : at + chance.randint(1, 64)]
-        elif kind == 2:
-            data[at:at] = data[at : at + chance.randint(1, 256)]
-        elif kind == 3:
-            data[at:at] = chance.randbytes(chance.randint(1, 16))
-        elif kind == 4:
-            del data[at:]
-        elif kind == 5:
-            data[at : at + 4] = chance.choice(EXTREMES)
+def worker(reader: str, first: int, stop: int, cpu: float, memory: int) -> None:
+    """Read the inputs from `first` to before `stop`; a line on standard output for each finding, and one at the end.
+
+    The number of the input at work is printed before it is read only where it may kill the process: it is kept in the
+    file `current` of the working folder.
+    """
+    from benchmarks.fuzz_seeds import TARGETS, outcome
+
+    _bounded(memory)
+    target = TARGETS[reader]
+    pool = _Pool(target.seeds())
+    counts: Counter[str] = Counter()
+    slowest = (0.0, first)
+    folder = Path.cwd() / "input"
+    with Path("current").open("wb", buffering=0) as current:
+        for number in range(first, stop):
+            current.seek(0)
+            current.write(f"{number:>20}".encode())
+            pool.write(folder, reader, number)
+            before = time.process_time()
+            what = None
+            try:
+                counts[outcome(target, folder, merge=number % _MERGED_EVERY == 0)] += 1
+            except BaseException as error:  # noqa: BLE001  (whatever it is, it is the finding)
+                what = f"{type(error).__name__}: {_place(error)}: {' '.join(str(error).split())[:200]}"
+            taken = time.process_time() - before
+            slowest = max(slowest, (taken, number))
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+            if taken > cpu:
+                what = what or f"took {taken:.1f} s of CPU"
+            if peak > memory:
+                what = what or f"grew the process to {peak} MiB"
+            if what is not None:
+                counts["finding"] += 1
+                print(json.dumps({"reader": reader, "number": number, "finding": what}), flush=True)
+            if peak > memory:
+                stop = number + 1
+                break
+    done = {"reader": reader, "from": first, "to": stop, "counts": counts, "slowest": slowest, "peak_mib": peak}
+    print(json.dumps(done), flush=True)
+
+
+class _Pool:
+    """The examples of a reader, and inputs made of them."""
+
+    def __init__(self, seeds: list[Any]) -> None:
+        from benchmarks.fuzz_mutations import unpacked, words
+
+        self.seeds = seeds
+        self.contents = [unpacked(content) for files in seeds for content in files.values()]
+        self.words = words(self.contents)
+
+    def write(self, folder: Path, reader: str, number: int) -> None:
+        """Put the input of that number into the folder, in place of what it holds."""
+        from benchmarks.fuzz_mutations import damaged
+
+        chance = random.Random(f"{reader}:{number}")
+        files = damaged(chance.choice(self.seeds), self.contents, self.words, chance)
+        shutil.rmtree(folder, ignore_errors=True)
+        for name, content in files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+
+
+def _bounded(memory: int) -> None:
+    """Make an attempt to take much more memory than allowed fail, instead of the machine."""
+    limit = (memory + 1024) * _MIB
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _place(error: BaseException) -> str:
+    """The innermost line of this project's own code."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "aaco_pipeline" in frame.filename]
+    return f"{Path(frames[-1].filename).relative_to(ROOT)}:{frames[-1].lineno}" if frames else "elsewhere"
+
+
+def batch(reader: str, first: int, stop: int, bounds: tuple[float, int], results: TextIO) -> tuple[int, int]:
+    """Run one child over inputs and keep its lines; where to go on, and the number of findings."""
+    found = 0
+    with tempfile.TemporaryDirectory(dir=_fast_folder(), prefix="aaco_fuzz_") as name:
+        command = [sys.executable, "-m", "benchmarks.fuzz_readers", "--worker", f"{reader}:{first}:{stop}"]
+        command += ["--cpu", str(bounds[0]), "--memory", str(bounds[1])]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "POLARS_MAX_THREADS": "1", "TMPDIR": name}
+        errors = Path(name) / "stderr"
+        with errors.open("wb") as told:
+            child = subprocess.Popen(command, cwd=name, env=environment, stdout=subprocess.PIPE, stderr=told, text=True)
+            hung = _watched(child, Path(name) / "current")
+        assert child.stdout is not None
+        with child.stdout:
+            lines = [json.loads(line) for line in child.stdout.read().splitlines()]
+        for line in lines:
+            results.write(json.dumps(line) + "\n")
+            found += "finding" in line
+        last = next((line for line in lines if "counts" in line), None)
+        if last is None:
+            at = int((Path(name) / "current").read_text()) if (Path(name) / "current").exists() else first
+            end = f"signal {signal.Signals(-child.returncode).name}" if child.returncode < 0 else child.returncode
+            said = " ".join(errors.read_text(errors="replace").split())[-300:]
+            what = f"no end within {_HANGS_SECONDS:.0f} s" if hung else f"ended the process: {end}: {said}"
+            results.write(json.dumps({"reader": reader, "number": at, "finding": what}) + "\n")
+            last = {"reader": reader, "from": first, "to": at + 1, "counts": {"finding": 1 + found}}
+            results.write(json.dumps(last) + "\n")
+            found += 1
+        results.flush()
+        return int(last["to"]), found
+
+
+def _watched(child: "subprocess.Popen[str]", current: Path) -> bool:
+    """Wait for a child; whether it had to be ended because it stayed on one input."""
+    seen, since = "", time.monotonic()
+    while True:
+        try:
+            child.wait(timeout=1.0)
+            return False
+        except subprocess.TimeoutExpired:
+            now = current.read_text() if current.exists() else ""
+            if now != seen:
+                seen, since = now, time.monotonic()
+            elif time.monotonic() - since > _HANGS_SECONDS:
+                child.kill()
+                child.wait()
+                return True
+
+
+def _fast_folder() -> str | None:
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
+def reproduce(reader: str, number: int) -> int:
+    """Write one input beside the working folder and read it in this process, with the whole traceback."""
+    from benchmarks.fuzz_seeds import TARGETS, outcome
+
+    target = TARGETS[reader]
+    folder = Path(tempfile.mkdtemp(prefix=f"aaco_fuzz_{reader}_{number}_")) / "input"
+    _Pool(target.seeds()).write(folder, reader, number)
+    print(f"{reader} {number}: {folder}", flush=True)
+    print(outcome(target, folder, merge=number % _MERGED_EVERY == 0))
+    return 0
+
+
+def summary(path: Path) -> int:
+    """Print what the results hold, reader by reader; the number of findings."""
+    counts: dict[str, Counter[str]] = {}
+    slowest: dict[str, float] = {}
+    peak: dict[str, int] = {}
+    kinds: dict[tuple[str, str], list[int]] = {}
+    for line in map(json.loads, path.read_text().splitlines()):
+        reader = line["reader"]
+        if "counts" in line:
+            counts.setdefault(reader, Counter()).update(line["counts"])
+            slowest[reader] = max(slowest.get(reader, 0.0), line.get("slowest", (0.0,))[0])
+            peak[reader] = max(peak.get(reader, 0), line.get("peak_mib", 0))
         else:
-            digit = next((i for i in range(at, min(at + 4096, len(data))) if 48 <= data[i] <= 57), None)
-            if digit is not None:
-                data[digit : digit + 1] = chance.choice(EXTREMES)
-    return bytes(data)
-
-
-def damaged(part: Part, folder: Path, chance: random.Random) -> Path:
-    """A copy of the part's files below `folder`, one of them changed; what to survey."""
-    top = Path(os.path.commonpath([file.parent for file in part.files]))
-    victim = chance.choice(part.files)
-    for file in part.files:
-        target = folder / top.name / file.relative_to(top)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if file != victim:
-            shutil.copyfile(file, target)
-            continue
-        content = file.read_bytes()
-        if content[:2] == b"\x1f\x8b" and chance.random() < 0.9:  # damage within is rarer found than in the packing
-            target.write_bytes(gzip.compress(changed(gzip.decompress(content), chance), 1))
-        else:
-            target.write_bytes(changed(content, chance))
-    return folder / top.name
-
-
-def outcome(place: Path) -> str:
-    """What became of the input; raises what a reader must not raise."""
-    try:
-        for run in discover_runs(place).runs:
-            readings = [NamedReading(part.name, part.read(Limits())) for part in run.parts]
-            for name, frame in merge_parts(readings).tables.items():
-                conform(contract(name), frame, KEY)
-            return "read"
-    except CaptureError as error:
-        assert str(error) and "\n" not in str(error), f"not one line: {error!r}"
-        return "refused"
-    return "not recognized"
+            kinds.setdefault((reader, _KIND.sub("…", line["finding"])[:110]), []).append(line["number"])
+    print(f"{'reader':<16}{'inputs':>9}{'read':>9}{'refused':>9}{'findings':>10}{'slowest s':>11}{'peak MiB':>10}")
+    for reader, count in sorted(counts.items()):
+        row = f"{count.total():9,}{count['read']:9,}{count['refused']:9,}{count['finding']:10,}"
+        print(f"{reader:<16}{row}{slowest[reader]:11.2f}{peak[reader]:10,}")
+    for (reader, what), numbers in sorted(kinds.items()):
+        print(f"{reader} {what}: {len(numbers)} inputs, such as --only {reader} --reproduce {numbers[0]}")
+    return sum(count["finding"] for count in counts.values())
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=600.0)
-    parser.add_argument("--slowest", type=float, default=20.0)
-    parser.add_argument("--memory", type=int, default=2048)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--inputs", type=int, default=20_000, help="inputs of each reader (default: %(default)s)")
+    parser.add_argument("--first", type=int, default=0, help="number of the first input (default: %(default)s)")
+    parser.add_argument("--only", action="append", metavar="READER", help="only this reader; may be repeated")
+    parser.add_argument("--results", type=Path, help="file of JSON lines that results are added to, and resumed from")
+    parser.add_argument("--batch", type=int, default=2_500, help="inputs of one process (default: %(default)s)")
+    parser.add_argument("--cpu", type=float, default=5.0, help="most CPU seconds of one input (default: %(default)s)")
+    parser.add_argument("--memory", type=int, default=1024, help="most MiB of the process (default: %(default)s)")
+    parser.add_argument("--reproduce", type=int, metavar="NUMBER", help="read this one input, with its traceback")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    parts = [part for seed in SEEDS for run in discover_runs(SHARED / seed).runs for part in run.parts]
-    until = time.monotonic() + arguments.seconds
-    counts: dict[str, Counter[str]] = {}
-    slowest: dict[str, float] = {}
-    number = 0
-    while time.monotonic() < until:
-        part = parts[number % len(parts)]
-        chance = random.Random(f"{arguments.seed}:{number}")
-        number += 1
-        with tempfile.TemporaryDirectory() as name:
-            place = damaged(part, Path(name), chance)
-            started = time.monotonic()
-            try:
-                told = outcome(place)
-            except BaseException as error:  # noqa: BLE001  (whatever it is, it is the finding)
-                kept = Path(tempfile.mkdtemp(prefix="aaco_fuzz_")) / place.name
-                shutil.copytree(place, kept)
-                print(f"{part.format}, input {number - 1}: {type(error).__name__}: {str(error)[:300]}; kept in {kept}")
-                return 1
-            taken = time.monotonic() - started
-        counts.setdefault(part.format, Counter())[told] += 1
-        slowest[part.format] = max(slowest.get(part.format, 0.0), taken)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-        if taken > arguments.slowest or peak > arguments.memory:
-            print(f"{part.format}, input {number - 1}: {taken:.1f} s, {peak} MiB at most")
-            return 1
-    print(f"{'format':<26}{'read':>8}{'refused':>9}{'unknown':>9}{'slowest s':>11}")
-    for kind, count in sorted(counts.items()):
-        row = (count["read"], count["refused"], count["not recognized"], slowest[kind])
-        print(f"{kind:<26}{row[0]:8,}{row[1]:9,}{row[2]:9,}{row[3]:11.2f}")
-    print(f"{number:,} inputs in {arguments.seconds:.0f} s, {peak} MiB at most, nothing but readings and CaptureError")
-    return 0
+    if arguments.worker:
+        reader, first, stop = arguments.worker.split(":")
+        worker(reader, int(first), int(stop), arguments.cpu, arguments.memory)
+        return 0
+    if arguments.reproduce is not None:
+        return reproduce(arguments.only[0], arguments.reproduce)
+    from benchmarks.fuzz_seeds import TARGETS
+
+    results = arguments.results or Path(tempfile.mkdtemp()) / "fuzz.jsonl"
+    lines = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+    bounds = (arguments.cpu, arguments.memory)
+    for reader in arguments.only or TARGETS:
+        at = max((line["to"] for line in lines if line["reader"] == reader and "to" in line), default=arguments.first)
+        with results.open("a") as kept:
+            while at < (stop := arguments.first + arguments.inputs):
+                at, found = batch(reader, at, min(at + arguments.batch, stop), bounds, kept)
+                print(f"{reader}: {at:,} inputs, {found} findings in the last batch", flush=True)
+    return 1 if summary(results) else 0
 
 
 if __name__ == "__main__":

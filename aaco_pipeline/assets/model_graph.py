@@ -17,7 +17,7 @@ from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.lake.validation import empty_table, in_contract, to_contract
 
 if TYPE_CHECKING:
-    from aaco_pipeline.capture.model import RecordedModel
+    from aaco_pipeline.capture.face import Model
 
 _READ: Final = ("kernels", "dispatches", "iterations", "api_calls", "markers", "kernel_stats")
 
@@ -62,7 +62,7 @@ def model_graph(session: Session) -> Outcome:
     return Outcome(
         {
             "model_nodes": in_contract("model_nodes", nodes),
-            "model_edges": to_contract("model_edges", model.edges({**inferred.types, **found.types})),
+            "model_edges": to_contract("model_edges", inferred.edges),
             "operator_kernels": to_contract("operator_kernels", found.operator_kernels),
             "session_metrics": metrics,
         },
@@ -98,7 +98,7 @@ def _without_model(found: Attribution) -> Outcome:
     )
 
 
-def _evidence(model: "RecordedModel", nodes: pl.DataFrame, reason: str | None) -> list[Evidence]:
+def _evidence(model: "Model", nodes: pl.DataFrame, reason: str | None) -> list[Evidence]:
     source = model.file.name
     items = [Evidence("model graph", "present", None, source, nodes.height)]
     unknown = nodes.filter(pl.col("flops").is_null()).get_column("op_type").unique().sort().to_list()

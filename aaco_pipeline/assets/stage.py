@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from aaco_pipeline import __version__
-from aaco_pipeline.capture import open_capture
 from aaco_pipeline.capture.face import Capture, Kind
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.contracts import contract
@@ -68,6 +67,8 @@ class Session:
     @property
     def capture(self) -> Capture:
         """What was recorded; CaptureError when it is damaged or not there."""
+        from aaco_pipeline.resources.confinement.doors import open_capture  # readers: only where one is looked into
+
         return open_capture(self.lake.raw(self.id))
 
     def tables(self, *names: str) -> "dict[str, pl.DataFrame]":

@@ -10,9 +10,9 @@ import json
 import os
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.files import lake_errors
@@ -30,12 +30,11 @@ STAYS_SECONDS: Final = 3600.0
 #: A folder with more entries is not looked through further.
 _MOST_ENTRIES: Final = 20_000
 #: A look at the inbox stops after so many entries, a folder counting as ten more, and the next one goes on there.
-_ENTRIES_A_LOOK: Final = 30_000
+_ENTRIES_A_LOOK: Final = 6_000
 _FOLDER_COUNTS: Final = 10
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(NamedTuple):
     """What was seen of one entry: its state, since when on the host's monotonic clock, and at how many looks.
 
     `settled` is what became of it in this state, "" while that is open. After `failures` attempts that failed it is
@@ -58,20 +57,14 @@ class Memory:
     next: str = ""
 
     def to_text(self) -> str:
-        rows = {
-            name: [one.state, round(one.since, 1), one.looks, one.settled, one.failures, round(one.again, 1)]
-            for name, one in sorted(self.entries.items())
-        }
-        return json.dumps({"next": self.next, "entries": rows})
+        return json.dumps({"next": self.next, "entries": self.entries}, sort_keys=True)
 
     @staticmethod
     def from_text(text: str | None) -> "Memory":
         """The memory in a cursor; an empty one when there is none, or it is of another form."""
         try:
             document = json.loads(text or "{}")
-            entries = {}
-            for name, (state, since, looks, settled, failures, again) in document["entries"].items():
-                entries[name] = Seen(state, since, looks, settled, failures, again)
+            entries = {name: Seen._make(row) for name, row in document["entries"].items()}
             return Memory(entries, document["next"])
         except (ValueError, KeyError, TypeError, AttributeError):
             return Memory()
@@ -117,10 +110,11 @@ def look(inbox: Path, memory: Memory, now: float) -> list[Arrival]:
         left -= count
         before = memory.entries.get(name)
         if before is None or before.state != state or now < before.since:
-            seen = Seen(state, now)
+            seen = memory.entries[name] = Seen(state, now)
+        elif before.looks < STILL_LOOKS:
+            seen = memory.entries[name] = before._replace(looks=before.looks + 1)
         else:
-            seen = replace(before, looks=min(before.looks + 1, STILL_LOOKS))
-        memory.entries[name] = seen
+            seen = before
         is_finished = is_marked or name + DONE_FILE in marks
         if is_finished or (now - seen.since >= STILL_SECONDS and seen.looks >= STILL_LOOKS):
             found.append(Arrival(inbox / name, state, is_finished))
@@ -185,14 +179,13 @@ def _listed(inbox: Path) -> tuple[dict[str, os.DirEntry[str]], set[str]]:
 
 
 def _state(entry: os.DirEntry[str]) -> tuple[str, int, bool]:
-    """A digest of all names, sizes and times, how many entries were looked at, and whether the mark lies among them.
+    """All names, sizes and times, how many entries were looked at, and whether the mark lies among them.
 
     What changes while somebody still copies changes it, also where times of the original are kept.
     """
-    digest = hashlib.sha256()
     if not entry.is_dir(follow_symlinks=False):
-        digest.update(_facts(entry))
-        return digest.hexdigest()[:16], 1, False
+        return _facts(entry), 1, False
+    digest = hashlib.sha256()
     count, is_marked, folders = 0, False, [entry.path]
     while folders and count < _MOST_ENTRIES:
         folder = folders.pop()
@@ -207,18 +200,18 @@ def _state(entry: os.DirEntry[str]) -> tuple[str, int, bool]:
             if one.name == DONE_FILE and folder == entry.path:
                 is_marked = True
                 continue
-            digest.update(os.fsencode(one.path) + b"\0" + _facts(one))
+            digest.update(os.fsencode(one.path) + f"\0{_facts(one)}\0".encode())
             if one.is_dir(follow_symlinks=False):
                 folders.append(one.path)
     return digest.hexdigest()[:16], count + _FOLDER_COUNTS, is_marked
 
 
-def _facts(entry: os.DirEntry[str]) -> bytes:
+def _facts(entry: os.DirEntry[str]) -> str:
     """Size and times of a file; nothing of what is none, which is never taken."""
     if not entry.is_file(follow_symlinks=False):
-        return b"\0"
+        return ""
     try:
         status = entry.stat(follow_symlinks=False)
     except OSError as error:
-        return f"{error.errno}".encode()
-    return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}\0".encode()
+        return f"{error.errno}"
+    return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"

@@ -6,7 +6,7 @@ What lies in the inbox is seen by `aaco_pipeline.automation.inbox`; here it is p
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -67,7 +67,7 @@ class Due:
 
 def due(lake: LakeFolder, instance: dg.DagsterInstance, inbox: Path, memory: Memory, now: float) -> Due:
     """Look at the inbox and decide what is asked for now; `memory` is brought up to date, `now` as in `look`."""
-    answer = Due()
+    answer, now = Due(), round(now, 1)
     finished = look(inbox, memory, now)
     running = {run.tags.get(INBOX_TAG) for run in _unfinished(instance)}
     free, lookups = MOST_AT_ONCE - len(running - {None}), _MOST_LOOKED_UP
@@ -107,7 +107,7 @@ def _put_away(lake: LakeFolder, arrival: Arrival, seen: Seen) -> Seen:
     try:
         settle(lake, arrival.path)
     except LakeError:
-        return replace(seen, settled="taken, and cannot be moved")
+        return seen._replace(settled="taken, and cannot be moved")
     return seen
 
 
@@ -118,13 +118,13 @@ def _looked_up(instance: dg.DagsterInstance, arrival: Arrival, seen: Seen, now: 
     if not runs:
         return seen
     if runs[0].status == dg.DagsterRunStatus.SUCCESS:
-        return replace(seen, settled="taken")
+        return seen._replace(settled="taken")
     if REFUSED_TAG in runs[0].tags:
-        return replace(seen, settled="refused")
+        return seen._replace(settled="refused")
     if len(runs) >= MOST_ATTEMPTS:
-        return replace(seen, settled="given up", failures=len(runs))
+        return seen._replace(settled="given up", failures=len(runs))
     if seen.failures < len(runs):
-        return replace(seen, failures=len(runs), again=now + _delay(len(runs)))
+        return seen._replace(failures=len(runs), again=now + _delay(len(runs)))
     return seen
 
 

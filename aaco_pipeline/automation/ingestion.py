@@ -21,6 +21,7 @@ from aaco_pipeline.capture import ingested, open_capture
 from aaco_pipeline.capture.discovery import DiscoveredRuns, Run, discover_runs
 from aaco_pipeline.capture.merging import row_accounts
 from aaco_pipeline.errors import AacoError, CaptureError, LakeError, SourceError
+from aaco_pipeline.formats.parsing.redaction import safe_name
 from aaco_pipeline.lake.files import lake_errors
 from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.journal import Journal, JournalEntry
@@ -33,7 +34,7 @@ _FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 #: What says something of the machine and nothing of the capture. That a file is not there is no such thing.
 _SYSTEM: Final = _FULL | {
     *(errno.EIO, errno.ENOMEM, errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.ETIMEDOUT),
-    *(errno.EBUSY, errno.EAGAIN, errno.EFBIG, errno.ENODEV, errno.ENXIO, errno.ENOTCONN),
+    *(errno.EBUSY, errno.EAGAIN, errno.ENODEV, errno.ENXIO, errno.ENOTCONN),
 }
 
 
@@ -92,7 +93,9 @@ def ingest(
         try:
             with _system_errors(lake, run.folder):
                 digest = capture_digest(run)
-            one = _taken(lake, journal, _Work(run, digest, workload or run.folder.name, earlier.get(name)), finish)
+            one = _taken(
+                lake, journal, _Work(run, digest, safe_name(workload or run.folder.name), earlier.get(name)), finish
+            )
         except CaptureError as error:
             one = Ingested(run, "refused", error=error)
         if place is not None and digest is not None and one.session is not None:
@@ -173,6 +176,9 @@ def _finished(finish: Callable[[str], None], session: str) -> AacoError | None:
 
 
 def _is_whole(lake: TraceLake, session: str) -> bool:
+    progress = lake.progress(session)
+    if progress.expected:
+        return bool(progress.is_whole)
     return set(stages_of("ingested")) <= {entry.stage for entry in lake.manifest(session).entries}
 
 

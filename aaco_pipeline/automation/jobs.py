@@ -19,6 +19,7 @@ from aaco_pipeline.automation.stage_assets import expected_errors
 from aaco_pipeline.capture.request import MeasurementRequest, MeasurementSettings
 from aaco_pipeline.errors import CaptureError, LakeError, SourceError, UsageError
 from aaco_pipeline.lake.layout import LakeFolder
+from aaco_pipeline.report.words.printable import in_a_line
 from aaco_pipeline.resources.configuration import BUILT_IN_BACKENDS, load_backends
 from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
 from aaco_pipeline.resources.host.process_identity import process_tags
@@ -98,7 +99,7 @@ def take_in_capture(context: dg.OpExecutionContext, config: IngestCapture, lake:
             for one in ingest(opened, found, config.workload, finish=register, place=place):
                 if one.session is None:
                     (refused if one.is_verdict else unread).append(str(one.error))
-                    context.log.warning(f"not taken: {one.error}")
+                    context.log.warning(in_a_line(f"not taken: {one.error}"))
                 else:
                     add_partition(context.instance, one.session)  # also of a capture that another home has taken
                     context.log.info(f"session {one.session}: {one.state}, attempt {one.attempt}")
@@ -121,16 +122,16 @@ def _refuse(context: dg.OpExecutionContext, config: IngestCapture, path: Path, r
     if not config.from_inbox or not path.exists():
         return
     try:
-        context.log.warning(f"moved aside to {set_aside(path, reason)}")
+        context.log.warning(in_a_line(f"moved aside to {set_aside(path, reason)}"))
     except LakeError as error:
-        context.log.warning(f"stays in the inbox: {error}")
+        context.log.warning(in_a_line(f"stays in the inbox: {error}"))
 
 
 def _put_away(context: dg.OpExecutionContext, lake: LakeFolder, path: Path, refused: list[str]) -> None:
     try:
-        context.log.info(f"moved to {settle(lake, path, refused)}")
+        context.log.info(in_a_line(f"moved to {settle(lake, path, refused)}"))
     except LakeError as error:
-        context.log.warning(f"stays in the inbox: {error}")
+        context.log.warning(in_a_line(f"stays in the inbox: {error}"))
 
 
 @dg.job(

@@ -47,6 +47,7 @@ from aaco_pipeline.automation.stage_assets import EXIT_CODE_KEY, JOB, checked, d
 from aaco_pipeline.errors import AacoError
 from aaco_pipeline.lake.manifest import Entry
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.report.words.printable import in_a_line, in_lines
 from aaco_pipeline.resources.dagster_resources import InferenceRunner
 from aaco_pipeline.resources.host.process_identity import process_tags
 
@@ -138,7 +139,7 @@ class _Run:
 
     def log(self, line: str) -> None:
         """A line of a stage that takes long, in the run's log."""
-        self._instance.report_engine_event(line, run_id=self._id, job_name=JOB)
+        self._instance.report_engine_event(in_a_line(line), run_id=self._id, job_name=JOB)
 
     @contextmanager
     def step(self, one: Stage) -> Iterator[None]:
@@ -233,9 +234,11 @@ class _Run:
 
     def _failed(self, one: Stage, error: BaseException) -> None:
         """The step's failure with the error's stack, and the stage's partition as failed."""
-        info = SerializableErrorInfo(str(error), traceback.format_exception(error), type(error).__name__)
+        info = SerializableErrorInfo(
+            in_a_line(str(error)), [*map(in_lines, traceback.format_exception(error))], type(error).__name__
+        )
         code = {EXIT_CODE_KEY: dg.MetadataValue.int(error.exit_code)} if isinstance(error, AacoError) else {}
-        why = UserFailureData(label="error", description=str(error), metadata=code)  # type: ignore[no-untyped-call]
+        why = UserFailureData(label="error", description=in_a_line(str(error)), metadata=code)  # type: ignore[no-untyped-call]
         data = StepFailureData(info, why, ErrorSource.USER_CODE_ERROR)  # type: ignore[no-untyped-call]
         self._event(DagsterEventType.STEP_FAILURE, f"{one.name} failed: {error}", data, one.name)
         if one.name not in self._stored:
@@ -245,7 +248,11 @@ class _Run:
 
     def _event(self, kind: DagsterEventType, message: str, data: Any = None, step: str | None = None) -> None:
         event = DagsterEvent(
-            event_type_value=kind.value, job_name=JOB, message=message, event_specific_data=data, step_key=step
+            event_type_value=kind.value,
+            job_name=JOB,
+            message=in_a_line(message),
+            event_specific_data=data,
+            step_key=step,
         )
         self._instance.report_dagster_event(event, self._id, _LEVELS.get(kind, logging.INFO))
 

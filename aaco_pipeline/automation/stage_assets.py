@@ -21,6 +21,8 @@ from aaco_pipeline.errors import AacoError, LakeError
 from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.manifest import Entry
 from aaco_pipeline.report.html.svg import as_markdown_image
+from aaco_pipeline.report.markdown import markdown_text
+from aaco_pipeline.report.words.printable import in_a_line
 from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
 from aaco_pipeline.resources.host.process_identity import process_tags
 from aaco_pipeline.resources.report_server import address_of
@@ -100,7 +102,7 @@ def described(session: Session, one: Stage, outcome: Outcome, entries: Sequence[
         "dagster/uri": str(session.lake.path),
         **{f"{entry.table}_rows": entry.rows for entry in entries},
         "published_bytes": sum(entry.bytes for entry in entries),
-        **{name: value for name, value in outcome.headline.items() if value is not None},
+        **{name: _harmless(value) for name, value in outcome.headline.items() if value is not None},
     }
     if outcome.preview is not None and outcome.preview.height:
         table = markdown_table(outcome.preview.head(_PREVIEW_ROWS))
@@ -127,7 +129,7 @@ def expected_errors() -> Iterator[None]:
         yield
     except AacoError as error:
         raise dg.Failure(
-            description=str(error), metadata={EXIT_CODE_KEY: error.exit_code}, allow_retries=False
+            description=in_a_line(str(error)), metadata={EXIT_CODE_KEY: error.exit_code}, allow_retries=False
         ) from error
 
 
@@ -149,7 +151,7 @@ def column_schema(one: Stage) -> dg.TableSchema:
 
 def markdown_table(frame: pl.DataFrame) -> str:
     """A frame as a Markdown table; numbers with thousands separators, nulls as an en dash."""
-    header = "| " + " | ".join(frame.columns) + " |"
+    header = "| " + " | ".join(map(_cell, frame.columns)) + " |"
     rule = "|" + "|".join(" ---: " if dtype.is_numeric() else " --- " for dtype in frame.dtypes) + "|"
     rows = ["| " + " | ".join(_cell(value) for value in row) + " |" for row in frame.iter_rows()]
     return "\n".join([header, rule, *rows])
@@ -178,7 +180,9 @@ def _asset(one: Stage) -> dg.AssetsDefinition:
         entries: list[Entry] = []
         for key in context.partition_keys:
             with expected_errors():
-                session = Session(lake.open(), key, runner.folder, runner.measure, context.log.info)
+                session = Session(
+                    lake.open(), key, runner.folder, runner.measure, lambda line: context.log.info(in_a_line(line))
+                )
                 outcome = one(session)
                 published = publish(session, one, outcome)
                 metadata = described(session, one, outcome, published)
@@ -201,7 +205,7 @@ def _result(one: Stage, name: str, finding: Finding, *, blocking: bool) -> dg.As
         check_name=name,
         passed=finding.holds,
         severity=dg.AssetCheckSeverity.ERROR if blocking else dg.AssetCheckSeverity.WARN,
-        description=finding.statement,
+        description=in_a_line(finding.statement),
         metadata=dict(finding.figures),
     )
 
@@ -213,4 +217,9 @@ def _cell(value: object) -> str:
         return f"{value:,.3f}"
     if isinstance(value, int):
         return f"{value:,}"
-    return str(value).replace("|", "\\|")
+    return markdown_text(str(value))
+
+
+def _harmless(value: object) -> Any:
+    """A figure that Dagster shows; a text without what could fool an eye."""
+    return in_a_line(value) if isinstance(value, str) else value

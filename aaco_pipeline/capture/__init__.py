@@ -1,4 +1,7 @@
-"""The one door to what was recorded: `open_capture` gives every kind of raw capture the same face.
+"""What was recorded, opened in this process: `open_capture` gives every kind of raw capture the same face.
+
+Whoever opens captures of strangers goes through `aaco_pipeline.resources.confinement.doors`, which reads them in a
+process that can do nothing else; this is what that process does, and what tests may.
 
 The kinds are beside this module: `measured` (this project's own runs), `profiled` (those with passes under rocprofv3)
 and `ingested` (captures made elsewhere). Finding runs in a folder is `discovery`, putting a run's parts together
@@ -6,10 +9,18 @@ and `ingested` (captures made elsewhere). Finding runs in a folder is `discovery
 """
 
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from aaco_pipeline.capture.digests import content_digest
 from aaco_pipeline.capture.face import Capture
+from aaco_pipeline.formats.parsing.regular_files import settled
+
+
+class Identity(NamedTuple):
+    """The digest of a capture's content, and where it lies; None for an ingested one, which is the same anywhere."""
+
+    digest: str
+    place: Path | None
 
 
 def open_capture(raw: Path) -> Capture:
@@ -19,13 +30,12 @@ def open_capture(raw: Path) -> Capture:
     they are asked for, so that it is the same at its place only. The newest one only is kept, because a capture's
     tables may be most of the memory. CaptureError when the folder holds no capture, or a damaged one.
     """
-    from aaco_pipeline.capture import ingested
-
-    is_ingested = ingested.probe(raw)
-    known = content_digest(raw), None if is_ingested else raw
+    known = identity(raw)
     if known not in _OPENED:
         opened: Capture
-        if is_ingested:
+        if known.place is None:
+            from aaco_pipeline.capture import ingested
+
             opened = ingested.read(raw)
         else:
             from aaco_pipeline.capture import profiled  # the readers of models and profiles: only for what ran here
@@ -36,4 +46,12 @@ def open_capture(raw: Path) -> Capture:
     return _OPENED[known]
 
 
-_OPENED: Final[dict[tuple[str, Path | None], Capture]] = {}
+def identity(raw: Path) -> Identity:
+    """What the capture in a raw folder is known by. CaptureError when there is no such folder."""
+    from aaco_pipeline.capture import ingested
+
+    digest = content_digest(raw)
+    return Identity(digest, None if ingested.probe(raw) else settled(raw))
+
+
+_OPENED: Final[dict[Identity, Capture]] = {}

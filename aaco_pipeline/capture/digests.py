@@ -4,17 +4,17 @@ The digest of files as they were handed over, whatever they were called, is `aac
 """
 
 import hashlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.lake.files import file_digest
+from aaco_pipeline.formats.parsing.regular_files import files_beneath, open_regular, settled
 
 
 def file_digests(raw: Path) -> list[tuple[str, str]]:
     """Name and SHA-256 of every file of a raw folder, by name. A file that did not change is read once a process."""
-    return [(file.relative_to(raw).as_posix(), _digest(file)) for file in _files(raw)]
+    raw = settled(raw)
+    return [(file.relative_to(raw).as_posix(), _digest(file)) for file in files_beneath(raw)[0]]
 
 
 def content_digest(raw: Path) -> str:
@@ -27,18 +27,23 @@ def content_digest(raw: Path) -> str:
 
 def raw_bytes(raw: Path) -> int:
     """Bytes of all files of a raw folder."""
-    return sum(file.stat().st_size for file in _files(raw))
+    return sum(file.lstat().st_size for file in files_beneath(settled(raw))[0])
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    return (file for file in sorted(folder.rglob("*")) if file.is_file())
+def digest_of(file: Path) -> str:
+    """SHA-256 of a regular file's bytes. CaptureError when it cannot be read, or a link leads to it."""
+    try:
+        with open_regular(file) as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise CaptureError(f"{file}: cannot be read: {error.strerror or error}; check its permissions") from error
 
 
 def _digest(file: Path) -> str:
-    status = file.stat()
+    status = file.lstat()
     known = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
     if known not in _DIGESTS:
-        _DIGESTS[known] = file_digest(file)
+        _DIGESTS[known] = digest_of(file)
     return _DIGESTS[known]
 
 

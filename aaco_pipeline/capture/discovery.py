@@ -5,11 +5,9 @@ Recognizing one format is each reader's `probe`; what the parts of a run become 
 traces in one folder their ends.
 """
 
-import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -17,11 +15,16 @@ from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats import kineto, ort_profile, rocpd, rocprof_compute, rocprofv3_csv, thread_trace
 from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, Limits
 from aaco_pipeline.formats.kineto import ranks as kineto_ranks
-from aaco_pipeline.formats.readers import FILE_READERS, FOLDER_READERS, Reader
+from aaco_pipeline.formats.parsing.regular_files import (
+    Entry,
+    files_beneath,
+    is_folder,
+    readable_entries,
+    require_bounded,
+    settled,
+)
+from aaco_pipeline.formats.readers import FILE_READERS, FOLDER_READERS, READERS, Reader
 
-#: A folder with more entries is not one capture.
-MOST_FILES: Final = 20_000
-DEEPEST_FOLDER: Final = 16
 #: How the sums of a decoded thread trace are named, beside its folder.
 STATISTICS: Final = "stats_ui_output_"
 _PASS_FOLDER: Final = re.compile(r"pass_\d+")
@@ -34,13 +37,23 @@ _KEPT_RAW: Final = {
 
 @dataclass(frozen=True)
 class Part:
-    """Files of one run that one reader reads together. `name` is their common path inside the run."""
+    """Files of one run that one reader reads together. `name` is their common path inside the run.
+
+    `path` is the file or folder that the reader is given; None where it is given the files.
+    """
 
     name: str
     format: str
     detail: str
     files: tuple[Path, ...]
-    read: Callable[[Limits], CaptureTables]
+    reader: str
+    path: Path | None = None
+
+    def read(self, limits: Limits) -> CaptureTables:
+        """What the files hold. CaptureError when they cannot be read."""
+        if self.path is None:
+            return rocprofv3_csv.read_run(self.files, limits)
+        return _BY_NAME[self.reader].read(self.path, limits)
 
 
 @dataclass(frozen=True)
@@ -79,12 +92,13 @@ class _Found:
 
 
 def discover_runs(path: Path) -> DiscoveredRuns:
-    """Recognize everything under `path`. CaptureError when it does not exist or is no folder one can look through."""
-    if not path.exists():
-        raise CaptureError(f"{path}: no such file or folder; check the path")
+    """Recognize everything under `path`. CaptureError when it does not exist, is a link or no file, or is a folder that
+    one cannot look through.
+    """
+    path = settled(path)
     found: list[_Found] = []
     unread: list[Unread] = []
-    top = path if path.is_dir() else path.parent
+    top = path if is_folder(path) else path.parent
     for entry in _entries(path):
         one = _recognized(entry, top)
         if isinstance(one, Unread):
@@ -94,7 +108,7 @@ def discover_runs(path: Path) -> DiscoveredRuns:
     runs = _runs(_with_ranks_together(found))
     strangers: list[Unread] = []
     for left in unread:
-        homes = [run for run in runs if run.folder.is_dir() and left.path.is_relative_to(run.folder)]
+        homes = [run for run in runs if is_folder(run.folder) and left.path.is_relative_to(run.folder)]
         nearest = max(homes, key=lambda run: len(run.folder.parts), default=None)
         (nearest.unread if nearest is not None else strangers).append(left)
     return DiscoveredRuns(tuple(runs), tuple(strangers))
@@ -108,43 +122,34 @@ def the_run(folder: Path, remedy: str) -> Run:
     return found[0]
 
 
-def _entries(path: Path) -> Iterator[Path]:
+def _entries(path: Path) -> Iterator[Entry]:
     """Every file, and every folder that is a format by itself in place of its files; links are not followed."""
-    if path.is_file():
-        yield path
+    if not is_folder(path):
+        yield Entry(path, is_folder=False)
         return
     seen = 0
     pending = [(path, 0)]
     while pending:
         folder, depth = pending.pop()
         if any(reader.probe(folder) for reader in FOLDER_READERS):
-            yield folder
+            yield Entry(folder, is_folder=True)
             continue
-        try:
-            listed = sorted(os.scandir(folder), key=lambda entry: entry.name)
-        except OSError as error:
-            raise CaptureError(
-                f"{folder}: cannot be looked through: {error.strerror}; check its permissions"
-            ) from error
+        listed = readable_entries(folder)
         seen += len(listed)
-        if seen > MOST_FILES:
-            raise CaptureError(f"{path}: more than {MOST_FILES} files; name the folder of one capture")
         for entry in listed:
-            if entry.is_dir(follow_symlinks=False):
-                if depth >= DEEPEST_FOLDER:
-                    raise CaptureError(f"{entry.path}: nested deeper than {DEEPEST_FOLDER} folders; not a capture")
-                pending.append((Path(entry.path), depth + 1))
-            elif not entry.name.startswith("."):
-                yield Path(entry.path)
+            require_bounded(path, entry.path, seen, depth + entry.is_folder)
+            if entry.is_folder:
+                pending.append((entry.path, depth + 1))
+            elif not entry.path.name.startswith("."):
+                yield entry
 
 
-def _recognized(path: Path, top: Path) -> _Found | Unread | None:
+def _recognized(entry: Entry, top: Path) -> _Found | Unread | None:
     """The entry with its reader and the folder of its run, or why it is not read."""
-    if path.is_symlink():
-        return Unread(path, "a link; links are not followed, copy the file itself")
-    if not path.is_dir() and not path.is_file():
-        return Unread(path, "not a regular file")
-    for reader in FOLDER_READERS if path.is_dir() else FILE_READERS:
+    path = entry.path
+    if entry.refused is not None:
+        return Unread(path, entry.refused)
+    for reader in FOLDER_READERS if entry.is_folder else FILE_READERS:
         recognition = reader.probe(path)
         if recognition is not None and recognition.format in _REFUSED:
             return Unread(path, recognition.detail)
@@ -169,7 +174,7 @@ def _run_folder(path: Path, reader: Reader, top: Path) -> Path:
 
 def _is_host_folder(folder: Path, path: Path, reader: Reader) -> bool:
     """Whether a folder is the one that rocprofv3 names after the host, below the folder of the run."""
-    beside = [entry.name for entry in folder.parent.iterdir() if entry.is_dir()]
+    beside = [entry.path.name for entry in readable_entries(folder.parent) if entry.is_folder]
     if any(name.startswith("ui_output_") for name in beside) or _PASS_FOLDER.fullmatch(folder.parent.name):
         return True
     return reader is rocpd and folder.name in rocpd.hosts(path)
@@ -213,13 +218,17 @@ def _runs(found: Sequence[_Found]) -> list[Run]:
 
 
 def _part(run: Run, one: _Found) -> Part:
-    files = tuple(sorted(p for p in one.path.rglob("*") if p.is_file())) if one.path.is_dir() else (one.path,)
+    files = [one.path]
+    if one.reader in FOLDER_READERS:
+        files, others = files_beneath(one.path)
+        run.unread += [Unread(entry.path, entry.refused or "") for entry in others]
     return Part(
         one.path.relative_to(run.folder).as_posix() if one.path != run.folder else one.path.name,
         one.recognition.format,
         one.recognition.detail,
-        files,
-        partial(one.reader.read, one.path),
+        tuple(files),
+        _name(one.reader),
+        one.path,
     )
 
 
@@ -231,7 +240,7 @@ def _text_part(run: Run, key: str, paths: list[Path]) -> Part:
         "rocprofv3-csv",
         f"rocprofv3 CSV: {kinds}",
         tuple(paths),
-        partial(rocprofv3_csv.read_run, paths),
+        _name(rocprofv3_csv),
     )
 
 
@@ -283,6 +292,11 @@ def _alike(first: str, second: str) -> int:
     )
 
 
+def _name(reader: Reader) -> str:
+    return reader.__name__.rpartition(".")[2]
+
+
+_BY_NAME: Final[dict[str, Reader]] = {_name(reader): reader for reader in READERS}
 #: Formats whose every file is a run of its own; traces of one job's ranks are put together afterwards.
 _ALONE: Final[tuple[Reader, ...]] = (kineto, ort_profile, rocprof_compute)
 #: Formats that are known only so that they are refused by name.

@@ -5,15 +5,17 @@ Which kinds there are says `aaco_pipeline.capture`, which opens them.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from aaco_pipeline.capture.model import RecordedModel
     from aaco_pipeline.lake.evidence import Evidence
 
 Kind = Literal["measured", "profiled", "ingested"]
+#: Element type and sizes of a tensor, each None where it is not known.
+TensorType = tuple[str | None, tuple[int | None, ...] | None]
 #: What a statement of evidence is about; each is published by the stage that answers for it.
 Subject = Literal["files", "host", "iterations", "trace", "telemetry"]
 #: Frames of thread traces that `tables` gives beside the lake's tables; `analysis.instructions` says what is in them.
@@ -38,6 +40,49 @@ class Facts:
     summary: Mapping[str, str | int | None] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class InferredTypes:
+    """Types of a model's tensors by name, in one line why some are missing, and its edges with those types."""
+
+    types: Mapping[str, TensorType]
+    reason: str | None
+    edges: "pl.DataFrame"
+
+
+class Graph(Protocol):
+    """A model's graph: see `aaco_pipeline.formats.onnx.ModelGraph`."""
+
+    @property
+    def nodes(self) -> "pl.DataFrame": ...
+
+    @property
+    def weights(self) -> list[str]: ...
+
+    @property
+    def attributes(self) -> Mapping[int, Mapping[str, Any]]: ...
+
+
+class Model(Protocol):
+    """The model that a captured run executed: see `aaco_pipeline.capture.model.RecordedModel`."""
+
+    @property
+    def file(self) -> Path: ...
+
+    @property
+    def kernel_shapes(self) -> "pl.DataFrame | None": ...
+
+    @property
+    def graph(self) -> Graph: ...
+
+    @property
+    def optimized(self) -> Graph | None: ...
+
+    @property
+    def partitions(self) -> dict[str, list[str]]: ...
+
+    def inferred(self, seen: Mapping[str, TensorType]) -> InferredTypes: ...
+
+
 class Capture(Protocol):
     """A raw capture, parsed when first asked and once."""
 
@@ -51,7 +96,7 @@ class Capture(Protocol):
 
     def facts(self) -> Facts: ...
 
-    def model(self) -> "RecordedModel | None":
+    def model(self) -> Model | None:
         """The model that ran, with what the runtime left of it; None where the capture holds no model."""
         ...
 

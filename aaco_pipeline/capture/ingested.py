@@ -19,6 +19,8 @@ from aaco_pipeline.capture.face import Facts, Subject
 from aaco_pipeline.capture.parts import read_run
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import CaptureTables
+from aaco_pipeline.formats.parsing.json_document import json_document
+from aaco_pipeline.formats.parsing.regular_files import is_regular, settled
 from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.lake.validation import empty_table, to_contract
 
@@ -34,16 +36,17 @@ _NEVER: Final = ("system_samples", "scheduler_events")
 
 def probe(raw: Path) -> bool:
     """Whether a session's raw folder holds an ingested capture."""
-    return (raw / LIST_FILE).is_file()
+    try:
+        return is_regular(settled(raw) / LIST_FILE)
+    except CaptureError:
+        return False
 
 
 def read(raw: Path) -> "IngestedCapture":
     """The capture in a raw folder. CaptureError when its list is damaged or of a newer version."""
+    raw = settled(raw)
     path = raw / LIST_FILE
-    try:
-        listed = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise CaptureError(f"{path}: cannot be read as JSON: {error}") from error
+    listed = json_document(path)
     if not isinstance(listed, dict) or listed.get("format") != FORMAT or any(key not in listed for key in _KEYS):
         raise CaptureError(f"{path}: not a list of ingested files; ingest the capture again")
     if listed.get("format_version") != FORMAT_VERSION:
@@ -99,7 +102,8 @@ class IngestedCapture:
         tables = self.contents.tables
         if subject == "files":
             listed = self.listed
-            return (*_version(listed.get("version")), *map(_kept, listed["files"]), *map(_unread, listed["unread"]))
+            kept = (_kept(one, listed.get("redaction_rules", 1)) for one in listed["files"])
+            return (*_version(listed.get("version")), *kept, *map(_unread, listed["unread"]))
         if subject == "host":
             known = tables["environment"].height
             if known:
@@ -161,13 +165,13 @@ def _change(files: Sequence[Mapping[str, Any]], earlier: Path) -> str:
     return ", ".join(said) or "the same files under other names"
 
 
-def _kept(one: Mapping[str, Any]) -> Evidence:
-    """A file with its digest as it was handed over."""
+def _kept(one: Mapping[str, Any], rules: int) -> Evidence:
+    """A file with its digest as it was handed over, and what the rules of redaction hid in it."""
     hidden = one["redactions"]
     return Evidence(
         f"raw file {one['name']}",
         "partial" if hidden else "present",
-        f"{hidden} places that looked like secrets were blotted out" if hidden else None,
+        f"{hidden} places that looked like secrets were hidden (redaction rules {rules})" if hidden else None,
         f"raw/{FILES_FOLDER}/{one['name']}",
         None,
         one["sha256"],

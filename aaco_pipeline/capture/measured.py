@@ -160,7 +160,7 @@ class MeasuredCapture:
         file = document.get("file") if document is not None else None
         return scheduler.read(
             document,
-            scheduler.event_lines(own.folder / str(file)) if file is not None else (),
+            scheduler.event_lines(own.folder, str(file)) if file is not None else (),
             {one["process_id"] for one in own.passes.values()},
             own.axis_zero_monotonic_ns,
         )

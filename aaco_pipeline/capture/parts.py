@@ -3,6 +3,9 @@
 How parts become one is `merging`; which files make a run is `discovery`.
 """
 
+import polars as pl
+import polars.selectors as cs
+
 from aaco_pipeline.capture.discovery import Run
 from aaco_pipeline.capture.merging import NamedReading, merge_parts
 from aaco_pipeline.errors import CaptureError
@@ -18,7 +21,7 @@ def read_run(run: Run, limits: Limits | None = None) -> CaptureTables:
     holders: dict[str, str] = {}
     for part in run.parts:
         try:
-            one = NamedReading(part.name, part.read(limits))
+            one = NamedReading(part.name, _bounded(part.read(limits), limits, str(run.folder / part.name)))
         except CaptureError as error:
             failed.append(Evidence(f"part {part.name}", "invalid", str(error), part.name))
             continue
@@ -34,3 +37,15 @@ def read_run(run: Run, limits: Limits | None = None) -> CaptureTables:
         raise CaptureError(reasons)
     merged = merge_parts(named)
     return CaptureTables(merged.tables, (*merged.evidence, *failed), merged.details)
+
+
+def _bounded(read: CaptureTables, limits: Limits, place: str) -> CaptureTables:
+    """What was read, if no text in it is longer than a name or a value ever is."""
+    for name, frame in (*read.tables.items(), *read.details.items()):
+        texts = frame.select(cs.string()).select(pl.all().str.len_bytes().max())
+        for column, longest in zip(texts.columns, texts.row(0) if texts.columns else (), strict=True):
+            if longest is not None and longest > limits.text_bytes:
+                raise CaptureError(
+                    f"{place}: a text of {longest} bytes for {name}.{column}; no profiler writes one so long"
+                )
+    return read

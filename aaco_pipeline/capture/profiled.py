@@ -19,6 +19,7 @@ from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats import native
 from aaco_pipeline.formats.capture_tables import CaptureTables
 from aaco_pipeline.formats.native import InferenceCapture, ProfilerPass
+from aaco_pipeline.formats.parsing.regular_files import readable_entries, settled
 from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.lake.validation import empty_table, to_contract
 
@@ -30,7 +31,7 @@ def read(raw: Path) -> MeasuredCapture:
 
     CaptureError when a document is damaged.
     """
-    documents = native.read(raw)
+    documents = native.read(settled(raw))
     return (MeasuredCapture if base_pass(documents) is None else ProfiledCapture)(documents)
 
 
@@ -54,7 +55,11 @@ class ProfiledCapture(MeasuredCapture):
 
     def model(self) -> RecordedModel:
         base = base_pass(self._documents)
-        files = sorted(base.folder.glob("*.onnx")) if base is not None else ()
+        files = (
+            [one.path for one in readable_entries(base.folder) if one.path.suffix == ".onnx"]
+            if base is not None
+            else ()
+        )
         own = super().model()
         return RecordedModel(own.file, own.optimized_file, own.input_shapes, None, tuple(files))
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from aaco_pipeline.cli.lake_option import new_lake_option
-from aaco_pipeline.cli.output import console, data_format, print_json, print_table
+from aaco_pipeline.cli.output import console, data_format, print_json, print_table, say
 from aaco_pipeline.cli.sweep import Sizes
 
 if TYPE_CHECKING:
@@ -47,9 +47,7 @@ def calibrate(project: "Project", as_json: bool, threads: list[int] | None, seco
     wanted = threads or measuring.default_threads()
     earlier = {count: _earlier(project, measuring.this_machine(), count) for count in wanted}
     with _progress(quiet=as_json) as show, progress_listener(show):
-        made = measuring.calibrate(
-            wanted, seconds or measuring.DEFAULT_SECONDS, lambda line: click.echo(line, err=True)
-        )
+        made = measuring.calibrate(wanted, seconds or measuring.DEFAULT_SECONDS, lambda line: say(line, err=True))
     kept = []
     for calibration in made:
         file = write_calibration(project.lake, calibration)

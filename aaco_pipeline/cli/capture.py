@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from aaco_pipeline.cli.lake_option import new_lake_option
+from aaco_pipeline.cli.output import say
 
 if TYPE_CHECKING:
     from aaco_pipeline.resources.project import Project
@@ -50,7 +51,7 @@ def capture(
         check_thread_trace(known)
     passes = _passes(project, counters, arch, thread_trace)
     for line in _lines(known, passes, output, program):
-        click.echo(line)
+        say(line)
     return 0
 
 

@@ -11,7 +11,7 @@ import click
 
 from aaco_pipeline import __version__
 from aaco_pipeline.cli.lake_option import lake_option, new_lake_option
-from aaco_pipeline.cli.output import data_format, print_json, print_table
+from aaco_pipeline.cli.output import data_format, print_json, print_table, say
 
 if TYPE_CHECKING:
     from aaco_pipeline.resources.project import Project
@@ -46,7 +46,8 @@ def info(project: "Project", as_json: bool) -> None:
             }
         )
         return
-    click.echo(f"aaco {__version__}\nlake: {project.lake}\nDagster home: {project.dagster_home}\n")
+    for line in (f"aaco {__version__}", f"lake: {project.lake}", f"Dagster home: {project.dagster_home}", ""):
+        say(line)
     print_table(
         ("fact", "value"),
         [(f"{f['category']} {f['key']}", f["value"]) for f in facts],
@@ -111,11 +112,11 @@ def doctor(project: "Project", mend: bool, proven: tuple[str, ...], as_json: boo
     if as_json:
         print_json(rows)
     elif not rows:
-        click.echo(f"{lake.path}: all is well")
+        say(f"{lake.path}: all is well")
     else:
         print_table(("what", "where", "why", "state"), [tuple(row.values()) for row in rows])
         if any(row["state"] == "can be mended" for row in rows):
-            click.echo("`aaco doctor --mend` mends what can be mended")
+            say("`aaco doctor --mend` mends what can be mended")
     return _PROBLEMS_REMAIN if any(row["state"] != "mended" for row in rows) else 0
 
 
@@ -132,7 +133,7 @@ def _prove(project: "Project", names: tuple[str, ...], *, as_json: bool) -> int:
         for session in sessions:
             proofs.append(prove(lake, session, project.configs, show))
             if not as_json:
-                click.echo(str(proofs[-1]))
+                say(str(proofs[-1]))
     if as_json:
         print_json([asdict(one) for one in proofs])
     return 0 if all(one.holds for one in proofs) else _PROBLEMS_REMAIN

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aaco_pipeline.cli.lake_option import new_lake_option
-from aaco_pipeline.cli.output import data_format, print_json, print_table
+from aaco_pipeline.cli.output import data_format, print_json, print_table, say
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.report.words.units import counted, size
 
@@ -78,7 +78,7 @@ def _take(project: "Project", path: Path, workload: str | None, *, as_json: bool
                 _print(results, as_json=as_json)
     failed = [(one.session, one.error) for one in results if one.error is not None]
     for session, error in failed:
-        click.echo(f"aaco: {'not taken' if session is None else f'{session} is not whole'}: {error}", err=True)
+        say(f"aaco: {'not taken' if session is None else f'{session} is not whole'}: {error}", err=True)
     return failed[0][1].exit_code if failed else 0
 
 
@@ -105,10 +105,10 @@ def _print(results: "list[Ingested]", *, as_json: bool) -> None:
         if one.session is None:
             continue
         if one.state == "known":
-            click.echo(f"{one.session}  {one.run.folder}: already in the lake")
+            say(f"{one.session}  {one.run.folder}: already in the lake")
             continue
         again = f", attempt {one.attempt}" if one.state == "continued" else ""
-        click.echo(f"{one.session}  {one.run.folder}: {counted(len(one.run.parts), 'part')}{again}")
+        say(f"{one.session}  {one.run.folder}: {counted(len(one.run.parts), 'part')}{again}")
         rows = [row for row in one.rows if row["rows_in"]]
         if not rows:
             continue
@@ -128,7 +128,7 @@ def _print(results: "list[Ingested]", *, as_json: bool) -> None:
     if results:
         counts = Counter(one.state for one in results)
         finished = f", {counts['continued']} finished" if counts["continued"] else ""
-        click.echo(
+        say(
             f"{counted(counts['new'], 'new session')}{finished} of {counted(len(results), 'run')}; "
             "`aaco show latest` shows the newest"
         )
@@ -176,7 +176,7 @@ def _print_survey(found: "DiscoveredRuns", path: Path, *, as_json: bool) -> None
             [(one.path.relative_to(top).as_posix(), one.reason) for one in left],
             title="Not read",
         )
-    click.echo(f"{counted(len(found.runs), 'run')}: `aaco ingest {path}` makes a session of each")
+    say(f"{counted(len(found.runs), 'run')}: `aaco ingest {path}` makes a session of each")
 
 
 def _unread(one: "Unread") -> dict[str, str]:

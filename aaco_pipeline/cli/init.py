@@ -5,6 +5,8 @@ from pathlib import Path
 
 import click
 
+from aaco_pipeline.cli.output import say
+
 
 @click.command()
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=".")
@@ -28,6 +30,6 @@ def init(folder: Path) -> None:
     except OSError as error:
         raise UsageError(f"init: {error.filename}: {error.strerror}") from error
     for name in names:
-        click.echo(folder / name)
+        say(folder / name)
     go = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
-    click.echo(f"Edit what you like; nothing has to be. Next: {go}aaco run --model squeezenet")
+    say(f"Edit what you like; nothing has to be. Next: {go}aaco run --model squeezenet")

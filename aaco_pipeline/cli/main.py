@@ -14,7 +14,10 @@ import click
 from aaco_pipeline import __version__
 from aaco_pipeline.cli import calibrate, capture, host, ingest, init, query, report, run, sessions, sweep, ui
 from aaco_pipeline.cli.lake_option import LAKE_HELP
+from aaco_pipeline.cli.output import say
 from aaco_pipeline.errors import AacoError
+from aaco_pipeline.lake.limited_sql import statement_goes_on
+from aaco_pipeline.report.words.printable import in_lines
 
 INTERNAL_FAULT: Final = 1
 BAD_USAGE: Final = 2
@@ -61,7 +64,10 @@ for command in (
 
 def entry() -> None:
     """Run the command and exit with its documented code."""
-    sys.exit(main(sys.argv[1:]))
+    code = main(sys.argv[1:])
+    if statement_goes_on():
+        os._exit(code)  # an orderly end would wait for it
+    sys.exit(code)
 
 
 def main(arguments: list[str]) -> int:
@@ -95,10 +101,10 @@ def _explained(error: Exception) -> tuple[str, int]:
         return error.format_message(), BAD_USAGE
     if isinstance(error, click.Abort):
         return "interrupted; nothing is half-published", INTERRUPTED
-    traceback.print_exception(error)
+    click.echo(in_lines("".join(traceback.format_exception(error))), err=True, nl=False)
     return "internal fault: this is a bug in aaco_pipeline; please report the lines above", INTERNAL_FAULT
 
 
 def _fail(message: str, code: int) -> int:
-    click.echo(f"aaco: {' '.join(message.split())}", err=True)
+    say(f"aaco: {' '.join(message.split())}", err=True)
     return code

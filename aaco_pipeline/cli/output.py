@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aaco_pipeline.report.terminal.screen import open_screen, print_cells
+from aaco_pipeline.report.words.printable import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,6 +36,11 @@ def data_format(command: Callable[..., Any]) -> Callable[..., Any]:
         callback=chosen,
         help="A table for people (default), or JSON for programs.",
     )(command)
+
+
+def say(line: object, *, err: bool = False) -> None:
+    """One line for people on standard output or standard error, harmless whatever capture or path it quotes."""
+    click.echo(printable(str(line)), err=err)
 
 
 def print_json(document: Any) -> None:

@@ -1,25 +1,63 @@
 """`aaco sql` and `aaco tables`: asking the lake in SQL, and what there is to ask for.
 
-The guard around SQL is `aaco_pipeline.lake.sql`; neither command imports Dagster or Polars unless Parquet is asked for.
+The guard around SQL is `aaco_pipeline.lake.sql`; neither command imports Dagster or Polars.
 """
 
 import csv
+import json
+import re
+import resource
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from textwrap import indent
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from aaco_pipeline.cli.lake_option import lake_option, new_lake_option
-from aaco_pipeline.cli.output import console, data_format, json_value, print_json, print_table
+from aaco_pipeline.cli.output import console, data_format, json_value, print_json, print_table, say
+from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.contracts import all_tables
-from aaco_pipeline.lake.sql import HELPER_VIEWS, Result, select_rows
+from aaco_pipeline.lake.limited_sql import (
+    DEFAULT_SECONDS,
+    MOST_MEMORY_BYTES,
+    SPILL_PER_MEMORY,
+    Limits,
+    default_limits,
+)
+from aaco_pipeline.lake.sql import HELPER_VIEWS, Result, stream_batches, stream_rows
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.report.words.units import counted
+from aaco_pipeline.report.words.printable import printable
+from aaco_pipeline.report.words.units import counted, shortened
 
 if TYPE_CHECKING:
     from aaco_pipeline.resources.project import Project
 
-_NUMERIC_TYPES = ("INT", "DOUBLE", "FLOAT", "DECIMAL", "NUMBER")
+_NUMERIC_TYPES: Final = ("INT", "DOUBLE", "FLOAT", "DECIMAL", "NUMBER")
+#: A table is for reading: more rows than this are for a program, and go to it in another format.
+_SHOWN_ROWS: Final = 1000
+_LONGEST_CELL: Final = 10_000
+#: The process as a whole may use this much beyond the statement's memory: texts that functions make are not counted in.
+_BESIDE_BYTES: Final = 10**9
+_SIZE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(i?)b", re.IGNORECASE)
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+
+
+class Size(click.ParamType):  # type: ignore[type-arg]  # not generic in older releases of click
+    """A number of bytes such as 500MB or 2GiB."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The text as bytes."""
+        found = _SIZE.fullmatch(value.strip())
+        power = " kmgt".index(found[2].lower() or " ") if found else 0
+        bytes_ = int(float(found[1]) * (1024 if found[3] else 1000) ** power) if found else 0
+        if not 10**7 <= bytes_ <= 10**15:
+            self.fail(f"{value!r} is not a size from 10MB up, such as 500MB or 2GB", param, ctx)
+        return bytes_
 
 
 @click.command()
@@ -30,30 +68,122 @@ _NUMERIC_TYPES = ("INT", "DOUBLE", "FLOAT", "DECIMAL", "NUMBER")
     type=click.Choice(["table", "csv", "json", "parquet"]),
     default="table",
     show_default=True,
-    help="Parquet goes to standard output as bytes: redirect it to a file.",
+    help=f"A table shows the first {_SHOWN_ROWS:,} rows, the others have all. Parquet goes to standard output as "
+    "bytes: redirect it to a file. JSON and Parquet hold text as it is. CSV does, too, but for control characters and "
+    "invisible marks, which stand in it as escapes such as \\x1b.",
 )
 @click.option("--json", "json_too", is_flag=True, help="Short for --format json.")
+@click.option(
+    "--guard-formulas",
+    is_flag=True,
+    help="With CSV: put an apostrophe before text that a spreadsheet would run as a formula (begins with = + - @, tab "
+    "or carriage return). Without it the text is left as it is.",
+)
+@click.option(
+    "--memory",
+    "memory_bytes",
+    type=Size(),
+    help="Memory that the statement may use (default: half of the machine's, at most "
+    f"{MOST_MEMORY_BYTES // 10**9} GB). Up to {SPILL_PER_MEMORY} times as much is spilled to the lake's disk, and at "
+    "most half of what is free there.",
+)
+@click.option(
+    "--timeout",
+    "seconds",
+    type=click.FloatRange(min=0, max=10**6, min_open=True),
+    default=DEFAULT_SECONDS,
+    show_default=True,
+    help="Seconds that the statement may run.",
+)
 @lake_option
-def sql(project: "Project", statement: str, form: str, json_too: bool) -> None:
+def sql(
+    project: "Project",
+    *,
+    statement: str,
+    form: str,
+    json_too: bool,
+    guard_formulas: bool,
+    memory_bytes: int | None,
+    seconds: float,
+) -> None:
     """Run one SELECT over the lake: a view for each table, and helpers such as latest_sessions.
 
     Example: aaco sql "SELECT * FROM latest_sessions LIMIT 5"
     """
+    form = "json" if json_too else form
+    if guard_formulas and form != "csv":
+        raise click.UsageError("--guard-formulas is about CSV: it goes with --format csv")
+    if form == "parquet" and sys.stdout.isatty():
+        raise click.UsageError("Parquet is bytes: redirect standard output to a file")
     lake = TraceLake(project.lake)
-    if form == "parquet" and not json_too:
-        if sys.stdout.isatty():
-            raise click.UsageError("Parquet is bytes: redirect standard output to a file")
-        lake.sql(statement).write_parquet(sys.stdout.buffer, compression="zstd")
-        return
-    result = select_rows(lake, statement)
-    if json_too or form == "json":
-        print_json([dict(zip(result.columns, row, strict=True)) for row in result.rows])
-    elif form == "csv":
-        writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow(result.columns)
-        writer.writerows(result.rows)
-    else:
-        _print_rows(result)
+    limits = Limits(memory_bytes or default_limits().memory_bytes, seconds)
+    with _memory_of_process(limits.memory_bytes + _BESIDE_BYTES):
+        if form == "parquet":
+            _write_parquet(lake, statement, limits)
+            return
+        with closing(stream_rows(lake, statement, limits)) as parts:
+            if form == "json":
+                _print_json(parts)
+            elif form == "csv":
+                _print_csv(parts, guard_formulas=guard_formulas)
+            else:
+                _print_rows(parts)
+
+
+@contextmanager
+def _memory_of_process(more_bytes: int) -> Iterator[None]:
+    """A block in which this process gets at most so much more memory, whoever in it asks."""
+    held = int(Path("/proc/self/statm").read_text("ascii").split()[5]) * resource.getpagesize()
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    most = min(held + more_bytes, *(limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY), 2**62)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def _write_parquet(lake: TraceLake, statement: str, limits: Limits) -> None:
+    """The rows as one Parquet file on standard output, batch by batch."""
+    import pyarrow as pa
+    from pyarrow.parquet import ParquetWriter
+
+    with closing(stream_batches(lake, statement, limits)) as batches:
+        try:
+            with ParquetWriter(sys.stdout.buffer, next(batches).schema, compression="zstd") as writer:
+                for batch in batches:
+                    writer.write_batch(batch)
+        except pa.ArrowNotImplementedError as error:
+            raise UsageError(
+                f"SQL: a column's type cannot be held in Parquet ({' '.join(str(error).split())})"
+            ) from error
+
+
+def _print_json(parts: Iterable[Result]) -> None:
+    """The rows as one JSON document, as `print_json` shows a list, without holding them all."""
+    before = "["
+    for part in parts:
+        for row in part.rows:
+            shown = json.dumps(dict(zip(part.columns, row, strict=True)), indent=2, default=json_value)
+            sys.stdout.write(f"{before}\n{indent(shown, '  ')}")
+            before = ","
+    sys.stdout.write("[]\n" if before == "[" else "\n]\n")
+
+
+def _print_csv(parts: Iterable[Result], *, guard_formulas: bool) -> None:
+    """The rows as CSV, one line each; what would be a formula behind an apostrophe where that is asked for."""
+
+    def cell(value: object) -> object:
+        if not isinstance(value, str | bytes | list | dict):
+            return value
+        text = str(value)
+        return ("'" if guard_formulas and text.startswith(_FORMULA) else "") + printable(text)
+
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    for number, part in enumerate(parts):
+        if number == 0:
+            writer.writerow(map(cell, part.columns))
+        writer.writerows([cell(value) for value in row] for row in part.rows)
 
 
 @click.command()
@@ -107,18 +237,23 @@ def _describe_table(name: str, as_json: bool) -> None:
     )
 
 
-def _print_rows(result: Result) -> None:
+def _print_rows(parts: Iterator[Result]) -> None:
+    first = next(parts)
     numeric = [
         name
-        for name, kind in zip(result.columns, result.types, strict=True)
+        for name, kind in zip(first.columns, first.types, strict=True)
         if any(part in kind.upper() for part in _NUMERIC_TYPES)
     ]
-    rows = [[None if value is None else _text(value) for value in row] for row in result.rows]
-    print_table(result.columns, rows, numeric=numeric, spare=None, whole="--format csv or json")
-    click.echo(counted(len(result.rows), "row"))
+    rows = [[None if value is None else _text(value) for value in row] for row in first.rows[:_SHOWN_ROWS]]
+    print_table(first.columns, rows, numeric=numeric, spare=None, whole="--format csv or json")
+    if len(rows) < len(first.rows):
+        say(f"the first {len(rows):,} rows; there are more, and --format csv, json or parquet has all of them")
+    else:
+        say(counted(len(rows), "row"))
 
 
 def _text(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
-    return str(value if isinstance(value, bool | int | str | list | dict) else json_value(value))
+    text = str(value if isinstance(value, bool | int | str | list | dict) else json_value(value))
+    return shortened(text, _LONGEST_CELL)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from aaco_pipeline.cli.lake_option import lake_option
+from aaco_pipeline.cli.output import say
 from aaco_pipeline.lake.files import lake_errors, write_atomically
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.document.session import session_document
@@ -59,7 +60,7 @@ def report(project: "Project", *, session: str, form: str, as_json: bool, output
     content = _rendered(document, form, trace).encode()
     with lake_errors(path):
         write_atomically(path, content)
-    click.echo(str(path))
+    say(path)
     if opened:
         page, beside = f"/reports/session_id={identifier}/report.html", f"/traces/session_id={identifier}/{trace.name}"
         _serve({page: path, beside: trace})
@@ -91,11 +92,11 @@ def _serve(files: Mapping[str, Path]) -> None:
 
     server = loopback_server(files.get)
     address = f"http://127.0.0.1:{server.server_port}{next(iter(files))}"
-    click.echo(f"{address} — stop with Ctrl-C")
+    say(f"{address} — stop with Ctrl-C")
     try:
         webbrowser.open(address)
         server.serve_forever()
     except KeyboardInterrupt:
-        click.echo("stopped", err=True)
+        say("stopped", err=True)
     finally:
         server.server_close()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from aaco_pipeline.cli.lake_option import new_lake_option
-from aaco_pipeline.cli.output import console, data_format
+from aaco_pipeline.cli.output import console, data_format, say
 from aaco_pipeline.cli.request_options import RequestCommand, request_of
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def observe(project: "Project", lake: "TraceLake", request: "MeasurementRequest"
 
     with open_instance(project) as instance:
         for dead in reap(instance):
-            click.echo(f"run {dead.run_id} was dead and is cleared away: {dead.reason}", err=True)
+            say(f"run {dead.run_id} was dead and is cleared away: {dead.reason}", err=True)
         with progress_bar(quiet) as show:
             _wait_for_slot(instance, show)
         session = register(lake, instance, request)

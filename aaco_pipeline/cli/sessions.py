@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from aaco_pipeline.cli.lake_option import lake_option
-from aaco_pipeline.cli.output import console, data_format, print_json
+from aaco_pipeline.cli.output import console, data_format, print_json, say
 from aaco_pipeline.lake.sql import select_rows
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.document.kernel import kernel_document
@@ -50,7 +50,7 @@ def ls(project: "Project", newest: int | None, as_json: bool) -> None:
         print_json(rows)
         return
     if not rows:
-        click.echo(f"{lake.path}: no sessions yet; `aaco run --model squeezenet` makes one")
+        say(f"{lake.path}: no sessions yet; `aaco run --model squeezenet` makes one")
         return
     print_table(
         console(),
@@ -69,7 +69,7 @@ def ls(project: "Project", newest: int | None, as_json: bool) -> None:
         spare=("backend", "*p90", "*disk", "*started (UTC)", "*batch", "workload"),
     )
     total = sum(row["disk_bytes"] for row in rows)
-    click.echo(f"{counted(len(rows), 'session')}, {size(total)} in {lake.path}")
+    say(f"{counted(len(rows), 'session')}, {size(total)} in {lake.path}")
 
 
 @click.command()
@@ -130,7 +130,7 @@ def rm(project: "Project", names: tuple[str, ...], yes: bool, as_json: bool) -> 
     sessions = sorted({lake.find_session(name) for name in names})
     if not yes:
         for session in sessions:
-            click.echo(f"{session}  {size(lake.disk_bytes(session))}", err=True)
+            say(f"{session}  {size(lake.disk_bytes(session))}", err=True)
         click.confirm(f"Remove {counted(len(sessions), 'session')} from {lake.path} for good?", abort=True, err=True)
     freed = {session: lake.remove(session) for session in sessions}
     if (project.dagster_home / "dagster.yaml").exists():
@@ -143,4 +143,4 @@ def rm(project: "Project", names: tuple[str, ...], yes: bool, as_json: bool) -> 
     if as_json:
         print_json([{"session_id": session, "freed_bytes": bytes_} for session, bytes_ in freed.items()])
     else:
-        click.echo(f"removed {counted(len(sessions), 'session')}, {size(sum(freed.values()))} freed")
+        say(f"removed {counted(len(sessions), 'session')}, {size(sum(freed.values()))} freed")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aaco_pipeline.cli.lake_option import new_lake_option
-from aaco_pipeline.cli.output import data_format, print_json
+from aaco_pipeline.cli.output import data_format, print_json, say
 from aaco_pipeline.cli.request_options import RequestCommand, request_of
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def sweep(
     failure: AacoError | None = None
     for number, point in enumerate(points, start=1):
         label = f"batch {point.batch_size}" + (f", prompt {point.prompt_tokens}" if point.prompt_tokens else "")
-        click.echo(f"{number} of {len(points)}: {label}", err=True)
+        say(f"{number} of {len(points)}: {label}", err=True)
         try:
             sessions.append(observe(project, lake, point, quiet=as_json))
         except AacoError as error:  # what was measured before is worth its curve

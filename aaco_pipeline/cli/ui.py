@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from aaco_pipeline.cli.lake_option import new_lake_option
+from aaco_pipeline.cli.output import say
 
 if TYPE_CHECKING:
     from aaco_pipeline.resources.project import Project
@@ -25,7 +26,7 @@ def ui(project: "Project", port: int, host: str) -> None:
     with open_instance(project):
         pass  # its databases are there before Dagster's processes would each make them
     serve_lake(project.lake)
-    click.echo(f"Dagster on http://{host}:{port} — lake {project.lake} — stop with Ctrl-C")
+    say(f"Dagster on http://{host}:{port} — lake {project.lake} — stop with Ctrl-C")
     sys.stdout.flush()
     # Not in the root itself: there Dagster warns of the dagster.yaml that its home is linked to anyway, and the links
     # assets/, resources/ and lake/ of a checkout would be importable. From configs/ the same settings are found; where

@@ -36,13 +36,24 @@ class FormatRow:
 class Limits:
     """Bounds on what a reader takes from an untrusted capture; beyond them it refuses with CaptureError.
 
-    `file_bytes` counts after unpacking; `depth` is how deep JSON may nest.
+    `file_bytes` counts after unpacking; `whole_bytes` is the most of a table that is read at once, `document_bytes` the
+    most of a JSON document whose every value becomes an object. `line_bytes` bounds one event or section, `text_bytes`
+    one text: a name, a value. `depth` is how deep JSON may nest, `columns` and `tables` how many of each one file may
+    have. Packed data, and data with holes, may be `expansion_ratio` times its size on the disk once it is larger than
+    `freely_expanded_bytes`: of real captures the most is 44 (a trace of replayed graphs).
     """
 
     file_bytes: int = 8 << 30
+    whole_bytes: int = 1 << 30
+    document_bytes: int = 256 << 20
     line_bytes: int = 64 << 20
+    text_bytes: int = 1 << 20
     events: int = 100_000_000
     depth: int = 64
+    columns: int = 20_000
+    tables: int = 10_000
+    expansion_ratio: int = 128
+    freely_expanded_bytes: int = 64 << 20
 
 
 @dataclass(frozen=True)

@@ -85,6 +85,9 @@ def _damage(lake: LakeReader, entry: Entry) -> str | None:
 
 
 def _unpublished_files(lake: LakeReader, published: set[Path]) -> Iterator[Fault]:
+    for path in sorted(lake.path.glob(f"{TEMPORARY_PREFIX}*")):
+        if not _writer_lives(path):
+            yield Fault("unfinished write", path, "what a statement of SQL spilled; its process died", mendable=True)
     folders = lake.path.iterdir() if lake.path.is_dir() else ()
     for folder in sorted(folder for folder in folders if folder.is_dir() and not folder.name.startswith(".")):
         holds_tables = folder.name not in (MANIFESTS, REQUESTS, CALIBRATIONS, JOURNAL, *SESSION_FOLDERS)

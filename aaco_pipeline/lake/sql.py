@@ -1,12 +1,12 @@
 """Read-only SQL over a lake: one DuckDB view per contract and a few helper views, for one guarded SELECT.
 
-Plain reading lives in `aaco_pipeline.lake.reading`. A statement is refused unless DuckDB itself parses
-it as one SELECT; it then runs in memory with file access limited to the lake's published files and the configuration
-locked, so it cannot write, attach, load or read anything else.
+Plain reading lives in `aaco_pipeline.lake.reading`, memory and time in `aaco_pipeline.lake.limited_sql`. A statement is
+refused unless DuckDB itself parses it as one SELECT; it then runs in memory with file access limited to the lake's
+published files and the configuration locked, so it cannot write, attach, load or read anything else.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -14,15 +14,20 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from aaco_pipeline.errors import LakeError, UsageError
 from aaco_pipeline.lake.contracts import all_tables
 from aaco_pipeline.lake.declaration import DUCKDB_TYPES, Table
+from aaco_pipeline.lake.limited_sql import LimitedConnection, Limits, default_limits
 from aaco_pipeline.lake.manifest import Manifest
 from aaco_pipeline.lake.reading import LakeReader
 
 if TYPE_CHECKING:
     import duckdb
     import polars as pl
+    import pyarrow as pa
 
 
 _Fetched = TypeVar("_Fetched")
+#: How much of an answer is handed on at a time: as Python values, and as Arrow's columns.
+_PART_ROWS: Final = 10_000
+_BATCH_ROWS: Final = 100_000
 _READ_OPTIONS: Final = "union_by_name = true, hive_partitioning = false, filename = true"
 
 
@@ -79,13 +84,12 @@ class Result:
 
 
 def select_rows(lake: LakeReader, statement: str) -> Result:
-    """The rows of one SELECT over `lake`. UsageError for a statement that is refused or wrong."""
+    """The rows of one SELECT over `lake`. UsageError for a statement that is refused, wrong, or beyond its limits."""
 
     def rows(connection: "duckdb.DuckDBPyConnection") -> Result:
         cursor = connection.execute(statement)
         found = cursor.fetchall()
-        described = cursor.description or []
-        return Result(tuple(d[0] for d in described), tuple(str(d[1]) for d in described), found)
+        return Result(*_columns(cursor), found)
 
     return _select(lake, statement, rows)
 
@@ -101,31 +105,85 @@ def select_frame(lake: LakeReader, statement: str) -> "pl.DataFrame":
         raise UsageError(f"SQL: a column's type cannot be held in a frame ({' '.join(str(error).split())})") from error
 
 
+def stream_rows(lake: LakeReader, statement: str, limits: Limits) -> Generator[Result]:
+    """As `select_rows`, in parts that fit into memory however many there are; one at least, also without rows."""
+
+    def parts(connection: "duckdb.DuckDBPyConnection") -> Iterator[Result]:
+        cursor = connection.execute(statement)
+        columns, types = _columns(cursor)
+        yield Result(columns, types, cursor.fetchmany(_PART_ROWS))
+        while rows := cursor.fetchmany(_PART_ROWS):
+            yield Result(columns, types, rows)
+
+    return _stream(lake, statement, limits, parts)
+
+
+def stream_batches(lake: LakeReader, statement: str, limits: Limits) -> "Generator[pa.RecordBatch]":
+    """As `stream_rows`, as Arrow batches, of which the first is empty: it tells the columns."""
+    import pyarrow as pa
+
+    def parts(connection: "duckdb.DuckDBPyConnection") -> "Iterator[pa.RecordBatch]":
+        reader: pa.RecordBatchReader = connection.sql(statement).to_arrow_reader(_BATCH_ROWS)
+        yield pa.RecordBatch.from_pylist([], reader.schema)
+        yield from reader
+
+    return _stream(lake, statement, limits, parts)
+
+
+def _columns(cursor: "duckdb.DuckDBPyConnection") -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names and DuckDB types of what was selected."""
+    described = cursor.description or []
+    return tuple(one[0] for one in described), tuple(str(one[1]) for one in described)
+
+
 def _select(lake: LakeReader, statement: str, fetch: "Callable[[duckdb.DuckDBPyConnection], _Fetched]") -> _Fetched:
-    """Run `fetch` on a guarded connection; again when a writer superseded a file after we had read its name."""
+    """What `fetch` gives on a guarded connection with the default limits."""
+    (found,) = _stream(lake, statement, default_limits(), lambda connection: iter([fetch(connection)]))
+    return found
+
+
+def _stream(
+    lake: LakeReader,
+    statement: str,
+    limits: Limits,
+    parts: "Callable[[duckdb.DuckDBPyConnection], Iterator[_Fetched]]",
+) -> Generator[_Fetched]:
+    """The `parts` of the answer; anew when a writer superseded a file after we read its name, unless it has begun."""
     mentioned = _mentioned_tables(statement)
     while True:
         manifests = lake.manifests() if mentioned else []
+        begun = False
         try:
-            with _guarded(lake, manifests, statement) as connection:
-                return fetch(connection)
+            with _guarded(lake, manifests, statement, limits) as running:
+                found = running(parts)
+                while (part := running(lambda _, found=found: next(found, None))) is not None:  # type: ignore[misc]
+                    begun = True
+                    yield part
+                return
         except LakeError:
-            if not mentioned or lake.manifests() == manifests:
+            if begun or not mentioned or lake.manifests() == manifests:
                 raise
 
 
 @contextmanager
-def _guarded(lake: LakeReader, manifests: Sequence[Manifest], statement: str) -> "Iterator[duckdb.DuckDBPyConnection]":
+def _guarded(
+    lake: LakeReader, manifests: Sequence[Manifest], statement: str, limits: Limits
+) -> Iterator[LimitedConnection]:
     """A connection that holds only what `statement` may see; the errors of its block become one-line errors."""
     import duckdb
 
-    with duckdb.connect(":memory:", config={"autoinstall_known_extensions": "false"}) as connection:
-        try:
-            _require_one_select(connection, statement)
-            _create_views(connection, lake, manifests, statement)
-            yield connection
-        except duckdb.Error as error:
-            raise _one_line(error, lake) from error
+    connection = duckdb.connect(":memory:", config={"autoinstall_known_extensions": "false"})
+    running = LimitedConnection(connection, limits, lake.path)
+    try:
+        _require_one_select(connection, statement)
+        running(lambda connection: _create_views(connection, lake, manifests, statement))
+        yield running
+    except (duckdb.OutOfMemoryException, MemoryError) as error:
+        raise running.out_of_memory() from error
+    except duckdb.Error as error:
+        raise _one_line(error, lake) from error
+    finally:
+        running.close()
 
 
 def _one_line(error: "duckdb.Error", lake: LakeReader) -> UsageError | LakeError:
@@ -182,7 +240,6 @@ def _create_views(
 
 _LOCKED_SETTINGS: Final[Mapping[str, str]] = {
     "TimeZone": "'UTC'",
-    "temp_directory": "''",
     "autoload_known_extensions": "false",
 }
 

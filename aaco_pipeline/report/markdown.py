@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from aaco_pipeline.report.words import bottleneck_text, tables
+from aaco_pipeline.report.words.printable import in_a_line
 from aaco_pipeline.report.words.session import Document, Row, answer, run_description, title
 from aaco_pipeline.report.words.tables import Columns
 from aaco_pipeline.report.words.units import counted, duration, share, size, work
@@ -47,9 +48,9 @@ def render_markdown(document: Document) -> str:
     judged = any(row["label"] or row["bound"] or row["nearest_bounds"] for row in document["limits"])
     missing = [*bottleneck_text.without_repetition(document["missing"]), *bottleneck_text.unpublished(document)]
     parts = [
-        f"# {_plain(title(document))}",
-        f"`{document['session_id']}` — {_plain(run_description(document))}",
-        f"**{_plain(answer(document))}**",
+        f"# {markdown_text(title(document))}",
+        f"`{document['session_id']}` — {markdown_text(run_description(document))}",
+        f"**{markdown_text(answer(document))}**",
         *_table("Latency", tables.LATENCIES, tables.latencies(document)),
         *_table("Kernel time by kind of operator", tables.OPERATORS, document["operators"]),
         *_table("Kernel time by kernel", tables.KERNELS, document["kernels"]),
@@ -67,7 +68,10 @@ def _table(heading: str, columns: Columns, rows: Sequence[Row], *, most: int = _
     """A heading and a table with the first `most` rows, or nothing without rows."""
     if not rows:
         return
-    cells = [["–" if (text := show(row)) is None else _plain(text) for show in columns.values()] for row in rows[:most]]
+    cells = [
+        ["–" if (text := show(row)) is None else markdown_text(text) for show in columns.values()]
+        for row in rows[:most]
+    ]
     yield f"## {heading}"
     yield "\n".join(
         [
@@ -80,6 +84,6 @@ def _table(heading: str, columns: Columns, rows: Sequence[Row], *, most: int = _
         yield f"{counted(len(rows) - most, 'further row')} in `aaco report --format json`."
 
 
-def _plain(text: str) -> str:
+def markdown_text(text: str) -> str:
     """Text that Markdown shows as it is, on one line."""
-    return re.sub(r"([\\`*_\[\]<>|#~&$])", r"\\\1", " ".join(text.split()))
+    return re.sub(r"([\\`*_\[\]<>|#~&$])", r"\\\1", " ".join(in_a_line(text).split()))

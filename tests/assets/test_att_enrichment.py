@@ -7,10 +7,10 @@ import pytest
 
 from aaco_pipeline.assets.stage import Outcome
 from aaco_pipeline.capture.face import Facts
-from aaco_pipeline.capture.ingested import IngestedCapture
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import empty_table
 from aaco_pipeline.report.document.instructions import listings
+from aaco_pipeline.resources.confinement.results import ConfinedCapture
 from tests.places import SHARED
 from tests.sessions import replayed, said, taken_in
 
@@ -85,6 +85,6 @@ def test_a_trace_of_another_kernel_than_the_one_asked_for_is_said(
     asked: str, is_told: bool, empty_lake: TraceLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asks = Facts("profiled", "compiler", ran_here=True, asked_to_trace=(asked,))
-    monkeypatch.setattr(IngestedCapture, "facts", lambda capture: asks)
+    monkeypatch.setattr(ConfinedCapture, "facts", lambda capture: asks)
     told = said(outcome_of(TRACED, empty_lake))
     assert told.get("kernel to trace", ("nothing",))[0] == ("absent" if is_told else "nothing")

@@ -2,12 +2,14 @@
 
 import shutil
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
 from aaco_pipeline.capture import digests, open_capture
 from aaco_pipeline.capture.digests import content_digest, file_digests, raw_bytes
 from aaco_pipeline.errors import CaptureError
+from aaco_pipeline.formats.parsing.regular_files import open_regular
 from aaco_pipeline.lake.store import TraceLake
 from tests.conftest import CapturedLake
 from tests.places import SHARED
@@ -74,13 +76,12 @@ def test_the_digest_is_of_names_and_content(raw: Path) -> None:
 
 def test_a_file_that_did_not_change_is_read_once(raw: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
-    real = Path.open
 
-    def counting(path: Path, mode: str) -> object:
+    def counting(path: Path) -> BinaryIO:
         opened.append(path.name)
-        return real(path, mode)
+        return open_regular(path)
 
     monkeypatch.setattr(digests, "_DIGESTS", {})
-    monkeypatch.setattr(Path, "open", counting)
+    monkeypatch.setattr(digests, "open_regular", counting)
     assert content_digest(raw) == content_digest(raw)
     assert sorted(opened) == sorted(path.name for path in raw.iterdir())

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from aaco_pipeline.capture import discovery as detection
 from aaco_pipeline.capture.discovery import discover_runs
 from aaco_pipeline.errors import CaptureError
+from aaco_pipeline.formats.parsing import regular_files
 from tests.places import SHARED
 
 needs_shared = pytest.mark.skipif(not (SHARED / "captures").is_dir(), reason="the shared captures are not here")
@@ -108,11 +108,11 @@ def test_a_path_that_does_not_exist_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(detection, "MOST_FILES", 3)
+    monkeypatch.setattr(regular_files, "MOST_FILES", 3)
     folder_of(tmp_path, {f"{i}.txt": "" for i in range(5)})
     with pytest.raises(CaptureError, match="more than 3 files; name the folder of one capture"):
         discover_runs(tmp_path)
-    monkeypatch.setattr(detection, "DEEPEST_FOLDER", 2)
+    monkeypatch.setattr(regular_files, "DEEPEST_FOLDER", 2)
     (tmp_path / "deep/er/still/more").mkdir(parents=True)
     for entry in tmp_path.glob("*.txt"):
         entry.unlink()

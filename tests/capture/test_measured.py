@@ -9,6 +9,7 @@ import pytest
 from aaco_pipeline.capture import open_capture
 from aaco_pipeline.capture.face import THREAD_TRACE, Facts
 from aaco_pipeline.capture.measured import TRACE_TABLES
+from aaco_pipeline.capture.model import RecordedModel
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.validation import conform
@@ -45,7 +46,7 @@ def test_its_facts_are_what_an_analysis_may_care_for(raw: Path) -> None:
 
 def test_its_model_is_the_one_that_ran_with_the_shapes_of_the_run(raw: Path) -> None:
     model = open_capture(raw).model()
-    assert model is not None
+    assert isinstance(model, RecordedModel)
     (shape,) = model.input_shapes.values()
     assert list(shape) == [1, 3, 224, 224]
     assert model.graph.nodes.height > 60

@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 
 from aaco_pipeline.capture import open_capture
+from aaco_pipeline.capture.model import RecordedModel
 from aaco_pipeline.errors import CaptureError
 from tests.conftest import CapturedLake
 
@@ -72,11 +73,11 @@ def test_kernels_are_the_tools_on_the_sessions_axis_as_a_further_process_and_dev
 
 def test_the_model_is_that_of_the_session_with_the_parts_that_the_base_pass_left(raw: Path) -> None:
     own = open_capture(raw).model()
-    assert own is not None
+    assert isinstance(own, RecordedModel)
     assert own.partitions == {}
     shutil.copyfile(raw / "model.onnx", raw / "rocprofv3" / "pass_1" / "part_0.onnx")
     parted = open_capture(raw).model()
-    assert parted is not None
+    assert isinstance(parted, RecordedModel)
     assert list(parted.partitions) == ["part_0"]
     assert parted.kernel_shapes is None
     assert parted.input_shapes == own.input_shapes

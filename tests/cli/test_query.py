@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import resource
 import subprocess
 from collections.abc import Callable
 from typing import Final
@@ -11,6 +12,7 @@ import polars as pl
 import pytest
 
 from aaco_pipeline.cli.main import main
+from aaco_pipeline.cli.query import Size
 from aaco_pipeline.lake.contracts import all_tables, contract
 from aaco_pipeline.lake.sql import HELPER_VIEWS
 from aaco_pipeline.lake.store import TraceLake
@@ -67,6 +69,62 @@ def test_sql_keeps_null_apart_from_zero_and_from_empty_text(aaco: Aaco) -> None:
     assert aaco("sql", statement, "--format", "csv").stdout == "missing,zero,empty\n,0,\n"
     assert json.loads(aaco("sql", statement, "--json").stdout) == [{"missing": None, "zero": 0, "empty": ""}]
     assert "–" in aaco("sql", statement).stdout
+
+
+def test_sql_shows_the_first_thousand_rows_and_says_where_the_others_are(aaco: Aaco) -> None:
+    lines = aaco("sql", "SELECT range AS n FROM range(5000)").stdout.splitlines()
+    assert lines[-1] == "the first 1,000 rows; there are more, and --format csv, json or parquet has all of them"
+    assert [line.strip() for line in lines if line.strip().isdecimal()] == [str(n) for n in range(1000)]
+    assert aaco("sql", "SELECT range AS n FROM range(1000)").stdout.splitlines()[-1] == "1,000 rows"
+
+
+@pytest.mark.parametrize("count", [0, 1, 12_345])
+def test_sql_prints_the_same_json_however_many_rows_there_are(aaco: Aaco, count: int) -> None:
+    printed = aaco("sql", f"SELECT range AS n, [range] AS list FROM range({count})", "--json").stdout
+    assert printed == json.dumps([{"n": n, "list": [n]} for n in range(count)], indent=2) + "\n"
+
+
+def test_csv_is_exact_and_guards_formulas_on_request_alone(aaco: Aaco) -> None:
+    texts = ["=1+1", "+1", "-1", "@x", "a=b", ""]
+    statement = f"""SELECT unnest({texts}) AS "=name", -1 AS number, -1.5::DOUBLE AS ratio"""
+    plain = aaco("sql", statement, "--format", "csv").stdout
+    assert [row[0] for row in csv.reader(io.StringIO(plain))] == ["=name", *texts]
+    rows = list(csv.reader(io.StringIO(aaco("sql", statement, "--format", "csv", "--guard-formulas").stdout)))
+    assert [row[0] for row in rows] == ["'=name", "'=1+1", "'+1", "'-1", "'@x", "a=b", ""]
+    assert {tuple(row[1:]) for row in rows[1:]} == {("-1", "-1.5")}
+
+
+def test_a_tab_or_return_that_begins_a_cell_is_guarded_and_shown(aaco: Aaco) -> None:
+    statement = "SELECT chr(9) || '=1' AS a, chr(13) || '=1' AS b"
+    assert aaco("sql", statement, "--format", "csv").stdout == "a,b\n\\t=1,\\r=1\n"
+    assert aaco("sql", statement, "--format", "csv", "--guard-formulas").stdout == "a,b\n'\\t=1,'\\r=1\n"
+
+
+def test_sql_ends_at_its_deadline_and_at_its_memory_in_one_line(refused: Refused) -> None:
+    endless = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT count(*) FROM t"
+    assert "ran longer than 0.2 s" in refused(2, "sql", endless, "--timeout", "0.2")
+    assert "more than 0.05 GB" in refused(2, "sql", "SELECT len(list(range)) FROM range(90000000)", "--memory", "50MB")
+
+
+def test_texts_that_functions_make_are_limited_as_well(refused: Refused) -> None:
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    long = "SELECT sum(len(repeat('abcdefgh', 100000000 + range))) FROM range(1000)"
+    assert "more than 0.05 GB" in refused(2, "sql", long, "--memory", "50MB")
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
+
+
+@pytest.mark.parametrize(("said", "meant"), [("500MB", 500 * 10**6), ("2GB", 2 * 10**9), ("1.5 GiB", 3 * 2**29)])
+def test_sizes_are_said_in_either_kind_of_unit(said: str, meant: int) -> None:
+    assert Size().convert(said, None, None) == meant
+
+
+@pytest.mark.parametrize("said", ["", "lots", "-1GB", "5", "1B", "9MB", "99999TB", "1GB1GB"])
+def test_what_is_no_size_is_refused(refused: Refused, said: str) -> None:
+    assert "is not a size" in refused(2, "sql", "SELECT 1", "--memory", said)
+
+
+def test_guarding_formulas_is_about_csv(refused: Refused) -> None:
+    assert "--format csv" in refused(2, "sql", "SELECT 1", "--guard-formulas")
 
 
 @pytest.mark.parametrize(

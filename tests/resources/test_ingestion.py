@@ -9,15 +9,14 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from aaco_pipeline.capture import ingested as ingested_capture
 from aaco_pipeline.capture.discovery import discover_runs
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import Limits
+from aaco_pipeline.formats.parsing.redaction import RULES_VERSION
 from aaco_pipeline.resources import ingestion
-from aaco_pipeline.resources.ingestion import capture_digest, copy_capture, without_tokens
+from aaco_pipeline.resources.ingestion import capture_digest, copy_capture
 from tests.places import ROOT
 
 
@@ -83,13 +82,14 @@ def test_a_token_in_a_text_is_blotted_out_and_the_rest_stays(tmp_path: Path, pac
     raw = taken(folder, tmp_path / "raw")
     everything = contents(raw)
     assert TOKEN.encode() not in everything
-    assert b"*" * len(TOKEN) in everything
+    assert b"redacted" in everything
     capture = ingested_capture.read(raw)
     assert capture.listed["files"][0]["redactions"] == 1
     (item,) = capture.evidence("files")
     assert item.status == "partial"
+    assert item.reason == f"1 places that looked like secrets were hidden (redaction rules {RULES_VERSION})"
     (name,) = capture.tables()["kernels"].get_column("name")
-    assert name.replace("*", "") in ("k ", f"kernel_{'x' * 50}  end")
+    assert name.replace("redacted", "") in ("k ", f"kernel_{'x' * 50}  end")
 
 
 def test_a_database_keeps_its_events_and_no_variable_that_is_not_allowed(tmp_path: Path) -> None:
@@ -116,6 +116,31 @@ def test_a_database_keeps_its_events_and_no_variable_that_is_not_allowed(tmp_pat
     ).rows()
 
 
+def test_a_database_that_is_packed_stays_packed_and_is_read(tmp_path: Path) -> None:
+    plain = tmp_path / "28_results.db"
+    generate(plain, dispatches=20)
+    packed = tmp_path / "in/28_results.db.gz"
+    packed.parent.mkdir()
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    raw = taken(packed.parent, tmp_path / "raw")
+    assert (raw / "files/28_results.db.gz").read_bytes()[:2] == b"\x1f\x8b"
+    assert ingested_capture.read(raw).tables()["dispatches"].height == 20
+
+
+def test_names_of_files_lose_their_secrets_and_stay_apart(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / f"a_{TOKEN}_kernel_trace.csv").write_text(KERNELS.format(name="scale"))
+    for number in (1, 2):
+        (folder / f"{TOKEN}{number}.txt").write_text("nothing")
+    raw = taken(folder, tmp_path / "raw")
+    listed = ingested_capture.read(raw).listed
+    assert TOKEN.encode() not in contents(raw)
+    assert [one["name"] for one in listed["files"]] == ["a_redacted_kernel_trace.csv"]
+    assert sorted(one["name"] for one in listed["unread"]) == ["2_redacted.txt", "redacted.txt"]
+    assert ingested_capture.read(raw).tables()["dispatches"].height == 1
+
+
 def test_the_digest_is_of_the_content_and_not_of_the_names(tmp_path: Path) -> None:
     digests = []
     for number, (name, kernel) in enumerate([("a", "k"), ("b", "k"), ("a", "other")]):
@@ -135,23 +160,8 @@ def test_a_packed_bomb_is_not_unpacked_onto_the_disk(tmp_path: Path, monkeypatch
     (run,) = discover_runs(folder).runs
     monkeypatch.setattr(ingestion, "Limits", partial(Limits, file_bytes=1_000_000))
     (tmp_path / "raw").mkdir()
-    with pytest.raises(CaptureError, match="more than 1000000 bytes when unpacked"):
+    with pytest.raises(CaptureError, match="more than 1000000 bytes"):
         copy_capture(run, tmp_path / "raw", None)
-
-
-@given(st.binary(max_size=200), st.binary(max_size=200), st.sampled_from([b"ghp_" + b"a1B2" * 9, TOKEN.encode()]))
-def test_a_token_between_any_bytes_never_passes_and_nothing_moves(before: bytes, after: bytes, token: bytes) -> None:
-    content = before + b" " + token + b" " + after
-    clean, hits = without_tokens(content)
-    assert hits >= 1
-    assert token not in clean
-    assert len(clean) == len(content)
-
-
-@given(st.binary(max_size=400))
-def test_what_holds_no_token_is_not_touched(content: bytes) -> None:
-    if not any(beginning in content for beginning in (b"gh", b"hf_", b"sk-", b"AKIA", b"xox", b"eyJ", b"glpat")):
-        assert without_tokens(content) == (content, 0)
 
 
 def test_a_token_across_two_pieces_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

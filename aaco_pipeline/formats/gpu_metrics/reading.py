@@ -26,6 +26,7 @@ from aaco_pipeline.formats.gpu_metrics.layouts import (
 )
 from aaco_pipeline.formats.gpu_metrics.signs import device_of, dump_files, probe
 from aaco_pipeline.formats.parsing.compression import read_decompressed
+from aaco_pipeline.formats.parsing.regular_files import is_folder
 from aaco_pipeline.lake.validation import empty_table, to_contract
 
 
@@ -72,17 +73,18 @@ def read_recorded(
     findings = Findings(source)
     for one, dump in zip(recordings, dumps, strict=True):
         item, count = f"gpu samples of {dump.device}", len(dump.tables)
-        if one["failure"]:
-            findings.say(item, "partial", f"{one['failure']}; {count} readings were taken before", count)
-        elif type(one["period_ns"]) is int:
-            told = f"read every {one['period_ns'] / 1e6:.3g} ms, as often as the cost of a reading allows"
+        failure, period_ns = one.get("failure"), one.get("period_ns")
+        if failure:
+            findings.say(item, "partial", f"{failure}; {count} readings were taken before", count)
+        elif type(period_ns) is int and abs(period_ns) < 1 << 62:
+            told = f"read every {period_ns / 1e6:.3g} ms, as often as the cost of a reading allows"
             findings.say(item, "present", told, count)
     return CaptureTables(reading.tables, (*reading.evidence, *findings.evidence), reading.details)
 
 
 def _dumps(path: Path, limits: Limits, findings: Findings) -> list[Dump]:
     """One dump for each device; says what is cut or no dump."""
-    if not path.is_dir():
+    if not is_folder(path):
         tables, cut = _tables(path, read_decompressed(path, limits), limits)
         _say_cut(findings, path.name, cut, len(tables))
         return [Dump(device_of(path.name), tables)]
@@ -94,7 +96,7 @@ def _dumps(path: Path, limits: Limits, findings: Findings) -> list[Dump]:
     except OSError as error:
         raise CaptureError(f"{path}: cannot be read: {error.strerror or error}") from error
     for file in files:
-        if not file.is_file() or not file.resolve().is_relative_to(path.resolve()) or probe(file) is None:
+        if probe(file) is None:
             strangers.append(file.name)
             continue
         content = read_decompressed(file, limits)

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import DetectedFormat
+from aaco_pipeline.formats.parsing.regular_files import entries, is_folder, open_regular
 
 FORMAT: Final = "amdgpu-gpu-metrics"
 _LARGEST_TABLE: Final = 1 << 16
@@ -21,15 +23,13 @@ def probe(path: Path) -> DetectedFormat | None:
     A table of a version that cannot be read is recognized too, so that `read` can refuse it by name.
     """
     try:
-        if path.is_dir():
+        if is_folder(path):
             first = next(dump_files(path), None)
-            found = probe(first) if first is not None and first.is_file() else None
+            found = probe(first) if first is not None else None
             return DetectedFormat(FORMAT, f"folder of dumps: {found.detail}") if found is not None else None
-        if not path.is_file():
-            return None
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             head = stream.read(_LARGEST_TABLE)
-    except (OSError, ValueError):
+    except (OSError, ValueError, CaptureError):
         return None
     if len(head) <= 4 or not (1 <= head[2] <= 3 and head[3] <= 32):  # size, format and content revision
         return None
@@ -39,12 +39,12 @@ def probe(path: Path) -> DetectedFormat | None:
 
 
 def dump_files(folder: Path) -> Iterator[Path]:
-    """The files of a folder and of its folders named for cards, in order of name."""
-    for entry in sorted(folder.iterdir()):
-        if not entry.is_dir():
-            yield entry
-        elif _CARD.match(entry.name):
-            yield from (file for file in sorted(entry.iterdir()) if not file.is_dir())
+    """The files of a folder and of its folders named for cards, in order of name; links and devices, too."""
+    for entry in entries(folder):
+        if not entry.is_folder:
+            yield entry.path
+        elif _CARD.match(entry.path.name):
+            yield from (inner.path for inner in entries(entry.path) if not inner.is_folder)
 
 
 def device_of(name: str) -> str | None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats.parsing.compression import open_decompressed
+from aaco_pipeline.formats.parsing.compression import Unpacked, open_decompressed
 
 #: How much of a trace's beginning and of its end is looked at.
 LOOKED_BYTES: Final = 1 << 20
@@ -31,7 +31,7 @@ _COMMON_OF_TRACE: Final = ("hip_runtime_version", "cuda_runtime_version")
 #: Of the group of all ranks; the other groups in `pg_config` are those that the rank is in.
 _COMMON_OF_WORLD: Final = ("pg_name", "pg_desc", "backend_config", "ranks")
 
-_Stream = gzip.GzipFile | io.BufferedReader
+_Stream = Unpacked | io.BufferedReader
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ def _trailing(end: bytes) -> dict[str, Any]:
 
 def _end(stream: _Stream, head: bytes) -> bytes | None:
     """The last bytes of a file that begins with `head`; None where they are too far behind in packed data."""
-    if not isinstance(stream, gzip.GzipFile):
+    if not isinstance(stream, Unpacked):
         stream.seek(max(stream.seek(0, io.SEEK_END) - LOOKED_BYTES, 0))
         return stream.read(LOOKED_BYTES)
     # GzipFile.read gives all that was asked for, or the end.

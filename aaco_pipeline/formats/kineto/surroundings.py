@@ -9,7 +9,7 @@ from typing import Any, Final
 import polars as pl
 
 from aaco_pipeline.formats.parsing.json_fields import whole
-from aaco_pipeline.formats.parsing.redaction import without_secrets
+from aaco_pipeline.formats.parsing.redaction import safe_value
 from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.lake.validation import empty_table, to_contract
 
@@ -87,7 +87,7 @@ def clocks(metadata: Mapping[str, Any], starts: Iterable[pl.Series]) -> tuple[pl
 def versions(metadata: Mapping[str, Any]) -> pl.DataFrame:
     """The table `environment`: the versions that the trace states."""
     rows = [
-        {"category": "library", "key": key, "value": without_secrets(str(value)), "in_fingerprint": True}
+        {"category": "library", "key": key, "value": safe_value(key, str(value)), "in_fingerprint": True}
         for key, value in sorted(metadata.items())
         if key.endswith("_version") and isinstance(value, int | float | str) and len(key) <= 64
     ]

@@ -5,9 +5,9 @@ Written by `aaco_pipeline.resources.measure.inference`; the profile beside its d
 over the iterations are `aaco_pipeline.analysis.sessions.metrics`. Version 1 of the documents is read.
 """
 
-import json
 from pathlib import Path
 
+from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import DetectedFormat
 from aaco_pipeline.formats.native.inference import (
     CLOCK_STEP_NS,
@@ -18,6 +18,7 @@ from aaco_pipeline.formats.native.inference import (
     InferenceCapture,
     ProfilerPass,
 )
+from aaco_pipeline.formats.parsing.json_document import json_document
 
 __all__ = [
     "CLOCK_STEP_NS",
@@ -35,8 +36,8 @@ __all__ = [
 def probe(path: Path) -> DetectedFormat | None:
     """Recognize a raw capture's folder by its `capture.json`."""
     try:
-        document = json.loads((path / "capture.json").read_bytes())
-    except (OSError, ValueError):
+        document = json_document(path / "capture.json")
+    except CaptureError:
         return None
     if isinstance(document, dict) and document.get("format") == FORMAT:
         return DetectedFormat(FORMAT, f"inference session captured by {document.get('writer', 'aaco_pipeline')}")

@@ -1,9 +1,25 @@
-"""The check that a document of our own is of the format, version and form that is read."""
+"""The checks that a document of our own is of the format, version and form that is read, its numbers within bounds."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Final
+
+import polars as pl
+from pydantic import Field, TypeAdapter, ValidationError
 
 from aaco_pipeline.errors import CaptureError
+from aaco_pipeline.lake.validation import to_contract
+
+_MOST: Final = 2**60
+#: A count, or a time of a clock that begins with the host; sums of a few stay within 64 bits.
+Whole = Annotated[int, Field(ge=-_MOST, le=_MOST)]
+#: A time of the wall clock, in ns.
+Realtime = Annotated[int, Field(ge=0, le=2**62)]
+#: A number that its table holds in 32 bits.
+Small = Annotated[int, Field(ge=-(2**31), lt=2**31)]
+#: A reason that evidence may give.
+Said = Annotated[str, Field(min_length=1)]
+#: What Polars raises for values of another kind than the column's.
+UNFIT: Final = (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError)
 
 
 def check_document(document: Mapping[str, Any], wanted: str, version: int, keys: tuple[str, ...], file: str) -> None:
@@ -17,3 +33,22 @@ def check_document(document: Mapping[str, Any], wanted: str, version: int, keys:
     missing = [key for key in keys if key not in document]
     if missing:
         raise CaptureError(f"{file}: {', '.join(missing)} is missing; the capture is incomplete")
+
+
+def check_form(document: object, form: type, file: object) -> None:
+    """CaptureError when the part of the document that `form` describes is not of it; further keys are no matter."""
+    try:
+        TypeAdapter(form).validate_python(document, strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the document"
+        raise CaptureError(f"{file}: {where}: {first['msg']}; the capture is incomplete or damaged") from error
+
+
+def as_table(table: str, rows: Callable[[], pl.DataFrame], file: object) -> pl.DataFrame:
+    """The canonical table of what a document lists. CaptureError when that does not fit the table's columns."""
+    try:
+        return to_contract(table, rows())
+    except UNFIT as error:
+        reason = (str(error).splitlines() or ["unknown"])[0]
+        raise CaptureError(f"{file}: its {table} do not fit their table: {reason}; the file is damaged") from error

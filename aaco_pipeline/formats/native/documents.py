@@ -1,15 +1,16 @@
 """The JSON documents of a raw capture, checked for the fields that the tables need; further keys are kept."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any, Final, Literal, NotRequired
+from typing import Annotated, Any, Final, Literal, NotRequired
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field
 from typing_extensions import TypedDict
 
 from aaco_pipeline.errors import CaptureError
+from aaco_pipeline.formats.native.checks import Realtime, Small, Whole, check_form
 from aaco_pipeline.formats.native.inference import FORMAT, PASSES, InferenceCapture, ProfilerPass
+from aaco_pipeline.formats.parsing.json_document import json_document
 
 FORMAT_VERSION: Final = 1
 
@@ -63,6 +64,9 @@ def _pass(path: Path) -> dict[str, Any]:
 # The documents' form, as far as the tables need it; further keys are kept. Checked strictly: nothing is converted.
 
 
+_Positive = Annotated[int, Field(ge=1, lt=2**31)]
+
+
 class _Head(TypedDict):
     format: str
     format_version: int
@@ -71,12 +75,12 @@ class _Head(TypedDict):
 class _Launch(TypedDict):
     backend: str
     precision: str
-    seed: int
+    seed: Annotated[int, Field(ge=0, lt=2**63)]
     allow_fallback: bool
-    batch_size: int | None
+    batch_size: Small | None
     campaign_id: str | None
     arm: str | None
-    block: int | None
+    block: Small | None
 
 
 class _Model(TypedDict):
@@ -105,7 +109,7 @@ class _Capture(_Head):
     launch: _Launch
     model: _Model
     provider: str
-    threads: int | None
+    threads: Small | None
     rocprofv3: NotRequired[_Profiler]
 
 
@@ -117,19 +121,19 @@ class _Fact(TypedDict):
 
 class _Host(TypedDict):
     facts: list[_Fact]
-    devices: list[dict[str, str | int | float | None]]
+    devices: list[dict[str, str | Whole | float | None]]
 
 
 class _Clocks(TypedDict):
-    monotonic_ns: int
-    realtime_ns: int
-    uncertainty_ns: int
+    monotonic_ns: Whole
+    realtime_ns: Realtime
+    uncertainty_ns: Whole
 
 
 class _BootClock(TypedDict):
-    monotonic_ns: int
-    boottime_ns: int
-    uncertainty_ns: int
+    monotonic_ns: Whole
+    boottime_ns: Whole
+    uncertainty_ns: Whole
 
 
 class _Markers(TypedDict):
@@ -138,28 +142,28 @@ class _Markers(TypedDict):
 
 
 class _Profile(TypedDict):
-    start_realtime_ns: int
+    start_realtime_ns: Realtime
 
 
 class _Placement(TypedDict):
     active: list[str]
-    node_counts: dict[str, int]
+    node_counts: dict[str, Whole]
 
 
 class _Input(TypedDict):
-    shape: list[int]
+    shape: list[Small]
     dtype: str
 
 
 class _Pass(TypedDict):
-    process_id: int
-    warmup: int
-    iterations: int
-    iterations_asked: int
-    start_monotonic_ns: list[int]
-    end_monotonic_ns: list[int]
-    cpu_time_ns: list[int]
-    run_delay_ns: list[int | None]
+    process_id: Whole
+    warmup: Whole
+    iterations: Whole
+    iterations_asked: Whole
+    start_monotonic_ns: list[Whole]
+    end_monotonic_ns: list[Whole]
+    cpu_time_ns: list[Whole]
+    run_delay_ns: list[Whole | None]
     clocks_before: _Clocks
     clocks_after: _Clocks
     boot_clock_before: NotRequired[_BootClock | None]
@@ -168,19 +172,13 @@ class _Pass(TypedDict):
     profile: _Profile | None
     placement: _Placement
     inputs: dict[str, _Input]
+    prompt_tokens: NotRequired[Small | None]
+    output_tokens: NotRequired[_Positive | None]
     io_binding: str
 
 
 def _document(path: Path, form: type) -> dict[str, Any]:
     """The JSON document at `path`, whole, after its checked part was held against `form`."""
-    try:
-        document = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise CaptureError(f"{path}: cannot be read as JSON: {error}") from error
-    try:
-        TypeAdapter(form).validate_python(document, strict=True)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the document"
-        raise CaptureError(f"{path}: {where}: {first['msg']}; the capture is incomplete or damaged") from error
+    document = json_document(path)
+    check_form(document, form, path)
     return dict(document)

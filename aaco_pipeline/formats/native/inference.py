@@ -6,12 +6,14 @@ Reading and checking the documents is `aaco_pipeline.formats.native.documents`.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
 
 from aaco_pipeline.formats.capture_tables import Findings, presence
+from aaco_pipeline.formats.native.checks import as_table
 from aaco_pipeline.lake.evidence import Evidence, Status
 from aaco_pipeline.lake.validation import to_contract
 
@@ -139,7 +141,8 @@ class InferenceCapture:
 
     def devices(self) -> pl.DataFrame:
         """The devices the session could use: device 0 is the CPU."""
-        return to_contract("devices", pl.DataFrame(self.host["devices"], infer_schema_length=None))
+        rows = partial(pl.DataFrame, self.host["devices"], infer_schema_length=None)
+        return as_table("devices", rows, self.folder / "host.json")
 
     def iterations(self) -> pl.DataFrame:
         """All iterations of both passes, the warm-up ones marked, on the session's axis.

@@ -3,7 +3,6 @@
 Taking the trace is `aaco_pipeline.resources.telemetry.scheduler_events`.
 """
 
-import gzip
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,19 +10,42 @@ from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
+from typing_extensions import TypedDict
 
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import CaptureTables, Findings, Limits
-from aaco_pipeline.formats.native.checks import check_document
-from aaco_pipeline.formats.parsing.compression import DAMAGED
+from aaco_pipeline.formats.native.checks import Whole, as_table, check_document, check_form
+from aaco_pipeline.formats.parsing.compression import DAMAGED, Unpacked, open_decompressed
 from aaco_pipeline.lake.evidence import Evidence
-from aaco_pipeline.lake.validation import empty_table, to_contract
+from aaco_pipeline.lake.validation import empty_table
 
 FORMAT: Final = "aaco-scheduler-events"
 FORMAT_VERSION: Final = 1
 SCHEDULER_FILE: Final = "scheduler.json"
 _SCHEDULER_KEYS: Final = ("state", "tool", "reason", "fix", "file", "clock")
 _RECORDED_KEYS: Final = ("lost", "remarks")
+
+
+class _Described(TypedDict):
+    state: str
+    tool: str | None
+    reason: str | None
+    fix: str | None
+    file: str | None
+
+
+class _Clock(TypedDict):
+    name: str
+    to_monotonic_ns: Whole
+    uncertainty_ns: Whole
+
+
+class _Recorded(TypedDict):
+    clock: _Clock
+    lost: Whole
+    remarks: list[str]
+
+
 _EVENTS: Final = {
     "time_ns": pl.Int64,
     "cpu": pl.Int64,
@@ -85,11 +107,13 @@ def read(
         reason = "scheduler events are recorded only when asked for (--scheduler)"
         return CaptureTables({table: empty_table(table)}, (Evidence("scheduler events", "absent", reason),))
     check_document(document, FORMAT, FORMAT_VERSION, _SCHEDULER_KEYS, SCHEDULER_FILE)
+    check_form(document, _Described, SCHEDULER_FILE)
     tool = document["tool"]
     if document["state"] != "present":
         reason = f"{document['reason']}; {document['fix']}" if document["fix"] else str(document["reason"])
         return CaptureTables({table: empty_table(table)}, (Evidence("scheduler events", "absent", reason, tool),))
     check_document(document, FORMAT, FORMAT_VERSION, _RECORDED_KEYS, SCHEDULER_FILE)
+    check_form(document, _Recorded, SCHEDULER_FILE)
     if tool not in _PARSERS:
         raise CaptureError(f"{SCHEDULER_FILE}: recorded by {tool}, and events of {', '.join(_PARSERS)} can be read")
     limits = limits or Limits()
@@ -103,8 +127,12 @@ def read(
             records.append(record)
     records.sort(key=lambda record: record.time_ns)  # each CPU's events come in order, those of two CPUs need not
     events, missed = _scheduler_events(records, frozenset(process_ids))
-    frame = pl.DataFrame(events, schema=_EVENTS, orient="row").with_columns(pl.col("time_ns") + offset)
-    frame = frame.sort("time_ns", "cpu", "thread_id", "kind")
+
+    def rows() -> pl.DataFrame:
+        frame = pl.DataFrame(events, schema=_EVENTS, orient="row").with_columns(pl.col("time_ns") + offset)
+        return frame.sort("time_ns", "cpu", "thread_id", "kind")
+
+    frame = as_table(table, rows, document["file"])
     reasons = list(document["remarks"])
     if document["lost"]:
         reasons.append(f"the tool lost {document['lost']} events")
@@ -124,14 +152,23 @@ def read(
         "against CLOCK_MONOTONIC"
     )
     findings.say("clock of the scheduler events", "present", told)
-    return CaptureTables({table: to_contract(table, frame)}, tuple(findings.evidence))
+    return CaptureTables({table: frame}, tuple(findings.evidence))
 
 
-def event_lines(path: Path) -> Iterator[str]:
-    """The lines of a trace's compressed events file. CaptureError when it is damaged or not there."""
+def event_lines(folder: Path, name: str, limits: Limits | None = None) -> Iterator[str]:
+    """The lines of a trace's compressed events file in a capture's folder. CaptureError when it is damaged, not there,
+    or elsewhere.
+    """
+    limits = limits or Limits()
+    path = folder / name
+    if path.parent != folder or name in ("", ".", ".."):
+        raise CaptureError(f"{folder / SCHEDULER_FILE}: names the events file {name!r}; not a place within the capture")
     try:
-        with gzip.open(path, "rt", encoding="utf-8", errors="replace") as stream:
-            yield from stream
+        with open_decompressed(path, limits) as stream:
+            if not isinstance(stream, Unpacked):
+                raise CaptureError(f"{path}: not compressed text; copy the file again")
+            while line := stream.readline(limits.text_bytes):
+                yield line.decode("utf-8", "replace")
     except DAMAGED as error:
         raise CaptureError(f"{path}: cannot be read as compressed text: {error}") from error
 
@@ -227,11 +264,14 @@ def _perf_record(line: str) -> _Switch | _Waking | None:
     inner = found and (_PERF_SWITCH if found[5] == "switch" else _PERF_WAKING).match(found[6])
     if not found or not inner:
         raise _bad_line(line)
-    time_ns = int(found[3]) * 1_000_000_000 + int(found[4])
-    if found[5] == "waking":
-        return _Waking(time_ns, int(inner[2]), int(inner[1]))
     state = inner[2]
-    previous, process, following = int(inner[1]), int(found[1]), int(inner[3])
+    try:
+        time_ns = int(found[3]) * 1_000_000_000 + int(found[4])
+        if found[5] == "waking":
+            return _Waking(time_ns, int(inner[2]), int(inner[1]))
+        previous, process, following = int(inner[1]), int(found[1]), int(inner[3])
+    except ValueError as error:  # more digits than any number has
+        raise _bad_line(line) from error
     return _Switch(time_ns, int(found[2]), previous, process, state[0] == "R", state[0] in "XZ", following)
 
 

@@ -4,17 +4,19 @@ Taking the readings is `aaco_pipeline.resources.telemetry.sampler`; the schedule
 `aaco_pipeline.formats.native.scheduler`'s.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
+from typing_extensions import TypedDict
 
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats import gpu_metrics
 from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, Limits
-from aaco_pipeline.formats.native.checks import check_document
+from aaco_pipeline.formats.native.checks import UNFIT, Said, Whole, check_document, check_form
+from aaco_pipeline.formats.parsing.json_document import json_document
+from aaco_pipeline.formats.parsing.regular_files import open_regular, status_of
 from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.lake.validation import empty_table, to_contract
 
@@ -44,29 +46,57 @@ _MADE_OF: Final[Mapping[str, str]] = {
     "cpu_pressure_ratio": "pressure_some_us",
     "clock_mhz": "clock_khz",
 }
+_MADE_INTO: Final = {origin: column for column, origin in _MADE_OF.items()}
+
+
+class _Segment(TypedDict):
+    label: str
+    pid: Whole
+    started_monotonic_ns: Whole
+    ended_monotonic_ns: Whole | None
+    ended_because: str | None
+    overruns: Whole
+    periods_ns: dict[str, Whole]
+    reasons: dict[str, Said]
+
+
+class _Gpu(TypedDict):
+    sources: list[str]
+    reason: str | None
+    samples: list[dict[str, Any]]
+
+
+class _Document(TypedDict):
+    """The sampler's document, as far as the tables need it; the columns are checked when they become a frame."""
+
+    clock: str
+    interval_ns: Whole
+    overruns: Whole
+    thinned: Whole
+    sampler_cpu_ns: Whole
+    page_bytes: Whole
+    columns: dict[str, list[Any]]
+    segments: list[_Segment]
+    periods_ns: dict[str, Whole]
+    reasons: dict[str, Said]
+    gpu: _Gpu
 
 
 def probe(path: Path) -> DetectedFormat | None:
     """Recognize a sampler's document by its first words."""
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             start = stream.read(256)
-    except OSError:
+    except (OSError, CaptureError):
         return None
     return DetectedFormat(FORMAT, "samples of host and process") if f'"{FORMAT}"'.encode() in start else None
 
 
 def load(path: Path, limits: Limits | None = None) -> dict[str, Any] | None:
     """The document in the file at `path`; None when there is no such file. CaptureError when it is damaged."""
-    limits = limits or Limits()
-    try:
-        if path.stat().st_size > limits.file_bytes:
-            raise CaptureError(f"{path}: larger than the limit of {limits.file_bytes} bytes")
-        document = json.loads(path.read_bytes())
-    except FileNotFoundError:
+    if status_of(path) is None:
         return None
-    except (OSError, ValueError) as error:
-        raise CaptureError(f"{path}: cannot be read as JSON: {error}") from error
+    document = json_document(path, limits)
     if not isinstance(document, dict):
         raise CaptureError(f"{path}: holds no JSON object")
     return document
@@ -88,6 +118,7 @@ def read(document: Mapping[str, Any] | None, axis_zero_monotonic_ns: int) -> Cap
             {"segments": _segments([], 0)},
         )
     check_document(document, FORMAT, FORMAT_VERSION, _DOCUMENT_KEYS, TELEMETRY_FILE)
+    check_form(document, _Document, TELEMETRY_FILE)
     raw = _raw_frame(document["columns"])
     if document["clock"] != "CLOCK_MONOTONIC":
         raise CaptureError(f"{TELEMETRY_FILE}: its clock is {document['clock']}, expected CLOCK_MONOTONIC")
@@ -217,7 +248,9 @@ def _segment_evidence(number: int, segment: Mapping[str, Any], raw: pl.DataFrame
             rows,
         )
     for origin, reason in segment["reasons"].items():
-        column = next(name for name, made_of in _MADE_OF.items() if made_of == origin)
+        if origin not in _MADE_INTO:
+            raise CaptureError(f"{TELEMETRY_FILE}: {origin!r} is no column of the sampler's; the file is damaged")
+        column = _MADE_INTO[origin]
         found = raw.filter((pl.col("segment") == number) & pl.col(origin).is_not_null()).height
         status: Any = "partial" if found else "absent"
         yield Evidence(f"system_samples.{column} of the {label} process", status, reason, TELEMETRY_FILE, found)
@@ -247,8 +280,9 @@ def _raw_frame(columns: Mapping[str, Any]) -> pl.DataFrame:
         raw = pl.DataFrame(
             {name: columns[name] for name in _RAW_COLUMNS}, schema=dict.fromkeys(_RAW_COLUMNS, pl.Int64())
         )
-    except (TypeError, OverflowError, pl.exceptions.PolarsError) as error:
-        raise CaptureError(f"{TELEMETRY_FILE}: a column holds something else than integers: {error}") from error
+    except UNFIT as error:
+        reason = str(error).split("\n", 1)[0]
+        raise CaptureError(f"{TELEMETRY_FILE}: a column holds something else than integers: {reason}") from error
     times = raw.get_column("time_ns")
     if times.null_count() or (times.diff().drop_nulls() <= 0).any():
         raise CaptureError(f"{TELEMETRY_FILE}: its times do not increase; the file is damaged")

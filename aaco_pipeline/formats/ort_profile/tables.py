@@ -119,7 +119,7 @@ def _kernels(nodes: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         distinct.select(
             kernel_id=pl.col("kernel_id"),
             name=pl.col("node_name"),
-            short_name=pl.col("op_name"),
+            short_name=pl.coalesce("op_name", "node_name"),
             fingerprint=_fingerprint(distinct),
             library=pl.concat_str(
                 pl.lit("onnxruntime "), pl.col("provider").str.strip_suffix("ExecutionProvider"), ignore_nulls=True

@@ -1,44 +1,115 @@
-"""Files of a capture that may be gzip-compressed, opened and read as if they were not.
+"""Files of a capture that may be gzip-compressed, opened and read as if they were not, and no larger than they may be.
 
-Reading a large document piece by piece is `aaco_pipeline.formats.parsing.json_stream`.
+Opening them, of whatever kind the path is, is `regular_files`; reading a large document piece by piece is
+`json_stream`.
 """
 
+import errno
 import gzip
 import io
+import os
 import zlib
 from pathlib import Path
 from typing import Final
 
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import Limits
+from aaco_pipeline.formats.parsing.regular_files import open_regular
 
 #: What reading damaged gzip data raises.
 DAMAGED: Final = (OSError, EOFError, zlib.error)
 _MAGIC: Final = b"\x1f\x8b"
+_CHUNK_BYTES: Final = 8 << 20
+#: Extents of a sparse file that are looked at.
+_MOST_EXTENTS: Final = 10_000
 
 
-def open_decompressed(path: Path) -> gzip.GzipFile | io.BufferedReader:
-    """The file opened for reading, through gzip when it begins as gzip does. CaptureError when it cannot be opened."""
+class Unpacked(gzip.GzipFile):
+    """Gzip data read as if it were not; CaptureError once more comes out of it than its packed size can stand for."""
+
+    def __init__(self, path: Path, packed: io.BufferedReader, most: int) -> None:
+        super().__init__(fileobj=packed, mode="rb")
+        self._path, self._packed, self._most = path, packed, most
+        self._given = 0
+
+    def read(self, size: int | None = -1) -> bytes:
+        return self._counted(super().read(size))
+
+    def read1(self, size: int = -1) -> bytes:
+        return self._counted(super().read1(size))
+
+    def close(self) -> None:
+        super().close()
+        self._packed.close()
+
+    def _counted(self, piece: bytes) -> bytes:
+        self._given += len(piece)
+        if self._given > self._most:
+            raise CaptureError(
+                f"{self._path}: more than {self._most} bytes when unpacked, too many for its size; not read"
+            )
+        return piece
+
+
+def expanded_limit(data: int, limits: Limits) -> int:
+    """How many bytes may come out of `data` bytes on the disk."""
+    return min(limits.file_bytes, max(limits.freely_expanded_bytes, limits.expansion_ratio * data))
+
+
+def data_bytes(descriptor: int) -> int:
+    """The bytes of an open file that are on the disk; the holes of a sparse file are none. It is put at its begin."""
+    status = os.fstat(descriptor)
+    known = at = 0
     try:
-        stream = path.open("rb")
-        if stream.peek(2)[:2] != _MAGIC:
-            return stream
-        stream.close()
-        return gzip.GzipFile(path)
+        for _ in range(_MOST_EXTENTS):
+            if at >= status.st_size:
+                return known
+            begin = os.lseek(descriptor, at, os.SEEK_DATA)
+            at = os.lseek(descriptor, begin, os.SEEK_HOLE)
+            known += at - begin
+    except OSError as error:
+        # Nothing but a hole follows; or else a file system that cannot tell, where all is data.
+        return known if error.errno == errno.ENXIO else status.st_size
+    finally:
+        os.lseek(descriptor, 0, os.SEEK_SET)
+    return min(status.st_size, 512 * status.st_blocks)
+
+
+def open_decompressed(path: Path, limits: Limits | None = None) -> Unpacked | io.BufferedReader:
+    """The file opened for reading, through gzip when it begins as gzip does.
+
+    CaptureError when it cannot be opened, is no regular file, or holds more than the limits allow, holes included.
+    """
+    limits = limits or Limits()
+    try:
+        stream = open_regular(path)
+        try:
+            most = expanded_limit(data_bytes(stream.fileno()), limits)
+            size = os.fstat(stream.fileno()).st_size
+            if size > limits.freely_expanded_bytes and size > most:
+                raise CaptureError(f"{path}: {size} bytes, more than {most}, or mostly holes; not read")
+            return Unpacked(path, stream, most) if stream.peek(2)[:2] == _MAGIC else stream
+        except BaseException:
+            stream.close()
+            raise
     except OSError as error:
         raise CaptureError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
 def read_decompressed(path: Path, limits: Limits) -> bytes:
-    """The whole file, decompressed when it is gzip; CaptureError beyond `limits.file_bytes` or when it is damaged."""
-    with open_decompressed(path) as stream:
+    """The whole file, decompressed when it is gzip; CaptureError beyond `limits.whole_bytes` or when it is damaged."""
+    most = min(limits.whole_bytes, limits.file_bytes)
+    pieces, taken = list[bytes](), 0
+    with open_decompressed(path, limits) as stream:
         try:
-            content = stream.read(limits.file_bytes + 1)
+            while piece := stream.read(_CHUNK_BYTES):
+                taken += len(piece)
+                if taken > most:
+                    raise CaptureError(f"{path}: more than {most} bytes when unpacked; not read")
+                pieces.append(piece)
         except DAMAGED as error:
             raise CaptureError(f"{path}: cannot be unpacked: {error}; copy the file again") from error
-    if len(content) > limits.file_bytes:
-        raise CaptureError(f"{path}: more than {limits.file_bytes} bytes when unpacked; not read")
-    return content
+    return b"".join(pieces)
 
 
 def first_bytes(path: Path, count: int) -> bytes:

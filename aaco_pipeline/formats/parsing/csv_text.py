@@ -104,6 +104,8 @@ def read_text(path: Path, limits: Limits) -> TextTable:
     header = first_record(content.split(b"\n", 1)[0])
     if header is None:
         raise CaptureError(f"{path}: not a CSV table; expected a line of column names")
+    if len(header) > limits.columns:
+        raise CaptureError(f"{path}: more than {limits.columns} columns; not a profiler's table")
     names = [plain_name(name) for name in header]
     repeated = next((name for name, times in Counter(names).items() if times > 1), None)
     if repeated is not None:

@@ -59,7 +59,7 @@ class Pieces:
         self.cut = False
         self._path, self._limits, self._size = path, limits, piece_bytes
         self._taken = 0
-        self._stream = open_decompressed(path)
+        self._stream = open_decompressed(path, limits)
 
     def __enter__(self) -> "Pieces":
         return self

@@ -10,7 +10,7 @@ Integers leave SQLite as JSON text, thousands of rows at a time, and Polars pars
 Python object a cell. That text is exact for integers only, so real numbers are fetched singly.
 """
 
-import gzip
+import os
 import sqlite3
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,8 +23,9 @@ import polars as pl
 
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import Limits
-from aaco_pipeline.formats.parsing.compression import DAMAGED, open_decompressed
-from aaco_pipeline.formats.rocpd.signs import MAGIC, RPD_TABLES
+from aaco_pipeline.formats.parsing.compression import DAMAGED, Unpacked, open_decompressed
+from aaco_pipeline.formats.parsing.regular_files import open_regular
+from aaco_pipeline.formats.rocpd.signs import MAGIC, RPD_TABLES, connected
 
 #: What must be there for a database to be rocprofv3's: one of these kinds.
 RECORD_KINDS: Final = ("kernel_dispatch", "region", "sample", "memory_copy", "memory_allocate", "pmc_event")
@@ -65,9 +66,9 @@ class TableSet:
 class Database:
     """A rocpd database open for reading; every method raises CaptureError where the file is damaged."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+    def __init__(self, connection: sqlite3.Connection, path: Path, limits: Limits) -> None:
         self._connection = connection
-        self.path = path
+        self.path, self.limits = path, limits
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         """All rows of a query; for small tables."""
@@ -96,6 +97,8 @@ class Database:
         """The table sets in order of their suffix. CaptureError when the database is not rocprofv3's."""
         listed = self.rows("SELECT type, name FROM sqlite_master WHERE name LIKE 'rocpd%' ORDER BY name")
         names = [str(name) for kind, name in listed if kind == "table"]
+        if len(names) > self.limits.tables:
+            raise CaptureError(f"{self.path}: more than {self.limits.tables} tables; not a profiler's database")
         if RPD_TABLES & set(names) and not any(name.startswith("rocpd_kernel_dispatch") for name in names):
             raise CaptureError(
                 f"{self.path}: this is an RPD database of rocmProfileData, not rocprofv3's rocpd; convert it or "
@@ -216,30 +219,25 @@ def opened(path: Path, limits: Limits) -> Iterator[Database]:
         before = _identity(path)
         _check_header(path, plain, limits)
         try:
-            connection = sqlite3.connect(f"{plain.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
+            connection = connected(plain)
         except sqlite3.Error as error:
             raise damaged(path, error) from error
         with closing(connection):
             # What other programs put into text is not always UTF-8.
             connection.text_factory = lambda raw: str(raw, "utf-8", "replace")
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, max(limits.line_bytes, _CHUNK_BYTES))
-            try:
-                # No function named in a hostile schema runs, and what does not fit into its page is an error.
-                connection.execute("PRAGMA trusted_schema = OFF")
-                connection.execute("PRAGMA cell_size_check = ON")
-            except _FAILURES as error:
-                raise damaged(path, error) from error
-            yield Database(connection, path)
+            yield Database(connection, path, limits)
         if _identity(path) != before:
             raise CaptureError(f"{path}: changed while it was read; copy it after the profiled process has ended")
 
 
-def _identity(path: Path) -> tuple[int, int]:
+def _identity(path: Path) -> tuple[int, ...]:
     try:
-        status = path.stat()
+        with open_regular(path) as stream:
+            status = os.fstat(stream.fileno())
     except OSError as error:
         raise CaptureError(f"{path}: cannot be read: {error.strerror or error}") from error
-    return status.st_size, status.st_mtime_ns
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _refuse_unfinished(path: Path) -> None:
@@ -247,9 +245,9 @@ def _refuse_unfinished(path: Path) -> None:
     for ending, magics in (("-journal", _JOURNAL_MAGIC), ("-wal", _LOG_MAGIC)):
         beside = path.with_name(path.name + ending)
         try:
-            with beside.open("rb") as stream:
+            with open_regular(beside) as stream:
                 start = stream.read(8)
-        except OSError:
+        except (OSError, CaptureError):
             continue
         if start.startswith(magics):
             raise CaptureError(
@@ -262,8 +260,8 @@ def _decompressed(path: Path, limits: Limits, stack: ExitStack) -> Path:
     """Where the database lies as SQLite can read it: the file itself, or a copy of its gzip data until `stack` ends."""
     taken = 0
     try:
-        with open_decompressed(path) as stream:
-            if not isinstance(stream, gzip.GzipFile):
+        with open_decompressed(path, limits) as stream:
+            if not isinstance(stream, Unpacked):
                 return path
             target = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="aaco_rocpd_")), "decompressed.db")
             with target.open("wb") as copy:
@@ -279,9 +277,9 @@ def _decompressed(path: Path, limits: Limits, stack: ExitStack) -> Path:
 
 def _check_header(path: Path, plain: Path, limits: Limits) -> None:
     try:
-        with plain.open("rb") as stream:
+        with open_regular(plain) as stream:
             header = stream.read(_HEADER_BYTES)
-        size = plain.stat().st_size
+            size = os.fstat(stream.fileno()).st_size
     except OSError as error:
         raise CaptureError(f"{path}: cannot be read: {error.strerror or error}") from error
     if not header.startswith(MAGIC):

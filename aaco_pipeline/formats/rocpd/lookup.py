@@ -13,11 +13,9 @@ import numpy.typing as npt
 import polars as pl
 from polars._typing import PolarsDataType
 
-from aaco_pipeline.formats.parsing.redaction import safe_command, safe_environment
+from aaco_pipeline.formats.parsing.redaction import RANK_VARIABLES, safe_command, safe_environment
 from aaco_pipeline.lake.contracts import polars_types
 
-#: Environment variables in which launchers of distributed jobs state the rank, the most specific first.
-RANK_VARIABLES: Final = ("OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK", "RANK")
 #: Below this an id is looked up in an array instead of searched for.
 _LARGEST_DIRECT: Final = 1 << 22
 _KIBIBYTE: Final = 1024

@@ -28,13 +28,29 @@ def probe(path: Path) -> DetectedFormat | None:
     return None
 
 
+def connected(path: Path) -> sqlite3.Connection:
+    """The database at `path`, opened for reading alone. Nothing named in its schema runs. sqlite3.Error as it comes.
+
+    That the path is a regular file, and reached through no link, is looked at before.
+    """
+    connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
+    try:
+        # No function named in a hostile schema runs, and what does not fit into its page is an error.
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute("PRAGMA cell_size_check = ON")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
 def _table_names(path: Path) -> set[str]:
     """The tables of a database; of one that is compressed or damaged those that its beginning names."""
     head = first_bytes(path, _PROBED_BYTES)
     if not head.startswith(MAGIC):
         return set()
     try:
-        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
+        with closing(connected(path)) as connection:
             listed = connection.execute("SELECT name FROM sqlite_master WHERE name LIKE 'rocpd%'").fetchall()
             return {str(name) for (name,) in listed}
     except sqlite3.Error:  # its reader says how it is damaged, if it is a rocpd database

@@ -8,6 +8,7 @@ from typing import Final
 
 from aaco_pipeline.formats.capture_tables import DetectedFormat
 from aaco_pipeline.formats.parsing.csv_header import header_of
+from aaco_pipeline.formats.parsing.regular_files import is_regular
 
 #: The columns by which a table of sums is recognized.
 STATISTICS: Final = ("name", "calls", "totaldurationns")
@@ -15,7 +16,7 @@ STATISTICS: Final = ("name", "calls", "totaldurationns")
 
 def probe(path: Path) -> DetectedFormat | None:
     """Recognize a table of rocprof version 1 or 2 by its header; None for anything else. Reads a few KB."""
-    names = frozenset(header_of(path) or ()) if path.is_file() else frozenset[str]()
+    names = frozenset(header_of(path) or ()) if is_regular(path) else frozenset[str]()
     if is_wide(names):
         version = 1 if "kernelname" in names or "queue_index" in names else 2
         return DetectedFormat("rocprof-csv", f"rocprof version {version}, kernels and counters (CSV)")

@@ -1,6 +1,7 @@
 """What a workload folder of rocprof-compute says of machine, devices, configuration and measured ceilings."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -11,7 +12,8 @@ from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import Limits
 from aaco_pipeline.formats.parsing.compression import read_decompressed
 from aaco_pipeline.formats.parsing.csv_text import TextTable
-from aaco_pipeline.formats.parsing.redaction import safe_command, without_secrets
+from aaco_pipeline.formats.parsing.redaction import safe_command, safe_value
+from aaco_pipeline.formats.parsing.regular_files import is_regular
 from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.lake.validation import to_contract
 
@@ -108,10 +110,12 @@ def environment(known: Mapping[str, str], settings: Mapping[str, str]) -> pl.Dat
 
 def configuration(path: Path, limits: Limits) -> dict[str, str] | None:
     """The settings of `profiling_config.yaml` that are single values or lists of such; None when it cannot be read."""
-    if not path.is_file():
+    if not is_regular(path):
         return None
     try:
-        content = read_decompressed(path, Limits(file_bytes=min(limits.file_bytes, _LONGEST_CONFIGURATION)))
+        content = read_decompressed(path, replace(limits, whole_bytes=_LONGEST_CONFIGURATION))
+        if any(isinstance(token, yaml.ScalarToken) and token.value == "<<" for token in yaml.scan(content)):
+            return None  # mappings merged into one another grow without bound, and the tool writes none
         settings = yaml.safe_load(content)
     except (CaptureError, yaml.YAMLError, ValueError, RecursionError):
         return None
@@ -128,7 +132,7 @@ def _whole(known: Mapping[str, str], name: str) -> int | None:
 
 
 def _safe(name: str, value: str) -> str:
-    return safe_command(value) if name in ("command", "remaining") else without_secrets(value)
+    return safe_command(value) if name in ("command", "remaining") else safe_value(name, value)
 
 
 def _text(value: object) -> str | None:

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Final
 
 import polars as pl
+import polars.selectors as cs
 
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import CaptureTables, Findings, Limits, presence
 from aaco_pipeline.formats.parsing import counter_passes
 from aaco_pipeline.formats.parsing.csv_text import TextTable, number, read_text
+from aaco_pipeline.formats.parsing.regular_files import is_regular, readable_entries
 from aaco_pipeline.formats.parsing.wide_tables import say_untaken, wide_table
 from aaco_pipeline.formats.rocprof_compute import host as rocprof_compute_host
 from aaco_pipeline.formats.rocprof_compute.signs import LONG, MAIN
@@ -24,10 +26,11 @@ _DURATIONS: Final = ("dispatch_id", "source_dispatch_id", "pass", "duration_ns",
 
 def read(path: Path, limits: Limits) -> CaptureTables:
     """See `aaco_pipeline.formats.rocprof_compute.read`."""
-    if not (path / MAIN).is_file():
+    if not is_regular(path / MAIN):
         raise CaptureError(f"{path}: not a workload folder of rocprof-compute; it has no {MAIN}")
     gathered = _Gathered(path, limits)
-    for file in [path / MAIN, *sorted(path.glob(_PASSES))]:
+    passes = [one.path for one in readable_entries(path) if not one.is_folder and one.path.match(_PASSES)]
+    for file in [path / MAIN, *passes]:
         gathered.add(file)
     return gathered.reading()
 
@@ -123,7 +126,7 @@ class _Gathered:
     def _timestamps(self) -> pl.DataFrame | None:
         """The executions of `timestamps.csv`; None without it."""
         file = self.path / "timestamps.csv"
-        if not file.is_file():
+        if not is_regular(file):
             self.findings.say("timestamps", "absent", f"no {file.name} in the folder")
             return None
         wide = wide_table(self.table(file), "timestamps")
@@ -181,12 +184,14 @@ class _Gathered:
             return
         details["roofline"] = _numbers(roofline)
         self.findings.took("ceilings (roofline.csv)", roofline.frame.height)
-        if "device" not in roofline.frame.columns or details["roofline"].get_column("device").null_count():
+        number = _device_number(details["roofline"])
+        if number is None:
             reason = "the file does not number its devices; they are kept in roofline only"
             self.findings.say("ceilings by device", "partial", reason, source=roofline.path.name)
         elif roofline.frame.height == 1 and handles.height == 1:
-            number, device = (int(one.item(0, 0)) for one in (details["roofline"].select("device"), handles))
-            tables["ceilings"] = to_contract("ceilings", measured_ceilings(details["roofline"], {number: device}))
+            device = int(handles.item(0, "device_id"))
+            stated = details["roofline"].select(cs.float())  # what holds anything but numbers was not measured
+            tables["ceilings"] = to_contract("ceilings", measured_ceilings(stated, {number: device}))
         else:
             reason = (
                 f"{roofline.frame.height} devices were measured and {handles.height} ran kernels; the file does not "
@@ -196,7 +201,7 @@ class _Gathered:
 
     def _optional(self, name: str, item: str) -> TextTable | None:
         file = self.path / name
-        if not file.is_file():
+        if not is_regular(file):
             self.findings.say(item, "absent", f"no {name} in the folder")
             return None
         table = self.table(file)
@@ -210,6 +215,15 @@ class _Gathered:
             reason = "the file ends within a row; read up to it"
             self.findings.say(f"end of {file.name}", "partial", reason, source=file.name)
         return table
+
+
+def _device_number(roofline: pl.DataFrame) -> int | None:
+    """The number of the first device of `roofline.csv`; None when not every row has one."""
+    name = next((one for one in roofline.columns if one.lower() == "device"), None)
+    column = None if name is None else roofline.get_column(name)
+    if column is None or not column.dtype.is_float() or not len(column) or not column.is_between(0, 2**31).all():
+        return None
+    return None if column.null_count() else int(column[0])
 
 
 def _numbers(table: TextTable) -> pl.DataFrame:

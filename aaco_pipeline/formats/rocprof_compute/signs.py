@@ -8,6 +8,7 @@ from typing import Final
 
 from aaco_pipeline.formats.capture_tables import DetectedFormat
 from aaco_pipeline.formats.parsing.csv_header import header_of
+from aaco_pipeline.formats.parsing.regular_files import is_regular
 from aaco_pipeline.formats.rocprof.signs import is_wide
 
 #: The table of counters, and the columns of its long form.
@@ -18,7 +19,7 @@ LONG: Final = frozenset(("dispatch_id", "kernel_name", "counter_name", "counter_
 def probe(path: Path) -> DetectedFormat | None:
     """Recognize a workload folder by the header of its `pmc_perf.csv`; None for anything else."""
     main = path / MAIN
-    names = frozenset(header_of(main) or ()) if main.is_file() else frozenset[str]()
+    names = frozenset(header_of(main) or ()) if is_regular(main) else frozenset[str]()
     if names >= LONG and "gpu_id" in names:
         return DetectedFormat("rocprof-compute", "rocprof-compute workload (long counters)")
     if is_wide(names):

@@ -9,6 +9,7 @@ from typing import Final
 
 from aaco_pipeline.formats.capture_tables import DetectedFormat
 from aaco_pipeline.formats.parsing.csv_header import header_of
+from aaco_pipeline.formats.parsing.regular_files import is_regular
 
 _DESCRIPTIONS: Final = {
     "kernel_trace": "kernel dispatches",
@@ -34,7 +35,7 @@ _FILE: Final = re.compile(rf"(?:(?P<prefix>.+?)_)?(?P<kind>{_KINDS})\.csv(?:\.gz
 
 def probe(path: Path) -> DetectedFormat | None:
     """Recognize one table of rocprofv3 by its header; None for anything else. Reads a few KB."""
-    kind = kind_of(frozenset(header_of(path) or ())) if path.is_file() else None
+    kind = kind_of(frozenset(header_of(path) or ())) if is_regular(path) else None
     return None if kind is None else DetectedFormat("rocprofv3-csv", f"rocprofv3 {_DESCRIPTIONS[kind]} (CSV)")
 
 

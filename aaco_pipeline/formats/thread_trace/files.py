@@ -4,7 +4,6 @@ How they belong together, and what they prove of one another, is `aaco_pipeline.
 """
 
 import itertools
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,8 @@ import polars as pl
 
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import Limits
-from aaco_pipeline.formats.parsing.compression import read_decompressed
+from aaco_pipeline.formats.parsing.json_document import json_document
+from aaco_pipeline.formats.parsing.regular_files import is_regular
 
 #: Categories of a traced instruction by the decoder's number; 6 includes the matrix instructions.
 CATEGORIES: Final = (
@@ -112,21 +112,12 @@ def inside(folder: Path, name: object) -> Path | None:
     if not isinstance(name, str) or not name or "\0" in name or name in (".", "..") or "/" in name or "\\" in name:
         return None
     path = folder / name
-    try:
-        real = path.resolve(strict=True)
-        return path if real.is_file() and real.parent == folder.resolve() else None
-    except (OSError, RuntimeError):
-        return None
+    return path if is_regular(path) else None
 
 
 def document(path: Path, limits: Limits) -> Any:
     """The JSON in a file. CaptureError when it is damaged, nested too deep for any of these files or too large."""
-    try:
-        return json.loads(read_decompressed(path, limits))
-    except RecursionError as error:
-        raise CaptureError(f"{path}: nested too deep; not a file of a thread trace") from error
-    except ValueError as error:
-        raise CaptureError(f"{path}: cannot be read as JSON: {error}; decode the trace again") from error
+    return json_document(path, limits, "decode the trace again")
 
 
 def mapping(path: Path, limits: Limits) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import polars as pl
 
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import Findings, Limits
+from aaco_pipeline.formats.parsing.regular_files import readable_entries
 from aaco_pipeline.formats.thread_trace import files
 
 _NAMED: Final = 5
@@ -26,10 +27,7 @@ class Folder(Findings):
 
     def names(self) -> list[str]:
         """The names of all files, in order."""
-        try:
-            return sorted(path.name for path in self.path.iterdir())
-        except OSError as error:
-            raise CaptureError(f"{self.path}: cannot be read: {error.strerror or error}") from error
+        return [entry.path.name for entry in readable_entries(self.path)]
 
     def optional(
         self, name: str, parse: Callable[[Path, Limits], Any], item: str, *, required: bool = False

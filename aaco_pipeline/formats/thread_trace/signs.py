@@ -7,7 +7,9 @@ import re
 from pathlib import Path
 from typing import Final
 
+from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import DetectedFormat
+from aaco_pipeline.formats.parsing.regular_files import open_regular
 
 FORMAT: Final = "rocprofv3-thread-trace"
 _HEAD_BYTES: Final = 4096
@@ -22,9 +24,9 @@ def probe(path: Path) -> DetectedFormat | None:
     """Recognize a folder by what its `filenames.json` or `code.json` begins with; None for anything else."""
     for name, marks in _MARKS.items():
         try:
-            with (path / name).open("rb") as stream:
+            with open_regular(path / name) as stream:
                 head = stream.read(_HEAD_BYTES)
-        except (OSError, ValueError):
+        except (OSError, ValueError, CaptureError):
             continue
         if head.lstrip().startswith(b"{") and any(mark in head for mark in marks):
             sampled = re.search(rb'"pc_sampling"\s*:\s*true', head) is not None

@@ -12,7 +12,7 @@ import polars as pl
 
 from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.report.words.instruction_text import Fold, Line, Listing, Region
-from aaco_pipeline.report.words.units import printable
+from aaco_pipeline.report.words.printable import in_a_line
 
 #: Instructions with less than this part of the kernel's stalls, and whose neighbours have less too, are folded.
 _COLD_RATIO: Final = 0.002
@@ -111,7 +111,7 @@ def _line(row: Row, amount: str) -> Line:
 
 
 def _clean(text: str | None) -> str | None:
-    return None if text is None else printable(text)
+    return None if text is None else in_a_line(text)
 
 
 def _region(lines: Sequence[Line], whole: int) -> Region:

@@ -11,8 +11,9 @@ from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.document.session import read_parts
 from aaco_pipeline.report.words.bottleneck_text import bottleneck_fields
+from aaco_pipeline.report.words.printable import in_a_line
 from aaco_pipeline.report.words.session import Document, Row
-from aaco_pipeline.report.words.units import counted, printable, shortened
+from aaco_pipeline.report.words.units import counted, shortened
 
 _NAMED: Final = 5
 _LONGEST_NAME: Final = 70
@@ -135,7 +136,7 @@ def _unknown(wanted: str, names: list[Row]) -> str:
 
 
 def _brief(name: str) -> str:
-    return shortened(printable(name), _LONGEST_NAME)
+    return shortened(in_a_line(name), _LONGEST_NAME)
 
 
 def _only(rows: list[Row]) -> Row | None:

@@ -25,6 +25,7 @@ from aaco_pipeline.report.document.statements import LISTED_INSTRUCTIONS, LISTED
 from aaco_pipeline.report.html import sections
 from aaco_pipeline.report.html.plots import PASSES, QUANTILES, plotted
 from aaco_pipeline.report.words import bottleneck_text, instruction_text, units
+from aaco_pipeline.report.words.printable import printable
 from aaco_pipeline.report.words.session import (
     Document,
     answer,
@@ -44,6 +45,8 @@ _GENERATION: Final = {
     "time_per_output_token_p50": "Further token",
     "request_latency_p50": "Request",
 }
+#: What the page itself is set with, besides what can be seen.
+_OF_THE_PAGE: Final = "\n\N{NO-BREAK SPACE}"
 #: The space between a number and its unit, where no line may end.
 _UNIT: Final = re.compile(r"(?<=[0-9]) (?=(?:%|[mµn]?s|inferences)\b|%)")
 
@@ -54,7 +57,7 @@ def render_html(document: Document, trace: bytes | None) -> str:
     The same arguments give the same page. It contacts no network; opening the trace in Perfetto does, on a click.
     """
     embedded = trace is not None and len(trace) <= EMBEDDED_TRACE_BYTES
-    return (
+    page = (
         templates()
         .get_template("page.html.jinja")
         .render(
@@ -71,6 +74,7 @@ def render_html(document: Document, trace: bytes | None) -> str:
             trace=base64.b64encode(trace).decode() if trace is not None and embedded else "",
         )
     )
+    return printable(page, keep=_OF_THE_PAGE)
 
 
 def render_section(document: Document, section: sections.Section) -> str:
@@ -156,8 +160,17 @@ def _tiles(document: Document) -> Iterator[tuple[str, str | None, str | None, st
 
 def _as_json(figures: dict[str, Any]) -> Markup:
     """JSON that may stand in a script element: names from a capture may hold `</script>` or `<!--`."""
-    text = json.dumps(figures, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(_cleaned(figures), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
+
+
+def _cleaned(figure: Any) -> Any:
+    """A figure with its texts `printable`: the script shows them as they are."""
+    if isinstance(figure, str):
+        return printable(figure)
+    if isinstance(figure, dict):
+        return {_cleaned(key): _cleaned(one) for key, one in figure.items()}
+    return [_cleaned(one) for one in figure] if isinstance(figure, list | tuple) else figure
 
 
 def _file(name: str) -> Markup:

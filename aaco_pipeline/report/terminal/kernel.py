@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final, TextIO
 from aaco_pipeline.report.terminal.screen import open_screen, print_table
 from aaco_pipeline.report.terminal.session import print_head
 from aaco_pipeline.report.words import bottleneck_text
+from aaco_pipeline.report.words.printable import in_a_line
 from aaco_pipeline.report.words.session import Document, Row
-from aaco_pipeline.report.words.units import counted, duration, grouped, number, prefixed, printable, share, shortened
+from aaco_pipeline.report.words.units import counted, duration, grouped, number, prefixed, share, shortened
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,8 +41,8 @@ _COST_COLUMNS: Final = {
 def print_kernel(document: Document, stream: TextIO | None = None) -> None:
     """Print what is known of one kernel, on standard output unless told otherwise."""
     screen = open_screen(stream)
-    print_head(screen, document, shortened(printable(document["kernel"]["name"]), _NAME), kernel_answer(document))
-    facts = [(name, printable(text)) for name, text in _facts(document) if text]
+    print_head(screen, document, shortened(in_a_line(document["kernel"]["name"]), _NAME), kernel_answer(document))
+    facts = [(name, in_a_line(text)) for name, text in _facts(document) if text]
     print_table(screen, {"what": lambda fact: fact[0], "is": lambda fact: fact[1]}, facts, title="What it is")
     _print_bounds(screen, document)
     _print_evidence(screen, document)

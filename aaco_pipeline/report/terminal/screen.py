@@ -1,6 +1,7 @@
 """How text gets onto a terminal or into a pipe: its width, and tables that fit into it.
 
-What a table says is its caller's; text of a capture may stand in every cell, so what could move the cursor is replaced.
+What is said is its caller's; text of a capture may stand in every cell and sentence, so what could move the cursor or
+hide something is shown as an escape, here for all of the terminal.
 """
 
 import os
@@ -10,10 +11,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from aaco_pipeline.report.words.units import counted, printable
+from aaco_pipeline.report.words.printable import in_a_line, in_lines
+from aaco_pipeline.report.words.units import counted
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
 
 MISSING: Final = "–"
 #: Where neither a terminal nor COLUMNS says how wide it is, as in a file.
@@ -29,8 +32,14 @@ _EDGES: Final = 2
 def open_screen(stream: TextIO | None = None) -> "Console":
     """A console on `stream`, standard output by default: as wide as the terminal, else as COLUMNS says, else 160."""
     from rich.console import Console
+    from rich.segment import Segment
 
     class Piped(Console):
+        def render(self, renderable: "RenderableType", options: "ConsoleOptions | None" = None) -> "Iterable[Segment]":
+            for segment in super().render(renderable, options):
+                # Segments of control are rich's own, to move the cursor of a bar of progress.
+                yield segment if segment.control else Segment(in_lines(segment.text), segment.style)
+
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError  # rich would exit with 1; that a reader has gone is no fault
 
@@ -66,8 +75,9 @@ def print_cells(
     from rich.table import Table
     from rich.text import Text
 
-    cells = [[MISSING if text is None else printable(text) for text in row] for row in rows]
-    shown = [_Column(name, [row[place] for row in cells], name in names) for place, name in enumerate(columns)]
+    cells = [[MISSING if text is None else in_a_line(text) for text in row] for row in rows]
+    headings = map(in_a_line, columns)
+    shown = [_Column(name, [row[place] for row in cells], name in names) for place, name in enumerate(headings)]
     kept = _kept(shown, screen.width, spare)
     widths = _widths(kept, screen.width)
     if title is not None:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 from aaco_pipeline.report.terminal.screen import open_screen, print_table
 from aaco_pipeline.report.words import bottleneck_text, tables
+from aaco_pipeline.report.words.printable import in_a_line
 from aaco_pipeline.report.words.session import Document, Row, answer, run_description
-from aaco_pipeline.report.words.units import counted, duration, grouped, printable, share
+from aaco_pipeline.report.words.units import counted, duration, grouped, share
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,8 +39,8 @@ def print_head(screen: "Console", document: Document, subject: str, sentences: s
     """The session's id with what is shown of it, and the answer."""
     from rich.text import Text
 
-    screen.print(Text.assemble((document["session_id"], "bold"), "  ", printable(subject)))
-    screen.print(printable(sentences), style="bold green", markup=False)
+    screen.print(Text.assemble((document["session_id"], "bold"), "  ", in_a_line(subject)))
+    screen.print(in_a_line(sentences), style="bold green", markup=False)
 
 
 def _print_limits(screen: "Console", kernels: Sequence[Row]) -> None:

@@ -75,11 +75,6 @@ def shortened(name: str, width: int = 100) -> str:
     return name if len(name) <= width else f"{name[: width - 1]}…"
 
 
-def printable(text: str) -> str:
-    """Text of a capture on one line, without characters that could move a terminal's cursor or hide something."""
-    return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text.replace("\n", " "))
-
-
 def capital(text: str) -> str:
     """The text with its first letter as a capital, the others as they are."""
     return text[:1].upper() + text[1:]

@@ -15,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from aaco_pipeline.formats.parsing.redaction import MEASURED_VARIABLES, without_secrets
+from aaco_pipeline.formats.parsing.redaction import MEASURED_VARIABLES, safe_variable
 from aaco_pipeline.resources.calibrate.kernels import caches
 from aaco_pipeline.resources.host.cgroups import cgroup_limits
 from aaco_pipeline.resources.host.kernel_files import text_of
@@ -85,7 +85,7 @@ def host_facts() -> dict[str, Any]:
     for name in MEASURED_VARIABLES:
         value = os.environ.get(name)
         if value is not None:
-            facts.add("environment_variable", name, without_secrets(value) or "(empty)")
+            facts.add("environment_variable", name, safe_variable(value))
     _checkout(facts)
     _rocm(facts)
     for number, card in enumerate(_amd_cards()):

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.errors import CaptureError, UnavailableError, UsageError
+from aaco_pipeline.formats.capture_tables import Limits
 from aaco_pipeline.providers import MIGRAPHX_PROVIDER, ROCM_PROVIDER
 from aaco_pipeline.resources.configuration import BackendEntry
-from aaco_pipeline.resources.ingestion import without_environment
 from aaco_pipeline.resources.rocprofv3.command import (
     BASE_PASS,
     ProfilerPass,
@@ -30,6 +30,7 @@ from aaco_pipeline.resources.rocprofv3.command import (
     rocprofv3_command,
 )
 from aaco_pipeline.resources.rocprofv3.counter_sets import COUNTER_SETS_FILE, load_counter_sets
+from aaco_pipeline.resources.sqlite_copy import copy_database
 
 #: Providers that run on what rocprofv3 can see.
 PROFILED_PROVIDERS: Final = (MIGRAPHX_PROVIDER, ROCM_PROVIDER)
@@ -216,7 +217,9 @@ def _gather(folder: Path) -> None:
 def _without_secrets(folder: Path) -> None:
     """The tool's databases keep the whole environment of the program; the lake keeps what may be known of it."""
     for database in folder.glob("*.db"):
-        without_environment(database, database)
+        clean = database.with_name(f"{database.name}.clean")
+        copy_database(database, clean, Limits())
+        clean.replace(database)
 
 
 def _check_outputs(profiler: Profiler, profiler_pass: ProfilerPass, folder: Path, process_id: int) -> None:

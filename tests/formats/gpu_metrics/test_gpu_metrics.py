@@ -425,6 +425,12 @@ def test_recordings_keep_the_times_at_which_they_were_taken() -> None:
     assert pytest.approx(15.259e-6, rel=1e-4) == ENERGY_UNIT_J
 
 
+def test_a_recording_that_says_less_of_itself_is_read_all_the_same() -> None:
+    one = recording(made((1, 7)).tobytes(), [SECOND])
+    del one["failure"], one["period_ns"]
+    assert gpu_metrics.read_recorded([one], 0, "telemetry.json").tables["gpu_samples"].height == 1
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

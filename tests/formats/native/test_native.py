@@ -472,12 +472,23 @@ def test_counts_that_contradict_the_readings_are_refused(tmp_path: Path, key: st
         (("capture", "launch"), []),
         (("capture", "format_version"), "1"),
         (("host", "facts"), 4),
+        (("latency", "process_id"), 2**61),
+        (("latency", "clocks_before", "realtime_ns"), -1),
+        (("capture", "launch", "block"), 2**31),
+        (("latency", "output_tokens"), 0),
+        (("latency", "inputs"), {"x": {"shape": [2**40], "dtype": "float32"}}),
     ],
     ids=lambda value: ".".join(value) if isinstance(value, tuple) else repr(value),
 )
 def test_a_value_of_the_wrong_kind_is_refused_by_file(tmp_path: Path, path: tuple[str, ...], value: Any) -> None:
     write(tmp_path, setter(*path, value=value))
     refused(tmp_path, f"{path[0]}.json")
+
+
+@pytest.mark.parametrize("device", [{"device_id": 0, "colour": "red"}, {"device_id": "x"}, {"device_id": 2**40}])
+def test_devices_that_fit_no_column_are_refused_by_file(tmp_path: Path, device: dict[str, Any]) -> None:
+    with pytest.raises(CaptureError, match=r"host\.json: its devices do not fit"):
+        changed(tmp_path, setter("host", "devices", value=[device])).devices()
 
 
 def test_a_capture_by_a_newer_writer_is_refused_with_the_way_out(tmp_path: Path) -> None:

@@ -273,6 +273,12 @@ def test_nothing_watched_is_evidence() -> None:
         ({"columns": raw_columns(1) | {"rss_pages": [1 << 70]}}, "else than integers"),
         ({"columns": raw_columns(2) | {"time_ns": [5, 5]}}, "do not increase"),
         ({"columns": raw_columns(2) | {"time_ns": [None, 5]}}, "do not increase"),
+        ({"segments": [{"label": "latency"}]}, "segments.0.pid"),
+        ({"segments": [a_segment(reasons={"nothing": "why"})]}, "'nothing' is no column"),
+        ({"segments": [a_segment(started_monotonic_ns=1 << 61)]}, "started_monotonic_ns"),
+        ({"reasons": {"rss_pages": ""}}, "reasons.rss_pages"),
+        ({"overruns": "many"}, "overruns"),
+        ({"gpu": {"sources": [], "reason": None}}, "gpu.samples"),
     ],
 )
 def test_a_damaged_document_is_refused_with_the_reason(change: dict[str, Any], words: str) -> None:
@@ -302,7 +308,9 @@ def test_a_document_is_loaded_and_recognized_from_its_file(tmp_path: Path) -> No
     assert telemetry.probe(tmp_path / "other.json") is None
 
 
-@pytest.mark.parametrize(("content", "words"), [("{", "as JSON"), ("[]", "no JSON object"), ("{}" * 50, "limit of 64")])
+@pytest.mark.parametrize(
+    ("content", "words"), [("{", "as JSON"), ("[]", "no JSON object"), ("{}" * 50, "than 64 bytes")]
+)
 def test_a_file_that_cannot_be_read_is_refused_by_name(content: str, words: str, tmp_path: Path) -> None:
     file = tmp_path / "telemetry.json"
     file.write_text(content)
@@ -458,6 +466,32 @@ next_comm=c next_pid=9 next_prio=120
 """
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"tool": ["perf"]}, "tool"),
+        ({"clock": {"name": "CLOCK_MONOTONIC"}}, "clock.to_monotonic_ns"),
+        ({"clock": {"name": "x", "to_monotonic_ns": float("inf"), "uncertainty_ns": 0}}, "clock.to_monotonic_ns"),
+        ({"remarks": [7]}, "remarks"),
+    ],
+)
+def test_a_damaged_scheduler_document_is_refused_with_the_reason(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(CaptureError, match=rf"scheduler\.json.*{words}"):
+        scheduler.read(scheduler_document(**change), [], [PROCESS], 0)
+
+
+@pytest.mark.parametrize("line", [switch(1 << 70, THREAD, SLEEPING, 0), switch(1, THREAD, SLEEPING, 0, cpu=1 << 40)])
+def test_events_that_fit_no_column_are_refused(line: str) -> None:
+    with pytest.raises(CaptureError, match="do not fit their table"):
+        scheduler.read(scheduler_document(), [line], [PROCESS], 0)
+
+
+def test_a_number_of_perf_with_more_digits_than_any_is_a_bad_line() -> None:
+    line = PERF.splitlines()[1].replace("1.000001000", f"{'1' * 5000}.000001000")
+    with pytest.raises(CaptureError, match="not in the expected form"):
+        scheduler.read(scheduler_document(tool="perf"), [line], [PROCESS], 0)
+
+
 def test_perf_tells_the_same_story() -> None:
     second = 1_000_000_000
     assert events_of(*PERF.splitlines(keepends=True), tool="perf") == [
@@ -532,10 +566,12 @@ def test_what_was_not_recorded_is_absent_with_the_reason_and_the_fix() -> None:
 def test_lines_come_from_the_compressed_file_and_damage_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "scheduler_events.txt.gz"
     file.write_bytes(gzip.compress(b"one\ntwo\n"))
-    assert list(scheduler.event_lines(file)) == ["one\n", "two\n"]
+    assert list(scheduler.event_lines(tmp_path, file.name)) == ["one\n", "two\n"]
     for damaged in (b"plain", gzip.compress(b"one\n" * 100)[:-12]):
         file.write_bytes(damaged)
         with pytest.raises(CaptureError, match="compressed"):
-            list(scheduler.event_lines(file))
+            list(scheduler.event_lines(tmp_path, file.name))
+    with pytest.raises(CaptureError, match="not a place within the capture"):
+        list(scheduler.event_lines(tmp_path / "capture", str(file)))
     with pytest.raises(CaptureError, match="nowhere"):
-        list(scheduler.event_lines(tmp_path / "nowhere"))
+        list(scheduler.event_lines(tmp_path, "nowhere"))

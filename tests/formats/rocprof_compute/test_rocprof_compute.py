@@ -266,7 +266,7 @@ def test_secrets_of_the_command_and_settings_are_not_kept(tmp_path: Path) -> Non
         "profiling_config.yaml": "remaining: ['--token', 'abc']\nnested: {a: {b: 1}}\nverbose: 1\n",
     }
     reading = checked(rocprof_compute.read(folder(tmp_path, files)))
-    assert reading.tables["processes"].get_column("command").to_list() == ["./run redacted x"]
+    assert reading.tables["processes"].get_column("command").to_list() == ["./run --api-key=redacted x"]
     assert reading.tables["devices"].get_column("xcc_count").to_list() == [None]
     profiler = reading.tables["environment"].filter(pl.col("category") == "profiler")
     assert dict(profiler.select("key", "value").rows()) == {"remaining": "--token redacted", "verbose": "1"}
@@ -328,3 +328,19 @@ def test_damaged_bytes_give_a_reading_or_a_capture_error(
     except CaptureError:
         return
     checked(reading)
+
+
+@pytest.mark.parametrize("number", ["", "x", "1e400", "-1", "18446744073709551616"])
+def test_ceilings_of_a_device_without_a_number_are_no_ceilings(tmp_path: Path, number: str) -> None:
+    main = WIDE.format(counters="SQ_WAVES") + "0,2,1024,256,k,16,100,200\n"
+    roofline = f"device,HBMBw,L2Bw\n{number},4000,8000\n"
+    reading = checked(rocprof_compute.read(folder(tmp_path, {"pmc_perf.csv": main, "roofline.csv": roofline})))
+    assert "ceilings" not in reading.tables
+    assert "ceilings by device" in reasons(reading, "partial")
+
+
+def test_a_ceiling_that_is_no_number_was_not_measured(tmp_path: Path) -> None:
+    main = WIDE.format(counters="SQ_WAVES") + "0,2,1024,256,k,16,100,200\n"
+    files = {"pmc_perf.csv": main, "roofline.csv": "device,HBMBw,L2Bw\n0,4x00,8000\n"}
+    reading = checked(rocprof_compute.read(folder(tmp_path, files)))
+    assert reading.tables["ceilings"].get_column("resource").to_list() == ["l2"]

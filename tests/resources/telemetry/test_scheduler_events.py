@@ -57,7 +57,7 @@ def test_a_real_trace_finds_every_sleep_of_the_measured_process(tool: str, tmp_p
     if document["lost"]:
         pytest.skip(f"{tool} says that it lost {document['lost']} events on this machine: not every sleep can be there")
     pid, begun, ended, waited, *sleeps = map(int, done.stdout.split())
-    reading = scheduler.read(document, scheduler.event_lines(tmp_path / document["file"]), [pid], begun)
+    reading = scheduler.read(document, scheduler.event_lines(tmp_path, document["file"]), [pid], begun)
     events = reading.tables["scheduler_events"]
     slack = int(document["clock"]["uncertainty_ns"]) + 1_000_000  # the tool's clock is known no better than that
     within = events.filter(events["time_ns"].is_between(-slack, ended - begun + slack))
@@ -159,7 +159,7 @@ def test_recording_has_begun_when_the_block_begins_and_the_tool_ends_with_it(
     assert document["state"] == "present"
     assert document["version"] == "v9.9.9"
     assert document["clock"]["name"] == "CLOCK_MONOTONIC"
-    lines = list(scheduler.event_lines(tmp_path / document["file"]))
+    lines = list(scheduler.event_lines(tmp_path, document["file"]))
     assert lines == ["@s[5, 0, 1, 1, 0, 2]: 1\n", "@w[6, 0, 1]: 1\n"]
 
 
@@ -189,7 +189,7 @@ def test_an_interrupt_that_the_tool_missed_is_repeated(
     with SchedulerTrace(tmp_path, ["bpftrace"]) as trace:
         assert trace.recording
     assert trace.document()["remarks"] == []
-    assert len(list(scheduler.event_lines(tmp_path / scheduler_events.EVENTS_FILE))) == 1
+    assert len(list(scheduler.event_lines(tmp_path, scheduler_events.EVENTS_FILE))) == 1
 
 
 def test_events_that_found_no_room_are_counted_as_lost(fake_bpftrace: Path, tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_events_that_perf_lost_are_counted_and_are_no_events(bin: Path, tmp_path
         assert trace.recording
     document = trace.document()
     assert (document["state"], document["lost"]) == ("present", 42)
-    lines = list(scheduler.event_lines(tmp_path / document["file"]))
+    lines = list(scheduler.event_lines(tmp_path, document["file"]))
     assert [line.split(": ")[1] for line in lines] == ["sched:sched_switch"]
 
 

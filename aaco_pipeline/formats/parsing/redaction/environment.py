@@ -1,12 +1,13 @@
 """What of a captured or living process's environment may be kept: an allow-list, and nothing that looks like a secret.
 
-Used at the door, before anything reaches the lake; what the kept facts mean is
-`aaco_pipeline.analysis.sessions.environment`.
+What the kept facts mean is `aaco_pipeline.analysis.sessions.environment`.
 """
 
-import re
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Mapping
 from typing import Final
+
+from aaco_pipeline.formats.parsing.redaction.text import REDACTED, safe_text
 
 #: Environment variables that change what runs or how fast; no other is ever looked at.
 MEASURED_VARIABLES: Final = (
@@ -47,42 +48,31 @@ MEASURED_VARIABLES: Final = (
     *("TRITON_DEFAULT_FP_FUSION", "TRITON_HIP_GLOBAL_PREFETCH", "TRITON_HIP_LOCAL_PREFETCH"),
     *("TRITON_HIP_USE_BLOCK_PINGPONG", "TRITON_HOME"),
 )
+#: Environment variables in which launchers of distributed jobs state the rank, the most specific first.
+RANK_VARIABLES: Final = ("OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK", "RANK")
+#: A longer value of a variable is no setting.
 _LONGEST_VALUE: Final = 200
-#: What keys and passwords look like: known beginnings, telling words, passwords in addresses, long random words.
-SECRET_LIKE: Final = re.compile(
-    r"(?i)token|secret|passw|credential|api_?key|bearer|\b(gh[opsu]_|github_pat_|hf_|sk-|akia|xox[abp]-|eyj)"
-    r"|://[^/\s]*:[^/\s]*@|(?=[A-Za-z_+=-]*\d)(?=[\d_+=-]*[A-Za-z])[A-Za-z0-9_+=-]{32,}"
-)
-REDACTED: Final = "redacted"
-
-
-def without_secrets(value: str) -> str:
-    """The value, or `REDACTED` when it looks like a secret or is too long to be told from one."""
-    return REDACTED if len(value) > _LONGEST_VALUE or SECRET_LIKE.search(value) else value
 
 
 def safe_environment(variables: Mapping[str, object]) -> dict[str, str]:
     """The variables that may be kept: those of `MEASURED_VARIABLES`, each without secrets, in order of name."""
-    return {
-        name: without_secrets(str(variables[name])) or "(empty)"
-        for name in sorted(MEASURED_VARIABLES)
-        if name in variables
-    }
+    return {name: safe_variable(str(variables[name])) for name in sorted(MEASURED_VARIABLES) if name in variables}
 
 
-def safe_command(words: str | Sequence[str]) -> str:
-    """A command line, each word that looks like a secret replaced, and the word after an option that names one."""
-    listed = words.split() if isinstance(words, str) else [str(word) for word in words]
-    kept: list[str] = []
-    hide_next = False
-    for word in listed:
-        names_a_secret = _SECRET_OPTION.match(word) is not None
-        if hide_next or (names_a_secret and "=" in word):
-            kept.append(REDACTED)
-        else:
-            kept.append(word if names_a_secret or not SECRET_LIKE.search(word) else REDACTED)
-        hide_next = names_a_secret and "=" not in word
-    return " ".join(kept)
+def safe_variable(value: str) -> str:
+    """The value of a variable that may be kept, without secrets; said to be empty where it is."""
+    return (REDACTED if len(value) > _LONGEST_VALUE else safe_text(value)) or "(empty)"
 
 
-_SECRET_OPTION: Final = re.compile(r"(?i)--?[\w-]*(token|secret|passw|credential|api-?_?key)[\w-]*(=|$)")
+def safe_environment_text(text: str) -> str:
+    """An environment as JSON text reduced to what may be kept of it, ranks of a distributed job included."""
+    try:
+        variables = json.loads(text)
+    except (ValueError, RecursionError):
+        return "{}"
+    if not isinstance(variables, dict):
+        return "{}"
+    stated = {name: str(variables.get(name, "")) for name in RANK_VARIABLES}
+    ranks = {name: value for name, value in stated.items() if value.isascii() and value.isdigit()}
+    kept = {**safe_environment(variables), **ranks}
+    return text if kept == variables else json.dumps(kept)

@@ -1,0 +1,198 @@
+"""Command lines without their secrets: what only a command line says, such as `-p`, and then what any text is asked.
+
+What a name announces is `keys`'s, what a secret looks like `shapes`'s.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Final
+
+from aaco_pipeline.formats.parsing.redaction.keys import (
+    Announced,
+    announced,
+    is_login,
+    is_secret,
+    is_technical,
+    looks_chosen,
+)
+from aaco_pipeline.formats.parsing.redaction.text import REDACTED, safe_text
+
+#: A longer command line is cut: no kernel takes longer words, and nobody reads them.
+LONGEST_COMMAND: Final = 128 << 10
+_DEEPEST: Final = 4
+_CUT: Final = " (cut)"
+#: Words with what quotes hold, and the spaces between them.
+_WORDS: Final = re.compile(r"""((?:[^\s"']|"[^"]*"|'[^']*')+|["'])""")
+_SPACE: Final = re.compile(r"\s")
+_UNQUOTED_WORDS: Final = re.compile(r"(\S+)")
+#: What a command line has and other text has not: an option; or these words.
+_OPTION: Final = re.compile(r"""-(?<=[\s"']-)-?[A-Za-z]""")
+_COMMANDING: Final = ("login ", " set ")
+_QUOTES: Final = re.compile(r"""\\?["']""")
+_PAIR: Final = re.compile(r"""(?s)(-{0,2}["']?[A-Za-z_][\w.:/-]*?["']?)(=)(.*)""")
+_WHOLE_QUOTE: Final = re.compile(r"""(["'])(.*)\1""", re.DOTALL)
+
+#: Options that carry a password, by program; with `glued` the value may follow without a space.
+_PASSWORD_OPTIONS: Final = {
+    **dict.fromkeys(("mysql", "mysqldump", "mysqladmin", "mariadb", "mariadb-dump", "mysqlimport"), ("-p",)),
+    **dict.fromkeys(("sshpass", "mongo", "mongosh", "mongodump", "mongorestore", "7z", "7za", "rar", "unrar"), ("-p",)),
+    **dict.fromkeys(("redis-cli", "valkey-cli"), ("-a",)),
+    **dict.fromkeys(("ldapsearch", "ldapadd", "ldapmodify", "ldapdelete"), ("-w",)),
+    **dict.fromkeys(("zip", "unzip", "sqlcmd", "bcp", "isql"), ("-P",)),
+    "openssl": ("-k", "-K"),
+    "tsql": ("-P",),
+}
+_GLUED: Final = frozenset({"-p", "-P", "-a", "-w"})
+_LOGIN_OPTIONS: Final = frozenset({"-u", "-U", "--user", "--proxy-user", "--userpwd", "--auth", "-a"})
+_NAMES_A_USER: Final = frozenset({"-u", "-U", "--user", "--username", "--login", "login", "--login-name"})
+_PIPED_INTO: Final = re.compile(r"password-stdin|with-token|chpasswd|sudo\s+-\w*S|--passphrase-fd")
+_ECHOED: Final = ("echo", "printf")
+
+
+@dataclass
+class _State:
+    """What the words so far say of the next one: which name waits for its value, and which program runs."""
+
+    logs_in: bool
+    echo_is_secret: bool
+    program: str = ""
+    waiting: Announced = Announced.NOTHING
+    after: str = ""
+    options: tuple[str, ...] = field(default=())
+
+
+def safe_command(words: str | Sequence[str]) -> str:
+    """A command line, as one text or as words, with every secret in it replaced by `REDACTED`."""
+    if isinstance(words, str):
+        return safe_text(_safe_line(_cut(words), 0))
+    return safe_text(_cut(" ".join(_safe_words([_cut(str(word)) for word in words], 0))))
+
+
+def safe_words(words: Sequence[str]) -> list[str]:
+    """The words of a command line, as many as there were, with every secret in them replaced by `REDACTED`."""
+    return [safe_text(word) for word in _safe_words([_cut(word) for word in words], 0)]
+
+
+def safe_prose(text: str) -> str:
+    """Free text without its secrets; where it holds options it may be a command line and is treated as one."""
+    return safe_command(text) if _is_command(text) else safe_text(_cut(text))
+
+
+def may_hold_secrets(text: str) -> bool:
+    """Whether `safe_prose` may change a line of this text; asked of many texts at once it saves asking each."""
+    return _is_command(text) or safe_text(text) != text
+
+
+def _is_command(text: str) -> bool:
+    return any(word in text for word in _COMMANDING) or _OPTION.search(text) is not None
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST_COMMAND else text[:LONGEST_COMMAND] + _CUT
+
+
+def _safe_line(line: str, depth: int, words: re.Pattern[str] = _WORDS) -> str:
+    pieces = words.split(line)
+    pieces[1::2] = _safe_words(pieces[1::2], depth)
+    return "".join(pieces)
+
+
+def _safe_words(words: Sequence[str], depth: int) -> list[str]:
+    bare = [_QUOTES.sub("", word) for word in words]
+    line_asks = any(map(_PIPED_INTO.search, (" ".join(bare[-24:]), *bare[-24:])))
+    state = _State(not _NAMES_A_USER.isdisjoint(bare), line_asks)
+    return [_safe_word(word, plain, state, depth) for word, plain in zip(words, bare, strict=True)]
+
+
+def _safe_word(word: str, plain: str, state: _State, depth: int) -> str:
+    waiting, after = state.waiting, state.after
+    state.waiting, state.after = Announced.NOTHING, plain
+    program = PurePosixPath(plain).name if not plain.startswith("-") and len(plain) < _LONGEST_PROGRAM else ""
+    if program in _PASSWORD_OPTIONS or program in _ECHOED:
+        state.program, state.options = program, _PASSWORD_OPTIONS.get(program, ())
+    awaited = waiting and not plain.startswith("--") and is_secret(plain, waiting) and not _is_known(plain, after)
+    if awaited or _is_positional_secret(plain, after, state):
+        return _like(word, REDACTED)
+    if _SPACE.search(plain) and depth < _DEEPEST:
+        quoted = _WHOLE_QUOTE.fullmatch(word)
+        if quoted is None:
+            return safe_text(_safe_line(word, depth + 1, _UNQUOTED_WORDS))
+        return quoted[1] + safe_text(_safe_line(quoted[2], depth + 1)) + quoted[1]
+    pair = _PAIR.fullmatch(word)
+    if pair is not None:
+        return _safe_pair(pair, state, depth)
+    if plain.startswith("-"):
+        return _safe_option(word, plain, state)
+    if announced(plain) is Announced.SURELY and not plain.endswith((":", ".")) and not _is_place(plain):
+        # `aws configure set aws_secret_access_key …`: a name without `=` or dashes; its value must look like one.
+        state.waiting = Announced.PERHAPS
+    return word
+
+
+def _safe_pair(pair: re.Match[str], state: _State, depth: int) -> str:
+    """`--name=value`, `NAME=value`, or one of them within the value (`--env=NAME=value`)."""
+    name, value = _QUOTES.sub("", pair[1]), pair[3]
+    plain = _QUOTES.sub("", value)
+    if is_secret(plain, announced(name)) and not ("&" in plain and "=" in plain):
+        return pair[1] + "=" + _like(value, REDACTED)
+    if name in _LOGIN_OPTIONS and is_login(plain):
+        return pair[1] + "=" + REDACTED
+    inner = _PAIR.fullmatch(value)
+    if inner is not None and depth < _DEEPEST:
+        return pair[1] + "=" + _safe_pair(inner, state, depth + 1)
+    return pair[0]
+
+
+def _safe_option(word: str, plain: str, state: _State) -> str:
+    """An option without `=`: whether it waits for a secret, or has one glued to it."""
+    state.waiting = announced(plain)
+    if plain in state.options:
+        state.waiting = Announced.SURELY
+    elif plain in ("-p", "-P"):
+        state.waiting = Announced.LIKELY if state.logs_in else Announced.PERHAPS
+    elif _has_glued(plain, state):
+        return plain[:2] + REDACTED
+    return word
+
+
+def _has_glued(plain: str, state: _State) -> bool:
+    """Whether a password follows its option without a space: `-phunter2`."""
+    option, value = plain[:2], plain[2:]
+    return (option in _GLUED and option in state.options) or (option == "-p" and state.logs_in and looks_chosen(value))
+
+
+def _is_positional_secret(plain: str, after: str, state: _State) -> bool:
+    if after in _LOGIN_OPTIONS and is_login(plain):
+        return True
+    if after == "-U" and "%" in plain[1:-1]:  # smbclient's user%password
+        return True
+    if after in ("-b", "--cookie") and "=" in plain:
+        return not plain.startswith("-")
+    if after == "login" and len(plain) >= 16 and plain.isalnum() and looks_chosen(plain):
+        return True
+    if plain.startswith("pass:") and after.startswith("-pass"):
+        return True
+    return after in _ECHOED and state.echo_is_secret and not plain.startswith(("-", "$"))
+
+
+def _is_known(plain: str, after: str) -> bool:
+    """Whether what follows `-p` is of another kind: `-p NAME=value`, an address, ports, `-p no:plugin`."""
+    if after not in ("-p", "-P"):
+        return False
+    pair = _PAIR.fullmatch(plain)
+    return ":" in plain or is_technical(plain) or (pair is not None and not announced(pair[1]))
+
+
+def _is_place(plain: str) -> bool:
+    return "/" in plain or "\\" in plain
+
+
+def _like(word: str, text: str) -> str:
+    """The text in the quotes of the word that it replaces."""
+    quoted = _WHOLE_QUOTE.fullmatch(word)
+    return f"{quoted[1]}{text}{quoted[1]}" if quoted else text
+
+
+_LONGEST_PROGRAM: Final = 256

@@ -1,0 +1,135 @@
+"""Whole files of text without their secrets, piece by piece: traces, tables, reports.
+
+A command line or an environment in a document of JSON, and a column of such in a small table, are treated as what they
+are. Databases are no text: see `aaco_pipeline.resources.sqlite_copy`.
+"""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from aaco_pipeline.formats.parsing.redaction.commands import safe_command, safe_words
+from aaco_pipeline.formats.parsing.redaction.environment import safe_environment_text
+from aaco_pipeline.formats.parsing.redaction.keys import Announced, announced
+from aaco_pipeline.formats.parsing.redaction.text import LONGEST, redacted_bytes, replaced, safe_value, spans
+
+#: Columns and keys that hold a command line, and those that hold an environment.
+COMMANDS: Final = frozenset({"command", "cmd", "cmdline", "command_line", "commandline", "argv", "remaining"})
+ENVIRONMENTS: Final = frozenset({"environment", "environ", "env"})
+NAMES: Final = frozenset({"name", "key", "tag", "variable"})
+#: A larger table's columns are not looked at one by one.
+_LARGEST_TABLE: Final = 4 << 20
+_SHORTEST_CELL: Final = 4
+_JSON_KEY: Final = re.compile(
+    rb'"(%s)"\s{0,16}:\s{0,16}(?=["\[{])' % "|".join(sorted(COMMANDS | ENVIRONMENTS)).encode(), re.IGNORECASE
+)
+_DECODER: Final = json.JSONDecoder()
+
+
+def redacted_pieces(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, int]]:
+    """The pieces of a file without their secrets, and how many each held; a secret across two pieces is found, too."""
+    held = b""
+    ahead = iter(pieces)
+    piece = next(ahead, b"")
+    first = True
+    while piece:
+        following = next(ahead, b"")
+        content, hits = held + piece, 0
+        if first and not following and len(content) <= _LARGEST_TABLE:
+            content, hits = _without_cells(content)
+        first = False
+        clean, held, more = _redacted(content, last=not following)
+        yield clean, hits + more
+        piece = following
+
+
+def _redacted(content: bytes, *, last: bool) -> tuple[bytes, bytes, int]:
+    """The content as far as it can be judged, clean; what waits for the next piece; and how many secrets there were."""
+    content, documents = _without_documents(content, last=last)
+    found = spans(content)
+    cut = len(content) if last else max(0, len(content) - LONGEST)
+    inside = [(start, end) for start, end in found if start < cut]
+    if inside:
+        cut = max(cut, inside[-1][1])
+    return replaced(content[:cut], inside), content[cut:], len(inside) + documents
+
+
+def _without_documents(content: bytes, *, last: bool) -> tuple[bytes, int]:
+    """The content with the command lines and environments in its JSON made safe, and how many were not."""
+    pieces: list[bytes] = []
+    after = hits = 0
+    for key in _JSON_KEY.finditer(content):
+        if key.start() < after or (not last and key.start() >= len(content) - LONGEST):
+            continue
+        text = content[key.end() : key.end() + LONGEST].decode("utf-8", "surrogateescape")
+        try:
+            value, length = _DECODER.raw_decode(text)
+        except (ValueError, RecursionError):
+            continue
+        safe = _safe_document(key[1].decode().lower(), value)
+        if safe != value:
+            end = key.end() + len(text[:length].encode("utf-8", "surrogateescape"))
+            pieces += [content[after : key.end()], json.dumps(safe).encode()]
+            after, hits = end, hits + 1
+    return (b"".join([*pieces, content[after:]]), hits) if hits else (content, 0)
+
+
+def _safe_document(key: str, value: Any) -> Any:
+    if key in ENVIRONMENTS:
+        return _safe_environment(value)
+    if isinstance(value, list) and all(isinstance(word, str) for word in value):
+        return safe_words(value)
+    return safe_command(value) if isinstance(value, str) else value
+
+
+def _safe_environment(value: Any) -> Any:
+    """An environment as an object, as a list of `NAME=value`, or as one of these in a text."""
+    if isinstance(value, dict):
+        return json.loads(safe_environment_text(json.dumps(value)))
+    if isinstance(value, list) and all(isinstance(one, str) and "=" in one for one in value):
+        kept = json.loads(safe_environment_text(json.dumps(dict(one.split("=", 1) for one in value))))
+        return [f"{name}={kept[name]}" for name in kept]
+    return safe_environment_text(value) if isinstance(value, str) and value.lstrip().startswith("{") else value
+
+
+def _without_cells(content: bytes) -> tuple[bytes, int]:
+    """A table with the cells of its columns made safe that hold commands, or whose names announce secrets."""
+    head = content.partition(b"\n")[0].decode("utf-8", "replace").lower()
+    if "," not in head or not any(hint in head for hint in _HEADINGS):
+        return content, 0
+    hits = 0
+    try:
+        rows = csv.reader(io.StringIO(content.decode("utf-8", "surrogateescape"), newline=""))
+        headings = [heading.strip() for heading in next(rows)]
+        for row in rows:
+            for heading, cell, safe in _safe_cells(headings, row):
+                if safe != cell and len(cell) >= _SHORTEST_CELL and heading:
+                    content = content.replace(_as_bytes(cell), _as_bytes(safe))
+                    hits += 1
+    except (csv.Error, StopIteration):
+        return redacted_bytes(content)
+    return content, hits
+
+
+_HEADINGS: Final = (*COMMANDS, *ENVIRONMENTS, "pass", "secret", "token", "key", "cred", "value")
+
+
+def _safe_cells(headings: list[str], row: list[str]) -> Iterator[tuple[str, str, str]]:
+    named = next((cell for heading, cell in zip(headings, row, strict=False) if heading.lower() in NAMES), "")
+    for heading, cell in zip(headings, row, strict=False):
+        kind = heading.lower()
+        if kind in COMMANDS:
+            yield heading, cell, safe_command(cell)
+        elif kind in ENVIRONMENTS:
+            yield heading, cell, safe_environment_text(cell)
+        elif announced(heading) >= Announced.LIKELY:
+            yield heading, cell, safe_value(heading, cell)
+        elif kind == "value" and named:
+            yield heading, cell, safe_value(named, cell)
+
+
+def _as_bytes(cell: str) -> bytes:
+    return cell.replace('"', '""').encode("utf-8", "surrogateescape")

@@ -1,0 +1,183 @@
+"""The one way to a capture's files: regular files only, and no link followed at any depth below the current folder.
+
+Every reader opens, lists and asks after files through this module. A path is walked descriptor by descriptor, and a
+link among its parts is refused; `settled` takes the links out of what lies above a path that a person named. Unpacking
+what is opened here is `compression`.
+"""
+
+import io
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from aaco_pipeline.errors import CaptureError
+
+#: A folder with more entries, at all depths together, is not one capture; nor is one that is deeper.
+MOST_FILES: Final = 20_000
+DEEPEST_FOLDER: Final = 16
+_PART: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+#: What an entry is that is neither a file nor a folder, and why it is not read.
+_REFUSALS: Final = {
+    stat.S_IFLNK: "a link; links are not followed, copy the file itself",
+    stat.S_IFIFO: "a named pipe, not a regular file",
+    stat.S_IFSOCK: "a socket, not a regular file",
+    stat.S_IFCHR: "a device, not a regular file",
+    stat.S_IFBLK: "a device, not a regular file",
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One name in a folder: a folder, a regular file, or something refused for the reason given."""
+
+    path: Path
+    is_folder: bool
+    refused: str | None = None
+
+
+def settled(path: Path) -> Path:
+    """The path with no link above its last part. CaptureError when that part itself is a link or no file or folder."""
+    if path.name in ("", ".."):  # the current folder, the one above it, the root
+        path = path.resolve()
+    try:
+        above = path.parent.resolve(strict=True)
+        mode = os.lstat(above / path.name).st_mode
+    except (OSError, ValueError, RuntimeError) as error:
+        if isinstance(error, PermissionError):
+            raise CaptureError(f"{path}: cannot be looked at: {error.strerror}; check its permissions") from error
+        raise CaptureError(f"{path}: no such file or folder; check the path") from error
+    if (reason := refused(mode)) is not None:
+        raise CaptureError(f"{path}: {reason}")
+    return path if above == path.parent.absolute() else above / path.name
+
+
+def refused(mode: int) -> str | None:
+    """Why what has this mode is not read; None for a regular file and a folder."""
+    return None if stat.S_ISREG(mode) or stat.S_ISDIR(mode) else _REFUSALS.get(stat.S_IFMT(mode), "not a regular file")
+
+
+def open_regular(path: Path) -> io.BufferedReader:
+    """The regular file at `path`, for reading its bytes. OSError when it is not there or cannot be read, CaptureError
+    for a link, at any depth, and for a pipe, a socket or a device, none of which is ever waited for.
+    """
+    with _parent(path) as folder:
+        # Looked at first: merely opening some devices does something.
+        _require_regular(path, os.stat(path.name, dir_fd=folder, follow_symlinks=False).st_mode)
+        descriptor = os.open(path.name, _FILE, dir_fd=folder)
+    try:
+        _require_regular(path, os.fstat(descriptor).st_mode)
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def is_regular(path: Path) -> bool:
+    """Whether `path` is a regular file, reached through no link."""
+    status = status_of(path)
+    return status is not None and stat.S_ISREG(status.st_mode)
+
+
+def is_folder(path: Path) -> bool:
+    """Whether `path` is a folder, reached through no link."""
+    status = status_of(path)
+    return status is not None and stat.S_ISDIR(status.st_mode)
+
+
+def status_of(path: Path) -> os.stat_result | None:
+    """What is at `path`, itself a link or not; None where nothing is, or a link leads there."""
+    if path.name in ("", ".."):
+        return path.stat()
+    try:
+        with _parent(path) as folder:
+            return os.stat(path.name, dir_fd=folder, follow_symlinks=False)
+    except (OSError, ValueError, CaptureError):
+        return None
+
+
+def entries(folder: Path) -> list[Entry]:
+    """What is in a folder, by name. OSError when it cannot be read, CaptureError when a link leads there."""
+    with _parent(folder / "entry") as descriptor:
+        # A descriptor of its own: the one that the walk holds is for walking alone.
+        listing = os.open(".", _FOLDER, dir_fd=descriptor)
+    found = []
+    try:
+        with os.scandir(listing) as listed:
+            for entry in listed:
+                mode = entry.stat(follow_symlinks=False).st_mode
+                found.append(Entry(folder / entry.name, stat.S_ISDIR(mode), refused(mode)))
+    finally:
+        os.close(listing)
+    return sorted(found, key=lambda one: one.path.name)
+
+
+def files_beneath(folder: Path) -> tuple[list[Path], list[Entry]]:
+    """The regular files of a folder and of those in it, and what is refused among them, both in order of their paths.
+
+    CaptureError for a folder of too many entries or too deep, and for one that cannot be read.
+    """
+    files, others, seen = list[Path](), list[Entry](), 0
+    pending = [(folder, 0)]
+    while pending:
+        at, depth = pending.pop()
+        found = readable_entries(at)
+        seen += len(found)
+        require_bounded(folder, at, seen, depth)
+        for entry in found:
+            if entry.is_folder:
+                pending.append((entry.path, depth + 1))
+            elif entry.refused is None:
+                files.append(entry.path)
+            else:
+                others.append(entry)
+    return sorted(files), sorted(others, key=lambda one: one.path)
+
+
+def readable_entries(folder: Path) -> list[Entry]:
+    """As `entries`; CaptureError when the folder cannot be read."""
+    try:
+        return entries(folder)
+    except OSError as error:
+        raise CaptureError(f"{folder}: cannot be looked through: {error.strerror}; check its permissions") from error
+
+
+def require_bounded(top: Path, folder: Path, seen: int, depth: int) -> None:
+    """CaptureError for too many entries below `top`, or for a folder that lies too deep in it."""
+    if seen > MOST_FILES:
+        raise CaptureError(f"{top}: more than {MOST_FILES} files; name the folder of one capture")
+    if depth > DEEPEST_FOLDER:
+        raise CaptureError(f"{folder}: nested deeper than {DEEPEST_FOLDER} folders; not a capture")
+
+
+@contextmanager
+def _parent(path: Path) -> Iterator[int]:
+    """A descriptor of the folder that `path` is in, reached through no link."""
+    try:
+        descriptor = os.open(path.anchor or ".", _PART)
+    except ValueError as error:  # pragma: no cover - a path of a person's cannot hold NUL
+        raise CaptureError(f"{path}: not a path") from error
+    try:
+        for part in path.parts[bool(path.anchor) : -1]:
+            try:
+                inner = os.open(part, _PART, dir_fd=descriptor)
+            except NotADirectoryError as error:
+                mode = os.stat(part, dir_fd=descriptor, follow_symlinks=False).st_mode
+                if stat.S_ISLNK(mode):
+                    raise CaptureError(f"{path}: a link, {part}, leads to it; links are not followed") from error
+                raise
+            os.close(descriptor)
+            descriptor = inner
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _require_regular(path: Path, mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        raise CaptureError(f"{path}: {refused(mode) or 'cannot be read: a folder, not a file'}")

@@ -1,0 +1,124 @@
+"""What ends a statement: a limit of memory, a bounded folder to spill to, a deadline, and Ctrl-C.
+
+What a statement may read is `aaco_pipeline.lake.sql`. DuckDB runs in a thread of its own, because a thread inside it
+hears neither the clock nor a signal.
+"""
+
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from aaco_pipeline.errors import UsageError
+from aaco_pipeline.lake.files import temporary_beside
+
+if TYPE_CHECKING:
+    import duckdb
+
+DEFAULT_SECONDS: Final = 300.0
+#: Unless told otherwise a statement has half of the machine's memory, and never more than this.
+MOST_MEMORY_BYTES: Final = 8 * 10**9
+#: A statement may spill this many times its memory, and never more than half of what is free on the lake's disk.
+SPILL_PER_MEMORY: Final = 4
+_MEMORY_OF_GROUP: Final = Path("/sys/fs/cgroup/memory.max")
+_THREAD: Final = "aaco-sql"
+_STOP_SECONDS: Final = 0.5
+_STOP_POLL_SECONDS: Final = 0.01
+_Answer = TypeVar("_Answer")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much memory and time one statement may take."""
+
+    memory_bytes: int
+    seconds: float = DEFAULT_SECONDS
+
+
+def default_limits() -> Limits:
+    """Half of this machine's memory, or of its control group's, at most 8 GB; and 300 seconds."""
+    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with suppress(OSError, ValueError):  # no control group, or one without a limit, which says `max`
+        whole = min(whole, int(_MEMORY_OF_GROUP.read_text("ascii")))
+    return Limits(min(whole // 2, MOST_MEMORY_BYTES))
+
+
+def statement_goes_on() -> bool:
+    """Whether a statement that was given up still runs in this process: then only the end of the process ends it."""
+    return any(thread.name == _THREAD for thread in threading.enumerate())
+
+
+class LimitedConnection:
+    """A connection whose calls end: by themselves, at the deadline, or when this thread is interrupted."""
+
+    def __init__(self, connection: "duckdb.DuckDBPyConnection", limits: Limits, lake: Path) -> None:
+        """Set the limits of memory and of spilling to a folder in `lake`, which DuckDB makes when it needs it."""
+        self._connection = connection
+        self._limits = limits
+        self._left = limits.seconds
+        self._is_left_behind = False
+        self._folder: Path | None = None
+        spill = 0
+        if os.access(lake, os.W_OK):
+            self._folder = temporary_beside(lake / "sql")
+            spill = min(SPILL_PER_MEMORY * limits.memory_bytes, shutil.disk_usage(lake).free // 2)
+        folder = str(self._folder or "").replace("'", "''")
+        connection.execute(f"SET memory_limit = '{limits.memory_bytes}B'")
+        connection.execute(f"SET temp_directory = '{folder}'")
+        connection.execute(f"SET max_temp_directory_size = '{spill}B'")
+
+    def __call__(self, work: "Callable[[duckdb.DuckDBPyConnection], _Answer]") -> _Answer:
+        """What `work` gives. The time of all calls together is limited; UsageError when it is up."""
+        answer: Future[_Answer] = Future()
+
+        def run() -> None:
+            try:
+                answer.set_result(work(self._connection))
+            except BaseException as error:  # noqa: BLE001  (it is raised in the thread that waits)
+                answer.set_exception(error)
+
+        thread = threading.Thread(target=run, name=_THREAD, daemon=True)
+        began = time.monotonic()
+        try:
+            thread.start()
+            return answer.result(max(0.0, self._left))
+        except TimeoutError as error:
+            self._stop(thread)
+            raise UsageError(
+                f"SQL: the statement ran longer than {self._limits.seconds:g} s; ask for less, or give `aaco sql` a "
+                "longer --timeout"
+            ) from error
+        except BaseException:
+            self._stop(thread)
+            raise
+        finally:
+            self._left -= time.monotonic() - began
+
+    def _stop(self, thread: threading.Thread) -> None:
+        """End what the thread does. A single call of a function may go on for long; it is then left behind."""
+        until = time.monotonic() + _STOP_SECONDS
+        while thread.is_alive() and time.monotonic() < until:
+            self._connection.interrupt()  # again and again: one that comes before the statement has begun is forgotten
+            thread.join(_STOP_POLL_SECONDS)
+        self._is_left_behind = thread.is_alive()
+
+    def close(self) -> None:
+        """Close the connection and remove what was spilled."""
+        if not self._is_left_behind:  # closing would wait for it
+            self._connection.close()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def out_of_memory(self) -> UsageError:
+        """The error of a statement that needs more than it may have."""
+        spilled = "" if self._folder is not None else ", and the lake cannot be written, so that nothing is spilled"
+        return UsageError(
+            f"SQL: the statement needs more than {self._limits.memory_bytes / 1e9:.3g} GB of memory and its "
+            f"room on the disk{spilled}; ask for less, or give `aaco sql` a larger --memory"
+        )

@@ -1,0 +1,42 @@
+"""Text of a capture made harmless to show: what would steer a terminal or fool an eye stands there as an escape.
+
+Every door by which text leaves calls this: the terminal (`report.terminal.screen`, `cli.output`), Markdown, HTML, CSV
+and Dagster. JSON is ASCII throughout; Parquet and traces hold names as they are.
+"""
+
+import re
+from typing import Final
+
+#: Characters that are seen as nothing, though Unicode counts them among letters, marks and symbols: joiners, fillers,
+#: the empty Braille pattern and variation selectors.
+_UNSEEN: Final = "\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef"
+#: Everything but plain ASCII is looked at one by one; that finds most texts to be harmless at once.
+_TO_LOOK_AT: Final = re.compile(r"[^ -~]")
+_UNSEEN_ONES: Final = re.compile(f"[{_UNSEEN}]")
+
+
+def printable(text: str, keep: str = "") -> str:
+    """The text with every control, bidirectional, invisible and unassigned character as an escape such as `\\x1b`.
+
+    Those in `keep` stay. Every kind of space becomes the plain one. Doing it twice changes nothing.
+    """
+    return _TO_LOOK_AT.sub(lambda found: found[0] if found[0] in keep else _shown(found[0]), text)
+
+
+def in_a_line(text: str) -> str:
+    """The text as `printable` has it, with spaces for its ends of lines and tabs."""
+    return printable(re.sub("[\n\t]", " ", text))
+
+
+def in_lines(text: str) -> str:
+    """The text as `printable` has it, its lines kept."""
+    return printable(text, keep="\n")
+
+
+def _shown(one: str) -> str:
+    if one.isprintable() and _UNSEEN_ONES.match(one) is None:
+        return one
+    # What is left of the spaces are those that begin no line or paragraph of their own, such as the unbreakable one.
+    if one.isspace() and one > "\x9f" and one not in "\u2028\u2029":
+        return " "
+    return one.encode("unicode_escape").decode()

@@ -1,0 +1,73 @@
+"""The doors to captures: what a path holds, copying it in, and opening what was copied, each in a confined child.
+
+They do what their namesakes in `aaco_pipeline.capture` and `aaco_pipeline.resources.ingestion` do in the same process,
+which tests and the child itself use. Which session a capture becomes is `aaco_pipeline.automation.ingestion`.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from aaco_pipeline.capture import Identity, identity
+from aaco_pipeline.capture.discovery import DiscoveredRuns, Run
+from aaco_pipeline.formats.parsing.regular_files import files_beneath, is_folder, settled
+from aaco_pipeline.resources.confinement.bounds import bounds_for, size_on_disk
+from aaco_pipeline.resources.confinement.requests import as_json, run_from, unread_from
+from aaco_pipeline.resources.confinement.results import ConfinedCapture, Question
+from aaco_pipeline.resources.confinement.server import answered
+
+#: What SQLite may have left beside a database, by which it is known that it was not finished.
+_BESIDE: Final = ("-wal", "-journal")
+
+
+def discover_runs(path: Path) -> DiscoveredRuns:
+    """Recognize everything under `path`: see `aaco_pipeline.capture.discovery.discover_runs`."""
+    path = settled(path)
+    whole = is_folder(path)
+    files = files_beneath(path)[0] if whole else [path]
+    top = path if whole else path.parent
+    request = {"work": "discover", "path": str(path)}
+    readable = [path] if whole else _with_beside([path])
+    with answered(request, path, readable, [], bounds_for(size_on_disk(files))) as (answer, _):
+        runs = tuple(run_from(one, top) for one in answer["runs"])
+        return DiscoveredRuns(runs, tuple(unread_from(answer["unread"], top)))
+
+
+def copy_capture(run: Run, folder: Path, workload: str | None, *, keep_original: bool = False) -> None:
+    """Fill `folder` with the run's files, minus secrets: see `aaco_pipeline.resources.ingestion.copy_capture`."""
+    folder = settled(folder)
+    files = [*(file for part in run.parts for file in part.files), *(one.path for one in run.unread)]
+    top = run.folder if is_folder(run.folder) else run.folder.parent
+    request = {
+        "work": "copy",
+        "run": as_json(run),
+        "top": str(top),
+        "folder": str(folder),
+        "workload": workload,
+        "keep_original": keep_original,
+    }
+    readable = [run.folder] if is_folder(run.folder) else _with_beside(files)
+    with answered(request, run.folder, readable, [folder], bounds_for(size_on_disk(files))):
+        pass
+
+
+def open_capture(raw: Path) -> ConfinedCapture:
+    """The capture in a session's raw folder; the same object for the same content, however often it is asked for.
+
+    The newest one only is kept. CaptureError when the folder holds no capture, or a damaged one.
+    """
+    known = identity(raw)
+    if known not in _OPENED:
+        folder = settled(raw)
+        bounds = bounds_for(size_on_disk(files_beneath(folder)[0]))
+        opened = ConfinedCapture(Question(folder, known.place is None, bounds))
+        _OPENED.clear()
+        _OPENED[known] = opened
+    return _OPENED[known]
+
+
+_OPENED: Final[dict[Identity, ConfinedCapture]] = {}
+
+
+def _with_beside(files: Iterable[Path]) -> list[Path]:
+    return [file.with_name(file.name + ending) for file in files for ending in ("", *_BESIDE)]

@@ -1,0 +1,180 @@
+"""What a confined child does for each request, and how it leaves its results: Arrow files and one JSON document.
+
+Nothing here confines anything; that is done before, by `reader_server`. How the results are taken is `results`.
+"""
+
+import errno
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, astuple
+from pathlib import Path
+from typing import Any, Final, get_args
+
+import polars as pl
+
+from aaco_pipeline.capture import ingested
+from aaco_pipeline.capture.discovery import discover_runs
+from aaco_pipeline.capture.face import Capture, Subject
+from aaco_pipeline.capture.merging import row_accounts
+from aaco_pipeline.errors import AacoError, CaptureError, LakeError
+from aaco_pipeline.resources import ingestion
+from aaco_pipeline.resources.confinement.requests import as_json, run_from, unread_as_json
+
+REPLY_FILE: Final = "reply.json"
+#: What is told of an error, so that a hostile name cannot fill the screen.
+_LONGEST_REASON: Final = 2_000
+#: The system's own failures: no capture is to blame for them.
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE)
+
+Request = Mapping[str, Any]
+
+
+def perform(request: Request) -> None:
+    """Do what is asked and leave the answer in the results' folder, what is wrong with the capture included."""
+    results = Path(request["results"])
+    try:
+        answer = {**_WORK[request["work"]](request, results), "unconfined": request["unconfined"]}
+    except BaseException as error:  # noqa: BLE001 - also Polars' panics, which are no Exception
+        answer = {"error": _told(error, request)}
+    (results / REPLY_FILE).write_text(json.dumps(answer))
+
+
+def _told(error: BaseException, request: Request) -> dict[str, str]:
+    """An error as its class and one line."""
+    about = request["about"]
+    if isinstance(error, MemoryError):
+        return {"kind": "memory", "line": ""}
+    if isinstance(error, AacoError):
+        kind, line = type(error), str(error)
+    elif isinstance(error, OSError):
+        kind = LakeError if error.errno in _FULL else CaptureError
+        line = f"{error.filename or about}: {error.strerror or error}"
+    else:
+        first = (str(error).splitlines() or [""])[0]
+        kind, line = CaptureError, f"{about}: its reader failed: {type(error).__name__}: {first}"
+    line = "".join(letter if letter.isprintable() else " " for letter in line)
+    return {"kind": kind.__name__, "line": " ".join(line.split())[:_LONGEST_REASON]}
+
+
+def _discover(request: Request, results: Path) -> dict[str, Any]:
+    found = discover_runs(Path(request["path"]))
+    return {"runs": [as_json(run) for run in found.runs], "unread": unread_as_json(found.unread)}
+
+
+def _copy(request: Request, results: Path) -> dict[str, Any]:
+    run = run_from(request["run"], Path(request["top"]))
+    ingestion.copy_capture(
+        run, Path(request["folder"]), request["workload"], keep_original=bool(request["keep_original"])
+    )
+    return {}
+
+
+def _read(request: Request, results: Path) -> dict[str, Any]:
+    """Every table and statement of a capture; what cannot be read of it is said in its place."""
+    capture = _opened(request)
+    tables = capture.tables()
+    files = _Files(results, int(request["result_bytes"]))
+    answer: dict[str, Any] = {
+        "facts": _or_error(request, lambda: asdict(capture.facts())),
+        "tables": {name: _or_error(request, lambda one: files.keep(tables[one]), name) for name in tables},
+        "evidence": {
+            subject: _or_error(request, lambda one: [astuple(item) for item in capture.evidence(one)], subject)
+            for subject in get_args(Subject)
+        },
+    }
+    if isinstance(capture, ingested.IngestedCapture):
+        return {**answer, "rows": row_accounts(capture.contents), "model": None}
+    return {**answer, "rows": [], "model": _or_error(request, _model_facts, capture, files)}
+
+
+def _model_facts(capture: Capture, files: "_Files") -> dict[str, Any] | None:
+    model = capture.model()
+    if model is None:
+        return None
+    shapes = model.kernel_shapes
+    return {"file": str(model.file), "kernel_shapes": None if shapes is None else files.keep(shapes)}
+
+
+def _model(request: Request, results: Path) -> dict[str, Any]:
+    """The graph of the model, that which the runtime made of it, and the nodes of its partitions."""
+    model = _opened(request).model()
+    assert model is not None
+    files = _Files(results, int(request["result_bytes"]))
+    sets: dict[int, int] = {}
+    attributes: list[Mapping[str, Any]] = []
+    for one in model.graph.attributes.values():
+        if sets.setdefault(id(one), len(sets)) == len(attributes):
+            attributes.append(one)
+    optimized = model.optimized
+    return {
+        "graph": _graph(model.graph, files),
+        "attributes": attributes,
+        "attributes_of": [(node, sets[id(one)]) for node, one in model.graph.attributes.items()],
+        "optimized": None if optimized is None else _graph(optimized, files),
+        "partitions": model.partitions,
+    }
+
+
+def _graph(graph: Any, files: "_Files") -> dict[str, Any]:
+    return {"nodes": files.keep(graph.nodes), "edges": files.keep(graph.edges), "weights": graph.weights}
+
+
+def _inferred(request: Request, results: Path) -> dict[str, Any]:
+    """Types of the model's tensors, given those seen at run time, and the edges with all of them."""
+    model = _opened(request).model()
+    assert model is not None
+    seen = {name: (dtype, None if shape is None else tuple(shape)) for name, (dtype, shape) in request["seen"].items()}
+    found = model.inferred(seen)
+    files = _Files(results, int(request["result_bytes"]))
+    return {"types": dict(found.types), "reason": found.reason, "edges": files.keep(found.edges)}
+
+
+def _opened(request: Request) -> Capture:
+    folder = Path(request["folder"])
+    if request["ingested"]:
+        return ingested.read(folder)
+    from aaco_pipeline.capture import profiled  # the reader server has imported it by now
+
+    return profiled.read(folder)
+
+
+def _or_error(request: Request, made: Callable[..., Any], *of: Any) -> dict[str, Any]:
+    """What a function gives, or what is wrong with the capture instead."""
+    try:
+        return {"value": made(*of)}
+    except MemoryError:
+        raise
+    except OSError as error:
+        if error.errno in _FULL:
+            raise
+        return {"error": _told(error, request)}
+    except BaseException as error:  # noqa: BLE001 - see `perform`
+        return {"error": _told(error, request)}
+
+
+class _Files:
+    """Tables as Arrow files in the results' folder, up to a number of bytes altogether."""
+
+    def __init__(self, folder: Path, most: int) -> None:
+        self._folder, self._left = folder, most
+        self._kept: dict[int, tuple[str, pl.DataFrame]] = {}
+
+    def keep(self, frame: pl.DataFrame) -> str:
+        """The name of the file that now holds the table."""
+        if id(frame) not in self._kept:
+            name = f"{len(self._kept)}.arrow"
+            self._left -= int(frame.estimated_size())
+            if self._left < 0:
+                raise CaptureError("its tables are many times larger than the capture; not read")
+            frame.write_ipc(self._folder / name, compression="uncompressed")
+            self._kept[id(frame)] = name, frame
+        return self._kept[id(frame)][0]
+
+
+_WORK: Final[Mapping[str, Callable[[Request, Path], dict[str, Any]]]] = {
+    "discover": _discover,
+    "copy": _copy,
+    "read": _read,
+    "model": _model,
+    "infer": _inferred,
+}

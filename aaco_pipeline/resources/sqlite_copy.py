@@ -1,0 +1,342 @@
+"""Writes a capture's SQLite database anew: every row of its tables, minus secrets, and nothing that executes.
+
+Kept are the tables with their columns' names and kinds, every number, time, identifier and name, and the order of
+rows, also in tables that no reader knows yet. Names pass the search for secrets; free text, command lines and
+environments the whole of `aaco_pipeline.formats.parsing.redaction`. Not kept are triggers, views, generated columns,
+indexes, checks, defaults, tables of extensions, binary values, and free pages. Reading what is kept is
+`aaco_pipeline.formats.rocpd`.
+"""
+
+import errno
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from aaco_pipeline.errors import CaptureError
+from aaco_pipeline.formats.capture_tables import Limits
+from aaco_pipeline.formats.parsing.redaction import (
+    may_hold_secrets,
+    redacted_text,
+    safe_command,
+    safe_environment_text,
+    safe_prose,
+    safe_value,
+)
+from aaco_pipeline.formats.parsing.redaction.streams import COMMANDS, ENVIRONMENTS, NAMES
+from aaco_pipeline.formats.rocpd.database import damaged, opened
+
+#: Columns that hold identifiers and names: a kernel's name may look odd, and is lost only where it holds a known token.
+_NAMED_COLUMNS: Final = frozenset({"guid", "uuid", "string", "symbol", "category", "type", "level", "kind", "hash"})
+_NAMED_ENDINGS: Final = ("name", "_id", "_type", "uri", "units", "arch")
+_LONGEST_TEXT: Final = 1 << 20
+_MOST_TABLES: Final = 10_000
+_MOST_COLUMNS: Final = 2_000
+_BATCH: Final = 2_000
+#: A progress handler is asked after so many steps of SQLite's machine.
+_STEPS: Final = 50_000
+_SECONDS: Final = 60.0
+_SECONDS_PER_BYTE: Final = 60.0 / (1 << 30)
+#: A copy so much larger than what it is made of was made of the same pages twice.
+_GROWTH: Final = 4
+_LEAST_GROWTH_BYTES: Final = 64 << 20
+_MESSAGE_BYTES: Final = 200
+_ENCODINGS: Final = {b"\0\0\0\2": "UTF-16le", b"\0\0\0\3": "UTF-16be"}
+_FAILURES: Final = (sqlite3.Error, OverflowError, MemoryError, ValueError)
+_FUNCTIONS: Final = frozenset({"typeof", "length", "substr", "max", "count", "coalesce"})
+_WRITES: Final = frozenset(
+    {
+        *(sqlite3.SQLITE_SELECT, sqlite3.SQLITE_TRANSACTION, sqlite3.SQLITE_READ, sqlite3.SQLITE_INSERT),
+        *(sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE, sqlite3.SQLITE_CREATE_TABLE),
+    }
+)
+
+
+def copy_database(source: Path, target: Path, limits: Limits) -> int:
+    """Write the database at `source` anew at `target`; how many texts were redacted or cut, and binary values left out.
+
+    `source` may be packed by gzip; `target` is not there yet, and is plain. CaptureError in one line when the source is
+    no database, is damaged, unfinished or over the limits, and OSError when the target cannot be written.
+    """
+    try:
+        with opened(source, limits) as database:
+            plain = Path(database.rows("PRAGMA database_list")[0][2])
+            return _Copy(source, plain, target, limits).made()
+    except BaseException:
+        target.unlink(missing_ok=True)
+        raise
+
+
+@dataclass
+class _Column:
+    """A column that is copied, and what its values need on the way."""
+
+    name: str
+    kind: str
+    is_key: bool = False
+    has_text: bool = False
+    has_blobs: bool = False
+    is_long: bool = False
+    changes: bool = False
+
+    @property
+    def quoted(self) -> str:
+        return _quoted(self.name)
+
+    @property
+    def text(self) -> str:
+        """The value as it is looked at: no longer than a text may be."""
+        quoted = self.quoted
+        return (
+            f"CASE WHEN length({quoted}) > {_LONGEST_TEXT} THEN substr({quoted}, 1, {_LONGEST_TEXT}) ELSE {quoted} END"
+        )
+
+    def copied(self, number: int) -> str:
+        """The SQL that gives the value as it is kept."""
+        value = self.text if self.is_long else self.quoted
+        if self.changes:
+            value = f"coalesce((SELECT clean FROM temp.changed WHERE place = {number} AND dirty = {value}), {value})"
+        return f"CASE WHEN typeof({self.quoted}) <> 'blob' THEN {value} END" if self.has_blobs else value
+
+
+@dataclass
+class _Copy:
+    source: Path
+    plain: Path
+    target: Path
+    limits: Limits
+    hits: int = 0
+    stopped: str | None = None
+    rows: int = 0
+    _connection: sqlite3.Connection = field(init=False)
+
+    def made(self) -> int:
+        """Make the copy; how many places of it were changed."""
+        try:
+            with closing(sqlite3.connect(_uri(self.target), isolation_level=None, uri=True)) as self._connection:
+                self._prepare()
+                for name in self._tables():
+                    self._copy_table(name)
+                self._ask("COMMIT")
+        except _FAILURES as error:
+            raise self._told(error) from error
+        return self.hits
+
+    def _prepare(self) -> None:
+        with self.plain.open("rb") as stream:
+            encoding = _ENCODINGS.get(stream.read(60)[56:])
+        connection = self._connection
+        connection.text_factory = lambda raw: str(raw, "utf-8", "surrogateescape")
+        if encoding is not None:
+            connection.execute(f"PRAGMA encoding = '{encoding}'")
+        for setting in ("journal_mode = OFF", "synchronous = OFF", "trusted_schema = OFF", "cell_size_check = ON"):
+            connection.execute(f"PRAGMA {setting}").fetchall()
+        connection.execute("CREATE TEMP TABLE changed (place, dirty, clean, PRIMARY KEY (place, dirty)) WITHOUT ROWID")
+        connection.execute("ATTACH ? AS capture", (f"{_uri(self.plain)}?mode=ro&immutable=1",))
+        for limit, value in (
+            (sqlite3.SQLITE_LIMIT_LENGTH, self.limits.line_bytes),
+            (sqlite3.SQLITE_LIMIT_ATTACHED, 1),
+            (sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH, 1),
+            (sqlite3.SQLITE_LIMIT_WORKER_THREADS, 0),
+        ):
+            connection.setlimit(limit, value)
+        connection.set_authorizer(_is_allowed)
+        connection.set_progress_handler(self._watch(), _STEPS)
+        self._ask("BEGIN")
+
+    def _watch(self) -> Callable[[], int]:
+        size = self.plain.stat().st_size
+        seconds = _SECONDS + size * _SECONDS_PER_BYTE
+        end = time.monotonic() + seconds
+        most = _GROWTH * size + _LEAST_GROWTH_BYTES
+
+        def watch() -> int:
+            if time.monotonic() > end:
+                self.stopped = f"copying its tables takes longer than {seconds:.0f} s"
+            elif self.target.stat().st_size > most:
+                self.stopped = f"its {size} bytes become more than {most}"
+            return int(self.stopped is not None)
+
+        return watch
+
+    def _tables(self) -> list[str]:
+        """The names of its plain tables; no views, and no tables of extensions, which have no pages of their own."""
+        listed = self._ask("SELECT type, name, rootpage, sql FROM capture.sqlite_master ORDER BY rowid")
+        names = [
+            str(name)
+            for kind, name, page, sql in listed
+            if kind == "table" and isinstance(page, int) and page > 0 and str(sql).startswith("CREATE TABLE ")
+            if not str(name).lower().startswith("sqlite_") and not redacted_text(str(name))[1]
+        ]
+        if len(names) > _MOST_TABLES:
+            raise CaptureError(f"{self.source}: more than {_MOST_TABLES} tables; not a profiler's database")
+        return names
+
+    def _copy_table(self, name: str) -> None:
+        columns = self._columns(name)
+        if not columns:
+            return
+        table = _quoted(name)
+        declared = ", ".join(f"{one.quoted} {'INTEGER PRIMARY KEY' if one.is_key else one.kind}" for one in columns)
+        self._ask(f"CREATE TABLE main.{table} ({declared})")
+        if not self._look(table, columns):
+            return
+        for number, column in enumerate(columns):
+            if column.has_text:
+                self._clean_column(table, number, column, columns)
+        named = ", ".join(one.quoted for one in columns)
+        copied = ", ".join(one.copied(number) for number, one in enumerate(columns))
+        self._ask(f"INSERT INTO main.{table} ({named}) SELECT {copied} FROM capture.{table} NOT INDEXED")
+        if any(one.changes for one in columns):
+            self._ask("DELETE FROM temp.changed")
+
+    def _columns(self, table: str) -> list[_Column]:
+        listed = self._ask(f"PRAGMA capture.table_xinfo({_quoted(table)})")
+        if len(listed) > _MOST_COLUMNS:
+            raise CaptureError(f"{self.source}: a table of {len(listed)} columns; not a profiler's database")
+        keys = [row for row in listed if row[5]]
+        return [
+            _Column(name, _affinity(kind), is_key=[name] == [row[1] for row in keys] and kind.upper() == "INTEGER")
+            for _, name, kind, _, _, _, hidden in listed
+            if not hidden and not redacted_text(name)[1]
+        ]
+
+    def _look(self, table: str, columns: Sequence[_Column]) -> int:
+        """How many rows the table has, and which columns hold text, long text and binary values."""
+        asked = ["count(*)"]
+        for one in columns:
+            # The largest value tells the kind: SQLite puts numbers before texts before binary values.
+            long = "0" if one.kind in _NUMBERS else f"max(length({one.quoted})) > {_LONGEST_TEXT}"
+            asked += [f"typeof(max({one.quoted}))", long]
+        known: list[Any] = []
+        for at in range(0, len(asked), _MOST_ASKED):  # no more columns of a result than SQLite allows
+            known += self._ask(f"SELECT {', '.join(asked[at : at + _MOST_ASKED])} FROM capture.{table} NOT INDEXED")[0]
+        count = int(known[0])
+        self.rows += count
+        if self.rows > self.limits.events:
+            raise CaptureError(f"{self.source}: more than {self.limits.events} rows; not read")
+        for one, kind, long in zip(columns, known[1::2], known[2::2], strict=True):
+            one.has_text, one.has_blobs, one.is_long = kind in ("text", "blob"), kind == "blob", bool(long)
+            if one.has_blobs:
+                of_blobs = f"FROM capture.{table} NOT INDEXED WHERE typeof({one.quoted}) = 'blob'"
+                self.hits += int(self._ask(f"SELECT count(*) {of_blobs}")[0][0])
+            self.hits += one.is_long
+        return count
+
+    def _clean_column(self, table: str, number: int, column: _Column, columns: Sequence[_Column]) -> None:
+        """Note what each text of the column that holds a secret becomes."""
+        clean = _cleaner(column.name)
+        value = column.text if column.is_long else column.quoted
+        texts = f"SELECT DISTINCT {value} FROM capture.{table} NOT INDEXED WHERE typeof({column.quoted}) = 'text'"
+        for batch in _batches(self._connection.execute(texts)):
+            if clean in (_clean_name, safe_prose):
+                together = "\n".join(text for (text,) in batch)
+                if not (may_hold_secrets(together) if clean is safe_prose else redacted_text(together)[1]):
+                    continue
+            self._note(number, column, ((text, clean(text)) for (text,) in batch))
+        names = next((one for one in columns if one.name.lower() in NAMES and one.has_text), None)
+        if column.name.lower() == "value" and names is not None:
+            self._clean_named(table, number, column, names)
+
+    def _clean_named(self, table: str, number: int, column: _Column, names: _Column) -> None:
+        """Note the values whose names, in the column beside, announce a secret; wherever the same value stands."""
+        listed = (
+            f"SELECT DISTINCT {names.quoted} FROM capture.{table} NOT INDEXED WHERE typeof({names.quoted}) = 'text'"
+        )
+        value = column.text if column.is_long else column.quoted
+        for (name,) in self._ask(listed):
+            if safe_value(name, _SAMPLE) != _SAMPLE:
+                texts = f"SELECT DISTINCT {value} FROM capture.{table} NOT INDEXED WHERE {names.quoted} = ?"
+                found = [text for (text,) in self._ask(texts, (name,)) if isinstance(text, str)]
+                self._note(number, column, ((text, safe_value(name, text)) for text in found))
+
+    def _note(self, number: int, column: _Column, cleaned: Iterator[tuple[str, str]]) -> None:
+        changed = [(number, _bound(dirty), _bound(clean)) for dirty, clean in cleaned if clean != dirty]
+        if changed:
+            column.changes = True
+            self.hits += len(changed)
+            self._connection.executemany(
+                "INSERT OR REPLACE INTO temp.changed VALUES (?, CAST(? AS TEXT), CAST(? AS TEXT))", changed
+            )
+
+    def _ask(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        return self._connection.execute(sql, parameters).fetchall()
+
+    def _told(self, error: BaseException) -> CaptureError | OSError:
+        if self.stopped is not None:
+            return CaptureError(f"{self.source}: {self.stopped}; not taken: capture again")
+        name = getattr(error, "sqlite_errorname", "") or ""
+        if name == "SQLITE_FULL" or name.startswith("SQLITE_IOERR") or name.startswith("SQLITE_CANTOPEN"):
+            number = errno.ENOSPC if name == "SQLITE_FULL" else errno.EIO
+            return OSError(number, f"SQLite cannot write the copy: {error}", str(self.target))
+        return damaged(self.source, sqlite3.DatabaseError(" ".join(str(error).split())[:_MESSAGE_BYTES]))
+
+
+def _is_allowed(action: int, first: str | None, second: str | None, database: str | None, inside: str | None) -> int:
+    """What may be compiled: reading the capture's tables, writing the copy's, and a few functions of SQLite's own."""
+    if inside is not None:
+        return sqlite3.SQLITE_DENY
+    if action == sqlite3.SQLITE_FUNCTION:
+        return sqlite3.SQLITE_OK if second in _FUNCTIONS else sqlite3.SQLITE_DENY
+    if action == sqlite3.SQLITE_PRAGMA:
+        return sqlite3.SQLITE_OK if first == "table_xinfo" else sqlite3.SQLITE_DENY
+    if database == "capture":
+        return sqlite3.SQLITE_OK if action == sqlite3.SQLITE_READ else sqlite3.SQLITE_DENY
+    return sqlite3.SQLITE_OK if action in _WRITES else sqlite3.SQLITE_DENY
+
+
+def _cleaner(column: str) -> Callable[[str], str]:
+    """How the texts of a column are cleaned, by its name."""
+    name = column.lower()
+    if name in ENVIRONMENTS:
+        return safe_environment_text
+    if name in COMMANDS:
+        return safe_command
+    return _clean_name if name in _NAMED_COLUMNS or name.endswith(_NAMED_ENDINGS) else safe_prose
+
+
+def _clean_name(text: str) -> str:
+    return redacted_text(text)[0]
+
+
+def _affinity(kind: str) -> str:
+    """The kind of a column as SQLite sees it, by its own five rules."""
+    upper = kind.upper()
+    if "INT" in upper:
+        return "INTEGER"
+    if any(part in upper for part in ("CHAR", "CLOB", "TEXT")):
+        return "TEXT"
+    if not upper or "BLOB" in upper:
+        return "BLOB"
+    return "REAL" if any(part in upper for part in ("REAL", "FLOA", "DOUB")) else "NUMERIC"
+
+
+def _batches(cursor: sqlite3.Cursor) -> Iterator[list[tuple[str]]]:
+    while batch := cursor.fetchmany(_BATCH):
+        yield batch
+
+
+def _bound(text: str) -> str | bytes:
+    """The text as SQLite takes it: what is no UTF-8 goes in as bytes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogateescape")
+    return text
+
+
+def _uri(path: Path) -> str:
+    return path.resolve().as_uri()
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+_NUMBERS: Final = ("INTEGER", "REAL")
+_MOST_ASKED: Final = 1_000
+#: A value that is hidden behind every name that announces a secret, and behind no other.
+_SAMPLE: Final = "hunter2x"

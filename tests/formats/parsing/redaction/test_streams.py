@@ -1,0 +1,63 @@
+"""Files of text pass piece by piece: nothing is missed at a seam, nothing else is changed, documents stay whole."""
+
+import json
+
+import pytest
+
+from aaco_pipeline.formats.parsing.redaction.streams import redacted_pieces
+from tests.places import SHARED
+
+TOKEN = b"hf_" + b"aB3dE6gH9jK2mN5pQ8sT1"
+
+
+def passed(content: bytes, size: int = 1 << 20) -> tuple[bytes, int]:
+    cleaned = list(redacted_pieces([content[at : at + size] for at in range(0, len(content), size)]))
+    return b"".join(clean for clean, _ in cleaned), sum(hits for _, hits in cleaned)
+
+
+@pytest.mark.parametrize("shift", range(0, 40, 3))
+def test_a_secret_across_two_pieces_is_found_whole(shift: int) -> None:
+    content = b"x" * (100_000 - shift) + b" " + TOKEN + b" " + b"y" * 200_000
+    clean, hits = passed(content, 100_000)
+    assert clean == content.replace(TOKEN, b"redacted")
+    assert hits == 1
+
+
+def test_what_holds_no_secret_is_not_touched() -> None:
+    content = b'{"name": "token_softmax<float>", "args": {"tokens": 5, "uri": "memory://9#offset=1"}},\n' * 20_000
+    assert passed(content, 300_000) == (content, 0)
+
+
+def test_a_command_and_an_environment_in_json_are_treated_as_such() -> None:
+    document = {
+        "command": ["python", "t.py", "-p", "hunter2", "-u", "x", "--n", "1"],
+        "environment": {"HOME": "/home/me", "HSA_XNACK": "0", "OTHER": "hunter2"},
+        "args": {"cmdline": "mysql -phunter2 db", "password": 12345678, "n": 4},
+    }
+    clean, hits = passed(json.dumps(document).encode())
+    assert b"hunter2" not in clean
+    assert hits == 4
+    assert json.loads(clean) == {
+        "command": ["python", "t.py", "-p", "redacted", "-u", "x", "--n", "1"],
+        "environment": {"HSA_XNACK": "0"},
+        "args": {"cmdline": "mysql -predacted db", "password": 0, "n": 4},
+    }
+
+
+def test_a_column_of_commands_or_of_secrets_in_a_table_is_cleaned() -> None:
+    table = b'name,value,command,db_password\nHF_TOKEN,hunter22,"app -u x -p ""hunter2x""",open sesame\nrocm,6.4,x,\n'
+    clean, hits = passed(table)
+    assert hits == 3
+    assert b"hunter" not in clean
+    assert b"sesame" not in clean
+    assert clean.endswith(b"\nrocm,6.4,x,\n")
+
+
+@pytest.mark.parametrize("folder", ["documentation_csv", "gfx1151_rocprofv3_csv", "mi300_pc_sampling_code_json"])
+def test_real_captures_pass_unchanged(folder: str) -> None:
+    files = sorted((SHARED / "captures" / folder).glob("*"))
+    if not files:
+        pytest.skip("the shared captures are not here")
+    for file in files:
+        content = file.read_bytes()
+        assert passed(content) == (content, 0), file
