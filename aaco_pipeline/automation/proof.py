@@ -40,6 +40,17 @@ class Proof:
         return f"{self.session}: {compared}, {len(self.differences)} differ: {'; '.join(self.differences)}"
 
 
+class _Again(TraceLake):
+    """A lake of its own that takes its captures from another one."""
+
+    def __init__(self, path: str, captured: TraceLake) -> None:
+        super().__init__(path)
+        self._captured = captured
+
+    def raw(self, session: str) -> Path:
+        return self._captured.raw(session)
+
+
 def prove(lake: TraceLake, session: str, configs: Path, show: Callable[[str, int, int], None]) -> Proof:
     """Compute every stage of a session anew from its raw capture, and compare with what is published.
 
@@ -48,12 +59,10 @@ def prove(lake: TraceLake, session: str, configs: Path, show: Callable[[str, int
     if not lake.raw(session).is_dir():
         raise LakeError(f"session {session} has no raw capture in {lake.path}; there is nothing to compute it from")
     with TemporaryDirectory(prefix="aaco-proof-") as folder:
-        again = TraceLake(folder)
-        for place in (lake.raw(session), lake.path / CALIBRATIONS):
-            link = again.path / place.relative_to(lake.path)
-            link.parent.mkdir(parents=True, exist_ok=True)
-            if place.is_dir():
-                link.symlink_to(place)
+        again = _Again(folder, lake)
+        measured = lake.path / CALIBRATIONS
+        if measured.is_dir():
+            (again.path / CALIBRATIONS).symlink_to(measured)
         opened = Session(again, session, configs)
         every = stages()
         for number, (name, one) in enumerate(every.items()):
