@@ -1,10 +1,10 @@
 """Whatever cannot be done ends with its documented exit code, one line that names the thing, and nothing changed."""
 
-import json
 import subprocess
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -219,11 +219,9 @@ def test_a_table_of_a_newer_contract_exits_with_8_and_names_the_session(
     refused: Refused, copied: Project, command: tuple[str, ...]
 ) -> None:
     session = TraceLake(copied.lake).sessions()[-1]
-    manifest = copied.lake / "manifests" / f"{session}.json"
-    document = json.loads(manifest.read_text())
-    for entry in document["entries"]:
-        entry["contract_version"] = 99
-    manifest.write_text(json.dumps(document))
+    written = TraceLake(copied.lake).manifest(session)
+    newer = replace(written, entries=tuple(entry._replace(contract_version=99) for entry in written.entries))
+    (copied.lake / "manifests" / f"{session}.json").write_bytes(newer.to_bytes())
     line = refused(8, *command, project=copied)
     for part in (session, "99", "upgrade aaco_pipeline"):
         assert part in line
