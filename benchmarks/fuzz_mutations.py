@@ -1,18 +1,24 @@
-"""How `fuzz_readers.py` damages files: bytes, ranges, splices, words of the format, numbers at bounds, SQLite cells.
+"""How `fuzz_readers.py` damages files: bytes, ranges, splices, words of the format, numbers at bounds; and, so that
+damage gets beyond the parser, values of JSON documents, fields of ONNX models, cells of SQLite databases.
 
 What is damaged is `fuzz_seeds.py`. The same random number generator gives the same bytes.
 """
 
+import copy
 import gzip
+import json
 import random
 import re
 import sqlite3
 import tempfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import onnx
+from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
 
 _BOUNDS: Final = (
     *(b"0", b"-1", b"1", b"2147483648", b"9007199254740993", b"4611686018427387904", b"9223372036854775807"),
@@ -24,6 +30,11 @@ _RAW: Final = (
     *(b"\0", b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xef\xbb\xbf", b"\xff\xfe", b"\xe2\x80\xae", b"\r\n", b"\n"),
     *(b'"', b"'", b",", b";", b":", b"[", b"]", b"{", b"}", b"\\", b"&a [*a,*a]", b"[" * 100, b'{"a":' * 100),
 )
+_TEXTS: Final = (
+    *("", "a", "\0", "\x1b[2J", "\u202e", "../../x", "/etc/passwd", "1", "-1", "1e400", "NaN", "%s", "9" * 40),
+    *("x" * 5000, "[" * 200, "batch", "\ufeff", "é" * 300, "a\nb", "0x7fffffffffffffff", "<unknown>", "1,2,3", "None"),
+)
+_NUMBERS: Final = (0, 1, -1, 2, 7, 255, 65536, 2**31 - 1, -(2**31), 2**53 + 1, 2**62, 2**63 - 1, -(2**63))
 _LITERAL: Final = re.compile(rb'"[^"\n]{0,200}"|-?\d[\d.eE+-]*|true|false|null')
 _WORD: Final = re.compile(rb'"[^"\n]{1,40}"|[A-Za-z_][A-Za-z0-9_ ]{2,40}')
 _CHANGES: Final = (1, 1, 1, 1, 2, 4)
@@ -69,10 +80,136 @@ def damaged(
         elif content.startswith(_SQLITE) and chance.random() < 0.5:
             changed[name] = _other_cells(content, chance)
         elif content.startswith(_GZIP) and chance.random() < 0.8:  # damage within is rarer found than in the packing
-            changed[name] = gzip.compress(_changed(gzip.decompress(content), others, known, chance), 1)
+            changed[name] = gzip.compress(_inside(name, gzip.decompress(content), others, known, chance), 1)
         else:
-            changed[name] = _changed(content, others, known, chance)
+            changed[name] = _inside(name, content, others, known, chance)
     return changed
+
+
+def _inside(name: str, content: bytes, others: Sequence[bytes], known: Sequence[bytes], chance: random.Random) -> bytes:
+    """The content with other values where it is a document or a model, in half of the cases; else with other bytes."""
+    if chance.random() < 0.5:
+        if name.endswith(".onnx"):
+            return _other_fields(content, chance)
+        if content[:1] in b"[{":
+            return _other_values(content, others, chance)
+    return _changed(content, others, known, chance)
+
+
+def _other_values(content: bytes, others: Sequence[bytes], chance: random.Random) -> bytes:
+    """A JSON document with a few values, keys or elements lost, repeated, exchanged, or of another kind."""
+    try:
+        document = json.loads(content)
+    except ValueError:
+        return content
+    for _ in range(chance.choice(_CHANGES)):
+        places = list(_places(document))
+        if not places:
+            break
+        with suppress(OverflowError):
+            _change_value(*chance.choice(places), places, chance)
+    return _dumped(document)
+
+
+def _change_value(holder: Any, key: Any, places: Sequence[tuple[Any, Any]], chance: random.Random) -> None:
+    value = holder[key]
+    match chance.randrange(8):
+        case 0:
+            del holder[key]
+        case 1 if isinstance(holder, list):
+            holder[key:key] = [copy.deepcopy(value)] * chance.choice((1, 2, 50))
+        case 2:
+            other, inner = chance.choice(places)
+            holder[key] = copy.deepcopy(other[inner])
+        case 3 if isinstance(holder, dict):
+            del holder[key]
+            holder[chance.choice([*sorted(holder), "other"])] = value
+        case 4 if type(value) is str:
+            holder[key] = chance.choice(_TEXTS) + value[chance.randrange(len(value) + 1) :]
+        case 5 if isinstance(value, int | float):
+            holder[key] = chance.choice((-1, 0, 1, 2, 0.5)) * value + chance.choice((-1, 0, 1))
+        case _:
+            holder[key] = _Raw(chance.choice(_BOUNDS).decode())
+
+
+class _Raw(str):
+    """JSON's own text of a value, which Python's numbers may not be able to hold."""
+
+
+def _dumped(document: Any) -> bytes:
+    """The document as JSON, with what is raw as it stands."""
+    raw: list[str] = []
+
+    def marked(value: Any) -> Any:
+        if isinstance(value, _Raw):
+            raw.append(value)
+            return f"\x02{len(raw) - 1}\x03"
+        if isinstance(value, dict):
+            return {key: marked(one) for key, one in value.items()}
+        return [marked(one) for one in value] if isinstance(value, list) else value
+
+    text = json.dumps(marked(document))
+    return re.sub(r'"\\u0002(\d+)\\u0003"', lambda found: raw[int(found[1])], text).encode()
+
+
+def _places(document: Any) -> Iterator[tuple[Any, Any]]:
+    """Every place in a document: what holds it, and its key or number there."""
+    inner = document.items() if isinstance(document, dict) else enumerate(document)
+    for key, value in list(inner):
+        yield document, key
+        if isinstance(value, dict | list):
+            yield from _places(value)
+
+
+def _other_fields(content: bytes, chance: random.Random) -> bytes:
+    """A model with a few fields of its messages lost, repeated, or of other values."""
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(content)
+    except DecodeError:
+        return content
+    for _ in range(chance.choice(_CHANGES)):
+        message = chance.choice(list(_messages(model)))
+        fields = [field.name for field, _ in message.ListFields()]
+        if not fields:
+            continue
+        with suppress(TypeError, ValueError, AttributeError, UnicodeError):
+            _change_field(message, chance.choice(fields), chance)
+    return bytes(model.SerializeToString())
+
+
+def _change_field(message: Message, name: str, chance: random.Random) -> None:
+    value = getattr(message, name)
+    action = chance.randrange(6)
+    if action == 0:
+        message.ClearField(name)
+    elif isinstance(value, Message):
+        value.CopyFrom(chance.choice([one for one in _messages(value) if type(one) is type(value)]))
+    elif isinstance(value, str | bytes):
+        text = chance.choice(_TEXTS)
+        setattr(message, name, text if isinstance(value, str) else text.encode())
+    elif isinstance(value, int | float):
+        setattr(message, name, type(value)(chance.choice(_NUMBERS)))
+    elif action == 1:
+        del value[chance.randrange(len(value))]
+    elif action == 2:
+        value.extend([value[chance.randrange(len(value))]] * chance.choice((1, 2, 200)))
+    elif not isinstance(value[0], Message):
+        at = chance.randrange(len(value))
+        if isinstance(value[0], str | bytes):
+            text = chance.choice(_TEXTS)
+            value[at] = text if isinstance(value[0], str) else text.encode()
+        else:
+            value[at] = type(value[0])(chance.choice(_NUMBERS))
+
+
+def _messages(message: Message) -> Iterator[Message]:
+    """A message and all that it holds."""
+    yield message
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_MESSAGE:
+            for one in [value] if isinstance(value, Message) else value:
+                yield from _messages(one)
 
 
 def _changed(content: bytes, others: Sequence[bytes], known: Sequence[bytes], chance: random.Random) -> bytes:
