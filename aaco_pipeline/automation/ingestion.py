@@ -2,8 +2,9 @@
 
 Request, raw copy, partition and analysis of a capture are done under its lock in the journal, whoever asks: the
 command, the inbox, Dagster. What was killed or failed is gone on with when the same capture is handed over again.
-Recognizing runs is `aaco_pipeline.capture.discovery`, copying them minus secrets `aaco_pipeline.resources.ingestion`;
-what the journal holds is `aaco_pipeline.lake.journal`. Nothing here is Dagster's: its part is handed in as `finish`.
+Recognizing runs is `aaco_pipeline.capture.discovery`, copying them minus secrets `aaco_pipeline.resources.ingestion`,
+both in a confined child; what the journal holds is `aaco_pipeline.lake.journal`. Nothing here is Dagster's: its part is
+handed in as `finish`.
 """
 
 import errno
@@ -17,16 +18,15 @@ from typing import Final, Literal
 
 from aaco_pipeline import __version__
 from aaco_pipeline.assets.stage import stages_of
-from aaco_pipeline.capture import ingested, open_capture
-from aaco_pipeline.capture.discovery import DiscoveredRuns, Run, discover_runs
-from aaco_pipeline.capture.merging import row_accounts
+from aaco_pipeline.capture import ingested
+from aaco_pipeline.capture.discovery import DiscoveredRuns, Run
 from aaco_pipeline.errors import AacoError, CaptureError, LakeError, SourceError
 from aaco_pipeline.formats.parsing.redaction import safe_name
 from aaco_pipeline.lake.files import lake_errors
 from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.journal import Journal, JournalEntry
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.resources.ingestion import capture_digest, copy_capture
+from aaco_pipeline.resources.confinement.doors import capture_digest, copy_capture, discover_runs, open_capture
 
 State = Literal["new", "known", "continued", "refused"]
 #: A disk or a quota that is full, or that nobody may write to: always the lake's, for a capture is only read.
@@ -159,9 +159,8 @@ def _copied(lake: TraceLake, work: _Work, entry: JournalEntry) -> Sequence[dict[
             ingested.state_version(folder, entry.version, entry.follows, lake.raw(entry.follows))
         # Read while the folder is still the receiver's: what cannot be read never becomes a session.
         capture = open_capture(folder)
-        capture.tables()
-    assert isinstance(capture, ingested.IngestedCapture)
-    return row_accounts(capture.contents)
+        capture.require_whole()
+    return capture.row_accounts()
 
 
 def _finished(finish: Callable[[str], None], session: str) -> AacoError | None:

@@ -35,7 +35,7 @@ def ingest(project: "Project", path: Path, dry_run: bool, workload: str | None, 
     """Take in a capture made elsewhere: a file, or a folder of one or several runs."""
     if not dry_run:
         return _take(project, path, workload, as_json=as_json)
-    from aaco_pipeline.capture.discovery import discover_runs
+    from aaco_pipeline.resources.confinement.doors import discover_runs
 
     found = discover_runs(path)
     _print_survey(found, path, as_json=as_json)

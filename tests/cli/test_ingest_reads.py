@@ -2,17 +2,15 @@
 
 import subprocess
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
 import pytest
 
-from aaco_pipeline import capture
 from aaco_pipeline.assets.stage import Outcome, Session, Stage
-from aaco_pipeline.formats import rocpd
-from aaco_pipeline.formats.capture_tables import CaptureTables
+from aaco_pipeline.resources.confinement import doors, results, server
 from aaco_pipeline.resources.project import Project
 from tests.places import SHARED
 
@@ -24,15 +22,16 @@ Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def parsed(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often each database is read from now on, by the name of its file; no capture is open yet."""
-    real, found = rocpd.read, Counter[str]()
+    """How often a confined child is asked for each kind of work from now on; no capture is open yet."""
+    real, found = server.answered, Counter[str]()
 
-    def read(path: Path, *arguments: Any, **settings: Any) -> CaptureTables:
-        found[path.name] += 1
-        return real(path, *arguments, **settings)
+    def answered(request: Mapping[str, Any], *arguments: Any) -> Any:
+        found[request["work"]] += 1
+        return real(request, *arguments)
 
-    monkeypatch.setattr(rocpd, "read", read)
-    monkeypatch.setattr(capture, "_OPENED", {})
+    monkeypatch.setattr(doors, "answered", answered)
+    monkeypatch.setattr(results, "answered", answered)
+    monkeypatch.setattr(doors, "_OPENED", {})
     return found
 
 
@@ -61,6 +60,6 @@ def test_every_file_is_parsed_once_and_every_table_read_once_a_stage(
 ) -> None:
     answer = aaco("ingest", str(PASSES), project=copied)
     assert (answer.returncode, answer.stderr) == (0, "")
-    assert parsed == dict.fromkeys((path.name for path in PASSES.iterdir()), 1)
+    assert parsed == dict.fromkeys(("discover", "digest", "copy", "read"), 1)
     assert [(stage, file, count) for stage in reads for file, count in reads[stage].items() if count > 1] == []
     assert "timeline" in reads, "no read was counted"

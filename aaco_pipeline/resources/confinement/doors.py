@@ -1,4 +1,4 @@
-"""The doors to captures: what a path holds, copying it in, and opening what was copied, each in a confined child.
+"""The doors to captures: what a path holds, its digest, copying it, and opening the copy, each in a confined child.
 
 They do what their namesakes in `aaco_pipeline.capture` and `aaco_pipeline.resources.ingestion` do in the same process,
 which tests and the child itself use. Which session a capture becomes is `aaco_pipeline.automation.ingestion`.
@@ -6,7 +6,7 @@ which tests and the child itself use. Which session a capture becomes is `aaco_p
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from aaco_pipeline.capture import Identity, identity
 from aaco_pipeline.capture.discovery import DiscoveredRuns, Run
@@ -33,22 +33,15 @@ def discover_runs(path: Path) -> DiscoveredRuns:
         return DiscoveredRuns(runs, tuple(unread_from(answer["unread"], top)))
 
 
+def capture_digest(run: Run) -> str:
+    """SHA-256 over the content of a run's files: see `aaco_pipeline.resources.ingestion.capture_digest`."""
+    return str(_of_run("digest", run, [])["digest"])
+
+
 def copy_capture(run: Run, folder: Path, workload: str | None, *, keep_original: bool = False) -> None:
     """Fill `folder` with the run's files, minus secrets: see `aaco_pipeline.resources.ingestion.copy_capture`."""
     folder = settled(folder)
-    files = [*(file for part in run.parts for file in part.files), *(one.path for one in run.unread)]
-    top = run.folder if is_folder(run.folder) else run.folder.parent
-    request = {
-        "work": "copy",
-        "run": as_json(run),
-        "top": str(top),
-        "folder": str(folder),
-        "workload": workload,
-        "keep_original": keep_original,
-    }
-    readable = [run.folder] if is_folder(run.folder) else _with_beside(files)
-    with answered(request, run.folder, readable, [folder], bounds_for(size_on_disk(files))):
-        pass
+    _of_run("copy", run, [folder], folder=str(folder), workload=workload, keep_original=keep_original)
 
 
 def open_capture(raw: Path) -> ConfinedCapture:
@@ -67,6 +60,17 @@ def open_capture(raw: Path) -> ConfinedCapture:
 
 
 _OPENED: Final[dict[Identity, ConfinedCapture]] = {}
+
+
+def _of_run(work: str, run: Run, writable: list[Path], **more: Any) -> dict[str, Any]:
+    """The answer to what is asked of a run's files."""
+    files = [*(file for part in run.parts for file in part.files), *(one.path for one in run.unread)]
+    whole = is_folder(run.folder)
+    top = run.folder if whole else run.folder.parent
+    request = {"work": work, "run": as_json(run), "top": str(top), **more}
+    readable = [run.folder] if whole else _with_beside(files)
+    with answered(request, run.folder, readable, writable, bounds_for(size_on_disk(files))) as (answer, _):
+        return answer
 
 
 def _with_beside(files: Iterable[Path]) -> list[Path]:

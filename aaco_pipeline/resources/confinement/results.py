@@ -81,6 +81,11 @@ class ConfinedCapture:
 
         return LazyTables({name: lambda name=name: source(name) for name in told})  # type: ignore[misc]
 
+    def require_whole(self) -> None:
+        """CaptureError with the first thing of it that could not be read."""
+        for told in (self._answer["facts"], *self._answer["tables"].values(), *self._answer["evidence"].values()):
+            self._question.value(told)
+
     def facts(self) -> Facts:
         stated = self._question.value(self._answer["facts"])
         return Facts(**{**stated, "asked_to_trace": tuple(stated["asked_to_trace"])})

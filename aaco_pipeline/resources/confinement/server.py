@@ -65,12 +65,16 @@ def answered(
         shutil.rmtree(results, ignore_errors=True)
 
 
-def raise_told(error: Mapping[str, str], about: Path, bounds: Bounds) -> NoReturn:
-    """Raise what a child said was wrong: its class and its line."""
+def raise_told(error: Mapping[str, Any], about: Path, bounds: Bounds) -> NoReturn:
+    """Raise what a child said was wrong: its class and its line, from the system's error where it was one."""
     if error["kind"] == "memory":
         raise CaptureError(_too_much(about, bounds))
     kind = getattr(errors, error["kind"], CaptureError)
-    raise (kind if isinstance(kind, type) and issubclass(kind, AacoError) else CaptureError)(error["line"])
+    raised = kind if isinstance(kind, type) and issubclass(kind, AacoError) else CaptureError
+    if error["cause"] is None:
+        raise raised(error["line"])
+    number, file = error["cause"]
+    raise raised(error["line"]) from OSError(number, os.strerror(number), file or None)
 
 
 def start() -> None:

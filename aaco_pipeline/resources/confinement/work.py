@@ -16,14 +16,14 @@ from aaco_pipeline.capture import ingested
 from aaco_pipeline.capture.discovery import discover_runs
 from aaco_pipeline.capture.face import Capture, Subject
 from aaco_pipeline.capture.merging import row_accounts
-from aaco_pipeline.errors import AacoError, CaptureError, LakeError
+from aaco_pipeline.errors import AacoError, CaptureError
 from aaco_pipeline.resources import ingestion
 from aaco_pipeline.resources.confinement.requests import as_json, run_from, unread_as_json
 
 REPLY_FILE: Final = "reply.json"
 #: What is told of an error, so that a hostile name cannot fill the screen.
 _LONGEST_REASON: Final = 2_000
-#: The system's own failures: no capture is to blame for them.
+#: With these nothing more can be done for a request; another error is that of one table.
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE)
 
 Request = Mapping[str, Any]
@@ -39,26 +39,37 @@ def perform(request: Request) -> None:
     (results / REPLY_FILE).write_text(json.dumps(answer))
 
 
-def _told(error: BaseException, request: Request) -> dict[str, str]:
-    """An error as its class and one line."""
+def _told(error: BaseException, request: Request) -> dict[str, Any]:
+    """An error as its class, one line, and number and file of the system's error that it stands for, if it does."""
     about = request["about"]
+    kind: type[AacoError] = CaptureError
     if isinstance(error, MemoryError):
-        return {"kind": "memory", "line": ""}
+        return {"kind": "memory", "line": "", "cause": None}
     if isinstance(error, AacoError):
         kind, line = type(error), str(error)
     elif isinstance(error, OSError):
-        kind = LakeError if error.errno in _FULL else CaptureError
         line = f"{error.filename or about}: {error.strerror or error}"
     else:
         first = (str(error).splitlines() or [""])[0]
-        kind, line = CaptureError, f"{about}: its reader failed: {type(error).__name__}: {first}"
+        line = f"{about}: its reader failed: {type(error).__name__}: {first}"
     line = "".join(letter if letter.isprintable() else " " for letter in line)
-    return {"kind": kind.__name__, "line": " ".join(line.split())[:_LONGEST_REASON]}
+    cause: BaseException | None = error
+    while cause is not None and not (isinstance(cause, OSError) and cause.errno):
+        cause = cause.__cause__
+    return {
+        "kind": kind.__name__,
+        "line": " ".join(line.split())[:_LONGEST_REASON],
+        "cause": cause and [cause.errno, str(cause.filename or "")],
+    }
 
 
 def _discover(request: Request, results: Path) -> dict[str, Any]:
     found = discover_runs(Path(request["path"]))
     return {"runs": [as_json(run) for run in found.runs], "unread": unread_as_json(found.unread)}
+
+
+def _digest(request: Request, results: Path) -> dict[str, Any]:
+    return {"digest": ingestion.capture_digest(run_from(request["run"], Path(request["top"])))}
 
 
 def _copy(request: Request, results: Path) -> dict[str, Any]:
@@ -173,6 +184,7 @@ class _Files:
 
 _WORK: Final[Mapping[str, Callable[[Request, Path], dict[str, Any]]]] = {
     "discover": _discover,
+    "digest": _digest,
     "copy": _copy,
     "read": _read,
     "model": _model,
