@@ -224,12 +224,14 @@ def main() -> int:
     results = arguments.results or Path(tempfile.mkdtemp()) / "fuzz.jsonl"
     lines = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
     bounds = (arguments.cpu, arguments.memory)
-    for reader in arguments.only or TARGETS:
-        at = max((line["to"] for line in lines if line["reader"] == reader and "to" in line), default=arguments.first)
-        with results.open("a") as kept:
-            while at < (stop := arguments.first + arguments.inputs):
-                at, found = batch(reader, at, min(at + arguments.batch, stop), bounds, kept)
-                print(f"{reader}: {at:,} inputs, {found} findings in the last batch", flush=True)
+    stop = arguments.first + arguments.inputs
+    done = {reader: [line["to"] for line in lines if line["reader"] == reader and "to" in line] for reader in TARGETS}
+    left = {reader: max(done[reader], default=arguments.first) for reader in arguments.only or TARGETS}
+    with results.open("a") as kept:
+        while left := {reader: at for reader, at in left.items() if at < stop}:
+            for reader, at in left.items():  # in turns: a run that is ended early has looked at all of them
+                left[reader], found = batch(reader, at, min(at + arguments.batch, stop), bounds, kept)
+                print(f"{reader}: {left[reader]:,} inputs, {found} findings in the last batch", flush=True)
     return 1 if summary(results) else 0
 
 
