@@ -6,9 +6,11 @@ Every other module of this package holds one stage; `stages` finds them. How a s
 
 import hashlib
 import importlib
+import json
 import pkgutil
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from graphlib import TopologicalSorter
@@ -17,9 +19,10 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from aaco_pipeline import __version__
 from aaco_pipeline.capture.face import Capture, Kind
-from aaco_pipeline.errors import UsageError
+from aaco_pipeline.errors import LakeError, UsageError
 from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
+from aaco_pipeline.lake.progress import Progress, progress_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -221,6 +224,55 @@ def stages_of(kind: Kind) -> tuple[str, ...]:
     return tuple(name for name, one in stages().items() if kind in one.session_kinds)
 
 
+def kind_of(lake: "TraceLake", session: str) -> Kind:
+    """What kind a session's capture is, or will be by what was asked for; without either it is a measured one."""
+    from aaco_pipeline.capture import ingested, profiled  # readers: only for a session that states no stages
+
+    raw = lake.raw(session)
+    if ingested.probe(raw):
+        return "ingested"
+    try:
+        asked = json.loads(lake.requested(session) or "{}").get("profile", False)
+    except (ValueError, AttributeError):
+        asked = False  # measuring it says what is wrong with the request
+    return "profiled" if asked or (raw / profiled.FOLDER).is_dir() else "measured"
+
+
+def standing(lake: "TraceLake", session: str) -> Progress:
+    """How far a session has come; where its manifest does not state its stages, by those of its kind."""
+    manifest = lake.manifest(session)
+    return progress_of(manifest if manifest.expected else manifest.expecting(stages_of(kind_of(lake, session))))
+
+
+def state_expected(lake: "TraceLake", session: str) -> None:
+    """State in the lake which stages the session is to have, unless it does."""
+    if not lake.progress(session).expected:
+        lake.expect(session, standing(lake, session).expected)
+
+
+def to_finish(lake: "TraceLake", session: str) -> tuple[str, ...]:
+    """The stages that make a session whole: those that are not published, and all that depend on one of them."""
+    progress = standing(lake, session)
+    due: list[str] = []
+    for name in progress.expected:
+        one = stages().get(name)  # None of a stage that a later version has
+        if one is not None and (name in progress.unpublished or set(one.dependencies) & set(due)):
+            due.append(name)
+    return tuple(due)
+
+
+@contextmanager
+def failure_recorded(session: Session, one: Stage) -> Iterator[None]:
+    """State in the lake that a stage failed, and why, before its error goes on; an interrupt is no failure."""
+    try:
+        yield
+    except Exception as error:
+        with suppress(LakeError):  # a full disk, say, which is what the error tells of
+            said = str(error) or type(error).__name__
+            session.lake.record_failure(session.id, one.name, one.code_version, said)
+        raise
+
+
 def publish(session: Session, one: Stage, outcome: Outcome) -> "tuple[Entry, ...]":
     """Publish what the stage made, all at once; UsageError when it is not what the stage declares."""
     if set(outcome.tables) != set(one.publishes):
@@ -233,6 +285,8 @@ def publish(session: Session, one: Stage, outcome: Outcome) -> "tuple[Entry, ...
 def materialize(session: Session, names: Sequence[str] | None = None) -> dict[str, Outcome]:
     """Run and publish stages (default: all), without Dagster and without checks: for tests and notebooks."""
     made = {}
+    if names is None:
+        state_expected(session.lake, session.id)
     for name, one in stages().items():
         if names is None or name in names:
             made[name] = one(session)

@@ -12,6 +12,7 @@ from typing import Final
 
 import dagster as dg
 
+from aaco_pipeline.automation.attempts import MOST_ATTEMPTS, UNFINISHED, delay_seconds
 from aaco_pipeline.automation.inbox import (
     STAYS_SECONDS,
     STILL_SECONDS,
@@ -26,26 +27,15 @@ from aaco_pipeline.lake.journal import Journal
 from aaco_pipeline.lake.layout import LakeFolder
 
 INGEST_JOB: Final = "ingest_capture"
-#: Which content of the inbox a run takes in, and which attempt at it the run is.
+#: Which content of the inbox a run takes in.
 INBOX_TAG: Final = "aaco/inbox"
-ATTEMPT_TAG: Final = "aaco/attempt"
 #: On a run whose capture a reader has refused: it is not tried again while it stays as it is.
 REFUSED_TAG: Final = "aaco/refused"
-MOST_ATTEMPTS: Final = 5
-#: After the first failure; each further one doubles it.
-FIRST_DELAY_SECONDS: Final = 60.0
 #: So many captures are taken in at once; the others wait their turn.
 MOST_AT_ONCE: Final = 4
 #: Captures whose runs are looked up at one look.
 _MOST_LOOKED_UP: Final = 100
 _NAMED: Final = 3
-_UNFINISHED: Final = (
-    dg.DagsterRunStatus.QUEUED,
-    dg.DagsterRunStatus.NOT_STARTED,
-    dg.DagsterRunStatus.STARTING,
-    dg.DagsterRunStatus.STARTED,
-    dg.DagsterRunStatus.CANCELING,
-)
 
 
 @dataclass
@@ -124,17 +114,13 @@ def _looked_up(instance: dg.DagsterInstance, arrival: Arrival, seen: Seen, now: 
     if len(runs) >= MOST_ATTEMPTS:
         return seen._replace(settled="given up", failures=len(runs))
     if seen.failures < len(runs):
-        return seen._replace(failures=len(runs), again=now + _delay(len(runs)))
+        return seen._replace(failures=len(runs), again=now + delay_seconds(len(runs)))
     return seen
 
 
 def _is_delayed(seen: Seen, now: float) -> bool:
     """Whether the next attempt has still to wait; a time further away than any delay is of another boot."""
-    return now < seen.again <= now + _delay(seen.failures)
-
-
-def _delay(failures: int) -> float:
-    return FIRST_DELAY_SECONDS * 2.0 ** max(failures - 1, 0)
+    return now < seen.again <= now + delay_seconds(seen.failures)
 
 
 def _waits(arrival: Arrival, seen: Seen, now: float) -> str:
@@ -151,4 +137,4 @@ def _given_up(memory: Memory) -> Iterator[str]:
 
 
 def _unfinished(instance: dg.DagsterInstance) -> list[dg.DagsterRun]:
-    return list(instance.get_runs(dg.RunsFilter(job_name=INGEST_JOB, statuses=list(_UNFINISHED))))
+    return list(instance.get_runs(dg.RunsFilter(job_name=INGEST_JOB, statuses=list(UNFINISHED))))

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from aaco_pipeline import __version__
-from aaco_pipeline.assets.stage import stages_of
+from aaco_pipeline.assets.stage import standing, state_expected
 from aaco_pipeline.capture import ingested
 from aaco_pipeline.capture.discovery import DiscoveredRuns, Run
 from aaco_pipeline.errors import AacoError, CaptureError, LakeError, SourceError
@@ -120,7 +120,7 @@ def _taken(lake: TraceLake, journal: Journal, work: _Work, finish: Callable[[str
         if entry is not None and entry.is_captured and not lake.raw(entry.session_id).is_dir():
             entry = None  # somebody removed the session
         has_raw = entry is not None and lake.raw(entry.session_id).is_dir()
-        if entry is not None and has_raw and _is_whole(lake, entry.session_id):
+        if entry is not None and has_raw and standing(lake, entry.session_id).is_whole:
             return Ingested(work.run, "known", entry.session_id, entry.attempts, entry.version)
         state: State = "new" if entry is None else "continued"
         entry = _begun(journal, work, entry)
@@ -133,6 +133,7 @@ def _taken(lake: TraceLake, journal: Journal, work: _Work, finish: Callable[[str
                 journal.forget(work.digest)
                 raise
         journal.keep(replace(entry, is_captured=True))
+        state_expected(lake, entry.session_id)
         error = _finished(finish, entry.session_id)
         return Ingested(work.run, state, entry.session_id, entry.attempts, entry.version, error, rows)
 
@@ -172,13 +173,6 @@ def _finished(finish: Callable[[str], None], session: str) -> AacoError | None:
     except AacoError as error:
         return error
     return None
-
-
-def _is_whole(lake: TraceLake, session: str) -> bool:
-    progress = lake.progress(session)
-    if progress.expected:
-        return bool(progress.is_whole)
-    return set(stages_of("ingested")) <= {entry.stage for entry in lake.manifest(session).entries}
 
 
 def _enter_older_captures(lake: TraceLake, journal: Journal) -> None:

@@ -8,9 +8,10 @@ from time import monotonic
 
 import dagster as dg
 
+from aaco_pipeline.automation.attempts import ATTEMPT_TAG, MOST_ATTEMPTS
 from aaco_pipeline.automation.dead_runs import reap
 from aaco_pipeline.automation.inbox import STILL_SECONDS, Memory, inbox_of
-from aaco_pipeline.automation.inbox_runs import ATTEMPT_TAG, INBOX_TAG, MOST_ATTEMPTS, due
+from aaco_pipeline.automation.inbox_runs import INBOX_TAG, due
 from aaco_pipeline.automation.jobs import ingest_capture, start_session
 from aaco_pipeline.automation.session_runs import SESSION_TAG
 from aaco_pipeline.automation.stage_assets import observe

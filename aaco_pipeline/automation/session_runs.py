@@ -4,14 +4,14 @@ Dagster's own executor spends most of a short session's time on steps: for each 
 half a dozen events. Here the stages are called one after another on one opened capture, and the run is given what
 people look at: its page, tags and partition, every stage's materialization with its metadata and versions, every
 check's result, and the failure where there was one. What Dagster itself starts (`aaco ui`, sensors, backfills) runs the
-same stages as assets, in `stage_assets`.
+same stages as assets, in `stage_assets`. `finish_session` makes whole what a killed or failed run left half.
 """
 
 import logging
 import time
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
@@ -41,7 +41,18 @@ from dagster._core.execution.plan.objects import ErrorSource, StepFailureData, S
 from dagster._core.snap import snapshot_from_execution_plan
 from dagster_shared.error import SerializableErrorInfo
 
-from aaco_pipeline.assets.stage import Outcome, Session, Stage, publish, stages
+from aaco_pipeline.assets.stage import (
+    Outcome,
+    Session,
+    Stage,
+    failure_recorded,
+    publish,
+    stages,
+    state_expected,
+    to_finish,
+)
+from aaco_pipeline.automation.attempts import ATTEMPT_TAG
+from aaco_pipeline.automation.dead_runs import reap
 from aaco_pipeline.automation.event_storage import connections_kept
 from aaco_pipeline.automation.stage_assets import EXIT_CODE_KEY, JOB, checked, data_version, described, observe_job
 from aaco_pipeline.errors import AacoError
@@ -53,7 +64,7 @@ from aaco_pipeline.resources.host.process_identity import process_tags
 
 #: The session a run is of; of a run that registers several, all of them, separated by commas.
 SESSION_TAG: Final = "aaco/session"
-_PARTITION_TAG: Final = "dagster/partition"
+PARTITION_TAG: Final = "dagster/partition"
 #: Which version of all stages together a run was of.
 _CODE_TAG: Final = ".dagster/aaco/code"
 _SLOT_POLL_SECONDS: Final = 0.5
@@ -68,17 +79,56 @@ def run_session(
 ) -> None:
     """Run the stages of a session (default: all), each after those it reads from; raises what a stage failed with.
 
-    A stage that fails ends the run: those before it stay published, those after it keep what they had.
+    A stage that fails ends the run: those before it stay published, those after it keep what they had. One process at
+    a time runs stages of a session; another waits.
     """
+    chosen = tuple(name for name in stages() if only is None or name in only)
+    _run_stages(lake, instance, session, configs, chosen, due=lambda: chosen)
+
+
+def finish_session(lake: TraceLake, instance: dg.DagsterInstance, session: str, configs: Path) -> bool:
+    """Run the stages that a session still lacks, and those that depend on them; whether there were any.
+
+    Those are stages that never ran, that failed, or whose tables were withdrawn. A session that was asked for and is
+    not captured is measured. While another process runs its stages this one waits, and then does what is left.
+    Raises what a stage failed with.
+    """
+    with lake.running(session):  # whoever is at work ends first: most often there is nothing left to do
+        due = to_finish(lake, session)
+    if due:
+        asked = dg.RunsFilter(job_name=JOB, tags={PARTITION_TAG: session})
+        attempt = instance.get_runs_count(asked) + 1
+        _run_stages(lake, instance, session, configs, due, due=lambda: to_finish(lake, session), attempt=attempt)
+    else:
+        state_expected(lake, session)  # one of before manifests said so
+    return bool(due)
+
+
+def _run_stages(
+    lake: TraceLake,
+    instance: dg.DagsterInstance,
+    session: str,
+    configs: Path,
+    chosen: Sequence[str],
+    *,
+    due: Callable[[], Sequence[str]],
+    attempt: int = 1,
+) -> None:
+    """Run those of the chosen stages that are still due once nobody else runs stages of the session."""
     runner = InferenceRunner(configs=str(configs))
-    chosen = [one for name, one in stages().items() if only is None or name in only]
+    steps = [stages()[name] for name in chosen]
     run_id = str(uuid4())
-    with connections_kept(instance, run_id), _Run(instance, session, chosen, run_id) as run:
+    with connections_kept(instance, run_id), _Run(instance, session, steps, run_id, attempt) as run:
         opened = Session(lake, session, configs, runner.measure, run.log)
-        for one in chosen:
-            with run.step(one), run.slot(one, opened):
-                outcome = one(opened)
-                run.record(opened, one, outcome, publish(opened, one, outcome))
+        # The pool's slot before the session, in the order in which Dagster's own executor takes the two.
+        with run.slot(steps, opened) as free_slot, lake.running(session):
+            state_expected(lake, session)
+            still = set(due())
+            for one in (one for one in steps if one.name in still):
+                with run.step(one), failure_recorded(opened, one):
+                    outcome = one(opened)
+                    free_slot()  # only the first step may have measured
+                    run.record(opened, one, outcome, publish(opened, one, outcome))
 
 
 class CheckError(AacoError):
@@ -90,17 +140,26 @@ class CheckError(AacoError):
 class _Run:
     """One run of the job in Dagster's storage, written event by event."""
 
-    def __init__(self, instance: dg.DagsterInstance, session: str, chosen: Sequence[Stage], run_id: str) -> None:
+    def __init__(
+        self, instance: dg.DagsterInstance, session: str, chosen: Sequence[Stage], run_id: str, attempt: int
+    ) -> None:
         self._instance = instance
         self._chosen = chosen
         self._session = session
         self._id = run_id
+        self._attempt = attempt
         #: Per stage the number of its newest materialization, as Dagster's storage counts them.
         self._stored: dict[str, int] = {}
 
     def __enter__(self) -> "_Run":
         version = sha256("".join(one.code_version for one in stages().values()).encode()).hexdigest()[:16]
-        tags = {_PARTITION_TAG: self._session, SESSION_TAG: self._session, _CODE_TAG: version, **process_tags()}
+        tags = {
+            PARTITION_TAG: self._session,
+            SESSION_TAG: self._session,
+            ATTEMPT_TAG: str(self._attempt),
+            _CODE_TAG: version,
+            **process_tags(),
+        }
         job, plan = self._snapshots(version)
         run = dg.DagsterRun(
             job_name=JOB,
@@ -194,19 +253,23 @@ class _Run:
             raise CheckError("; ".join(broken))
 
     @contextmanager
-    def slot(self, one: Stage, session: Session) -> Iterator[None]:
-        """The slot of the stage's pool, held while it measures; a stage that only reads needs none."""
-        if one.pool is None or session.lake.raw(session.id).is_dir():
-            yield
-            return
+    def slot(self, chosen: Sequence[Stage], session: Session) -> Iterator[Callable[[], None]]:
+        """The slot of the pool of the stage that has still to measure; the function given frees it early.
+
+        Stages that only read need none. While it waits, runs that were killed with the slot lose it.
+        """
         storage = self._instance.event_log_storage
-        storage.initialize_concurrency_limit_to_default(one.pool)
-        try:
-            while not storage.claim_concurrency_slot(one.pool, self._id, one.name).is_claimed:
+        measuring = next((one for one in chosen if one.pool is not None), None)
+        if measuring is None or measuring.pool is None or session.lake.raw(session.id).is_dir():
+            yield lambda: None
+            return
+        storage.initialize_concurrency_limit_to_default(measuring.pool)
+        with ExitStack() as held:
+            held.callback(storage.free_concurrency_slots_for_run, self._id)
+            while not storage.claim_concurrency_slot(measuring.pool, self._id, measuring.name).is_claimed:
                 time.sleep(_SLOT_POLL_SECONDS)
-            yield
-        finally:
-            storage.free_concurrency_slots_for_run(self._id)
+                reap(self._instance)
+            yield held.close
 
     def _versions(self, session: Session, one: Stage, entries: Sequence[Entry]) -> dict[str, str]:
         """The versions of code, inputs and output, by which Dagster tells fresh from stale."""

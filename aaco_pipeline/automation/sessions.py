@@ -7,6 +7,7 @@ from pathlib import Path
 
 import dagster as dg
 
+from aaco_pipeline.assets.stage import stages_of
 from aaco_pipeline.automation.partitions import PARTITIONS_NAME
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.lake.identity import new_session_id
@@ -27,6 +28,7 @@ def register(lake: TraceLake, instance: dg.DagsterInstance, request: Measurement
     """A new session for `request`: its request first, so that no partition is without one."""
     session = new_session_id(Path(request.model).stem)
     lake.request(session, request.to_json())
+    lake.expect(session, stages_of("profiled" if request.profile else "measured"))
     add_partition(instance, session)
     return session
 
@@ -34,4 +36,4 @@ def register(lake: TraceLake, instance: dg.DagsterInstance, request: Measurement
 def forget(lake: TraceLake, instance: dg.DagsterInstance, session: str) -> None:
     """Undo `register` for a session that was never captured."""
     drop_partition(instance, session)
-    lake.withdraw(session)
+    lake.remove(session)

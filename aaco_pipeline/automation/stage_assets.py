@@ -15,7 +15,7 @@ import dagster as dg
 import polars as pl
 
 from aaco_pipeline.analysis.sessions.invariants import Finding
-from aaco_pipeline.assets.stage import Outcome, Session, Stage, publish, stages
+from aaco_pipeline.assets.stage import Outcome, Session, Stage, failure_recorded, publish, stages, state_expected
 from aaco_pipeline.automation.partitions import session_partitions
 from aaco_pipeline.errors import AacoError, LakeError
 from aaco_pipeline.lake.contracts import contract
@@ -183,10 +183,15 @@ def _asset(one: Stage) -> dg.AssetsDefinition:
                 session = Session(
                     lake.open(), key, runner.folder, runner.measure, lambda line: context.log.info(in_a_line(line))
                 )
-                outcome = one(session)
-                published = publish(session, one, outcome)
-                metadata = described(session, one, outcome, published)
-                results.extend(checked(session, one))
+                with session.lake.running(key):
+                    state_expected(session.lake, key)
+                    with failure_recorded(session, one):
+                        outcome = one(session)
+                        published = publish(session, one, outcome)
+                        metadata = described(session, one, outcome, published)
+                        found = list(checked(session, one))
+                    _record_broken(session, one, found)
+            results.extend(found)
             entries.extend(published)
             context.add_asset_metadata(metadata, partition_key=key)
         # One result for each check: of several sessions the worst, whose description names what is wrong.
@@ -197,6 +202,17 @@ def _asset(one: Stage) -> dg.AssetsDefinition:
         )
 
     return asset
+
+
+def _record_broken(session: Session, one: Stage, results: Sequence[dg.AssetCheckResult]) -> None:
+    """State in the lake that a blocking check failed: Dagster then runs nothing of what follows."""
+    broken = [
+        f"check {result.check_name}: {result.description}"
+        for result in results
+        if not result.passed and result.severity == dg.AssetCheckSeverity.ERROR
+    ]
+    if broken:
+        session.lake.record_failure(session.id, one.name, one.code_version, "; ".join(broken))
 
 
 def _result(one: Stage, name: str, finding: Finding, *, blocking: bool) -> dg.AssetCheckResult:

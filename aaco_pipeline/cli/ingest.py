@@ -64,11 +64,11 @@ def _take(project: "Project", path: Path, workload: str | None, *, as_json: bool
             return opened.enter_context(open_instance(project))
 
         def finish(session: str) -> None:
-            from aaco_pipeline.automation.session_runs import run_session
+            from aaco_pipeline.automation.session_runs import finish_session
             from aaco_pipeline.automation.sessions import add_partition
 
             add_partition(instance(), session)
-            run_session(lake, instance(), session, project.configs)
+            finish_session(lake, instance(), session, project.configs)
 
         try:
             for one in take(lake, discovered(lake, path), workload, finish=finish):

@@ -47,6 +47,7 @@ def observe(project: "Project", lake: "TraceLake", request: "MeasurementRequest"
     from aaco_pipeline.automation.instance import open_instance
     from aaco_pipeline.automation.session_runs import run_session
     from aaco_pipeline.automation.sessions import forget, register
+    from aaco_pipeline.errors import LakeError
     from aaco_pipeline.resources.progress import progress_listener
 
     with open_instance(project) as instance:
@@ -58,6 +59,8 @@ def observe(project: "Project", lake: "TraceLake", request: "MeasurementRequest"
         try:
             with progress_bar(quiet) as show, progress_listener(show):
                 run_session(lake, instance, session, project.configs)
+        except LakeError:
+            raise  # the lake failed and not what was asked for: finishing the session measures it
         except BaseException:
             if not lake.raw(session).is_dir():
                 forget(lake, instance, session)

@@ -4,15 +4,17 @@ Reading is `aaco_pipeline.lake.reading`, writing `aaco_pipeline.lake.store`, fin
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from aaco_pipeline.lake.declaration import Scope
-from aaco_pipeline.lake.files import exclusive_lock, lake_errors
+from aaco_pipeline.lake.files import exclusive_lock, lake_errors, lock_is_free
 from aaco_pipeline.lake.identity import SESSION_ID, require_campaign_id, require_session_id
 
 LOCK_TIMEOUT_SECONDS: Final = 120.0
+#: Whoever runs a session's stages may be measuring for hours.
+RUN_TIMEOUT_SECONDS: Final = 86_400.0
 MANIFESTS: Final = "manifests"
 REQUESTS: Final = "launches"
 #: Folders of a lake that hold one folder per session, besides the tables.
@@ -74,8 +76,36 @@ class LakeFolder:
         ):
             yield
 
+    @contextmanager
+    def running(self, session: str) -> Iterator[None]:
+        """A block in which no other process runs stages of the session; the lock dies with its holder."""
+        path = self._run_lock_path(session)
+        lock = exclusive_lock(path, timeout_seconds=RUN_TIMEOUT_SECONDS, purpose=f"the stages of session {session}")
+        with ExitStack() as taken:
+            with lake_errors(path):
+                taken.enter_context(lock)
+            taken.callback(_remove, path)  # while it is held: whoever waits for it makes a new one
+            yield
+
+    def is_running(self, session: str) -> bool:
+        """Whether a process runs stages of the session at this instant, on this host or on one that shares the lake."""
+        path = self._run_lock_path(session)
+        with lake_errors(path):
+            try:
+                return not lock_is_free(path)
+            except FileNotFoundError:
+                return False
+
+    def _run_lock_path(self, session: str) -> Path:
+        return self.path / ".locks" / "runs" / f"{require_session_id(session)}.lock"
+
     def _of_session(self, folder: str, session: str) -> Path:
         return self.path / folder / f"session_id={require_session_id(session)}"
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink()
 
 
 def owner_of(path: Path) -> tuple[Scope, str]:

@@ -299,19 +299,15 @@ def test_a_stage_that_fails_fails_the_run_with_its_stack_and_those_after_it_keep
 
 
 def test_a_failed_stage_is_no_longer_failed_once_it_was_run_again(
-    unanalysed: TraceLake, session: str, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    unanalysed: TraceLake,
+    session: str,
+    instance: dg.DagsterInstance,
+    failing: Callable[[str, BaseException], None],
 ) -> None:
-    real = Stage.__call__
-
-    def broken(one: Stage, opened: Session) -> Outcome:
-        if one.name == "inference_run":
-            raise ZeroDivisionError
-        return real(one, opened)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Stage, "__call__", broken)
-        with pytest.raises(ZeroDivisionError):
-            run_session(unanalysed, instance, session, CONFIGS)
+    failing("inference_run", ZeroDivisionError())
+    with pytest.raises(ZeroDivisionError):
+        run_session(unanalysed, instance, session, CONFIGS)
+    failing("no stage", ZeroDivisionError())
     assert nodes(instance, session)["inference_run"]["partitionStats"]["numFailed"] == 1
     run_session(unanalysed, instance, session, CONFIGS)
     assert unmade(unanalysed, session) == []
