@@ -230,8 +230,9 @@ def main() -> int:
     with results.open("a") as kept:
         while left := {reader: at for reader, at in left.items() if at < stop}:
             for reader, at in left.items():  # in turns: a run that is ended early has looked at all of them
-                left[reader], found = batch(reader, at, min(at + arguments.batch, stop), bounds, kept)
-                print(f"{reader}: {left[reader]:,} inputs, {found} findings in the last batch", flush=True)
+                reached, found = batch(reader, at, min(at + arguments.batch, stop), bounds, kept)
+                left[reader] = reached
+                print(f"{reader}: {reached:,} inputs, {found} findings in the last batch", flush=True)
     return 1 if summary(results) else 0
 
 

@@ -9,14 +9,12 @@ import pytest
 
 from aaco_pipeline.automation import inbox_runs as module
 from aaco_pipeline.automation import sensors
+from aaco_pipeline.automation.attempts import ATTEMPT_TAG, FIRST_DELAY_SECONDS, MOST_ATTEMPTS
 from aaco_pipeline.automation.inbox import INBOX_VARIABLE, STAYS_SECONDS, Memory
 from aaco_pipeline.automation.inbox_runs import (
-    ATTEMPT_TAG,
-    FIRST_DELAY_SECONDS,
     INBOX_TAG,
     INGEST_JOB,
     MOST_AT_ONCE,
-    MOST_ATTEMPTS,
     REFUSED_TAG,
     Due,
     due,

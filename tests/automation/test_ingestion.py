@@ -15,6 +15,8 @@ from aaco_pipeline.capture import open_capture
 from aaco_pipeline.capture.discovery import discover_runs
 from aaco_pipeline.errors import AacoError, CaptureError, LakeError, ModelError, SourceError
 from aaco_pipeline.lake.journal import JOURNAL, Journal
+from aaco_pipeline.lake.manifest import StageState
+from aaco_pipeline.lake.progress import Progress
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.ingestion import copy_capture
 
@@ -41,7 +43,8 @@ def bad_capture(folder: Path) -> Path:
 def whole(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """The sessions that count as whole; a test puts them there as an analysis would."""
     found: set[str] = set()
-    monkeypatch.setattr(ingestion, "_is_whole", lambda lake, session: session in found)
+    published, missing = Progress(("a",), (StageState("a", "", None),), (), ()), Progress(("a",), (), (), ("a",))
+    monkeypatch.setattr(ingestion, "standing", lambda lake, session: published if session in found else missing)
     return found
 
 
