@@ -65,7 +65,7 @@ def compared(batch: int, prompt: int, tokens: int, requests: int) -> dict[str, t
     rows: list[dict[str, Any]] = []
     firsts, wholes = [], []
     for number in range(requests + 5):
-        readings = inference_worker._Readings(tokens)
+        readings = inference_worker._Readings(0, tokens)
         with contextlib.redirect_stdout(io.StringIO()):
             inference_worker._generate_all(session, job, 1, readings, unmarked)
         first, whole = loop.request(random.integers(0, 4096, (batch, prompt)), tokens)

@@ -20,27 +20,21 @@ from typing import Any, Final
 
 from scipy import stats
 
-import aaco_pipeline
 from aaco_pipeline.capture.request import MeasurementRequest
-from aaco_pipeline.resources.measure import inference
+from aaco_pipeline.resources.measure import inference, inference_worker
 from aaco_pipeline.resources.telemetry.sampler import DEFAULT_INTERVAL_NS, SystemSampler
 
 ROOT: Final = Path(__file__).parents[1]
-WORKER: Final = Path(aaco_pipeline.__file__).parent / "resources" / "inference_worker.py"
+WORKER: Final = Path(inference_worker.__file__)
 #: What the sampler may cost the measured process, as a share of its CPU time.
 ACCEPTED_COST_RATIO: Final = 0.02
 
 
 @dataclass(frozen=True)
 class Run:
-    """CPU and wall time per iteration of one process, in nanoseconds, and the sampler's own document if it ran.
-
-    The mean holds all that the sampler costs; the median is steadier, and blind to what hits less than half of the
-    iterations.
-    """
+    """CPU and wall time per iteration of one process, in nanoseconds, and the sampler's own document if it ran."""
 
     cpu_ns: float
-    median_cpu_ns: float
     wall_ns: float
     telemetry: dict[str, Any] | None
 
@@ -68,9 +62,9 @@ def run_once(job: dict[str, Any], interval_ns: int | None) -> Run:
         end - start
         for start, end in zip(outcome["start_monotonic_ns"][first:], outcome["end_monotonic_ns"][first:], strict=True)
     ]
-    cpu = outcome["cpu_time_ns"][first:]
+    cpu_ns = sum(block["cpu_time_ns"] for block in outcome["blocks"][1:]) / outcome["iterations"]  # without the warm-up
     documents = None if sampler is None else sampler.samples()
-    return Run(statistics.fmean(cpu), statistics.median(cpu), statistics.fmean(walls), documents)
+    return Run(cpu_ns, statistics.fmean(walls), documents)
 
 
 def ratio_with_limits(pairs: list[tuple[float, float]]) -> tuple[float, float, float]:
@@ -108,7 +102,6 @@ def main() -> int:
             flush=True,
         )
     cpu = ratio_with_limits([(sampled.cpu_ns, unsampled.cpu_ns) for sampled, unsampled in blocks])
-    median = ratio_with_limits([(sampled.median_cpu_ns, unsampled.median_cpu_ns) for sampled, unsampled in blocks])
     wall = ratio_with_limits([(sampled.wall_ns, unsampled.wall_ns) for sampled, unsampled in blocks])
     documents = [sampled.telemetry for sampled, _ in blocks if sampled.telemetry is not None]
     rows = sum(len(document["columns"]["time_ns"]) for document in documents)
@@ -119,7 +112,7 @@ def main() -> int:
         for document in documents
     )
     print(f"{len(blocks)} blocks, every {interval_ns / 1e6:g} ms, load {os.getloadavg()[0]:.2f}")
-    for name, (ratio, low, high) in (("CPU time, mean", cpu), ("CPU time, median", median), ("wall time, mean", wall)):
+    for name, (ratio, low, high) in (("CPU time", cpu), ("wall time", wall)):
         print(f"{name} of an iteration, sampled over not: {ratio:.4f} (95 %: {low:.4f} to {high:.4f})")
     print(
         f"the sampler used {used / seconds / 1e6:.2f} ms of CPU a second: {used / rows / 1e3:.0f} us a row, "

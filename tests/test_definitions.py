@@ -141,6 +141,7 @@ def test_every_check_is_partitioned_and_described(name: str) -> None:
 def test_checks_block_where_a_wrong_table_would_poison_what_follows() -> None:
     assert {name: check.blocking for name, check in CHECKS.items()} == {
         **{f"{stage}.contract": True for stage in STAGE_ASSETS},
+        "inference_run.conservation": True,
         "inference_run.plausibility": True,
         "kernel_trace.conservation": True,
         "kernel_trace.coverage": False,

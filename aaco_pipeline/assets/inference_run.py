@@ -1,4 +1,4 @@
-"""The stage `inference_run`: every iteration of both passes, and the latency figures over the measured ones.
+"""The stage `inference_run`: every iteration of both passes, what lay between them, and the figures over them.
 
 The figures' formulas are `aaco_pipeline.analysis.sessions`; kernels are the next stage's.
 """
@@ -6,6 +6,7 @@ The figures' formulas are `aaco_pipeline.analysis.sessions`; kernels are the nex
 import polars as pl
 
 from aaco_pipeline.analysis.sessions import invariants
+from aaco_pipeline.analysis.sessions.iteration_gaps import gap_metrics, iteration_gaps
 from aaco_pipeline.analysis.sessions.metrics import latency_metrics
 from aaco_pipeline.analysis.sessions.token_latency import generation_metrics, units_of_work
 from aaco_pipeline.assets.stage import Check, Outcome, Session, stage
@@ -15,26 +16,38 @@ from aaco_pipeline.statistics.steady_state import steady_state_metrics
 
 @stage(
     reads=("sessions",),
-    publishes=("iterations", "session_metrics"),
+    publishes=("iterations", "iteration_gaps", "iteration_blocks", "session_metrics"),
     group="capture",
     kinds=("onnx", "parquet"),
     checks=(
         Check(
             "plausibility",
             "Iterations follow one another, take time, and use no negative CPU time.",
-            lambda tables: invariants.iterations_are_plausible(tables["iterations"]),
-            ("iterations",),
+            lambda tables: invariants.iterations_are_plausible(tables["iterations"], tables["iteration_blocks"]),
+            ("iterations", "iteration_blocks"),
+        ),
+        Check(
+            "conservation",
+            "Iterations and the gaps between them are the whole of each pass, to the nanosecond.",
+            lambda tables: invariants.passes_are_conserved(
+                tables["iterations"], tables["iteration_gaps"], tables["iteration_blocks"]
+            ),
+            ("iterations", "iteration_gaps", "iteration_blocks"),
         ),
     ),
     plots={"latency of each measured iteration": latency_of_session},
 )
 def inference_run(session: Session) -> Outcome:
     """How long does one inference take, how steady is it, and how much does profiling distort it?"""
-    iterations = session.capture.tables()["iterations"]
+    captured = session.capture
+    iterations, blocks = captured.tables()["iterations"], captured.tables()["iteration_blocks"]
+    # What lies between the steps of a program that this project's loop did not run is that program's own work.
+    gaps = iteration_gaps(iterations if captured.facts().ran_here else iterations.clear(), blocks)
     what = session.tables("sessions")["sessions"].row(0, named=True)
     metrics = pl.concat(
         [
-            latency_metrics(iterations, what["batch_size"]),
+            latency_metrics(iterations, blocks, what["batch_size"]),
+            gap_metrics(iterations, gaps),
             steady_state_metrics(units_of_work(iterations)),
             *(
                 [generation_metrics(iterations, what["batch_size"], what["prompt_tokens"])]
@@ -46,8 +59,8 @@ def inference_run(session: Session) -> Outcome:
     latency = metrics.filter(pl.col("pass").is_null() | (pl.col("pass") == "latency"))
     values = dict(latency.select("metric", "value").iter_rows())
     return Outcome(
-        {"iterations": iterations, "session_metrics": metrics},
-        session.capture.evidence("iterations"),
+        {"iterations": iterations, "iteration_gaps": gaps, "iteration_blocks": blocks, "session_metrics": metrics},
+        captured.evidence("iterations"),
         {
             "latency_p50_ns": values.get("latency_p50"),
             "latency_p90_ns": values.get("latency_p90"),

@@ -31,7 +31,7 @@ LIST_FILE: Final = "ingest.json"
 FILES_FOLDER: Final = "files"
 _KEYS: Final = ("workload", "capture_digest", "files", "unread")
 #: Tables that only a host's own sampler can fill, and no profiler's files.
-_NEVER: Final = ("system_samples", "scheduler_events")
+_NEVER: Final = ("iteration_blocks", "system_samples", "scheduler_events")
 
 
 def probe(raw: Path) -> bool:

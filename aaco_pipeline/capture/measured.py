@@ -50,6 +50,7 @@ class MeasuredCapture:
             "sessions": lambda: {"sessions": own.sessions(fingerprint(self._environment), content_digest(own.folder))},
             "environment": lambda: {"environment": self._environment},
             "iterations": lambda: {"iterations": own.iterations()},
+            "iteration_blocks": lambda: {"iteration_blocks": own.iteration_blocks()},
             **dict.fromkeys(("devices", "processes", "clock_domains"), self._machine),
             **dict.fromkeys(TRACE_TABLES, self._of_trace),
             **dict.fromkeys(self._frames_beside(), lambda: self._trace.details),

@@ -39,7 +39,7 @@ from tests.conftest import CapturedLake
 from tests.places import CONFIGS
 from tests.sessions import republished, tables_of
 
-CHECKS: Final = 21
+CHECKS: Final = 22
 
 
 # An expected error.
@@ -171,7 +171,8 @@ TOO_MUCH_KERNEL_TIME: Final = column("kernel_trace", "dispatches", pl.col("self_
 NEGATIVE_KERNEL_TIME: Final = column("kernel_trace", "dispatches", pl.lit(-1, pl.Int64).alias("self_ns"))
 KERNELS_LOST: Final = Bug("kernel_trace", "dispatches", lambda frame: frame.filter(pl.col("iteration") != 3))
 KERNELS_HOMELESS: Final = column("kernel_trace", "dispatches", pl.lit(None, pl.Int32).alias("iteration"))
-NEGATIVE_CPU_TIME: Final = column("inference_run", "iterations", pl.col("cpu_time_ns") - 10**10)
+NEGATIVE_CPU_TIME: Final = column("inference_run", "iteration_blocks", pl.col("cpu_time_ns") - 10**12)
+HOLE_BETWEEN_ITERATIONS: Final = Bug("inference_run", "iteration_gaps", lambda frame: frame.slice(1))
 OVERLAPPING: Final = column("inference_run", "iterations", pl.col("end_ns") + 60 * 10**9)
 
 
@@ -200,6 +201,7 @@ def test_every_check_passes_on_what_was_measured(model: str, captured: CapturedL
         (KERNELS_LOST, "kernel_trace.coverage"),
         (KERNELS_HOMELESS, "kernel_trace.coverage"),
         (NEGATIVE_CPU_TIME, "inference_run.plausibility"),
+        (HOLE_BETWEEN_ITERATIONS, "inference_run.conservation"),
         (OVERLAPPING, "inference_run.plausibility"),
     ],
 )

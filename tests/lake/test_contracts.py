@@ -29,6 +29,8 @@ PUBLIC: Final[dict[str, str]] = {
     "model_edges": "from_node_id to_node_id tensor dtype shape",
     # Inference
     "iterations": "pass iteration phase start_ns end_ns latency_ns cpu_time_ns run_delay_ns token_index",
+    "iteration_gaps": "pass before_iteration phase start_ns end_ns duration_ns reads_counters",
+    "iteration_blocks": "pass block phase first_iteration iterations start_ns end_ns cpu_time_ns run_delay_ns",
     "session_metrics": "metric pass phase value unit n ci_low ci_high",
     # Trace
     "kernels": """kernel_id name short_name fingerprint family library dtype tile role family_source arch_vgprs

@@ -349,6 +349,17 @@ def test_answer_says_only_what_is_known(document: Document, hollow: TraceLake) -
     assert answer({**document, "metrics": [*document["metrics"], judged]}).endswith(" It ran steadily.")
 
 
+def test_time_between_iterations_is_told_where_it_is_noticeable(document: Document) -> None:
+    def said(ratio: float) -> str:
+        gaps = {"pass": "latency", "phase": "measure"}
+        figures = [{**gaps, "metric": "gap_ratio", "value": ratio}, {**gaps, "metric": "gap_longest", "value": 4.1e7}]
+        return answer({**document, "metrics": [*document["metrics"], *figures]})
+
+    told = "2.0 % of the measured time lies between iterations, in no latency (at most 41 ms at once). "
+    assert told in said(0.02)
+    assert said(0.0199) == answer(document)
+
+
 def test_numbers_are_in_units_a_person_reads() -> None:
     assert [units.duration(value) for value in (None, 0, 999, 1500, 2.5e6, 12_345_678_900_000)] == [
         None,

@@ -20,6 +20,7 @@ from aaco_pipeline.analysis.bottlenecks.session_signals import (
     shares_of_busy_time,
     steadiness_signals,
 )
+from aaco_pipeline.analysis.sessions.iteration_gaps import usage
 from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.providers import CPU_PROVIDER
 
@@ -27,6 +28,7 @@ from aaco_pipeline.providers import CPU_PROVIDER
 INPUTS: Final = (
     *("sessions", "devices", "iterations", "session_metrics", "dispatches", "kernels", "kernel_stats", "timeline"),
     *(
+        "iteration_blocks",
         "gaps",
         "operator_kernels",
         "model_nodes",
@@ -54,7 +56,8 @@ def classify(tables: Mapping[str, pl.DataFrame], rules: Rules) -> Classification
 
     `tables` are those of `INPUTS`. The same input gives the same rows, whatever the order of its rows.
     """
-    signals = kernel_signals(tables, on_cpu_ratio(tables["iterations"]) if _is_on_host(tables) else 1.0)
+    traced = usage(tables["iterations"], tables["iteration_blocks"], "trace")
+    signals = kernel_signals(tables, on_cpu_ratio(traced) if _is_on_host(tables) else 1.0)
     reach = reach_of_kernels(tables)
     judged = [_of_kernel(row, rules) for row in signals.iter_rows(named=True)]
     labels = [one.rule.label if one.rule is not None else None for one in judged]
@@ -74,14 +77,14 @@ def session_signals(tables: Mapping[str, pl.DataFrame], labelled: pl.DataFrame, 
 
     A label of kernels that none of them has takes no share of a known window: that is a zero, and nothing is missing.
     """
-    iterations = tables["iterations"]
+    iterations, blocks = tables["iterations"], tables["iteration_blocks"]
+    unprofiled, traced = (usage(iterations, blocks, name) for name in ("latency", "trace"))
     busy = shares_of_busy_time(labelled)
     if _is_on_host(tables):
-        traced = iterations.filter((pl.col("pass") == "trace") & (pl.col("phase") == "measure")).height
-        shares = host_shares(iterations, int(labelled.get_column("total_ns").sum()), traced, busy)
+        shares = host_shares(unprofiled, traced, int(labelled.get_column("total_ns").sum()), busy)
         source, why = "iterations", "no iterations were measured without a profiler, with their CPU time"
     else:
-        shares = device_shares(tables["timeline"], tables["gaps"], iterations, busy)
+        shares = device_shares(tables["timeline"], tables["gaps"], unprofiled, busy)
         source, why = "timeline", "no device activity has times"
     if shares:
         shares = {**dict.fromkeys((rule.label for rule in rules.of("kernel")), 0.0), **shares}

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from aaco_pipeline.analysis.bottlenecks.rules import Signal
+from aaco_pipeline.analysis.sessions.iteration_gaps import Usage
 from aaco_pipeline.analysis.timeline.device_timeline import FIRST_TO_LAST
 
 #: Host work between two launches that is no longer than this is the framework on its way to the next launch.
@@ -40,13 +41,13 @@ def shares_of_busy_time(kernels: pl.DataFrame) -> dict[str, float]:
 
 
 def device_shares(
-    timeline: pl.DataFrame, gaps: pl.DataFrame, iterations: pl.DataFrame, busy: Mapping[str, float]
+    timeline: pl.DataFrame, gaps: pl.DataFrame, unprofiled: Usage, busy: Mapping[str, float]
 ) -> dict[str, float]:
     """Shares of the devices' first-to-last windows, by cause; they add up to 1. Empty without a window.
 
     `gaps` are those of `gap_causes.gaps`, of which cause, start_ns, end_ns, outside_ns and launches_since_wait are
     read; `busy` shares out the time of compute kernels. Device overlap counts once. Idle time for which the host was
-    waiting for a CPU in the unprofiled pass, as far as the host caused it at all, is contention's.
+    waiting for a CPU in the `unprofiled` pass, as far as the host caused it at all, is contention's.
     """
     windows = timeline.filter(pl.col("window_rule") == FIRST_TO_LAST)
     length = int((windows.get_column("window_end_ns") - windows.get_column("window_start_ns")).sum())
@@ -61,42 +62,39 @@ def device_shares(
         shares[label] = shares.get(label, 0.0) + share * computing
     for cause, time in _idle(gaps).items():
         shares[cause] += time / length
-    return _with_contention(shares, iterations)
+    return _with_contention(shares, unprofiled)
 
 
-def host_shares(
-    iterations: pl.DataFrame, self_ns: int, traced_iterations: int, busy: Mapping[str, float]
-) -> dict[str, float]:
+def host_shares(unprofiled: Usage, traced: Usage, self_ns: int, busy: Mapping[str, float]) -> dict[str, float]:
     """Shares of the unprofiled iterations on the CPU provider, by cause; they add up to 1. Empty without iterations.
 
     Threads that wanted a CPU waited for one (`host_contention`, from run-queue delay), or none wanted one (`host`: it
-    slept or waited for something else); what is left ran. Of that, operators' own time in the traced pass, over as many
-    iterations, is `busy`'s, and the rest is the runtime between operators (`launch`).
+    slept or waited for something else); what is left ran. Of that, operators' own time in the traced pass (`self_ns`)
+    is `busy`'s, and the rest is the runtime between operators (`launch`).
     """
-    latency, cpu, delay = _sums(iterations, "latency")
-    if not latency or cpu is None:
+    length, cpu, delay = unprofiled.length_ns, unprofiled.cpu_time_ns, unprofiled.run_delay_ns
+    if not length or cpu is None:
         return {}
-    wanted = cpu + (delay or 0.0)
-    asleep = min(1.0, max(0.0, 1 - wanted / latency))
-    contended = (1 - asleep) * (delay or 0.0) / wanted if wanted else 0.0
+    wanted = cpu + (delay or 0)
+    asleep = min(1.0, max(0.0, 1 - wanted / length))
+    contended = (1 - asleep) * (delay or 0) / wanted if wanted else 0.0
     running = 1 - asleep - contended
     shares = dict.fromkeys(_WINDOW_CAUSES, 0.0)
     shares["host"], shares["host_contention"] = asleep, contended
-    measured = iterations.filter((pl.col("pass") == "latency") & (pl.col("phase") == "measure")).height
-    if not busy or not traced_iterations:
+    if not busy or not traced.iterations:
         shares["busy_unexplained"] = running
         return shares
-    own = self_ns / traced_iterations * on_cpu_ratio(iterations)
-    in_operators = min(1.0, own / (running * latency / measured)) if running else 0.0
+    own = self_ns / traced.iterations * on_cpu_ratio(traced)
+    in_operators = min(1.0, own / (running * length / unprofiled.iterations)) if running else 0.0
     for label, share in busy.items():
         shares[label] = shares.get(label, 0.0) + running * in_operators * share
     shares["launch"] += running * (1 - in_operators)
     return shares
 
 
-def on_cpu_ratio(iterations: pl.DataFrame) -> float:
+def on_cpu_ratio(traced: Usage) -> float:
     """Share of the traced iterations' runnable time in which their threads had a CPU; 1 where it was not read."""
-    _, cpu, delay = _sums(iterations, "trace")
+    cpu, delay = traced.cpu_time_ns, traced.run_delay_ns
     return cpu / (cpu + delay) if cpu and delay else 1.0
 
 
@@ -168,27 +166,18 @@ def _idle(gaps: pl.DataFrame) -> dict[str, int]:
     return {name: int(rows.item(0, name) or 0) for name in rows.columns}
 
 
-def _with_contention(shares: dict[str, float], iterations: pl.DataFrame) -> dict[str, float]:
+def _with_contention(shares: dict[str, float], unprofiled: Usage) -> dict[str, float]:
     """Takes from the host's idle time what its threads spent waiting for a CPU."""
-    latency, _, delay = _sums(iterations, "latency")
     hosts = ("sync", "launch", "host")
     caused = sum(shares[name] for name in hosts)
-    if not latency or not delay or not caused:
+    if not unprofiled.length_ns or not unprofiled.run_delay_ns or not caused:
         return shares
-    taken = min(caused, delay / latency)
+    taken = min(caused, unprofiled.run_delay_ns / unprofiled.length_ns)
     for name in hosts:
         shares[name] *= 1 - taken / caused
     shares["host_contention"] = taken
     return shares
 
 
-def _sums(iterations: pl.DataFrame, name: str) -> tuple[float, float | None, float | None]:
-    """Latency, CPU time and run-queue delay of the measured iterations of a pass; null where one was not read."""
-    own = iterations.filter((pl.col("pass") == name) & (pl.col("phase") == "measure")).drop_nulls("latency_ns")
-    sums = [None if own.get_column(c).null_count() else float(own.get_column(c).sum()) for c in _PER_ITERATION]
-    return float(own.get_column("latency_ns").sum()), sums[0], sums[1]
-
-
 _BUSY: Final = ("busy_ns", "exposed_copy_ns", "exposed_communication_ns")
-_PER_ITERATION: Final = ("cpu_time_ns", "run_delay_ns")
 _NO_THROTTLE: Final = "the driver's throttle counters were not sampled under load"

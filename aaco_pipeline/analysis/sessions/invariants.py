@@ -154,12 +154,30 @@ def trace_covers_iterations(dispatches: pl.DataFrame, iterations: pl.DataFrame) 
     )
 
 
-def iterations_are_plausible(iterations: pl.DataFrame) -> Finding:
+def passes_are_conserved(iterations: pl.DataFrame, gaps: pl.DataFrame, blocks: pl.DataFrame) -> Finding:
+    """In every pass whose counters were read in blocks, iterations and the gaps between them are the blocks' time."""
+    read = blocks.group_by("pass").agg(whole=(pl.col("end_ns") - pl.col("start_ns")).sum())
+    inside = iterations.group_by("pass").agg(inside=pl.col("latency_ns").sum())
+    between = gaps.group_by("pass").agg(between=pl.col("duration_ns").sum())
+    both = read.join(inside, on="pass", how="left").join(between, on="pass", how="left").fill_null(0)
+    off = both.select((pl.col("inside") + pl.col("between") - pl.col("whole")).abs().max()).item()
+    largest, negative = int(off or 0), gaps.filter(pl.col("duration_ns") < 0).height
+    holds = largest == negative == 0
+    return Finding(
+        holds,
+        "iterations and the gaps between them are the whole of each pass"
+        if holds
+        else f"off by up to {largest} ns, {negative} gaps are negative",
+        {"largest_difference_ns": largest, "passes": read.height, "gaps": gaps.height},
+    )
+
+
+def iterations_are_plausible(iterations: pl.DataFrame, blocks: pl.DataFrame) -> Finding:
     """Iterations of a pass have positive length and do not overlap, and CPU time is not negative."""
     ordered = iterations.sort("pass", "iteration")
     overlap = ordered.filter(pl.col("start_ns") < pl.col("end_ns").shift(1).over("pass")).height
     empty = ordered.filter(pl.col("latency_ns") <= 0).height
-    negative = ordered.filter(pl.col("cpu_time_ns") < 0).height
+    negative = sum(frame.filter(pl.col("cpu_time_ns") < 0).height for frame in (ordered, blocks))
     holds = overlap == empty == negative == 0
     return Finding(
         holds,

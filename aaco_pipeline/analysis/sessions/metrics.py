@@ -12,25 +12,28 @@ import numpy.typing as npt
 import polars as pl
 
 from aaco_pipeline.analysis.model.node_mapping import kernel_activity_ratio
+from aaco_pipeline.analysis.sessions.iteration_gaps import Usage, usage
 from aaco_pipeline.lake.contracts import polars_types
 
 CONFIDENCE: Final = 0.95
 _QUANTILES: Final = (("p50", 0.50), ("p90", 0.90), ("p99", 0.99))
 
 
-def latency_metrics(iterations: pl.DataFrame, batch_size: int | None) -> pl.DataFrame:
+def latency_metrics(iterations: pl.DataFrame, blocks: pl.DataFrame, batch_size: int | None) -> pl.DataFrame:
     """Rows of `session_metrics` from the measured iterations of each pass, warm-up excluded.
 
     For each pass: latency_p50, _p90, _p99 (observed values, nearest rank, with distribution-free intervals), _mean,
-    _standard_deviation (n - 1), _coefficient_of_variation, _interquartile_range, cpu_time_mean, run_delay_mean, and
-    throughput = iterations x batch size / summed latency, in tokens when an iteration is one token. From both passes:
+    _standard_deviation (n - 1), _coefficient_of_variation, _interquartile_range, cpu_time_mean and run_delay_mean
+    (`usage` / iterations), and throughput = iterations x batch size / summed latency, in tokens when an iteration is
+    one token. From both passes:
     profiler_distortion = median latency of the profiled pass / median of the unprofiled one. A figure without enough
     iterations is null.
     """
     rows: list[dict[str, object]] = []
     for name in ("latency", "trace"):
         measured = iterations.filter((pl.col("pass") == name) & (pl.col("phase") == "measure"))
-        rows.extend({"pass": name, "phase": "measure", **row} for row in _of_pass(measured, batch_size))
+        used = usage(iterations, blocks, name)
+        rows.extend({"pass": name, "phase": "measure", **row} for row in _of_pass(measured, used, batch_size))
     medians = {row["pass"]: row["value"] for row in rows if row["metric"] == "latency_p50"}
     unprofiled, profiled = medians.get("latency"), medians.get("trace")
     if isinstance(unprofiled, float) and isinstance(profiled, float) and unprofiled > 0:
@@ -145,7 +148,7 @@ def quantile_rows(metric: str, values: pl.Series) -> list[Mapping[str, object]]:
     ]
 
 
-def _of_pass(measured: pl.DataFrame, batch_size: int | None) -> list[Mapping[str, object]]:
+def _of_pass(measured: pl.DataFrame, used: Usage, batch_size: int | None) -> list[Mapping[str, object]]:
     times = measured.get_column("latency_ns")
     latency = np.sort(times.to_numpy())
     count, total = len(latency), int(latency.sum())
@@ -155,15 +158,16 @@ def _of_pass(measured: pl.DataFrame, batch_size: int | None) -> list[Mapping[str
     deviation = float(latency.std(ddof=1)) if count > 1 else None
     variation = deviation / mean if deviation is not None and mean else None
     upper, lower = (quantile_interval(latency, q)[0] for q in (0.75, 0.25))
-    cpu, delay = (measured.get_column(name).drop_nulls() for name in ("cpu_time_ns", "run_delay_ns"))
     unit = "inference/s" if measured.get_column("token_index").null_count() else "token/s"
     figures: tuple[tuple[str, float | None, str, int], ...] = (
         ("latency_mean", mean, "ns", count),
         ("latency_standard_deviation", deviation, "ns", count),
         ("latency_coefficient_of_variation", variation, "ratio", count),
         ("latency_interquartile_range", upper - lower, "ns", count),
-        ("cpu_time_mean", float(cpu.to_numpy().mean()) if len(cpu) else None, "ns", len(cpu)),
-        ("run_delay_mean", float(delay.to_numpy().mean()) if len(delay) else None, "ns", len(delay)),
+        *(
+            (metric, *((None, "ns", 0) if total_ns is None else (total_ns / used.iterations, "ns", used.iterations)))
+            for metric, total_ns in (("cpu_time_mean", used.cpu_time_ns), ("run_delay_mean", used.run_delay_ns))
+        ),
         ("throughput", count * batch_size * 1e9 / total if batch_size is not None and total else None, unit, count),
     )
     return [

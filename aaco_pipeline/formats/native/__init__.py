@@ -2,7 +2,8 @@
 
 Written by `aaco_pipeline.resources.measure.inference`; the profile beside its documents is read by
 `aaco_pipeline.formats.ort_profile`, readings of host and GPUs by `telemetry`, scheduler events by `scheduler`. Metrics
-over the iterations are `aaco_pipeline.analysis.sessions.metrics`. Version 1 of the documents is read.
+over the iterations are `aaco_pipeline.analysis.sessions.metrics`. Versions 1 and 2 of the documents are read: the
+loop of version 1 read CPU time and run-queue delay around each iteration, that of version 2 reads them in blocks.
 """
 
 from pathlib import Path
@@ -12,6 +13,7 @@ from aaco_pipeline.formats.capture_tables import DetectedFormat
 from aaco_pipeline.formats.native.inference import (
     CLOCK_STEP_NS,
     FORMAT,
+    FORMAT_VERSION,
     MODEL_FILE,
     OPTIMIZED_FILE,
     PROFILE_FILE,
@@ -23,6 +25,7 @@ from aaco_pipeline.formats.parsing.json_document import json_document
 __all__ = [
     "CLOCK_STEP_NS",
     "FORMAT",
+    "FORMAT_VERSION",
     "MODEL_FILE",
     "OPTIMIZED_FILE",
     "PROFILE_FILE",

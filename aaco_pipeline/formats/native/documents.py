@@ -9,10 +9,11 @@ from typing_extensions import TypedDict
 
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.native.checks import Realtime, Small, Whole, check_form
-from aaco_pipeline.formats.native.inference import FORMAT, PASSES, InferenceCapture, ProfilerPass
+from aaco_pipeline.formats.native.inference import FORMAT, FORMAT_VERSION, PASSES, InferenceCapture, ProfilerPass
 from aaco_pipeline.formats.parsing.json_document import json_document
 
-FORMAT_VERSION: Final = 1
+#: The last version whose loop read counters around each iteration.
+_COUNTED_EACH: Final = 1
 
 
 def read_documents(path: Path) -> InferenceCapture:
@@ -25,12 +26,13 @@ def read_documents(path: Path) -> InferenceCapture:
         )
     capture = _document(path / "capture.json", _Capture)
     host = _document(path / "host.json", _Host)
-    passes = {name: _pass(path / f"{name}.json") for name in PASSES}
-    profiled = tuple(_profiler_pass(path, one) for one in capture.get("rocprofv3", {"passes": ()})["passes"])
+    version = head["format_version"]
+    passes = {name: _pass(path / f"{name}.json", version) for name in PASSES}
+    profiled = tuple(_profiler_pass(path, one, version) for one in capture.get("rocprofv3", {"passes": ()})["passes"])
     return InferenceCapture(path, capture, host, passes, profiled)
 
 
-def _profiler_pass(path: Path, one: Mapping[str, Any]) -> ProfilerPass:
+def _profiler_pass(path: Path, one: Mapping[str, Any], version: int) -> ProfilerPass:
     inside = PurePosixPath(one["folder"])
     name = one["name"]
     if inside.is_absolute() or ".." in inside.parts or "/" in name or name.startswith("."):
@@ -38,7 +40,7 @@ def _profiler_pass(path: Path, one: Mapping[str, Any]) -> ProfilerPass:
             f"{path / 'capture.json'}: rocprofv3.passes: {one['folder']!r}, {name!r}: not a place within the capture; "
             "the capture is damaged"
         )
-    document = _pass(path / inside / f"{name}.json")
+    document = _pass(path / inside / f"{name}.json", version)
     return ProfilerPass(
         name,
         one["kind"],
@@ -52,13 +54,36 @@ def _profiler_pass(path: Path, one: Mapping[str, Any]) -> ProfilerPass:
     )
 
 
-def _pass(path: Path) -> dict[str, Any]:
+def _pass(path: Path, version: int) -> dict[str, Any]:
     """What a measured process wrote of its pass."""
-    one = _document(path, _Pass)
-    lengths = {len(one[key]) for key in ("start_monotonic_ns", "end_monotonic_ns", "cpu_time_ns", "run_delay_ns")}
-    if lengths != {one["warmup"] + one["iterations"]}:
+    each = version <= _COUNTED_EACH
+    one = _document(path, _PassCountedEach if each else _PassCountedInBlocks)
+    arrays = ("start_monotonic_ns", "end_monotonic_ns", *(("cpu_time_ns", "run_delay_ns") if each else ()))
+    count = one["warmup"] + one["iterations"]
+    if {len(one[key]) for key in arrays} != {count}:
         raise CaptureError(f"{path}: its arrays of readings differ in length; the file is damaged")
+    if not each:
+        _check_blocks(path, one, count)
     return one
+
+
+def _check_blocks(path: Path, one: Mapping[str, Any], count: int) -> None:
+    """CaptureError unless the blocks follow one another without a hole, each around iterations of one phase."""
+    first, border = 0, None
+    for block in one["blocks"]:
+        after = first + block["iterations"]
+        holds = (
+            first < after <= count
+            and not first < one["warmup"] < after
+            and border in (None, block["start_monotonic_ns"])
+            and block["start_monotonic_ns"] <= one["start_monotonic_ns"][first]
+            and block["end_monotonic_ns"] >= one["end_monotonic_ns"][after - 1]
+        )
+        if not holds:
+            raise CaptureError(f"{path}: its blocks do not fit the iterations; the file is damaged")
+        first, border = after, block["end_monotonic_ns"]
+    if first != count:
+        raise CaptureError(f"{path}: its blocks hold {first} of {count} iterations; the file is damaged")
 
 
 # The documents' form, as far as the tables need it; further keys are kept. Checked strictly: nothing is converted.
@@ -162,8 +187,6 @@ class _Pass(TypedDict):
     iterations_asked: Whole
     start_monotonic_ns: list[Whole]
     end_monotonic_ns: list[Whole]
-    cpu_time_ns: list[Whole]
-    run_delay_ns: list[Whole | None]
     clocks_before: _Clocks
     clocks_after: _Clocks
     boot_clock_before: NotRequired[_BootClock | None]
@@ -175,6 +198,23 @@ class _Pass(TypedDict):
     prompt_tokens: NotRequired[Small | None]
     output_tokens: NotRequired[_Positive | None]
     io_binding: str
+
+
+class _PassCountedEach(_Pass):
+    cpu_time_ns: list[Whole]
+    run_delay_ns: list[Whole | None]
+
+
+class _Block(TypedDict):
+    iterations: Whole
+    start_monotonic_ns: Whole
+    end_monotonic_ns: Whole
+    cpu_time_ns: Whole
+    run_delay_ns: Whole | None
+
+
+class _PassCountedInBlocks(_Pass):
+    blocks: list[_Block]
 
 
 def _document(path: Path, form: type) -> dict[str, Any]:

@@ -14,10 +14,12 @@ import polars as pl
 
 from aaco_pipeline.formats.capture_tables import Findings, presence
 from aaco_pipeline.formats.native.checks import as_table
+from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.lake.evidence import Evidence, Status
 from aaco_pipeline.lake.validation import to_contract
 
 FORMAT: Final = "aaco-inference"
+FORMAT_VERSION: Final = 2
 PROFILE_FILE: Final = "onnxruntime_profile.json.gz"
 #: The model's graph, and the graph the runtime made of it, both without weights.
 MODEL_FILE: Final = "model.onnx"
@@ -149,9 +151,14 @@ class InferenceCapture:
 
         The pass `trace` is the one whose kernels the session shows: under rocprofv3 where that was asked for.
         """
-        traced = next((one.document for one in self.profiler_passes if one.kind == "base"), self.passes["trace"])
-        of_pass = {"latency": self.passes["latency"], "trace": traced}
-        return to_contract("iterations", pl.concat([self._iterations(name, one) for name, one in of_pass.items()]))
+        frames = [self._iterations(name, one) for name, one in self._iterated().items()]
+        return to_contract("iterations", pl.concat(frames))
+
+    def iteration_blocks(self) -> pl.DataFrame:
+        """What the process used over blocks of those iterations; no rows of a loop that read it around each one."""
+        schema = polars_types("iteration_blocks")
+        blocks = [self._blocks(name, one) for name, one in self._iterated().items()]
+        return to_contract("iteration_blocks", pl.concat([pl.DataFrame(schema=schema), *blocks]))
 
     def clock_domains(self) -> pl.DataFrame:
         """How the host's clocks and the profile's clock map onto the session's axis."""
@@ -200,6 +207,12 @@ class InferenceCapture:
         for name in PASSES:
             self._say_pass(findings, name)
         latency, asked = self.passes["latency"], self.capture["provider"]
+        if "blocks" not in latency:
+            reason = (
+                "measured by an earlier loop, which read CPU time around each iteration: preemption and throttling "
+                "could strike there, in no latency; `iteration_gaps` shows them; to compare with its like only"
+            )
+            findings.say("measurement loop", "partial", reason, source="latency.json")
         placement = latency["placement"]
         elsewhere = {name: count for name, count in placement["node_counts"].items() if name != asked}
         if elsewhere or asked not in placement["active"]:
@@ -222,10 +235,15 @@ class InferenceCapture:
         )
         count = one["warmup"] + one["iterations"]
         findings.say(f"{name} pass", "partial" if cut else "present", reason if cut else None, count, source)
-        if unread := sum(delay is None for delay in one["run_delay_ns"]):
-            status: Status = "absent" if unread == len(one["run_delay_ns"]) else "partial"
-            reason = f"{unread} iterations have none: /proc/self/task/*/schedstat could not be read"
+        delays = [block["run_delay_ns"] for block in one["blocks"]] if "blocks" in one else one["run_delay_ns"]
+        if unread := delays.count(None):
+            status: Status = "absent" if unread == len(delays) else "partial"
+            parts = "blocks" if "blocks" in one else "iterations"
+            reason = f"{unread} {parts} have none: /proc/self/task/*/schedstat could not be read"
             findings.say(f"run-queue delay of the {name} pass", status, reason, source=source)
+        if "blocks" in one:
+            reason = "read in blocks (`iteration_blocks`): around each iteration, the reading itself lets delays strike"
+            findings.say(f"CPU time and run-queue delay of the {name} pass", "present", reason, len(delays), source)
         drift = self.clock_drift_ns(name)
         if abs(drift) > CLOCK_STEP_NS:
             reason = (
@@ -255,15 +273,21 @@ class InferenceCapture:
                 return value
         return None
 
+    def _iterated(self) -> dict[str, Mapping[str, Any]]:
+        """The document of each pass of which iterations are shown."""
+        traced = next((one.document for one in self.profiler_passes if one.kind == "base"), self.passes["trace"])
+        return {"latency": self.passes["latency"], "trace": traced}
+
     def _iterations(self, name: str, one: Mapping[str, Any]) -> pl.DataFrame:
+        unread = [None] * len(one["start_monotonic_ns"])
         frame = pl.DataFrame(
             {
                 "start_ns": one["start_monotonic_ns"],
                 "end_ns": one["end_monotonic_ns"],
-                "cpu_time_ns": one["cpu_time_ns"],
-                "run_delay_ns": one["run_delay_ns"],
+                "cpu_time_ns": one.get("cpu_time_ns", unread),
+                "run_delay_ns": one.get("run_delay_ns", unread),
             },
-            schema_overrides={"run_delay_ns": pl.Int64},
+            schema_overrides={"cpu_time_ns": pl.Int64, "run_delay_ns": pl.Int64},
         ).with_row_index("iteration")
         zero = self.axis_zero_monotonic_ns
         tokens = self.tokens_per_request
@@ -279,3 +303,24 @@ class InferenceCapture:
             pl.col("end_ns") - zero,
             (pl.col("end_ns") - pl.col("start_ns")).alias("latency_ns"),
         )
+
+    def _blocks(self, name: str, one: Mapping[str, Any]) -> pl.DataFrame:
+        zero = self.axis_zero_monotonic_ns
+        rows: list[dict[str, Any]] = []
+        first = 0
+        for block in one.get("blocks", ()):
+            rows.append(
+                {
+                    "pass": name,
+                    "block": len(rows),
+                    "phase": "warmup" if first < one["warmup"] else "measure",
+                    "first_iteration": first,
+                    "iterations": block["iterations"],
+                    "start_ns": block["start_monotonic_ns"] - zero,
+                    "end_ns": block["end_monotonic_ns"] - zero,
+                    "cpu_time_ns": block["cpu_time_ns"],
+                    "run_delay_ns": block["run_delay_ns"],
+                }
+            )
+            first += block["iterations"]
+        return pl.DataFrame(rows, schema=polars_types("iteration_blocks"))

@@ -7,6 +7,7 @@ Device activity does not belong here; it lives in `trace`, and what is derived f
 from typing import Final
 
 from aaco_pipeline.lake.declaration import (
+    BOOL,
     COUNT,
     FLOAT64,
     ID,
@@ -15,6 +16,7 @@ from aaco_pipeline.lake.declaration import (
     NAME,
     NS,
     STRING,
+    TRUTH,
     VARIES,
     Table,
     column,
@@ -42,11 +44,50 @@ TABLES: Final[tuple[Table, ...]] = (
             nullable("latency_ns", INT64, NS, "Host time from handing over the inputs to having the outputs, device "
                 "work and waits included; null when it was not timed."),
             nullable("cpu_time_ns", INT64, NS, "CPU time all threads of the process used during the iteration; may "
-                "exceed latency_ns; null when not read."),
+                "exceed latency_ns; null when not read, as by a loop that reads it in blocks (`iteration_blocks`)."),
             nullable("run_delay_ns", INT64, NS, "Time the process's threads were runnable but waited for a CPU during "
-                "the iteration; null when the kernel does not report it."),
+                "the iteration; null when not read, or when the kernel does not report it."),
             nullable("token_index", INT32, ID, "Position of the generated token this iteration produced, starting at "
                 "0; null for workloads that generate none."),
+        ),
+    ),
+    Table(
+        name="iteration_gaps", section="Inference",
+        meaning="One row is the time before, between or after iterations of a pass that this project's loop ran; "
+                "iterations and gaps together are the whole pass. Filled by the stage inference_run.",
+        sort_by=("pass", "before_iteration"),
+        columns=(
+            column("pass", STRING, NAME, "Pass the gap lies in, `latency` or `trace`."),
+            column("before_iteration", INT32, ID, "Number of the iteration that follows the gap; one more than the "
+                "last iteration's for the time after that."),
+            column("phase", STRING, NAME, "Phase of the iteration before the gap, `warmup` or `measure`; of the first "
+                "one for the time before that."),
+            column("start_ns", INT64, NS, "When the iteration before it ended, or when the pass began, on the "
+                "session's axis."),
+            column("end_ns", INT64, NS, "When the next iteration began, or when the pass ended, on the session's "
+                "axis."),
+            column("duration_ns", INT64, NS, "end_ns less start_ns: time that is in no latency."),
+            column("reads_counters", BOOL, TRUTH, "True when the loop read CPU time or run-queue delay in it, where "
+                "the kernel may take the CPU away."),
+        ),
+    ),
+    Table(
+        name="iteration_blocks", section="Inference",
+        meaning="One row is a block of iterations, of one phase and one after the other, over which the process's "
+                "counters were read. Filled by the stage inference_run.",
+        sort_by=("pass", "block"),
+        columns=(
+            column("pass", STRING, NAME, "Pass the block lies in, `latency` or `trace`."),
+            column("block", INT32, ID, "Dense number of the block within its pass, starting at 0."),
+            column("phase", STRING, NAME, "Phase of its iterations, `warmup` or `measure`."),
+            column("first_iteration", INT32, ID, "Number of its first iteration."),
+            column("iterations", INT64, COUNT, "How many iterations it holds."),
+            column("start_ns", INT64, NS, "When the counters were read before its first iteration, on the session's "
+                "axis; the end of the block before it."),
+            column("end_ns", INT64, NS, "When they were read after its last iteration, on the session's axis."),
+            column("cpu_time_ns", INT64, NS, "CPU time all threads of the process used from start_ns to end_ns."),
+            nullable("run_delay_ns", INT64, NS, "Time the process's threads were runnable but waited for a CPU from "
+                "start_ns to end_ns; null when the kernel does not report it."),
         ),
     ),
     Table(

@@ -14,6 +14,8 @@ Row = dict[str, Any]
 
 #: From here on a kernel's short name stands for it in a sentence.
 _LONGEST_NAME_IN_WORDS: Final = 80
+#: From here on the part of the measured time that lies between iterations, as `gap_ratio` has it, gets a sentence.
+_NOTICEABLE_GAPS: Final = 0.02
 
 
 def title(document: Document) -> str:
@@ -42,7 +44,10 @@ def run_description(document: Document) -> str:
 
 def answer(document: Document) -> str:
     """The session in a few sentences: only what was measured, and whether it ran steadily."""
-    told = (_speed(document), _kernel_time(document), bottleneck_text.sentence(document), _distortion(document))
+    told = (
+        *(_speed(document), _between(document), _kernel_time(document), bottleneck_text.sentence(document)),
+        _distortion(document),
+    )
     sentences = [sentence for sentence in told if sentence is not None]
     if not sentences:
         return "Nothing was measured yet."
@@ -71,6 +76,15 @@ def _speed(document: Document) -> str | None:
     return f"The median inference takes {duration(median['value'])}{whole}" + (
         f" ({', '.join(aside)})" if aside else ""
     )
+
+
+def _between(document: Document) -> str | None:
+    """The time that is in no latency, where it is worth a word."""
+    part, longest = (value(document, name, "latency") for name in ("gap_ratio", "gap_longest"))
+    if part is None or part < _NOTICEABLE_GAPS:
+        return None
+    text = f"{share(part)} of the measured time lies between iterations, in no latency"
+    return f"{text} (at most {duration(longest)} at once)"
 
 
 def _kernel_time(document: Document) -> str | None:

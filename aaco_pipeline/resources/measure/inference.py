@@ -22,14 +22,14 @@ from aaco_pipeline import __version__
 from aaco_pipeline.cache_folder import default_cache_dir
 from aaco_pipeline.capture.request import DEFAULT_ITERATIONS, DEFAULT_WARMUP, MeasurementRequest
 from aaco_pipeline.errors import AacoError, ModelError, UnavailableError, UsageError
-from aaco_pipeline.formats.native import MODEL_FILE, OPTIMIZED_FILE, PROFILE_FILE
+from aaco_pipeline.formats.native import FORMAT, FORMAT_VERSION, MODEL_FILE, OPTIMIZED_FILE, PROFILE_FILE
 from aaco_pipeline.formats.native.scheduler import SCHEDULER_FILE
 from aaco_pipeline.formats.native.telemetry import TELEMETRY_FILE
 from aaco_pipeline.lake.files import file_digest
 from aaco_pipeline.providers import CPU_PROVIDER, MIGRAPHX_PROVIDER
 from aaco_pipeline.resources.configuration import BackendEntry, load_backends, load_models
 from aaco_pipeline.resources.host.facts import host_facts, momentary_facts
-from aaco_pipeline.resources.measure.inference_worker import Refusal, plan_inputs
+from aaco_pipeline.resources.measure.inference_worker import LOOP, Refusal, plan_inputs
 from aaco_pipeline.resources.measure.measured_process import last_line, run_measured, status_text
 from aaco_pipeline.resources.measure.measurement_slot import measurement_slot
 from aaco_pipeline.resources.measure.models import ModelChoice, resolve_model
@@ -115,6 +115,7 @@ def capture_inference(request: MeasurementRequest, folder: Path, configs: Path, 
     with measurement_slot(on_wait=lambda: log("waiting for the measurement slot: another run is measuring")) as slot:
         facts = host_facts()
         facts["facts"] += momentary_facts()
+        facts["facts"].append({"category": "measurement", "key": "loop", "value": LOOP, "volatile": False})
         # Whatever starts a process of its own is started before the first measured one.
         with scheduler or nullcontext(), SystemSampler() as sampler:
             deadline = time.monotonic() + request.timeout_seconds
@@ -132,8 +133,8 @@ def capture_inference(request: MeasurementRequest, folder: Path, configs: Path, 
     _write(
         folder / "capture.json",
         {
-            "format": "aaco-inference",
-            "format_version": 1,
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
             "writer": f"aaco_pipeline {__version__}",
             "launch": request.model_dump(mode="json"),
             "model": {

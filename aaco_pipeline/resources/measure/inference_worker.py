@@ -12,6 +12,7 @@ Progress goes to standard output, one JSON object a line, never from inside a ti
 
 import ctypes
 import hashlib
+import itertools
 import json
 import os
 import signal
@@ -20,7 +21,7 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,6 +32,11 @@ _PR_SET_PDEATHSIG: Final = 1
 OPTIMIZED_MODEL: Final = "optimized_model.onnx"
 _CPU: Final = "CPUExecutionProvider"
 _PROGRESS_INTERVAL_NS: Final = 250_000_000
+#: What is read when, in words: a fact of the session's environment, so that sessions of another loop do not compare.
+LOOP: Final = "two clocks around each iteration, CPU time and run-queue delay in blocks"
+#: A block of iterations is at least so many, and takes at least so long: see `_Readings`.
+_BLOCK_ITERATIONS: Final = 100
+_BLOCK_NS: Final = 1_000_000_000
 #: ONNX Runtime silently stops recording at 1,000,000 events; the traced pass is cut to stay below it.
 PROFILE_EVENT_BUDGET: Final = 900_000
 #: Events per run beside the nodes: model_run and SequentialExecutor::Execute.
@@ -94,7 +100,7 @@ def measure(job: dict[str, Any], folder: Path) -> dict[str, Any]:
     if traced and placement["node_count"] is not None:
         fitting = PROFILE_EVENT_BUDGET // (runs_each * (placement["node_count"] + _EVENTS_PER_RUN)) - warmup
         iterations = max(1, min(iterations, fitting))
-    readings = _Readings((warmup + iterations) * runs_each)
+    readings = _Readings(warmup * runs_each, (warmup + iterations) * runs_each)
     markers = _Markers(wanted=job["markers"], total=(warmup + iterations) * runs_each)
     generated: list[list[int]] | None = None
     if job["output_tokens"] is None:
@@ -119,8 +125,7 @@ def measure(job: dict[str, Any], folder: Path) -> dict[str, Any]:
         "first_generated": generated,
         "start_monotonic_ns": readings.start.tolist(),
         "end_monotonic_ns": readings.end.tolist(),
-        "cpu_time_ns": readings.cpu.tolist(),
-        "run_delay_ns": readings.run_delay,
+        "blocks": readings.blocks(),
         "clocks_before": clocks_before,
         "clocks_after": clocks_after,
         "boot_clock_before": boot_before,
@@ -138,16 +143,69 @@ def measure(job: dict[str, Any], folder: Path) -> dict[str, Any]:
     }
 
 
-class _Readings:
-    """Four arrays of nanoseconds, one entry per iteration, allocated before anything is timed."""
+class _Border(NamedTuple):
+    """How many iterations were done, when, and what the process had used and waited by then."""
 
-    def __init__(self, total: int) -> None:
+    iteration: int
+    monotonic_ns: int
+    cpu_time_ns: int
+    run_delay_ns: int | None
+
+
+class _Readings:
+    """When each iteration began and ended, and what the process had used at the borders of blocks of iterations.
+
+    Between two borders nothing is read but the clock, which takes no system call. To read CPU time, the kernel settles
+    the thread's account first; preemption and throttling that were due then strike on the way back, outside every timed
+    interval, and no latency would show them. So borders are few: at either end of each phase, and within one after at
+    least 100 iterations and a second.
+    """
+
+    def __init__(self, warmup: int, total: int) -> None:
         import numpy as np
 
-        self.start = np.zeros(total, np.int64)
-        self.end = np.zeros(total, np.int64)
-        self.cpu = np.zeros(total, np.int64)
-        self.run_delay: list[int | None] = [None] * total
+        # Written once now: a page that is first touched between two iterations would be a fault there.
+        self.start = np.full(total, -1, np.int64)
+        self.end = np.full(total, -1, np.int64)
+        self._phase_ends = {warmup, total}
+        self._waiting = _RunDelay()
+        self._borders: list[_Border] = []
+        self._reported = 0
+
+    def begin(self) -> None:
+        """The border before the first iteration; progress counts from here."""
+        self._border(0)
+        self._reported = time.perf_counter_ns()
+
+    def take(self, iteration: int, before: int, after: int) -> None:
+        """Keep the two clocks of an iteration that has ended; read counters and tell progress where it is time."""
+        self.start[iteration], self.end[iteration] = before, after
+        done = iteration + 1
+        if done in self._phase_ends or (after >= self._due_ns and done >= self._due):
+            self._border(done)
+        if after - self._reported >= _PROGRESS_INTERVAL_NS or done == len(self.end):
+            print(json.dumps({"done": done, "total": len(self.end)}), flush=True)
+            self._reported = after
+
+    def blocks(self) -> list[dict[str, Any]]:
+        """What the process used from border to border: one block ends where the next begins, so that none is lost."""
+        return [
+            {
+                "iterations": later.iteration - earlier.iteration,
+                "start_monotonic_ns": earlier.monotonic_ns,
+                "end_monotonic_ns": later.monotonic_ns,
+                "cpu_time_ns": later.cpu_time_ns - earlier.cpu_time_ns,
+                "run_delay_ns": None
+                if later.run_delay_ns is None or earlier.run_delay_ns is None
+                else later.run_delay_ns - earlier.run_delay_ns,
+            }
+            for earlier, later in itertools.pairwise(self._borders)
+        ]
+
+    def _border(self, iteration: int) -> None:
+        clock = time.perf_counter_ns()
+        self._due, self._due_ns = iteration + _BLOCK_ITERATIONS, clock + _BLOCK_NS
+        self._borders.append(_Border(iteration, clock, time.process_time_ns(), self._waiting.read()))
 
 
 def _run_all(
@@ -159,14 +217,10 @@ def _run_all(
 ) -> None:
     """Fill the readings, warm-up iterations first. Only the model's call lies between the two clock readings."""
     markers = markers or _Markers(wanted=False, total=0)
-    now, cpu_now = time.perf_counter_ns, time.process_time_ns
-    total = len(readings.start)
-    waiting = _RunDelay()
-    reported = now()
-    for i in range(total):
+    now = time.perf_counter_ns
+    readings.begin()
+    for i in range(len(readings.start)):
         markers.begin(i)
-        waited_before = waiting.read()
-        cpu_before = cpu_now()
         before = now()
         try:
             if binding is not None:
@@ -176,15 +230,8 @@ def _run_all(
         except Exception as error:  # ONNX Runtime's errors share no base, and each of them ends the pass
             raise Refusal("model", f"the model failed in iteration {i}: {_one_line(error)}") from error
         after = now()
-        cpu_after = cpu_now()
-        waited_after = waiting.read()
         markers.end()
-        readings.start[i], readings.end[i], readings.cpu[i] = before, after, cpu_after - cpu_before
-        if waited_before is not None and waited_after is not None:
-            readings.run_delay[i] = waited_after - waited_before
-        if now() - reported >= _PROGRESS_INTERVAL_NS or i + 1 == total:
-            print(json.dumps({"done": i + 1, "total": total}), flush=True)
-            reported = now()
+        readings.take(i, before, after)
 
 
 def _generate_all(
@@ -193,8 +240,8 @@ def _generate_all(
     """Fill the readings with one entry per token: each request is a prompt, then one token after the other.
 
     A token is ready when the most likely one was chosen from the logits (greedy), so the first entry of a request is
-    its time to the first token. Reading counters between two tokens is no part of either. Returns the inputs of the
-    first request's first step, the tokens it gave (one list for each of the batch) and a note on binding.
+    its time to the first token. Returns the inputs of the first request's first step, the tokens it gave (one list for
+    each of the batch) and a note on binding.
     """
     import numpy as np
 
@@ -206,15 +253,15 @@ def _generate_all(
     prompts = random.integers(0, bound, (requests, batch, prompt)).astype(np.int64)
     empty = {name: np.zeros(model.empty_shape(name, batch), NUMPY_TYPES[model.types[name]]) for name in model.cache}
     first = {"input_ids": prompts[0], **empty, **model.extra_inputs(prompts[0], prompt)}
-    now, cpu_now, waiting = time.perf_counter_ns, time.process_time_ns, _RunDelay()
-    reported = now()
+    now = time.perf_counter_ns
     entry = 0
     chosen: list[np.ndarray[Any, Any]] = []
+    readings.begin()
     for request in range(requests):
         step, past = prompts[request], empty
         for position in range(tokens):
             markers.begin(entry)
-            waited_before, cpu_before, before = waiting.read(), cpu_now(), now()
+            before = now()
             try:
                 inputs = {"input_ids": step, **past, **model.extra_inputs(step, prompt + position)}
                 outputs = session.run(model.outputs, inputs)
@@ -222,18 +269,13 @@ def _generate_all(
             except Exception as error:  # ONNX Runtime's errors share no base, and each of them ends the pass
                 reason = f"the model failed at token {position} after a prompt of {prompt}"
                 raise Refusal("model", f"{reason}: {_one_line(error)}") from error
-            after, cpu_after, waited_after = now(), cpu_now(), waiting.read()
+            after = now()
             markers.end()
             past = {name: outputs[place] for name, place in model.cache.items()}
             if request == 0:
                 chosen.append(step)
-            readings.start[entry], readings.end[entry], readings.cpu[entry] = before, after, cpu_after - cpu_before
-            if waited_before is not None and waited_after is not None:
-                readings.run_delay[entry] = waited_after - waited_before
+            readings.take(entry, before, after)
             entry += 1
-        if now() - reported >= _PROGRESS_INTERVAL_NS or request + 1 == requests:
-            print(json.dumps({"done": request + 1, "total": requests}), flush=True)
-            reported = now()
     note = "not used: on the CPU, arrays are handed over without a copy and cost less than rebinding each step"
     if job["provider"] != _CPU:
         note = "not used: each step's inputs and outputs, the cache among them, are copied within the timed call"

@@ -15,6 +15,7 @@ from aaco_pipeline.analysis.bottlenecks.session_signals import (
     shares_of_busy_time,
     steadiness_signals,
 )
+from aaco_pipeline.analysis.sessions.iteration_gaps import Usage
 from aaco_pipeline.analysis.timeline.device_timeline import FIRST_TO_LAST
 from aaco_pipeline.lake.contracts import contract, polars_schema
 
@@ -26,9 +27,9 @@ def rows(table: str, *given_rows: dict[str, object]) -> pl.DataFrame:
     return pl.DataFrame(list(given_rows), schema=schema).drop("session_id")
 
 
-def iterations(latency: int, cpu: int, delay: int, *, name: str = "latency", count: int = 4) -> pl.DataFrame:
-    one = {"pass": name, "phase": "measure", "latency_ns": latency, "cpu_time_ns": cpu, "run_delay_ns": delay}
-    return rows("iterations", *({**one, "iteration": i} for i in range(count)))
+def used(length: int, cpu: int | None, delay: int | None) -> Usage:
+    """What a process used over four iterations, each as long."""
+    return Usage(4, *(None if one is None else 4 * one for one in (length, cpu, delay)))  # type: ignore[arg-type]
 
 
 def window(length: int, busy: int, copying: int = 0, talking: int = 0) -> pl.DataFrame:
@@ -44,7 +45,7 @@ def idle(*gaps: tuple[str, int, int, int | None]) -> pl.DataFrame:
     return pl.DataFrame(listed, schema={**schema, "launches_since_wait": pl.Int64}, orient="row")
 
 
-NO_ITERATIONS = rows("iterations")
+NOTHING = Usage(0, 0, None, None)
 
 
 @given(
@@ -62,7 +63,7 @@ def test_the_shares_of_a_device_are_the_whole_window(
     shares = device_shares(
         window(length, busy, copying=busy // 3, talking=busy // 5),
         idle(*own),
-        iterations(10**9, 10**8, delay),
+        used(10**9, 10**8, delay),
         {"memory_dram": 0.25, "latency": 0.75},
     )
     assert sum(shares.values()) == pytest.approx(1)
@@ -84,26 +85,26 @@ def test_the_shares_of_a_device_are_the_whole_window(
     ],
 )
 def test_a_gaps_cause_is_a_sessions(gap: tuple[str, int, int, int | None], cause: str) -> None:
-    shares = device_shares(window(4 * gap[1], 3 * gap[1]), idle(gap), NO_ITERATIONS, {})
+    shares = device_shares(window(4 * gap[1], 3 * gap[1]), idle(gap), NOTHING, {})
     assert shares[cause] == pytest.approx(0.25)
     assert shares["busy_unexplained"] == pytest.approx(0.75)
 
 
 def test_host_time_in_a_gap_is_the_hosts_and_the_rest_of_it_the_launchs() -> None:
-    shares = device_shares(window(200_000, 100_000), idle(("host_wait", 100_000, 60_000, 90)), NO_ITERATIONS, {})
+    shares = device_shares(window(200_000, 100_000), idle(("host_wait", 100_000, 60_000, 90)), NOTHING, {})
     assert [shares["host"], shares["launch"]] == pytest.approx([0.3, 0.2])
 
 
 def test_waiting_for_a_cpu_is_taken_from_what_the_host_caused_and_from_nothing_else() -> None:
     gaps = idle(("host_wait", 200_000, 200_000, 90), ("unknown", 200_000, 0, None))
-    shares = device_shares(window(1_000_000, 600_000), gaps, iterations(1_000_000, 500_000, 500_000), {"latency": 1.0})
+    shares = device_shares(window(1_000_000, 600_000), gaps, used(1_000_000, 500_000, 500_000), {"latency": 1.0})
     assert shares["host_contention"] == pytest.approx(0.2)
     assert shares["host"] == pytest.approx(0)
     assert shares["idle_unexplained"] == pytest.approx(0.2)
 
 
 def test_without_a_window_there_are_no_shares() -> None:
-    assert device_shares(rows("timeline"), idle(), NO_ITERATIONS, {"latency": 1.0}) == {}
+    assert device_shares(rows("timeline"), idle(), NOTHING, {"latency": 1.0}) == {}
 
 
 @pytest.mark.parametrize(
@@ -116,29 +117,27 @@ def test_without_a_window_there_are_no_shares() -> None:
     ],
 )
 def test_a_cpus_iteration_is_shared_out(latency: int, cpu: int, delay: int, expected: dict[str, float]) -> None:
-    both = pl.concat([iterations(latency, cpu, delay), iterations(900, 900, 0, name="trace")])
-    shares = host_shares(both, self_ns=4 * 800, traced_iterations=4, busy={"compute_vector": 1.0})
+    shares = host_shares(used(latency, cpu, delay), used(900, 900, 0), self_ns=4 * 800, busy={"compute_vector": 1.0})
     assert sum(shares.values()) == pytest.approx(1)
     assert {name: share for name, share in shares.items() if share > 1e-9} == pytest.approx(expected)
 
 
 def test_an_operators_wait_for_a_cpu_is_not_its_own_time() -> None:
     # The traced pass was contended, the unprofiled one was not: 400 of the 800 ns in operators were on a CPU.
-    both = pl.concat([iterations(1000, 1000, 0), iterations(900, 450, 450, name="trace")])
-    assert on_cpu_ratio(both) == pytest.approx(0.5)
-    shares = host_shares(both, self_ns=4 * 800, traced_iterations=4, busy={"latency": 1.0})
+    traced = used(900, 450, 450)
+    assert on_cpu_ratio(traced) == pytest.approx(0.5)
+    shares = host_shares(used(1000, 1000, 0), traced, self_ns=4 * 800, busy={"latency": 1.0})
     assert shares["latency"] == pytest.approx(0.4)
 
 
 def test_several_threads_that_wait_do_not_make_more_than_the_whole() -> None:
-    shares = host_shares(iterations(1000, 2000, 6000), 0, 0, {})
+    shares = host_shares(used(1000, 2000, 6000), NOTHING, 0, {})
     assert shares["host_contention"] == pytest.approx(0.75)
     assert shares["busy_unexplained"] == pytest.approx(0.25)
 
 
 def test_without_cpu_time_nothing_is_concluded() -> None:
-    unread = iterations(1000, 1, 0).with_columns(cpu_time_ns=pl.lit(None, pl.Int64))
-    assert host_shares(unread, 4, 4, {"latency": 1.0}) == {}
+    assert host_shares(used(1000, None, 0), used(900, 900, 0), 4, {"latency": 1.0}) == {}
 
 
 def test_kernels_without_a_label_are_time_without_a_cause() -> None:
@@ -177,8 +176,8 @@ def test_unreported_reasons_are_missing_and_not_zero() -> None:
 
 def test_time_above_the_last_level_is_instability() -> None:
     metric = {"metric": "steady_state", "pass": "latency", "phase": "measure", "value": 0.0, "unit": "flag"}
-    fast, slow = iterations(100, 100, 0, count=20), iterations(300, 300, 0, count=10)
-    both = pl.concat([slow, fast.with_columns(pl.col("iteration") + 10)])
+    one: dict[str, object] = {"pass": "latency", "phase": "measure"}
+    both = rows("iterations", *({**one, "iteration": i, "latency_ns": 300 if i < 10 else 100} for i in range(30)))
     found = steadiness_signals(rows("session_metrics", metric), both)
     assert found["share_warmup_instability"].value == pytest.approx(10 * 200 / 5000)
     unjudged = steadiness_signals(rows("session_metrics"), both)

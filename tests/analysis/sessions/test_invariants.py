@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from aaco_pipeline.analysis.sessions.invariants import (
     KERNEL_TOLERANCE_NS,
+    Finding,
     iterations_are_plausible,
     kernel_time_fits_iterations,
     operator_time_is_conserved,
+    passes_are_conserved,
     path_is_conserved,
     roofs_are_plausible,
     stalls_are_conserved,
@@ -54,6 +56,22 @@ def dispatches(*rows: tuple[int | None, int, int], self_ns: Sequence[int] | None
     return frame if self_ns is None else frame.with_columns(self_ns=pl.Series(self_ns, dtype=pl.Int64))
 
 
+def blocks(*rows: tuple[str, int, int], cpu_time_ns: int = 0) -> pl.DataFrame:
+    """Rows of (pass, start, end)."""
+    schema = {"pass": pl.String, "start_ns": pl.Int64, "end_ns": pl.Int64}
+    return pl.DataFrame(rows, schema=schema, orient="row").with_columns(cpu_time_ns=pl.lit(cpu_time_ns, pl.Int64))
+
+
+def between(*durations: int) -> pl.DataFrame:
+    """Gaps of the unprofiled pass."""
+    rows = [("latency", duration) for duration in durations]
+    return pl.DataFrame(rows, schema={"pass": pl.String, "duration_ns": pl.Int64}, orient="row")
+
+
+def plausible(measured: pl.DataFrame, counted: pl.DataFrame | None = None) -> Finding:
+    return iterations_are_plausible(measured, blocks() if counted is None else counted)
+
+
 TWO_MS_TWICE = iterations(("trace", 0, 0, 2_000_000), ("trace", 1, 3_000_000, 5_000_000))
 
 
@@ -88,7 +106,7 @@ def test_a_session_without_activities_breaks_no_promise() -> None:
     assert window_is_conserved(timeline(), gaps()).holds
     assert kernel_time_fits_iterations(dispatches(), iterations()).holds
     assert trace_covers_iterations(dispatches(), iterations()).holds
-    assert iterations_are_plausible(iterations()).holds
+    assert plausible(iterations()).holds
 
 
 @given(cuts=st.lists(st.integers(0, 10_000), min_size=2, max_size=20, unique=True), shift=st.integers(-3, 3))
@@ -166,25 +184,39 @@ def test_each_hole_in_the_coverage_is_found_and_counted(kernels: pl.DataFrame, f
 
 
 def test_iterations_that_follow_one_another_are_plausible() -> None:
-    found = iterations_are_plausible(iterations(("latency", 0, 0, 5), ("latency", 1, 5, 9), ("trace", 0, 2, 4)))
+    found = plausible(iterations(("latency", 0, 0, 5), ("latency", 1, 5, 9), ("trace", 0, 2, 4)))
     assert found.holds
     assert found.figures["iterations"] == 3
 
 
 def test_an_iteration_that_begins_before_the_last_has_ended_is_found_in_its_own_pass() -> None:
-    found = iterations_are_plausible(iterations(("trace", 1, 4, 9), ("trace", 0, 0, 5), ("latency", 0, 0, 3)))
+    found = plausible(iterations(("trace", 1, 4, 9), ("trace", 0, 0, 5), ("latency", 0, 0, 3)))
     assert not found.holds
     assert found.figures["overlapping"] == 1
 
 
 def test_an_iteration_that_takes_no_time_is_found() -> None:
-    found = iterations_are_plausible(iterations(("latency", 0, 5, 5)))
+    found = plausible(iterations(("latency", 0, 5, 5)))
     assert not found.holds
     assert found.figures["without_length"] == 1
 
 
 def test_negative_processor_time_is_found() -> None:
-    assert not iterations_are_plausible(iterations(("latency", 0, 0, 5), cpu_time_ns=-1)).holds
+    assert not plausible(iterations(("latency", 0, 0, 5), cpu_time_ns=-1)).holds
+    assert not plausible(iterations(("latency", 0, 0, 5)), blocks(("latency", 0, 5), cpu_time_ns=-1)).holds
+
+
+def test_iterations_and_gaps_are_the_whole_of_their_pass() -> None:
+    measured = iterations(("latency", 0, 2, 5), ("latency", 1, 9, 10), ("trace", 0, 50, 60))
+    whole = blocks(("latency", 0, 7), ("latency", 7, 12))
+    assert passes_are_conserved(measured, between(2, 4, 2), whole).holds
+    for wrong in (between(2, 4), between(2, 5, 2), between(), between(13, -5)):
+        assert not passes_are_conserved(measured, wrong, whole).holds
+    assert passes_are_conserved(measured, between(2, 4, 1), whole).figures["largest_difference_ns"] == 1
+
+
+def test_a_pass_whose_counters_were_not_read_in_blocks_has_no_whole_to_keep() -> None:
+    assert passes_are_conserved(iterations(("latency", 0, 2, 5)), between(), blocks()).holds
 
 
 # Conservation of the critical path.

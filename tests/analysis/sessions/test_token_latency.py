@@ -5,6 +5,7 @@ import pytest
 
 from aaco_pipeline.analysis.sessions.metrics import latency_metrics
 from aaco_pipeline.analysis.sessions.token_latency import generation_metrics, requests
+from aaco_pipeline.lake.contracts import polars_types
 
 
 def iterations(*of_requests: tuple[str, list[int]], name: str = "latency") -> pl.DataFrame:
@@ -70,5 +71,6 @@ def test_only_warm_up_gives_no_rows() -> None:
 
 
 def test_throughput_of_tokens_is_named_so() -> None:
-    (unit,) = latency_metrics(TWO, 4).filter(pl.col("metric") == "throughput").get_column("unit")
+    metrics = latency_metrics(TWO, pl.DataFrame(schema=polars_types("iteration_blocks")), 4)
+    (unit,) = metrics.filter(pl.col("metric") == "throughput").get_column("unit")
     assert unit == "token/s"

@@ -27,7 +27,7 @@ CPU = "CPUExecutionProvider"
 DOCUMENTS: Documents = {
     "capture": {
         "format": "aaco-inference",
-        "format_version": 1,
+        "format_version": 2,
         "writer": "aaco_pipeline 0.1.0",
         "launch": {
             "backend": "cpu",
@@ -70,8 +70,22 @@ DOCUMENTS: Documents = {
         "iterations_asked": 2,
         "start_monotonic_ns": [5_000_100, 5_000_300, 5_000_700],
         "end_monotonic_ns": [5_000_250, 5_000_640, 5_000_790],
-        "cpu_time_ns": [140, 330, 80],
-        "run_delay_ns": [0, 12, 3],
+        "blocks": [
+            {
+                "iterations": 1,
+                "start_monotonic_ns": 5_000_050,
+                "end_monotonic_ns": 5_000_270,
+                "cpu_time_ns": 190,
+                "run_delay_ns": 5,
+            },
+            {
+                "iterations": 2,
+                "start_monotonic_ns": 5_000_270,
+                "end_monotonic_ns": 5_000_800,
+                "cpu_time_ns": 480,
+                "run_delay_ns": 12,
+            },
+        ],
         "clocks_before": {"monotonic_ns": 5_000_000, "realtime_ns": STARTED_NS, "uncertainty_ns": 40},
         "clocks_after": {"monotonic_ns": 5_001_000, "realtime_ns": STARTED_NS + 1_000, "uncertainty_ns": 50},
         "profile": None,
@@ -88,8 +102,15 @@ DOCUMENTS: Documents = {
         "iterations_asked": 2,
         "start_monotonic_ns": [9_000_500, 9_000_900],
         "end_monotonic_ns": [9_000_880, 9_001_200],
-        "cpu_time_ns": [300, 250],
-        "run_delay_ns": [5, 6],
+        "blocks": [
+            {
+                "iterations": 2,
+                "start_monotonic_ns": 9_000_490,
+                "end_monotonic_ns": 9_001_210,
+                "cpu_time_ns": 700,
+                "run_delay_ns": 0,
+            }
+        ],
         # Since the first pass the monotonic clock went on by 4,000,000 ns, the wall clock by 20 ns more.
         "clocks_before": {"monotonic_ns": 9_000_000, "realtime_ns": STARTED_NS + 4_000_020, "uncertainty_ns": 30},
         "clocks_after": {"monotonic_ns": 9_002_000, "realtime_ns": STARTED_NS + 4_001_990, "uncertainty_ns": 60},
@@ -149,6 +170,14 @@ def remover(*path: str) -> Change:
     return change
 
 
+def before(documents: Documents) -> None:
+    """As the loop of version 1 left it, which read counters around each iteration."""
+    documents["capture"]["format_version"] = 1
+    for name, cpu, delay in (("latency", [140, 330, 80], [0, 12, 3]), ("trace", [300, 250], [5, 6])):
+        del documents[name]["blocks"]
+        documents[name] |= {"cpu_time_ns": cpu, "run_delay_ns": delay}
+
+
 def test_the_axis_starts_with_the_unprofiled_pass(capture: InferenceCapture) -> None:
     assert capture.axis_zero_monotonic_ns == 5_000_000
     rows = capture.iterations().select("pass", "iteration", "start_ns", "end_ns", "latency_ns").rows()
@@ -171,7 +200,21 @@ def test_the_first_iterations_of_a_pass_are_its_warm_up(capture: InferenceCaptur
     ]
 
 
-def test_cpu_time_and_run_queue_delay_stay_with_their_iteration(capture: InferenceCapture) -> None:
+def test_what_the_process_used_is_known_of_blocks_and_not_of_single_iterations(capture: InferenceCapture) -> None:
+    assert capture.iterations().select("cpu_time_ns", "run_delay_ns").null_count().row(0) == (5, 5)
+    assert capture.iteration_blocks().rows() == [
+        ("latency", 0, "warmup", 0, 1, 50, 270, 190, 5),
+        ("latency", 1, "measure", 1, 2, 270, 800, 480, 12),
+        ("trace", 0, "measure", 0, 2, 4_000_490, 4_001_210, 700, 0),
+    ]
+
+
+def test_a_capture_of_the_loop_of_before_keeps_what_it_read_of_each_iteration_and_is_said_to(tmp_path: Path) -> None:
+    capture = changed(tmp_path, before)
+    assert capture.iteration_blocks().is_empty()
+    item = items(capture)["measurement loop"]
+    assert item.status == "partial"
+    assert "earlier loop, which read CPU time around each iteration" in str(item.reason)
     assert capture.iterations().select("cpu_time_ns", "run_delay_ns").rows() == [
         (140, 0),
         (330, 12),
@@ -291,7 +334,9 @@ def test_a_whole_capture_lacks_nothing(capture: InferenceCapture) -> None:
     found = items(capture)
     assert {name: item.status for name, item in found.items()} == {
         "latency pass": "present",
+        "CPU time and run-queue delay of the latency pass": "present",
         "trace pass": "present",
+        "CPU time and run-queue delay of the trace pass": "present",
         "execution provider": "present",
         "io binding": "present",
     }
@@ -312,7 +357,11 @@ def test_a_pass_with_fewer_iterations_than_asked_is_told(tmp_path: Path) -> None
 def test_a_run_queue_delay_nobody_could_read_is_told_and_null(
     tmp_path: Path, delays: list[int | None], status: str, count: int
 ) -> None:
-    capture = changed(tmp_path, setter("latency", "run_delay_ns", value=delays))
+    def unread(documents: Documents) -> None:
+        before(documents)
+        documents["latency"]["run_delay_ns"] = delays
+
+    capture = changed(tmp_path, unread)
     found = items(capture)
     item = found["run-queue delay of the latency pass"]
     assert item.status == status
@@ -320,6 +369,42 @@ def test_a_run_queue_delay_nobody_could_read_is_told_and_null(
     assert "run-queue delay of the trace pass" not in found
     assert capture.iterations().filter(pl.col("pass") == "latency")["run_delay_ns"].to_list() == delays
     assert capture.iterations().schema["run_delay_ns"] == pl.Int64
+
+
+@pytest.mark.parametrize(("unread", "status"), [((0,), "partial"), ((0, 1), "absent")])
+def test_a_block_whose_run_queue_delay_nobody_could_read_is_told_and_null(
+    tmp_path: Path, unread: tuple[int, ...], status: str
+) -> None:
+    def change(documents: Documents) -> None:
+        for number in unread:
+            documents["latency"]["blocks"][number]["run_delay_ns"] = None
+
+    capture = changed(tmp_path, change)
+    item = items(capture)["run-queue delay of the latency pass"]
+    assert item.status == status
+    assert f"{len(unread)} blocks have none" in str(item.reason)
+    assert capture.iteration_blocks()["run_delay_ns"].null_count() == len(unread)
+
+
+@pytest.mark.parametrize(
+    ("number", "key", "value"),
+    [
+        (0, "iterations", 0),  # would hold nothing
+        (0, "iterations", 2),  # would reach over the end of the warm-up
+        (1, "iterations", 1),  # would leave an iteration out
+        (1, "iterations", 3),  # would hold one that never was
+        (0, "start_monotonic_ns", 5_000_101),  # begins within its first iteration
+        (1, "end_monotonic_ns", 5_000_789),  # ends within its last one
+        (1, "start_monotonic_ns", 5_000_280),  # leaves time out after the block before
+        (1, "cpu_time_ns", None),
+    ],
+)
+def test_blocks_that_contradict_the_iterations_are_refused(tmp_path: Path, number: int, key: str, value: Any) -> None:
+    def change(documents: Documents) -> None:
+        documents["latency"]["blocks"][number][key] = value
+
+    write(tmp_path, change)
+    refused(tmp_path, "latency.json", "damaged")
 
 
 @pytest.mark.parametrize("direction", [1, -1])
@@ -363,6 +448,7 @@ def test_the_tables_fit_the_lake(capture: InferenceCapture) -> None:
         "processes": capture.processes(),
         "devices": capture.devices(),
         "iterations": capture.iterations(),
+        "iteration_blocks": capture.iteration_blocks(),
         "clock_domains": capture.clock_domains(),
     }.items():
         assert conform(contract(name), frame, "session").height == frame.height
@@ -416,7 +502,7 @@ USED = [
         (name, key)
         for name in ("latency", "trace")
         for key in (
-            *("start_monotonic_ns", "end_monotonic_ns", "cpu_time_ns", "run_delay_ns", "warmup", "iterations"),
+            *("start_monotonic_ns", "end_monotonic_ns", "blocks", "warmup", "iterations"),
             *("clocks_before", "clocks_after", "placement", "inputs", "profile", "process_id"),
         )
     ),
@@ -451,7 +537,11 @@ def test_a_missing_inner_key_is_named_with_its_file(tmp_path: Path, path: tuple[
 
 @pytest.mark.parametrize("key", ["start_monotonic_ns", "end_monotonic_ns", "cpu_time_ns", "run_delay_ns"])
 def test_readings_that_lack_an_iteration_are_refused(tmp_path: Path, key: str) -> None:
-    write(tmp_path, setter("trace", key, value=[1]))
+    def change(documents: Documents) -> None:
+        before(documents)
+        documents["trace"][key] = [1]
+
+    write(tmp_path, change)
     refused(tmp_path, "trace.json", "damaged")
 
 
@@ -467,7 +557,7 @@ def test_counts_that_contradict_the_readings_are_refused(tmp_path: Path, key: st
         (("latency", "start_monotonic_ns"), 5),
         (("latency", "warmup"), "one"),
         (("latency", "start_monotonic_ns"), [1, None, 3]),
-        (("latency", "cpu_time_ns"), ["a", "b", "c"]),
+        (("latency", "blocks"), ["a", "b", "c"]),
         (("latency", "clocks_before"), 3),
         (("capture", "launch"), []),
         (("capture", "format_version"), "1"),
@@ -492,8 +582,8 @@ def test_devices_that_fit_no_column_are_refused_by_file(tmp_path: Path, device: 
 
 
 def test_a_capture_by_a_newer_writer_is_refused_with_the_way_out(tmp_path: Path) -> None:
-    write(tmp_path, setter("capture", "format_version", value=2))
-    refused(tmp_path, "capture.json", "aaco-inference 2", "up to 1", "upgrade aaco_pipeline")
+    write(tmp_path, setter("capture", "format_version", value=3))
+    refused(tmp_path, "capture.json", "aaco-inference 3", "up to 2", "upgrade aaco_pipeline")
 
 
 def test_a_folder_of_another_format_is_refused(tmp_path: Path) -> None:

@@ -21,11 +21,13 @@ import polars as pl
 import pytest
 from onnx import TensorProto, helper
 
+from aaco_pipeline.analysis.sessions.environment import environment, fingerprint
 from aaco_pipeline.cache_folder import default_cache_dir
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.errors import AacoError, ModelError, UnavailableError, UsageError
 from aaco_pipeline.formats import native as inference_capture
 from aaco_pipeline.resources.measure.inference import capture_inference, plan
+from aaco_pipeline.resources.measure.inference_worker import LOOP
 from aaco_pipeline.resources.measure.measurement_slot import slot_is_free, slot_path
 from aaco_pipeline.resources.measure.models import resolve_model
 from aaco_pipeline.resources.progress import progress_listener
@@ -170,7 +172,8 @@ def test_every_iteration_is_kept_and_warm_up_is_counted_apart(raw: Path) -> None
     for name in ("latency", "trace"):
         one = document(raw / f"{name}.json")
         assert (one["warmup"], one["iterations"], one["iterations_asked"]) == (2, 4, 4)
-        assert len(one["start_monotonic_ns"]) == len(one["end_monotonic_ns"]) == len(one["cpu_time_ns"]) == 6
+        assert len(one["start_monotonic_ns"]) == len(one["end_monotonic_ns"]) == 6
+        assert [block["iterations"] for block in one["blocks"]] == [2, 4]
     phases = inference_capture.read(raw).iterations().group_by("pass", "phase").len().sort("pass", "phase").rows()
     assert phases == [
         ("latency", "measure", 4),
@@ -178,6 +181,13 @@ def test_every_iteration_is_kept_and_warm_up_is_counted_apart(raw: Path) -> None
         ("trace", "measure", 4),
         ("trace", "warmup", 2),
     ]
+
+
+def test_the_loop_enters_the_fingerprint(raw: Path) -> None:
+    (fact,) = (one for one in document(raw / "host.json")["facts"] if one["category"] == "measurement")
+    assert (fact["key"], fact["value"], fact["volatile"]) == ("loop", LOOP, False)
+    kept = environment(document(raw / "host.json")["facts"])
+    assert fingerprint(kept) != fingerprint(kept.filter(pl.col("category") != "measurement"))
 
 
 def test_the_profile_holds_every_run_warm_up_included(raw: Path) -> None:

@@ -4,6 +4,7 @@ That the process is started, stopped and its refusals become errors is tested in
 """
 
 import hashlib
+import itertools
 import json
 import os
 import subprocess
@@ -94,10 +95,12 @@ class Clocked:
 def test_only_the_models_call_lies_between_the_clock_readings(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Telling progress in every iteration and counting waits does not make any of them longer."""
+    """Telling progress and reading counters after every iteration does not make any of them longer."""
     monkeypatch.setattr(inference_worker, "_PROGRESS_INTERVAL_NS", 0)
+    monkeypatch.setattr(inference_worker, "_BLOCK_ITERATIONS", 1)
+    monkeypatch.setattr(inference_worker, "_BLOCK_NS", 0)
     monkeypatch.setattr(inference_worker._RunDelay, "read", lambda self: time.sleep(0.05))
-    session, readings = Clocked(), inference_worker._Readings(4)
+    session, readings = Clocked(), inference_worker._Readings(0, 4)
     inference_worker._run_all(session, None, {}, readings)
     for (begun, ended), start, end in zip(session.called, readings.start, readings.end, strict=True):
         assert start <= begun < ended <= end
@@ -105,7 +108,64 @@ def test_only_the_models_call_lies_between_the_clock_readings(
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [
         {"done": done, "total": 4} for done in (1, 2, 3, 4)
     ]
-    assert readings.run_delay == [None] * 4
+    assert [(one["iterations"], one["run_delay_ns"]) for one in readings.blocks()] == [(1, None)] * 4
+
+
+def calls_of(readings: inference_worker._Readings, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the loop calls while it runs a model, in order: the model itself, and each reading but the clock's."""
+    called: list[str] = []
+    real = time.process_time_ns
+
+    def counted() -> int:
+        called.append("cpu")
+        return real()
+
+    monkeypatch.setattr(time, "process_time_ns", counted)
+    monkeypatch.setattr(inference_worker._RunDelay, "read", lambda self: called.append("delay"))
+
+    class Called:
+        def run(self, outputs: None, inputs: object) -> None:
+            called.append("model")
+
+    inference_worker._run_all(Called(), None, {}, readings)
+    return called
+
+
+def test_between_iterations_nothing_is_read_but_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading CPU time lets preemption and throttling strike there, where no latency shows them."""
+    readings = inference_worker._Readings(20, 1020)
+    border = ["cpu", "delay"]
+    called = calls_of(readings, monkeypatch)
+    assert called == [*border, *["model"] * 20, *border, *["model"] * 1000, *border]
+    assert [one["iterations"] for one in readings.blocks()] == [20, 1000]
+
+
+def test_a_block_is_a_hundred_iterations_and_a_second_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inference_worker, "_BLOCK_NS", 0)
+    many, few = inference_worker._Readings(0, 350), inference_worker._Readings(0, 99)
+    calls_of(many, monkeypatch)
+    calls_of(few, monkeypatch)
+    assert [one["iterations"] for one in many.blocks()] == [100, 100, 100, 50]
+    assert [one["iterations"] for one in few.blocks()] == [99]
+    monkeypatch.undo()
+    monkeypatch.setattr(inference_worker, "_BLOCK_ITERATIONS", 1)
+    monkeypatch.setattr(inference_worker, "_BLOCK_NS", 10_000_000)
+    slow = inference_worker._Readings(0, 20)  # each takes 2 ms
+    inference_worker._run_all(Clocked(), None, {}, slow)
+    assert min(one["end_monotonic_ns"] - one["start_monotonic_ns"] for one in slow.blocks()[:-1]) >= 10_000_000
+
+
+def test_blocks_follow_one_another_and_what_they_used_adds_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inference_worker, "_BLOCK_NS", 0)
+    readings = inference_worker._Readings(3, 210)
+    before = time.process_time_ns()
+    calls_of(readings, monkeypatch)
+    blocks = readings.blocks()
+    assert [one["iterations"] for one in blocks] == [3, 100, 100, 7]
+    assert all(a["end_monotonic_ns"] == b["start_monotonic_ns"] for a, b in itertools.pairwise(blocks))
+    assert blocks[0]["start_monotonic_ns"] <= readings.start[0]
+    assert readings.end[-1] <= blocks[-1]["end_monotonic_ns"]
+    assert 0 < sum(one["cpu_time_ns"] for one in blocks) <= time.process_time_ns() - before
 
 
 def test_readings_follow_one_another_and_processor_time_is_spent(adding: Path, tmp_path: Path) -> None:
@@ -113,8 +173,8 @@ def test_readings_follow_one_another_and_processor_time_is_spent(adding: Path, t
     start, end = said["start_monotonic_ns"], said["end_monotonic_ns"]
     assert all(a < b for a, b in zip(start, end, strict=True))
     assert all(a <= b for a, b in zip(end, start[1:], strict=False))
-    assert min(said["cpu_time_ns"]) >= 0
-    assert sum(said["cpu_time_ns"]) > 0
+    assert [one["iterations"] for one in said["blocks"]] == [3, 20]
+    assert sum(one["cpu_time_ns"] for one in said["blocks"]) > 0
     assert said["clocks_before"]["monotonic_ns"] < start[0] < end[-1] < said["clocks_after"]["monotonic_ns"]
 
 
