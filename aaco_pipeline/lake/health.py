@@ -48,6 +48,16 @@ def faults(lake: LakeReader) -> list[Fault]:
         return [*found, *_stale_locks(lake)]
 
 
+def leftovers(lake: LakeReader) -> list[Fault]:
+    """What dead writers left and nothing needs: every fault that is mended by removing a path. Reads no table.
+
+    LakeError when a manifest cannot be read, which may publish what looks like an orphan.
+    """
+    with lake_errors(lake.path):
+        published = {lake.path / file for manifest in lake.manifests() for file in manifest.files}
+        return [fault for fault in (*_unpublished_files(lake, published), *_stale_locks(lake)) if fault.mendable]
+
+
 def mend(lake: LakeReader, fault: Fault) -> bool:
     """Remove what a mendable fault names, unless a writer took it up meanwhile. True when it is gone."""
     if not fault.mendable:

@@ -8,13 +8,13 @@ No paths are kept here: where a capture lay is known by a digest of its path alo
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from aaco_pipeline.lake.files import exclusive_lock, lake_errors, write_atomically
+from aaco_pipeline.lake.files import exclusive_lock, lake_errors, lock_is_free, remove_free_lock, write_atomically
 from aaco_pipeline.lake.identity import SESSION_ID
 from aaco_pipeline.lake.layout import LakeFolder
 
@@ -72,6 +72,20 @@ class Journal:
             return None
         return entry if entry.digest == digest and SESSION_ID.fullmatch(entry.session_id) else None
 
+    def entries(self) -> Iterator[JournalEntry]:
+        """Every entry that can be read, in the order of the digests."""
+        for path in sorted(self.folder.glob("*.json")):
+            if _DIGEST.fullmatch(path.stem) and (entry := self.entry(path.stem)) is not None:
+                yield entry
+
+    def is_held(self, digest: str) -> bool:
+        """Whether somebody is taking this capture in right now."""
+        with lake_errors(path := self._path(digest).with_suffix(".lock")):
+            try:
+                return not lock_is_free(path)
+            except FileNotFoundError:
+                return False
+
     def keep(self, entry: JournalEntry) -> None:
         """Keep an entry, in place of the one before."""
         self._write(self._path(entry.digest), asdict(entry))
@@ -80,6 +94,20 @@ class Journal:
         """Drop the entry of a capture that did not become a session."""
         with lake_errors(path := self._path(digest)):
             path.unlink(missing_ok=True)
+
+    def forget_removed(self, raw: Callable[[str], Path]) -> None:
+        """Drop the entries of captures whose session was removed, and locks that a kill has left behind.
+
+        `raw` says where a session's raw files would be. Handed in again, such a capture becomes a new session.
+        """
+        for entry in self.entries():
+            if entry.is_captured and not raw(entry.session_id).exists() and not self.is_held(entry.digest):
+                with self.held(entry.digest):
+                    if self.entry(entry.digest) == entry:
+                        self.forget(entry.digest)
+        with lake_errors(self.folder):
+            for lock in sorted(self.folder.glob("*.lock")):
+                remove_free_lock(lock)
 
     @property
     def is_complete(self) -> bool:

@@ -25,7 +25,7 @@ from aaco_pipeline.lake.files import (
     temporary_beside,
     write_atomically,
 )
-from aaco_pipeline.lake.layout import MANIFESTS
+from aaco_pipeline.lake.layout import MANIFESTS, SESSION_FOLDERS
 from aaco_pipeline.lake.manifest import Entry, Manifest
 from aaco_pipeline.lake.reading import LakeReader
 
@@ -132,15 +132,23 @@ class TraceLake(LakeReader):
         return after.of_stage(stage)
 
     def remove(self, session: str) -> int:
-        """Delete everything of `session`: first from the manifest's view, then the files. Returns the bytes freed."""
+        """Delete everything of `session`: first from the manifest's view, then the files. Returns the bytes freed.
+
+        A kill leaves nothing half: the raw capture goes last and at once, so what is left is a whole session, a whole
+        capture without tables, or files that `aaco_pipeline.lake.health` finds.
+        """
         freed = self.disk_bytes(session)
         with lake_errors(self.path), self.locked(session, "session"):
             self.manifest_path(session, "session").unlink(missing_ok=True)
             if (self.path / MANIFESTS).is_dir():
                 sync_folder(self.path / MANIFESTS)
-            for folder in self.path.glob(f"*/session_id={session}"):
+            own = {self.path / name / f"session_id={session}" for name in SESSION_FOLDERS}
+            for folder in sorted(set(self.path.glob(f"*/session_id={session}")) - own):
                 shutil.rmtree(folder)
+            for folder in sorted(own - {self.raw(session)}):
+                _remove_at_once(folder)
             self.request_path(session).unlink(missing_ok=True)
+            _remove_at_once(self.raw(session))
             self.lock_path(session).unlink(missing_ok=True)
         return freed
 
@@ -192,6 +200,15 @@ class TraceLake(LakeReader):
             for file in (self.path / table / f"{manifest.scope}_id={manifest.id}").glob("*"):
                 if file not in published:
                     file.unlink(missing_ok=True)
+
+
+def _remove_at_once(folder: Path) -> None:
+    """Remove a folder of a session, if there is one: it vanishes whole, and what a kill leaves is a dead writer's."""
+    if folder.is_dir():
+        doomed = temporary_beside(folder)
+        folder.rename(doomed)
+        sync_folder(folder.parent)
+        shutil.rmtree(doomed)
 
 
 def _require_stage(stage: str) -> None:

@@ -82,3 +82,22 @@ def test_a_folder_that_cannot_be_written_is_the_lakes_error(lake_path: Path) -> 
     lake_path.write_text("a file")
     with pytest.raises(LakeError, match="check that the lake's disk"), Journal(LakeFolder(lake_path)).held(DIGEST):
         pass
+
+
+def test_entries_of_removed_sessions_are_forgotten_and_those_of_captures_under_way_are_not(
+    journal: Journal, lake_path: Path
+) -> None:
+    begun = JournalEntry("cd" * 32, ENTRY.session_id, 1, is_captured=False, writer="test")
+    kept = JournalEntry("ef" * 32, "20261122T044130Z-2e851ad7", 1, is_captured=True, writer="test")
+    for entry in (ENTRY, begun, kept):
+        journal.keep(entry)
+    raw = LakeFolder(lake_path).raw
+    raw(kept.session_id).mkdir(parents=True)
+    with journal.held(DIGEST):
+        assert journal.is_held(DIGEST)
+        journal.forget_removed(raw)
+        assert list(journal.entries()) == [ENTRY, begun, kept], "somebody is at work on it"
+    (journal.folder / f"{DIGEST}.lock").touch()
+    journal.forget_removed(raw)
+    assert list(journal.entries()) == [begun, kept]
+    assert list(journal.folder.glob("*.lock")) == []

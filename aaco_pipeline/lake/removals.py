@@ -1,0 +1,100 @@
+"""The account of what retention removed from a lake, and removal that goes on where a kill stopped it.
+
+Each line of the account is one JSON object, written through to the disk before (`begun`) and after (`removed`) a thing
+goes; what was begun and not removed is gone on with by the next call. What goes is `aaco_pipeline.lake.retention`.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, Literal
+
+from aaco_pipeline.lake.files import exclusive_lock, lake_errors
+from aaco_pipeline.lake.layout import LakeFolder
+
+ACCOUNT: Final = "removals.jsonl"
+#: Somebody else's round over the same lake is waited for so long.
+WAIT_SECONDS: Final = 10.0
+Kind = Literal["session", "leftover", "run"]
+_KINDS: Final = ("session", "leftover", "run")
+
+
+@dataclass(frozen=True)
+class Removal:
+    """One thing that goes: a session by its id, a leftover by its path in the lake, a run of Dagster by its id."""
+
+    kind: Kind
+    name: str
+    bytes: int
+    rule: str
+    reason: str
+
+
+class Account:
+    """The account of one lake. Creating the object touches nothing."""
+
+    def __init__(self, lake: LakeFolder) -> None:
+        self.path: Final = lake.path / ACCOUNT
+        self._lock: Final = lake.path / ".locks" / "removals.lock"
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """A block in which nobody else removes by this account. LakeError after a wait."""
+        with ExitStack() as taken:
+            with lake_errors(self._lock):
+                lock = exclusive_lock(self._lock, timeout_seconds=WAIT_SECONDS, purpose="the lake's retention")
+                taken.enter_context(lock)
+            taken.callback(self._lock.unlink, missing_ok=True)
+            yield
+
+    def pending(self) -> list[Removal]:
+        """What was begun and is not stated to be gone, in the order it was begun."""
+        open_: dict[tuple[str, str], Removal] = {}
+        for event, removal in self._lines():
+            if event == "begun":
+                open_[removal.kind, removal.name] = removal
+            else:
+                open_.pop((removal.kind, removal.name), None)
+        return list(open_.values())
+
+    def begin(self, removals: Sequence[Removal]) -> None:
+        """State what is removed next."""
+        self._append("begun", removals)
+
+    def end(self, removals: Sequence[Removal]) -> None:
+        """State that what was begun is gone."""
+        self._append("removed", removals)
+
+    def _append(self, event: str, removals: Sequence[Removal]) -> None:
+        at = datetime.now(UTC).isoformat(timespec="seconds")
+        lines = [json.dumps({"at": at, "event": event, **vars(removal)}) + "\n" for removal in removals]
+        with lake_errors(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            with os.fdopen(descriptor, "rb+") as file:
+                # A line that a kill cut off ends here, so that it damages none after it.
+                size = file.seek(0, os.SEEK_END)
+                torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+                file.write(("\n" * torn + "".join(lines)).encode())
+                file.flush()
+                os.fsync(descriptor)
+
+    def _lines(self) -> Iterator[tuple[str, Removal]]:
+        """What each whole line says."""
+        with lake_errors(self.path):
+            try:
+                lines = self.path.read_bytes().splitlines()
+            except FileNotFoundError:
+                return
+        for line in lines:
+            try:
+                content = json.loads(line)
+                event = content["event"]
+                removal = Removal(*(content[name] for name in ("kind", "name", "bytes", "rule", "reason")))
+            except (ValueError, KeyError, TypeError):
+                continue  # cut off by a kill
+            if removal.kind in _KINDS and isinstance(removal.name, str) and isinstance(removal.bytes, int):
+                yield event, removal

@@ -1,0 +1,280 @@
+"""Which sessions of a lake are kept and which go: a decision from facts alone, and the facts as the lake has them.
+
+Removing what goes is `aaco_pipeline.lake.removals`; what Dagster holds of it, `aaco_pipeline.automation.retention`.
+"""
+
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final, Literal
+
+from aaco_pipeline.errors import LakeError, UsageError
+from aaco_pipeline.lake.contracts import all_tables
+from aaco_pipeline.lake.files import lake_errors, lock_is_free
+from aaco_pipeline.lake.identity import SESSION_ID
+from aaco_pipeline.lake.journal import Journal
+from aaco_pipeline.lake.manifest import Manifest
+from aaco_pipeline.lake.progress import progress_of
+from aaco_pipeline.lake.store import TraceLake
+
+#: An unfinished session that has changed within this time may still be in work, here or on a host that shares the lake.
+UNFINISHED_STAYS: Final = timedelta(days=1)
+#: A campaign is open until it publishes something, at most for so long after its last session.
+CAMPAIGN_STAYS_OPEN: Final = timedelta(days=7)
+_UNITS: Final = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
+_AGE: Final = re.compile(r"([1-9][0-9]{0,4})([hdw])")
+_TIME_OF_ID: Final = "%Y%m%dT%H%M%SZ"
+
+#: The last one removes, the others keep.
+Rule = Literal[
+    "requested",
+    "in_work",
+    "unfinished",
+    "unreadable",
+    "campaign",
+    "open_campaign",
+    "baseline",
+    "no_limits",
+    "age",
+    "newest",
+    "beyond_limits",
+]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What is to be kept: sessions younger than `keep`, and the `keep_last` newest; without either nothing goes.
+
+    A session stays when one of them keeps it. `keep_baselines` keeps sessions that were measured as a baseline, too.
+    """
+
+    keep: timedelta | None = None
+    keep_last: int | None = None
+    keep_baselines: bool = False
+
+    @property
+    def are_set(self) -> bool:
+        """Whether any session may go at all."""
+        return self.keep is not None or self.keep_last is not None
+
+
+@dataclass(frozen=True)
+class SessionFacts:
+    """What the lake knows of one session that may decide whether it goes.
+
+    `needed_by` is a campaign whose published tables rest on it; `is_readable` is False where that cannot be known.
+    """
+
+    id: str
+    bytes: int
+    changed_at: datetime
+    is_whole: bool = True
+    is_locked: bool = False
+    is_requested: bool = False
+    is_readable: bool = True
+    is_baseline: bool = False
+    campaign: str | None = None
+    needed_by: str | None = None
+
+    @property
+    def made_at(self) -> datetime:
+        """When the session was begun."""
+        return made_at(self.id)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Whether one session goes, by which rule, and the rule in words."""
+
+    session_id: str
+    bytes: int
+    age: timedelta
+    goes: bool
+    rule: Rule
+    reason: str
+
+
+def made_at(session: str) -> datetime:
+    """When a session was begun, to the second, as its id says."""
+    return datetime.strptime(session.partition("-")[0], _TIME_OF_ID).replace(tzinfo=UTC)
+
+
+def parse_age(text: str) -> timedelta:
+    """`90d`, `36h` or `12w` as a time; UsageError for anything else."""
+    match = _AGE.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"{text!r} is not an age; expected a number and h, d or w, such as 90d")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def age_words(age: timedelta) -> str:
+    """An age as a person says it: days, below two of them hours."""
+    hours = int(age.total_seconds()) // 3600
+    return f"{hours} h" if hours < 48 else f"{hours // 24} d"
+
+
+def decide(
+    sessions: Collection[SessionFacts], limits: Limits, now: datetime, busy: Collection[str] = ()
+) -> list[Decision]:
+    """What becomes of each session, oldest first. `busy` are those that somebody is known to work on right now.
+
+    What is needed or in work stays whatever the limits say.
+    """
+    whole = sorted((one.id for one in sessions if one.is_whole), reverse=True)
+    last = limits.keep_last
+    # Unfinished ones are not counted: ten failures in a row must not drive out all that is good.
+    oldest_kept = None if last is None else whole[last - 1] if last <= len(whole) else ""
+    newest_of: dict[str, datetime] = {}
+    for one in sessions:
+        if one.campaign is not None:
+            newest_of[one.campaign] = max(one.made_at, newest_of.get(one.campaign, one.made_at))
+    decided = []
+    for one in sorted(sessions, key=lambda one: one.id):
+        age = now - one.made_at
+        kept = _needed(one, limits, now, busy, newest_of) or _within(one, limits, age, oldest_kept)
+        rule, reason = kept or ("beyond_limits", _beyond(limits))
+        decided.append(Decision(one.id, one.bytes, age, kept is None, rule, reason))
+    return decided
+
+
+def _needed(
+    one: SessionFacts, limits: Limits, now: datetime, busy: Collection[str], newest_of: Mapping[str, datetime]
+) -> tuple[Rule, str] | None:
+    """Why a session stays whatever its age; None when nothing needs it."""
+    is_young = now - one.changed_at < UNFINISHED_STAYS
+    is_open = one.campaign is not None and now - newest_of[one.campaign] < CAMPAIGN_STAYS_OPEN
+    reasons: tuple[tuple[bool, Rule, str], ...] = (
+        (one.is_requested, "requested", "asked for, not measured yet"),
+        (one.is_locked or one.id in busy, "in_work", "in work right now"),
+        (
+            is_young and not one.is_whole,
+            "unfinished",
+            f"not finished, and changed in the last {age_words(UNFINISHED_STAYS)}",
+        ),
+        (not one.is_readable, "unreadable", "its table `sessions` cannot be read; see `aaco doctor`"),
+        (one.needed_by is not None, "campaign", f"campaign {one.needed_by} rests on it"),
+        (is_open, "open_campaign", f"campaign {one.campaign} is open"),
+        (limits.keep_baselines and one.is_baseline, "baseline", "measured as a baseline"),
+    )
+    return next(((rule, reason) for holds, rule, reason in reasons if holds), None)
+
+
+def _within(one: SessionFacts, limits: Limits, age: timedelta, oldest_kept: str | None) -> tuple[Rule, str] | None:
+    """Why the limits keep a session; None when it is beyond all of them."""
+    if not limits.are_set:
+        return "no_limits", "no limit is set"
+    if limits.keep is not None and age < limits.keep:
+        return "age", f"younger than {age_words(limits.keep)}"
+    if oldest_kept is not None and one.id >= oldest_kept:
+        return "newest", f"among the {limits.keep_last} newest"
+    return None
+
+
+def _beyond(limits: Limits) -> str:
+    told = [f"older than {age_words(limits.keep)}"] if limits.keep is not None else []
+    if limits.keep_last is not None:
+        told.append(f"not among the {limits.keep_last} newest")
+    return ", ".join(told)
+
+
+def session_facts(lake: TraceLake) -> list[SessionFacts]:
+    """The facts of every session of the lake, the asked for and the merely captured included, oldest first.
+
+    LakeError when a manifest or a campaign's table cannot be read: what they need would not be known.
+    """
+    manifests = {manifest.id: manifest for manifest in lake.manifests()}
+    campaigns = [manifest for manifest in manifests.values() if manifest.scope == "campaign"]
+    named = _named_by(lake, campaigns)
+    resting = {manifest.id for manifest in campaigns if manifest.files}
+    requested = set(lake.requests())
+    published = {manifest.id for manifest in manifests.values() if manifest.scope == "session"}
+    journal = Journal(lake)
+    digests = {entry.session_id: entry.digest for entry in journal.entries()}
+
+    def of(session: str) -> SessionFacts:
+        manifest = manifests.get(session, Manifest("session", session))
+        campaign, arm, is_readable = _arm(lake, manifest)
+        if session in requested:
+            campaign = campaign or _campaign_of(lake.requested(session))
+        return SessionFacts(
+            id=session,
+            bytes=lake.disk_bytes(session),
+            changed_at=_changed_at(lake, session),
+            is_whole=session in published and progress_of(manifest).is_whole is not False,
+            is_locked=_is_locked(lake, session) or (session in digests and journal.is_held(digests[session])),
+            is_requested=session in requested,
+            is_readable=is_readable,
+            is_baseline=arm == "baseline",
+            campaign=campaign,
+            needed_by=named.get(session) or (campaign if campaign in resting else None),
+        )
+
+    with lake_errors(lake.path):
+        known = published | requested | set(lake.captured())
+        return [of(session) for session in sorted(known) if SESSION_ID.fullmatch(session)]
+
+
+def _named_by(lake: TraceLake, campaigns: Iterable[Manifest]) -> dict[str, str]:
+    """Each text in a published table of a campaign that is a session's id, with the campaign."""
+    return {
+        text: manifest.id for manifest in campaigns for text in _texts(lake, manifest) if SESSION_ID.fullmatch(text)
+    }
+
+
+def _texts(lake: TraceLake, manifest: Manifest) -> Iterator[str]:
+    import polars as pl
+
+    for entry in manifest.entries:
+        if entry.table not in all_tables():
+            raise LakeError(
+                f"campaign {manifest.id} has a table {entry.table}, which this aaco_pipeline does not know, nor what "
+                "it needs; upgrade aaco_pipeline"
+            )
+        for column in lake.read_entry(entry).iter_columns():
+            texts = column.explode() if column.dtype == pl.List(pl.String) else column
+            if texts.dtype == pl.String:
+                yield from texts.drop_nulls().unique()
+
+
+def _arm(lake: TraceLake, manifest: Manifest) -> tuple[str | None, str | None, bool]:
+    """Campaign and arm of a session, and whether they could be read."""
+    for entry in manifest.of_table("sessions"):
+        try:
+            frame = lake.read_entry(entry)
+        except LakeError:
+            return None, None, False
+        for campaign, arm in frame.select("campaign_id", "arm").iter_rows():
+            return campaign, arm, True
+    return None, None, True
+
+
+def _campaign_of(request: str | None) -> str | None:
+    """The campaign that a request for a measurement belongs to."""
+    try:
+        campaign = json.loads(request or "{}").get("campaign_id")
+    except (ValueError, AttributeError):
+        return None
+    return campaign if isinstance(campaign, str) else None
+
+
+def _changed_at(lake: TraceLake, session: str) -> datetime:
+    """When what says how far the session has come was last written."""
+    seconds = [_mtime(path) for path in (lake.manifest_path(session, "session"), lake.raw(session))]
+    return datetime.fromtimestamp(max(seconds), UTC)
+
+
+def _mtime(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+def _is_locked(lake: TraceLake, session: str) -> bool:
+    try:
+        return not lock_is_free(lake.lock_path(session))
+    except FileNotFoundError:
+        return False
