@@ -1,4 +1,4 @@
-"""One connection a database while a run writes its events, where Dagster's storage is SQLite.
+"""What Dagster's interface to its storage lacks: one connection a database, and forgetting a run with all its events.
 
 Dagster opens an engine, a connection and a fresh statement cache for every event, and makes the database of each run by
 loading the history of its migrations: about half of what a short session costs. The same code of Dagster's writes the
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import dagster as dg
+from dagster._core.storage.event_log.schema import AssetCheckExecutionsTable
 from dagster._core.storage.event_log.sqlite.sqlite_event_log import INDEX_SHARD_NAME, SqliteEventLogStorage
 from sqlalchemy import Connection, create_engine
 from sqlalchemy.pool import NullPool
@@ -50,6 +51,36 @@ def connections_kept(instance: dg.DagsterInstance, run_id: str) -> Iterator[None
             yield
         finally:
             del storage._connect  # the class's own again
+
+
+def stored_bytes(instance: dg.DagsterInstance, run_id: str) -> int:
+    """The bytes of a run's own database of events; 0 where runs have none."""
+    return sum(path.stat().st_size for path in _files_of(instance, run_id))
+
+
+def forget_run(instance: dg.DagsterInstance, run_id: str) -> None:
+    """Delete a run, its events and its checks' results; nothing where there is no such run.
+
+    The run itself goes last: killed and called again, it is still found. `DagsterInstance.delete_run` deletes it first,
+    and keeps the results of checks and the emptied databases.
+    """
+    storage: Any = instance.event_log_storage
+    with storage.index_connection() as connection:
+        storage.delete_events_for_run(connection, run_id)
+        connection.execute(AssetCheckExecutionsTable.delete().where(AssetCheckExecutionsTable.c.run_id == run_id))
+    storage.free_concurrency_slots_for_run(run_id)
+    for path in _files_of(instance, run_id):
+        path.unlink(missing_ok=True)
+    instance.run_storage.delete_run(run_id)
+
+
+def _files_of(instance: dg.DagsterInstance, run_id: str) -> list[Path]:
+    """The files of a run's own database, where the storage is SQLite."""
+    storage = instance.event_log_storage
+    if not isinstance(storage, SqliteEventLogStorage):
+        return []
+    shard = storage.path_for_shard(run_id)
+    return [path for path in (Path(f"{shard}{end}") for end in ("-wal", "-shm", "")) if path.exists()]
 
 
 def _make_shard(storage: Any, run_id: str) -> None:

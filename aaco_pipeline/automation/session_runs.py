@@ -64,6 +64,7 @@ from aaco_pipeline.resources.host.process_identity import process_tags
 
 #: The session a run is of; of a run that registers several, all of them, separated by commas.
 SESSION_TAG: Final = "aaco/session"
+#: Dagster's own name of the session that a run's stages are of.
 PARTITION_TAG: Final = "dagster/partition"
 #: Which version of all stages together a run was of.
 _CODE_TAG: Final = ".dagster/aaco/code"

@@ -13,6 +13,7 @@ import click
 
 from aaco_pipeline import __version__
 from aaco_pipeline.cli import calibrate, capture, host, ingest, init, query, report, run, sessions, sweep, ui
+from aaco_pipeline.cli.gc import gc as gc_command
 from aaco_pipeline.cli.lake_option import LAKE_HELP
 from aaco_pipeline.cli.output import say
 from aaco_pipeline.errors import AacoError
@@ -50,6 +51,7 @@ for command in (
     sessions.ls,
     sessions.show,
     sessions.rm,
+    gc_command,
     report.report,
     query.sql,
     query.tables,

@@ -10,6 +10,7 @@ import click
 
 from aaco_pipeline.cli.lake_option import lake_option
 from aaco_pipeline.cli.output import console, data_format, print_json, say
+from aaco_pipeline.lake.journal import Journal
 from aaco_pipeline.lake.sql import select_rows
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.document.kernel import kernel_document
@@ -133,6 +134,7 @@ def rm(project: "Project", names: tuple[str, ...], yes: bool, as_json: bool) -> 
             say(f"{session}  {size(lake.disk_bytes(session))}", err=True)
         click.confirm(f"Remove {counted(len(sessions), 'session')} from {lake.path} for good?", abort=True, err=True)
     freed = {session: lake.remove(session) for session in sessions}
+    Journal(lake).forget_removed(lake.raw)
     if (project.dagster_home / "dagster.yaml").exists():
         from aaco_pipeline.automation.instance import open_instance
         from aaco_pipeline.automation.sessions import drop_partition

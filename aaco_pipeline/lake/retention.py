@@ -169,15 +169,19 @@ def _within(one: SessionFacts, limits: Limits, age: timedelta, oldest_kept: str 
     if limits.keep is not None and age < limits.keep:
         return "age", f"younger than {age_words(limits.keep)}"
     if oldest_kept is not None and one.id >= oldest_kept:
-        return "newest", f"among the {limits.keep_last} newest"
+        return "newest", _newest(limits)
     return None
 
 
 def _beyond(limits: Limits) -> str:
     told = [f"older than {age_words(limits.keep)}"] if limits.keep is not None else []
     if limits.keep_last is not None:
-        told.append(f"not among the {limits.keep_last} newest")
+        told.append(f"not {_newest(limits)}")
     return ", ".join(told)
+
+
+def _newest(limits: Limits) -> str:
+    return "the newest" if limits.keep_last == 1 else f"among the {limits.keep_last} newest"
 
 
 def session_facts(lake: TraceLake) -> list[SessionFacts]:
