@@ -5,7 +5,7 @@ What it says is `aaco_pipeline.report.document`, how it looks `aaco_pipeline.rep
 
 from aaco_pipeline.assets.stage import Outcome, Session, stage
 from aaco_pipeline.lake.evidence import Evidence
-from aaco_pipeline.lake.files import lake_errors, write_atomically
+from aaco_pipeline.lake.files import lake_errors
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.document.session import session_document
 from aaco_pipeline.report.html.page import render_html
@@ -22,8 +22,8 @@ def report(session: Session) -> Outcome:
     """What is the answer, and what proves it? One self-contained page."""
     document = session_document(session.lake, session.id)
     path, trace = session.lake.report(session.id), session.lake.trace(session.id)
-    with lake_errors(path):
-        page = render_html(document, trace.read_bytes() if trace.is_file() else None).encode()
-        write_atomically(path, page)
+    page = render_html(document, session.lake.artifact(session.id, trace)).encode()
+    with session.lake.new_artifact(session.id, "report", path) as file, lake_errors(path):
+        file.write_bytes(page)
     item = Evidence("report", "present", None, path.name)
     return Outcome({}, [item], {"report_bytes": len(page), "answer": answer(document)})

@@ -33,19 +33,34 @@ def examine(
     """Everything that is wrong. Without an instance (none was ever made), only the lake is looked at.
 
     `analyse` runs all stages of a session, raising AacoError when it cannot: what mends a capture that is complete and
-    was never analysed. Without it a person has to.
+    was never analysed, and what is torn. Without it a person has to.
     """
-    found = list(_lake_ailments(lake))
+    found = list(_lake_ailments(lake, analyse))
     if instance is not None:
         found.extend(_dead_runs(instance))
         found.extend(_disagreements(lake, instance, analyse))
     return found
 
 
-def _lake_ailments(lake: TraceLake) -> Iterator[Problem]:
+def _lake_ailments(lake: TraceLake, analyse: Callable[[str], None] | None) -> Iterator[Problem]:
     for fault in health.faults(lake):
-        mend = (lambda fault=fault: health.mend(lake, fault)) if fault.mendable else None
-        yield Problem(fault.kind, str(fault.path), fault.explanation, mend)
+
+        def mend(fault: health.Fault = fault) -> bool:
+            return health.mend(lake, fault) and (fault.session is None or _analysed(fault.session, analyse))
+
+        can_mend = fault.mendable and (fault.session is None or analyse is not None)
+        yield Problem(fault.kind, str(fault.path), fault.explanation, mend if can_mend else None)
+
+
+def _analysed(session: str, analyse: Callable[[str], None] | None) -> bool:
+    """Run a session's stages, if that is possible; whether all have run."""
+    if analyse is None:
+        return False
+    try:
+        analyse(session)
+    except AacoError:
+        return False
+    return True
 
 
 def _dead_runs(instance: dg.DagsterInstance) -> Iterator[Problem]:
@@ -103,13 +118,7 @@ def _unanalysed(
     def adopt() -> bool:
         if not is_known:
             add_partition(instance, session)
-        if analyse is None:
-            return True
-        try:
-            analyse(session)
-        except AacoError:
-            return False
-        return True
+        return analyse is None or _analysed(session, analyse)
 
     why = "its capture is complete, not analysed"
     if not is_known:

@@ -23,7 +23,6 @@ from aaco_pipeline.capture.discovery import DiscoveredRuns, Run
 from aaco_pipeline.errors import AacoError, CaptureError, LakeError, SourceError
 from aaco_pipeline.formats.parsing.redaction import safe_name
 from aaco_pipeline.lake.files import lake_errors
-from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.journal import Journal, JournalEntry
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.confinement.doors import capture_digest, copy_capture, discover_runs, open_capture
@@ -123,7 +122,7 @@ def _taken(lake: TraceLake, journal: Journal, work: _Work, finish: Callable[[str
         if entry is not None and has_raw and standing(lake, entry.session_id).is_whole:
             return Ingested(work.run, "known", entry.session_id, entry.attempts, entry.version)
         state: State = "new" if entry is None else "continued"
-        entry = _begun(journal, work, entry)
+        entry = _begun(lake, journal, work, entry)
         journal.keep(entry)
         rows: Sequence[dict[str, object]] = ()
         if not has_raw:
@@ -138,12 +137,12 @@ def _taken(lake: TraceLake, journal: Journal, work: _Work, finish: Callable[[str
         return Ingested(work.run, state, entry.session_id, entry.attempts, entry.version, error, rows)
 
 
-def _begun(journal: Journal, work: _Work, entry: JournalEntry | None) -> JournalEntry:
+def _begun(lake: TraceLake, journal: Journal, work: _Work, entry: JournalEntry | None) -> JournalEntry:
     """The entry of the next attempt: of the session that was begun, else of a new one."""
     writer = f"aaco_pipeline {__version__}"
     if entry is not None:
         return replace(entry, attempts=entry.attempts + 1, writer=writer)
-    new = JournalEntry(work.digest, new_session_id(work.workload), 1, is_captured=False, writer=writer)
+    new = JournalEntry(work.digest, lake.new_session(work.workload), 1, is_captured=False, writer=writer)
     before = journal.entry(work.before) if work.before not in (None, work.digest) else None
     if before is None:
         return new

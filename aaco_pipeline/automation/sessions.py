@@ -10,7 +10,6 @@ import dagster as dg
 from aaco_pipeline.assets.stage import stages_of
 from aaco_pipeline.automation.partitions import PARTITIONS_NAME
 from aaco_pipeline.capture.request import MeasurementRequest
-from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake
 
 
@@ -26,7 +25,7 @@ def drop_partition(instance: dg.DagsterInstance, session: str) -> None:
 
 def register(lake: TraceLake, instance: dg.DagsterInstance, request: MeasurementRequest) -> str:
     """A new session for `request`: its request first, so that no partition is without one."""
-    session = new_session_id(Path(request.model).stem)
+    session = lake.new_session(Path(request.model).stem)
     lake.request(session, request.to_json())
     lake.expect(session, stages_of("profiled" if request.profile else "measured"))
     add_partition(instance, session)

@@ -9,12 +9,18 @@ from typing import Final
 
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.parsing.regular_files import files_beneath, open_regular, settled
+from aaco_pipeline.lake.verified import is_of_capture, require_raw_intact
 
 
 def file_digests(raw: Path) -> list[tuple[str, str]]:
-    """Name and SHA-256 of every file of a raw folder, by name. A file that did not change is read once a process."""
+    """Name and SHA-256 of every file of a raw folder, by name. A file that did not change is read once a process.
+
+    LakeError when one is not as it was received; the list that tells is not among them.
+    """
     raw = settled(raw)
-    return [(file.relative_to(raw).as_posix(), _digest(file)) for file in files_beneath(raw)[0]]
+    digests = {name: _digest(file) for name, file in _files(raw)}
+    require_raw_intact(raw, digests)
+    return list(digests.items())
 
 
 def content_digest(raw: Path) -> str:
@@ -27,7 +33,13 @@ def content_digest(raw: Path) -> str:
 
 def raw_bytes(raw: Path) -> int:
     """Bytes of all files of a raw folder."""
-    return sum(file.lstat().st_size for file in files_beneath(settled(raw))[0])
+    return sum(file.lstat().st_size for _, file in _files(settled(raw)))
+
+
+def _files(raw: Path) -> list[tuple[str, Path]]:
+    """The capture's files with their names."""
+    named = ((file.relative_to(raw).as_posix(), file) for file in files_beneath(raw)[0])
+    return [(name, file) for name, file in named if is_of_capture(name)]
 
 
 def digest_of(file: Path) -> str:

@@ -23,6 +23,7 @@ from aaco_pipeline.report.words.session import Document
 if TYPE_CHECKING:
     from aaco_pipeline.resources.project import Project
 
+_SERVED: Final = ("reports", "traces")
 _FORMATS: Final = ("html", "terminal", "markdown", "json")
 
 
@@ -52,29 +53,32 @@ def report(project: "Project", *, session: str, form: str, as_json: bool, output
     lake = TraceLake(project.lake)
     identifier = lake.find_session(session)
     document = session_document(lake, identifier)
-    trace = lake.trace(identifier)
+    trace = lake.artifact(identifier, lake.trace(identifier)) if form == "html" else None
     if form != "html" and output is None:
         # On a terminal as wide as that is.
         return print_session(document) if form == "terminal" else click.echo(_rendered(document, form, trace), nl=False)
     path = (output or lake.report(identifier)).absolute()
     content = _rendered(document, form, trace).encode()
-    with lake_errors(path):
-        write_atomically(path, content)
+    if path == lake.report(identifier):
+        with lake.new_artifact(identifier, "report", path) as file, lake_errors(path):
+            file.write_bytes(content)
+    else:
+        with lake_errors(path):
+            write_atomically(path, content)
     say(path)
     if opened:
-        page, beside = f"/reports/session_id={identifier}/report.html", f"/traces/session_id={identifier}/{trace.name}"
-        _serve({page: path, beside: trace})
+        names = (place(identifier).name for place in (lake.report, lake.trace))
+        page, beside = (f"/{kind}/session_id={identifier}/{name}" for kind, name in zip(_SERVED, names, strict=True))
+        _serve({page: content, beside: trace})
     return None
 
 
-def _rendered(document: Document, form: str, trace: Path) -> str:
+def _rendered(document: Document, form: str, trace: bytes | None) -> str:
     """The report as the text of its file."""
     if form == "html":
         from aaco_pipeline.report.html.page import render_html
 
-        with lake_errors(trace):
-            found = trace.read_bytes() if trace.is_file() else None
-        return render_html(document, found)
+        return render_html(document, trace)
     if form == "json":
         return json.dumps(document, indent=2) + "\n"
     if form == "markdown":
@@ -84,8 +88,8 @@ def _rendered(document: Document, form: str, trace: Path) -> str:
     return text.getvalue()
 
 
-def _serve(files: Mapping[str, Path]) -> None:
-    """Serve `files` on this computer alone until Ctrl-C, and open the first of them in the browser."""
+def _serve(files: Mapping[str, bytes | None]) -> None:
+    """Serve the contents of `files` on this computer alone until Ctrl-C, and open the first of them in the browser."""
     import webbrowser
 
     from aaco_pipeline.resources.report_server import loopback_server

@@ -3,20 +3,19 @@
 Only the mechanics of files belong here; what is written where is decided in `aaco_pipeline.lake.store`.
 """
 
+import errno
 import fcntl
 import hashlib
 import os
-import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from aaco_pipeline.errors import LakeError
+from aaco_pipeline.lake.writers import temporary_beside
 
-#: Files under construction carry this prefix; a reader never opens one, and a leftover is a dead writer's.
-TEMPORARY_PREFIX: Final = ".tmp-"
 _LOCK_POLL_SECONDS: Final = 0.02
 
 
@@ -31,15 +30,28 @@ def lake_errors(path: Path) -> Iterator[None]:
         raise LakeError(f"{where}: {reason}; check that the lake's disk is writable and has space") from error
 
 
-def temporary_beside(path: Path) -> Path:
-    """A fresh temporary name in the folder of `path`, so that the final rename stays on one file system."""
-    return path.with_name(f"{TEMPORARY_PREFIX}{os.getpid()}-{secrets.token_hex(4)}")
-
-
 def file_digest(path: Path) -> str:
     """The SHA-256 of the file's bytes in hexadecimal digits."""
     with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+        return stream_digest(stream)
+
+
+def stream_digest(stream: IO[bytes]) -> str:
+    """As `file_digest`, of an open file from its beginning."""
+    return hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and those missing above it, each durable: its name is synced into the folder that holds it."""
+    if path.is_dir():
+        return
+    make_folder(path.parent)
+    try:
+        path.mkdir()
+    except FileExistsError as error:
+        if not path.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)) from error
+    sync_folder(path.parent)
 
 
 def sync_file(path: Path) -> None:
@@ -57,7 +69,7 @@ sync_folder = sync_file
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Replace `path` by `content`: afterwards, and after a crash, it holds the old bytes or the new, whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     temporary = temporary_beside(path)
     try:
         with temporary.open("xb") as stream:
@@ -77,7 +89,7 @@ def exclusive_lock(path: Path, *, timeout_seconds: float, purpose: str) -> Itera
 
     Raises LakeError after `timeout_seconds`, naming the process that wrote itself into the lock file.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     deadline = time.monotonic() + timeout_seconds
     while (descriptor := _take_lock(path, os.O_CREAT)) is None or not _still_names(path, descriptor):
         if descriptor is not None:

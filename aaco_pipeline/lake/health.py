@@ -1,6 +1,6 @@
-"""What is torn, orphaned or stale in a lake, and removing what nothing needs.
+"""What is torn, orphaned or stale in a lake, removing what nothing needs, and making ready what has to run again.
 
-What is wrong between the lake, Dagster and the host is `aaco_pipeline.automation.doctor`.
+What is wrong between the lake, Dagster and the host is `aaco_pipeline.automation.doctor`, which also runs stages again.
 """
 
 import shutil
@@ -9,43 +9,51 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aaco_pipeline.errors import LakeError
-from aaco_pipeline.lake.files import TEMPORARY_PREFIX, file_digest, lake_errors, lock_is_free, remove_free_lock
+from aaco_pipeline.lake.files import file_digest, lake_errors, lock_is_free, remove_free_lock, write_atomically
 from aaco_pipeline.lake.identity import CAMPAIGN_ID, SESSION_ID
 from aaco_pipeline.lake.journal import JOURNAL
 from aaco_pipeline.lake.layout import CALIBRATIONS, MANIFESTS, REQUESTS, SESSION_FOLDERS, owner_of
-from aaco_pipeline.lake.manifest import Entry, Manifest
+from aaco_pipeline.lake.manifest import Artifact, Entry, Manifest, NewerManifestError
 from aaco_pipeline.lake.reading import LakeReader, read_manifest
+from aaco_pipeline.lake.rebuilding import rebuild_manifest
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.lake.verified import RAW_LIST, described, raw_digests, raw_list, require_raw_intact
+from aaco_pipeline.lake.writers import TEMPORARY_PREFIX, writer_is_gone
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Something in the lake that is not as it should be. `mendable` faults are mended by removing `path`."""
+    """Something in the lake that is not as it should be, and whether `mend` does something about it.
+
+    With a `session`, `mend` makes ready: the session is then not whole, and running its stages again mends the fault.
+    """
 
     kind: str
     path: Path
     explanation: str
     mendable: bool
+    session: str | None = None
 
 
 def faults(lake: LakeReader) -> list[Fault]:
-    """Everything torn, orphaned or stale in the lake. Reads every published byte."""
+    """Everything torn, orphaned or stale in the lake. Reads every byte that is published or was captured."""
     with lake_errors(lake.path):
         found: list[Fault] = []
         published: set[Path] = set()
-        unreadable = False
+        unreadable: set[str] = set()
         for path in sorted((lake.path / MANIFESTS).glob("*.json")):
             try:
                 manifest = read_manifest(path)
             except LakeError as error:
-                unreadable = True
-                found.append(Fault("unreadable manifest", path, str(error), mendable=False))
+                unreadable.add(path.stem)
+                found.append(_unreadable(path, error))
                 continue
             if manifest is not None:
                 published |= {lake.path / file for file in manifest.files}
                 found += _damaged_files(lake, manifest)
-        if not unreadable:  # an unreadable manifest may publish what looks like an orphan
-            found += _unpublished_files(lake, published)
-        return [*found, *_stale_locks(lake)]
+        # An unreadable manifest may publish what looks like an orphan.
+        orphans = (one for one in _unpublished_files(lake, published) if owner_of(one.path)[1] not in unreadable)
+        return [*found, *_captures(lake), *orphans, *_stale_locks(lake)]
 
 
 def leftovers(lake: LakeReader) -> list[Fault]:
@@ -58,11 +66,23 @@ def leftovers(lake: LakeReader) -> list[Fault]:
         return [fault for fault in (*_unpublished_files(lake, published), *_stale_locks(lake)) if fault.mendable]
 
 
-def mend(lake: LakeReader, fault: Fault) -> bool:
-    """Remove what a mendable fault names, unless a writer took it up meanwhile. True when it is gone."""
+def mend(lake: TraceLake, fault: Fault) -> bool:
+    """Do about a mendable fault what can be done here. True when it is gone, or its session ready to run again.
+
+    What is to be removed stays when a writer took it up meanwhile.
+    """
     if not fault.mendable:
         return False
+    if fault.kind in ("torn file", "missing file"):
+        lake.record_torn(owner_of(fault.path)[1])
+        return True
+    if fault.kind == "unreadable manifest":
+        rebuild_manifest(lake, fault.path.stem)
+        return True
     with lake_errors(fault.path):
+        if fault.kind == "unverified capture":
+            write_atomically(fault.path / RAW_LIST, raw_list(raw_digests(fault.path)))
+            return True
         if fault.kind == "stale lock":
             remove_free_lock(fault.path)
         elif fault.kind == "unfinished write" and fault.path.is_dir():
@@ -77,33 +97,63 @@ def mend(lake: LakeReader, fault: Fault) -> bool:
     return not fault.path.exists()
 
 
+def _unreadable(path: Path, error: LakeError) -> Fault:
+    is_newer = isinstance(error, NewerManifestError)  # whole, and not to be touched
+    session = path.stem if SESSION_ID.fullmatch(path.stem) and not is_newer else None
+    return Fault("unreadable manifest", path, str(error), not is_newer, session)
+
+
 def _damaged_files(lake: LakeReader, manifest: Manifest) -> Iterator[Fault]:
-    for entry in manifest.entries:
-        kind = _damage(lake, entry)
+    for one in manifest.on_disk:
+        kind = _damage(lake, one)
+        if kind is None:
+            continue
         # A writer may have superseded the file after its name was read: then it is no fault.
-        if kind is not None and entry in lake.manifest(manifest.id, manifest.scope).entries:
-            where = f"table {entry.table} of {manifest.scope} {manifest.id}"
-            yield Fault(kind, lake.path / entry.file, f"{where}; materialize stage {entry.stage} again", mendable=False)
+        if one not in lake.manifest(manifest.id, manifest.scope).on_disk:
+            continue
+        path = lake.path / one.file
+        if manifest.scope == "session" and lake.raw(manifest.id).is_dir():
+            told = f"{described(path)}; its stage has to run again"
+            yield Fault(kind, path, told, mendable=True, session=manifest.id)
+        else:
+            yield Fault(kind, path, f"{described(path)}; there is no raw capture to rebuild it from", mendable=False)
 
 
-def _damage(lake: LakeReader, entry: Entry) -> str | None:
+def _damage(lake: LakeReader, published: Entry | Artifact) -> str | None:
+    """What is wrong with a published file, which is read now whatever this process read before."""
     try:
-        intact = not entry.file or file_digest(lake.path / entry.file) == entry.sha256
+        intact = file_digest(lake.path / published.file) == published.sha256
     except FileNotFoundError:
         return "missing file"
     return None if intact else "torn file"
 
 
+def _captures(lake: LakeReader) -> Iterator[Fault]:
+    """Raw captures that are not as they were received, and those of which that is not known."""
+    for session in lake.captured():
+        raw = lake.raw(session)
+        try:
+            is_verified = require_raw_intact(raw, raw_digests(raw))
+        except LakeError as error:
+            if raw.is_dir():  # and not removed meanwhile
+                yield Fault("torn capture", raw, str(error), mendable=False)
+            continue
+        if not is_verified and raw.is_dir():
+            told = "received by an earlier version, which kept no digests: its files are taken as they are now"
+            yield Fault("unverified capture", raw, told, mendable=True)
+
+
 def _unpublished_files(lake: LakeReader, published: set[Path]) -> Iterator[Fault]:
     for path in sorted(lake.path.glob(f"{TEMPORARY_PREFIX}*")):
-        if not _writer_lives(path):
+        if writer_is_gone(path):
             yield Fault("unfinished write", path, "what a statement of SQL spilled; its process died", mendable=True)
     folders = lake.path.iterdir() if lake.path.is_dir() else ()
     for folder in sorted(folder for folder in folders if folder.is_dir() and not folder.name.startswith(".")):
         holds_tables = folder.name not in (MANIFESTS, REQUESTS, CALIBRATIONS, JOURNAL, *SESSION_FOLDERS)
-        for path in sorted(folder.glob("*_id=*/*" if holds_tables else f"{TEMPORARY_PREFIX}*")):
+        patterns = ("*_id=*/*",) if holds_tables else (f"{TEMPORARY_PREFIX}*", f"*_id=*/{TEMPORARY_PREFIX}*")
+        for path in sorted(path for pattern in patterns for path in folder.glob(pattern)):
             if path.name.startswith(TEMPORARY_PREFIX):
-                if not _writer_lives(path):
+                if writer_is_gone(path):
                     yield Fault("unfinished write", path, "left by a writer that died", mendable=True)
             elif path not in published:
                 yield Fault("orphan file", path, "no manifest publishes it", mendable=_is_ours(path))
@@ -121,9 +171,3 @@ def _is_ours(path: Path) -> bool:
     scope, identifier = owner_of(path)
     pattern = SESSION_ID if scope == "session" else CAMPAIGN_ID
     return path.is_file() and pattern.fullmatch(identifier) is not None
-
-
-def _writer_lives(path: Path) -> bool:
-    """Whether the process that made the temporary `path` is still running (its number is in the name)."""
-    number = path.name.removeprefix(TEMPORARY_PREFIX).partition("-")[0]
-    return number.isdigit() and Path(f"/proc/{number}").is_dir()

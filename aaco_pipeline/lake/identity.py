@@ -1,6 +1,6 @@
 """Names of sessions and campaigns: how they are made and which texts are valid ones.
 
-Finding a session by prefix or as `latest` needs a lake and lives in `aaco_pipeline.lake.reading`.
+What needs a lake lives there: an id later than all others in `store`, a session by prefix or as `latest` in `reading`.
 """
 
 import re
@@ -29,6 +29,14 @@ def new_session_id(workload: str | None = None, now: datetime | None = None) -> 
     plain = _FILE_ENDINGS.sub("", (workload or "").lower())
     name = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:_NAME_LENGTH].rstrip("-")
     return "-".join(filter(None, (f"{moment:%Y%m%dT%H%M%SZ}", secrets.token_hex(4), name)))
+
+
+def time_of(session: str) -> datetime | None:
+    """The second that an id states; None where that is no time."""
+    try:
+        return datetime.strptime(session[:16], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+    except ValueError:
+        return None
 
 
 def require_session_id(text: str) -> str:

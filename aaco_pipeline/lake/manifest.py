@@ -48,6 +48,15 @@ class StageState(NamedTuple):
     failure: str | None
 
 
+class Artifact(NamedTuple):
+    """A file that a stage leaves beside its tables (a trace, a report): as in an `Entry`."""
+
+    stage: str
+    file: str
+    bytes: int
+    sha256: str
+
+
 _VALUES: Final = itemgetter(*Entry._fields)
 _TYPES: Final = (str, str, str, int, int, str, int)
 
@@ -64,6 +73,7 @@ class Manifest:
     entries: tuple[Entry, ...] = field(default=())
     stages: tuple[StageState, ...] = field(default=())
     expected: tuple[str, ...] = field(default=())
+    artifacts: tuple[Artifact, ...] = field(default=())
 
     def with_stage(self, stage: str, entries: Iterable[Entry], code_version: str = "") -> "Manifest":
         """This manifest with everything `stage` published before replaced by `entries`, and its failure forgotten."""
@@ -78,7 +88,13 @@ class Manifest:
     def without_stage(self, stage: str) -> "Manifest":
         """This manifest as if `stage` had never run."""
         entries = tuple(entry for entry in self.entries if entry.stage != stage)
-        return replace(self, entries=entries, stages=self._stages_but(stage))
+        artifacts = tuple(one for one in self.artifacts if one.stage != stage)
+        return replace(self, entries=entries, stages=self._stages_but(stage), artifacts=artifacts)
+
+    def with_artifact(self, artifact: Artifact) -> "Manifest":
+        """This manifest with one file beside the tables as it is now."""
+        others = (one for one in self.artifacts if one.file != artifact.file)
+        return replace(self, artifacts=tuple(sorted([*others, artifact])))
 
     def expecting(self, stages: Sequence[str]) -> "Manifest":
         """This manifest with the stages that the session is to have, in the order they run."""
@@ -87,12 +103,21 @@ class Manifest:
     def of_table(self, table: str) -> tuple[Entry, ...]:
         return tuple(entry for entry in self.entries if entry.table == table)
 
+    def artifact(self, file: str) -> Artifact | None:
+        """What is stated of a file beside the tables, by its path in the lake; None when nothing is."""
+        return next((one for one in self.artifacts if one.file == file), None)
+
     def of_stage(self, stage: str) -> tuple[Entry, ...]:
         return tuple(entry for entry in self.entries if entry.stage == stage)
 
     @property
+    def on_disk(self) -> "list[Entry | Artifact]":
+        """Everything stated that has a file."""
+        return [*(entry for entry in self.entries if entry.file), *self.artifacts]
+
+    @property
     def files(self) -> set[str]:
-        """Every published file, relative to the lake."""
+        """Every published table's file, relative to the lake."""
         return {entry.file for entry in self.entries if entry.file}
 
     def to_bytes(self) -> bytes:
@@ -104,6 +129,7 @@ class Manifest:
             "expected": self.expected,
             "stages": [state._asdict() for state in self.stages],
             "entries": [entry._asdict() for entry in self.entries],
+            "files": [one._asdict() for one in self.artifacts],
         }
         rest = (json.dumps(document, indent=1, sort_keys=True) + "\n").encode().removeprefix(_HEAD)
         return _HEAD + _digest(rest) + rest
@@ -135,9 +161,10 @@ class Manifest:
             expected = document["expected"]
             if not isinstance(expected, list) or not all(isinstance(name, str) for name in expected):
                 raise TypeError(f"expected stages {expected!r} are not as expected")
-            return Manifest(scope, identifier, entries, _states(document["stages"]), tuple(expected))
+            artifacts = tuple(sorted(map(_artifact, document["files"])))
+            return Manifest(scope, identifier, entries, _states(document["stages"]), tuple(expected), artifacts)
         except (ValueError, KeyError, TypeError) as error:
-            raise LakeError(f"{source}: not a manifest ({error}); `aaco doctor` tells what can be mended") from error
+            raise LakeError(f"{source}: not a manifest ({error}); `aaco doctor --mend` rebuilds it") from error
 
     def _stages_but(self, stage: str, *states: StageState) -> tuple[StageState, ...]:
         return tuple(sorted([*(state for state in self.stages if state.stage != stage), *states]))
@@ -155,9 +182,21 @@ def _entry(item: dict[str, Any]) -> Entry:
     entry = Entry._make(_VALUES(item))
     if tuple(map(type, entry)) != _TYPES or (entry.rows and not entry.file):
         raise TypeError(f"entry {tuple(entry)!r} is not as expected")
-    if entry.file.startswith("/") or ".." in entry.file.split("/"):
-        raise ValueError(f"file {entry.file!r} leaves the lake")
+    _require_inside(entry.file)
     return entry
+
+
+def _artifact(item: dict[str, Any]) -> Artifact:
+    artifact = Artifact(item["stage"], item["file"], item["bytes"], item["sha256"])
+    if tuple(map(type, artifact)) != (str, str, int, str):
+        raise TypeError(f"artifact {tuple(artifact)!r} is not as expected")
+    _require_inside(artifact.file)
+    return artifact
+
+
+def _require_inside(file: str) -> None:
+    if file.startswith("/") or ".." in file.split("/"):
+        raise ValueError(f"file {file!r} leaves the lake")
 
 
 def _states(items: list[dict[str, Any]]) -> tuple[StageState, ...]:

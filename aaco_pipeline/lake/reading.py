@@ -5,17 +5,20 @@ mean.
 """
 
 from collections.abc import Sequence
+from contextlib import nullcontext
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aaco_pipeline.errors import LakeError, UsageError
 from aaco_pipeline.lake.contracts import find_contract, polars_dtype, polars_schema
 from aaco_pipeline.lake.declaration import Scope, Table
-from aaco_pipeline.lake.files import file_digest, lake_errors
+from aaco_pipeline.lake.files import lake_errors
 from aaco_pipeline.lake.identity import SESSION_ID, require_session_id
 from aaco_pipeline.lake.layout import MANIFESTS, SESSION_FOLDERS, LakeFolder, owner_of
 from aaco_pipeline.lake.manifest import Entry, Manifest
 from aaco_pipeline.lake.progress import Progress, progress_of
+from aaco_pipeline.lake.verified import missing, require_intact, torn
 
 if TYPE_CHECKING:
     import polars as pl
@@ -26,14 +29,11 @@ class LakeReader(LakeFolder):
 
     def sessions(self) -> list[str]:
         """Ids of all sessions with a manifest, oldest first: something is published, or stated to be expected."""
-        return sorted(m.id for m in self.manifests() if m.scope == "session")
+        return sorted(path.stem for path in self._manifest_files() if SESSION_ID.fullmatch(path.stem))
 
     def manifests(self) -> list[Manifest]:
         """Every manifest in the lake, sorted by id."""
-        if self.path.exists() and not self.path.is_dir():
-            raise LakeError(f"{self.path}: not a folder, so not a lake; name another with --lake")
-        with lake_errors(self.path / MANIFESTS):
-            found = [read_manifest(path) for path in sorted((self.path / MANIFESTS).glob("*.json"))]
+        found = [read_manifest(path) for path in self._manifest_files()]
         return [manifest for manifest in found if manifest is not None]
 
     def manifest(self, identifier: str, scope: Scope = "session") -> Manifest:
@@ -89,7 +89,7 @@ class LakeReader(LakeFolder):
         return pl.concat(frames) if frames else pl.DataFrame(schema=polars_schema(declared))
 
     def read_entry(self, entry: Entry) -> "pl.DataFrame":
-        """One published table, after comparing its file with the manifest's digest. LakeError when they differ."""
+        """One published table, after `verify_entry`."""
         import polars as pl
 
         self.verify_entry(entry)
@@ -106,11 +106,9 @@ class LakeReader(LakeFolder):
         table = find_contract(entry.table)
         if not entry.file:
             return
-        path = self.path / entry.file
-        _require_readable(table, entry, *owner_of(path))
+        _require_readable(table, entry, *owner_of(self.path / entry.file))
+        path = require_intact(self.path, entry)
         with lake_errors(path):
-            if file_digest(path) != entry.sha256:
-                raise LakeError(f"{path}: its bytes are not the published ones; materialize {entry.stage} again")
             held = pl.read_parquet_schema(path)
         declared = {c.name: polars_dtype(c.dtype) for c in table.columns if c.since <= entry.contract_version}
         wrong = sorted(name for name, dtype in declared.items() if held.get(name) != dtype)
@@ -118,26 +116,48 @@ class LakeReader(LakeFolder):
             raise LakeError(f"{path}: column {', '.join(wrong)} is not as table {table.name} declares it")
 
     def published_files(self, table: Table, manifests: Sequence[Manifest]) -> list[Path]:
-        """Paths of the table's published files; LakeError when one was written under a newer contract."""
+        """Paths of the table's published files, each verified.
+
+        LakeError when one is torn or missing, or was written under a newer contract.
+        """
         paths = []
         for manifest in manifests:
             for entry in manifest.of_table(table.name):
                 _require_readable(table, entry, manifest.scope, manifest.id)
                 if entry.file:
-                    paths.append(self.path / entry.file)
+                    paths.append(require_intact(self.path, entry))
         return paths
+
+    def artifact(self, session: str, path: Path) -> bytes | None:
+        """The content of a session's `trace` or `report`, verified; None when there is none. LakeError when it is torn.
+
+        One of before manifests stated these files is given as it is.
+        """
+        file = path.relative_to(self.path).as_posix()
+        # What differs is looked at again while no writer is between the file and its manifest.
+        for held in (nullcontext(), self.locked(session, "session")):
+            with lake_errors(path), held:
+                stated = self.manifest(session).artifact(file)
+                content = path.read_bytes() if path.is_file() else None
+            if stated is None or (content is not None and sha256(content).hexdigest() == stated.sha256):
+                return content
+        raise missing(path) if content is None else torn(path)
+
+    def _manifest_files(self) -> list[Path]:
+        if self.path.exists() and not self.path.is_dir():
+            raise LakeError(f"{self.path}: not a folder, so not a lake; name another with --lake")
+        with lake_errors(self.path / MANIFESTS):
+            return sorted((self.path / MANIFESTS).glob("*.json"))
 
     def _read_published(self, table: Table, identifier: str) -> list["pl.DataFrame"]:
         while True:
             manifest = self.manifest(identifier, table.scope)
             try:
                 return [_read_file(table, file) for file in self.published_files(table, [manifest])]
-            except FileNotFoundError as error:
-                # Either a writer superseded the file after we had read its name, or it is lost.
+            except LakeError:
+                # Either a writer superseded the file after we had read its name, or it is torn or lost.
                 if self.manifest(identifier, table.scope) == manifest:
-                    raise LakeError(
-                        f"{error.filename}: published but missing; `aaco doctor` tells how to mend it"
-                    ) from error
+                    raise
 
 
 def read_manifest(path: Path) -> Manifest | None:
@@ -162,15 +182,12 @@ def _read_file(table: Table, path: Path) -> "pl.DataFrame":
     """The file in the contract's columns; the key comes from the path, as only older files hold it, too."""
     import polars as pl
 
-    if not path.is_file():
-        raise FileNotFoundError(2, "No such file", str(path))
     try:
         frame = pl.read_parquet(path, hive_partitioning=False, glob=False)
     except (pl.exceptions.PolarsError, OSError) as error:
         if not path.is_file():
-            raise FileNotFoundError(2, "No such file", str(path)) from error
-        reason = str(error).splitlines()[0]
-        raise LakeError(f"{path}: cannot be read ({reason}); `aaco doctor` tells how to mend it") from error
+            raise missing(path) from error
+        raise LakeError(f"{path}: cannot be read ({str(error).splitlines()[0]}); `aaco doctor` tells why") from error
     schema = polars_schema(table)
     absent = [pl.lit(None, dtype).alias(name) for name, dtype in schema.items() if name not in frame.columns]
     return frame.with_columns(absent).with_columns(pl.lit(owner_of(path)[1]).alias(table.key)).select(schema.names())

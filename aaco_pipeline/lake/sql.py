@@ -193,7 +193,7 @@ def _one_line(error: "duckdb.Error", lake: LakeReader) -> UsageError | LakeError
     if isinstance(error, duckdb.PermissionException):
         return UsageError(f"SQL refused: a statement reads the lake's tables and no other file ({text})")
     if isinstance(error, duckdb.IOException) or str(lake.path) in text.partition(" LINE ")[0]:
-        return LakeError(f"{text}; `aaco doctor` tells how to mend it")
+        return LakeError(f"{text}; `aaco doctor` tells why")
     return UsageError(f"SQL: {text}")
 
 

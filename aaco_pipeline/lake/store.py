@@ -10,6 +10,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,20 +21,25 @@ from aaco_pipeline.lake.declaration import Scope, Table
 from aaco_pipeline.lake.files import (
     file_digest,
     lake_errors,
+    make_folder,
     sync_file,
     sync_folder,
-    temporary_beside,
     write_atomically,
 )
+from aaco_pipeline.lake.identity import new_session_id, time_of
 from aaco_pipeline.lake.layout import MANIFESTS, SESSION_FOLDERS
-from aaco_pipeline.lake.manifest import Entry, Manifest
+from aaco_pipeline.lake.manifest import Artifact, Entry, Manifest
 from aaco_pipeline.lake.reading import LakeReader
+from aaco_pipeline.lake.verified import RAW_LIST, described, raw_digests, raw_list, require_intact
+from aaco_pipeline.lake.writers import temporary_beside
 
 if TYPE_CHECKING:
     import polars as pl
 
 #: A stage's name becomes part of file names.
 _STAGE: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
+#: How much of a table's digest its file's name holds.
+DIGITS_IN_NAME: Final = 12
 
 
 class TraceLake(LakeReader):
@@ -45,20 +51,32 @@ class TraceLake(LakeReader):
 
         return select_frame(self, statement)
 
+    def new_session(self, workload: str | None = None) -> str:
+        """A new session's id, a second or more after every other of the lake: `latest` is the last begun.
+
+        Where the clock has stepped back, or two sessions begin within a second, the id is ahead of the clock.
+        """
+        known = sorted({*self.sessions(), *self.captured(), *self.requests()}, reverse=True)
+        newest = next((time for time in map(time_of, known) if time is not None), None)
+        now = datetime.now(UTC)
+        return new_session_id(workload, now if newest is None else max(now, newest + timedelta(seconds=1)))
+
     @contextmanager
     def receive_raw(self, session: str) -> Iterator[Path]:
         """A folder to fill with a capture, which becomes `raw(session)` at once and whole when the block ends well.
 
+        A list of the files' digests is put beside them, by which they are verified when they are read.
         LakeError if the session's capture is already complete: captures are never overwritten.
         """
         final = self.raw(session)
         with lake_errors(final):
-            final.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(final.parent)
             temporary = temporary_beside(final)
             temporary.mkdir()
         try:
             yield temporary
             with lake_errors(final):
+                (temporary / RAW_LIST).write_bytes(raw_list(raw_digests(temporary)))
                 for file in sorted(temporary.rglob("*")):
                     sync_file(file)
                 sync_folder(temporary)
@@ -98,6 +116,46 @@ class TraceLake(LakeReader):
         """State that the last run of a stage failed, and why; what it had published before stays as it is."""
         _require_stage(stage)
         self._restate(session, lambda manifest: manifest.with_failure(stage, code_version, reason))
+
+    def record_torn(self, session: str) -> tuple[str, ...]:
+        """State of every stage with a torn or missing file that it failed, so that the session is not whole; these.
+
+        Running them again publishes the files anew. Until then nothing else of theirs is lost.
+        """
+        reasons: dict[str, str] = {}
+
+        def failed(manifest: Manifest) -> Manifest:
+            for one in manifest.on_disk:
+                try:
+                    require_intact(self.path, one)
+                except LakeError:
+                    reasons[one.stage] = f"torn or missing: {described(self.path / one.file)}; run it again"
+            for stage, reason in reasons.items():
+                manifest = manifest.with_failure(stage, "", reason)
+            return manifest
+
+        self._restate(session, failed)
+        return tuple(sorted(reasons))
+
+    @contextmanager
+    def new_artifact(self, session: str, stage: str, final: Path) -> Iterator[Path]:
+        """A path to write a stage's file beside its tables to; it is `final`, and stated, when the block ends well."""
+        with lake_errors(final):
+            make_folder(final.parent)
+        temporary = temporary_beside(final)
+        try:
+            yield temporary
+            with lake_errors(final):
+                sync_file(temporary)
+                file = final.relative_to(self.path).as_posix()
+                artifact = Artifact(stage, file, temporary.stat().st_size, file_digest(temporary))
+                with self.locked(session, "session"):
+                    after = self.manifest(session).with_artifact(artifact)
+                    temporary.replace(final)
+                    sync_folder(final.parent)
+                    write_atomically(self.manifest_path(session, "session"), after.to_bytes())
+        finally:
+            temporary.unlink(missing_ok=True)
 
     def publish(
         self,
@@ -170,7 +228,7 @@ class TraceLake(LakeReader):
         if frame.is_empty():
             return Entry(table.name, stage, "", 0, 0, "", table.version)
         folder = self.path / table.name / f"{table.key}={identifier}"
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         temporary = temporary_beside(folder / "file")
         metadata = {
             "aaco.contract_version": str(table.version),
@@ -184,7 +242,7 @@ class TraceLake(LakeReader):
                 frame.drop(table.key).write_parquet(temporary, compression="zstd", metadata=metadata)
             sync_file(temporary)
             digest = file_digest(temporary)
-            final = folder / f"{stage}-{digest[:12]}.parquet"
+            final = folder / f"{stage}-{digest[:DIGITS_IN_NAME]}.parquet"
             temporary.replace(final)
         except BaseException:
             temporary.unlink(missing_ok=True)

@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Final
 
+from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.identity import SESSION_ID
 from aaco_pipeline.lake.store import TraceLake
 
@@ -22,23 +23,27 @@ REPORTS_PORT: Final = 3001
 _ADDRESS: Final = re.compile(rf"/(reports|traces)/({SESSION_ID.pattern})/([a-z.]+)")
 
 
-def loopback_server(find: Callable[[str], Path | None], port: int = 0) -> ThreadingHTTPServer:
-    """A server on 127.0.0.1 (on a free port for 0) of the files that `find` gives for an address, and nothing else.
+def loopback_server(find: Callable[[str], bytes | None], port: int = 0) -> ThreadingHTTPServer:
+    """A server on 127.0.0.1 (on a free port for 0) of what `find` gives for an address, and of nothing else.
 
-    It refuses names other than its own address, so that no page from elsewhere can read the report by a name that
-    resolves to this computer. OSError when the port is taken.
+    Where that is a LakeError, its line is the answer. It refuses names other than its own address, so that no page from
+    elsewhere can read the report by a name that resolves to this computer. OSError when the port is taken.
     """
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             own = f"127.0.0.1:{server.server_port}"
-            path = find(self.path.partition("?")[0]) if self.headers.get("Host") == own else None
-            if path is None or not path.is_file():
+            address = self.path.partition("?")[0]
+            try:
+                content = find(address) if self.headers.get("Host") == own else None
+            except LakeError as error:
+                self.send_error(500, "torn", str(error))
+                return
+            if content is None:
                 self.send_error(404)
                 return
-            content = path.read_bytes()
             self.send_response(200)
-            kind = "text/html; charset=utf-8" if path.suffix == ".html" else "application/octet-stream"
+            kind = "text/html; charset=utf-8" if address.endswith(".html") else "application/octet-stream"
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(content)))
             self.send_header("Cache-Control", "no-store")
@@ -59,14 +64,14 @@ def address_of(path: Path) -> str:
     return f"http://127.0.0.1:{REPORTS_PORT}/{folder}/{session}/{path.name}"
 
 
-def file_of(lake: TraceLake, address: str) -> Path | None:
-    """The report or trace that an address means; None for any other."""
+def content_of(lake: TraceLake, address: str) -> bytes | None:
+    """The report or trace that an address means, verified; None for any other. LakeError when it is torn."""
     found = _ADDRESS.fullmatch(address)
     if found is None:
         return None
     folder, session, name = found[1], found[2], found[found.re.groups]
     path = lake.report(session) if folder == "reports" else lake.trace(session)
-    return path if path.name == name else None
+    return lake.artifact(session, path) if path.name == name else None
 
 
 def serve_lake(lake: Path) -> "subprocess.Popen[bytes]":
@@ -77,7 +82,7 @@ def serve_lake(lake: Path) -> "subprocess.Popen[bytes]":
 def main(lake: str, parent: str) -> int:
     """Serve until the parent has ended; 1 when another process has the port, whose links then open that one's lake."""
     try:
-        server = loopback_server(lambda address: file_of(TraceLake(lake), address), REPORTS_PORT)
+        server = loopback_server(lambda address: content_of(TraceLake(lake), address), REPORTS_PORT)
     except OSError as error:
         print(f"aaco: links to reports do not open: port {REPORTS_PORT}: {error.strerror}", file=sys.stderr)
         return 1

@@ -17,6 +17,7 @@ from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.host.process_identity import process_tags
+from tests.sessions import replayed
 
 LAUNCH = MeasurementRequest(model="control_flow")
 
@@ -44,6 +45,10 @@ def healthy(instance: dg.DagsterInstance, lake: TraceLake) -> dg.DagsterInstance
 def only(found: list[Problem]) -> Problem:
     assert len(found) == 1, found
     return found[0]
+
+
+def void(_: object) -> None:
+    """Whatever comes, nothing goes."""
 
 
 def mend(ailment: Problem) -> None:
@@ -118,28 +123,38 @@ def test_what_a_killed_writer_leaves_is_found_and_removed(
     assert examine(lake, healthy) == []
 
 
-def test_a_torn_file_is_found_and_needs_a_person(lake: TraceLake, healthy: dg.DagsterInstance, session: str) -> None:
+def tear_a_table(lake: TraceLake, session: str) -> None:
     path = published_file(lake, session)
     path.write_bytes(path.read_bytes()[:-1] + b"?")
-    ailment = only(examine(lake, healthy))
-    assert (ailment.kind, ailment.mend) == ("torn file", None)
-    assert f"table gaps of session {session}; materialize stage timeline again" in ailment.explanation
 
 
-def test_a_missing_file_is_found_and_needs_a_person(lake: TraceLake, healthy: dg.DagsterInstance, session: str) -> None:
-    published_file(lake, session).unlink()
-    ailment = only(examine(lake, healthy))
-    assert (ailment.kind, ailment.mend) == ("missing file", None)
-
-
-def test_a_manifest_that_cannot_be_read_stops_every_comparison_and_removes_nothing(
-    lake: TraceLake, healthy: dg.DagsterInstance, session: str
-) -> None:
+def tear_the_manifest(lake: TraceLake, session: str) -> None:
     leave_orphan(lake, session)  # and nobody can know that it is one
-    (lake.path / "manifests" / f"{session}.json").write_text("{")
-    found = examine(lake, healthy)
-    assert [one.kind for one in found] == ["unreadable manifest", "unreadable lake"]
-    assert [one.mend for one in found] == [None, None]
+    lake.manifest_path(session, "session").write_text("{")
+
+
+@pytest.mark.parametrize(
+    ("tear", "kind"),
+    [
+        (tear_a_table, "torn file"),
+        (lambda lake, session: published_file(lake, session).unlink(), "missing file"),
+        (tear_the_manifest, "unreadable manifest"),
+    ],
+)
+def test_what_is_torn_is_mended_by_running_the_stages_again(
+    tear: Callable[[TraceLake, str], None],
+    kind: str,
+    lake: TraceLake,
+    healthy: dg.DagsterInstance,
+    session: str,
+) -> None:
+    whole = lake.manifest(session).entries
+    tear(lake, session)
+    ailment = only(examine(lake, healthy))
+    assert (ailment.kind, ailment.mend) == (kind, None)
+    mend(only(examine(lake, healthy, lambda name: void(replayed(lake, name)))))
+    assert examine(lake, healthy) == []
+    assert lake.manifest(session).entries == whole
 
 
 # What is wrong between the lake and Dagster.

@@ -14,8 +14,8 @@ from onnx import TensorProto, helper
 
 import aaco_pipeline
 from aaco_pipeline.cli.main import main
-from aaco_pipeline.lake.files import TEMPORARY_PREFIX
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.lake.writers import TEMPORARY_PREFIX
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE, Project
 
 ROOT: Final = Path(aaco_pipeline.__file__).parents[1]

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from aaco_pipeline.errors import LakeError
+from aaco_pipeline.lake import files
 from aaco_pipeline.lake.files import (
-    TEMPORARY_PREFIX,
     exclusive_lock,
     lake_errors,
     lock_is_free,
-    temporary_beside,
+    make_folder,
     write_atomically,
 )
 
@@ -76,10 +76,16 @@ def test_a_write_is_synced_before_it_takes_the_name(tmp_path: Path, monkeypatch:
     assert steps == ["fsync", "replace", "fsync"]
 
 
-def test_a_temporary_name_says_who_writes_it_and_never_repeats(tmp_path: Path) -> None:
-    names = {temporary_beside(tmp_path / "x") for _ in range(100)}
-    assert len(names) == 100
-    assert all(name.parent == tmp_path and name.name.startswith(f"{TEMPORARY_PREFIX}{os.getpid()}-") for name in names)
+def test_every_new_folder_is_synced_into_the_one_above_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(files, "sync_folder", synced.append)
+    make_folder(tmp_path / "lake" / "manifests")
+    assert synced == [tmp_path, tmp_path / "lake"]
+    make_folder(tmp_path / "lake" / "manifests")
+    assert len(synced) == 2
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError, match="file"):
+        make_folder(tmp_path / "file" / "lake")
 
 
 @pytest.mark.parametrize(

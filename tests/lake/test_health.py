@@ -13,6 +13,7 @@ from aaco_pipeline.lake import health
 from aaco_pipeline.lake.files import exclusive_lock, lock_is_free
 from aaco_pipeline.lake.health import Fault, faults, mend
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.lake.verified import raw_list
 from tests.lake.published import LATER, SESSION, Filled, Metrics, Snapshot, dead_process, file_of, kernels
 
 
@@ -23,28 +24,94 @@ def populated(lake: TraceLake, metrics: Metrics, filled: Filled) -> TraceLake:
     return lake
 
 
-def test_one_flipped_byte_is_found_and_only_a_stage_can_mend_it(populated: TraceLake, snapshot: Snapshot) -> None:
-    file = file_of(populated, "kernels")
+def flip(file: Path) -> None:
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
-    explanation = f"table kernels of session {SESSION}; materialize stage a again"
-    fault = Fault("torn file", file, explanation, mendable=False)
+
+
+def receive(lake: TraceLake, session: str = SESSION) -> Path:
+    with lake.receive_raw(session) as folder:
+        (folder / "deep").mkdir()
+        (folder / "deep" / "trace.json").write_text("{}")
+    return lake.raw(session)
+
+
+@pytest.mark.parametrize("kind", ["torn file", "missing file"])
+def test_a_damaged_file_is_mended_by_its_stage_running_again(
+    kind: str, populated: TraceLake, metrics: Metrics, filled: Filled
+) -> None:
+    receive(populated)
+    file, before = file_of(populated, "kernels"), populated.manifest(SESSION)
+    flip(file) if kind == "torn file" else file.unlink()
+    explanation = f"table kernels of session {SESSION}, stage a; its stage has to run again"
+    fault = Fault(kind, file, explanation, mendable=True, session=SESSION)
     assert faults(populated) == [fault]
+    assert mend(populated, fault)
+    (failed,) = populated.progress(SESSION).failed
+    assert (failed.stage, failed.failure) == (
+        "a",
+        f"torn or missing: table kernels of session {SESSION}, stage a; run it again",
+    )
+    assert populated.manifest(SESSION).entries == before.entries
+    with pytest.raises(LakeError, match=rf"{file.name}: .*table kernels of session {SESSION}, stage a.*doctor --mend"):
+        populated.read("kernels")
+    populated.publish(SESSION, "a", {"session_metrics": metrics(1.0, 2.0), "kernels": kernels(filled, "gemm")})
+    assert populated.manifest(SESSION) == before
+    assert faults(populated) == []
+
+
+def test_a_damaged_file_without_a_raw_capture_needs_a_person(populated: TraceLake, snapshot: Snapshot) -> None:
+    file = file_of(populated, "kernels")
+    flip(file)
+    (fault,) = faults(populated)
+    assert (fault.kind, fault.mendable, fault.session) == ("torn file", False, None)
+    assert "there is no raw capture to rebuild it from" in fault.explanation
     before = snapshot(populated.path)
     assert mend(populated, fault) is False
     assert snapshot(populated.path) == before
 
 
-def test_a_missing_file_is_found_and_only_a_stage_can_mend_it(populated: TraceLake) -> None:
-    file = file_of(populated, "kernels")
-    file.unlink()
-    explanation = f"table kernels of session {SESSION}; materialize stage a again"
-    assert faults(populated) == [Fault("missing file", file, explanation, mendable=False)]
-    with pytest.raises(LakeError, match=rf"{file.name}: published but missing; `aaco doctor`"):
-        populated.read("kernels", SESSION)
-    with pytest.raises(LakeError, match=rf"{file.name}.*`aaco doctor`"):
-        populated.sql("SELECT * FROM kernels")
+def test_a_file_beside_the_tables_is_verified_and_mended_like_one(populated: TraceLake) -> None:
+    receive(populated)
+    with populated.new_artifact(SESSION, "a", populated.trace(SESSION)) as path:
+        path.write_bytes(b"a trace")
+    assert faults(populated) == []
+    flip(populated.trace(SESSION))
+    (fault,) = faults(populated)
+    assert (fault.kind, fault.path, fault.session) == ("torn file", populated.trace(SESSION), SESSION)
+    assert mend(populated, fault)
+    assert [state.stage for state in populated.progress(SESSION).failed] == ["a"]
+
+
+@pytest.mark.parametrize("damage", ["flip", "lose", "add", "list"])
+def test_a_raw_capture_that_is_not_as_it_was_received_is_found(damage: str, populated: TraceLake) -> None:
+    raw = receive(populated)
+    assert faults(populated) == []
+    file = raw / "deep" / "trace.json"
+    told = {"lose": "deep/trace.json was received", "add": "more.json was not"}
+    if damage == "flip":
+        flip(file)
+    elif damage == "lose":
+        file.unlink()
+    elif damage == "add":
+        (raw / "more.json").touch()
+    else:
+        (raw / "digests.json").write_bytes(raw_list({"deep/trace.json": "0" * 64}))
+    (fault,) = faults(populated)
+    assert (fault.kind, fault.path, fault.mendable) == ("torn capture", raw, False)
+    assert told.get(damage, "the bytes of deep/trace.json are not those that digests.json states") in fault.explanation
+
+
+def test_a_raw_capture_without_digests_is_unverified_until_they_are_taken(populated: TraceLake) -> None:
+    raw = receive(populated)
+    (raw / "digests.json").unlink()
+    (fault,) = faults(populated)
+    assert (fault.kind, fault.path, fault.mendable) == ("unverified capture", raw, True)
+    assert mend(populated, fault)
+    assert faults(populated) == []
+    flip(raw / "deep" / "trace.json")
+    assert [one.kind for one in faults(populated)] == ["torn capture"]
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"x" * 5000], ids=["empty", "short", "foreign"])
@@ -172,15 +239,27 @@ def test_mending_never_removes_a_lock_that_someone_took_meanwhile(
         assert lock.exists() or not taken
 
 
-def test_with_a_manifest_that_cannot_be_read_no_file_is_called_an_orphan(populated: TraceLake) -> None:
-    manifest = populated.path / "manifests" / f"{SESSION}.json"
+def test_with_a_manifest_that_cannot_be_read_none_of_its_files_is_called_an_orphan(populated: TraceLake) -> None:
+    manifest = populated.manifest_path(SESSION, "session")
     manifest.write_bytes(b"{")
     (fault,) = faults(populated)
-    assert (fault.kind, fault.path, fault.mendable) == ("unreadable manifest", manifest, False)
+    assert (fault.kind, fault.path, fault.mendable, fault.session) == ("unreadable manifest", manifest, True, SESSION)
     assert str(manifest) in fault.explanation
-    assert mend(populated, fault) is False
-    with pytest.raises(LakeError, match="not a manifest"):
-        populated.sessions()
+    assert populated.sessions() == [SESSION]
+    reading: list[Callable[[], object]] = [
+        populated.manifests,
+        lambda: populated.read("kernels"),
+        lambda: populated.read("kernels", SESSION),
+        lambda: populated.sql("SELECT * FROM kernels"),
+        lambda: populated.progress(SESSION),
+    ]
+    for each in reading:
+        with pytest.raises(LakeError, match=rf"{manifest.name}: not a manifest .*`aaco doctor --mend`"):
+            each()
     with pytest.raises(LakeError, match="not a manifest"):
         mend(populated, Fault("orphan file", file := next((populated.path / "kernels").rglob("*.parquet")), "", True))
     assert file.exists()
+    orphan = populated.path / "kernels" / f"session_id={LATER}" / "a-0.parquet"
+    orphan.parent.mkdir()
+    orphan.touch()
+    assert {one.path for one in faults(populated)} == {manifest, orphan}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from aaco_pipeline.errors import LakeError
-from aaco_pipeline.lake.manifest import Entry, Manifest, StageState
+from aaco_pipeline.lake.manifest import Artifact, Entry, Manifest, StageState
 
 SESSION = "20250101T000000Z-0000000a"
 
@@ -88,6 +88,17 @@ def test_a_stage_states_its_version_and_its_failure_until_it_publishes_again() -
     assert Manifest.from_bytes(failed.expecting(["b", "a"]).to_bytes(), "it") == failed.expecting(["b", "a"])
 
 
+def test_a_file_beside_the_tables_is_stated_until_it_is_replaced_or_its_stage_withdrawn() -> None:
+    before = Manifest("session", SESSION).with_stage("a", [entry("kernels", "a")])
+    one, other = Artifact("a", "traces/x", 1, "0" * 64), Artifact("a", "traces/x", 2, "1" * 64)
+    assert before.with_artifact(one).with_artifact(other) == before.with_artifact(other)
+    after = before.with_artifact(other).with_stage("a", [entry("kernels", "a", "1")])
+    assert (after.artifact("traces/x"), after.artifact("traces/y")) == (other, None)
+    assert after.on_disk == [entry("kernels", "a", "1"), other]
+    assert Manifest.from_bytes(after.to_bytes(), "it") == after
+    assert after.without_stage("a") == Manifest("session", SESSION)
+
+
 def test_one_byte_changed_anywhere_is_noticed() -> None:
     """Also in white space, in a key, in the digest itself, and where the text is still JSON."""
     content = document(expected=["a"])
@@ -129,6 +140,9 @@ def test_a_newer_manifest_is_refused_by_name() -> None:
         document(expected="a"),
         document(expected=[1]),
         document(entries={"a": 1}),
+        document(files=None),
+        document(files=[{"stage": "a", "file": "../x", "bytes": 1, "sha256": ""}]),
+        document(files=[{"stage": "a", "file": "x", "bytes": "1", "sha256": ""}]),
         document(entries=None),
         document(scope="lake"),
         document(id=7),

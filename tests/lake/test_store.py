@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +30,7 @@ from aaco_pipeline.lake.files import exclusive_lock
 from aaco_pipeline.lake.health import faults, mend
 from aaco_pipeline.lake.manifest import Entry, Manifest
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.lake.verified import RAW_LIST
 from tests.lake.published import LATER, SESSION, Filled, Metrics, Snapshot, dead_process, file_of, kernels
 
 
@@ -340,10 +342,10 @@ def test_one_published_file_is_read_only_as_it_was_published(lake: TraceLake, me
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
-    with pytest.raises(LakeError, match=rf"{file.name}: its bytes are not the published ones; materialize a again"):
+    with pytest.raises(LakeError, match=rf"{file.name}: its bytes are not those published .*`aaco doctor --mend`"):
         lake.read_entry(entry)
     file.unlink()
-    with pytest.raises(LakeError, match=f"{file.name}: No such file"):
+    with pytest.raises(LakeError, match=f"{file.name}: published but missing"):
         lake.read_entry(entry)
 
 
@@ -411,7 +413,7 @@ def test_a_newer_manifest_is_refused_by_name_and_not_overwritten(
     path.write_text(json.dumps({**json.loads(path.read_text()), "manifest_version": 4}))
     before = snapshot(lake.path)
     for doing in (
-        lake.sessions,
+        lake.manifests,
         lambda: lake.read("session_metrics"),
         lambda: lake.sql("SELECT * FROM session_metrics"),
         lambda: lake.publish(SESSION, "b", {"session_metrics": metrics(2.0)}),
@@ -571,6 +573,7 @@ def test_a_session_removed_while_its_manifests_are_listed_is_not_there(
         return read_bytes(path)
 
     monkeypatch.setattr(Path, "read_bytes", lose_the_later_one)
+    assert [manifest.id for manifest in lake.manifests()] == [SESSION]
     assert lake.sessions() == [SESSION]
 
 
@@ -621,7 +624,8 @@ def test_a_removed_session_is_gone_wholly_and_the_others_are_unharmed(
     for name in ("traces", "reports"):
         (lake.path / name / f"session_id={SESSION}").mkdir(parents=True)
         (lake.path / name / f"session_id={SESSION}" / "file").write_bytes(b"y" * 100)
-    expected = 1200 + sum(entry.bytes for entry in lake.manifest(SESSION).entries)
+    expected = 1200 + (lake.raw(SESSION) / RAW_LIST).stat().st_size
+    expected += sum(entry.bytes for entry in lake.manifest(SESSION).entries)
     assert lake.disk_bytes(SESSION) == expected
     assert lake.remove(SESSION) == expected
     left = snapshot(lake.path)
@@ -686,6 +690,29 @@ def test_a_request_that_cannot_be_kept_or_read_is_one_line(tmp_path: Path) -> No
         lake.request("../x", "x")
 
 
+# ---- new sessions ----------------------------------------------------------------------------------------------------
+
+
+def test_a_new_session_is_the_latest_whatever_the_clock_says(lake: TraceLake, metrics: Metrics) -> None:
+    """Also within a second, and after the clock has stepped back by years."""
+    ahead = "20990101T000000Z-0000000a"
+    made = [lake.new_session("größe")]
+    lake.request(made[0], "{}")
+    made.append(lake.new_session())
+    with lake.receive_raw(made[1]) as folder:
+        (folder / "a").touch()
+    made.append(lake.new_session())
+    lake.publish(made[2], "a", {"session_metrics": metrics(1.0)})
+    lake.publish(ahead, "a", {"session_metrics": metrics(1.0)})
+    made += [ahead, lake.new_session()]
+    lake.publish(made[4], "a", {"session_metrics": metrics(1.0)})
+    assert made == sorted(made)
+    assert made[4].startswith("20990101T000001Z-")
+    assert lake.find_session("latest") == made[4]
+    lake.request("99999999T999999Z-0000000a", "{}")  # an id, and no time
+    assert lake.new_session().startswith("20990101T000002Z-")
+
+
 # ---- raw captures ----------------------------------------------------------------------------------------------------
 
 
@@ -695,7 +722,10 @@ def test_a_capture_is_there_whole_or_not_at_all(lake: TraceLake, snapshot: Snaps
         (folder / "deep" / "a").write_text("1")
         assert not lake.raw(SESSION).exists()
         assert faults(lake) == []
-    assert snapshot(lake.raw(SESSION)) == {"deep": None, "deep/a": b"1"}
+    raw = snapshot(lake.raw(SESSION))
+    digest = sha256(b"1").hexdigest()
+    assert json.loads(raw.pop("digests.json") or "") == {"list_version": 1, "sha256": {"deep/a": digest}}
+    assert raw == {"deep": None, "deep/a": b"1"}
     assert [path.name for path in (lake.path / "raw").iterdir()] == [f"session_id={SESSION}"]
     assert faults(lake) == []
 
@@ -820,7 +850,7 @@ def test_a_lake_that_cannot_be_there_is_refused_in_one_line(tmp_path: Path, metr
 
 def test_a_manifest_that_is_no_file_is_refused_in_one_line(lake: TraceLake) -> None:
     (lake.path / "manifests" / f"{SESSION}.json").mkdir(parents=True)
-    for doing in (lake.sessions, lambda: lake.manifest(SESSION), lambda: lake.read("kernels")):
+    for doing in (lake.manifests, lambda: lake.manifest(SESSION), lambda: lake.read("kernels")):
         with pytest.raises(LakeError, match="Is a directory"):
             doing()
 

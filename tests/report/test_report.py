@@ -681,13 +681,10 @@ def test_report_opens_the_page_from_this_computer_until_interrupted(
 
 
 @pytest.fixture
-def served(lake: TraceLake) -> Iterator[Callable[..., bytes]]:
+def served() -> Iterator[Callable[..., bytes]]:
     """The page and its trace, served; a function that fetches a path."""
-    files = {f"/reports/session_id={SESSION}/report.html": lake.report(SESSION)}
-    files[f"/traces/session_id={SESSION}/trace.pftrace.gz"] = lake.trace(SESSION)
-    for path in files.values():
-        path.parent.mkdir(parents=True)
-        path.write_bytes(path.name.encode())
+    files = {f"/reports/session_id={SESSION}/report.html": b"report.html"}
+    files[f"/traces/session_id={SESSION}/trace.pftrace.gz"] = b"trace.pftrace.gz"
     server = loopback_server(files.get)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
@@ -1017,9 +1014,8 @@ def test_a_served_page_hands_its_trace_to_perfetto(
     content = b"a trace" if embedded else b"x" * (EMBEDDED_TRACE_BYTES + 1)
     page, trace = tmp_path / "report.html", tmp_path / "trace.pftrace.gz"
     page.write_text(render_html(document, content))
-    trace.write_bytes(content)
     address = f"/reports/session_id={SESSION}/report.html"
-    server = loopback_server({address: page, f"/traces/session_id={SESSION}/{trace.name}": trace}.get)
+    server = loopback_server({address: page.read_bytes(), f"/traces/session_id={SESSION}/{trace.name}": content}.get)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:

@@ -13,7 +13,7 @@ import pytest
 
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources import report_server
-from aaco_pipeline.resources.report_server import address_of, file_of, loopback_server
+from aaco_pipeline.resources.report_server import address_of, content_of, loopback_server
 
 SESSION = "20261122T044130Z-2e851ad6-squeezenet"
 
@@ -21,15 +21,15 @@ SESSION = "20261122T044130Z-2e851ad6-squeezenet"
 @pytest.fixture
 def lake(lake_path: Path) -> TraceLake:
     lake = TraceLake(lake_path)
-    for path in (lake.report(SESSION), lake.trace(SESSION)):
-        path.parent.mkdir(parents=True)
-        path.write_bytes(path.name.encode())
+    for stage, path in (("report", lake.report(SESSION)), ("perfetto_trace", lake.trace(SESSION))):
+        with lake.new_artifact(SESSION, stage, path) as file:
+            file.write_bytes(path.name.encode())
     return lake
 
 
 @pytest.fixture
 def served(lake: TraceLake) -> Iterator[str]:
-    server = loopback_server(lambda address: file_of(lake, address))
+    server = loopback_server(lambda address: content_of(lake, address))
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
@@ -57,6 +57,15 @@ def test_the_links_that_dagster_shows_are_addresses_of_the_server(lake: TraceLak
 def test_nothing_else_of_the_disk_is_given(address: str, served: str) -> None:
     with pytest.raises(urllib.error.HTTPError, match="404"):
         urllib.request.urlopen(served + address, timeout=10)
+
+
+def test_a_torn_file_is_not_given_but_named(lake: TraceLake, served: str) -> None:
+    lake.report(SESSION).write_bytes(b"report.htnl")
+    with pytest.raises(urllib.error.HTTPError, match="500") as caught:
+        urllib.request.urlopen(f"{served}/reports/{SESSION}/report.html", timeout=10)
+    answer = caught.value.read().decode()
+    assert f"report.html of session {SESSION}" in answer
+    assert "aaco doctor --mend" in answer
 
 
 def test_the_server_ends_with_the_process_that_started_it(lake: TraceLake) -> None:

@@ -1,0 +1,75 @@
+"""A manifest made anew from what the tables' files say of themselves, when it is torn.
+
+Each file says in its metadata whose table it is and of which stage, and in its name what its digest begins with.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from aaco_pipeline.errors import LakeError
+from aaco_pipeline.lake.contracts import all_tables
+from aaco_pipeline.lake.declaration import Scope, Table
+from aaco_pipeline.lake.files import file_digest, lake_errors, write_atomically
+from aaco_pipeline.lake.identity import SESSION_ID
+from aaco_pipeline.lake.manifest import Entry, Manifest, NewerManifestError
+from aaco_pipeline.lake.reading import read_manifest
+from aaco_pipeline.lake.store import DIGITS_IN_NAME, TraceLake
+
+_REASON: Final = "its manifest was torn and is rebuilt from the files of its tables; run it again"
+
+
+def rebuild_manifest(lake: TraceLake, identifier: str) -> Manifest:
+    """Replace the torn manifest of a session or campaign by what the tables' files say; the manifest there is now.
+
+    Tables without rows and failures of before have no files, nor is it known of two files of a table which was
+    published: every stage that is found is therefore stated as failed, so that the session is not whole until they
+    have run again. LakeError when the manifest is of a later version.
+    """
+    scope: Scope = "session" if SESSION_ID.fullmatch(identifier) else "campaign"
+    path = lake.manifest_path(identifier, scope)
+    with lake_errors(path), lake.locked(identifier, scope):
+        try:
+            if (intact := read_manifest(path)) is not None:
+                return intact  # another process has mended it
+        except NewerManifestError:
+            raise
+        except LakeError:
+            pass
+        manifest = Manifest(scope, identifier, tuple(sorted(_entries(lake, scope, identifier))))
+        for stage in {entry.stage for entry in manifest.entries}:
+            manifest = manifest.with_failure(stage, "", _REASON)
+        write_atomically(path, manifest.to_bytes())
+        return manifest
+
+
+def _entries(lake: TraceLake, scope: Scope, identifier: str) -> Iterator[Entry]:
+    """One entry for every table of every stage that is in exactly one whole file."""
+    found = defaultdict(list)
+    for table in all_tables().values():
+        for file in (lake.path / table.name / f"{scope}_id={identifier}").glob("*.parquet"):
+            if (entry := _entry(lake, table, identifier, file)) is not None:
+                found[entry.table, entry.stage].append(entry)
+    return (entries[0] for entries in found.values() if len(entries) == 1)
+
+
+def _entry(lake: TraceLake, table: Table, identifier: str, file: Path) -> Entry | None:
+    """What a file says of itself; None when it is torn or is not of this table."""
+    import polars as pl
+
+    stage, _, begins = file.stem.rpartition("-")
+    digest = file_digest(file)
+    if not stage or len(begins) != DIGITS_IN_NAME or not digest.startswith(begins):
+        return None
+    try:
+        stated = pl.read_parquet_metadata(file)
+        rows = pl.scan_parquet(file, hive_partitioning=False, glob=False).select(pl.len()).collect().item()
+    except (pl.exceptions.PolarsError, OSError):
+        return None
+    named = tuple(stated.get(f"aaco.{name}") for name in ("table", table.key, "stage"))
+    version = stated.get("aaco.contract_version", "")
+    if named != (table.name, identifier, stage) or not version.isdecimal():
+        return None
+    name = file.relative_to(lake.path).as_posix()
+    return Entry(table.name, stage, name, rows, file.stat().st_size, digest, int(version))

@@ -1,0 +1,137 @@
+"""Bytes that are those that were written: a file of the lake is hashed when a process first reads it, and remembered.
+
+The manifest states it for tables and for the files beside them, a list in its folder for a raw capture. All reading of
+tables passes through `require_intact`. What is torn is mended by `aaco_pipeline.lake.health`.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from aaco_pipeline.errors import LakeError
+from aaco_pipeline.lake.files import file_digest, lake_errors, stream_digest
+from aaco_pipeline.lake.layout import owner_of
+from aaco_pipeline.lake.manifest import Artifact, Entry
+from aaco_pipeline.lake.writers import TEMPORARY_PREFIX
+
+#: The list in a raw capture's folder: the digest of every other file in it.
+RAW_LIST: Final = "digests.json"
+_RAW_LIST_VERSION: Final = 1
+#: A process that looks at more files forgets those before.
+_REMEMBERED: Final = 1 << 17
+
+_Identity = tuple[int, int, int, int]
+_DIGESTS: Final[dict[_Identity, str]] = {}
+
+
+def require_intact(lake: Path, published: Entry | Artifact) -> Path:
+    """The file of what is published, hashed unless this process did so before. LakeError when it is torn or missing."""
+    path = lake / published.file
+    with lake_errors(path):
+        try:
+            if _digest(path, published.bytes) == published.sha256:
+                return path
+        except FileNotFoundError as error:
+            raise missing(path) from error
+    raise torn(path)
+
+
+def missing(path: Path) -> LakeError:
+    """The error of a published file that is not there."""
+    return LakeError(f"{path}: published but missing ({described(path)}); {_mending(path)}")
+
+
+def torn(path: Path) -> LakeError:
+    """The error of a file that is not what was published."""
+    return LakeError(f"{path}: its bytes are not those published ({described(path)}); {_mending(path)}")
+
+
+def described(path: Path) -> str:
+    """What a published file is, which its path says: table or file, session or campaign, stage."""
+    scope, identifier = owner_of(path)
+    owner = f"{scope} {identifier}"
+    if path.suffix != ".parquet":
+        return f"{path.name} of {owner}"
+    return f"table {path.parent.parent.name} of {owner}, stage {path.name.rpartition('-')[0]}"
+
+
+def raw_digests(folder: Path) -> dict[str, str]:
+    """The SHA-256 of every file of a raw capture by its name, read now; the list itself is not among them."""
+    found = {}
+    for at, _, names in os.walk(folder):
+        for path in (Path(at, name) for name in names):
+            name = path.relative_to(folder).as_posix()
+            if is_of_capture(name) and path.is_file() and not path.is_symlink():
+                found[name] = file_digest(path)
+    return found
+
+
+def is_of_capture(name: str) -> bool:
+    """Whether a name in a raw folder is the capture's, and not the list or what was left of writing it."""
+    return name != RAW_LIST and not name.startswith(TEMPORARY_PREFIX)
+
+
+def raw_list(digests: Mapping[str, str]) -> bytes:
+    """The list's text; the same files give the same bytes."""
+    document = {"list_version": _RAW_LIST_VERSION, "sha256": digests}
+    return (json.dumps(document, indent=1, sort_keys=True) + "\n").encode()
+
+
+def require_raw_intact(folder: Path, digests: Mapping[str, str]) -> bool:
+    """Whether a raw folder has a list; LakeError when what is there, by `digests`, is not what was received.
+
+    A folder that is still being filled, or was by an earlier version of this package, has no list.
+    """
+    path = folder / RAW_LIST
+    with lake_errors(path):
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            return False
+    if content != raw_list(digests):
+        raise LakeError(
+            f"{folder}: {_difference(content, digests)}; it cannot be rebuilt: measure or ingest the session again"
+        )
+    return True
+
+
+def _digest(path: Path, size: int) -> str | None:
+    """The digest of a file, of these bytes or remembered; None when it is not as long as it should be."""
+    known = _identity(path.stat())
+    if known[2] != size:
+        return None
+    if known not in _DIGESTS:
+        with path.open("rb") as stream:
+            known = _identity(os.fstat(stream.fileno()))
+            digest = stream_digest(stream)
+        if len(_DIGESTS) >= _REMEMBERED:
+            _DIGESTS.clear()
+        _DIGESTS[known] = digest
+    return _DIGESTS[known]
+
+
+def _identity(status: os.stat_result) -> _Identity:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _mending(path: Path) -> str:
+    if owner_of(path)[0] == "campaign":
+        return "publish it again"
+    return "`aaco doctor --mend` rebuilds it from the raw capture"
+
+
+def _difference(content: bytes, digests: Mapping[str, str]) -> str:
+    """In what a raw capture differs from its list."""
+    try:
+        stated = json.loads(content)["sha256"]
+        torn = [name for name in sorted(stated.keys() & digests.keys()) if stated[name] != digests[name]]
+        gone, more = sorted(stated.keys() - digests.keys()), sorted(digests.keys() - stated.keys())
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return f"its list {RAW_LIST} is torn"
+    if torn:
+        return f"the bytes of {torn[0]} are not those that {RAW_LIST} states"
+    if gone:
+        return f"{gone[0]} was received and is not there"
+    return f"{more[0]} was not received with it" if more else f"its list {RAW_LIST} is torn"
