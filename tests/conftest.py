@@ -1,7 +1,6 @@
 """What all tests share: an environment of their own, a project at a temporary path, and one lake of real sessions."""
 
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 from hypothesis import is_hypothesis_test, settings
 
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.resources.measure import measurement_slot
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE, Project
 from tests.places import CONFIGS, ROOT
 
@@ -53,8 +53,7 @@ def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     cache, slot = tmp_path_factory.mktemp("cache"), tmp_path_factory.mktemp("slot")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AACO_CACHE", str(cache))
-        patch.setenv("TMPDIR", str(slot))
-        patch.setattr(tempfile, "tempdir", str(slot))
+        patch.setattr(measurement_slot, "PLACES", (slot,))
         yield cache
 
 

@@ -16,7 +16,7 @@ from aaco_pipeline.automation import dead_runs
 from aaco_pipeline.automation.dead_runs import find_dead_runs, reap, slot_holders
 from aaco_pipeline.automation.jobs import start_session
 from aaco_pipeline.resources.host.process_identity import HOST_TAG, PID_TAG, process_tags
-from aaco_pipeline.resources.measure.measurement_slot import measurement_slot
+from aaco_pipeline.resources.measure.measurement_slot import measurement_slot, slot_path
 from tests.places import CONFIGS
 
 TELL_TAGS: Final = """
@@ -220,13 +220,16 @@ def test_a_pool_that_was_never_used_has_no_holders(instance: dg.DagsterInstance)
 
 OBSERVE: Final = """
 import sys
+from pathlib import Path
 import dagster as dg
 from aaco_pipeline.automation.sessions import register
 from aaco_pipeline.definitions import build_definitions
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
+from aaco_pipeline.resources.measure import measurement_slot
 from aaco_pipeline.capture.request import MeasurementRequest
-home, lake, configs = sys.argv[1:]
+home, lake, configs, slot = sys.argv[1:]
+measurement_slot.PLACES = [Path(slot)]
 definitions = build_definitions(
     resource_overrides={"lake": LakeResource(path=lake), "runner": InferenceRunner(configs=configs)}
 )
@@ -243,7 +246,7 @@ def test_a_run_killed_while_it_measures_is_recognized_and_the_next_may_measure(
     import time
 
     configs = CONFIGS
-    arguments = [str(dagster_home), str(lake_path), str(configs)]
+    arguments = [str(dagster_home), str(lake_path), str(configs), str(slot_path().parent)]
     with subprocess.Popen([sys.executable, "-c", OBSERVE, *arguments], stderr=subprocess.DEVNULL) as process:
         try:
             deadline = time.monotonic() + 30

@@ -130,11 +130,17 @@ class _Profiler(TypedDict):
     passes: list[_ProfilerPass]
 
 
+class _Slot(TypedDict):
+    file: str
+    container: str | None
+
+
 class _Capture(_Head):
     launch: _Launch
     model: _Model
     provider: str
     threads: Small | None
+    measurement_slot: NotRequired[_Slot]
     rocprofv3: NotRequired[_Profiler]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 import polars as pl
@@ -222,9 +222,24 @@ class InferenceCapture:
         else:
             findings.say("execution provider", "present", source=asked)
         findings.say("io binding", "present", source=latency["io_binding"])
+        self._say_slot(findings)
         for one in self.profiler_passes:
             self._say_profiler_pass(findings, one)
         return tuple(findings.evidence)
+
+    def _say_slot(self, findings: Findings) -> None:
+        """Which lock kept other measurements of the host away, and which it could not know of."""
+        slot = self.capture.get("measurement_slot")
+        if slot is None:
+            return
+        reason = None
+        if slot["container"] is not None:
+            shared = PurePosixPath(slot["file"]).parent
+            reason = (
+                f"in a container ({slot['container']}): measurements in other containers of this host are not kept "
+                f"apart, unless they share its {shared}"
+            )
+        findings.say("measurement slot", "present" if reason is None else "partial", reason, source=slot["file"])
 
     def _say_pass(self, findings: Findings, name: str) -> None:
         one, source = self.passes[name], f"{name}.json"

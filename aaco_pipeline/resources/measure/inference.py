@@ -31,7 +31,7 @@ from aaco_pipeline.resources.configuration import BackendEntry, load_backends, l
 from aaco_pipeline.resources.host.facts import host_facts, momentary_facts
 from aaco_pipeline.resources.measure.inference_worker import LOOP, Refusal, plan_inputs
 from aaco_pipeline.resources.measure.measured_process import last_line, run_measured, status_text
-from aaco_pipeline.resources.measure.measurement_slot import measurement_slot
+from aaco_pipeline.resources.measure.measurement_slot import measurement_slot, own_container, slot_path
 from aaco_pipeline.resources.measure.models import ModelChoice, resolve_model
 from aaco_pipeline.resources.progress import report_progress
 from aaco_pipeline.resources.rocprofv3.command import ProfilerPass
@@ -115,6 +115,8 @@ def capture_inference(request: MeasurementRequest, folder: Path, configs: Path, 
     with measurement_slot(on_wait=lambda: log("waiting for the measurement slot: another run is measuring")) as slot:
         facts = host_facts()
         facts["facts"] += momentary_facts()
+        kind = next(f["value"] for f in facts["facts"] if (f["category"], f["key"]) == ("container", "kind"))
+        lock = {"file": str(slot_path()), "container": own_container(kind)}
         facts["facts"].append({"category": "measurement", "key": "loop", "value": LOOP, "volatile": False})
         # Whatever starts a process of its own is started before the first measured one.
         with scheduler or nullcontext(), SystemSampler() as sampler:
@@ -148,6 +150,7 @@ def capture_inference(request: MeasurementRequest, folder: Path, configs: Path, 
             "provider_options": job["provider_options"],
             "batch_size": job["batch_size"],
             "threads": job["threads"],
+            "measurement_slot": lock,
             **({} if profiler is None else {"rocprofv3": profiled}),
         },
     )

@@ -44,6 +44,7 @@ DOCUMENTS: Documents = {
         "provider_options": {},
         "batch_size": None,
         "threads": 2,
+        "measurement_slot": {"file": "/run/lock/aaco-measurement.lock", "container": None},
     },
     "host": {
         "facts": [
@@ -173,6 +174,7 @@ def remover(*path: str) -> Change:
 def before(documents: Documents) -> None:
     """As the loop of version 1 left it, which read counters around each iteration."""
     documents["capture"]["format_version"] = 1
+    del documents["capture"]["measurement_slot"]
     for name, cpu, delay in (("latency", [140, 330, 80], [0, 12, 3]), ("trace", [300, 250], [5, 6])):
         del documents[name]["blocks"]
         documents[name] |= {"cpu_time_ns": cpu, "run_delay_ns": delay}
@@ -339,6 +341,7 @@ def test_a_whole_capture_lacks_nothing(capture: InferenceCapture) -> None:
         "CPU time and run-queue delay of the trace pass": "present",
         "execution provider": "present",
         "io binding": "present",
+        "measurement slot": "present",
     }
     assert (found["latency pass"].rows, found["latency pass"].source) == (3, "latency.json")
     assert (found["trace pass"].rows, found["trace pass"].source) == (2, "trace.json")
@@ -405,6 +408,17 @@ def test_blocks_that_contradict_the_iterations_are_refused(tmp_path: Path, numbe
 
     write(tmp_path, change)
     refused(tmp_path, "latency.json", "damaged")
+
+
+def test_a_container_whose_lock_others_may_not_share_is_told(tmp_path: Path) -> None:
+    item = items(changed(tmp_path, setter("capture", "measurement_slot", "container", value="docker")))[
+        "measurement slot"
+    ]
+    assert (item.status, item.source) == ("partial", "/run/lock/aaco-measurement.lock")
+    assert item.reason == (
+        "in a container (docker): measurements in other containers of this host are not kept apart, "
+        "unless they share its /run/lock"
+    )
 
 
 @pytest.mark.parametrize("direction", [1, -1])

@@ -476,8 +476,10 @@ MEASURE_ENDLESSLY: Final = """
 import sys
 from pathlib import Path
 import polars
+from aaco_pipeline.resources.measure import measurement_slot
 from aaco_pipeline.resources.measure.inference import capture_inference
 from aaco_pipeline.capture.request import MeasurementRequest
+measurement_slot.PLACES = [Path(sys.argv[4])]
 folder = Path(sys.argv[2])
 folder.mkdir()
 try:
@@ -490,7 +492,7 @@ except KeyboardInterrupt:
 @pytest.fixture
 def endless_measurement(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Another process that measures a model which never ends."""
-    arguments = [endless(tmp_path / "endless.onnx"), tmp_path / "raw", CONFIGS]
+    arguments = [endless(tmp_path / "endless.onnx"), tmp_path / "raw", CONFIGS, slot_path().parent]
     with subprocess.Popen([sys.executable, "-c", MEASURE_ENDLESSLY, *map(str, arguments)]) as process:
         try:
             yield process

@@ -5,6 +5,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -14,7 +15,13 @@ from typing import Final
 import pytest
 
 from aaco_pipeline.errors import UnavailableError
-from aaco_pipeline.resources.measure.measurement_slot import measurement_slot, slot_is_free, slot_path
+from aaco_pipeline.resources.measure import measurement_slot as slots
+from aaco_pipeline.resources.measure.measurement_slot import (
+    measurement_slot,
+    own_container,
+    slot_is_free,
+    slot_path,
+)
 
 HOLD: Final = """
 import sys, time
@@ -66,9 +73,104 @@ def free_within(seconds: float, path: Path) -> bool:
     return True
 
 
-def test_the_slot_is_one_file_in_the_temporary_folder_that_all_users_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", "/shared")
-    assert slot_path() == Path("/shared/aaco-measurement.lock")
+def test_the_slot_is_one_file_for_all_processes_of_the_host_whatever_their_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    code = "from aaco_pipeline.resources.measure import measurement_slot as slot; print(*slot.PLACES, slot.slot_path())"
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path)}
+    said = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    *places, path = said.stdout.split()
+    assert places == ["/run/lock", "/dev/shm"]
+    assert path in [f"{place}/aaco-measurement.lock" for place in places]
+
+
+@pytest.fixture
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """Stand for /run/lock and /dev/shm; only the second is there."""
+    folders = tmp_path / "run_lock", tmp_path / "dev_shm"
+    folders[1].mkdir()
+    monkeypatch.setattr(slots, "PLACES", folders)
+    return folders
+
+
+def test_where_the_first_place_is_missing_the_second_has_the_lock(places: tuple[Path, Path]) -> None:
+    with measurement_slot():
+        assert [*places[1].iterdir()] == [slot_path()]
+        assert not slot_is_free()
+
+
+def test_a_lock_that_is_there_decides_the_place_for_those_who_come_later(places: tuple[Path, Path]) -> None:
+    """Whoever may write to more places than the holder must not find the slot free."""
+    with measurement_slot():
+        places[0].mkdir()
+        assert not slot_is_free()
+        assert slot_path().parent == places[1]
+
+
+def test_looking_whether_the_slot_is_free_leaves_nothing_behind(places: tuple[Path, Path]) -> None:
+    assert slot_is_free()
+    assert not [*places[1].iterdir()]
+
+
+def test_where_no_place_takes_a_lock_each_is_named_with_its_reason(places: tuple[Path, Path]) -> None:
+    places[1].rmdir()
+    with pytest.raises(UnavailableError) as caught, measurement_slot():
+        pass
+    told = str(caught.value)
+    assert all(f"{place}/aaco-measurement.lock: No such file or directory" in told for place in places)
+    assert "\n" not in told
+
+
+def test_a_lock_that_was_removed_keeps_nobody_apart_and_is_made_anew(path: Path, held: subprocess.Popen[str]) -> None:
+    def removed() -> None:
+        path.unlink()
+        held.kill()
+
+    with measurement_slot(path, on_wait=removed):
+        assert path.exists()
+        assert not slot_is_free(path)
+
+
+def test_a_lock_left_unfinished_by_its_maker_is_finished(path: Path) -> None:
+    path.touch(0o600)
+    assert slot_is_free(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o666
+
+
+#: Takes the slot as nobody.
+HOLD_AS_NOBODY: Final = """
+import os, sys
+from pathlib import Path
+from aaco_pipeline.resources.measure.measurement_slot import measurement_slot
+os.setgid(65534)
+os.setuid(65534)
+with measurement_slot(Path(sys.argv[1])):
+    print("held")
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_another_user_takes_the_slot_that_root_made() -> None:
+    """In a folder like /run/lock, where the kernel may let nobody open another one's file with O_CREAT."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
+        Path(name).chmod(0o1777)
+        with measurement_slot(Path(name) / "slot.lock"):
+            pass
+        with holder(HOLD_AS_NOBODY, Path(name) / "slot.lock") as other:
+            assert other.communicate(timeout=30)[0] == "held\n"
+
+
+@pytest.mark.parametrize(("kind", "told"), [("docker", "docker"), ("none", None), (None, None)])
+def test_a_container_is_known_by_what_the_host_says_of_it(
+    kind: str | None, told: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "readlink", lambda _: Path("pid:[4026531836]"))
+    assert own_container(kind) == told
+
+
+def test_a_container_is_known_by_process_numbers_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "readlink", lambda _: Path("pid:[4026532500]"))
+    assert own_container("none") == "own process numbers"
 
 
 def test_the_slot_is_taken_while_it_is_held_and_free_before_and_after(path: Path) -> None:
@@ -189,5 +291,5 @@ def test_the_lock_is_opened_again_when_it_vanishes_between_two_looks(
         return real_open(file, flags, mode)
 
     monkeypatch.setattr(os, "open", racing)
-    assert slot_is_free(path)
-    assert len(looks) == 3
+    with measurement_slot(path):
+        assert len(looks) == 3
