@@ -10,6 +10,8 @@ from typing import Final
 import dagster as dg
 import pytest
 import yaml
+from dagster._core.definitions.run_request import InstigatorType
+from dagster._core.scheduler.instigation import TickStatus
 
 from aaco_pipeline.assets.capture import MEASUREMENT_POOL
 from aaco_pipeline.assets.stage import stages
@@ -182,6 +184,20 @@ def test_sensors_are_on_by_default_and_described() -> None:
     assert set(found) == {"start_observing", "dead_runs", "capture_inbox"}
     assert {sensor.default_status for sensor in found.values()} == {dg.DefaultSensorStatus.RUNNING}
     assert all(sensor.description for sensor in found.values())
+
+
+def test_the_schedule_that_removes_is_off_until_a_person_switches_it_on() -> None:
+    (schedule,) = build_definitions().schedules or ()
+    assert isinstance(schedule, dg.ScheduleDefinition)
+    assert schedule.name == "nightly_retention"
+    assert schedule.default_status == dg.DefaultScheduleStatus.STOPPED
+    assert schedule.description
+
+
+def test_dagster_yaml_lets_old_ticks_go(dagster_home: Path) -> None:
+    with dg.DagsterInstance.from_config(str(dagster_home)) as instance:
+        kept = instance.get_tick_retention_settings(InstigatorType.SENSOR)
+        assert (kept[TickStatus.SKIPPED], kept[TickStatus.FAILURE], kept[TickStatus.SUCCESS]) == (7, 30, 90)
 
 
 def test_dagster_yaml_gives_the_measurement_one_slot(dagster_home: Path) -> None:

@@ -55,6 +55,10 @@ class Limits:
     keep_last: int | None = None
     keep_baselines: bool = False
 
+    def __post_init__(self) -> None:
+        if self.keep_last is not None and self.keep_last < 1:
+            raise UsageError(f"{self.keep_last} newest sessions cannot be kept; expected a number from 1")
+
     @property
     def are_set(self) -> bool:
         """Whether any session may go at all."""

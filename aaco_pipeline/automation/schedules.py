@@ -1,0 +1,96 @@
+"""The schedules: what happens at fixed times. They are off until a person switches them on.
+
+What retention removes is decided in `aaco_pipeline.lake.retention`; here is only when, and by which settings.
+"""
+
+from datetime import UTC, datetime
+from typing import Annotated, Final
+
+import dagster as dg
+from pydantic import AfterValidator, Field
+
+from aaco_pipeline.assets.capture import MEASUREMENT_POOL
+from aaco_pipeline.automation.retention import clean_up
+from aaco_pipeline.automation.stage_assets import expected_errors
+from aaco_pipeline.errors import LakeError, UsageError
+from aaco_pipeline.lake.retention import Limits, parse_age
+from aaco_pipeline.report.words.printable import in_a_line
+from aaco_pipeline.resources.configuration import Form, expecting, load_form
+from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
+
+RETENTION_FILE: Final = "retention.yaml"
+
+
+def _age(text: str) -> str:
+    try:
+        parse_age(text)
+    except UsageError as error:
+        raise ValueError(str(error)) from error
+    return text
+
+
+class RetentionSettings(Form):
+    """The file `configs/retention.yaml`: the limits of the schedule; null is no limit."""
+
+    keep: Annotated[str, AfterValidator(_age), expecting("an age such as 90d, 36h or 12w")] | None = "90d"
+    keep_last: Annotated[int, Field(ge=1), expecting("a whole number from 1")] | None = 10
+    keep_baselines: Annotated[bool, expecting("true or false")] = True
+
+
+class RetentionConfig(dg.Config):
+    """The limits of one round; without `keep` and `keep_last` no session goes."""
+
+    keep: str | None = Field(None, description="Keep sessions younger than this: a number and h, d or w, such as 90d.")
+    keep_last: int | None = Field(None, description="Keep so many of the newest sessions.")
+    keep_baselines: bool = Field(True, description="Keep sessions that were measured as a baseline.")
+    dry_run: bool = Field(False, description="Only say what would go.")
+
+
+@dg.op(
+    description="Remove the sessions beyond the limits that nothing needs, their runs, and what dead writers left.",
+    out=dg.Out(dg.Nothing),
+    pool=MEASUREMENT_POOL,  # deleting thousands of files would disturb a measurement
+)
+def remove_what_is_not_kept(context: dg.OpExecutionContext, config: RetentionConfig, lake: LakeResource) -> None:
+    with expected_errors():
+        keep = None if config.keep is None else parse_age(config.keep)
+        limits = Limits(keep, config.keep_last, config.keep_baselines)
+        done = clean_up(lake.open(), context.instance, limits, datetime.now(UTC), dry_run=config.dry_run)
+        for one in done.removed:
+            if one.kind != "run":
+                context.log.info(in_a_line(f"{one.kind} {one.name}: {one.reason}"))
+        kinds = [one.kind for one in done.removed]
+        context.add_output_metadata(
+            {
+                "dry run": config.dry_run,
+                "sessions": kinds.count("session"),
+                "runs": kinds.count("run"),
+                "leftovers": kinds.count("leftover"),
+                "freed bytes": sum(one.bytes for one in done.removed),
+                "sessions kept": len(done.kept),
+            }
+        )
+        if done.failed:
+            raise LakeError("; ".join(done.failed))
+
+
+@dg.job(
+    description="Remove what is beyond the limits of retention and needed by nothing; the same as `aaco gc`.",
+    executor_def=dg.in_process_executor,
+)
+def retention() -> None:
+    remove_what_is_not_kept()
+
+
+@dg.schedule(
+    job=retention,
+    cron_schedule="30 2 * * *",
+    default_status=dg.DefaultScheduleStatus.STOPPED,
+    description=(
+        f"Each night at 02:30 UTC, removes what the limits of configs/{RETENTION_FILE} do not keep (without the file: "
+        "90 days, the 10 newest, baselines). Off until you switch it on; `aaco gc --dry-run` shows what would go."
+    ),
+)
+def nightly_retention(runner: InferenceRunner) -> dg.RunRequest:
+    settings = load_form(runner.folder / RETENTION_FILE, RetentionSettings) or RetentionSettings()
+    return dg.RunRequest(run_config={"ops": {remove_what_is_not_kept.name: {"config": settings.model_dump()}}})
