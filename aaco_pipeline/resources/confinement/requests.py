@@ -5,6 +5,7 @@ What is asked is `doors`, how it is answered `work`. What comes back was made by
 """
 
 import json
+import select
 import socket
 import struct
 from collections.abc import Mapping
@@ -86,8 +87,12 @@ def _beneath(text: str, top: Path) -> Path:
 
 def _exactly(channel: socket.socket, count: int) -> bytes | None:
     pieces = bytearray()
+    waiting = select.poll()
+    waiting.register(channel, select.POLLIN)
     while len(pieces) < count:
         try:
+            # An interrupt ends this wait. It does not end `recv`: Polars, once imported, has such calls begun again.
+            waiting.poll()
             piece = channel.recv(min(count - len(pieces), 1 << 20))
         except ConnectionError:
             return None

@@ -16,6 +16,7 @@ import polars as pl
 
 from aaco_pipeline.capture.face import Facts, InferredTypes, Subject, TensorType
 from aaco_pipeline.capture.lazy_tables import LazyTables
+from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.parsing.regular_files import files_beneath, open_regular
 from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.resources.confinement.bounds import Bounds
@@ -36,7 +37,7 @@ class Question:
         """The answer, and its tables."""
         request = {"work": work, "folder": str(self.folder), "ingested": self.is_ingested, **more}
         with answered(request, self.folder, [self.folder], [], self.bounds) as (answer, results):
-            return answer, Frames(results)
+            return answer, Frames(results, self.folder)
 
     def value(self, told: Mapping[str, Any]) -> Any:
         """What the child gave; raises what it said was wrong instead."""
@@ -46,9 +47,10 @@ class Question:
 
 
 class Frames:
-    """The tables in a folder of results, each loaded once, when it is taken."""
+    """The tables in a folder of results, each loaded once, when it is taken; `about` is what they were read from."""
 
-    def __init__(self, results: Path) -> None:
+    def __init__(self, results: Path, about: Path) -> None:
+        self._about = about
         files = [file for file in files_beneath(results)[0] if file.suffix == ".arrow"]
         self._unread: dict[str, io.BufferedReader] = {file.name: open_regular(file) for file in files}
         self._read: dict[str, pl.DataFrame] = {}
@@ -56,8 +58,11 @@ class Frames:
 
     def __getitem__(self, name: str) -> pl.DataFrame:
         if name not in self._read:
-            with self._unread.pop(name) as stream:
-                self._read[name] = pl.read_ipc(stream)
+            try:
+                with self._unread.pop(name) as stream:
+                    self._read[name] = pl.read_ipc(stream)
+            except (KeyError, pl.exceptions.PolarsError) as error:
+                raise CaptureError(f"{self._about}: its reader left no such table, {name}; not read") from error
         return self._read[name]
 
 

@@ -34,6 +34,8 @@ _PASSED_ON_FAMILIES: Final = ("LC_", "PYTHON", "POLARS_")
 #: How long an idle server may take to end once its socket is closed.
 _FAREWELL_SECONDS: Final = 5
 _LONGEST_COMPLAINT: Final = 400
+#: What is told of an error.
+_TOLD: Final = ("kind", "line", "cause")
 
 
 @contextmanager
@@ -191,12 +193,13 @@ def _reply(ended: Mapping[str, Any], results: Path, about: Path, bounds: Bounds)
     try:
         with open_regular(results / REPLY_FILE) as stream:
             content = stream.read(MOST_BYTES + 1)
-        answer = json.loads(content if len(content) <= MOST_BYTES else "")
-    except (OSError, ValueError, RecursionError) as error:
-        raise CaptureError(f"{about}: its reader left no answer (ended with {ended['code']}); not read") from error
-    if "error" in answer:
-        raise_told(answer["error"], about, bounds)
-    return dict(answer)
+        answer = dict(json.loads(content if len(content) <= MOST_BYTES else ""))
+        error = None if answer.get("error") is None else {key: answer["error"][key] for key in _TOLD}
+    except (OSError, ValueError, TypeError, LookupError, CaptureError, RecursionError) as none:
+        raise CaptureError(f"{about}: its reader left no answer (ended with {ended['code']}); not read") from none
+    if error is not None:
+        raise_told(error, about, bounds)
+    return answer
 
 
 def _too_much(about: Path, bounds: Bounds) -> str:

@@ -1,0 +1,38 @@
+"""What the tests of confinement share: asking a server whose readers do what they are told."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aaco_pipeline.resources.confinement import server
+from aaco_pipeline.resources.confinement.bounds import Bounds
+
+Ask = Callable[..., Any]
+ROOMY = Bounds(1 << 30, 60, 240.0, 1 << 20, 1 << 20)
+
+
+@pytest.fixture(scope="module")
+def misbehaving() -> Iterator[None]:
+    """Servers started in this module have readers that misbehave on request."""
+    with pytest.MonkeyPatch.context() as patch:
+        started: list[server._Server] = []
+        patch.setattr(server, "_MODULE", "tests.resources.confinement.misbehaving_server")
+        patch.setattr(server, "_STARTED", started)
+        yield
+        while started:
+            started.pop().close()
+
+
+@pytest.fixture
+def ask(misbehaving: None, tmp_path: Path) -> Ask:
+    """Have a confined child do something beside a capture at `capture`; what came of it."""
+
+    def asked(does: str, bounds: Bounds = ROOMY, writable: tuple[Path, ...] = (), **more: Any) -> Any:
+        (tmp_path / "capture").mkdir(exist_ok=True)
+        about = tmp_path / "capture"
+        with server.answered({"does": does, **more}, about, [about], writable, bounds) as (answer, _):
+            return answer["came"]
+
+    return asked

@@ -1,0 +1,66 @@
+"""A reader server whose readers do what a request says, in place of reading: what hostile bytes might make them do.
+
+Everything else of it is the real one, also how its children are shut in. Run as a module in its place.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from aaco_pipeline.resources.confinement import reader_server, work
+
+
+def misbehave(request: work.Request) -> None:
+    """Do what the request says, and answer with what came of it."""
+    what, results = request["does"], Path(request["results"])
+    if what == "die":
+        os.kill(os.getpid(), request["signal"])
+    elif what == "chat":
+        os.write(2, b"secret of a reader\n" * 100_000)
+        os._exit(7)
+    elif what == "abort":
+        os.write(2, b"memory allocation of 99999999999 bytes failed\n")
+        os.abort()
+    elif what == "sleep":
+        time.sleep(3600)
+    elif what == "spin":
+        while True:
+            pass
+    elif what == "write":
+        (results / "large").write_bytes(bytes(request["bytes"]))
+    elif what == "be silent":
+        os._exit(0)
+    elif what == "babble":
+        (results / work.REPLY_FILE).write_text(request["says"])
+        os._exit(0)
+    work._WORK = {"try": lambda asked, _: {"came": tried(asked)}}  # type: ignore[misc]
+    work.perform({**request, "work": "try"})
+
+
+def tried(request: work.Request) -> Any:
+    """What came of what the request asks for: a text, or the name of the error."""
+    tries: dict[str, Callable[[], Any]] = {
+        "read": lambda: Path(request["path"]).read_text(),
+        "write at": lambda: Path(request["path"]).write_text("x"),
+        "call": lambda: socket.create_connection(("127.0.0.1", request["port"]), 5).close(),
+        "run": lambda: subprocess.run(["/bin/sh", "-c", "echo ran"], capture_output=True, check=True).returncode,
+        "swell": lambda: len([bytearray(16 << 20) for _ in range(request["times"])]),
+        "environment": lambda: dict(os.environ),
+        "server": os.getppid,
+    }
+    try:
+        return tries.get(request["does"], lambda: "done")()
+    except OSError as error:
+        return type(error).__name__
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    reader_server.perform = misbehave  # type: ignore[attr-defined]
+    reader_server.serve(socket.socket(fileno=int(sys.argv[1])))
