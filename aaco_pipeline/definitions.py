@@ -10,7 +10,13 @@ import dagster as dg
 
 from aaco_pipeline.automation.jobs import ingest_capture, start_session
 from aaco_pipeline.automation.schedules import nightly_retention, retention
-from aaco_pipeline.automation.sensors import capture_inbox, dead_runs, start_observing
+from aaco_pipeline.automation.sensors import (
+    capture_inbox,
+    dead_runs,
+    lake_sessions,
+    start_observing,
+    unfinished_sessions,
+)
 from aaco_pipeline.automation.stage_assets import observe, stage_assets
 from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
 
@@ -24,7 +30,7 @@ def build_definitions(*, resource_overrides: Mapping[str, Any] | None = None) ->
         assets=stage_assets(),
         jobs=[observe, start_session, ingest_capture, retention],
         schedules=[nightly_retention],
-        sensors=[start_observing, dead_runs, capture_inbox],
+        sensors=[start_observing, dead_runs, capture_inbox, lake_sessions, unfinished_sessions],
         resources={"lake": LakeResource(), "runner": InferenceRunner(), **(resource_overrides or {})},
         executor=dg.in_process_executor,
     )

@@ -1,9 +1,12 @@
-"""Kill whole `aaco run`s at random instants and check that nothing earlier is lost and that the next run succeeds.
+"""Kill commands and Dagster's own runs at random instants; then every session is whole and answered, and nothing hangs.
 
-After each kill: every earlier session still has the very bytes it had, no published file is torn, `aaco doctor --mend`
-mends everything, and the same run succeeds. Then runs that hold the measurement slot are killed while another run
-waits for it, and the time until that one measures is taken. Run as `python benchmarks/kill_runs.py --kills 20`; it
-exits with 1 when any promise was broken.
+Killed with SIGKILL: `aaco run`, `ingest`, `calibrate`, `doctor --mend`, `gc`, and runs that Dagster's daemon started,
+by the run's process, the daemon alone, or everything at once. Then one `aaco doctor --mend`, or the next command on the
+same thing, or the daemon again. Afterwards: every session has all its stages and an answer, none is doubled, none is
+lost, those of before are the same bytes, nobody holds the measurement slot, and no run has stayed unfinished.
+
+Run as `python benchmarks/kill_runs.py --kills 150 --folder WORK --results FILE`. Each kill is a line of JSON in FILE;
+called again with the same folder and file it goes on. Exits with 1 when any promise was broken.
 """
 
 import argparse
@@ -11,31 +14,50 @@ import json
 import os
 import random
 import signal
-import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
+import dagster as dg
+
 import aaco_pipeline
+from aaco_pipeline.automation.attempts import UNFINISHED
+from aaco_pipeline.automation.dead_runs import UNTAGGED_GRACE_SECONDS
+from aaco_pipeline.automation.inbox import DONE_FILE, inbox_of
+from aaco_pipeline.automation.instance import open_instance
 from aaco_pipeline.lake.health import faults
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE
+from aaco_pipeline.report.document.session import session_summary
+from aaco_pipeline.report.words.session import half
+from aaco_pipeline.resources.host.process_identity import PID_TAG
+from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE, WORKSPACE, Project
 
 ROOT: Final = Path(aaco_pipeline.__file__).parents[1]
 MODEL: Final = "squeezenet"
-ITERATIONS: Final = 20
+ITERATIONS: Final = 5
+KINDS: Final = ("run", "ingest", "calibrate", "doctor", "gc", "daemon")
 #: So many iterations last longer than anybody waits here: a run that only a kill ends.
 FOR_EVER: Final = 10_000_000
-LONGEST_RUN_SECONDS: Final = 120.0
+LONGEST_RUN_SECONDS: Final = 300.0
+#: From the daemon's start to the end of what it has found to do: ticks are half a minute apart.
+LONGEST_DAEMON_SECONDS: Final = 600.0
+KEPT_SESSIONS: Final = 6
+_CAPTURE: Final = (
+    '"Kind","Agent_Id","Queue_Id","Thread_Id","Dispatch_Id","Kernel_Id","Kernel_Name","Correlation_Id",'
+    '"Start_Timestamp","End_Timestamp","Workgroup_Size_X","Grid_Size_X"\n'
+    '"KERNEL_DISPATCH","Agent 1",1,77,1,5,"scale",3,1000,{end},64,640\n'
+)
 _ENTRY: Final = "from aaco_pipeline.cli.main import entry; entry()"
 _POLL_SECONDS: Final = 0.02
+#: Numbers from here on are of captures that are taken in before anything is killed.
+_WARM: Final = 1_000_000
 START_SECONDS: Final = 5.0
 
 
@@ -49,22 +71,22 @@ class Workplace:
     def lake(self) -> TraceLake:
         return TraceLake(self.folder / "lake")
 
+    @property
+    def project(self) -> Project:
+        return Project(ROOT, self.lake.path, self.folder / "home")
+
     def start(self, *arguments: str) -> "subprocess.Popen[str]":
         """`aaco` with `arguments`, at the head of a process group of its own."""
-        places = {LAKE_VARIABLE: str(self.lake.path), HOME_VARIABLE: str(self.folder / "home")}
-        return subprocess.Popen(
-            [sys.executable, "-P", "-c", _ENTRY, *arguments],
-            cwd=ROOT,
-            env={**os.environ, **places},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        return self._started([sys.executable, "-P", "-c", _ENTRY, *arguments], ROOT, subprocess.PIPE)
 
     def start_run(self, iterations: int = ITERATIONS) -> "subprocess.Popen[str]":
         return self.start("run", "--model", MODEL, "--iterations", str(iterations), "--warmup", "1", "--json")
+
+    def start_daemon(self) -> "subprocess.Popen[str]":
+        """Dagster's daemon, which evaluates the sensors and starts their runs in processes of its code server."""
+        workspace = str(self.project.settings(WORKSPACE))
+        command = [sys.executable, "-m", "dagster._daemon", "run", "-w", workspace]
+        return self._started(command, ROOT / "benchmarks", subprocess.DEVNULL)
 
     def call(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         """`aaco` with `arguments`, to its end."""
@@ -80,29 +102,51 @@ class Workplace:
         first, last = (json.loads((raw / f"{name}.json").read_text()) for name in ("latency", "trace"))
         return first["clocks_before"]["monotonic_ns"], last["clocks_after"]["monotonic_ns"]
 
-    def digests(self) -> dict[str, dict[str, str]]:
-        """For every published session the digest of each of its files, its manifest's and its capture's included."""
+    def whole(self) -> dict[str, str]:
+        """For every whole session the digest of its manifest, which holds those of its tables."""
         lake = self.lake
-        found: dict[str, dict[str, str]] = {}
-        for session in lake.sessions():
-            files = [lake.path / entry.file for entry in lake.manifest(session).entries]
-            files += [lake.path / "manifests" / f"{session}.json"]
-            files += [file for file in lake.raw(session).rglob("*") if file.is_file()]
-            found[session] = {
-                str(file): sha256(file.read_bytes()).hexdigest() if file.is_file() else "missing" for file in files
-            }
-        return found
+        return {
+            session: sha256(lake.manifest(session).to_bytes()).hexdigest()
+            for session in lake.sessions()
+            if lake.progress(session).is_whole
+        }
+
+    def begun(self) -> set[str]:
+        """Every session of which the lake holds anything that is not to be lost."""
+        return {*self.lake.sessions(), *self.lake.captured(), *self.lake.requests()}
+
+    def drop_capture(self, name: str, folder: Path) -> Path:
+        """A small capture of its own content at `folder`; `name` becomes part of its session's id."""
+        made = folder / name
+        made.mkdir(parents=True)
+        (made / "out_kernel_trace.csv").write_text(_CAPTURE.format(end=2000 + int(name.rpartition("-")[2])))
+        (made / DONE_FILE).touch()
+        return made
+
+    def _started(self, command: list[str], folder: Path, output: int) -> "subprocess.Popen[str]":
+        places = {LAKE_VARIABLE: str(self.lake.path), HOME_VARIABLE: str(self.folder / "home")}
+        return subprocess.Popen(
+            command,
+            cwd=folder,
+            env={**os.environ, **places},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            text=True,
+            start_new_session=True,
+        )
 
 
 @dataclass
-class Outcome:
-    """What the kills met, counted, the seconds taken, and every broken promise in words."""
+class Kill:
+    """One kill: when, what it met, what came next, and every broken promise in words."""
 
-    kills: int = 0
-    too_late: int = 0
-    run_seconds: float = 0.0
-    states: Counter[str] = field(default_factory=Counter)
-    takeover_seconds: list[float] = field(default_factory=list)
+    number: int
+    kind: str
+    seconds: float
+    met: str = ""
+    then: str = ""
+    too_late: bool = False
     violations: list[str] = field(default_factory=list)
 
 
@@ -117,16 +161,21 @@ def finished(process: "subprocess.Popen[str]") -> "subprocess.CompletedProcess[s
 
 
 def kill_group(process: "subprocess.Popen[str]") -> None:
-    """End `process` with everything it started, unless it has ended, and forget what it printed."""
-    if process.poll() is None:
+    """End `process` with everything it started, also what outlived it, and forget what it printed."""
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     if process.stdout is not None and not process.stdout.closed:
         process.communicate()
+    process.wait()
 
 
-def wait_until(condition: Callable[[], object], process: "subprocess.Popen[str] | None" = None) -> bool:
+def wait_until(
+    condition: Callable[[], object],
+    process: "subprocess.Popen[str] | None" = None,
+    seconds: float = LONGEST_RUN_SECONDS,
+) -> bool:
     """Wait for `condition`, and only while `process` runs; whether it came true."""
-    deadline = time.monotonic() + LONGEST_RUN_SECONDS
+    deadline = time.monotonic() + seconds
     while (process is None or process.poll() is None) and time.monotonic() < deadline:
         if condition():
             return True
@@ -134,57 +183,100 @@ def wait_until(condition: Callable[[], object], process: "subprocess.Popen[str] 
     return False
 
 
-def prepare(place: Workplace, outcome: Outcome) -> None:
-    """Two earlier sessions; the quicker run, with everything in the caches, tells how long a run lasts."""
-    for _ in range(2):
-        started = time.monotonic()
-        done = finished(place.start_run())
-        seconds = time.monotonic() - started
-        outcome.run_seconds = min(seconds, outcome.run_seconds or seconds)
-        if done.returncode != 0:
-            raise RuntimeError(f"a run that nobody kills ended with {done.returncode}: {done.stderr}")
-
-
-def kill_once(place: Workplace, outcome: Outcome, delay_seconds: float, *, again: bool = True) -> None:
-    """Start a run, kill it after the delay, and check every promise; with `again`, also that the same run succeeds."""
-    before = place.digests()
-    process = place.start_run()
+def kill_once(place: Workplace, kind: str, number: int, rng: random.Random, usual_seconds: float) -> Kill:
+    """Kill one thing of a kind at a random instant, do what comes next, and check every promise."""
+    if kind == "daemon":
+        return kill_daemon(place, number, rng)
+    if kind == "doctor":  # something for it to do
+        leave_half(place, rng.uniform(0.3, 0.9) * usual_seconds)
+    before, stale, command = place.whole(), place.measuring(), _command(place, kind, number)
+    kill = Kill(number, kind, rng.uniform(0, usual_seconds))
+    process = place.start(*command)
     try:
-        process.communicate(timeout=delay_seconds)
+        process.communicate(timeout=kill.seconds)
     except subprocess.TimeoutExpired:
-        process.kill()  # the run alone: what it started has to notice by itself
+        process.kill()  # the command alone: what it started has to notice by itself
         process.communicate()
-    if process.returncode == 0:
-        outcome.too_late += 1
-    else:
-        outcome.kills += 1
-        outcome.states[_state(place, before)] += 1
-    complaints = check(place, before)
-    if again:
-        done = finished(place.start_run())
+    kill.too_late = process.returncode == 0
+    kill.met, begun = _met(place, before, stale), place.begun()
+    following = _following(place, kind, command) if rng.random() < 0.5 else ("doctor", "--mend", "--json")
+    kill.then = following[0]
+    done = place.call(*following)
+    if done.returncode != 0:
+        kill.violations.append(f"{' '.join(following)} ended with {done.returncode}: {done.stderr or done.stdout}")
+    kill.violations += check(place, before, begun, may_go=kind == "gc")
+    return kill
+
+
+def kill_daemon(place: Workplace, number: int, rng: random.Random) -> Kill:
+    """Kill a run of Dagster's daemon, the daemon, or both while it takes in a capture; then mend, or start it again."""
+    name, kill = f"dropped-{number}", Kill(number, "daemon", rng.uniform(0, 20))
+    before, stale = place.whole(), place.measuring()
+    place.drop_capture(name, inbox_of(place.lake.path))
+    daemon = place.start_daemon()
+    try:
+        wait_until(lambda: _unfinished(place), daemon, LONGEST_DAEMON_SECONDS)
+        time.sleep(kill.seconds)
+        victim = rng.choice(("the run's process", "the daemon", "all of it"))
+        kill.met = f"{victim}, {_met(place, before, stale)}"
+        if victim == "the run's process":
+            for pid in _processes(place):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        elif victim == "the daemon":
+            daemon.kill()
+        kill.then = rng.choice(("doctor", "daemon"))
+        if victim == "all of it" or kill.then == "doctor":
+            kill_group(daemon)
+        if kill.then == "daemon":
+            daemon.kill()
+            daemon.wait()
+            restarted = place.start_daemon()
+            try:
+                if not wait_until(lambda: _is_done(place, name), restarted, LONGEST_DAEMON_SECONDS):
+                    kill.violations.append(f"the daemon started again did not finish {name}")
+            finally:
+                kill_group(restarted)
+    finally:
+        kill_group(daemon)
+    begun = place.begun()
+    if kill.then == "doctor":
+        done = place.call("doctor", "--mend", "--json")
         if done.returncode != 0:
-            complaints.append(f"the next run ended with {done.returncode}: {done.stderr.strip()}")
-        complaints += check(place, before)
-    outcome.violations += [f"kill {outcome.kills}, after {delay_seconds:.2f} s: {text}" for text in complaints]
+            kill.violations.append(f"doctor --mend ended with {done.returncode}: {done.stderr or done.stdout}")
+    kill.violations += check(place, before, begun)
+    if not _sessions_named(place, name) and not (inbox_of(place.lake.path) / name).is_dir():
+        kill.violations.append(f"capture {name} is lost")
+    return kill
 
 
-def check(place: Workplace, before: dict[str, dict[str, str]]) -> list[str]:
-    """Every promise that is broken: about the sessions `before`, what is published, and what can be mended."""
-    now = place.digests()
-    complaints = [f"earlier session {session} has changed" for session in before if now.get(session) != before[session]]
-    complaints += [f"{f.kind}: {f.path}" for f in faults(place.lake) if not f.mendable]
-    mended = place.call("doctor", "--mend", "--json")
-    if mended.returncode != 0:
-        unmended = [row for row in json.loads(mended.stdout or "[]") if row["state"] != "mended"]
-        complaints.append(f"doctor --mend ended with {mended.returncode}: {unmended or mended.stderr.strip()}")
-    left = json.loads(place.call("doctor", "--json").stdout)
-    complaints += [f"left after mending: {row['kind']} {row['subject']}" for row in left]
-    return complaints
+def leave_half(place: Workplace, seconds: float) -> None:
+    """A run that was killed after so many seconds."""
+    process = place.start_run()
+    with suppress(subprocess.TimeoutExpired):
+        process.communicate(timeout=seconds)
+    kill_group(process)
 
 
-def take_over(place: Workplace, outcome: Outcome, pause_seconds: float) -> None:
-    """Kill the run that measures while another waits for the slot; the time until the other one measures."""
-    before = place.digests()
+def check(place: Workplace, before: dict[str, str], begun: set[str], *, may_go: bool = False) -> list[str]:
+    """Every promise that is broken, of the sessions whole `before` and of all that was `begun` when the kill came."""
+    complaints = list(_half_or_mute(place))
+    now, left = place.whole(), place.begun()
+    complaints += [f"session {one} has changed" for one in before if one in now and now[one] != before[one]]
+    if not may_go:
+        complaints += [f"session {one} is lost" for one in sorted((set(before) | begun) - left)]
+    if len(set(now) - set(before)) > 1:
+        complaints.append(f"{len(set(now) - set(before))} sessions of one command: {sorted(set(now) - set(before))}")
+    for name in {one.partition("-dropped-")[2] for one in now if "-dropped-" in one}:
+        if len(_sessions_named(place, f"dropped-{name}")) > 1:
+            complaints.append(f"capture dropped-{name} is several sessions")
+    complaints += [f"{f.kind}: {f.path}" for f in faults(place.lake) if f.kind in ("torn file", "missing file")]
+    return complaints + list(_held_or_unended(place))
+
+
+def take_over(place: Workplace, pause_seconds: float) -> tuple[float | None, list[str]]:
+    """Kill the run that measures while another waits for the slot: seconds until the other measured, and complaints."""
+    before, complaints = place.whole(), list[str]()
     holder, waiter = place.start_run(FOR_EVER), None
     try:
         if not wait_until(place.measuring, holder):
@@ -192,7 +284,7 @@ def take_over(place: Workplace, outcome: Outcome, pause_seconds: float) -> None:
         waiter = place.start_run()
         time.sleep(START_SECONDS + pause_seconds)  # a run that waits has nothing in the lake yet to be seen by
         if len(place.measuring()) != 1:
-            outcome.violations.append("two runs measured at the same time")
+            complaints.append("two runs measured at the same time")
         killed_ns = time.monotonic_ns()
         holder.kill()
         done = finished(waiter)
@@ -200,74 +292,159 @@ def take_over(place: Workplace, outcome: Outcome, pause_seconds: float) -> None:
         kill_group(holder)
         if waiter is not None:
             kill_group(waiter)
-    new = [session for session in place.lake.sessions() if session not in before]
-    outcome.violations += check(place, before)
+    new = [session for session in place.whole() if session not in before]
     if done.returncode != 0 or len(new) != 1:
-        outcome.violations.append(f"the waiting run ended with {done.returncode} and left {new}: {done.stderr.strip()}")
-        return
+        complaints.append(f"the waiting run ended with {done.returncode} and left {new}: {done.stderr.strip()}")
+        return None, complaints
     began_ns = place.measured(new[0])[0]
     if began_ns < killed_ns:
-        outcome.violations.append(f"session {new[0]} was measured while the slot was held")
-    outcome.takeover_seconds.append((began_ns - killed_ns) / 1e9)
+        complaints.append(f"session {new[0]} was measured while the slot was held")
+    return (began_ns - killed_ns) / 1e9, complaints
 
 
-def summary(outcome: Outcome) -> str:
-    """The outcome as a table of text, with the verdict last."""
-    taken = outcome.takeover_seconds
-    rows = [
-        ("runs killed", f"{outcome.kills}"),
-        ("runs that were done before their kill", f"{outcome.too_late}"),
-        ("seconds of a whole run", f"{outcome.run_seconds:.1f}"),
-        *((f"killed {name}", f"{count}") for name, count in sorted(outcome.states.items())),
-        ("slot holders killed while another run waited", f"{len(taken)}"),
-    ]
-    if taken:
-        rows += [
-            ("seconds until the other measured: least", f"{min(taken):.2f}"),
-            ("seconds until the other measured: median", f"{statistics.median(taken):.2f}"),
-            ("seconds until the other measured: most", f"{max(taken):.2f}"),
-        ]
-    rows.append(("broken promises", f"{len(outcome.violations)}"))
+def summary(kills: Sequence[Kill]) -> str:
+    """The kills as a table of text, with the verdict last."""
+    counted = [one for one in kills if not one.too_late]
+    broken = [one for one in kills if one.violations]
+    rows = [(f"killed {name}", count) for name, count in sorted(Counter(one.kind for one in counted).items())]
+    rows += [(f"then {name}", count) for name, count in sorted(Counter(one.then for one in counted).items())]
+    rows += [("done before their kill", len(kills) - len(counted)), ("kills with a broken promise", len(broken))]
     width = max(len(name) for name, _ in rows)
-    table = "\n".join(f"{name:<{width}}  {value:>8}" for name, value in rows)
-    verdict = "some promise was broken" if outcome.violations else "every promise was kept"
-    return f"{table}\n{verdict}"
+    table = "\n".join(f"{name:<{width}}  {value:>6}" for name, value in rows)
+    return f"{table}\n{'some promise was broken' if broken else 'every promise was kept'}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Kill runs and print what was found; 1 when a promise was broken."""
+    """Kill until so many kills met something, and print what was found; 1 when a promise was broken."""
     parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--takeovers", type=int, default=5)
+    parser.add_argument("--kills", type=int, default=150)
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
     parser.add_argument("--seed", type=int, default=20250102)
+    parser.add_argument("--folder", type=Path, required=True, help="where the lake and Dagster's home come to lie")
+    parser.add_argument("--results", type=Path, required=True, help="a line for each kill is appended here")
     options = parser.parse_args(arguments)
-    rng = random.Random(options.seed)
-    outcome = Outcome()
-    with tempfile.TemporaryDirectory() as folder:
-        place = Workplace(Path(folder))
-        prepare(place, outcome)
-        while outcome.kills < options.kills and outcome.too_late <= 2 * options.kills:
-            kill_once(place, outcome, rng.uniform(0, outcome.run_seconds))
-        for _ in range(options.takeovers):
-            take_over(place, outcome, rng.uniform(0, 1))
-    print(summary(outcome))
-    for violation in outcome.violations:
-        print(violation, file=sys.stderr)
-    return 1 if outcome.violations else 0
+    place, kills = Workplace(options.folder.absolute()), list(_read(options.results))
+    place.folder.mkdir(parents=True, exist_ok=True)
+    usual = _usual_seconds(place, [kind for kind in options.kinds if kind not in ("doctor", "daemon")])
+    while sum(not one.too_late for one in kills) < options.kills:
+        number = len(kills) + 1
+        rng = random.Random(f"{options.seed}-{number}")
+        kind = options.kinds[number % len(options.kinds)]
+        kill = kill_once(place, kind, number, rng, usual.get(kind, usual.get("run", LONGEST_RUN_SECONDS / 10)))
+        kills.append(kill)
+        with options.results.open("a") as file:
+            file.write(json.dumps(asdict(kill)) + "\n")
+        if len(place.lake.sessions()) > 3 * KEPT_SESSIONS:  # every check reads every table
+            place.call("gc", "--keep-last", str(KEPT_SESSIONS))
+    print(summary(kills))
+    for one in kills:
+        for violation in one.violations:
+            print(f"kill {one.number} ({one.kind}, {one.met}, then {one.then}): {violation}", file=sys.stderr)
+    return 1 if any(one.violations for one in kills) else 0
 
 
-def _state(place: Workplace, before: dict[str, dict[str, str]]) -> str:
-    """How far the killed run had come, in words."""
+def _command(place: Workplace, kind: str, number: int) -> tuple[str, ...]:
+    if kind == "ingest":
+        return "ingest", str(place.drop_capture(f"dropped-{number}", place.folder / "captures"))
+    return {
+        "run": ("run", "--model", MODEL, "--iterations", str(ITERATIONS), "--warmup", "1", "--json"),
+        "calibrate": ("calibrate", "--threads", "1", "--seconds", "1"),
+        "doctor": ("doctor", "--mend", "--json"),
+        "gc": ("gc", "--keep-last", str(max(2, len(place.lake.sessions()) - 2))),
+    }[kind]
+
+
+def _following(place: Workplace, kind: str, command: tuple[str, ...]) -> tuple[str, ...]:
+    """The next command on the same thing: on the half session that it left, else itself once more."""
+    left = [one for one in place.lake.sessions() if not place.lake.progress(one).is_whole]
+    if kind in ("run", "doctor") and len(left) == 1:
+        return "show", left[0], "--json"
+    return ("doctor", "--mend", "--json") if kind == "run" else command
+
+
+def _usual_seconds(place: Workplace, kinds: Sequence[str]) -> dict[str, float]:
+    """How long each kind of command lasts when nobody kills it, with everything in the caches."""
+    kept = place.folder / "usual.json"
+    if kept.is_file():
+        usual: dict[str, float] = json.loads(kept.read_text())
+        return usual
+    usual = {}
+    for turn in range(2):
+        for number, kind in enumerate(kinds):
+            began = time.monotonic()
+            done = place.call(*_command(place, kind, _WARM + number + turn * len(kinds)))
+            if done.returncode != 0:
+                raise RuntimeError(f"a {kind} that nobody kills ended with {done.returncode}: {done.stderr}")
+            usual[kind] = time.monotonic() - began
+    kept.write_text(json.dumps(usual))
+    return usual
+
+
+def _read(path: Path) -> Iterator[Kill]:
+    if path.is_file():
+        for line in path.read_text().splitlines():
+            yield Kill(**json.loads(line))
+
+
+def _met(place: Workplace, before: dict[str, str], stale: Sequence[Path]) -> str:
+    """How far the killed thing had come, in words; `stale` was left by earlier kills."""
     lake = place.lake
-    new = [session for session in lake.sessions() if session not in before]
-    if new:
-        stages = {entry.stage for entry in lake.manifest(new[0]).entries}
-        return f"with {len(stages)} stages published"
-    if place.measuring():
+    if set(place.measuring()) - set(stale):
         return "while measuring"
-    if lake.requests():
-        return "between registering and publishing"
-    return "before anything was registered"
+    new = sorted(place.begun() - set(before))
+    if not new:
+        return "with nothing half"
+    if lake.raw(new[-1]).is_dir():
+        return f"with {lake.progress(new[-1]).count}"
+    return "before its capture was complete"
+
+
+def _half_or_mute(place: Workplace) -> Iterator[str]:
+    """Sessions that are not whole, or of which no answer can be given."""
+    lake = place.lake
+    for session in sorted(place.begun()):
+        if not lake.progress(session).is_whole:
+            yield f"session {session} has {lake.progress(session).count}"
+            continue
+        document = session_summary(lake, session)
+        measured = lake.raw(session).joinpath("latency.json").is_file()
+        if half(document) is not None or not document["top_kernels"] or (measured and not document["metrics"]):
+            yield f"session {session} has no answer"
+
+
+def _held_or_unended(place: Workplace) -> Iterator[str]:
+    """Slots that somebody holds, and runs that have not ended, once nothing is under way any more."""
+    if any(run.status != dg.DagsterRunStatus.QUEUED for run in _unfinished(place)):
+        # Killed before it said whose it is: nobody can tell it from one that is about to begin.
+        time.sleep(UNTAGGED_GRACE_SECONDS + 5)
+        place.call("doctor", "--mend")
+    for run in _unfinished(place):
+        yield f"run {run.run_id} of {run.job_name} is {run.status.value} for ever"
+    with open_instance(place.project) as instance:
+        for run_id in instance.event_log_storage.get_concurrency_run_ids():
+            yield f"run {run_id} holds a slot"
+
+
+def _unfinished(place: Workplace) -> list[dg.DagsterRun]:
+    with open_instance(place.project) as instance:
+        return list(instance.get_runs(dg.RunsFilter(statuses=list(UNFINISHED))))
+
+
+def _processes(place: Workplace) -> list[int]:
+    """The processes of the runs under way that have said which is theirs."""
+    return [int(run.tags[PID_TAG]) for run in _unfinished(place) if PID_TAG in run.tags]
+
+
+def _sessions_named(place: Workplace, name: str) -> list[str]:
+    return [session for session in place.begun() if session.endswith(f"-{name}")]
+
+
+def _is_done(place: Workplace, name: str) -> bool:
+    """Whether the capture is a whole session, every other session is whole, and no run is under way."""
+    time.sleep(1)
+    sessions = place.begun()
+    is_whole = all(place.lake.progress(session).is_whole for session in sessions)
+    return bool(_sessions_named(place, name)) and is_whole and not _unfinished(place)
 
 
 if __name__ == "__main__":

@@ -1,25 +1,32 @@
 """Runs whose process is gone: recognizing them, and freeing the measurement slot they would hold for ever.
 
 A run killed outright stays STARTED in Dagster and keeps its slot in the pool. Every run therefore carries the identity
-of its process (`aaco_pipeline.resources.host.process_identity`) as tags. Only runs of this host are ever judged.
+of its process (`aaco_pipeline.resources.host.process_identity`) as tags, and those of another host are left to it. A
+run that was killed before it had tags is judged by what its launcher wrote down, and only where Dagster's storage is
+SQLite: that is one host's.
 """
 
+import json
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import dagster as dg
+from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
+from dagster._core.storage.tags import GRPC_INFO_TAG
 
-from aaco_pipeline.resources.host.process_identity import HOST_TAG, PID_TAG, TAG_PREFIX, process_is_gone
+from aaco_pipeline.automation.attempts import UNFINISHED
+from aaco_pipeline.resources.host.process_identity import (
+    HOST_TAG,
+    PID_TAG,
+    TAG_PREFIX,
+    process_is_gone,
+    python_lives_as,
+)
 from aaco_pipeline.resources.measure.measurement_slot import slot_is_free
 
-_UNFINISHED: Final = (
-    dg.DagsterRunStatus.NOT_STARTED,
-    dg.DagsterRunStatus.STARTING,
-    dg.DagsterRunStatus.STARTED,
-    dg.DagsterRunStatus.CANCELING,
-)
-#: A run that never came to tag itself is dead when the slot it claims is free on this host for so long.
+#: How long a run may take to say whose it is.
 UNTAGGED_GRACE_SECONDS: Final = 60.0
 
 
@@ -33,19 +40,30 @@ class DeadRun:
 
 def find_dead_runs(instance: dg.DagsterInstance) -> list[DeadRun]:
     """All runs of this instance that are unfinished in Dagster and whose process is gone."""
+    # A queued run is in nobody's hands yet.
+    statuses = [status for status in UNFINISHED if status != dg.DagsterRunStatus.QUEUED]
+    is_of_one_host = isinstance(instance.event_log_storage, SqliteEventLogStorage)
     dead: list[DeadRun] = []
-    for record in instance.get_run_records(dg.RunsFilter(statuses=list(_UNFINISHED))):
+    for record in instance.get_run_records(dg.RunsFilter(statuses=statuses)):
         run = record.dagster_run
         # A re-executed run is created with its parent's tags; they say nothing of its own process.
         own = run.tags if not _has_tags_of_parent(instance, run) else {}
         gone = process_is_gone(own)
         if gone:
             dead.append(DeadRun(run.run_id, f"its process {run.tags[PID_TAG]} on {run.tags[HOST_TAG]} is gone"))
-        elif gone is None and PID_TAG not in own and _claims_slot(instance, run.run_id):
+        elif gone is None and PID_TAG not in own and is_of_one_host:
             since = record.start_time or record.create_timestamp.timestamp()
-            if time.time() - since > UNTAGGED_GRACE_SECONDS and slot_is_free():
-                dead.append(DeadRun(run.run_id, "it claims the measurement slot, and nothing on this host measures"))
+            reason = _why_dead(instance, run, is_young=time.time() - since <= UNTAGGED_GRACE_SECONDS)
+            if reason is not None:
+                dead.append(DeadRun(run.run_id, reason))
     return dead
+
+
+def living_runs(instance: dg.DagsterInstance) -> list[dg.DagsterRun]:
+    """The unfinished runs, of whatever host, that nothing shows to be dead."""
+    dead = {one.run_id for one in find_dead_runs(instance)}
+    unfinished = instance.get_runs(dg.RunsFilter(statuses=list(UNFINISHED)))
+    return [run for run in unfinished if run.run_id not in dead]
 
 
 def reap(instance: dg.DagsterInstance) -> list[DeadRun]:
@@ -72,5 +90,45 @@ def _has_tags_of_parent(instance: dg.DagsterInstance, run: dg.DagsterRun) -> boo
     )
 
 
-def _claims_slot(instance: dg.DagsterInstance, run_id: str) -> bool:
-    return run_id in instance.event_log_storage.get_concurrency_run_ids()
+def _why_dead(instance: dg.DagsterInstance, run: dg.DagsterRun, *, is_young: bool) -> str | None:
+    """How it is known that a run which never said whose it is has no process; None while it may have or get one."""
+    pid = _recorded_pid(instance, run.run_id)
+    if pid is not None:
+        return None if python_lives_as(pid) else f"its process {pid} is gone"
+    if is_young:
+        return None
+    if run.status == dg.DagsterRunStatus.NOT_STARTED and GRPC_INFO_TAG not in run.tags:
+        return "it was never launched"
+    if GRPC_INFO_TAG in run.tags:
+        return None if _server_lives(run.tags) else "the server that was to start its process is gone"
+    if run.run_id in instance.event_log_storage.get_concurrency_run_ids() and slot_is_free():
+        return "it claims the measurement slot, and nothing on this host measures"
+    return None
+
+
+def _recorded_pid(instance: dg.DagsterInstance, run_id: str) -> int | None:
+    """The process in which Dagster says it began the run, by the newest event that names one."""
+    for entry in reversed(instance.all_logs(run_id, of_type=dg.DagsterEventType.ENGINE_EVENT)):
+        event = entry.dagster_event
+        told = event.engine_event_data.metadata.get("pid") if event is not None else None
+        if told is not None and str(told.value).isdecimal():
+            return int(str(told.value))
+    return None
+
+
+def _server_lives(tags: Mapping[str, str]) -> bool:
+    """Whether the code server that a run was handed to answers."""
+    from dagster._grpc.client import DagsterGrpcClient  # slow to import, and needed once in a hundred days
+
+    told = json.loads(tags[GRPC_INFO_TAG])
+    client = DagsterGrpcClient(
+        port=told.get("port"),
+        socket=told.get("socket"),
+        host=told.get("host"),
+        use_ssl=bool(told.get("use_ssl", False)),
+    )
+    try:
+        client.ping("")
+    except dg.DagsterError:
+        return False
+    return True

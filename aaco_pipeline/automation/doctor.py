@@ -4,22 +4,32 @@ Faults within the lake's files are found by `aaco_pipeline.lake.health`, dead ru
 `aaco_pipeline.automation.dead_runs`; here they are put together with what only shows when both sides are seen.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
 
 import dagster as dg
 
+from aaco_pipeline.assets.stage import standing
 from aaco_pipeline.automation.dead_runs import find_dead_runs, reap
+from aaco_pipeline.automation.known_sessions import make_known, unknown_sessions
 from aaco_pipeline.automation.partitions import PARTITIONS_NAME
+from aaco_pipeline.automation.retention import clean_up
 from aaco_pipeline.automation.sessions import add_partition, forget
-from aaco_pipeline.errors import AacoError, LakeError
+from aaco_pipeline.automation.unfinished import begun, busy_sessions, can_be_run, half_removed
+from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake import health
+from aaco_pipeline.lake.retention import Limits
 from aaco_pipeline.lake.store import TraceLake
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong. `mend` puts it right and tells whether it did; None when a person has to."""
+    """One thing that is wrong. `mend` puts it right and tells whether it did; None when a person has to.
+
+    It raises AacoError where it says why it could not.
+    """
 
     kind: str
     subject: str
@@ -28,39 +38,40 @@ class Problem:
 
 
 def examine(
-    lake: TraceLake, instance: dg.DagsterInstance | None, analyse: Callable[[str], None] | None = None
+    lake: TraceLake, instance: dg.DagsterInstance | None, finish: Callable[[str], object] | None = None
 ) -> list[Problem]:
     """Everything that is wrong. Without an instance (none was ever made), only the lake is looked at.
 
-    `analyse` runs all stages of a session, raising AacoError when it cannot: what mends a capture that is complete and
-    was never analysed, and what is torn. Without it a person has to.
+    `finish` makes a half session whole, raising AacoError when it cannot: what mends what is torn, too. Without it a
+    person has to.
     """
-    found = list(_lake_ailments(lake, analyse))
+    found = list(_lake_ailments(lake, instance, finish))
     if instance is not None:
         found.extend(_dead_runs(instance))
-        found.extend(_disagreements(lake, instance, analyse))
+    try:
+        found.extend(_half_removed(lake, instance))
+        half = begun(lake)
+        busy = busy_sessions(lake, instance, half)
+        found.extend(_half_sessions(lake, instance, [session for session in half if session not in busy], finish))
+        if instance is not None:
+            found.extend(_disagreements(lake, instance, half, busy))
+    except LakeError as error:
+        if all(one.kind != "unreadable manifest" for one in found):
+            found.append(Problem("unreadable lake", str(lake.path), f"{error}; sessions were not compared"))
     return found
 
 
-def _lake_ailments(lake: TraceLake, analyse: Callable[[str], None] | None) -> Iterator[Problem]:
+def _lake_ailments(
+    lake: TraceLake, instance: dg.DagsterInstance | None, finish: Callable[[str], object] | None
+) -> Iterator[Problem]:
+    def mended(fault: health.Fault) -> bool:
+        if not health.mend(lake, fault):
+            return False
+        return fault.session is None or finish is None or _finishing(lake, instance, fault.session, finish)()
+
     for fault in health.faults(lake):
-
-        def mend(fault: health.Fault = fault) -> bool:
-            return health.mend(lake, fault) and (fault.session is None or _analysed(fault.session, analyse))
-
-        can_mend = fault.mendable and (fault.session is None or analyse is not None)
-        yield Problem(fault.kind, str(fault.path), fault.explanation, mend if can_mend else None)
-
-
-def _analysed(session: str, analyse: Callable[[str], None] | None) -> bool:
-    """Run a session's stages, if that is possible; whether all have run."""
-    if analyse is None:
-        return False
-    try:
-        analyse(session)
-    except AacoError:
-        return False
-    return True
+        can_mend = fault.mendable and (fault.session is None or finish is not None)
+        yield Problem(fault.kind, str(fault.path), fault.explanation, partial(mended, fault) if can_mend else None)
 
 
 def _dead_runs(instance: dg.DagsterInstance) -> Iterator[Problem]:
@@ -73,64 +84,74 @@ def _dead_runs(instance: dg.DagsterInstance) -> Iterator[Problem]:
         yield Problem("dead run", f"run {dead.run_id}", f"{dead.reason}; it may hold the measurement slot", mend)
 
 
-def _disagreements(
-    lake: TraceLake, instance: dg.DagsterInstance, analyse: Callable[[str], None] | None
+def _half_removed(lake: TraceLake, instance: dg.DagsterInstance | None) -> Iterator[Problem]:
+    for session in sorted(half_removed(lake)):
+
+        def remove(session: str = session) -> bool:
+            clean_up(lake, instance, Limits(), datetime.now(UTC))  # without limits: only what was begun
+            return session not in half_removed(lake)
+
+        yield Problem("half removed", session, "its removal was broken off", remove)
+
+
+def _half_sessions(
+    lake: TraceLake,
+    instance: dg.DagsterInstance | None,
+    sessions: Sequence[str],
+    finish: Callable[[str], object] | None,
 ) -> Iterator[Problem]:
-    try:
-        published = set(lake.sessions())
-    except LakeError as error:
-        yield Problem("unreadable lake", str(lake.path), f"{error}; partitions were not compared")
-        return
-    requested = set(lake.requests())
-    complete = set(lake.captured())
-    partitions = set(instance.get_dynamic_partitions(PARTITIONS_NAME))
-    dead = {one.run_id for one in find_dead_runs(instance)}
-    busy = {
-        run.tags.get("dagster/partition")
-        for run in instance.get_runs(dg.RunsFilter(statuses=list(_UNFINISHED)))
-        if run.run_id not in dead
-    }
-    for session in sorted(published - partitions):
-
-        def add(session: str = session) -> bool:
-            add_partition(instance, session)
-            return True
-
-        yield Problem("session without partition", session, "Dagster does not know a session of the lake", add)
-    for session in sorted((partitions | requested | complete) - published - busy):
-        if session in complete:
-            yield _unanalysed(instance, session, analyse, is_known=session in partitions)
+    for session in sessions:
+        progress = standing(lake, session)
+        if progress.is_whole:
+            continue  # one of before manifests stated their stages
+        failed = "".join(f"; {state.stage} failed: {state.failure}" for state in progress.failed)
+        if not can_be_run(lake, session):
+            if lake.manifest(session).entries:
+                why = f"{progress.count}{failed}; its capture is gone, so they cannot be computed: `aaco rm` removes it"
+                yield Problem("half session", session, why)
+            else:
+                why = "it has neither a request nor a capture"
+                mend = None if instance is None else _forgetting(lake, instance, session)
+                yield Problem("session of nothing", session, why, mend)
             continue
 
-        def drop(session: str = session) -> bool:
-            forget(lake, instance, session)
+        mend = None if finish is None else _finishing(lake, instance, session, finish)
+        yield Problem("half session", session, f"{progress.count}{failed}", mend)
+
+
+def _disagreements(
+    lake: TraceLake, instance: dg.DagsterInstance, half: Sequence[str], busy: Collection[str]
+) -> Iterator[Problem]:
+    for session, shown in unknown_sessions(lake, instance, busy).items():
+        if not lake.manifest(session).entries:
+            continue  # finishing it makes it known
+
+        def add(session: str = session, shown: frozenset[str] = shown) -> bool:
+            make_known(lake, instance, session, shown)
             return True
 
-        why = "it was begun and never captured" if session in requested else "the lake holds nothing of it"
-        yield Problem("partition without session", session, why, drop)
+        yield Problem("session without partition", session, "Dagster does not show a session of the lake", add)
+    held = {*lake.sessions(), *half, *busy}
+    for session in sorted(set(instance.get_dynamic_partitions(PARTITIONS_NAME)) - held):
+        why = "the lake holds nothing of it"
+        yield Problem("partition without session", session, why, _forgetting(lake, instance, session))
 
 
-def _unanalysed(
-    instance: dg.DagsterInstance, session: str, analyse: Callable[[str], None] | None, *, is_known: bool
-) -> Problem:
-    """A capture that is complete, whose run was killed before the first stage: a measurement is never thrown away."""
-
-    def adopt() -> bool:
-        if not is_known:
+def _finishing(
+    lake: TraceLake, instance: dg.DagsterInstance | None, session: str, finish: Callable[[str], object]
+) -> Callable[[], bool]:
+    def finished() -> bool:
+        if instance is not None:
             add_partition(instance, session)
-        return analyse is None or _analysed(session, analyse)
+        finish(session)
+        return bool(standing(lake, session).is_whole)
 
-    why = "its capture is complete, not analysed"
-    if not is_known:
-        return Problem("capture without partition", session, why, adopt)
-    told = f"{why}; materialize its stages in `aaco ui` (job observe)"
-    return Problem("capture without tables", session, told, adopt if analyse is not None else None)
+    return finished
 
 
-_UNFINISHED = (
-    dg.DagsterRunStatus.QUEUED,
-    dg.DagsterRunStatus.NOT_STARTED,
-    dg.DagsterRunStatus.STARTING,
-    dg.DagsterRunStatus.STARTED,
-    dg.DagsterRunStatus.CANCELING,
-)
+def _forgetting(lake: TraceLake, instance: dg.DagsterInstance, session: str) -> Callable[[], bool]:
+    def forgotten() -> bool:
+        forget(lake, instance, session)
+        return True
+
+    return forgotten

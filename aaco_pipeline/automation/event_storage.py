@@ -22,8 +22,8 @@ _BUSY_SECONDS: Final = 60
 
 
 @contextmanager
-def connections_kept(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
-    """While this is open, events are written through one connection for each database."""
+def connections_kept(instance: dg.DagsterInstance, run_id: str | None = None) -> Iterator[None]:
+    """While this is open, events of a run, or of none, are written through one connection for each database."""
     storage: Any = instance.event_log_storage
     if not isinstance(storage, SqliteEventLogStorage):
         yield
@@ -45,7 +45,8 @@ def connections_kept(instance: dg.DagsterInstance, run_id: str) -> Iterator[None
             with nullcontext() if connection.in_transaction() else connection.begin():
                 yield connection
 
-        _make_shard(storage, run_id)
+        if run_id is not None:
+            _make_shard(storage, run_id)
         setattr(storage, "_connect", connect)  # noqa: B010  (an instance attribute over the method, taken off below)
         try:
             yield

@@ -4,18 +4,28 @@ Each sensor's decision is a function elsewhere that a test calls without Dagster
 """
 
 from collections.abc import Iterator
-from time import monotonic
+from itertools import islice
+from time import monotonic, time
+from typing import Final
 
 import dagster as dg
 
+from aaco_pipeline.automation import unfinished
 from aaco_pipeline.automation.attempts import ATTEMPT_TAG, MOST_ATTEMPTS
 from aaco_pipeline.automation.dead_runs import reap
 from aaco_pipeline.automation.inbox import STILL_SECONDS, Memory, inbox_of
 from aaco_pipeline.automation.inbox_runs import INBOX_TAG, due
 from aaco_pipeline.automation.jobs import ingest_capture, start_session
+from aaco_pipeline.automation.known_sessions import Event, events_of, unknown_sessions
+from aaco_pipeline.automation.partitions import session_partitions
 from aaco_pipeline.automation.session_runs import SESSION_TAG
 from aaco_pipeline.automation.stage_assets import observe
 from aaco_pipeline.resources.dagster_resources import LakeResource
+
+#: Sessions that one tick of `lake_sessions` makes known at most, and after how long it stops early:
+#: Dagster gives a tick a minute.
+MOST_SESSIONS: Final = 150
+MOST_SECONDS: Final = 25.0
 
 
 @dg.run_status_sensor(
@@ -60,6 +70,59 @@ def capture_inbox(context: dg.SensorEvaluationContext, lake: LakeResource) -> It
             run_config={"ops": {"take_in_capture": {"config": config}}},
             tags={INBOX_TAG: arrival.key, ATTEMPT_TAG: str(attempt)},
         )
+
+
+@dg.sensor(
+    job=observe,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    minimum_interval_seconds=30,
+    description=(
+        "Finishes sessions that a killed or failed run left half: requests the stages that are not published, at most "
+        f"{MOST_ATTEMPTS} times in all, and never while a run is at work on the session, here or on another host."
+    ),
+)
+def unfinished_sessions(
+    context: dg.SensorEvaluationContext, lake: LakeResource
+) -> Iterator[dg.RunRequest | dg.SkipReason]:
+    asked = unfinished.due(lake.open(), context.instance, time())
+    if not asked.requests:
+        yield dg.SkipReason("; ".join(asked.notes) or "every session is whole")
+        return
+    for one in asked.requests:
+        yield dg.RunRequest(
+            run_key=one.run_key,
+            partition_key=one.session,
+            asset_selection=[dg.AssetKey(name) for name in one.stages],
+            tags={SESSION_TAG: one.session, ATTEMPT_TAG: str(one.attempt)},
+        )
+
+
+@dg.sensor(
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    minimum_interval_seconds=30,
+    description=(
+        "Makes Dagster know sessions that only the lake knows: of another host, of a restored copy, or of a home that "
+        "was deleted. Each gets its partition, its materializations and its checks; nothing is measured or computed "
+        "again."
+    ),
+)
+def lake_sessions(context: dg.SensorEvaluationContext, lake: LakeResource) -> dg.SensorResult | dg.SkipReason:
+    opened, began = lake.open(), monotonic()
+    busy = unfinished.busy_sessions(opened, context.instance, unfinished.begun(opened))
+    unknown = unknown_sessions(opened, context.instance, busy)
+    if not unknown:
+        return dg.SkipReason("every session of the lake is known")
+    events: list[Event] = []
+    taken: list[str] = []
+    for session, shown in islice(unknown.items(), MOST_SESSIONS):
+        events += events_of(opened, context.instance, session, shown)
+        taken.append(session)
+        if monotonic() - began > MOST_SECONDS:
+            break
+    context.log.info(f"{len(taken)} of {len(unknown)} sessions of the lake become known")
+    return dg.SensorResult(
+        dynamic_partitions_requests=[session_partitions.build_add_request(taken)], asset_events=events
+    )
 
 
 @dg.sensor(

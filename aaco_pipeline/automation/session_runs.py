@@ -18,18 +18,8 @@ from typing import Any, Final
 from uuid import uuid4
 
 import dagster as dg
-from dagster._core.definitions.asset_checks.asset_check_evaluation import (
-    AssetCheckEvaluation,
-    AssetCheckEvaluationTargetMaterializationData,
-)
-from dagster._core.definitions.data_version import (
-    CODE_VERSION_TAG,
-    DATA_VERSION_IS_USER_PROVIDED_TAG,
-    DATA_VERSION_TAG,
-    NULL_EVENT_POINTER,
-    get_input_data_version_tag,
-    get_input_event_pointer_tag,
-)
+from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
+from dagster._core.definitions.data_version import NULL_EVENT_POINTER
 from dagster._core.events import (
     AssetMaterializationPlannedData,
     DagsterEvent,
@@ -51,21 +41,28 @@ from aaco_pipeline.assets.stage import (
     state_expected,
     to_finish,
 )
-from aaco_pipeline.automation.attempts import ATTEMPT_TAG
+from aaco_pipeline.automation.attempts import ATTEMPT_TAG, PARTITION_TAG, attempts_at
 from aaco_pipeline.automation.dead_runs import reap
 from aaco_pipeline.automation.event_storage import connections_kept
-from aaco_pipeline.automation.stage_assets import EXIT_CODE_KEY, JOB, checked, data_version, described, observe_job
+from aaco_pipeline.automation.stage_assets import (
+    EXIT_CODE_KEY,
+    JOB,
+    checked,
+    described,
+    evaluation,
+    observe_job,
+    version_tags,
+)
 from aaco_pipeline.errors import AacoError
 from aaco_pipeline.lake.manifest import Entry
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.words.printable import in_a_line, in_lines
 from aaco_pipeline.resources.dagster_resources import InferenceRunner
 from aaco_pipeline.resources.host.process_identity import process_tags
+from aaco_pipeline.resources.progress import report_progress
 
 #: The session a run is of; of a run that registers several, all of them, separated by commas.
 SESSION_TAG: Final = "aaco/session"
-#: Dagster's own name of the session that a run's stages are of.
-PARTITION_TAG: Final = "dagster/partition"
 #: Which version of all stages together a run was of.
 _CODE_TAG: Final = ".dagster/aaco/code"
 _SLOT_POLL_SECONDS: Final = 0.5
@@ -97,8 +94,8 @@ def finish_session(lake: TraceLake, instance: dg.DagsterInstance, session: str, 
     with lake.running(session):  # whoever is at work ends first: most often there is nothing left to do
         due = to_finish(lake, session)
     if due:
-        asked = dg.RunsFilter(job_name=JOB, tags={PARTITION_TAG: session})
-        attempt = instance.get_runs_count(asked) + 1
+        reap(instance)  # what left it half is told as failed before it is tried again
+        attempt = attempts_at(instance, JOB, session).failed + 1
         _run_stages(lake, instance, session, configs, due, due=lambda: to_finish(lake, session), attempt=attempt)
     else:
         state_expected(lake, session)  # one of before manifests said so
@@ -125,7 +122,10 @@ def _run_stages(
         with run.slot(steps, opened) as free_slot, lake.running(session):
             state_expected(lake, session)
             still = set(due())
-            for one in (one for one in steps if one.name in still):
+            for number, one in enumerate(steps):
+                report_progress("stages", number, len(steps))
+                if one.name not in still:
+                    continue
                 with run.step(one), failure_recorded(opened, one):
                     outcome = one(opened)
                     free_slot()  # only the first step may have measured
@@ -221,7 +221,7 @@ class _Run:
             key,
             metadata=described(session, one, outcome, entries),
             partition=self._session,
-            tags=self._versions(session, one, entries),
+            tags=version_tags(session.lake.manifest(session.id), one, self._pointer),
         )
         data = StepMaterializationData(materialization)
         self._event(DagsterEventType.ASSET_MATERIALIZATION, f"Published {one.name}.", data, one.name)
@@ -233,22 +233,11 @@ class _Run:
         )
         broken = []
         for result in checked(session, one):
-            blocking = result.severity == dg.AssetCheckSeverity.ERROR
-            evaluation = AssetCheckEvaluation(
-                asset_key=key,
-                check_name=str(result.check_name),
-                passed=result.passed,
-                metadata=result.metadata,
-                target_materialization_data=target,
-                severity=result.severity,
-                description=result.description,
-                blocking=blocking,
-                partition=self._session,
-            )
+            found = evaluation(one, self._session, result, target)
             kept = "passed" if result.passed else "failed"
             said = f"Check {result.check_name} of {one.name} {kept}: {result.description}"
-            self._event(DagsterEventType.ASSET_CHECK_EVALUATION, said, evaluation, one.name)
-            if blocking and not result.passed:
+            self._event(DagsterEventType.ASSET_CHECK_EVALUATION, said, found, one.name)
+            if found.blocking and not result.passed:
                 broken.append(said)
         if broken:
             raise CheckError("; ".join(broken))
@@ -271,20 +260,6 @@ class _Run:
                 time.sleep(_SLOT_POLL_SECONDS)
                 reap(self._instance)
             yield held.close
-
-    def _versions(self, session: Session, one: Stage, entries: Sequence[Entry]) -> dict[str, str]:
-        """The versions of code, inputs and output, by which Dagster tells fresh from stale."""
-        manifest = session.lake.manifest(session.id)
-        tags = {
-            CODE_VERSION_TAG: one.code_version,
-            DATA_VERSION_TAG: data_version(entries),
-            DATA_VERSION_IS_USER_PROVIDED_TAG: "true",
-        }
-        for name in one.dependencies:
-            key = dg.AssetKey(name)
-            tags[get_input_data_version_tag(key)] = data_version(manifest.of_stage(name))
-            tags[get_input_event_pointer_tag(key)] = self._pointer(key)
-        return tags
 
     def _pointer(self, key: dg.AssetKey) -> str:
         """The number of a stage's newest materialization for this session, of this run or an earlier one."""

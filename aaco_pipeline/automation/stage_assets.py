@@ -5,7 +5,7 @@ What a stage is lives in `aaco_pipeline.assets.stage`. A session's stages also r
 """
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from hashlib import sha256
@@ -13,13 +13,22 @@ from typing import Any, Final
 
 import dagster as dg
 import polars as pl
+from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
+from dagster._core.definitions.data_version import (
+    CODE_VERSION_TAG,
+    DATA_VERSION_IS_USER_PROVIDED_TAG,
+    DATA_VERSION_TAG,
+    NULL_EVENT_POINTER,
+    get_input_data_version_tag,
+    get_input_event_pointer_tag,
+)
 
 from aaco_pipeline.analysis.sessions.invariants import Finding
 from aaco_pipeline.assets.stage import Outcome, Session, Stage, failure_recorded, publish, stages, state_expected
 from aaco_pipeline.automation.partitions import session_partitions
 from aaco_pipeline.errors import AacoError, LakeError
 from aaco_pipeline.lake.contracts import contract
-from aaco_pipeline.lake.manifest import Entry
+from aaco_pipeline.lake.manifest import Entry, Manifest
 from aaco_pipeline.report.html.svg import as_markdown_image
 from aaco_pipeline.report.markdown import markdown_text
 from aaco_pipeline.report.words.printable import in_a_line
@@ -98,10 +107,7 @@ def contract_is_fulfilled(session: Session, one: Stage) -> Finding:
 def described(session: Session, one: Stage, outcome: Outcome, entries: Sequence[Entry]) -> dict[str, Any]:
     """What Dagster shows of a stage that ran: rows, bytes, headline numbers, a small table, plots, its file."""
     described: dict[str, Any] = {
-        "dagster/row_count": sum(entry.rows for entry in entries),
-        "dagster/uri": str(session.lake.path),
-        **{f"{entry.table}_rows": entry.rows for entry in entries},
-        "published_bytes": sum(entry.bytes for entry in entries),
+        **amounts(session, one, entries),
         **{name: _harmless(value) for name, value in outcome.headline.items() if value is not None},
     }
     if outcome.preview is not None and outcome.preview.height:
@@ -111,10 +117,61 @@ def described(session: Session, one: Stage, outcome: Outcome, entries: Sequence[
         drawn = plot({**session.tables(*one.reads), **outcome.tables})
         if drawn is not None:
             described[title] = dg.MetadataValue.md(as_markdown_image(drawn, title))
+    return described
+
+
+def amounts(session: Session, one: Stage, entries: Sequence[Entry]) -> dict[str, Any]:
+    """What the manifest alone says of a published stage: rows, bytes, and where its file is."""
+    told: dict[str, Any] = {
+        "dagster/row_count": sum(entry.rows for entry in entries),
+        "dagster/uri": str(session.lake.path),
+        **{f"{entry.table}_rows": entry.rows for entry in entries},
+        "published_bytes": sum(entry.bytes for entry in entries),
+    }
     if one.file is not None:
         label, place = one.file
-        described[label] = dg.MetadataValue.url(address_of(place(session.lake, session.id)))
-    return described
+        told[label] = dg.MetadataValue.url(address_of(place(session.lake, session.id)))
+    return told
+
+
+def version_tags(
+    manifest: Manifest, one: Stage, pointer: Callable[[dg.AssetKey], str] = lambda key: NULL_EVENT_POINTER
+) -> dict[str, str]:
+    """The versions of code, inputs and output of a published stage, by which Dagster tells fresh from stale.
+
+    `pointer` gives the number of the event by which an input was materialized.
+    """
+    code = next((state.code_version for state in manifest.stages if state.stage == one.name), "")
+    tags = {
+        CODE_VERSION_TAG: code,
+        DATA_VERSION_TAG: data_version(manifest.of_stage(one.name)),
+        DATA_VERSION_IS_USER_PROVIDED_TAG: "true",
+    }
+    for name in one.dependencies:
+        key = dg.AssetKey(name)
+        tags[get_input_data_version_tag(key)] = data_version(manifest.of_stage(name))
+        tags[get_input_event_pointer_tag(key)] = pointer(key)
+    return tags
+
+
+def evaluation(
+    one: Stage,
+    session: str,
+    result: dg.AssetCheckResult,
+    target: AssetCheckEvaluationTargetMaterializationData | None = None,
+) -> dg.AssetCheckEvaluation:
+    """A check's result as Dagster stores it, of one session."""
+    return dg.AssetCheckEvaluation(
+        asset_key=dg.AssetKey(one.name),
+        check_name=str(result.check_name),
+        passed=result.passed,
+        metadata=result.metadata,
+        target_materialization_data=target,
+        severity=result.severity,
+        description=result.description,
+        blocking=result.severity == dg.AssetCheckSeverity.ERROR,
+        partition=session,
+    )
 
 
 def data_version(entries: Sequence[Entry]) -> str:

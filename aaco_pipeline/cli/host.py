@@ -4,7 +4,6 @@ The facts come from `aaco_pipeline.resources`, the examination is `aaco_pipeline
 """
 
 from dataclasses import asdict
-from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -12,8 +11,10 @@ import click
 from aaco_pipeline import __version__
 from aaco_pipeline.cli.lake_option import lake_option, new_lake_option
 from aaco_pipeline.cli.output import data_format, print_json, print_table, say
+from aaco_pipeline.errors import AacoError
 
 if TYPE_CHECKING:
+    from aaco_pipeline.automation.doctor import Problem
     from aaco_pipeline.resources.project import Project
 
 _PROBLEMS_REMAIN = 8
@@ -83,7 +84,9 @@ def info(project: "Project", as_json: bool) -> None:
 @lake_option
 @data_format
 def doctor(project: "Project", mend: bool, proven: tuple[str, ...], as_json: bool) -> int:
-    """Find dead runs, torn or orphaned files, stale locks, captures not analysed, and where lake and Dagster differ.
+    """Find half sessions, dead runs, torn or orphaned files, stale locks, and where lake and Dagster differ.
+
+    --mend finishes half sessions: it measures what was asked for and runs the stages that are not published.
 
     Exits with 0 when all is well or mended, and with 8 when something is left to do or a table is not reproduced.
     """
@@ -93,22 +96,29 @@ def doctor(project: "Project", mend: bool, proven: tuple[str, ...], as_json: boo
 
     from aaco_pipeline.automation.doctor import examine
     from aaco_pipeline.automation.instance import open_instance
-    from aaco_pipeline.automation.session_runs import run_session
+    from aaco_pipeline.automation.session_runs import finish_session
+    from aaco_pipeline.cli.progress_bar import progress_bar
     from aaco_pipeline.lake.store import TraceLake
+    from aaco_pipeline.resources.progress import progress_listener
 
     lake = TraceLake(project.lake)
-    has_instance = (project.dagster_home / "dagster.yaml").exists()
+    # A home that was deleted comes back with what the lake holds.
+    has_instance = (project.dagster_home / "dagster.yaml").exists() or (mend and lake.path.is_dir())
     rows: list[dict[str, str]] = []
     with open_instance(project) if has_instance else nullcontext() as instance:
-        analyse = None if instance is None else partial(run_session, lake, instance, configs=project.configs)
-        for ailment in examine(lake, instance, analyse):
-            if ailment.mend is None:
-                state = "needs you"
-            elif not mend:
-                state = "can be mended"
-            else:
-                state = "mended" if ailment.mend() else "could not be mended"
-            rows.append({"kind": ailment.kind, "subject": ailment.subject, "why": ailment.explanation, "state": state})
+
+        def finish(session: str) -> None:
+            assert instance is not None, "only mending asks for it"
+            with progress_bar(as_json) as show, progress_listener(show):
+                finish_session(lake, instance, session, project.configs)
+
+        told: set[tuple[str, str]] = set()
+        while True:
+            found = [one for one in examine(lake, instance, finish) if (one.kind, one.subject) not in told]
+            told |= {(one.kind, one.subject) for one in found}
+            rows += [_treated(one, mend=mend) for one in found]
+            if not mend or not found:
+                break  # what was mended may have brought something else to light: a torn table makes a session half
     if as_json:
         print_json(rows)
     elif not rows:
@@ -120,10 +130,23 @@ def doctor(project: "Project", mend: bool, proven: tuple[str, ...], as_json: boo
     return _PROBLEMS_REMAIN if any(row["state"] != "mended" for row in rows) else 0
 
 
+def _treated(problem: "Problem", *, mend: bool) -> dict[str, str]:
+    """What is wrong and what became of it, mended where it was asked for."""
+    row = {"kind": problem.kind, "subject": problem.subject, "why": problem.explanation, "state": "needs you"}
+    if problem.mend is None:
+        return row
+    if not mend:
+        return {**row, "state": "can be mended"}
+    try:
+        return {**row, "state": "mended" if problem.mend() else "could not be mended"}
+    except AacoError as error:
+        return {**row, "why": str(error), "state": "could not be mended"}
+
+
 def _prove(project: "Project", names: tuple[str, ...], *, as_json: bool) -> int:
     """Compute sessions again and say of each whether every table came out as published."""
     from aaco_pipeline.automation.proof import prove
-    from aaco_pipeline.cli.run import progress_bar
+    from aaco_pipeline.cli.progress_bar import progress_bar
     from aaco_pipeline.lake.store import TraceLake
 
     lake = TraceLake(project.lake)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from aaco_pipeline.cli.finishing import say_unfinished
 from aaco_pipeline.cli.lake_option import lake_option, new_lake_option
 from aaco_pipeline.cli.output import console, data_format, json_value, print_json, print_table, say
 from aaco_pipeline.errors import UsageError
@@ -116,6 +117,7 @@ def sql(
     if form == "parquet" and sys.stdout.isatty():
         raise click.UsageError("Parquet is bytes: redirect standard output to a file")
     lake = TraceLake(project.lake)
+    say_unfinished(lake)
     limits = Limits(memory_bytes or default_limits().memory_bytes, seconds)
     with _memory_of_process(limits.memory_bytes + _BESIDE_BYTES):
         if form == "parquet":

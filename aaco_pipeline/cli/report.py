@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from aaco_pipeline.cli.finishing import finish_first
 from aaco_pipeline.cli.lake_option import lake_option
 from aaco_pipeline.cli.output import say
 from aaco_pipeline.lake.files import lake_errors, write_atomically
@@ -52,6 +53,7 @@ def report(project: "Project", *, session: str, form: str, as_json: bool, output
         raise click.UsageError("--open shows the page: it goes with --format html")
     lake = TraceLake(project.lake)
     identifier = lake.find_session(session)
+    finish_first(project, lake, identifier, quiet=form == "json")
     document = session_document(lake, identifier)
     trace = lake.artifact(identifier, lake.trace(identifier)) if form == "html" else None
     if form != "html" and output is None:

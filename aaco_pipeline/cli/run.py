@@ -4,14 +4,14 @@ The stages are Dagster's job `observe`, run in this process against the same ins
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from aaco_pipeline.cli.lake_option import new_lake_option
-from aaco_pipeline.cli.output import console, data_format, say
+from aaco_pipeline.cli.output import data_format, say
+from aaco_pipeline.cli.progress_bar import progress_bar
 from aaco_pipeline.cli.request_options import RequestCommand, request_of
 
 if TYPE_CHECKING:
@@ -87,26 +87,3 @@ def _wait_for_slot(instance: "dg.DagsterInstance", show: Callable[[str, int, int
         show("waiting for the measurement slot", 0, 0)
         reap(instance)
         time.sleep(_SLOT_POLL_SECONDS)
-
-
-@contextmanager
-def progress_bar(quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
-    """A bar on standard error for the passes; nothing when quiet or when it is no terminal."""
-    screen = console(stderr=True)
-    if quiet or not screen.is_terminal:
-        yield lambda doing, done, total: None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    # Without automatic refresh: a thread that redraws would run beside what is measured.
-    with Progress(*columns, console=screen, transient=True, auto_refresh=False) as bar:
-        tasks: dict[str, Any] = {}
-
-        def show(doing: str, done: int, total: int) -> None:
-            if doing not in tasks:
-                tasks[doing] = bar.add_task(doing, total=total or None)
-            bar.update(tasks[doing], completed=done)
-            bar.refresh()
-
-        yield show

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from aaco_pipeline.cli.finishing import finish_first
 from aaco_pipeline.cli.lake_option import lake_option
 from aaco_pipeline.cli.output import console, data_format, print_json, say
 from aaco_pipeline.lake.journal import Journal
@@ -43,8 +44,14 @@ def ls(project: "Project", newest: int | None, as_json: bool) -> None:
     columns, listed = (found.columns, found.rows) if found else ((), [])
     facts = {row[0]: dict(zip(columns, row, strict=True)) for row in listed}
     nothing = dict.fromkeys(columns)
+    progress = {session: lake.progress(session) for session in known}
     rows = [
-        {**facts.get(session, nothing), "session_id": session, "disk_bytes": lake.disk_bytes(session)}
+        {
+            **facts.get(session, nothing),
+            "session_id": session,
+            "progress": progress[session].as_document(),
+            "disk_bytes": lake.disk_bytes(session),
+        }
         for session in known
     ]
     if as_json:
@@ -53,10 +60,12 @@ def ls(project: "Project", newest: int | None, as_json: bool) -> None:
     if not rows:
         say(f"{lake.path}: no sessions yet; `aaco run --model squeezenet` makes one")
         return
+    half = {session: one.count for session, one in progress.items() if one.is_whole is False}
     print_table(
         console(),
         {
             "session": lambda row: row["session_id"],
+            **({"not whole": lambda row: half.get(row["session_id"])} if half else {}),
             "*started (UTC)": lambda row: row["started_at"] and f"{row['started_at']:%Y-%m-%d %H:%M:%S}",
             "workload": lambda row: row["model_name"] or row["workload"],
             "backend": lambda row: row["backend"],
@@ -95,6 +104,7 @@ def show(
         raise click.UsageError("--faster is about one kernel: name it with --kernel")
     lake = TraceLake(project.lake)
     found = lake.find_session(session)
+    finish_first(project, lake, found, quiet=as_json)
     if critical_path:
         _show(path_document(lake, found), print_critical_path, as_json=as_json)
     elif kernel is None:

@@ -5,6 +5,7 @@ The manifest states it (`aaco_pipeline.lake.manifest`); running what is missing 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from aaco_pipeline.lake.manifest import Manifest, StageState
 
@@ -33,6 +34,22 @@ class Progress:
     def unpublished(self) -> tuple[str, ...]:
         """The expected stages that are still to publish, failed or never run, in the order they run."""
         return not_in(self.expected, self.published)
+
+    @property
+    def count(self) -> str:
+        """How many of the expected stages have published, as `3 of 13 stages`."""
+        return f"{len(self.expected) - len(self.unpublished)} of {len(self.expected)} stages"
+
+    def as_document(self) -> dict[str, Any] | None:
+        """The same for JSON; None where nothing states what is expected."""
+        if not self.expected:
+            return None
+        return {
+            "published": len(self.expected) - len(self.unpublished),
+            "expected": len(self.expected),
+            "failed": [{"stage": state.stage, "reason": state.failure} for state in self.failed],
+            "missing": list(self.missing),
+        }
 
 
 def progress_of(manifest: Manifest) -> Progress:

@@ -9,7 +9,7 @@ from typing import Final
 
 from aaco_pipeline.report.words import bottleneck_text, tables
 from aaco_pipeline.report.words.printable import in_a_line
-from aaco_pipeline.report.words.session import Document, Row, answer, run_description, title
+from aaco_pipeline.report.words.session import Document, Row, answer, half, run_description, title
 from aaco_pipeline.report.words.tables import Columns
 from aaco_pipeline.report.words.units import counted, duration, share, size, work
 
@@ -50,6 +50,7 @@ def render_markdown(document: Document) -> str:
     parts = [
         f"# {markdown_text(title(document))}",
         f"`{document['session_id']}` — {markdown_text(run_description(document))}",
+        *([] if (lacking := half(document)) is None else [f"**{markdown_text(lacking)}**"]),
         f"**{markdown_text(answer(document))}**",
         *_table("Latency", tables.LATENCIES, tables.latencies(document)),
         *_table("Kernel time by kind of operator", tables.OPERATORS, document["operators"]),

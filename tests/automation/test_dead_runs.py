@@ -10,12 +10,14 @@ from typing import Final
 
 import dagster as dg
 import pytest
+from dagster._core.events import EngineEventData
+from dagster._core.storage.tags import GRPC_INFO_TAG
 
 from aaco_pipeline.assets.capture import MEASUREMENT_POOL
 from aaco_pipeline.automation import dead_runs
-from aaco_pipeline.automation.dead_runs import find_dead_runs, reap, slot_holders
+from aaco_pipeline.automation.dead_runs import find_dead_runs, living_runs, reap, slot_holders
 from aaco_pipeline.automation.jobs import start_session
-from aaco_pipeline.resources.host.process_identity import HOST_TAG, PID_TAG, process_tags
+from aaco_pipeline.resources.host.process_identity import HOST_TAG, PID_TAG, process_tags, python_lives_as
 from aaco_pipeline.resources.measure.measurement_slot import measurement_slot, slot_path
 from tests.places import CONFIGS
 
@@ -210,6 +212,61 @@ def test_a_nameless_run_that_claims_nothing_is_left_alone(
     run_of(instance, {})
     monkeypatch.setattr(dead_runs, "UNTAGGED_GRACE_SECONDS", -1.0)
     assert find_dead_runs(instance) == []
+
+
+def launched(instance: dg.DagsterInstance, pid: int | None) -> str:
+    """A run that Dagster's daemon has handed to a code server, whose process said no more than its number."""
+    run_id = run_of(instance, {GRPC_INFO_TAG: json.dumps({"host": "localhost", "socket": "/nowhere/socket"})})
+    if pid is not None:
+        run = instance.get_run_by_id(run_id)
+        instance.report_engine_event("Started process for run.", run, EngineEventData.in_process(pid))
+    return run_id
+
+
+def test_a_nameless_run_is_dead_when_the_process_that_its_launcher_wrote_down_is_gone(
+    instance: dg.DagsterInstance, dead: dict[str, str]
+) -> None:
+    launched(instance, os.getpid())
+    gone = launched(instance, int(dead[PID_TAG]))
+    (found,) = reap(instance)
+    assert (found.run_id, found.reason) == (gone, f"its process {dead[PID_TAG]} is gone")
+
+
+def test_a_process_number_that_is_no_pythons_is_nobodys(dead: dict[str, str]) -> None:
+    assert python_lives_as(os.getpid())
+    assert not python_lives_as(int(dead[PID_TAG]))
+    with subprocess.Popen(["sleep", "60"]) as other:
+        assert not python_lives_as(other.pid)
+        other.kill()
+
+
+def test_a_run_that_was_never_started_is_dead_with_its_launcher(
+    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, unlaunched = launched(instance, None), run_of(instance, {}, dg.DagsterRunStatus.NOT_STARTED)
+    assert find_dead_runs(instance) == []
+    monkeypatch.setattr(dead_runs, "UNTAGGED_GRACE_SECONDS", -1.0)
+    assert {one.run_id: one.reason for one in reap(instance)} == {
+        server: "the server that was to start its process is gone",
+        unlaunched: "it was never launched",
+    }
+
+
+def test_a_nameless_run_in_a_storage_that_hosts_share_is_not_judged_from_here(
+    dead: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_runs, "UNTAGGED_GRACE_SECONDS", -1.0)
+    with dg.DagsterInstance.ephemeral() as shared:
+        launched(shared, int(dead[PID_TAG]))
+        assert find_dead_runs(shared) == []
+
+
+def test_living_runs_are_those_that_nothing_shows_to_be_dead(
+    instance: dg.DagsterInstance, dead: dict[str, str]
+) -> None:
+    run_of(instance, dead)
+    alive = {run_of(instance, process_tags()), run_of(instance, {**dead, HOST_TAG: "another host"})}
+    assert {run.run_id for run in living_runs(instance)} == alive
 
 
 def test_a_pool_that_was_never_used_has_no_holders(instance: dg.DagsterInstance) -> None:

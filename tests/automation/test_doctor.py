@@ -8,14 +8,17 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from aaco_pipeline.assets.stage import stages, stages_of
 from aaco_pipeline.automation.doctor import Problem, examine
 from aaco_pipeline.automation.jobs import start_session
+from aaco_pipeline.automation.known_sessions import make_known
 from aaco_pipeline.automation.partitions import PARTITIONS_NAME
 from aaco_pipeline.automation.sessions import register
 from aaco_pipeline.capture.request import MeasurementRequest
-from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.lake.identity import new_session_id
+from aaco_pipeline.lake.removals import Account, Removal
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.lake.validation import empty_table
 from aaco_pipeline.resources.host.process_identity import process_tags
 from tests.sessions import replayed
 
@@ -38,7 +41,8 @@ def session(captured: Any) -> str:
 @pytest.fixture
 def healthy(instance: dg.DagsterInstance, lake: TraceLake) -> dg.DagsterInstance:
     """The instance that knows every session of the lake."""
-    instance.add_dynamic_partitions(PARTITIONS_NAME, lake.sessions())
+    for session in lake.sessions():
+        make_known(lake, instance, session, ())
     return instance
 
 
@@ -196,14 +200,78 @@ def test_a_partition_of_nothing_is_forgotten(lake: TraceLake, healthy: dg.Dagste
     assert examine(lake, healthy) == []
 
 
-def test_a_session_that_was_begun_and_never_captured_is_forgotten(lake: TraceLake, healthy: dg.DagsterInstance) -> None:
+def test_a_session_that_was_begun_and_never_captured_is_finished(lake: TraceLake, healthy: dg.DagsterInstance) -> None:
+    """What was asked for is measured: only an interrupt or `aaco rm` drops a request."""
     begun = register(lake, healthy, LAUNCH)
-    ailment = only(examine(lake, healthy))
-    assert (ailment.kind, ailment.subject) == ("partition without session", begun)
-    assert ailment.explanation == "it was begun and never captured"
+    every = len(stages_of("measured"))
+    ailment = only(examine(lake, healthy, lambda name: materialized(lake, name)))
+    assert (ailment.kind, ailment.subject, ailment.explanation) == ("half session", begun, f"0 of {every} stages")
+    assert only(examine(lake, healthy)).mend is None
+    assert only(examine(lake, None)).mend is None
     mend(ailment)
-    assert lake.requests() == []
+    assert lake.progress(begun).is_whole
+
+
+def materialized(lake: TraceLake, session: str) -> None:
+    """Every stage published without rows, as if it had run."""
+    for name in lake.progress(session).expected:
+        tables = {table: empty_table(table) for table in stages()[name].tables}
+        lake.publish(session, name, tables)
+
+
+def test_a_session_that_lacks_stages_or_whose_stage_failed_is_never_well(
+    lake: TraceLake, healthy: dg.DagsterInstance, session: str
+) -> None:
+    lake.record_failure(session, "roofline", "code", "what and why")
+    every = len(stages_of("measured"))
+    for known in (healthy, None):
+        ailment = only(examine(lake, known, lambda name: materialized(lake, name)))
+        assert (ailment.kind, ailment.subject) == ("half session", session)
+        assert ailment.explanation == f"{every - 1} of {every} stages; roofline failed: what and why"
+    mend(ailment)
     assert examine(lake, healthy) == []
+
+
+def test_a_half_session_whose_capture_is_gone_needs_a_person(
+    lake: TraceLake, healthy: dg.DagsterInstance, session: str
+) -> None:
+    lake.record_failure(session, "roofline", "code", "what and why")
+    shutil.rmtree(lake.raw(session))
+    ailment = only(examine(lake, healthy, pytest.fail))
+    assert (ailment.kind, ailment.subject, ailment.mend) == ("half session", session, None)
+    assert "its capture is gone" in ailment.explanation
+
+
+def test_a_removal_that_was_broken_off_is_ended_and_nothing_of_the_session_computed_again(
+    lake: TraceLake, healthy: dg.DagsterInstance, session: str
+) -> None:
+    Account(lake).begin([Removal("session", session, 1, "age", "too old")])
+    assert examine(lake, healthy) == []  # it is still whole: the next round of retention decides
+    lake.manifest_path(session, "session").unlink()
+    ailment = next(one for one in examine(lake, healthy, pytest.fail) if one.kind != "orphan file")
+    assert (ailment.kind, ailment.subject) == ("half removed", session)
+    mend(ailment)
+    assert not lake.raw(session).exists()
+    assert session not in healthy.get_dynamic_partitions(PARTITIONS_NAME)
+    assert examine(lake, healthy) == []
+
+
+def test_a_session_of_nothing_is_forgotten(lake: TraceLake, healthy: dg.DagsterInstance) -> None:
+    begun = register(lake, healthy, LAUNCH)
+    lake.withdraw(begun)
+    ailment = only(examine(lake, healthy, pytest.fail))
+    assert (ailment.kind, ailment.subject) == ("session of nothing", begun)
+    mend(ailment)
+    assert examine(lake, healthy) == []
+
+
+def test_a_session_that_another_process_is_at_work_on_is_left_to_it(
+    lake: TraceLake, healthy: dg.DagsterInstance
+) -> None:
+    begun = register(lake, healthy, LAUNCH)
+    with lake.running(begun):
+        assert examine(lake, healthy) == []
+        assert examine(lake, None) == []
 
 
 @pytest.mark.parametrize("status", [dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTED])
@@ -216,58 +284,32 @@ def test_a_session_that_a_run_is_about_to_capture_is_left_alone(
     assert examine(lake, healthy) == []
 
 
-@pytest.mark.parametrize("requested", [True, False])
-def test_a_capture_that_was_never_analysed_is_never_thrown_away(
-    requested: bool, lake: TraceLake, healthy: dg.DagsterInstance, session: str
-) -> None:
-    """Its measurement was killed right after the capture was complete, before or after the request was withdrawn."""
-    kept = new_session_id()
-    shutil.copytree(lake.raw(session), lake.raw(kept))
-    if requested:
-        lake.request(kept, LAUNCH.to_json())
-    ailment = only(examine(lake, healthy))
-    assert (ailment.kind, ailment.subject) == ("capture without partition", kept)
-    mend(ailment)
-    ailment = only(examine(lake, healthy))
-    assert (ailment.kind, ailment.subject, ailment.mend) == ("capture without tables", kept, None)
-    assert "job observe" in ailment.explanation
-    assert lake.raw(kept).is_dir()
-
-
 @pytest.mark.parametrize("known", [True, False])
 def test_a_capture_that_was_never_analysed_is_mended_by_analysing_it(
     known: bool, lake: TraceLake, healthy: dg.DagsterInstance, session: str
 ) -> None:
+    """Its run was killed right after the capture was complete: a measurement is never thrown away."""
     kept = new_session_id()
     shutil.copytree(lake.raw(session), lake.raw(kept))
     if known:
         healthy.add_dynamic_partitions(PARTITIONS_NAME, [kept])
     analysed: list[str] = []
-    mend(only(examine(lake, healthy, analysed.append)))
+    ailment = only(examine(lake, healthy, analysed.append))
+    assert (ailment.kind, ailment.subject) == ("half session", kept)
+    assert ailment.mend is not None
+    assert not ailment.mend()  # it has published nothing
     assert analysed == [kept]
     assert kept in healthy.get_dynamic_partitions(PARTITIONS_NAME)
-
-
-def test_a_capture_that_cannot_be_analysed_is_not_said_to_be_mended(
-    lake: TraceLake, healthy: dg.DagsterInstance, session: str
-) -> None:
-    kept = new_session_id()
-    shutil.copytree(lake.raw(session), lake.raw(kept))
-
-    def refuse(name: str) -> None:
-        raise CaptureError(f"{name}: cannot be read")
-
-    ailment = only(examine(lake, healthy, refuse))
-    assert ailment.mend is not None
-    assert not ailment.mend()
+    assert lake.raw(kept).is_dir()
 
 
 def test_several_ailments_are_all_told(lake: TraceLake, healthy: dg.DagsterInstance, session: str) -> None:
     leave_orphan(lake, session)
     healthy.delete_dynamic_partition(PARTITIONS_NAME, session)
     register(lake, healthy, LAUNCH)
-    found = examine(lake, healthy)
-    assert {one.kind for one in found} == {"orphan file", "session without partition", "partition without session"}
+    found = examine(lake, healthy, lambda name: materialized(lake, name))
+    assert {one.kind for one in found} == {"orphan file", "session without partition", "half session"}
     for ailment in found:
         mend(ailment)
+    mend(only(examine(lake, healthy)))  # what was published beside Dagster just now
     assert examine(lake, healthy) == []

@@ -29,7 +29,7 @@ def test_a_session_is_registered_with_its_request_and_its_partition(
     requested = lake.requested(session)
     assert requested is not None
     assert MeasurementRequest.from_json(requested, "test") == LAUNCH
-    assert lake.sessions() == []
+    assert lake.sessions() == [session]
 
 
 def test_every_session_is_a_new_one(lake: TraceLake, instance: dg.DagsterInstance) -> None:

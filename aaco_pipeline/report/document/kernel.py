@@ -96,6 +96,7 @@ def kernel_document(lake: TraceLake, session: str, wanted: str) -> Document:
         **bottleneck_fields(parts["bottleneck"]),
         **single,
         **parts,
+        "progress": lake.progress(session).as_document(),
     }
 
 

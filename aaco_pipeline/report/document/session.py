@@ -113,7 +113,8 @@ def _head(lake: TraceLake, session: str, parts: dict[str, list[Row]]) -> Documen
     facts = parts.pop("session")
     verdict = bottleneck_fields(parts["bottleneck"]) if "bottleneck" in parts else {}
     head = facts[0] if facts else {"session_id": session}
-    return {**head, **verdict, **parts, "disk_bytes": lake.disk_bytes(session)}
+    progress = lake.progress(session).as_document()
+    return {**head, **verdict, **parts, "progress": progress, "disk_bytes": lake.disk_bytes(session)}
 
 
 def _plain(cell: Any) -> Any:

@@ -29,6 +29,7 @@ from aaco_pipeline.report.words.printable import printable
 from aaco_pipeline.report.words.session import (
     Document,
     answer,
+    half,
     interval,
     metric,
     run_description,
@@ -66,6 +67,7 @@ def render_html(document: Document, trace: bytes | None) -> str:
             style=_file("report.css"),
             script=_file("report.js"),
             description=capital(run_description(document).removeprefix(f"{title(document)}, ")),
+            half=half(document),
             answer=_UNIT.sub("\N{NO-BREAK SPACE}", answer(document)),
             tiles=list(_tiles(document)),
             holes=len(bottleneck_text.without_repetition(document["missing"])) + len(document["unpublished_stages"]),

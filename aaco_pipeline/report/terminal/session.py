@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 from aaco_pipeline.report.terminal.screen import open_screen, print_table
 from aaco_pipeline.report.words import bottleneck_text, tables
 from aaco_pipeline.report.words.printable import in_a_line
-from aaco_pipeline.report.words.session import Document, Row, answer, run_description
+from aaco_pipeline.report.words.session import Document, Row, answer, half, run_description
 from aaco_pipeline.report.words.units import counted, duration, grouped, share
 
 if TYPE_CHECKING:
@@ -36,10 +36,12 @@ def print_session(document: Document, stream: TextIO | None = None) -> None:
 
 
 def print_head(screen: "Console", document: Document, subject: str, sentences: str) -> None:
-    """The session's id with what is shown of it, and the answer."""
+    """The session's id with what is shown of it, what it lacks where it is not whole, and the answer."""
     from rich.text import Text
 
     screen.print(Text.assemble((document["session_id"], "bold"), "  ", in_a_line(subject)))
+    if (lacking := half(document)) is not None:
+        screen.print(in_a_line(lacking), style="bold yellow", markup=False)
     screen.print(in_a_line(sentences), style="bold green", markup=False)
 
 

@@ -42,6 +42,18 @@ def run_description(document: Document) -> str:
     return ", ".join(part for part in parts if part)
 
 
+def half(document: Document) -> str | None:
+    """How far a session has come that is not whole, what failed and what to do; None of a whole one."""
+    progress = document.get("progress")
+    if progress is None or not (progress["failed"] or progress["missing"]):
+        return None
+    said = f"Not whole: {progress['published']} of {progress['expected']} stages"
+    failed = [f"{one['stage']} failed: {one['reason']}" for one in progress["failed"]]
+    if failed:
+        return f"{said}; {'; '.join(failed)}. Put that right, then `aaco doctor --mend` runs what is missing."
+    return f"{said}. `aaco doctor --mend` runs what is missing."
+
+
 def answer(document: Document) -> str:
     """The session in a few sentences: only what was measured, and whether it ran steadily."""
     told = (

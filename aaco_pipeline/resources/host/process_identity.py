@@ -37,6 +37,16 @@ def process_is_gone(tags: Mapping[str, str]) -> bool | None:
     return _process_started(int(tags[PID_TAG])) != tags.get(_STARTED_TAG)
 
 
+def python_lives_as(pid: int) -> bool:
+    """Whether the process `pid` of this host lives and is a Python; a number used again by another program is not."""
+    if _process_started(pid) is None:
+        return False
+    try:
+        return "python" in Path(f"/proc/{pid}/exe").readlink().name
+    except OSError:
+        return True  # another user's
+
+
 def _boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 

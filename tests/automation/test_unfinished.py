@@ -1,0 +1,144 @@
+"""A sensor asks for what half sessions lack: not beside a living run, each time as a new attempt, and not for ever."""
+
+import time
+from collections.abc import Iterator
+
+import dagster as dg
+import pytest
+
+from aaco_pipeline.assets.stage import stages, stages_of
+from aaco_pipeline.automation import unfinished
+from aaco_pipeline.automation.attempts import (
+    ATTEMPT_TAG,
+    FIRST_DELAY_SECONDS,
+    MOST_ATTEMPTS,
+    PARTITION_TAG,
+    attempts_at,
+)
+from aaco_pipeline.automation.sensors import unfinished_sessions
+from aaco_pipeline.automation.session_runs import SESSION_TAG
+from aaco_pipeline.automation.sessions import register
+from aaco_pipeline.automation.stage_assets import JOB, observe_job
+from aaco_pipeline.automation.unfinished import Asked, due
+from aaco_pipeline.capture.request import MeasurementRequest
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.lake.validation import empty_table
+from aaco_pipeline.resources.dagster_resources import LakeResource
+from aaco_pipeline.resources.host.process_identity import HOST_TAG, process_tags
+
+REQUEST = MeasurementRequest(model="control_flow")
+STILL = unfinished.STILL_SECONDS + 1.0
+
+
+@pytest.fixture
+def half(empty_lake: TraceLake, instance: dg.DagsterInstance) -> str:
+    """A session that was asked for and killed."""
+    return register(empty_lake, instance, REQUEST)
+
+
+def asked(lake: TraceLake, instance: dg.DagsterInstance, later: float = STILL) -> Asked:
+    return due(lake, instance, time.time() + later)
+
+
+def run_of(
+    instance: dg.DagsterInstance, session: str, status: dg.DagsterRunStatus, tags: dict[str, str] | None = None
+) -> None:
+    instance.create_run_for_job(observe_job(), tags={PARTITION_TAG: session, **(tags or process_tags())}, status=status)
+
+
+def test_what_a_killed_run_left_is_asked_for_once_it_has_been_still(
+    empty_lake: TraceLake, instance: dg.DagsterInstance, half: str
+) -> None:
+    assert asked(empty_lake, instance, 0.0).requests == []
+    (one,) = asked(empty_lake, instance).requests
+    assert (one.session, one.attempt, one.stages, one.run_key) == (half, 1, stages_of("measured"), f"{half}-1")
+    for name in one.stages[:-1]:
+        empty_lake.publish(half, name, {table: empty_table(table) for table in stages()[name].tables})
+    (one,) = asked(empty_lake, instance).requests
+    assert one.stages == ("report",)
+
+
+@pytest.mark.parametrize("status", [dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.STARTING])
+@pytest.mark.parametrize("host", [None, "another host"])
+def test_never_beside_a_living_run_here_or_elsewhere(
+    status: dg.DagsterRunStatus, host: str | None, empty_lake: TraceLake, instance: dg.DagsterInstance, half: str
+) -> None:
+    run_of(instance, half, status, {**process_tags(), **({HOST_TAG: host} if host else {})})
+    assert asked(empty_lake, instance).requests == []
+
+
+def test_never_beside_whoever_holds_the_session_in_another_instance(
+    empty_lake: TraceLake, instance: dg.DagsterInstance, half: str
+) -> None:
+    with empty_lake.running(half):
+        assert asked(empty_lake, instance).requests == []
+    assert len(asked(empty_lake, instance).requests) == 1
+
+
+def test_each_attempt_waits_longer_has_a_key_of_its_own_and_there_is_a_last_one(
+    empty_lake: TraceLake, instance: dg.DagsterInstance, half: str
+) -> None:
+    keys, now = set[str](), time.time() + STILL
+    for attempt in range(1, MOST_ATTEMPTS + 1):
+        (one,) = due(empty_lake, instance, now).requests
+        assert one.attempt == attempt
+        keys.add(one.run_key)
+        run_of(instance, half, dg.DagsterRunStatus.FAILURE)
+        ended = attempts_at(instance, JOB, half).ended
+        assert ended is not None
+        now = ended + FIRST_DELAY_SECONDS * 2.0 ** (attempt - 1)
+        assert due(empty_lake, instance, now - 1.0).requests == []
+        now = max(now, time.time() + STILL)
+    assert len(keys) == MOST_ATTEMPTS
+    answer = asked(empty_lake, instance, 9_999.0)
+    assert (answer.requests, answer.notes) == (
+        [],
+        [f"{half}: {MOST_ATTEMPTS} attempts failed; `aaco show {half}` says why"],
+    )
+
+
+def test_a_success_begins_the_count_again_and_no_key_twice(
+    empty_lake: TraceLake, instance: dg.DagsterInstance, half: str
+) -> None:
+    run_of(instance, half, dg.DagsterRunStatus.FAILURE)
+    run_of(instance, half, dg.DagsterRunStatus.SUCCESS)
+    (one,) = asked(empty_lake, instance).requests
+    assert (one.attempt, one.run_key) == (1, f"{half}-3")
+
+
+def test_whole_sessions_those_of_nothing_and_those_without_a_partition_are_passed_over(
+    empty_lake: TraceLake, instance: dg.DagsterInstance, half: str
+) -> None:
+    empty_lake.withdraw(half)
+    whole, unknown = (register(empty_lake, instance, REQUEST) for _ in range(2))
+    for name in stages_of("measured"):
+        empty_lake.publish(whole, name, {table: empty_table(table) for table in stages()[name].tables})
+    instance.delete_dynamic_partition("session", unknown)
+    assert asked(empty_lake, instance).requests == []
+
+
+def test_only_so_many_are_finished_at_once(empty_lake: TraceLake, instance: dg.DagsterInstance) -> None:
+    for _ in range(unfinished.MOST_AT_ONCE + 1):
+        register(empty_lake, instance, REQUEST)
+    answer = asked(empty_lake, instance)
+    assert (len(answer.requests), len(answer.notes)) == (unfinished.MOST_AT_ONCE, 1)
+
+
+def test_the_sensor_asks_for_the_stages_alone_with_the_attempt(
+    empty_lake: TraceLake, instance: dg.DagsterInstance, half: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unfinished, "STILL_SECONDS", 0.0)
+    with dg.build_sensor_context(instance, resources={"lake": LakeResource(path=str(empty_lake.path))}) as context:
+        made = unfinished_sessions(context)
+        assert isinstance(made, Iterator)
+        (one,) = made
+        empty_lake.remove(half)
+        again = unfinished_sessions(context)
+        assert isinstance(again, Iterator)
+        (skipped,) = again
+    assert isinstance(one, dg.RunRequest)
+    assert (one.run_key, one.partition_key) == (f"{half}-1", half)
+    assert one.tags == {SESSION_TAG: half, ATTEMPT_TAG: "1"}
+    assert [key.to_user_string() for key in one.asset_selection or ()] == list(stages_of("measured"))
+    assert isinstance(skipped, dg.SkipReason)
+    assert skipped.skip_message == "every session is whole"
