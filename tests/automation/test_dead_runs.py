@@ -306,7 +306,7 @@ def test_a_run_killed_while_it_measures_is_recognized_and_the_next_may_measure(
     arguments = [str(dagster_home), str(lake_path), str(configs), str(slot_path().parent)]
     with subprocess.Popen([sys.executable, "-c", OBSERVE, *arguments], stderr=subprocess.DEVNULL) as process:
         try:
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 120
             while not list(lake_path.glob("raw/.tmp-*/.latency/job.json")):
                 assert time.monotonic() < deadline
                 assert process.poll() is None
