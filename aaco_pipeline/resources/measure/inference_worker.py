@@ -31,7 +31,8 @@ _PR_SET_PDEATHSIG: Final = 1
 #: The graph as the runtime executes it, left beside the profile by the traced pass.
 OPTIMIZED_MODEL: Final = "optimized_model.onnx"
 _CPU: Final = "CPUExecutionProvider"
-_PROGRESS_INTERVAL_NS: Final = 250_000_000
+#: To tell it is a system call, on the way back from which a process may lose its CPU: as rare as reading counters.
+_PROGRESS_INTERVAL_NS: Final = 1_000_000_000
 #: What is read when, in words: a fact of the session's environment, so that sessions of another loop do not compare.
 LOOP: Final = "two clocks around each iteration, CPU time and run-queue delay in blocks"
 #: A block of iterations is at least so many, and takes at least so long: see `_Readings`.
