@@ -10,6 +10,7 @@ import dagster as dg
 from aaco_pipeline.assets.stage import stages_of
 from aaco_pipeline.automation.partitions import PARTITIONS_NAME
 from aaco_pipeline.capture.request import MeasurementRequest
+from aaco_pipeline.formats.parsing.redaction import safe_name
 from aaco_pipeline.lake.store import TraceLake
 
 
@@ -25,7 +26,7 @@ def drop_partition(instance: dg.DagsterInstance, session: str) -> None:
 
 def register(lake: TraceLake, instance: dg.DagsterInstance, request: MeasurementRequest) -> str:
     """A new session for `request`: its request first, so that no partition is without one."""
-    session = lake.new_session(Path(request.model).stem)
+    session = lake.new_session(safe_name(Path(request.model).stem))
     lake.request(session, request.to_json())
     lake.expect(session, stages_of("profiled" if request.profile else "measured"))
     add_partition(instance, session)

@@ -137,10 +137,11 @@ def _print(done: "Round", limits: "Limits", now: datetime, *, dry_run: bool) -> 
 
 
 def _print_sessions(title: str, sessions: "Sequence[Removal]", runs: Mapping[str, int], now: datetime) -> None:
-    from aaco_pipeline.lake.retention import age_words, made_at
+    from aaco_pipeline.lake.identity import time_of
+    from aaco_pipeline.lake.retention import age_words
 
     rows = [
-        (one.name, age_words(now - made_at(one.name)), str(runs[f"of session {one.name}"]), size(one.bytes))
+        (one.name, age_words(now - (time_of(one.name) or now)), str(runs[f"of session {one.name}"]), size(one.bytes))
         for one in sessions
     ]
     if len(rows) > 2 * _LISTED:

@@ -14,7 +14,7 @@ from typing import Final, Literal
 from aaco_pipeline.errors import LakeError, UsageError
 from aaco_pipeline.lake.contracts import all_tables
 from aaco_pipeline.lake.files import lake_errors, lock_is_free
-from aaco_pipeline.lake.identity import SESSION_ID
+from aaco_pipeline.lake.identity import SESSION_ID, time_of
 from aaco_pipeline.lake.journal import Journal
 from aaco_pipeline.lake.manifest import Manifest
 from aaco_pipeline.lake.progress import progress_of
@@ -26,7 +26,6 @@ UNFINISHED_STAYS: Final = timedelta(days=1)
 CAMPAIGN_STAYS_OPEN: Final = timedelta(days=7)
 _UNITS: Final = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 _AGE: Final = re.compile(r"([1-9][0-9]{0,4})([hdw])")
-_TIME_OF_ID: Final = "%Y%m%dT%H%M%SZ"
 
 #: The last one removes, the others keep.
 Rule = Literal[
@@ -85,8 +84,8 @@ class SessionFacts:
 
     @property
     def made_at(self) -> datetime:
-        """When the session was begun."""
-        return made_at(self.id)
+        """When the session was begun, as its id says; where that is no time, when it was last changed."""
+        return time_of(self.id) or self.changed_at
 
 
 @dataclass(frozen=True)
@@ -99,11 +98,6 @@ class Decision:
     goes: bool
     rule: Rule
     reason: str
-
-
-def made_at(session: str) -> datetime:
-    """When a session was begun, to the second, as its id says."""
-    return datetime.strptime(session.partition("-")[0], _TIME_OF_ID).replace(tzinfo=UTC)
 
 
 def parse_age(text: str) -> timedelta:

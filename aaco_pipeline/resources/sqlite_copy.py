@@ -26,7 +26,7 @@ from aaco_pipeline.formats.parsing.redaction import (
     safe_prose,
     safe_value,
 )
-from aaco_pipeline.formats.parsing.redaction.streams import COMMANDS, ENVIRONMENTS, NAMES
+from aaco_pipeline.formats.parsing.redaction.streams import COMMANDS, ENVIRONMENTS, NAMES, redacted_whole
 from aaco_pipeline.formats.rocpd.database import damaged, opened
 
 #: Columns that hold identifiers and names: a kernel's name may look odd, and is lost only where it holds a known token.
@@ -232,9 +232,9 @@ class _Copy:
         value = column.text if column.is_long else column.quoted
         texts = f"SELECT DISTINCT {value} FROM capture.{table} NOT INDEXED WHERE typeof({column.quoted}) = 'text'"
         for batch in _batches(self._connection.execute(texts)):
-            if clean in (_clean_name, safe_prose):
+            if clean in (redacted_whole, _clean_prose):
                 together = "\n".join(text for (text,) in batch)
-                if not (may_hold_secrets(together) if clean is safe_prose else redacted_text(together)[1]):
+                if redacted_whole(together) == together and (clean is redacted_whole or not may_hold_secrets(together)):
                     continue
             self._note(number, column, ((text, clean(text)) for (text,) in batch))
         names = next((one for one in columns if one.name.lower() in NAMES and one.has_text), None)
@@ -295,11 +295,12 @@ def _cleaner(column: str) -> Callable[[str], str]:
         return safe_environment_text
     if name in COMMANDS:
         return safe_command
-    return _clean_name if name in _NAMED_COLUMNS or name.endswith(_NAMED_ENDINGS) else safe_prose
+    return redacted_whole if name in _NAMED_COLUMNS or name.endswith(_NAMED_ENDINGS) else _clean_prose
 
 
-def _clean_name(text: str) -> str:
-    return redacted_text(text)[0]
+def _clean_prose(text: str) -> str:
+    """Free text, which may be a document of JSON."""
+    return safe_prose(redacted_whole(text))
 
 
 def _affinity(kind: str) -> str:

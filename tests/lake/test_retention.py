@@ -17,7 +17,6 @@ from aaco_pipeline.lake.retention import (
     SessionFacts,
     age_words,
     decide,
-    made_at,
     parse_age,
     session_facts,
 )
@@ -115,7 +114,9 @@ def test_ages_are_read_and_said() -> None:
 
 
 def test_a_session_was_made_when_its_id_says() -> None:
-    assert made_at("20261122T044130Z-2e851ad6-squeezenet") == datetime(2026, 11, 22, 4, 41, 30, tzinfo=UTC)
+    one = facts(3, id="20261122T044130Z-2e851ad6-squeezenet")
+    assert one.made_at == datetime(2026, 11, 22, 4, 41, 30, tzinfo=UTC)
+    assert facts(3, id="20269999T044130Z-2e851ad6").made_at == NOW - 3 * DAY
 
 
 # The facts of a lake.
@@ -186,7 +187,7 @@ def test_a_capture_without_tables_is_an_unfinished_session(lake: TraceLake) -> N
         (folder / "latency.json").write_text("{}")
     os.utime(lake.raw(SESSION), (0, 1_000_000))
     fact = fact_of(lake, SESSION)
-    assert (fact.is_whole, fact.bytes, fact.changed_at.timestamp()) == (False, 2, 1_000_000)
+    assert (fact.is_whole, fact.bytes, fact.changed_at.timestamp()) == (False, lake.disk_bytes(SESSION), 1_000_000)
 
 
 def test_a_session_with_stages_missing_is_unfinished(two: TraceLake) -> None:

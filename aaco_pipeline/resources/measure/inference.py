@@ -25,6 +25,7 @@ from aaco_pipeline.errors import AacoError, ModelError, UnavailableError, UsageE
 from aaco_pipeline.formats.native import FORMAT, FORMAT_VERSION, MODEL_FILE, OPTIMIZED_FILE, PROFILE_FILE
 from aaco_pipeline.formats.native.scheduler import SCHEDULER_FILE
 from aaco_pipeline.formats.native.telemetry import TELEMETRY_FILE
+from aaco_pipeline.formats.parsing.redaction import safe_name
 from aaco_pipeline.lake.files import file_digest
 from aaco_pipeline.providers import CPU_PROVIDER, MIGRAPHX_PROVIDER
 from aaco_pipeline.resources.configuration import BackendEntry, load_backends, load_models
@@ -138,12 +139,12 @@ def capture_inference(request: MeasurementRequest, folder: Path, configs: Path, 
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
             "writer": f"aaco_pipeline {__version__}",
-            "launch": request.model_dump(mode="json"),
+            "launch": {**request.model_dump(mode="json"), "model": _safe_path(request.model)},
             "model": {
-                "name": model.name,
+                "name": safe_name(model.name),
                 "origin": model.origin,
                 "weights": model.weights,
-                "file": model.path.name,
+                "file": safe_name(model.path.name),
                 "sha256": file_digest(model.path),
             },
             "provider": backend.provider,
@@ -154,6 +155,11 @@ def capture_inference(request: MeasurementRequest, folder: Path, configs: Path, 
             **({} if profiler is None else {"rocprofv3": profiled}),
         },
     )
+
+
+def _safe_path(path: str) -> str:
+    """A model's name or path without secrets."""
+    return "/".join(map(safe_name, path.split("/")))
 
 
 def _job(request: MeasurementRequest, model: ModelChoice, backend: BackendEntry) -> dict[str, Any]:

@@ -4,7 +4,7 @@ What a name announces is `keys`'s, what a secret looks like `shapes`'s.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Final
@@ -51,6 +51,16 @@ _PIPED_INTO: Final = re.compile(r"password-stdin|with-token|chpasswd|sudo\s+-\w*
 _ECHOED: Final = ("echo", "printf")
 
 
+#: What stands before a secret in a command line and hardly ever in other text; longer options announce theirs by name.
+_ANCHORS: Final = (
+    (b" -", re.compile(rb"[pP]|[uUabwkK] |-(?:user|auth)[= ]|-cookie |pass|-password-stdin|-with-token")),
+    (b" login ", re.compile(rb"")),
+    (b" set ", re.compile(rb"\S{0,64}(?i:key|secret|token|pass)")),
+)
+_LINE_END: Final = re.compile(rb"""\n|(?<!\\)\"""")
+_LONGEST_LINE: Final = 2048
+
+
 @dataclass
 class _State:
     """What the words so far say of the next one: which name waits for its value, and which program runs."""
@@ -78,6 +88,47 @@ def safe_words(words: Sequence[str]) -> list[str]:
 def safe_prose(text: str) -> str:
     """Free text without its secrets; where it holds options it may be a command line and is treated as one."""
     return safe_command(text) if _is_command(text) else safe_text(_cut(text))
+
+
+def command_spans(content: bytes) -> Iterator[tuple[int, int]]:
+    """Where secrets stand in a file of text that only a command line announces, such as `mysql -phunter2`."""
+    after = 0
+    for at in sorted(_anchors(content)):
+        if at < after:
+            continue
+        start = max(content.rfind(b"\n", max(0, at - _LONGEST_LINE), at), _quote_before(content, at)) + 1
+        ends = _LINE_END.search(content, at, at + _LONGEST_LINE)
+        after = ends.start() if ends else min(len(content), at + _LONGEST_LINE)
+        words = list(_WORDS.finditer(content[start:after].decode("latin-1")))
+        for word, safe in zip(words, _safe_words([word[0] for word in words], 0), strict=True):
+            if safe != word[0]:
+                same = _same(safe, word[0])
+                at_end = _same(safe[same:][::-1], word[0][same:][::-1])
+                yield start + word.start() + same, start + word.end() - at_end
+
+
+def _anchors(content: bytes) -> Iterator[int]:
+    """Where something stands that only a command line has and that a secret may follow."""
+    for anchor, further in _ANCHORS:
+        at = content.find(anchor)
+        while at >= 0:
+            if further.match(content, at + len(anchor)):
+                yield at
+            at = content.find(anchor, at + len(anchor))
+
+
+def _quote_before(content: bytes, at: int) -> int:
+    """Where the text began that `at` lies in: behind the last `"` that no backslash escapes, if one is near."""
+    least = max(0, at - _LONGEST_LINE)
+    quote = content.rfind(b'"', least, at)
+    while quote > least and content[quote - 1 : quote] == b"\\":
+        quote = content.rfind(b'"', least, quote)
+    return quote if quote >= 0 else least - 1
+
+
+def _same(one: str, other: str) -> int:
+    """How many characters both begin with."""
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def may_hold_secrets(text: str) -> bool:

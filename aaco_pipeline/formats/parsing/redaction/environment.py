@@ -7,7 +7,8 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
-from aaco_pipeline.formats.parsing.redaction.text import REDACTED, safe_text
+from aaco_pipeline.formats.parsing.redaction.commands import safe_prose
+from aaco_pipeline.formats.parsing.redaction.text import REDACTED
 
 #: Environment variables that change what runs or how fast; no other is ever looked at.
 MEASURED_VARIABLES: Final = (
@@ -61,7 +62,7 @@ def safe_environment(variables: Mapping[str, object]) -> dict[str, str]:
 
 def safe_variable(value: str) -> str:
     """The value of a variable that may be kept, without secrets; said to be empty where it is."""
-    return (REDACTED if len(value) > _LONGEST_VALUE else safe_text(value)) or "(empty)"
+    return (REDACTED if len(value) > _LONGEST_VALUE else safe_prose(value)) or "(empty)"
 
 
 def safe_environment_text(text: str) -> str:

@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from aaco_pipeline.formats.parsing.redaction.commands import safe_command, safe_words
+from aaco_pipeline.formats.parsing.redaction.commands import command_spans, safe_command, safe_words
 from aaco_pipeline.formats.parsing.redaction.environment import safe_environment_text
 from aaco_pipeline.formats.parsing.redaction.keys import Announced, announced
-from aaco_pipeline.formats.parsing.redaction.text import LONGEST, redacted_bytes, replaced, safe_value, spans
+from aaco_pipeline.formats.parsing.redaction.text import LONGEST, apart, redacted_bytes, replaced, safe_value, spans
 
 #: Columns and keys that hold a command line, and those that hold an environment.
 COMMANDS: Final = frozenset({"command", "cmd", "cmdline", "command_line", "commandline", "argv", "remaining"})
@@ -46,10 +46,16 @@ def redacted_pieces(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, int]]:
         piece = following
 
 
+def redacted_whole(text: str) -> str:
+    """A text that may be a document, a table's cell or a name, without its secrets; as a file of it would come out."""
+    clean, _, hits = _redacted(text.encode("utf-8", "surrogateescape"), last=True)
+    return clean.decode("utf-8", "surrogateescape") if hits else text
+
+
 def _redacted(content: bytes, *, last: bool) -> tuple[bytes, bytes, int]:
     """The content as far as it can be judged, clean; what waits for the next piece; and how many secrets there were."""
     content, documents = _without_documents(content, last=last)
-    found = spans(content)
+    found = apart([*spans(content), *command_spans(content)])
     cut = len(content) if last else max(0, len(content) - LONGEST)
     inside = [(start, end) for start, end in found if start < cut]
     if inside:

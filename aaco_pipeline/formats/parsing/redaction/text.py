@@ -101,10 +101,10 @@ def _without_its_end(found: re.Match[str]) -> str:
 
 def spans(content: bytes) -> list[tuple[int, int]]:
     """Where the secrets stand, in order and apart from each other."""
-    return _apart([*_shaped(content, FREQUENT), *_shaped_in_windows(content), *_announced_in(content)])
+    return apart([*_shaped(content, FREQUENT), *_shaped_in_windows(content), *_announced_in(content)])
 
 
-def _apart(found: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+def apart(found: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Places in order, those that overlap as one."""
     merged: list[tuple[int, int]] = []
     for start, end in sorted(found):
@@ -157,7 +157,7 @@ def _shaped_in_windows(content: bytes) -> Iterator[tuple[int, int]]:
     held = windows.str.contains_any(exact)
     held |= windows.str.contains_any([anchor.decode() for anchor in ANY_CASE], ascii_case_insensitive=True)
     suspects = [at for at, suspect in zip(starts, held, strict=True) if suspect]
-    for begin, end in _apart((max(0, at - _LONGEST_BEGINNING), at + _WINDOW + LONGEST) for at in suspects):
+    for begin, end in apart((max(0, at - _LONGEST_BEGINNING), at + _WINDOW + LONGEST) for at in suspects):
         yield from ((begin + start, begin + stop) for start, stop in _shaped(content[begin:end], SHAPES))
 
 

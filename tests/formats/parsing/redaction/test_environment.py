@@ -26,7 +26,15 @@ def test_nothing_outside_the_list_passes(variables: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "secret", ["ghp_" + "a1B2" * 9, "AKIAIOSFODNN7EXAMPLE", "https://me:pw@host/x", "token=hunter2", "x" * 201]
+    "secret",
+    [
+        "ghp_" + "a1B2" * 9,
+        "AKIAIOSFODNN7EXAMPLE",
+        "https://me:pw@host/x",
+        "token=hunter2",
+        "sshpass -p hunter2 ssh",
+        "x" * 201,
+    ],
 )
 def test_a_listed_variable_with_a_secret_keeps_its_name_alone(secret: str) -> None:
     kept = safe_environment({"NCCL_DEBUG": secret})["NCCL_DEBUG"]

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from aaco_pipeline.formats.parsing.redaction.streams import redacted_pieces
+from tests.formats.parsing.redaction.secret_shapes import shapes
 from tests.places import SHARED
 
 TOKEN = b"hf_" + b"aB3dE6gH9jK2mN5pQ8sT1"
@@ -51,6 +52,38 @@ def test_a_column_of_commands_or_of_secrets_in_a_table_is_cleaned() -> None:
     assert b"hunter" not in clean
     assert b"sesame" not in clean
     assert clean.endswith(b"\nrocm,6.4,x,\n")
+
+
+#: What holds a line of text in a file, by the kind of file; `%s` is the line as JSON.
+DOCUMENTS = ('{"args": {"note": %s, "n": 1}}', '[{"name": %s, "ts": 4}]', "remaining:\n  - %s\nother: 1\n", "a,%s,4\n")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_no_shape_of_a_secret_stays_in_a_text_of_a_document(document: str) -> None:
+    for line, secret in shapes(3):
+        if line == "app {}":
+            continue  # a key that nothing announces may be a name there
+        quoted = json.dumps(line.replace("{{", "{").replace("}}", "}").replace("{}", secret))
+        clean = passed((document % quoted).encode())[0].decode()
+        assert json.dumps(secret)[1:-1] not in clean, line
+        if document.startswith(("{", "[")):
+            json.loads(clean)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "mkdir -p out/trace",
+        "tar -C a -k -b 20",
+        "ssh -p 22 -i key -u host",
+        "void k<(-1 - -p)>(int)",
+        "zip -P",
+        " login ",
+    ],
+)
+def test_a_text_that_looks_like_a_command_is_kept(text: str) -> None:
+    content = json.dumps({"name": text}).encode()
+    assert passed(content) == (content, 0)
 
 
 @pytest.mark.parametrize("folder", ["documentation_csv", "gfx1151_rocprofv3_csv", "mi300_pc_sampling_code_json"])
