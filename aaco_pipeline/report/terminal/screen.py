@@ -5,6 +5,7 @@ hide something is shown as an escape, here for all of the terminal.
 """
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ _WIDTH_OF_A_FILE: Final = 160
 _LONGEST_WORD: Final = 50
 #: A name is cut in the middle before a column is left out, but never below this.
 _SHORTEST_NAME: Final = 24
+#: Words; one with a command in backticks in it has the command's spaces, too.
+_WORDS_OF_PROSE: Final = re.compile(r"(?:`[^`]*`|[^\s`]|`)+")
 _BETWEEN_COLUMNS: Final = 3
 _EDGES: Final = 2
 
@@ -46,6 +49,30 @@ def open_screen(stream: TextIO | None = None) -> "Console":
     out = stream or sys.stdout
     known = out.isatty() or os.environ.get("COLUMNS", "").isdecimal()
     return Piped(file=out, highlight=False, width=None if known else _WIDTH_OF_A_FILE)
+
+
+def print_prose(screen: "Console", text: str, style: str = "") -> None:
+    """Sentences, wrapped between words; a command in backticks is one word, so that it can be copied from one line.
+
+    Where there is colour, it stands in a style of its own and without its backticks.
+    """
+    from rich.text import Text
+
+    has_style = screen.color_system is not None
+    lines, used = [Text()], 0
+    for word in _WORDS_OF_PROSE.findall(in_a_line(text)):
+        shown = word.replace("`", "") if has_style else word
+        width = _cells(shown)
+        if used and used + 1 + width > screen.width:
+            lines.append(Text())
+            used = 0
+        before = " " if used else ""
+        for number, part in enumerate(word.split("`") if has_style else [shown]):
+            lines[-1].append(f"{before}{part}", style="bold cyan" if number % 2 else style)
+            before = ""
+        used += len(" " if used else "") + width
+    for line in lines:
+        screen.print(line)
 
 
 def print_table(

@@ -6,7 +6,7 @@ What it says comes from `document` and `words`; the command's other output is `a
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, TextIO
 
-from aaco_pipeline.report.terminal.screen import open_screen, print_table
+from aaco_pipeline.report.terminal.screen import open_screen, print_prose, print_table
 from aaco_pipeline.report.words import bottleneck_text, tables
 from aaco_pipeline.report.words.printable import in_a_line
 from aaco_pipeline.report.words.session import Document, Row, answer, half, run_description
@@ -32,7 +32,7 @@ def print_session(document: Document, stream: TextIO | None = None) -> None:
     print_table(screen, tables.MISSING, missing, title="What was missing")
     rest = len(document.get("kernels", [])) - len(document["top_kernels"])
     if rest > 0:
-        screen.print(f"{counted(rest, 'further kernel')} in `aaco report --format markdown`", style="dim")
+        print_prose(screen, f"{counted(rest, 'further kernel')} in `aaco report --format markdown`", "dim")
 
 
 def print_head(screen: "Console", document: Document, subject: str, sentences: str) -> None:
@@ -41,8 +41,8 @@ def print_head(screen: "Console", document: Document, subject: str, sentences: s
 
     screen.print(Text.assemble((document["session_id"], "bold"), "  ", in_a_line(subject)))
     if (lacking := half(document)) is not None:
-        screen.print(in_a_line(lacking), style="bold yellow", markup=False)
-    screen.print(in_a_line(sentences), style="bold green", markup=False)
+        print_prose(screen, lacking, "bold yellow")
+    print_prose(screen, sentences, "bold green")
 
 
 def _print_limits(screen: "Console", kernels: Sequence[Row]) -> None:

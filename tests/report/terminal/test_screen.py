@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
-from aaco_pipeline.report.terminal.screen import open_screen, print_cells
+from aaco_pipeline.report.terminal.screen import open_screen, print_cells, print_prose
 
 SESSION = "20261122T044130Z-2e851ad6-squeezenet_with_long_na"
 MANGLED = "_ZN2at6native" + "x" * 300 + "_kernel_of_the_end"
@@ -73,3 +74,26 @@ def test_no_text_makes_a_table_wider_than_the_screen(rows: list[tuple[str, str]]
     for line in printed(width, ("kernel", "why"), rows):
         assert len(line) <= width
         assert line.isprintable()
+
+
+def prose(text: str, width: int, **options: Any) -> list[str]:
+    out = io.StringIO()
+    print_prose(Console(file=out, width=width, **options), text, "green")
+    return out.getvalue().splitlines()
+
+
+def test_a_command_in_a_sentence_is_never_broken() -> None:
+    text = "It was not calibrated; run `aaco calibrate --threads 1` on that machine."
+    assert prose(text, 40) == ["It was not calibrated; run", "`aaco calibrate --threads 1` on that", "machine."]
+    assert prose(text, 200) == [text]
+
+
+def test_where_there_is_colour_a_command_has_one_of_its_own_and_no_backticks() -> None:
+    (line,) = prose("run `aaco ls`; then", 80, force_terminal=True, color_system="standard")
+    assert "`" not in line
+    assert "\x1b[1;36maaco ls\x1b[0m" in line
+
+
+@pytest.mark.parametrize("text", ["", "a ` b", "x" * 100, "`" + "y " * 50 + "`"])
+def test_odd_sentences_lose_nothing(text: str) -> None:
+    assert "".join("".join(prose(text, 20)).split()) == "".join(text.split())
