@@ -12,6 +12,7 @@ from aaco_pipeline.assets.stage import Outcome, Session, materialize, stages
 from aaco_pipeline.capture.discovery import discover_runs
 from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.lake.verified import RAW_LIST
 from aaco_pipeline.resources.ingestion import copy_capture
 from tests.places import CONFIGS
 
@@ -25,6 +26,12 @@ def taken_in(lake: TraceLake, path: Path) -> str:
     with lake.receive_raw(session) as folder:
         copy_capture(run, folder, None)
     return session
+
+
+def unlisted(raw: Path) -> Path:
+    """A raw folder whose files may be changed: as an earlier version received it, without a list of their digests."""
+    (raw / RAW_LIST).unlink()
+    return raw
 
 
 def made_by(lake: TraceLake, session: str, stage: str) -> Outcome:

@@ -13,6 +13,7 @@ from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.errors import CaptureError, LakeError, ModelError, UsageError
 from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.lake.verified import RAW_LIST
 from tests.conftest import CapturedLake
 from tests.places import CONFIGS
 from tests.sessions import made_by
@@ -158,7 +159,9 @@ def test_evidence_names_every_raw_file_with_its_digest(captured: CapturedLake) -
     lake, session = captured.lake, captured.sessions["squeezenet"]
     named = [one for one in made_by(lake, session, "capture").evidence if one.sha256 is not None]
     assert {one.source: one.sha256 for one in named} == {
-        f"raw/{file.name}": hashlib.sha256(file.read_bytes()).hexdigest() for file in lake.raw(session).iterdir()
+        f"raw/{file.name}": hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in lake.raw(session).iterdir()
+        if file.name != RAW_LIST
     }
     assert {one.status for one in named} == {"present"}
 

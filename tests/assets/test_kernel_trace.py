@@ -9,7 +9,7 @@ import pytest
 
 from aaco_pipeline.lake.store import TraceLake
 from tests.conftest import CapturedLake
-from tests.sessions import made_by, replayed, said
+from tests.sessions import made_by, replayed, said, unlisted
 
 
 def test_every_traced_iteration_has_the_same_kernels(lake: TraceLake, session: str) -> None:
@@ -54,7 +54,7 @@ def test_kernel_self_times_fit_into_every_iteration(lake: TraceLake, session: st
 def without_profile(captured: CapturedLake, session: str, lake_path: Path) -> TraceLake:
     """The session as it would be from a runtime that leaves no profile."""
     copied = captured.copy(lake_path)
-    document = copied.raw(session) / "trace.json"
+    document = unlisted(copied.raw(session)) / "trace.json"
     document.write_text(json.dumps({**json.loads(document.read_text()), "profile": None}))
     (copied.raw(session) / "onnxruntime_profile.json.gz").unlink()
     return copied
@@ -89,7 +89,7 @@ def test_a_device_provider_says_that_its_kernels_are_not_in_the_profile(
     captured: CapturedLake, session: str, lake_path: Path
 ) -> None:
     copied = captured.copy(lake_path)
-    document = copied.raw(session) / "capture.json"
+    document = unlisted(copied.raw(session)) / "capture.json"
     document.write_text(json.dumps({**json.loads(document.read_text()), "provider": "MIGraphXExecutionProvider"}))
     status, reason = said(made_by(copied, session, "kernel_trace"))["device kernels"]
     assert status == "absent"

@@ -7,12 +7,12 @@ import pytest
 
 from aaco_pipeline.assets.stage import stages
 from aaco_pipeline.automation.proof import prove
-from aaco_pipeline.errors import LakeError
+from aaco_pipeline.errors import CaptureError, LakeError
 from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake
 from tests.conftest import CapturedLake
 from tests.places import CONFIGS, SHARED
-from tests.sessions import replayed, republished, tables_of, taken_in
+from tests.sessions import replayed, republished, tables_of, taken_in, unlisted
 
 
 def silent(doing: str, done: int, total: int) -> None:
@@ -86,6 +86,6 @@ def test_a_session_without_a_capture_cannot_be_proved(lake: TraceLake) -> None:
 
 
 def test_a_damaged_capture_is_its_own_error(lake: TraceLake, session: str) -> None:
-    (lake.raw(session) / "onnxruntime_profile.json.gz").write_bytes(b"damaged")
-    with pytest.raises(LakeError, match="onnxruntime_profile"):
+    (unlisted(lake.raw(session)) / "onnxruntime_profile.json.gz").write_bytes(b"damaged")
+    with pytest.raises(CaptureError, match="onnxruntime_profile"):
         prove(lake, session, CONFIGS, silent)

@@ -37,7 +37,7 @@ from aaco_pipeline.resources.report_server import address_of
 from tests.automation.conftest import QUIET, Forbidden, failures, metadata_of, observe, raw_only
 from tests.conftest import CapturedLake
 from tests.places import CONFIGS
-from tests.sessions import republished, tables_of
+from tests.sessions import republished, tables_of, unlisted
 
 CHECKS: Final = 22
 
@@ -488,7 +488,7 @@ def test_a_capture_that_fails_leaves_no_raw_publishes_nothing_and_frees_the_slot
 def test_a_stage_without_what_it_reads_fails_as_itself_and_stops_only_what_needs_it(
     analysed: TraceLake, session: str, instance: dg.DagsterInstance
 ) -> None:
-    (analysed.raw(session) / "onnxruntime_profile.json.gz").write_bytes(b"damaged")
+    (unlisted(analysed.raw(session)) / "onnxruntime_profile.json.gz").write_bytes(b"damaged")
     result = observe(analysed, instance, session)
     assert {step: code for step, (_, code) in failures(result).items()} == {"kernel_trace": 6}
     assert set(metadata_of(result)) == {"capture", "session_environment", "inference_run", "telemetry"}

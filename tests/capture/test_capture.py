@@ -13,13 +13,13 @@ from aaco_pipeline.formats.parsing.regular_files import open_regular
 from aaco_pipeline.lake.store import TraceLake
 from tests.conftest import CapturedLake
 from tests.places import SHARED
-from tests.sessions import taken_in
+from tests.sessions import taken_in, unlisted
 
 
 @pytest.fixture
 def raw(captured: CapturedLake, tmp_path: Path) -> Path:
     """A measured session's raw folder, to do anything with."""
-    return shutil.copytree(captured.lake.raw(captured.sessions["control_flow"]), tmp_path / "raw")
+    return unlisted(shutil.copytree(captured.lake.raw(captured.sessions["control_flow"]), tmp_path / "raw"))
 
 
 def test_a_folder_is_opened_as_the_kind_that_it_is(raw: Path, empty_lake: TraceLake) -> None:

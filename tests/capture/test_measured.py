@@ -14,6 +14,7 @@ from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.validation import conform
 from tests.conftest import CapturedLake
+from tests.sessions import unlisted
 
 PROFILE = "onnxruntime_profile.json.gz"
 SESSION = "20260102T030405Z-0a1b2c3d"
@@ -21,7 +22,7 @@ SESSION = "20260102T030405Z-0a1b2c3d"
 
 @pytest.fixture
 def raw(captured: CapturedLake, tmp_path: Path) -> Path:
-    return shutil.copytree(captured.lake.raw(captured.sessions["squeezenet"]), tmp_path / "raw")
+    return unlisted(shutil.copytree(captured.lake.raw(captured.sessions["squeezenet"]), tmp_path / "raw"))
 
 
 def test_every_table_that_it_states_fulfils_its_contract(raw: Path) -> None:

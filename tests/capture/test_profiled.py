@@ -16,6 +16,7 @@ from aaco_pipeline.capture import open_capture
 from aaco_pipeline.capture.model import RecordedModel
 from aaco_pipeline.errors import CaptureError
 from tests.conftest import CapturedLake
+from tests.sessions import unlisted
 
 KERNELS = (
     '"Kind","Agent_Id","Queue_Id","Thread_Id","Dispatch_Id","Kernel_Id","Kernel_Name","Correlation_Id",'
@@ -29,7 +30,7 @@ SLEPT_NS = 5_000_000
 @pytest.fixture
 def raw(captured: CapturedLake, tmp_path: Path) -> Path:
     """A session whose base pass ran one kernel, a millisecond after the axis begins, for a microsecond."""
-    raw = shutil.copytree(captured.lake.raw(captured.sessions["squeezenet"]), tmp_path / "raw")
+    raw = unlisted(shutil.copytree(captured.lake.raw(captured.sessions["squeezenet"]), tmp_path / "raw"))
     base = raw / "rocprofv3" / "pass_1"
     base.mkdir(parents=True)
     zero = json.loads((raw / "latency.json").read_text())["clocks_before"]["monotonic_ns"]

@@ -131,9 +131,7 @@ def test_doctor_mends_runs_whose_process_is_gone_with_all_they_left_in_one_go(
 
 
 @pytest.mark.parametrize("kind", ["torn file", "missing file"])
-def test_doctor_leaves_lost_data_to_a_person_and_says_which_stage_makes_it_again(
-    aaco: Aaco, copied: Project, kind: str
-) -> None:
+def test_doctor_makes_lost_data_again_from_the_raw_capture(aaco: Aaco, copied: Project, kind: str) -> None:
     lake = TraceLake(copied.lake)
     (entry,) = lake.manifest(lake.sessions()[0]).of_table("iterations")
     file = lake.path / entry.file
@@ -141,12 +139,13 @@ def test_doctor_leaves_lost_data_to_a_person_and_says_which_stage_makes_it_again
         file.write_bytes(file.read_bytes()[:-1])
     else:
         file.unlink()
-    for mend in ((), ("--mend",)):
+    for mend, code, state in (((), 8, "can be mended"), (("--mend",), 0, "mended")):
         answer = aaco("doctor", *mend, "--json", project=copied)
         (row,) = json.loads(answer.stdout)
-        assert (answer.returncode, row["kind"], row["subject"]) == (8, kind, str(file))
-        assert row["state"] == "needs you"
-        assert "materialize stage inference_run again" in row["why"]
+        assert (answer.returncode, row["kind"], row["subject"], row["state"]) == (code, kind, str(file), state)
+        assert "stage inference_run; its stage has to run again" in row["why"]
+    assert lake.manifest(lake.sessions()[0]).of_table("iterations") == (entry,)
+    assert json.loads(aaco("doctor", "--json", project=copied).stdout) == []
 
 
 def test_doctor_of_a_lake_that_does_not_exist_makes_nothing(aaco: Aaco, measured: Project, tmp_path: Path) -> None:
