@@ -17,6 +17,8 @@ from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.writers import temporary_beside
 
 _LOCK_POLL_SECONDS: Final = 0.02
+#: Most tables are far smaller than the buffer that hashlib makes for each file that it reads in parts.
+_AT_ONCE_BYTES: Final = 1 << 20
 
 
 @contextmanager
@@ -38,6 +40,8 @@ def file_digest(path: Path) -> str:
 
 def stream_digest(stream: IO[bytes]) -> str:
     """As `file_digest`, of an open file from its beginning."""
+    if os.fstat(stream.fileno()).st_size <= _AT_ONCE_BYTES:
+        return hashlib.sha256(stream.read()).hexdigest()
     return hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]
 
 

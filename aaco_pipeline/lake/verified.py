@@ -103,7 +103,7 @@ def _digest(path: Path, size: int) -> str | None:
     if known[2] != size:
         return None
     if known not in _DIGESTS:
-        with path.open("rb") as stream:
+        with path.open("rb", buffering=0) as stream:
             known = _identity(os.fstat(stream.fileno()))
             digest = stream_digest(stream)
         if len(_DIGESTS) >= _REMEMBERED:
