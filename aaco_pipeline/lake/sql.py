@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from aaco_pipeline.errors import LakeError, UsageError
@@ -17,6 +18,7 @@ from aaco_pipeline.lake.declaration import DUCKDB_TYPES, Table
 from aaco_pipeline.lake.limited_sql import LimitedConnection, Limits, default_limits
 from aaco_pipeline.lake.manifest import Manifest
 from aaco_pipeline.lake.reading import LakeReader
+from aaco_pipeline.lake.verified import missing
 
 if TYPE_CHECKING:
     import duckdb
@@ -28,6 +30,8 @@ _Fetched = TypeVar("_Fetched")
 #: How much of an answer is handed on at a time: as Python values, and as Arrow's columns.
 _PART_ROWS: Final = 10_000
 _BATCH_ROWS: Final = 100_000
+#: A file that vanished after its view was made is a folder to DuckDB, which it may not look through.
+_VANISHED: Final = re.compile(r'Cannot access file "([^"]+\.parquet)/\*\*')
 _READ_OPTIONS: Final = "union_by_name = true, hive_partitioning = false, filename = true"
 
 
@@ -190,6 +194,8 @@ def _one_line(error: "duckdb.Error", lake: LakeReader) -> UsageError | LakeError
     import duckdb
 
     text = " ".join(str(error).split())
+    if (vanished := _VANISHED.search(text)) is not None and Path(vanished[1]).is_relative_to(lake.path):
+        return missing(Path(vanished[1]))
     if isinstance(error, duckdb.PermissionException):
         return UsageError(f"SQL refused: a statement reads the lake's tables and no other file ({text})")
     if isinstance(error, duckdb.IOException) or str(lake.path) in text.partition(" LINE ")[0]:

@@ -560,6 +560,21 @@ def test_a_reader_overtaken_by_a_writer_reads_what_the_writer_published(
         assert values(overtaken) == [float(times)]
 
 
+def test_a_statement_whose_file_vanishes_after_its_view_was_made_is_asked_anew(
+    lake: TraceLake, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.publish(SESSION, "a", {"session_metrics": metrics(0.0)})
+    create_views, overtakers = sql._create_views, [metrics(1.0)]
+
+    def then_overtaken(*arguments: Any) -> None:
+        create_views(*arguments)
+        if overtakers:
+            lake.publish(SESSION, "a", {"session_metrics": overtakers.pop()})
+
+    monkeypatch.setattr(sql, "_create_views", then_overtaken)
+    assert lake.sql("SELECT value FROM session_metrics").rows() == [(1.0,)]
+
+
 def test_a_session_removed_while_its_manifests_are_listed_is_not_there(
     lake: TraceLake, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
