@@ -96,6 +96,11 @@ class Manifest:
         others = (one for one in self.artifacts if one.file != artifact.file)
         return replace(self, artifacts=tuple(sorted([*others, artifact])))
 
+    def without_file(self, file: str) -> "Manifest":
+        """This manifest without what it states of one file."""
+        entries = tuple(entry for entry in self.entries if entry.file != file)
+        return replace(self, entries=entries, artifacts=tuple(one for one in self.artifacts if one.file != file))
+
     def expecting(self, stages: Sequence[str]) -> "Manifest":
         """This manifest with the stages that the session is to have, in the order they run."""
         return replace(self, expected=tuple(stages))

@@ -118,9 +118,10 @@ class TraceLake(LakeReader):
         self._restate(session, lambda manifest: manifest.with_failure(stage, code_version, reason))
 
     def record_torn(self, session: str) -> tuple[str, ...]:
-        """State of every stage with a torn or missing file that it failed, so that the session is not whole; these.
+        """Withdraw every torn or missing file and state that its stage failed, so that the session is not whole; these.
 
-        Running them again publishes the files anew. Until then nothing else of theirs is lost.
+        Running them again publishes the files anew. Until then what is whole of theirs stays: a stage that reads what
+        it published before, as the report does its evidence, can run.
         """
         reasons: dict[str, str] = {}
 
@@ -130,6 +131,7 @@ class TraceLake(LakeReader):
                     require_intact(self.path, one)
                 except LakeError:
                     reasons[one.stage] = f"torn or missing: {described(self.path / one.file)}; run it again"
+                    manifest = manifest.without_file(one.file)
             for stage, reason in reasons.items():
                 manifest = manifest.with_failure(stage, "", reason)
             return manifest
