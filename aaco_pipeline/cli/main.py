@@ -3,6 +3,7 @@
 Each command is in the module of its group; this module imports nothing heavy, so that `--help` is quick.
 """
 
+import errno
 import gc
 import os
 import sys
@@ -16,7 +17,7 @@ from aaco_pipeline.cli import calibrate, capture, host, ingest, init, query, rep
 from aaco_pipeline.cli.gc import gc as gc_command
 from aaco_pipeline.cli.lake_option import LAKE_HELP
 from aaco_pipeline.cli.output import say
-from aaco_pipeline.errors import AacoError
+from aaco_pipeline.errors import AacoError, LakeError
 from aaco_pipeline.lake.limited_sql import statement_goes_on
 from aaco_pipeline.report.words.printable import in_lines
 
@@ -103,8 +104,22 @@ def _explained(error: Exception) -> tuple[str, int]:
         return error.format_message(), BAD_USAGE
     if isinstance(error, click.Abort):
         return "interrupted; nothing is half-published", INTERRUPTED
+    if _is_of_a_full_disk(error):
+        told = "a disk is full; make room where the lake and Dagster's home are, then run the same command again"
+        return told, LakeError.exit_code
     click.echo(in_lines("".join(traceback.format_exception(error))), err=True, nl=False)
     return "internal fault: this is a bug in aaco_pipeline; please report the lines above", INTERNAL_FAULT
+
+
+def _is_of_a_full_disk(error: BaseException | None) -> bool:
+    """Whether an error goes back to a disk without room, which SQLite below Dagster tells in words only."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return True
+        if "database or disk is full" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _fail(message: str, code: int) -> int:

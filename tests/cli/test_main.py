@@ -1,6 +1,8 @@
 """The command as a whole: help, version, where the lake is, JSON everywhere, and how errors are shown."""
 
+import errno
 import json
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
@@ -143,6 +145,22 @@ def test_wrong_usage_exits_with_2_and_names_what_was_wrong(
     line = refused(2, *arguments)
     for part in parts:
         assert part in line
+
+
+@pytest.mark.parametrize(
+    "error", [sqlite3.OperationalError("database or disk is full"), OSError(errno.ENOSPC, "No space left on device")]
+)
+def test_a_full_disk_is_no_bug_wherever_it_is_met(
+    error: Exception, aaco: Aaco, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: TraceLake) -> list[str]:
+        raise RuntimeError("as the storage below Dagster wraps it") from error
+
+    monkeypatch.setattr(TraceLake, "sessions", broken)
+    answer = aaco("ls")
+    assert (answer.returncode, answer.stdout) == (8, "")
+    assert answer.stderr.startswith("aaco: a disk is full; make room")
+    assert answer.stderr.count("\n") == 1
 
 
 def test_a_bug_exits_with_1_shows_its_traceback_and_says_that_it_is_one(
