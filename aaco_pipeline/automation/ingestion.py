@@ -76,13 +76,15 @@ def ingest(
     *,
     finish: Callable[[str], None],
     place: Path | None = None,
+    keep_original: bool = False,
 ) -> Iterator[Ingested]:
     """Take in every run, one at a time: a session is finished before the next run is read.
 
     `finish` is called with each session that is not whole, under the capture's lock: it makes the session known and
     runs what is missing of its stages. A run that a reader refuses leaves nothing behind, and the next one is taken.
     LakeError when the lake or the machine fails: what was begun is gone on with by the next call. With a `place` (an
-    entry of the inbox) a run that lies where an earlier one lay is the next version of that capture.
+    entry of the inbox) a run that lies where an earlier one lay is the next version of that capture. With
+    `keep_original` files that are redacted on the way are kept untouched, too, for their owner alone.
     """
     journal = Journal(lake)
     _enter_older_captures(lake, journal)
@@ -92,9 +94,8 @@ def ingest(
         try:
             with _system_errors(lake, run.folder):
                 digest = capture_digest(run)
-            one = _taken(
-                lake, journal, _Work(run, digest, safe_name(workload or run.folder.name), earlier.get(name)), finish
-            )
+            called = safe_name(workload or run.folder.name)
+            one = _taken(lake, journal, _Work(run, digest, called, earlier.get(name), keep_original), finish)
         except CaptureError as error:
             one = Ingested(run, "refused", error=error)
         if place is not None and digest is not None and one.session is not None:
@@ -111,6 +112,7 @@ class _Work:
     digest: str
     workload: str
     before: str | None
+    keep_original: bool
 
 
 def _taken(lake: TraceLake, journal: Journal, work: _Work, finish: Callable[[str], None]) -> Ingested:
@@ -152,7 +154,7 @@ def _begun(lake: TraceLake, journal: Journal, work: _Work, entry: JournalEntry |
 def _copied(lake: TraceLake, work: _Work, entry: JournalEntry) -> Sequence[dict[str, object]]:
     """Copy the run into the lake, whole and readable, or not at all; the account of its rows."""
     with lake.receive_raw(entry.session_id) as folder, _system_errors(lake, work.run.folder):
-        copy_capture(work.run, folder, work.workload)
+        copy_capture(work.run, folder, work.workload, keep_original=work.keep_original)
         if ingested.read(folder).digest != work.digest:
             raise SourceError(f"{work.run.folder}: has changed while it was read; wait until its copy is finished")
         if entry.follows is not None:

@@ -29,6 +29,8 @@ FORMAT_VERSION: Final = 1
 #: The list of what was ingested, and the folder with the files themselves.
 LIST_FILE: Final = "ingest.json"
 FILES_FOLDER: Final = "files"
+#: Where files are kept untouched, when that is asked for; nothing reads them.
+ORIGINALS_FOLDER: Final = "originals"
 _KEYS: Final = ("workload", "capture_digest", "files", "unread")
 #: Tables that only a host's own sampler can fill, and no profiler's files.
 _NEVER: Final = ("iteration_blocks", "system_samples", "scheduler_events")
@@ -102,8 +104,14 @@ class IngestedCapture:
         tables = self.contents.tables
         if subject == "files":
             listed = self.listed
-            kept = (_kept(one, listed.get("redaction_rules", 1)) for one in listed["files"])
-            return (*_version(listed.get("version")), *kept, *map(_unread, listed["unread"]))
+            rules = listed.get("redaction_rules", 1)
+            return (
+                *_version(listed.get("version")),
+                Evidence("redaction", "present", f"every file was copied by the rules of version {rules}"),
+                *(_kept(one, rules) for one in listed["files"]),
+                *map(_original, listed.get("originals", [])),
+                *map(_unread, listed["unread"]),
+            )
         if subject == "host":
             known = tables["environment"].height
             if known:
@@ -176,6 +184,12 @@ def _kept(one: Mapping[str, Any], rules: int) -> Evidence:
         None,
         one["sha256"],
     )
+
+
+def _original(one: Mapping[str, Any]) -> Evidence:
+    """A file as it was handed over, beside its copy."""
+    source = f"raw/{ORIGINALS_FOLDER}/{one['name']}"
+    return Evidence(f"original {one['name']}", "present", "untouched, for its owner alone", source, None, one["sha256"])
 
 
 def _unread(one: Mapping[str, Any]) -> Evidence:

@@ -29,12 +29,19 @@ if TYPE_CHECKING:
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--dry-run", is_flag=True, help="Only tell what is recognized, file by file, and what is not and why.")
 @click.option("--workload", help="What the capture is of (default: its folder's name).")
+@click.option(
+    "--keep-original",
+    is_flag=True,
+    help="Keep each file that loses secrets on its way untouched, too, readable by you alone (mode 0600).",
+)
 @new_lake_option
 @data_format
-def ingest(project: "Project", path: Path, dry_run: bool, workload: str | None, as_json: bool) -> int:
+def ingest(
+    project: "Project", path: Path, *, dry_run: bool, workload: str | None, as_json: bool, keep_original: bool
+) -> int:
     """Take in a capture made elsewhere: a file, or a folder of one or several runs."""
     if not dry_run:
-        return _take(project, path, workload, as_json=as_json)
+        return _take(project, path, workload, as_json=as_json, keep_original=keep_original)
     from aaco_pipeline.resources.confinement.doors import discover_runs
 
     found = discover_runs(path)
@@ -44,7 +51,7 @@ def ingest(project: "Project", path: Path, dry_run: bool, workload: str | None, 
     return 0
 
 
-def _take(project: "Project", path: Path, workload: str | None, *, as_json: bool) -> int:
+def _take(project: "Project", path: Path, workload: str | None, *, as_json: bool, keep_original: bool) -> int:
     """Take in every run; the exit code is that of the first one that was refused or is not whole."""
     from contextlib import ExitStack
 
@@ -71,7 +78,7 @@ def _take(project: "Project", path: Path, workload: str | None, *, as_json: bool
             finish_session(lake, instance(), session, project.configs)
 
         try:
-            for one in take(lake, discovered(lake, path), workload, finish=finish):
+            for one in take(lake, discovered(lake, path), workload, finish=finish, keep_original=keep_original):
                 results.append(one)
         finally:
             if results:  # also what was taken before the lake failed, or a person had enough

@@ -18,7 +18,7 @@ from typing import IO, Final
 from aaco_pipeline import __version__
 from aaco_pipeline.capture.digests import digest_of
 from aaco_pipeline.capture.discovery import STATISTICS, Run
-from aaco_pipeline.capture.ingested import FILES_FOLDER, FORMAT, FORMAT_VERSION, LIST_FILE
+from aaco_pipeline.capture.ingested import FILES_FOLDER, FORMAT, FORMAT_VERSION, LIST_FILE, ORIGINALS_FOLDER
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import Limits
 from aaco_pipeline.formats.parsing.compression import Unpacked, first_bytes, open_decompressed
@@ -30,8 +30,6 @@ from aaco_pipeline.lake.files import lake_errors
 from aaco_pipeline.resources.sqlite_copy import copy_database
 
 _CHUNK_BYTES: Final = 8 << 20
-#: Where files are kept untouched, when that is asked for; nothing reads them.
-ORIGINALS_FOLDER: Final = "originals"
 #: Programs and raw traces: nothing in them was typed by a person, and a changed byte would spoil them.
 _BINARY: Final = (".att", ".out")
 
@@ -64,10 +62,12 @@ def copy_capture(run: Run, folder: Path, workload: str | None, *, keep_original:
     read = [path for part in run.parts for path in part.files]
     names = _names(run, read)
     kept = [_copied(path, names[path], folder / FILES_FOLDER) for path in [*read, *_kept_beside(run)]]
+    originals = []
     if keep_original:
         for path, one in zip([*read, *_kept_beside(run)], kept, strict=True):
             if digest_of(folder / FILES_FOLDER / one.name) != one.sha256:
                 _keep_original(path, folder / ORIGINALS_FOLDER / one.name)
+                originals.append({"name": one.name, "sha256": one.sha256})
     listed = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -76,6 +76,7 @@ def copy_capture(run: Run, folder: Path, workload: str | None, *, keep_original:
         "capture_digest": _digest_of([one.sha256 for one in kept[: len(read)]]),
         "redaction_rules": RULES_VERSION,
         "files": [vars(one) for one in kept],
+        "originals": originals,
         "unread": [{"name": names[one.path], "reason": one.reason} for one in run.unread],
     }
     with _writing(folder / LIST_FILE):

@@ -116,9 +116,9 @@ def test_what_was_killed_at_any_step_goes_on_as_the_same_session(
     source, begun = capture(tmp_path / "a"), list[str]()
     original, keep = getattr(ingestion, step), Journal.keep
 
-    def killed(*arguments: object) -> object:
+    def killed(*arguments: object, **settings: object) -> object:
         if when == "after":
-            original(*arguments)
+            original(*arguments, **settings)
         raise Killed
 
     def kept(journal: Journal, entry: object) -> None:
@@ -192,7 +192,7 @@ def test_an_error_of_the_system_is_no_verdict_also_where_a_reader_put_it_into_wo
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fails(*arguments: object) -> None:
+    def fails(*arguments: object, **settings: object) -> None:
         if is_worded and isinstance(error, OSError) and error.errno != errno.ENOENT:
             raise CaptureError("x.csv: cannot be copied") from error
         raise error
@@ -239,9 +239,9 @@ def test_a_capture_that_changes_while_it_is_copied_is_left_for_later(
 ) -> None:
     source, original = capture(tmp_path / "a"), copy_capture
 
-    def still_copying(run: object, folder: Path, workload: str | None) -> None:
+    def still_copying(*arguments: object, **settings: object) -> None:
         (source / "out_kernel_trace.csv").write_text(KERNELS.format(name="another"))
-        original(run, folder, workload)  # type: ignore[arg-type]
+        original(*arguments, **settings)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
         patch.setattr(ingestion, "copy_capture", still_copying)

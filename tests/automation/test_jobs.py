@@ -304,7 +304,7 @@ def test_an_error_of_the_system_leaves_the_capture_where_it_is(
     project: Project,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fails(*arguments: object) -> None:
+    def fails(*arguments: object, **settings: object) -> None:
         raise OSError(number, os.strerror(number))
 
     with monkeypatch.context() as patch:

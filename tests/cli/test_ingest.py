@@ -12,6 +12,7 @@ import pytest
 
 from aaco_pipeline.assets.stage import stages_of
 from aaco_pipeline.automation import ingestion, session_runs
+from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import Project
 from tests.places import SHARED
@@ -51,6 +52,21 @@ def test_a_capture_becomes_a_session_with_every_stage(aaco: Aaco, copied: Projec
     shown = aaco("show", "latest", project=copied).stdout
     assert "my_kernel, imported from rocprofv3-csv" in shown
     assert "the device is busy 71.4 % of the time" in shown
+
+
+def test_keeping_originals_is_asked_of_the_copy(
+    aaco: Aaco, copied: Project, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+
+    def copy(*arguments: object, keep_original: bool) -> None:
+        asked.append(keep_original)
+        raise CaptureError("enough")
+
+    monkeypatch.setattr(ingestion, "copy_capture", copy)
+    for option in ([], ["--keep-original"]):
+        assert aaco("ingest", str(folder), *option, project=copied).returncode == 6
+    assert asked == [False, True]
 
 
 def test_ingesting_again_gives_the_same_session(aaco: Aaco, copied: Project, folder: Path) -> None:
@@ -126,7 +142,7 @@ def test_a_capture_whose_analysis_broke_off_is_finished_when_ingested_again(
 def test_a_full_disk_is_the_lakes_and_the_next_attempt_takes_the_capture(
     aaco: Aaco, copied: Project, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*arguments: object) -> None:
+    def full(*arguments: object, **settings: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:

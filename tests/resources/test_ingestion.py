@@ -85,11 +85,41 @@ def test_a_token_in_a_text_is_blotted_out_and_the_rest_stays(tmp_path: Path, pac
     assert b"redacted" in everything
     capture = ingested_capture.read(raw)
     assert capture.listed["files"][0]["redactions"] == 1
-    (item,) = capture.evidence("files")
+    rules, item = capture.evidence("files")
+    assert (rules.item, rules.status) == ("redaction", "present")
+    assert rules.reason == f"every file was copied by the rules of version {RULES_VERSION}"
     assert item.status == "partial"
     assert item.reason == f"1 places that looked like secrets were hidden (redaction rules {RULES_VERSION})"
     (name,) = capture.tables()["kernels"].get_column("name")
     assert name.replace("redacted", "") in ("k ", f"kernel_{'x' * 50}  end")
+
+
+def test_originals_are_kept_when_asked_for_untouched_and_for_their_owner_alone(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    generate(tmp_path / "in/28_results.db", dispatches=5)
+    (tmp_path / "in/a_kernel_trace.csv").write_text(KERNELS.format(name=f"kernel_{'x' * 50} {TOKEN} end"))
+    (tmp_path / "in/b_kernel_trace.csv").write_text(KERNELS.format(name="other"))
+    for number, run in enumerate(discover_runs(tmp_path / "in").runs):
+        (tmp_path / f"{number}").mkdir()
+        copy_capture(run, tmp_path / f"{number}", "test", keep_original=True)
+    kept = {file.name: file for file in tmp_path.glob("[0-9]/originals/*")}
+    assert set(kept) == {"28_results.db", "a_kernel_trace.csv"}, "what is the same as its copy is kept once"
+    for name, file in kept.items():
+        assert file.read_bytes() == (tmp_path / "in" / name).read_bytes()
+        assert file.stat().st_mode & 0o777 == 0o600
+        capture = ingested_capture.read(file.parents[1])
+        (said,) = [one for one in capture.evidence("files") if one.item == f"original {name}"]
+        assert (said.status, said.reason) == ("present", "untouched, for its owner alone")
+        assert (said.source, said.sha256) == (f"raw/originals/{name}", hashlib.sha256(file.read_bytes()).hexdigest())
+        assert capture.tables()["dispatches"].height
+
+
+def test_no_original_is_kept_unasked(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a_kernel_trace.csv").write_text(KERNELS.format(name=f"kernel_{'x' * 50} {TOKEN} end"))
+    raw = taken(tmp_path / "in", tmp_path / "raw")
+    assert not (raw / "originals").exists()
+    assert not [one for one in ingested_capture.read(raw).evidence("files") if one.item.startswith("original")]
 
 
 def test_a_database_keeps_its_events_and_no_variable_that_is_not_allowed(tmp_path: Path) -> None:
