@@ -38,12 +38,11 @@ _REFUSED: Final = 6
 _LONGEST_LINE: Final = 4_000
 
 
-def tried(case: Case, place: Path, seconds: float, memory: int) -> dict[str, Any]:
+def tried(case: Case, place: Path, host: Path, seconds: float, memory: int) -> dict[str, Any]:
     """What became of one capture below an empty folder, and which promises were broken."""
-    folder, host, lake, temporary = (place / name for name in ("stranger", "host", "lake", "tmp"))
+    folder, lake, temporary = (place / name for name in ("stranger", "lake", "tmp"))
     for one in (folder, temporary):
         one.mkdir()
-    fill_host(host)
     path = case.make(folder, host)
     begun = time.monotonic()
     reading, writing = os.pipe()
@@ -130,13 +129,14 @@ def main() -> int:
         {line["case"]: line for line in map(json.loads, results.read_text().splitlines())} if results.exists() else {}
     )
     wanted = [case for case in cases() if not arguments.only or arguments.only in case.name]
-    with results.open("a") as kept:
+    with results.open("a") as kept, tempfile.TemporaryDirectory(prefix="aaco_host_") as host:
+        fill_host(Path(host))
         for case in wanted:
             if case.name in known:
                 continue
             place = Path(tempfile.mkdtemp(prefix="aaco_hostile_"))
             try:
-                one = known[case.name] = tried(case, place, arguments.seconds, arguments.memory)
+                one = known[case.name] = tried(case, place, Path(host), arguments.seconds, arguments.memory)
             finally:
                 shutil.rmtree(place, ignore_errors=True)
             kept.write(json.dumps(one) + "\n")

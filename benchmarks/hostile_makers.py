@@ -655,7 +655,10 @@ def _long_name(folder: Path, host: Path) -> Path:
 
 def _sources_of_the_host(folder: Path, host: Path) -> Path:
     file = _example("thread_trace", folder)
-    names: dict[str, Any] = {str(host / "secret.txt"): "../../../host/secret.txt", "/etc/passwd": "/etc/passwd"}
+    names: dict[str, Any] = {
+        str(host / "secret.txt"): f"../../../../{host.name}/secret.txt",
+        "/etc/passwd": "/etc/passwd",
+    }
     (file.parent / "snapshots.json").write_text(json.dumps(names))
     return folder / "in"
 

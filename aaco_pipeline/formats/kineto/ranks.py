@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.parsing.compression import Unpacked, open_decompressed
+from aaco_pipeline.formats.parsing.json_document import parsed
 
 #: How much of a trace's beginning and of its end is looked at.
 LOOKED_BYTES: Final = 1 << 20
@@ -182,7 +183,7 @@ def _trailing(end: bytes) -> dict[str, Any]:
     text = end.decode("utf-8", errors="replace")
     place = text.rfind(f'"{_KEY}"')
     try:
-        found = json.loads("{" + text[place:]) if place >= 0 else {}
+        found = parsed("{" + text[place:]) if place >= 0 else {}
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

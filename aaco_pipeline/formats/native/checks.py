@@ -7,6 +7,7 @@ import polars as pl
 from pydantic import Field, TypeAdapter, ValidationError
 
 from aaco_pipeline.errors import CaptureError
+from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.validation import to_contract
 
 _MOST: Final = 2**60
@@ -48,7 +49,11 @@ def check_form(document: object, form: type, file: object) -> None:
 def as_table(table: str, rows: Callable[[], pl.DataFrame], file: object) -> pl.DataFrame:
     """The canonical table of what a document lists. CaptureError when that does not fit the table's columns."""
     try:
-        return to_contract(table, rows())
+        frame = to_contract(table, rows())
     except UNFIT as error:
         reason = (str(error).splitlines() or ["unknown"])[0]
         raise CaptureError(f"{file}: its {table} do not fit their table: {reason}; the file is damaged") from error
+    for column in contract(table).columns:
+        if not column.nullable and frame.get_column(column.name).null_count():
+            raise CaptureError(f"{file}: its {table} lack their {column.name}; the file is damaged")
+    return frame

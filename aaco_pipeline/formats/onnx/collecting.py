@@ -108,7 +108,7 @@ class CollectedGraph:
 
     def holds_other_than_text(self) -> bool:
         """Whether a name is no UTF-8: protobuf then gives bytes in its place."""
-        columns: list[Iterable[Any]] = [chain.from_iterable(node[:3] for node in self.nodes)]
+        columns: list[Iterable[Any]] = [chain.from_iterable((*node[:3], node[4]) for node in self.nodes)]
         columns.append(name for name, *_ in self.initializers)
         columns += (chain.from_iterable(lists) for lists in (self.inputs, self.outputs))
         columns += (scope.types for scope in self.scopes)

@@ -3,7 +3,6 @@
 How they come out of the text is `aaco_pipeline.formats.ort_profile.events`'s business.
 """
 
-import json
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +14,7 @@ from aaco_pipeline.formats import ort_profile
 from aaco_pipeline.formats.capture_tables import CaptureTables, Findings, Limits, fingerprint
 from aaco_pipeline.formats.ort_profile.events import NODE, read_events
 from aaco_pipeline.formats.ort_profile.nesting import nesting
+from aaco_pipeline.formats.parsing.json_document import parsed
 from aaco_pipeline.lake.validation import to_contract
 
 #: Below this a kernel's duration is dominated by the microsecond clock and ~2 µs of instrumentation.
@@ -152,8 +152,8 @@ def _shapes(nodes: pl.DataFrame, first_shapes: pl.DataFrame) -> pl.DataFrame:
 def _typed_shapes(side: str, text: str | None) -> dict[str, list[str] | list[list[int]] | None]:
     """`[{"float": [1, 3]}, …]` as two lists; both null when the event does not say so in that form."""
     try:
-        entries = json.loads(text) if text is not None else None
-    except ValueError:
+        entries = parsed(text) if text is not None else None
+    except (ValueError, RecursionError):
         entries = None
     dtypes: list[str] = []
     shapes: list[list[int]] = []

@@ -8,7 +8,6 @@ fixed form, reads lines and no documents.
 """
 
 import io
-import json
 import re
 import zlib
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ import numpy.typing as npt
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import Limits
 from aaco_pipeline.formats.parsing.compression import open_decompressed
+from aaco_pipeline.formats.parsing.json_document import parsed
 
 Bytes = npt.NDArray[np.uint8]
 Positions = npt.NDArray[np.int64]
@@ -332,7 +332,7 @@ class Cursor:
 
     def _parsed(self, text: bytes) -> Any:
         try:
-            return json.loads(text.decode("utf-8", "replace"), strict=False)
+            return parsed(text.decode("utf-8", "replace"), strict=False)
         except (ValueError, RecursionError) as error:
             raise CaptureError(f"{self._path}: damaged: {error}; copy the file again") from error
 

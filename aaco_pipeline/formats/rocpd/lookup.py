@@ -4,7 +4,6 @@ The events themselves are `aaco_pipeline.formats.rocpd.tables`'; opening the dat
 `aaco_pipeline.formats.rocpd.database`'s.
 """
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -13,6 +12,7 @@ import numpy.typing as npt
 import polars as pl
 from polars._typing import PolarsDataType
 
+from aaco_pipeline.formats.parsing.json_document import parsed
 from aaco_pipeline.formats.parsing.redaction import RANK_VARIABLES, safe_command, safe_environment
 from aaco_pipeline.lake.contracts import polars_types
 
@@ -136,10 +136,10 @@ def fields(value: object, depth: int) -> dict[str, Any]:
     if np.cumsum(steps).max() > depth:  # brackets within strings count too: a bound, not a parser
         return {}
     try:
-        parsed = json.loads(value)
+        meant = parsed(value)
     except (ValueError, RecursionError):
         return {}
-    return parsed if isinstance(parsed, dict) else {}
+    return meant if isinstance(meant, dict) else {}
 
 
 def processes(

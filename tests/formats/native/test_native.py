@@ -322,6 +322,11 @@ def test_device_zero_is_the_cpu(capture: InferenceCapture) -> None:
     ]
 
 
+def test_a_device_without_its_number_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CaptureError, match="its devices lack their device_id; the file is damaged"):
+        changed(tmp_path, setter("host", "devices", value=[{"device_id": None, "arch": "x86_64"}])).devices()
+
+
 def test_a_host_without_devices_has_no_device_rows(tmp_path: Path) -> None:
     assert changed(tmp_path, setter("host", "devices", value=[])).devices().is_empty()
 

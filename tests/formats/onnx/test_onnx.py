@@ -228,6 +228,14 @@ def test_names_that_are_no_text_are_refused(save: Save) -> None:
         read(graph_only(path), "model")
 
 
+def test_names_of_bodies_that_are_no_text_are_refused() -> None:
+    body = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "body", [], [])
+    node = helper.make_node("If", ["c"], ["o"], then_branch=body)
+    content = helper.make_model(helper.make_graph([node], "graph", [], [])).SerializeToString()
+    with pytest.raises(ModelError, match="not UTF-8"):
+        read(content.replace(b"then_branch", b"th\xffn_branch"), "model")
+
+
 # ---- the graph as frames -----------------------------------------------------------------------------------------
 
 

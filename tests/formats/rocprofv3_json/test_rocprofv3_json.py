@@ -283,6 +283,13 @@ def test_odd_records_are_kept_or_told(tmp_path: Path) -> None:
     assert "kernel 99" in reading.tables["kernels"].get_column("name").to_list()
 
 
+def test_half_a_surrogate_pair_in_a_name_is_no_text_and_no_end(tmp_path: Path) -> None:
+    document = every_kind()
+    document["strings"]["buffer_records"][1]["operations"][1] = "hip\ud800Launch"
+    names = rocprofv3_json.read(written(tmp_path / "1_results.json", document)).tables["api_calls"].get_column("name")
+    assert "hip?Launch" in names
+
+
 def test_a_cut_file_is_read_up_to_the_cut(tmp_path: Path) -> None:
     run = process(kernel_dispatch=[dispatch(number, number, number + 1) for number in range(1, 3_001)])
     path = written(tmp_path / "r.json", run)
