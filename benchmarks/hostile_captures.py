@@ -3,7 +3,7 @@
 Each is made in an empty folder and ingested by an `aaco ingest` of its own, watched in time and memory. Promised are:
 an end within `--seconds`; no traceback; at most `--memory` MiB in the command itself (its confined readers have bounds
 of their own); nothing of the host's files in the lake; one line of printable text on standard error and exit code 6.
-A few are taken all the same, because what is hostile in them is left out; they are named, with why that is harmless.
+Some may be taken all the same, because what is hostile in them is left out; they are named, with why it is harmless.
 Run as `python -m benchmarks.hostile_captures --results /tmp/hostile.jsonl`; a second run with the same file goes on
 where the first was ended. It exits with 1 when a promise was broken.
 """

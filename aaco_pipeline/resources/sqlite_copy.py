@@ -63,8 +63,7 @@ def copy_database(source: Path, target: Path, limits: Limits) -> int:
     """
     try:
         with opened(source, limits) as database:
-            plain = Path(database.rows("PRAGMA database_list")[0][2])
-            return _Copy(source, plain, target, limits).made()
+            return _Copy(source, database.plain, target, limits).made()
     except BaseException:
         target.unlink(missing_ok=True)
         raise

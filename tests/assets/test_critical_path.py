@@ -1,5 +1,7 @@
 """The stage `critical_path` on a real capture: what a faster kernel would save, and the path cut by iterations."""
 
+from pathlib import Path
+
 import polars as pl
 import pytest
 
@@ -34,3 +36,15 @@ def test_every_traced_iteration_is_a_scope_of_its_own(tables: dict[str, pl.DataF
     )
     assert (whole["category_ns"] == whole["path_ns"]).all()
     assert (whole["path_ns"] + whole["unexplained_ns"] == whole["window_ns"]).all()
+
+
+def test_kernels_without_any_length_have_a_path_without_time(empty_lake: TraceLake, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/1_kernel_trace.csv").write_text(
+        "Kind,Agent_Id,Queue_Id,Dispatch_Id,Kernel_Name,Correlation_Id,Start_Timestamp,End_Timestamp\n"
+        'KERNEL_DISPATCH,"Agent 2",1,1,"k",1,100,100\n'
+    )
+    outcome = replayed(empty_lake, taken_in(empty_lake, tmp_path / "in"), "critical_path")["critical_path"]
+    assert (outcome.headline["window_ns"], outcome.headline["path_ns"]) == (0, 0)
+    assert outcome.tables["critical_path"].height == 1
+    assert outcome.tables["critical_path_summary"].is_empty()

@@ -15,6 +15,7 @@ from aaco_pipeline.automation.stage_assets import expected_errors, markdown_tabl
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import Project
+from benchmarks import hostile_makers
 from tests.conftest import CapturedLake
 from tests.places import ROOT
 
@@ -114,6 +115,35 @@ def test_no_mark_leaves_through_the_page(aaco: Aaco, hostile: Project, tmp_path:
     (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
     assert LEAVES.findall("".join(texts_of(json.loads(data)))) == []
     assert page.count("</script>") == 3
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "rocprofv3_csv: a link to a file of the host",
+        "rocprofv3_csv: in a folder that is a link to the host's",
+        "kineto: a device without end",
+        "rocpd: a named pipe",
+        "rocpd: a terabyte of holes",
+        "rocpd: dispatches are a view without end",
+        "rocpd: two tables of the same pages",
+        "thread_trace: lists a million deep",
+        "folders: loop of links",
+        "folders: names that steer",
+        "folders: names of no text",
+    ],
+)
+def test_a_hostile_capture_is_one_line_and_brings_nothing_of_the_host(name: str, aaco: Aaco, tmp_path: Path) -> None:
+    """A few of the set that `benchmarks/hostile_captures.py` ingests whole."""
+    (case,) = [one for one in hostile_makers.cases() if one.name == name]
+    (tmp_path / "stranger").mkdir()
+    hostile_makers.fill_host(tmp_path / "host")
+    path = case.make(tmp_path / "stranger", tmp_path / "host")
+    answer = aaco("ingest", str(path), project=Project(ROOT, tmp_path / "lake", tmp_path / "home"))
+    (line,) = answer.stderr.splitlines()
+    assert (answer.returncode, line[:6], LEAVES.findall(line)) == (6, "aaco: ", [])
+    kept = [file for file in (tmp_path / "lake").rglob("*") if file.is_file()]
+    assert not [file for file in kept if hostile_makers.MARKER.encode() in file.read_bytes()]
 
 
 def texts_of(value: object) -> list[str]:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -266,3 +267,10 @@ def test_an_unfinished_database_is_refused(generated: Path, tmp_path: Path) -> N
     source.with_name(source.name + "-wal").write_bytes(b"\x37\x7f\x06\x82" + bytes(28))
     with pytest.raises(CaptureError, match="not finished"):
         copied(source, tmp_path)
+
+
+def test_a_file_whose_name_is_no_text_is_copied(generated: Path, tmp_path: Path) -> None:
+    odd = tmp_path / os.fsdecode(b"1_\xff_results.db")
+    odd.write_bytes(generated.read_bytes())
+    assert copy_database(odd, tmp_path / "copy.db", Limits()) == copy_database(generated, tmp_path / "b.db", Limits())
+    assert (tmp_path / "copy.db").read_bytes() == (tmp_path / "b.db").read_bytes()

@@ -64,11 +64,14 @@ class TableSet:
 
 
 class Database:
-    """A rocpd database open for reading; every method raises CaptureError where the file is damaged."""
+    """A rocpd database open for reading; every method raises CaptureError where the file is damaged.
 
-    def __init__(self, connection: sqlite3.Connection, path: Path, limits: Limits) -> None:
+    `plain` is the file that is open: `path` itself, or what was unpacked from it.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, path: Path, plain: Path, limits: Limits) -> None:
         self._connection = connection
-        self.path, self.limits = path, limits
+        self.path, self.plain, self.limits = path, plain, limits
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         """All rows of a query; for small tables."""
@@ -226,7 +229,7 @@ def opened(path: Path, limits: Limits) -> Iterator[Database]:
             # What other programs put into text is not always UTF-8.
             connection.text_factory = lambda raw: str(raw, "utf-8", "replace")
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, max(limits.line_bytes, _CHUNK_BYTES))
-            yield Database(connection, path, limits)
+            yield Database(connection, path, plain, limits)
         if _identity(path) != before:
             raise CaptureError(f"{path}: changed while it was read; copy it after the profiled process has ended")
 
