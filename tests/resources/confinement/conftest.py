@@ -1,5 +1,6 @@
 """What the tests of confinement share: asking a server whose readers do what they are told."""
 
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,10 @@ def misbehaving() -> Iterator[None]:
 
 
 @pytest.fixture
-def ask(misbehaving: None, tmp_path: Path) -> Ask:
-    """Have a confined child do something beside a capture at `capture`; what came of it."""
+def ask(misbehaving: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
+    """Have a confined child do something beside a capture at `capture`; what came of it. Results lie in `temporary`."""
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
 
     def asked(does: str, bounds: Bounds = ROOMY, writable: tuple[Path, ...] = (), **more: Any) -> Any:
         (tmp_path / "capture").mkdir(exist_ok=True)

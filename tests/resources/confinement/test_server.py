@@ -79,7 +79,7 @@ def test_results_are_gone_when_they_were_taken_and_when_there_were_none(ask: Ask
     ask("nothing")
     with pytest.raises(CaptureError):
         ask("be silent")
-    assert list(Path(tempfile.gettempdir()).glob("aaco_read_*")) == []
+    assert list(Path(tempfile.gettempdir()).iterdir()) == []
 
 
 def test_a_server_that_died_is_one_line_and_the_next_request_starts_another(ask: Ask) -> None:
@@ -101,7 +101,7 @@ def test_an_interrupt_ends_the_child_with_its_server_and_the_next_request_is_ans
     interrupt.join()
     assert not Path(f"/proc/{before}").exists()
     assert ask("nothing") == "done"
-    assert list(Path(tempfile.gettempdir()).glob("aaco_read_*")) == []
+    assert list(Path(tempfile.gettempdir()).iterdir()) == []
 
 
 def test_what_a_reader_needs_not_is_not_told(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
