@@ -274,16 +274,16 @@ def check(place: Workplace, before: dict[str, str], begun: set[str], *, may_go: 
     return complaints + list(_held_or_unended(place))
 
 
-def take_over(place: Workplace, pause_seconds: float) -> tuple[float | None, list[str]]:
-    """Kill the run that measures while another waits for the slot: seconds until the other measured, and complaints."""
-    before, complaints = place.whole(), list[str]()
+def take_over(place: Workplace, other: Workplace, pause_seconds: float) -> tuple[float | None, list[str]]:
+    """Kill the run that measures while one in `other` waits: seconds until that measured, and complaints."""
+    before, complaints = other.whole(), list[str]()
     holder, waiter = place.start_run(FOR_EVER), None
     try:
         if not wait_until(place.measuring, holder):
             raise RuntimeError("the run that was to hold the slot never measured")
-        waiter = place.start_run()
+        waiter = other.start_run()
         time.sleep(START_SECONDS + pause_seconds)  # a run that waits has nothing in the lake yet to be seen by
-        if len(place.measuring()) != 1:
+        if len({*place.measuring(), *other.measuring()}) != 1:
             complaints.append("two runs measured at the same time")
         killed_ns = time.monotonic_ns()
         holder.kill()
@@ -292,11 +292,11 @@ def take_over(place: Workplace, pause_seconds: float) -> tuple[float | None, lis
         kill_group(holder)
         if waiter is not None:
             kill_group(waiter)
-    new = [session for session in place.whole() if session not in before]
+    new = [session for session in other.whole() if session not in before]
     if done.returncode != 0 or len(new) != 1:
         complaints.append(f"the waiting run ended with {done.returncode} and left {new}: {done.stderr.strip()}")
         return None, complaints
-    began_ns = place.measured(new[0])[0]
+    began_ns = other.measured(new[0])[0]
     if began_ns < killed_ns:
         complaints.append(f"session {new[0]} was measured while the slot was held")
     return (began_ns - killed_ns) / 1e9, complaints

@@ -4,13 +4,9 @@ The kills come from `benchmarks/kill_runs.py`, which does the same many more tim
 """
 
 import importlib.util
-import json
 import os
-import random
 import signal
-import subprocess
 import sys
-from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -18,10 +14,12 @@ from typing import Any, Final
 import pytest
 
 import aaco_pipeline
+from aaco_pipeline.automation.doctor import examine
 from aaco_pipeline.automation.instance import open_instance
 from aaco_pipeline.automation.partitions import PARTITIONS_NAME
 from aaco_pipeline.lake.health import faults
 from aaco_pipeline.resources.project import Project
+from tests.cli.conftest import Aaco
 
 SCRIPT: Final = Path(aaco_pipeline.__file__).parents[1] / "benchmarks" / "kill_runs.py"
 
@@ -43,55 +41,43 @@ def place(killing: ModuleType, copied: Project) -> Any:
     return killing.Workplace(copied.lake.parent)
 
 
-def test_runs_killed_at_random_instants_leave_earlier_sessions_whole_and_the_next_run_succeeds(
-    killing: ModuleType, place: Any
+def test_a_run_killed_in_mid_analysis_is_whole_after_the_next_command(
+    killing: ModuleType, place: Any, copied: Project, aaco: Aaco
 ) -> None:
-    outcome = killing.Outcome()
-    rng = random.Random(3)
-    for again in (False, False, True):
-        killing.kill_once(place, outcome, rng.uniform(0.5, 5.0), again=again)
-    assert outcome.violations == []
-    assert outcome.kills + outcome.too_late == 3
-    assert faults(place.lake) == []
-    assert "every promise was kept" in killing.summary(outcome)
+    before = place.whole()
+    process = place.start_run()
+    try:
+        assert killing.wait_until(lambda: len(place.lake.captured()) > len(before), process)
+    finally:
+        killing.kill_group(process)
+    (begun,) = place.begun() - set(before)
+    assert place.lake.progress(begun).is_whole is False
+    done = aaco("show", begun, "--json", project=copied)
+    assert done.returncode == 0, done.stderr
+    assert f"finishing {begun}: " in done.stderr
+    assert killing.check(place, before, {begun}) == []
 
 
-def test_the_harness_sees_a_lost_session_a_torn_table_and_what_no_doctor_mends(killing: ModuleType, place: Any) -> None:
-    before = place.digests()
-    older, newer = place.lake.sessions()
+def test_the_harness_sees_what_is_lost_changed_torn_half_doubled_and_unended(killing: ModuleType, place: Any) -> None:
+    before = place.whole()
+    older, newer = sorted(before)
+    assert killing.check(place, before, set()) == []
     (entry,) = place.lake.manifest(newer).of_table("iterations")
     (place.lake.path / entry.file).write_bytes(b"torn")
+    place.lake.record_failure(newer, "roofline", "code", "why")
     place.lake.remove(older)
-    text = "\n".join(killing.check(place, before))
-    for part in (f"earlier session {older}", f"earlier session {newer}", "torn file", "doctor --mend ended with 8"):
+    text = "\n".join(killing.check(place, {**before, newer: "other"}, {"begun"}))
+    for part in (f"session {older} is lost", "session begun is lost", "torn file", f"session {newer} has 12 of 13"):
         assert part in text
 
 
-def test_runs_started_together_never_measure_at_the_same_time(killing: ModuleType, place: Any, tmp_path: Path) -> None:
-    """Two on one lake, which Dagster's pool orders, and one on a lake of its own, which only the host's lock orders."""
-    other = killing.Workplace(tmp_path / "other")
-    known = set(place.lake.sessions())
-    running: list[subprocess.Popen[str]] = []
-    try:
-        running += [at.start_run() for at in (place, other, place)]
-        for process in running:
-            done = killing.finished(process)
-            assert (done.returncode, done.stderr) == (0, "")
-    finally:
-        for process in running:
-            killing.kill_group(process)
-    measured = [at.measured(session) for at in (place, other) for session in at.lake.sessions() if session not in known]
-    assert len(measured) == 3
-    for (_, ended), (began, _) in pairwise(sorted(measured)):
-        assert ended < began
-    assert place.call("doctor").returncode == 0
-
-
-def test_a_run_that_waits_begins_when_the_one_that_measures_is_killed(killing: ModuleType, place: Any) -> None:
-    outcome = killing.Outcome()
-    killing.take_over(place, outcome, 1.0)
-    assert outcome.violations == []
-    assert len(outcome.takeover_seconds) == 1
+def test_a_run_waits_for_one_on_another_lake_and_begins_when_that_is_killed(
+    killing: ModuleType, place: Any, tmp_path: Path
+) -> None:
+    """Only the host's lock orders the two; on one lake Dagster's pool does as well."""
+    seconds, complaints = killing.take_over(place, killing.Workplace(tmp_path / "other"), 1.0)
+    assert complaints == []
+    assert seconds is not None
 
 
 def test_an_interrupt_while_measuring_exits_with_130_and_nothing_of_the_session_stays(
@@ -114,8 +100,7 @@ def test_an_interrupt_while_measuring_exits_with_130_and_nothing_of_the_session_
     assert sorted(path.name for path in (place.lake.path / "raw").iterdir()) == [f"session_id={s}" for s in known]
     with open_instance(copied) as instance:
         assert sorted(instance.get_dynamic_partitions(PARTITIONS_NAME)) == known
-    doctor = place.call("doctor", "--json")
-    assert (doctor.returncode, json.loads(doctor.stdout)) == (0, [])
+        assert examine(place.lake, instance) == []
 
 
 def test_a_killed_run_takes_its_measured_process_with_it(killing: ModuleType, place: Any, endless_model: Path) -> None:
