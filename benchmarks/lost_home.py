@@ -111,10 +111,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 cpu = sum(os.times()[:2])
                 known, deciding, storing = tick(lake, instance)
                 cpu = sum(os.times()[:2]) - cpu
-                print(
-                    f"tick {number}: {known} sessions, decided in {deciding:.1f} s, stored in {storing:.1f} s,", end=""
-                )
-                print(f" {cpu:.1f} s CPU")
+                took = f"decided in {deciding:.1f} s, stored in {storing:.1f} s, {cpu:.1f} s CPU"
+                print(f"tick {number}: {known} sessions, {took}")
             complaints += unshown(lake, instance)
             if instance.get_runs_count():
                 complaints.append(f"{instance.get_runs_count()} runs were made")
