@@ -18,8 +18,8 @@ from aaco_pipeline.lake.declaration import Scope
 #: 3: it has a digest of its own, and states its stages. 2: a table without rows has no file, and the key column is in
 #: a file's path alone. The earlier versions are read as well.
 MANIFEST_VERSION: Final = 3
-#: A stage reads a dozen tables of the same few sessions; each manifest is then parsed once.
-_REMEMBERED: Final = 64
+#: A stage reads a dozen tables of the same few sessions, `aaco sql` all of them twice; each manifest is parsed once.
+_REMEMBERED: Final = 256
 #: How the text begins: the digest over all other bytes stands first, at a known place. Sorted, it is the first key.
 _HEAD: Final = b'{\n "digest": "'
 _DIGITS: Final = 64
