@@ -81,7 +81,8 @@ def run_session(
     a time runs stages of a session; another waits.
     """
     chosen = tuple(name for name in stages() if only is None or name in only)
-    _run_stages(lake, instance, session, configs, chosen, due=lambda: chosen)
+    with lake.attended(session):
+        _run_stages(lake, instance, session, configs, chosen, due=lambda: chosen)
 
 
 def finish_session(lake: TraceLake, instance: dg.DagsterInstance, session: str, configs: Path) -> bool:
@@ -91,14 +92,15 @@ def finish_session(lake: TraceLake, instance: dg.DagsterInstance, session: str, 
     not captured is measured. While another process runs its stages this one waits, and then does what is left.
     Raises what a stage failed with.
     """
-    with lake.running(session):  # whoever is at work ends first: most often there is nothing left to do
-        due = to_finish(lake, session)
-    if due:
-        reap(instance)  # what left it half is told as failed before it is tried again
-        attempt = attempts_at(instance, JOB, session).failed + 1
-        _run_stages(lake, instance, session, configs, due, due=lambda: to_finish(lake, session), attempt=attempt)
-    else:
-        state_expected(lake, session)  # one of before manifests said so
+    with lake.attended(session):  # whoever is at work ends first: most often there is nothing left to do
+        with lake.running(session):
+            due = to_finish(lake, session)
+        if due:
+            reap(instance)  # what left it half is told as failed before it is tried again
+            attempt = attempts_at(instance, JOB, session).failed + 1
+            _run_stages(lake, instance, session, configs, due, due=lambda: to_finish(lake, session), attempt=attempt)
+        else:
+            state_expected(lake, session)  # one of before manifests said so
     return bool(due)
 
 

@@ -23,8 +23,9 @@ def finish_first(project: "Project", lake: "TraceLake", session: str, *, quiet: 
     progress = lake.progress(session)
     if progress.is_whole is not False:
         return
+    at_work = f"{session}: {progress.count} so far; a run is at work on it"
     if lake.is_running(session):
-        say(f"{session}: {progress.count} so far; a run is at work on it", err=True)
+        say(at_work, err=True)
         return
     from aaco_pipeline.assets.stage import stages
 
@@ -34,14 +35,19 @@ def finish_first(project: "Project", lake: "TraceLake", session: str, *, quiet: 
     from aaco_pipeline.automation.instance import open_instance
     from aaco_pipeline.automation.session_runs import finish_session
     from aaco_pipeline.automation.sessions import add_partition
+    from aaco_pipeline.automation.unfinished import busy_sessions
     from aaco_pipeline.cli.progress_bar import progress_bar
     from aaco_pipeline.resources.progress import progress_listener
 
-    say(f"finishing {session}: {progress.count}", err=True)
     try:
-        with open_instance(project) as instance, progress_bar(quiet) as show, progress_listener(show):
+        with open_instance(project) as instance:
+            if busy_sessions(lake, instance, [session]) & {session}:  # a run of Dagster's that waits for the slot
+                say(at_work, err=True)
+                return
+            say(f"finishing {session}: {progress.count}", err=True)
             add_partition(instance, session)
-            finish_session(lake, instance, session, project.configs)
+            with progress_bar(quiet) as show, progress_listener(show):
+                finish_session(lake, instance, session, project.configs)
     except AacoError as error:
         say(f"aaco: {session} is not whole: {error}", err=True)
 

@@ -4,7 +4,7 @@ Reading is `aaco_pipeline.lake.reading`, writing `aaco_pipeline.lake.store`, fin
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -76,10 +76,30 @@ class LakeFolder:
         ):
             yield
 
+    def attended(self, session: str) -> AbstractContextManager[None]:
+        """A block in which nobody else sees to it that the session's stages run, for instance waits for the slot."""
+        return self._held_while_it_runs(self._run_lock(session, "attended"), session)
+
+    def running(self, session: str) -> AbstractContextManager[None]:
+        """A block in which no other process runs stages of the session."""
+        return self._held_while_it_runs(self._run_lock(session, "running"), session)
+
+    def is_running(self, session: str) -> bool:
+        """Whether anybody is at work on the session's stages, on this host or on one that shares the lake."""
+        for path in (self._run_lock(session, name) for name in ("attended", "running")):
+            with lake_errors(path), suppress(FileNotFoundError):
+                if not lock_is_free(path):
+                    return True
+        return False
+
+    def forget_run_locks(self, session: str) -> None:
+        """Delete what a killed run left of the locks above."""
+        for name in ("attended", "running"):
+            self._run_lock(session, name).unlink(missing_ok=True)
+
     @contextmanager
-    def running(self, session: str) -> Iterator[None]:
-        """A block in which no other process runs stages of the session; the lock dies with its holder."""
-        path = self._run_lock_path(session)
+    def _held_while_it_runs(self, path: Path, session: str) -> Iterator[None]:
+        """The lock dies with its holder, and its file goes with the block."""
         lock = exclusive_lock(path, timeout_seconds=RUN_TIMEOUT_SECONDS, purpose=f"the stages of session {session}")
         with ExitStack() as taken:
             with lake_errors(path):
@@ -87,17 +107,8 @@ class LakeFolder:
             taken.callback(_remove, path)  # while it is held: whoever waits for it makes a new one
             yield
 
-    def is_running(self, session: str) -> bool:
-        """Whether a process runs stages of the session at this instant, on this host or on one that shares the lake."""
-        path = self._run_lock_path(session)
-        with lake_errors(path):
-            try:
-                return not lock_is_free(path)
-            except FileNotFoundError:
-                return False
-
-    def _run_lock_path(self, session: str) -> Path:
-        return self.path / ".locks" / "runs" / f"{require_session_id(session)}.lock"
+    def _run_lock(self, session: str, name: str) -> Path:
+        return self.path / ".locks" / "runs" / f"{require_session_id(session)}.{name}"
 
     def _of_session(self, folder: str, session: str) -> Path:
         return self.path / folder / f"session_id={require_session_id(session)}"

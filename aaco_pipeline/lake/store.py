@@ -209,6 +209,7 @@ class TraceLake(LakeReader):
                 _remove_at_once(folder)
             self.request_path(session).unlink(missing_ok=True)
             _remove_at_once(self.raw(session))
+            self.forget_run_locks(session)
             self.lock_path(session).unlink(missing_ok=True)
         return freed
 

@@ -145,7 +145,10 @@ def test_a_stage_whose_tables_were_withdrawn_is_run_again_with_what_depends_on_i
     assert hollow.ran == ["telemetry", "perfetto_trace", "classification", "report"]
 
 
+@pytest.mark.parametrize("lock", ["attended", "running"])
 def test_who_comes_while_another_is_at_work_waits_and_finds_it_done(
+    *,
+    lock: str,
     empty_lake: TraceLake,
     instance: dg.DagsterInstance,
     begun: str,
@@ -153,7 +156,7 @@ def test_who_comes_while_another_is_at_work_waits_and_finds_it_done(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     other = ExitStack()
-    other.enter_context(empty_lake.running(begun))
+    other.enter_context({"attended": empty_lake.attended, "running": empty_lake.running}[lock](begun))
     assert empty_lake.is_running(begun)
 
     def meanwhile(seconds: float) -> None:
