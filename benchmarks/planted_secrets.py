@@ -51,9 +51,15 @@ _NAMES: Final = (
     *("rocpd string", "kineto metadata", "kineto annotation", "rocprofv3 JSON configuration", "rocprofv3 CSV marker"),
     *("rocprof-compute settings", "ORT profile argument"),
 )
+#: How many secrets a place has room for.
+_MOST: Final = {"name of a model": 1, "measured variable": 14, "rocpd measured variable": 14}
 #: What a file may be called.
 _FILE_NAME: Final = re.compile(r"[\w.+=-]{8,120}")
-_VARIABLES: Final = ("HSA_TOOLS_LIB", "TRITON_CACHE_DIR", "MIOPEN_USER_DB_PATH", "HIPBLASLT_TUNING_FILE")
+_VARIABLES: Final = (
+    *("HSA_TOOLS_LIB", "TRITON_CACHE_DIR", "MIOPEN_USER_DB_PATH", "HIPBLASLT_TUNING_FILE", "MIGRAPHX_PROBLEM_CACHE"),
+    *("TRITON_HOME", "MIOPEN_CUSTOM_CACHE_DIR", "MIOPEN_SYSTEM_DB_PATH", "ROCBLAS_TENSILE_LIBPATH", "NCCL_DEBUG"),
+    *("HIPBLASLT_TENSILE_LIBPATH", "ORT_MIGRAPHX_CACHE_PATH", "PYTORCH_TUNABLEOP_FILENAME", "MIGRAPHX_MLIR_TUNING_DB"),
+)
 _ENTRY: Final = "from aaco_pipeline.cli.main import entry; entry()"
 _DAEMON_SECONDS: Final = 1800.0
 _SUFFIX: Final = "_" + GUID.replace("-", "_")
@@ -86,7 +92,7 @@ def secrets(seed: int, number: int, places: Sequence[str]) -> list[Secret]:
                 continue
             for _ in places:
                 place = places[next(rotating) % len(places)]
-                if _fits(shape, line, place):
+                if _fits(shape, line, place) and sum(one.place == place for one in made) < _MOST.get(place, number):
                     break
             # What of a key block no escape changes; of another secret all that no quote or escape can cut.
             needle = max(re.split(r"\\n|[^\w+/=.-]", value), key=len)
@@ -373,7 +379,7 @@ def one_round(place: Path, seed: int, number: int, *, daemon: bool) -> int:
     lost = len({one.needle for one in planted}) - len(control)
     print(
         f"seed {seed}: {len(planted)} secrets of {kinds} shapes in {where} places, "
-        f"{len(sessions)} sessions{' and as many by the daemon' if daemon else ''}: "
+        f"{len(sessions)} sessions{f' and {len(sessions) - 1} of the daemon' if daemon else ''}: "
         f"{len({one.needle for one, _ in leaks})} found; not seen in what was planted: {lost}"
     )
     return len(leaks) + len(wrong) + lost
