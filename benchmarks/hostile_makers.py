@@ -68,14 +68,14 @@ _HARMLESS: Final = {
     "times are a power": _LEFT_OUT,
     "times are huge": _LEFT_OUT,
     "opened and never closed": "it is read up to where it breaks off, which evidence states",
-    "a number of ten million digits": "the event is left out, and counted as such in evidence",
+    "a number of a hundred million digits": "the number is null",
     "what comes after its end": "what comes after its end is not read",
     "bytes of no text": "they are shown as what they are, replaced",
     "a time that is no number": "the event is left out, and counted as such in evidence",
     "a time beyond 64 bits": "the event is left out, and counted as such in evidence",
     "a duration that is a text": "the event is left out, and counted as such in evidence",
     "a grid that is no list": "the grid is null",
-    "a stream beyond 64 bits": "the stream is null, or its event left out",
+    "a stream beyond 64 bits": "the stream is one without a number",
     "the text of its schema is a program": "the copy has tables and columns, and no checks",
     "more columns than a profiler makes": "as many as SQLite can hold, and no rows in them",
     "a list of free pages without end": "free pages are not read",
@@ -426,7 +426,9 @@ _DOCUMENT_CHANGES: Final[dict[str, Callable[[str], bytes]]] = {
     "objects a million deep": lambda content: _nested(content, '{"a":', "}"),
     "opened and never closed": lambda content: content[:60].encode() + b"[" * _DEEP,
     "a text without end": lambda content: content.rstrip("]} \n").encode() + b', "' + b"a" * (80 * MIB),
-    "a number of ten million digits": lambda content: _nested(content, "9" * 10, "").replace(b"9" * 100, b"9" * 1000),
+    "a number of a hundred million digits": lambda content: _nested(content, "9" * 10, "").replace(
+        b"9" * 100, b"9" * 1000
+    ),
     "what comes after its end": lambda content: content.encode() + b'{"traceEvents": ['[:1] * 10,
     "bytes of no text": lambda content: content[:-9].encode() + b"\xff\xfe\xfd" + content[-9:].encode(),
 }

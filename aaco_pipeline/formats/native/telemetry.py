@@ -6,9 +6,10 @@ Taking the readings is `aaco_pipeline.resources.telemetry.sampler`; the schedule
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import polars as pl
+from pydantic import Field
 from typing_extensions import TypedDict
 
 from aaco_pipeline.errors import CaptureError
@@ -70,7 +71,7 @@ class _Document(TypedDict):
     """The sampler's document, as far as the tables need it; the columns are checked when they become a frame."""
 
     clock: str
-    interval_ns: Whole
+    interval_ns: Annotated[Whole, Field(gt=0)]
     overruns: Whole
     thinned: Whole
     sampler_cpu_ns: Whole

@@ -81,6 +81,9 @@ def _be_child(request: Mapping[str, Any], network: str | None, imported: list[Pa
     os.environ["TMPDIR"] = os.environ["SQLITE_TMPDIR"] = request["results"]
     readable, writable = ([Path(path) for path in request[key]] for key in ("readable", "writable"))
     bounds = Bounds(**request["bounds"])
+    if network is not None:
+        # Without privileges only a process of one thread may, as this one is and its parent with its libraries is not.
+        network = sandbox.without_network()
     files = sandbox.only_beneath([*imported, *readable], writable)
     sandbox.within(bounds)
     unconfined = [reason for reason in (files, network) if reason is not None]

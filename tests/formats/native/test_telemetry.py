@@ -278,6 +278,7 @@ def test_nothing_watched_is_evidence() -> None:
         ({"segments": [a_segment(started_monotonic_ns=1 << 61)]}, "started_monotonic_ns"),
         ({"reasons": {"rss_pages": ""}}, "reasons.rss_pages"),
         ({"overruns": "many"}, "overruns"),
+        ({"interval_ns": 0}, "interval_ns"),
         ({"gpu": {"sources": [], "reason": None}}, "gpu.samples"),
     ],
 )

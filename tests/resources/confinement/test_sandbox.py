@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from aaco_pipeline.resources.confinement import sandbox
-from tests.resources.confinement.conftest import Ask
+from aaco_pipeline.resources.confinement import sandbox, server
+from tests.resources.confinement.conftest import ROOMY, Ask
 
 needs_landlock = pytest.mark.skipif(
     ctypes.CDLL(None).syscall(444, None, ctypes.c_size_t(0), 1) < 1, reason="this kernel has no Landlock"
@@ -44,6 +44,17 @@ def test_it_calls_nobody(ask: Ask) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         came = ask("call", port=listening.getsockname()[1])
     assert came in ("OSError", "PermissionError", "ConnectionRefusedError"), came
+
+
+def test_the_network_is_kept_from_it_also_where_nobody_is_superuser(misbehaving: None, tmp_path: Path) -> None:
+    with server.answered({"does": "nothing"}, tmp_path, [tmp_path], [], ROOMY) as (answer, _):
+        told = [reason for reason in answer["unconfined"] if reason.startswith("no network namespace")]
+    # A system may forbid user namespaces; that a process of several threads cannot enter one is our own affair.
+    assert told in (
+        [],
+        ["no network namespace: Operation not permitted"],
+        ["no network namespace: No space left on device"],
+    )
 
 
 def test_a_kernel_without_landlock_is_told_in_plain_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
