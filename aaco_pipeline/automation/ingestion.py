@@ -19,7 +19,7 @@ from typing import Final, Literal
 from aaco_pipeline import __version__
 from aaco_pipeline.assets.stage import standing, state_expected
 from aaco_pipeline.capture import ingested
-from aaco_pipeline.capture.discovery import DiscoveredRuns, Run
+from aaco_pipeline.capture.discovery import UNREADABLE, DiscoveredRuns, Run
 from aaco_pipeline.errors import AacoError, CaptureError, LakeError, SourceError
 from aaco_pipeline.formats.parsing.redaction import safe_name
 from aaco_pipeline.lake.files import lake_errors
@@ -64,6 +64,9 @@ def discovered(lake: TraceLake, path: Path) -> DiscoveredRuns:
     """The runs under `path`, at least one. CaptureError when there is none, SourceError when nobody could look."""
     with _system_errors(lake, path):
         found = discover_runs(path)
+    closed = next((one for one in found.unread if one.reason.startswith(UNREADABLE)), None)
+    if not found.runs and closed is not None:
+        raise SourceError(f"{closed.path}: {closed.reason}")
     if not found.runs:
         raise CaptureError(f"{path}: nothing in it is a capture that can be read; `aaco ingest --dry-run` says why")
     return found

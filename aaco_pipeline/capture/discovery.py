@@ -19,12 +19,15 @@ from aaco_pipeline.formats.parsing.regular_files import (
     Entry,
     files_beneath,
     is_folder,
+    open_regular,
     readable_entries,
     require_bounded,
     settled,
 )
 from aaco_pipeline.formats.readers import FILE_READERS, FOLDER_READERS, READERS, Reader
 
+#: How the reason begins why a file is not read that the system could not open.
+UNREADABLE: Final = "cannot be read: "
 #: How the sums of a decoded thread trace are named, beside its folder.
 STATISTICS: Final = "stats_ui_output_"
 _PASS_FOLDER: Final = re.compile(r"pass_\d+")
@@ -149,6 +152,8 @@ def _recognized(entry: Entry, top: Path) -> _Found | Unread | None:
     path = entry.path
     if entry.refused is not None:
         return Unread(path, entry.refused)
+    if not entry.is_folder and (reason := _unreadable(path)) is not None:
+        return Unread(path, f"{UNREADABLE}{reason}")
     for reader in FOLDER_READERS if entry.is_folder else FILE_READERS:
         recognition = reader.probe(path)
         if recognition is not None and recognition.format in _REFUSED:
@@ -158,6 +163,15 @@ def _recognized(entry: Entry, top: Path) -> _Found | Unread | None:
     if path.name.startswith(STATISTICS):
         return Unread(path, "sums of the decoded thread trace beside it, which is read and compared with them")
     return Unread(path, _KEPT_RAW.get(path.suffix, "not recognized as any known capture format"))
+
+
+def _unreadable(path: Path) -> str | None:
+    """Why nobody here can read a file, which says nothing of what it is."""
+    try:
+        open_regular(path).close()
+    except OSError as error:
+        return f"{error.strerror or error}; check its permissions"
+    return None
 
 
 def _run_folder(path: Path, reader: Reader, top: Path) -> Path:

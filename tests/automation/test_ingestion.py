@@ -12,7 +12,7 @@ import pytest
 from aaco_pipeline.automation import ingestion
 from aaco_pipeline.automation.ingestion import Ingested, discovered
 from aaco_pipeline.capture import open_capture
-from aaco_pipeline.capture.discovery import discover_runs
+from aaco_pipeline.capture.discovery import UNREADABLE, DiscoveredRuns, Unread, discover_runs
 from aaco_pipeline.errors import AacoError, CaptureError, LakeError, ModelError, SourceError
 from aaco_pipeline.lake.journal import JOURNAL, Journal
 from aaco_pipeline.lake.manifest import StageState
@@ -232,6 +232,15 @@ def test_a_folder_that_nobody_may_look_into_is_no_verdict_and_one_without_captur
     monkeypatch.setattr(os, "scandir", forbidden)
     with pytest.raises(SourceError, match="Permission denied"):
         discovered(empty_lake, capture(tmp_path / "a"))
+
+
+def test_files_that_nobody_may_open_are_no_verdict(
+    empty_lake: TraceLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = DiscoveredRuns((), (Unread(tmp_path / "a", f"{UNREADABLE}Permission denied; check its permissions"),))
+    monkeypatch.setattr(ingestion, "discover_runs", lambda path: found)
+    with pytest.raises(SourceError, match="a: cannot be read: Permission denied; check its permissions"):
+        discovered(empty_lake, tmp_path)
 
 
 def test_a_capture_that_changes_while_it_is_copied_is_left_for_later(

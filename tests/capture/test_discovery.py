@@ -1,8 +1,11 @@
 """Which files of a folder are recognized, and which belong to one run: on generated folders and the real ones."""
 
+import errno
 import gzip
+import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -89,6 +92,22 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     (run,) = discover_runs(tmp_path / "capture").runs
     assert [path.name for part in run.parts for path in part.files] == ["y_kernel_trace.csv"]
     assert {one.path.name for one in run.unread if "link" in one.reason} == {"link_kernel_trace.csv", "folder"}
+
+
+def test_a_file_that_nobody_may_open_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder_of(tmp_path, {"out_kernel_trace.csv": KERNELS, "closed_kernel_trace.csv": KERNELS})
+    really = os.open
+
+    def opened(path: str, *arguments: Any, **settings: Any) -> int:
+        if path == "closed_kernel_trace.csv":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return really(path, *arguments, **settings)
+
+    monkeypatch.setattr(os, "open", opened)
+    (run,) = discover_runs(tmp_path).runs
+    assert [part.files for part in run.parts] == [(tmp_path / "out_kernel_trace.csv",)]
+    (closed,) = run.unread
+    assert closed.reason == "cannot be read: Permission denied; check its permissions"
 
 
 def test_hidden_files_are_passed_over(tmp_path: Path) -> None:

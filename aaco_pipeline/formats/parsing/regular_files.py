@@ -103,9 +103,13 @@ def status_of(path: Path) -> os.stat_result | None:
 
 def entries(folder: Path) -> list[Entry]:
     """What is in a folder, by name. OSError when it cannot be read, CaptureError when a link leads there."""
-    with _parent(folder / "entry") as descriptor:
-        # A descriptor of its own: the one that the walk holds is for walking alone.
-        listing = os.open(".", _FOLDER, dir_fd=descriptor)
+    try:
+        with _parent(folder / "entry") as descriptor:
+            # A descriptor of its own: the one that the walk holds is for walking alone.
+            listing = os.open(".", _FOLDER, dir_fd=descriptor)
+    except OSError as error:
+        error.filename = str(folder)
+        raise
     found = []
     try:
         with os.scandir(listing) as listed:
@@ -174,6 +178,9 @@ def _parent(path: Path) -> Iterator[int]:
             os.close(descriptor)
             descriptor = inner
         yield descriptor
+    except OSError as error:
+        error.filename = str(path)  # and not what it is called in its folder
+        raise
     finally:
         os.close(descriptor)
 
