@@ -493,7 +493,7 @@ def _of_folders() -> Iterator[Case]:
         _too_deep, _too_many, _too_many_at_one_place, _loop_of_links, _link_to_the_root, _the_path_is_a_link,
         _the_path_is_a_pipe, _the_path_is_a_device, _the_path_is_a_socket, _names_that_steer, _names_of_no_text,
         _archive_with_links, _archive_bomb, _model_with_weights_of_the_host, _model_without_end, _yaml_alone,
-        _pickle, _links_at_every_depth, _ranks_that_are_links,
+        _pickle, _links_at_every_depth, _ranks_that_are_links, _a_thousand_files_of_holes,
     ):  # fmt: skip
         yield _case(f"folders: {make.__name__.strip('_').replace('_', ' ')}", make)
 
@@ -518,6 +518,15 @@ def _too_many_at_one_place(folder: Path, host: Path) -> Path:
     (folder / "in").mkdir()
     for number in range(100_000):
         os.mknod(folder / f"in/{number}")
+    return folder / "in"
+
+
+def _a_thousand_files_of_holes(folder: Path, host: Path) -> Path:
+    """None of them larger than a file may be, and all of them larger than a disk."""
+    beside = _example("thread_trace", folder).parent
+    for number in range(1_000):
+        (beside / f"se{number}.json").touch()
+        os.truncate(beside / f"se{number}.json", 4 << 30)
     return folder / "in"
 
 

@@ -27,6 +27,7 @@ from aaco_pipeline.formats.parsing.redaction.streams import redacted_pieces
 from aaco_pipeline.formats.parsing.regular_files import is_regular, open_regular
 from aaco_pipeline.formats.rocpd.signs import MAGIC
 from aaco_pipeline.lake.files import lake_errors
+from aaco_pipeline.resources.confinement.bounds import size_on_disk
 from aaco_pipeline.resources.sqlite_copy import copy_database
 
 _CHUNK_BYTES: Final = 8 << 20
@@ -47,9 +48,13 @@ class KeptFile:
 def capture_digest(run: Run) -> str:
     """SHA-256 over the digests of the files a run is read from: the same for the same content, whatever its names.
 
-    CaptureError when one cannot be read.
+    CaptureError when one cannot be read, or when they are mostly holes.
     """
-    return _digest_of([digest_of(path) for part in run.parts for path in part.files])
+    files = [path for part in run.parts for path in part.files]
+    size, limits = sum(path.lstat().st_size for path in files), Limits()
+    if size > max(limits.freely_expanded_bytes, limits.expansion_ratio * size_on_disk(files)):
+        raise CaptureError(f"{run.folder}: its files have {size} bytes, mostly holes; not read")
+    return _digest_of([digest_of(path) for path in files])
 
 
 def copy_capture(run: Run, folder: Path, workload: str | None, *, keep_original: bool = False) -> None:

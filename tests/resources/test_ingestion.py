@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import importlib.util
 import json
+import os
 import sqlite3
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from aaco_pipeline.formats.capture_tables import Limits
 from aaco_pipeline.formats.parsing.redaction import RULES_VERSION
 from aaco_pipeline.resources import ingestion
 from aaco_pipeline.resources.ingestion import capture_digest, copy_capture
+from tests.formats.examples import EXAMPLES
 from tests.places import ROOT
 
 
@@ -192,6 +194,17 @@ def test_a_packed_bomb_is_not_unpacked_onto_the_disk(tmp_path: Path, monkeypatch
     (tmp_path / "raw").mkdir()
     with pytest.raises(CaptureError, match="more than 1000000 bytes"):
         copy_capture(run, tmp_path / "raw", None)
+
+
+def test_files_that_are_mostly_holes_are_not_digested(tmp_path: Path) -> None:
+    EXAMPLES["thread_trace"](tmp_path)
+    (folder,) = tmp_path.iterdir()
+    for number in range(3):
+        (folder / f"se{number}.json").touch()
+        os.truncate(folder / f"se{number}.json", 1 << 40)
+    (run,) = discover_runs(tmp_path).runs
+    with pytest.raises(CaptureError, match=r"its files have 32985348[0-9]+ bytes, mostly holes; not read"):
+        capture_digest(run)
 
 
 def test_a_token_across_two_pieces_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
