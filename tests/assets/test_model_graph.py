@@ -17,6 +17,7 @@ from aaco_pipeline.capture import profiled
 from aaco_pipeline.formats.capture_tables import CaptureTables
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import to_contract
+from aaco_pipeline.resources.confinement import doors
 from tests.places import CONFIGS, SHARED
 from tests.sessions import made_by, replayed, republished, said, tables_of, taken_in
 
@@ -114,8 +115,9 @@ def compiled(
     materialize(Session(lake, session, CONFIGS), ["timeline"])
     folder = tmp_path / "base"
     folder.mkdir()
-    # The capture as if it had a base pass under rocprofv3, opened anew and forgotten afterwards.
+    # The capture as if it had a base pass under rocprofv3: opened here, where it is told so, and forgotten afterwards.
     monkeypatch.setattr(capture, "_OPENED", {})
+    monkeypatch.setattr(doors, "open_capture", capture.open_capture)
     monkeypatch.setattr(profiled, "base_pass", lambda documents: SimpleNamespace(folder=folder))
     monkeypatch.setattr(profiled.ProfiledCapture, "_trace", CaptureTables({}, ()))
     return lake, session, folder
