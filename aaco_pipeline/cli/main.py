@@ -24,6 +24,8 @@ from aaco_pipeline.report.words.printable import in_lines
 INTERNAL_FAULT: Final = 1
 BAD_USAGE: Final = 2
 INTERRUPTED: Final = 130
+#: What SQLite says where it finds no room, the second of what its processes share.
+_DISK_WORDS: Final = ("database or disk is full", "disk I/O error")
 _ALLOCATIONS_BETWEEN_COLLECTIONS: Final = 100_000
 _EPILOG: Final = (
     "Exit codes: 0 done, 1 internal fault, 2 bad usage or configuration, 3 model cannot be loaded or run, "
@@ -105,7 +107,9 @@ def _explained(error: Exception) -> tuple[str, int]:
     if isinstance(error, click.Abort):
         return "interrupted; nothing is half-published", INTERRUPTED
     if _is_of_a_full_disk(error):
-        told = "a disk is full; make room where the lake and Dagster's home are, then run the same command again"
+        told = (
+            "a disk is full or fails; make room where the lake and Dagster's home are, then run the same command again"
+        )
         return told, LakeError.exit_code
     click.echo(in_lines("".join(traceback.format_exception(error))), err=True, nl=False)
     return "internal fault: this is a bug in aaco_pipeline; please report the lines above", INTERNAL_FAULT
@@ -116,7 +120,7 @@ def _is_of_a_full_disk(error: BaseException | None) -> bool:
     while error is not None:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             return True
-        if "database or disk is full" in str(error):
+        if any(words in str(error) for words in _DISK_WORDS):
             return True
         error = error.__cause__ or error.__context__
     return False

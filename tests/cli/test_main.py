@@ -148,7 +148,12 @@ def test_wrong_usage_exits_with_2_and_names_what_was_wrong(
 
 
 @pytest.mark.parametrize(
-    "error", [sqlite3.OperationalError("database or disk is full"), OSError(errno.ENOSPC, "No space left on device")]
+    "error",
+    [
+        sqlite3.OperationalError("database or disk is full"),
+        sqlite3.OperationalError("disk I/O error"),
+        OSError(errno.ENOSPC, "No space left on device"),
+    ],
 )
 def test_a_full_disk_is_no_bug_wherever_it_is_met(
     error: Exception, aaco: Aaco, monkeypatch: pytest.MonkeyPatch
@@ -159,7 +164,7 @@ def test_a_full_disk_is_no_bug_wherever_it_is_met(
     monkeypatch.setattr(TraceLake, "sessions", broken)
     answer = aaco("ls")
     assert (answer.returncode, answer.stdout) == (8, "")
-    assert answer.stderr.startswith("aaco: a disk is full; make room")
+    assert answer.stderr.startswith("aaco: a disk is full or fails; make room")
     assert answer.stderr.count("\n") == 1
 
 
