@@ -114,10 +114,8 @@ def main() -> int:
             with_it, without = taken("confined", [small[0], large])[1], taken("plain", [small[0], large])[1]
             reading.append(with_it / without)
             told = f"first {first[-1]:.2f} (in all {confined[0] / dagster:.2f}), further {further[-1]:.3f}"
-            print(
-                f"round {number + 1}: {told} of import dagster ({dagster:.2f} s); large {reading[-1]:.3f} ({without:.2f} s without)",
-                flush=True,
-            )
+            told += f" of import dagster ({dagster:.2f} s); large {reading[-1]:.3f} ({without:.2f} s without)"
+            print(f"round {number + 1}: {told}", flush=True)
     failed = 0
     for what, ratios, most in (
         ("first capture of a command, of import dagster", first, MOST_FIRST),
