@@ -237,7 +237,7 @@ def test_a_published_file_whose_bytes_were_changed_fails_the_contract_check(
     path.write_bytes(content)
     found = contract_is_fulfilled(Session(lake, session, CONFIGS), stages()[stage])
     assert not found.holds
-    assert "its bytes are not the published ones" in found.statement
+    assert "its bytes are not those published" in found.statement
     assert found.figures["broken"] == 1
 
 
