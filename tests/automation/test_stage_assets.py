@@ -480,7 +480,8 @@ def test_a_capture_that_fails_leaves_no_raw_publishes_nothing_and_frees_the_slot
     assert "broken.onnx: cannot be loaded" in (description or "")
     assert metadata_of(result) == {}
     assert not empty_lake.raw(session).exists()
-    assert empty_lake.sessions() == []
+    assert empty_lake.manifest(session).entries == ()
+    assert [state.stage for state in empty_lake.progress(session).failed] == ["capture"]
     assert empty_lake.requests() == [session]
     assert slot_holders(instance, MEASUREMENT_POOL) == set()
 
