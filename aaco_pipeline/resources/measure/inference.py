@@ -26,7 +26,7 @@ from aaco_pipeline.formats.native import FORMAT, FORMAT_VERSION, MODEL_FILE, OPT
 from aaco_pipeline.formats.native.scheduler import SCHEDULER_FILE
 from aaco_pipeline.formats.native.telemetry import TELEMETRY_FILE
 from aaco_pipeline.formats.parsing.redaction import safe_name
-from aaco_pipeline.lake.files import file_digest
+from aaco_pipeline.lake.files import file_digest, lake_errors
 from aaco_pipeline.providers import CPU_PROVIDER, MIGRAPHX_PROVIDER
 from aaco_pipeline.resources.configuration import BackendEntry, load_backends, load_models
 from aaco_pipeline.resources.host.facts import host_facts, momentary_facts
@@ -41,6 +41,8 @@ from aaco_pipeline.resources.telemetry.sampler import SystemSampler
 from aaco_pipeline.resources.telemetry.scheduler_events import SchedulerTrace
 
 PASSES: Final = ("latency", "trace")
+#: What a disk must still take for the end of a measured process to say anything of the model.
+_ROOM_BYTES: Final = 1 << 20
 _PRECISION_OPTIONS: Final = {
     MIGRAPHX_PROVIDER: {
         "fp16": {"migraphx_fp16_enable": "1"},
@@ -263,6 +265,8 @@ def _run_pass(job: dict[str, Any], measurement: _Measurement, profiled: _Profile
             f"{measurement.timeout_seconds:g} s; raise --timeout or lower --iterations"
         )
     refused = work / "error.json"
+    if status != 0 or refused.is_file():
+        _require_room(work)
     if refused.is_file():
         refusal = json.loads(refused.read_text())
         raise _ERRORS[refusal["kind"]](refusal["message"])
@@ -287,6 +291,16 @@ def _run_pass(job: dict[str, Any], measurement: _Measurement, profiled: _Profile
     if (work / OPTIMIZED_FILE).exists():
         (work / OPTIMIZED_FILE).rename(measurement.folder / OPTIMIZED_FILE)
     shutil.rmtree(work)
+
+
+def _require_room(folder: Path) -> None:
+    """LakeError when the disk is full: how the measured process ended then says nothing of the model."""
+    probe = folder / "room"
+    with lake_errors(folder):
+        try:
+            probe.write_bytes(bytes(_ROOM_BYTES))
+        finally:
+            probe.unlink(missing_ok=True)
 
 
 def _compress(source: Path, target: Path) -> None:

@@ -3,6 +3,7 @@
 What happens within the measured process is tested in `test_inference_worker`.
 """
 
+import errno
 import gzip
 import json
 import os
@@ -24,8 +25,9 @@ from onnx import TensorProto, helper
 from aaco_pipeline.analysis.sessions.environment import environment, fingerprint
 from aaco_pipeline.cache_folder import default_cache_dir
 from aaco_pipeline.capture.request import MeasurementRequest
-from aaco_pipeline.errors import AacoError, ModelError, UnavailableError, UsageError
+from aaco_pipeline.errors import AacoError, LakeError, ModelError, UnavailableError, UsageError
 from aaco_pipeline.formats import native as inference_capture
+from aaco_pipeline.resources.measure import inference
 from aaco_pipeline.resources.measure.inference import capture_inference, plan
 from aaco_pipeline.resources.measure.inference_worker import LOOP
 from aaco_pipeline.resources.measure.measurement_slot import slot_is_free, slot_path
@@ -609,3 +611,22 @@ def test_kernel_self_times_sum_to_no_more_than_each_iterations_wall_time(model: 
         assert own
         assert sum(row["self_ns"] for row in own) <= iteration["latency_ns"] + _MICROSECOND * len(own)
         assert min(row["self_ns"] for row in own) >= 0
+
+
+def test_what_ends_on_a_full_disk_says_nothing_of_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does the measured process get its own words written there."""
+    write_bytes = Path.write_bytes
+
+    def ends_without_room(command: Sequence[str], slot: int, errors: Path, *_: Any, **__: Any) -> int:
+        (errors.parent / "error.json").touch()
+        return 1
+
+    def no_room(path: Path, content: bytes) -> int:
+        if path.name == "room":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        return write_bytes(path, content)
+
+    monkeypatch.setattr(inference, "run_measured", ends_without_room)
+    monkeypatch.setattr(Path, "write_bytes", no_room)
+    with pytest.raises(LakeError, match="No space left on device"):
+        measure(tmp_path / "raw", model="control_flow")
