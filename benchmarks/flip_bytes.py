@@ -3,21 +3,21 @@
 One session is measured (squeezenet, 5 iterations), one is a real capture taken in, where `$AACO_SHARED` has it. After
 each flip every road is asked as by a process that has read nothing before. Those that read the file must refuse it in
 one line; those that do not must answer as before. Then what `aaco doctor --mend` does is done, and all tables must be
-the very bytes they were; a raw file cannot be mended, and is said so. Run as `python -m benchmarks.flip_bytes`; it
-exits with 1 when a flip went unnoticed, an answer was wrong or a table came back otherwise.
+the very bytes they were; a raw file cannot be mended, and is said so. Run as
+`python -m benchmarks.flip_bytes --results /tmp/flips.jsonl`; a second run with the same file goes on where the first
+one ended. It exits with 1 when a flip went unnoticed, an answer was wrong or a table came back otherwise.
 """
 
 import argparse
 import gzip
+import json
 import random
 import sys
 import tempfile
-import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from aaco_pipeline.assets.stage import Session, materialize, stages
 from aaco_pipeline.automation.doctor import examine
@@ -39,14 +39,6 @@ Answer = object
 Roads = Mapping[str, Callable[[], Answer]]
 
 
-@dataclass
-class Outcome:
-    """What was flipped and what came of it, counted, and every broken promise in words."""
-
-    counts: Counter[str] = field(default_factory=Counter)
-    violations: list[str] = field(default_factory=list)
-
-
 def measured(lake: TraceLake) -> str:
     """A session that was measured here and is whole."""
     session = lake.new_session("squeezenet")
@@ -55,9 +47,9 @@ def measured(lake: TraceLake) -> str:
     return session
 
 
-def ingested(lake: TraceLake, capture: Path) -> str:
+def ingested(lake: TraceLake) -> str:
     """A session of a capture that was made elsewhere."""
-    (run,) = discover_runs(capture).runs
+    (run,) = discover_runs(CAPTURE).runs
     session = lake.new_session("ingested")
     with lake.receive_raw(session) as folder:
         copy_capture(run, folder, None)
@@ -128,40 +120,38 @@ def flip(lake: TraceLake, whole: Manifest, file: Path, rng: random.Random) -> Fl
     return Flipped(lake, whole, file, before, at)
 
 
-def try_file(flipped: Flipped, every: Roads, known: Mapping[str, Answer], outcome: Outcome) -> None:
-    """With a byte of one file flipped, ask every road, mend, and compare."""
+def try_file(flipped: Flipped, every: Roads, known: Mapping[str, Answer]) -> dict[str, Any]:
+    """With a byte of one file flipped, ask every road, mend, and compare; what came of it, for a line of results."""
     lake, session, file = flipped.lake, flipped.whole.id, flipped.file
     reads = must_refuse(lake, session, file)
-    complaints = []
+    counts = dict.fromkeys(("refusals", "right answers", "mended"), 0)
+    wrong = []
     for road, ask in every.items():
         forget()
         try:
             answer = ask()
         except LakeError as error:
-            outcome.counts["refusals in one line"] += 1
+            counts["refusals"] += 1
             if "\n" in str(error) or session not in str(error):
-                complaints.append(f"{road}: not one line naming the session: {error}")
+                wrong.append(f"{road}: not one line naming the session: {error}")
         else:
+            counts["right answers"] += 1
             if reads(road):
-                complaints.append(f"{road}: not noticed")
+                wrong.append(f"{road}: not noticed")
             elif answer != known[road]:
-                complaints.append(f"{road}: answers otherwise")
-            else:
-                outcome.counts["right answers of roads that do not read the file"] += 1
+                wrong.append(f"{road}: answers otherwise")
     forget()
     kinds = mended(lake)
     if lake.raw(session) in file.parents:
         file.write_bytes(flipped.before)
         if kinds != ["torn capture"]:
-            complaints.append(f"doctor says {kinds} of a raw file")
+            wrong.append(f"doctor says {kinds} of a raw file")
     elif lake.manifest(session).entries != flipped.whole.entries:
-        complaints.append("the tables came back otherwise")
+        wrong.append("the tables came back otherwise")
     else:
-        outcome.counts["files mended, all tables equal"] += 1
-    complaints += [f"doctor still says: {problem.kind}" for problem in examine(lake, None)]
-    outcome.counts["files flipped"] += 1
-    name = file.relative_to(lake.path).as_posix()
-    outcome.violations += [f"{name}, byte {flipped.at}: {complaint}" for complaint in complaints]
+        counts["mended"] = 1
+    wrong += [f"doctor still says: {problem.kind}" for problem in examine(lake, None)]
+    return {"byte": flipped.at, **counts, "wrong": wrong}
 
 
 def mended(lake: TraceLake) -> list[str]:
@@ -178,40 +168,53 @@ def mended(lake: TraceLake) -> list[str]:
     return [problem.kind for problem in found]
 
 
-def run(lake: TraceLake, session: str, outcome: Outcome, rng: random.Random, scratch: Path) -> None:
-    """Every file of one session, one after the other."""
+def run(
+    lake: TraceLake, session: str, kind: str, *, done: Collection[str], seed: int, scratch: Path
+) -> Iterator[dict[str, Any]]:
+    """What came of every file of one session that is not done yet, one after the other."""
     whole, path = lake.manifest(session), lake.manifest_path(session, "session")
     files = [lake.path / one.file for one in whole.on_disk]
     files += [path, *(file for file in sorted(lake.raw(session).rglob("*")) if file.is_file())]
     every = roads(lake, session, scratch)
+    # A manifest is on every road; of a table, the others' own roads are left out.
+    wide = {road: ask for road, ask in every.items() if not road.startswith(("read ", "sql "))}
     known = {road: ask() for road, ask in every.items()}
     for file in files:
-        # A manifest is on every road; of a table, the others' own roads are left out.
-        wide = {road: ask for road, ask in every.items() if not road.startswith(("read ", "sql "))}
+        name = file.relative_to(lake.path).as_posix().replace(session, kind)
+        name = name.rpartition("-")[0] if file.suffix == ".parquet" else name
+        if name in done:
+            continue
         own = {road: ask for road, ask in every.items() if road.endswith(f" {file.parent.parent.name}")}
-        asked = every if file == path else {**wide, **own}
-        known |= {road: ask() for road, ask in wide.items()}  # a report that was written again has another size
-        try_file(flip(lake, whole, file, rng), asked, known, outcome)
+        flipped = flip(lake, whole, file, random.Random(f"{seed} {name}"))
+        yield {"file": name, **try_file(flipped, every if file == path else {**wide, **own}, known)}
+        if lake.artifact(session, lake.report(session)) != known["page"]:
+            known |= {road: ask() for road, ask in wide.items()}  # a page that was written again states its size
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Flip bytes and print what was found; 1 when a promise was broken."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--seed", type=int, default=20260101)
+    parser.add_argument("--results", type=Path, required=True, help="where to append, and what to go on from")
     options = parser.parse_args(arguments)
-    rng, outcome, began = random.Random(options.seed), Outcome(), time.monotonic()
+    done = [json.loads(line) for line in options.results.read_text().splitlines()] if options.results.exists() else []
     with tempfile.TemporaryDirectory(prefix="aaco-flips-") as folder:
         lake = TraceLake(Path(folder) / "lake")
-        sessions = [measured(lake), *([ingested(lake, CAPTURE)] if CAPTURE.exists() else [])]
-        for session in sessions:
-            run(lake, session, outcome, rng, Path(folder))
-    print(f"{len(sessions)} sessions, {time.monotonic() - began:.0f} s")
-    for name, count in sorted(outcome.counts.items()):
-        print(f"{name}: {count}")
-    print(f"broken promises: {len(outcome.violations)}")
-    for violation in outcome.violations:
-        print(violation, file=sys.stderr)
-    return 1 if outcome.violations else 0
+        sessions = {"measured": measured(lake)} | ({"ingested": ingested(lake)} if CAPTURE.exists() else {})
+        for kind, session in sessions.items():
+            names = {one["file"] for one in done}
+            for one in run(lake, session, kind, done=names, seed=options.seed, scratch=Path(folder)):
+                done.append(one)
+                with options.results.open("a") as results:
+                    results.write(json.dumps(one) + "\n")
+    print(f"{len(done)} files of {len(sessions)} sessions flipped")
+    for name in ("refusals", "right answers", "mended"):
+        print(f"{name}: {sum(one[name] for one in done)}")
+    broken = [f"{one['file']}, byte {one['byte']}: {wrong}" for one in done for wrong in one["wrong"]]
+    print(f"broken promises: {len(broken)}")
+    for line in broken:
+        print(line, file=sys.stderr)
+    return 1 if broken else 0
 
 
 if __name__ == "__main__":
