@@ -78,6 +78,7 @@ _HARMLESS: Final = {
     "a duration that is a text": "the event is left out, and counted as such in evidence",
     "a grid that is no list": "the grid is null",
     "a node number that is none": "the node has no number",
+    "records that are no list": "there are none, which evidence states",
     "a stream beyond 64 bits": "the stream is one without a number",
     "the text of its schema is a program": "the copy has tables and columns, and no checks",
     "more columns than a profiler makes": "as many as SQLite can hold, and no rows in them",
