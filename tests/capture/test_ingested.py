@@ -13,7 +13,7 @@ from aaco_pipeline.lake.contracts import all_tables, contract
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import conform
 from tests.places import SHARED
-from tests.sessions import taken_in
+from tests.sessions import taken_in, unlisted
 
 SESSION = "20260102T030405Z-0a1b2c3d"
 KERNELS = (
@@ -115,6 +115,6 @@ def test_the_shapes_of_a_real_trace_each_belong_to_one_call(empty_lake: TraceLak
 )
 def test_a_list_that_cannot_be_meant_is_a_capture_error_naming_it(change: Any, message: str, raw: Path) -> None:
     listed = json.loads((raw / "ingest.json").read_text())
-    (raw / "ingest.json").write_text(change(listed))
+    (unlisted(raw) / "ingest.json").write_text(change(listed))
     with pytest.raises(CaptureError, match=rf"ingest\.json: .*{message}"):
         open_capture(raw).tables()
