@@ -22,6 +22,7 @@ from aaco_pipeline.capture import ingested
 from aaco_pipeline.capture.discovery import UNREADABLE, DiscoveredRuns, Run
 from aaco_pipeline.errors import AacoError, CaptureError, LakeError, SourceError
 from aaco_pipeline.formats.parsing.redaction import safe_name
+from aaco_pipeline.formats.parsing.regular_files import settled
 from aaco_pipeline.lake.files import lake_errors
 from aaco_pipeline.lake.journal import Journal, JournalEntry
 from aaco_pipeline.lake.store import TraceLake
@@ -163,9 +164,21 @@ def _copied(lake: TraceLake, work: _Work, entry: JournalEntry) -> Sequence[dict[
         if entry.follows is not None:
             ingested.state_version(folder, entry.version, entry.follows, lake.raw(entry.follows))
         # Read while the folder is still the receiver's: what cannot be read never becomes a session.
-        capture = open_capture(folder)
-        capture.require_whole()
+        with _named_as_handed_over(work.run, folder):
+            capture = open_capture(folder)
+            capture.require_whole()
     return capture.row_accounts()
+
+
+@contextmanager
+def _named_as_handed_over(run: Run, copy: Path) -> Iterator[None]:
+    """Let a refusal name the file that the person has, and not its copy, which goes with the refusal."""
+    try:
+        yield
+    except CaptureError as error:
+        top = run.folder if run.folder.is_dir() else run.folder.parent
+        said = str(error).replace(f"{settled(copy) / ingested.FILES_FOLDER}", str(top))
+        raise type(error)(said.replace(str(settled(copy)), str(run.folder))) from error
 
 
 def _finished(finish: Callable[[str], None], session: str) -> AacoError | None:

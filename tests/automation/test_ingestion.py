@@ -207,6 +207,19 @@ def test_an_error_of_the_system_is_no_verdict_also_where_a_reader_put_it_into_wo
     assert words in str(one.error)
 
 
+@pytest.mark.parametrize("entry", ["a", "a/out_kernel_trace.csv"])
+def test_what_is_refused_once_it_is_copied_is_named_as_the_person_has_it(
+    entry: str, empty_lake: TraceLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(folder: Path) -> None:
+        raise CaptureError(f"{folder / 'files/out_kernel_trace.csv'}: it is bad")
+
+    capture(tmp_path / "a")
+    monkeypatch.setattr(ingestion, "open_capture", refuses)
+    (one,) = ingest(empty_lake, tmp_path / entry)
+    assert str(one.error) == f"{tmp_path / 'a/out_kernel_trace.csv'}: it is bad"
+
+
 def test_an_error_of_the_lakes_disk_while_it_is_read_back_is_the_lakes(
     empty_lake: TraceLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -360,6 +360,19 @@ def test_time_between_iterations_is_told_where_it_is_noticeable(document: Docume
     assert said(0.0199) == answer(document)
 
 
+def test_of_kernels_that_took_no_time_no_share_is_told(document: Document) -> None:
+    longest = {**document["top_kernels"][0], "operator": "k", "name": "k"}
+
+    def said(kernel: Document, busy: float | None) -> str:
+        return answer({**document, "top_kernels": [kernel], "timeline": [{"active_ratio": busy}]})
+
+    assert "the device is busy 50.0 % of the time, and 25.0 % of the kernel time is kernel k. " in said(
+        {**longest, "share_ratio": 0.25}, 0.5
+    )
+    assert "While profiled, the device is busy 0.0 % of the time. " in said({**longest, "share_ratio": None}, 0.0)
+    assert "While profiled" not in said({**longest, "share_ratio": None}, None)
+
+
 def test_numbers_are_in_units_a_person_reads() -> None:
     assert [units.duration(value) for value in (None, 0, 999, 1500, 2.5e6, 12_345_678_900_000)] == [
         None,

