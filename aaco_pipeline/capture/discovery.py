@@ -32,6 +32,7 @@ UNREADABLE: Final = "cannot be read: "
 STATISTICS: Final = "stats_ui_output_"
 _PASS_FOLDER: Final = re.compile(r"pass_\d+")
 _PROCESS_FILE: Final = re.compile(r"\d+_.+")
+_SUFFIXES: Final = re.compile(r"(_results)?(\.(db|json))?(\.gz)?$")
 _KEPT_RAW: Final = {
     ".att": "raw thread trace: its decoder is not open; the decoded ui_output folder is read instead",
     ".out": "code object: kept for disassembly, not read",
@@ -276,7 +277,7 @@ def _drop_repetitions(run: Run) -> None:
 
 def _stem(part: Part) -> str:
     """What the output files of one process have in common: their path without `_results` and the suffixes."""
-    return re.sub(r"(_results)?(\.(db|json))?(\.gz)?$", "", part.name)
+    return _SUFFIXES.sub("", part.name)
 
 
 def _split(run: Run) -> Iterator[Run]:

@@ -5,6 +5,7 @@ its socket; it ends when the other end is closed, and its child with it. What a 
 shut in `sandbox`.
 """
 
+import gc
 import os
 import select
 import shutil
@@ -17,7 +18,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-# Only so that no child pays for them.
+# Only so that no child pays for them; Polars imports `numpy.ma` when it is first given an array.
+import numpy.ma
+
 import aaco_pipeline.formats.gpu_metrics.reading
 import aaco_pipeline.formats.kineto.reading
 import aaco_pipeline.formats.ort_profile.tables
@@ -43,6 +46,8 @@ def serve(channel: socket.socket) -> None:
     sandbox.without_privileges()
     network = sandbox.without_network()
     imported = sandbox.imported_from()
+    gc.collect()
+    gc.freeze()  # what is imported is not looked through, and so not copied, by a child's collector
     send(channel, {"ready": True})
     while (request := receive(channel)) is not None:
         if request.get("ingested") is False:

@@ -60,7 +60,7 @@ class Frames:
         if name not in self._read:
             try:
                 with self._unread.pop(name) as stream:
-                    self._read[name] = pl.read_ipc(stream)
+                    self._read[name] = pl.read_ipc_stream(stream)
             except (KeyError, pl.exceptions.PolarsError) as error:
                 raise CaptureError(f"{self._about}: its reader left no such table, {name}; not read") from error
         return self._read[name]

@@ -177,7 +177,7 @@ class _Files:
             self._left -= int(frame.estimated_size())
             if self._left < 0:
                 raise CaptureError("its tables are many times larger than the capture; not read")
-            frame.write_ipc(self._folder / name, compression="uncompressed")
+            frame.write_ipc_stream(self._folder / name, compression="uncompressed")
             self._kept[id(frame)] = name, frame
         return self._kept[id(frame)][0]
 

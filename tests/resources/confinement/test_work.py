@@ -85,4 +85,4 @@ def test_tables_beyond_the_bound_are_refused_and_the_same_table_is_kept_once(tmp
     assert files.keep(frame) == files.keep(frame) == "0.arrow"
     with pytest.raises(CaptureError, match="many times larger than the capture"):
         files.keep(frame.clone())
-    assert pl.read_ipc(tmp_path / "0.arrow").equals(frame)
+    assert pl.read_ipc_stream(tmp_path / "0.arrow").equals(frame)
