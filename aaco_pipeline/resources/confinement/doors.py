@@ -4,7 +4,8 @@ They do what their namesakes in `aaco_pipeline.capture` and `aaco_pipeline.resou
 which tests and the child itself use. Which session a capture becomes is `aaco_pipeline.automation.ingestion`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ from aaco_pipeline.capture.discovery import DiscoveredRuns, Run
 from aaco_pipeline.formats.parsing.regular_files import files_beneath, is_folder, settled
 from aaco_pipeline.resources.confinement.bounds import bounds_for, size_on_disk
 from aaco_pipeline.resources.confinement.requests import as_json, run_from, unread_from
-from aaco_pipeline.resources.confinement.results import ConfinedCapture, Question
+from aaco_pipeline.resources.confinement.results import ConfinedCapture, Frames, Question
 from aaco_pipeline.resources.confinement.server import answered
 
 #: What SQLite may have left beside a database, by which it is known that it was not finished.
@@ -35,13 +36,20 @@ def discover_runs(path: Path) -> DiscoveredRuns:
 
 def capture_digest(run: Run) -> str:
     """SHA-256 over the content of a run's files: see `aaco_pipeline.resources.ingestion.capture_digest`."""
-    return str(_of_run("digest", run, [])["digest"])
+    with _of_run("digest", run, []) as (answer, _):
+        return str(answer["digest"])
 
 
 def copy_capture(run: Run, folder: Path, workload: str | None, *, keep_original: bool = False) -> None:
-    """Fill `folder` with the run's files, minus secrets: see `aaco_pipeline.resources.ingestion.copy_capture`."""
+    """Fill `folder` with the run's files, minus secrets: see `aaco_pipeline.resources.ingestion.copy_capture`.
+
+    The child that copies them reads the copy too, so that `open_capture` need not start another.
+    """
     folder = settled(folder)
-    _of_run("copy", run, [folder], folder=str(folder), workload=workload, keep_original=keep_original)
+    asked = {"folder": str(folder), "workload": workload, "keep_original": keep_original}
+    with _of_run("copy", run, [folder], **asked) as (answer, results):
+        question = Question(folder, True, bounds_for(size_on_disk(files_beneath(folder)[0])))
+        _remember(identity(folder), ConfinedCapture(question, answer, Frames(results, folder)))
 
 
 def open_capture(raw: Path) -> ConfinedCapture:
@@ -53,24 +61,29 @@ def open_capture(raw: Path) -> ConfinedCapture:
     if known not in _OPENED:
         folder = settled(raw)
         bounds = bounds_for(size_on_disk(files_beneath(folder)[0]))
-        opened = ConfinedCapture(Question(folder, known.place is None, bounds))
-        _OPENED.clear()
-        _OPENED[known] = opened
+        question = Question(folder, known.place is None, bounds)
+        _remember(known, ConfinedCapture(question, *question.ask("read")))
     return _OPENED[known]
 
 
 _OPENED: Final[dict[Identity, ConfinedCapture]] = {}
 
 
-def _of_run(work: str, run: Run, writable: list[Path], **more: Any) -> dict[str, Any]:
-    """The answer to what is asked of a run's files."""
+def _remember(known: Identity, capture: ConfinedCapture) -> None:
+    _OPENED.clear()
+    _OPENED[known] = capture
+
+
+@contextmanager
+def _of_run(work: str, run: Run, writable: list[Path], **more: Any) -> Iterator[tuple[dict[str, Any], Path]]:
+    """The answer to what is asked of a run's files, and the folder of its results while the context lasts."""
     files = [*(file for part in run.parts for file in part.files), *(one.path for one in run.unread)]
     whole = is_folder(run.folder)
     top = run.folder if whole else run.folder.parent
     request = {"work": work, "run": as_json(run), "top": str(top), **more}
     readable = [run.folder] if whole else _with_beside(files)
-    with answered(request, run.folder, readable, writable, bounds_for(size_on_disk(files))) as (answer, _):
-        return answer
+    with answered(request, run.folder, readable, writable, bounds_for(size_on_disk(files))) as given:
+        yield given
 
 
 def _with_beside(files: Iterable[Path]) -> list[Path]:

@@ -72,11 +72,10 @@ def _close(files: Mapping[str, io.BufferedReader]) -> None:
 
 
 class ConfinedCapture:
-    """A raw capture as a confined child read it, once."""
+    """A raw capture as a confined child read it, once: its answer, and the tables that it left."""
 
-    def __init__(self, question: Question) -> None:
-        self._question = question
-        self._answer, self._frames = question.ask("read")
+    def __init__(self, question: Question, answer: Mapping[str, Any], frames: Frames) -> None:
+        self._question, self._answer, self._frames = question, answer, frames
 
     def tables(self) -> Mapping[str, pl.DataFrame]:
         told = self._answer["tables"]

@@ -77,7 +77,7 @@ def _copy(request: Request, results: Path) -> dict[str, Any]:
     ingestion.copy_capture(
         run, Path(request["folder"]), request["workload"], keep_original=bool(request["keep_original"])
     )
-    return {}
+    return _read({**request, "ingested": True}, results)
 
 
 def _read(request: Request, results: Path) -> dict[str, Any]:

@@ -27,6 +27,11 @@ def test_it_reads_its_capture_and_no_other_file(ask: Ask, tmp_path: Path) -> Non
 
 
 @needs_landlock
+def test_it_may_look_where_its_stack_ends(ask: Ask) -> None:
+    assert "[stack]" in ask("read", path="/proc/self/maps")
+
+
+@needs_landlock
 def test_it_writes_where_it_was_told_to_and_nowhere_else(ask: Ask, tmp_path: Path) -> None:
     (tmp_path / "capture").mkdir()
     (tmp_path / "copy").mkdir()
