@@ -49,6 +49,13 @@ _CATEGORIES: Final = {
     "sbios": "firmware",
     "linux_kernel_version": "kernel",
 }
+#: What the tool writes has two levels.
+_DEEPEST_NESTING: Final = 32
+_OPENING: Final = (
+    *(yaml.FlowSequenceStartToken, yaml.FlowMappingStartToken),
+    *(yaml.BlockSequenceStartToken, yaml.BlockMappingStartToken),
+)
+_CLOSING: Final = (yaml.FlowSequenceEndToken, yaml.FlowMappingEndToken, yaml.BlockEndToken)
 _UNSTATED: Final = ("", "NA", "N/A", "nan", "None")
 _LONGEST_CONFIGURATION: Final = 1 << 20
 _LONGEST_LIST: Final = 100
@@ -114,8 +121,8 @@ def configuration(path: Path, limits: Limits) -> dict[str, str] | None:
         return None
     try:
         content = read_decompressed(path, replace(limits, whole_bytes=_LONGEST_CONFIGURATION))
-        if any(isinstance(token, yaml.ScalarToken) and token.value == "<<" for token in yaml.scan(content)):
-            return None  # mappings merged into one another grow without bound, and the tool writes none
+        if not _is_plain(content):
+            return None
         settings = yaml.safe_load(content)
     except (CaptureError, yaml.YAMLError, ValueError, RecursionError):
         return None
@@ -123,6 +130,19 @@ def configuration(path: Path, limits: Limits) -> dict[str, str] | None:
         return None
     texts = {str(name): _text(value) for name, value in settings.items() if isinstance(name, str)}
     return {name: text for name, text in texts.items() if text is not None}
+
+
+def _is_plain(content: bytes) -> bool:
+    """Whether a file is as the tool writes it: flat, and without mappings merged into one another, which may grow so.
+
+    Over thousands of levels the parser takes seconds, until its stack ends.
+    """
+    depth = 0
+    for token in yaml.scan(content, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+        depth += isinstance(token, _OPENING) - isinstance(token, _CLOSING)
+        if depth > _DEEPEST_NESTING or (isinstance(token, yaml.ScalarToken) and token.value == "<<"):
+            return False
+    return True
 
 
 def _whole(known: Mapping[str, str], name: str) -> int | None:

@@ -272,7 +272,9 @@ def test_secrets_of_the_command_and_settings_are_not_kept(tmp_path: Path) -> Non
     assert dict(profiler.select("key", "value").rows()) == {"remaining": "--token redacted", "verbose": "1"}
 
 
-@pytest.mark.parametrize("text", ["a: [", "- 1", "&a [*a]", "\0", "[" * 5000, "a: 2001-99-99"])
+@pytest.mark.parametrize(
+    "text", ["a: [", "- 1", "&a [*a]", "\0", "[" * 5000, "a: " + "[" * 40 + "]" * 40, "x: {<<: {}}", "a: 2001-99-99"]
+)
 def test_a_damaged_configuration_is_absent_not_fatal(tmp_path: Path, text: str) -> None:
     files = {"pmc_perf.csv": WIDE.format(counters="A") + "0,2,64,64,k,5,10,20\n", "profiling_config.yaml": text}
     reading = checked(rocprof_compute.read(folder(tmp_path, files)))
