@@ -703,7 +703,7 @@ def whole_events(content: bytes) -> int:
 
 def cuts(*, after_bracket: bool) -> list[int]:
     """Where to cut: anywhere behind the opening line, apart by whether the cut file ends in a closing bracket."""
-    return [at for at in range(1, len(CUT)) if CUT[:at].rstrip().endswith(b"]") == after_bracket]
+    return [at for at in range(1, len(CUT), 3) if CUT[:at].rstrip().endswith(b"]") == after_bracket]
 
 
 def expect_read_up_to(folder: Path, at: int) -> None:
