@@ -28,6 +28,10 @@ from aaco_pipeline.resources.measure.measurement_slot import slot_is_free
 
 #: How long a run may take to say whose it is.
 UNTAGGED_GRACE_SECONDS: Final = 60.0
+#: Dagster's daemon says every 30 s that it lives.
+LATE_WORD_SECONDS: Final = 45.0
+_QUEUE: Final = "QUEUED_RUN_COORDINATOR"
+_POLL_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,30 @@ def find_dead_runs(instance: dg.DagsterInstance) -> list[DeadRun]:
             if reason is not None:
                 dead.append(DeadRun(run.run_id, reason))
     return dead
+
+
+def unserved_runs(instance: dg.DagsterInstance, *, wait: bool) -> list[dg.DagsterRun]:
+    """Runs in Dagster's queue whose daemon is gone: nobody will ever begin them, until one is started again.
+
+    The daemon counts as gone when its word is late; with `wait` that is waited for, `LATE_WORD_SECONDS` at most.
+    """
+    queued = instance.get_run_records(dg.RunsFilter(statuses=[dg.DagsterRunStatus.QUEUED]))
+    if not queued:
+        return []
+    newest = max(record.create_timestamp.timestamp() for record in queued)
+    before = _last_word(instance)
+    late = max(before, newest) + LATE_WORD_SECONDS
+    while (left := late - time.time()) > 0:
+        if not wait or _last_word(instance) > before:
+            return []
+        time.sleep(min(left, _POLL_SECONDS))
+    return [record.dagster_run for record in queued]
+
+
+def _last_word(instance: dg.DagsterInstance) -> float:
+    """When the daemon that serves the queue last said that it lives, in seconds since 1970; 0 when it never did."""
+    beat = instance.get_daemon_heartbeats().get(_QUEUE)
+    return 0.0 if beat is None else float(beat.timestamp)
 
 
 def living_runs(instance: dg.DagsterInstance) -> list[dg.DagsterRun]:

@@ -12,7 +12,7 @@ from functools import partial
 import dagster as dg
 
 from aaco_pipeline.assets.stage import standing
-from aaco_pipeline.automation.dead_runs import find_dead_runs, reap
+from aaco_pipeline.automation.dead_runs import find_dead_runs, reap, unserved_runs
 from aaco_pipeline.automation.known_sessions import make_known, unknown_sessions
 from aaco_pipeline.automation.partitions import PARTITIONS_NAME
 from aaco_pipeline.automation.retention import clean_up
@@ -43,11 +43,12 @@ def examine(
     """Everything that is wrong. Without an instance (none was ever made), only the lake is looked at.
 
     `finish` makes a half session whole, raising AacoError when it cannot: what mends what is torn, too. Without it a
-    person has to.
+    person has to. With it, a word of Dagster's daemon is waited for where runs are in its queue.
     """
     found = list(_lake_ailments(lake, instance, finish))
     if instance is not None:
         found.extend(_dead_runs(instance))
+        found.extend(_unserved_runs(instance, wait=finish is not None))
     try:
         found.extend(_half_removed(lake, instance))
         half = begun(lake)
@@ -82,6 +83,18 @@ def _dead_runs(instance: dg.DagsterInstance) -> Iterator[Problem]:
             return run_id not in {one.run_id for one in find_dead_runs(instance)}
 
         yield Problem("dead run", f"run {dead.run_id}", f"{dead.reason}; it may hold the measurement slot", mend)
+
+
+def _unserved_runs(instance: dg.DagsterInstance, *, wait: bool) -> Iterator[Problem]:
+    for run in unserved_runs(instance, wait=wait):
+
+        def mend(run: dg.DagsterRun = run) -> bool:
+            # Whatever it was to do is found half, or still in the inbox.
+            instance.report_run_canceled(run, "Taken out of the queue: no daemon of Dagster serves it.")
+            return True
+
+        why = "it waits in a queue that no daemon of Dagster serves; `aaco ui` starts one"
+        yield Problem("unserved run", f"run {run.run_id}", why, mend)
 
 
 def _half_removed(lake: TraceLake, instance: dg.DagsterInstance | None) -> Iterator[Problem]:

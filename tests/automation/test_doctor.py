@@ -1,14 +1,19 @@
 """Every ailment between lake, Dagster and host: made on purpose, found by name, and mended where it can be."""
 
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.events import DagsterEvent, DagsterEventType
+from dagster._daemon.types import DaemonHeartbeat
 
 from aaco_pipeline.assets.stage import stages, stages_of
+from aaco_pipeline.automation import dead_runs
+from aaco_pipeline.automation.attempts import PARTITION_TAG
 from aaco_pipeline.automation.doctor import Problem, examine
 from aaco_pipeline.automation.jobs import start_session
 from aaco_pipeline.automation.known_sessions import make_known
@@ -175,6 +180,48 @@ def test_a_dead_run_is_found_and_reaped(lake: TraceLake, healthy: dg.DagsterInst
     after = healthy.get_run_by_id(run.run_id)
     assert after is not None
     assert after.status == dg.DagsterRunStatus.FAILURE
+
+
+def queued(instance: dg.DagsterInstance, tags: dict[str, str]) -> dg.DagsterRun:
+    run = instance.create_run_for_job(start_session, tags=tags)
+    enqueued = DagsterEvent(DagsterEventType.PIPELINE_ENQUEUED.value, run.job_name)
+    instance.report_dagster_event(enqueued, run.run_id)
+    return run
+
+
+def daemons_word(instance: dg.DagsterInstance, at: float) -> None:
+    instance.add_daemon_heartbeat(DaemonHeartbeat(at, "QUEUED_RUN_COORDINATOR", "a daemon"))
+
+
+def test_a_run_in_a_queue_that_no_daemon_serves_is_taken_out_and_its_session_finished(
+    lake: TraceLake, healthy: dg.DagsterInstance, session: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_runs, "LATE_WORD_SECONDS", 0.2)
+    lake.record_failure(session, "report", "code", "killed")
+    run = queued(healthy, {PARTITION_TAG: session})
+    daemons_word(healthy, time.time())
+    finished: list[str] = []
+    ailment = only(examine(lake, healthy, finished.append))
+    assert (ailment.kind, ailment.subject) == ("unserved run", f"run {run.run_id}")
+    assert "no daemon of Dagster serves" in ailment.explanation
+    mend(ailment)
+    after = healthy.get_run_by_id(run.run_id)
+    assert after is not None
+    assert after.status == dg.DagsterRunStatus.CANCELED
+    half = only(examine(lake, healthy, finished.append))  # no longer at work by Dagster's word
+    assert (half.kind, half.subject) == ("half session", session)
+
+
+def test_a_queue_whose_daemon_says_a_word_is_left_to_it(
+    lake: TraceLake, healthy: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_runs, "LATE_WORD_SECONDS", 60.0)
+    queued(healthy, {})
+    begun = time.time()
+    daemons_word(healthy, begun - 1)
+    monkeypatch.setattr(time, "sleep", lambda seconds: daemons_word(healthy, begun))
+    assert examine(lake, healthy, void) == []
+    assert examine(lake, healthy) == []  # without mending nothing is waited for
 
 
 def test_a_session_that_dagster_does_not_know_gets_its_partition(
