@@ -8,7 +8,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
-from dagster._core.events import DagsterEvent, DagsterEventType
+from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 from dagster._daemon.types import DaemonHeartbeat
 
 from aaco_pipeline.assets.stage import stages, stages_of
@@ -183,10 +183,10 @@ def test_a_dead_run_is_found_and_reaped(lake: TraceLake, healthy: dg.DagsterInst
 
 
 def queued(instance: dg.DagsterInstance, tags: dict[str, str]) -> dg.DagsterRun:
-    run = instance.create_run_for_job(start_session, tags=tags)
-    enqueued = DagsterEvent(DagsterEventType.PIPELINE_ENQUEUED.value, run.job_name)
-    instance.report_dagster_event(enqueued, run.run_id)
-    return run
+    repository = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("aaco"), "repository")
+    origin = RemoteJobOrigin(repository, start_session.name)
+    status = dg.DagsterRunStatus.QUEUED
+    return instance.create_run_for_job(start_session, tags=tags, status=status, remote_job_origin=origin)
 
 
 def daemons_word(instance: dg.DagsterInstance, at: float) -> None:
