@@ -30,21 +30,29 @@ _LONGEST_BEGINNING: Final = 32
 _REDACTED_BYTES: Final = REDACTED.encode()
 _NAME_CHARACTERS: Final = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
 _LONGEST_NAME: Final = 128
+#: Quotes with their escapes: a table in text doubles them.
+_QUOTES: Final = rb"""\\{0,8}["']{1,2}"""
+#: From one word of a list to the next, where a command line was cut at its blanks.
+_NEXT_WORD: Final = rb"""\\{0,8}["']\s{0,32},\s{0,32}\\{0,8}["']"""
 #: Between a name and its value, quotes and their escapes included: `=`, `:`, and JSON that lists name and value.
 _ASSIGNED: Final = re.compile(
-    rb"""\\{0,8}["']?[\])]?[ \t]{0,8}(?:=>|:=|==?|:(?![:=/]))[ \t]{0,8}"""
-    rb"""|\\{0,8}["']\s{0,32},\s{0,32}\\{0,8}["'](?i:value)\\{0,8}["']\s{0,8}:\s{0,8}"""
+    rb"(?:%(quotes)s|\\{0,8})[\])]?[ \t]{0,8}(?::%(next)s(?!-)|(?:=>|:=|==?|:(?![:=/]))[ \t]{0,8})"
+    rb"|%(quotes)s\s{0,32},(?:\s{0,32}|%(next)s)%(quotes)s(?i:value)%(quotes)s\s{0,8}:(?:%(next)s|\s{0,8})"
+    % {b"quotes": _QUOTES, b"next": _NEXT_WORD}
 )
 _AFTER_OPTION: Final = re.compile(rb"""\\{0,8}["']\s{0,32},\s{0,32}(?=\\{0,8}["'])|\\{0,8}["']?\s{1,32}(?:- )?""")
 _IN_CELLS: Final = re.compile(rb"""\\{0,8}["'],(?=\\{0,8}["'])|\s{1,4}(?=')""")
-_OPENED: Final = re.compile(rb"""(\\{0,8})(["'])""")
+_OPENED: Final = re.compile(rb"""(\\{0,8})(""(?!")|["'])""")
+_DOUBLED: Final = b'""'
 _QUOTED: Final = {
     b'"': re.compile(rb'(?:[^"\\]|\\.){0,16384}', re.DOTALL),
     b"'": re.compile(rb"(?:[^'\\]|\\.){0,16384}", re.DOTALL),
 }
 _BARE: Final = re.compile(rb"""[^\s"'\\<>{}\[\]()`|,;&]{1,4096}""")
 _LINE: Final = re.compile(rb"""[^"'\r\n\\]{1,4096}""")
-_SCHEME: Final = re.compile(rb"(?i)(?:basic|bearer|token|digest|negotiate|apikey|hmac|aws4-hmac-sha256)[ \t]{1,4}")
+_SCHEME: Final = re.compile(
+    rb"(?i)(?:basic|bearer|token|digest|negotiate|apikey|hmac|aws4-hmac-sha256)(?:[ \t]{1,4}|%s)" % _NEXT_WORD
+)
 _NAMED_IN_A_FILE_NAME: Final = re.compile(
     r"(?i)(?:passw(?:or)?d|passphrase|secret|api[-_]?key)[-_=.](?P<s>[^-_=./]{6,})"
 )
@@ -215,6 +223,11 @@ def _plain_value(content: bytes, at: int, name: str, surety: Announced) -> tuple
         first, last = bare.span()
         prose = content[at - 1 : at] in (b" ", b"\t") and not name.startswith("-") and name != name.upper()
         surety = Announced.PERHAPS if prose and surety is Announced.LIKELY else surety
+    elif opened[2] == _DOUBLED:
+        first = opened.end()
+        last = content.find(opened[0], first, first + LONGEST // 2)
+        if last < 0 or any(mark in content[first:last] for mark in (b'"', b"\n")):
+            return None  # not a cell's doubled quotes: a text of no letters
     else:
         first = opened.end()
         last = content.find(opened[0], first, first + LONGEST // 2) if opened[1] else -1
