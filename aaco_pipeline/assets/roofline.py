@@ -24,7 +24,7 @@ from aaco_pipeline.analysis.roofline.placement import placement
 from aaco_pipeline.analysis.sessions import invariants
 from aaco_pipeline.assets.stage import Check, Outcome, Session, stage
 from aaco_pipeline.hardware.ceilings import missing_ceilings, spec_ceilings
-from aaco_pipeline.hardware.kernel_occupancy import kernel_occupancy
+from aaco_pipeline.hardware.kernel_occupancy import kernel_occupancy, why_no_limits
 from aaco_pipeline.lake.calibrations import ceilings_for
 from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.lake.validation import to_contract
@@ -128,4 +128,4 @@ def _evidence(tables: Tables, found: Tables) -> Iterator[Evidence]:
         yield Evidence("roofline", "partial" if whole.height else "absent", reason, None, whole.height)
     if found["occupancy"].is_empty():
         reason = "no registers, local memory and work-group sizes of a known architecture are stated"
-        yield Evidence("occupancy", "absent", reason)
+        yield Evidence("occupancy", "absent", why_no_limits(tables["devices"]) or reason)

@@ -7,6 +7,7 @@ The facts were read at capture time (`aaco_pipeline.resources.host`); which of t
 from typing import Final
 
 from aaco_pipeline.assets.stage import Outcome, Session, stage
+from aaco_pipeline.hardware.identification import how_identified, identified
 
 _TABLES: Final = ("environment", "devices", "processes", "clock_domains")
 
@@ -16,10 +17,12 @@ def session_environment(session: Session) -> Outcome:
     """Under which host, software and clocks was this measured, and which other sessions is it comparable with?"""
     captured = session.capture.tables()
     tables = {name: captured[name] for name in _TABLES}
+    devices = identified(tables["devices"], captured["dispatches"], captured["kernels"], session.stated)
+    tables["devices"] = devices
     unknown = tables["environment"].get_column("value").null_count()
     return Outcome(
         tables,
-        session.capture.evidence("host"),
+        (*session.capture.evidence("host"), *how_identified(devices)),
         {
             "fingerprint": session.tables("sessions")["sessions"].item(0, "fingerprint"),
             "devices": tables["devices"].height,
@@ -27,6 +30,6 @@ def session_environment(session: Session) -> Outcome:
             "facts": tables["environment"].height,
             "facts_unknown": unknown,
         },
-        tables["devices"].select("device_id", "vendor", "arch", "product", "compute_units"),
+        tables["devices"].select("device_id", "vendor", "arch", "arch_source", "product", "compute_units"),
         "devices",
     )

@@ -74,6 +74,11 @@ class Session:
 
         return open_capture(self.lake.raw(self.id))
 
+    @property
+    def stated(self) -> dict[str, str]:
+        """What a person said of the session that its capture does not."""
+        return dict(self.lake.manifest(self.id).stated)
+
     def tables(self, *names: str) -> "dict[str, pl.DataFrame]":
         """The published tables by name, without the session key; without rows where nothing is published."""
         return {name: self._table(name) for name in names}

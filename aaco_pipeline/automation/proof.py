@@ -63,6 +63,7 @@ def prove(lake: TraceLake, session: str, configs: Path, show: Callable[[str, int
         measured = lake.path / CALIBRATIONS
         if measured.is_dir():
             (again.path / CALIBRATIONS).symlink_to(measured)
+        again.state(session, dict(lake.manifest(session).stated))
         opened = Session(again, session, configs)
         every = stages()
         for number, (name, one) in enumerate(every.items()):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from aaco_pipeline.cli.amend import ARCH_HELP, PRODUCT_HELP
 from aaco_pipeline.cli.lake_option import new_lake_option
 from aaco_pipeline.cli.output import data_format, print_json, print_table, say
 from aaco_pipeline.errors import CaptureError
@@ -34,14 +35,27 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Keep each file that loses secrets on its way untouched, too, readable by you alone (mode 0600).",
 )
+@click.option("--arch", help=ARCH_HELP)
+@click.option("--product", help=PRODUCT_HELP)
 @new_lake_option
 @data_format
 def ingest(
-    project: "Project", path: Path, *, dry_run: bool, workload: str | None, as_json: bool, keep_original: bool
+    project: "Project",
+    path: Path,
+    *,
+    dry_run: bool,
+    workload: str | None,
+    as_json: bool,
+    keep_original: bool,
+    arch: str | None,
+    product: str | None,
 ) -> int:
     """Take in a capture made elsewhere: a file, or a folder of one or several runs."""
     if not dry_run:
-        return _take(project, path, workload, as_json=as_json, keep_original=keep_original)
+        from aaco_pipeline.hardware.identification import statement
+
+        stated = statement(arch, product) if (arch, product) != (None, None) else {}
+        return _take(project, path, workload, stated, as_json=as_json, keep_original=keep_original)
     from aaco_pipeline.resources.confinement.doors import discover_runs
 
     found = discover_runs(path)
@@ -51,7 +65,15 @@ def ingest(
     return 0
 
 
-def _take(project: "Project", path: Path, workload: str | None, *, as_json: bool, keep_original: bool) -> int:
+def _take(
+    project: "Project",
+    path: Path,
+    workload: str | None,
+    stated: dict[str, str],
+    *,
+    as_json: bool,
+    keep_original: bool,
+) -> int:
     """Take in every run; the exit code is that of the first one that was refused or is not whole."""
     from contextlib import ExitStack
 
@@ -74,6 +96,8 @@ def _take(project: "Project", path: Path, workload: str | None, *, as_json: bool
             from aaco_pipeline.automation.session_runs import finish_session
             from aaco_pipeline.automation.sessions import add_partition
 
+            if stated:
+                lake.state(session, stated)
             add_partition(instance(), session)
             finish_session(lake, instance(), session, project.configs)
 
@@ -83,6 +107,8 @@ def _take(project: "Project", path: Path, workload: str | None, *, as_json: bool
         finally:
             if results:  # also what was taken before the lake failed, or a person had enough
                 _print(results, as_json=as_json)
+    if stated and any(one.state == "known" for one in results):
+        say("aaco: of sessions already in the lake nothing was stated; `aaco amend SESSION` does that", err=True)
     failed = [(one.session, one.error) for one in results if one.error is not None]
     for session, error in failed:
         say(f"aaco: {'not taken' if session is None else f'{session} is not whole'}: {error}", err=True)

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import polars as pl
 
-from aaco_pipeline.hardware.architecture import Architecture, MemoryLevel, architecture, why_unknown
+from aaco_pipeline.hardware.architecture import Architecture, MemoryLevel
+from aaco_pipeline.hardware.architecture_files import architecture, why_unknown
 from aaco_pipeline.hardware.device_facts import DeviceFacts, Fact, device_facts
 
 SCHEMA: Final = pl.Schema(
@@ -109,21 +110,63 @@ def _described(
 
 def _why_missing(facts: DeviceFacts, known: Architecture, flags: frozenset[str]) -> Iterator[str]:
     if facts.compute_units is None:
-        yield f"no {known.compute_unit}s: the capture does not state how many, and the product is not known"
+        unknown = _not_of(facts, known, "compute_units")
+        yield f"no {known.compute_unit}s: the capture does not state how many, and {unknown}"
     if facts.clock_mhz is None:
-        yield "no clock: the capture does not state the highest engine clock, and the product is not known"
+        unknown = _not_of(facts, known, "max_clock_mhz")
+        yield f"no clock: the capture does not state the highest engine clock, and {unknown}"
     if known.extensions:
         if not flags & set(known.extensions):
             yield "no arithmetic: the extensions of the CPU's instruction set are not stated"
         yield "no l3 and no dram: neither the cache's width nor the memory's channels are stated"
     elif facts.memory_bandwidth is None:
-        yield "no dram: the capture does not state the memory's clock and width, and the product is not known"
-    if facts.product is not None and facts.infinity_cache is None and facts.product.infinity_cache_bytes is not None:
-        yield f"no infinity_cache and no fabric: no bandwidth of {facts.product.name}'s Infinity Cache is published"
-    if not known.extensions and "l2" not in known.memory_levels:
+        unknown = known.why_null("memory_transfers_per_clock") or _not_of(facts, known, "memory_bandwidth")
+        yield f"no dram: the capture does not state the memory's clock and width, and {unknown}"
+    if facts.product is not None and facts.infinity_cache is None:
+        place = f"products.{facts.product.name}.infinity_cache_bytes"
+        if facts.product.infinity_cache_bytes is not None or known.why_null(place) is not None:
+            yield f"no infinity_cache and no fabric: {_not_of(facts, known, 'infinity_cache_bandwidth')}"
+    if not known.extensions and "l2" not in known.memory_levels and facts.l2 is None:
         yield f"no l2: the width of the L2 cache of {known.name} is not known"
+    yield from _why_null(facts, known, flags)
     if not known.extensions and facts.wavefront_size is None:
         yield "no vector_issue: the capture does not state the size of a wavefront"
+
+
+def _not_of(facts: DeviceFacts, known: Architecture, figure: str) -> str:
+    """Why the product does not tell a figure: it is not known which it is, or nobody could source it."""
+    if facts.product is None:
+        return "the product is not known"
+    why = known.why_null(f"products.{facts.product.name}.{figure}")
+    return f"of {facts.product.name} it is not known: {why or 'its file does not have it'}"
+
+
+def _why_null(facts: DeviceFacts, known: Architecture, flags: frozenset[str]) -> Iterator[str]:
+    """For each reason of the data for a figure that is null, the ceilings of the device that it takes away."""
+    lost: dict[str, str] = {}
+    for one in known.figures:
+        ceiling = _ceiling_of(one.name, facts, flags) if one.value is None else None
+        if ceiling is not None:
+            lost.setdefault(ceiling, one.note or "")
+    for reason in dict.fromkeys(lost.values()):
+        ceilings = (ceiling for ceiling, said in lost.items() if said == reason)
+        yield f"no {' and no '.join(ceilings)}: {reason}"
+
+
+def _ceiling_of(figure: str, facts: DeviceFacts, flags: frozenset[str]) -> str | None:
+    """The ceiling of the device that is reckoned with a figure of its architecture, which is named by its place."""
+    path = figure.split(".")
+    if path[0] == "extensions":
+        if path[1] not in flags:
+            return None
+        path = path[2:]
+    if path[0] == "operations_per_clock_per_cu":
+        return f"{path[1]} {path[2]}"
+    if path[0] == "memory_levels" and path[2] in ("bytes_per_clock", "channels_per_xcd"):
+        is_measured = path[1] == "l2" and facts.l2 is not None
+        return None if is_measured else path[1]
+    issues = ("simds_per_cu", f"instructions_per_clock_per_simd.wave{facts.wavefront_size}")
+    return "vector_issue" if figure in issues else None
 
 
 def measured_ceilings(roofline: pl.DataFrame, device_ids: Mapping[int, int]) -> pl.DataFrame:
@@ -173,10 +216,12 @@ def _of_gpu(facts: DeviceFacts, known: Architecture) -> Iterator[_Ceiling]:
         yield from _levels(facts, known.memory_levels)
     if facts.memory_bandwidth is not None:
         yield _Ceiling("dram", None, facts.memory_bandwidth.value, "byte/s", facts.memory_bandwidth.origin)
+    if facts.l2 is not None:
+        yield _Ceiling("l2", None, facts.l2.value, "byte/s", facts.l2.origin)
     if facts.infinity_cache is not None:
         for resource in ("infinity_cache", "fabric"):
             yield _Ceiling(resource, None, facts.infinity_cache.value, "byte/s", facts.infinity_cache.origin)
-    elif facts.memory_bandwidth is not None and known.vendor == "AMD" and not _has_infinity_cache(known):
+    elif facts.memory_bandwidth is not None and known.vendor == "AMD" and _is_without_infinity_cache(known):
         origin = f"no cache between L2 and memory, so that of dram: {facts.memory_bandwidth.origin}"
         yield _Ceiling("fabric", None, facts.memory_bandwidth.value, "byte/s", origin)
 
@@ -224,16 +269,19 @@ def _issue(facts: DeviceFacts, known: Architecture, units: Fact, clock: Fact) ->
 def _levels(facts: DeviceFacts, levels: Mapping[str, MemoryLevel]) -> Iterator[_Ceiling]:
     for name, level in levels.items():
         count = facts.l2_channels if level.per == "channel" else facts.compute_units
-        if count is None or facts.clock_mhz is None:
-            continue
         width = level.bytes_per_clock
+        if count is None or facts.clock_mhz is None or width is None:
+            continue
         value = width.value * count.value * facts.clock_mhz.value * _MEGA
         reference = f"{count} × {facts.clock_mhz} × {width.value:g} byte per clock ({width.source})"
         yield _Ceiling(name, None, value, "byte/s", reference)
 
 
-def _has_infinity_cache(known: Architecture) -> bool:
-    return any(product.infinity_cache_bytes is not None for product in known.products)
+def _is_without_infinity_cache(known: Architecture) -> bool:
+    """Whether its products are known to have none; of an architecture without products nothing is known."""
+    sizes = [f"products.{product.name}.infinity_cache_bytes" for product in known.products]
+    stated = {one.name for one in known.figures}
+    return bool(sizes) and stated.isdisjoint(sizes)
 
 
 def _unit(resource: str, dtype: str | None) -> str:

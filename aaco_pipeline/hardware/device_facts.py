@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import polars as pl
 
-from aaco_pipeline.hardware.architecture import Architecture, Product, SourcedValue, architecture
+from aaco_pipeline.hardware.architecture import Architecture, Product, SourcedValue
+from aaco_pipeline.hardware.architecture_files import architecture
 
 _STATED: Final = "stated by the capture"
 #: Parts a package is split into by compute partition mode; CPX splits it into its dies.
@@ -58,6 +59,7 @@ class DeviceFacts:
     xcds: Fact | None
     l2_channels: Fact | None
     memory_bandwidth: Fact | None
+    l2: Fact | None
     infinity_cache: Fact | None
 
 
@@ -78,7 +80,8 @@ def device_facts(row: Mapping[str, Any], known: Architecture) -> DeviceFacts:
         xcds=xcds,
         l2_channels=_l2_channels(known, xcds),
         memory_bandwidth=_memory_bandwidth(row, known, product, share),
-        infinity_cache=_infinity_cache(product, share),
+        l2=None if product is None else _published(product, product.l2_bandwidth, share),
+        infinity_cache=None if product is None else _published(product, product.infinity_cache_bandwidth, share),
     )
 
 
@@ -87,14 +90,21 @@ def recognized(row: Mapping[str, Any], known: Architecture) -> Product | None:
 
     Products that differ in nothing that matters here count as one.
     """
-    words = _words(row.get("product"))
-    hits = [(len(_words(part)), one) for one in known.products for part in one.recognized_by if _within(part, words)]
+    hits = [(named_length(row.get("product"), one), one) for one in known.products]
     longest = max((length for length, _ in hits), default=0)
-    candidates = [one for length, one in hits if length == longest]
+    candidates = [one for length, one in hits if longest and length == longest]
     candidates = [one for one in candidates or known.products if _has_units(row, one)] or candidates
     candidates = [one for one in candidates if _has_memory(row, one)] or candidates
-    alike = {(one.compute_units.value, one.max_clock_mhz.value, one.memory_bandwidth.value) for one in candidates}
-    return candidates[0] if len(alike) == 1 else None
+    alike = {(_value(one.compute_units), _value(one.max_clock_mhz), _value(one.memory_bandwidth)) for one in candidates}
+    # What is not known of two products may differ.
+    certain = len({one.name for one in candidates}) == 1 or all(None not in figures for figures in alike)
+    return candidates[0] if len(alike) == 1 and certain else None
+
+
+def named_length(name: str | None, product: Product) -> int:
+    """How many words of a device's name are a name that the product is recognized by; 0 when it is not this one."""
+    words = _words(name)
+    return max((len(_words(part)) for part in product.recognized_by if _within(part, words)), default=0)
 
 
 def _words(name: str | None) -> list[str]:
@@ -107,6 +117,8 @@ def _within(part: str, words: Sequence[str]) -> bool:
 
 
 def _has_units(row: Mapping[str, Any], product: Product) -> bool:
+    if product.compute_units is None:
+        return False
     whole = product.compute_units.value
     return row.get("compute_units") in (whole, whole * _share(row, product))
 
@@ -124,7 +136,7 @@ def _share(row: Mapping[str, Any], product: Product | None) -> float:
     """The part of the product that the device is; the mode counts more than the number of dies stated."""
     if product is None:
         return 1.0
-    dies = product.xcds.whole
+    dies = product.xcds.whole if product.xcds is not None else 1
     mode = (row.get("partition_mode") or "").partition("/")[0].upper()
     parts = dies if mode == _BY_DIE else _PARTS.get(mode)
     if parts is not None and dies % parts == 0:
@@ -135,7 +147,7 @@ def _share(row: Mapping[str, Any], product: Product | None) -> float:
 
 def _compute_units(row: Mapping[str, Any], known: Architecture, product: Product | None, share: float) -> Fact | None:
     stated, unit = _positive(row, "compute_units"), f"{known.compute_unit}s"
-    if product is None:
+    if product is None or product.compute_units is None:
         return None if stated is None else Fact(stated, unit, _STATED)
     expected = product.compute_units.value * share
     if stated is not None and _FEWEST_UNITS * expected <= stated <= expected:
@@ -145,7 +157,7 @@ def _compute_units(row: Mapping[str, Any], known: Architecture, product: Product
 
 def _clock(row: Mapping[str, Any], product: Product | None) -> Fact | None:
     stated = _positive(row, "max_clock_mhz")
-    if product is None:
+    if product is None or product.max_clock_mhz is None:
         believed = stated is not None and _CLOCKS_MHZ[0] <= stated <= _CLOCKS_MHZ[1]
         return Fact(stated, "MHz", _STATED) if stated is not None and believed else None
     if stated is not None and _between(stated, product.max_clock_mhz.value, _CLOCK_RATIOS):
@@ -180,8 +192,8 @@ def _wavefront_size(row: Mapping[str, Any], known: Architecture) -> int | None:
 
 def _xcds(row: Mapping[str, Any], known: Architecture, product: Product | None, share: float) -> Fact | None:
     stated = _positive(row, "xcc_count")
-    if product is None:
-        one_die = bool(known.products) and all(one.xcds.value == 1 for one in known.products)
+    if product is None or product.xcds is None:
+        one_die = bool(known.products) and all(_value(one.xcds) == 1 for one in known.products)
         alone = Fact(1, "dies", f"as all known products of {known.name}") if one_die else None
         return alone if stated is None else Fact(stated, "dies", _STATED)
     expected = product.xcds.value * share
@@ -202,7 +214,7 @@ def _memory_bandwidth(
     row: Mapping[str, Any], known: Architecture, product: Product | None, share: float
 ) -> Fact | None:
     stated = _stated_bandwidth(row, known, product, share)
-    if product is None:
+    if product is None or product.memory_bandwidth is None:
         return stated
     published = product.memory_bandwidth
     expected = published.value * share
@@ -225,7 +237,7 @@ def _stated_bandwidth(
     clock, bits = _positive(row, "memory_clock_mhz"), _positive(row, "memory_bus_bits")
     transfers = known.memory_transfers_per_clock
     width = f"{bits:g} bit" if bits is not None else ""
-    if bits is None and product is not None:
+    if bits is None and product is not None and product.memory_bus_bits is not None:
         bits = product.memory_bus_bits.value * share
         width = f"{bits:g} bit ({_of(product, product.memory_bus_bits, share)})"
     if clock is None or bits is None or transfers is None:
@@ -234,11 +246,12 @@ def _stated_bandwidth(
     return Fact(value, "byte/s", f"memory clock {clock:g} MHz ({_STATED}) × {width} × {transfers.value:g} transfers")
 
 
-def _infinity_cache(product: Product | None, share: float) -> Fact | None:
-    if product is None or product.infinity_cache_bandwidth is None:
-        return None
-    figure = product.infinity_cache_bandwidth
-    return Fact(figure.value * share, "byte/s", _of(product, figure, share))
+def _published(product: Product, bandwidth: SourcedValue | None, share: float) -> Fact | None:
+    return None if bandwidth is None else Fact(bandwidth.value * share, "byte/s", _of(product, bandwidth, share))
+
+
+def _value(figure: SourcedValue | None) -> float | None:
+    return None if figure is None else figure.value
 
 
 def _positive(row: Mapping[str, Any], name: str) -> float | None:
@@ -274,9 +287,10 @@ def cache_bytes(devices: pl.DataFrame) -> pl.DataFrame:
             continue
         level = known.memory_levels.get("l2")
         second = product.l2_bytes.value if product.l2_bytes is not None else None
-        if second is None and level is not None and level.bytes is not None:
+        if second is None and level is not None and level.bytes is not None and product.xcds is not None:
             second = level.bytes.value * product.xcds.value  # the architecture states one die's
-        if second is not None:
+        unknown = known.why_null(f"products.{product.name}.infinity_cache_bytes")
+        if second is not None and unknown is None:
             last = product.infinity_cache_bytes.value if product.infinity_cache_bytes is not None else 0
             rows.append((row["device_id"], int(second + last)))
     return pl.DataFrame(rows, schema={"device_id": pl.Int32, "bytes": pl.Int64}, orient="row")

@@ -4,7 +4,7 @@ from typing import Final
 
 import polars as pl
 
-from aaco_pipeline.hardware.architecture import architecture
+from aaco_pipeline.hardware.architecture_files import architecture
 from aaco_pipeline.hardware.device_facts import device_facts
 from aaco_pipeline.hardware.occupancy import INPUTS, occupancy
 
@@ -44,6 +44,13 @@ def kernel_occupancy(
     single = rows.filter(pl.col("achieved_ratio").is_not_null() | differs)
     both = pl.concat([_of_kernels(rows), single]).drop("self_ns", *_LAUNCH[1:])
     return both.sort("kernel_id", "dispatch_id", nulls_last=False)
+
+
+def why_no_limits(devices: pl.DataFrame) -> str | None:
+    """Why the limits of a known architecture among the devices are not reckoned with; None when all are known."""
+    known = (architecture(arch) for arch in devices.get_column("arch"))
+    reasons = (one.why_null("occupancy") for one in known if one is not None and one.occupancy is None)
+    return next((reason for reason in reasons if reason is not None), None)
 
 
 def _launches(dispatches: pl.DataFrame, kernels: pl.DataFrame, devices: pl.DataFrame) -> pl.DataFrame:

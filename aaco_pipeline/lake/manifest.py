@@ -6,7 +6,7 @@ Nothing else says so. Its text form and its checks live here; when it is replace
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from operator import itemgetter
@@ -65,7 +65,8 @@ _TYPES: Final = (str, str, str, int, int, str, int)
 class Manifest:
     """All entries and stages of one session or campaign, sorted, so that equal content is equal bytes.
 
-    `expected` are the stages that a session is to have, in the order they run; () where that was not stated.
+    `expected` are the stages that a session is to have, in the order they run; () where that was not stated. `stated`
+    is what a person said of the session that its capture does not, by name.
     """
 
     scope: Scope
@@ -74,6 +75,7 @@ class Manifest:
     stages: tuple[StageState, ...] = field(default=())
     expected: tuple[str, ...] = field(default=())
     artifacts: tuple[Artifact, ...] = field(default=())
+    stated: tuple[tuple[str, str], ...] = field(default=())
 
     def with_stage(self, stage: str, entries: Iterable[Entry], code_version: str = "") -> "Manifest":
         """This manifest with everything `stage` published before replaced by `entries`, and its failure forgotten."""
@@ -105,6 +107,10 @@ class Manifest:
         """This manifest with the stages that the session is to have, in the order they run."""
         return replace(self, expected=tuple(stages))
 
+    def stating(self, facts: Mapping[str, str]) -> "Manifest":
+        """This manifest with facts that a person states, in place of what was stated under the same names."""
+        return replace(self, stated=tuple(sorted({**dict(self.stated), **facts}.items())))
+
     def of_table(self, table: str) -> tuple[Entry, ...]:
         return tuple(entry for entry in self.entries if entry.table == table)
 
@@ -135,6 +141,7 @@ class Manifest:
             "stages": [state._asdict() for state in self.stages],
             "entries": [entry._asdict() for entry in self.entries],
             "files": [one._asdict() for one in self.artifacts],
+            **({"stated": dict(self.stated)} if self.stated else {}),
         }
         rest = (json.dumps(document, indent=1, sort_keys=True) + "\n").encode().removeprefix(_HEAD)
         return _HEAD + _digest(rest) + rest
@@ -167,7 +174,8 @@ class Manifest:
             if not isinstance(expected, list) or not all(isinstance(name, str) for name in expected):
                 raise TypeError(f"expected stages {expected!r} are not as expected")
             artifacts = tuple(sorted(map(_artifact, document["files"])))
-            return Manifest(scope, identifier, entries, _states(document["stages"]), tuple(expected), artifacts)
+            states, stated = _states(document["stages"]), _facts(document.get("stated", {}))
+            return Manifest(scope, identifier, entries, states, tuple(expected), artifacts, stated)
         except (ValueError, KeyError, TypeError) as error:
             raise LakeError(f"{source}: not a manifest ({error}); `aaco doctor --mend` rebuilds it") from error
 
@@ -202,6 +210,12 @@ def _artifact(item: dict[str, Any]) -> Artifact:
 def _require_inside(file: str) -> None:
     if file.startswith("/") or ".." in file.split("/"):
         raise ValueError(f"file {file!r} leaves the lake")
+
+
+def _facts(item: object) -> tuple[tuple[str, str], ...]:
+    if not isinstance(item, dict) or not all(isinstance(text, str) for pair in item.items() for text in pair):
+        raise TypeError(f"stated facts {item!r} are not as expected")
+    return tuple(sorted(item.items()))
 
 
 def _states(items: list[dict[str, Any]]) -> tuple[StageState, ...]:

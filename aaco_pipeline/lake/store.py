@@ -112,6 +112,10 @@ class TraceLake(LakeReader):
             _require_stage(stage)
         self._restate(session, lambda manifest: manifest.expecting(stages))
 
+    def state(self, session: str, facts: Mapping[str, str]) -> None:
+        """Keep facts of the session that a person states; later ones take the place of those of the same names."""
+        self._restate(session, lambda manifest: manifest.stating(facts))
+
     def record_failure(self, session: str, stage: str, code_version: str, reason: str) -> None:
         """State that the last run of a stage failed, and why; what it had published before stays as it is."""
         _require_stage(stage)

@@ -90,6 +90,10 @@ def test_published_peaks(published: tuple[str, str, int, int, list[float | None]
         ("gfx90a", "MI210", "vl1d", None, 104 * 1700e6 * 64),
         # L2 channels × MHz × bytes a clock.
         ("gfx90a", "MI210", "l2", None, 32 * 1700e6 * 128),
+        # AMD's own 3.07 and, for both dies' half, 6.96 TB/s.
+        ("gfx908", "MI100", "l2", None, 3.07e12),
+        ("gfx90a", "MI250", "l2", None, 6.96e12),
+        ("gfx942", "MI300X", "l2", None, 34.4e12),
         ("gfx942", "MI300X", "l2", None, 8 * 16 * 2100e6 * 128),
         ("gfx942", "MI300A", "l2", None, 6 * 16 * 2100e6 * 128),
         ("gfx90a", "MI210", "fabric", None, 1638.4e9),
@@ -100,7 +104,7 @@ def test_published_peaks(published: tuple[str, str, int, int, list[float | None]
         ("gfx950", "MI355X", "matrix", "fp6", 256 * 2400e6 * 16384),
         ("gfx1100", "RX 7900 XTX", "vector_packed", "fp32", 61.44e12),
         ("gfx1100", "RX 7900 XTX", "matrix", "fp16", 122.88e12),
-        ("gfx1201", "RX 9070 XT", "matrix", "fp8", 389.3e12),
+        ("gfx1201", "RX 9070 XT", "matrix", "int8", 389.3e12),
         ("gfx1201", "RX 9070 XT", "dram", None, 640e9),
         ("gfx1151", "Radeon 8060S", "dram", None, 256e9),
         # NVIDIA publishes 989.4 TFLOP/s of fp16 at 1830 MHz and 33.5 and 66.9 of fp64 at 1980 MHz.
@@ -168,7 +172,54 @@ def test_unknown_devices_have_no_rows_but_reasons() -> None:
     assert [reason.partition(":")[0] for reason in reasons[2]] == ["no compute units", "no clock", "no dram"]
     assert [reason.partition(":")[0] for reason in reasons[4]] == ["no infinity_cache and no fabric"]
     missing = [reason.partition(":")[0] for reason in reasons[5]]
-    assert missing == ["no infinity_cache and no fabric", "no l2", "no vector_issue"]
+    assert missing == ["no infinity_cache and no fabric", "no l2", "no vl1d", "no vector_issue"]
+
+
+def test_a_null_figure_is_no_ceiling_and_its_reason_is_said() -> None:
+    vega = device(arch="gfx906", product="MI50")
+    found = values(spec_ceilings(vega))
+    assert {("vl1d", None), ("l2", None)}.isdisjoint(found)
+    assert found["dram", None] == 1024e9
+    said = missing_ceilings(vega)[0]
+    assert [one.partition(":")[0] for one in said] == ["no vl1d", "no l2"]
+    assert said[0].endswith("no document was found that states it of Vega 20; those with 64 are of CDNA")
+    modern = device(arch="gfx950", product="MI355X")
+    assert {("infinity_cache", None), ("fabric", None)}.isdisjoint(values(spec_ceilings(modern)))
+    assert missing_ceilings(modern)[0] == (
+        "no infinity_cache and no fabric: of AMD Instinct MI355X it is not known: AMD's white paper has 128 channels "
+        "of 64 bytes and states neither their clock nor a total; 17.2 TB/s are of CDNA 3",
+    )
+    assert values(
+        spec_ceilings(device(arch="gfx950", product="MI355X", memory_clock_mhz=2000.0, memory_bus_bits=8192))
+    )["dram", None] == pytest.approx(8e12), "of a memory clock that nobody documents nothing is reckoned"
+
+
+def test_a_product_without_published_figures_borrows_no_other_products() -> None:
+    sparse = device(arch="gfx942", product="MI308X")
+    assert spec_ceilings(sparse).is_empty()
+    said = missing_ceilings(sparse)[0]
+    assert [one.partition(":")[0] for one in said] == ["no clock", "no dram", "no infinity_cache and no fabric"]
+    assert all(one.endswith("no public specification of MI308X was found") for one in said)
+    stated = device(arch="gfx942", product="MI308X", max_clock_mhz=1420.0)
+    assert values(spec_ceilings(stated))["matrix", "fp16"] == 80 * 1420e6 * 2048
+    assert ("fabric", None) not in values(spec_ceilings(stated))
+
+
+@pytest.mark.parametrize("arch", ["gfx1250", "gfx1251", "gfx1300", "gfx9999", "gfx90"])
+def test_an_unknown_architecture_never_has_anothers_figures(arch: str) -> None:
+    stated = device(
+        **{"arch": arch, "product": "AMD Instinct MI455X", "compute_units": 256, "max_clock_mhz": 2400.0},
+        **{"simd_per_cu": 4, "wavefront_size": 32, "xcc_count": 8, "memory_clock_mhz": 2000.0, "memory_bus_bits": 8192},
+    )
+    assert spec_ceilings(stated).is_empty()
+    said = missing_ceilings(stated)[0]
+    assert all(arch in one or "HBM4" in one or "public" in one for one in said)
+    if arch == "gfx1250":
+        lost = " ".join(one.partition(":")[0] for one in said)
+        for ceiling in ("dram", "vector fp32", "matrix fp16", "vl1d", "lds", "l2", "vector_issue"):
+            assert f"no {ceiling}" in lost
+    else:
+        assert said[0].startswith(f"nothing is known of the architecture {arch}")
 
 
 def test_no_devices_have_no_ceilings() -> None:
@@ -185,7 +236,10 @@ def test_a_cpu_by_its_extensions() -> None:
     assert ("vector_integer", "int8") not in narrow
     wide = spec_ceilings(cpu, {0: frozenset({"avx2", "avx512f", "avx_vnni", "avx512_vnni"})})
     assert values(wide)["vector", "fp64"] == 2 * 2600e6 * 32
-    assert values(wide)["vector_integer", "int8"] == 2 * 2600e6 * 256
+    assert ("vector_integer", "int8") not in values(wide), "public statements differ"
+    vnni = "no vector_integer int8: public statements of how many VPDPBUSD a core starts a clock differ"
+    assert [said.startswith(vnni) for said in missing_ceilings(cpu, {0: frozenset({"avx512_vnni"})})[0]][-1]
+    assert not any("int8" in said for said in missing_ceilings(cpu, {0: frozenset({"avx2"})})[0])
     assert values(wide)["l1", None] == 2 * 2600e6 * 128
     assert wide.select("resource", "dtype").is_duplicated().sum() == 0
     assert wide.filter(resource="l1").item(0, "reference").startswith("avx512f: 2 cores")
@@ -221,8 +275,28 @@ def test_a_real_nvidia_trace() -> None:
     if not trace.is_file():
         pytest.skip(f"no trace at {trace}; set AACO_SHARED to the folder with gpu_sessions/")
     devices = kineto.read(trace).tables["devices"]
-    assert values(spec_ceilings(devices))["dram", None] == 4800e9
-    assert [reason.partition(":")[0] for reason in missing_ceilings(devices)[0]] == ["no l2"]
+    found = values(spec_ceilings(devices))
+    assert found["dram", None] == 4800e9
+    assert found["l2", None] == 10250e9, "a measured bandwidth, as no width of the cache is published"
+    assert missing_ceilings(devices) == {}
+
+
+def test_a_figure_that_nobody_could_source_has_no_roof_but_its_reason() -> None:
+    card = device(arch="gfx1100", product="AMD Radeon PRO W7800", wavefront_size=32, compute_units=70)
+    reasons = missing_ceilings(card)[0]
+    heads = [reason.partition(":")[0] for reason in reasons]
+    assert heads == ["no clock", "no dram", "no infinity_cache and no fabric", "no l2", "no vl1d"]
+    assert "of AMD Radeon PRO W7800 it is not known: boost clock: no document" in reasons[0]
+    assert "RX 6900 XT" in reasons[-1], "the reason of the file"
+    assert not {"dram", "vl1d", "l2", "infinity_cache"} & {resource for resource, _ in values(spec_ceilings(card))}
+
+
+def test_what_others_measured_of_rdna_is_a_roof() -> None:
+    found = values(spec_ceilings(device(arch="gfx1030", product="AMD Radeon RX 6900 XT", wavefront_size=32)))
+    assert found["l2", None] == 4600e9
+    assert found["infinity_cache", None] == found["fabric", None] == 1920e9
+    assert found["vl1d", None] == 80 * 2250e6 * 64
+    assert found["vector", "fp64"] == 80 * 2250e6 * 8
 
 
 def test_measured_ceilings_of_real_captures() -> None:

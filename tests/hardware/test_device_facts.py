@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from aaco_pipeline.hardware.architecture import Architecture, architecture
+from aaco_pipeline.hardware.architecture import Architecture
+from aaco_pipeline.hardware.architecture_files import architecture
 from aaco_pipeline.hardware.device_facts import DeviceFacts, device_facts, recognized
 
 
@@ -41,9 +42,54 @@ def facts(arch: str, **stated: Any) -> DeviceFacts:
         ("gfx908", {"product": "Arcturus GL-XL [Instinct MI100]"}, "AMD Instinct MI100"),
         ("gfx1201", {"product": "AMD Radeon RX 9070 XT"}, "AMD Radeon RX 9070 XT"),
         ("gfx1201", {"product": "AMD Radeon RX 9070"}, "AMD Radeon RX 9070"),
+        ("gfx1201", {"product": "AMD Radeon RX 9070 GRE"}, "AMD Radeon RX 9070 GRE"),
+        ("gfx1201", {"product": "AMD Radeon AI PRO R9700"}, "AMD Radeon AI PRO R9700"),
+        ("gfx1201", {"product": "AMD Radeon AI PRO R9600D"}, "AMD Radeon AI PRO R9600D"),
+        # RX 9070 XT and AI PRO R9700 have as many compute units; their memory tells them apart.
+        ("gfx1201", {"compute_units": 64}, None),
+        ("gfx1201", {"compute_units": 64, "memory_bytes": 34_208_743_424}, "AMD Radeon AI PRO R9700"),
+        ("gfx1201", {"compute_units": 48}, None),
+        ("gfx1200", {"product": "AMD Radeon RX 9060 XT"}, "AMD Radeon RX 9060 XT"),
+        ("gfx1200", {"product": "AMD Radeon RX 9060"}, "AMD Radeon RX 9060"),
+        ("gfx1200", {"compute_units": 28}, "AMD Radeon RX 9060"),
         ("gfx1100", {"product": "AMD Radeon RX 7900 XT"}, "AMD Radeon RX 7900 XT"),
+        ("gfx1100", {"product": "AMD Radeon RX 7900 XTX"}, "AMD Radeon RX 7900 XTX"),
+        ("gfx1100", {"product": "AMD Radeon RX 7900 GRE"}, "AMD Radeon RX 7900 GRE"),
+        ("gfx1100", {"product": "AMD Radeon PRO W7900 Dual Slot"}, "AMD Radeon PRO W7900"),
+        ("gfx1100", {"product": "AMD Radeon Pro W7800"}, "AMD Radeon PRO W7800"),
+        ("gfx1100", {"product": "AMD Radeon Pro W7800 48GB"}, "AMD Radeon PRO W7800 48GB"),
+        ("gfx1100", {"compute_units": 70}, None),
+        ("gfx1100", {"compute_units": 70, "memory_bytes": 51_522_830_336}, "AMD Radeon PRO W7800 48GB"),
+        ("gfx1101", {"product": "AMD Radeon PRO V710 MxGPU"}, "AMD Radeon PRO V710"),
+        ("gfx1101", {"product": "AMD Radeon PRO W7700"}, "AMD Radeon PRO W7700"),
+        ("gfx1101", {"product": "AMD Radeon RX 7700 XT"}, "AMD Radeon RX 7700 XT"),
+        ("gfx1101", {"compute_units": 54}, None),
+        ("gfx1101", {"product": "AMD Radeon RX 7700", "compute_units": 40}, None),
+        ("gfx1103", {"product": "AMD Radeon 780M Graphics"}, "AMD Radeon 780M"),
+        ("gfx1103", {"product": "AMD Radeon 760M Graphics", "compute_units": 8}, None),
+        ("gfx1150", {"product": "AMD Radeon 890M Graphics"}, "AMD Radeon 890M"),
+        ("gfx1150", {"product": "AMD Radeon 880M Graphics"}, "AMD Radeon 880M"),
+        ("gfx1152", {"product": "AMD Radeon 860M Graphics"}, "AMD Radeon 860M"),
         ("gfx1151", {"product": "AMD Radeon 8060S Graphics"}, "AMD Radeon 8060S"),
+        ("gfx1151", {"product": "AMD Radeon 8050S Graphics"}, "AMD Radeon 8050S"),
+        ("gfx1151", {"product": "Strix Halo [Radeon Graphics / Radeon 8050S Graphics / Radeon 8060S Graphics]"}, None),
+        (
+            "gfx1151",
+            {"product": "Strix Halo [Radeon 8050S Graphics / Radeon 8060S Graphics]", "compute_units": 32},
+            "AMD Radeon 8050S",
+        ),
+        ("gfx1030", {"product": "AMD Radeon RX 6900 XT"}, "AMD Radeon RX 6900 XT"),
+        ("gfx1030", {"product": "AMD Radeon RX 6800"}, "AMD Radeon RX 6800"),
+        ("gfx1030", {"product": "AMD Radeon RX 6800 XT"}, "AMD Radeon RX 6800 XT"),
+        ("gfx1030", {"product": "AMD Radeon PRO W6800"}, "AMD Radeon PRO W6800"),
+        ("gfx1031", {"product": "AMD Radeon RX 6700 XT"}, "AMD Radeon RX 6700 XT"),
+        # Of both neither clock nor memory is known, so that nothing says they are alike.
+        ("gfx1032", {"compute_units": 32}, None),
+        ("gfx1032", {"product": "AMD Radeon RX 6600 XT"}, "AMD Radeon RX 6600 XT"),
+        ("sm_100", {"product": "NVIDIA B200"}, "NVIDIA B200"),
         ("sm_90", {"product": "NVIDIA H200"}, "NVIDIA H200"),
+        ("sm_90", {"product": "NVIDIA H200 NVL"}, "NVIDIA H200 NVL"),
+        ("sm_90", {"product": "NVIDIA H100 NVL"}, "NVIDIA H100 NVL"),
         ("sm_90", {"product": "NVIDIA H100 80GB HBM3"}, "NVIDIA H100 SXM5"),
         ("sm_80", {"product": "NVIDIA A100-SXM4-40GB"}, "NVIDIA A100 40GB"),
         ("gfx942", {}, None),
@@ -51,9 +97,12 @@ def facts(arch: str, **stated: Any) -> DeviceFacts:
 )
 def test_products_are_recognized(arch: str, stated: dict[str, Any], product: str | None) -> None:
     found = recognized(stated, known(arch))
-    assert (None if found is None else found.name) == product or (
-        found is not None and product is not None and product in found.name
-    )
+    name = None if found is None else found.name
+    # A whole name may be the beginning of another product's.
+    if product is None or product in {one.name for one in known(arch).products}:
+        assert name == product
+    else:
+        assert name is not None and product in name
 
 
 @pytest.mark.parametrize(
@@ -129,11 +178,23 @@ def test_the_width_of_the_whole_memory_is_shared_out_in_a_partition() -> None:
 def test_an_unknown_product_has_what_the_capture_states_and_nothing_else() -> None:
     bare = facts("gfx942")
     assert [bare.compute_units, bare.clock_mhz, bare.memory_bandwidth, bare.xcds, bare.l2_channels] == [None] * 5
-    told = facts("gfx942", compute_units=80, max_clock_mhz=1420.0, xcc_count=4, memory_clock_mhz=1300.0)
+    told = facts("gfx942", compute_units=76, max_clock_mhz=1420.0, xcc_count=2, memory_clock_mhz=1300.0)
     assert told.product is None
-    assert told.compute_units is not None and told.compute_units.value == 80
-    assert told.l2_channels is not None and told.l2_channels.value == 64
+    assert told.compute_units is not None and told.compute_units.value == 76
+    assert told.l2_channels is not None and told.l2_channels.value == 32
     assert told.memory_bandwidth is None, "its width is not stated"
+
+
+def test_a_product_without_published_figures_has_what_the_capture_states_and_those_of_no_other_product() -> None:
+    bare = facts("gfx942", product="AMD Instinct MI308X")
+    assert bare.product is not None and bare.product.name == "AMD Instinct MI308X"
+    assert [bare.clock_mhz, bare.memory_bandwidth, bare.infinity_cache] == [None] * 3
+    assert bare.compute_units is not None and bare.compute_units.value == 80
+    told = facts("gfx942", product="MI308X", max_clock_mhz=1420.0, memory_clock_mhz=1300.0, memory_bus_bits=8192)
+    assert told.clock_mhz is not None and told.clock_mhz.value == 1420
+    assert told.memory_bandwidth is not None and told.memory_bandwidth.value == pytest.approx(5324.8e9)
+    part = facts("gfx942", product="MI308X", partition_mode="CPX")
+    assert part.compute_units is not None and part.compute_units.value == 20
 
 
 def test_simds_are_the_architectures_and_a_wavefront_size_must_be_one_it_has() -> None:

@@ -3,8 +3,9 @@
 from typing import Any
 
 import polars as pl
+import pytest
 
-from aaco_pipeline.hardware.kernel_occupancy import kernel_occupancy
+from aaco_pipeline.hardware.kernel_occupancy import kernel_occupancy, why_no_limits
 from aaco_pipeline.lake.contracts import polars_types
 
 
@@ -67,3 +68,14 @@ def test_an_unknown_architecture_states_nothing_but_what_was_counted() -> None:
     assert found([dispatch(0)], arch="gfx000").is_empty()
     rows = found([dispatch(0)], {0: 0.3}, arch="gfx000")
     assert rows.get_column("achieved_ratio").to_list() == [0.3, 0.3]
+
+
+@pytest.mark.parametrize("arch", ["gfx1250", "gfx1300", "gfx9999"])
+def test_of_an_unknown_architecture_no_occupancy_is_reckoned(arch: str) -> None:
+    assert found([dispatch(0)], arch=arch).is_empty()
+    devices = rows_of("devices", [DEVICE | {"arch": arch}])
+    assert (why_no_limits(devices) is not None) == (arch == "gfx1250")
+
+
+def test_known_limits_need_no_reason() -> None:
+    assert why_no_limits(rows_of("devices", [DEVICE])) is None

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aaco_pipeline.formats import kineto
-from aaco_pipeline.hardware.architecture import architecture, architectures
+from aaco_pipeline.hardware.architecture_files import architecture, architectures
 from aaco_pipeline.hardware.occupancy import INPUTS, OUTPUTS, occupancy
 from aaco_pipeline.lake.contracts import polars_types
 from tests.places import SHARED

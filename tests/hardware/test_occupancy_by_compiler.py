@@ -16,7 +16,7 @@ from typing import Final
 import polars as pl
 import pytest
 
-from aaco_pipeline.hardware.architecture import architecture
+from aaco_pipeline.hardware.architecture_files import architecture
 from aaco_pipeline.hardware.occupancy import INPUTS, occupancy
 
 COMPILERS: Final = (

@@ -99,6 +99,13 @@ def test_a_file_beside_the_tables_is_stated_until_it_is_replaced_or_its_stage_wi
     assert after.without_stage("a") == Manifest("session", SESSION)
 
 
+def test_what_a_person_states_stays_until_it_is_stated_anew() -> None:
+    before = Manifest("session", SESSION).stating({"arch": "gfx942"})
+    assert Manifest.from_bytes(before.to_bytes(), "it") == before
+    after = before.stating({"arch": "gfx950", "product": "MI350X"}).with_stage("a", [entry("kernels", "a")])
+    assert dict(Manifest.from_bytes(after.to_bytes(), "it").stated) == {"arch": "gfx950", "product": "MI350X"}
+
+
 def test_one_byte_changed_anywhere_is_noticed() -> None:
     """Also in white space, in a key, in the digest itself, and where the text is still JSON."""
     content = document(expected=["a"])
@@ -141,6 +148,8 @@ def test_a_newer_manifest_is_refused_by_name() -> None:
         document(expected=[1]),
         document(entries={"a": 1}),
         document(files=None),
+        document(stated=["arch"]),
+        document(stated={"arch": 942}),
         document(files=[{"stage": "a", "file": "../x", "bytes": 1, "sha256": ""}]),
         document(files=[{"stage": "a", "file": "x", "bytes": "1", "sha256": ""}]),
         document(entries=None),

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from aaco_pipeline.hardware.architecture import architecture
+from aaco_pipeline.hardware.architecture_files import architecture
 from aaco_pipeline.hardware.counters import TRAITS, family_of, plain_name
 from aaco_pipeline.hardware.device_facts import device_facts
 

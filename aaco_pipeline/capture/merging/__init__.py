@@ -87,7 +87,8 @@ def row_accounts(reading: CaptureTables) -> list[dict[str, object]]:
     def reason(row: Mapping[str, object]) -> str | None:
         if row["rows_out"] == row["rows_in"]:
             return None
-        named = (f"{row['item']}", f"records {row['item']}")
+        file = f"{row['item']}".partition(" (")[2].removesuffix(")")  # of a format whose records are files of a kind
+        named = (f"{row['item']}", f"records {row['item']}", f"unusable rows of {file}", f"repeated counters ({file})")
         return next(
             (reasons[item] for name in named for item in (f"{name} of {row['part']}", name) if reasons.get(item)), None
         )

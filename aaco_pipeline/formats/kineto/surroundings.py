@@ -18,6 +18,8 @@ _EPOCH_FLOOR_NS: Final = 10**18
 #: Versions that the trace of one vendor's tracer states.
 _AMD_VERSIONS: Final = ("hip_runtime_version", "hip_driver_version", "roctracer_version")
 _NVIDIA_VERSIONS: Final = ("cuda_runtime_version", "cuda_driver_version", "cupti_version")
+#: HIP's capability numbers that one architecture alone has; 9.0 stands for gfx900 to gfx90a, 11.0 for gfx1100 to 1103.
+_ONLY_ONE: Final = {"9.4": "gfx942", "9.5": "gfx950"}
 
 
 def is_amd(metadata: Mapping[str, Any], calls: pl.DataFrame) -> bool | None:
@@ -40,6 +42,27 @@ def described_devices(metadata: Mapping[str, Any]) -> dict[int, Mapping[str, Any
     }
 
 
+def properties_of(
+    seen: Iterable[int], described: Mapping[int, Mapping[str, Any]], amd: bool | None
+) -> dict[int, Mapping[str, Any]]:
+    """What is stated of each device with activities, by its number there; devices without activities beside them.
+
+    ROCm's tracer numbers a device among all agents of the host, its CPUs first, the properties among the devices alone:
+    a number without properties is one of the described devices. Where these are alike, so are its properties; a single
+    one is the device itself.
+    """
+    stated = dict(described)
+    strange = sorted(set(seen) - set(described))
+    if amd is False or not strange or -1 in strange or len(strange) > len(described):
+        return stated
+    entries = [{key: value for key, value in entry.items() if key != "id"} for entry in described.values()]
+    if any(entry != entries[0] for entry in entries):
+        return stated
+    if len(described) == 1 and len(strange) == 1 and not set(seen) & set(described):
+        return {strange[0]: entries[0]}
+    return stated | dict.fromkeys(strange, entries[0])
+
+
 def device_rows(
     numbers: Mapping[int, int], described: Mapping[int, Mapping[str, Any]], amd: bool | None
 ) -> pl.DataFrame:
@@ -54,8 +77,7 @@ def device_rows(
             {
                 "device_id": place,
                 "vendor": {True: "AMD", False: "NVIDIA", None: None}[amd],
-                # HIP's capability numbers do not name the architecture, CUDA's do.
-                "arch": f"sm_{major}{minor}" if amd is False and None not in (major, minor) else None,
+                "arch": _architecture(amd, major, minor),
                 "product": name if isinstance(name, str) and name else None,
                 "compute_units": whole(entry.get("numSms")),
                 "wavefront_size": whole(entry.get("warpSize")),
@@ -65,6 +87,13 @@ def device_rows(
             }
         )
     return to_contract("devices", pl.DataFrame(rows)) if rows else empty_table("devices")
+
+
+def _architecture(amd: bool | None, major: int | None, minor: int | None) -> str | None:
+    """The architecture that capability numbers name: CUDA's always do, HIP's where only one has them."""
+    if amd:
+        return _ONLY_ONE.get(f"{major}.{minor}")
+    return f"sm_{major}{minor}" if amd is False and None not in (major, minor) else None
 
 
 def clocks(metadata: Mapping[str, Any], starts: Iterable[pl.Series]) -> tuple[pl.DataFrame, bool]:

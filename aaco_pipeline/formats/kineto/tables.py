@@ -4,7 +4,7 @@ How the columns come out of the text is `aaco_pipeline.formats.kineto.reading`'s
 `aaco_pipeline.formats.kineto.surroundings`'s.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +13,14 @@ import polars as pl
 from aaco_pipeline.formats.capture_tables import CaptureTables, Findings, described_kernels, overlapping_count
 from aaco_pipeline.formats.kineto import collectives as kineto_collectives
 from aaco_pipeline.formats.kineto.events import AXES, CALLS, COPIES, FLOWS, KERNELS, MARKERS, RATIOS, SYNCS, Collected
-from aaco_pipeline.formats.kineto.surroundings import clocks, described_devices, device_rows, is_amd, versions
+from aaco_pipeline.formats.kineto.surroundings import (
+    clocks,
+    described_devices,
+    device_rows,
+    is_amd,
+    properties_of,
+    versions,
+)
 from aaco_pipeline.formats.parsing.json_fields import whole
 from aaco_pipeline.lake.evidence import Status
 from aaco_pipeline.lake.validation import to_contract
@@ -161,12 +168,23 @@ class _Trace:
         seen = active.drop_nulls().unique().to_list()
         if self._kernels.get_column("device").null_count():
             seen.append(-1)
-        self._devices = {number: place for place, number in enumerate(sorted({*described, *seen}))}
-        unknown = [str(number) for number in sorted(seen) if number not in described]
+        amd = is_amd(self._metadata, self._calls)
+        stated = properties_of(seen, described, amd)
+        self._devices = {number: place for place, number in enumerate(sorted({*stated, *seen}))}
+        self._say_properties(sorted(seen), described, stated)
+        return device_rows(self._devices, stated, amd)
+
+    def _say_properties(self, seen: Sequence[int], described: Mapping[int, Any], stated: Mapping[int, Any]) -> None:
+        """Which devices with activities the trace does not describe, or describes by another number."""
+        unknown = ", ".join(str(number) for number in seen if number not in stated)
+        other = ", ".join(str(number) for number in seen if number in stated and number not in described)
         if unknown:
-            reason = "the trace holds activities of these but does not describe them: " + ", ".join(unknown)
+            reason = f"the trace holds activities of these but does not describe them: {unknown}"
             self._findings.say("device properties", "partial" if described else "absent", reason)
-        return device_rows(self._devices, described, is_amd(self._metadata, self._calls))
+        elif other:
+            among = "the one device" if len(described) == 1 else f"{len(described)} devices that are alike"
+            reason = f"activities are of device {other}, by another count than the properties, which are of {among}"
+            self._findings.say("device properties", "present", reason, len(stated))
 
     def _number_streams(self) -> pl.DataFrame:
         """The streams of all devices; adds `device_id` and `stream_id` to the device events."""

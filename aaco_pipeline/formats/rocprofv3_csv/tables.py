@@ -64,7 +64,7 @@ def assembled(files: Sequence[SourceFile]) -> CaptureTables:
 
 def _say_of_file(findings: Findings, file: SourceFile, kept: int, left_out: int) -> None:
     name = file.label
-    findings.have(name, kept, "the table has no rows", name)
+    findings.have(name, kept, "none of its rows can be used" if left_out else "the table has no rows", name)
     if file.table.cut:
         findings.say(f"end of {name}", "partial", "the file ends within a row; read up to it", source=name)
     reason = f"{left_out} rows without what is essential: {', '.join(frames.ESSENTIAL[file.kind])}; left out"
@@ -284,7 +284,8 @@ def _say_of_run(findings: Findings, given: Mapping[str, pl.DataFrame]) -> None:
     """State what the run as a whole has and lacks, and what is odd in it."""
     tables = {name: given[name] if name in given else empty_table(name) for name in (*_TIMED[:-1], *_ABSENCE)}
     for name, missing in _ABSENCE.items():
-        findings.have(name, tables[name].height, missing)
+        lacking = "its files hold no row that can be used" if name in given else missing
+        findings.have(name, tables[name].height, lacking)
     for name in _TIMED[:-1]:
         backwards = tables[name].filter(pl.col("end_ns") < pl.col("start_ns")).height
         reason = f"{backwards} rows end before they begin; kept as stated"

@@ -33,7 +33,7 @@ AMOUNTS: Final = (
     *("fabric_read_bytes", "fabric_write_bytes", "dram_read_bytes", "l2_bytes", "vl1d_bytes", "lds_bytes"),
 )
 RATIOS: Final = ("valu_busy_ratio", "matrix_busy_ratio", "active_threads_ratio", "achieved_occupancy_ratio")
-_ARCHITECTURE: Final = re.compile(r"gfx(9[0-9a-f]{2}|1[0-9][0-9a-f]{2})")
+_ARCHITECTURE: Final = re.compile(r"gfx(9[0-9a-f]{2}|1[0-9][0-9a-f]{2})(?![0-9a-f])")
 _EXTERNAL: Final = re.compile(r"^TCC_EA\d?_")
 
 
@@ -106,9 +106,10 @@ def family_of(arch: str | None) -> Family:
         return Family.GFX906
     if number in ("940", "941", "942"):
         return Family.GFX942
-    if number.startswith("11"):
+    if number[:3] in ("110", "115"):
         return Family.GFX11
-    if number.startswith("12"):
+    # gfx125x, of another kind than RDNA 4, must not be reckoned with its formulas.
+    if number[:3] == "120":
         return Family.GFX12
     return {"908": Family.GFX908, "90a": Family.GFX90A, "950": Family.GFX950}.get(number, Family.UNKNOWN)
 

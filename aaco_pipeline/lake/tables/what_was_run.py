@@ -100,12 +100,14 @@ TABLES: Final[tuple[Table, ...]] = (
         name="devices", section="What was run",
         meaning="One row is one device that the session could use; on the CPU provider device 0 is the CPU. Filled by "
                 "the stage session_environment.",
-        sort_by=("device_id",),
+        sort_by=("device_id",), version=2,
         columns=(
             column("device_id", INT32, ID, "Dense number of the device within the session, starting at 0."),
             nullable("vendor", STRING, NAME, "Maker of the device, such as `AMD`; null when not stated."),
             nullable("arch", STRING, NAME, "Instruction-set architecture the compiler targets, such as `gfx942`; null "
-                "when not stated."),
+                "when nothing tells it."),
+            nullable("arch_source", STRING, NAME, "What tells `arch`: `user` (stated with the capture or afterwards), "
+                "`capture`, `product` (its name), `kernel names` (the target that they name: a hint); null without."),
             nullable("product", STRING, NAME, "Marketing name of the device; null when not stated."),
             nullable("compute_units", INT64, COUNT, "Compute units active on the device as partitioned, over all its "
                 "XCCs; physical cores on a CPU; null when not stated."),
