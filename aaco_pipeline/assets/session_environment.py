@@ -8,6 +8,7 @@ from typing import Final
 
 from aaco_pipeline.assets.stage import Outcome, Session, stage
 from aaco_pipeline.hardware.identification import how_identified, identified
+from aaco_pipeline.lake.validation import empty_table
 
 _TABLES: Final = ("environment", "devices", "processes", "clock_domains")
 
@@ -17,7 +18,10 @@ def session_environment(session: Session) -> Outcome:
     """Under which host, software and clocks was this measured, and which other sessions is it comparable with?"""
     captured = session.capture.tables()
     tables = {name: captured[name] for name in _TABLES}
-    devices = identified(tables["devices"], captured["dispatches"], captured["kernels"], session.stated)
+    # Kernels are asked only where nothing else tells: a capture of which they cannot be read has its environment.
+    asked = bool(tables["devices"].get_column("arch").null_count())
+    dispatches, kernels = (captured[name] if asked else empty_table(name) for name in ("dispatches", "kernels"))
+    devices = identified(tables["devices"], dispatches, kernels, session.stated)
     tables["devices"] = devices
     unknown = tables["environment"].get_column("value").null_count()
     return Outcome(

@@ -30,7 +30,7 @@ LOOKS: Final = {
     "doctor": (),
 }
 #: Commands whose JSON is tested where the command is: they change the lake, or show no data at all.
-ELSEWHERE: Final = {"run", "sweep", "capture", "ingest", "calibrate", "rm", "gc", "ui", "init"}
+ELSEWHERE: Final = {"amend", "run", "sweep", "capture", "ingest", "calibrate", "rm", "gc", "ui", "init"}
 
 
 def test_help_lists_every_command_and_every_exit_code(aaco: Aaco) -> None:
