@@ -335,7 +335,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work-ms", type=float, nargs="+", default=[0.2, 5.0], help="CPU time of one run of the work")
     parser.add_argument("--seconds", type=float, default=1.0, help="CPU time of one window, about")
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=8, help="windows of each kind; of 3 one may be off by 3 points")
     parser.add_argument("--cpu", type=int, default=max(os.sched_getaffinity(0)))
     parser.add_argument("--child", choices=LOOPS, help=argparse.SUPPRESS)
     parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)

@@ -70,11 +70,15 @@ class Unread:
 
 @dataclass
 class Run:
-    """One run of a workload: what becomes one session."""
+    """One run of a workload: what becomes one session.
+
+    `digest` is that of its content where the look at it has taken it along, None where it is still to be asked for.
+    """
 
     folder: Path
     parts: list[Part] = field(default_factory=list)
     unread: list[Unread] = field(default_factory=list)
+    digest: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)

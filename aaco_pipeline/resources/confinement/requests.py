@@ -49,6 +49,7 @@ def as_json(run: Run) -> dict[str, Any]:
             for part in run.parts
         ],
         "unread": unread_as_json(run.unread),
+        "digest": run.digest,
     }
 
 
@@ -70,7 +71,8 @@ def run_from(document: Mapping[str, Any], top: Path) -> Run:
         )
         for one in document["parts"]
     ]
-    return Run(_beneath(document["folder"], top), parts, unread_from(document["unread"], top))
+    digest = None if document["digest"] is None else str(document["digest"])
+    return Run(_beneath(document["folder"], top), parts, unread_from(document["unread"], top), digest)
 
 
 def unread_from(listed: list[list[str]], top: Path) -> list[Unread]:

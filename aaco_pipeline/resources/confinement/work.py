@@ -6,14 +6,14 @@ Nothing here confines anything; that is done before, by `reader_server`. How the
 import errno
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, astuple
+from dataclasses import asdict, astuple, replace
 from pathlib import Path
 from typing import Any, Final, get_args
 
 import polars as pl
 
 from aaco_pipeline.capture import ingested
-from aaco_pipeline.capture.discovery import discover_runs
+from aaco_pipeline.capture.discovery import Run, discover_runs
 from aaco_pipeline.capture.face import Capture, Subject
 from aaco_pipeline.capture.merging import row_accounts
 from aaco_pipeline.errors import AacoError, CaptureError
@@ -23,6 +23,8 @@ from aaco_pipeline.resources.confinement.requests import as_json, run_from, unre
 REPLY_FILE: Final = "reply.json"
 #: What is told of an error, so that a hostile name cannot fill the screen.
 _LONGEST_REASON: Final = 2_000
+#: What is digested while it is looked at, in a tenth of a second; a dry run needs no digest.
+_SOON_READ_BYTES: Final = 64 << 20
 #: With these nothing more can be done for a request; another error is that of one table.
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE)
 
@@ -65,7 +67,21 @@ def _told(error: BaseException, request: Request) -> dict[str, Any]:
 
 def _discover(request: Request, results: Path) -> dict[str, Any]:
     found = discover_runs(Path(request["path"]))
-    return {"runs": [as_json(run) for run in found.runs], "unread": unread_as_json(found.unread)}
+    runs = [as_json(replace(run, digest=_digest_along(run))) for run in found.runs]
+    return {"runs": runs, "unread": unread_as_json(found.unread)}
+
+
+def _digest_along(run: Run) -> str | None:
+    """The digest of a run that is read in a moment, so that no other child is forked for it.
+
+    None for a larger one, and where it cannot be had: the one who asks for it alone is told why.
+    """
+    try:
+        if sum(path.lstat().st_size for part in run.parts for path in part.files) > _SOON_READ_BYTES:
+            return None
+        return ingestion.capture_digest(run)
+    except (AacoError, OSError):
+        return None
 
 
 def _digest(request: Request, results: Path) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """What comes back from a process that read a stranger's bytes names no file outside the capture."""
 
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,9 @@ def run(file: str = "/captures/one/a.csv", folder: str = "/captures/one", unread
 
 
 def test_a_run_survives_its_way() -> None:
-    assert run_from(as_json(run()), TOP) == run()
+    sent = replace(run(), digest="3f" * 32)
+    arrived = run_from(as_json(sent), TOP)
+    assert (arrived, arrived.digest) == (sent, sent.digest)
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "/captures/one/../two", "/captures/onetwo", "a.csv", "/captures"])

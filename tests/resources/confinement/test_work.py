@@ -10,16 +10,29 @@ from typing import Any
 import polars as pl
 import pytest
 
+from aaco_pipeline.capture.discovery import discover_runs
 from aaco_pipeline.errors import CaptureError, ModelError, SourceError
+from aaco_pipeline.resources import ingestion
 from aaco_pipeline.resources.confinement import work
 from aaco_pipeline.resources.confinement.bounds import bounds_for
 from aaco_pipeline.resources.confinement.server import raise_told
+from tests.formats.examples import EXAMPLES
 
 
 def answer_of(request: Mapping[str, Any], results: Path) -> dict[str, Any]:
     work.perform({"about": "/in/x", "results": str(results), "unconfined": [], "result_bytes": 1 << 20, **request})
     answer: dict[str, Any] = json.loads((results / work.REPLY_FILE).read_text())
     return answer
+
+
+def test_a_look_takes_the_digest_along_where_that_is_soon_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    EXAMPLES["rocprofv3_csv"](tmp_path / "in")
+    request = {"work": "discover", "path": str(tmp_path / "in")}
+    (run,) = answer_of(request, tmp_path)["runs"]
+    assert run["digest"] == ingestion.capture_digest(discover_runs(tmp_path / "in").runs[0])
+    monkeypatch.setattr(work, "_SOON_READ_BYTES", 100)
+    (run,) = answer_of(request, tmp_path)["runs"]
+    assert run["digest"] is None
 
 
 class Panic(BaseException):
