@@ -8,7 +8,7 @@ SQLite: that is one host's.
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -44,23 +44,31 @@ class DeadRun:
 
 def find_dead_runs(instance: dg.DagsterInstance) -> list[DeadRun]:
     """All runs of this instance that are unfinished in Dagster and whose process is gone."""
-    # A queued run is in nobody's hands yet.
-    statuses = [status for status in UNFINISHED if status != dg.DagsterRunStatus.QUEUED]
     is_of_one_host = isinstance(instance.event_log_storage, SqliteEventLogStorage)
     dead: list[DeadRun] = []
-    for record in instance.get_run_records(dg.RunsFilter(statuses=statuses)):
-        run = record.dagster_run
-        # A re-executed run is created with its parent's tags; they say nothing of its own process.
-        own = run.tags if not _has_tags_of_parent(instance, run) else {}
+    for record in _begun(instance):
+        run, own = record.dagster_run, _own_tags(instance, record.dagster_run)
         gone = process_is_gone(own)
         if gone:
             dead.append(DeadRun(run.run_id, f"its process {run.tags[PID_TAG]} on {run.tags[HOST_TAG]} is gone"))
         elif gone is None and PID_TAG not in own and is_of_one_host:
-            since = record.start_time or record.create_timestamp.timestamp()
-            reason = _why_dead(instance, run, is_young=time.time() - since <= UNTAGGED_GRACE_SECONDS)
+            reason = _why_dead(instance, run, is_young=_seconds_to_say(record) >= 0)
             if reason is not None:
                 dead.append(DeadRun(run.run_id, reason))
     return dead
+
+
+def await_names(instance: dg.DagsterInstance) -> None:
+    """Wait until every run under way has said whose it is, has ended, or is late with it.
+
+    Before that one that was killed cannot be told from one that is about to begin.
+    """
+    while True:
+        nameless = [one for one in _begun(instance) if PID_TAG not in _own_tags(instance, one.dagster_run)]
+        left = max(map(_seconds_to_say, nameless), default=0.0)
+        if left <= 0:
+            return
+        time.sleep(min(left, _POLL_SECONDS))
 
 
 def unserved_runs(instance: dg.DagsterInstance, *, wait: bool) -> list[dg.DagsterRun]:
@@ -109,6 +117,23 @@ def slot_holders(instance: dg.DagsterInstance, pool: str) -> set[str]:
     """Ids of the runs that hold a slot of `pool`."""
     info = instance.event_log_storage.get_concurrency_info(pool)
     return {slot.run_id for slot in info.claimed_slots}
+
+
+def _begun(instance: dg.DagsterInstance) -> Sequence[dg.RunRecord]:
+    """The unfinished runs that somebody has begun with: one in the queue is in nobody's hands yet."""
+    statuses = [status for status in UNFINISHED if status != dg.DagsterRunStatus.QUEUED]
+    return instance.get_run_records(dg.RunsFilter(statuses=statuses))
+
+
+def _own_tags(instance: dg.DagsterInstance, run: dg.DagsterRun) -> Mapping[str, str]:
+    """A re-executed run is created with its parent's tags; they say nothing of its own process."""
+    return {} if _has_tags_of_parent(instance, run) else run.tags
+
+
+def _seconds_to_say(record: dg.RunRecord) -> float:
+    """How long the run may still take to say whose it is; below 0 it is late."""
+    since = record.start_time or record.create_timestamp.timestamp()
+    return since + UNTAGGED_GRACE_SECONDS - time.time()
 
 
 def _has_tags_of_parent(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:

@@ -12,7 +12,7 @@ from functools import partial
 import dagster as dg
 
 from aaco_pipeline.assets.stage import standing
-from aaco_pipeline.automation.dead_runs import find_dead_runs, reap, unserved_runs
+from aaco_pipeline.automation.dead_runs import await_names, find_dead_runs, reap, unserved_runs
 from aaco_pipeline.automation.known_sessions import make_known, unknown_sessions
 from aaco_pipeline.automation.partitions import PARTITIONS_NAME
 from aaco_pipeline.automation.retention import clean_up
@@ -43,10 +43,12 @@ def examine(
     """Everything that is wrong. Without an instance (none was ever made), only the lake is looked at.
 
     `finish` makes a half session whole, raising AacoError when it cannot: what mends what is torn, too. Without it a
-    person has to. With it, a word of Dagster's daemon is waited for where runs are in its queue.
+    person has to. With it, what runs and Dagster's daemon have to say of themselves is waited for, a minute at most.
     """
     found = list(_lake_ailments(lake, instance, finish))
     if instance is not None:
+        if finish is not None:
+            await_names(instance)
         found.extend(_dead_runs(instance))
         found.extend(_unserved_runs(instance, wait=finish is not None))
     try:

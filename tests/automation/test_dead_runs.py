@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -15,7 +16,7 @@ from dagster._core.storage.tags import GRPC_INFO_TAG
 
 from aaco_pipeline.assets.capture import MEASUREMENT_POOL
 from aaco_pipeline.automation import dead_runs
-from aaco_pipeline.automation.dead_runs import find_dead_runs, living_runs, reap, slot_holders
+from aaco_pipeline.automation.dead_runs import await_names, find_dead_runs, living_runs, reap, slot_holders
 from aaco_pipeline.automation.jobs import start_session
 from aaco_pipeline.resources.host.process_identity import HOST_TAG, PID_TAG, process_tags, python_lives_as
 from aaco_pipeline.resources.measure.measurement_slot import measurement_slot, slot_path
@@ -250,6 +251,28 @@ def test_a_run_that_was_never_started_is_dead_with_its_launcher(
         server: "the server that was to start its process is gone",
         unlaunched: "it was never launched",
     }
+
+
+def test_the_name_of_a_young_run_is_waited_for_and_no_longer_than_it_may_take(
+    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named, nameless = run_of(instance, {}), run_of(instance, {}, dg.DagsterRunStatus.NOT_STARTED)
+    created = {one.dagster_run.run_id: one.create_timestamp.timestamp() for one in instance.get_run_records()}
+    clock = [created[nameless] + 1.0]
+    monkeypatch.setattr(time, "time", lambda: clock[0])
+
+    def sleep(seconds: float) -> None:
+        clock[0] += seconds
+        if clock[0] > created[nameless] + 10:
+            instance.add_run_tags(named, process_tags())
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    await_names(instance)
+    assert clock[0] == pytest.approx(created[nameless] + dead_runs.UNTAGGED_GRACE_SECONDS)
+    instance.report_run_failed(instance.get_run_by_id(nameless) or pytest.fail("the run is gone"))
+    clock[0] = created[nameless] + 1.0
+    await_names(instance)
+    assert clock[0] == created[nameless] + 1.0, "nobody is nameless any more"
 
 
 def test_a_nameless_run_in_a_storage_that_hosts_share_is_not_judged_from_here(

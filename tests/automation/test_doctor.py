@@ -212,6 +212,15 @@ def test_a_run_in_a_queue_that_no_daemon_serves_is_taken_out_and_its_session_fin
     assert (half.kind, half.subject) == ("half session", session)
 
 
+def test_a_run_that_was_killed_before_it_was_launched_holds_up_no_mending(
+    lake: TraceLake, healthy: dg.DagsterInstance, session: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_runs, "UNTAGGED_GRACE_SECONDS", 0.5)
+    lake.record_failure(session, "report", "code", "killed")
+    healthy.create_run_for_job(start_session, tags={PARTITION_TAG: session}, status=dg.DagsterRunStatus.NOT_STARTED)
+    assert [one.kind for one in examine(lake, healthy, void)] == ["dead run", "half session"]
+
+
 def test_a_queue_whose_daemon_says_a_word_is_left_to_it(
     lake: TraceLake, healthy: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
