@@ -112,6 +112,10 @@ def test_published_peaks(published: tuple[str, str, int, int, list[float | None]
         ("sm_90", "NVIDIA H200", "matrix", "fp64", 66.9e12),
         ("sm_90", "NVIDIA H200", "vector", "fp64", 33.5e12),
         ("sm_90", "NVIDIA H200", "dram", None, 4800e9),
+        # NVIDIA publishes 37 TFLOP/s of fp64, vector and matrix, and 7.7 TB/s of HGX B200.
+        ("sm_100", "NVIDIA B200", "vector", "fp64", 37.2e12),
+        ("sm_100", "NVIDIA B200", "matrix", "fp64", 37.2e12),
+        ("sm_100", "NVIDIA B200", "dram", None, 2 * 3996e6 * 7680 / 8),
         ("sm_80", "NVIDIA A100-SXM4-80GB", "matrix", "fp16", 312e12),
         ("sm_80", "NVIDIA A100-SXM4-80GB", "vector_packed", "fp16", 78e12),
         ("sm_80", "NVIDIA A100-SXM4-80GB", "l2", None, 5120 * 1410e6),
