@@ -181,7 +181,7 @@ def _unreadable(path: Path) -> str | None:
 
 def _run_folder(path: Path, reader: Reader, top: Path) -> Path:
     """The folder of the run that an entry belongs to: rocprofv3 puts hosts and passes into folders of their own."""
-    if reader in _ALONE or (reader is thread_trace and not path.name.startswith("ui_output_")):
+    if reader in _ALONE or (reader is thread_trace and (path == top or not path.name.startswith("ui_output_"))):
         return path
     folder = path.parent
     if folder != top and _PROCESS_FILE.fullmatch(path.name) and _is_host_folder(folder, path, reader):

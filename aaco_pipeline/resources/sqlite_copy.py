@@ -117,8 +117,13 @@ class _Copy:
         try:
             with closing(sqlite3.connect(_uri(self.target), isolation_level=None, uri=True)) as self._connection:
                 self._prepare()
-                for name in self._tables():
-                    self._copy_table(name)
+                tables = {name: columns for name in self._tables() if (columns := self._columns(name))}
+                # All declared before the first row: readers know a database by the names at its beginning.
+                for name, columns in tables.items():
+                    declared = (f"{one.quoted} {'INTEGER PRIMARY KEY' if one.is_key else one.kind}" for one in columns)
+                    self._ask(f"CREATE TABLE main.{_quoted(name)} ({', '.join(declared)})")
+                for name, columns in tables.items():
+                    self._copy_rows(_quoted(name), columns)
                 self._ask("COMMIT")
         except _FAILURES as error:
             raise self._told(error) from error
@@ -131,7 +136,11 @@ class _Copy:
         connection.text_factory = lambda raw: str(raw, "utf-8", "surrogateescape")
         if encoding is not None:
             connection.execute(f"PRAGMA encoding = '{encoding}'")
-        for setting in ("journal_mode = OFF", "synchronous = OFF", "trusted_schema = OFF", "cell_size_check = ON"):
+        # SQLite knows where to put temporary files from before this process was confined; there it may not write.
+        for setting in (
+            *("journal_mode = OFF", "synchronous = OFF", "temp_store = MEMORY"),
+            *("trusted_schema = OFF", "cell_size_check = ON"),
+        ):
             connection.execute(f"PRAGMA {setting}").fetchall()
         connection.execute("CREATE TEMP TABLE changed (place, dirty, clean, PRIMARY KEY (place, dirty)) WITHOUT ROWID")
         connection.execute("ATTACH ? AS capture", (f"{_uri(self.plain)}?mode=ro&immutable=1",))
@@ -174,13 +183,7 @@ class _Copy:
             raise CaptureError(f"{self.source}: more than {_MOST_TABLES} tables; not a profiler's database")
         return names
 
-    def _copy_table(self, name: str) -> None:
-        columns = self._columns(name)
-        if not columns:
-            return
-        table = _quoted(name)
-        declared = ", ".join(f"{one.quoted} {'INTEGER PRIMARY KEY' if one.is_key else one.kind}" for one in columns)
-        self._ask(f"CREATE TABLE main.{table} ({declared})")
+    def _copy_rows(self, table: str, columns: Sequence[_Column]) -> None:
         if not self._look(table, columns):
             return
         for number, column in enumerate(columns):

@@ -38,6 +38,8 @@ def connected(path: Path) -> sqlite3.Connection:
         # No function named in a hostile schema runs, and what does not fit into its page is an error.
         connection.execute("PRAGMA trusted_schema = OFF")
         connection.execute("PRAGMA cell_size_check = ON")
+        # A confined reader may not write where SQLite would put temporary files.
+        connection.execute("PRAGMA temp_store = MEMORY")
     except BaseException:
         connection.close()
         raise
