@@ -159,11 +159,15 @@ def _typed_shapes(side: str, text: str | None) -> dict[str, list[str] | list[lis
     shapes: list[list[int]] = []
     for entry in entries if isinstance(entries, list) else [None]:
         dtype, shape = next(iter(entry.items()), (None, None)) if isinstance(entry, dict) else (None, None)
-        if dtype is None or not isinstance(shape, list) or not all(type(size) is int for size in shape):
+        if dtype is None or not isinstance(shape, list) or not all(map(_is_size, shape)):
             return {f"{side}_dtypes": None, f"{side}_shapes": None}
         dtypes.append(dtype)
         shapes.append(shape)
     return {f"{side}_dtypes": dtypes, f"{side}_shapes": shapes}
+
+
+def _is_size(size: object) -> bool:
+    return type(size) is int and abs(size) < 2**63
 
 
 def _dispatches(nodes: pl.DataFrame, axis_start_ns: int, process_id: int) -> pl.DataFrame:

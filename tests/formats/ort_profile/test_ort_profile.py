@@ -654,7 +654,7 @@ def test_later_shapes_do_not_replace_the_first_even_across_pieces(
 
 @pytest.mark.parametrize(
     "told",
-    [None, "", "text", 5, {"float": [1]}, [5], [{}], [{"float": 3}], [{"float": ["a"]}]],
+    [None, "", "text", 5, {"float": [1]}, [5], [{}], [{"float": 3}], [{"float": ["a"]}], [{"float": [2**63]}]],
     ids=repr,
 )
 def test_shapes_in_another_form_are_unknown(tmp_path: Path, told: Any) -> None:
