@@ -55,9 +55,11 @@ def enriched(
         charged = thread_trace.charged(placed, known["wait_executions"], known["wait_dependencies"])
         traced = to_contract("att_instructions", charged.drop("part"))
     if "sampled_stalls" in details:
-        parts = [traced.select("kernel_id", "dispatch_id"), details["instruction_parts"]]
-        of_part = pl.concat(parts, how="horizontal").unique(maintain_order=True)
-        summed = details["sampled_stalls"].join(of_part, on="part", how="left", maintain_order="left")
+        parts = [traced.select("kernel_id", "dispatch_id", "capture", "line"), details["instruction_parts"]]
+        of_line = pl.concat(parts, how="horizontal").unique(["part", "line"], keep="first", maintain_order=True)
+        summed = details["sampled_stalls"].join(
+            of_line, on=["part", "line"], how="left", nulls_equal=True, maintain_order="left"
+        )
         reasons.append(samples.listed_reasons(summed))
     sampled = samples.sampled_instructions(pc_samples, dispatches)
     sampled = sampled.with_columns(instruction_class=instruction_class(pl.col("instruction")))

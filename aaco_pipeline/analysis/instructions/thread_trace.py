@@ -23,7 +23,7 @@ import polars as pl
 
 #: Reason for stalls of waits of which the trace does not say what they waited for.
 UNATTRIBUTED: Final = "unattributed"
-_KEYS: Final = ("kernel_id", "dispatch_id")
+_KEYS: Final = ("kernel_id", "dispatch_id", "capture")
 #: Of an instruction: its class, how its mnemonic may begin, the reason when it stalls itself, the reason when a wait
 #: waits for it, and whether operations of the kind complete in order. The first that fits holds; "" is any class.
 _KINDS: Final = (
@@ -153,9 +153,10 @@ def _entry_stalls(lines: pl.DataFrame, executions: pl.DataFrame, dependencies: p
 def breakdown(instructions: pl.DataFrame) -> pl.DataFrame:
     """Stalled cycles by reason and by the instruction that caused them, most first within a dispatch.
 
-    Columns: kernel_id, dispatch_id, reason, mnemonic (null when unattributed), stall_cycles. `instructions` are rows
-    of `att_instructions` with `charged_stall_cycles`, as the lake has them. Over all rows of a dispatch the cycles
-    are exactly its instructions' `stall_cycles`; rows that were sampled and not traced count for nothing.
+    Columns: kernel_id, dispatch_id, capture, reason, mnemonic (null when unattributed), stall_cycles. `instructions`
+    are rows of `att_instructions` with `charged_stall_cycles`, as the lake has them; traces are never added up. Over
+    all rows of a trace the cycles are exactly its instructions' `stall_cycles`; rows that were sampled and not traced
+    count for nothing.
     """
     traced = instructions.filter(pl.col("stall_cycles").is_not_null()).with_columns(
         mnemonic=mnemonic(), kind=_kind(), waits=is_counter_wait(), charge=pl.col("charged_stall_cycles").fill_null(0)
@@ -177,7 +178,7 @@ def breakdown(instructions: pl.DataFrame) -> pl.DataFrame:
             "stall_cycles",
             "reason",
             "mnemonic",
-            descending=[False, False, True, False, False],
+            descending=[False, False, False, True, False, False],
             nulls_last=True,
         )
     )
@@ -188,12 +189,14 @@ def stalls(instructions: pl.DataFrame) -> pl.DataFrame:
     found = breakdown(instructions).group_by(*_KEYS, "reason").agg(pl.col("stall_cycles").sum())
     whole = pl.col("stall_cycles").sum().over(_KEYS)
     return found.select(
-        *_KEYS,
+        "kernel_id",
+        "dispatch_id",
         "reason",
         "stall_cycles",
         samples=pl.lit(None, pl.Int64),
         share_ratio=pl.col("stall_cycles") / whole,
-    ).sort(*_KEYS, "stall_cycles", "reason", descending=[False, False, True, False], nulls_last=True)
+        capture="capture",
+    ).sort(*_KEYS, "stall_cycles", "reason", descending=[False, False, False, True, False], nulls_last=True)
 
 
 def traced_share(waves: pl.DataFrame, wave_starts: pl.DataFrame) -> pl.DataFrame:

@@ -1,6 +1,7 @@
 """Hardware counters as one row per dispatch, with the facts of its device and the cycles that can be believed.
 
 A dispatch's counters come from several passes, each another execution; they are joined by dispatch, never on time.
+Where some are known of a kernel alone, the kernel has a row of its own: the means over all its executions in each pass.
 Where passes repeat a counter, the first pass that is not one for an accumulating counter gives the value.
 """
 
@@ -56,21 +57,56 @@ def counter_table(
 ) -> pl.DataFrame:
     """One row per counted dispatch, sorted: `FACTS`, then every counter of `needed` by its plain name as float64.
 
-    `needed` are plain names (see `aaco_pipeline.hardware.counters.plain_name`); what was not counted is null.
+    `needed` are plain names (see `aaco_pipeline.hardware.counters.plain_name`); what was not counted is null. A row
+    without dispatch_id is of a kernel some of whose counted executions could not be told to be a dispatch.
     `active_cycles` and `level_cycles` are `GRBM_GUI_ACTIVE` of one XCC, the latter of the pass that accumulated
     `SQ_LEVEL_WAVES`, if it counted them. They are null where they would mean a clock that the device cannot run at,
     unless `check_clock` is false. `duration_s` is the base trace's or, without one, the mean over counter passes.
     """
     wanted = sorted({*needed} - {*FACTS})
+    counters, of_kernels = _with_kernels(counters, dispatches)
     wide, channels = _wide(counters, frozenset((*wanted, _ACTIVE, _LEVEL_ACTIVE)))
     table = wide.join(_durations(counters), on="dispatch_id", how="left", maintain_order="left")
-    table = table.join(_timed(dispatches), on="dispatch_id", how="inner", maintain_order="left")
+    places = pl.concat([_timed(dispatches), of_kernels])
+    table = table.join(places, on="dispatch_id", how="inner", maintain_order="left")
     table = table.join(_facts(devices), on="device_id", how="left", maintain_order="left")
     table = _without_part_sums(table, channels)
     table = _with_cycles(table, check_clock)
     duration = pl.coalesce("duration_ns", "counted_duration_ns") / 1e9
     missing = [pl.lit(None, pl.Float64).alias(name) for name in wanted if name not in table.columns]
-    return table.with_columns(duration.alias("duration_s"), *missing).select(*FACTS, *wanted).sort("dispatch_id")
+    table = table.with_columns(duration.alias("duration_s"), *missing).select(*FACTS, *wanted).sort("dispatch_id")
+    return table.with_columns(dispatch_id=pl.when(pl.col("dispatch_id") >= 0).then("dispatch_id"))
+
+
+def _with_kernels(counters: pl.DataFrame, dispatches: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Counters with a stand-in below 0 for each kernel that some values are known of alone, and what these are of.
+
+    A stand-in has the mean over all executions of its kernel in a pass. Of a kernel that did not run on one device
+    alone in the base trace, nor could have, it is not known whose formulas hold; its values stay in `counters`.
+    """
+    alone = counters.filter(pl.col("dispatch_id").is_null()).select("kernel_id").drop_nulls().unique()
+    devices = dispatches.group_by("kernel_id").agg(pl.col("device_id").unique())
+    every = dispatches.get_column("device_id").unique().to_list()
+    devices = alone.join(devices, on="kernel_id", how="left").with_columns(
+        pl.col("device_id").fill_null(pl.lit(every, pl.List(pl.Int32)))
+    )
+    known = devices.filter(pl.col("device_id").list.len() == 1).sort("kernel_id")
+    of_kernels = known.select(
+        dispatch_id=-1 - pl.col("kernel_id"),
+        kernel_id="kernel_id",
+        device_id=pl.col("device_id").list.first(),
+        duration_ns=pl.lit(None, pl.Int64),
+    )
+    own = counters.filter(pl.col("dispatch_id").is_not_null()).select(
+        "dispatch_id", "counter", "value", "pass", "pass_duration_ns"
+    )
+    means = (
+        counters.join(known.select("kernel_id"), on="kernel_id", how="semi")
+        .group_by("kernel_id", "counter", "pass")
+        .agg(pl.col("value").mean(), pl.col("pass_duration_ns").mean().round().cast(pl.Int64))
+        .with_columns(dispatch_id=-1 - pl.col("kernel_id"))
+    )
+    return pl.concat([own, means.select(own.columns)]), of_kernels
 
 
 def _timed(dispatches: pl.DataFrame) -> pl.DataFrame:

@@ -39,6 +39,7 @@ FLAGS: Final = {
     "device_from_product": "compute units, XCCs or highest clock are not stated; the product's were taken",
     "no_duration": "the base trace holds no duration of the dispatch",
     "first_dispatch": "the kernel's first dispatch took longer than the others: cold caches, page faults, compilation",
+    "joined_by_kernel": "counted in executions that could not be told to be a dispatch: means of the kernel's own",
     "missing_counters": "a counter that a formula needs was not collected",
     "incomplete_channels": "the capture holds some of the L2's channels only, and no sum",
     "unknown_architecture": "there are no formulas for the device's architecture",
@@ -56,11 +57,14 @@ _FOR_FLAGS: Final = ("TCC_WRITE", "SQ_INSTS_VALU")
 def work_of(table: pl.DataFrame) -> pl.DataFrame:
     """Work of each counted dispatch, from what `with_work` gives: the columns of `WORK`.
 
+    A kernel that was counted in no known dispatch has a row without dispatch_id: the means of its executions.
     An amount is null where a counter it needs is missing. `duration_ns` is the base trace's, null where it states none
     or the times are destroyed; `counted_duration_ns` is the mean over counter passes. `flops_is_lower_bound` is null
     where no FLOPs are known. `quality_flags` are of `FLAGS`.
     """
-    return table.select(pl.col(name).cast(dtype) for name, dtype in WORK.items())
+    single = pl.col("dispatch_id").is_not_null()
+    single_or_alone = single | ~single.any().over("kernel_id")
+    return table.filter(single_or_alone).select(pl.col(name).cast(dtype) for name, dtype in WORK.items())
 
 
 @cache
@@ -139,6 +143,7 @@ def _conditions() -> dict[str, pl.Expr]:
         "device_from_product": pl.col("is_of_product"),
         "no_duration": pl.col("duration_ns").is_null(),
         "first_dispatch": pl.col("is_late_start"),
+        "joined_by_kernel": pl.col("dispatch_id").is_null(),
         "missing_counters": pl.any_horizontal(within[family] & _lacks(family) for family in Family),
         "incomplete_channels": pl.col("channels_are_incomplete"),
         "unknown_architecture": within[Family.UNKNOWN],

@@ -44,7 +44,8 @@ def metrics_of(table: pl.DataFrame) -> pl.DataFrame:
     """Metrics of each kernel over its counted dispatches, from what `counted` gives: the columns of `METRICS`, sorted.
 
     `value` is the sum of the numerators over the sum of the denominators; `mean`, `min` and `max` are over dispatches,
-    of which `n` gave the metric.
+    of which `n` gave the metric. Where none did, `value` is that of the kernel's executions that are no known dispatch:
+    then `n` is 0 and the flag `joined_by_kernel` says so.
     """
     parts = [_of_family(part, Family(family)) for (family,), part in table.partition_by("family", as_dict=True).items()]
     return pl.concat([METRICS.to_frame(), *parts]).sort("kernel_id", "metric")
@@ -102,19 +103,23 @@ def _of_family(table: pl.DataFrame, family: Family) -> pl.DataFrame:
     usable = _usable(numerators, denominators)
     kernels = table.get_column("kernel_id").to_numpy()
     first = np.flatnonzero(np.r_[True, kernels[1:] != kernels[:-1]])
+    of_dispatches = usable & table.get_column("dispatch_id").is_not_null().to_numpy()
+    n = np.add.reduceat(of_dispatches.astype(np.int64), first, axis=1)
+    rows_of_kernel = np.diff(np.r_[first, kernels.size])
+    counts = np.where(np.repeat(n, rows_of_kernel, axis=1) > 0, of_dispatches, usable)
     with np.errstate(divide="ignore", invalid="ignore"):
         each = numerators / denominators
-        n = np.add.reduceat(usable.astype(np.int64), first, axis=1)
-        sums = [np.add.reduceat(np.where(usable, part, 0.0), first, axis=1) for part in (numerators, denominators)]
+        sums = [np.add.reduceat(np.where(counts, part, 0.0), first, axis=1) for part in (numerators, denominators)]
         columns = {
             "value": sums[0] / sums[1],
-            "mean": np.add.reduceat(np.where(usable, each, 0.0), first, axis=1) / n,
-            "min": np.minimum.reduceat(np.where(usable, each, np.inf), first, axis=1),
-            "max": np.maximum.reduceat(np.where(usable, each, -np.inf), first, axis=1),
+            "mean": np.add.reduceat(np.where(of_dispatches, each, 0.0), first, axis=1) / n,
+            "min": np.minimum.reduceat(np.where(of_dispatches, each, np.inf), first, axis=1),
+            "max": np.maximum.reduceat(np.where(of_dispatches, each, -np.inf), first, axis=1),
         }
+    known_of = np.add.reduceat(counts.astype(np.int64), first, axis=1) > 0
     frame = _listed(known, kernels[first]).with_columns(
         *(
-            pl.Series(name, np.where(n > 0, values, np.nan).ravel(), nan_to_null=True)
+            pl.Series(name, np.where(known_of if name == "value" else n > 0, values, np.nan).ravel(), nan_to_null=True)
             for name, values in columns.items()
         ),
         n=pl.Series(n.ravel()),
@@ -138,6 +143,8 @@ def _listed(known: Sequence[DerivedMetric], kernels: npt.NDArray[np.int32]) -> p
 def _flagged(frame: pl.DataFrame, table: pl.DataFrame, known: Sequence[DerivedMetric]) -> pl.DataFrame:
     """The frame with `quality_flags`: those of the kernel's dispatches that bear on the metric, and why it is null."""
     of_kernel = table.select("kernel_id", flag="quality_flags").explode("flag").drop_nulls().unique()
+    by_kernel = frame.filter(pl.col("value").is_not_null() & (pl.col("n") == 0))
+    by_kernel = by_kernel.select("kernel_id", "metric", flag=pl.lit("joined_by_kernel"))
     of_figure = pl.DataFrame(
         [(metric.name, flag) for metric in known for flag in _flags_of(metric)],
         schema={"metric": pl.String, "flag": pl.String},
@@ -151,7 +158,7 @@ def _flagged(frame: pl.DataFrame, table: pl.DataFrame, known: Sequence[DerivedMe
     reasons = unclear.select("kernel_id", "metric", flag=reason)
     order = pl.Enum(list(METRIC_FLAGS))
     flags = (
-        pl.concat([bearing, reasons])
+        pl.concat([bearing, reasons, by_kernel])
         .group_by("kernel_id", "metric")
         .agg(quality_flags=pl.col("flag").cast(order).unique().sort().cast(pl.String))
     )

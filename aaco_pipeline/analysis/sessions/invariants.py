@@ -83,8 +83,8 @@ def operator_time_is_conserved(operator_kernels: pl.DataFrame, stats: pl.DataFra
 
 
 def stalls_are_conserved(instructions: pl.DataFrame, stalls: pl.DataFrame) -> Finding:
-    """The reasons of each traced dispatch add up to the cycles its instructions stalled, exactly."""
-    keys = ["kernel_id", "dispatch_id"]
+    """The reasons of each thread trace add up to the cycles its instructions stalled, exactly."""
+    keys = ["kernel_id", "dispatch_id", "capture"]
     traced = instructions.drop_nulls("stall_cycles").group_by(keys).agg(own=pl.col("stall_cycles").sum())
     reasons = stalls.drop_nulls("stall_cycles").group_by(keys).agg(stated=pl.col("stall_cycles").sum())
     both = traced.join(reasons, on=keys, how="full", nulls_equal=True)

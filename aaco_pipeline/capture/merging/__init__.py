@@ -1,7 +1,7 @@
 """What the parts of one run become together: one set of canonical tables on one axis, with one numbering.
 
 A part is what one reader gave: a process, a counter pass, a thread trace. Times come from the base trace alone; counter
-passes are matched to it by process, the capture's own number of the dispatch and the kernel's name, never on time.
+passes are matched to it by numbers, kernels and grids, never on time.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import Final
 
 import polars as pl
 
-from aaco_pipeline.capture.merging import other_passes
+from aaco_pipeline.capture.merging import counted, other_passes, traced_kernels
 from aaco_pipeline.capture.merging.base import DEVICE_COLUMNS, TIMES, base_trace, choose_base, renumbered
 from aaco_pipeline.capture.merging.iterations import as_iterations, from_markers
 from aaco_pipeline.capture.merging.parts import EVENTS, NamedReading
@@ -51,10 +51,13 @@ def merge_parts(parts: Sequence[NamedReading]) -> CaptureTables:
     base, evidence = choose_base(parts)
     merged = base_trace(base)
     tables = merged.tables
-    tables["counters"], counted = other_passes.counters(parts, merged)
+    tables["counters"], tables["kernels"], placed = counted.counters(parts, merged)
     tables["pc_samples"] = other_passes.pc_samples(parts, merged)
     tables["att_instructions"], traces, traced = matched_instructions(
         [(part.name, part.reading) for part in parts], merged.keys, tables["dispatches"]
+    )
+    tables["kernels"], tables["att_instructions"], unnamed = traced_kernels.named(
+        parts, tables["kernels"], tables["att_instructions"]
     )
     for name in ("reported_statistics", "environment", "ceilings"):
         tables[name] = pl.concat([part.table(name) for part in parts]).unique(maintain_order=True)
@@ -64,7 +67,7 @@ def merge_parts(parts: Sequence[NamedReading]) -> CaptureTables:
     for part in parts:
         named = (replace(item, item=f"{item.item} of {part.name}") for item in part.reading.evidence)
         evidence += named if len(parts) > 1 else part.reading.evidence
-    evidence += [*merged.evidence, *without, *counted, *traced]
+    evidence += [*merged.evidence, *without, *placed, *traced, *unnamed]
     # Of several traces' operators it is not said whose they are.
     alone = len(parts) == 1
     tables["operator_shapes"] = parts[0].table("operator_shapes") if alone else empty_table("operator_shapes")

@@ -67,7 +67,7 @@ class Base:
     """The base's tables under one numbering, with what a further part needs to refer to them."""
 
     tables: dict[str, pl.DataFrame]
-    #: dispatch_id of the session with `process` (ordinal in the base), source_dispatch_id and name.
+    #: dispatch_id of the session with `process` (ordinal in the base), source_dispatch_id, name, grid and workgroup.
     keys: pl.DataFrame
     #: By the name of each part of the base: what to add to its dispatches' numbers, and to its times.
     dispatch_offsets: Mapping[str, int]

@@ -1,40 +1,14 @@
-"""What the parts beside the base trace add to it: counters and samples, each at the dispatch it belongs to."""
+"""What the parts beside the base trace add to it: samples, each at the dispatch it belongs to.
+
+Counters are `aaco_pipeline.capture.merging.counted`.
+"""
 
 from collections.abc import Sequence
 
 import polars as pl
 
 from aaco_pipeline.capture.merging.base import Base, renumbered
-from aaco_pipeline.capture.merging.parts import MATCH, NamedReading
-from aaco_pipeline.formats.capture_tables import Findings
-from aaco_pipeline.lake.evidence import Evidence
-from aaco_pipeline.lake.validation import empty_table
-
-
-def counters(parts: Sequence[NamedReading], base: Base) -> tuple[pl.DataFrame, list[Evidence]]:
-    """All counter values at the dispatches they belong to."""
-    found = [empty_table("counters")]
-    lost: dict[str, int] = {}
-    of_session = base.keys.select(*MATCH, session_dispatch="dispatch_id")
-    for part in parts:
-        # A format whose file is one pass does not name it.
-        named = pl.when(pl.col("pass") == "").then(pl.lit(part.name)).otherwise("pass").alias("pass")
-        values = part.table("counters").with_columns(named)
-        if part.name in base.dispatch_offsets:
-            found.append(values.with_columns(pl.col("dispatch_id") + base.dispatch_offsets[part.name]))
-        elif values.height:
-            same = part.keys.join(of_session, on=MATCH, how="left", nulls_equal=True).unique(
-                "dispatch_id", keep="first"
-            )
-            placed = values.join(same.select("dispatch_id", "session_dispatch"), on="dispatch_id", how="left")
-            known = placed.drop_nulls("session_dispatch").with_columns(dispatch_id="session_dispatch")
-            lost |= {part.name: placed.height - known.height} if known.height < placed.height else {}
-            found.append(known.drop("session_dispatch"))
-    findings = Findings()
-    count = sum(lost.values())
-    reason = f"{count} values of {', '.join(lost)} belong to executions that the base trace does not have"
-    findings.note(count, "counter values matched to dispatches", "partial", reason)
-    return pl.concat(found), findings.evidence
+from aaco_pipeline.capture.merging.parts import NamedReading
 
 
 def pc_samples(parts: Sequence[NamedReading], base: Base) -> pl.DataFrame:

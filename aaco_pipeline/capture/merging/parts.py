@@ -22,8 +22,6 @@ EVENTS: Final[Mapping[str, str]] = {
     "memory_allocations": "allocation_id",
     "synchronizations": "synchronization_id",
 }
-#: What one execution of a kernel is called elsewhere.
-MATCH: Final = ("process", "source_dispatch_id", "name")
 
 
 @dataclass
@@ -78,8 +76,16 @@ class NamedReading:
 
     @cached_property
     def keys(self) -> pl.DataFrame:
-        """Of each execution: dispatch_id, and what names it in another pass (`process`, number, kernel's name)."""
-        executions = self.executions.select("dispatch_id", "process_id", "kernel_id")
+        """Of each execution: dispatch_id, and what names it in another pass: `process`, number, kernel's name, and the
+        work-items of its grid and of one workgroup, null where the source does not state them.
+        """
+        executions = self.executions.select("dispatch_id", "process_id", "kernel_id", **_sizes())
+        counted = self.reading.details.get("counter_dispatches")
+        if counted is not None:
+            stated = counted.unique("dispatch_id", keep="first").select("dispatch_id", "grid_size", "workgroup_size")
+            executions = executions.join(stated, on="dispatch_id", how="left", maintain_order="left").with_columns(
+                grid=pl.coalesce("grid", "grid_size"), workgroup=pl.coalesce("workgroup", "workgroup_size")
+            )
         listed = [self.reading.details[d] for d in ("dispatch_keys", "counter_dispatches") if d in self.reading.details]
         numbers = [frame.select("dispatch_id", pl.col("source_dispatch_id").cast(pl.UInt64)) for frame in listed]
         own = executions.select("dispatch_id", source_dispatch_id=pl.col("dispatch_id").cast(pl.UInt64))
@@ -87,5 +93,13 @@ class NamedReading:
         return (
             executions.join(source, on="dispatch_id", how="left", maintain_order="left")
             .join(self.table("kernels").select("kernel_id", "name"), on="kernel_id", how="left", maintain_order="left")
-            .select("dispatch_id", *MATCH[1:], process=pl.col("process_id"))
+            .select("dispatch_id", "source_dispatch_id", "name", "grid", "workgroup", process=pl.col("process_id"))
         )
+
+
+def _sizes() -> dict[str, pl.Expr]:
+    """The work-items of grid and workgroup, from their product or from their sizes along the axes."""
+    return {
+        what: pl.coalesce(f"{what}_work_items", pl.col(f"{what}_x") * pl.col(f"{what}_y") * pl.col(f"{what}_z"))
+        for what in ("grid", "workgroup")
+    }

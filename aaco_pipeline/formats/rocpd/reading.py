@@ -54,7 +54,9 @@ def read(path: Path, limits: Limits) -> CaptureTables:
     hosts = list(dict.fromkeys(host for one in found for host in one.hosts))
     tables = {name: to_contract(name, frames.get(name, pl.DataFrame())) for name in _TABLES}
     tables["environment"] = tables["environment"].unique(["category", "key"], keep="first", maintain_order=True)
-    tables["kernels"] = described_kernels(kernels)
+    symbols = frames["kernel_keys"].select("kernel_id", pl.col("symbol").str.strip_suffix(".kd"))
+    symbols = symbols.drop_nulls().unique("kernel_id", keep="first", maintain_order=True)
+    tables["kernels"] = described_kernels(kernels.join(symbols, on="kernel_id", how="left", maintain_order="left"))
     tables["clock_domains"] = _clocks(hosts)
     details = {name: frames[name] for name in _DETAILS}
     findings = findings_of(path.name, sets, found, tables, hosts)

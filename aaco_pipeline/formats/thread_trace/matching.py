@@ -26,8 +26,9 @@ def matched_instructions(
     """The `att_instructions` of all parts, each at the dispatch it is of, and what else was traced with them.
 
     `parts` are named readings; `keys` has dispatch_id, source_dispatch_id and name (of the kernel) of each dispatch of
-    the base trace, `dispatches` its dispatch_id and kernel_id. A trace whose dispatch is not found keeps null in both
-    columns, and evidence says why. Details, each with the column `part`, as `thread_trace.read` describes them:
+    the base trace, `dispatches` its dispatch_id and kernel_id. Each row has its part as `capture`, and the number that
+    the trace states as `source_dispatch_id`. A trace whose dispatch is not found keeps null in dispatch_id and
+    kernel_id, and evidence says why. Details, each with the column `part`, as `thread_trace.read` describes them:
     `waves`, `wait_dependencies` and `sampled_stalls`; `wait_executions` (wave_index, line, stall, of the instructions
     of class `wait`, in order of execution), `wave_starts` (shader_engine, cu, waves: how many began there, traced or
     not) and `instruction_parts` (one row for each row of the instructions, in their order).
@@ -39,7 +40,10 @@ def matched_instructions(
         instructions = reading.tables.get("att_instructions", empty_table("att_instructions"))
         if not instructions.height:
             continue
-        dispatch, reason = _dispatch(reading.details.get("traced_dispatch"), keys)
+        traced = reading.details.get("traced_dispatch")
+        number = traced.item(0, "source_dispatch_id") if traced is not None and traced.height else None
+        instructions = instructions.with_columns(capture=pl.lit(part), source_dispatch_id=pl.lit(number, pl.UInt64))
+        dispatch, reason = _dispatch(traced, keys)
         if dispatch is None:
             evidence.append(Evidence(f"dispatch that {part} traced", "absent", reason, part))
         else:
@@ -81,8 +85,10 @@ def _dispatch(traced: pl.DataFrame | None, keys: pl.DataFrame) -> tuple[int | No
         return None, f"the base trace has no dispatch of number {number}"
     if not stated:
         return None, f"the thread trace names no kernel, so that dispatch {number} cannot be told to be the traced one"
-    names = {_name(name) for name in stated}
-    alike = numbered.filter(pl.Series([_name(name) in names for name in numbered.get_column("name")], dtype=pl.Boolean))
+    names = {plain_name(name) for name in stated}
+    alike = numbered.filter(
+        pl.Series([plain_name(name) in names for name in numbered.get_column("name")], dtype=pl.Boolean)
+    )
     if alike.height == 1:
         return int(alike.item(0, "dispatch_id")), ""
     if alike.height:
@@ -91,7 +97,7 @@ def _dispatch(traced: pl.DataFrame | None, keys: pl.DataFrame) -> tuple[int | No
     return None, f"dispatch {number} of the base trace is of {others}, and the trace is of {_shown(stated[-1])}"
 
 
-def _name(name: str | None) -> str:
+def plain_name(name: str | None) -> str:
     """A kernel's name as two tools may be compared by: without spaces, in which they differ, and without its mark."""
     return _DESCRIPTOR.sub("", re.sub(r"\s+", "", name or ""))
 

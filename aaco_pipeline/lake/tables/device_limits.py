@@ -148,10 +148,11 @@ TABLES: Final[tuple[Table, ...]] = (
             column("unit", STRING, NAME, "Unit of value, mean, min and max."),
             nullable("value", FLOAT64, VARIES, "The figure over all counted dispatches of the kernel: the ratio of the "
                 "sums; null when it could not be computed, and quality_flags says why."),
-            nullable("mean", FLOAT64, VARIES, "Mean of the figure over dispatches; null when value is."),
-            nullable("min", FLOAT64, VARIES, "Smallest figure of a dispatch; null when value is."),
-            nullable("max", FLOAT64, VARIES, "Largest figure of a dispatch; null when value is."),
-            column("n", INT64, COUNT, "Dispatches behind the figure; zero when none gave it."),
+            nullable("mean", FLOAT64, VARIES, "Mean of the figure over dispatches; null when none gave it."),
+            nullable("min", FLOAT64, VARIES, "Smallest figure of a dispatch; null when none gave it."),
+            nullable("max", FLOAT64, VARIES, "Largest figure of a dispatch; null when none gave it."),
+            column("n", INT64, COUNT, "Dispatches behind the figure; zero when none gave it, also where the kernel's "
+                "executions did that are no known dispatch (flag `joined_by_kernel`)."),
             column("quality_flags", STRINGS, NAME, "Named reservations about the figure, such as a clock that the "
                 "hardware cannot have run at; empty when there are none."),
         ),
@@ -181,7 +182,7 @@ TABLES: Final[tuple[Table, ...]] = (
         name="att_instructions", section="Analysis",
         meaning="One row is one instruction of a traced or sampled kernel with what it cost. Filled by the stage "
                 "att_enrichment; cycles here never become durations.",
-        sort_by=("kernel_id", "dispatch_id", "code_object_id", "address", "line"), version=2,
+        sort_by=("kernel_id", "dispatch_id", "capture", "code_object_id", "address", "line"), version=3,
         columns=(
             nullable("kernel_id", INT32, ID, "Kernel the instruction belongs to, in `kernels`; null when the code "
                 "could not be matched to one."),
@@ -212,12 +213,16 @@ TABLES: Final[tuple[Table, ...]] = (
             nullable("charged_stall_cycles", INT64, CYCLES, "Stalled cycles of wait instructions that waited for this "
                 "one, such as those of a wait for this load; they are in stall_cycles of the waits and never in this "
                 "row's. Null when the trace does not say what was waited for, and when not traced.", since=2),
+            nullable("capture", STRING, NAME, "Thread trace that lists the instruction, by its folder in the capture; "
+                "traces are never added up. Null for program-counter samples of a dispatch.", since=3),
+            nullable("source_dispatch_id", UINT64, ID, "The traced dispatch by the capture's own number; null when not "
+                "stated.", since=3),
         ),
     ),
     Table(
         name="att_stalls", section="Analysis",
         meaning="One row is one reason for which wavefronts of a kernel stalled. Filled by the stage att_enrichment.",
-        sort_by=("kernel_id", "dispatch_id", "reason"),
+        sort_by=("kernel_id", "dispatch_id", "capture", "reason"), version=2,
         columns=(
             nullable("kernel_id", INT32, ID, "Kernel that stalled, in `kernels`; null when the code could not be "
                 "matched to one."),
@@ -232,7 +237,9 @@ TABLES: Final[tuple[Table, ...]] = (
             nullable("samples", INT64, COUNT, "Samples that found a wavefront stalled for this reason; null when the "
                 "kernel was traced and not sampled."),
             nullable("share_ratio", FLOAT64, RATIO, "This reason's part of all stalled cycles, or samples, of the same "
-                "kernel and dispatch, 0..1; null when there are none."),
+                "kernel, dispatch and thread trace, 0..1; null when there are none."),
+            nullable("capture", STRING, NAME, "Thread trace that the stalls are of, by its folder in the capture; null "
+                "for program-counter samples of a dispatch.", since=2),
         ),
     ),
 )

@@ -31,7 +31,7 @@ TABLES: Final[tuple[Table, ...]] = (
         name="kernels", section="Trace",
         meaning="One row is one distinct kernel of the session, or one operator kernel on the CPU provider. Filled by "
                 "the stage kernel_trace.",
-        sort_by=("kernel_id",),
+        sort_by=("kernel_id",), version=2,
         columns=(
             column("kernel_id", INT32, ID, "Dense number of the kernel within the session, starting at 0."),
             column("name", STRING, NAME, "Full demangled name of the kernel as compiled; with fingerprint, what makes "
@@ -61,6 +61,8 @@ TABLES: Final[tuple[Table, ...]] = (
                 "compiler, without what the launch adds; null when not stated."),
             nullable("static_scratch_bytes", INT64, BYTES, "Scratch memory each work-item takes as fixed by the "
                 "compiler; above zero means spills or local arrays; null when not stated."),
+            nullable("symbol", STRING, NAME, "The kernel's symbol in its code object, as mangled by the compiler; null "
+                "when the capture does not state it.", since=2),
         ),
     ),
     Table(
@@ -195,12 +197,12 @@ TABLES: Final[tuple[Table, ...]] = (
     ),
     Table(
         name="counters", section="Trace",
-        meaning="One row is one hardware counter's value for one dispatch. Filled by the stage kernel_trace from the "
-                "counter passes.",
-        sort_by=("dispatch_id", "counter", "pass"),
+        meaning="One row is one hardware counter's value for one counted execution of a kernel. Filled by the stage "
+                "kernel_trace from the counter passes.",
+        sort_by=("dispatch_id", "kernel_id", "counter", "pass", "source_dispatch_id"), version=2,
         columns=(
-            column("dispatch_id", INT32, ID, "Dispatch of the base trace that the counted execution was matched to, in "
-                "`dispatches`."),
+            nullable("dispatch_id", INT32, ID, "Dispatch of the base trace that the counted execution was matched to, "
+                "in `dispatches`; null when only its kernel is known, so that the value is no single dispatch's."),
             column("counter", STRING, NAME, "Name of the counter as the profiler spells it."),
             column("value", FLOAT64, COUNT, "Value over the whole dispatch, summed over the counter's hardware "
                 "instances unless its definition says otherwise."),
@@ -208,6 +210,13 @@ TABLES: Final[tuple[Table, ...]] = (
                 "different executions of the workload."),
             nullable("pass_duration_ns", INT64, NS, "Duration of the dispatch in that counter pass, for normalising "
                 "the value only, never for the timeline; null when the pass did not state it."),
+            nullable("kernel_id", INT32, ID, "Kernel that was counted, in `kernels`; null in sessions of before.",
+                since=2),
+            nullable("matched_by", STRING, NAME, "How the execution found its place: `dispatch` by process, number "
+                "and kernel, `execution` by kernel, grid and n-th execution where numbers differ, `kernel` by the "
+                "kernel alone where neither tells.", since=2),
+            nullable("source_dispatch_id", UINT64, ID, "Number of the counted execution in its own pass; null when "
+                "the capture does not state one.", since=2),
         ),
     ),
 )

@@ -18,7 +18,7 @@ from aaco_pipeline.report.words.printable import in_a_line
 _COLD_RATIO: Final = 0.002
 _SHORTEST_FOLD: Final = 3
 _MISSING: Final = "–"
-_KEYS: Final = ("kernel_id", "dispatch_id")
+_KEYS: Final = ("kernel_id", "dispatch_id", "capture")
 _ENDS: Final = ("branch", "barrier")
 Row = Mapping[str, Any]
 
@@ -26,7 +26,8 @@ Row = Mapping[str, Any]
 def listings(
     instructions: pl.DataFrame, stalls: pl.DataFrame, kernels: pl.DataFrame, *, regions: int = 3
 ) -> list[Listing]:
-    """A listing for each kernel and dispatch in `att_instructions`, traced ones first, and of those what lost most.
+    """A listing for each kernel, dispatch and thread trace in `att_instructions`, traced ones first, and of those what
+    lost most.
 
     `instructions` is `att_instructions`, `stalls` `att_stalls`, `kernels` has kernel_id and name. At most `regions`
     regions of each are shown, and none in which nothing was lost.
@@ -35,11 +36,12 @@ def listings(
     found = []
     ordered = instructions.sort("code_object_id", "address", "line", nulls_last=True, maintain_order=True)
     apart = [*_KEYS, pl.col("stall_cycles").is_not_null().alias("traced")]
-    for (kernel_id, dispatch_id, traced), own in ordered.group_by(apart, maintain_order=True):
+    for (kernel_id, dispatch_id, capture, traced), own in ordered.group_by(apart, maintain_order=True):
         unit, amount = ("cycles", "stall_cycles") if traced else ("samples", "samples")
         reasons = stalls.filter(
             pl.col("kernel_id").eq_missing(pl.lit(kernel_id))
             & pl.col("dispatch_id").eq_missing(pl.lit(dispatch_id))
+            & pl.col("capture").eq_missing(pl.lit(capture))
             & pl.col(amount).is_not_null()
         ).sort(amount, "reason", descending=[True, False], maintain_order=True)
         found.append(
@@ -49,6 +51,7 @@ def listings(
                 regions,
                 kernel=_clean(names.get(kernel_id)),
                 dispatch_id=dispatch_id,
+                capture=_clean(capture),
                 unit=unit,
                 reasons=tuple(
                     (_clean(reason) or _MISSING, lost, ratio)

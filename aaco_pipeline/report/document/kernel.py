@@ -19,7 +19,7 @@ _NAMED: Final = 5
 _LONGEST_NAME: Final = 70
 
 _NAMES: Final = (
-    "SELECT k.kernel_id, k.name, k.short_name FROM kernels AS k "
+    "SELECT k.kernel_id, k.name, k.short_name, k.symbol FROM kernels AS k "
     "LEFT JOIN kernel_stats AS t USING (session_id, kernel_id) "
     "WHERE session_id = '{session}' ORDER BY t.total_ns DESC NULLS LAST, kernel_id"
 )
@@ -63,18 +63,19 @@ _STATEMENTS: Final[Mapping[str, str]] = {
     ),
     "instructions": (
         f"SELECT * EXCLUDE (session_id) FROM att_instructions {_OF_KERNEL} "
-        "ORDER BY dispatch_id, code_object_id, address, line, instruction"
+        "ORDER BY dispatch_id, capture, code_object_id, address, line, instruction"
     ),
     "instruction_classes": (
-        f"SELECT dispatch_id, instruction_class, {_COSTS} FROM att_instructions {_OF_KERNEL} GROUP BY ALL "
-        "ORDER BY dispatch_id, stall_cycles DESC NULLS LAST, samples DESC NULLS LAST, instruction_class"
+        f"SELECT dispatch_id, capture, instruction_class, {_COSTS} FROM att_instructions {_OF_KERNEL} GROUP BY ALL "
+        "ORDER BY dispatch_id, capture, stall_cycles DESC NULLS LAST, samples DESC NULLS LAST, instruction_class"
     ),
     "source_lines": (
-        f"SELECT dispatch_id, source, {_COSTS} FROM att_instructions {_OF_KERNEL} AND source IS NOT NULL GROUP BY ALL "
-        "ORDER BY dispatch_id, stall_cycles DESC NULLS LAST, samples DESC NULLS LAST, source"
+        f"SELECT dispatch_id, capture, source, {_COSTS} FROM att_instructions {_OF_KERNEL} AND source IS NOT NULL "
+        "GROUP BY ALL ORDER BY dispatch_id, capture, stall_cycles DESC NULLS LAST, samples DESC NULLS LAST, source"
     ),
     "stall_reasons": (
-        f"SELECT * EXCLUDE (session_id) FROM att_stalls {_OF_KERNEL} ORDER BY dispatch_id, share_ratio DESC, reason"
+        f"SELECT * EXCLUDE (session_id) FROM att_stalls {_OF_KERNEL} "
+        "ORDER BY dispatch_id, capture, share_ratio DESC, reason"
     ),
 }
 
@@ -101,16 +102,19 @@ def kernel_document(lake: TraceLake, session: str, wanted: str) -> Document:
 
 
 def find_kernel(names: list[Row], wanted: str) -> int:
-    """The number of the kernel that `wanted` means: a name or short name, a unique beginning or part, or the number.
+    """The number of the kernel that `wanted` means: a name, short name or symbol, a unique beginning or part, or the
+    number.
 
-    `names` has kernel_id, name and short_name, the longest kernel first. Letters' case only counts in a whole name.
+    `names` has kernel_id, name, short_name and symbol, the longest kernel first. Letters' case only counts in a whole
+    name.
     """
     asked = wanted.casefold()
+    keys = ("name", "short_name", "symbol")
     rules: tuple[Callable[[Row], bool], ...] = (
-        lambda row: wanted in (row["name"], row["short_name"]),
+        lambda row: wanted.removesuffix(".kd") in [row[key] for key in keys] or wanted in [row[key] for key in keys],
         lambda row: wanted == str(row["kernel_id"]),
-        lambda row: any(row[key].casefold().startswith(asked) for key in ("name", "short_name")),
-        lambda row: any(asked in row[key].casefold() for key in ("name", "short_name")),
+        lambda row: any((row[key] or "").casefold().startswith(asked) for key in keys),
+        lambda row: any(asked in (row[key] or "").casefold() for key in keys),
     )
     for rule in rules:
         found = [row for row in names if rule(row)]

@@ -12,6 +12,7 @@ LISTED_KERNELS: Final = 60
 LISTED_INSTRUCTIONS: Final = 3
 _TOP_KERNELS: Final = 10
 _PRIORITIES: Final = 20
+_STALLS: Final = 10
 
 #: Of one resource's lower bounds the one that counts: from a measured ceiling where there is one, the longest format.
 _BOUNDS: Final = (
@@ -40,6 +41,15 @@ SUMMARY: Final[Mapping[str, str]] = {
         "SELECT k.name, k.short_name AS operator, k.library, t.dispatch_count, t.total_ns, t.mean_ns, t.share_ratio "
         "FROM kernel_stats AS t JOIN kernels AS k USING (session_id, kernel_id) "
         f"WHERE session_id = '{{session}}' ORDER BY t.total_ns DESC, k.kernel_id LIMIT {_TOP_KERNELS}"
+    ),
+    "stalls": (
+        "SELECT k.name, k.short_name AS operator, s.dispatch_id, s.capture, s.reason, s.stall_cycles, s.samples, "
+        "s.share_ratio, sum(s.stall_cycles) OVER trace AS trace_cycles, sum(s.samples) OVER trace AS trace_samples "
+        "FROM (SELECT * FROM att_stalls WHERE session_id = '{session}') AS s "
+        "LEFT JOIN (SELECT * FROM kernels WHERE session_id = '{session}') AS k USING (kernel_id) "
+        "WINDOW trace AS (PARTITION BY s.kernel_id, s.dispatch_id, s.capture) "
+        "ORDER BY trace_cycles DESC NULLS LAST, trace_samples DESC NULLS LAST, s.kernel_id, s.dispatch_id, s.capture, "
+        f"s.stall_cycles DESC NULLS LAST, s.samples DESC NULLS LAST, s.reason LIMIT {_STALLS}"
     ),
     "missing": (
         "SELECT DISTINCT item, status, reason FROM evidence "
@@ -161,15 +171,17 @@ SECTIONS: Final[Mapping[str, str]] = {
     ),
     "instructions": (
         "SELECT i.* EXCLUDE (session_id) FROM (SELECT * FROM att_instructions WHERE session_id = '{session}') AS i "
-        "JOIN (SELECT kernel_id, dispatch_id FROM att_instructions WHERE session_id = '{session}' "
-        "GROUP BY kernel_id, dispatch_id ORDER BY sum(stall_cycles) DESC NULLS LAST, sum(samples) DESC NULLS LAST, "
-        f"kernel_id, dispatch_id LIMIT {LISTED_INSTRUCTIONS}) AS most "
+        "JOIN (SELECT kernel_id, dispatch_id, capture FROM att_instructions WHERE session_id = '{session}' "
+        "GROUP BY kernel_id, dispatch_id, capture "
+        "ORDER BY sum(stall_cycles) DESC NULLS LAST, sum(samples) DESC NULLS LAST, "
+        f"kernel_id, dispatch_id, capture LIMIT {LISTED_INSTRUCTIONS}) AS most "
         "ON i.kernel_id IS NOT DISTINCT FROM most.kernel_id AND i.dispatch_id IS NOT DISTINCT FROM most.dispatch_id "
-        "ORDER BY i.kernel_id, i.dispatch_id, i.code_object_id, i.address, i.line, i.instruction"
+        "AND i.capture IS NOT DISTINCT FROM most.capture "
+        "ORDER BY i.kernel_id, i.dispatch_id, i.capture, i.code_object_id, i.address, i.line, i.instruction"
     ),
     "stall_reasons": (
         "SELECT * EXCLUDE (session_id) FROM att_stalls WHERE session_id = '{session}' "
-        "ORDER BY kernel_id, dispatch_id, share_ratio DESC, reason"
+        "ORDER BY kernel_id, dispatch_id, capture, share_ratio DESC, reason"
     ),
 }
 

@@ -230,13 +230,14 @@ def _print_costs(screen: "Console", document: Document, part: str, column: str, 
         screen,
         {
             "*dispatch": lambda row: grouped(row["dispatch_id"]),
+            "thread trace": lambda row: row["capture"],
             column.replace("_", " "): lambda row: row[column],
             **{label: lambda row, key=key: grouped(row[key]) for label, key in shown.items()},  # type: ignore[misc]
         },
         rows[:_COSTS],
         title=f"{title}, cycles of the traced wavefronts",
         names=("source",),
-        spare=("*idle before", "*hits", "*dispatch"),
+        spare=("*idle before", "*hits", "*dispatch", "thread trace"),
     )
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _LIMITED_KERNELS: Final = 10
 _SPARE: Final = ("*mean", "*dispatches", "operator")
+_SPARE_OF_STALLS: Final = ("*samples", "*dispatch", "*cycles", "thread trace")
 
 
 def print_session(document: Document, stream: TextIO | None = None) -> None:
@@ -27,6 +28,8 @@ def print_session(document: Document, stream: TextIO | None = None) -> None:
     print_table(screen, tables.OPERATORS, document.get("operators", []), title="By kind of operator", spare=_SPARE[:2])
     heading = "Where the kernel time went (measured iterations of the profiled pass)"
     print_table(screen, tables.KERNELS, document["top_kernels"], title=heading, spare=_SPARE)
+    heading = "What the wavefronts stalled for; the instructions with `aaco show --kernel NAME`"
+    print_table(screen, tables.STALLS, document.get("stalls", []), title=heading, spare=_SPARE_OF_STALLS)
     _print_limits(screen, document["optimization_priority"])
     missing = [*bottleneck_text.without_repetition(document["missing"]), *bottleneck_text.unpublished(document)]
     print_table(screen, tables.MISSING, missing, title="What was missing")

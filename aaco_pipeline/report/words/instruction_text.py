@@ -63,6 +63,7 @@ class Listing:
 
     kernel: str | None
     dispatch_id: int | None
+    capture: str | None
     unit: str
     lost: int
     most: int
@@ -73,9 +74,10 @@ class Listing:
 
 
 def heading(listing: Listing) -> str:
-    """The kernel, and the dispatch where only one was traced."""
+    """The kernel, the dispatch where only one was traced, and the thread trace that lists it."""
     kernel = shortened(listing.kernel) if listing.kernel else "Code not matched to any kernel"
-    return kernel if listing.dispatch_id is None else f"{kernel}, dispatch {listing.dispatch_id}"
+    dispatch = None if listing.dispatch_id is None else f"dispatch {listing.dispatch_id}"
+    return ", ".join(part for part in (kernel, dispatch, listing.capture) if part is not None)
 
 
 def summary(listing: Listing) -> str:

@@ -16,6 +16,8 @@ Row = dict[str, Any]
 _LONGEST_NAME_IN_WORDS: Final = 80
 #: From here on the part of the measured time that lies between iterations, as `gap_ratio` has it, gets a sentence.
 _NOTICEABLE_GAPS: Final = 0.02
+#: So many reasons to stall stand in the answer.
+_REASONS: Final = 3
 
 
 def title(document: Document) -> str:
@@ -57,8 +59,8 @@ def half(document: Document) -> str | None:
 def answer(document: Document) -> str:
     """The session in a few sentences: only what was measured, and whether it ran steadily."""
     told = (
-        *(_speed(document), _between(document), _kernel_time(document), bottleneck_text.sentence(document)),
-        _distortion(document),
+        *(_speed(document), _between(document), _kernel_time(document), _stalled(document)),
+        *(bottleneck_text.sentence(document), _distortion(document)),
     )
     sentences = [sentence for sentence in told if sentence is not None]
     if not sentences:
@@ -108,6 +110,21 @@ def _kernel_time(document: Document) -> str | None:
     part = share(top["share_ratio"])  # None where all kernels together took no time
     largest = [f"{part} of the kernel time is {_name(top)}"] if part is not None else []
     return f"While profiled, {', and '.join([*busy, *largest])}" if busy or largest else None
+
+
+def _stalled(document: Document) -> str | None:
+    """What the wavefronts of the longest thread trace waited for; said where no kernel was timed."""
+    stalls = document.get("stalls") or []
+    if document["top_kernels"] or not stalls:
+        return None
+    first = stalls[0]
+    whole = first["trace_cycles"] if first["trace_cycles"] is not None else first["trace_samples"]
+    unit = "cycles" if first["trace_cycles"] is not None else "samples"
+    trace = (first["name"], first["dispatch_id"], first["capture"])
+    reasons = [row for row in stalls if (row["name"], row["dispatch_id"], row["capture"]) == trace]
+    told = ", ".join(f"{share(row['share_ratio'])} {row['reason']}" for row in reasons[:_REASONS])
+    kernel = "code that is matched to no kernel" if first["name"] is None else _name(first)
+    return f"Of {whole:,} stalled {unit} of {kernel}, {told}"
 
 
 def _name(kernel: Document) -> str:

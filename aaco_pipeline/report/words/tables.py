@@ -30,6 +30,15 @@ OPERATORS: Final[Columns] = {
     **_TIMES,
 }
 KERNELS: Final[Columns] = {"kernel": lambda row: row["name"], "operator": lambda row: row["operator"], **_TIMES}
+STALLS: Final[Columns] = {
+    "kernel": lambda row: row["name"] or "matched to no kernel",
+    "*dispatch": lambda row: grouped(row["dispatch_id"]),
+    "thread trace": lambda row: row["capture"],
+    "stalled for": lambda row: row["reason"],
+    "*cycles": lambda row: grouped(row["stall_cycles"]),
+    "*samples": lambda row: grouped(row["samples"]),
+    "*share": lambda row: share(row["share_ratio"]),
+}
 MISSING: Final[Columns] = {
     "evidence": lambda row: row["item"],
     "status": lambda row: row["status"],

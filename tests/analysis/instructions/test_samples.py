@@ -28,11 +28,12 @@ def samples(*rows: dict[str, Any]) -> pl.DataFrame:
 def test_reasons_of_a_real_sampled_listing_are_its_stalled_samples() -> None:
     stalls = thread_trace.read(LISTED).details["sampled_stalls"]
     keyed = stalls.with_columns(kernel_id=pl.lit(4, pl.Int32), dispatch_id=pl.lit(None, pl.Int32))
+    keyed = keyed.with_columns(capture=pl.lit("a trace"))
     found = instruction_samples.sampled_stalls(instruction_samples.listed_reasons(keyed))
     assert found.schema == empty_table("att_stalls").schema
     assert found.get_column("samples").sum() == 3384 == stalls.get_column("stalled").sum()
     assert found.get_column("stall_cycles").null_count() == found.height == 7
-    assert found.row(0) == (4, None, "execution unit busy", None, 777, 777 / 3384)
+    assert found.row(0) == (4, None, "execution unit busy", None, 777, 777 / 3384, "a trace")
 
 
 @real

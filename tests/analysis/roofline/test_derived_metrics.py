@@ -103,6 +103,38 @@ def test_an_amount_is_the_mean_per_dispatch() -> None:
     assert (row["value"], row["mean"], row["unit"]) == (45.5, 45.5, "request")
 
 
+def of_kernel_alone(counters: pl.DataFrame, *names: str) -> pl.DataFrame:
+    """The counters with those of kernel 0 named here as values of the kernel that no dispatch is known of."""
+    kernel = pl.when(pl.col("dispatch_id") < 2).then(0).otherwise(1).cast(pl.Int32)
+    alone = pl.col("counter").is_in(names) & (pl.col("dispatch_id") < 2)
+    dispatch = pl.when(~alone).then("dispatch_id")
+    return counters.with_columns(kernel_id=kernel, dispatch_id=dispatch)
+
+
+def test_what_is_known_of_a_kernel_alone_is_the_kernels_and_of_no_dispatch() -> None:
+    counters, dispatches, devices = tables(COUNTED)
+    table = counted(of_kernel_alone(counters, "TCC_HIT_sum", "TCC_MISS_sum"), dispatches, devices)
+    assert table.filter(pl.col("dispatch_id") < 2).select(pl.col("TCC_HIT", "TCC_MISS").null_count()).row(0) == (2, 2)
+    (row,) = metrics_of(table).filter(pl.col("metric") == "l2_hit_ratio", pl.col("kernel_id") == 0).to_dicts()
+    assert (row["value"], row["n"], row["mean"], row["min"]) == (pytest.approx(91 / 110), 0, None, None)
+    assert row["quality_flags"] == ["joined_by_kernel"]
+    (other,) = metrics_of(table).filter(pl.col("metric") == "l2_hit_ratio", pl.col("kernel_id") == 1).to_dicts()
+    assert (other["value"], other["n"], other["quality_flags"]) == (0.5, 1, [])
+    assert set(work_of(table).get_column("dispatch_id")) == {0, 1, 2}, "the kernel has work of its own dispatches"
+    busy = metrics_of(table).filter(pl.col("metric") == "valu_busy_ratio", pl.col("kernel_id") == 0).row(0, named=True)
+    assert busy["n"] == 2 and "joined_by_kernel" not in busy["quality_flags"]
+
+
+def test_work_of_a_kernel_that_is_known_of_no_dispatch_has_none() -> None:
+    counters, dispatches, devices = tables(COUNTED)
+    found = work_of(counted(of_kernel_alone(counters, *COUNTED), dispatches, devices))
+    assert found.sort("kernel_id").select("dispatch_id", "kernel_id", "duration_ns").rows() == [
+        (None, 0, None),
+        (2, 1, LENGTH),
+    ]
+    assert "joined_by_kernel" in found.filter(pl.col("kernel_id") == 0).item(0, "quality_flags")
+
+
 def test_a_dispatch_without_the_counters_is_left_out() -> None:
     row = found("l2_hit_ratio", TCC_HIT_sum=(1, None, 5))
     assert (row["value"], row["n"]) == (0.1, 1)

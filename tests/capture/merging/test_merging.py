@@ -138,28 +138,6 @@ def test_clocks_of_different_hosts_are_not_called_aligned() -> None:
     assert any("cannot be compared" in (item.reason or "") for item in assembled.evidence)
 
 
-def test_counters_of_passes_go_to_the_dispatch_of_their_number_and_kernel_never_by_time() -> None:
-    base = reading("base", [100, 200, 300], ["a", "b", "a"], numbers=[1, 2, 3])
-    # The pass ran in another order of time, and dispatch 2 is another kernel there.
-    passed = reading(
-        "pass_1",
-        [9000, 8000, 7000],
-        ["a", "a", "a"],
-        numbers=[3, 1, 2],
-        counters=[(0, "SQ_WAVES", 3.0), (1, "SQ_WAVES", 1.0), (2, "SQ_WAVES", 2.0)],
-    )
-    assembled = merge_parts([base, passed])
-    tables = valid(assembled)
-    assert tables["counters"].sort("dispatch_id").select("dispatch_id", "value", "pass").rows() == [
-        (0, 1.0, "pass_1"),
-        (2, 3.0, "pass_1"),
-    ]
-    (lost,) = [item for item in assembled.evidence if item.item == "counter values matched to dispatches"]
-    assert (lost.status, lost.rows) == ("partial", 1)
-    assert tables["dispatches"].get_column("start_ns").to_list() == [0, 100, 200]
-    assert tables["processes"].height == 1
-
-
 def test_without_a_base_trace_the_first_pass_gives_the_dispatches_and_that_is_told() -> None:
     passes = [
         reading(f"pass_{i}", [100 * i, 100 * i + 50], counters=[(0, f"C{i}", 1.0), (1, f"C{i}", 2.0)]) for i in (1, 2)

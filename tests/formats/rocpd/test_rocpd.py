@@ -166,7 +166,11 @@ class TestRealCaptures:
         for number in range(1, 13):
             path = real(f"mi300x_rocpd_pmc_passes/pass_{number}_DERIVED_results.db")
             reading = checked(path)
-            counters = reading.tables["counters"].join(reading.details["dispatch_keys"], on="dispatch_id")
+            counters = (
+                reading.tables["counters"]
+                .drop("source_dispatch_id")
+                .join(reading.details["dispatch_keys"], on="dispatch_id")
+            )
             ours = {
                 (row["source_dispatch_id"], row["counter"]): (row["value"], row["pass_duration_ns"])
                 for row in counters.iter_rows(named=True)

@@ -52,7 +52,7 @@ def checked(reading: CaptureTables) -> CaptureTables:
 def counter_values(reading: CaptureTables) -> dict[tuple[int, str], float]:
     """Each dispatch's counters by the capture's own number of the dispatch."""
     numbers = reading.details["counter_dispatches"].select("dispatch_id", "source_dispatch_id").unique()
-    joined = reading.tables["counters"].join(numbers, on="dispatch_id")
+    joined = reading.tables["counters"].drop("source_dispatch_id").join(numbers, on="dispatch_id")
     return {
         (dispatch, counter): value
         for dispatch, counter, value in joined.select("source_dispatch_id", "counter", "value").rows()
@@ -228,7 +228,8 @@ def test_passes_are_matched_by_number_and_kernel_never_by_order(tmp_path: Path) 
     main = WIDE.format(counters="SQ_WAVES") + "0,2,64,64,k,5,10,20\n1,2,64,64,l,6,30,40\n"
     other = WIDE.format(counters="SQ_ACCUM_PREV_HIRES") + "1,2,64,64,l,7,1030,1045\n0,2,64,64,stranger,8,1010,1020\n"
     reading = checked(rocprof_compute.read(folder(tmp_path, {"pmc_perf.csv": main, "SQ_LEVEL_WAVES.csv": other})))
-    assert reading.tables["counters"].rows() == [
+    named = reading.tables["counters"].select("dispatch_id", "counter", "value", "pass", "pass_duration_ns")
+    assert named.rows() == [
         (0, "SQ_WAVES", 5.0, "pmc_perf", 10),
         (1, "SQ_WAVES", 6.0, "pmc_perf", 10),
         (1, "SQ_ACCUM_PREV_HIRES", 7.0, "SQ_LEVEL_WAVES", 15),

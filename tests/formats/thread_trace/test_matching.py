@@ -98,8 +98,10 @@ def test_a_real_trace_of_a_kernel_that_is_called_otherwise_keeps_no_dispatch(tmp
         path.write_text(path.read_text().replace("kentry", "kentrx"))
     (run,) = discover_runs(folder).runs
     assembled = merge_parts([NamedReading(part.name, part.read(Limits())) for part in run.parts])
-    found = assembled.tables["att_instructions"].group_by("dispatch_id", "kernel_id").len().sort("len")
-    assert found.rows() == [(0, 0, 281), (None, None, 3256)]
+    found = assembled.tables["att_instructions"].group_by("dispatch_id", "kernel_id", "capture").len().sort("len")
+    new = assembled.tables["kernels"].filter(pl.col("symbol").str.contains("kentrx")).item(0, "kernel_id")
+    names = [f"ui_output_agent_5600_dispatch_{number}" for number in (1, 2)]
+    assert found.rows() == [(0, 0, names[0], 281), (None, new, names[1], 3256)]
     (said,) = [item for item in assembled.evidence if item.item.startswith("dispatch that ")]
     assert said.status == "absent" and "dispatch 2 of the base trace is of 'void ck_tile::kentry<1" in str(said.reason)
 

@@ -212,6 +212,8 @@ def test_every_file_of_a_folder_comes_out(tmp_path: Path) -> None:
         "idle_cycles": 12,
         "samples": None,
         "source": "a.cpp:3",
+        "capture": None,  # which of a run's traces it is, the run says
+        "source_dispatch_id": None,
         "charged_stall_cycles": None,  # what was charged to whom is not the reader's to say
     }
     assert instructions[3]["address"] == 2**64 - 4

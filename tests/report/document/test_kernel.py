@@ -25,7 +25,11 @@ NAMES: Sequence[tuple[str, str]] = (
 
 
 def named(*names: tuple[str, str]) -> list[Row]:
-    return [{"kernel_id": 10 + i, "name": name, "short_name": short} for i, (name, short) in enumerate(names)]
+    symbols = {"void gemm<float>(int)": "_Z4gemmIfEvi"}
+    return [
+        {"kernel_id": 10 + i, "name": name, "short_name": short, "symbol": symbols.get(name)}
+        for i, (name, short) in enumerate(names)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -40,9 +44,14 @@ def named(*names: tuple[str, str]) -> list[Row]:
         ("other", 13),
         ("13", 13),
         ("7", 14),
+        ("_Z4gemmIfEvi", 10),
+        ("_Z4gemmIfEvi.kd", 10),
+        ("_Z4gemm", 10),
     ],
 )
-def test_a_kernel_is_found_by_name_short_name_unique_beginning_or_part_or_number(wanted: str, kernel: int) -> None:
+def test_a_kernel_is_found_by_name_short_name_symbol_unique_beginning_or_part_or_number(
+    wanted: str, kernel: int
+) -> None:
     assert find_kernel(named(*NAMES), wanted) == kernel
 
 

@@ -1,0 +1,147 @@
+"""Where the counter values of passes go: to a dispatch, to the n-th execution, or to a kernel, and never nowhere."""
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aaco_pipeline.capture import discovery
+from aaco_pipeline.capture.merging import NamedReading, merge_parts
+from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
+from tests.capture.merging.test_merging import reading, valid
+from tests.places import SHARED
+
+needs_shared = pytest.mark.skipif(not (SHARED / "captures").is_dir(), reason="the shared captures are not here")
+
+
+def placed(assembled: CaptureTables) -> list[tuple[int | None, str, float, str]]:
+    """Of each counter value: its dispatch, the kernel it is placed at, itself, and how it was matched."""
+    tables = valid(assembled)
+    names = tables["kernels"].select("kernel_id", kernel="name")
+    values = tables["counters"].join(names, on="kernel_id", how="left", maintain_order="left")
+    rows: list[tuple[int | None, str, float, str]] = values.select(
+        "dispatch_id", "kernel", "value", "matched_by"
+    ).rows()
+    return sorted(rows, key=lambda row: row[2])
+
+
+def test_counters_of_passes_go_to_the_dispatch_of_their_number_and_kernel_never_by_time() -> None:
+    base = reading("base", [100, 200, 300], ["a", "b", "a"], numbers=[1, 2, 3])
+    # The pass ran in another order of time, and dispatch 2 is another kernel there.
+    passed = reading(
+        "pass_1",
+        [9000, 8000, 7000],
+        ["a", "a", "a"],
+        numbers=[3, 1, 2],
+        counters=[(0, "SQ_WAVES", 3.0), (1, "SQ_WAVES", 1.0), (2, "SQ_WAVES", 2.0)],
+    )
+    assembled = merge_parts([base, passed])
+    assert placed(assembled) == [(0, "a", 1.0, "dispatch"), (None, "a", 2.0, "kernel"), (2, "a", 3.0, "dispatch")]
+    tables = valid(assembled)
+    assert tables["counters"].sort("value").get_column("source_dispatch_id").to_list() == [1, 2, 3]
+    (lost,) = [item for item in assembled.evidence if item.item == "counter values matched to dispatches"]
+    assert (lost.status, lost.rows) == ("partial", 1)
+    assert tables["dispatches"].get_column("start_ns").to_list() == [0, 100, 200]
+    assert tables["processes"].height == 1
+
+
+def test_where_a_pass_counts_its_dispatches_otherwise_the_nth_of_a_kernel_and_grid_is_the_nth() -> None:
+    base = reading("base", [100, 200, 300, 400], ["a", "a", "a", "b"], numbers=[1, 2, 3, 4])
+    # Something ran before it in the pass: dispatch 2 there is the first of kernel a, not the second.
+    values = [(i, "SQ_WAVES", float(i)) for i in range(1, 5)]
+    passed = reading("pass_1", [1, 2, 3, 4, 5], ["setup", "a", "a", "a", "b"], numbers=[1, 2, 3, 4, 5], counters=values)
+    assembled = merge_parts([base, passed])
+    assert placed(assembled) == [
+        (0, "a", 1.0, "execution"),
+        (1, "a", 2.0, "execution"),
+        (2, "a", 3.0, "execution"),
+        (3, "b", 4.0, "execution"),
+    ]
+    (told,) = [item for item in assembled.evidence if item.item == "counter values matched by execution"]
+    assert (told.status, told.rows) == ("partial", 4)
+
+
+def test_an_execution_on_another_grid_is_no_dispatch_of_the_trace() -> None:
+    base = reading("base", [100, 200], ["a", "a"], numbers=[1, 2])
+    passed = reading("pass_1", [1, 2], ["a", "a"], numbers=[1, 2], counters=[(0, "C", 1.0), (1, "C", 2.0)])
+    dispatches = passed.reading.tables["dispatches"]
+    other = dispatches.with_columns(grid_x=pl.when(pl.col("dispatch_id") == 1).then(64).otherwise("grid_x"))
+    tables = {**passed.reading.tables, "dispatches": other}
+    changed = NamedReading("pass_1", CaptureTables(tables, (), passed.reading.details))
+    assert placed(merge_parts([base, changed])) == [(0, "a", 1.0, "dispatch"), (None, "a", 2.0, "kernel")]
+
+
+def test_a_kernel_that_only_a_counter_pass_ran_is_a_kernel_of_the_session() -> None:
+    base = reading("base", [100], ["a"])
+    passed = reading("pass_1", [1, 2], ["a", "stranger"], counters=[(0, "C", 1.0), (1, "C", 2.0)])
+    assembled = merge_parts([base, passed])
+    assert placed(assembled) == [(0, "a", 1.0, "dispatch"), (None, "stranger", 2.0, "kernel")]
+    assert valid(assembled)["dispatches"].height == 1
+
+
+def test_of_several_processes_an_execution_is_looked_for_in_that_of_its_rank() -> None:
+    def ranked(name: str, rank: int | None, **more: Any) -> NamedReading:
+        part = reading(name, [100], ["a"], **more)
+        processes = part.reading.tables["processes"].with_columns(rank=pl.lit(rank, pl.Int32))
+        return NamedReading(
+            name, CaptureTables({**part.reading.tables, "processes": processes}, (), part.reading.details)
+        )
+
+    base = [ranked("r0", 0), ranked("r1", 1)]
+    assert placed(merge_parts([*base, ranked("pass_2/r1", 1, counters=[(0, "C", 1.0)])])) == [(1, "a", 1.0, "dispatch")]
+    assert placed(merge_parts([*base, ranked("pass_2/x", None, counters=[(0, "C", 1.0)])])) == [
+        (None, "a", 1.0, "kernel")
+    ]
+
+
+@given(
+    base=st.lists(st.sampled_from("abc"), min_size=1, max_size=12),
+    passed=st.lists(st.sampled_from("abcd"), min_size=1, max_size=12),
+    shift=st.integers(0, 3),
+)
+def test_no_value_goes_nowhere_and_no_dispatch_gets_two_of_one_pass(
+    base: list[str], passed: list[str], shift: int
+) -> None:
+    trace = reading("base", list(range(100, 100 + len(base))), base)
+    numbers = [number + 1 + shift for number in range(len(passed))]
+    values = [(number, "C", float(number)) for number in range(len(passed))]
+    rows = placed(
+        merge_parts([trace, reading("p", list(range(len(passed))), passed, numbers=numbers, counters=values)])
+    )
+    assert [row[2] for row in rows] == [value for _, _, value in values]
+    assert [row[1] for row in rows] == passed
+    at = [row[0] for row in rows if row[0] is not None]
+    assert len(at) == len(set(at))
+    assert all(base[dispatch] == kernel for dispatch, kernel, _, _ in rows if dispatch is not None)
+
+
+@needs_shared
+@pytest.mark.parametrize("top", ["captures", "counters"])
+def test_no_counter_value_of_a_real_capture_goes_nowhere(top: str) -> None:
+    """Every value that a reader gave has a kernel, and a dispatch unless it says that only the kernel is known."""
+    taken: dict[Path, int] = {}
+    for run in discovery.discover_runs(SHARED / top).runs:
+        parts = [NamedReading(part.name, part.read(Limits())) for part in run.parts]
+        given_values = sum(part.table("counters").get_column("value").sum() for part in parts)
+        count = sum(part.table("counters").height for part in parts)
+        if not count:
+            continue
+        tables = merge_parts(parts).tables
+        placed_values = tables["counters"]
+        assert placed_values.height == count, run.folder
+        assert placed_values.get_column("value").sum() == pytest.approx(given_values, rel=1e-12)
+        assert placed_values.join(tables["kernels"], on="kernel_id", how="anti").is_empty()
+        alone = placed_values.filter(pl.col("dispatch_id").is_null())
+        assert set(alone.get_column("matched_by")) <= {"kernel"}
+        single = placed_values.filter(pl.col("dispatch_id").is_not_null())
+        of_kernel = single.join(
+            tables["dispatches"].select("dispatch_id", "kernel_id"), on=["dispatch_id", "kernel_id"]
+        )
+        assert of_kernel.height == single.height, "a dispatch has counters of its own kernel alone"
+        taken[run.folder] = taken.get(run.folder, 0) + count
+    assert sum(taken.values()) > 5_000
+    strix = SHARED / "captures/gfx1151_rocprofv3_csv"
+    assert top == "counters" or taken[strix] == 374
