@@ -1,18 +1,30 @@
 """What a file or folder that somebody hands over holds: which files are whose format, and which belong to one run.
 
-Recognizing one format is each reader's `probe`; what the parts of a run become together is
-`aaco_pipeline.capture.merging`. Nothing is read here beyond the first kilobytes of each file, and of several Kineto
-traces in one folder their ends.
+Recognizing one format is each reader's `probe`, what lets files be of one run `aaco_pipeline.capture.belonging`, what
+its parts become together `aaco_pipeline.capture.merging`. Nothing is read here beyond the first kilobytes of each file;
+of several in one folder also what Kineto traces end with, and what databases state of their processes.
 """
 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+from aaco_pipeline.capture.belonging import Marks, together
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats import kineto, ort_profile, rocpd, rocprof_compute, rocprofv3_csv, thread_trace
+from aaco_pipeline.formats import (
+    gpu_metrics,
+    kineto,
+    ort_profile,
+    rocpd,
+    rocprof,
+    rocprof_compute,
+    rocprofv3_csv,
+    rocprofv3_json,
+    thread_trace,
+)
 from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, Limits
 from aaco_pipeline.formats.kineto import ranks as kineto_ranks
 from aaco_pipeline.formats.parsing.regular_files import (
@@ -103,6 +115,11 @@ def discover_runs(path: Path) -> DiscoveredRuns:
     """Recognize everything under `path`. CaptureError when it does not exist, is a link or no file, or is a folder that
     one cannot look through.
     """
+    return _discovered(path, apart=True)
+
+
+def _discovered(path: Path, *, apart: bool) -> DiscoveredRuns:
+    """What is under a path; with `apart` not false what lies in one folder is one run only where it says so."""
     path = settled(path)
     found: list[_Found] = []
     unread: list[Unread] = []
@@ -113,7 +130,7 @@ def discover_runs(path: Path) -> DiscoveredRuns:
             unread.append(one)
         elif one is not None:
             found.append(one)
-    runs = _runs(_with_ranks_together(found))
+    runs = _runs(_with_ranks_together(found), [left.path for left in unread], apart=apart)
     strangers: list[Unread] = []
     for left in unread:
         homes = [run for run in runs if is_folder(run.folder) and left.path.is_relative_to(run.folder)]
@@ -123,8 +140,11 @@ def discover_runs(path: Path) -> DiscoveredRuns:
 
 
 def the_run(folder: Path, remedy: str) -> Run:
-    """The one run that a raw folder holds. CaptureError, with what to do, when it holds none or several."""
-    found = discover_runs(folder).runs
+    """The one run that a raw folder holds: what was taken in together is not told apart again.
+
+    CaptureError, with what to do, when it holds none, or several that were never one.
+    """
+    found = _discovered(folder, apart=False).runs
     if len(found) != 1:
         raise CaptureError(f"{folder}: holds {len(found)} runs, expected one; {remedy}")
     return found[0]
@@ -219,7 +239,8 @@ def _with_ranks_together(found: Sequence[_Found]) -> list[_Found]:
     return [*(one for one in found if one.reader is not kineto), *told]
 
 
-def _runs(found: Sequence[_Found]) -> list[Run]:
+def _runs(found: Sequence[_Found], others: Sequence[Path], *, apart: bool) -> list[Run]:
+    """The recognized files as runs; `others` are files that no reader takes, whose names may say something."""
     runs: dict[tuple[Path, Path | None], Run] = {}
     texts: dict[Path, dict[str, list[Path]]] = {}
     for one in sorted(found, key=lambda one: str(one.path)):
@@ -233,7 +254,8 @@ def _runs(found: Sequence[_Found]) -> list[Run]:
         run.parts.extend(_text_part(run, key, paths) for key, paths in by_key.items())
     for run in runs.values():
         _drop_repetitions(run)
-    return [piece for run in runs.values() for piece in _split(run)]
+    # Ranks were told to be of one job before.
+    return [piece for (_, job), run in runs.items() for piece in (_split(run, others) if apart and not job else [run])]
 
 
 def _part(run: Run, one: _Found) -> Part:
@@ -284,31 +306,44 @@ def _stem(part: Part) -> str:
     return _SUFFIXES.sub("", part.name)
 
 
-def _split(run: Run) -> Iterator[Run]:
-    """A folder with CSV traces of several runs, told by their prefixes, is several runs."""
-    traced = [
-        part
-        for part in run.parts
-        if part.format == "rocprofv3-csv" and any("kernel_trace" in path.name for path in part.files)
-    ]
-    if len(traced) < 2:
-        yield run
-        return
-    pieces = {part.name: Run(run.folder, [part]) for part in traced}
-    first = next(iter(pieces.values()))
-    first.unread.extend(run.unread)
-    for part in run.parts:
-        if part not in traced:
-            nearest = max(pieces, key=lambda name: _alike(name, part.name))
-            pieces[nearest].parts.append(part)
-    yield from pieces.values()
+def _split(run: Run, others: Sequence[Path]) -> list[Run]:
+    """What lies in one folder as the runs that it is of, each in the order of its first part."""
+    if len(run.parts) < 2:
+        return [run]
+    raws = [(path.parent, raw) for path in others if (raw := thread_trace.raw_trace(path)) is not None]
+    marks = [_marks(run, part, raws) for part in run.parts]
+    pieces = [Run(run.folder, [run.parts[i] for i in members]) for members in together(marks)]
+    pieces[0].unread.extend(run.unread)
+    return pieces
 
 
-def _alike(first: str, second: str) -> int:
-    """How many characters two names have in common at their beginning."""
-    return next(
-        (i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(map(len, (first, second)))
-    )
+def _marks(run: Run, part: Part, raws: Sequence[tuple[Path, tuple[str, int, int]]]) -> Marks:
+    """What a part says of itself, by which it is told to be of one run with others."""
+    name = part.files[0].relative_to(run.folder).as_posix() if part.files else part.name
+    if part.reader == _name(thread_trace):
+        place = part.path or run.folder
+        own = thread_trace.traced_dispatch(place)
+        beneath = [raw for folder, raw in raws if folder.is_relative_to(place.parent)]
+        pids = {pid for agent, dispatch, pid in beneath if (agent, dispatch) == (own.agent, own.dispatch)}
+        return Marks(
+            name,
+            is_thread_trace=True,
+            agent=own.agent,
+            dispatch=own.dispatch,
+            pids=frozenset(pids),
+            kernels=own.kernels,
+        )
+    if part.reader == _name(gpu_metrics):
+        return Marks(name, is_devices=True)
+    if part.reader == _name(rocprofv3_csv):
+        stem = "" if part.name == "." else part.name
+        return Marks(name, stem, is_trace=any("kernel_trace" in path.name for path in part.files))
+    if part.reader == _name(rocprof):
+        folder, slash, file = part.name.rpartition("/")
+        return Marks(name, f"{folder}{slash}{file.split('.')[0]}")
+    stated = {_name(rocpd): rocpd.stated_processes, _name(rocprofv3_json): rocprofv3_json.stated_processes}[part.reader]
+    traced = partial(rocpd.traced, part.files[0]) if part.reader == _name(rocpd) else None
+    return Marks(name, _stem(part), is_trace=True, processes=stated(part.files[0]), traced=traced)
 
 
 def _name(reader: Reader) -> str:

@@ -24,6 +24,24 @@ class DetectedFormat:
 
 
 @dataclass(frozen=True)
+class StatedProcess:
+    """A process as its file states it, read without its events: by this files are told to be of one job or not.
+
+    Times are on the host's clock, in ns; `output` is where the tool was told to write. None is what is not stated.
+    """
+
+    host: str | None = None
+    pid: int | None = None
+    parent_pid: int | None = None
+    command: str | None = None
+    rank: int | None = None
+    guid: str | None = None
+    start_ns: int | None = None
+    end_ns: int | None = None
+    output: str | None = None
+
+
+@dataclass(frozen=True)
 class FormatRow:
     """A format's row in the table of docs/captures.md: what writes it, how it is recognized, and what it gives."""
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Final
 
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats.capture_tables import CaptureTables, FormatRow, Limits
+from aaco_pipeline.formats.capture_tables import CaptureTables, FormatRow, Limits, StatedProcess
 from aaco_pipeline.formats.rocpd.signs import probe
 
-__all__ = ["DOCUMENTATION", "hosts", "probe", "read"]
+__all__ = ["DOCUMENTATION", "hosts", "probe", "read", "stated_processes", "traced"]
 
 DOCUMENTATION: Final = FormatRow(
     "rocpd database (rocprofv3 7.0 and later, rocprofiler-systems), also gzip",
@@ -32,6 +32,20 @@ def hosts(path: Path) -> set[str | None]:
             return {row["hostname"] for rows in nodes for row in rows}
     except CaptureError:
         return set()
+
+
+def stated_processes(path: Path) -> tuple[StatedProcess, ...]:
+    """The processes that a database states; none when it cannot be read, which its reader will say."""
+    from aaco_pipeline.formats.rocpd import statement
+
+    return statement.stated_processes(path)
+
+
+def traced(path: Path, agent: str, dispatch: int, kernels: frozenset[str]) -> bool:
+    """Whether a database has the dispatch of that number on that agent (its handle), of one of these kernels."""
+    from aaco_pipeline.formats.rocpd import statement
+
+    return statement.traced(path, agent, dispatch, kernels)
 
 
 def read(path: Path, limits: Limits | None = None) -> CaptureTables:

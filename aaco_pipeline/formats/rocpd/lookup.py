@@ -163,7 +163,7 @@ def processes(
                 "guid": guid,
                 "host": hosts.get(row.get("nid")),
                 "pid": integer(row.get("pid")),
-                "rank": _rank(environment),
+                "rank": rank_of(environment),
                 "command": safe_command(command) if command else None,
             }
         )
@@ -252,7 +252,8 @@ def _pci_address(facts: Mapping[str, Any]) -> str | None:
     return f"{domain:04x}:{location >> 8 & 0xFF:02x}:{location >> 3 & 0x1F:02x}.{location & 7}"
 
 
-def _rank(environment: Mapping[str, Any]) -> int | None:
+def rank_of(environment: Mapping[str, Any]) -> int | None:
+    """The process's rank in its job, by the variables that launchers set; None without one."""
     for name in RANK_VARIABLES:
         stated = str(environment.get(name, ""))
         if stated.isascii() and stated.isdigit() and int(stated[:10]) < 2**31:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from aaco_pipeline.formats.capture_tables import CaptureTables, FormatRow, Limits
-from aaco_pipeline.formats.rocprofv3_json.signs import probe
+from aaco_pipeline.formats.rocprofv3_json.signs import probe, stated_processes
 
-__all__ = ["DOCUMENTATION", "probe", "read"]
+__all__ = ["DOCUMENTATION", "probe", "read", "stated_processes"]
 
 DOCUMENTATION: Final = FormatRow(
     "rocprofv3 JSON (`*_results.json`), also gzip", "`rocprofiler-sdk-tool`", "as a rocpd database, and PC samples"

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from aaco_pipeline.formats.capture_tables import CaptureTables, FormatRow, Limits
-from aaco_pipeline.formats.thread_trace.signs import probe
+from aaco_pipeline.formats.thread_trace.signs import TracedDispatch, probe, raw_trace, traced_dispatch
 
-__all__ = ["DOCUMENTATION", "probe", "read"]
+__all__ = ["DOCUMENTATION", "TracedDispatch", "probe", "raw_trace", "read", "traced_dispatch"]
 
 DOCUMENTATION: Final = FormatRow(
     "decoded thread trace (`ui_output_*`) and its viewer's PC-sampling form",

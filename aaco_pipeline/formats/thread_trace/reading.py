@@ -16,11 +16,10 @@ from aaco_pipeline.formats.thread_trace.instructions import (
     compare_with_waves,
     instruction_rows,
 )
-from aaco_pipeline.formats.thread_trace.signs import probe
+from aaco_pipeline.formats.thread_trace.signs import FOLDER, probe
 from aaco_pipeline.formats.thread_trace.waves import read_waves
 from aaco_pipeline.lake.validation import empty_table, to_contract
 
-_FOLDER: Final = re.compile(r"ui_output_agent_(\d{1,20})_dispatch_(\d{1,20})")
 _PERF_FILE: Final = re.compile(r"se(\d{1,9})_perfcounter\.json")
 
 
@@ -84,7 +83,7 @@ def _sources(folder: Folder) -> None:
 
 
 def _traced_dispatch(folder: Folder, listing: dict[str, Any]) -> None:
-    match = _FOLDER.fullmatch(folder.path.resolve().name)
+    match = FOLDER.fullmatch(folder.path.resolve().name)
     number = int(match[2]) if match is not None and int(match[2]) < 1 << 64 else None
     functions, occupancy = folder.details["functions"], folder.details["occupancy"]
     names = [
