@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Final
 
 import polars as pl
-import polars.selectors as cs
 
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import CaptureTables, Findings, Limits, presence
@@ -16,9 +15,8 @@ from aaco_pipeline.formats.parsing.csv_text import TextTable, number, read_text
 from aaco_pipeline.formats.parsing.regular_files import is_regular, readable_entries
 from aaco_pipeline.formats.parsing.wide_tables import say_untaken, wide_table
 from aaco_pipeline.formats.rocprof_compute import host as rocprof_compute_host
+from aaco_pipeline.formats.rocprof_compute.roofline import measured_roofs
 from aaco_pipeline.formats.rocprof_compute.signs import LONG, MAIN
-from aaco_pipeline.hardware.ceilings import measured_ceilings
-from aaco_pipeline.lake.validation import to_contract
 
 _PASSES: Final = "SQ_*.csv"
 _DURATIONS: Final = ("dispatch_id", "source_dispatch_id", "pass", "duration_ns", "times")
@@ -184,20 +182,11 @@ class _Gathered:
             return
         details["roofline"] = _numbers(roofline)
         self.findings.took("ceilings (roofline.csv)", roofline.frame.height)
-        number = _device_number(details["roofline"])
-        if number is None:
-            reason = "the file does not number its devices; they are kept in roofline only"
-            self.findings.say("ceilings by device", "partial", reason, source=roofline.path.name)
-        elif roofline.frame.height == 1 and handles.height == 1:
-            device = int(handles.item(0, "device_id"))
-            stated = details["roofline"].select(cs.float())  # what holds anything but numbers was not measured
-            tables["ceilings"] = to_contract("ceilings", measured_ceilings(stated, {number: device}))
-        else:
-            reason = (
-                f"{roofline.frame.height} devices were measured and {handles.height} ran kernels; the file does not "
-                "say which is which, so they are kept in roofline only"
-            )
-            self.findings.say("ceilings by device", "partial", reason, source=roofline.path.name)
+        roofs = measured_roofs(details["roofline"], handles.get_column("device_id").to_list())
+        if roofs.ceilings.height:
+            tables["ceilings"] = roofs.ceilings
+        if roofs.reason is not None:
+            self.findings.say("ceilings by device", "partial", roofs.reason, source=roofline.path.name)
 
     def _optional(self, name: str, item: str) -> TextTable | None:
         file = self.path / name
@@ -215,15 +204,6 @@ class _Gathered:
             reason = "the file ends within a row; read up to it"
             self.findings.say(f"end of {file.name}", "partial", reason, source=file.name)
         return table
-
-
-def _device_number(roofline: pl.DataFrame) -> int | None:
-    """The number of the first device of `roofline.csv`; None when not every row has one."""
-    name = next((one for one in roofline.columns if one.lower() == "device"), None)
-    column = None if name is None else roofline.get_column(name)
-    if column is None or not column.dtype.is_float() or not len(column) or not column.is_between(0, 2**31).all():
-        return None
-    return None if column.null_count() else int(column[0])
 
 
 def _numbers(table: TextTable) -> pl.DataFrame:

@@ -187,7 +187,7 @@ def test_facts_of_machine_and_device() -> None:
 
 
 @real
-def test_measured_ceilings_only_where_it_is_certain_whose_they_are() -> None:
+def test_measured_ceilings_are_used_where_it_is_certain_whose_they_are_or_does_not_matter() -> None:
     one = checked(rocprof_compute.read(COUNTERS / "mixbench" / "MI200"))
     ceilings = one.tables["ceilings"]
     assert ceilings.height == 11
@@ -195,7 +195,14 @@ def test_measured_ceilings_only_where_it_is_certain_whose_they_are() -> None:
     assert (hbm["value"], hbm["unit"], hbm["source"]) == (pytest.approx(1406.8727e9), "byte/s", "measured")
     assert one.details["roofline"].shape == (1, 34)
     several = checked(rocprof_compute.read(COUNTERS / "vcopy" / "MI200"))
-    assert "ceilings" not in several.tables
+    ceilings = several.tables["ceilings"]
+    assert ceilings.height == 10, "LDS differs by 3.4 % between the four devices, the rest by 0.53 % at most"
+    assert "lds" not in ceilings.get_column("resource")
+    mean = several.details["roofline"].get_column("HBMBw").mean()
+    hbm = ceilings.filter(pl.col("resource") == "dram").row(0, named=True)
+    assert (hbm["device_id"], hbm["value"]) == (0, pytest.approx(mean * 1e9))  # type: ignore[operator]
+    assert hbm["reference"].endswith("column HBMBw; mean of 4 devices that agree within 0.53%")
+    assert "LDSBw differ between the 4 measured devices" in str(reasons(several, "partial")["ceilings by device"])
     assert several.details["roofline"].shape == (4, 34)
     assert several.details["roofline"].get_column("HBMBw")[0] == 1388.9302
     assert "ceilings by device" in reasons(several, "partial")
@@ -338,6 +345,36 @@ def test_ceilings_of_a_device_without_a_number_are_no_ceilings(tmp_path: Path, n
     main = WIDE.format(counters="SQ_WAVES") + "0,2,1024,256,k,16,100,200\n"
     roofline = f"device,HBMBw,L2Bw\n{number},4000,8000\n"
     reading = checked(rocprof_compute.read(folder(tmp_path, {"pmc_perf.csv": main, "roofline.csv": roofline})))
+    assert "ceilings" not in reading.tables
+    assert "ceilings by device" in reasons(reading, "partial")
+
+
+@pytest.mark.parametrize(
+    ("figures", "found"),
+    [
+        (("1000", "1000.5", "1001"), {"dram": 1000.5e9}),
+        (("1000", "1005", "1010"), {"dram": 1005e9}),
+        (("1000", "1005", "1011"), {}),
+        (("1000", "1000", "0"), {}),
+        (("1000", "1000", "x"), {}),
+    ],
+)
+def test_of_several_measured_devices_a_figure_holds_where_they_agree(
+    tmp_path: Path, figures: tuple[str, ...], found: dict[str, float]
+) -> None:
+    main = WIDE.format(counters="SQ_WAVES") + "0,2,1024,256,k,16,100,200\n"
+    rows = "".join(f"{number},{figure}\n" for number, figure in enumerate(figures))
+    files = {"pmc_perf.csv": main, "roofline.csv": f"device,HBMBw\n{rows}"}
+    reading = checked(rocprof_compute.read(folder(tmp_path, files)))
+    ceilings = reading.tables.get("ceilings")
+    stated = {} if ceilings is None else dict(ceilings.select("resource", "value").iter_rows())
+    assert stated == pytest.approx(found)
+
+
+def test_of_one_measured_device_nothing_is_said_about_a_second_one_that_ran(tmp_path: Path) -> None:
+    main = WIDE.format(counters="SQ_WAVES") + "0,2,1024,256,k,16,100,200\n1,3,1024,256,k,16,300,400\n"
+    files = {"pmc_perf.csv": main, "roofline.csv": "device,HBMBw\n0,1000\n"}
+    reading = checked(rocprof_compute.read(folder(tmp_path, files)))
     assert "ceilings" not in reading.tables
     assert "ceilings by device" in reasons(reading, "partial")
 
