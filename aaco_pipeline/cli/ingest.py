@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 )
 @click.option("--arch", help=ARCH_HELP)
 @click.option("--product", help=PRODUCT_HELP)
+@click.option(
+    "--partial-ok", is_flag=True, help="Exit with 0 when at least one run was taken, though others were refused."
+)
 @new_lake_option
 @data_format
 def ingest(
@@ -49,13 +52,15 @@ def ingest(
     keep_original: bool,
     arch: str | None,
     product: str | None,
+    partial_ok: bool,
 ) -> int:
     """Take in a capture made elsewhere: a file, or a folder of one or several runs."""
     if not dry_run:
         from aaco_pipeline.hardware.identification import statement
 
         stated = statement(arch, product) if (arch, product) != (None, None) else {}
-        return _take(project, path, workload, stated, as_json=as_json, keep_original=keep_original)
+        results = _take(project, path, workload, stated, as_json=as_json, keep_original=keep_original)
+        return _exit_code(results, partial_ok=partial_ok)
     from aaco_pipeline.resources.confinement.doors import discover_runs
 
     found = discover_runs(path)
@@ -73,8 +78,8 @@ def _take(
     *,
     as_json: bool,
     keep_original: bool,
-) -> int:
-    """Take in every run; the exit code is that of the first one that was refused or is not whole."""
+) -> "list[Ingested]":
+    """Take in every run, and say of each that was refused or is not whole why."""
     from contextlib import ExitStack
 
     from aaco_pipeline.automation.ingestion import discovered
@@ -112,7 +117,15 @@ def _take(
     failed = [(one.session, one.error) for one in results if one.error is not None]
     for session, error in failed:
         say(f"aaco: {'not taken' if session is None else f'{session} is not whole'}: {error}", err=True)
-    return failed[0][1].exit_code if failed else 0
+    return results
+
+
+def _exit_code(results: "list[Ingested]", *, partial_ok: bool) -> int:
+    """That of the first run that was refused or is not whole; with `partial_ok` none beside a run that is taken."""
+    failed = [one for one in results if one.error is not None]
+    if partial_ok and len(failed) < len(results):
+        failed = [one for one in failed if one.session is not None]
+    return next((one.error.exit_code for one in failed if one.error is not None), 0)
 
 
 def _as_row(one: "Ingested") -> dict[str, Any]:

@@ -118,6 +118,10 @@ def test_a_run_that_is_refused_is_told_in_one_line_and_the_others_are_taken(
     assert line.startswith("aaco: not taken: ")
     assert "9_results.db" in line
     assert "1 new session of 2 runs" in answer.stdout
+    again = aaco("ingest", str(folder), "--partial-ok", project=copied)
+    assert (again.returncode, again.stderr) == (0, answer.stderr), "the reason is told all the same"
+    alone = aaco("ingest", str(folder / "other"), "--partial-ok", project=copied)
+    assert alone.returncode == 6, "no run was taken"
 
 
 def test_a_capture_whose_analysis_broke_off_is_finished_when_ingested_again(

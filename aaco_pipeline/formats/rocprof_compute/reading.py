@@ -11,9 +11,11 @@ import polars as pl
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import CaptureTables, Findings, Limits, presence
 from aaco_pipeline.formats.parsing import counter_passes
+from aaco_pipeline.formats.parsing.csv_header import header_of
 from aaco_pipeline.formats.parsing.csv_text import TextTable, number, read_text
 from aaco_pipeline.formats.parsing.regular_files import is_regular, readable_entries
 from aaco_pipeline.formats.parsing.wide_tables import say_untaken, wide_table
+from aaco_pipeline.formats.rocprof.signs import is_wide
 from aaco_pipeline.formats.rocprof_compute import host as rocprof_compute_host
 from aaco_pipeline.formats.rocprof_compute.roofline import measured_roofs
 from aaco_pipeline.formats.rocprof_compute.signs import LONG, MAIN
@@ -27,9 +29,10 @@ def read(path: Path, limits: Limits) -> CaptureTables:
     if not is_regular(path / MAIN):
         raise CaptureError(f"{path}: not a workload folder of rocprof-compute; it has no {MAIN}")
     gathered = _Gathered(path, limits)
+    gathered.add(path / MAIN)
     passes = [one.path for one in readable_entries(path) if not one.is_folder and one.path.match(_PASSES)]
-    for file in [path / MAIN, *passes]:
-        gathered.add(file)
+    for file in passes:
+        gathered.add_pass(file)
     return gathered.reading()
 
 
@@ -71,6 +74,20 @@ class _Gathered:
         self.executions.append(executions.with_columns(shift, file=pl.lit(name)))
         self.counters.append(counters.with_columns(shift))
         self.count += executions.height
+
+    def add_pass(self, file: Path) -> None:
+        """Take one further pass; a file that is none, such as the profiler's own log, is told and refuses nothing."""
+        names = frozenset(header_of(file) or ())
+        if not (names >= LONG or is_wide(names)):
+            self.findings.say(
+                f"file {file.name}", "absent", "its header is no counter table's: not read", source=file.name
+            )
+            return
+        try:
+            self.add(file)
+        except CaptureError as error:
+            reason = str(error).removeprefix(f"{file}: ")
+            self.findings.say(f"file {file.name}", "invalid", reason, source=file.name)
 
     def reading(self) -> CaptureTables:
         """The reading of all that was gathered."""

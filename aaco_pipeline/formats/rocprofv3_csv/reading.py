@@ -15,6 +15,7 @@ from aaco_pipeline.formats.parsing.csv_text import read_text
 from aaco_pipeline.formats.rocprofv3_csv import tables
 from aaco_pipeline.formats.rocprofv3_csv.frames import ESSENTIAL
 from aaco_pipeline.formats.rocprofv3_csv.signs import file_name, kind_of
+from aaco_pipeline.lake.evidence import Evidence
 
 _PASS_FOLDER: Final = re.compile(r"pass_\d+", re.IGNORECASE)
 
@@ -25,10 +26,20 @@ def read_run(paths: Sequence[Path], limits: Limits) -> CaptureTables:
         raise CaptureError("no files of a rocprofv3 run given; name at least one")
     names = Counter(path.name for path in paths)
     labels = [path.name if names[path.name] == 1 else str(path) for path in paths]
-    files = [_file(path, label, limits) for path, label in zip(paths, labels, strict=True)]
+    files: list[tables.SourceFile] = []
+    refused: list[tuple[str, CaptureError]] = []
+    for path, label in zip(paths, labels, strict=True):
+        try:
+            files.append(_file(path, label, limits))
+        except CaptureError as error:
+            refused.append((label, error))
+    if not files:
+        raise refused[0][1]
     if sum(file.table.frame.height for file in files) > limits.events:
         raise CaptureError(f"{paths[0]}: more than {limits.events} rows in its run; raise the limit or capture less")
-    return tables.assembled(files)
+    told = [Evidence(f"file {label}", "invalid", str(error), label) for label, error in refused]
+    read = tables.assembled(files)
+    return CaptureTables(read.tables, (*read.evidence, *told), read.details)
 
 
 def _file(path: Path, label: str, limits: Limits) -> tables.SourceFile:

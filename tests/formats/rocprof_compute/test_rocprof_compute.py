@@ -350,6 +350,18 @@ def test_ceilings_of_a_device_without_a_number_are_no_ceilings(tmp_path: Path, n
 
 
 @pytest.mark.parametrize(
+    ("log", "status"),
+    [("Counter,Message\nSQ_WAVES,failed\n", "absent"), ("no table at all", "absent"), ("", "absent")],
+)
+def test_a_stray_file_of_the_profilers_own_is_told_and_refuses_nothing(tmp_path: Path, log: str, status: str) -> None:
+    main = WIDE.format(counters="SQ_WAVES") + "0,2,1024,256,k,16,100,200\n"
+    files = {"pmc_perf.csv": main, "SQ_LEVEL_WAVES_error_log.csv": log}
+    reading = checked(rocprof_compute.read(folder(tmp_path, files)))
+    assert reading.tables["counters"].height == 1
+    assert "file SQ_LEVEL_WAVES_error_log.csv" in reasons(reading, status)
+
+
+@pytest.mark.parametrize(
     ("figures", "found"),
     [
         (("1000", "1000.5", "1001"), {"dram": 1000.5e9}),
