@@ -9,6 +9,8 @@ from typing import Final
 
 import polars as pl
 
+#: Categories as Kineto's writer spelled them at first (its `output_json.cpp`), with what they are called since.
+FORMER: Final = {"Kernel": "kernel", "Memcpy": "gpu_memcpy", "Memset": "gpu_memset", "Runtime": "cuda_runtime"}
 KERNELS: Final = "kernel"
 COPIES: Final = ("gpu_memcpy", "gpu_memset")
 SYNCS: Final = "cuda_sync"

@@ -18,6 +18,7 @@ from aaco_pipeline.formats.kineto.events import (
     COLLECTIVE_TEXTS,
     COPIES,
     FLOWS,
+    FORMER,
     KERNELS,
     MARKERS,
     OPERATORS,
@@ -76,6 +77,7 @@ def _collect(events: Objects, into: Collected) -> None:
     """Add the columns of one piece's events; what a table needs is read only for the events that go there."""
     everything = np.arange(events.count)
     kinds = pl.DataFrame({"ph": events.texts("ph", everything), "cat": events.texts("cat", everything)})
+    kinds = kinds.with_columns(pl.col("cat").replace(FORMER))
     into.counts.append(kinds.group_by("ph", "cat", maintain_order=True).len())
     complete = pl.col("ph") == "X"
 

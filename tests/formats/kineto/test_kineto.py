@@ -387,6 +387,33 @@ def test_what_is_no_trace_is_refused_in_one_line(tmp_path: Path, content: bytes)
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("category", ["kernel", "Kernel"])
+def test_a_trace_whose_first_keys_are_its_events_is_known_by_a_kernel(tmp_path: Path, category: str) -> None:
+    """What tells of the trace as a whole comes behind the first 64 KiB."""
+    kernels = [event(cat=category, ts=10 * i, args={"device": 0, "stream": 7, "correlation": i}) for i in range(1, 900)]
+    document = {"traceEvents": kernels, "deviceProperties": [{"id": 0, "name": "a GPU"}], "schemaVersion": 1}
+    path = tmp_path / "late.json"
+    path.write_text(json.dumps(document))
+    assert path.read_bytes().index(b"schemaVersion") > 64 << 10
+    recognized = kineto.probe(path)
+    assert recognized is not None and recognized.format == "kineto"
+    reading = checked(kineto.read(path))
+    assert reading.tables["dispatches"].height == 899
+    assert reading.tables["devices"].get_column("product").to_list() == ["a GPU"]
+
+
+def test_categories_of_the_first_releases_are_read_as_those_of_today(tmp_path: Path) -> None:
+    events = [
+        event(cat="Kernel", args={"device": 0, "stream": 7, "correlation": 3}),
+        event(cat="Memcpy", name="Memcpy HtoD", args={"device": 0, "stream": 7, "correlation": 4, "bytes": 8}),
+        event(cat="Memset", name="Memset", args={"device": 0, "stream": 7, "correlation": 5, "bytes": 9}),
+        call(cat="Runtime", args={"correlation": 3}),
+    ]
+    tables = checked(kineto.read(written(tmp_path / "old.json", events, schemaVersion=1))).tables
+    assert [tables[name].height for name in ("dispatches", "memory_copies", "api_calls")] == [1, 2, 1]
+    assert tables["memory_copies"].get_column("size_bytes").to_list() == [8, 9]
+
+
 def test_probe_knows_strangers(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     for content in (b"", b"{", b'{"rocprofiler-sdk-tool":[]}', b"\x1f\x8b", b'[{"cat":"Session","ph":"X"}]'):
