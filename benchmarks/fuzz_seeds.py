@@ -31,6 +31,7 @@ from aaco_pipeline.formats import (
     rocprof_compute,
     rocprofv3_csv,
     rocprofv3_json,
+    rpd,
     thread_trace,
 )
 from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
@@ -41,6 +42,7 @@ from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.evidence import evidence_frame
 from aaco_pipeline.lake.validation import conform
 from benchmarks.generate_rocpd import generate
+from tests.formats.examples import EXAMPLES
 from tests.formats.gpu_metrics import test_gpu_metrics as gpu_tests
 from tests.formats.kineto import test_kineto as kineto_tests
 from tests.formats.kineto import test_ranks as rank_tests
@@ -381,6 +383,10 @@ def _read_onnx(folder: Path) -> list[CaptureTables]:
     return []
 
 
+def _rpd() -> list[Files]:
+    return [_made(EXAMPLES["rpd"])]
+
+
 def _rocprofv3_json() -> list[Files]:
     plain = _made(lambda folder: json_tests.written(folder / "1_results.json", json_tests.every_kind()))
     return [plain, {"1_results.json.gz": gzip.compress(plain["1_results.json"], 1)}]
@@ -388,6 +394,7 @@ def _rocprofv3_json() -> list[Files]:
 
 TARGETS: Final[Mapping[str, Target]] = {
     "rocpd": Target(_rocpd, _one(rocpd.read)),
+    "rpd": Target(_rpd, _one(rpd.read)),
     "rocprofv3_json": Target(_rocprofv3_json, _one(rocprofv3_json.read)),
     "rocprofv3_csv": Target(_rocprofv3_csv, lambda folder: [rocprofv3_csv.read_run(sorted(folder.iterdir()), LIMITS)]),
     "rocprof": Target(_rocprof, _one(rocprof.read)),

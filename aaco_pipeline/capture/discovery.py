@@ -23,6 +23,7 @@ from aaco_pipeline.formats import (
     rocprof_compute,
     rocprofv3_csv,
     rocprofv3_json,
+    rpd,
     thread_trace,
 )
 from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, Limits
@@ -181,8 +182,6 @@ def _recognized(entry: Entry, top: Path) -> _Found | Unread | None:
         return Unread(path, f"{UNREADABLE}{reason}")
     for reader in FOLDER_READERS if entry.is_folder else FILE_READERS:
         recognition = reader.probe(path)
-        if recognition is not None and recognition.format in _REFUSED:
-            return Unread(path, recognition.detail)
         if recognition is not None:
             return _Found(path, recognition, reader, _run_folder(path, reader, top))
     if path.name.startswith(STATISTICS):
@@ -352,7 +351,5 @@ def _name(reader: Reader) -> str:
 
 _BY_NAME: Final[dict[str, Reader]] = {_name(reader): reader for reader in READERS}
 #: Formats whose every file is a run of its own; traces of one job's ranks are put together afterwards.
-_ALONE: Final[tuple[Reader, ...]] = (kineto, ort_profile, rocprof_compute)
-#: Formats that are known only so that they are refused by name.
-_REFUSED: Final = ("rpd",)
+_ALONE: Final[tuple[Reader, ...]] = (kineto, ort_profile, rocprof_compute, rpd)
 _RICHEST_FIRST: Final = ("rocpd", "rocprofv3-json", "rocprofv3-csv")

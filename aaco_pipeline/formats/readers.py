@@ -19,6 +19,7 @@ from aaco_pipeline.formats import (
     rocprof_compute,
     rocprofv3_csv,
     rocprofv3_json,
+    rpd,
     thread_trace,
 )
 from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, FormatRow, Limits
@@ -42,6 +43,7 @@ class Reader(Protocol):
 FOLDER_READERS: Final[tuple[Reader, ...]] = (thread_trace, rocprof_compute)
 FILE_READERS: Final[tuple[Reader, ...]] = (
     rocpd,
+    rpd,
     rocprofv3_json,
     kineto,
     ort_profile,

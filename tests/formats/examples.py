@@ -97,6 +97,27 @@ def _rocprofv3_json(folder: Path) -> Path:
     return _json(folder / "1_results.json", {"rocprofiler-sdk-tool": [{**process, **records}]})
 
 
+def _rpd(folder: Path) -> Path:
+    path = folder / "trace.rpd"
+    tables = {
+        "metadata": ("id INTEGER PRIMARY KEY, tag, value", (1, "schema_version", "2")),
+        "string": ("id INTEGER PRIMARY KEY, string", (1, "k")),
+        "op": (
+            "id INTEGER PRIMARY KEY, gpuId, queueId, start, end, description_id, opType_id",
+            (1, 2, 0, 10, 20, 1, 2),
+        ),
+        "api": ("id INTEGER PRIMARY KEY, pid, tid, start, end, apiName_id, args_id", (1, 41, 42, 5, 6, 3, 4)),
+        "api_ops": ("id INTEGER PRIMARY KEY, api_id, op_id", (1, 1, 1)),
+    }
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for kind, (columns, row) in tables.items():
+            connection.execute(f"CREATE TABLE rocpd_{kind} ({columns})")
+            connection.execute(f"INSERT INTO rocpd_{kind} VALUES ({', '.join('?' * len(row))})", row)
+        texts = [(2, "KernelExecution"), (3, "hipLaunchKernel"), (4, "")]
+        connection.executemany("INSERT INTO rocpd_string VALUES (?, ?)", texts)
+    return path
+
+
 def _thread_trace(folder: Path) -> Path:
     path = folder / "ui_output_agent_5600_dispatch_3"
     _json(path / "filenames.json", {"gfxv": "vega", "global_begin_time": 0, "wave_filenames": {}})
@@ -115,5 +136,6 @@ EXAMPLES: Final[Mapping[str, Callable[[Path], Path]]] = {
     "rocprof_compute": _rocprof_compute,
     "rocprofv3_csv": _rocprofv3_csv,
     "rocprofv3_json": _rocprofv3_json,
+    "rpd": _rpd,
     "thread_trace": _thread_trace,
 }

@@ -104,8 +104,7 @@ class Database:
             raise CaptureError(f"{self.path}: more than {self.limits.tables} tables; not a profiler's database")
         if RPD_TABLES & set(names) and not any(name.startswith("rocpd_kernel_dispatch") for name in names):
             raise CaptureError(
-                f"{self.path}: this is an RPD database of rocmProfileData, not rocprofv3's rocpd; convert it or "
-                "capture with rocprofv3"
+                f"{self.path}: this is an RPD database of rocmProfileData, not rocprofv3's rocpd; read it as such"
             )
         suffixes = sorted(
             (name.removeprefix(_METADATA) for name in names if name.startswith(_METADATA)), key=len, reverse=True

@@ -19,12 +19,10 @@ _PROBED_BYTES: Final = 256 << 10
 
 
 def probe(path: Path) -> DetectedFormat | None:
-    """Recognize a database by its tables' names: `rocpd`, or `rpd` for one of rocmProfileData, which `read` refuses."""
-    names = _table_names(path)
+    """Recognize a database by its tables' names; None for anything else, such as one of rocmProfileData."""
+    names = table_names(path)
     if any(name.startswith(("rocpd_kernel_dispatch", "rocpd_metadata_")) for name in names):
         return DetectedFormat("rocpd", "rocpd database of rocprofv3 (SQLite)")
-    if names & RPD_TABLES:
-        return DetectedFormat("rpd", "RPD database of rocmProfileData: not read; convert it or capture with rocprofv3")
     return None
 
 
@@ -46,7 +44,7 @@ def connected(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _table_names(path: Path) -> set[str]:
+def table_names(path: Path) -> set[str]:
     """The tables of a database; of one that is compressed or damaged those that its beginning names."""
     head = first_bytes(path, _PROBED_BYTES)
     if not head.startswith(MAGIC):

@@ -188,10 +188,9 @@ class TestRealCaptures:
         assert reading.tables["devices"]["wavefront_size"].to_list() == [32]
         assert evidence(reading)["API calls"].status == "absent"
 
-    def test_an_rpd_database_is_refused_by_name(self) -> None:
+    def test_an_rpd_database_is_no_rocpd_database(self) -> None:
         path = real("rpd_not_rocprofv3/matmul_result.rpd")
-        recognition = rocpd.probe(path)
-        assert recognition is not None and recognition.format == "rpd"
+        assert rocpd.probe(path) is None
         with pytest.raises(CaptureError, match="RPD database of rocmProfileData"):
             rocpd.read(path)
 
