@@ -21,6 +21,7 @@ from aaco_pipeline.formats import (
     rocpd,
     rocprof,
     rocprof_compute,
+    rocprof_database,
     rocprofv3_csv,
     rocprofv3_json,
     rpd,
@@ -302,6 +303,9 @@ def _drop_repetitions(run: Run) -> None:
 
 def _stem(part: Part) -> str:
     """What the output files of one process have in common: their path without `_results` and the suffixes."""
+    if part.reader in (_name(rocprof), _name(rocprof_database)):
+        folder, slash, file = part.name.rpartition("/")
+        return f"{folder}{slash}{file.split('.')[0]}"
     return _SUFFIXES.sub("", part.name)
 
 
@@ -337,9 +341,8 @@ def _marks(run: Run, part: Part, raws: Sequence[tuple[Path, tuple[str, int, int]
     if part.reader == _name(rocprofv3_csv):
         stem = "" if part.name == "." else part.name
         return Marks(name, stem, is_trace=any("kernel_trace" in path.name for path in part.files))
-    if part.reader == _name(rocprof):
-        folder, slash, file = part.name.rpartition("/")
-        return Marks(name, f"{folder}{slash}{file.split('.')[0]}")
+    if part.reader in (_name(rocprof), _name(rocprof_database)):
+        return Marks(name, _stem(part), is_trace=part.reader == _name(rocprof_database))
     stated = {_name(rocpd): rocpd.stated_processes, _name(rocprofv3_json): rocprofv3_json.stated_processes}[part.reader]
     traced = partial(rocpd.traced, part.files[0]) if part.reader == _name(rocpd) else None
     return Marks(name, _stem(part), is_trace=True, processes=stated(part.files[0]), traced=traced)
@@ -352,4 +355,4 @@ def _name(reader: Reader) -> str:
 _BY_NAME: Final[dict[str, Reader]] = {_name(reader): reader for reader in READERS}
 #: Formats whose every file is a run of its own; traces of one job's ranks are put together afterwards.
 _ALONE: Final[tuple[Reader, ...]] = (kineto, ort_profile, rocprof_compute, rpd)
-_RICHEST_FIRST: Final = ("rocpd", "rocprofv3-json", "rocprofv3-csv")
+_RICHEST_FIRST: Final = ("rocpd", "rocprofv3-json", "rocprofv3-csv", "rocprof-database", "rocprof-csv")

@@ -97,6 +97,20 @@ def _rocprofv3_json(folder: Path) -> Path:
     return _json(folder / "1_results.json", {"rocprofiler-sdk-tool": [{**process, **records}]})
 
 
+def _rocprof_database(folder: Path) -> Path:
+    path = folder / "results.db"
+    times = '"BeginNs" INTEGER, "EndNs" INTEGER'
+    host = f'{times}, "pid" INTEGER, "tid" INTEGER, "Name" TEXT, "args" TEXT, "Index" INTEGER'
+    device = f'{times}, "dev-id" INTEGER, "queue-id" INTEGER, "Name" TEXT, "pid" INTEGER, "tid" INTEGER'
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute('CREATE TABLE KERN ("Index" INTEGER, "KernelName" TEXT)')
+        connection.execute(f"CREATE TABLE HIP ({host})")
+        connection.execute("INSERT INTO HIP VALUES (5, 6, 41, 42, 'hipLaunchKernel', '( )', 1)")
+        connection.execute(f'CREATE TABLE OPS ({device}, "stream-id" INTEGER, "Index" INTEGER)')
+        connection.execute("INSERT INTO OPS VALUES (10, 20, 0, 1, 'k', 41, 42, 0, 1)")
+    return path
+
+
 def _rpd(folder: Path) -> Path:
     path = folder / "trace.rpd"
     tables = {
@@ -134,6 +148,7 @@ EXAMPLES: Final[Mapping[str, Callable[[Path], Path]]] = {
     "rocpd": _rocpd,
     "rocprof": _rocprof,
     "rocprof_compute": _rocprof_compute,
+    "rocprof_database": _rocprof_database,
     "rocprofv3_csv": _rocprofv3_csv,
     "rocprofv3_json": _rocprofv3_json,
     "rpd": _rpd,

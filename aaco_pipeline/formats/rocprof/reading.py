@@ -33,7 +33,12 @@ def read(path: Path, limits: Limits) -> CaptureTables:
     if set(STATISTICS) <= set(table.frame.columns):
         return _statistics(table)
     table.require("a table of rocprof", "kernelname|kernel_name", "index|dispatch_id", "gpu_id")
-    wide = wide_table(table, path.name.removesuffix(".gz").removesuffix(".csv"))
+    return executions_of(table, path.name.removesuffix(".gz").removesuffix(".csv"))
+
+
+def executions_of(table: TextTable, pass_name: str) -> CaptureTables:
+    """The executions of a table with counters as columns, from its text; all are of one pass unless columns repeat."""
+    wide = wide_table(table, pass_name)
     executions = wide.executions.with_row_index("execution")
     # An execution whose process or device is not named belongs to one all the same: null is one of the values.
     executions = executions.with_columns(process=pl.struct("pid"), place=pl.struct("device"))
