@@ -29,7 +29,7 @@ from aaco_pipeline.formats import (
     rocpd,
     rocprof,
     rocprof_compute,
-    rocprof_database,
+    rocprof_db,
     rocprofv3_csv,
     rocprofv3_json,
     rpd,
@@ -384,8 +384,8 @@ def _read_onnx(folder: Path) -> list[CaptureTables]:
     return []
 
 
-def _rocprof_database() -> list[Files]:
-    return [_made(EXAMPLES["rocprof_database"])]
+def _rocprof_db() -> list[Files]:
+    return [_made(EXAMPLES["rocprof_db"])]
 
 
 def _rpd() -> list[Files]:
@@ -399,7 +399,7 @@ def _rocprofv3_json() -> list[Files]:
 
 TARGETS: Final[Mapping[str, Target]] = {
     "rocpd": Target(_rocpd, _one(rocpd.read)),
-    "rocprof_database": Target(_rocprof_database, _one(rocprof_database.read)),
+    "rocprof_db": Target(_rocprof_db, _one(rocprof_db.read)),
     "rpd": Target(_rpd, _one(rpd.read)),
     "rocprofv3_json": Target(_rocprofv3_json, _one(rocprofv3_json.read)),
     "rocprofv3_csv": Target(_rocprofv3_csv, lambda folder: [rocprofv3_csv.read_run(sorted(folder.iterdir()), LIMITS)]),

@@ -21,7 +21,7 @@ from aaco_pipeline.formats import (
     rocpd,
     rocprof,
     rocprof_compute,
-    rocprof_database,
+    rocprof_db,
     rocprofv3_csv,
     rocprofv3_json,
     rpd,
@@ -303,7 +303,7 @@ def _drop_repetitions(run: Run) -> None:
 
 def _stem(part: Part) -> str:
     """What the output files of one process have in common: their path without `_results` and the suffixes."""
-    if part.reader in (_name(rocprof), _name(rocprof_database)):
+    if part.reader in (_name(rocprof), _name(rocprof_db)):
         folder, slash, file = part.name.rpartition("/")
         return f"{folder}{slash}{file.split('.')[0]}"
     return _SUFFIXES.sub("", part.name)
@@ -341,8 +341,8 @@ def _marks(run: Run, part: Part, raws: Sequence[tuple[Path, tuple[str, int, int]
     if part.reader == _name(rocprofv3_csv):
         stem = "" if part.name == "." else part.name
         return Marks(name, stem, is_trace=any("kernel_trace" in path.name for path in part.files))
-    if part.reader in (_name(rocprof), _name(rocprof_database)):
-        return Marks(name, _stem(part), is_trace=part.reader == _name(rocprof_database))
+    if part.reader in (_name(rocprof), _name(rocprof_db)):
+        return Marks(name, _stem(part), is_trace=part.reader == _name(rocprof_db))
     stated = {_name(rocpd): rocpd.stated_processes, _name(rocprofv3_json): rocprofv3_json.stated_processes}[part.reader]
     traced = partial(rocpd.traced, part.files[0]) if part.reader == _name(rocpd) else None
     return Marks(name, _stem(part), is_trace=True, processes=stated(part.files[0]), traced=traced)

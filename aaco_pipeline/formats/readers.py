@@ -17,7 +17,7 @@ from aaco_pipeline.formats import (
     rocpd,
     rocprof,
     rocprof_compute,
-    rocprof_database,
+    rocprof_db,
     rocprofv3_csv,
     rocprofv3_json,
     rpd,
@@ -45,7 +45,7 @@ FOLDER_READERS: Final[tuple[Reader, ...]] = (thread_trace, rocprof_compute)
 FILE_READERS: Final[tuple[Reader, ...]] = (
     rocpd,
     rpd,
-    rocprof_database,
+    rocprof_db,
     rocprofv3_json,
     kineto,
     ort_profile,

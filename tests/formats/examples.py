@@ -97,7 +97,7 @@ def _rocprofv3_json(folder: Path) -> Path:
     return _json(folder / "1_results.json", {"rocprofiler-sdk-tool": [{**process, **records}]})
 
 
-def _rocprof_database(folder: Path) -> Path:
+def _rocprof_db(folder: Path) -> Path:
     path = folder / "results.db"
     times = '"BeginNs" INTEGER, "EndNs" INTEGER'
     host = f'{times}, "pid" INTEGER, "tid" INTEGER, "Name" TEXT, "args" TEXT, "Index" INTEGER'
@@ -148,7 +148,7 @@ EXAMPLES: Final[Mapping[str, Callable[[Path], Path]]] = {
     "rocpd": _rocpd,
     "rocprof": _rocprof,
     "rocprof_compute": _rocprof_compute,
-    "rocprof_database": _rocprof_database,
+    "rocprof_db": _rocprof_db,
     "rocprofv3_csv": _rocprofv3_csv,
     "rocprofv3_json": _rocprofv3_json,
     "rpd": _rpd,

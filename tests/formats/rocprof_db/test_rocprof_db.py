@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from aaco_pipeline.capture.discovery import discover_runs
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats import rocprof_database, rpd
+from aaco_pipeline.formats import rocprof_db, rpd
 from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
 from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.validation import conform
@@ -28,7 +28,7 @@ COUNTED = '"gpu-id" INTEGER, "pid" INTEGER, "grd" INTEGER, "wgr" INTEGER, "SQ_WA
 
 def changed(folder: Path, *statements: str) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    path = EXAMPLES["rocprof_database"](folder)
+    path = EXAMPLES["rocprof_db"](folder)
     with closing(sqlite3.connect(path)) as connection, connection:
         for statement in statements:
             connection.execute(statement)
@@ -50,7 +50,7 @@ def reason(reading: CaptureTables, item: str) -> str:
 
 
 def test_a_kernel_is_tied_to_the_call_of_its_number(tmp_path: Path) -> None:
-    tables = checked(rocprof_database.read(changed(tmp_path))).tables
+    tables = checked(rocprof_db.read(changed(tmp_path))).tables
     (dispatch,) = tables["dispatches"].to_dicts()
     (call,) = tables["api_calls"].to_dicts()
     assert (dispatch["start_ns"], dispatch["end_ns"], dispatch["correlation_id"]) == (10, 20, call["correlation_id"])
@@ -66,7 +66,7 @@ def test_barriers_and_the_writers_own_rows_are_no_work(tmp_path: Path) -> None:
         f"CREATE TABLE HSA ({HSA})",
         "INSERT INTO HSA VALUES (1, 2, 41, 42, 'hsa_queue_create', '()', 1), (9, 9, 41, 42, 'hsa_dispatch', '', 2)",
     )
-    reading = checked(rocprof_database.read(path))
+    reading = checked(rocprof_db.read(path))
     assert reading.tables["dispatches"].height == 1
     calls = reading.tables["api_calls"].select("name", "domain", "correlation_id").rows()
     assert calls == [("hipLaunchKernel", "hip_runtime", 1), ("hsa_queue_create", "hsa", None)]
@@ -84,7 +84,7 @@ def test_copies_marks_and_ranges(tmp_path: Path) -> None:
         f"CREATE TABLE rocTX ({MARKS})",
         "INSERT INTO rocTX VALUES (1, 2, 41, 42, 'a mark', 0), (1, 50, 41, 42, 'step#0', 1)",
     )
-    tables = checked(rocprof_database.read(path)).tables
+    tables = checked(rocprof_db.read(path)).tables
     copies = tables["memory_copies"].select("direction", "device_id", "correlation_id", "size_bytes").rows()
     assert copies == [("host_to_device", 0, 7, None), ("fill", 0, 8, None)]
     marks = tables["markers"].select("name", "start_ns", "end_ns").rows()
@@ -104,7 +104,7 @@ def kernels_alone(folder: Path) -> Path:
 
 
 def test_kernels_of_a_run_without_operations_are_those_of_the_table_with_counters(tmp_path: Path) -> None:
-    reading = checked(rocprof_database.read(kernels_alone(tmp_path)))
+    reading = checked(rocprof_db.read(kernels_alone(tmp_path)))
     tables = reading.tables
     assert tables["dispatches"].select("start_ns", "end_ns", "process_id").rows() == [(100, 200, 0), (300, 450, 1)]
     assert tables["kernels"].get_column("name").to_list() == ["scale(float*)"]
@@ -130,27 +130,27 @@ def test_a_packed_database_is_the_same(tmp_path: Path) -> None:
     plain = kernels_alone(tmp_path)
     packed = tmp_path / "results.db.gz"
     packed.write_bytes(gzip.compress(plain.read_bytes()))
-    assert rocprof_database.probe(packed) == rocprof_database.probe(plain)
-    tables = rocprof_database.read(plain).tables
-    assert all(frame.equals(tables[name]) for name, frame in rocprof_database.read(packed).tables.items())
+    assert rocprof_db.probe(packed) == rocprof_db.probe(plain)
+    tables = rocprof_db.read(plain).tables
+    assert all(frame.equals(tables[name]) for name, frame in rocprof_db.read(packed).tables.items())
 
 
 def test_other_databases_are_none_of_its(tmp_path: Path) -> None:
-    assert rocprof_database.probe(EXAMPLES["rpd"](tmp_path)) is None
+    assert rocprof_db.probe(EXAMPLES["rpd"](tmp_path)) is None
     assert rpd.probe(changed(tmp_path / "other")) is None
     path = changed(tmp_path / "without", "DROP TABLE KERN")
-    assert rocprof_database.probe(path) is None
+    assert rocprof_db.probe(path) is None
     with pytest.raises(CaptureError, match="no table KERN of kernels"):
-        rocprof_database.read(path)
+        rocprof_db.read(path)
 
 
 def test_rows_without_times_are_told_and_rows_without_end_refused(tmp_path: Path) -> None:
     path = changed(tmp_path, "INSERT INTO OPS VALUES (NULL, 20, 0, 1, 'k', 41, 42, 0, 1)")
-    reading = checked(rocprof_database.read(path))
+    reading = checked(rocprof_db.read(path))
     assert reading.tables["dispatches"].height == 1
     assert "1 rows without times" in reason(reading, "unusable rows of OPS")
     with pytest.raises(CaptureError, match="more than the limits allow"):
-        rocprof_database.read(path, Limits(events=2))
+        rocprof_db.read(path, Limits(events=2))
 
 
 @settings(max_examples=30, deadline=None)
@@ -163,9 +163,9 @@ def test_a_damaged_file_is_read_or_refused(
     for place, value in places:
         content[place % len(content)] = value
     path.write_bytes(bytes(content))
-    rocprof_database.probe(path)
+    rocprof_db.probe(path)
     try:
-        reading = rocprof_database.read(path)
+        reading = rocprof_db.read(path)
     except CaptureError:
         return
     for name, frame in reading.tables.items():
