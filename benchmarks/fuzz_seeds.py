@@ -29,16 +29,16 @@ from aaco_pipeline.formats import (
     rocpd,
     rocprof,
     rocprof_compute,
-    rocprof_db,
     rocprofv3_csv,
     rocprofv3_json,
-    rpd,
     thread_trace,
 )
 from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
 from aaco_pipeline.formats.gpu_metrics.layouts import SELF_DESCRIBING, VERSIONS
 from aaco_pipeline.formats.kineto import ranks as kineto_ranks
 from aaco_pipeline.formats.native import scheduler, telemetry
+from aaco_pipeline.formats.rocpd import rpd
+from aaco_pipeline.formats.rocprof import rocprof_db
 from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.evidence import evidence_frame
 from aaco_pipeline.lake.validation import conform

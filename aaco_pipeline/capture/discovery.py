@@ -21,10 +21,8 @@ from aaco_pipeline.formats import (
     rocpd,
     rocprof,
     rocprof_compute,
-    rocprof_db,
     rocprofv3_csv,
     rocprofv3_json,
-    rpd,
     thread_trace,
 )
 from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, Limits
@@ -39,6 +37,8 @@ from aaco_pipeline.formats.parsing.regular_files import (
     settled,
 )
 from aaco_pipeline.formats.readers import FILE_READERS, FOLDER_READERS, READERS, Reader
+from aaco_pipeline.formats.rocpd import rpd
+from aaco_pipeline.formats.rocprof import rocprof_db
 
 #: How the reason begins why a file is not read that the system could not open.
 UNREADABLE: Final = "cannot be read: "

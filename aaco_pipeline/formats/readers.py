@@ -1,8 +1,9 @@
 """The one list of readers of captures, in the order in which a path is offered to them, and their table in the docs.
 
-A reader is a folder of `aaco_pipeline.formats`: `probe` recognizes a path by its first bytes, `read` reads it whole,
-and `DOCUMENTATION` is its row in docs/captures.md. What is heavy is imported inside `read`, so that looking at a folder
-loads no reader that it has no use for. `native` and `onnx` read no captures made elsewhere and are not listed.
+A reader is a folder of `aaco_pipeline.formats`, or of one there whose files it resembles: `probe` recognizes a path by
+its first bytes, `read` reads it whole, and `DOCUMENTATION` is its row in docs/captures.md. What is heavy is imported
+inside `read`, so that looking at a folder loads no reader that it has no use for. `native` and `onnx` read no captures
+made elsewhere and are not listed.
 Run as `python -m aaco_pipeline.formats.readers docs/captures.md` to write the table into the page.
 """
 
@@ -17,13 +18,13 @@ from aaco_pipeline.formats import (
     rocpd,
     rocprof,
     rocprof_compute,
-    rocprof_db,
     rocprofv3_csv,
     rocprofv3_json,
-    rpd,
     thread_trace,
 )
 from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, FormatRow, Limits
+from aaco_pipeline.formats.rocpd import rpd
+from aaco_pipeline.formats.rocprof import rocprof_db
 
 
 class Reader(Protocol):

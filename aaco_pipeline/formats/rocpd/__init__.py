@@ -3,7 +3,7 @@
 Written by rocprofv3 7.0 and later and by rocprofiler-systems: schema 3 and 3.0.0 to 3.0.5 of ROCm 7, also with several
 processes merged into one database; a newer schema is read by the names of its columns as far as they are known. Not
 taken: arguments of calls, streamed samples of counters, and whatever the lake has no table for, each told in evidence.
-Databases of rocmProfileData, which call themselves rocpd too, are `aaco_pipeline.formats.rpd`'s.
+Databases of rocmProfileData, which call themselves rocpd too, are `aaco_pipeline.formats.rocpd.rpd`'s.
 """
 
 from pathlib import Path

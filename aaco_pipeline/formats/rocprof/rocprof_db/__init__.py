@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from aaco_pipeline.formats.capture_tables import CaptureTables, FormatRow, Limits
-from aaco_pipeline.formats.rocprof_db.signs import probe
+from aaco_pipeline.formats.rocprof.rocprof_db.signs import probe
 
 __all__ = ["DOCUMENTATION", "probe", "read"]
 
@@ -31,6 +31,6 @@ def read(path: Path, limits: Limits | None = None) -> CaptureTables:
     `aaco_pipeline.formats.rocprof`. Raises CaptureError for what is no such database, is cut or damaged, not yet
     finished, or over the limits.
     """
-    from aaco_pipeline.formats.rocprof_db import reading
+    from aaco_pipeline.formats.rocprof.rocprof_db import reading
 
     return reading.read(path, limits or Limits())

@@ -1,6 +1,6 @@
 """How the database of rocprof version 1 is recognized: by the columns of its table of kernels.
 
-Reading it is `aaco_pipeline.formats.rocprof_db.reading`.
+Reading it is `aaco_pipeline.formats.rocprof.rocprof_db.reading`.
 """
 
 import re

@@ -1,6 +1,6 @@
 """The tables of rocprof version 1's database, from its rows to canonical tables.
 
-What the writer's columns mean is `aaco_pipeline.formats.rocprof_db`.
+What the writer's columns mean is `aaco_pipeline.formats.rocprof.rocprof_db`.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from aaco_pipeline.formats.parsing.csv_header import plain_name
 from aaco_pipeline.formats.parsing.csv_text import TextTable
 from aaco_pipeline.formats.rocpd.database import Database, opened
 from aaco_pipeline.formats.rocprof.reading import CLOCK, executions_of
-from aaco_pipeline.formats.rocprof_db.signs import KERNELS, SIGNATURE
+from aaco_pipeline.formats.rocprof.rocprof_db.signs import KERNELS, SIGNATURE
 from aaco_pipeline.lake.validation import empty_table, to_contract
 
 _TABLES: Final = ("rocTX", "HSA", "HIP", "OPS", "COPY", KERNELS)
@@ -36,7 +36,7 @@ _CHUNK_ROWS: Final = 65_536
 
 
 def read(path: Path, limits: Limits) -> CaptureTables:
-    """See `aaco_pipeline.formats.rocprof_db.read`."""
+    """See `aaco_pipeline.formats.rocprof.rocprof_db.read`."""
     with opened(path, limits) as database:
         columns = {name: _columns(database, name) for name in _TABLES}
         if not columns[KERNELS] >= SIGNATURE:

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats import rocpd, rpd
+from aaco_pipeline.formats import rocpd
 from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
+from aaco_pipeline.formats.rocpd import rpd
 from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import conform

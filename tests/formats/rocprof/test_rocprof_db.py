@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from aaco_pipeline.capture.discovery import discover_runs
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats import rocprof_db, rpd
 from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
+from aaco_pipeline.formats.rocpd import rpd
+from aaco_pipeline.formats.rocprof import rocprof_db
 from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.validation import conform
 from tests.formats.examples import EXAMPLES

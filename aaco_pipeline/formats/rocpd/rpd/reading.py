@@ -1,6 +1,6 @@
 """The tables of an RPD database of rocmProfileData, from its rows to canonical tables.
 
-How such a database is recognized, and what its columns mean, is `aaco_pipeline.formats.rpd`.
+How such a database is recognized, and what its columns mean, is `aaco_pipeline.formats.rocpd.rpd`.
 """
 
 from pathlib import Path
@@ -49,7 +49,7 @@ _LAUNCH: Final = {
 
 
 def read(path: Path, limits: Limits) -> CaptureTables:
-    """See `aaco_pipeline.formats.rpd.read`."""
+    """See `aaco_pipeline.formats.rocpd.rpd.read`."""
     with opened(path, limits) as database:
         tables = _tables(database)
         found = _Tables(database, tables, limits)

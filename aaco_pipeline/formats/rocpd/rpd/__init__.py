@@ -37,6 +37,6 @@ def read(path: Path, limits: Limits | None = None) -> CaptureTables:
     `api_calls`, `memory_copies`, `markers`. Details: `dispatch_keys` (the operation's own number) and `source_rows`.
     Raises CaptureError for what is no such database, is cut or damaged, not yet finished, or over the limits.
     """
-    from aaco_pipeline.formats.rpd import reading
+    from aaco_pipeline.formats.rocpd.rpd import reading
 
     return reading.read(path, limits or Limits())
