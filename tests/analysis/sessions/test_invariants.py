@@ -266,15 +266,18 @@ def test_operators_that_do_not_share_out_the_time_are_found(rows: list[tuple[obj
     assert found.figures["not_conserved"] == 1
 
 
-STALLED = "kernel_id dispatch_id stall_cycles"
+STALLED = "kernel_id dispatch_id capture stall_cycles"
 
 
 def test_reasons_add_up_to_the_stalled_cycles() -> None:
-    traced = frame(STALLED, (0, 2, 40), (0, 2, 60), (1, None, 8), (1, None, None))
-    assert stalls_are_conserved(traced, frame(STALLED, (0, 2, 90), (0, 2, 10), (1, None, 8))).holds
-    short = stalls_are_conserved(traced, frame(STALLED, (0, 2, 90), (0, 2, 9), (1, None, 8)))
+    traced = frame(STALLED, (0, 2, "a", 40), (0, 2, "a", 60), (1, None, "a", 8), (1, None, "a", None))
+    assert stalls_are_conserved(traced, frame(STALLED, (0, 2, "a", 90), (0, 2, "a", 10), (1, None, "a", 8))).holds
+    short = stalls_are_conserved(traced, frame(STALLED, (0, 2, "a", 90), (0, 2, "a", 9), (1, None, "a", 8)))
     assert (short.holds, short.figures["not_conserved"]) == (False, 1)
-    assert not stalls_are_conserved(traced, frame(STALLED, (0, 2, 100))).holds
+    assert not stalls_are_conserved(traced, frame(STALLED, (0, 2, "a", 100))).holds
+    two = frame(STALLED, (0, None, "a", 40), (0, None, "b", 60))
+    assert stalls_are_conserved(two, two).holds
+    assert not stalls_are_conserved(two, frame(STALLED, (0, None, "a", 60), (0, None, "b", 40))).holds, "each its own"
 
 
 def test_nothing_runs_a_tenth_above_a_published_ceiling() -> None:
