@@ -13,7 +13,7 @@ from aaco_pipeline.assets.stage import Check, Outcome, Session, stage
 from aaco_pipeline.lake.validation import to_contract
 
 _TABLES: Final = (
-    *("kernels", "dispatches", "api_calls", "memory_copies", "markers", "counters", "operator_shapes"),
+    *("kernels", "dispatches", "api_calls", "memory_copies", "markers", "counters", "operator_inputs"),
     *("memory_allocations", "synchronizations", "pc_samples", "reported_statistics"),
 )
 _CHECKED: Final = ("dispatches", "iterations", "sessions")

@@ -20,10 +20,13 @@ from aaco_pipeline.analysis.roofline.kernel_work import (
     threads_of,
     work_of_kernels,
 )
+from aaco_pipeline.analysis.roofline.operators.launches import operator_launches
+from aaco_pipeline.analysis.roofline.operators.shape_table import operator_shapes
 from aaco_pipeline.analysis.roofline.placement import placement
 from aaco_pipeline.analysis.sessions import invariants
 from aaco_pipeline.assets.stage import Check, Outcome, Session, stage
 from aaco_pipeline.hardware.ceilings import missing_ceilings, spec_ceilings
+from aaco_pipeline.hardware.device_facts import cache_bytes
 from aaco_pipeline.hardware.kernel_occupancy import kernel_occupancy, why_no_limits
 from aaco_pipeline.lake.calibrations import ceilings_for
 from aaco_pipeline.lake.evidence import Evidence
@@ -33,9 +36,10 @@ from aaco_pipeline.report.words.bottleneck_text import CALIBRATION
 
 _READ: Final = (
     *("sessions", "environment", "devices", "kernels", "dispatches", "counters", "iterations", "kernel_stats"),
-    *("model_nodes", "model_edges", "operator_kernels", "api_calls", "operator_shapes"),
+    *("model_nodes", "model_edges", "operator_kernels", "api_calls", "memory_copies", "operator_inputs"),
 )
-_TABLES: Final = ("ceilings", "roofline", "resource_bounds", "occupancy", "counter_metrics")
+_OPERATORS: Final = ("dispatches", "memory_copies", "api_calls", "operator_inputs")
+_TABLES: Final = ("ceilings", "roofline", "resource_bounds", "occupancy", "counter_metrics", "operator_shapes")
 
 
 @stage(
@@ -61,7 +65,9 @@ def roofline(session: Session) -> Outcome:
     threads = threads_of(tables["sessions"], facts)
     ceilings, said = _ceilings(session, tables, facts, threads)
     counters = derived_metrics.counted(tables["counters"], tables["dispatches"], tables["devices"])
-    work = work_of_kernels(counters, tables, ceilings, cache_capacities(tables["devices"], facts, threads))
+    operators = operator_launches(*(tables[name] for name in _OPERATORS))
+    capacities = cache_capacities(tables["devices"], facts, threads)
+    work = work_of_kernels(counters, tables, operators, ceilings, capacities)
     placed = placement(work, ceilings)
     fitted = fitted_ceilings(work, tables["devices"])
     achieved = work.filter(pl.col("dispatch_id").is_not_null()).select("dispatch_id", "achieved_occupancy_ratio")
@@ -71,6 +77,7 @@ def roofline(session: Session) -> Outcome:
         "resource_bounds": placed.bounds,
         "occupancy": kernel_occupancy(tables["dispatches"], tables["kernels"], tables["devices"], achieved),
         "counter_metrics": derived_metrics.metrics_of(counters),
+        "operator_shapes": operator_shapes(operators, cache_bytes(tables["devices"]), ceilings),
     }
     said += [Evidence(f"envelope of {dtype} on device {i}", "absent", why) for i, dtype, why in fitted.refused]
     top = kernels_by_time({**tables, **found})
@@ -126,6 +133,24 @@ def _evidence(tables: Tables, found: Tables) -> Iterator[Evidence]:
     if unknown:
         reason = f"neither counters nor the model tell the work of {unknown} of {tables['kernels'].height} kernels"
         yield Evidence("roofline", "partial" if whole.height else "absent", reason, None, whole.height)
+    yield from _shapes_evidence(tables, found["operator_shapes"])
     if found["occupancy"].is_empty():
         reason = "no registers, local memory and work-group sizes of a known architecture are stated"
         yield Evidence("occupancy", "absent", why_no_limits(tables["devices"]) or reason)
+
+
+def _shapes_evidence(tables: Tables, shapes: pl.DataFrame) -> Iterator[Evidence]:
+    """Whether the work of operators is known, and of how much of their time it is not, and why."""
+    if tables["operator_inputs"].is_empty():
+        if tables["dispatches"].height:
+            reason = "no inputs of framework operators are recorded; PyTorch's profiler does with record_shapes=True"
+            yield Evidence("work by operators' shapes", "absent", reason, "operator_inputs", 0)
+        return
+    unknown = shapes.filter(pl.col("reason").is_not_null())
+    if unknown.is_empty():
+        yield Evidence("work by operators' shapes", "present", None, "operator_inputs", shapes.height)
+        return
+    time = pl.col("kernel_ns") + pl.col("copy_ns")
+    first = unknown.sort(time, "reason", descending=[True, False]).item(0, "reason")
+    reason = f"of {unknown.height} of {shapes.height} operators and shapes it is not known in full, first: {first}"
+    yield Evidence("work by operators' shapes", "partial", reason, "operator_inputs", shapes.height)

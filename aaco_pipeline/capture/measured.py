@@ -26,7 +26,7 @@ from aaco_pipeline.providers import CPU_PROVIDER
 _TRACE_PROCESS: Final = 1
 TRACE_TABLES: Final = (
     *("kernels", "dispatches", "api_calls", "memory_copies", "markers", "counters", "memory_allocations"),
-    *("synchronizations", "pc_samples", "reported_statistics", "operator_shapes", "att_instructions", "ceilings"),
+    *("synchronizations", "pc_samples", "reported_statistics", "operator_inputs", "att_instructions", "ceilings"),
 )
 _TELEMETRY_TABLES: Final = ("system_samples", "gpu_samples", "scheduler_events")
 _ABSENT: Final = (

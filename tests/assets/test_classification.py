@@ -65,8 +65,8 @@ def test_a_trace_built_to_have_one_cause_gets_it(name: str, ingested: Callable[[
 def test_without_shapes_a_busy_device_is_not_given_a_label(empty_lake: TraceLake) -> None:
     session = taken_in(empty_lake, TRACES / "gemm_bf16_4096.json.gz")
     replayed(empty_lake, session, *JUDGED)
-    shapes = tables_of(empty_lake, session, "kernel_trace")["operator_shapes"]
-    republished(empty_lake, session, "kernel_trace", operator_shapes=shapes.clear())
+    inputs = tables_of(empty_lake, session, "kernel_trace")["operator_inputs"]
+    republished(empty_lake, session, "kernel_trace", operator_inputs=inputs.clear())
     materialize(Session(empty_lake, session, CONFIGS), ["roofline"])
     row = of_session(made_by(empty_lake, session, "classification"))
     assert (row["label"], row["runner_up"], row["score"], row["recommendation"]) == (None, None, None, None)

@@ -53,7 +53,7 @@ def test_it_states_every_table_of_the_lake_that_a_stage_takes_from_a_capture(raw
     for name in sorted(set(tables) & set(all_tables())):
         conform(contract(name), tables[name], SESSION)
     assert tables["dispatches"].height == 1
-    assert {tables[name].height for name in ("system_samples", "scheduler_events", "operator_shapes")} == {0}
+    assert {tables[name].height for name in ("system_samples", "scheduler_events", "operator_inputs")} == {0}
     row = tables["sessions"].row(0, named=True)
     assert (row["source_kind"], row["source_format"]) == ("capture", "rocprofv3-csv")
 
@@ -82,7 +82,7 @@ def test_its_evidence_names_the_files_that_are_kept_and_those_that_are_not_read(
 
 def test_shapes_of_a_lone_trace_are_those_of_its_operators(empty_lake: TraceLake, tmp_path: Path) -> None:
     capture = open_capture(empty_lake.raw(taken_in(empty_lake, written(tmp_path / "one", 0))))
-    (row,) = capture.tables()["operator_shapes"].rows(named=True)
+    (row,) = capture.tables()["operator_inputs"].rows(named=True)
     assert (row["operator"], row["shapes"]) == ("aten::mm", "[[4, 8], [8, 2]]")
     calls = capture.tables()["api_calls"].filter(call_id=row["call_id"])
     assert calls.get_column("name").to_list() == ["aten::mm"]
@@ -90,13 +90,13 @@ def test_shapes_of_a_lone_trace_are_those_of_its_operators(empty_lake: TraceLake
 
 def test_of_several_traces_no_shapes_are_told(empty_lake: TraceLake, tmp_path: Path) -> None:
     capture = open_capture(empty_lake.raw(taken_in(empty_lake, written(tmp_path / "two", 0, 1))))
-    assert capture.tables()["operator_shapes"].is_empty()
+    assert capture.tables()["operator_inputs"].is_empty()
 
 
 def test_the_shapes_of_a_real_trace_each_belong_to_one_call(empty_lake: TraceLake) -> None:
     session = taken_in(empty_lake, SHARED / "gpu_sessions/traces/elementwise_256mib.json.gz")
     tables = open_capture(empty_lake.raw(session)).tables()
-    shapes = tables["operator_shapes"]
+    shapes = tables["operator_inputs"]
     assert shapes.height > 0
     assert shapes.get_column("call_id").is_unique().all()
     named = shapes.join(tables["api_calls"], on="call_id")

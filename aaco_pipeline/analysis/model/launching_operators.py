@@ -1,6 +1,7 @@
 """Which framework operator launched each dispatch: the innermost one that was open on the thread of the launch.
 
-The operator's family is `aaco_pipeline.analysis.kernels.names`; nodes of an ONNX model are `node_mapping`.
+The operator's family is `aaco_pipeline.analysis.kernels.names`; nodes of an ONNX model are `node_mapping`; which of
+several open operators a launch's work is known by is `aaco_pipeline.analysis.roofline.operators.calls`.
 """
 
 from typing import Final
@@ -17,44 +18,57 @@ _THREAD: Final = ("process_id", "thread_id")
 def launching_operators(dispatches: pl.DataFrame, api_calls: pl.DataFrame) -> pl.DataFrame:
     """One row per dispatch that an operator launched: dispatch_id, kernel_id, duration_ns, operator, operator_call_id.
 
-    A launch is the call that shares its correlation within the process; of calls of several domains that do, the one
-    that began last. A dispatch without a known launch, or launched outside every operator, has no row.
+    A dispatch without a known launch, or launched outside every operator, has no row.
     """
     operators = api_calls.filter((pl.col("domain") == OPERATOR_DOMAIN) & pl.col("thread_id").is_not_null())
+    activities = dispatches.select(
+        *("dispatch_id", "process_id", "kernel_id", "correlation_id"), duration_ns=pl.col("end_ns") - pl.col("start_ns")
+    )
+    found = within(launched(activities, api_calls), operators)
+    return found.select("dispatch_id", "kernel_id", "duration_ns", *_OPERATOR).sort("dispatch_id")
+
+
+def launched(activities: pl.DataFrame, api_calls: pl.DataFrame) -> pl.DataFrame:
+    """The activities whose launch is known, with its thread_id and launched_ns.
+
+    `activities` has process_id and correlation_id. A launch is the call that shares the correlation within the process;
+    of calls of several domains that do, the one that began last.
+    """
     calls = api_calls.filter((pl.col("domain") != OPERATOR_DOMAIN) & pl.col("correlation_id").is_not_null())
     launches = (
         calls.sort("start_ns", "call_id")
         .unique(["process_id", "correlation_id"], keep="last", maintain_order=True)
         .select("process_id", "correlation_id", "thread_id", launched_ns="start_ns")
     )
-    launched = dispatches.select(
-        "dispatch_id", "process_id", "kernel_id", "correlation_id", duration_ns=pl.col("end_ns") - pl.col("start_ns")
-    ).join(launches, on=["process_id", "correlation_id"], how="inner")
+    return activities.join(launches, on=["process_id", "correlation_id"], how="inner", maintain_order="left")
+
+
+def within(launches: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
+    """The launches that one of `operators`, rows of api_calls, was open around on their thread, with the innermost.
+
+    Adds operator and operator_call_id to what `launched` gives.
+    """
     found = [
         _of_thread(
             own, operators.filter(pl.all_horizontal(pl.col(k) == v for k, v in zip(_THREAD, thread, strict=True)))
         )
-        for thread, own in launched.group_by(*_THREAD, maintain_order=True)
+        for thread, own in launches.group_by(*_THREAD, maintain_order=True)
     ]
-    return pl.concat([pl.DataFrame(schema=_LAUNCHED), *found]).sort("dispatch_id")
+    return pl.concat([pl.DataFrame(schema={**launches.schema, **_OPERATOR}), *found])
 
 
-def _of_thread(launched: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
+def _of_thread(launches: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
     """The launches of one thread with the innermost of its operators around each."""
     # Outer before inner where both begin at once, so that what contains another stands before it.
     ordered = operators.sort("start_ns", "end_ns", "call_id", descending=[False, True, False])
     rows = _innermost(
         ordered.get_column("start_ns").to_numpy(),
         ordered.get_column("end_ns").to_numpy(),
-        launched.get_column("launched_ns").to_numpy(),
+        launches.get_column("launched_ns").to_numpy(),
     )
-    named = ordered.select(operator="name", operator_call_id="call_id").with_row_index("operator_row")
-    return (
-        launched.with_columns(operator_row=pl.Series(rows))
-        .filter(pl.col("operator_row") >= 0)
-        .join(named.with_columns(pl.col("operator_row").cast(pl.Int64)), on="operator_row", maintain_order="left")
-        .select(list(_LAUNCHED))
-    )
+    inside = rows >= 0
+    named = ordered.select(operator=pl.col("name").cast(pl.String), operator_call_id="call_id")[rows[inside]]
+    return launches.filter(pl.Series(inside)).hstack(named)
 
 
 def _innermost(start: Numbers, end: Numbers, at: Numbers) -> Numbers:
@@ -78,12 +92,4 @@ def _innermost(start: Numbers, end: Numbers, at: Numbers) -> Numbers:
     return np.where(is_open, found, -1)
 
 
-_LAUNCHED: Final = pl.Schema(
-    {
-        "dispatch_id": pl.Int32(),
-        "kernel_id": pl.Int32(),
-        "duration_ns": pl.Int64(),
-        "operator": pl.String(),
-        "operator_call_id": pl.Int32(),
-    }
-)
+_OPERATOR: Final = {"operator": pl.String(), "operator_call_id": pl.Int32()}

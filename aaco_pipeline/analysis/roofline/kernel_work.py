@@ -11,6 +11,7 @@ import polars as pl
 from aaco_pipeline.analysis.kernels.statistics import measured_dispatches, timed
 from aaco_pipeline.analysis.roofline import counter_work, model_based_work
 from aaco_pipeline.analysis.roofline.framework_work import framework_work
+from aaco_pipeline.analysis.roofline.operators.launches import OperatorLaunches
 from aaco_pipeline.hardware.device_facts import cache_bytes
 
 #: The handle of the CPU among a session's devices.
@@ -19,15 +20,16 @@ Tables = Mapping[str, pl.DataFrame]
 
 
 def work_of_kernels(
-    counted: pl.DataFrame, tables: Tables, ceilings: pl.DataFrame, capacities: pl.DataFrame
+    counted: pl.DataFrame, tables: Tables, operators: OperatorLaunches, ceilings: pl.DataFrame, capacities: pl.DataFrame
 ) -> pl.DataFrame:
     """What counters say of dispatches, and what the model or the operators say of kernels that no counter saw.
 
     `counted` as `derived_metrics.counted`; `tables` are devices, dispatches, iterations, kernels, kernel_stats,
-    model_nodes, model_edges, operator_kernels, api_calls and operator_shapes.
+    model_nodes, model_edges and operator_kernels; `operators` the launches of framework operators.
     """
     seen = counter_work.work_of(counted)
-    unseen = _modelled(tables, ceilings, capacities).join(seen.select("kernel_id").unique(), on="kernel_id", how="anti")
+    modelled = _modelled(tables, operators, ceilings, capacities)
+    unseen = modelled.join(seen.select("kernel_id").unique(), on="kernel_id", how="anti")
     return pl.concat([seen, unseen], how="diagonal_relaxed")
 
 
@@ -68,12 +70,14 @@ def kernels_by_time(tables: Tables) -> pl.DataFrame:
     return shown.sort("share_ratio", "duration_ns", "kernel_id", descending=[True, True, False], nulls_last=True)
 
 
-def _modelled(tables: Tables, ceilings: pl.DataFrame, capacities: pl.DataFrame) -> pl.DataFrame:
+def _modelled(
+    tables: Tables, operators: OperatorLaunches, ceilings: pl.DataFrame, capacities: pl.DataFrame
+) -> pl.DataFrame:
     """Work per kernel by the nodes of the model, or by the shapes that the launching operators were given."""
     if tables["model_nodes"].height:
         iterations = tables["iterations"].filter((pl.col("pass") == "trace") & (pl.col("phase") == "measure"))
         return model_based_work.model_work(tables, ceilings, capacities, iterations.height or None)
-    if not ceilings.height or not tables["operator_shapes"].height:
+    if not ceilings.height or not operators.launches.height:
         return pl.DataFrame(schema={"kernel_id": pl.Int32})
     dispatches = measured_dispatches(timed(tables["dispatches"]), tables["iterations"])
-    return framework_work(dispatches, tables["api_calls"], tables["operator_shapes"], cache_bytes(tables["devices"]))
+    return framework_work(operators, dispatches, cache_bytes(tables["devices"]), ceilings)

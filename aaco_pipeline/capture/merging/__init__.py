@@ -33,7 +33,7 @@ TABLES: Final = (
         "att_instructions",
         "gpu_samples",
         "ceilings",
-        "operator_shapes",
+        "operator_inputs",
     ),
 )
 
@@ -70,7 +70,7 @@ def merge_parts(parts: Sequence[NamedReading]) -> CaptureTables:
     evidence += [*merged.evidence, *without, *placed, *traced, *unnamed]
     # Of several traces' operators it is not said whose they are.
     alone = len(parts) == 1
-    tables["operator_shapes"] = parts[0].table("operator_shapes") if alone else empty_table("operator_shapes")
+    tables["operator_inputs"] = parts[0].table("operator_inputs") if alone else empty_table("operator_inputs")
     details = traces | _accounts(parts)
     return CaptureTables({name: tables[name] for name in TABLES}, tuple(evidence), details)
 

@@ -44,7 +44,7 @@ def read(path: Path, limits: Limits | None = None) -> CaptureTables:
 
     Tables: `processes`, `devices`, `clock_domains`, `kernels`, `dispatches`, `api_calls`, `memory_copies`, `markers`
     (with a row for each operator that records a collective, beside its call), `synchronizations`, `environment`,
-    `operator_shapes` (where the trace recorded the inputs of operators: `record_shapes=True`).
+    `operator_inputs` (where the trace recorded the inputs of operators: `record_shapes=True`).
     Details: `source_rows`; `streams` (`stream_id`, `device_id`, `source_stream`); `launch_facts` (`dispatch_id`,
     `registers_per_thread`, `blocks_per_sm`, `warps_per_sm`, `estimated_occupancy_percent`) where the trace states them;
     `forward_backward` (`flow_id`, `role` s or f, `thread_id`, `time_ns`) where operators of the backward pass are

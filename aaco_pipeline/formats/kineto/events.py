@@ -30,6 +30,8 @@ COLLECTIVE_TEXTS: Final = {
 COLLECTIVE_NUMBERS: Final = {"group_size": "Group size", "sequence": "Seq", "elements": "In msg nelems"}
 #: An operator's arguments with the shapes and types of its inputs, by key, with the column that each becomes.
 SHAPES: Final = {"Input Dims": "shapes", "Input type": "types"}
+#: Those that later profilers state besides: strides, and the values of inputs that are no tensors.
+MORE_OF_INPUTS: Final = {"Input Strides": "strides", "Concrete Inputs": "values"}
 _EVENT: Final = {
     "cat": pl.Categorical(),
     "name": pl.Categorical(),
@@ -68,7 +70,7 @@ _SCHEMAS: Final[Mapping[str, pl.Schema]] = {
         {
             "operator": pl.Categorical(),
             "start_ns": pl.Int64(),
-            **dict.fromkeys(SHAPES.values(), pl.String()),
+            **dict.fromkeys((*SHAPES.values(), *MORE_OF_INPUTS.values()), pl.Categorical()),
         }
     ),
     "flows": pl.Schema({"flow_id": pl.UInt64(), "role": pl.String(), "thread_id": pl.Int64(), "time_ns": pl.Int64()}),

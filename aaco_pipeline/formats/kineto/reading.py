@@ -21,6 +21,7 @@ from aaco_pipeline.formats.kineto.events import (
     FORMER,
     KERNELS,
     MARKERS,
+    MORE_OF_INPUTS,
     OPERATORS,
     SHAPES,
     SYNCS,
@@ -35,7 +36,7 @@ _OUTER: Final = ("ph", "cat", "name", "pid", "tid", "ts", "dur", "id")
 _INNER: Final = (
     *("correlation", "device", "stream", "bytes", "grid", "block", "shared memory", "graph node id"),
     *("registers per thread", "blocks per SM", "warps per SM", "est. achieved occupancy %"),
-    *("cuda_sync_kind", "wait_on_stream", "wait_on_cuda_event_record_corr_id", *SHAPES),
+    *("cuda_sync_kind", "wait_on_stream", "wait_on_cuda_event_record_corr_id", *SHAPES, *MORE_OF_INPUTS),
     *(*COLLECTIVE_TEXTS.values(), *COLLECTIVE_NUMBERS.values()),
 )
 
@@ -113,14 +114,15 @@ def _collect(events: Objects, into: Collected) -> None:
 
 
 def _shapes(events: Objects, rows: Positions) -> pl.DataFrame:
-    """The operators that state shapes and types of their inputs, both as the trace's own text."""
+    """The operators that state shapes and types of their inputs, and what else, all as the trace's own text."""
+    recorded = {**SHAPES, **MORE_OF_INPUTS}
     return pl.DataFrame(
         {
             "operator": events.texts("name", rows).cast(pl.Categorical),
             "start_ns": events.thousandths("ts", rows).series(),
-            **{column: events.lists(key, rows) for key, column in SHAPES.items()},
+            **{column: events.lists(key, rows).cast(pl.Categorical) for key, column in recorded.items()},
         }
-    ).drop_nulls()
+    ).drop_nulls(["operator", "start_ns", *SHAPES.values()])
 
 
 def _times(events: Objects, rows: Positions, kinds: pl.DataFrame) -> pl.DataFrame:

@@ -12,6 +12,7 @@ import polars as pl
 
 from aaco_pipeline.formats.capture_tables import CaptureTables, Findings, described_kernels, overlapping_count
 from aaco_pipeline.formats.kineto import collectives as kineto_collectives
+from aaco_pipeline.formats.kineto import recorded_inputs
 from aaco_pipeline.formats.kineto.events import AXES, CALLS, COPIES, FLOWS, KERNELS, MARKERS, RATIOS, SYNCS, Collected
 from aaco_pipeline.formats.kineto.surroundings import (
     clocks,
@@ -98,7 +99,7 @@ class _Trace:
             "markers": self._marker_rows(),
             "synchronizations": self._synchronizations(link),
             "environment": versions(self._metadata),
-            "operator_shapes": self._operator_shapes(calls),
+            "operator_inputs": self._operator_inputs(calls),
         }
         details = {"source_rows": self._source_rows(), "streams": streams}
         if facts.height:
@@ -234,13 +235,14 @@ class _Trace:
             ),
         )
 
-    def _operator_shapes(self, calls: pl.DataFrame) -> pl.DataFrame:
+    def _operator_inputs(self, calls: pl.DataFrame) -> pl.DataFrame:
         """Recorded inputs by the operator's call; an operator of which two began in one nanosecond is left out."""
         key = ["operator", "start_ns"]
-        stated = self._collected.take("shapes").with_columns(pl.col("operator").cast(pl.String))
+        stated = recorded_inputs.kept(self._collected.take("shapes"))
         operators = calls.filter(pl.col("domain") == "operator").select("call_id", "start_ns", operator="name")
-        known = operators.join(stated.unique(key, keep="none"), on=key, how="inner", maintain_order="left")
-        return to_contract("operator_shapes", known.select("call_id", "operator", "shapes", "types"))
+        stated = stated.with_columns(pl.col("operator").cast(pl.String)).unique(key, keep="none")
+        known = operators.join(stated, on=key, how="inner", maintain_order="left")
+        return to_contract("operator_inputs", known.select("call_id", *recorded_inputs.COLUMNS))
 
     def _link(self, calls: pl.DataFrame) -> pl.DataFrame:
         """The call of each correlation: its process and thread. With several processes only unambiguous ones."""

@@ -177,7 +177,7 @@ class Objects:
         return bool((self._where[name] != _ABSENT).any())
 
     def lists(self, name: str, rows: Positions) -> pl.Series:
-        """The text of a list, null where the key is absent or its value is no list; strings in it hold no bracket."""
+        """The text of a list, null where the key is absent or its value is no list."""
         _, valid, start = self._values(name, rows)
         valid = valid & (self.piece[start] == ord("["))
         if not valid.any():
@@ -194,8 +194,14 @@ class Objects:
 
     @cached_property
     def _brackets(self) -> tuple[Positions, Positions, Positions]:
-        """Where the brackets of lists are, how many lists are open behind each, and both in one number, in order."""
+        """Where the brackets of lists are, how many lists are open behind each, and both in one number, in order.
+
+        Brackets within strings, such as values written as text, are none of a list's.
+        """
         brackets = np.flatnonzero((self.piece == ord("[")) | (self.piece == ord("]")))
+        string = np.searchsorted(self._open, brackets) - 1
+        inside = (string >= 0) & (brackets < self._close[np.maximum(string, 0)]) if len(self._open) else False
+        brackets = brackets[~np.broadcast_to(inside, brackets.shape)]
         depth = np.cumsum(np.where(self.piece[brackets] == ord("["), 1, -1))
         return brackets, depth, np.sort(depth * len(brackets) + np.arange(len(brackets)))
 

@@ -109,6 +109,42 @@ TABLES: Final[tuple[Table, ...]] = (
         ),
     ),
     Table(
+        name="operator_shapes", section="Analysis",
+        meaning="One row is one framework operator with inputs of certain shapes: what its calls had to do at least, "
+                "and how long they took. Filled by the stage roofline.",
+        sort_by=("operator", "shapes", "types", "detail", "device_id", "flops", "least_bytes", "reason"), version=2,
+        columns=(
+            column("operator", STRING, NAME, "The operator as the framework calls it, such as `aten::mm`; of nested "
+                "ones the innermost whose work is known."),
+            column("shapes", STRING, TEXT, "The inputs' shapes as the trace's JSON states them."),
+            column("types", STRING, TEXT, "The inputs' types as the trace's JSON states them."),
+            nullable("detail", STRING, TEXT, "What tells it from calls with the same shapes, such as `causal` or "
+                "`stride 2×2, padding 1×1`; null when nothing does.", since=2),
+            nullable("dtype", STRING, NAME, "Number format of the operations, from the inputs; null when the inputs "
+                "differ or none is a tensor.", since=2),
+            column("device_id", INT32, ID, "Device that the calls ran on, in `devices`.", since=2),
+            column("call_count", INT64, COUNT, "Calls that launched something on the device.", since=2),
+            column("launch_count", INT64, COUNT, "Kernels, copies and fills that these calls launched.", since=2),
+            column("kernel_ns", INT64, NS, "Summed duration of the kernels; each kernel counts to one operator.",
+                since=2),
+            column("copy_ns", INT64, NS, "Summed duration of the copies and fills.", since=2),
+            nullable("flops", FLOAT64, FLOP, "Operations that one call takes, by formula from the shapes; null when "
+                "reason says why.", since=2),
+            nullable("least_bytes", INT64, BYTES, "Least bytes that one call moves: inputs read once, outputs written "
+                "once; null when reason says why.", since=2),
+            nullable("achieved_flops_per_s", FLOAT64, FLOP_PER_S, "Operations of all calls divided by kernel_ns and "
+                "copy_ns in seconds; null when flops is or nothing took time.", since=2),
+            nullable("achieved_bytes_per_s", FLOAT64, BYTE_PER_S, "Least bytes of all calls divided by the same time; "
+                "null when least_bytes is or nothing took time.", since=2),
+            nullable("bound", STRING, NAME, "Resource in `ceilings` whose roof is nearest; null when it cannot be told.",
+                since=2),
+            nullable("share_ratio", FLOAT64, RATIO, "Shortest time at that roof divided by the time taken; null when "
+                "bound is.", since=2),
+            nullable("reason", STRING, TEXT, "Why flops or least_bytes is null, naming the operator; null when neither "
+                "is.", since=2),
+        ),
+    ),
+    Table(
         name="occupancy", section="Analysis",
         meaning="One row gives the wavefront occupancy of one kernel, or of one dispatch of it. Filled by the stage "
                 "roofline.",

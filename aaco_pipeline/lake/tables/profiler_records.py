@@ -51,15 +51,19 @@ TABLES: Final[tuple[Table, ...]] = (
         ),
     ),
     Table(
-        name="operator_shapes", section="Trace",
-        meaning="One row is one call of a framework operator whose inputs' shapes the trace recorded. Filled by the "
-                "stage kernel_trace.",
+        name="operator_inputs", section="Trace",
+        meaning="One row is one call of a framework operator whose inputs the trace recorded. Filled by the stage "
+                "kernel_trace.",
         sort_by=("call_id",),
         columns=(
             column("call_id", INT32, ID, "The operator's call, in `api_calls`."),
             column("operator", STRING, NAME, "The operator as the framework calls it, such as `aten::mm`."),
             column("shapes", STRING, TEXT, "The inputs' shapes as the trace's JSON states them."),
             column("types", STRING, TEXT, "The inputs' types as the trace's JSON states them."),
+            nullable("strides", STRING, TEXT, "The inputs' strides in elements as the trace's JSON states them; null "
+                "when not recorded."),
+            nullable("values", STRING, TEXT, "Values of the inputs that are numbers, true or false, or lists of these, "
+                "as a JSON list of texts; empty for others, null when not recorded."),
         ),
     ),
     Table(

@@ -15,8 +15,8 @@ TRACES: Final = SHARED / "gpu_sessions" / "traces"
 OPERATOR: Final = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 7, "ts": 12.345, "dur": 1}
 
 
-def operator_shapes(path: Path) -> pl.DataFrame:
-    return kineto.read(path).tables["operator_shapes"]
+def operator_inputs(path: Path) -> pl.DataFrame:
+    return kineto.read(path).tables["operator_inputs"]
 
 
 def written(path: Path, *events: dict[str, Any]) -> Path:
@@ -29,7 +29,7 @@ def written(path: Path, *events: dict[str, Any]) -> Path:
 def test_a_real_trace_gives_what_a_json_parser_finds(name: str) -> None:
     path = TRACES / f"{name}.json.gz"
     events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
-    found = operator_shapes(path)
+    found = operator_inputs(path)
     expected = [e for e in events if e.get("cat") == "cpu_op" and "Input Dims" in e["args"]]
     assert found.height == len(expected) > 0
     assert found.get_column("operator").to_list() == [e["name"] for e in expected]
@@ -46,16 +46,16 @@ def test_each_is_of_its_call_and_operators_without_shapes_are_left_out(tmp_path:
         {**OPERATOR, "ts": 20, "args": {"Input Dims": 5, "Input type": ["float"]}},
         {**OPERATOR, "cat": "kernel", "args": args},
     )
-    assert operator_shapes(path).rows() == [(1, "aten::mm", "[[2, [3]], []]", '["float", ""]')]
+    assert operator_inputs(path).rows() == [(1, "aten::mm", "[[2, [3]], []]", '["float", ""]')]
 
 
 def test_a_trace_that_recorded_no_shapes_has_no_rows(tmp_path: Path) -> None:
     path = written(tmp_path / "t.json", {**OPERATOR, "args": {"External id": 2}}, {"ph": "M", "name": "n", "args": {}})
-    assert operator_shapes(path).height == 0
+    assert operator_inputs(path).height == 0
 
 
 def test_a_cut_trace_gives_what_it_holds(tmp_path: Path) -> None:
     args = {"Input Dims": [[2]], "Input type": ["float"]}
     whole = written(tmp_path / "t.json", {**OPERATOR, "args": args}, {**OPERATOR, "name": "aten::add", "args": args})
     whole.write_bytes(whole.read_bytes()[:-30])
-    assert operator_shapes(whole).get_column("operator").to_list() == ["aten::mm"]
+    assert operator_inputs(whole).get_column("operator").to_list() == ["aten::mm"]

@@ -1,0 +1,176 @@
+"""The one list of operators whose work is known: by name, the formula for their inputs.
+
+Each signature was read where the module of its formula says; an operator that is not here has no figures. The formulas
+themselves are `products`, `convolutions`, `attention` and `streams`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from aaco_pipeline.analysis.roofline.operators import attention, convolutions, products, streams
+from aaco_pipeline.analysis.roofline.operators.inputs import Inputs, Unstated, Work
+
+
+@dataclass(frozen=True)
+class Formula:
+    """How to compute the work.
+
+    What an operator that `is_whole` launches through copies, fills and functions of elements is its own: its formula
+    covers all it was asked for, and what moves in between is how that was done. `reads_values` says that the formula
+    looks at inputs that are no tensors.
+    """
+
+    work: Callable[[Inputs], Work]
+    is_whole: bool = False
+    reads_values: bool = False
+
+
+def work_of(operator: str, inputs: Inputs) -> Work:
+    """The work of one call; where it is not known its `lacking` says why."""
+    formula = FORMULAS.get(operator)
+    if formula is None:
+        return Work(None, None, _first_format(inputs), lacking=f"no formula for {operator}")
+    try:
+        return formula.work(inputs)
+    except Unstated as reason:
+        return Work(None, None, _first_format(inputs), lacking=f"{operator}: {reason}")
+
+
+def _first_format(inputs: Inputs) -> str | None:
+    for at in range(len(inputs)):
+        try:
+            return inputs.tensor(at).dtype
+        except Unstated:
+            continue
+    return None
+
+
+def _product(work: Callable[[Inputs], Work]) -> Formula:
+    return Formula(work, is_whole=True, reads_values=True)
+
+
+def _whole(work: Callable[[Inputs], Work]) -> Formula:
+    return Formula(work, is_whole=True)
+
+
+def _both(names: tuple[str, ...], arity: int, each: float = 1.0) -> dict[str, Formula]:
+    """Functions of elements, and their forms that overwrite the first input."""
+    return {
+        f"aten::{name}{ending}": Formula(streams.elementwise(arity, each, in_place=bool(ending)))
+        for name in names
+        for ending in ("", "_")
+    }
+
+
+_PRODUCTS: Final[Mapping[str, Formula]] = {
+    **dict.fromkeys(("aten::mm", "aten::bmm"), _product(products.product())),
+    "aten::_int_mm": _product(products.product(out_bytes=4)),
+    **dict.fromkeys(("aten::addmm", "aten::addmm_"), _product(products.product(1, 2, addend=0, beta=3))),
+    **dict.fromkeys(("aten::baddbmm", "aten::baddbmm_"), _product(products.product(1, 2, addend=0, beta=3))),
+    "aten::_addmm_activation": _product(products.with_activation),
+    "aten::mv": _product(products.matrix_vector(0, 1)),
+    **dict.fromkeys(("aten::addmv", "aten::addmv_"), _product(products.matrix_vector(1, 2, 0))),
+    "aten::_scaled_mm": _product(products.scaled),
+    "aten::_grouped_mm": _product(products.grouped(2)),
+    "aten::_scaled_grouped_mm": _product(products.grouped(4, scales=(2, 3))),
+    "aten::_weight_int8pack_mm": _product(products.product(transposed=True, beside=(2,))),
+    "aiter::gemm_a16w16": _product(products.product(transposed=True, addend=2)),
+    "aiter::hipb_mm": _product(products.product(addend=3)),
+    "aiter::batched_gemm_bf16": _product(products.product(transposed=True, addend=3, out=2)),
+    "aiter::batched_gemm_a8w8": _product(products.product(transposed=True, addend=5, beside=(2, 3), out=4)),
+}
+_CONVOLUTIONS: Final[Mapping[str, Formula]] = {
+    "aten::convolution": _product(convolutions.forward),
+    "aten::convolution_backward": _product(convolutions.backward),
+}
+_ATTENTION: Final[Mapping[str, Formula]] = {
+    "aten::_scaled_dot_product_flash_attention": _product(attention.scaled_dot_product(4)),
+    "aten::_scaled_dot_product_efficient_attention": _product(attention.scaled_dot_product(6, bias=3)),
+    "aten::_scaled_dot_product_cudnn_attention": _product(attention.scaled_dot_product(6, bias=3)),
+    "aten::_scaled_dot_product_flash_attention_backward": _product(attention.scaled_dot_product_backward(11)),
+    "aten::_scaled_dot_product_efficient_attention_backward": _product(attention.scaled_dot_product_backward(11)),
+    "aten::_scaled_dot_product_cudnn_attention_backward": _product(attention.scaled_dot_product_backward(14)),
+    **dict.fromkeys(("aiter::mha_fwd", "aiter::fmha_v3_fwd"), _product(attention.flash(5, (6, 7)))),
+    **dict.fromkeys(
+        ("aiter::mha_varlen_fwd", "aiter::fmha_v3_varlen_fwd"),
+        _product(attention.packed(12, (5, 6), (13, 14), paged=False)),
+    ),
+    "aiter::mha_batch_prefill": _product(attention.packed(12, (6, 7), (13, 14), paged=True)),
+    **dict.fromkeys(
+        ("_C::paged_attention_v1", "_C::paged_attention_v2", "aiter::paged_attention_rocm"),
+        _product(attention.of_unknown_lengths),
+    ),
+}
+_NORMALIZATIONS: Final[Mapping[str, Formula]] = {
+    **dict.fromkeys(
+        ("aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm"), _product(streams.batch_norm)
+    ),
+    **dict.fromkeys(
+        (
+            *("aten::native_batch_norm_backward", "aten::cudnn_batch_norm_backward"),
+            *("aten::miopen_batch_norm_backward", "aten::native_layer_norm_backward"),
+        ),
+        # Σ dy and Σ dy·(x − mean), then dy less both means, scaled: eight an element.
+        _whole(streams.like_first(read=(0, 1), each=8.0)),
+    ),
+    "aten::native_layer_norm": _whole(streams.layer_norm),
+    "aten::_fused_rms_norm": _whole(streams.like_first(read=(0, 2), each=4.0)),
+    "aten::_softmax": _product(streams.softmax),
+    **dict.fromkeys(
+        ("aiter::rmsnorm", "aiter::rms_norm_cu", "_C::rms_norm"),
+        _whole(streams.in_arguments(read=(1, 2), written=(0,), each=4.0, of=1)),
+    ),
+    "aiter::add_rmsnorm": _whole(streams.in_arguments(read=(1, 2, 4), written=(0, 3), each=5.0, of=1)),
+    "aiter::rmsnorm_quant": _whole(streams.in_arguments(read=(1, 3), written=(0, 2), each=5.0, of=1)),
+    "aiter::add_rmsnorm_quant": _whole(streams.in_arguments(read=(1, 2, 5), written=(0, 3, 4), each=6.0, of=1)),
+    **dict.fromkeys(
+        ("aiter::fused_add_rms_norm_cu", "_C::fused_add_rms_norm"),
+        _whole(streams.in_arguments(read=(0, 1, 2), written=(0, 1), each=5.0, of=0)),
+    ),
+    "aiter::layernorm2d_fwd_with_add": _whole(streams.in_arguments(read=(1, 2, 4, 5), written=(0, 3), each=8.0, of=1)),
+    "aten::max_pool2d_with_indices": _product(streams.maximum_pooling),
+    "aten::max_pool2d_with_indices_backward": _whole(streams.maximum_pooling_backward),
+}
+_GATED: Final = ("silu_and_mul", "gelu_and_mul", "gelu_tanh_and_mul")
+_STREAMS: Final[Mapping[str, Formula]] = {
+    **_both(("add", "sub", "mul", "div", "maximum", "minimum", "rsub", "pow"), 2),
+    **_both(("relu", "exp", "sqrt", "neg", "tanh", "sigmoid", "rsqrt", "reciprocal", "cos", "sin", "abs", "log"), 1),
+    **_both(("ceil", "round", "clamp", "clamp_min", "clamp_max"), 1),
+    **_both(("silu", "gelu"), 1, 2.0),
+    **dict.fromkeys(
+        (f"aten::{name}" for name in ("eq", "ne", "lt", "le", "gt", "ge")),
+        Formula(streams.elementwise(2, truth=True)),
+    ),
+    "aten::threshold_backward": Formula(streams.elementwise(2)),
+    "aten::gelu_backward": Formula(streams.elementwise(2, 4.0)),
+    "aten::mse_loss": Formula(streams.elementwise(2, 2.0)),
+    "aten::mse_loss_backward": Formula(streams.elementwise(3, 2.0)),
+    "aten::masked_fill_": Formula(streams.elementwise(2, 0.0, in_place=True)),
+    **dict.fromkeys(
+        (f"{library}::{name}" for library in ("aiter", "sgl_kernel", "_C") for name in _GATED),
+        # A sigmoid or its like, and two products, for each element of the result.
+        Formula(streams.in_arguments(read=(1,), written=(0,), each=3.0, of=0)),
+    ),
+    **dict.fromkeys(
+        ("sgl_kernel::rotary_embedding", "_C::rotary_embedding"),
+        Formula(streams.rotary_embedding),
+    ),
+    **dict.fromkeys(("aten::sum", "aten::mean"), Formula(streams.reduction(1), reads_values=True)),
+    **dict.fromkeys(("aten::max", "aten::min"), Formula(streams.reduction(1, more_bytes=8), reads_values=True)),
+    **dict.fromkeys(("aten::argmax", "aten::argmin"), Formula(streams.reduction(1, result_bytes=8), reads_values=True)),
+    **dict.fromkeys(("aten::all", "aten::any"), Formula(streams.reduction(1, result_bytes=1), reads_values=True)),
+    "aten::cumsum": Formula(streams.like_first(read=(0,), each=1.0)),
+    "aten::copy_": Formula(streams.copy),
+    **dict.fromkeys(("aten::fill_", "aten::zero_"), Formula(streams.fill)),
+    **dict.fromkeys(("aten::cat", "aten::_foreach_add_", "aten::index"), Formula(streams.unknown_types)),
+    "aten::index_select": Formula(streams.index_select, reads_values=True),
+    "aten::gather": Formula(streams.gather),
+    **dict.fromkeys(
+        ("aten::index_add", "aten::index_add_", "aten::scatter_add", "aten::scatter_add_"),
+        Formula(streams.scattered_sum),
+    ),
+    "sglang::store_cache": Formula(streams.store_cache),
+}
+#: By the operator's name.
+FORMULAS: Final[Mapping[str, Formula]] = {**_PRODUCTS, **_CONVOLUTIONS, **_ATTENTION, **_NORMALIZATIONS, **_STREAMS}

@@ -1,0 +1,211 @@
+"""What a trace recorded of an operator's inputs, position by position, and what a formula makes of it.
+
+Which operator has which formula is `formulas`. Types are as PyTorch's profiler writes them, in the spelling of either
+compiler; a list of tensors is recorded without their types.
+"""
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+from aaco_pipeline.analysis.model import operator_counts
+
+#: Number format and bytes of an element by the profiler's name of the type.
+_TYPES: Final = {
+    "double": ("fp64", 8),
+    "float": ("fp32", 4),
+    "c10::Half": ("fp16", 2),
+    "c10::BFloat16": ("bf16", 2),
+    **dict.fromkeys(("c10::Float8_e4m3fn", "c10::Float8_e4m3fnuz"), ("fp8", 1)),
+    **dict.fromkeys(("c10::Float8_e5m2", "c10::Float8_e5m2fnuz"), ("fp8", 1)),
+    **dict.fromkeys(("long int", "long"), ("int64", 8)),
+    "int": ("int32", 4),
+    **dict.fromkeys(("short int", "short"), ("int16", 2)),
+    "signed char": ("int8", 1),
+    "unsigned char": ("uint8", 1),
+    "bool": ("bool", 1),
+}
+_FLOATS: Final = ("fp64", "fp32", "fp16", "bf16", "fp8")
+_NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?", re.IGNORECASE)
+#: Beyond this an extent is damage.
+_MOST_ELEMENTS: Final = 2**60
+Value = bool | int | float | tuple["Value", ...]
+
+
+class Unstated(Exception):
+    """What a formula needs is not recorded, or does not fit the operator; the text says what, in a clause."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """Extents, number format, bytes of an element, and strides in elements where they are recorded."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    element_bytes: int
+    strides: tuple[int, ...] | None = None
+
+    @property
+    def count(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def stored(self) -> int:
+        """Elements that are in memory: one for all along a stride of zero, which repeats the same."""
+        if self.strides is None:
+            return self.count
+        return math.prod(size for size, stride in zip(self.shape, self.strides, strict=True) if stride or not size)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes in memory."""
+        return self.stored * self.element_bytes
+
+    @property
+    def is_float(self) -> bool:
+        """Whether the elements are floating-point numbers."""
+        return self.dtype in _FLOATS
+
+    @property
+    def of_model(self) -> operator_counts.Tensor:
+        """The tensor as the formulas for nodes of a model take it."""
+        return operator_counts.Tensor(self.dtype, self.shape)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one call has to do: operations, and the least bytes, inputs read once and outputs written once.
+
+    `dtype` is the number format of the operations; `is_product` says that they are sums of products, which matrix units
+    do. `detail` is what tells the call from others of the same shapes, in words. What is not known is None, and
+    `lacking` says why.
+    """
+
+    flops: float | None
+    least_bytes: float | None
+    dtype: str | None
+    is_product: bool = False
+    detail: str = ""
+    lacking: str | None = None
+
+
+class Inputs:
+    """The recorded inputs of one call. Each reader raises Unstated where nothing that fits is recorded."""
+
+    def __init__(self, shapes: str, types: str, strides: str | None = None, values: str | None = None) -> None:
+        self.dims, self.types = _list(shapes), [one if isinstance(one, str) else "" for one in _list(types)]
+        self._strides = _list(strides) if strides is not None else []
+        self._values = _list(values) if values is not None else None
+
+    def __len__(self) -> int:
+        return min(len(self.dims), len(self.types))
+
+    def tensor(self, at: int) -> Tensor:
+        """The tensor at a position."""
+        if not 0 <= at < len(self):
+            raise Unstated(f"input {at} is not recorded")
+        known = _TYPES.get(self.types[at])
+        if known is None:
+            raise Unstated(f"input {at} is recorded as {self.types[at] or 'nothing'}, not as a tensor of a known type")
+        shape = _extents(self.dims[at], f"the shape of input {at}")
+        return Tensor(shape, *known, self._strides_of(at, len(shape)))
+
+    def given(self, at: int) -> bool:
+        """Whether there is a tensor at a position."""
+        return at < len(self) and self.types[at] in _TYPES
+
+    def tensors(self) -> list[Tensor]:
+        """All tensors in order. Unstated where one of a list, or of a type that is not known, is among them."""
+        for at, name in enumerate(self.types[: len(self)]):
+            if name == "TensorList":
+                raise Unstated("the types of a list's tensors are not recorded")
+            if self.dims[at] and name not in _TYPES:
+                raise Unstated(f"input {at} is of the type {name or 'nothing'}, whose size is not known")
+        return [self.tensor(at) for at in range(len(self)) if self.given(at)]
+
+    def value(self, at: int) -> Value:
+        """The value of an input that is no tensor."""
+        if self._values is None:
+            raise Unstated("the trace did not record the values of inputs")
+        text = self._values[at] if at < len(self._values) else ""
+        found = _value(text) if isinstance(text, str) else None
+        if found is None:
+            raise Unstated(f"the value of input {at} is not recorded")
+        return found
+
+    def flag(self, at: int) -> bool:
+        """A value that is true or false."""
+        found = self.value(at)
+        if not isinstance(found, bool):
+            raise Unstated(f"input {at} is neither true nor false")
+        return found
+
+    def integer(self, at: int) -> int:
+        """A value that is a whole number."""
+        found = self.value(at)
+        if isinstance(found, bool) or not isinstance(found, int):
+            raise Unstated(f"input {at} is no whole number")
+        return found
+
+    def integers(self, at: int) -> tuple[int, ...]:
+        """A list of whole numbers."""
+        found = self.value(at)
+        if not isinstance(found, tuple) or any(isinstance(one, bool) or not isinstance(one, int) for one in found):
+            raise Unstated(f"input {at} is no list of whole numbers")
+        return tuple(int(one) for one in found if isinstance(one, int))
+
+    def flags(self, at: int) -> tuple[bool, ...]:
+        """A list of true and false."""
+        found = self.value(at)
+        if not isinstance(found, tuple) or not all(isinstance(one, bool) for one in found):
+            raise Unstated(f"input {at} is no list of true and false")
+        return tuple(bool(one) for one in found)
+
+    def _strides_of(self, at: int, rank: int) -> tuple[int, ...] | None:
+        found = self._strides[at] if at < len(self._strides) else None
+        fits = isinstance(found, list) and len(found) == rank and all(type(one) is int for one in found)
+        return tuple(found) if fits and isinstance(found, list) else None
+
+
+def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape that PyTorch's rules give."""
+    from aaco_pipeline.analysis.model.product_formulas import broadcast as broadcast_shapes
+
+    try:
+        return broadcast_shapes(*shapes)
+    except operator_counts.Unknown:
+        raise Unstated("the inputs' shapes do not fit each other") from None
+
+
+def _list(text: str) -> list[Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        raise Unstated("the recorded inputs cannot be read") from None
+    if not isinstance(found, list):
+        raise Unstated("the recorded inputs cannot be read")
+    return found
+
+
+def _extents(found: object, what: str) -> tuple[int, ...]:
+    if not isinstance(found, list) or not all(type(one) is int and one >= 0 for one in found):
+        raise Unstated(f"{what} is no list of sizes")
+    if math.prod(found) > _MOST_ELEMENTS:
+        raise Unstated(f"{what} is larger than any memory")
+    return tuple(found)
+
+
+def _value(text: str) -> Value | None:
+    """The value that the profiler wrote; None for anything but numbers, truth and lists of these."""
+    if text in ("True", "False"):
+        return text == "True"
+    if text.startswith("[") and text.endswith("]"):
+        parts = [_value(part.strip()) for part in text[1:-1].split(",")] if text[1:-1].strip() else []
+        known = tuple(part for part in parts if part is not None and not isinstance(part, tuple))
+        return known if len(known) == len(parts) else None
+    if not _NUMBER.fullmatch(text):
+        return None
+    return int(text) if text.lstrip("+-").isdigit() else float(text)

@@ -1,0 +1,113 @@
+"""The work of every launch that an operator with recorded inputs made, each distinct call looked at once.
+
+Which call a launch counts to is `calls`, what a call has to do `formulas`.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import polars as pl
+
+from aaco_pipeline.analysis.roofline.operators.calls import owned_launches
+from aaco_pipeline.analysis.roofline.operators.formulas import FORMULAS, work_of
+from aaco_pipeline.analysis.roofline.operators.inputs import Inputs, Unstated, Work
+
+_RECORDED: Final = ("operator", "shapes", "types", "strides", "values")
+_FIGURES: Final = pl.Schema(
+    {
+        "operator": pl.String(),
+        "shapes": pl.String(),
+        "types": pl.String(),
+        "dtype": pl.String(),
+        "flops": pl.Float64(),
+        "least_bytes": pl.Float64(),
+        "is_product": pl.Boolean(),
+        "detail": pl.String(),
+        "reason": pl.String(),
+    }
+)
+#: Formats in which matrix units take products on every device that has them, and the columns of their work.
+_MATRIX: Final = {
+    **{name: f"matrix_{name}_flops" for name in ("fp64", "fp16", "bf16", "fp8")},
+    "int8": "matrix_int8_ops",
+}
+#: The framework computes functions of elements in bf16 in fp32.
+_VECTOR: Final = {
+    **{name: f"valu_{name}_flops" for name in ("fp64", "fp32", "fp16")},
+    "bf16": "valu_fp32_flops",
+    **{name: f"valu_{name}_ops" for name in ("int32", "int64")},
+}
+#: Products in fp32 that a library may take in fewer bits (TF32) without the inputs telling.
+_MAYBE_ROUNDED: Final = "aten::(?:convolution|_scaled_dot_product_)"
+#: Every column of work there can be.
+WORK: Final = tuple(dict.fromkeys((*_MATRIX.values(), *_VECTOR.values())))
+
+
+@dataclass(frozen=True)
+class OperatorLaunches:
+    """`launches`: what `owned_launches` gives, with `work` and `part`; `figures`: a row per distinct `work`.
+
+    `part` is the share of the call's work that the launch did, by time among the call's kernels, null of copies: of
+    several kernels of one call it is not known which did what. `figures` has operator, shapes, types, dtype, flops,
+    least_bytes, is_product, detail, reason, and `column`, where the roofline reads such operations.
+    """
+
+    launches: pl.DataFrame
+    figures: pl.DataFrame
+
+
+def operator_launches(
+    dispatches: pl.DataFrame, copies: pl.DataFrame, api_calls: pl.DataFrame, inputs: pl.DataFrame
+) -> OperatorLaunches:
+    """The launches with their work; arguments as those of `owned_launches`."""
+    owned = owned_launches(dispatches, copies, api_calls, inputs)
+    called = inputs.join(owned.select("call_id").unique(), on="call_id", how="semi", maintain_order="left")
+    numbered, figures = _figures(called)
+    launches = owned.join(numbered, on="call_id", how="left", maintain_order="left")
+    kernels = pl.when(pl.col("kernel_id").is_not_null()).then("duration_ns")
+    whole = kernels.sum().over("call_id")
+    even = 1 / pl.col("kernel_id").count().over("call_id")
+    part = pl.when(pl.col("kernel_id").is_not_null()).then(
+        pl.when(whole > 0).then(pl.col("duration_ns") / whole).otherwise(even)
+    )
+    return OperatorLaunches(launches.with_columns(part=part), figures)
+
+
+def _figures(called: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """call_id with `work`, and what each distinct work is."""
+    reading = [name for name, formula in FORMULAS.items() if formula.reads_values]
+    values = pl.when(pl.col("operator").is_in(reading)).then("values")
+    short = called.with_columns(values).with_columns(pl.col(name).cast(pl.Categorical) for name in _RECORDED)
+    distinct = short.select(_RECORDED).unique(maintain_order=True).with_row_index("recorded")
+    rows = [
+        (operator, shapes, types, *_figure(operator, shapes, types, strides, given))
+        for operator, shapes, types, strides, given in distinct.select(
+            pl.col(name).cast(pl.String) for name in _RECORDED
+        ).iter_rows()
+    ]
+    every = pl.DataFrame(rows, schema=_FIGURES, orient="row").with_columns(distinct.get_column("recorded"))
+    # Calls that differ in what no figure depends on are of one work.
+    names = list(_FIGURES)
+    merged = every.select(names).unique().sort(names).with_row_index("work")
+    works = every.join(merged, on=names, nulls_equal=True, how="left").select("recorded", "work")
+    found = short.join(distinct, on=_RECORDED, nulls_equal=True, how="left", maintain_order="left")
+    numbered = found.join(works, on="recorded", how="left", maintain_order="left").select("call_id", "work")
+    return numbered, merged.with_columns(column=_column())
+
+
+def _figure(operator: str, shapes: str, types: str, strides: str | None, values: str | None) -> tuple[object, ...]:
+    try:
+        work = work_of(operator, Inputs(shapes, types, strides, values))
+    except Unstated as reason:
+        work = Work(None, None, None, lacking=f"{operator}: {reason}")
+    return work.dtype, work.flops, work.least_bytes, work.is_product, work.detail, work.lacking
+
+
+def _column() -> pl.Expr:
+    """Where the roofline reads the operations; null where it is not known which unit does them."""
+    dtype = pl.col("dtype")
+    of_matrix = dtype.replace_strict(_MATRIX, default=None, return_dtype=pl.String)
+    of_vector = dtype.replace_strict(_VECTOR, default=None, return_dtype=pl.String)
+    rounded = pl.col("operator").str.contains(_MAYBE_ROUNDED)
+    in_fp32 = pl.when((dtype == "fp32") & ~rounded).then(pl.lit(_VECTOR["fp32"]))
+    return pl.when("is_product").then(pl.coalesce(of_matrix, in_fp32)).otherwise(of_vector)
