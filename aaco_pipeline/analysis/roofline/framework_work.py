@@ -22,10 +22,10 @@ def framework_work(
     """One row per kernel and device with launches of known work, as the roofline reads work.
 
     `dispatches` are those that count. `caches` has device_id and bytes of all caches before the memory, from which
-    repeated runs are served as far as they hold their data; of a device that is not in it dram_bytes is null. `ceilings`
-    says which devices have a roof of L2. Launches that no operator with a formula made are left out of the row, time and
-    work: the flag `other_launches_left_out` says so. Of a call's several kernels each gets its share of the work by
-    time, flag `work_shared_by_time`.
+    repeated runs are served as far as they hold their data; of a device that is not in it dram_bytes is null.
+    `ceilings` says which devices have a roof of L2. Launches that no operator with a formula made are left out of the
+    row, time and work: the flag `other_launches_left_out` says so. Of a call's several kernels each gets its share of
+    the work by time, flag `work_shared_by_time`.
     """
     known = operators.figures.filter(pl.col("flops").is_not_null() | pl.col("least_bytes").is_not_null())
     counted = dispatches.select(activity_id="dispatch_id")
@@ -65,7 +65,7 @@ def as_work(rows: pl.DataFrame, caches: pl.DataFrame, ceilings: pl.DataFrame) ->
     summed = placed.group_by("subject", "device_id", maintain_order=True).agg(
         pl.col("duration_ns", "dispatch_count").sum(),
         dram_bytes=_complete("beyond"),
-        l2_bytes=pl.when(pl.col("has_l2").all()).then(_complete("moved")),
+        l2_bytes=pl.when(pl.col("has_l2").fill_null(False).all()).then(_complete("moved")),
         **{name: pl.col("done").filter(pl.col("column") == name).sum() for name in WORK},
         **{f"has/{name}": (known & (pl.col("column") == name)).any() for name in WORK},
         lacks_flops=(~known).any(),

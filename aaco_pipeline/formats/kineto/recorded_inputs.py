@@ -14,10 +14,8 @@ from aaco_pipeline.formats.kineto.events import MORE_OF_INPUTS, SHAPES
 #: Columns of the table `operator_inputs` beside the call.
 COLUMNS: Final = ("operator", *SHAPES.values(), *MORE_OF_INPUTS.values())
 #: Values that are numbers, true, false, or lists of these; others are texts of the program.
-_NUMBER: Final = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
-_PLAIN: Final = re.compile(
-    rf"(?:True|False|{_NUMBER})|\[(?:(?:True|False|{_NUMBER})(?:, ?(?:True|False|{_NUMBER}))*)?\]"
-)
+_ONE: Final = r"(?:True|False|[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
+_PLAIN: Final = re.compile(rf"{_ONE}|\[(?:{_ONE}(?:, ?{_ONE})*)?\]")
 
 
 def kept(recorded: pl.DataFrame) -> pl.DataFrame:

@@ -136,8 +136,8 @@ TABLES: Final[tuple[Table, ...]] = (
                 "copy_ns in seconds; null when flops is or nothing took time.", since=2),
             nullable("achieved_bytes_per_s", FLOAT64, BYTE_PER_S, "Least bytes of all calls divided by the same time; "
                 "null when least_bytes is or nothing took time.", since=2),
-            nullable("bound", STRING, NAME, "Resource in `ceilings` whose roof is nearest; null when it cannot be told.",
-                since=2),
+            nullable("bound", STRING, NAME, "Resource in `ceilings` whose roof is nearest; null when it cannot be "
+                "told.", since=2),
             nullable("share_ratio", FLOAT64, RATIO, "Shortest time at that roof divided by the time taken; null when "
                 "bound is.", since=2),
             nullable("reason", STRING, TEXT, "Why flops or least_bytes is null, naming the operator; null when neither "

@@ -1,61 +1,86 @@
-"""Work by the shapes of framework operators: operations and bytes that anyone can check by hand."""
+"""Work of kernels by the shapes of the operators that launched them."""
 
 from typing import Any, Final
 
 import polars as pl
 import pytest
 
-from aaco_pipeline.analysis.roofline.framework_work import framework_work, operator_figures
+from aaco_pipeline.analysis.roofline.framework_work import framework_work
+from aaco_pipeline.analysis.roofline.operators.launches import operator_launches
 from aaco_pipeline.formats import kineto
+from tests.analysis.roofline.operators.made_up import CACHES, CEILINGS, Run
 from tests.places import SHARED
 
 TRACE: Final = SHARED / "gpu_sessions" / "traces" / "elementwise_256mib.json.gz"
 ELEMENTS: Final = 2**26
-
-BF16, FP32 = "c10::BFloat16", "float"
-
-
-@pytest.mark.parametrize(
-    ("operator", "dims", "types", "expected"),
-    [
-        ("aten::mm", [[4, 8], [8, 2]], [BF16, BF16], ("bf16", 2 * 4 * 8 * 2, 2 * (32 + 16 + 8), "matrix")),
-        ("aten::bmm", [[3, 4, 8], [3, 8, 2]], [FP32, FP32], ("fp32", 3 * 128, 4 * 3 * 56, "matrix")),
-        ("aten::addmm", [[2], [4, 8], [8, 2], [], []], [FP32] * 3 + ["Scalar"] * 2, ("fp32", 128, 4 * 56, "matrix")),
-        ("aten::add", [[10], [10], []], [FP32, FP32, "Scalar"], ("fp32", 10, 4 * 30, "vector")),
-        # The fourth tensor is where the result goes.
-        ("aten::add", [[10], [10], [], [10]], [FP32, FP32, "Scalar", FP32], ("fp32", 10, 4 * 30, "vector")),
-        ("aten::mul", [[5, 10], []], [FP32, "double"], ("fp32", 50, 4 * 100, "vector")),
-        ("aten::add_", [[10], [], []], [FP32, "double", "Scalar"], ("fp32", 10, 4 * 20, "vector")),
-        ("aten::mul", [[5, 10], [10]], [FP32, FP32], ("fp32", 50, 4 * (50 + 10 + 50), "vector")),
-    ],
-)
-def test_figures_of_an_operator(operator: str, dims: list[Any], types: list[str], expected: tuple[Any, ...]) -> None:
-    assert operator_figures(operator, dims, types) == expected
+A, B = [4, 8], [8, 2]
 
 
-@pytest.mark.parametrize(
-    ("operator", "dims", "types"),
-    [
-        ("aten::sort", [[10]], [FP32]),
-        ("aten::mm", [[4, 8], [9, 2]], [BF16, BF16]),
-        ("aten::mm", [[4, 8]], [BF16]),
-        ("aten::add", [[10], [10], []], [FP32, BF16, "Scalar"]),
-        ("aten::add", [[], [], []], ["Scalar", "Scalar", "Scalar"]),
-        ("aten::add", [], []),
-    ],
-)
-def test_without_a_formula_or_fitting_shapes_there_are_none(operator: str, dims: list[Any], types: list[str]) -> None:
-    assert operator_figures(operator, dims, types) is None
+def work(run: Run, ceilings: pl.DataFrame = CEILINGS) -> list[dict[str, Any]]:
+    return framework_work(run.launches(), run.dispatches, CACHES, ceilings).rows(named=True)
+
+
+def test_a_kernel_does_the_work_of_the_calls_that_launched_it() -> None:
+    run = (
+        Run().operator("aten::mm", 0, 100, A, B).kernel(5, 10).operator("aten::mm", 200, 300, B, [2, 8]).kernel(205, 20)
+    )
+    (row,) = work(run)
+    assert (row["kernel_id"], row["device_id"], row["duration_ns"], row["dispatch_count"]) == (0, 0, 30, 2)
+    assert row["matrix_bf16_flops"] == 128 + 2 * 8 * 2 * 8
+    assert row["dram_bytes"] == 2 * (32 + 16 + 8) + 2 * (16 + 16 + 64)
+    assert (row["valu_fp32_flops"], row["l2_bytes"]) == (None, None)
+    assert (row["quality_flags"], row["work_source"]) == (["model_based"], "model")
+
+
+def test_launches_of_unknown_work_are_left_out_with_their_time() -> None:
+    run = Run().operator("aten::mm", 0, 100, A, B).kernel(5, 10).kernel(500, 70)
+    run.operator("aten::sort", 600, 700, A).kernel(650, 30)
+    (row,) = work(run)
+    assert (row["duration_ns"], row["dispatch_count"], row["matrix_bf16_flops"]) == (10, 1, 128)
+    assert row["quality_flags"] == ["model_based", "other_launches_left_out"]
+
+
+def test_several_kernels_of_a_call_share_its_work_by_time() -> None:
+    run = Run().operator("aten::mm", 0, 100, A, B).kernel(5, 30, 0).kernel(6, 10, 1)
+    main, rest = work(run)
+    assert (main["matrix_bf16_flops"], rest["matrix_bf16_flops"]) == (96, 32)
+    assert main["dram_bytes"] + rest["dram_bytes"] == 112
+    assert main["quality_flags"] == ["model_based", "work_shared_by_time"]
+
+
+def test_what_of_a_kernels_work_is_not_known_is_null_and_flagged() -> None:
+    fp32 = [[2, 3, 8, 8], [4, 3, 3, 3]]
+    run = (
+        Run().operator("aten::mul", 0, 100, A).kernel(5, 10).operator("aten::add", 200, 300, [3, 3]).kernel(205, 10, 1)
+    )
+    run.inputs[1] |= {"shapes": "[[3, 3]]", "types": '["bool"]'}
+    run.operator("aten::convolution", 400, 500, *fp32).kernel(450, 10, 2)
+    run.inputs[2] |= {
+        "shapes": "[[2, 3, 8, 8], [4, 3, 3, 3], [], [], [], [], [], [], []]",
+        "types": '["float", "float", "", "", "", "", "", "", ""]',
+        "values": '["", "", "", "[1]", "[1]", "[1]", "False", "[0]", "1"]',
+    }
+    product, truth, rounded = work(run)
+    # A function of elements in bf16 is computed in fp32.
+    assert (product["valu_fp32_flops"], product["quality_flags"]) == (32, ["model_based"])
+    assert (truth["valu_fp32_flops"], truth["quality_flags"]) == (None, ["model_based", "number_format_unknown"])
+    # A library may take a convolution in fp32 in fewer bits.
+    assert (rounded["valu_fp32_flops"], rounded["quality_flags"]) == (None, ["model_based", "number_format_unknown"])
+
+
+def test_bytes_of_l2_are_given_where_it_has_a_roof() -> None:
+    roof = CEILINGS.head(1).with_columns(resource=pl.lit("l2"), dtype=pl.lit(None, pl.String), unit=pl.lit("byte/s"))
+    (row,) = work(Run().operator("aten::mm", 0, 100, A, B).kernel(5, 10), pl.concat([CEILINGS, roof]))
+    assert row["l2_bytes"] == 112
 
 
 @pytest.mark.skipif(not TRACE.is_file(), reason=f"{TRACE} is not there; set AACO_SHARED")
 def test_a_real_traces_additions_have_the_work_of_their_shapes() -> None:
     tables = kineto.read(TRACE).tables
-    shapes = tables["operator_shapes"]
     cache = pl.DataFrame({"device_id": [0], "bytes": [1_000_000]}, schema={"device_id": pl.Int32, "bytes": pl.Int64})
-    (row,) = framework_work(tables["dispatches"], tables["api_calls"], shapes, cache).rows(named=True)
+    names = ("dispatches", "memory_copies", "api_calls", "operator_inputs")
+    launches = operator_launches(*(tables[name] for name in names))
+    (row,) = framework_work(launches, tables["dispatches"], cache, CEILINGS).rows(named=True)
     assert row["dispatch_count"] == 30
     assert row["valu_fp32_flops"] == 30 * ELEMENTS
     assert row["dram_bytes"] == 30 * (3 * 4 * ELEMENTS - 1_000_000)
-    # A kernel of which one dispatch is not known is not known.
-    assert framework_work(tables["dispatches"], tables["api_calls"], shapes.head(-1), cache).height == 0

@@ -46,7 +46,7 @@ def test_each_is_of_its_call_and_operators_without_shapes_are_left_out(tmp_path:
         {**OPERATOR, "ts": 20, "args": {"Input Dims": 5, "Input type": ["float"]}},
         {**OPERATOR, "cat": "kernel", "args": args},
     )
-    assert operator_inputs(path).rows() == [(1, "aten::mm", "[[2, [3]], []]", '["float", ""]')]
+    assert operator_inputs(path).rows() == [(1, "aten::mm", "[[2, [3]], []]", '["float", ""]', None, None)]
 
 
 def test_a_trace_that_recorded_no_shapes_has_no_rows(tmp_path: Path) -> None:

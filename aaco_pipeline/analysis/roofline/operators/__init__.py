@@ -1,1 +1,1 @@
-"""What framework operators had to do, by the shapes of their inputs: operations, least bytes, and whose launches they are."""
+"""What framework operators had to do, by the shapes of their inputs, and which launches were theirs."""

@@ -22,20 +22,20 @@ def scaled_dot_product(causal: int, *, bias: int | None = None) -> Callable[[Inp
         result = q.count // max(width, 1) * value_width * q.element_bytes
         more = inputs.tensor(bias).bytes if bias is not None and inputs.given(bias) else 0
         moved = float(q.bytes + k.bytes + v.bytes + more + result)
-        return _work(inputs, causal, q, k, 2 * (width + value_width), moved, top_left=True)
+        return _work(inputs, causal, (q, k), 2 * (width + value_width), moved=moved, top_left=True)
 
     return work
 
 
 def scaled_dot_product_backward(causal: int) -> Callable[[Inputs], Work]:
-    """A formula for PyTorch's backward operators: the gradient, query, key, value come first, the result is at 4 or 5."""
+    """A formula for PyTorch's backward operators: the gradient, query, key and value come first."""
 
     def work(inputs: Inputs) -> Work:
         grad, q, k, v = (_four(inputs.tensor(at)) for at in range(4))
         width, value_width = q.shape[3], v.shape[3]
         # The gradient and the result have one shape; query, key and value are read, and their gradients written.
         moved = float(2 * grad.count * grad.element_bytes + 2 * sum(t.count * t.element_bytes for t in (q, k, v)))
-        return _work(inputs, causal, q, k, 2 * (3 * width + 2 * value_width), moved, top_left=True)
+        return _work(inputs, causal, (q, k), 2 * (3 * width + 2 * value_width), moved=moved, top_left=True)
 
     return work
 
@@ -50,7 +50,7 @@ def flash(causal: int, windows: tuple[int, int]) -> Callable[[Inputs], Work]:
         moved = float(q.bytes + k.bytes + v.bytes + result)
         if any(inputs.integer(at) >= 0 for at in windows):
             return Work(None, moved, q.dtype, is_product=True, lacking="a window limits what each query sees")
-        return _work(inputs, causal, q, k, 2 * (width + value_width), moved, top_left=False)
+        return _work(inputs, causal, (q, k), 2 * (width + value_width), moved=moved, top_left=False)
 
     return work
 
@@ -90,8 +90,11 @@ def of_unknown_lengths(inputs: Inputs) -> Work:
     raise Unstated(_OWN_LENGTHS)
 
 
-def _work(inputs: Inputs, causal: int, q: Tensor, k: Tensor, each_pair: int, moved: float, *, top_left: bool) -> Work:
+def _work(
+    inputs: Inputs, causal: int, sides: tuple[Tensor, Tensor], each_pair: int, *, moved: float, top_left: bool
+) -> Work:
     """What the pairs of queries and keys take; bytes alone where it is not recorded whether the mask is causal."""
+    q, k = sides
     try:
         masked = inputs.flag(causal)
     except Unstated:

@@ -46,12 +46,8 @@ def _first_format(inputs: Inputs) -> str | None:
     return None
 
 
-def _product(work: Callable[[Inputs], Work]) -> Formula:
-    return Formula(work, is_whole=True, reads_values=True)
-
-
 def _whole(work: Callable[[Inputs], Work]) -> Formula:
-    return Formula(work, is_whole=True)
+    return Formula(work, is_whole=True, reads_values=True)
 
 
 def _both(names: tuple[str, ...], arity: int, each: float = 1.0) -> dict[str, Formula]:
@@ -64,47 +60,47 @@ def _both(names: tuple[str, ...], arity: int, each: float = 1.0) -> dict[str, Fo
 
 
 _PRODUCTS: Final[Mapping[str, Formula]] = {
-    **dict.fromkeys(("aten::mm", "aten::bmm"), _product(products.product())),
-    "aten::_int_mm": _product(products.product(out_bytes=4)),
-    **dict.fromkeys(("aten::addmm", "aten::addmm_"), _product(products.product(1, 2, addend=0, beta=3))),
-    **dict.fromkeys(("aten::baddbmm", "aten::baddbmm_"), _product(products.product(1, 2, addend=0, beta=3))),
-    "aten::_addmm_activation": _product(products.with_activation),
-    "aten::mv": _product(products.matrix_vector(0, 1)),
-    **dict.fromkeys(("aten::addmv", "aten::addmv_"), _product(products.matrix_vector(1, 2, 0))),
-    "aten::_scaled_mm": _product(products.scaled),
-    "aten::_grouped_mm": _product(products.grouped(2)),
-    "aten::_scaled_grouped_mm": _product(products.grouped(4, scales=(2, 3))),
-    "aten::_weight_int8pack_mm": _product(products.product(transposed=True, beside=(2,))),
-    "aiter::gemm_a16w16": _product(products.product(transposed=True, addend=2)),
-    "aiter::hipb_mm": _product(products.product(addend=3)),
-    "aiter::batched_gemm_bf16": _product(products.product(transposed=True, addend=3, out=2)),
-    "aiter::batched_gemm_a8w8": _product(products.product(transposed=True, addend=5, beside=(2, 3), out=4)),
+    **dict.fromkeys(("aten::mm", "aten::bmm"), _whole(products.product())),
+    "aten::_int_mm": _whole(products.product(out_bytes=4)),
+    **dict.fromkeys(("aten::addmm", "aten::addmm_"), _whole(products.product(1, 2, addend=0, beta=3))),
+    **dict.fromkeys(("aten::baddbmm", "aten::baddbmm_"), _whole(products.product(1, 2, addend=0, beta=3))),
+    "aten::_addmm_activation": _whole(products.with_activation),
+    "aten::mv": _whole(products.matrix_vector(0, 1)),
+    **dict.fromkeys(("aten::addmv", "aten::addmv_"), _whole(products.matrix_vector(1, 2, 0))),
+    "aten::_scaled_mm": _whole(products.scaled),
+    "aten::_grouped_mm": _whole(products.grouped(2)),
+    "aten::_scaled_grouped_mm": _whole(products.grouped(4, scales=(2, 3))),
+    "aten::_weight_int8pack_mm": _whole(products.product(transposed=True, beside=(2,))),
+    "aiter::gemm_a16w16": _whole(products.product(transposed=True, addend=2)),
+    "aiter::hipb_mm": _whole(products.product(addend=3)),
+    "aiter::batched_gemm_bf16": _whole(products.product(transposed=True, addend=3, out=2)),
+    "aiter::batched_gemm_a8w8": _whole(products.product(transposed=True, addend=5, beside=(2, 3), out=4)),
 }
 _CONVOLUTIONS: Final[Mapping[str, Formula]] = {
-    "aten::convolution": _product(convolutions.forward),
-    "aten::convolution_backward": _product(convolutions.backward),
+    "aten::convolution": _whole(convolutions.forward),
+    "aten::convolution_backward": _whole(convolutions.backward),
 }
 _ATTENTION: Final[Mapping[str, Formula]] = {
-    "aten::_scaled_dot_product_flash_attention": _product(attention.scaled_dot_product(4)),
-    "aten::_scaled_dot_product_efficient_attention": _product(attention.scaled_dot_product(6, bias=3)),
-    "aten::_scaled_dot_product_cudnn_attention": _product(attention.scaled_dot_product(6, bias=3)),
-    "aten::_scaled_dot_product_flash_attention_backward": _product(attention.scaled_dot_product_backward(11)),
-    "aten::_scaled_dot_product_efficient_attention_backward": _product(attention.scaled_dot_product_backward(11)),
-    "aten::_scaled_dot_product_cudnn_attention_backward": _product(attention.scaled_dot_product_backward(14)),
-    **dict.fromkeys(("aiter::mha_fwd", "aiter::fmha_v3_fwd"), _product(attention.flash(5, (6, 7)))),
+    "aten::_scaled_dot_product_flash_attention": _whole(attention.scaled_dot_product(4)),
+    "aten::_scaled_dot_product_efficient_attention": _whole(attention.scaled_dot_product(6, bias=3)),
+    "aten::_scaled_dot_product_cudnn_attention": _whole(attention.scaled_dot_product(6, bias=3)),
+    "aten::_scaled_dot_product_flash_attention_backward": _whole(attention.scaled_dot_product_backward(11)),
+    "aten::_scaled_dot_product_efficient_attention_backward": _whole(attention.scaled_dot_product_backward(11)),
+    "aten::_scaled_dot_product_cudnn_attention_backward": _whole(attention.scaled_dot_product_backward(14)),
+    **dict.fromkeys(("aiter::mha_fwd", "aiter::fmha_v3_fwd"), _whole(attention.flash(5, (6, 7)))),
     **dict.fromkeys(
         ("aiter::mha_varlen_fwd", "aiter::fmha_v3_varlen_fwd"),
-        _product(attention.packed(12, (5, 6), (13, 14), paged=False)),
+        _whole(attention.packed(12, (5, 6), (13, 14), paged=False)),
     ),
-    "aiter::mha_batch_prefill": _product(attention.packed(12, (6, 7), (13, 14), paged=True)),
+    "aiter::mha_batch_prefill": _whole(attention.packed(12, (6, 7), (13, 14), paged=True)),
     **dict.fromkeys(
         ("_C::paged_attention_v1", "_C::paged_attention_v2", "aiter::paged_attention_rocm"),
-        _product(attention.of_unknown_lengths),
+        _whole(attention.of_unknown_lengths),
     ),
 }
 _NORMALIZATIONS: Final[Mapping[str, Formula]] = {
     **dict.fromkeys(
-        ("aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm"), _product(streams.batch_norm)
+        ("aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm"), _whole(streams.batch_norm)
     ),
     **dict.fromkeys(
         (
@@ -116,7 +112,9 @@ _NORMALIZATIONS: Final[Mapping[str, Formula]] = {
     ),
     "aten::native_layer_norm": _whole(streams.layer_norm),
     "aten::_fused_rms_norm": _whole(streams.like_first(read=(0, 2), each=4.0)),
-    "aten::_softmax": _product(streams.softmax),
+    "aten::_softmax": _whole(streams.softmax),
+    # dy·y, its sum, dy less it, times y.
+    "aten::_softmax_backward_data": _whole(streams.like_first(read=(0, 1), each=4.0)),
     **dict.fromkeys(
         ("aiter::rmsnorm", "aiter::rms_norm_cu", "_C::rms_norm"),
         _whole(streams.in_arguments(read=(1, 2), written=(0,), each=4.0, of=1)),
@@ -129,21 +127,20 @@ _NORMALIZATIONS: Final[Mapping[str, Formula]] = {
         _whole(streams.in_arguments(read=(0, 1, 2), written=(0, 1), each=5.0, of=0)),
     ),
     "aiter::layernorm2d_fwd_with_add": _whole(streams.in_arguments(read=(1, 2, 4, 5), written=(0, 3), each=8.0, of=1)),
-    "aten::max_pool2d_with_indices": _product(streams.maximum_pooling),
+    "aten::max_pool2d_with_indices": _whole(streams.maximum_pooling),
     "aten::max_pool2d_with_indices_backward": _whole(streams.maximum_pooling_backward),
 }
 _GATED: Final = ("silu_and_mul", "gelu_and_mul", "gelu_tanh_and_mul")
 _STREAMS: Final[Mapping[str, Formula]] = {
     **_both(("add", "sub", "mul", "div", "maximum", "minimum", "rsub", "pow"), 2),
     **_both(("relu", "exp", "sqrt", "neg", "tanh", "sigmoid", "rsqrt", "reciprocal", "cos", "sin", "abs", "log"), 1),
-    **_both(("ceil", "round", "clamp", "clamp_min", "clamp_max"), 1),
+    **_both(("ceil", "round"), 1),
+    **_both(("clamp_min", "clamp_max"), 2),
+    **_both(("clamp",), 3),
     **_both(("silu", "gelu"), 1, 2.0),
-    **dict.fromkeys(
-        (f"aten::{name}" for name in ("eq", "ne", "lt", "le", "gt", "ge")),
-        Formula(streams.elementwise(2, truth=True)),
-    ),
+    "aten::eq": Formula(streams.elementwise(2, truth=True)),
     "aten::threshold_backward": Formula(streams.elementwise(2)),
-    "aten::gelu_backward": Formula(streams.elementwise(2, 4.0)),
+    **dict.fromkeys(("aten::gelu_backward", "aten::silu_backward"), Formula(streams.elementwise(2, 4.0))),
     "aten::mse_loss": Formula(streams.elementwise(2, 2.0)),
     "aten::mse_loss_backward": Formula(streams.elementwise(3, 2.0)),
     "aten::masked_fill_": Formula(streams.elementwise(2, 0.0, in_place=True)),
@@ -157,7 +154,7 @@ _STREAMS: Final[Mapping[str, Formula]] = {
         Formula(streams.rotary_embedding),
     ),
     **dict.fromkeys(("aten::sum", "aten::mean"), Formula(streams.reduction(1), reads_values=True)),
-    **dict.fromkeys(("aten::max", "aten::min"), Formula(streams.reduction(1, more_bytes=8), reads_values=True)),
+    "aten::max": Formula(streams.maximum, reads_values=True),
     **dict.fromkeys(("aten::argmax", "aten::argmin"), Formula(streams.reduction(1, result_bytes=8), reads_values=True)),
     **dict.fromkeys(("aten::all", "aten::any"), Formula(streams.reduction(1, result_bytes=1), reads_values=True)),
     "aten::cumsum": Formula(streams.like_first(read=(0,), each=1.0)),

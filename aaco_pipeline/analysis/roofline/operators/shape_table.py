@@ -1,4 +1,4 @@
-"""The table `operator_shapes`: for each operator and shapes, what it had to do, how long it took, and how near its roof.
+"""The table `operator_shapes`: what each operator had to do for certain shapes, how long it took, how near a roof.
 
 The work comes from `launches`, the roof from `aaco_pipeline.analysis.roofline.placement`.
 """

@@ -1,9 +1,9 @@
 """Operators that read their inputs once and write their outputs once: element by element, reductions, copies, lookups.
 
-Also normalization, softmax and pooling. One operation for each element and function is counted (an exponential is one,
-as on a special-function unit), so that operations are a lower bound. Signatures: aten/src/ATen/native/
-native_functions.yaml of PyTorch, aiter/ops/{rmsnorm,norm,activation}.py of ROCm's AITER, csrc/torch_bindings.cpp of vLLM,
-sgl-kernel/csrc/common_extension_rocm.cc of SGLang; sglang::store_cache as a trace of SGLang records it.
+Also normalization, softmax and pooling. One operation for each element and function is counted (an exponential is
+one, as on a special-function unit), so that operations are a lower bound. Signatures: aten/src/ATen/native/
+native_functions.yaml of PyTorch, aiter/ops/{rmsnorm,norm,activation}.py of ROCm's AITER, csrc/torch_bindings.cpp of
+vLLM, sgl-kernel/csrc/common_extension_rocm.cc of SGLang; sglang::store_cache as a trace of SGLang records it.
 """
 
 import math
@@ -109,6 +109,11 @@ def reduction(
         return Work(float(max(x.count - results, 0)), float(x.bytes + results * size), x.dtype)
 
     return work
+
+
+def maximum(inputs: Inputs) -> Work:
+    """aten::max: of all elements, along an axis with their places, or of two tensors element by element."""
+    return (elementwise(2) if inputs.given(1) else reduction(1, more_bytes=_INDEX_BYTES))(inputs)
 
 
 def copy(inputs: Inputs) -> Work:

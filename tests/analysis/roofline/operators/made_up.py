@@ -1,0 +1,77 @@
+"""A run of framework operators that launch kernels, copies and fills, as canonical tables."""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import polars as pl
+
+from aaco_pipeline.analysis.roofline.operators.launches import OperatorLaunches, operator_launches
+from aaco_pipeline.lake.validation import empty_table, to_contract
+from tests.analysis.roofline.operators.recorded import BF16
+
+CACHES: Final = pl.DataFrame({"device_id": [0], "bytes": [0]}, schema={"device_id": pl.Int32, "bytes": pl.Int64})
+CEILINGS: Final = to_contract(
+    "ceilings",
+    pl.DataFrame(
+        [("matrix", "bf16", 1e12, "flop/s"), ("vector", "fp32", 1e11, "flop/s"), ("dram", None, 1e12, "byte/s")],
+        schema=["resource", "dtype", "value", "unit"],
+        orient="row",
+    ).with_columns(device_id=pl.lit(0, pl.Int32), source=pl.lit("spec"), reference=pl.lit("made up")),
+)
+
+
+@dataclass
+class Run:
+    """Operators are given by their times on the host; what they launch by the time of the launch."""
+
+    calls: list[dict[str, Any]] = field(default_factory=list)
+    inputs: list[dict[str, Any]] = field(default_factory=list)
+    kernels: list[dict[str, Any]] = field(default_factory=list)
+    copies: list[dict[str, Any]] = field(default_factory=list)
+
+    def operator(self, name: str, start: int, end: int, *shapes: list[int], thread: int = 1) -> "Run":
+        """An operator with bf16 tensors of these shapes as its inputs; without any, none are recorded."""
+        self._call(start, end, thread, domain="operator", name=name)
+        if shapes:
+            texts = {"shapes": json.dumps(shapes), "types": json.dumps([BF16] * len(shapes))}
+            self.inputs.append({"call_id": len(self.calls) - 1, "operator": name, **texts, "values": "[]"})
+        return self
+
+    def kernel(self, at: int, took: int, kernel: int = 0, *, device: int = 0, thread: int = 1) -> "Run":
+        """A kernel launched at a moment."""
+        row = {"dispatch_id": len(self.kernels), "kernel_id": kernel, "below_resolution": False}
+        self.kernels.append(row | self._activity(at, took, device, thread))
+        return self
+
+    def copy(self, at: int, took: int, direction: str = "fill") -> "Run":
+        """A copy or fill launched at a moment."""
+        row = {"copy_id": len(self.copies), "direction": direction, "size_bytes": 8}
+        self.copies.append(row | self._activity(at, took, 0, 1))
+        return self
+
+    @property
+    def dispatches(self) -> pl.DataFrame:
+        """The table of the kernels."""
+        return to_contract("dispatches", pl.DataFrame(self.kernels))
+
+    def launches(self) -> OperatorLaunches:
+        """Whose launches they are, and their work."""
+        copies = (
+            to_contract("memory_copies", pl.DataFrame(self.copies)) if self.copies else empty_table("memory_copies")
+        )
+        inputs = (
+            to_contract("operator_inputs", pl.DataFrame(self.inputs)) if self.inputs else empty_table("operator_inputs")
+        )
+        return operator_launches(self.dispatches, copies, to_contract("api_calls", pl.DataFrame(self.calls)), inputs)
+
+    def _call(self, start: int, end: int, thread: int, **facts: Any) -> None:
+        when = {"thread_id": thread, "start_ns": start, "end_ns": end}
+        self.calls.append({"call_id": len(self.calls), "process_id": 0, "correlation_id": None, **when, **facts})
+
+    def _activity(self, at: int, took: int, device: int, thread: int) -> dict[str, Any]:
+        correlation = 1 + len(self.kernels) + len(self.copies)
+        self._call(at, at + 1, thread, domain="hip_runtime", name="hipLaunchKernel", correlation_id=correlation)
+        start = 10_000 + 100_000 * correlation
+        where = {"process_id": 0, "device_id": device, "correlation_id": correlation}
+        return where | {"start_ns": start, "end_ns": start + took}
