@@ -38,7 +38,7 @@ _READ: Final = (
     *("sessions", "environment", "devices", "kernels", "dispatches", "counters", "iterations", "kernel_stats"),
     *("model_nodes", "model_edges", "operator_kernels", "api_calls", "memory_copies", "operator_inputs"),
 )
-_OPERATORS: Final = ("dispatches", "memory_copies", "api_calls", "operator_inputs")
+_OPERATORS: Final = ("dispatches", "memory_copies", "api_calls", "operator_inputs", "kernels")
 _TABLES: Final = ("ceilings", "roofline", "resource_bounds", "occupancy", "counter_metrics", "operator_shapes")
 
 

@@ -127,7 +127,7 @@ def sql(
             if form == "json":
                 _print_json(parts)
             elif form == "csv":
-                _print_csv(parts, guard_formulas=guard_formulas)
+                print_csv(parts, guard_formulas=guard_formulas)
             else:
                 _print_rows(parts)
 
@@ -172,7 +172,7 @@ def _print_json(parts: Iterable[Result]) -> None:
     sys.stdout.write("[]\n" if before == "[" else "\n]\n")
 
 
-def _print_csv(parts: Iterable[Result], *, guard_formulas: bool) -> None:
+def print_csv(parts: Iterable[Result], *, guard_formulas: bool = False) -> None:
     """The rows as CSV, one line each; what would be a formula behind an apostrophe where that is asked for."""
 
     def cell(value: object) -> object:

@@ -15,10 +15,12 @@ from aaco_pipeline.lake.journal import Journal
 from aaco_pipeline.lake.sql import select_rows
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.document.kernel import kernel_document
-from aaco_pipeline.report.document.session import path_document, session_summary
+from aaco_pipeline.report.document.session import path_document, session_summary, shapes_document
+from aaco_pipeline.report.document.statements import SECTIONS
 from aaco_pipeline.report.terminal.kernel import print_kernel
 from aaco_pipeline.report.terminal.screen import print_table
 from aaco_pipeline.report.terminal.session import print_critical_path, print_session
+from aaco_pipeline.report.terminal.shapes import print_shapes
 from aaco_pipeline.report.words.session import Document
 from aaco_pipeline.report.words.units import counted, duration, grouped, size
 
@@ -85,6 +87,8 @@ def ls(project: "Project", newest: int | None, as_json: bool) -> None:
 @click.command()
 @click.argument("session", default="latest")
 @click.option("--critical-path", is_flag=True, help="Show where the time went: critical path and idle causes.")
+@click.option("--shapes", is_flag=True, help="Show what framework operators had to do, by the shapes of their inputs.")
+@click.option("--csv", "as_csv", is_flag=True, help="With --shapes: CSV, every row and column of the table.")
 @click.option("--kernel", metavar="NAME", help="Show one kernel: a name, a unique part of one, or its number.")
 @click.option(
     "--faster",
@@ -95,17 +99,35 @@ def ls(project: "Project", newest: int | None, as_json: bool) -> None:
 @lake_option
 @data_format
 def show(
-    project: "Project", session: str, *, critical_path: bool, kernel: str | None, faster: float | None, as_json: bool
+    project: "Project",
+    session: str,
+    *,
+    critical_path: bool,
+    shapes: bool,
+    as_csv: bool,
+    kernel: str | None,
+    faster: float | None,
+    as_json: bool,
 ) -> None:
     """Show one session (an id, a unique prefix, or latest): the answer first, then the evidence."""
     if critical_path and kernel is not None:
         raise click.UsageError("--critical-path shows the whole session, --kernel one kernel: give one of them")
+    if shapes and (critical_path or kernel is not None):
+        raise click.UsageError("--shapes shows the operators: give it without --critical-path and --kernel")
+    if as_csv and (as_json or not shapes):
+        raise click.UsageError("--csv goes with --shapes, and without --json")
     if faster is not None and kernel is None:
         raise click.UsageError("--faster is about one kernel: name it with --kernel")
     lake = TraceLake(project.lake)
     found = lake.find_session(session)
-    finish_first(project, lake, found, quiet=as_json)
-    if critical_path:
+    finish_first(project, lake, found, quiet=as_json or as_csv)
+    if as_csv:
+        from aaco_pipeline.cli.query import print_csv
+
+        print_csv([select_rows(lake, SECTIONS["operator_shapes"].format(session=found))])
+    elif shapes:
+        _show(shapes_document(lake, found), print_shapes, as_json=as_json)
+    elif critical_path:
         _show(path_document(lake, found), print_critical_path, as_json=as_json)
     elif kernel is None:
         show_session(lake, found, as_json=as_json)

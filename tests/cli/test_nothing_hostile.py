@@ -74,6 +74,8 @@ def planted(name: str, frame: pl.DataFrame, session: str) -> pl.DataFrame:
         ("ls",),
         ("show",),
         ("show", "--critical-path"),
+        ("show", "--shapes"),
+        ("show", "--shapes", "--csv"),
         ("show", "--kernel", "0"),
         ("show", "--kernel", TYPED),
         ("show", TYPED),

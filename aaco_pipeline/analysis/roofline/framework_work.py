@@ -13,6 +13,7 @@ from aaco_pipeline.analysis.roofline.operators.launches import WORK, OperatorLau
 #: Flag of every row: the work is by shapes, the least that they imply.
 MODEL_BASED: Final = "model_based"
 _SHARED: Final = "work_shared_by_time"
+_SERVES: Final = "serves_another_kernel"
 _PARTLY: Final = "other_launches_left_out"
 
 
@@ -24,8 +25,8 @@ def framework_work(
     `dispatches` are those that count. `caches` has device_id and bytes of all caches before the memory, from which
     repeated runs are served as far as they hold their data; of a device that is not in it dram_bytes is null.
     `ceilings` says which devices have a roof of L2. Launches that no operator with a formula made are left out of the
-    row, time and work: the flag `other_launches_left_out` says so. Of a call's several kernels each gets its share of
-    the work by time, flag `work_shared_by_time`.
+    row, time and work: the flag `other_launches_left_out` says so. Of a call's several main kernels each gets its share
+    of the work by time, flag `work_shared_by_time`; an auxiliary one gets none, flag `serves_another_kernel`.
     """
     known = operators.figures.filter(pl.col("flops").is_not_null() | pl.col("least_bytes").is_not_null())
     counted = dispatches.select(activity_id="dispatch_id")
@@ -40,6 +41,7 @@ def framework_work(
         moved=pl.col("least_bytes") * pl.col("part"),
         part_of_caches="part",
         shared=pl.col("part") < 1,
+        serves=pl.col("part").is_null(),
         dispatch_count=pl.lit(1, pl.Int64),
     )
     launches = dispatches.group_by("kernel_id", "device_id").agg(every=pl.len().cast(pl.Int64))
@@ -53,7 +55,7 @@ def as_work(rows: pl.DataFrame, caches: pl.DataFrame, ceilings: pl.DataFrame) ->
     """Rows of work per `subject`, which becomes kernel_id, and device.
 
     `rows` has subject, device_id, duration_ns, dispatch_count, done (operations), moved (bytes), part_of_caches (how
-    much of the caches' bytes may have served it), shared, column, and flops and least_bytes as those of a call.
+    much of the caches' bytes may have served it), shared, serves, column, and the flops of a call.
     """
     roofed = ceilings.filter(pl.col("resource") == "l2").select("device_id", has_l2=pl.lit(True)).unique()
     placed = rows.join(caches, on="device_id", how="left", maintain_order="left")
@@ -73,6 +75,7 @@ def as_work(rows: pl.DataFrame, caches: pl.DataFrame, ceilings: pl.DataFrame) ->
         lacks_format=(known & pl.col("column").is_null()).any(),
         lacks_caches=pl.col("bytes").is_null().any(),
         shared=pl.col("shared").any(),
+        serves=pl.col("serves").any(),
     )
     # A sum that lacks a part would be a wrong rate.
     whole = ~pl.col("lacks_flops") & ~pl.col("lacks_format")
@@ -82,6 +85,7 @@ def as_work(rows: pl.DataFrame, caches: pl.DataFrame, ceilings: pl.DataFrame) ->
         "bytes_unknown": pl.col("lacks_bytes"),
         "cache_size_unknown": pl.col("lacks_caches") & ~pl.col("lacks_bytes"),
         _SHARED: pl.col("shared"),
+        _SERVES: pl.col("serves"),
     }
     named = [pl.lit(MODEL_BASED), *(pl.when(holds).then(pl.lit(name)) for name, holds in flags.items())]
     return summed.select(

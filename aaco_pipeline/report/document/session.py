@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 from aaco_pipeline import __version__
 from aaco_pipeline.lake.identity import require_session_id
@@ -63,7 +63,20 @@ def path_document(lake: TraceLake, session: str) -> Document:
     return _head(lake, session, read_parts(lake, session, _filled_in(statements, session)))
 
 
+def shapes_document(lake: TraceLake, session: str) -> Document:
+    """The session's facts with what its operators had to do by their shapes, as `aaco show --shapes` prints."""
+    statements = {"session": SUMMARY["session"], "operator_shapes": SECTIONS["operator_shapes"]}
+    statements["missing"] = _WHY_NO_SHAPES
+    return _head(lake, session, read_parts(lake, session, _filled_in(statements, session)))
+
+
 # ---- inside ----------------------------------------------------------------------------------------------------------
+
+
+_WHY_NO_SHAPES: Final = (
+    "SELECT DISTINCT item, status, reason FROM evidence WHERE session_id = '{session}' AND stage = 'roofline' "
+    "AND item = 'work by operators'' shapes' AND status <> 'present' ORDER BY ALL"
+)
 
 
 class _OneSession(TraceLake):

@@ -103,6 +103,11 @@ SECTIONS: Final[Mapping[str, str]] = {
         "FULL JOIN (SELECT * FROM model_nodes WHERE session_id = '{session}') AS n USING (session_id, node_id) "
         'GROUP BY ALL ORDER BY total_ns DESC NULLS LAST, n.node_id, name, "match"'
     ),
+    "operator_shapes": (
+        "SELECT * EXCLUDE (session_id), (kernel_ns + copy_ns) / nullif(sum(kernel_ns + copy_ns) OVER (), 0) "
+        "AS share_of_time FROM operator_shapes WHERE session_id = '{session}' "
+        "ORDER BY kernel_ns + copy_ns DESC, operator, shapes, types, detail, device_id, flops, least_bytes, reason"
+    ),
     "path_categories": (
         "SELECT scope, window_ns, path_ns, unexplained_ns, category, category_ns, category_ns / window_ns "
         "AS window_ratio FROM critical_path_summary WHERE session_id = '{session}' AND scope = 'session' "

@@ -17,7 +17,7 @@ from aaco_pipeline.lake.contracts import all_tables
 from aaco_pipeline.report.html.plots import PASSES
 from aaco_pipeline.report.html.roofline_plot import DRAWN_KERNELS, NARROW, placed_kernels, roofline_plot
 from aaco_pipeline.report.html.scaling_plot import placed_curve
-from aaco_pipeline.report.words import bottleneck_text, scaling
+from aaco_pipeline.report.words import bottleneck_text, scaling, shapes
 from aaco_pipeline.report.words.session import Document, Row, value
 from aaco_pipeline.report.words.units import capital
 
@@ -201,6 +201,11 @@ SECTIONS: Final = (
         ("instructions",),
         optional=True,
         values=_instructions,
+    ),
+    Section(
+        *("shapes", "Shapes", "What the operators had to do", ("operator_shapes",), ("operator_shapes",)),
+        optional=True,
+        values=lambda document: {"words": shapes},
     ),
     Section("timeline", "Timeline", "Iterations in full", ("dispatches", "api_calls"), ("moments",)),
     Section(

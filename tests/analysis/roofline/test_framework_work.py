@@ -48,6 +48,17 @@ def test_several_kernels_of_a_call_share_its_work_by_time() -> None:
     assert main["quality_flags"] == ["model_based", "work_shared_by_time"]
 
 
+def test_a_kernel_that_serves_another_of_its_call_gets_none_of_the_work() -> None:
+    run = Run(auxiliary=[1]).operator("aten::mm", 0, 100, A, B).kernel(5, 30, 0).kernel(6, 10, 1)
+    main, helper = work(run)
+    assert (main["matrix_bf16_flops"], main["quality_flags"]) == (128, ["model_based"])
+    assert (helper["duration_ns"], helper["matrix_bf16_flops"], helper["dram_bytes"]) == (10, None, None)
+    assert "serves_another_kernel" in helper["quality_flags"]
+    # Alone it works for itself.
+    (alone,) = work(Run(auxiliary=[1]).operator("aten::copy_", 0, 100, A, A).kernel(5, 30, 1))
+    assert alone["dram_bytes"] == 128
+
+
 def test_what_of_a_kernels_work_is_not_known_is_null_and_flagged() -> None:
     fp32 = [[2, 3, 8, 8], [4, 3, 3, 3]]
     run = (
@@ -78,7 +89,7 @@ def test_bytes_of_l2_are_given_where_it_has_a_roof() -> None:
 def test_a_real_traces_additions_have_the_work_of_their_shapes() -> None:
     tables = kineto.read(TRACE).tables
     cache = pl.DataFrame({"device_id": [0], "bytes": [1_000_000]}, schema={"device_id": pl.Int32, "bytes": pl.Int64})
-    names = ("dispatches", "memory_copies", "api_calls", "operator_inputs")
+    names = ("dispatches", "memory_copies", "api_calls", "operator_inputs", "kernels")
     launches = operator_launches(*(tables[name] for name in names))
     (row,) = framework_work(launches, tables["dispatches"], cache, CEILINGS).rows(named=True)
     assert row["dispatch_count"] == 30

@@ -47,8 +47,9 @@ WORK: Final = tuple(dict.fromkeys((*_MATRIX.values(), *_VECTOR.values())))
 class OperatorLaunches:
     """`launches`: what `owned_launches` gives, with `work` and `part`; `figures`: a row per distinct `work`.
 
-    `part` is the share of the call's work that the launch did, by time among the call's kernels, null of copies: of
-    several kernels of one call it is not known which did what. `figures` has operator, shapes, types, dtype, flops,
+    `part` is the share of the call's work that the launch did, by time among the call's main kernels: of several it is
+    not known which did what. It is null of copies, and of auxiliary kernels beside a main one, such as those that
+    change a layout for it. `figures` has operator, shapes, types, dtype, flops,
     least_bytes, is_product, detail, reason, and `column`, where the roofline reads such operations.
     """
 
@@ -57,20 +58,25 @@ class OperatorLaunches:
 
 
 def operator_launches(
-    dispatches: pl.DataFrame, copies: pl.DataFrame, api_calls: pl.DataFrame, inputs: pl.DataFrame
+    dispatches: pl.DataFrame,
+    copies: pl.DataFrame,
+    api_calls: pl.DataFrame,
+    inputs: pl.DataFrame,
+    kernels: pl.DataFrame,
 ) -> OperatorLaunches:
-    """The launches with their work; arguments as those of `owned_launches`."""
+    """The launches with their work; arguments as those of `owned_launches`, and the table `kernels`."""
     owned = owned_launches(dispatches, copies, api_calls, inputs)
     called = inputs.join(owned.select("call_id").unique(), on="call_id", how="semi", maintain_order="left")
     numbered, figures = _figures(called)
     launches = owned.join(numbered, on="call_id", how="left", maintain_order="left")
-    kernels = pl.when(pl.col("kernel_id").is_not_null()).then("duration_ns")
-    whole = kernels.sum().over("call_id")
-    even = 1 / pl.col("kernel_id").count().over("call_id")
-    part = pl.when(pl.col("kernel_id").is_not_null()).then(
-        pl.when(whole > 0).then(pl.col("duration_ns") / whole).otherwise(even)
-    )
-    return OperatorLaunches(launches.with_columns(part=part), figures)
+    roles = kernels.select("kernel_id", is_main=pl.col("role") == "main")
+    launches = launches.join(roles, on="kernel_id", how="left", maintain_order="left")
+    is_kernel = pl.col("kernel_id").is_not_null()
+    works = is_kernel & (pl.col("is_main") | ~pl.col("is_main").any().over("call_id"))
+    whole = pl.when(works).then("duration_ns").sum().over("call_id")
+    even = 1 / works.sum().over("call_id")
+    part = pl.when(works).then(pl.when(whole > 0).then(pl.col("duration_ns") / whole).otherwise(even))
+    return OperatorLaunches(launches.with_columns(part=part).drop("is_main"), figures)
 
 
 def _figures(called: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:

@@ -56,6 +56,7 @@ def _shares(rows: pl.DataFrame, caches: pl.DataFrame, ceilings: pl.DataFrame) ->
             moved=pl.col("least_bytes") * pl.col("call_count"),
             part_of_caches="call_count",
             shared=pl.lit(False),
+            serves=pl.lit(False),
         ),
         caches,
         ceilings,

@@ -29,6 +29,7 @@ class Run:
     inputs: list[dict[str, Any]] = field(default_factory=list)
     kernels: list[dict[str, Any]] = field(default_factory=list)
     copies: list[dict[str, Any]] = field(default_factory=list)
+    auxiliary: list[int] = field(default_factory=list)
 
     def operator(self, name: str, start: int, end: int, *shapes: list[int], thread: int = 1) -> "Run":
         """An operator with bf16 tensors of these shapes as its inputs; without any, none are recorded."""
@@ -63,7 +64,13 @@ class Run:
         inputs = (
             to_contract("operator_inputs", pl.DataFrame(self.inputs)) if self.inputs else empty_table("operator_inputs")
         )
-        return operator_launches(self.dispatches, copies, to_contract("api_calls", pl.DataFrame(self.calls)), inputs)
+        calls = to_contract("api_calls", pl.DataFrame(self.calls))
+        return operator_launches(self.dispatches, copies, calls, inputs, self._kernel_names())
+
+    def _kernel_names(self) -> pl.DataFrame:
+        numbers = self.dispatches.get_column("kernel_id").unique().sort().to_list()
+        roles = ["auxiliary" if number in self.auxiliary else "main" for number in numbers]
+        return pl.DataFrame({"kernel_id": numbers, "role": roles}, schema_overrides={"kernel_id": pl.Int32})
 
     def _call(self, start: int, end: int, thread: int, **facts: Any) -> None:
         when = {"thread_id": thread, "start_ns": start, "end_ns": end}

@@ -76,7 +76,8 @@ def of_trace(name: str) -> tuple[pl.DataFrame, dict[str, Any]]:
     if not path.is_file():
         pytest.skip(f"{path} is not there; set AACO_SHARED")
     tables = kineto.read(path).tables
-    launches = operator_launches(*(tables[t] for t in ("dispatches", "memory_copies", "api_calls", "operator_inputs")))
+    names = ("dispatches", "memory_copies", "api_calls", "operator_inputs", "kernels")
+    launches = operator_launches(*(tables[one] for one in names))
     ceilings = to_contract("ceilings", spec_ceilings(tables["devices"]))
     rows = to_contract("operator_shapes", operator_shapes(launches, cache_bytes(tables["devices"]), ceilings))
     return rows, json.loads(Path(KINETO / "oracle" / f"shapes_{name}.json").read_text())
