@@ -9,16 +9,18 @@ from typing import Final
 import polars as pl
 
 from aaco_pipeline.analysis.sessions import invariants
+from aaco_pipeline.analysis.timeline.collective_rates import with_rates
 from aaco_pipeline.analysis.timeline.critical_path import critical_path as path_of
 from aaco_pipeline.analysis.timeline.critical_path import largest_savings, path_by_iteration
 from aaco_pipeline.analysis.timeline.dependency_graph import Network, network
 from aaco_pipeline.analysis.timeline.ranks import NONE, Ranks, ranks_of
 from aaco_pipeline.analysis.timeline.recorded import RECORDED_FROM, Recorded, recorded
 from aaco_pipeline.assets.stage import Check, Outcome, Session, stage
+from aaco_pipeline.hardware.device_facts import peer_links
 from aaco_pipeline.lake.evidence import Evidence, Status
 from aaco_pipeline.lake.validation import empty_table, in_contract, to_contract
 
-_READ: Final = (*RECORDED_FROM, "markers", "processes", "clock_domains")
+_READ: Final = (*RECORDED_FROM, "markers", "processes", "clock_domains", "devices")
 _TABLES: Final = ("critical_path", "critical_path_summary", "what_if", "rank_clocks", "collectives")
 #: Kernels that are asked about, and how many times as fast they are imagined: each costs a pass over the network.
 _ASKED: Final = 5
@@ -65,7 +67,9 @@ def critical_path(session: Session) -> Outcome:
             ),
             "what_if": to_contract("what_if", largest_savings(graph, found.kernels, _ASKED, _SPEEDUP)),
             "rank_clocks": in_contract("rank_clocks", several.clocks),
-            "collectives": in_contract("collectives", several.collectives),
+            "collectives": in_contract(
+                "collectives", with_rates(several.collectives, tables["dispatches"], peer_links(tables["devices"]))
+            ),
         },
         [*_evidence(graph, run), *_ranks_evidence(several)],
         {

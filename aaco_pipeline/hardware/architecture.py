@@ -97,7 +97,8 @@ class Product:
     """One product, whole and unpartitioned (one die, where a driver shows dies as devices).
 
     Clocks in MHz, sizes in bytes, bandwidths in byte/s. `recognized_by` are parts of the names tools give it.
-    `l2_bandwidth` is what was measured where the width of the cache is not known.
+    `l2_bandwidth` is what was measured where the width of the cache is not known. `peer_links` are the links to other
+    devices of its kind, each to one of them, `peer_link_bandwidth` what one carries in one direction.
     """
 
     name: str
@@ -113,6 +114,8 @@ class Product:
     l2_bandwidth: SourcedValue | None
     infinity_cache_bytes: SourcedValue | None
     infinity_cache_bandwidth: SourcedValue | None
+    peer_links: SourcedValue | None
+    peer_link_bandwidth: SourcedValue | None
 
 
 @dataclass(frozen=True)

@@ -294,6 +294,8 @@ class _Reader:
             l2_bandwidth=numbers.pop("l2_bandwidth", None),
             infinity_cache_bytes=numbers.pop("infinity_cache_bytes", None),
             infinity_cache_bandwidth=numbers.pop("infinity_cache_bandwidth", None),
+            peer_links=numbers.pop("peer_links", None),
+            peer_link_bandwidth=numbers.pop("peer_link_bandwidth", None),
         )
         self._none_left(numbers)
         return product

@@ -294,3 +294,17 @@ def cache_bytes(devices: pl.DataFrame) -> pl.DataFrame:
             last = product.infinity_cache_bytes.value if product.infinity_cache_bytes is not None else 0
             rows.append((row["device_id"], int(second + last)))
     return pl.DataFrame(rows, schema={"device_id": pl.Int32, "bytes": pl.Int64}, orient="row")
+
+
+def peer_links(devices: pl.DataFrame) -> pl.DataFrame:
+    """device_id, links to peers and the byte/s of one in one direction, of whole devices whose product tells both."""
+    rows = []
+    for row in devices.iter_rows(named=True):
+        known = architecture(row["arch"])
+        product = recognized(row, known) if known is not None else None
+        if product is None or product.peer_links is None or product.peer_link_bandwidth is None:
+            continue
+        if _share(row, product) == 1:
+            rows.append((row["device_id"], int(product.peer_links.value), product.peer_link_bandwidth.value))
+    schema = {"device_id": pl.Int32, "links": pl.Int64, "link_bytes_per_s": pl.Float64}
+    return pl.DataFrame(rows, schema=schema, orient="row")

@@ -61,7 +61,11 @@ PUBLIC: Final[dict[str, str]] = {
     "what_if": "kernel_id speedup_ratio critical_ns saved_ns saved_ratio",
     "rank_clocks": "process_id reference_process_id method offset_ns uncertainty_ns collectives reason",
     "collectives": """collective_id process_id dispatch_id name communicator participants expected_participants
-        size_bytes arrival_ns wait_ns arrival_spread_ns is_straggler exposed_ns""",
+        size_bytes arrival_ns wait_ns arrival_spread_ns is_straggler exposed_ns duration_ns algorithm_bytes_per_s
+        bus_bytes_per_s share_ratio remark""",
+    "operator_inputs": "call_id operator shapes types strides values",
+    "operator_shapes": """operator shapes types detail dtype device_id call_count launch_count kernel_ns copy_ns flops
+        least_bytes achieved_flops_per_s achieved_bytes_per_s bound share_ratio reason""",
     "critical_path_summary": "scope window_ns path_ns unexplained_ns category category_ns category_ratio",
     "ceilings": "device_id resource dtype value unit source reference",
     "roofline": """kernel_id dispatch_id duration_ns flops flops_by_type flops_is_lower_bound fabric_read_bytes

@@ -479,6 +479,7 @@ def session_like(model: str, *, title: str) -> Document:
     names += ["system_samples", "gpu_samples", "devices", "processes", "environment", "clock_domains", "evidence"]
     names += ["bottleneck", "optimization_priority", "limits", "ceilings", "instructions", "stall_reasons"]
     names += ["path_categories", "path_kernels", "savings", "gap_causes", "scaling"]
+    names += ["operator_shapes", "collective_rates"]
     empty: Document = {name: [] for name in (*names, "moments", "published", "unpublished_stages")}
     known = {"session_id": SESSION, "model_name": title, "provider": model, "started_at": None, "host": title}
     rest = {"batch_size": None, "precision": None, "threads": None, "fingerprint": title, "trace": None}

@@ -7,6 +7,7 @@ from typing import Final
 
 from aaco_pipeline.lake.declaration import (
     BOOL,
+    BYTE_PER_S,
     BYTES,
     COUNT,
     FLOAT64,
@@ -219,7 +220,7 @@ TABLES: Final[tuple[Table, ...]] = (
         name="collectives", section="Analysis",
         meaning="One row is one process's part in one collective operation. Filled by the stage critical_path; the "
                 "rows of one collective share collective_id.",
-        sort_by=("collective_id", "process_id", "dispatch_id"),
+        sort_by=("collective_id", "process_id", "dispatch_id"), version=2,
         columns=(
             column("collective_id", INT32, ID, "Dense number of the collective within the session."),
             column("process_id", INT32, ID, "Process that took part, in `processes`."),
@@ -239,6 +240,16 @@ TABLES: Final[tuple[Table, ...]] = (
                 "uncertainty; null when that cannot be told."),
             column("exposed_ns", INT64, NS, "Part of the kernel's time in which its device ran no compute: nothing hid "
                 "the communication."),
+            nullable("duration_ns", INT64, NS, "How long the process's kernel took, waiting for others included; null "
+                "in tables of before.", since=2),
+            nullable("algorithm_bytes_per_s", FLOAT64, BYTE_PER_S, "Bytes of the whole array, as nccl-tests counts "
+                "them, divided by duration_ns in seconds; null when the size is not stated.", since=2),
+            nullable("bus_bytes_per_s", FLOAT64, BYTE_PER_S, "algorithm_bytes_per_s times nccl-tests' factor for the "
+                "operation and its ranks; null when name or expected_participants is, or there is no factor.", since=2),
+            nullable("share_ratio", FLOAT64, RATIO, "bus_bytes_per_s divided by what a device's links to the others of "
+                "the group carry in one direction; null when that is not known.", since=2),
+            nullable("remark", STRING, TEXT, "What the rate says, such as `a late rank or a broken transport` below a "
+                "tenth of the links' rate, or why it says nothing; null when nothing is to be said.", since=2),
         ),
     ),
 )

@@ -65,7 +65,8 @@ def path_document(lake: TraceLake, session: str) -> Document:
 
 def shapes_document(lake: TraceLake, session: str) -> Document:
     """The session's facts with what its operators had to do by their shapes, as `aaco show --shapes` prints."""
-    statements = {"session": SUMMARY["session"], "operator_shapes": SECTIONS["operator_shapes"]}
+    wanted = ("operator_shapes", "collective_rates")
+    statements = {"session": SUMMARY["session"], **{name: SECTIONS[name] for name in wanted}}
     statements["missing"] = _WHY_NO_SHAPES
     return _head(lake, session, read_parts(lake, session, _filled_in(statements, session)))
 

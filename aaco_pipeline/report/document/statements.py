@@ -108,6 +108,13 @@ SECTIONS: Final[Mapping[str, str]] = {
         "AS share_of_time FROM operator_shapes WHERE session_id = '{session}' "
         "ORDER BY kernel_ns + copy_ns DESC, operator, shapes, types, detail, device_id, flops, least_bytes, reason"
     ),
+    "collective_rates": (
+        "SELECT name, size_bytes, expected_participants, remark, count(*) AS parts, "
+        "sum(duration_ns) AS total_ns, median(duration_ns) AS median_ns, median(bus_bytes_per_s) AS bus_bytes_per_s, "
+        "median(share_ratio) AS share_ratio FROM collectives WHERE session_id = '{session}' "
+        "AND bus_bytes_per_s IS NOT NULL GROUP BY ALL ORDER BY total_ns DESC, name, size_bytes, "
+        "expected_participants, remark"
+    ),
     "path_categories": (
         "SELECT scope, window_ns, path_ns, unexplained_ns, category, category_ns, category_ns / window_ns "
         "AS window_ratio FROM critical_path_summary WHERE session_id = '{session}' AND scope = 'session' "

@@ -204,6 +204,7 @@ SECTIONS: Final = (
     ),
     Section(
         *("shapes", "Shapes", "What the operators had to do", ("operator_shapes",), ("operator_shapes",)),
+        beside=("collective_rates",),
         optional=True,
         values=lambda document: {"words": shapes},
     ),

@@ -9,7 +9,7 @@ from aaco_pipeline.report.terminal.screen import open_screen, print_prose, print
 from aaco_pipeline.report.terminal.session import print_head
 from aaco_pipeline.report.words import tables
 from aaco_pipeline.report.words.session import Document, run_description
-from aaco_pipeline.report.words.shapes import SHAPES, shapes_answer
+from aaco_pipeline.report.words.shapes import COLLECTIVES, SHAPES, shapes_answer
 from aaco_pipeline.report.words.units import counted
 
 _SHOWN: Final = 40
@@ -24,4 +24,5 @@ def print_shapes(document: Document, stream: TextIO | None = None) -> None:
     print_table(screen, SHAPES, rows[:_SHOWN], names=("operator", "inputs"), spare=_SPARE, whole="--json or --csv")
     if len(rows) > _SHOWN:
         print_prose(screen, f"{counted(len(rows) - _SHOWN, 'further row')}; `--csv` and `--json` have all", "dim")
+    print_table(screen, COLLECTIVES, document["collective_rates"][:_SHOWN], title="Collectives (nccl-tests' bandwidth)")
     print_table(screen, tables.MISSING, document["missing"], title="What was missing")

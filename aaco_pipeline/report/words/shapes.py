@@ -43,6 +43,11 @@ def roof_text(row: Row) -> str | None:
     return f"{share(row['share_ratio'])} of {bottleneck_text.resource(row['bound'])}"
 
 
+def bus_text(row: Row) -> str:
+    """Bus bandwidth as nccl-tests counts it."""
+    return f"{row['bus_bytes_per_s'] / 1e9:,.4g} GB/s"
+
+
 SHAPES: Final[Mapping[str, Callable[[Row], str | None]]] = {
     "operator": lambda row: row["operator"],
     "inputs": shapes_text,
@@ -56,6 +61,19 @@ SHAPES: Final[Mapping[str, Callable[[Row], str | None]]] = {
     "*bandwidth": bandwidth_text,
     "*of its roof": lambda row: share(row["share_ratio"]),
     "roof": lambda row: bottleneck_text.resource(row["bound"]),
+}
+
+
+#: Collectives of one operation, size and group; the rows of the part `collective_rates`.
+COLLECTIVES: Final[Mapping[str, Callable[[Row], str | None]]] = {
+    "collective": lambda row: row["name"],
+    "*ranks": lambda row: grouped(row["expected_participants"]),
+    "*message": lambda row: size(row["size_bytes"]),
+    "*parts": lambda row: grouped(row["parts"]),
+    "*median": lambda row: duration(row["median_ns"]),
+    "*bus bandwidth": bus_text,
+    "*of the links": lambda row: share(row["share_ratio"]),
+    "what that says": lambda row: row["remark"],
 }
 
 
