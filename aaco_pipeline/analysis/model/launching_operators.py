@@ -35,12 +35,16 @@ def launched(activities: pl.DataFrame, api_calls: pl.DataFrame) -> pl.DataFrame:
     of calls of several domains that do, the one that began last.
     """
     calls = api_calls.filter((pl.col("domain") != OPERATOR_DOMAIN) & pl.col("correlation_id").is_not_null())
-    launches = (
-        calls.sort("start_ns", "call_id")
-        .unique(["process_id", "correlation_id"], keep="last", maintain_order=True)
-        .select("process_id", "correlation_id", "thread_id", launched_ns="start_ns")
-    )
-    return activities.join(launches, on=["process_id", "correlation_id"], how="inner", maintain_order="left")
+    one_process = api_calls.get_column("process_id").n_unique() == 1
+    key = ["correlation_id"] if one_process else ["process_id", "correlation_id"]
+    launches = calls.select("process_id", "correlation_id", "thread_id", "call_id", launched_ns="start_ns")
+    numbers = launches.get_column("correlation_id").to_numpy()
+    if not one_process or np.any(numbers[1:] <= numbers[:-1]):
+        launches = launches.sort("launched_ns", "call_id").unique(key, keep="last", maintain_order=True)
+    if one_process:
+        activities = activities.filter(pl.col("process_id") == launches.get_column("process_id").first())
+        launches = launches.drop("process_id")
+    return activities.join(launches.drop("call_id"), on=key, how="inner", maintain_order="left")
 
 
 def within(launches: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
@@ -57,10 +61,18 @@ def within(launches: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([pl.DataFrame(schema={**launches.schema, **_OPERATOR}), *found])
 
 
+def outer_first(operators: pl.DataFrame) -> pl.DataFrame:
+    """The calls of one thread by their beginning; where several begin at once, what contains another comes first."""
+    start, end = (operators.get_column(name).to_numpy() for name in ("start_ns", "end_ns"))
+    later = start[1:] > start[:-1]
+    if np.all(later | ((start[1:] == start[:-1]) & (end[1:] < end[:-1]))):
+        return operators
+    return operators.sort("start_ns", "end_ns", "call_id", descending=[False, True, False])
+
+
 def _of_thread(launches: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
     """The launches of one thread with the innermost of its operators around each."""
-    # Outer before inner where both begin at once, so that what contains another stands before it.
-    ordered = operators.sort("start_ns", "end_ns", "call_id", descending=[False, True, False])
+    ordered = outer_first(operators)
     rows = _innermost(
         ordered.get_column("start_ns").to_numpy(),
         ordered.get_column("end_ns").to_numpy(),

@@ -8,15 +8,15 @@ only passes the work on, and counts nothing.
 
 from typing import Final
 
+import numpy as np
 import polars as pl
 
-from aaco_pipeline.analysis.model.launching_operators import OPERATOR_DOMAIN, launched, within
+from aaco_pipeline.analysis.model.launching_operators import OPERATOR_DOMAIN, launched, outer_first, within
 from aaco_pipeline.analysis.roofline.operators.formulas import FORMULAS
 
 #: Records a collective, which is no work on shapes; `aaco_pipeline.analysis.timeline.collectives` has these.
 _COLLECTIVE: Final = "record_param_comms"
 _OVER_THE_HOST: Final = ("host_to_device", "device_to_host")
-_ACTIVITY: Final = ("activity_kind", "activity_id")
 
 
 def owned_launches(
@@ -30,9 +30,9 @@ def owned_launches(
     Where no operator around a launch has a formula, the innermost one has it.
     """
     activities = pl.concat([_activities(dispatches, "dispatch"), _activities(copies, "memory_copy")])
-    launches = launched(activities, api_calls)
+    launches = launched(activities.with_row_index("row"), api_calls)
     operators = api_calls.filter((pl.col("domain") == OPERATOR_DOMAIN) & pl.col("thread_id").is_not_null())
-    operators = operators.join(inputs.select("call_id"), on="call_id", how="semi")
+    operators = operators.filter(among(operators.get_column("call_id"), inputs.get_column("call_id")))
     name = pl.col("name").cast(pl.String)
     whole = [one for one, formula in FORMULAS.items() if formula.is_whole]
     parts = [one for one, formula in FORMULAS.items() if not formula.is_whole]
@@ -44,10 +44,21 @@ def owned_launches(
     ):
         owned = within(launches, candidates)
         found.append(owned)
-        launches = launches.join(owned, on=_ACTIVITY, how="anti", maintain_order="left")
-    rows = pl.concat(found).filter(pl.col("operator") != _COLLECTIVE)
-    kept = ("kernel_id", "device_id", "duration_ns", "from_or_to_host")
-    return rows.select(*_ACTIVITY, *kept, call_id="operator_call_id").sort(_ACTIVITY)
+        launches = launches.join(owned.select("row"), on="row", how="anti", maintain_order="left")
+    # In the order of the activities, kernels before copies.
+    rows = pl.concat(found).filter(pl.col("operator") != _COLLECTIVE).sort("row")
+    return rows.select(
+        *("activity_kind", "activity_id", "kernel_id", "device_id", "duration_ns", "from_or_to_host"),
+        call_id="operator_call_id",
+    )
+
+
+def among(numbers: pl.Series, wanted: pl.Series) -> pl.Series:
+    """Whether each of these dense numbers is one of the wanted ones."""
+    last = max((one for one in (numbers.max(), wanted.max()) if isinstance(one, int)), default=0)
+    is_wanted = np.zeros(last + 1, np.bool_)
+    is_wanted[wanted.to_numpy()] = True
+    return pl.Series(is_wanted[numbers.to_numpy()])
 
 
 def _activities(rows: pl.DataFrame, kind: str) -> pl.DataFrame:
@@ -68,8 +79,6 @@ def _activities(rows: pl.DataFrame, kind: str) -> pl.DataFrame:
 
 def _last_of_nested(operators: pl.DataFrame) -> pl.DataFrame:
     """The calls that no other of these lies in."""
-    order = ["process_id", "thread_id", "start_ns", "end_ns", "call_id"]
-    ordered = operators.sort(order, descending=[False, False, False, True, False])
-    following = pl.all_horizontal(pl.col(one).shift(-1) == pl.col(one) for one in ("process_id", "thread_id"))
-    holds = following & (pl.col("start_ns").shift(-1) < pl.col("end_ns"))
-    return ordered.filter(~holds.fill_null(False))
+    holds = (pl.col("start_ns").shift(-1) < pl.col("end_ns")).fill_null(False)
+    threads = operators.partition_by("process_id", "thread_id", maintain_order=True)
+    return pl.concat([operators.clear(), *(outer_first(own).filter(~holds) for own in threads)])

@@ -6,9 +6,10 @@ Which call a launch counts to is `calls`, what a call has to do `formulas`.
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
 import polars as pl
 
-from aaco_pipeline.analysis.roofline.operators.calls import owned_launches
+from aaco_pipeline.analysis.roofline.operators.calls import among, owned_launches
 from aaco_pipeline.analysis.roofline.operators.formulas import FORMULAS, work_of
 from aaco_pipeline.analysis.roofline.operators.inputs import Inputs, Unstated, Work
 
@@ -66,17 +67,28 @@ def operator_launches(
 ) -> OperatorLaunches:
     """The launches with their work; arguments as those of `owned_launches`, and the table `kernels`."""
     owned = owned_launches(dispatches, copies, api_calls, inputs)
-    called = inputs.join(owned.select("call_id").unique(), on="call_id", how="semi", maintain_order="left")
+    called = inputs.filter(among(inputs.get_column("call_id"), owned.get_column("call_id")))
     numbered, figures = _figures(called)
-    launches = owned.join(numbered, on="call_id", how="left", maintain_order="left")
+    calls = owned.get_column("call_id").to_numpy()
+    works = np.zeros(int(calls.max()) + 1 if len(calls) else 0, np.uint32)
+    works[numbered.get_column("call_id").to_numpy()] = numbered.get_column("work").to_numpy()
     roles = kernels.select("kernel_id", is_main=pl.col("role") == "main")
-    launches = launches.join(roles, on="kernel_id", how="left", maintain_order="left")
-    is_kernel = pl.col("kernel_id").is_not_null()
-    works = is_kernel & (pl.col("is_main") | ~pl.col("is_main").any().over("call_id"))
-    whole = pl.when(works).then("duration_ns").sum().over("call_id")
-    even = 1 / works.sum().over("call_id")
-    part = pl.when(works).then(pl.when(whole > 0).then(pl.col("duration_ns") / whole).otherwise(even))
-    return OperatorLaunches(launches.with_columns(part=part).drop("is_main"), figures)
+    owned = owned.join(roles, on="kernel_id", how="left", maintain_order="left")
+    launches = owned.drop("is_main").with_columns(work=pl.Series(works[calls], dtype=pl.UInt32), part=_parts(owned))
+    return OperatorLaunches(launches, figures)
+
+
+def _parts(owned: pl.DataFrame) -> pl.Series:
+    """Each launch's share of its call's work, by time among the main kernels, or where there are none among all."""
+    calls, took = (owned.get_column(name).to_numpy() for name in ("call_id", "duration_ns"))
+    is_kernel = owned.get_column("kernel_id").is_not_null().to_numpy()
+    is_main = owned.get_column("is_main").fill_null(False).to_numpy()
+    has_main = np.bincount(calls[is_main], minlength=int(calls.max()) + 1 if len(calls) else 0) > 0
+    working = is_kernel & (is_main | ~has_main[calls])
+    count = np.bincount(calls[working], minlength=len(has_main))[calls]
+    whole = np.bincount(calls[working], weights=took[working], minlength=len(has_main))[calls]
+    part = np.where(whole > 0, took / np.where(whole > 0, whole, 1), 1 / np.maximum(count, 1))
+    return pl.select(pl.when(pl.Series(working)).then(pl.Series(part))).to_series()
 
 
 def _figures(called: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
