@@ -59,3 +59,34 @@ def test_a_cut_trace_gives_what_it_holds(tmp_path: Path) -> None:
     whole = written(tmp_path / "t.json", {**OPERATOR, "args": args}, {**OPERATOR, "name": "aten::add", "args": args})
     whole.write_bytes(whole.read_bytes()[:-30])
     assert operator_inputs(whole).get_column("operator").to_list() == ["aten::mm"]
+
+
+def test_values_that_are_numbers_or_truth_are_kept_and_free_text_is_not(tmp_path: Path) -> None:
+    values = ["", "True", "[1, -2]", "1.5e-05", "[True, False]", "[]", "sk-secret", "[a, b]", "1]; [2", "cuda:0"]
+    args = {
+        **{"Input Dims": [[2]], "Input type": ["float"], "Input Strides": [[1]]},
+        **{"Concrete Inputs": values, "External id": 1},
+    }
+    path = written(tmp_path / "t.json", {**OPERATOR, "args": args}, {**OPERATOR, "ts": 20, "args": args})
+    kept = ["", "True", "[1, -2]", "1.5e-05", "[True, False]", "[]", "", "", "", ""]
+    first, second = operator_inputs(path).rows(named=True)
+    assert json.loads(first["values"]) == kept == json.loads(second["values"])
+    assert first["strides"] == "[[1]]"
+    assert "secret" not in str(first)
+
+
+def test_brackets_within_texts_are_none_of_a_list(tmp_path: Path) -> None:
+    args = {"Input Dims": [[2]], "Input type": ["float"], "Concrete Inputs": ["[1, 2", "]]", "[3]"]}
+    event = {**OPERATOR, "name": "a[b", "args": args}
+    (row,) = operator_inputs(written(tmp_path / "t.json", event)).rows(named=True)
+    assert (row["operator"], row["shapes"], json.loads(row["values"])) == ("a[b", "[[2]]", ["", "", "[3]"])
+
+
+def test_a_trace_written_for_people_gives_the_same_texts(tmp_path: Path) -> None:
+    args = {"Input Dims": [[2, 3], []], "Input type": ["float", "Scalar"], "Concrete Inputs": ["", "1"]}
+    events = [{**OPERATOR, "args": args}]
+    plain = written(tmp_path / "plain.json", *events)
+    wide = tmp_path / "wide.json"
+    wide.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}, indent=8))
+    assert operator_inputs(wide).equals(operator_inputs(plain))
+    assert operator_inputs(plain).get_column("shapes").to_list() == ["[[2, 3], []]"]
