@@ -75,7 +75,6 @@ def planted(name: str, frame: pl.DataFrame, session: str) -> pl.DataFrame:
         ("show",),
         ("show", "--critical-path"),
         ("show", "--shapes"),
-        ("show", "--shapes", "--csv"),
         ("show", "--kernel", "0"),
         ("show", "--kernel", TYPED),
         ("show", TYPED),

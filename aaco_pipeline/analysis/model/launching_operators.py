@@ -35,7 +35,7 @@ def launched(activities: pl.DataFrame, api_calls: pl.DataFrame) -> pl.DataFrame:
     of calls of several domains that do, the one that began last.
     """
     calls = api_calls.filter((pl.col("domain") != OPERATOR_DOMAIN) & pl.col("correlation_id").is_not_null())
-    one_process = api_calls.get_column("process_id").n_unique() == 1
+    one_process = calls.get_column("process_id").n_unique() == 1
     key = ["correlation_id"] if one_process else ["process_id", "correlation_id"]
     launches = calls.select("process_id", "correlation_id", "thread_id", "call_id", launched_ns="start_ns")
     numbers = launches.get_column("correlation_id").to_numpy()

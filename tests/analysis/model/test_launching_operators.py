@@ -112,3 +112,28 @@ def test_in_a_real_trace_nearly_every_linked_kernel_has_its_operator() -> None:
     assert found.height / linked.height > 0.95
     names = found.get_column("operator").value_counts(sort=True).get_column("operator").to_list()
     assert "aten::miopen_convolution" in names
+
+
+def test_without_any_launch_nothing_has_an_operator() -> None:
+    assert launching_operators(dispatches(2), calls(("operator", "aten::mm", None, 0, 100))).is_empty()
+
+
+def test_of_several_processes_with_the_same_correlations_each_has_its_own() -> None:
+    mine = calls(("operator", "aten::mm", None, 0, 100), ("hip_runtime", "hipLaunchKernel", 1, 20, 25))
+    theirs = calls(("operator", "aten::add", None, 0, 100), ("hip_runtime", "hipLaunchKernel", 1, 20, 25))
+    theirs = theirs.with_columns(pl.col("call_id") + 2, process_id=pl.lit(1, pl.Int32))
+    both = pl.concat(
+        [dispatches(1), dispatches(1).with_columns(dispatch_id=1, process_id=1).cast(dispatches(1).schema)]
+    )
+    found = launching_operators(both, pl.concat([mine, theirs]))
+    assert found.select("dispatch_id", "operator").rows() == [(0, "aten::mm"), (1, "aten::add")]
+
+
+def test_of_calls_with_one_correlation_the_last_begun_launched() -> None:
+    made = calls(
+        ("operator", "aten::mm", None, 0, 50),
+        ("hip_runtime", "hipModuleLaunchKernel", 1, 60, 65),
+        ("operator", "aten::add", None, 55, 100),
+        ("hip_runtime", "hipLaunchKernel", 1, 20, 25),
+    )
+    assert launching_operators(dispatches(1), made).get_column("operator").to_list() == ["aten::add"]
