@@ -14,6 +14,10 @@ from aaco_pipeline.analysis.roofline.operators.launches import WORK, OperatorLau
 MODEL_BASED: Final = "model_based"
 _SHARED: Final = "work_shared_by_time"
 _SERVES: Final = "serves_another_kernel"
+_CACHED: Final = "served_by_caches_or_not"
+#: Of the kernel's time that DRAM would have needed for all bytes, and of the bytes that caches cannot have held.
+_GOOD_PART: Final = 0.25
+_MOSTLY: Final = 0.75
 _PARTLY: Final = "other_launches_left_out"
 
 
@@ -45,10 +49,28 @@ def framework_work(
         dispatch_count=pl.lit(1, pl.Int64),
     )
     launches = dispatches.group_by("kernel_id", "device_id").agg(every=pl.len().cast(pl.Int64))
-    summed = as_work(rows, caches, ceilings).join(launches, on=["kernel_id", "device_id"], how="left")
+    summed = _without_doubtful_traffic(as_work(rows, caches, ceilings), ceilings)
+    summed = summed.join(launches, on=["kernel_id", "device_id"], how="left")
     left_out = pl.when(pl.col("dispatch_count") < pl.col("every")).then(pl.lit(_PARTLY))
     flags = pl.concat_list(pl.col("quality_flags"), pl.concat_list(left_out).list.drop_nulls())
-    return summed.with_columns(quality_flags=flags).drop("every").sort("kernel_id", "device_id")
+    return summed.with_columns(quality_flags=flags).drop("every", "least_bytes").sort("kernel_id", "device_id")
+
+
+def _without_doubtful_traffic(work: pl.DataFrame, ceilings: pl.DataFrame) -> pl.DataFrame:
+    """The rows without bytes where it would matter whether caches held most of them, which nothing tells.
+
+    What the caches may have held is no traffic with DRAM for certain, but may have been: where all of it would have kept
+    DRAM busy for a good part of the time, the kernel cannot be called far from every roof.
+    """
+    dram = ceilings.filter(pl.col("resource") == "dram").group_by("device_id").agg(rate=pl.col("value").max())
+    rows = work.join(dram, on="device_id", how="left", maintain_order="left")
+    matters = pl.col("least_bytes") * 1e9 / pl.col("rate") >= _GOOD_PART * pl.col("duration_ns")
+    doubtful = (matters & (pl.col("dram_bytes") < _MOSTLY * pl.col("least_bytes"))).fill_null(False)
+    flag = pl.concat_list(pl.when(doubtful).then(pl.lit(_CACHED))).list.drop_nulls()
+    return rows.with_columns(
+        *(pl.when(~doubtful).then(name).alias(name) for name in ("dram_bytes", "l2_bytes")),
+        quality_flags=pl.concat_list("quality_flags", flag),
+    ).drop("rate")
 
 
 def as_work(rows: pl.DataFrame, caches: pl.DataFrame, ceilings: pl.DataFrame) -> pl.DataFrame:
@@ -67,6 +89,7 @@ def as_work(rows: pl.DataFrame, caches: pl.DataFrame, ceilings: pl.DataFrame) ->
     summed = placed.group_by("subject", "device_id", maintain_order=True).agg(
         pl.col("duration_ns", "dispatch_count").sum(),
         dram_bytes=_complete("beyond"),
+        least_bytes=_complete("moved"),
         l2_bytes=pl.when(pl.col("has_l2").fill_null(False).all()).then(_complete("moved")),
         **{name: pl.col("done").filter(pl.col("column") == name).sum() for name in WORK},
         **{f"has/{name}": (known & (pl.col("column") == name)).any() for name in WORK},
@@ -97,6 +120,7 @@ def as_work(rows: pl.DataFrame, caches: pl.DataFrame, ceilings: pl.DataFrame) ->
         *(pl.when(whole & pl.col(f"has/{name}")).then(name).alias(name) for name in WORK),
         "dram_bytes",
         "l2_bytes",
+        "least_bytes",
         pl.lit(False).alias("flops_is_lower_bound"),
         pl.concat_list(named).list.drop_nulls().alias("quality_flags"),
         pl.lit("model").alias("work_source"),

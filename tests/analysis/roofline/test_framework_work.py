@@ -79,6 +79,15 @@ def test_what_of_a_kernels_work_is_not_known_is_null_and_flagged() -> None:
     assert (rounded["valu_fp32_flops"], rounded["quality_flags"]) == (None, ["model_based", "number_format_unknown"])
 
 
+def test_where_caches_may_have_served_it_a_kernel_has_no_traffic_to_be_judged_by() -> None:
+    cached = CACHES.with_columns(bytes=pl.lit(1000, pl.Int64))
+    for took, is_known in ((1000, True), (3, False)):
+        run = Run().operator("aten::mul", 0, 100, [20, 20], [20, 20]).kernel(5, took)
+        (row,) = framework_work(run.launches(), run.dispatches, cached, CEILINGS).rows(named=True)
+        assert row["dram_bytes"] == (2 * 3 * 400 - 1000 if is_known else None)
+        assert ("served_by_caches_or_not" in row["quality_flags"]) == (not is_known)
+
+
 def test_bytes_of_l2_are_given_where_it_has_a_roof() -> None:
     roof = CEILINGS.head(1).with_columns(resource=pl.lit("l2"), dtype=pl.lit(None, pl.String), unit=pl.lit("byte/s"))
     (row,) = work(Run().operator("aten::mm", 0, 100, A, B).kernel(5, 10), pl.concat([CEILINGS, roof]))
