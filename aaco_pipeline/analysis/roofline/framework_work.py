@@ -59,8 +59,8 @@ def framework_work(
 def _without_doubtful_traffic(work: pl.DataFrame, ceilings: pl.DataFrame) -> pl.DataFrame:
     """The rows without bytes where it would matter whether caches held most of them, which nothing tells.
 
-    What the caches may have held is no traffic with DRAM for certain, but may have been: where all of it would have kept
-    DRAM busy for a good part of the time, the kernel cannot be called far from every roof.
+    What the caches may have held need not have come from DRAM, but may have: where all of it would have kept DRAM busy
+    for a good part of the time, the kernel cannot be called far from every roof.
     """
     dram = ceilings.filter(pl.col("resource") == "dram").group_by("device_id").agg(rate=pl.col("value").max())
     rows = work.join(dram, on="device_id", how="left", maintain_order="left")
