@@ -5,12 +5,16 @@ Every stage makes its rows through this one place; where a row is published is t
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     import polars as pl
 
 Status = Literal["present", "absent", "invalid", "partial"]
+#: Items under which readers state what a tool says of its own losses, by its own count in `rows` where it has one.
+DROPPED: Final = "records dropped by the tool"
+OUT_OF_RANGE: Final = "records outside the recording by the tool"
+STOPPED: Final = "recording stopped early by the tool"
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from aaco_pipeline.formats.capture_tables import CaptureTables, Findings, descri
 from aaco_pipeline.formats.kineto import collectives as kineto_collectives
 from aaco_pipeline.formats.kineto import recorded_inputs
 from aaco_pipeline.formats.kineto.events import AXES, CALLS, COPIES, FLOWS, KERNELS, MARKERS, RATIOS, SYNCS, Collected
+from aaco_pipeline.formats.kineto.losses import say_losses
 from aaco_pipeline.formats.kineto.surroundings import (
     clocks,
     described_devices,
@@ -107,6 +108,7 @@ class _Trace:
         if (flows := self._collected.take("flows")).height:
             details["forward_backward"] = flows
         self._completeness(dispatches)
+        say_losses(self._metadata, self._findings)
         return CaptureTables(tables, tuple(self._findings.evidence), details)
 
     def _readable(self, name: str) -> pl.DataFrame:

@@ -138,6 +138,8 @@ def dispatch_rows(executions: pl.DataFrame) -> pl.DataFrame:
             "end_ns",
             lds_allocated_bytes=pl.col("lds_bytes"),
             scratch_bytes=pl.col("scratch_bytes"),
+            grid_work_items=pl.col("grid_size"),
+            workgroup_work_items=pl.col("workgroup_size"),
             self_ns=(pl.col("end_ns") - pl.col("start_ns")).clip(lower_bound=0),
             below_resolution=pl.lit(False),
         ),

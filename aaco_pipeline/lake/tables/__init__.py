@@ -9,6 +9,7 @@ from aaco_pipeline.lake.declaration import Table
 from aaco_pipeline.lake.tables import (
     analysis,
     campaigns,
+    completeness,
     device_limits,
     inference,
     judgement,
@@ -22,5 +23,6 @@ from aaco_pipeline.lake.tables import (
 #: Every declared table, in the order of the data dictionary.
 TABLES: Final[tuple[Table, ...]] = (
     *(*what_was_run.TABLES, *model.TABLES, *inference.TABLES, *trace.TABLES, *profiler_records.TABLES),
-    *(*telemetry.TABLES, *analysis.TABLES, *device_limits.TABLES, *judgement.TABLES, *campaigns.TABLES),
+    *(*telemetry.TABLES, *completeness.TABLES, *analysis.TABLES, *device_limits.TABLES),
+    *(*judgement.TABLES, *campaigns.TABLES),
 )

@@ -76,7 +76,7 @@ TABLES: Final[tuple[Table, ...]] = (
         name="timeline", section="Analysis",
         meaning="One row says how one device spent one window: an iteration, or the whole. Filled by the stage "
                 "timeline.",
-        sort_by=("device_id", "iteration"),
+        sort_by=("device_id", "iteration"), version=2,
         columns=(
             column("device_id", INT32, ID, "Device the row is about, in `devices`."),
             nullable("iteration", INT32, ID, "Iteration of the pass `trace` that the window covers; null for the row "
@@ -104,13 +104,15 @@ TABLES: Final[tuple[Table, ...]] = (
                 "call was found by correlation_id, 0..1; null when there are no activities."),
             column("activity_count", INT64, COUNT, "Device activities that touch the window; zero when events were "
                 "recorded and none fell in it."),
+            nullable("busy_bound", STRING, NAME, "`at_least` where `completeness_findings` says that work ran in the "
+                "window that was not recorded, so that busy time is at least this; null otherwise.", since=2),
         ),
     ),
     Table(
         name="gaps", section="Analysis",
         meaning="One row is one stretch of the whole window in which a device had no activity at all. Filled by the "
                 "stage timeline.",
-        sort_by=("device_id", "start_ns"), version=2,
+        sort_by=("device_id", "start_ns"), version=3,
         columns=(
             column("device_id", INT32, ID, "Device that was idle, in `devices`."),
             column("start_ns", INT64, NS, "When the device fell idle, on the session's axis."),
@@ -136,6 +138,8 @@ TABLES: Final[tuple[Table, ...]] = (
                 "null when none is known.", since=2),
             nullable("launches_since_wait", INT64, COUNT, "Launches between the blocking calls around the next launch, "
                 "on its thread; null when it never waits.", since=2),
+            nullable("doubt", STRING, NAME, "Finding in `completeness_findings` by which the device may have run work "
+                "here that was not recorded; null when nothing speaks against idleness.", since=3),
         ),
     ),
     Table(

@@ -1,0 +1,1 @@
+"""Whether a recording can carry the answer: what it lacks, how that shows, and which figures it makes a bound or void."""

@@ -1,0 +1,237 @@
+"""Counter values that cannot be, that were summed over replay passes, or that stand for executions nobody counted.
+
+A kernel launches a known number of wavefronts: `SQ_WAVES` is its work-groups times the wavefronts of each, whatever ran
+beside it. On gfx94x it is off by a few wavefronts (ROCm/rocm-systems issue 12084), so that this much is let pass.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import polars as pl
+
+from aaco_pipeline.analysis.completeness.findings import FROM_COUNTERS, Finding, of_total
+from aaco_pipeline.hardware.counters import TRAITS, family_of
+
+_WAVES: Final = ("SQ_WAVES", "SQ_WAVES_sum")
+_CYCLES: Final = ("GRBM_GUI_ACTIVE", "GRBM_GUI_ACTIVE_PER_XCD", "GRBM_GUI_ACTIVE_sum")
+#: A count of wavefronts is let be off by so many, or by this share.
+_JITTER_WAVES: Final = 8.0
+_JITTER: Final = 0.01
+#: Where a dispatch stands alone, its cycles fit into this time.
+_ALONE_NS: Final = 3_600 * 10**9
+#: A device may run so much above the clock that its documents state.
+_ABOVE_CLOCK: Final = 1.1
+_SETTING: Final = ("iteration_multiplexing", "spatial_multiplexing")
+_UNSET: Final = ("", "none", "null", "false")
+_IMPOSSIBLE: Final = "counters_impossible"
+_SUMMED: Final = "counters_summed"
+#: Findings whose counter values no figure may be made from.
+UNTRUSTED: Final = (_IMPOSSIBLE, _SUMMED)
+
+
+def judged(counters: pl.DataFrame, dispatches: pl.DataFrame, devices: pl.DataFrame) -> pl.DataFrame:
+    """The counter values that can be checked, each with what is wrong with it.
+
+    Columns: dispatch_id, device_id, counter, pass, value, expected, verdict (`counters_summed`, `counters_impossible`
+    or null), times (of a summed one: how many passes).
+    """
+    return pl.concat([_waves(counters, dispatches, devices), _cycles(counters, dispatches, devices)]).sort(
+        "device_id", "pass", "counter", "dispatch_id"
+    )
+
+
+def trusted(counters: pl.DataFrame, dispatches: pl.DataFrame, devices: pl.DataFrame) -> pl.DataFrame:
+    """The counter values without those of passes that were summed over replays, and of dispatches and passes in which
+    a value cannot be: what was wrong in one counter may be wrong in all that were read with it."""
+    odd = judged(counters, dispatches, devices).drop_nulls("verdict")
+    if not odd.height:
+        return counters
+    summed = odd.filter(pl.col("verdict") == _SUMMED).select("pass").unique()
+    single = odd.select("dispatch_id", "pass").unique()
+    return counters.join(summed, on="pass", how="anti", maintain_order="left").join(
+        single, on=["dispatch_id", "pass"], how="anti", maintain_order="left"
+    )
+
+
+def of_values(checked: pl.DataFrame) -> Iterator[Finding]:
+    """Passes with values that were summed, or cannot be."""
+    for (device, name), own in checked.group_by("device_id", "pass", maintain_order=True):
+        odd = own.drop_nulls("verdict")
+        if not odd.height:
+            continue
+        verdict, counter = odd.item(0, "verdict"), odd.item(0, "counter")
+        row = odd.row(0, named=True)
+        subject = f"{counter} in pass {name}"
+        if verdict == _SUMMED:
+            times = int(row["times"])
+            evidence = (
+                f"{of_total(odd.height, own.height)} dispatches count {times} times the wavefronts that they launched "
+                f"(dispatch {row['dispatch_id']}: {row['value']:,.0f} for {row['expected']:,.0f}): the values of "
+                f"{times} replays were added up."
+            )
+            mend = (
+                "rocprofv3 --pmc with one group of counters a run (no kernel replay), or read rocpd_pmc_event of a "
+                "release that keeps replays apart (ROCm/rocm-systems PR 11422)"
+            )
+        else:
+            evidence = (
+                f"{of_total(odd.height, own.height)} dispatches count what cannot be (dispatch {row['dispatch_id']}: "
+                f"{row['value']:,.0f} where {row['expected']:,.0f} {_LIMIT[_kind(counter)]})."
+            )
+            mend = "rocprofv3 --pmc SQ_WAVES GRBM_GUI_ACTIVE -- COMMAND again, alone on the device and serialized"
+        yield Finding(
+            verdict,
+            "fault",
+            subject,
+            evidence,
+            mend,
+            device_id=device,  # type: ignore[arg-type]
+            records=odd.height,
+            voids=FROM_COUNTERS,
+        )
+
+
+def of_coverage(
+    counters: pl.DataFrame, dispatches: pl.DataFrame, devices: pl.DataFrame, environment: pl.DataFrame
+) -> Iterator[Finding]:
+    """Counters that were multiplexed over executions, and cycles of a device with several XCDs that are missing."""
+    yield from _multiplexed(counters, dispatches, environment)
+    names = set(counters.get_column("counter").unique()) if counters.height else set()
+    several = devices.filter(pl.col("xcc_count") > 1)
+    used = several.join(
+        dispatches.join(counters.select("dispatch_id").unique(), on="dispatch_id", how="semi"),
+        on="device_id",
+        how="semi",
+    )
+    if used.height and names and not names & set(_CYCLES):
+        row = used.row(0, named=True)
+        yield Finding(
+            "xcd_shares_missing",
+            "bound",
+            f"device {row['device_id']}",
+            f"{len(names):,} counters were read on a device of {row['xcc_count']} XCDs, and none of the cycles that "
+            "each XCD was active (GRBM_GUI_ACTIVE, GRBM_GUI_ACTIVE_PER_XCD): no figure per cycle can be made.",
+            "rocprofv3 --pmc GRBM_GUI_ACTIVE SQ_WAVES -- COMMAND, and state the partition mode (rocm-smi "
+            "--showcomputepartition); rocprof-compute profile with block 2 (-b 2)",
+            device_id=row["device_id"],
+            voids=("counter_metrics.value", "occupancy.achieved_ratio"),
+        )
+
+
+def _multiplexed(counters: pl.DataFrame, dispatches: pl.DataFrame, environment: pl.DataFrame) -> Iterator[Finding]:
+    stated = environment.filter(
+        (pl.col("category") == "profiler")
+        & pl.col("key").is_in(_SETTING)
+        & ~pl.col("value").fill_null("").str.to_lowercase().is_in(_UNSET)
+    ).sort("key")
+    mend = (
+        "profile without multiplexing: rocprof-compute profile without --iteration-multiplexing, a run for each group "
+        "of counters, with -k KERNEL to keep it short"
+    )
+    spread = ("counter_metrics.min", "counter_metrics.max")
+    if stated.height:
+        setting = f"{stated.item(0, 'key')}: {stated.item(0, 'value')}"
+        yield Finding(
+            "counters_multiplexed",
+            "bound",
+            "counters",
+            f"the profiler says {setting}: each dispatch counted one group of counters, and values of the others are "
+            "imputed from other executions.",
+            mend,
+            voids=spread,
+        )
+        return
+    own = counters.join(dispatches.select("dispatch_id", "kernel_id"), on="dispatch_id")
+    each = own.group_by("pass", "kernel_id", "dispatch_id").agg(pl.col("counter").n_unique())
+    most = own.group_by("pass", "kernel_id").agg(of=pl.col("counter").n_unique())
+    uneven = each.join(most, on=["pass", "kernel_id"]).filter(pl.col("counter") < pl.col("of"))
+    if uneven.height:
+        yield Finding(
+            "counters_multiplexed",
+            "bound",
+            "counters",
+            f"{of_total(uneven.height, each.height)} counted executions have a part of the counters that other "
+            "executions of their kernel have in the same pass: a kernel's figures join different executions.",
+            mend,
+            grade="inferred",
+            records=uneven.height,
+            voids=spread,
+        )
+
+
+def _waves(counters: pl.DataFrame, dispatches: pl.DataFrame, devices: pl.DataFrame) -> pl.DataFrame:
+    """Counted wavefronts against those that the launch has."""
+    sizes = pl.DataFrame(
+        [(row["device_id"], _wavefront(row["arch"], row["wavefront_size"])) for row in devices.iter_rows(named=True)],
+        schema={"device_id": pl.Int32, "width": pl.Int64},
+        orient="row",
+    )
+    by_axis = pl.lit(1, pl.Int64)
+    for axis in "xyz":
+        by_axis = by_axis * (pl.col(f"grid_{axis}") / pl.col(f"workgroup_{axis}")).ceil()
+    groups = pl.coalesce(by_axis, (pl.col("grid_work_items") / pl.col("workgroup_work_items")).ceil())
+    waves = groups * (pl.col("workgroup_work_items") / pl.col("width")).ceil()
+    found = (
+        counters.filter(pl.col("counter").is_in(_WAVES))
+        .join(dispatches, on="dispatch_id")
+        .join(sizes, on="device_id")
+        .with_columns(expected=waves.cast(pl.Float64))
+        .filter((pl.col("expected") > 0) & pl.col("expected").is_finite())
+        .with_columns(times=(pl.col("value") / pl.col("expected")).round())
+    )
+    slack = pl.max_horizontal(pl.lit(_JITTER_WAVES), _JITTER * pl.col("expected") * pl.col("times"))
+    multiple = (pl.col("value") - pl.col("times") * pl.col("expected")).abs() <= slack
+    everywhere = (multiple & (pl.col("times") >= 2)).all() & (pl.col("times").n_unique() == 1)
+    too_many = pl.col("value") > pl.col("expected") + pl.max_horizontal(
+        pl.lit(_JITTER_WAVES), _JITTER * pl.col("expected")
+    )
+    verdict = (
+        pl.when(everywhere.over("device_id", "pass") & (pl.len().over("device_id", "pass") > 0))
+        .then(pl.lit(_SUMMED))
+        .when(too_many | (pl.col("value") <= 0))
+        .then(pl.lit(_IMPOSSIBLE))
+    )
+    return _checked(found.with_columns(verdict=verdict))
+
+
+def _cycles(counters: pl.DataFrame, dispatches: pl.DataFrame, devices: pl.DataFrame) -> pl.DataFrame:
+    """Active cycles that, at the highest clock, do not fit between the dispatches around; and values below zero."""
+    lane = dispatches.sort("device_id", "start_ns").with_columns(
+        before=pl.col("end_ns").shift(1).over("device_id"), after=pl.col("start_ns").shift(-1).over("device_id")
+    )
+    room = (pl.col("after") - pl.col("before")).fill_null(_ALONE_NS)
+    limit = room / 1e3 * pl.col("max_clock_mhz") * _ABOVE_CLOCK * pl.col("xcc_count")
+    found = (
+        counters.filter(pl.col("counter").is_in(_CYCLES[:1]) | (pl.col("value") < 0))
+        .join(lane.select("dispatch_id", "device_id", "before", "after"), on="dispatch_id")
+        .join(devices.select("device_id", "max_clock_mhz", "xcc_count"), on="device_id")
+        .with_columns(expected=pl.when(pl.col("value") < 0).then(0.0).otherwise(limit), times=pl.lit(None, pl.Float64))
+    )
+    # Room is what times say; of a dispatch without them, or that overlaps others, nothing is known.
+    wrong = (pl.col("value") < 0) | ((pl.col("value") > pl.col("expected")) & (pl.col("expected") > 0))
+    return _checked(found.with_columns(verdict=pl.when(wrong).then(pl.lit(_IMPOSSIBLE))))
+
+
+def _checked(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.select(
+        "dispatch_id",
+        "device_id",
+        "counter",
+        "pass",
+        pl.col("value", "expected", "times").cast(pl.Float64),
+        pl.col("verdict").cast(pl.String),
+    )
+
+
+def _wavefront(arch: str | None, stated: int | None) -> int | None:
+    return stated or TRAITS[family_of(arch)].wavefront_size
+
+
+def _kind(counter: str) -> str:
+    return "waves" if counter in _WAVES else "cycles"
+
+
+_LIMIT: Final = {
+    "waves": "wavefronts were launched",
+    "cycles": "is the most that the time between its neighbours allows, and nothing counts below zero",
+}

@@ -1,0 +1,200 @@
+"""What the tool and the files say themselves: records dropped, files cut, sums that do not agree, ranks, a fallback."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import polars as pl
+
+from aaco_pipeline.analysis.completeness.findings import BUSY, IDLE, KERNEL_SUMS, Finding, counted, of_total
+from aaco_pipeline.analysis.completeness.findings import milliseconds as ms
+from aaco_pipeline.lake.evidence import DROPPED, OUT_OF_RANGE, STOPPED, Evidence
+from aaco_pipeline.providers import CPU_PROVIDER
+
+_CUT: Final = re.compile(r"cut off|ends within a row|its end is missing|damaged|malformed|page|truncated", re.IGNORECASE)
+_PROVIDER: Final = "ExecutionProvider"
+_KERNEL_DOMAIN: Final = ("kernel", "KERNEL_DISPATCH")
+
+
+def of_evidence(evidence: Sequence[Evidence]) -> Iterator[Finding]:
+    """What readers found of the tool's own words, and of files that are not whole."""
+    for one in evidence:
+        source = one.source or "capture"
+        if (_is(one, DROPPED) and one.rows) or _is(one, STOPPED):
+            yield Finding(
+                "dropped_by_tool",
+                "fault",
+                source,
+                f"the tool says so itself: {one.reason}.",
+                "record fewer steps, or give the tool more room: KINETO_CONFIG with ACTIVITIES_MAX_GPU_BUFFER_SIZE_MB, "
+                "rocprofv3 with fewer traces at once",
+                records=one.rows,
+                at_least=(*BUSY, *KERNEL_SUMS),
+                at_most=IDLE,
+            )
+        elif "cap of" in (one.reason or "") and "events" in (one.reason or ""):
+            yield Finding(
+                "dropped_by_tool",
+                "fault",
+                source,
+                f"the tool says so itself: {one.reason}.",
+                "aaco run with fewer --iterations: the runtime's profile holds a million events",
+                at_least=(*BUSY, *KERNEL_SUMS),
+                at_most=IDLE,
+            )
+        elif one.status in ("partial", "invalid") and _says_cut(one):
+            yield Finding(
+                "file_truncated",
+                "fault",
+                source,
+                f"{one.item}: {one.reason}.",
+                "copy the file again once the program has ended by itself (compare sha256sum on both sides), or run "
+                "it again and let it exit: the profiler writes at the end",
+                at_least=(*BUSY, *KERNEL_SUMS),
+                at_most=IDLE,
+            )
+
+
+def _is(one: Evidence, item: str) -> bool:
+    """Whether it is this item, of the capture or of one of its parts."""
+    return one.item == item or one.item.startswith(f"{item} of ")
+
+
+def _says_cut(one: Evidence) -> bool:
+    """Whether a statement is of a file that is cut or damaged: a part or an unread file, or the end of one."""
+    of_file = one.item.startswith(("part ", "file ", "end of ", "kernel events"))
+    return of_file and _CUT.search(one.reason or "") is not None
+
+
+def of_outside(evidence: Sequence[Evidence]) -> Iterator[Finding]:
+    """Dispatches that lie outside the time in which their process ran, by the process's own record."""
+    for one in evidence:
+        if _is(one, "times of dispatches"):
+            yield Finding(
+                "impossible_durations",
+                "fault",
+                one.source or "capture",
+                f"{one.reason}: they begin before it did, or end after it.",
+                "rocprofv3 --kernel-trace --stats -- COMMAND again, and compare identical launches",
+                records=one.rows,
+                voids=("kernel_stats.max_ns", "timeline.window_start_ns"),
+            )
+
+
+def of_statistics(
+    stated: pl.DataFrame, dispatches: pl.DataFrame, kernels: pl.DataFrame
+) -> Iterator[Finding]:
+    """Kernels of which the tool's own statistics count other dispatches, or the same with another sum of time.
+
+    The statistics are of the run that the records are of only where they name the same kernels.
+    """
+    sums = stated.filter(pl.col("domain").str.to_lowercase() == "kernel").group_by("name").agg(
+        calls=pl.col("call_count").sum(), told_ns=pl.col("total_ns").sum()
+    )
+    length = pl.col("end_ns") - pl.col("start_ns")
+    own = (
+        dispatches.drop_nulls(["start_ns", "end_ns"])
+        .join(kernels.select("kernel_id", "name"), on="kernel_id")
+        .group_by("name")
+        .agg(recorded=pl.len().cast(pl.Int64), own_ns=length.sum())
+    )
+    both = own.join(sums, on="name", how="inner")
+    if both.height < own.height or not both.height:
+        return
+    lost = both.filter(pl.col("calls") > pl.col("recorded"))
+    if lost.height:
+        missing = int((lost.get_column("calls") - lost.get_column("recorded")).sum())
+        yield Finding(
+            "dropped_by_tool",
+            "fault",
+            "kernel statistics",
+            f"the tool's own statistics count {counted(missing, 'dispatch', 'dispatches')} of "
+            f"{counted(lost.height, 'kernel')} more than are recorded.",
+            "rocprofv3 --kernel-trace --stats -- COMMAND again, and compare its counts with the records",
+            records=missing,
+            at_least=(*BUSY, *KERNEL_SUMS),
+            at_most=IDLE,
+        )
+    # A tool rounds its sums to whole ns, a microsecond at worst.
+    cut = both.filter(
+        (pl.col("calls") == pl.col("recorded")) & (pl.col("told_ns") - pl.col("own_ns") > 1_000 * pl.col("recorded"))
+    )
+    touching = _touching(dispatches)
+    if cut.height and touching:
+        short = int((cut.get_column("told_ns") - cut.get_column("own_ns")).sum())
+        yield Finding(
+            "slices_cut",
+            "fault",
+            "kernel records",
+            f"{counted(cut.height, 'kernel')} last {ms(short)} less than the tool's own statistics of the same "
+            f"dispatches say, and {touching:,} records end where the next of their queue begins: ends of overlapping "
+            "slices were moved, as in pictures for Perfetto.",
+            "take the data itself, not the picture: rocprofv3 -f rocpd csv, or rocpd convert -f csv of the database; "
+            "never a .pftrace",
+            records=int(cut.get_column("recorded").sum()),
+            voids=("kernel_stats.min_ns", "kernel_stats.p50_ns", "kernel_stats.mean_ns", "timeline.overlapped_ns"),
+            at_least=("kernel_stats.total_ns", "timeline.activity_time_sum_ns"),
+        )
+
+
+def _touching(dispatches: pl.DataFrame) -> int:
+    """Records that end at the very instant at which the next one of their queue begins."""
+    lane = ["process_id", "device_id", "queue_id", "stream_id"]
+    ordered = dispatches.drop_nulls(["start_ns", "end_ns"]).sort(*lane, "start_ns", "end_ns")
+    return ordered.filter(pl.col("start_ns") == pl.col("end_ns").shift(1).over(lane)).height
+
+
+def of_ranks(processes: pl.DataFrame, markers: pl.DataFrame) -> Iterator[Finding]:
+    """Ranks of a job that took part in a collective and are not in the capture."""
+    group = markers.get_column("group_size").max() if markers.height else None
+    if not isinstance(group, int) or group <= max(1, processes.height):
+        return
+    ranks = processes.get_column("rank").drop_nulls().to_list()
+    named = f" (rank {', '.join(map(str, sorted(ranks)))})" if ranks else ", which states no rank"
+    yield Finding(
+        "ranks_missing",
+        "bound",
+        "job",
+        f"collectives are of {group} ranks, and the capture holds {counted(processes.height, 'process', 'processes')}"
+        f"{named}: the others wrote elsewhere, or over one another into one file.",
+        "a file for each rank: rocprofv3 -d OUT -o %hostname%_%rank%, torch.profiler.tensorboard_trace_handler(DIR, "
+        "worker_name=f'rank{rank}'), and ingest the folder",
+        records=group - processes.height,
+        voids=("collectives.is_straggler",),
+        at_most=("timeline.exposed_communication_ns",),
+    )
+
+
+def of_fallback(sessions: pl.DataFrame, dispatches: pl.DataFrame, kernels: pl.DataFrame) -> Iterator[Finding]:
+    """Operators that ran on the CPU in a session of another provider, which its runtime does not tell."""
+    if not sessions.height or not dispatches.height:
+        return
+    provider = sessions.item(0, "provider")
+    own = kernels.filter(pl.col("library").fill_null("").str.starts_with("onnxruntime "))
+    ran = dispatches.join(own.select("kernel_id", "library"), on="kernel_id")
+    on_cpu = ran.filter(pl.col("library") == f"onnxruntime {CPU_PROVIDER.removesuffix(_PROVIDER)}")
+    others = ran.height - on_cpu.height
+    if not on_cpu.height or provider == CPU_PROVIDER or (provider is None and not others):
+        return
+    length = on_cpu.get_column("self_ns").sum()
+    yield Finding(
+        "cpu_fallback",
+        "fault",
+        f"provider {provider or 'of the session'}",
+        f"{of_total(on_cpu.height, ran.height)} operator executions of {ms(float(length))} ran on the CPU provider, "
+        f"though {provider or 'another provider'} was asked for.",
+        "aaco run --provider PROVIDER without --allow-fallback, which refuses instead; in ONNX Runtime "
+        "session.disable_cpu_ep_fallback=1",
+        records=on_cpu.height,
+        voids=("timeline.active_ratio", "roofline.bound"),
+    )
+
+
+def tool_counts(evidence: Sequence[Evidence]) -> Mapping[str, int | None]:
+    """What the tool counts of its own losses over all files, by `DROPPED` and `OUT_OF_RANGE`; None when it does not."""
+    counts: dict[str, int | None] = {DROPPED: None, OUT_OF_RANGE: None}
+    for one in evidence:
+        for name in counts:
+            if _is(one, name) and one.rows is not None:
+                counts[name] = (counts[name] or 0) + one.rows
+    return counts

@@ -1,0 +1,73 @@
+"""What a finding is: a way in which a recording falls short, with its evidence, its consequence and the remedy.
+
+What shows each of them is a module beside this one; all of them together is `examination`.
+"""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Final, Literal
+
+import polars as pl
+
+from aaco_pipeline.lake.contracts import polars_types
+
+Severity = Literal["fault", "bound", "note"]
+Grade = Literal["observed", "inferred"]
+SEVERITIES: Final[tuple[Severity, ...]] = ("fault", "bound", "note")
+#: Busy time of a device, where work ran that is not recorded.
+BUSY: Final = ("timeline.busy_ns", "timeline.active_ratio", "timeline.compute_ns", "timeline.activity_time_sum_ns")
+#: Idle time and its causes, which such work makes too long or wrong.
+IDLE: Final = ("gaps.end_ns",)
+#: Sums over the kernels that were recorded.
+KERNEL_SUMS: Final = ("kernel_stats.dispatch_count", "kernel_stats.total_ns")
+#: What counters and durations of dispatches become together.
+FROM_COUNTERS: Final = ("roofline.flops", "roofline.bound", "counter_metrics.value")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One row of `completeness_findings` without its number; what each field means is said there."""
+
+    finding: str
+    severity: Severity
+    subject: str
+    evidence: str
+    mend: str
+    grade: Grade = "observed"
+    process_id: int | None = None
+    device_id: int | None = None
+    start_ns: int | None = None
+    end_ns: int | None = None
+    records: int | None = None
+    voids: tuple[str, ...] = ()
+    at_least: tuple[str, ...] = ()
+    at_most: tuple[str, ...] = ()
+
+
+def findings_frame(found: Iterable[Finding]) -> pl.DataFrame:
+    """The table `completeness_findings` without its session: the gravest first, of equals by name and subject."""
+    ordered = sorted(
+        found, key=lambda one: (SEVERITIES.index(one.severity), one.finding, one.subject, one.evidence)
+    )
+    rows = [{"finding_id": number, **_listed(one)} for number, one in enumerate(ordered)]
+    return pl.DataFrame(rows, schema=polars_types("completeness_findings"))
+
+
+def _listed(one: Finding) -> dict[str, object]:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(one).items()}
+
+
+def counted(number: int, what: str, several: str | None = None) -> str:
+    """A number with its noun, in words: 1 launch, 2,048 launches."""
+    return f"{number:,} {what if number == 1 else several or what + 's'}"
+
+
+def of_total(part: int, total: int) -> str:
+    """A part of a total with its share, in words."""
+    return f"{part:,} of {total:,} ({part / total:.1%})" if total else f"{part:,} of 0"
+
+
+def milliseconds(nanoseconds: float) -> str:
+    """A time in ms, in as many digits as tell it."""
+    value = nanoseconds / 1e6
+    return f"{value:,.2f} ms" if abs(value) >= 0.01 else f"{nanoseconds:,.0f} ns"

@@ -1,0 +1,141 @@
+"""Graph launches whose replays were recorded in part: by their nodes, by a recorded capture, or against one another.
+
+A replay runs every node of its graph. Which graph a launch replays is told by the nodes that its records name, where
+they do; else by the captured launches it was made from; and without either only by likeness, which is an inference.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import polars as pl
+
+from aaco_pipeline.analysis.completeness.findings import BUSY, IDLE, KERNEL_SUMS, Finding, Grade, counted, of_total
+
+#: Kernels that the runtime runs for copies and fills: no captured launch of a kernel stands for them.
+_OF_RUNTIME: Final = "__amd_rocclr_"
+_MEND: Final = (
+    "upgrade to ROCm 7.2.2 or later (libraries that the framework brings along, too), or record without graphs: "
+    "enforce_eager=True, --disable-cuda-graph; Nsight Systems: --cuda-graph-trace=node"
+)
+
+
+def replays(launched: pl.DataFrame, activities: pl.DataFrame, dispatches: pl.DataFrame) -> pl.DataFrame:
+    """One row per launch of a graph and kernel, or node where records name nodes: how often it was recorded.
+
+    Columns: call_id, process_id, start_ns, node (null where no node is named), kernel_id (null for a launch without
+    any record), n. `dispatches` gives the nodes.
+    """
+    graphs = launched.filter(pl.col("kind") == "graph").select("call_id", "process_id", "start_ns")
+    run = activities.filter(pl.col("activity_kind") == "dispatch").select(
+        "kernel_id", dispatch_id="activity_id", call_id=pl.coalesce("call_id", "outermost_call_id")
+    )
+    run = run.join(dispatches.select("dispatch_id", node="graph_node_id"), on="dispatch_id", how="left")
+    each = run.join(graphs.select("call_id"), on="call_id", how="semi")
+    counts = each.group_by("call_id", "node", "kernel_id").agg(n=pl.len().cast(pl.Int64))
+    return graphs.join(counts, on="call_id", how="left").with_columns(pl.col("n").fill_null(0))
+
+
+def of_replays(replayed: pl.DataFrame, launched: pl.DataFrame, kernels: pl.DataFrame) -> Iterator[Finding]:
+    """Replays with fewer kernels than their graph has, per process."""
+    names = kernels.select("kernel_id", own=~pl.col("name").str.starts_with(_OF_RUNTIME))
+    for (process,), own in replayed.group_by("process_id", maintain_order=True):
+        number = int(process) if isinstance(process, int) else None
+        total = own.get_column("call_id").n_unique()
+        whole = own.group_by("call_id").agg(pl.col("n").sum())
+        empty = whole.filter(pl.col("n") == 0).height
+        captured = launched.filter(
+            (pl.col("process_id") == number) & pl.col("capture").is_not_null() & (pl.col("kind") == "kernel")
+        )
+        found = (
+            _by_node(own) or _by_capture(own.join(names, on="kernel_id", how="left"), captured) or _by_likeness(own)
+        )
+        if found is None and not empty:
+            continue
+        lost, short, how, grade = found or (0, empty, "launched a graph and left no record at all", "observed")
+        certain = grade == "observed" or empty > 0
+        yield Finding(
+            "graph_kernels_missing",
+            "fault" if certain else "bound",
+            f"process {number}",
+            f"{of_total(max(short, empty), total)} graph launches {how}"
+            + (f"; {counted(lost, 'kernel')} are missing at least" if lost else "")
+            + (f"; {counted(empty, 'launch', 'launches')} left no record at all" if empty and found else "")
+            + ".",
+            _MEND,
+            "observed" if certain else grade,
+            process_id=number,
+            start_ns=_whole(own.get_column("start_ns").min()),
+            records=lost or None,
+            at_least=(*BUSY, *KERNEL_SUMS),
+            at_most=IDLE,
+        )
+
+
+_Found = tuple[int, int, str, Grade]
+
+
+def _by_node(own: pl.DataFrame) -> _Found | None:
+    """Launches that lack nodes which other launches of their graph have; a graph is what shares a node.
+
+    A node belongs to one instantiated graph, so that launches with a common node replay the same one.
+    """
+    noded = own.drop_nulls("node")
+    if not noded.height:
+        return None
+    first = noded.group_by("call_id").agg(graph=pl.col("node").min())
+    # Launches share their lowest recorded node with the graph; twice, for those that lack the lowest of all.
+    for _ in range(2):
+        lowest = noded.join(first, on="call_id").group_by("node").agg(graph=pl.col("graph").min())
+        first = noded.join(lowest, on="node").group_by("call_id").agg(graph=pl.col("graph").min())
+    size = noded.join(first, on="call_id").group_by("graph").agg(size=pl.col("node").n_unique())
+    have = noded.group_by("call_id").agg(have=pl.col("node").n_unique())
+    lack = have.join(first, on="call_id").join(size, on="graph").with_columns(lack=pl.col("size") - pl.col("have"))
+    short = lack.filter(pl.col("lack") > 0)
+    if not short.height:
+        return None
+    return int(short["lack"].sum()), short.height, "lack nodes that other replays of the same graph have", "observed"
+
+
+def _by_capture(own: pl.DataFrame, captured: pl.DataFrame) -> _Found | None:
+    """Launches with fewer kernels than the graph that was captured in the recording; None where none was, or several
+    of other sizes make it unclear which graph a launch replays."""
+    sizes = captured.group_by("capture").agg(size=pl.len().cast(pl.Int64), over=pl.col("end_ns").max())
+    if not sizes.height or sizes.get_column("size").n_unique() > 1:
+        return None
+    later = own.filter(pl.col("start_ns") > sizes.get_column("over").max())
+    kept = pl.when(pl.col("own").fill_null(False)).then("n").otherwise(0)
+    each = later.group_by("call_id").agg(have=kept.sum())
+    size = int(sizes.item(0, "size"))
+    short = each.filter(pl.col("have") < size)
+    if not short.height or short.height < each.filter(pl.col("have") > size).height:
+        return None
+    lost = int((size - short.get_column("have")).sum())
+    how = f"recorded fewer than the {size} kernel launches that their graph was captured from"
+    return lost, short.height, how, "observed"
+
+
+def _by_likeness(own: pl.DataFrame) -> _Found | None:
+    """Launches that recorded a part of what a launch of the same kernels recorded, and what no other launch did.
+
+    Another graph is launched again and again with the same records; what was lost differs from replay to replay.
+    """
+    counts = own.drop_nulls("kernel_id").group_by("call_id", "kernel_id").agg(pl.col("n").sum())
+    each = counts.sort("kernel_id").group_by("call_id").agg(
+        have=pl.col("n").sum(), what=pl.struct("kernel_id", "n").hash().sum(), first=pl.col("kernel_id").min()
+    )
+    if each.height < 2 or each.get_column("what").n_unique() == 1:
+        return None
+    alone = each.filter(pl.len().over("what") == 1)
+    most = counts.group_by("kernel_id").agg(most=pl.col("n").max())
+    size = int(most.get_column("most").sum())
+    # The whole is what all launches of these kernels recorded most; a launch that is not most of it may be another's.
+    short = alone.filter((pl.col("have") < size) & (pl.col("have") * 5 >= size))
+    if not short.height:
+        return None
+    lost = int((size - short.get_column("have")).sum())
+    how = f"recorded fewer kernels than the {size} that replays of what looks like the same graph do"
+    return lost, short.height, how, "inferred"
+
+
+def _whole(value: object) -> int | None:
+    return int(value) if isinstance(value, int) else None

@@ -1,0 +1,301 @@
+"""Host calls that launch device work, which of them left a record, and records whose launch was not recorded.
+
+A launch that left none contradicts the recording: the runtime was told to run work of which there is no trace. Launches
+while a stream was captured into a graph run nothing then and are counted apart.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import polars as pl
+
+from aaco_pipeline.analysis.completeness.findings import BUSY, IDLE, KERNEL_SUMS, Finding, counted, of_total
+from aaco_pipeline.analysis.completeness.findings import milliseconds as ms
+
+#: Calls that launch a kernel, of HIP, CUDA and its driver.
+_KERNEL_LAUNCH: Final = r"^(?:hip|cuda|cu)\w*Launch(?:Cooperative)?Kernel"
+_GRAPH_LAUNCH: Final = r"^(?:hip|cuda|cu)GraphLaunch"
+_BEGIN_CAPTURE: Final = r"^(?:hip|cuda|cu)StreamBeginCapture"
+_END_CAPTURE: Final = r"^(?:hip|cuda|cu)StreamEndCapture"
+_COPY: Final = r"^(?:hip|cuda|cu)Mem(?:cpy|set)"
+_WAIT_EVENT: Final = r"^(?:hip|cuda|cu)StreamWaitEvent"
+_THREAD: Final = ("process_id", "thread_id")
+#: How to record every launch; the last words hold for graphs of releases that lose records of replays.
+RECORD_AGAIN: Final = (
+    "record fewer steps with a warm-up step before them: torch.profiler.schedule(wait=1, warmup=1, active=3), or "
+    "rocprofv3 --hip-trace --kernel-trace -- COMMAND"
+)
+_WARM_UP: Final = (
+    "start recording after a wait for the device (torch.cuda.synchronize()) and keep a warm-up step: "
+    "torch.profiler.schedule(wait=1, warmup=1, active=3)"
+)
+
+
+def launches(calls: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
+    """The launching calls, those inside another one left out: a driver's call belongs to its runtime's.
+
+    `calls` and `activities` as `timeline.activities` gives them. Columns: call_id, process_id, thread_id, start_ns,
+    end_ns, kind (`kernel`, `graph` or `copy`), capture (number of the capture that it is made in; null outside any),
+    records (activities that it left, those of calls inside it included).
+    """
+    names = calls.get_column("name").unique().cast(pl.String)
+    kind = (
+        pl.when(_named(names, _GRAPH_LAUNCH))
+        .then(pl.lit("graph"))
+        .when(_named(names, _KERNEL_LAUNCH))
+        .then(pl.lit("kernel"))
+        .when(_named(names, _COPY))
+        .then(pl.lit("copy"))
+    )
+    own = calls.with_columns(kind=kind).drop_nulls("kind").sort("process_id", "thread_id", "start_ns", "end_ns")
+    reached = pl.col("end_ns").cum_max().shift(1).over(_THREAD)
+    outer = (pl.col("start_ns") >= reached).fill_null(True)
+    own = own.with_columns(outer=pl.when(outer).then("call_id").forward_fill().over(_THREAD))
+    links = activities.drop_nulls("call_id").group_by("call_id").agg(n=pl.len().cast(pl.Int64))
+    records = (
+        own.join(links, on="call_id", how="left").group_by("outer").agg(records=pl.col("n").fill_null(0).sum())
+    )
+    first = own.filter(pl.col("call_id") == pl.col("outer")).drop("outer")
+    first = first.join(records, left_on="call_id", right_on="outer", how="left", maintain_order="left")
+    return _with_captures(first, calls, names).select(
+        "call_id", *_THREAD, "start_ns", "end_ns", "kind", "capture", "records"
+    )
+
+
+def before_recording(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """The activities launched before the recording of host calls began.
+
+    A stream runs in order: what has no recorded launch and began before the first activity that has one was launched
+    before that one's launch. So was what has a smaller correlation id than every recorded call of its process, which
+    count up. Without recorded calls nothing is known, and none is given.
+    """
+    lane = ["process_id", "device_id", "stream_id"]
+    linked = activities.drop_nulls("call_id")
+    first = linked.group_by(lane).agg(first_ns=pl.col("start_ns").min())
+    recorded = calls.group_by("process_id").agg(calls_from_ns=pl.col("start_ns").min())
+    unlinked = activities.filter(pl.col("call_id").is_null()).join(recorded, on="process_id")
+    placed = unlinked.join(first, on=lane, how="left", nulls_equal=True)
+    # On a stream without any linked activity: what had begun before the first call was recorded.
+    until = pl.coalesce("first_ns", "calls_from_ns")
+    return placed.filter(pl.col("start_ns") < until).drop("first_ns", "calls_from_ns")
+
+
+def of_before_recording(early: pl.DataFrame) -> Iterator[Finding]:
+    """That work was launched before the recording of host calls began, per process."""
+    for (process,), own in early.group_by("process_id", maintain_order=True):
+        length = int((own.get_column("end_ns") - own.get_column("start_ns")).sum())
+        yield Finding(
+            "launched_before_recording",
+            "bound",
+            f"process {process}",
+            f"{counted(own.height, 'device activity', 'device activities')} of {ms(length)} in all were launched "
+            "before the first host call that was recorded: they have no launch, and begin before every activity of "
+            "their stream that has one.",
+            _WARM_UP,
+            process_id=_number(process),
+            start_ns=_number(own.get_column("start_ns").min()),
+            end_ns=_number(own.get_column("end_ns").max()),
+            records=own.height,
+            at_least=("session_metrics.exposed_launch", "session_metrics.exposed_launch_ratio"),
+        )
+
+
+def of_calls_missing(activities: pl.DataFrame, early: pl.DataFrame, launched: pl.DataFrame) -> Iterator[Finding]:
+    """Records in the midst of the recording whose launching call is missing, of processes whose launches are there."""
+    processes = launched.filter(pl.col("kind") != "copy").get_column("process_id").unique()
+    key = ["activity_kind", "activity_id"]
+    unlinked = activities.filter(pl.col("call_id").is_null() & pl.col("process_id").is_in(processes.implode()))
+    for (process,), own in unlinked.join(early, on=key, how="anti").group_by("process_id", maintain_order=True):
+        total = activities.filter(pl.col("process_id") == process).height
+        yield Finding(
+            "launch_calls_missing",
+            "bound",
+            f"process {process}",
+            f"{of_total(own.height, total)} device activities have no launching call in the recording, though it holds "
+            "launches from before they began.",
+            RECORD_AGAIN,
+            process_id=_number(process),
+            records=own.height,
+            at_least=("session_metrics.exposed_launch", "session_metrics.exposed_launch_ratio"),
+        )
+
+
+def of_unrecorded(
+    launched: pl.DataFrame,
+    activities: pl.DataFrame,
+    calls: pl.DataFrame,
+    synchronizations: pl.DataFrame,
+    nameless: Mapping[int, int],
+) -> Iterator[Finding]:
+    """What launches without a record mean, per process: nothing recorded at all, the first lost, a stream, or some.
+
+    `nameless` counts by process the records that name no launch at all, as some tracers write them of collectives: so
+    many launches may have left one, and no more than the rest are lost for sure.
+    """
+    run = launched.filter((pl.col("kind") != "copy") & pl.col("capture").is_null())
+    for (process,), own in run.group_by("process_id", maintain_order=True):
+        number = _number(process)
+        there = activities.filter(pl.col("process_id") == number)
+        plain = own.filter(pl.col("kind") == "kernel").sort("start_ns")
+        if not there.height:
+            yield _nothing_recorded(own, number)
+            continue
+        lost = plain.filter(pl.col("records") == 0)
+        if lost.height <= nameless.get(number if number is not None else -1, 0):
+            continue
+        of_process = (pl.col("process_id") == number,)
+        yield from _lost(
+            plain, lost, there, calls.filter(*of_process), synchronizations.filter(*of_process), number
+        )
+
+
+def _lost(
+    plain: pl.DataFrame,
+    lost: pl.DataFrame,
+    there: pl.DataFrame,
+    calls: pl.DataFrame,
+    synchronizations: pl.DataFrame,
+    process: int | None,
+) -> Iterator[Finding]:
+    device = _only(there.get_column("device_id"))
+    kept = plain.filter(pl.col("records") > 0)
+    common = {"process_id": process, "device_id": device}
+    leading, trailing = _edges(lost, kept)
+    share = of_total(lost.height, plain.height)
+    yield Finding(
+        "launches_unrecorded",
+        "fault",
+        f"process {process}",
+        f"{share} kernel launches left no record: their host calls are there, and no device activity names them.",
+        RECORD_AGAIN,
+        start_ns=_number(lost.get_column("start_ns").min()),
+        end_ns=_number(lost.get_column("end_ns").max()),
+        records=lost.height,
+        at_least=(*BUSY, *KERNEL_SUMS),
+        at_most=IDLE,
+        **common,
+    )
+    if leading.height:
+        yield Finding(
+            "first_kernels_dropped",
+            "fault",
+            f"process {process}",
+            f"the first {counted(leading.height, 'kernel launch', 'kernel launches')} of {plain.height:,} left no "
+            "record, and later ones did: the recording of device work began late.",
+            _WARM_UP,
+            start_ns=_number(leading.get_column("start_ns").min()),
+            end_ns=_number(kept.get_column("start_ns").min()),
+            records=leading.height,
+            at_least=(*BUSY, *KERNEL_SUMS),
+            at_most=IDLE,
+            **common,
+        )
+    if leading.height or trailing.height:
+        where = " and ".join(
+            words
+            for words, edge in (("before the first", leading), ("after the last", trailing))
+            if edge.height
+        )
+        first, last = there.get_column("start_ns").min(), there.get_column("end_ns").max()
+        yield Finding(
+            "false_idle_at_edges",
+            "bound",
+            f"process {process}",
+            f"{counted(leading.height + trailing.height, 'kernel launch', 'kernel launches')} {where} launch that has "
+            f"a record: idle time before {first} ns or after {last} ns may be work that was not recorded.",
+            _WARM_UP,
+            records=leading.height + trailing.height,
+            at_least=("timeline.active_ratio",),
+            **common,
+        )
+    if why := _why_a_stream(lost, kept, there, calls, synchronizations):
+        yield Finding(
+            "stream_missing",
+            "fault",
+            f"process {process}",
+            f"{why}; {share} kernel launches left no record.",
+            "upgrade the profiler (ROCm 7.0.2 or later), or record with one stream: rocprofv3 --hip-trace "
+            "--kernel-trace -- COMMAND and compare the streams",
+            records=lost.height,
+            at_least=(*BUSY, *KERNEL_SUMS, "timeline.overlapped_ns"),
+            at_most=IDLE,
+            **common,
+        )
+
+
+def _nothing_recorded(own: pl.DataFrame, process: int | None) -> Finding:
+    return Finding(
+        "no_device_events",
+        "fault",
+        f"process {process}",
+        f"{counted(own.height, 'launch', 'launches')} of kernels or graphs were recorded, and no device activity at "
+        "all.",
+        "record the device, too: torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) in "
+        "a process that no other profiler is attached to, or rocprofv3 --hip-trace --kernel-trace -- COMMAND",
+        process_id=process,
+        records=own.height,
+        voids=(*BUSY, *IDLE, *KERNEL_SUMS),
+    )
+
+
+def _edges(lost: pl.DataFrame, kept: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The lost launches before the first and after the last one that has a record."""
+    if not kept.height:
+        return lost.clear(), lost.clear()
+    first, last = kept.get_column("start_ns").min(), kept.get_column("start_ns").max()
+    return lost.filter(pl.col("start_ns") < first), lost.filter(pl.col("start_ns") > last)
+
+
+def _why_a_stream(
+    lost: pl.DataFrame, kept: pl.DataFrame, there: pl.DataFrame, calls: pl.DataFrame, synchronizations: pl.DataFrame
+) -> str | None:
+    """What shows that the lost launches are a stream's; None when nothing does."""
+    streams = there.get_column("stream_id").drop_nulls().unique()
+    named = pl.concat([synchronizations.get_column(name) for name in ("stream_id", "waited_stream_id")])
+    silent = named.drop_nulls().unique().filter(~named.drop_nulls().unique().is_in(streams.implode()))
+    if len(silent):
+        return f"waits name {counted(len(silent), 'stream')} on which nothing is recorded"
+    threads = [frame.get_column("thread_id").unique().drop_nulls() for frame in (lost, kept)]
+    alone = threads[0].filter(~threads[0].is_in(threads[1].implode()))
+    if len(alone) and kept.height:
+        return f"no launch of {counted(len(alone), 'thread')} left a record, while those of other threads did"
+    names = calls.get_column("name").unique().cast(pl.String)
+    if len(streams) == 1 and names.str.contains(_WAIT_EVENT).any():
+        return "streams wait for events of one another, and records are of one stream alone"
+    return None
+
+
+def _with_captures(first: pl.DataFrame, calls: pl.DataFrame, names: pl.Series) -> pl.DataFrame:
+    """The launches with the number of the capture, by its thread, that each lies in."""
+    begun = calls.filter(_named(names, _BEGIN_CAPTURE)).select(*_THREAD, begun_ns="start_ns", capture="call_id")
+    over = calls.filter(_named(names, _END_CAPTURE)).select(*_THREAD, over_ns="end_ns")
+    if not begun.height:
+        return first.with_columns(capture=pl.lit(None, pl.Int32))
+    spans = begun.sort("begun_ns").join_asof(
+        over.sort("over_ns"),
+        left_on="begun_ns",
+        right_on="over_ns",
+        by=list(_THREAD),
+        strategy="forward",
+        check_sortedness=False,
+    )
+    placed = first.sort("start_ns").join_asof(
+        spans, left_on="start_ns", right_on="begun_ns", by=list(_THREAD), strategy="backward", check_sortedness=False
+    )
+    inside = (pl.col("start_ns") < pl.col("over_ns")).fill_null(True) & pl.col("begun_ns").is_not_null()
+    return placed.with_columns(capture=pl.when(inside).then("capture"))
+
+
+def _named(names: pl.Series, pattern: str) -> pl.Expr:
+    """Whether a call's name matches; there are few names and many calls."""
+    return pl.col("name").cast(pl.String).is_in(names.filter(names.str.contains(pattern)).implode())
+
+
+def _only(values: pl.Series) -> int | None:
+    """The one value that is there; None where there are several, or none."""
+    known = values.drop_nulls().unique()
+    return _number(known.item()) if len(known) == 1 else None
+
+
+def _number(value: object) -> int | None:
+    return int(value) if isinstance(value, int) else None
