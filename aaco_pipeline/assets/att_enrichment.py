@@ -10,11 +10,11 @@ import polars as pl
 from aaco_pipeline.analysis.instructions import thread_trace
 from aaco_pipeline.analysis.instructions.enrichment import enriched
 from aaco_pipeline.analysis.sessions import invariants
-from aaco_pipeline.assets.stage import Check, Outcome, Session, stage
+from aaco_pipeline.assets.stage import FINDINGS, Check, Outcome, Session, stage
 from aaco_pipeline.capture.face import THREAD_TRACE
 from aaco_pipeline.lake.evidence import Evidence
 
-_READ: Final = ("kernels", "dispatches", "pc_samples")
+_READ: Final = ("kernels", "dispatches", "pc_samples", FINDINGS)
 _NEITHER: Final = "the session has no thread trace and no program-counter samples"
 
 

@@ -14,7 +14,7 @@ from aaco_pipeline.analysis.bottlenecks.classification import INPUTS, Classifica
 from aaco_pipeline.analysis.bottlenecks.rule_file import RULES_FILE, rules_of
 from aaco_pipeline.analysis.bottlenecks.rules import Rules
 from aaco_pipeline.analysis.timeline.recorded import counted_dispatches
-from aaco_pipeline.assets.stage import Outcome, Session, stage
+from aaco_pipeline.assets.stage import FINDINGS, Outcome, Session, stage
 from aaco_pipeline.lake.evidence import Evidence, Status
 from aaco_pipeline.resources.project import DEFAULTS
 from aaco_pipeline.resources.strict_yaml import read_yaml
@@ -22,7 +22,13 @@ from aaco_pipeline.resources.strict_yaml import read_yaml
 BUILT_IN_RULES: Final = DEFAULTS / "configs" / RULES_FILE
 
 
-@stage(reads=INPUTS, publishes=("bottlenecks",), group="judgement", kinds=("polars", "parquet"), configs=(RULES_FILE,))
+@stage(
+    reads=(*INPUTS, FINDINGS),
+    publishes=("bottlenecks",),
+    group="judgement",
+    kinds=("polars", "parquet"),
+    configs=(RULES_FILE,),
+)
 def classification(session: Session) -> Outcome:
     """What limits this session and each kernel, how well is that supported, and what would removing it save at most?"""
     tables = session.tables(*INPUTS)

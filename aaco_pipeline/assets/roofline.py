@@ -9,6 +9,7 @@ from typing import Final
 
 import polars as pl
 
+from aaco_pipeline.analysis.completeness.counters import UNTRUSTED, trusted
 from aaco_pipeline.analysis.roofline import derived_metrics
 from aaco_pipeline.analysis.roofline.fitted_ceilings import fitted_ceilings
 from aaco_pipeline.analysis.roofline.kernel_work import (
@@ -24,7 +25,7 @@ from aaco_pipeline.analysis.roofline.operators.launches import operator_launches
 from aaco_pipeline.analysis.roofline.operators.shape_table import operator_shapes
 from aaco_pipeline.analysis.roofline.placement import placement
 from aaco_pipeline.analysis.sessions import invariants
-from aaco_pipeline.assets.stage import Check, Outcome, Session, stage
+from aaco_pipeline.assets.stage import FINDINGS, Check, Outcome, Session, stage
 from aaco_pipeline.hardware.ceilings import missing_ceilings, spec_ceilings
 from aaco_pipeline.hardware.device_facts import cache_bytes
 from aaco_pipeline.hardware.kernel_occupancy import kernel_occupancy, why_no_limits
@@ -36,7 +37,7 @@ from aaco_pipeline.report.words.bottleneck_text import CALIBRATION
 
 _READ: Final = (
     *("sessions", "environment", "devices", "kernels", "dispatches", "counters", "iterations", "kernel_stats"),
-    *("model_nodes", "model_edges", "operator_kernels", "api_calls", "memory_copies", "operator_inputs"),
+    *("model_nodes", "model_edges", "operator_kernels", "api_calls", "operator_shapes", FINDINGS),
 )
 _OPERATORS: Final = ("dispatches", "memory_copies", "api_calls", "operator_inputs", "kernels")
 _TABLES: Final = ("ceilings", "roofline", "resource_bounds", "occupancy", "counter_metrics", "operator_shapes")
@@ -64,10 +65,11 @@ def roofline(session: Session) -> Outcome:
     facts = cpu_facts(tables["environment"])
     threads = threads_of(tables["sessions"], facts)
     ceilings, said = _ceilings(session, tables, facts, threads)
-    counters = derived_metrics.counted(tables["counters"], tables["dispatches"], tables["devices"])
-    operators = operator_launches(*(tables[name] for name in _OPERATORS))
-    capacities = cache_capacities(tables["devices"], facts, threads)
-    work = work_of_kernels(counters, tables, operators, ceilings, capacities)
+    measured = (tables["dispatches"], tables["devices"])
+    if tables[FINDINGS].get_column("finding").is_in(UNTRUSTED).any():
+        tables["counters"] = trusted(tables["counters"], *measured)
+    counters = derived_metrics.counted(tables["counters"], *measured)
+    work = work_of_kernels(counters, tables, ceilings, cache_capacities(tables["devices"], facts, threads))
     placed = placement(work, ceilings)
     fitted = fitted_ceilings(work, tables["devices"])
     achieved = work.filter(pl.col("dispatch_id").is_not_null()).select("dispatch_id", "achieved_occupancy_ratio")

@@ -11,7 +11,7 @@ import pkgutil
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -37,6 +37,8 @@ Log = Callable[[str], None]
 Derived = TypeVar("Derived")
 ALL_KINDS: Final[frozenset[Kind]] = frozenset({"measured", "profiled", "ingested"})
 EVIDENCE: Final = "evidence"
+#: What the recording lacks: a stage that reads it has its figures made null, or told to be a bound, by it.
+FINDINGS: Final = "completeness_findings"
 #: A table that takes no more memory is kept for the stages after the one that read it.
 _KEPT_BYTES: Final = 8 << 20
 _PACKAGE: Final = Path(__file__).parents[1]
@@ -147,7 +149,8 @@ class Stage:
     file: "tuple[str, Callable[[TraceLake, str], Path]] | None" = None
 
     def __call__(self, session: Session) -> Outcome:
-        return self.function(session)
+        outcome = self.function(session)
+        return _obedient(outcome, session) if FINDINGS in self.reads else outcome
 
     @cached_property
     def tables(self) -> tuple[str, ...]:
@@ -172,6 +175,18 @@ class Stage:
         contracts = [f"{name}:{contract(name).version}" for name in self.tables]
         digest = hashlib.sha256("\n".join([module.read_text(), *map(_digest_of, sorted(rooms)), *contracts]).encode())
         return f"{__version__}-{digest.hexdigest()[:12]}"
+
+
+def _obedient(outcome: Outcome, session: Session) -> Outcome:
+    """What a stage made, as the findings on the recording's completeness leave it."""
+    findings = session.tables(FINDINGS)[FINDINGS]
+    if not findings.height:
+        return outcome
+    from aaco_pipeline.analysis.completeness.obedience import obeyed, obeying
+
+    tables = {name: obeying(name, frame, findings) for name, frame in outcome.tables.items()}
+    evidence = (*outcome.evidence, *obeyed(frozenset(tables), findings))
+    return replace(outcome, tables=tables, evidence=evidence)
 
 
 def stage(

@@ -15,15 +15,17 @@ from aaco_pipeline.analysis.timeline.device_timeline import timeline as timeline
 from aaco_pipeline.analysis.timeline.gap_causes import gaps
 from aaco_pipeline.analysis.timeline.launch_cost import LaunchCost, launch_cost
 from aaco_pipeline.analysis.timeline.recorded import RECORDED_FROM, Recorded, recorded
-from aaco_pipeline.assets.stage import Check, Outcome, Session, stage
+from aaco_pipeline.assets.stage import FINDINGS, Check, Outcome, Session, stage
 from aaco_pipeline.lake.evidence import Evidence, Status
 from aaco_pipeline.lake.validation import in_contract
 
+#: What only the findings on the recording's completeness tell (`stage`).
+_UNTOLD: Final = pl.lit(None, pl.String)
 _PUBLISHED: Final = ("timeline", "gaps", "kernel_stats", "session_metrics")
 
 
 @stage(
-    reads=RECORDED_FROM,
+    reads=(*RECORDED_FROM, FINDINGS),
     publishes=_PUBLISHED,
     group="analysis",
     kinds=("polars", "parquet"),
@@ -56,8 +58,8 @@ def timeline(session: Session) -> Outcome:
     active = windows.get_column("active_ratio").max() if windows.height == 1 else None
     return Outcome(
         {
-            "timeline": in_contract("timeline", rows),
-            "gaps": in_contract("gaps", idle),
+            "timeline": in_contract("timeline", rows.with_columns(busy_bound=_UNTOLD)),
+            "gaps": in_contract("gaps", idle.with_columns(doubt=_UNTOLD)),
             "kernel_stats": stats,
             "session_metrics": pl.concat([whole, launch_metrics(launching.busiest)]),
         },

@@ -11,7 +11,7 @@ from typing import Final
 
 import polars as pl
 
-from aaco_pipeline.analysis.completeness.findings import BUSY, IDLE, Finding, counted, of_total
+from aaco_pipeline.analysis.completeness.findings import Finding, counted, of_total
 from aaco_pipeline.analysis.completeness.findings import milliseconds as ms
 from aaco_pipeline.analysis.timeline.activities import ENCLOSING_DOMAINS
 
@@ -21,7 +21,10 @@ TOLERANCE_NS: Final = 100_000
 _APART_NS: Final = 3_600 * 10**9
 _DEVICE_WAIT: Final = r"^(?:hip|cuda|cu)(?:Device|Ctx|Thread)Synchronize"
 #: What rests on the order of host and device.
-_ORDER: Final = ("gaps.cause", "critical_path_summary.path_ns", "session_metrics.exposed_launch")
+_ORDER: Final = (
+    *("gaps.cause", "critical_path_summary.category_ratio"),
+    *("session_metrics.exposed_launch", "session_metrics.exposed_launch_ratio"),
+)
 _MEND: Final = (
     "record again after the host's clock has settled (chronyc tracking), without suspend in between; of ROCm, with "
     "rocprofv3 --kernel-trace --hip-trace -- COMMAND, which takes both times from one clock"
@@ -134,7 +137,7 @@ def of_epochs(activities: pl.DataFrame, api_calls: pl.DataFrame) -> Iterator[Fin
             _MEND,
             process_id=row["process_id"],
             records=row["n"],
-            voids=(*_ORDER, *BUSY[1:2], *IDLE),
+            voids=(*_ORDER, "timeline.active_ratio"),
         )
 
 
@@ -179,7 +182,8 @@ def _impossible(fit: Fit, process: int) -> Finding:
         DURATIONS_AGAIN,
         process_id=process,
         records=fit.late.height,
-        voids=("kernel_stats.max_ns", "kernel_stats.mean_ns", "kernel_stats.total_ns", "timeline.busy_ns"),
+        voids=("kernel_stats.share_ratio",),
+        at_most=("kernel_stats.max_ns", "kernel_stats.mean_ns", "kernel_stats.total_ns", "timeline.busy_ns"),
     )
 
 
@@ -201,8 +205,8 @@ def of_reversed(activities: pl.DataFrame) -> Iterator[Finding]:
             f"{of_total(odd.height, activities.height)} device activities end before they begin.",
             DURATIONS_AGAIN,
             records=odd.height,
-            at_least=("kernel_stats.total_ns", "timeline.busy_ns"),
-            voids=("kernel_stats.min_ns",),
+            voids=("kernel_stats.share_ratio",),
+            at_least=("kernel_stats.min_ns", "kernel_stats.total_ns", "timeline.busy_ns"),
         )
 
 

@@ -61,6 +61,6 @@ def of_first_waits(activities: pl.DataFrame, waits: Waits) -> Iterator[Finding]:
             start_ns=since,
             end_ns=until,
             records=1,
-            at_least=("timeline.busy_ns", "timeline.active_ratio"),
+            at_least=("timeline.busy_ns", "timeline.active_ratio", "session_metrics.active_ratio"),
             at_most=IDLE,
         )

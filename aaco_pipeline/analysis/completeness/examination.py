@@ -11,8 +11,7 @@ from aaco_pipeline.analysis.completeness import clocks, counters, edges, files, 
 from aaco_pipeline.analysis.completeness.findings import Finding, findings_frame
 from aaco_pipeline.analysis.completeness.ledger import ledger
 from aaco_pipeline.analysis.kernels.statistics import timed
-from aaco_pipeline.analysis.timeline.activities import device_activities, host_calls
-from aaco_pipeline.analysis.timeline.host_waits import Waits, waits
+from aaco_pipeline.analysis.timeline.recorded import Recorded
 from aaco_pipeline.lake.evidence import DROPPED, OUT_OF_RANGE, Evidence
 
 #: The tables that `examined` looks at.
@@ -30,32 +29,20 @@ class Completeness:
     findings: pl.DataFrame
 
 
-@dataclass(frozen=True)
-class _Run:
-    """The recording as the checks of launches look at it."""
+def examined(tables: Mapping[str, pl.DataFrame], run: Recorded, evidence: Sequence[Evidence]) -> Completeness:
+    """What the recording lacks.
 
-    tables: Mapping[str, pl.DataFrame]
-    activities: pl.DataFrame
-    calls: pl.DataFrame
-    waits: Waits
-    launched: pl.DataFrame
-    early: pl.DataFrame
-
-
-def examined(tables: Mapping[str, pl.DataFrame], evidence: Sequence[Evidence]) -> Completeness:
-    """What the recording lacks. `tables` are `EXAMINED` and `att_instructions` with the details of thread traces, as a
-    capture gives them; `evidence` is what its readers say of its files and its trace."""
-    dispatches = timed(tables["dispatches"])
-    calls = host_calls(tables["api_calls"])
-    activities = device_activities(dispatches, tables["memory_copies"], tables["kernels"], calls)
+    `tables` are `EXAMINED`, and `att_instructions` with the details of thread traces as a capture gives them; `run` is
+    `timeline.recorded.everything` of them, `evidence` what readers say of the capture's files and of its trace.
+    """
+    activities, calls = run.activities, run.calls
     launched = launches.launches(calls, activities)
     early = launches.before_recording(activities, calls)
-    run = _Run(tables, activities, calls, waits(activities, calls, tables["synchronizations"]), launched, early)
     fits = clocks.fits(activities, calls)
     counts = files.tool_counts(evidence)
     losses = {"dropped": counts[DROPPED], "out_of_range": counts[OUT_OF_RANGE]}
     found = chain(
-        _of_launches(run),
+        _of_launches(tables, run, launched, early),
         clocks.of_clocks(fits),
         clocks.of_epochs(activities, tables["api_calls"]),
         clocks.of_reversed(activities),
@@ -63,25 +50,25 @@ def examined(tables: Mapping[str, pl.DataFrame], evidence: Sequence[Evidence]) -
         thread_trace.of_thread_traces(tables, evidence),
         files.of_evidence(evidence),
         files.of_outside(evidence),
-        files.of_statistics(tables["reported_statistics"], dispatches, tables["kernels"]),
+        files.of_statistics(tables["reported_statistics"], timed(tables["dispatches"]), tables["kernels"]),
         files.of_ranks(tables["processes"], tables["markers"]),
         files.of_fallback(tables["sessions"], tables["dispatches"], tables["kernels"]),
     )
     return Completeness(ledger(tables, activities, launched, early, fits, losses), findings_frame(found))
 
 
-def _of_launches(run: _Run) -> Iterator[Finding]:
-    dispatches = run.tables["dispatches"]
+def _of_launches(
+    tables: Mapping[str, pl.DataFrame], run: Recorded, launched: pl.DataFrame, early: pl.DataFrame
+) -> Iterator[Finding]:
+    dispatches, activities = tables["dispatches"], run.activities
     unnamed = dispatches.filter(pl.col("correlation_id").is_null()).group_by("process_id").len()
     nameless = {int(process): int(count) for process, count in unnamed.iter_rows()}
-    yield from launches.of_unrecorded(
-        run.launched, run.activities, run.calls, run.tables["synchronizations"], nameless
-    )
-    replayed = graphs.replays(run.launched, run.activities, dispatches)
-    yield from graphs.of_replays(replayed, run.launched, run.tables["kernels"])
-    yield from launches.of_before_recording(run.early)
-    yield from launches.of_calls_missing(run.activities, run.early, run.launched)
-    yield from edges.of_first_waits(run.activities, run.waits)
+    yield from launches.of_unrecorded(launched, activities, run.calls, tables["synchronizations"], nameless)
+    replayed = graphs.replays(launched, activities, dispatches)
+    yield from graphs.of_replays(replayed, launched, tables["kernels"])
+    yield from launches.of_before_recording(early)
+    yield from launches.of_calls_missing(activities, early, launched)
+    yield from edges.of_first_waits(activities, run.waits)
 
 
 def _of_counters(tables: Mapping[str, pl.DataFrame]) -> Iterator[Finding]:

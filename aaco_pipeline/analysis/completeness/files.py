@@ -77,7 +77,8 @@ def of_outside(evidence: Sequence[Evidence]) -> Iterator[Finding]:
                 f"{one.reason}: they begin before it did, or end after it.",
                 "rocprofv3 --kernel-trace --stats -- COMMAND again, and compare identical launches",
                 records=one.rows,
-                voids=("kernel_stats.max_ns", "timeline.window_start_ns"),
+                voids=("kernel_stats.share_ratio", "timeline.active_ratio"),
+                at_most=("kernel_stats.max_ns", "kernel_stats.total_ns"),
             )
 
 
@@ -132,8 +133,8 @@ def of_statistics(
             "take the data itself, not the picture: rocprofv3 -f rocpd csv, or rocpd convert -f csv of the database; "
             "never a .pftrace",
             records=int(cut.get_column("recorded").sum()),
-            voids=("kernel_stats.min_ns", "kernel_stats.p50_ns", "kernel_stats.mean_ns", "timeline.overlapped_ns"),
-            at_least=("kernel_stats.total_ns", "timeline.activity_time_sum_ns"),
+            voids=("timeline.overlapped_ns", "kernel_stats.share_ratio"),
+            at_least=(*("kernel_stats.total_ns", "kernel_stats.mean_ns"), "timeline.activity_time_sum_ns"),
         )
 
 

@@ -15,11 +15,16 @@ Severity = Literal["fault", "bound", "note"]
 Grade = Literal["observed", "inferred"]
 SEVERITIES: Final[tuple[Severity, ...]] = ("fault", "bound", "note")
 #: Busy time of a device, where work ran that is not recorded.
-BUSY: Final = ("timeline.busy_ns", "timeline.active_ratio", "timeline.compute_ns", "timeline.activity_time_sum_ns")
+BUSY: Final = (
+    *("timeline.busy_ns", "timeline.active_ratio", "timeline.compute_ns", "timeline.activity_time_sum_ns"),
+    "session_metrics.active_ratio",
+)
 #: Idle time and its causes, which such work makes too long or wrong.
 IDLE: Final = ("gaps.end_ns",)
 #: Sums over the kernels that were recorded.
 KERNEL_SUMS: Final = ("kernel_stats.dispatch_count", "kernel_stats.total_ns")
+#: The answer itself, where what is missing may be most of what ran.
+ANSWER: Final = ("bottlenecks.label",)
 #: What counters and durations of dispatches become together.
 FROM_COUNTERS: Final = ("roofline.flops", "roofline.bound", "counter_metrics.value")
 

@@ -9,7 +9,16 @@ from typing import Final
 
 import polars as pl
 
-from aaco_pipeline.analysis.completeness.findings import BUSY, IDLE, KERNEL_SUMS, Finding, Grade, counted, of_total
+from aaco_pipeline.analysis.completeness.findings import (
+    ANSWER,
+    BUSY,
+    IDLE,
+    KERNEL_SUMS,
+    Finding,
+    Grade,
+    counted,
+    of_total,
+)
 
 #: Kernels that the runtime runs for copies and fills: no captured launch of a kernel stands for them.
 _OF_RUNTIME: Final = "__amd_rocclr_"
@@ -66,6 +75,7 @@ def of_replays(replayed: pl.DataFrame, launched: pl.DataFrame, kernels: pl.DataF
             process_id=number,
             start_ns=_whole(own.get_column("start_ns").min()),
             records=lost or None,
+            voids=ANSWER if certain else (),
             at_least=(*BUSY, *KERNEL_SUMS),
             at_most=IDLE,
         )

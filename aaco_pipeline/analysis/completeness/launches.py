@@ -9,7 +9,7 @@ from typing import Final
 
 import polars as pl
 
-from aaco_pipeline.analysis.completeness.findings import BUSY, IDLE, KERNEL_SUMS, Finding, counted, of_total
+from aaco_pipeline.analysis.completeness.findings import ANSWER, BUSY, IDLE, KERNEL_SUMS, Finding, counted, of_total
 from aaco_pipeline.analysis.completeness.findings import milliseconds as ms
 
 #: Calls that launch a kernel, of HIP, CUDA and its driver.
@@ -138,7 +138,7 @@ def of_unrecorded(
         there = activities.filter(pl.col("process_id") == number)
         plain = own.filter(pl.col("kind") == "kernel").sort("start_ns")
         if not there.height:
-            yield _nothing_recorded(own, number)
+            yield _nothing_recorded(own, number, others=activities.height > 0)
             continue
         lost = plain.filter(pl.col("records") == 0)
         if lost.height <= nameless.get(number if number is not None else -1, 0):
@@ -217,24 +217,28 @@ def _lost(
             "upgrade the profiler (ROCm 7.0.2 or later), or record with one stream: rocprofv3 --hip-trace "
             "--kernel-trace -- COMMAND and compare the streams",
             records=lost.height,
+            voids=ANSWER,
             at_least=(*BUSY, *KERNEL_SUMS, "timeline.overlapped_ns"),
             at_most=IDLE,
             **common,
         )
 
 
-def _nothing_recorded(own: pl.DataFrame, process: int | None) -> Finding:
+def _nothing_recorded(own: pl.DataFrame, process: int | None, *, others: bool) -> Finding:
+    """A process without any device activity; what `others` did is all the more busy time that is known."""
     return Finding(
         "no_device_events",
         "fault",
         f"process {process}",
-        f"{counted(own.height, 'launch', 'launches')} of kernels or graphs were recorded, and no device activity at "
-        "all.",
+        f"{counted(own.height, 'launch', 'launches')} of kernels or graphs {'was' if own.height == 1 else 'were'} "
+        "recorded, and no device activity at all.",
         "record the device, too: torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) in "
         "a process that no other profiler is attached to, or rocprofv3 --hip-trace --kernel-trace -- COMMAND",
         process_id=process,
         records=own.height,
-        voids=(*BUSY, *IDLE, *KERNEL_SUMS),
+        voids=ANSWER if others else (*ANSWER, *BUSY, "kernel_stats.share_ratio"),
+        at_least=(*BUSY, *KERNEL_SUMS) if others else (),
+        at_most=IDLE if others else (),
     )
 
 

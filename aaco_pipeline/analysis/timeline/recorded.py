@@ -35,9 +35,17 @@ def counted_dispatches(dispatches: pl.DataFrame, iterations: pl.DataFrame) -> tu
     return measured_dispatches(usable, iterations), dispatches.height - usable.height
 
 
+def everything(tables: Mapping[str, pl.DataFrame]) -> Recorded:
+    """As `recorded`, warm-up and what lies outside every iteration included; without the table `iterations`."""
+    return _run(tables, timed(tables["dispatches"]), 0)
+
+
 def recorded(tables: Mapping[str, pl.DataFrame]) -> Recorded:
     """What the tables named in `RECORDED_FROM` say was recorded."""
-    dispatches, left_out = counted_dispatches(tables["dispatches"], tables["iterations"])
+    return _run(tables, *counted_dispatches(tables["dispatches"], tables["iterations"]))
+
+
+def _run(tables: Mapping[str, pl.DataFrame], dispatches: pl.DataFrame, left_out: int) -> Recorded:
     calls = host_calls(tables["api_calls"])
     activities = device_activities(dispatches, tables["memory_copies"], tables["kernels"], calls)
     return Recorded(dispatches, left_out, activities, calls, waits(activities, calls, tables["synchronizations"]))

@@ -1,0 +1,59 @@
+"""The stage `completeness`: what the recording lacks, and which figures that makes a bound or void.
+
+The arithmetic is `aaco_pipeline.analysis.completeness`; stages that read its findings obey them (`stage`).
+"""
+
+from typing import Final
+
+import polars as pl
+
+from aaco_pipeline.analysis.completeness.examination import EXAMINED, examined
+from aaco_pipeline.analysis.timeline.recorded import RECORDED_FROM, everything, recorded
+from aaco_pipeline.assets.stage import Outcome, Session, stage
+from aaco_pipeline.lake.evidence import Evidence, Status
+
+_READ: Final = tuple(dict.fromkeys((*EXAMINED, *RECORDED_FROM)))
+#: What a capture states of thread traces.
+_TRACED: Final = ("att_instructions", "waves", "wave_starts")
+_STATUS: Final[dict[str, Status]] = {"fault": "invalid", "bound": "partial", "note": "partial"}
+
+
+@stage(
+    reads=_READ,
+    publishes=("completeness", "completeness_findings"),
+    group="analysis",
+    kinds=("polars", "parquet"),
+)
+def completeness(session: Session) -> Outcome:
+    """Can this recording carry the answer: what was launched, recorded, linked, counted and lost?"""
+    tables, captured = session.tables(*_READ), session.capture.tables()
+    # Where no warm-up is left out, the timeline looks at the same activities.
+    warm_up = tables["iterations"].filter(pl.col("pass") == "trace").height > 0
+    run = everything(tables) if warm_up else session.derive(recorded, *RECORDED_FROM)
+    traced = {name: captured[name] for name in _TRACED if name in captured}
+    evidence = (*session.capture.evidence("files"), *session.capture.evidence("trace"))
+    found = examined({**tables, **traced}, run, evidence)
+    counts = dict(found.findings.group_by("severity").len().iter_rows())
+    gravest = found.findings.item(0, "finding") if found.findings.height else None
+    return Outcome(
+        {"completeness": found.ledger, "completeness_findings": found.findings},
+        list(_evidence(found.findings)),
+        {"faults": counts.get("fault", 0), "bounds": counts.get("bound", 0), "gravest": gravest},
+        found.findings.select("severity", "finding", "subject", "evidence", "mend"),
+        "findings",
+    )
+
+
+def _evidence(findings: pl.DataFrame) -> list[Evidence]:
+    if not findings.height:
+        return [Evidence("completeness of the recording", "present", "nothing that it states shows a loss", None, 0)]
+    return [
+        Evidence(
+            f"finding {row['finding_id']}: {row['finding']} ({row['subject']})",
+            _STATUS[row["severity"]],
+            f"{row['evidence']} To record it whole: {row['mend']}",
+            "completeness_findings",
+            row["records"],
+        )
+        for row in findings.iter_rows(named=True)
+    ]
