@@ -45,6 +45,12 @@ class SourceError(CaptureError):
     """The system could not read a capture's files (permissions, a disk, a copy still under way): no verdict on them."""
 
 
+class IncompleteError(AacoError):
+    """A recording contradicts itself, or its tool says that it is not whole: some answers it cannot carry."""
+
+    exit_code: ClassVar[int] = 9
+
+
 class LakeError(AacoError):
     """The lake cannot be read, written or locked."""
 

@@ -13,7 +13,7 @@ from typing import Final
 import click
 
 from aaco_pipeline import __version__
-from aaco_pipeline.cli import amend, calibrate, capture, host, ingest, init, query, report, run, sessions, sweep, ui
+from aaco_pipeline.cli import amend, calibrate, capture, check, host, ingest, init, query, report, run, sessions, sweep, ui
 from aaco_pipeline.cli.gc import gc as gc_command
 from aaco_pipeline.cli.lake_option import LAKE_HELP
 from aaco_pipeline.cli.output import say
@@ -30,7 +30,7 @@ _ALLOCATIONS_BETWEEN_COLLECTIONS: Final = 100_000
 _EPILOG: Final = (
     "Exit codes: 0 done, 1 internal fault, 2 bad usage or configuration, 3 model cannot be loaded or run, "
     "4 hardware, provider or tool not available, 5 regression found, 6 capture cannot be read, 7 inconclusive "
-    "(with --strict), 8 lake cannot be read, written or locked, 130 interrupted."
+    "(with --strict), 8 lake cannot be read, written or locked, 9 the recording is not whole (check), 130 interrupted."
 )
 
 
@@ -52,6 +52,7 @@ for command in (
     capture.capture,
     ingest.ingest,
     amend.amend,
+    check.check,
     sessions.ls,
     sessions.show,
     sessions.rm,

@@ -6,12 +6,16 @@ from typing import Final
 
 import polars as pl
 
-from aaco_pipeline.analysis.completeness.findings import BUSY, IDLE, KERNEL_SUMS, Finding, counted, of_total
+from aaco_pipeline.analysis.completeness.findings import ANSWER, BUSY, IDLE, KERNEL_SUMS, Finding, counted, of_total
 from aaco_pipeline.analysis.completeness.findings import milliseconds as ms
 from aaco_pipeline.lake.evidence import DROPPED, OUT_OF_RANGE, STOPPED, Evidence
 from aaco_pipeline.providers import CPU_PROVIDER
 
 _CUT: Final = re.compile(r"cut off|ends within a row|its end is missing|damaged|malformed|page|truncated", re.IGNORECASE)
+_COPY_AGAIN: Final = (
+    "copy the file again once the program has ended by itself (compare sha256sum on both sides), or run it again and "
+    "let it exit: the profiler writes at the end"
+)
 _PROVIDER: Final = "ExecutionProvider"
 _KERNEL_DOMAIN: Final = ("kernel", "KERNEL_DISPATCH")
 
@@ -48,11 +52,22 @@ def of_evidence(evidence: Sequence[Evidence]) -> Iterator[Finding]:
                 "fault",
                 source,
                 f"{one.item}: {one.reason}.",
-                "copy the file again once the program has ended by itself (compare sha256sum on both sides), or run "
-                "it again and let it exit: the profiler writes at the end",
+                _COPY_AGAIN,
                 at_least=(*BUSY, *KERNEL_SUMS),
                 at_most=IDLE,
             )
+
+
+def unreadable(source: str, reason: str) -> Finding:
+    """A file that no reader can make anything of, though a capture was looked for in it."""
+    return Finding(
+        "file_truncated",
+        "fault",
+        source,
+        f"it cannot be read: {reason}.",
+        _COPY_AGAIN,
+        voids=(*ANSWER, *BUSY),
+    )
 
 
 def _is(one: Evidence, item: str) -> bool:

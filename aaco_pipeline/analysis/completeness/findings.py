@@ -5,7 +5,7 @@ What shows each of them is a module beside this one; all of them together is `ex
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 import polars as pl
 
@@ -13,6 +13,32 @@ from aaco_pipeline.lake.contracts import polars_types
 
 Severity = Literal["fault", "bound", "note"]
 Grade = Literal["observed", "inferred"]
+Name = Literal[
+    "false_idle_at_edges",
+    "wait_for_unrecorded_work",
+    "graph_kernels_missing",
+    "no_device_events",
+    "first_kernels_dropped",
+    "launches_unrecorded",
+    "launch_calls_missing",
+    "stream_missing",
+    "counters_impossible",
+    "impossible_durations",
+    "counters_summed",
+    "thread_trace_empty",
+    "thread_trace_partial",
+    "clocks_apart",
+    "clock_resynchronized",
+    "xcd_shares_missing",
+    "cpu_fallback",
+    "ranks_missing",
+    "slices_cut",
+    "launched_before_recording",
+    "counters_multiplexed",
+    "dropped_by_tool",
+    "file_truncated",
+]
+NAMES: Final[tuple[Name, ...]] = get_args(Name)
 SEVERITIES: Final[tuple[Severity, ...]] = ("fault", "bound", "note")
 #: Busy time of a device, where work ran that is not recorded.
 BUSY: Final = (
@@ -33,7 +59,7 @@ FROM_COUNTERS: Final = ("roofline.flops", "roofline.bound", "counter_metrics.val
 class Finding:
     """One row of `completeness_findings` without its number; what each field means is said there."""
 
-    finding: str
+    finding: Name
     severity: Severity
     subject: str
     evidence: str

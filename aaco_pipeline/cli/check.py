@@ -1,0 +1,133 @@
+"""`aaco check`: can this recording carry the answer, and how would one record it again?
+
+What a recording lacks is `aaco_pipeline.analysis.completeness`; how it is said `aaco_pipeline.report.words`.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from aaco_pipeline.cli.lake_option import new_lake_option
+from aaco_pipeline.cli.output import console, data_format, print_json, print_table, say
+from aaco_pipeline.errors import CaptureError, IncompleteError
+from aaco_pipeline.report.terminal.screen import print_prose
+from aaco_pipeline.report.words.completeness import TITLES, consequences, headline
+from aaco_pipeline.report.words.units import grouped
+
+if TYPE_CHECKING:
+    from aaco_pipeline.analysis.completeness.examination import Completeness
+    from aaco_pipeline.capture.discovery import Run
+    from aaco_pipeline.resources.project import Project
+
+_COUNTS: Final = ("launched", "unrecorded", "recorded", "linked", "dropped", "out_of_order", "before_recording")
+Document = dict[str, Any]
+
+
+@click.command()
+@click.argument("what", metavar="CAPTURE|SESSION", default="latest")
+@new_lake_option
+@data_format
+def check(project: "Project", what: str, *, as_json: bool) -> int:
+    """Say in one page whether a recording can carry the answer: a capture by its path, or a session of the lake.
+
+    Each finding comes with its evidence, the figures that it makes void or a bound, and how to record again. Of a path
+    nothing is kept. Exits with 9 when the recording contradicts itself, or its tool says that it is not whole.
+    """
+    path = Path(what)
+    documents = list(_of_path(path)) if path.exists() else [_of_session(project, what)]
+    if as_json:
+        print_json(documents)
+    else:
+        for document in documents:
+            _print(document)
+    faults = [one for document in documents for one in document["findings"] if one["severity"] == "fault"]
+    unread = all(document["unreadable"] for document in documents)
+    return CaptureError.exit_code if unread else IncompleteError.exit_code if faults else 0
+
+
+def _of_session(project: "Project", what: str) -> Document:
+    """What the lake holds of a session's completeness; its stages are finished first."""
+    from aaco_pipeline.cli.finishing import finish_first
+    from aaco_pipeline.lake.store import TraceLake
+
+    lake = TraceLake(project.lake)
+    session = lake.find_session(what)
+    finish_first(project, lake, session, quiet=True)
+    found = {name: lake.read(name, session).drop("session_id") for name in ("completeness", "completeness_findings")}
+    return _document(session, found["completeness"].to_dicts(), found["completeness_findings"].to_dicts())
+
+
+def _of_path(path: Path) -> Iterator[Document]:
+    """Each run at a path, read from a copy that is gone afterwards; one document for what holds no run."""
+    from aaco_pipeline.analysis.completeness.files import unreadable
+    from aaco_pipeline.analysis.completeness.findings import findings_frame
+    from aaco_pipeline.resources.confinement.doors import discover_runs
+
+    found = discover_runs(path)
+    for run in found.runs:
+        try:
+            examined = _examined(run)
+        except CaptureError as error:
+            rows = findings_frame([unreadable(run.folder.name, str(error))]).to_dicts()
+            yield _document(str(run.folder), [], rows, unreadable=True)
+            continue
+        yield _document(str(run.folder), examined.ledger.to_dicts(), examined.findings.to_dicts())
+    if not found.runs:
+        reasons = [unreadable(one.path.name, one.reason) for one in found.unread]
+        rows = findings_frame(reasons or [unreadable(path.name, "nothing in it is a capture")]).to_dicts()
+        yield _document(str(path), [], rows, unreadable=True)
+
+
+def _examined(run: "Run") -> "Completeness":
+    """What a run lacks, from a copy made and read as `aaco ingest` does it."""
+    import tempfile
+
+    from aaco_pipeline.analysis.completeness.examination import examined
+    from aaco_pipeline.analysis.timeline.recorded import everything
+    from aaco_pipeline.resources.confinement.doors import copy_capture, open_capture
+
+    with tempfile.TemporaryDirectory(prefix="aaco-check-") as folder:
+        raw = Path(folder) / "raw"
+        raw.mkdir()
+        copy_capture(run, raw, None)
+        capture = open_capture(raw)
+        tables = capture.tables()
+        evidence = (*capture.evidence("files"), *capture.evidence("trace"))
+        return examined(tables, everything(tables), evidence)
+
+
+def _document(
+    of: str, ledger: list[Document], findings: list[Document], *, unreadable: bool = False
+) -> Document:
+    return {"of": of, "whole": not findings, "unreadable": unreadable, "findings": findings, "ledger": ledger}
+
+
+def _print(document: Document) -> None:
+    screen = console()
+    say(document["of"])
+    print_prose(screen, headline(document["findings"]))
+    for one in document["findings"]:
+        say("")
+        grade = " (inferred)" if one["grade"] == "inferred" else ""
+        print_prose(screen, f"{one['severity'].upper()}  {TITLES[one['finding']]}: {one['subject']}{grade}", "bold")
+        print_prose(screen, one["evidence"])
+        for line in consequences(one):
+            print_prose(screen, line)
+        print_prose(screen, f"To record it whole: {one['mend']}.")
+    if document["ledger"]:
+        say("")
+        names = [name.replace("_", " ") for name in _COUNTS]
+        print_table(
+            ("records", "process", "device", *names),
+            [
+                (
+                    row["record_kind"].replace("_", " "),
+                    *(None if row[name] is None else str(row[name]) for name in ("process_id", "device_id")),
+                    *(grouped(row[name]) for name in _COUNTS),
+                )
+                for row in document["ledger"]
+            ],
+            numeric=names,
+        )
