@@ -67,13 +67,14 @@ def _of_path(path: Path) -> Iterator[Document]:
 
     found = discover_runs(path)
     for run in found.runs:
+        of = str(path if len(found.runs) == 1 else run.folder)
         try:
             examined = _examined(run)
         except CaptureError as error:
-            rows = findings_frame([unreadable(run.folder.name, str(error))]).to_dicts()
-            yield _document(str(run.folder), [], rows, unreadable=True)
+            rows = findings_frame([unreadable(Path(of).name, str(error))]).to_dicts()
+            yield _document(of, [], rows, unreadable=True)
             continue
-        yield _document(str(run.folder), examined.ledger.to_dicts(), examined.findings.to_dicts())
+        yield _document(of, examined.ledger.to_dicts(), examined.findings.to_dicts())
     if not found.runs:
         reasons = [unreadable(one.path.name, one.reason) for one in found.unread]
         rows = findings_frame(reasons or [unreadable(path.name, "nothing in it is a capture")]).to_dicts()

@@ -194,15 +194,16 @@ DURATIONS_AGAIN: Final = (
 )
 
 
-def of_reversed(activities: pl.DataFrame) -> Iterator[Finding]:
-    """Activities that end before they begin."""
-    odd = activities.filter(pl.col("end_ns") < pl.col("start_ns"))
+def of_reversed(dispatches: pl.DataFrame, memory_copies: pl.DataFrame) -> Iterator[Finding]:
+    """Device activities that end before they begin."""
+    times = pl.concat([frame.select("start_ns", "end_ns") for frame in (dispatches, memory_copies)])
+    odd = times.filter(pl.col("end_ns") < pl.col("start_ns"))
     if odd.height:
         yield Finding(
             "impossible_durations",
             "fault",
             "device activities",
-            f"{of_total(odd.height, activities.height)} device activities end before they begin.",
+            f"{of_total(odd.height, times.height)} device activities end before they begin.",
             DURATIONS_AGAIN,
             records=odd.height,
             voids=("kernel_stats.share_ratio",),

@@ -135,8 +135,9 @@ def _multiplexed(counters: pl.DataFrame, dispatches: pl.DataFrame, environment: 
             "counters_multiplexed",
             "bound",
             "counters",
-            f"the profiler says {setting}: each dispatch counted one group of counters, and values of the others are "
-            "imputed from other executions.",
+            f"the profiler says {setting}: each dispatch counted one group of the "
+            f"{counters.get_column('counter').n_unique()} counters, and values of the others are imputed from other "
+            "executions.",
             mend,
             voids=spread,
         )

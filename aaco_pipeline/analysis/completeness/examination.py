@@ -36,7 +36,9 @@ def examined(tables: Mapping[str, pl.DataFrame], run: Recorded, evidence: Sequen
     `timeline.recorded.everything` of them, `evidence` what readers say of the capture's files and of its trace.
     """
     activities, calls = run.activities, run.calls
-    launched = launches.launches(calls, activities)
+    whole = timed(tables["dispatches"])
+    untimed = tables["dispatches"].join(whole.select("dispatch_id"), on="dispatch_id", how="anti")
+    launched = launches.launches(calls, activities, untimed)
     early = launches.before_recording(activities, calls)
     fits = clocks.fits(activities, calls)
     counts = files.tool_counts(evidence)
@@ -45,16 +47,16 @@ def examined(tables: Mapping[str, pl.DataFrame], run: Recorded, evidence: Sequen
         _of_launches(tables, run, launched, early),
         clocks.of_clocks(fits),
         clocks.of_epochs(activities, tables["api_calls"]),
-        clocks.of_reversed(activities),
+        clocks.of_reversed(tables["dispatches"], tables["memory_copies"]),
         _of_counters(tables),
         thread_trace.of_thread_traces(tables, evidence),
         files.of_evidence(evidence),
         files.of_outside(evidence),
-        files.of_statistics(tables["reported_statistics"], timed(tables["dispatches"]), tables["kernels"]),
+        files.of_statistics(tables["reported_statistics"], whole, tables["kernels"]),
         files.of_ranks(tables["processes"], tables["markers"]),
         files.of_fallback(tables["sessions"], tables["dispatches"], tables["kernels"]),
     )
-    return Completeness(ledger(tables, activities, launched, early, fits, losses), findings_frame(found))
+    return Completeness(ledger(tables, activities, untimed, launched, early, fits, losses), findings_frame(found))
 
 
 def _of_launches(

@@ -46,7 +46,7 @@ def of_evidence(evidence: Sequence[Evidence]) -> Iterator[Finding]:
                 at_least=(*BUSY, *KERNEL_SUMS),
                 at_most=IDLE,
             )
-        elif one.status in ("partial", "invalid") and _says_cut(one):
+        elif (one.status in ("partial", "invalid") and _says_cut(one)) or _is_no_database(one):
             yield Finding(
                 "file_truncated",
                 "fault",
@@ -79,6 +79,11 @@ def _says_cut(one: Evidence) -> bool:
     """Whether a statement is of a file that is cut or damaged: a part or an unread file, or the end of one."""
     of_file = one.item.startswith(("part ", "file ", "end of ", "kernel events"))
     return of_file and _CUT.search(one.reason or "") is not None
+
+
+def _is_no_database(one: Evidence) -> bool:
+    """Whether a file that is named like a profiler's database is none, as with a header that was never written."""
+    return one.status == "absent" and one.item.startswith("file ") and one.item.endswith((".db", ".db.gz"))
 
 
 def of_outside(evidence: Sequence[Evidence]) -> Iterator[Finding]:

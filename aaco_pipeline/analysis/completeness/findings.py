@@ -80,7 +80,10 @@ def findings_frame(found: Iterable[Finding]) -> pl.DataFrame:
     ordered = sorted(
         found, key=lambda one: (SEVERITIES.index(one.severity), one.finding, one.subject, one.evidence)
     )
-    rows = [{"finding_id": number, **_listed(one)} for number, one in enumerate(ordered)]
+    rows = [
+        {"finding_id": number, **_listed(one), "evidence": f"{one.evidence[:1].upper()}{one.evidence[1:]}"}
+        for number, one in enumerate(ordered)
+    ]
     return pl.DataFrame(rows, schema=polars_types("completeness_findings"))
 
 

@@ -31,10 +31,11 @@ _WARM_UP: Final = (
 )
 
 
-def launches(calls: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
+def launches(calls: pl.DataFrame, activities: pl.DataFrame, untimed: pl.DataFrame) -> pl.DataFrame:
     """The launching calls, those inside another one left out: a driver's call belongs to its runtime's.
 
-    `calls` and `activities` as `timeline.activities` gives them. Columns: call_id, process_id, thread_id, start_ns,
+    `calls` and `activities` as `timeline.activities` gives them; `untimed` are dispatches without usable times, which
+    are no activities and yet records. Columns: call_id, process_id, thread_id, start_ns,
     end_ns, kind (`kernel`, `graph` or `copy`), capture (number of the capture that it is made in; null outside any),
     records (activities that it left, those of calls inside it included).
     """
@@ -51,7 +52,10 @@ def launches(calls: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
     reached = pl.col("end_ns").cum_max().shift(1).over(_THREAD)
     outer = (pl.col("start_ns") >= reached).fill_null(True)
     own = own.with_columns(outer=pl.when(outer).then("call_id").forward_fill().over(_THREAD))
-    links = activities.drop_nulls("call_id").group_by("call_id").agg(n=pl.len().cast(pl.Int64))
+    key = ["process_id", "correlation_id"]
+    others = untimed.select(key).drop_nulls().join(calls.select("call_id", *key), on=key).select("call_id")
+    linked = pl.concat([activities.select("call_id").drop_nulls(), others])
+    links = linked.group_by("call_id").agg(n=pl.len().cast(pl.Int64))
     records = (
         own.join(links, on="call_id", how="left").group_by("outer").agg(records=pl.col("n").fill_null(0).sum())
     )

@@ -18,6 +18,7 @@ _SILENT: Final = "the tool says nothing of what it dropped"
 def ledger(
     tables: Mapping[str, pl.DataFrame],
     activities: pl.DataFrame,
+    untimed: pl.DataFrame,
     launched: pl.DataFrame,
     early: pl.DataFrame,
     fits: Mapping[int, Fit],
@@ -25,12 +26,13 @@ def ledger(
 ) -> pl.DataFrame:
     """Rows of the table `completeness` without the session.
 
-    `activities`, `launched` and `early` as `timeline.activities` and `launches` give them, `fits` those of `clocks` by
+    `activities`, `launched` and `early` as `timeline.activities` and `launches` give them, `untimed` the dispatches
+    whose times cannot be used and that are no activities, `fits` those of `clocks` by
     process, `losses` what the tool counts (`dropped`, `out_of_range`).
     """
     counted = tables["counters"].select("dispatch_id").unique()
     parts = [
-        _launched_kind(kind, activities.filter(pl.col("activity_kind") == name), launched, early, counted)
+        _launched_kind(kind, _records(kind, activities.filter(pl.col("activity_kind") == name), untimed), launched, early, counted)
         for kind, name in _LAUNCHED.items()
     ]
     parts += [_calls(tables["api_calls"]), _counters(tables), _instructions(tables)]
@@ -62,6 +64,14 @@ def ledger(
     return frame.select(pl.col(name).cast(dtype) for name, dtype in types.items()).sort(
         "record_kind", *_WHO, nulls_last=True
     )
+
+
+def _records(kind: str, own: pl.DataFrame, untimed: pl.DataFrame) -> pl.DataFrame:
+    """The activities of a kind, and of dispatches also those without usable times."""
+    if kind != "dispatches":
+        return own
+    others = untimed.select(*_WHO, "start_ns", "end_ns", activity_id=pl.col("dispatch_id").cast(pl.Int32))
+    return pl.concat([own, others], how="diagonal")
 
 
 def _launched_kind(
