@@ -78,7 +78,7 @@ def test_the_projects_lake_and_settings_are_looked_for_when_they_are_used(
 def test_every_stage_is_one_asset_of_its_name() -> None:
     assert set(SPECS) == set(STAGE_ASSETS)
     assert list(SPECS) == list(stages())
-    assert len(SPECS) == 13
+    assert len(SPECS) == 14
 
 
 @pytest.mark.parametrize("stage", STAGE_ASSETS)
@@ -108,23 +108,32 @@ def test_every_column_of_every_asset_has_a_meaning(stage: str) -> None:
 
 def test_a_session_flows_from_its_capture_to_its_timeline() -> None:
     flow = {name: {dep.asset_key.to_user_string() for dep in spec.deps} for name, spec in SPECS.items()}
-    first, traced = {"inference_run", "kernel_trace"}, {"inference_run", "kernel_trace", "timeline"}
+    first = {"inference_run", "kernel_trace", "completeness"}
+    traced = {*first, "timeline"}
+    started = {"capture", "session_environment"}
     assert flow == {
         "capture": set(),
         "session_environment": {"capture"},
         "inference_run": {"capture"},
         "kernel_trace": {"capture", "inference_run"},
         "telemetry": {"capture"},
+        "completeness": {*started, "inference_run", "kernel_trace"},
         "timeline": first,
         "critical_path": {"session_environment", *traced},
-        "model_graph": traced,
-        "att_enrichment": {"kernel_trace"},
+        "model_graph": traced - {"completeness"},
+        "att_enrichment": {"kernel_trace", "completeness"},
         "roofline": {"capture", "session_environment", "model_graph", *traced},
         "classification": {
             *("capture", "session_environment", "telemetry", "critical_path", "model_graph", "att_enrichment"),
             *("roofline", *traced),
         },
-        "perfetto_trace": {"capture", "session_environment", "telemetry", "critical_path", *traced},
+        "perfetto_trace": {
+            "capture",
+            "session_environment",
+            "telemetry",
+            "critical_path",
+            *(traced - {"completeness"}),
+        },
         "report": {"model_graph", "perfetto_trace", "classification"},
     }
 

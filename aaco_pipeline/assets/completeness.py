@@ -14,7 +14,7 @@ from aaco_pipeline.lake.evidence import Evidence, Status
 
 _READ: Final = tuple(dict.fromkeys((*EXAMINED, *RECORDED_FROM)))
 #: What a capture states of thread traces.
-_TRACED: Final = ("att_instructions", "waves", "wave_starts")
+_TRACED: Final = ("att_instructions", "instruction_parts", "waves", "wave_starts")
 _STATUS: Final[dict[str, Status]] = {"fault": "invalid", "bound": "partial", "note": "partial"}
 
 

@@ -11,7 +11,7 @@ import click
 
 from aaco_pipeline.cli.lake_option import new_lake_option
 from aaco_pipeline.cli.output import console, data_format, print_json, print_table, say
-from aaco_pipeline.errors import CaptureError, IncompleteError
+from aaco_pipeline.errors import CaptureError, IncompleteError, UsageError
 from aaco_pipeline.report.terminal.screen import print_prose
 from aaco_pipeline.report.words.completeness import TITLES, consequences, headline
 from aaco_pipeline.report.words.units import grouped
@@ -36,6 +36,8 @@ def check(project: "Project", what: str, *, as_json: bool) -> int:
     nothing is kept. Exits with 9 when the recording contradicts itself, or its tool says that it is not whole.
     """
     path = Path(what)
+    if not path.exists() and (path.suffix or len(path.parts) > 1):
+        raise UsageError(f"{what}: there is no such file or folder")
     documents = list(_of_path(path)) if path.exists() else [_of_session(project, what)]
     if as_json:
         print_json(documents)
@@ -99,9 +101,7 @@ def _examined(run: "Run") -> "Completeness":
         return examined(tables, everything(tables), evidence)
 
 
-def _document(
-    of: str, ledger: list[Document], findings: list[Document], *, unreadable: bool = False
-) -> Document:
+def _document(of: str, ledger: list[Document], findings: list[Document], *, unreadable: bool = False) -> Document:
     return {"of": of, "whole": not findings, "unreadable": unreadable, "findings": findings, "ledger": ledger}
 
 

@@ -13,7 +13,21 @@ from typing import Final
 import click
 
 from aaco_pipeline import __version__
-from aaco_pipeline.cli import amend, calibrate, capture, check, host, ingest, init, query, report, run, sessions, sweep, ui
+from aaco_pipeline.cli import (
+    amend,
+    calibrate,
+    capture,
+    check,
+    host,
+    ingest,
+    init,
+    query,
+    report,
+    run,
+    sessions,
+    sweep,
+    ui,
+)
 from aaco_pipeline.cli.gc import gc as gc_command
 from aaco_pipeline.cli.lake_option import LAKE_HELP
 from aaco_pipeline.cli.output import say

@@ -37,7 +37,7 @@ class Progress:
 
     @property
     def count(self) -> str:
-        """How many of the expected stages have published, as `3 of 13 stages`."""
+        """How many of the expected stages have published, as `3 of 14 stages`."""
         return f"{len(self.expected) - len(self.unpublished)} of {len(self.expected)} stages"
 
     def as_document(self) -> dict[str, Any] | None:

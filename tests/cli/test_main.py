@@ -23,6 +23,7 @@ Refused = Callable[..., str]
 LOOKS: Final = {
     "ls": (),
     "show": (),
+    "check": (),
     "report": (),
     "sql": ("SELECT 1 AS one",),
     "tables": (),
@@ -39,7 +40,19 @@ def test_help_lists_every_command_and_every_exit_code(aaco: Aaco) -> None:
     for command in cli.commands:
         assert f"\n  {command} " in answer.stdout
     text = " ".join(answer.stdout.split())
-    for code in ("0 done", "1 internal", "2 bad", "3 model", "4 hardware", "5 reg", "6 cap", "7 inc", "8 lake", "130"):
+    for code in (
+        "0 done",
+        "1 internal",
+        "2 bad",
+        "3 model",
+        "4 hardware",
+        "5 reg",
+        "6 cap",
+        "7 inc",
+        "8 lake",
+        "9 the rec",
+        "130",
+    ):
         assert code in text
     assert aaco("-h").stdout == answer.stdout
 

@@ -79,6 +79,11 @@ PUBLIC: Final[dict[str, str]] = {
     "att_instructions": """kernel_id dispatch_id code_object_id address line instruction instruction_class hits
         latency_cycles stall_cycles idle_cycles samples source charged_stall_cycles""",
     "att_stalls": "kernel_id dispatch_id reason stall_cycles samples share_ratio",
+    # Completeness
+    "completeness": """record_kind process_id device_id launched unrecorded recorded linked counted dropped out_of_range
+        out_of_order before_recording before_recording_ns clock_step_ns passes repetitions reason""",
+    "completeness_findings": """finding_id finding severity grade subject process_id device_id start_ns end_ns records
+        evidence voids at_least at_most mend""",
     # Judgement
     "bottlenecks": "scope kernel_id label runner_up score evidence missing recommendation",
     "verdicts": """baseline candidate metric verdict effect_ratio ci_low ci_high threshold_ratio
@@ -103,6 +108,8 @@ WORDS: Final[dict[str, str]] = {
     "memory_copies.direction": "fill",
     "operator_kernels.match": "name order marker correlation unattributed",
     "gaps.cause": "sync host_wait launch_latency dependency kernel_kernel unknown",
+    "completeness_findings.severity": "fault bound note",
+    "completeness_findings.grade": "observed inferred",
     "rank_clocks.method": "same_process same_host collectives none",
     "critical_path.activity_kind": "dispatch memory_copy api_call",
     "critical_path.binding_edge": "launch stream queue event sync program none",
@@ -168,6 +175,7 @@ def test_sections_come_in_the_order_of_the_dictionary_without_a_break() -> None:
         "Inference",
         "Trace",
         "Telemetry",
+        "Completeness",
         "Analysis",
         "Judgement",
     ]

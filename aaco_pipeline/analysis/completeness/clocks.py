@@ -62,7 +62,7 @@ def fits(activities: pl.DataFrame, calls: pl.DataFrame) -> dict[int, Fit]:
         most, late = None, own.clear()
         if waits.height and own.get_column("device_id").n_unique() == 1:
             most, late = _after_waits(own, waits)
-        found[int(process)] = Fit(int(ahead.max() or 0), most, early, late, own.height)  # type: ignore[call-overload,arg-type]
+        found[int(process)] = Fit(int(ahead.max() or 0), most, early, late, own.height)  # type: ignore[arg-type]
     return found
 
 

@@ -85,7 +85,7 @@ def of_values(checked: pl.DataFrame) -> Iterator[Finding]:
             subject,
             evidence,
             mend,
-            device_id=device,  # type: ignore[arg-type]
+            device_id=device,
             records=odd.height,
             voids=FROM_COUNTERS,
         )

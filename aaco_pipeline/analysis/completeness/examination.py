@@ -37,8 +37,9 @@ def examined(tables: Mapping[str, pl.DataFrame], run: Recorded, evidence: Sequen
     """
     activities, calls = run.activities, run.calls
     whole = timed(tables["dispatches"])
-    untimed = tables["dispatches"].join(whole.select("dispatch_id"), on="dispatch_id", how="anti")
-    launched = launches.launches(calls, activities, untimed)
+    run_ids = activities.filter(pl.col("activity_kind") == "dispatch").select(dispatch_id="activity_id")
+    aside = tables["dispatches"].join(run_ids, on="dispatch_id", how="anti")
+    launched = launches.launches(calls, activities, aside)
     early = launches.before_recording(activities, calls)
     fits = clocks.fits(activities, calls)
     counts = files.tool_counts(evidence)
@@ -56,7 +57,9 @@ def examined(tables: Mapping[str, pl.DataFrame], run: Recorded, evidence: Sequen
         files.of_ranks(tables["processes"], tables["markers"]),
         files.of_fallback(tables["sessions"], tables["dispatches"], tables["kernels"]),
     )
-    return Completeness(ledger(tables, activities, untimed, launched, early, fits, losses), findings_frame(found))
+    return Completeness(
+        ledger(tables, activities, aside, launched, early, fits=fits, losses=losses), findings_frame(found)
+    )
 
 
 def _of_launches(

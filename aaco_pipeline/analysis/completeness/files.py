@@ -11,7 +11,9 @@ from aaco_pipeline.analysis.completeness.findings import milliseconds as ms
 from aaco_pipeline.lake.evidence import DROPPED, OUT_OF_RANGE, STOPPED, Evidence
 from aaco_pipeline.providers import CPU_PROVIDER
 
-_CUT: Final = re.compile(r"cut off|ends within a row|its end is missing|damaged|malformed|page|truncated", re.IGNORECASE)
+_CUT: Final = re.compile(
+    r"cut off|ends within a row|its end is missing|damaged|malformed|page|truncated", re.IGNORECASE
+)
 _COPY_AGAIN: Final = (
     "copy the file again once the program has ended by itself (compare sha256sum on both sides), or run it again and "
     "let it exit: the profiler writes at the end"
@@ -102,15 +104,15 @@ def of_outside(evidence: Sequence[Evidence]) -> Iterator[Finding]:
             )
 
 
-def of_statistics(
-    stated: pl.DataFrame, dispatches: pl.DataFrame, kernels: pl.DataFrame
-) -> Iterator[Finding]:
+def of_statistics(stated: pl.DataFrame, dispatches: pl.DataFrame, kernels: pl.DataFrame) -> Iterator[Finding]:
     """Kernels of which the tool's own statistics count other dispatches, or the same with another sum of time.
 
     The statistics are of the run that the records are of only where they name the same kernels.
     """
-    sums = stated.filter(pl.col("domain").str.to_lowercase() == "kernel").group_by("name").agg(
-        calls=pl.col("call_count").sum(), told_ns=pl.col("total_ns").sum()
+    sums = (
+        stated.filter(pl.col("domain").str.to_lowercase() == "kernel")
+        .group_by("name")
+        .agg(calls=pl.col("call_count").sum(), told_ns=pl.col("total_ns").sum())
     )
     length = pl.col("end_ns") - pl.col("start_ns")
     own = (
@@ -215,7 +217,7 @@ def tool_counts(evidence: Sequence[Evidence]) -> Mapping[str, int | None]:
     """What the tool counts of its own losses over all files, by `DROPPED` and `OUT_OF_RANGE`; None when it does not."""
     counts: dict[str, int | None] = {DROPPED: None, OUT_OF_RANGE: None}
     for one in evidence:
-        for name in counts:
+        for name, count in list(counts.items()):
             if _is(one, name) and one.rows is not None:
-                counts[name] = (counts[name] or 0) + one.rows
+                counts[name] = (count or 0) + one.rows
     return counts

@@ -77,9 +77,7 @@ class Finding:
 
 def findings_frame(found: Iterable[Finding]) -> pl.DataFrame:
     """The table `completeness_findings` without its session: the gravest first, of equals by name and subject."""
-    ordered = sorted(
-        found, key=lambda one: (SEVERITIES.index(one.severity), one.finding, one.subject, one.evidence)
-    )
+    ordered = sorted(found, key=lambda one: (SEVERITIES.index(one.severity), one.finding, one.subject, one.evidence))
     rows = [
         {"finding_id": number, **_listed(one), "evidence": f"{one.evidence[:1].upper()}{one.evidence[1:]}"}
         for number, one in enumerate(ordered)

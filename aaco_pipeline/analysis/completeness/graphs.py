@@ -55,9 +55,7 @@ def of_replays(replayed: pl.DataFrame, launched: pl.DataFrame, kernels: pl.DataF
         captured = launched.filter(
             (pl.col("process_id") == number) & pl.col("capture").is_not_null() & (pl.col("kind") == "kernel")
         )
-        found = (
-            _by_node(own) or _by_capture(own.join(names, on="kernel_id", how="left"), captured) or _by_likeness(own)
-        )
+        found = _by_node(own) or _by_capture(own.join(names, on="kernel_id", how="left"), captured) or _by_likeness(own)
         if found is None and not empty:
             continue
         lost, short, how, grade = found or (0, empty, "launched a graph and left no record at all", "observed")
@@ -130,8 +128,10 @@ def _by_likeness(own: pl.DataFrame) -> _Found | None:
     Another graph is launched again and again with the same records; what was lost differs from replay to replay.
     """
     counts = own.drop_nulls("kernel_id").group_by("call_id", "kernel_id").agg(pl.col("n").sum())
-    each = counts.sort("kernel_id").group_by("call_id").agg(
-        have=pl.col("n").sum(), what=pl.struct("kernel_id", "n").hash().sum(), first=pl.col("kernel_id").min()
+    each = (
+        counts.sort("kernel_id")
+        .group_by("call_id")
+        .agg(have=pl.col("n").sum(), what=pl.struct("kernel_id", "n").hash().sum(), first=pl.col("kernel_id").min())
     )
     if each.height < 2 or each.get_column("what").n_unique() == 1:
         return None

@@ -31,11 +31,11 @@ _WARM_UP: Final = (
 )
 
 
-def launches(calls: pl.DataFrame, activities: pl.DataFrame, untimed: pl.DataFrame) -> pl.DataFrame:
+def launches(calls: pl.DataFrame, activities: pl.DataFrame, aside: pl.DataFrame) -> pl.DataFrame:
     """The launching calls, those inside another one left out: a driver's call belongs to its runtime's.
 
-    `calls` and `activities` as `timeline.activities` gives them; `untimed` are dispatches without usable times, which
-    are no activities and yet records. Columns: call_id, process_id, thread_id, start_ns,
+    `calls` and `activities` as `timeline.activities` gives them; `aside` are dispatches that are no activities
+    and yet records: without usable times, or inside another. Columns: call_id, process_id, thread_id, start_ns,
     end_ns, kind (`kernel`, `graph` or `copy`), capture (number of the capture that it is made in; null outside any),
     records (activities that it left, those of calls inside it included).
     """
@@ -53,12 +53,10 @@ def launches(calls: pl.DataFrame, activities: pl.DataFrame, untimed: pl.DataFram
     outer = (pl.col("start_ns") >= reached).fill_null(True)
     own = own.with_columns(outer=pl.when(outer).then("call_id").forward_fill().over(_THREAD))
     key = ["process_id", "correlation_id"]
-    others = untimed.select(key).drop_nulls().join(calls.select("call_id", *key), on=key).select("call_id")
+    others = aside.select(key).drop_nulls().join(calls.select("call_id", *key), on=key).select("call_id")
     linked = pl.concat([activities.select("call_id").drop_nulls(), others])
     links = linked.group_by("call_id").agg(n=pl.len().cast(pl.Int64))
-    records = (
-        own.join(links, on="call_id", how="left").group_by("outer").agg(records=pl.col("n").fill_null(0).sum())
-    )
+    records = own.join(links, on="call_id", how="left").group_by("outer").agg(records=pl.col("n").fill_null(0).sum())
     first = own.filter(pl.col("call_id") == pl.col("outer")).drop("outer")
     first = first.join(records, left_on="call_id", right_on="outer", how="left", maintain_order="left")
     return _with_captures(first, calls, names).select(
@@ -147,23 +145,22 @@ def of_unrecorded(
         lost = plain.filter(pl.col("records") == 0)
         if lost.height <= nameless.get(number if number is not None else -1, 0):
             continue
-        of_process = (pl.col("process_id") == number,)
-        yield from _lost(
-            plain, lost, there, calls.filter(*of_process), synchronizations.filter(*of_process), number
-        )
+        own_calls, own_waits = (one.filter(pl.col("process_id") == number) for one in (calls, synchronizations))
+        yield from _lost(number, plain, lost, there, calls=own_calls, synchronizations=own_waits)
 
 
 def _lost(
+    process: int | None,
     plain: pl.DataFrame,
     lost: pl.DataFrame,
     there: pl.DataFrame,
+    *,
     calls: pl.DataFrame,
     synchronizations: pl.DataFrame,
-    process: int | None,
 ) -> Iterator[Finding]:
+    """What the `lost` of a process's `plain` launches are, beside its activities that are `there`."""
     device = _only(there.get_column("device_id"))
     kept = plain.filter(pl.col("records") > 0)
-    common = {"process_id": process, "device_id": device}
     leading, trailing = _edges(lost, kept)
     share = of_total(lost.height, plain.height)
     yield Finding(
@@ -177,7 +174,8 @@ def _lost(
         records=lost.height,
         at_least=(*BUSY, *KERNEL_SUMS),
         at_most=IDLE,
-        **common,
+        process_id=process,
+        device_id=device,
     )
     if leading.height:
         yield Finding(
@@ -192,15 +190,14 @@ def _lost(
             records=leading.height,
             at_least=(*BUSY, *KERNEL_SUMS),
             at_most=IDLE,
-            **common,
+            process_id=process,
+            device_id=device,
         )
     if leading.height or trailing.height:
         where = " and ".join(
-            words
-            for words, edge in (("before the first", leading), ("after the last", trailing))
-            if edge.height
+            words for words, edge in (("before the first", leading), ("after the last", trailing)) if edge.height
         )
-        first, last = there.get_column("start_ns").min(), there.get_column("end_ns").max()
+        first, last = (_number(value) for value in (there["start_ns"].min(), there["end_ns"].max()))
         yield Finding(
             "false_idle_at_edges",
             "bound",
@@ -210,7 +207,8 @@ def _lost(
             _WARM_UP,
             records=leading.height + trailing.height,
             at_least=("timeline.active_ratio",),
-            **common,
+            process_id=process,
+            device_id=device,
         )
     if why := _why_a_stream(lost, kept, there, calls, synchronizations):
         yield Finding(
@@ -224,7 +222,8 @@ def _lost(
             voids=ANSWER,
             at_least=(*BUSY, *KERNEL_SUMS, "timeline.overlapped_ns"),
             at_most=IDLE,
-            **common,
+            process_id=process,
+            device_id=device,
         )
 
 

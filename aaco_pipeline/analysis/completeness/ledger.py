@@ -18,21 +18,24 @@ _SILENT: Final = "the tool says nothing of what it dropped"
 def ledger(
     tables: Mapping[str, pl.DataFrame],
     activities: pl.DataFrame,
-    untimed: pl.DataFrame,
+    aside: pl.DataFrame,
     launched: pl.DataFrame,
     early: pl.DataFrame,
+    *,
     fits: Mapping[int, Fit],
     losses: Mapping[str, int | None],
 ) -> pl.DataFrame:
     """Rows of the table `completeness` without the session.
 
-    `activities`, `launched` and `early` as `timeline.activities` and `launches` give them, `untimed` the dispatches
-    whose times cannot be used and that are no activities, `fits` those of `clocks` by
+    `activities`, `launched` and `early` as `timeline.activities` and `launches` give them, `aside` the dispatches that
+    are no activities (their times cannot be used, or they are part of another), `fits` those of `clocks` by
     process, `losses` what the tool counts (`dropped`, `out_of_range`).
     """
     counted = tables["counters"].select("dispatch_id").unique()
     parts = [
-        _launched_kind(kind, _records(kind, activities.filter(pl.col("activity_kind") == name), untimed), launched, early, counted)
+        _launched_kind(
+            kind, _records(kind, activities.filter(pl.col("activity_kind") == name), aside), launched, early, counted
+        )
         for kind, name in _LAUNCHED.items()
     ]
     parts += [_calls(tables["api_calls"]), _counters(tables), _instructions(tables)]
@@ -66,11 +69,11 @@ def ledger(
     )
 
 
-def _records(kind: str, own: pl.DataFrame, untimed: pl.DataFrame) -> pl.DataFrame:
-    """The activities of a kind, and of dispatches also those without usable times."""
+def _records(kind: str, own: pl.DataFrame, aside: pl.DataFrame) -> pl.DataFrame:
+    """The activities of a kind, and of dispatches also those that are none."""
     if kind != "dispatches":
         return own
-    others = untimed.select(*_WHO, "start_ns", "end_ns", activity_id=pl.col("dispatch_id").cast(pl.Int32))
+    others = aside.select(*_WHO, "start_ns", "end_ns", activity_id=pl.col("dispatch_id").cast(pl.Int32))
     return pl.concat([own, others], how="diagonal")
 
 

@@ -42,11 +42,20 @@ def of_thread_traces(tables: Mapping[str, pl.DataFrame], evidence: Sequence[Evid
         if name != _WAVEFRONTS or _OF_SAMPLING in (one.reason or ""):
             continue
         subject = part or "thread trace"
-        if one.status in ("absent", "invalid"):
+        if one.status in ("absent", "invalid") and not _executed(tables, part):
             yield _empty(subject, f"no wavefront of it was decoded ({one.reason}): nothing that ran was seen.")
         elif one.status == "partial":
             yield _partial(subject, f"wavefronts that it lists cannot be read: {one.reason}.", None)
     yield from _unseen_waves(tables)
+
+
+def _executed(tables: Mapping[str, pl.DataFrame], part: str) -> bool:
+    """Whether a trace's instructions were executed by its own sums, the files of its wavefronts gone or not."""
+    hits = tables["att_instructions"].get_column("hits").fill_null(0)
+    parts = tables.get("instruction_parts")
+    if part and parts is not None and parts.height == len(hits):
+        hits = hits.filter(parts.get_column("part") == part)
+    return bool((hits > 0).any())
 
 
 def _unseen_waves(tables: Mapping[str, pl.DataFrame]) -> Iterator[Finding]:
@@ -67,6 +76,4 @@ def _empty(subject: str, evidence: str) -> Finding:
 
 
 def _partial(subject: str, evidence: str, records: int | None) -> Finding:
-    return Finding(
-        "thread_trace_partial", "fault", subject, evidence, _PARTIAL_MEND, records=records, at_least=_VOID
-    )
+    return Finding("thread_trace_partial", "fault", subject, evidence, _PARTIAL_MEND, records=records, at_least=_VOID)

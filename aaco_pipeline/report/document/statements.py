@@ -220,6 +220,7 @@ STAGES: Final = (
     ("session_environment", "the environment, the devices and the clocks"),
     ("inference_run", "the iterations and their figures"),
     ("kernel_trace", "the kernels and when they ran"),
+    ("completeness", "what the recording lacks"),
     ("timeline", "the kernels' shares and the device's busy time"),
     ("critical_path", "the critical path"),
     ("model_graph", "the model's operators, their work and their traffic"),

@@ -46,7 +46,9 @@ def headline(findings: Sequence[Mapping[str, Any]]) -> str:
     counts = {name: sum(one["severity"] == name for one in findings) for name in ("fault", "bound", "note")}
     said = ", ".join(counted(count, name) for name, count in counts.items() if count)
     if counts["fault"]:
-        return f"It cannot carry every answer ({said}): what is listed as void or as a bound below is no more than that."
+        return (
+            f"It cannot carry every answer ({said}): what is listed as void or as a bound below is no more than that."
+        )
     return f"It can carry the answer with care ({said}): it does not contradict itself, and some figures are bounds."
 
 

@@ -9,6 +9,8 @@ import polars as pl
 import pytest
 
 from aaco_pipeline.analysis.completeness.findings import BUSY, NAMES
+from aaco_pipeline.capture.discovery import discover_runs
+from aaco_pipeline.capture.parts import read_run
 from aaco_pipeline.formats import kineto
 from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.evidence import Evidence
@@ -24,6 +26,7 @@ from tests.analysis.completeness.recordings import (
     recording,
     replayed,
 )
+from tests.formats.examples import EXAMPLES
 
 DAY_NS = 86_400 * 10**9
 RESYNC_NS = 2_300_000
@@ -79,7 +82,12 @@ def cut_at_midpoints() -> Tables:
     ]
     # Host calls of an in-order program would contradict such overlap; a picture for Perfetto has none.
     no_calls = tables["api_calls"].clear()
-    return {**tables, "dispatches": cut, "reported_statistics": frame("reported_statistics", stated), "api_calls": no_calls}
+    return {
+        **tables,
+        "dispatches": cut,
+        "reported_statistics": frame("reported_statistics", stated),
+        "api_calls": no_calls,
+    }
 
 
 def late_calls() -> Tables:
@@ -354,9 +362,7 @@ def test_every_figure_that_is_void_can_be_null_and_every_figure_exists() -> None
 def test_launches_that_records_without_a_name_may_be_of_are_no_loss() -> None:
     """ROCm's tracer gives the correlation 0 to collectives: their launches are not lost."""
     tables = recording()
-    nameless = tables["dispatches"].with_columns(
-        correlation_id=pl.when(ROW % 10 != 3).then("correlation_id")
-    )
+    nameless = tables["dispatches"].with_columns(correlation_id=pl.when(ROW % 10 != 3).then("correlation_id"))
     assert "launches_unrecorded" not in found({**tables, "dispatches": nameless})
     fewer = nameless.filter((ROW % 10 != 3) | (ROW > 20))
     assert found({**tables, "dispatches": fewer})["launches_unrecorded"]["severity"] == "fault"
@@ -383,9 +389,12 @@ def test_the_tools_own_words_are_read_from_a_trace(tmp_path: Path) -> None:
         dispatches = result.ledger.filter(pl.col("record_kind") == "dispatches")
         assert dispatches.item(0, "dropped") == (12 if name == "dropped" else None)
         assert dispatches.item(0, "out_of_range") == (0 if name == "whole" else None)
-    assert found(kineto.read(tmp_path / "dropped.json").tables, kineto.read(tmp_path / "dropped.json").evidence)[
-        "dropped_by_tool"
-    ]["records"] == 12
+    assert (
+        found(kineto.read(tmp_path / "dropped.json").tables, kineto.read(tmp_path / "dropped.json").evidence)[
+            "dropped_by_tool"
+        ]["records"]
+        == 12
+    )
 
 
 def test_a_trace_that_is_cut_off_is_found_to_be(tmp_path: Path) -> None:
@@ -395,3 +404,12 @@ def test_a_trace_that_is_cut_off_is_found_to_be(tmp_path: Path) -> None:
     path.write_text(text[: len(text) // 2])
     read = kineto.read(path)
     assert found(read.tables, read.evidence)["file_truncated"]["severity"] == "fault"
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_smallest_capture_of_every_format_has_no_fault(tmp_path: Path, name: str) -> None:
+    EXAMPLES[name](tmp_path)
+    for run in discover_runs(tmp_path).runs:
+        read = read_run(run)
+        findings = examine({**read.details, **read.tables}, read.evidence).findings
+        assert findings.filter(pl.col("severity") == "fault").to_dicts() == []
