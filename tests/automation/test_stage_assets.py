@@ -39,7 +39,7 @@ from tests.conftest import CapturedLake
 from tests.places import CONFIGS
 from tests.sessions import republished, tables_of, unlisted
 
-CHECKS: Final = 22
+CHECKS: Final = 23
 
 
 # An expected error.
@@ -259,7 +259,7 @@ def test_a_stage_that_published_nothing_does_not_pass(empty_lake: TraceLake) -> 
 
 
 FROM_KERNELS: Final = {
-    *("timeline", "critical_path", "model_graph", "att_enrichment", "roofline"),
+    *("completeness", "timeline", "critical_path", "model_graph", "att_enrichment", "roofline"),
     *("classification", "perfetto_trace", "report"),
 }
 
