@@ -1,6 +1,7 @@
 """What all tests share: an environment of their own, a project at a temporary path, and one lake of real sessions."""
 
 import shutil
+import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,12 @@ class CapturedLake:
         """The same lake at `path`, to do anything with."""
         shutil.copytree(self.lake.path, path)
         return TraceLake(path)
+
+
+def pytest_configure() -> None:
+    """Let interrupts be heard: a shell starts what it runs in the background deaf to them, and some tests send one."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
