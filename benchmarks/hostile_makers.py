@@ -91,14 +91,22 @@ def _case(name: str, make: Maker) -> Case:
     return Case(name, make, _HARMLESS.get(name.partition(": ")[2]))
 
 
+#: How the marker comes into a database.
+_MARKED: Final = {
+    "rocpd": f"INSERT INTO rocpd_metadata_1 VALUES ('command', '{MARKER}')",
+    "rocprof_db": f"UPDATE OPS SET Name = '{MARKER}'",
+    "rpd": f"UPDATE rocpd_string SET string = '{MARKER}'",
+}
+
+
 def fill_host(host: Path) -> None:
     """A whole capture of each format in the host's folder, with the marker for a name."""
     for name, make in EXAMPLES.items():
         (host / name).mkdir(parents=True)
         make(host / name)
         for file in _files(host / name):
-            if file.suffix == ".db":
-                _sql(file, f"INSERT INTO rocpd_metadata_1 VALUES ('command', '{MARKER}')")
+            if name in _MARKED:
+                _sql(file, _MARKED[name])
             elif file.suffix != ".bin":
                 file.write_text(file.read_text().replace('"k"', f'"{MARKER}"').replace("kernel(int)", MARKER))
     (host / "secret.txt").write_text(f"{MARKER}\n")
@@ -206,7 +214,7 @@ def _wrong_magic(file: Path, host: Path) -> None:
 
 def _packed(file: Path, host: Path) -> None:
     """Two gigabytes of what the format skips come out of the whole capture and two megabytes more."""
-    filler = b" " if file.suffix == ".json" else b"\0" if file.suffix in (".db", ".bin") else b"\n"
+    filler = b" " if file.suffix == ".json" else b"\0" if file.suffix in (".db", ".rpd", ".bin") else b"\n"
     file.with_name(f"{file.name}.gz").write_bytes(gzip.compress(file.read_bytes()) + _bomb(filler))
     file.unlink()
 
