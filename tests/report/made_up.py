@@ -102,6 +102,7 @@ def publish_limits(lake: TraceLake, session: str = SESSION) -> None:
     """What three stages say of a session with kernels 0, 1 and 2, of which nothing is known of the last."""
     roofline = {"ceilings": CEILINGS, "roofline": ROOFLINE, "resource_bounds": BOUNDS}
     roofline |= {"occupancy": OCCUPANCY, "counter_metrics": METRICS}
+    _publish(lake, session, "completeness", {"completeness": [], "completeness_findings": []})
     _publish(lake, session, "roofline", roofline)
     _publish(lake, session, "att_enrichment", {"att_instructions": INSTRUCTIONS, "att_stalls": STALLS})
     _publish(lake, session, "classification", {"bottlenecks": BOTTLENECKS})

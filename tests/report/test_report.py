@@ -312,6 +312,7 @@ def test_what_no_stage_published_is_an_empty_list_and_is_said(bare: TraceLake) -
     document = session_document(bare, SESSION)
     assert [document[name] for name in ("model_operators", "system_samples", "gpu_samples")] == [[], [], []]
     assert [row["stage"] for row in document["unpublished_stages"]] == [
+        "completeness",
         "model_graph",
         "roofline",
         "att_enrichment",
@@ -363,12 +364,13 @@ def test_time_between_iterations_is_told_where_it_is_noticeable(document: Docume
 def test_of_kernels_that_took_no_time_no_share_is_told(document: Document) -> None:
     longest = {**document["top_kernels"][0], "operator": "k", "name": "k"}
 
-    def said(kernel: Document, busy: float | None) -> str:
-        return answer({**document, "top_kernels": [kernel], "timeline": [{"active_ratio": busy}]})
+    def said(kernel: Document, busy: float | None, side: str | None = None) -> str:
+        return answer({**document, "top_kernels": [kernel], "timeline": [{"active_ratio": busy, "busy_bound": side}]})
 
     assert "the device is busy 50.0 % of the time, and 25.0 % of the kernel time is kernel k. " in said(
         {**longest, "share_ratio": 0.25}, 0.5
     )
+    assert "the device is busy at least 50.0 % of the time" in said(longest, 0.5, "at_least")
     assert "While profiled, the device is busy 0.0 % of the time. " in said({**longest, "share_ratio": None}, 0.0)
     assert "While profiled" not in said({**longest, "share_ratio": None}, None)
 

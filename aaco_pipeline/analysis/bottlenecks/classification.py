@@ -92,7 +92,7 @@ def session_signals(tables: Mapping[str, pl.DataFrame], labelled: pl.DataFrame, 
     used = sum(shares.get(name, 0.0) for name in busy) + shares.get("busy_unexplained", 0.0) if shares else None
     signals["share_busy"] = Signal(used, "ratio", source, None if shares else why)
     if shares:
-        explained = 1 - shares["busy_unexplained"] - shares["idle_unexplained"]
+        explained = 1 - sum(shares[name] for name in ("busy_unexplained", "idle_unexplained", "idle_unrecorded"))
         signals["share_explained"] = Signal(explained, "ratio", source)
     else:
         signals["share_explained"] = Signal(None, "ratio", source, why)

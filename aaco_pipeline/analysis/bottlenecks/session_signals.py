@@ -26,7 +26,7 @@ _LOADED: Final = 0.5
 #: Causes that a device's window, or an iteration, is shared out among, beside the kernels' labels.
 _WINDOW_CAUSES: Final = (
     *("sync", "launch", "host", "copy", "communication", "host_contention"),
-    *("idle_unexplained", "busy_unexplained"),
+    *("idle_unexplained", "idle_unrecorded", "busy_unexplained"),
 )
 
 
@@ -45,9 +45,9 @@ def device_shares(
 ) -> dict[str, float]:
     """Shares of the devices' first-to-last windows, by cause; they add up to 1. Empty without a window.
 
-    `gaps` are those of `gap_causes.gaps`, of which cause, start_ns, end_ns, outside_ns and launches_since_wait are
-    read; `busy` shares out the time of compute kernels. Device overlap counts once. Idle time for which the host was
-    waiting for a CPU in the `unprofiled` pass, as far as the host caused it at all, is contention's.
+    `gaps` is the table, of which cause, start_ns, end_ns, outside_ns, launches_since_wait and doubt are read; `busy`
+    shares out the time of compute kernels. Device overlap counts once. Idle time for which the host was waiting for a
+    CPU in the `unprofiled` pass, as far as the host caused it at all, is contention's.
     """
     windows = timeline.filter(pl.col("window_rule") == FIRST_TO_LAST)
     length = int((windows.get_column("window_end_ns") - windows.get_column("window_start_ns")).sum())
@@ -146,7 +146,8 @@ def _idle(gaps: pl.DataFrame) -> dict[str, int]:
     """Idle nanoseconds by cause: how the causes of single gaps become those of a session.
 
     After a wait that drained the queue the next few launches cannot be ahead of the device: what they leave idle is the
-    wait's, not the launches'. Host work in short pieces between launches is the way to the next launch.
+    wait's, not the launches'. Gaps with a `doubt` have no other cause. Host work in short pieces between launches is
+    the way to the next launch.
     """
     length = pl.col("end_ns") - pl.col("start_ns")
     drained = pl.col("cause").is_in(["host_wait", "launch_latency"])
@@ -161,7 +162,9 @@ def _idle(gaps: pl.DataFrame) -> dict[str, int]:
         .then(length - away)
         .when(~drained & pl.col("cause").is_in(["launch_latency", "kernel_kernel"]))
         .then(length),
-        idle_unexplained=pl.when(pl.col("cause") == "unknown").then(length),
+        idle_unexplained=pl.when((pl.col("cause") == "unknown") & pl.col("doubt").is_null()).then(length),
+        # It looks idle, and a finding says that work may have run there of which there is no record.
+        idle_unrecorded=pl.when(pl.col("doubt").is_not_null()).then(length),
     ).sum()
     return {name: int(rows.item(0, name) or 0) for name in rows.columns}
 

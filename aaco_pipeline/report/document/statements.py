@@ -33,7 +33,7 @@ SUMMARY: Final[Mapping[str, str]] = {
     ),
     "timeline": (
         "SELECT device_id, window_rule, window_end_ns - window_start_ns AS window_ns, busy_ns, active_ratio, "
-        "overlapped_ns, activity_count FROM timeline "
+        "busy_bound, overlapped_ns, activity_count FROM timeline "
         "WHERE session_id = '{session}' AND iteration IS NULL AND window_rule = 'first_to_last_activity' "
         "ORDER BY ALL"
     ),

@@ -37,7 +37,7 @@ from aaco_pipeline.report.words.session import (
     title,
     value,
 )
-from aaco_pipeline.report.words.units import capital, duration, exact, number, share
+from aaco_pipeline.report.words.units import bounded, capital, duration, exact, number, share
 
 #: A trace up to this size travels inside the page, so that the file alone can hand it to Perfetto.
 EMBEDDED_TRACE_BYTES: Final = 700_000
@@ -151,7 +151,8 @@ def _tiles(document: Document) -> Iterator[tuple[str, str | None, str | None, st
         elif row is not None:
             yield labels[name], duration(row["value"]), interval(row), exact(row["value"], "ns")
     for row in document["timeline"][:1]:
-        yield "Device busy", share(row["active_ratio"]), "while profiled", exact(row["active_ratio"], "ratio")
+        busy = bounded(share(row["active_ratio"]), row["busy_bound"])
+        yield "Device busy", busy, "while profiled", exact(row["active_ratio"], "ratio")
     if distortion is not None:
         yield "Profiler distortion", f"× {distortion:.3g}", "on the median", exact(distortion, "ratio")
     if steady is None or steady["value"] is None:

@@ -65,6 +65,7 @@ RESOURCES: Final = {
 _SIGNALS: Final = {
     "share_busy_unexplained": "time in kernels that nothing explains",
     "share_idle_unexplained": "idle time that nothing explains",
+    "share_idle_unrecorded": "time in which most likely work ran that was not recorded",
     "nearest_roof": "nearness to the nearest roof",
     "second_roof": "nearness to the second roof",
     "achieved_occupancy": "achieved occupancy",
@@ -135,11 +136,14 @@ def verdict(row: Row, of: str) -> str:
 
 
 def lacking(row: Row) -> str:
-    """Why a row has no label: what is unexplained, and the signals that were not measured; empty when nothing is."""
+    """Why a row has no label: what is unexplained or was not recorded, and which signals were not measured.
+
+    Empty when nothing is.
+    """
     parts = [
         f"{signal(one['signal'])} is {amount(one)}"
         for one in row.get("evidence") or []
-        if one["signal"].endswith("_unexplained") and one["value"] >= _WORTH_SAYING
+        if one["signal"].endswith(("_unexplained", "_unrecorded")) and one["value"] >= _WORTH_SAYING
     ]
     named = unmeasured(row["missing_signals"] or [])
     if named:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from aaco_pipeline.report.words import bottleneck_text
-from aaco_pipeline.report.words.units import counted, duration, number, share
+from aaco_pipeline.report.words.units import bounded, counted, duration, number, share
 
 Document = dict[str, Any]
 Row = dict[str, Any]
@@ -105,8 +105,9 @@ def _kernel_time(document: Document) -> str | None:
     """How busy the device was, and the kernel that took most of that; of a long name the short form."""
     if not document["timeline"] or not document["top_kernels"]:
         return None
-    ratio, top = document["timeline"][0]["active_ratio"], document["top_kernels"][0]
-    busy = [f"the device is busy {share(ratio)} of the time"] if ratio is not None else []
+    row, top = document["timeline"][0], document["top_kernels"][0]
+    known = row["active_ratio"] is not None
+    busy = [f"the device is busy {bounded(share(row['active_ratio']), row['busy_bound'])} of the time"] if known else []
     part = share(top["share_ratio"])  # None where all kernels together took no time
     largest = [f"{part} of the kernel time is {_name(top)}"] if part is not None else []
     return f"While profiled, {', and '.join([*busy, *largest])}" if busy or largest else None

@@ -86,8 +86,8 @@ def shapes_answer(document: Document) -> str:
     known = sum(_time(row) for row in rows if row["flops"] is not None or row["least_bytes"] is not None)
     longest = rows[0]
     parts = [
-        f"Operators and shapes: {len(rows):,}, on {duration(total)} of device time; of {share(known / total)} of it "
-        "it is known what had to be done."
+        f"Operators and shapes: {len(rows):,}, on {duration(total)} of device time; what had to be done is known for "
+        f"{share(known / total)} of it."
         if total
         else f"Operators and shapes: {len(rows):,}, without any time.",
         f"{longest['operator']} on {shapes_text(longest)} took longest, {share(longest['share_of_time'])}"

@@ -32,6 +32,11 @@ def share(ratio: float | None) -> str | None:
     return None if ratio is None else f"{100 * ratio:.1f} %"
 
 
+def bounded(amount: str | None, side: str | None) -> str | None:
+    """A figure in words with the side of the truth that it is on, `at_least` or `at_most`; None of none."""
+    return amount if amount is None or side is None else f"{side.replace('_', ' ')} {amount}"
+
+
 def number(amount: float | None) -> str | None:
     """Four significant digits, never in powers of ten."""
     return None if amount is None else f"{amount:,.0f}" if abs(amount) >= 1000 else f"{amount:.4g}"

@@ -42,7 +42,8 @@ def idle(*gaps: tuple[str, int, int, int | None]) -> pl.DataFrame:
     """Gaps of (cause, length, host's time outside of launches, launches since the last wait)."""
     schema = {"cause": pl.String, "start_ns": pl.Int64, "end_ns": pl.Int64, "outside_ns": pl.Int64}
     listed = [(cause, 0, length, outside, launches) for cause, length, outside, launches in gaps]
-    return pl.DataFrame(listed, schema={**schema, "launches_since_wait": pl.Int64}, orient="row")
+    found = pl.DataFrame(listed, schema={**schema, "launches_since_wait": pl.Int64}, orient="row")
+    return found.with_columns(doubt=pl.lit(None, pl.String))
 
 
 NOTHING = Usage(0, 0, None, None)
@@ -88,6 +89,12 @@ def test_a_gaps_cause_is_a_sessions(gap: tuple[str, int, int, int | None], cause
     shares = device_shares(window(4 * gap[1], 3 * gap[1]), idle(gap), NOTHING, {})
     assert shares[cause] == pytest.approx(0.25)
     assert shares["busy_unexplained"] == pytest.approx(0.75)
+
+
+def test_a_gap_in_which_work_may_have_run_unrecorded_is_not_called_idle_without_a_cause() -> None:
+    gaps = idle(("unknown", 500, 0, None)).with_columns(doubt=pl.lit("wait_for_unrecorded_work"))
+    shares = device_shares(window(2_000, 1_500), gaps, NOTHING, {})
+    assert [shares["idle_unrecorded"], shares["idle_unexplained"]] == pytest.approx([0.25, 0])
 
 
 def test_host_time_in_a_gap_is_the_hosts_and_the_rest_of_it_the_launchs() -> None:

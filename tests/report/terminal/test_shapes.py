@@ -41,7 +41,7 @@ def test_a_terminal_shows_operators_and_collectives_and_no_mark_of_theirs(lake: 
     screen = io.StringIO()
     print_shapes(shapes_document(lake, SESSION), screen)
     told = screen.getvalue()
-    assert "of 75.0 % of it it is known" in told
+    assert "is known for 75.0 % of it" in " ".join(told.split())
     assert "4×8, 8×2" in told
     assert "a late rank or a broken transport" in told
     assert "\x1b" not in told

@@ -44,6 +44,6 @@ def test_a_row_is_told_in_units_and_what_is_not_known_is_left_open() -> None:
 def test_the_answer_says_how_much_is_known_and_what_took_longest() -> None:
     unknown = row(operator="aten::cat", flops=None, least_bytes=None, kernel_ns=1_000_000, share_of_time=0.1)
     told = shapes_answer({"operator_shapes": [row(kernel_ns=9_000_000, share_of_time=0.9), unknown]})
-    assert "of 90.0 % of it it is known" in told
+    assert "is known for 90.0 % of it" in told
     assert "aten::mm on 8944×1024, 1024×2816 took longest, 90.0 %, at 466.4 Tflop/s" in told
     assert "whose inputs are recorded" in shapes_answer({"operator_shapes": []})
