@@ -16,10 +16,11 @@ from aaco_pipeline.analysis.timeline.dependency_graph import Network, network
 from aaco_pipeline.analysis.timeline.ranks import NONE, Ranks, ranks_of
 from aaco_pipeline.analysis.timeline.recorded import RECORDED_FROM, Recorded, recorded
 from aaco_pipeline.assets.stage import FINDINGS, Check, Outcome, Session, stage
+from aaco_pipeline.hardware.device_facts import peer_links
 from aaco_pipeline.lake.evidence import Evidence, Status
 from aaco_pipeline.lake.validation import empty_table, in_contract, to_contract
 
-_READ: Final = (*RECORDED_FROM, "markers", "processes", "clock_domains", FINDINGS)
+_READ: Final = (*RECORDED_FROM, "markers", "processes", "clock_domains", "devices", FINDINGS)
 _TABLES: Final = ("critical_path", "critical_path_summary", "what_if", "rank_clocks", "collectives")
 #: Kernels that are asked about, and how many times as fast they are imagined: each costs a pass over the network.
 _ASKED: Final = 5

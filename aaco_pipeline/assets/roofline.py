@@ -37,7 +37,8 @@ from aaco_pipeline.report.words.bottleneck_text import CALIBRATION
 
 _READ: Final = (
     *("sessions", "environment", "devices", "kernels", "dispatches", "counters", "iterations", "kernel_stats"),
-    *("model_nodes", "model_edges", "operator_kernels", "api_calls", "operator_shapes", FINDINGS),
+    *("model_nodes", "model_edges", "operator_kernels", "api_calls", "memory_copies", "operator_inputs"),
+    FINDINGS,
 )
 _OPERATORS: Final = ("dispatches", "memory_copies", "api_calls", "operator_inputs", "kernels")
 _TABLES: Final = ("ceilings", "roofline", "resource_bounds", "occupancy", "counter_metrics", "operator_shapes")
@@ -69,7 +70,9 @@ def roofline(session: Session) -> Outcome:
     if tables[FINDINGS].get_column("finding").is_in(UNTRUSTED).any():
         tables["counters"] = trusted(tables["counters"], *measured)
     counters = derived_metrics.counted(tables["counters"], *measured)
-    work = work_of_kernels(counters, tables, ceilings, cache_capacities(tables["devices"], facts, threads))
+    operators = operator_launches(*(tables[name] for name in _OPERATORS))
+    capacities = cache_capacities(tables["devices"], facts, threads)
+    work = work_of_kernels(counters, tables, operators, ceilings, capacities)
     placed = placement(work, ceilings)
     fitted = fitted_ceilings(work, tables["devices"])
     achieved = work.filter(pl.col("dispatch_id").is_not_null()).select("dispatch_id", "achieved_occupancy_ratio")

@@ -68,6 +68,10 @@ class _Groups:
         low, high = sorted((self.of(first), self.of(second)))
         self._above[high] = low
 
+    def part(self, one: int) -> None:
+        """Leave a number alone; of a group that is parted every number has to be."""
+        self._above[one] = one
+
     def among(self, members: Iterable[int]) -> list[list[int]]:
         """The groups that the members are in, each with those of them, in order."""
         found: dict[int, list[int]] = {}
@@ -142,7 +146,7 @@ def _part_repeated_ranks(groups: _Groups, marks: Sequence[Marks], programs: Sequ
         guids = [one.guid for i in members for one in marks[i].processes if one.guid is not None]
         if len(set(ranks)) < len(ranks) and len(set(guids)) == len(guids):
             for i in members:
-                groups._above[i] = i
+                groups.part(i)
 
 
 def _distinct(processes: Iterable[StatedProcess]) -> list[StatedProcess]:

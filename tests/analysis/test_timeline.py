@@ -314,9 +314,10 @@ def test_the_p99_is_the_smallest_value_with_99_in_100_at_or_below_it(count: int,
 
 def test_the_tables_fit_the_lake() -> None:
     result = analyse(dispatches([(0, 10), (12, 15)]), iterations([(0, 20)]))
+    untold = pl.lit(None, pl.String)  # by the findings on the recording alone
     for name, frame in (
-        ("timeline", result.timeline),
-        ("gaps", result.gaps),
+        ("timeline", result.timeline.with_columns(busy_bound=untold)),
+        ("gaps", result.gaps.with_columns(doubt=untold)),
         ("kernel_stats", result.kernel_stats),
     ):
         columns = [column.name for column in contract(name).columns]

@@ -142,7 +142,7 @@ def _multiplexed(counters: pl.DataFrame, dispatches: pl.DataFrame, environment: 
             voids=spread,
         )
         return
-    own = counters.join(dispatches.select("dispatch_id", "kernel_id"), on="dispatch_id")
+    own = counters.drop("kernel_id").join(dispatches.select("dispatch_id", "kernel_id"), on="dispatch_id")
     each = own.group_by("pass", "kernel_id", "dispatch_id").agg(pl.col("counter").n_unique())
     most = own.group_by("pass", "kernel_id").agg(of=pl.col("counter").n_unique())
     uneven = each.join(most, on=["pass", "kernel_id"]).filter(pl.col("counter") < pl.col("of"))

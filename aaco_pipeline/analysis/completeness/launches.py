@@ -90,9 +90,9 @@ def of_before_recording(early: pl.DataFrame) -> Iterator[Finding]:
             "launched_before_recording",
             "bound",
             f"process {process}",
-            f"{counted(own.height, 'device activity', 'device activities')} of {ms(length)} in all were launched "
-            "before the first host call that was recorded: they have no launch, and begin before every activity of "
-            "their stream that has one.",
+            f"{counted(own.height, 'device activity', 'device activities')} of {ms(length)} in all "
+            f"{'was' if own.height == 1 else 'were'} launched before the first host call that was recorded: no "
+            "launch is known of them, and they begin before every activity of their stream that has one.",
             _WARM_UP,
             process_id=_number(process),
             start_ns=_number(own.get_column("start_ns").min()),

@@ -42,7 +42,7 @@ def launched(activities: pl.DataFrame, api_calls: pl.DataFrame) -> pl.DataFrame:
     if not one_process or np.any(numbers[1:] <= numbers[:-1]):
         launches = launches.sort("launched_ns", "call_id").unique(key, keep="last", maintain_order=True)
     if one_process:
-        activities = activities.filter(pl.col("process_id") == launches.get_column("process_id").first())
+        activities = activities.filter(pl.col("process_id") == api_calls.item(0, "process_id"))
         launches = launches.drop("process_id")
     return activities.join(launches.drop("call_id"), on=key, how="inner", maintain_order="left")
 
