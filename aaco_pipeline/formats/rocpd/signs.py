@@ -16,6 +16,8 @@ MAGIC: Final = b"SQLite format 3\0"
 #: Tables of rocmProfileData, which calls its databases rocpd too.
 RPD_TABLES: Final = frozenset({"rocpd_op", "rocpd_api", "rocpd_api_ops", "rocpd_kernelapi", "rocpd_copyapi"})
 _PROBED_BYTES: Final = 256 << 10
+#: What SQLite's module raises for damaged databases; ValueError for messages and names that are not text.
+_FAILURES: Final = (sqlite3.Error, ValueError)
 
 
 def probe(path: Path) -> DetectedFormat | None:
@@ -53,5 +55,5 @@ def table_names(path: Path) -> set[str]:
         with closing(connected(path)) as connection:
             listed = connection.execute("SELECT name FROM sqlite_master WHERE name LIKE 'rocpd%'").fetchall()
             return {str(name) for (name,) in listed}
-    except sqlite3.Error:  # its reader says how it is damaged, if it is a rocpd database
+    except _FAILURES:  # its reader says how it is damaged, if it is a rocpd database
         return {name.decode() for name in re.findall(rb"rocpd_[A-Za-z0-9_]+", head)}

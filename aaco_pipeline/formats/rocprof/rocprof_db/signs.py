@@ -28,7 +28,7 @@ def probe(path: Path) -> DetectedFormat | None:
     try:
         with closing(connected(path)) as connection:
             columns = {str(row[1]) for row in connection.execute(f"PRAGMA table_info({KERNELS})")}
-    except sqlite3.Error:  # packed or damaged: by what its beginning declares
+    except (sqlite3.Error, ValueError):  # packed, or damaged up to the names in it: by what its beginning declares
         declared = _DECLARED.search(head)
         columns = {name.decode() for name in re.findall(rb'"(\w+)"', declared[1])} if declared else set()
     return DetectedFormat("rocprof-database", "rocprof version 1 trace (SQLite)") if columns >= SIGNATURE else None
