@@ -107,7 +107,10 @@ def _made(write: Callable[[Path], object]) -> Files:
 
 
 def _only(folder: Path) -> Path:
-    return next(path for path in sorted(folder.iterdir()))
+    files = sorted(folder.iterdir()) if folder.is_dir() else []
+    if not files:
+        raise CaptureError(f"{folder}: the damage took every file")
+    return files[0]
 
 
 def _one(read: Callable[[Path, Limits], CaptureTables]) -> Callable[[Path], list[CaptureTables]]:

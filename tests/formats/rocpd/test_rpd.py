@@ -177,6 +177,12 @@ def test_a_database_of_another_schema_is_refused_in_one_line(tmp_path: Path, sta
         rpd.read(path)
 
 
+def test_an_operation_numbered_below_zero_has_no_number(tmp_path: Path) -> None:
+    statements = ("UPDATE rocpd_op SET id = -1", "UPDATE rocpd_api_ops SET op_id = -1")
+    keys = rpd.read(changed(tmp_path, *statements)).details["dispatch_keys"]
+    assert keys.get_column("source_dispatch_id").to_list() == [None]
+
+
 def test_more_rows_than_the_limit_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CaptureError, match="more than 3 rows"):
         rpd.read(changed(tmp_path), Limits(events=3))

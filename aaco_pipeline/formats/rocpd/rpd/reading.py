@@ -123,7 +123,8 @@ class _Tables:
         }
         self._say(source, tables, operations, kernels.height + copies.height)
         keys = kernels.select(
-            dispatch_id=pl.int_range(pl.len(), dtype=pl.Int32), source_dispatch_id=pl.col("id").cast(pl.UInt64)
+            dispatch_id=pl.int_range(pl.len(), dtype=pl.Int32),
+            source_dispatch_id=pl.col("id").cast(pl.UInt64, strict=False),
         )
         details = {"dispatch_keys": keys, "source_rows": self.findings.source_rows()}
         return CaptureTables(tables, tuple(self.findings.evidence), details)
