@@ -25,7 +25,10 @@ import aaco_pipeline.formats.gpu_metrics.reading
 import aaco_pipeline.formats.kineto.reading
 import aaco_pipeline.formats.ort_profile.tables
 import aaco_pipeline.formats.rocpd.reading
+import aaco_pipeline.formats.rocpd.rpd.reading
+import aaco_pipeline.formats.rocpd.statement
 import aaco_pipeline.formats.rocprof.reading
+import aaco_pipeline.formats.rocprof.rocprof_db.reading
 import aaco_pipeline.formats.rocprof_compute.reading
 import aaco_pipeline.formats.rocprofv3_csv.reading
 import aaco_pipeline.formats.rocprofv3_json.reading
