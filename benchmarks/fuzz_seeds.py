@@ -35,6 +35,7 @@ from aaco_pipeline.formats import (
 )
 from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
 from aaco_pipeline.formats.gpu_metrics.layouts import SELF_DESCRIBING, VERSIONS
+from aaco_pipeline.formats.kineto import nsys
 from aaco_pipeline.formats.kineto import ranks as kineto_ranks
 from aaco_pipeline.formats.native import scheduler, telemetry
 from aaco_pipeline.formats.rocpd import rpd
@@ -45,6 +46,7 @@ from aaco_pipeline.lake.validation import conform
 from benchmarks.generate_rocpd import generate
 from tests.formats.examples import EXAMPLES
 from tests.formats.gpu_metrics import test_gpu_metrics as gpu_tests
+from tests.formats.kineto import nsys_exports
 from tests.formats.kineto import test_kineto as kineto_tests
 from tests.formats.kineto import test_ranks as rank_tests
 from tests.formats.native import test_native as native_tests
@@ -387,6 +389,15 @@ def _read_onnx(folder: Path) -> list[CaptureTables]:
     return []
 
 
+def _nsys() -> list[Files]:
+    exports = [_made(partial(_nsys_export, release)) for release in nsys_exports.RELEASES]
+    return [_made(EXAMPLES["nsys"]), *exports]
+
+
+def _nsys_export(release: str, folder: Path) -> Path:
+    return nsys_exports.made(folder / "report.sqlite", release)
+
+
 def _rocprof_db() -> list[Files]:
     return [_made(EXAMPLES["rocprof_db"])]
 
@@ -404,6 +415,7 @@ TARGETS: Final[Mapping[str, Target]] = {
     "rocpd": Target(_rocpd, _one(rocpd.read)),
     "rocprof_db": Target(_rocprof_db, _one(rocprof_db.read)),
     "rpd": Target(_rpd, _one(rpd.read)),
+    "nsys": Target(_nsys, _one(nsys.read)),
     "rocprofv3_json": Target(_rocprofv3_json, _one(rocprofv3_json.read)),
     "rocprofv3_csv": Target(_rocprofv3_csv, lambda folder: [rocprofv3_csv.read_run(sorted(folder.iterdir()), LIMITS)]),
     "rocprof": Target(_rocprof, _one(rocprof.read)),

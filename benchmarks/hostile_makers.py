@@ -94,6 +94,7 @@ def _case(name: str, make: Maker) -> Case:
 #: How the marker comes into a database.
 _MARKED: Final = {
     "rocpd": f"INSERT INTO rocpd_metadata_1 VALUES ('command', '{MARKER}')",
+    "nsys": f"UPDATE StringIds SET value = '{MARKER}'",
     "rocprof_db": f"UPDATE OPS SET Name = '{MARKER}'",
     "rpd": f"UPDATE rocpd_string SET string = '{MARKER}'",
 }
@@ -214,7 +215,7 @@ def _wrong_magic(file: Path, host: Path) -> None:
 
 def _packed(file: Path, host: Path) -> None:
     """Two gigabytes of what the format skips come out of the whole capture and two megabytes more."""
-    filler = b" " if file.suffix == ".json" else b"\0" if file.suffix in (".db", ".rpd", ".bin") else b"\n"
+    filler = b" " if file.suffix == ".json" else b"\0" if file.suffix in (".db", ".rpd", ".sqlite", ".bin") else b"\n"
     file.with_name(f"{file.name}.gz").write_bytes(gzip.compress(file.read_bytes()) + _bomb(filler))
     file.unlink()
 

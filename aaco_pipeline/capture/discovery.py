@@ -26,6 +26,7 @@ from aaco_pipeline.formats import (
     thread_trace,
 )
 from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, Limits
+from aaco_pipeline.formats.kineto import nsys
 from aaco_pipeline.formats.kineto import ranks as kineto_ranks
 from aaco_pipeline.formats.parsing.regular_files import (
     Entry,
@@ -50,6 +51,10 @@ _SUFFIXES: Final = re.compile(r"(_results)?(\.(db|json))?(\.gz)?$")
 _KEPT_RAW: Final = {
     ".att": "raw thread trace: its decoder is not open; the decoded ui_output folder is read instead",
     ".out": "code object: kept for disassembly, not read",
+    **dict.fromkeys(
+        (".nsys-rep", ".qdrep"),
+        "Nsight Systems' own report, which only its tools read: nsys export --type sqlite REPORT, and ingest that",
+    ),
 }
 
 
@@ -354,5 +359,5 @@ def _name(reader: Reader) -> str:
 
 _BY_NAME: Final[dict[str, Reader]] = {_name(reader): reader for reader in READERS}
 #: Formats whose every file is a run of its own; traces of one job's ranks are put together afterwards.
-_ALONE: Final[tuple[Reader, ...]] = (kineto, ort_profile, rocprof_compute, rpd)
+_ALONE: Final[tuple[Reader, ...]] = (kineto, nsys, ort_profile, rocprof_compute, rpd)
 _RICHEST_FIRST: Final = ("rocpd", "rocprofv3-json", "rocprofv3-csv", "rocprof-database", "rocprof-csv")

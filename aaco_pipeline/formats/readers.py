@@ -23,6 +23,7 @@ from aaco_pipeline.formats import (
     thread_trace,
 )
 from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, FormatRow, Limits
+from aaco_pipeline.formats.kineto import nsys
 from aaco_pipeline.formats.rocpd import rpd
 from aaco_pipeline.formats.rocprof import rocprof_db
 
@@ -47,6 +48,7 @@ FILE_READERS: Final[tuple[Reader, ...]] = (
     rocpd,
     rpd,
     rocprof_db,
+    nsys,
     rocprofv3_json,
     kineto,
     ort_profile,

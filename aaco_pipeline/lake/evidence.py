@@ -15,6 +15,8 @@ Status = Literal["present", "absent", "invalid", "partial"]
 DROPPED: Final = "records dropped by the tool"
 OUT_OF_RANGE: Final = "records outside the recording by the tool"
 STOPPED: Final = "recording stopped early by the tool"
+#: Launches of graphs that are one record each, their kernels hidden; `rows` are the launches.
+WHOLE_GRAPHS: Final = "graph launches recorded as one piece"
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,23 @@ def _kineto(folder: Path) -> Path:
     return _json(folder / "trace.json", {"schemaVersion": 1, "traceEvents": events})
 
 
+def _nsys(folder: Path) -> Path:
+    path = folder / "report.sqlite"
+    activity = '"start", "end", deviceId, contextId, streamId, correlationId, globalPid'
+    process = 1 << 48 | 41 << 24
+    sizes = "gridX, gridY, gridZ, blockX, blockY, blockZ"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)")
+        connection.execute("INSERT INTO StringIds VALUES (1, 'k'), (2, 'cudaLaunchKernel_v7000')")
+        connection.execute(f"CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL ({activity}, demangledName, {sizes})")
+        kernel = (10, 20, 0, 1, 7, 3, process, 1, 8, 1, 1, 64, 1, 1)
+        connection.execute(f"INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES ({', '.join('?' * 14)})", kernel)
+        calls = 'CUPTI_ACTIVITY_KIND_RUNTIME ("start", "end", eventClass, globalTid, correlationId, nameId)'
+        connection.execute(f"CREATE TABLE {calls}")
+        connection.execute(f"INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (5, 6, 0, {process | 42}, 3, 2)")
+    return path
+
+
 def _ort_profile(folder: Path) -> Path:
     session = {"cat": "Session", "pid": 1, "tid": 1, "args": {}}
     node = {"cat": "Node", "pid": 1, "tid": 1, "name": "conv_kernel_time", "ts": 11, "dur": 3}
@@ -144,6 +161,7 @@ def _thread_trace(folder: Path) -> Path:
 EXAMPLES: Final[Mapping[str, Callable[[Path], Path]]] = {
     "gpu_metrics": _gpu_metrics,
     "kineto": _kineto,
+    "nsys": _nsys,
     "ort_profile": _ort_profile,
     "rocpd": _rocpd,
     "rocprof": _rocprof,

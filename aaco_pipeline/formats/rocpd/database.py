@@ -46,17 +46,19 @@ _LOG_MAGIC: Final = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
 class TableSet:
     """The tables of one process by kind (`kernel_dispatch`, …), each with its columns' names.
 
-    `metadata` are the tags of the set; `guid` is the process's identifier as the capture gives it.
+    `metadata` are the tags of the set; `guid` is the process's identifier as the capture gives it. Other programs'
+    databases are read by the same means: their kinds are the tables' names, with neither `prefix` nor suffix.
     """
 
     suffix: str
     guid: str | None
     metadata: Mapping[str, str]
     tables: Mapping[str, frozenset[str]]
+    prefix: str = "rocpd_"
 
     def table(self, kind: str) -> str:
         """The quoted name of the table of a kind."""
-        return _quoted(f"rocpd_{kind}{self.suffix}")
+        return _quoted(f"{self.prefix}{kind}{self.suffix}")
 
     def has(self, kind: str, *columns: str) -> bool:
         """Whether the set holds the table of a kind with these columns."""
@@ -285,7 +287,7 @@ def _check_header(path: Path, plain: Path, limits: Limits) -> None:
     except OSError as error:
         raise CaptureError(f"{path}: cannot be read: {error.strerror or error}") from error
     if not header.startswith(MAGIC):
-        raise CaptureError(f"{path}: not an SQLite database, or an encrypted one; expected rocprofv3's rocpd database")
+        raise CaptureError(f"{path}: not an SQLite database, or an encrypted one")
     if size > limits.file_bytes:
         raise CaptureError(f"{path}: more than {limits.file_bytes} bytes; not read")
     page_bytes = int.from_bytes(header[16:18], "big")

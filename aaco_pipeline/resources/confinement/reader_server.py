@@ -22,6 +22,7 @@ from typing import Any, Final
 import numpy.ma  # noqa: F401
 
 import aaco_pipeline.formats.gpu_metrics.reading
+import aaco_pipeline.formats.kineto.nsys.reading
 import aaco_pipeline.formats.kineto.reading
 import aaco_pipeline.formats.ort_profile.tables
 import aaco_pipeline.formats.rocpd.reading
