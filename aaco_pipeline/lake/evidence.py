@@ -15,8 +15,9 @@ Status = Literal["present", "absent", "invalid", "partial"]
 DROPPED: Final = "records dropped by the tool"
 OUT_OF_RANGE: Final = "records outside the recording by the tool"
 STOPPED: Final = "recording stopped early by the tool"
-#: Launches of graphs that are one record each, their kernels hidden; `rows` are the launches.
+#: Launches of graphs that are one record each, their kernels hidden; and how the name of such a record ends.
 WHOLE_GRAPHS: Final = "graph launches recorded as one piece"
+AS_A_WHOLE: Final = ", recorded as a whole"
 
 
 @dataclass(frozen=True)

@@ -71,6 +71,7 @@ def _of_launches(
     yield from launches.of_unrecorded(launched, activities, run.calls, tables["synchronizations"], nameless)
     replayed = graphs.replays(launched, activities, dispatches)
     yield from graphs.of_replays(replayed, launched, tables["kernels"])
+    yield from graphs.of_whole(dispatches, tables["kernels"])
     yield from launches.of_before_recording(early)
     yield from launches.of_calls_missing(activities, early, launched)
     yield from edges.of_first_waits(activities, run.waits)

@@ -26,14 +26,14 @@ def of_evidence(evidence: Sequence[Evidence]) -> Iterator[Finding]:
     """What readers found of the tool's own words, and of files that are not whole."""
     for one in evidence:
         source = one.source or "capture"
-        if (_is(one, DROPPED) and one.rows) or _is(one, STOPPED):
+        if (_is(one, DROPPED) and one.status != "present") or _is(one, STOPPED):
             yield Finding(
                 "dropped_by_tool",
                 "fault",
                 source,
                 f"the tool says so itself: {one.reason}.",
                 "record fewer steps, or give the tool more room: KINETO_CONFIG with ACTIVITIES_MAX_GPU_BUFFER_SIZE_MB, "
-                "rocprofv3 with fewer traces at once",
+                "rocprofv3 with fewer traces at once, nsys profile --cuda-flush-interval=100",
                 records=one.rows,
                 at_least=(*BUSY, *KERNEL_SUMS),
                 at_most=IDLE,

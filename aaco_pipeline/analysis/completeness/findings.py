@@ -17,6 +17,7 @@ Name = Literal[
     "false_idle_at_edges",
     "wait_for_unrecorded_work",
     "graph_kernels_missing",
+    "graphs_recorded_whole",
     "no_device_events",
     "first_kernels_dropped",
     "launches_unrecorded",

@@ -19,6 +19,8 @@ from aaco_pipeline.analysis.completeness.findings import (
     counted,
     of_total,
 )
+from aaco_pipeline.analysis.completeness.findings import milliseconds as ms
+from aaco_pipeline.lake.evidence import AS_A_WHOLE
 
 #: Kernels that the runtime runs for copies and fills: no captured launch of a kernel stands for them.
 _OF_RUNTIME: Final = "__amd_rocclr_"
@@ -76,6 +78,36 @@ def of_replays(replayed: pl.DataFrame, launched: pl.DataFrame, kernels: pl.DataF
             voids=ANSWER if certain else (),
             at_least=(*BUSY, *KERNEL_SUMS),
             at_most=IDLE,
+        )
+
+
+def of_whole(dispatches: pl.DataFrame, kernels: pl.DataFrame) -> Iterator[Finding]:
+    """Graphs of which each launch is one record, per process: what ran in them, and when nothing did, is hidden."""
+    whole = kernels.select("kernel_id", whole=pl.col("name").str.ends_with(AS_A_WHOLE))
+    if not whole.get_column("whole").any():
+        return
+    rows = dispatches.join(whole, on="kernel_id", how="left").with_columns(pl.col("whole").fill_null(False))
+    length = pl.col("end_ns") - pl.col("start_ns")
+    for (process,), own in rows.group_by("process_id", maintain_order=True):
+        graphs = own.filter("whole")
+        if not graphs.height:
+            continue
+        inside, every = (int(frame.select(length.sum()).item() or 0) for frame in (graphs, own))
+        yield Finding(
+            "graphs_recorded_whole",
+            "bound",
+            f"process {process}",
+            f"{counted(graphs.height, 'graph launch', 'graph launches')} {'was' if graphs.height == 1 else 'were'} "
+            f"recorded as one piece each, {ms(inside)} of the {ms(every)} of all dispatches: which kernels ran in "
+            "them, and when none did, is not in the recording.",
+            "nsys profile --cuda-graph-trace=node COMMAND, which records every kernel of a graph and costs more",
+            process_id=int(process) if isinstance(process, int) else None,
+            start_ns=_whole(graphs.get_column("start_ns").min()),
+            end_ns=_whole(graphs.get_column("end_ns").max()),
+            records=graphs.height,
+            voids=ANSWER if inside * 2 >= every else (),
+            at_least=KERNEL_SUMS,
+            at_most=BUSY,
         )
 
 

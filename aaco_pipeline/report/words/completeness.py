@@ -10,6 +10,7 @@ TITLES: Final[Mapping[str, str]] = {
     "false_idle_at_edges": "idle time at the edges may be false",
     "wait_for_unrecorded_work": "a wait for work that is not in the recording",
     "graph_kernels_missing": "kernels of replayed graphs are missing",
+    "graphs_recorded_whole": "graphs were recorded as one piece each",
     "no_device_events": "nothing of the device was recorded",
     "first_kernels_dropped": "the first kernels are missing",
     "launches_unrecorded": "launches left no record",

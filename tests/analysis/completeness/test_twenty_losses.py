@@ -13,7 +13,7 @@ from aaco_pipeline.capture.discovery import discover_runs
 from aaco_pipeline.capture.parts import read_run
 from aaco_pipeline.formats import kineto
 from aaco_pipeline.lake.contracts import contract
-from aaco_pipeline.lake.evidence import Evidence
+from aaco_pipeline.lake.evidence import AS_A_WHOLE, DROPPED, Evidence
 from tests.analysis.completeness.recordings import (
     PACE,
     Tables,
@@ -54,6 +54,13 @@ def with_counters(**facts: object) -> Tables:
     tables = recording()
     devices = tables["devices"].with_columns(pl.lit(value).alias(name) for name, value in facts.items())
     return {**tables, "devices": devices}
+
+
+def as_wholes(named: str) -> Tables:
+    """A recording whose kernels of such names stand for graphs."""
+    tables = recording()
+    whole = pl.when(pl.col("name").str.starts_with(named)).then(pl.col("name") + AS_A_WHOLE).otherwise("name")
+    return {**tables, "kernels": tables["kernels"].with_columns(name=whole)}
 
 
 def on_cpu() -> Tables:
@@ -163,6 +170,12 @@ LOSSES = {
         at_least=BUSY,
         at_most=("gaps.end_ns",),
         grade="inferred",
+    ),
+    "2 graphs recorded as one piece each": Loss(
+        *("graphs_recorded_whole", "bound", lambda: as_wholes("k"), "--cuda-graph-trace=node"),
+        voids=("bottlenecks.label",),
+        at_least=("kernel_stats.total_ns",),
+        at_most=BUSY,
     ),
     "3 no device events": Loss(
         *("no_device_events", "fault", lambda: keeping(recording(), pl.lit(False)), "ProfilerActivity.CUDA"),
@@ -276,6 +289,11 @@ LOSSES = {
         at_least=BUSY,
         at_most=("gaps.end_ns",),
     ),
+    "19 drops that the tool does not count": Loss(
+        *("dropped_by_tool", "fault", recording, "--cuda-flush-interval"),
+        at_least=BUSY,
+        evidence=(Evidence(DROPPED, "partial", "Not all CUDA events might have been collected."),),
+    ),
     "20 a part that is cut": Loss(
         *("file_truncated", "fault", recording, "sha256sum"),
         at_least=BUSY,
@@ -338,6 +356,11 @@ def test_each_loss_is_found_with_its_consequence_and_the_remedy(name: str) -> No
         assert set(getattr(loss, side)) <= set(one[side]), side
     assert loss.mend in one["mend"]
     assert any(character.isdigit() for character in one["evidence"]) or loss.evidence
+
+
+def test_few_graphs_recorded_as_one_piece_leave_the_answer() -> None:
+    one = found(as_wholes("k0"))["graphs_recorded_whole"]
+    assert (one["voids"], one["records"]) == ([], 20), one
 
 
 def test_every_number_of_the_twenty_has_its_recording() -> None:

@@ -9,6 +9,7 @@ import polars as pl
 
 from aaco_pipeline.formats.capture_tables import described_kernels
 from aaco_pipeline.formats.rocpd.lookup import Lookup
+from aaco_pipeline.lake.evidence import AS_A_WHOLE
 from aaco_pipeline.lake.validation import empty_table, to_contract
 
 AXES: Final = tuple(f"{what}_{axis}" for what in ("grid", "workgroup") for axis in "xyz")
@@ -48,8 +49,8 @@ def kernels(recorded: pl.DataFrame, graphs: pl.DataFrame, names: Lookup) -> pl.D
         if recorded.height
         else pl.lit(None, pl.String),
     )
-    numbered = pl.concat_str(pl.lit("CUDA graph "), pl.col("graph"), pl.lit(", recorded as a whole"))
-    whole = graphs.with_columns(name=numbered.fill_null("CUDA graph, recorded as a whole"))
+    numbered = pl.concat_str(pl.lit("CUDA graph "), pl.col("graph"), pl.lit(AS_A_WHOLE))
+    whole = graphs.with_columns(name=numbered.fill_null(f"CUDA graph{AS_A_WHOLE}"))
     return pl.concat([own, whole], how="diagonal")
 
 
