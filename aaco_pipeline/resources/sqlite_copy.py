@@ -8,6 +8,7 @@ indexes, checks, defaults, tables of extensions, binary values, and free pages. 
 """
 
 import errno
+import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,9 +23,11 @@ from aaco_pipeline.formats.parsing.redaction import (
     may_hold_secrets,
     redacted_text,
     safe_command,
+    safe_environment_block,
     safe_environment_text,
     safe_prose,
-    safe_value,
+    safe_setting,
+    safe_words,
 )
 from aaco_pipeline.formats.parsing.redaction.streams import COMMANDS, ENVIRONMENTS, NAMES, redacted_whole
 from aaco_pipeline.formats.rocpd.database import damaged, opened
@@ -234,7 +237,7 @@ class _Copy:
         value = column.text if column.is_long else column.quoted
         texts = f"SELECT DISTINCT {value} FROM capture.{table} NOT INDEXED WHERE typeof({column.quoted}) = 'text'"
         for batch in _batches(self._connection.execute(texts)):
-            if clean in (redacted_whole, _clean_prose):
+            if clean in (redacted_whole, _clean_prose) and not any("\0" in text for (text,) in batch):
                 together = "\n".join(text for (text,) in batch)
                 if redacted_whole(together) == together and (clean is redacted_whole or not may_hold_secrets(together)):
                     continue
@@ -249,11 +252,20 @@ class _Copy:
             f"SELECT DISTINCT {names.quoted} FROM capture.{table} NOT INDEXED WHERE typeof({names.quoted}) = 'text'"
         )
         value = column.text if column.is_long else column.quoted
+        texts = f"SELECT DISTINCT {value} FROM capture.{table} NOT INDEXED WHERE {names.quoted} = ?"
+        commands: dict[str, list[tuple[int, str]]] = {}
         for (name,) in self._ask(listed):
-            if safe_value(name, _SAMPLE) != _SAMPLE:
-                texts = f"SELECT DISTINCT {value} FROM capture.{table} NOT INDEXED WHERE {names.quoted} = ?"
+            if safe_setting(name, _SAMPLE) != _SAMPLE:
                 found = [text for (text,) in self._ask(texts, (name,)) if isinstance(text, str)]
-                self._note(number, column, ((text, safe_value(name, text)) for text in found))
+                self._note(number, column, ((text, safe_setting(name, text)) for text in found))
+            elif word := _WORD_OF_COMMAND.fullmatch(name):
+                place = int(word[2]) + 1 if word[2] else 0
+                found = [text for (text,) in self._ask(texts, (name,)) if isinstance(text, str)]
+                commands.setdefault(word[1], []).extend((place, text) for text in found)
+        for words in commands.values():
+            # What a word is, the words before it say.
+            ordered = [text for _, text in sorted(words)]
+            self._note(number, column, zip(ordered, safe_words(ordered), strict=True))
 
     def _note(self, number: int, column: _Column, cleaned: Iterator[tuple[str, str]]) -> None:
         changed = [(number, _bound(dirty), _bound(clean)) for dirty, clean in cleaned if clean != dirty]
@@ -301,8 +313,8 @@ def _cleaner(column: str) -> Callable[[str], str]:
 
 
 def _clean_prose(text: str) -> str:
-    """Free text, which may be a document of JSON."""
-    return safe_prose(redacted_whole(text))
+    """Free text, which may be a document of JSON, or a process's environment as the system keeps it."""
+    return safe_prose(redacted_whole(safe_environment_block(text)))
 
 
 def _affinity(kind: str) -> str:
@@ -341,5 +353,7 @@ def _quoted(name: str) -> str:
 
 _NUMBERS: Final = ("INTEGER", "REAL")
 _MOST_ASKED: Final = 1_000
+#: A row of a table of settings that is a program, or one of its arguments by number, as Nsight Systems exports them.
+_WORD_OF_COMMAND: Final = re.compile(r"(PROCESS_\d{1,6}):(?:COMMAND|ARGUMENT_(\d{1,6}))")
 #: A value that is hidden behind every name that announces a secret, and behind no other.
 _SAMPLE: Final = "hunter2x"

@@ -7,12 +7,19 @@ evidence. Databases are copied through it by `aaco_pipeline.resources.sqlite_cop
 
 from typing import Final
 
-from aaco_pipeline.formats.parsing.redaction.commands import may_hold_secrets, safe_command, safe_prose
+from aaco_pipeline.formats.parsing.redaction.commands import (
+    may_hold_secrets,
+    safe_command,
+    safe_prose,
+    safe_words,
+)
 from aaco_pipeline.formats.parsing.redaction.environment import (
     MEASURED_VARIABLES,
     RANK_VARIABLES,
     safe_environment,
+    safe_environment_block,
     safe_environment_text,
+    safe_setting,
     safe_variable,
 )
 from aaco_pipeline.formats.parsing.redaction.text import (
@@ -36,13 +43,16 @@ __all__ = [
     "redacted_text",
     "safe_command",
     "safe_environment",
+    "safe_environment_block",
     "safe_environment_text",
     "safe_name",
     "safe_prose",
+    "safe_setting",
     "safe_text",
     "safe_value",
     "safe_variable",
+    "safe_words",
 ]
 
 #: Counts up whenever a rule hides or keeps what it did not before; it is in the list of a session's files.
-RULES_VERSION: Final = 4
+RULES_VERSION: Final = 5

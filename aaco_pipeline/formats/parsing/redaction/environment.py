@@ -4,11 +4,12 @@ What the kept facts mean is `aaco_pipeline.analysis.sessions.environment`.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Final
 
 from aaco_pipeline.formats.parsing.redaction.commands import safe_prose
-from aaco_pipeline.formats.parsing.redaction.text import REDACTED
+from aaco_pipeline.formats.parsing.redaction.text import REDACTED, safe_value
 
 #: Environment variables that change what runs or how fast; no other is ever looked at.
 MEASURED_VARIABLES: Final = (
@@ -51,6 +52,12 @@ MEASURED_VARIABLES: Final = (
 )
 #: Environment variables in which launchers of distributed jobs state the rank, the most specific first.
 RANK_VARIABLES: Final = ("OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK", "RANK")
+#: Names under which a table of settings keeps an environment: a variable a row, or all of them in one value.
+_ONE_VARIABLE: Final = "ENVIRONMENT_VARIABLE"
+_ALL_VARIABLES: Final = "DeviceEnvironment"
+_ASSIGNED: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+#: Fewer words between zeros than these are no environment.
+_LEAST_OF_A_BLOCK: Final = 2
 #: A longer value of a variable is no setting.
 _LONGEST_VALUE: Final = 200
 
@@ -77,3 +84,40 @@ def safe_environment_text(text: str) -> str:
     ranks = {name: value for name, value in stated.items() if value.isascii() and value.isdigit()}
     kept = {**safe_environment(variables), **ranks}
     return text if kept == variables else json.dumps(kept)
+
+
+def safe_environment_block(text: str) -> str:
+    """An environment as the system keeps it, `NAME=value` after `NAME=value` with zeros between, reduced to what may be
+    kept of it; any other text as it is. Nsight Systems has those of all processes among its names."""
+    parts = text.split("\0")
+    assigned = sum(_ASSIGNED.fullmatch(part) is not None for part in parts)
+    if len(parts) < _LEAST_OF_A_BLOCK or assigned * 2 < len(parts):
+        return text
+    return "\0".join(filter(None, map(_safe_assignment, parts)))
+
+
+def safe_setting(name: str, value: str) -> str:
+    """A value of a table of settings without its secrets, as its name demands.
+
+    Of an environment (`PROCESS_0:ENVIRONMENT_VARIABLE` with `NAME="value"`, or `DeviceEnvironment` with all variables
+    in a row, as Nsight Systems exports them) there stays what may be kept of it, ranks of a distributed job included.
+    """
+    kind = name.rpartition(":")[2]
+    if kind == _ONE_VARIABLE:
+        return _safe_assignment(value) or REDACTED
+    if kind == _ALL_VARIABLES:
+        return ";".join(filter(None, map(_safe_assignment, value.split(";"))))
+    return safe_value(name, value)
+
+
+def _safe_assignment(text: str) -> str | None:
+    """`NAME=value` or `NAME="value"` where the variable may be kept; None otherwise."""
+    found = _ASSIGNED.fullmatch(text)
+    if found is None:
+        return None
+    name, value = found.groups()
+    if name in MEASURED_VARIABLES:
+        clean = safe_variable(value)
+        return text if clean == value or not value.strip('"') else f"{name}={clean}"
+    digits = value.strip('"')
+    return text if name in RANK_VARIABLES and digits.isascii() and digits.isdigit() else None
