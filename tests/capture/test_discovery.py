@@ -77,11 +77,15 @@ def test_folders_of_their_own_are_runs_of_their_own(tmp_path: Path) -> None:
 
 
 def test_what_is_not_recognized_is_listed_with_a_reason(tmp_path: Path) -> None:
-    folder_of(tmp_path, {"x_kernel_trace.csv": KERNELS, "photo.png": "", "28_1_shader_engine_0_1.att": "raw"})
+    folder_of(
+        tmp_path,
+        {"x_kernel_trace.csv": KERNELS, "photo.png": "", "28_1_shader_engine_0_1.att": "raw", "a.nsys-rep": ""},
+    )
     (run,) = discover_runs(tmp_path).runs
     reasons = {one.path.name: one.reason for one in run.unread}
     assert reasons["photo.png"] == "not recognized as any known capture format"
     assert "decoder is not open" in reasons["28_1_shader_engine_0_1.att"]
+    assert "nsys export --type sqlite" in reasons["a.nsys-rep"]
 
 
 def test_links_are_not_followed(tmp_path: Path) -> None:

@@ -13,8 +13,10 @@ import pytest
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats import rocpd
 from aaco_pipeline.formats.capture_tables import Limits
+from aaco_pipeline.formats.kineto import nsys
 from aaco_pipeline.resources import sqlite_copy
 from aaco_pipeline.resources.sqlite_copy import copy_database
+from tests.formats.kineto import nsys_exports
 from tests.places import ROOT, SHARED
 
 TOKEN = "hf_" + "aB3dE6gH9jK2mN5pQ8sT1"
@@ -133,6 +135,25 @@ def test_no_secret_stays_in_any_column_or_free_page(generated: Path, tmp_path: P
         ("app -u x -p redacted --n 4", '{"RANK": "3"}')
     ]
     assert rocpd.read(copy).tables["dispatches"].height == 20
+
+
+def test_an_export_of_nsight_systems_loses_its_environments_and_no_record(tmp_path: Path) -> None:
+    arguments = ((0, "--password"), (1, "hunter2a"), (2, "--n"), (10, "10"))
+    said = ", ".join(f"('PROCESS_0:ARGUMENT_{number}', '{word}')" for number, word in arguments)
+    source = nsys_exports.changed(
+        nsys_exports.made(tmp_path / "report.sqlite"),
+        "DELETE FROM META_DATA_CAPTURE WHERE name LIKE '%ARGUMENT%'",
+        f"INSERT INTO META_DATA_CAPTURE VALUES {said}, ('PROCESS_0:ENVIRONMENT_VARIABLE', 'HOME=\"/home/hunter2b\"')",
+        "INSERT INTO TARGET_INFO_SYSTEM_ENV (name, value) VALUES ('DeviceEnvironment', 'USER=hunter2c;OMP_PLACES=2')",
+        "INSERT INTO StringIds VALUES (50, 'A=hunter2d' || char(0) || 'NCCL_DEBUG=INFO' || char(0) || 'B=hunter2e')",
+        "INSERT INTO StringIds VALUES (51, 'logged in with token=hunter2f')",
+    )
+    copy, _ = copied(source, tmp_path)
+    assert b"hunter2" not in copy.read_bytes()
+    first, second = nsys.read(source), nsys.read(copy)
+    assert [name for name, table in first.tables.items() if not table.equals(second.tables[name])] == []
+    assert second.tables["processes"].item(0, "command") == "./saxpy --password redacted --n 10"
+    assert rows(copy, "SELECT value FROM StringIds WHERE id = 50") == [("NCCL_DEBUG=INFO",)]
 
 
 def test_what_executes_is_not_copied(generated: Path, tmp_path: Path) -> None:

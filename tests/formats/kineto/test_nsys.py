@@ -19,9 +19,11 @@ from aaco_pipeline.formats.rocpd import rpd
 from aaco_pipeline.formats.rocprof import rocprof_db
 from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.evidence import DROPPED, WHOLE_GRAPHS
+from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import conform
 from tests.formats.examples import EXAMPLES
 from tests.formats.kineto.nsys_exports import NO_STREAM, PID, PROCESS, RECORDS, RELEASES, THREAD, changed, made
+from tests.sessions import replayed, taken_in
 
 OTHER = 1 << 48 | 4300 << 24
 GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
@@ -233,7 +235,7 @@ def test_the_tools_words_of_losses_count_for_processes_with_records_alone(tmp_pa
     )
     shell = f"INSERT INTO PROCESSES VALUES ({OTHER}, 4300, 'bash')"
     reading = checked(nsys.read(export(tmp_path, shell, f"INSERT INTO DIAGNOSTIC_EVENT VALUES {rows}")))
-    assert status(reading, DROPPED) == ("partial", f"{lost}; 12 records were dropped.", 12)
+    assert status(reading, DROPPED) == ("partial", f"{lost[:-1]}; 12 records were dropped", 12)
     assert "warnings of the tool" not in {one.item for one in reading.evidence}
 
 
@@ -319,6 +321,19 @@ def test_an_export_of_nothing_is_read_as_such(tmp_path: Path) -> None:
         "environment": 1,
     }
     assert status(reading, "dispatches")[0] == "absent"
+
+
+def test_an_export_becomes_a_session_that_says_what_its_graphs_hide(tmp_path: Path) -> None:
+    graph = f"INSERT INTO {GRAPHS} VALUES (10000, 30000, 0, 1, 7, 14, {PROCESS}, 5, 9)"
+    path = export(tmp_path, graph, f"INSERT INTO {CALLS} VALUES (9100, 9200, 0, {THREAD}, 14, 10, NULL)")
+    lake = TraceLake(tmp_path / "lake")
+    session = taken_in(lake, path)
+    replayed(lake, session, "timeline", "completeness")
+    assert lake.read("sessions", session).item(0, "source_format") == "nsys"
+    found = only(lake.read("completeness_findings", session))
+    assert (found["finding"], found["records"], found["voids"]) == ("graphs_recorded_whole", 1, ["bottlenecks.label"])
+    whole = lake.read("timeline", session).filter(pl.col("iteration").is_null())
+    assert (whole.item(0, "busy_ns"), whole.item(0, "busy_bound")) == (300 + 100 + 4000 + 20_000, "at_most")
 
 
 @settings(max_examples=30, deadline=None)

@@ -57,6 +57,6 @@ def say_end(export: Export, findings: Findings) -> None:
 
 
 def _quoted(messages: list[str]) -> str:
-    told = "; ".join(" ".join(safe_prose(one[:_LONGEST]).split()) for one in messages[:_LISTED])
+    told = "; ".join(" ".join(safe_prose(one[:_LONGEST]).split()).rstrip(".") for one in messages[:_LISTED])
     further = len(messages) - _LISTED
     return f"{told}; and {further} more" if further > 0 else told
