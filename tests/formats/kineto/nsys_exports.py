@@ -144,7 +144,7 @@ def made(path: Path, release: str = "2026.2", records: Mapping[str, Sequence[Map
     """An export in the schema of a release; rows lose the columns, and the tables, that it does not have."""
     schema = {**SCHEMAS, "2026.2": _LATEST}[release]
     exported = {"2022.4": "3.2.0", "2026.2": "3.24.14"}.get(release)
-    stated = [
+    stated: list[Mapping[str, Any]] = [
         {"name": "EXPORT_SCHEMA_VERSION", "value": exported},
         {"name": "EXPORT_PRODUCT_VERSION", "value": release},
     ]

@@ -250,8 +250,9 @@ def test_an_export_that_was_interrupted_says_so(tmp_path: Path) -> None:
         nsys.read(path)
 
 
-def test_times_that_the_exporter_moved_are_not_tied_to_wall_clock(tmp_path: Path) -> None:
-    path = export(tmp_path, "INSERT INTO META_DATA_EXPORT VALUES ('EXPORT_PARAM_TIME_NORMALIZE', 'true')")
+@pytest.mark.parametrize(("name", "value"), [("EXPORT_PARAM_TIME_NORMALIZE", "true"), ("EXPORT_PARAM_TIME_SHIFT", "5")])
+def test_times_that_the_exporter_moved_are_not_tied_to_wall_clock(name: str, value: str, tmp_path: Path) -> None:
+    path = export(tmp_path, f"INSERT INTO META_DATA_EXPORT VALUES ('{name}', '{value}')")
     reading = checked(nsys.read(path))
     assert reading.tables["clock_domains"].get_column("domain").to_list() == ["nsys"]
     assert status(reading, "wall-clock")[0] == "absent"
