@@ -34,6 +34,7 @@ from aaco_pipeline.formats import (
     thread_trace,
 )
 from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
+from aaco_pipeline.formats.gpu_metrics import prometheus
 from aaco_pipeline.formats.gpu_metrics.layouts import SELF_DESCRIBING, VERSIONS
 from aaco_pipeline.formats.kineto import nsys
 from aaco_pipeline.formats.kineto import ranks as kineto_ranks
@@ -46,6 +47,7 @@ from aaco_pipeline.lake.validation import conform
 from benchmarks.generate_rocpd import generate
 from tests.formats.examples import EXAMPLES
 from tests.formats.gpu_metrics import test_gpu_metrics as gpu_tests
+from tests.formats.gpu_metrics import test_prometheus as series_tests
 from tests.formats.kineto import nsys_exports
 from tests.formats.kineto import test_kineto as kineto_tests
 from tests.formats.kineto import test_ranks as rank_tests
@@ -283,6 +285,12 @@ def _gpu_metrics() -> list[Files]:
     return [*({"card0.bin": content} for content in tables.values()), folder]
 
 
+def _prometheus() -> list[Files]:
+    made = [{name: form.encode()} for name, form in series_tests.every_form().items()]
+    (text,) = (files["a.prom"] for files in made if "a.prom" in files)
+    return [*made, {"a.prom.gz": gzip.compress(text, 1)}, {"b.prom": text.replace(b" 1700", b" 17")}]
+
+
 def _telemetry() -> list[Files]:
     count = 5
     columns = telemetry_tests.raw_columns(
@@ -425,6 +433,7 @@ TARGETS: Final[Mapping[str, Target]] = {
     "kineto_ranks": Target(_kineto_ranks, _read_ranks),
     "ort_profile": Target(_ort_profile, _one(ort_profile.read)),
     "gpu_metrics": Target(_gpu_metrics, _one(gpu_metrics.read)),
+    "prometheus": Target(_prometheus, _one(prometheus.read)),
     "telemetry": Target(_telemetry, _read_telemetry, merged=False),
     "scheduler": Target(_scheduler, _read_scheduler, merged=False),
     "native": Target(_native, _read_native, merged=False),

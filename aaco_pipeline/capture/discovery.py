@@ -1,21 +1,22 @@
 """What a file or folder that somebody hands over holds: which files are whose format, and which belong to one run.
 
-Recognizing one format is each reader's `probe`, what lets files be of one run `aaco_pipeline.capture.belonging`, what
-its parts become together `aaco_pipeline.capture.merging`. Nothing is read here beyond the first kilobytes of each file;
-of several in one folder also what Kineto traces end with, and what databases state of their processes.
+Recognizing one format is each reader's `probe`. Whose run a file is that its folder does not tell says `homes`, what
+lets files be of one run `belonging`, what its parts become together `merging`. Nothing is read here beyond the first
+kilobytes of each file; of several in one folder also what Kineto traces end with, and what databases state of their
+processes.
 """
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from aaco_pipeline.capture.belonging import Marks, together
+from aaco_pipeline.capture.homes import OF_DEVICES, Found, with_devices_beside, with_ranks_together
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats import (
-    gpu_metrics,
     kineto,
     ort_profile,
     rocpd,
@@ -25,9 +26,9 @@ from aaco_pipeline.formats import (
     rocprofv3_json,
     thread_trace,
 )
-from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, Limits
+from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
+from aaco_pipeline.formats.gpu_metrics import prometheus
 from aaco_pipeline.formats.kineto import nsys
-from aaco_pipeline.formats.kineto import ranks as kineto_ranks
 from aaco_pipeline.formats.parsing.regular_files import (
     Entry,
     files_beneath,
@@ -75,7 +76,7 @@ class Part:
     def read(self, limits: Limits) -> CaptureTables:
         """What the files hold. CaptureError when they cannot be read."""
         if self.path is None:
-            return rocprofv3_csv.read_run(self.files, limits)
+            return _BY_FILES[self.reader](self.files, limits)
         return _BY_NAME[self.reader].read(self.path, limits)
 
 
@@ -108,16 +109,6 @@ class DiscoveredRuns:
     unread: tuple[Unread, ...]
 
 
-@dataclass(frozen=True)
-class _Found:
-    path: Path
-    recognition: DetectedFormat
-    reader: Reader
-    run: Path
-    #: Tells ranks of one job from another run of the same folder: the first of their files.
-    job: Path | None = None
-
-
 def discover_runs(path: Path) -> DiscoveredRuns:
     """Recognize everything under `path`. CaptureError when it does not exist, is a link or no file, or is a folder that
     one cannot look through.
@@ -128,7 +119,7 @@ def discover_runs(path: Path) -> DiscoveredRuns:
 def _discovered(path: Path, *, apart: bool) -> DiscoveredRuns:
     """What is under a path; with `apart` not false what lies in one folder is one run only where it says so."""
     path = settled(path)
-    found: list[_Found] = []
+    found: list[Found] = []
     unread: list[Unread] = []
     top = path if is_folder(path) else path.parent
     for entry in _entries(path):
@@ -137,7 +128,7 @@ def _discovered(path: Path, *, apart: bool) -> DiscoveredRuns:
             unread.append(one)
         elif one is not None:
             found.append(one)
-    runs = _runs(_with_ranks_together(found), [left.path for left in unread], apart=apart)
+    runs = _runs(with_devices_beside(with_ranks_together(found)), [left.path for left in unread], apart=apart)
     strangers: list[Unread] = []
     for left in unread:
         homes = [run for run in runs if is_folder(run.folder) and left.path.is_relative_to(run.folder)]
@@ -179,7 +170,7 @@ def _entries(path: Path) -> Iterator[Entry]:
                 yield entry
 
 
-def _recognized(entry: Entry, top: Path) -> _Found | Unread | None:
+def _recognized(entry: Entry, top: Path) -> Found | Unread | None:
     """The entry with its reader and the folder of its run, or why it is not read."""
     path = entry.path
     if entry.refused is not None:
@@ -189,7 +180,7 @@ def _recognized(entry: Entry, top: Path) -> _Found | Unread | None:
     for reader in FOLDER_READERS if entry.is_folder else FILE_READERS:
         recognition = reader.probe(path)
         if recognition is not None:
-            return _Found(path, recognition, reader, _run_folder(path, reader, top))
+            return Found(path, recognition, reader, _run_folder(path, reader, top))
     if path.name.startswith(STATISTICS):
         return Unread(path, "sums of the decoded thread trace beside it, which is read and compared with them")
     return Unread(path, _KEPT_RAW.get(path.suffix, "not recognized as any known capture format"))
@@ -224,46 +215,31 @@ def _is_host_folder(folder: Path, path: Path, reader: Reader) -> bool:
     return reader is rocpd and folder.name in rocpd.hosts(path)
 
 
-def _with_ranks_together(found: Sequence[_Found]) -> list[_Found]:
-    """The files with Kineto traces of one job's ranks in one run, and with why they are, or are not."""
-    by_folder: dict[Path, dict[Path, _Found]] = {}
-    for one in sorted(found, key=lambda one: str(one.path)):
-        if one.reader is kineto:
-            by_folder.setdefault(one.path.parent, {})[one.path] = one
-    told: list[_Found] = []
-    for folder, traces in by_folder.items():
-        if len(traces) == 1:
-            told += traces.values()
-            continue
-        for run in kineto_ranks.together(list(traces)):
-            home, job = (folder, run.paths[0]) if len(run.paths) > 1 else (run.paths[0], None)
-            for path in run.paths:
-                known = traces[path].recognition
-                detailed = replace(known, detail=f"{known.detail}; {run.reason}")
-                told.append(replace(traces[path], recognition=detailed, run=home, job=job))
-    return [*(one for one in found if one.reader is not kineto), *told]
-
-
-def _runs(found: Sequence[_Found], others: Sequence[Path], *, apart: bool) -> list[Run]:
+def _runs(found: Sequence[Found], others: Sequence[Path], *, apart: bool) -> list[Run]:
     """The recognized files as runs; `others` are files that no reader takes, whose names may say something."""
     runs: dict[tuple[Path, Path | None], Run] = {}
     texts: dict[Path, dict[str, list[Path]]] = {}
+    series: dict[tuple[Path, Path | None], list[Found]] = {}
     for one in sorted(found, key=lambda one: str(one.path)):
         run = runs.setdefault((one.run, one.job), Run(one.run))
         if one.reader is rocprofv3_csv:
             texts.setdefault(one.run, {}).setdefault(rocprofv3_csv.run_key(one.path), []).append(one.path)
+        elif one.reader is prometheus:
+            series.setdefault((one.run, one.job), []).append(one)
         else:
             run.parts.append(_part(run, one))
     for folder, by_key in texts.items():
         run = runs[folder, None]
         run.parts.extend(_text_part(run, key, paths) for key, paths in by_key.items())
+    for place, files in series.items():
+        runs[place].parts.append(_series_part(runs[place], files))
     for run in runs.values():
         _drop_repetitions(run)
     # Ranks were told to be of one job before.
     return [piece for (_, job), run in runs.items() for piece in (_split(run, others) if apart and not job else [run])]
 
 
-def _part(run: Run, one: _Found) -> Part:
+def _part(run: Run, one: Found) -> Part:
     files = [one.path]
     if one.reader in FOLDER_READERS:
         files, others = files_beneath(one.path)
@@ -288,6 +264,15 @@ def _text_part(run: Run, key: str, paths: list[Path]) -> Part:
         tuple(paths),
         _name(rocprofv3_csv),
     )
+
+
+def _series_part(run: Run, found: Sequence[Found]) -> Part:
+    """All files of one folder with series of its devices' sensors."""
+    if len(found) == 1:
+        return _part(run, found[0])
+    first = found[0].recognition
+    detail = f"{len(found)} files: {', '.join(dict.fromkeys(one.recognition.detail for one in found))}"
+    return Part("GPU series", first.format, detail, tuple(one.path for one in found), _name(prometheus))
 
 
 def _drop_repetitions(run: Run) -> None:
@@ -341,8 +326,10 @@ def _marks(run: Run, part: Part, raws: Sequence[tuple[Path, tuple[str, int, int]
             pids=frozenset(pids),
             kernels=own.kernels,
         )
-    if part.reader == _name(gpu_metrics):
+    if part.reader in map(_name, OF_DEVICES):
         return Marks(name, is_devices=True)
+    if part.reader in map(_name, _ALONE):
+        return Marks(name, is_trace=True)
     if part.reader == _name(rocprofv3_csv):
         stem = "" if part.name == "." else part.name
         return Marks(name, stem, is_trace=any("kernel_trace" in path.name for path in part.files))
@@ -360,4 +347,6 @@ def _name(reader: Reader) -> str:
 _BY_NAME: Final[dict[str, Reader]] = {_name(reader): reader for reader in READERS}
 #: Formats whose every file is a run of its own; traces of one job's ranks are put together afterwards.
 _ALONE: Final[tuple[Reader, ...]] = (kineto, nsys, ort_profile, rocprof_compute, rpd)
+#: Formats of which several files are read together.
+_BY_FILES: Final = {_name(rocprofv3_csv): rocprofv3_csv.read_run, _name(prometheus): prometheus.read_run}
 _RICHEST_FIRST: Final = ("rocpd", "rocprofv3-json", "rocprofv3-csv", "rocprof-database", "rocprof-csv")

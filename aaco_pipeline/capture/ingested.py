@@ -211,7 +211,7 @@ def _telemetry(samples: int) -> tuple[Evidence, ...]:
     gpus = (
         Evidence("gpu samples", "present", None, None, samples)
         if samples
-        else Evidence("gpu samples", "absent", "the capture holds no gpu_metrics tables")
+        else Evidence("gpu samples", "absent", "the capture holds no samples of GPUs on its axis")
     )
     return (
         gpus,

@@ -23,6 +23,7 @@ from aaco_pipeline.formats import (
     thread_trace,
 )
 from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, FormatRow, Limits
+from aaco_pipeline.formats.gpu_metrics import prometheus
 from aaco_pipeline.formats.kineto import nsys
 from aaco_pipeline.formats.rocpd import rpd
 from aaco_pipeline.formats.rocprof import rocprof_db
@@ -55,6 +56,7 @@ FILE_READERS: Final[tuple[Reader, ...]] = (
     rocprofv3_csv,
     rocprof,
     gpu_metrics,
+    prometheus,
 )
 READERS: Final = (*FOLDER_READERS, *FILE_READERS)
 _BEGIN: Final = "<!-- Made by `python -m aaco_pipeline.formats.readers docs/captures.md`; change the readers. -->\n"

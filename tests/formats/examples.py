@@ -92,6 +92,16 @@ def _rocprof(folder: Path) -> Path:
     return _text(folder / "results.csv", header, '0,"k",8,0,41,42,1024,256,16,100,200')
 
 
+def _prometheus(folder: Path) -> Path:
+    labels = 'instance="node01",card="0"'
+    return _text(
+        folder / "scrapes.txt",
+        "# HELP rocm_average_socket_power_watts Average power",
+        f"rocm_average_socket_power_watts{{{labels}}} 412.0 1700000000000",
+        f"rocm_average_socket_power_watts{{{labels}}} 415.0 1700000001000",
+    )
+
+
 def _rocprof_compute(folder: Path) -> Path:
     header = "Dispatch_ID,GPU_ID,Grid_Size,Workgroup_Size,Kernel_Name,Start_Timestamp,End_Timestamp,SQ_WAVES"
     _text(folder / "workload" / "pmc_perf.csv", header, '0,2,1024,256,"k",100,200,16')
@@ -163,6 +173,7 @@ EXAMPLES: Final[Mapping[str, Callable[[Path], Path]]] = {
     "kineto": _kineto,
     "nsys": _nsys,
     "ort_profile": _ort_profile,
+    "prometheus": _prometheus,
     "rocpd": _rocpd,
     "rocprof": _rocprof,
     "rocprof_compute": _rocprof_compute,

@@ -10,7 +10,7 @@ from typing import Final
 
 import polars as pl
 
-from aaco_pipeline.capture.merging import counted, other_passes, traced_kernels
+from aaco_pipeline.capture.merging import counted, other_passes, telemetry, traced_kernels
 from aaco_pipeline.capture.merging.base import DEVICE_COLUMNS, TIMES, base_trace, choose_base, renumbered
 from aaco_pipeline.capture.merging.iterations import as_iterations, from_markers
 from aaco_pipeline.capture.merging.parts import EVENTS, NamedReading
@@ -44,7 +44,8 @@ def merge_parts(parts: Sequence[NamedReading]) -> CaptureTables:
     All of `TABLES` are there. The axis begins at the earliest event of the base trace; parts of another host keep their
     own clock, put at the same beginning, with an uncertainty of null. Detail `source_rows` (part, item, rows_in,
     rows_out) lists what each source held; those of thread traces are described in
-    `aaco_pipeline.formats.thread_trace.matching`. Raises CaptureError for parts without anything.
+    `aaco_pipeline.formats.thread_trace.matching`, that of samples without a place in `telemetry`. Raises CaptureError
+    for parts without anything.
     """
     if not parts:
         raise CaptureError("nothing to assemble: no part could be read")
@@ -62,16 +63,16 @@ def merge_parts(parts: Sequence[NamedReading]) -> CaptureTables:
     for name in ("reported_statistics", "environment", "ceilings"):
         tables[name] = pl.concat([part.table(name) for part in parts]).unique(maintain_order=True)
     tables["environment"] = tables["environment"].unique(["category", "key"], keep="first", maintain_order=True)
-    tables["gpu_samples"] = other_passes.gpu_samples(parts, merged)
+    tables["gpu_samples"], tables["devices"], sampled, unplaced = telemetry.placed(parts, merged)
     tables["iterations"], tables["dispatches"], without = _iterations(tables, base[0], merged.clock_of)
     for part in parts:
         named = (replace(item, item=f"{item.item} of {part.name}") for item in part.reading.evidence)
         evidence += named if len(parts) > 1 else part.reading.evidence
-    evidence += [*merged.evidence, *without, *placed, *traced, *unnamed]
+    evidence += [*merged.evidence, *without, *placed, *traced, *unnamed, *sampled]
     # Of several traces' operators it is not said whose they are.
     alone = len(parts) == 1
     tables["operator_inputs"] = parts[0].table("operator_inputs") if alone else empty_table("operator_inputs")
-    details = traces | _accounts(parts)
+    details = traces | unplaced | _accounts(parts)
     return CaptureTables({name: tables[name] for name in TABLES}, tuple(evidence), details)
 
 

@@ -74,12 +74,14 @@ class Base:
     time_offsets: Mapping[str, int]
     #: The clock of each process, equal where two were read from one.
     clock_of: Mapping[int, tuple[str, ...]]
+    #: PCI address, else handle, of each device that has one, by its number in the session.
+    addresses: Mapping[int, str]
     evidence: list[Evidence]
 
 
 def base_trace(base: Sequence[NamedReading]) -> Base:
     kernels, kernel_maps = _kernels(base)
-    devices, device_maps, alike = _devices(base)
+    devices, device_maps, addresses, alike = _devices(base)
     clocks = clocks_of_parts([_times(part) for part in base])
     clock_of: dict[int, tuple[str, ...]] = {}
     pieces: dict[str, list[pl.DataFrame]] = {name: [] for name in ("processes", *EVENTS)}
@@ -120,7 +122,9 @@ def base_trace(base: Sequence[NamedReading]) -> Base:
             "workgroup_work_items", pl.col("workgroup_x") * pl.col("workgroup_y") * pl.col("workgroup_z")
         ),
     )
-    return Base(tables, pl.concat(keys), dispatch_offsets, clocks.offsets, clock_of, [*clocks.evidence, *alike])
+    return Base(
+        tables, pl.concat(keys), dispatch_offsets, clocks.offsets, clock_of, addresses, [*clocks.evidence, *alike]
+    )
 
 
 def renumbered(frame: pl.DataFrame, added: Mapping[str, int], mapped: Mapping[str, Mapping[int, int]]) -> pl.DataFrame:
@@ -148,7 +152,9 @@ def _kernels(base: Sequence[NamedReading]) -> tuple[pl.DataFrame, list[dict[int,
     return to_contract("kernels", distinct), maps
 
 
-def _devices(base: Sequence[NamedReading]) -> tuple[pl.DataFrame, list[dict[int, int]], list[Evidence]]:
+def _devices(
+    base: Sequence[NamedReading],
+) -> tuple[pl.DataFrame, list[dict[int, int]], dict[int, str], list[Evidence]]:
     """The distinct devices of all parts: one that several processes of a stated host name alike counts once.
 
     Where a part states no host, its devices are its own: another host's, or another visible set's, have the same names.
@@ -157,6 +163,7 @@ def _devices(base: Sequence[NamedReading]) -> tuple[pl.DataFrame, list[dict[int,
     known: dict[tuple[object, ...], int] = {}
     named: list[str] = []
     maps: list[dict[int, int]] = []
+    stated: dict[int, str] = {}
     for number, part in enumerate(base):
         devices = _or_one(part.table("devices"), "devices", "device_id")
         keys = part.reading.details.get("device_keys")
@@ -171,13 +178,15 @@ def _devices(base: Sequence[NamedReading]) -> tuple[pl.DataFrame, list[dict[int,
             if identity not in known:
                 rows.append(devices.filter(pl.col("device_id") == device))
             mapping[device] = known.setdefault(identity, len(known))
+            if address is not None:
+                stated.setdefault(mapping[device], str(address))
         maps.append(mapping)
     reason = "files that state no host name devices alike: each file's are kept as devices of their own"
     alike = (
         [Evidence("identity of devices", "partial", reason, None, len(named))] if len(set(named)) < len(named) else []
     )
     numbered = pl.concat(rows).with_columns(device_id=pl.int_range(pl.len(), dtype=pl.Int32))
-    return to_contract("devices", numbered), maps, alike
+    return to_contract("devices", numbered), maps, stated, alike
 
 
 def _or_one(frame: pl.DataFrame, table: str, key: str) -> pl.DataFrame:
@@ -192,8 +201,10 @@ def _how_many(frames: Iterable[pl.DataFrame], columns: Sequence[str]) -> int:
 
 
 def _times(part: NamedReading) -> PartTimes:
-    """The part's clocks with its first and last instant."""
+    """The part's clocks with its first and last instant; of samples of devices alone theirs."""
     spans = [frame.select("start_ns", "end_ns") for frame in (part.table(name) for name in EVENTS) if frame.height]
+    if not spans and (samples := part.table("gpu_samples")).height:
+        spans = [samples.select(start_ns="time_ns", end_ns="time_ns")]
     first, last = (
         pl.concat(spans).select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0) if spans else (None,) * 2
     )

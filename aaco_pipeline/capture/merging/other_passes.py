@@ -23,11 +23,3 @@ def pc_samples(parts: Sequence[NamedReading], base: Base) -> pl.DataFrame:
             # Another run's clock: its times say nothing on this axis.
             found.append(samples.with_columns(time_ns=pl.lit(None, pl.Int64), dispatch_id=pl.lit(None, pl.Int32)))
     return pl.concat(found).with_columns(sample_id=pl.int_range(pl.len(), dtype=pl.Int32))
-
-
-def gpu_samples(parts: Sequence[NamedReading], base: Base) -> pl.DataFrame:
-    """All samples of GPUs, on the axis where their part is of the base trace."""
-    return pl.concat(
-        part.table("gpu_samples").with_columns(pl.col("time_ns") + base.time_offsets.get(part.name, 0))
-        for part in parts
-    )
