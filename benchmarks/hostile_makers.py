@@ -50,6 +50,7 @@ def cases() -> list[Case]:
         *_of_documents(),
         *_of_texts(),
         *_of_metrics(),
+        *_of_series(),
         *_of_folders(),
         *_taken(),
     ]
@@ -488,6 +489,25 @@ def _of_metrics() -> Iterator[Case]:
         ("nothing described", struct.pack("<HBBI", 8, 1, 9, 0)),
     ):
         yield _case(f"gpu_metrics: {what}", partial(_bytes, file="card0.bin", content=content))
+
+
+def _of_series() -> Iterator[Case]:
+    answer = b'{"status":"success","data":{"resultType":"matrix","result":['
+    line = b'{"metric":{"__name__":"rocm_sclk_clock_mhz","card":"0"},"values":'
+    series = b"".join(b'rocm_sclk_clock_mhz{card="%d"} 1 1700000000000\n' % card for card in range(100_000))
+    labels = b'rocm_sclk_clock_mhz{card="0",' + b",".join(b'a%d="b"' % at for at in range(_LONG // 10)) + b"} 1\n"
+    for what, file, content in (
+        ("a hundred thousand devices", "scrape.prom", series),
+        ("a million labels", "scrape.prom", labels + b'rocm_sclk_clock_mhz{card="x"} 1 1\n'),
+        ("labels that never end", "scrape.prom", b'rocm_num_gpus 1\nrocm_sclk_clock_mhz{card="' + b'\\"' * _LONG),
+        ("a line of a hundred million bytes", "scrape.prom", b"rocm_num_gpus 1\n" + b"9" * (96 * MIB)),
+        ("an answer nested without end", "answer.json", answer + b"[" * _DEEP),
+        ("an answer of the wrong kinds", "answer.json", answer + b'{"metric":7,"values":{"a":1}}]}}'),
+        ("values nested without end", "export.jsonl", line + b"[" * _DEEP + b"\n"),
+        ("fewer times than values", "export.jsonl", line + b'[1,2,3],"timestamps":[1]}\n'),
+        ("columns without rows", "omnistat.csv", b"metric" + b",rocm_sclk_clock_mhz" * 100_000 + b"\n"),
+    ):
+        yield _case(f"prometheus: {what}", partial(_bytes, file=file, content=content))
 
 
 def _bytes(folder: Path, host: Path, *, file: str, content: bytes) -> Path:

@@ -98,7 +98,7 @@ def ingest(
         try:
             with _system_errors(lake, run.folder):
                 digest = capture_digest(run)
-            called = safe_name(workload or run.folder.name)
+            called = safe_name(workload) if workload else None
             one = _taken(lake, journal, _Work(run, digest, called, earlier.get(name), keep_original), finish)
         except CaptureError as error:
             one = Ingested(run, "refused", error=error)
@@ -110,11 +110,15 @@ def ingest(
 
 @dataclass(frozen=True)
 class _Work:
-    """One run that is to be taken in; `before` is the digest of what lay at its place."""
+    """One run that is to be taken in.
+
+    `workload` is what its user calls it, None where only the capture may say; `before` is the digest of what lay at its
+    place.
+    """
 
     run: Run
     digest: str
-    workload: str
+    workload: str | None
     before: str | None
     keep_original: bool
 
@@ -148,7 +152,8 @@ def _begun(lake: TraceLake, journal: Journal, work: _Work, entry: JournalEntry |
     writer = f"aaco_pipeline {__version__}"
     if entry is not None:
         return replace(entry, attempts=entry.attempts + 1, writer=writer)
-    new = JournalEntry(work.digest, lake.new_session(work.workload), 1, is_captured=False, writer=writer)
+    called = work.workload or safe_name(work.run.folder.name)
+    new = JournalEntry(work.digest, lake.new_session(called), 1, is_captured=False, writer=writer)
     before = journal.entry(work.before) if work.before not in (None, work.digest) else None
     if before is None:
         return new

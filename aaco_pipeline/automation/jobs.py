@@ -70,7 +70,7 @@ class IngestCapture(dg.Config):
     """Which capture to take in."""
 
     path: str = Field(description="A file, or a folder of one or several runs, that this host can read.")
-    workload: str | None = Field(None, description="What the capture is of; else the name of its folder.")
+    workload: str | None = Field(None, description="What the capture is of; else what the capture states.")
     from_inbox: bool = Field(False, description="Move the capture out of the inbox when it is taken or refused.")
 
 

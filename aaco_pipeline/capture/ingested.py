@@ -14,6 +14,7 @@ from typing import Any, Final
 import polars as pl
 
 from aaco_pipeline.analysis.sessions.environment import fingerprint
+from aaco_pipeline.capture import workload
 from aaco_pipeline.capture.discovery import Run, the_run
 from aaco_pipeline.capture.face import Facts, Subject
 from aaco_pipeline.capture.parts import read_run
@@ -91,7 +92,7 @@ class IngestedCapture:
     def facts(self) -> Facts:
         summary = {
             "format": self._formats,
-            "workload": self.listed["workload"],
+            "workload": self._named[0],
             "files": len(self.listed["files"]),
             "raw_bytes": sum(one["bytes"] for one in self.listed["files"]),
         }
@@ -107,6 +108,7 @@ class IngestedCapture:
             rules = listed.get("redaction_rules", 1)
             return (
                 *_version(listed.get("version")),
+                self._named[1],
                 Evidence("redaction", "present", f"every file was copied by the rules of version {rules}"),
                 *(_kept(one, rules) for one in listed["files"]),
                 *map(_original, listed.get("originals", [])),
@@ -133,6 +135,11 @@ class IngestedCapture:
         return "+".join(dict.fromkeys(part.format for part in self._run.parts))
 
     @cached_property
+    def _named(self) -> tuple[str | None, Evidence]:
+        """What the workload is called, and by what."""
+        return workload.named(self.contents.tables, self.listed["workload"], self.listed.get("found_as"))
+
+    @cached_property
     def _sessions(self) -> pl.DataFrame:
         tables = self.contents.tables
         rows = tables["environment"]
@@ -140,7 +147,7 @@ class IngestedCapture:
         row = {
             "source_kind": "capture",
             "source_format": self._formats,
-            "workload": self.listed["workload"],
+            "workload": self._named[0],
             "started_at": _started(tables["clock_domains"]),
             "host": hosts.first() if len(hosts) else None,
             "fingerprint": fingerprint(rows) if rows.height else None,

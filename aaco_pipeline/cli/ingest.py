@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--dry-run", is_flag=True, help="Only tell what is recognized, file by file, and what is not and why.")
-@click.option("--workload", help="What the capture is of (default: its folder's name).")
+@click.option("--workload", help="What the capture is of (default: what it states itself, else its folder's name).")
 @click.option(
     "--keep-original",
     is_flag=True,

@@ -78,6 +78,7 @@ def copy_capture(run: Run, folder: Path, workload: str | None, *, keep_original:
         "format_version": FORMAT_VERSION,
         "writer": f"aaco_pipeline {__version__}",
         "workload": workload and safe_name(workload),
+        "found_as": safe_name(run.folder.name),
         "capture_digest": _digest_of([one.sha256 for one in kept[: len(read)]]),
         "redaction_rules": RULES_VERSION,
         "files": [vars(one) for one in kept],

@@ -19,6 +19,8 @@ POINTS: Final = pl.Schema(
 _EARLIEST_NS: Final = 946_684_800_000_000_000
 _LATEST_NS: Final = 7_258_118_400_000_000_000
 
+_MOST_LABELS: Final = 1_000
+
 
 @dataclass(frozen=True)
 class Series:
@@ -53,6 +55,8 @@ class Gathered:
         if name not in (*COUNTS, INFORMATION) and sensor_of(name, labels) is None:
             self._pass_over(_instance(name, labels), _why_not(name, labels))
             return None
+        if len(labels) > _MOST_LABELS:
+            raise CaptureError(f"{source}: a series of {name} has {len(labels)} labels; no exporter writes so many")
         key = (name, tuple(sorted(labels.items())))
         if key not in self._numbers:
             if len(self.series) >= self.limits.columns:
