@@ -108,11 +108,11 @@ class IngestedCapture:
             rules = listed.get("redaction_rules", 1)
             return (
                 *_version(listed.get("version")),
-                self._named[1],
                 Evidence("redaction", "present", f"every file was copied by the rules of version {rules}"),
                 *(_kept(one, rules) for one in listed["files"]),
                 *map(_original, listed.get("originals", [])),
                 *map(_unread, listed["unread"]),
+                self._named[1],
             )
         if subject == "host":
             known = tables["environment"].height

@@ -62,7 +62,7 @@ def test_its_facts_are_what_an_analysis_may_care_for_and_it_holds_no_model(raw: 
     capture = open_capture(raw)
     summary: dict[str, str | int | None] = {
         "format": "rocprofv3-csv",
-        "workload": None,
+        "workload": "in",
         "files": 1,
         "raw_bytes": len(KERNELS),
     }
@@ -73,7 +73,8 @@ def test_its_facts_are_what_an_analysis_may_care_for_and_it_holds_no_model(raw: 
 def test_its_evidence_names_the_files_that_are_kept_and_those_that_are_not_read(raw: Path) -> None:
     capture = open_capture(raw)
     said = {one.item: one.status for one in capture.evidence("files")}
-    assert said == {"redaction": "present", "raw file out_kernel_trace.csv": "present", "file notes.txt": "absent"}
+    kept = {"redaction": "present", "raw file out_kernel_trace.csv": "present", "file notes.txt": "absent"}
+    assert said == {**kept, "workload": "partial"}
     for subject in ("host", "iterations", "telemetry"):
         evidence = capture.evidence(subject)
         assert evidence

@@ -87,7 +87,7 @@ def test_a_token_in_a_text_is_blotted_out_and_the_rest_stays(tmp_path: Path, pac
     assert b"redacted" in everything
     capture = ingested_capture.read(raw)
     assert capture.listed["files"][0]["redactions"] == 1
-    rules, item = capture.evidence("files")
+    rules, item, _ = capture.evidence("files")
     assert (rules.item, rules.status) == ("redaction", "present")
     assert rules.reason == f"every file was copied by the rules of version {RULES_VERSION}"
     assert item.status == "partial"
