@@ -96,8 +96,19 @@ def session_signals(tables: Mapping[str, pl.DataFrame], labelled: pl.DataFrame, 
         signals["share_explained"] = Signal(explained, "ratio", source)
     else:
         signals["share_explained"] = Signal(None, "ratio", source, why)
-    signals |= clock_signals(tables["gpu_samples"], tables["devices"], used)
+    signals |= clock_signals(_samples_of_the_run(tables), tables["devices"], used)
     return signals | steadiness_signals(tables["session_metrics"], iterations)
+
+
+def _samples_of_the_run(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    """The samples of devices that ran the workload: a capture's may be of all cards of a host, at others' work too.
+
+    A session that was run here has its host to itself, and its sampler numbers the devices apart from the kernels'.
+    """
+    samples, sessions = tables["gpu_samples"], tables["sessions"]
+    if not sessions.filter(pl.col("source_kind") == "capture").height:
+        return samples
+    return samples.filter(pl.col("device_id").is_in(tables["dispatches"].get_column("device_id").unique().implode()))
 
 
 def reach_of_kernels(tables: Mapping[str, pl.DataFrame]) -> dict[int, float]:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aaco_pipeline.analysis.bottlenecks.classification import INPUTS, classify, reach_of_kernels
+from aaco_pipeline.analysis.bottlenecks.classification import INPUTS, classify, reach_of_kernels, session_signals
 from aaco_pipeline.assets.classification import BUILT_IN_RULES, load_bottleneck_rules
 from aaco_pipeline.lake.contracts import contract, polars_schema
 from aaco_pipeline.providers import CPU_PROVIDER
@@ -89,3 +89,16 @@ def test_a_kernel_can_save_its_time_on_the_critical_path_and_no_more() -> None:
     assert "at most 16.0 %" in kernel["recommendation"]
     elsewhere = classify(session(), RULES).bottlenecks.row(1, named=True)
     assert "is not known" in elsewhere["recommendation"]
+
+
+@pytest.mark.parametrize(("kind", "counted"), [("capture", False), ("live", True)])
+def test_a_captures_other_cards_say_nothing_of_its_clock(kind: str, counted: bool) -> None:
+    """Another card of the host was held back; the run's own was not sampled."""
+    other = {"device_id": 1, "time_ns": 0, "gfx_activity_ratio": 1.0, "throttle_reasons": ["ppt"]}
+    tables = session(
+        sessions=[{"source_kind": kind, "provider": CPU_PROVIDER}],
+        dispatches=[{"dispatch_id": 0, "device_id": 0}],
+        gpu_samples=[other],
+    )
+    kernels = pl.DataFrame({"label": ["compute_vector"], "total_ns": [1]})
+    assert (session_signals(tables, kernels, RULES)["power_throttled"].value is not None) is counted

@@ -241,7 +241,7 @@ def test_a_zero_of_a_sensor_that_could_not_be_read_is_null(tmp_path: Path) -> No
 def test_scrapes_without_times_are_listed_and_not_placed(tmp_path: Path) -> None:
     reading = read(tmp_path, as_text(omnistat(0, [400.0, 410.0]), timed=False))
     assert samples_of(reading).height == reading.tables["clock_domains"].height == 0
-    told = evidence_of(reading)["time of gpu samples"]
+    told = evidence_of(reading)["scrapes without a time"]
     assert told.status == "absent" and "do not state when" in str(told.reason)
     assert reading.details["unplaced_samples"].select("scrape", "power_w").rows() == [(0, 400.0), (1, 410.0)]
 

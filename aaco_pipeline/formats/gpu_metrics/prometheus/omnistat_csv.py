@@ -43,7 +43,7 @@ def gather(path: Path, gathered: Gathered) -> None:
     rows = _rows(path, content[at:], count)
     # A cell that is empty has what stands to its left, as pandas writes such headers.
     filled = {name: list(accumulate(cells, _or_left)) for name, cells in header.items()}
-    gathered.values += rows.height * count
+    gathered.values += int(sum(rows.select(pl.exclude("0").count()).row(0))) if count else 0
     times = _times(rows.get_column("0"))
     for number in range(count):
         labels = {name: cells[number] for name, cells in filled.items() if number < len(cells) and cells[number]}

@@ -89,10 +89,10 @@ def _say(findings: Findings, gathered: Gathered, samples: Samples, forms: set[Fo
     remedy = "ask Prometheus for /api/v1/query_range, or export from VictoriaMetrics"
     status: Status = "partial" if placed.height else "absent"
     if unplaced.height:
-        findings.say("time of gpu samples", status, f"{told}; {remedy}", unplaced.height)
+        findings.say("scrapes without a time", status, f"{told}; {remedy}", unplaced.height)
     if forms & _STEPPED:
         stepped = "times are the steps of a query, and a value stands until the next one was scraped: it may be older"
-        findings.say("times of gpu samples", "partial", stepped, placed.height)
+        findings.say("steps of a query", "partial", stepped, placed.height)
     for item, count, why in (
         ("values of no number", gathered.no_numbers, "NaN, infinite or no number: left out"),
         ("values at no time", gathered.no_times, "their time is no wall-clock time of this age: left out"),
@@ -112,11 +112,11 @@ def _say(findings: Findings, gathered: Gathered, samples: Samples, forms: set[Fo
         shown = (
             f"; of {len(others)} other metrics, such as {', '.join(name[:60] for name in others[:3])}" if others else ""
         )
-        why = f"{gathered.values - taken} values are not of what `gpu_samples` is about, or are no numbers{shown}"
+        why = f"the others are not of what `gpu_samples` is about, or are no numbers{shown}"
         findings.say("values of metrics", "partial", why, taken)
-    for column in placed.columns if placed.height else ():
-        if placed.get_column(column).null_count() == placed.height:
-            findings.say(f"gpu_samples.{column}", "absent", "the series hold no sensor of it", 0)
+    silent = [name for name in placed.columns if placed.get_column(name).null_count() == placed.height]
+    if placed.height and silent:
+        findings.say("other columns of gpu_samples", "absent", f"the series hold no sensor of {', '.join(silent)}", 0)
 
 
 _MOST_NAMED: Final = 20
