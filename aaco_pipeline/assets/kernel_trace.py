@@ -14,7 +14,7 @@ from aaco_pipeline.lake.validation import to_contract
 
 _TABLES: Final = (
     *("kernels", "dispatches", "api_calls", "memory_copies", "markers", "counters", "operator_inputs"),
-    *("memory_allocations", "synchronizations", "pc_samples", "reported_statistics"),
+    *("memory_allocations", "synchronizations", "pc_samples", "reported_statistics", "captured_launches"),
 )
 _CHECKED: Final = ("dispatches", "iterations", "sessions")
 

@@ -21,6 +21,7 @@ from aaco_pipeline.analysis.roofline.kernel_work import (
     threads_of,
     work_of_kernels,
 )
+from aaco_pipeline.analysis.roofline.operators.graphs.replays import graph_evidence, replays
 from aaco_pipeline.analysis.roofline.operators.launches import operator_launches
 from aaco_pipeline.analysis.roofline.operators.shape_table import operator_shapes
 from aaco_pipeline.analysis.roofline.placement import placement
@@ -38,9 +39,10 @@ from aaco_pipeline.report.words.bottleneck_text import CALIBRATION
 _READ: Final = (
     *("sessions", "environment", "devices", "kernels", "dispatches", "counters", "iterations", "kernel_stats"),
     *("model_nodes", "model_edges", "operator_kernels", "api_calls", "memory_copies", "operator_inputs"),
-    FINDINGS,
+    *(FINDINGS, "captured_launches"),
 )
 _OPERATORS: Final = ("dispatches", "memory_copies", "api_calls", "operator_inputs", "kernels")
+_REPLAYS: Final = ("dispatches", "memory_copies", "api_calls", "kernels", "captured_launches")
 _TABLES: Final = ("ceilings", "roofline", "resource_bounds", "occupancy", "counter_metrics", "operator_shapes")
 
 
@@ -70,7 +72,8 @@ def roofline(session: Session) -> Outcome:
     if tables[FINDINGS].get_column("finding").is_in(UNTRUSTED).any():
         tables["counters"] = trusted(tables["counters"], *measured)
     counters = derived_metrics.counted(tables["counters"], *measured)
-    operators = operator_launches(*(tables[name] for name in _OPERATORS))
+    replayed = replays(*(tables[name] for name in _REPLAYS))
+    operators = operator_launches(*(tables[name] for name in _OPERATORS), replays=replayed)
     capacities = cache_capacities(tables["devices"], facts, threads)
     work = work_of_kernels(counters, tables, operators, ceilings, capacities)
     placed = placement(work, ceilings)
@@ -88,7 +91,7 @@ def roofline(session: Session) -> Outcome:
     top = kernels_by_time({**tables, **found})
     return Outcome(
         {name: to_contract(name, frame) for name, frame in found.items()},
-        [*said, *_evidence(tables, found)],
+        [*said, *_evidence(tables, found), *graph_evidence(replayed, tables["captured_launches"], tables["kernels"])],
         {
             "kernels_placed": top.height,
             "kernels_bound": top.height - top.get_column("bound").null_count(),
@@ -146,7 +149,7 @@ def _evidence(tables: Tables, found: Tables) -> Iterator[Evidence]:
 
 def _shapes_evidence(tables: Tables, shapes: pl.DataFrame) -> Iterator[Evidence]:
     """Whether the work of operators is known, and of how much of their time it is not, and why."""
-    if tables["operator_inputs"].is_empty():
+    if tables["operator_inputs"].is_empty() and shapes.is_empty():
         if tables["dispatches"].height:
             reason = "no inputs of framework operators are recorded; PyTorch's profiler does with record_shapes=True"
             yield Evidence("work by operators' shapes", "absent", reason, "operator_inputs", 0)

@@ -15,9 +15,10 @@ Files are recognized by `aaco_pipeline.capture.discovery`; here only what was re
 import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import combinations, product
 from typing import Final
 
+from aaco_pipeline.capture.processes import join_related
 from aaco_pipeline.formats.capture_tables import StatedProcess
 
 #: A pass of one command, at the beginning of a folder's or a file's name.
@@ -61,6 +62,7 @@ class _Groups:
 
     def of(self, one: int) -> int:
         while self._above[one] != one:
+            self._above[one] = self._above[self._above[one]]
             one = self._above[one]
         return one
 
@@ -85,16 +87,15 @@ def together(marks: Sequence[Marks]) -> list[list[int]]:
     groups = _Groups(len(marks))
     programs = [i for i, one in enumerate(marks) if not one.is_thread_trace and not one.is_devices]
     traces = [i for i, one in enumerate(marks) if one.is_thread_trace]
-    for i, k in combinations(programs, 2):
-        if marks[i].pass_name == marks[k].pass_name and _same_process_or_job(marks[i], marks[k]):
-            groups.join(i, k)
+    join_related(((marks[i].pass_name, i, one) for i in programs for one in marks[i].processes), groups.join)
+    _join_named(groups, marks, programs)
     _part_repeated_ranks(groups, marks, programs)
     _join_passes(groups, marks, programs)
+    _join_thread_traces(groups, marks, traces, programs)
+    named: dict[Hashable, int] = {}
     for i in traces:
-        _join_thread_trace(groups, marks, i, programs)
-    for i, k in combinations(traces, 2):
-        if marks[i].pass_name == marks[k].pass_name and marks[i].pids & marks[k].pids:
-            groups.join(i, k)
+        for pid in marks[i].pids:
+            groups.join(named.setdefault((marks[i].pass_name, pid), i), i)
     devices = [i for i, one in enumerate(marks) if one.is_devices]
     others = groups.among([*programs, *traces])
     for i in devices:  # samples of devices are of whatever ran, where that is one run
@@ -102,41 +103,21 @@ def together(marks: Sequence[Marks]) -> list[list[int]]:
     return groups.among(range(len(marks)))
 
 
-def _same_process_or_job(first: Marks, second: Marks) -> bool:
-    """Whether two parts of one pass say that they are of one process, or of processes of one job."""
-    if any(_related(a, b) for a in first.processes for b in second.processes):
-        return True
-    if first.stem is None or second.stem is None:
-        return False
-    short, long = sorted((first, second), key=lambda one: len(one.stem or ""))
-    if short.stem == long.stem:
-        return True
-    return bool(short.stem) and f"{long.stem}".startswith(f"{short.stem}_") and short.is_trace and not long.is_trace
-
-
-def _related(first: StatedProcess, second: StatedProcess) -> bool:
-    """Whether two processes say that they are one, parent and child, or of one job."""
-    if first.guid is not None and first.guid == second.guid:
-        return True
-    alike = first.command is not None and first.command == second.command
-    ranks = alike and None not in (first.rank, second.rank) and first.rank != second.rank
-    if first.host is None or first.host != second.host:
-        return ranks and None not in (first.host, second.host)
-    if not _overlap(first, second):
-        return False
-    is_parent = first.pid is not None and first.pid == second.parent_pid
-    is_child = second.pid is not None and second.pid == first.parent_pid
-    # In a container every program may be a child of process 1.
-    siblings = alike and first.parent_pid == second.parent_pid and (first.parent_pid or 0) > 1
-    one_output = alike and first.output is not None and first.output == second.output
-    return is_parent or is_child or siblings or ranks or one_output
-
-
-def _overlap(first: StatedProcess, second: StatedProcess) -> bool:
-    """Whether both lived at one time; what is not stated is no such thing."""
-    if None in (first.start_ns, first.end_ns, second.start_ns, second.end_ns):
-        return False
-    return max(first.start_ns or 0, second.start_ns or 0) <= min(first.end_ns or 0, second.end_ns or 0)
+def _join_named(groups: _Groups, marks: Sequence[Marks], programs: Sequence[int]) -> None:
+    """Join parts of one pass whose files are called alike, or like a trace with a word behind it."""
+    called: dict[Hashable, int] = {}
+    traces: dict[Hashable, int] = {}
+    for i in programs:
+        key = (marks[i].pass_name, marks[i].stem)
+        if marks[i].stem is not None:
+            groups.join(called.setdefault(key, i), i)
+        if marks[i].is_trace and marks[i].stem:
+            traces.setdefault(key, i)
+    for i in programs:
+        stem = "" if marks[i].is_trace else marks[i].stem or ""
+        for place in (found.start() for found in re.finditer("_", stem)):
+            if (trace := traces.get((marks[i].pass_name, stem[:place]))) is not None:
+                groups.join(trace, i)
 
 
 def _part_repeated_ranks(groups: _Groups, marks: Sequence[Marks], programs: Sequence[int]) -> None:
@@ -164,21 +145,44 @@ def _join_passes(groups: _Groups, marks: Sequence[Marks], programs: Sequence[int
     without = passes.get(None, [])
     # A trace beside the folders of the passes is the pass that counted nothing.
     listed = [*([without] if without else []), *named.values()]
-    for first, second in combinations(listed, 2):
-        for mine, theirs in _paired(first, second, marks):
-            groups.join(mine[0], theirs[0])
+    alone = [found[0] for found in listed if len(found) == 1]
+    _join_alone(groups, alone, marks)
+    several = [found for found in listed if len(found) > 1]
+    # Passes that ran the same processes pair with others alike: one of them stands for all.
+    alike: dict[Hashable, list[list[int]]] = {}
+    for found in several:
+        told = frozenset((_ranks(one, marks), _commands(one, marks), _stems(one, marks)) for one in found)
+        first = alike.setdefault((len(found), told), found)
+        if first is not found:
+            _join_paired(groups, first, found, marks)
+    for first, second in combinations(alike.values(), 2):
+        _join_paired(groups, first, second, marks)
+    for first, one in product(alike.values(), alone):
+        _join_paired(groups, first, [one], marks)
+
+
+def _join_alone(groups: _Groups, alone: Sequence[list[int]], marks: Sequence[Marks]) -> None:
+    """Join the only processes of passes: those of one command, and all where one of them states none."""
+    commands = [_commands(one, marks) for one in alone]
+    ran: dict[str, int] = {}
+    for one, stated in zip(alone, commands, strict=True):
+        if not all(commands):
+            groups.join(alone[0][0], one[0])
+        for command in stated:
+            groups.join(ran.setdefault(command, one[0]), one[0])
+
+
+def _join_paired(
+    groups: _Groups, first: Sequence[list[int]], second: Sequence[list[int]], marks: Sequence[Marks]
+) -> None:
+    for mine, theirs in _paired(first, second, marks):
+        groups.join(mine[0], theirs[0])
 
 
 def _paired(
     first: Sequence[list[int]], second: Sequence[list[int]], marks: Sequence[Marks]
 ) -> Iterable[tuple[list[int], list[int]]]:
-    """Which processes of two passes are the same program's: the only ones, else those alike in what tells them."""
-    if len(first) == len(second) == 1:
-        if _commands(first[0], marks) & _commands(second[0], marks) or not (
-            _commands(first[0], marks) and _commands(second[0], marks)
-        ):
-            yield first[0], second[0]
-        return
+    """Which processes of two passes, of which one ran several, are one program's: those alike in what tells them."""
     for key in (_ranks, _commands, _stems):
         mine, theirs = ({key(group, marks): group for group in side} for side in (first, second))
         if len(mine) == len(first) and len(theirs) == len(second):
@@ -202,19 +206,33 @@ def _stems(members: Sequence[int], marks: Sequence[Marks]) -> frozenset[str]:
     return frozenset(one for one in found if one and not one.rpartition("/")[2].isdigit())
 
 
-def _join_thread_trace(groups: _Groups, marks: Sequence[Marks], i: int, programs: Sequence[int]) -> None:
-    """Join a thread trace to the run that it says it is of, if there is one."""
-    own = marks[i]
-    beside = [k for k in programs if marks[k].pass_name == own.pass_name] or (
-        list(programs) if own.pass_name is not None else []
-    )
-    candidates = groups.among(beside)
-    if own.pids:
-        candidates = [members for members in candidates if own.pids & _pids(members, marks)]
-    elif own.pass_name is None:
-        candidates = [members for members in candidates if _has_dispatch(members, marks, own)]
-    if len(candidates) == 1:
-        groups.join(i, candidates[0][0])
+def _join_thread_traces(
+    groups: _Groups, marks: Sequence[Marks], traces: Sequence[int], programs: Sequence[int]
+) -> None:
+    """Join each thread trace to the run that it says it is of, if there is one."""
+    of_pass: dict[str | None, list[int]] = {}
+    for k in programs:
+        of_pass.setdefault(marks[k].pass_name, []).append(k)
+    found = {name: groups.among(members) for name, members in of_pass.items()}
+    # A trace of a pass without a program is looked for among all.
+    found |= {name: groups.among(programs) for name in {marks[i].pass_name for i in traces} - {None, *found}}
+    ran: dict[Hashable, list[int]] = {}
+    for name, runs in found.items():
+        for number, members in enumerate(runs):
+            for pid in pids_of(marks[k] for k in members):
+                ran.setdefault((name, pid), []).append(number)
+    for i in traces:
+        own = marks[i]
+        runs = found.get(own.pass_name, [])
+        if own.pids:
+            numbers = {number for pid in own.pids for number in ran.get((own.pass_name, pid), [])}
+            candidates = [runs[number] for number in sorted(numbers)]
+        elif own.pass_name is None:
+            candidates = [members for members in runs if _has_dispatch(members, marks, own)]
+        else:
+            candidates = runs
+        if len(candidates) == 1:
+            groups.join(i, candidates[0][0])
 
 
 def _has_dispatch(members: Sequence[int], marks: Sequence[Marks], trace: Marks) -> bool:
@@ -226,8 +244,10 @@ def _has_dispatch(members: Sequence[int], marks: Sequence[Marks], trace: Marks) 
     return any(one(agent, dispatch, trace.kernels) for one in asked if one is not None)
 
 
-def _pids(members: Sequence[int], marks: Sequence[Marks]) -> frozenset[int]:
-    """The processes of parts, stated or in their names."""
-    stated = {one.pid for i in members for one in marks[i].processes if one.pid is not None}
-    words = (word for i in members for word in re.split(r"[/_]", marks[i].stem or ""))
-    return frozenset(stated | {int(word) for word in words if word.isdigit() and len(word) < 19})
+def pids_of(marks: Iterable[Marks]) -> frozenset[int]:
+    """The processes of parts: stated, in their names, or named by the raw files of a thread trace."""
+    each = list(marks)
+    stated = {one.pid for mark in each for one in mark.processes if one.pid is not None}
+    words = (word for mark in each for word in re.split(r"[/_]", mark.stem or ""))
+    in_names = {int(word) for word in words if word.isdigit() and len(word) < 19}
+    return frozenset().union(stated, in_names, *(mark.pids for mark in each))

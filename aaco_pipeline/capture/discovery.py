@@ -8,13 +8,14 @@ processes.
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from aaco_pipeline.capture.belonging import Marks, together
-from aaco_pipeline.capture.homes import OF_DEVICES, Found, with_devices_beside, with_ranks_together
+from aaco_pipeline.capture.belonging import Marks, pids_of, together
+from aaco_pipeline.capture.homes import CAPTURE_TRACES, OF_DEVICES, Found, with_devices_beside, with_ranks_together
+from aaco_pipeline.capture.unread_files import homes
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats import (
     kineto,
@@ -73,6 +74,11 @@ class Part:
     reader: str
     path: Path | None = None
 
+    @property
+    def holds_captures(self) -> bool:
+        """Whether it is a trace in which graphs were captured that the run's own traces replay."""
+        return self.reader == _name(kineto) and self.name.startswith(f"{CAPTURE_TRACES}/")
+
     def read(self, limits: Limits) -> CaptureTables:
         """What the files hold. CaptureError when they cannot be read."""
         if self.path is None:
@@ -93,12 +99,14 @@ class Run:
     """One run of a workload: what becomes one session.
 
     `digest` is that of its content where the look at it has taken it along, None where it is still to be asked for.
+    `pids` are the processes that its parts state, where its folder holds several runs.
     """
 
     folder: Path
     parts: list[Part] = field(default_factory=list)
     unread: list[Unread] = field(default_factory=list)
     digest: str | None = field(default=None, compare=False)
+    pids: frozenset[int] = field(default=frozenset(), compare=False)
 
 
 @dataclass(frozen=True)
@@ -130,10 +138,10 @@ def _discovered(path: Path, *, apart: bool) -> DiscoveredRuns:
             found.append(one)
     runs = _runs(with_devices_beside(with_ranks_together(found)), [left.path for left in unread], apart=apart)
     strangers: list[Unread] = []
-    for left in unread:
-        homes = [run for run in runs if is_folder(run.folder) and left.path.is_relative_to(run.folder)]
-        nearest = max(homes, key=lambda run: len(run.folder.parts), default=None)
-        (nearest.unread if nearest is not None else strangers).append(left)
+    folders = [(run.folder, run.pids) for run in runs]
+    for left, (home, why) in zip(unread, homes([left.path for left in unread], folders), strict=True):
+        told = replace(left, reason=f"{left.reason}; {why}") if why else left
+        (strangers if home is None else runs[home].unread).append(told)
     return DiscoveredRuns(tuple(runs), tuple(strangers))
 
 
@@ -305,7 +313,10 @@ def _split(run: Run, others: Sequence[Path]) -> list[Run]:
         return [run]
     raws = [(path.parent, raw) for path in others if (raw := thread_trace.raw_trace(path)) is not None]
     marks = [_marks(run, part, raws) for part in run.parts]
-    pieces = [Run(run.folder, [run.parts[i] for i in members]) for members in together(marks)]
+    pieces = [
+        Run(run.folder, [run.parts[i] for i in members], pids=pids_of([marks[i] for i in members]))
+        for members in together(marks)
+    ]
     pieces[0].unread.extend(run.unread)
     return pieces
 

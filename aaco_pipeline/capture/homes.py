@@ -14,6 +14,9 @@ from aaco_pipeline.formats.gpu_metrics import prometheus
 from aaco_pipeline.formats.kineto import ranks as kineto_ranks
 from aaco_pipeline.formats.readers import Reader
 
+#: A folder of Kineto traces, beside those of replays, in which the replayed graphs were captured; vLLM's profiler
+#: calls it so.
+CAPTURE_TRACES: Final = "capture_traces"
 #: Formats of samples of devices, which are of whatever ran beside them.
 OF_DEVICES: Final[tuple[Reader, ...]] = (gpu_metrics, prometheus)
 
@@ -26,27 +29,44 @@ class Found:
     recognition: DetectedFormat
     reader: Reader
     run: Path
-    #: Tells ranks of one job from another run of the same folder: the first of their files.
+    #: Tells ranks of one job, or a trace with captures, from another run of the same folder: the first of their files.
     job: Path | None = None
 
 
 def with_ranks_together(found: Sequence[Found]) -> list[Found]:
-    """The files with Kineto traces of one job's ranks in one run, and with why they are, or are not."""
+    """The files with Kineto traces of one job's ranks in one run, and with why they are, or are not.
+
+    Traces in a folder `capture_traces` beside them belong to each of these runs, and are none of their own.
+    """
     by_folder: dict[Path, dict[Path, Found]] = {}
     for one in sorted(found, key=lambda one: str(one.path)):
         if one.reader is kineto:
             by_folder.setdefault(one.path.parent, {})[one.path] = one
+    captures = {
+        folder: [traces[path] for path in traces]
+        for folder, traces in by_folder.items()
+        if folder.name == CAPTURE_TRACES and folder.parent in by_folder
+    }
     told: list[Found] = []
     for folder, traces in by_folder.items():
-        if len(traces) == 1:
+        if folder in captures:
+            continue
+        beside = captures.get(folder / CAPTURE_TRACES, [])
+        if len(traces) == 1 and not beside:
             told += traces.values()
             continue
-        for run in kineto_ranks.together(list(traces)):
-            home, job = (folder, run.paths[0]) if len(run.paths) > 1 else (run.paths[0], None)
+        alone = [kineto_ranks.Together(tuple(traces), "")]
+        for run in kineto_ranks.together(list(traces)) if len(traces) > 1 else alone:
+            together = len(run.paths) > 1 or beside
+            home, job = (folder, run.paths[0]) if together else (run.paths[0], None)
             for path in run.paths:
                 known = traces[path].recognition
-                detailed = replace(known, detail=f"{known.detail}; {run.reason}")
+                detailed = replace(known, detail=f"{known.detail}; {run.reason}") if run.reason else known
                 told.append(replace(traces[path], recognition=detailed, run=home, job=job))
+            for one in beside:
+                detail = f"{one.recognition.detail}; the graphs captured in it tell the operators of replays"
+                recognition = replace(one.recognition, detail=detail)
+                told.append(replace(one, recognition=recognition, run=home, job=job))
     return [*(one for one in found if one.reader is not kineto), *told]
 
 

@@ -27,6 +27,7 @@ _TRACE_PROCESS: Final = 1
 TRACE_TABLES: Final = (
     *("kernels", "dispatches", "api_calls", "memory_copies", "markers", "counters", "memory_allocations"),
     *("synchronizations", "pc_samples", "reported_statistics", "operator_inputs", "att_instructions", "ceilings"),
+    "captured_launches",
 )
 _TELEMETRY_TABLES: Final = ("system_samples", "gpu_samples", "scheduler_events")
 _ABSENT: Final = (

@@ -3,10 +3,13 @@
 How parts become one is `merging`; which files make a run is `discovery`.
 """
 
+from collections.abc import Sequence
+
 import polars as pl
 import polars.selectors as cs
 
-from aaco_pipeline.capture.discovery import Run
+from aaco_pipeline.analysis.roofline.operators.graphs.captured import captured_launches
+from aaco_pipeline.capture.discovery import Part, Run
 from aaco_pipeline.capture.merging import NamedReading, merge_parts
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
@@ -19,7 +22,8 @@ def read_run(run: Run, limits: Limits | None = None) -> CaptureTables:
     named: list[NamedReading] = []
     failed: list[Evidence] = []
     holders: dict[str, str] = {}
-    for part in run.parts:
+    captures = [part for part in run.parts if part.holds_captures]
+    for part in (part for part in run.parts if not part.holds_captures):
         try:
             one = NamedReading(part.name, _bounded(part.read(limits), limits, str(run.folder / part.name)))
         except CaptureError as error:
@@ -36,7 +40,30 @@ def read_run(run: Run, limits: Limits | None = None) -> CaptureTables:
         reasons = "; ".join(item.reason or "" for item in failed) or f"{run.folder}: nothing in it can be read"
         raise CaptureError(reasons)
     merged = merge_parts(named)
-    return CaptureTables(merged.tables, (*merged.evidence, *failed), merged.details)
+    graphs, told = _captured_in(captures, merged.tables["captured_launches"], limits, run)
+    tables = {**merged.tables, "captured_launches": graphs}
+    return CaptureTables(tables, (*merged.evidence, *failed, *told), merged.details)
+
+
+def _captured_in(
+    traces: Sequence[Part], own: pl.DataFrame, limits: Limits, run: Run
+) -> tuple[pl.DataFrame, list[Evidence]]:
+    """`captured_launches` of the run's own traces and of those in which its graphs were captured, numbered on."""
+    found, said = [own], []
+    for part in traces:
+        item = f"captured graphs of {part.name}"
+        try:
+            reading = _bounded(part.read(limits), limits, str(run.folder / part.name))
+        except CaptureError as error:
+            said.append(Evidence(item, "invalid", str(error), part.name))
+            continue
+        rows = captured_launches(reading.tables, reading.details.get("named_launches"), part.name)
+        first = max((int(one["graph"].max()) + 1 for one in found if one.height), default=0)  # type: ignore[arg-type]
+        found.append(rows.with_columns(pl.col("graph") + first))
+        count = rows.get_column("graph").n_unique()
+        reason = None if count else "no capture of a graph is recorded in it (no hipStreamBeginCapture)"
+        said.append(Evidence(item, "present" if count else "absent", reason, part.name, count))
+    return pl.concat(found), said
 
 
 def _bounded(read: CaptureTables, limits: Limits, place: str) -> CaptureTables:

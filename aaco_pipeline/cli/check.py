@@ -3,13 +3,13 @@
 What a recording lacks is `aaco_pipeline.analysis.completeness`; how it is said `aaco_pipeline.report.words`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from aaco_pipeline.cli.lake_option import new_lake_option
+from aaco_pipeline.cli.lake_option import late_lake_option
 from aaco_pipeline.cli.output import console, data_format, print_json, print_table, say
 from aaco_pipeline.errors import CaptureError, IncompleteError, UsageError
 from aaco_pipeline.report.terminal.screen import print_prose
@@ -27,9 +27,9 @@ Document = dict[str, Any]
 
 @click.command()
 @click.argument("what", metavar="CAPTURE|SESSION", default="latest")
-@new_lake_option
+@late_lake_option
 @data_format
-def check(project: "Project", what: str, *, as_json: bool) -> int:
+def check(project: "Callable[[], Project]", what: str, *, as_json: bool) -> int:
     """Say in one page whether a recording can carry the answer: a capture by its path, or a session of the lake.
 
     Each finding comes with its evidence, the figures that it makes void or a bound, and how to record again. Of a path
@@ -38,7 +38,7 @@ def check(project: "Project", what: str, *, as_json: bool) -> int:
     path = Path(what)
     if not path.exists() and (path.suffix or len(path.parts) > 1):
         raise UsageError(f"{what}: there is no such file or folder")
-    documents = list(_of_path(path)) if path.exists() else [_of_session(project, what)]
+    documents = list(_of_path(path)) if path.exists() else [_of_session(project(), what)]
     if as_json:
         print_json(documents)
     else:

@@ -54,7 +54,11 @@ def ingest(
     product: str | None,
     partial_ok: bool,
 ) -> int:
-    """Take in a capture made elsewhere: a file, or a folder of one or several runs."""
+    """Take in a capture made elsewhere: a file, or a folder of one or several runs.
+
+    PyTorch traces in a folder capture_traces beside others are those in which graphs were captured: the operators that
+    they hold tell the shapes of the replays in the others.
+    """
     if not dry_run:
         from aaco_pipeline.hardware.identification import statement
 

@@ -14,6 +14,13 @@ import polars as pl
 from aaco_pipeline.lake.evidence import Evidence, Status
 from aaco_pipeline.lake.validation import to_contract
 
+#: Ways of a copy as HSA's and HIP's tracers spell them in their records, by the lake's name.
+COPY_DIRECTIONS: Final = {
+    "HostToDevice": "host_to_device",
+    "DeviceToHost": "device_to_host",
+    "DeviceToDevice": "device_to_device",
+}
+
 
 @dataclass(frozen=True)
 class DetectedFormat:

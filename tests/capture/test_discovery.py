@@ -189,3 +189,15 @@ def test_the_same_run_in_two_formats_is_read_from_the_richer(tmp_path: Path) -> 
     reasons = {one.path.name: one.reason for one in run.unread}
     assert "the same run as 908_results.db in another format" in reasons["908_results.json.gz"]
     assert set(reasons) == {"908_results.json.gz", "908_kernel_trace.csv"}
+
+
+def test_raw_thread_traces_are_of_the_run_whose_process_they_name_or_of_none(tmp_path: Path) -> None:
+    names = [f"{pid}_5600_shader_engine_0_1.att" for pid in (41, 42, 77)]
+    tables = {f"{pid}_kernel_trace.csv": KERNELS for pid in (41, 42)}
+    folder_of(tmp_path, {**tables, **dict.fromkeys((*names, "42_code_object_id_1.out"), "raw"), "notes.txt": ""})
+    found = discover_runs(tmp_path)
+    held = [sorted(one.path.name for one in run.unread) for run in found.runs]
+    assert held == [[names[0], "notes.txt"], [names[1], "42_code_object_id_1.out"]]
+    (left,) = found.unread
+    assert left.path.name == names[2]
+    assert "with no run: none of the folder's 2 are of its process 77" in left.reason

@@ -4,14 +4,17 @@ import json
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from aaco_pipeline.capture import open_capture
+from aaco_pipeline.capture.discovery import discover_runs
 from aaco_pipeline.capture.face import Facts
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.lake.contracts import all_tables, contract
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import conform
+from tests.analysis.roofline.operators.graphs.graph_traces import Trace, layers
 from tests.places import SHARED
 from tests.sessions import taken_in, unlisted
 
@@ -92,6 +95,40 @@ def test_shapes_of_a_lone_trace_are_those_of_its_operators(empty_lake: TraceLake
 def test_of_several_traces_no_shapes_are_told(empty_lake: TraceLake, tmp_path: Path) -> None:
     capture = open_capture(empty_lake.raw(taken_in(empty_lake, written(tmp_path / "two", 0, 1))))
     assert capture.tables()["operator_inputs"].is_empty()
+
+
+def test_traces_beside_it_in_which_graphs_were_captured_are_of_the_run_and_read_again(
+    empty_lake: TraceLake, tmp_path: Path
+) -> None:
+    graph = layers(2)
+    Trace().replay(graph, 3).write(tmp_path / "in/replayed.json")
+    Trace().capture(graph, named=True).write(tmp_path / "in/capture_traces/rank_0.json")
+    (tmp_path / "in/capture_traces/damaged.json").write_text('{"schemaVersion": 1, "traceEvents": [{"ph": "X", ]')
+    (run,) = discover_runs(tmp_path / "in").runs
+    assert [part.name for part in run.parts if part.holds_captures] == [
+        "capture_traces/damaged.json",
+        "capture_traces/rank_0.json",
+    ]
+    raw = empty_lake.raw(taken_in(empty_lake, tmp_path / "in"))
+    assert (raw / "files/capture_traces/rank_0.json").is_file()
+    capture = open_capture(raw)
+    tables = capture.tables()
+    assert tables["captured_launches"].get_column("operator").to_list() == [one.operator for one in graph]
+    assert set(tables["captured_launches"].get_column("trace")) == {"capture_traces/rank_0.json"}
+    # What was captured elsewhere did not run here.
+    assert tables["api_calls"].filter(pl.col("domain") == "operator").is_empty()
+    said = {one.item: one.status for one in capture.evidence("trace")}
+    assert said["captured graphs of capture_traces/rank_0.json"] == "present"
+    assert said["captured graphs of capture_traces/damaged.json"] == "invalid"
+
+
+def test_a_folder_of_captures_alone_holds_runs_of_their_own(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        Trace().capture(layers(1)).write(tmp_path / f"capture_traces/{name}.json")
+    for place in (tmp_path, tmp_path / "capture_traces"):
+        runs = discover_runs(place).runs
+        assert [run.folder.name for run in runs] == ["a.json", "b.json"]
+        assert not any(part.holds_captures for run in runs for part in run.parts)
 
 
 def test_the_shapes_of_a_real_trace_each_belong_to_one_call(empty_lake: TraceLake) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from aaco_pipeline.cli.main import main
 from aaco_pipeline.resources.project import Project
 from tests.places import ROOT
 
@@ -89,3 +90,14 @@ def test_a_session_that_is_not_there_is_named(aaco: Aaco, measured: Project) -> 
     answer = aaco("check", "20200101T000000Z-00000000")
     assert answer.returncode == 2
     assert "20200101T000000Z-00000000" in answer.stderr
+
+
+def test_a_session_where_there_is_no_lake_is_refused_as_other_commands_refuse_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("AACO_LAKE", raising=False)
+    for command in ("check", "show"):
+        assert main([command, "latest"]) == 2
+        assert "no lake in" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

@@ -64,8 +64,10 @@ PUBLIC: Final[dict[str, str]] = {
         size_bytes arrival_ns wait_ns arrival_spread_ns is_straggler exposed_ns duration_ns algorithm_bytes_per_s
         bus_bytes_per_s share_ratio remark""",
     "operator_inputs": "call_id operator shapes types strides values",
-    "operator_shapes": """operator shapes types detail dtype device_id call_count launch_count kernel_ns copy_ns flops
-        least_bytes achieved_flops_per_s achieved_bytes_per_s bound share_ratio reason""",
+    "captured_launches": """graph position trace launched_ns kind kernel grid_x grid_y grid_z workgroup_x workgroup_y
+        workgroup_z named_by operator_call operator shapes types strides values""",
+    "operator_shapes": """operator shapes types detail dtype device_id inputs_from call_count launch_count kernel_ns
+        copy_ns flops least_bytes achieved_flops_per_s achieved_bytes_per_s bound share_ratio reason""",
     "critical_path_summary": "scope window_ns path_ns unexplained_ns category category_ns category_ratio",
     "ceilings": "device_id resource dtype value unit source reference",
     "roofline": """kernel_id dispatch_id duration_ns flops flops_by_type flops_is_lower_bound fabric_read_bytes

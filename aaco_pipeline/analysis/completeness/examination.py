@@ -7,17 +7,27 @@ from typing import Final
 
 import polars as pl
 
-from aaco_pipeline.analysis.completeness import clocks, counters, edges, files, graphs, launches, thread_trace
+from aaco_pipeline.analysis.completeness import (
+    captured_graphs,
+    clocks,
+    counters,
+    edges,
+    files,
+    graphs,
+    launches,
+    thread_trace,
+)
 from aaco_pipeline.analysis.completeness.findings import Finding, findings_frame
 from aaco_pipeline.analysis.completeness.ledger import ledger
 from aaco_pipeline.analysis.kernels.statistics import timed
+from aaco_pipeline.analysis.roofline.operators.graphs.replays import replays as match_replays
 from aaco_pipeline.analysis.timeline.recorded import Recorded
 from aaco_pipeline.lake.evidence import DROPPED, OUT_OF_RANGE, Evidence
 
 #: The tables that `examined` looks at.
 EXAMINED: Final = (
     *("sessions", "environment", "devices", "processes", "kernels", "dispatches", "api_calls", "memory_copies"),
-    *("markers", "counters", "synchronizations", "reported_statistics"),
+    *("markers", "counters", "synchronizations", "reported_statistics", "captured_launches"),
 )
 
 
@@ -70,11 +80,20 @@ def _of_launches(
     nameless = {int(process): int(count) for process, count in unnamed.iter_rows()}
     yield from launches.of_unrecorded(launched, activities, run.calls, tables["synchronizations"], nameless)
     replayed = graphs.replays(launched, activities, dispatches)
-    yield from graphs.of_replays(replayed, launched, tables["kernels"])
+    yield from graphs.of_replays(replayed, _short(tables))
     yield from graphs.of_whole(dispatches, tables["kernels"])
     yield from launches.of_before_recording(early)
     yield from launches.of_calls_missing(activities, early, launched)
     yield from edges.of_first_waits(activities, run.waits)
+
+
+def _short(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame | None:
+    """What replays lack of the graphs that were captured; None where no capture is known."""
+    captured, kernels = tables["captured_launches"], tables["kernels"]
+    if captured.is_empty():
+        return None
+    found = match_replays(tables["dispatches"], tables["memory_copies"], tables["api_calls"], kernels, captured)
+    return captured_graphs.shortfalls(found, captured, kernels)
 
 
 def _of_counters(tables: Mapping[str, pl.DataFrame]) -> Iterator[Finding]:

@@ -1,7 +1,8 @@
 """Graph launches whose replays were recorded in part: by their nodes, by a recorded capture, or against one another.
 
 A replay runs every node of its graph. Which graph a launch replays is told by the nodes that its records name, where
-they do; else by the captured launches it was made from; and without either only by likeness, which is an inference.
+they do; else by the captured launches it was made from (`captured_graphs`), in the trace or in one beside it; and
+without either only by likeness, which is an inference.
 """
 
 from collections.abc import Iterator
@@ -22,8 +23,6 @@ from aaco_pipeline.analysis.completeness.findings import (
 from aaco_pipeline.analysis.completeness.findings import milliseconds as ms
 from aaco_pipeline.lake.evidence import AS_A_WHOLE
 
-#: Kernels that the runtime runs for copies and fills: no captured launch of a kernel stands for them.
-_OF_RUNTIME: Final = "__amd_rocclr_"
 _MEND: Final = (
     "upgrade to ROCm 7.2.2 or later (libraries that the framework brings along, too), or record without graphs: "
     "enforce_eager=True, --disable-cuda-graph; Nsight Systems: --cuda-graph-trace=node"
@@ -46,18 +45,21 @@ def replays(launched: pl.DataFrame, activities: pl.DataFrame, dispatches: pl.Dat
     return graphs.join(counts, on="call_id", how="left").with_columns(pl.col("n").fill_null(0))
 
 
-def of_replays(replayed: pl.DataFrame, launched: pl.DataFrame, kernels: pl.DataFrame) -> Iterator[Finding]:
-    """Replays with fewer kernels than their graph has, per process."""
-    names = kernels.select("kernel_id", own=~pl.col("name").str.starts_with(_OF_RUNTIME))
+def of_replays(replayed: pl.DataFrame, shortfalls: pl.DataFrame | None) -> Iterator[Finding]:
+    """Replays with fewer kernels than their graph has, per process.
+
+    `replayed` is what `replays` gives, `shortfalls` what `captured_graphs.shortfalls` does; None where no
+    capture is known.
+    """
     for (process,), own in replayed.group_by("process_id", maintain_order=True):
         number = int(process) if isinstance(process, int) else None
         total = own.get_column("call_id").n_unique()
         whole = own.group_by("call_id").agg(pl.col("n").sum())
         empty = whole.filter(pl.col("n") == 0).height
-        captured = launched.filter(
-            (pl.col("process_id") == number) & pl.col("capture").is_not_null() & (pl.col("kind") == "kernel")
-        )
-        found = _by_node(own) or _by_capture(own.join(names, on="kernel_id", how="left"), captured) or _by_likeness(own)
+        compared = None if shortfalls is None else shortfalls.join(own.select("call_id"), on="call_id", how="semi")
+        # Where what was captured is known, replays are not held against one another.
+        against = _by_likeness(own) if compared is None or not _known(compared) else _by_capture(compared)
+        found = _by_node(own) or against
         if found is None and not empty:
             continue
         lost, short, how, grade = found or (0, empty, "launched a graph and left no record at all", "observed")
@@ -136,22 +138,18 @@ def _by_node(own: pl.DataFrame) -> _Found | None:
     return int(short["lack"].sum()), short.height, "lack nodes that other replays of the same graph have", "observed"
 
 
-def _by_capture(own: pl.DataFrame, captured: pl.DataFrame) -> _Found | None:
-    """Launches with fewer kernels than the graph that was captured in the recording; None where none was, or several
-    of other sizes make it unclear which graph a launch replays."""
-    sizes = captured.group_by("capture").agg(size=pl.len().cast(pl.Int64), over=pl.col("end_ns").max())
-    if not sizes.height or sizes.get_column("size").n_unique() > 1:
+def _known(compared: pl.DataFrame) -> bool:
+    return compared.get_column("lost").null_count() < compared.height
+
+
+def _by_capture(compared: pl.DataFrame) -> _Found | None:
+    """Launches that recorded a part of a captured graph; inferred where others fit no captured graph at all."""
+    short = compared.filter(pl.col("lost") > 0)
+    foreign = compared.get_column("lost").null_count()
+    if short.height <= foreign:
         return None
-    later = own.filter(pl.col("start_ns") > sizes.get_column("over").max())
-    kept = pl.when(pl.col("own").fill_null(False)).then("n").otherwise(0)
-    each = later.group_by("call_id").agg(have=kept.sum())
-    size = int(sizes.item(0, "size"))
-    short = each.filter(pl.col("have") < size)
-    if not short.height or short.height < each.filter(pl.col("have") > size).height:
-        return None
-    lost = int((size - short.get_column("have")).sum())
-    how = f"recorded fewer than the {size} kernel launches that their graph was captured from"
-    return lost, short.height, how, "observed"
+    how = "recorded fewer kernels than the graph that was captured has"
+    return int(short.get_column("lost").sum()), short.height, how, "inferred" if foreign else "observed"
 
 
 def _by_likeness(own: pl.DataFrame) -> _Found | None:

@@ -8,6 +8,7 @@ from typing import Final
 
 import polars as pl
 
+from aaco_pipeline.analysis.roofline.operators.graphs.replays import BY_COUNT, FROM_TRACE
 from aaco_pipeline.analysis.roofline.operators.launches import WORK, OperatorLaunches
 
 #: Flag of every row: the work is by shapes, the least that they imply.
@@ -19,6 +20,8 @@ _CACHED: Final = "served_by_caches_or_not"
 _GOOD_PART: Final = 0.25
 _MOSTLY: Final = 0.75
 _PARTLY: Final = "other_launches_left_out"
+_CAPTURED: Final = "inputs_from_captured_graph"
+_BY_COUNT: Final = "captured_graph_by_count"
 
 
 def framework_work(
@@ -30,7 +33,9 @@ def framework_work(
     repeated runs are served as far as they hold their data; of a device that is not in it dram_bytes is null.
     `ceilings` says which devices have a roof of L2. Launches that no operator with a formula made are left out of the
     row, time and work: the flag `other_launches_left_out` says so. Of a call's several main kernels each gets its share
-    of the work by time, flag `work_shared_by_time`; an auxiliary one gets none, flag `serves_another_kernel`.
+    of the work by time, flag `work_shared_by_time`; an auxiliary one gets none, flag `serves_another_kernel`. Where the
+    operators are those of a captured graph, the flag `inputs_from_captured_graph` says so, and
+    `captured_graph_by_count` that only count and order of the launches told which.
     """
     known = operators.figures.filter(pl.col("flops").is_not_null() | pl.col("least_bytes").is_not_null())
     counted = dispatches.select(activity_id="dispatch_id")
@@ -51,9 +56,19 @@ def framework_work(
     launches = dispatches.group_by("kernel_id", "device_id").agg(every=pl.len().cast(pl.Int64))
     summed = _without_doubtful_traffic(as_work(rows, caches, ceilings), ceilings)
     summed = summed.join(launches, on=["kernel_id", "device_id"], how="left")
-    left_out = pl.when(pl.col("dispatch_count") < pl.col("every")).then(pl.lit(_PARTLY))
-    flags = pl.concat_list(pl.col("quality_flags"), pl.concat_list(left_out).list.drop_nulls())
-    return summed.with_columns(quality_flags=flags).drop("every", "least_bytes").sort("kernel_id", "device_id")
+    origins = rows.group_by(pl.col("kernel_id").cast(pl.Int32), "device_id").agg(
+        from_capture=(pl.col("inputs_from") != FROM_TRACE).any(), by_count=(pl.col("inputs_from") == BY_COUNT).any()
+    )
+    summed = summed.join(origins, on=["kernel_id", "device_id"], how="left")
+    further = {
+        _PARTLY: pl.col("dispatch_count") < pl.col("every"),
+        _CAPTURED: pl.col("from_capture"),
+        _BY_COUNT: pl.col("by_count"),
+    }
+    named = [pl.when(holds).then(pl.lit(name)) for name, holds in further.items()]
+    flags = pl.concat_list(pl.col("quality_flags"), pl.concat_list(named).list.drop_nulls())
+    summed = summed.with_columns(quality_flags=flags).drop("every", "least_bytes", "from_capture", "by_count")
+    return summed.sort("kernel_id", "device_id")
 
 
 def _without_doubtful_traffic(work: pl.DataFrame, ceilings: pl.DataFrame) -> pl.DataFrame:

@@ -10,6 +10,7 @@ from typing import Final
 
 import polars as pl
 
+from aaco_pipeline.analysis.roofline.operators.graphs.captured import captured_launches
 from aaco_pipeline.capture.merging import counted, other_passes, telemetry, traced_kernels
 from aaco_pipeline.capture.merging.base import DEVICE_COLUMNS, TIMES, base_trace, choose_base, renumbered
 from aaco_pipeline.capture.merging.iterations import as_iterations, from_markers
@@ -34,6 +35,7 @@ TABLES: Final = (
         "gpu_samples",
         "ceilings",
         "operator_inputs",
+        "captured_launches",
     ),
 )
 
@@ -72,6 +74,8 @@ def merge_parts(parts: Sequence[NamedReading]) -> CaptureTables:
     # Of several traces' operators it is not said whose they are.
     alone = len(parts) == 1
     tables["operator_inputs"] = parts[0].table("operator_inputs") if alone else empty_table("operator_inputs")
+    stated = parts[0].reading.details.get("named_launches") if alone else None
+    tables["captured_launches"] = captured_launches(tables, stated)
     details = traces | unplaced | _accounts(parts)
     return CaptureTables({name: tables[name] for name in TABLES}, tuple(evidence), details)
 

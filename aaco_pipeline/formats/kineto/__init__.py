@@ -47,7 +47,8 @@ def read(path: Path, limits: Limits | None = None) -> CaptureTables:
     `operator_inputs` (where the trace recorded the inputs of operators: `record_shapes=True`).
     Details: `source_rows`; `streams` (`stream_id`, `device_id`, `source_stream`); `launch_facts` (`dispatch_id`,
     `registers_per_thread`, `blocks_per_sm`, `warps_per_sm`, `estimated_occupancy_percent`) where the trace states them;
-    `forward_backward` (`flow_id`, `role` s or f, `thread_id`, `time_ns`) where operators of the backward pass are
+    `named_launches` (`call_id`, `kernel`, work-items of grid and workgroup) where calls state what they launch, as on
+    ROCm; `forward_backward` (`flow_id`, `role` s or f, `thread_id`, `time_ns`) where operators of the backward pass are
     linked to those of the forward pass.
 
     A time with more than three decimals is rounded to the nearest nanosecond, half away from zero, start and duration

@@ -13,9 +13,12 @@ import polars as pl
 FORMER: Final = {"Kernel": "kernel", "Memcpy": "gpu_memcpy", "Memset": "gpu_memset", "Runtime": "cuda_runtime"}
 KERNELS: Final = "kernel"
 COPIES: Final = ("gpu_memcpy", "gpu_memset")
+#: Host calls, of which those of ROCm that launch a kernel state its name and grid.
+RUNTIMES: Final = ("cuda_runtime", "cuda_driver")
+LAUNCHED_KERNEL: Final = "kernel"
 SYNCS: Final = "cuda_sync"
 OPERATORS: Final = "cpu_op"
-CALLS: Final = ("cuda_runtime", "cuda_driver", OPERATORS, "python_function")
+CALLS: Final = (*RUNTIMES, OPERATORS, "python_function")
 MARKERS: Final = ("user_annotation", "gpu_user_annotation")
 FLOWS: Final = "fwdbwd"
 #: The operator whose arguments state what a collective is; its kernels' names often do not.
@@ -73,6 +76,7 @@ _SCHEMAS: Final[Mapping[str, pl.Schema]] = {
             **dict.fromkeys((*SHAPES.values(), *MORE_OF_INPUTS.values()), pl.Categorical()),
         }
     ),
+    "launches": pl.Schema({"correlation": pl.UInt64(), "kernel": pl.Categorical(), **dict.fromkeys(AXES, pl.Int64())}),
     "flows": pl.Schema({"flow_id": pl.UInt64(), "role": pl.String(), "thread_id": pl.Int64(), "time_ns": pl.Int64()}),
 }
 
@@ -90,6 +94,7 @@ class Collected:
     collectives: list[pl.DataFrame] = field(default_factory=list)
     flows: list[pl.DataFrame] = field(default_factory=list)
     shapes: list[pl.DataFrame] = field(default_factory=list)
+    launches: list[pl.DataFrame] = field(default_factory=list)
     events: int = 0
     found: bool = False
     cut: bool = False

@@ -20,9 +20,11 @@ from aaco_pipeline.formats.kineto.events import (
     FLOWS,
     FORMER,
     KERNELS,
+    LAUNCHED_KERNEL,
     MARKERS,
     MORE_OF_INPUTS,
     OPERATORS,
+    RUNTIMES,
     SHAPES,
     SYNCS,
     Collected,
@@ -37,7 +39,7 @@ _INNER: Final = (
     *("correlation", "device", "stream", "bytes", "grid", "block", "shared memory", "graph node id"),
     *("registers per thread", "blocks per SM", "warps per SM", "est. achieved occupancy %"),
     *("cuda_sync_kind", "wait_on_stream", "wait_on_cuda_event_record_corr_id", *SHAPES, *MORE_OF_INPUTS),
-    *(*COLLECTIVE_TEXTS.values(), *COLLECTIVE_NUMBERS.values()),
+    *(*COLLECTIVE_TEXTS.values(), *COLLECTIVE_NUMBERS.values(), LAUNCHED_KERNEL),
 )
 
 
@@ -101,6 +103,8 @@ def _collect(events: Objects, into: Collected) -> None:
                 _collectives(events, chosen, frames[-1], into)
     if events.any_has(next(iter(SHAPES))) and len(operators := rows(cats == OPERATORS)):
         into.shapes.append(_shapes(events, operators))
+    if events.any_has(LAUNCHED_KERNEL) and len(launches := rows(complete & cats.is_in(RUNTIMES))):
+        into.launches.append(_launches(events, launches))
     if len(flows := rows(pl.col("ph").is_in(["s", "f"]) & (cats == FLOWS))):
         time = events.thousandths("ts", flows)
         into.flows.append(
@@ -123,6 +127,26 @@ def _shapes(events: Objects, rows: Positions) -> pl.DataFrame:
             **{column: events.lists(key, rows).cast(pl.Categorical) for key, column in recorded.items()},
         }
     ).drop_nulls(["operator", "start_ns", *SHAPES.values()])
+
+
+def _launches(events: Objects, rows: Positions) -> pl.DataFrame:
+    """The calls that state which kernel they launch, with its size."""
+    return pl.DataFrame(
+        {
+            "correlation": events.unsigned("correlation", rows).series(),
+            "kernel": events.texts(LAUNCHED_KERNEL, rows).cast(pl.Categorical),
+            **{name: column.series() for name, column in _sizes(events, rows).items()},
+        }
+    ).drop_nulls(["correlation", "kernel"])
+
+
+def _sizes(events: Objects, rows: Positions) -> dict[str, Column]:
+    """Work-items of the grid and of a workgroup along each axis; Kineto's grid counts blocks."""
+    columns: dict[str, Column] = {}
+    for axis, block, size in zip("xyz", events.triples("grid", rows), events.triples("block", rows), strict=True):
+        columns[f"grid_{axis}"] = Column(block.value * size.value, block.valid & size.valid)
+        columns[f"workgroup_{axis}"] = size
+    return columns
 
 
 def _times(events: Objects, rows: Positions, kinds: pl.DataFrame) -> pl.DataFrame:
@@ -170,16 +194,12 @@ def _device_activities(events: Objects, rows: Positions, kinds: pl.DataFrame) ->
 
 def _kernels(events: Objects, rows: Positions) -> pl.DataFrame:
     kinds = pl.DataFrame({"cat": pl.repeat(KERNELS, events.count, eager=True)})
-    blocks, sizes = events.triples("grid", rows), events.triples("block", rows)
-    columns: dict[str, Column] = {
+    columns = {
         "lds": events.integers("shared memory", rows),
         "graph_node_id": events.unsigned("graph node id", rows),
         "registers_per_thread": events.integers("registers per thread", rows),
+        **_sizes(events, rows),
     }
-    for axis, block, size in zip("xyz", blocks, sizes, strict=True):
-        # Kineto's grid counts blocks, the lake's counts work-items.
-        columns[f"grid_{axis}"] = Column(block.value * size.value, block.valid & size.valid)
-        columns[f"workgroup_{axis}"] = size
     frame = _device_activities(events, rows, kinds).with_columns(c.series().alias(n) for n, c in columns.items())
     ratios = {
         "blocks_per_sm": "blocks per SM",

@@ -14,6 +14,7 @@ from aaco_pipeline.formats.capture_tables import CaptureTables, Findings, descri
 from aaco_pipeline.formats.kineto import collectives as kineto_collectives
 from aaco_pipeline.formats.kineto import recorded_inputs
 from aaco_pipeline.formats.kineto.events import AXES, CALLS, COPIES, FLOWS, KERNELS, MARKERS, RATIOS, SYNCS, Collected
+from aaco_pipeline.formats.kineto.launches import RUNTIME_DOMAINS, named_launches
 from aaco_pipeline.formats.kineto.losses import say_losses
 from aaco_pipeline.formats.kineto.surroundings import (
     clocks,
@@ -27,7 +28,6 @@ from aaco_pipeline.formats.parsing.json_fields import whole
 from aaco_pipeline.lake.evidence import Status
 from aaco_pipeline.lake.validation import to_contract
 
-_RUNTIME: Final = ("hip_runtime", "cuda_runtime", "cuda_driver")
 _DIRECTIONS: Final = {
     "HtoD": "host_to_device",
     "DtoH": "device_to_host",
@@ -105,6 +105,8 @@ class _Trace:
         details = {"source_rows": self._source_rows(), "streams": streams}
         if facts.height:
             details["launch_facts"] = facts
+        if (named := named_launches(self._collected.take("launches"), calls)).height:
+            details["named_launches"] = named
         if (flows := self._collected.take("flows")).height:
             details["forward_backward"] = flows
         self._completeness(dispatches)
@@ -248,7 +250,7 @@ class _Trace:
 
     def _link(self, calls: pl.DataFrame) -> pl.DataFrame:
         """The call of each correlation: its process and thread. With several processes only unambiguous ones."""
-        named = calls.filter(pl.col("domain").is_in(_RUNTIME) & pl.col("correlation_id").is_not_null()).select(
+        named = calls.filter(pl.col("domain").is_in(RUNTIME_DOMAINS) & pl.col("correlation_id").is_not_null()).select(
             "correlation_id", "process_id", "thread_id"
         )
         link = named.unique("correlation_id", keep="none" if self._process_count > 1 else "first", maintain_order=True)

@@ -112,7 +112,8 @@ TABLES: Final[tuple[Table, ...]] = (
         name="operator_shapes", section="Analysis",
         meaning="One row is one framework operator with inputs of certain shapes: what its calls had to do at least, "
                 "and how long they took. Filled by the stage roofline.",
-        sort_by=("operator", "shapes", "types", "detail", "device_id", "flops", "least_bytes", "reason"), version=2,
+        sort_by=("operator", "shapes", "types", "detail", "device_id", "flops", "least_bytes", "reason", "inputs_from"),
+        version=3,
         columns=(
             column("operator", STRING, NAME, "The operator as the framework calls it, such as `aten::mm`; of nested "
                 "ones the innermost whose work is known."),
@@ -123,6 +124,8 @@ TABLES: Final[tuple[Table, ...]] = (
             nullable("dtype", STRING, NAME, "Number format of the operations, from the inputs; null when the inputs "
                 "differ or none is a tensor.", since=2),
             column("device_id", INT32, ID, "Device that the calls ran on, in `devices`.", since=2),
+            column("inputs_from", STRING, NAME, "Who tells the inputs: the `trace`, or `captured graph, by names and "
+                "sizes`, `by names` or `by count and order` of the launches that replays were matched by.", since=3),
             column("call_count", INT64, COUNT, "Calls that launched something on the device.", since=2),
             column("launch_count", INT64, COUNT, "Kernels, copies and fills that these calls launched.", since=2),
             column("kernel_ns", INT64, NS, "Summed duration of the kernels; each kernel counts to one operator.",

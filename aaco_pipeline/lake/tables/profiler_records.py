@@ -67,6 +67,37 @@ TABLES: Final[tuple[Table, ...]] = (
         ),
     ),
     Table(
+        name="captured_launches", section="Trace",
+        meaning="One row is one launch that was made while a stream was captured into a graph: it ran nothing then, "
+                "and what it launches runs in every replay. From the trace itself, and from the traces in its folder "
+                "capture_traces. Filled by the stage kernel_trace.",
+        sort_by=("graph", "position"),
+        columns=(
+            column("graph", INT32, ID, "Number of the capture, from 0 in the order of traces and captures."),
+            column("position", INT32, ID, "Place of the launch in the order of the capture, from 0."),
+            column("trace", STRING, NAME, "Trace in which the graph was captured; empty for the session's own."),
+            nullable("launched_ns", INT64, NS, "When the launch was made, on the session's axis; null of other traces, "
+                "whose time is another."),
+            column("kind", STRING, NAME, "What is launched: `kernel`, `copy` (fills, too) or `graph`."),
+            nullable("kernel", STRING, NAME, "The kernel; null where neither the call nor a warm-up tells it."),
+            nullable("grid_x", INT64, COUNT, "Work-items of the grid along x; null when not known."),
+            nullable("grid_y", INT64, COUNT, "Work-items of the grid along y; null when not known."),
+            nullable("grid_z", INT64, COUNT, "Work-items of the grid along z; null when not known."),
+            nullable("workgroup_x", INT64, COUNT, "Work-items of a workgroup along x; null when not known."),
+            nullable("workgroup_y", INT64, COUNT, "Work-items of a workgroup along y; null when not known."),
+            nullable("workgroup_z", INT64, COUNT, "Work-items of a workgroup along z; null when not known."),
+            nullable("named_by", STRING, NAME, "Who tells the kernel: `call` states it itself, or `warm_up`, the same "
+                "operators before the capture; null when none does."),
+            nullable("operator_call", INT32, ID, "Call of the operator in its own trace, by which the launches of one "
+                "call are told; null outside every operator with recorded inputs."),
+            nullable("operator", STRING, NAME, "The operator that launched; null like operator_call."),
+            nullable("shapes", STRING, TEXT, "Shapes of its inputs as in `operator_inputs`."),
+            nullable("types", STRING, TEXT, "Types of its inputs as in `operator_inputs`."),
+            nullable("strides", STRING, TEXT, "Strides of its inputs as in `operator_inputs`."),
+            nullable("values", STRING, TEXT, "Values of its inputs as in `operator_inputs`."),
+        ),
+    ),
+    Table(
         name="synchronizations", section="Trace",
         meaning="One row is one wait of a stream, a device or the host for device work, where the tracer records it "
                 "with what was waited for. Filled by the stage kernel_trace.",

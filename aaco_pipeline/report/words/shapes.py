@@ -95,6 +95,8 @@ def shapes_answer(document: Document) -> str:
         + (f", {roof}" if (roof := roof_text(longest)) else "")
         + ".",
     ]
+    if captured := sum(_time(row) for row in rows if row["inputs_from"] != "trace"):
+        parts.append(f"Of {share(captured / total)} of the time the inputs are those of captured graphs.")
     return " ".join(parts)
 
 

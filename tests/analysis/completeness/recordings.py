@@ -6,6 +6,7 @@ from typing import Any
 import polars as pl
 
 from aaco_pipeline.analysis.completeness.examination import EXAMINED, Completeness, examined
+from aaco_pipeline.analysis.roofline.operators.graphs.captured import captured_launches
 from aaco_pipeline.analysis.timeline.recorded import RECORDED_FROM, everything
 from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.lake.evidence import Evidence
@@ -111,8 +112,10 @@ def moved(tables: Tables, by_ns: int | pl.Expr, where: pl.Expr | None = None) ->
 
 def examine(tables: Mapping[str, pl.DataFrame], evidence: Sequence[Evidence] = ()) -> Completeness:
     """What is found of a recording; tables that it does not have are empty."""
-    names = dict.fromkeys((*EXAMINED, *RECORDED_FROM, "att_instructions"))
+    names = dict.fromkeys((*EXAMINED, *RECORDED_FROM, "att_instructions", "operator_inputs"))
     whole = {**{name: empty_table(name) for name in names}, **tables}
+    if whole["captured_launches"].is_empty():
+        whole["captured_launches"] = captured_launches(whole)
     return examined(whole, everything(whole), evidence)
 
 

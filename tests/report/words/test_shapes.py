@@ -10,7 +10,13 @@ from aaco_pipeline.report.words.shapes import SHAPES, shapes_answer, shapes_text
 
 def row(**facts: Any) -> dict[str, Any]:
     """A row of `operator_shapes` as a document has it."""
-    plain = {"operator": "aten::mm", "shapes": "[[8944, 1024], [1024, 2816]]", "detail": None, "dtype": "bf16"}
+    plain = {
+        "operator": "aten::mm",
+        "shapes": "[[8944, 1024], [1024, 2816]]",
+        "detail": None,
+        "dtype": "bf16",
+        "inputs_from": "trace",
+    }
     time = {"call_count": 48, "kernel_ns": 5_000_000, "copy_ns": 0, "share_of_time": 0.5, "reason": None}
     rates = {"achieved_flops_per_s": 4.664e14, "achieved_bytes_per_s": 6.7e11, "bound": "matrix", "share_ratio": 0.357}
     return plain | time | {"flops": 5.158e10, "least_bytes": 74_457_088} | rates | facts

@@ -29,8 +29,20 @@ def owned_launches(
     from_or_to_host (of copies).
     Where no operator around a launch has a formula, the innermost one has it.
     """
-    activities = pl.concat([_activities(dispatches, "dispatch"), _activities(copies, "memory_copy")])
+    activities = pl.concat([activities_of(dispatches, "dispatch"), activities_of(copies, "memory_copy")])
     launches = launched(activities.with_row_index("row"), api_calls)
+    return owners(launches, api_calls, inputs).select(
+        *("activity_kind", "activity_id", "kernel_id", "device_id", "duration_ns", "from_or_to_host"),
+        call_id="operator_call_id",
+    )
+
+
+def owners(launches: pl.DataFrame, api_calls: pl.DataFrame, inputs: pl.DataFrame) -> pl.DataFrame:
+    """The launches that an operator with recorded inputs made, with `operator_call_id`, the call that each counts to.
+
+    `launches` has row, process_id, thread_id and launched_ns, and is given back in the order of `row`; the other
+    arguments are those of `owned_launches`.
+    """
     operators = api_calls.filter((pl.col("domain") == OPERATOR_DOMAIN) & pl.col("thread_id").is_not_null())
     operators = operators.filter(among(operators.get_column("call_id"), inputs.get_column("call_id")))
     name = pl.col("name").cast(pl.String)
@@ -45,12 +57,7 @@ def owned_launches(
         owned = within(launches, candidates)
         found.append(owned)
         launches = launches.join(owned.select("row"), on="row", how="anti", maintain_order="left")
-    # In the order of the activities, kernels before copies.
-    rows = pl.concat(found).filter(pl.col("operator") != _COLLECTIVE).sort("row")
-    return rows.select(
-        *("activity_kind", "activity_id", "kernel_id", "device_id", "duration_ns", "from_or_to_host"),
-        call_id="operator_call_id",
-    )
+    return pl.concat(found).filter(pl.col("operator") != _COLLECTIVE).sort("row")
 
 
 def among(numbers: pl.Series, wanted: pl.Series) -> pl.Series:
@@ -61,8 +68,8 @@ def among(numbers: pl.Series, wanted: pl.Series) -> pl.Series:
     return pl.Series(is_wanted[numbers.to_numpy()])
 
 
-def _activities(rows: pl.DataFrame, kind: str) -> pl.DataFrame:
-    """What ran on a device, and took a time that can be used."""
+def activities_of(rows: pl.DataFrame, kind: str) -> pl.DataFrame:
+    """What ran on a device, and took a time that can be used: of `dispatches`, or of memory_copies by that `kind`."""
     is_copy = kind == "memory_copy"
     known = rows.filter((pl.col("end_ns") >= pl.col("start_ns")) & pl.col("device_id").is_not_null())
     return known.select(

@@ -75,6 +75,12 @@ _PRODUCTS: Final[Mapping[str, Formula]] = {
     "aiter::hipb_mm": _whole(products.product(addend=3)),
     "aiter::batched_gemm_bf16": _whole(products.product(transposed=True, addend=3, out=2)),
     "aiter::batched_gemm_a8w8": _whole(products.product(transposed=True, addend=5, beside=(2, 3), out=4)),
+    **dict.fromkeys(("aiter::gemm_a8w8", "aiter::gemm_a8w8_bpreshuffle"), _whole(products.quantized(4))),
+    "aiter::gemm_a8w8_blockscale": _whole(products.quantized()),
+    "aiter::gemm_a8w8_blockscale_bpreshuffle": _whole(products.quantized(out=5)),
+    "aiter::gemm_a4w4": _whole(products.quantized(4, packed=2)),
+    "aiter::gemm_a4w4_blockscale": _whole(products.quantized(out=4, packed=2)),
+    "aiter::fused_moe_": _whole(products.mixture_of_experts),
 }
 _CONVOLUTIONS: Final[Mapping[str, Formula]] = {
     "aten::convolution": _whole(convolutions.forward),
@@ -160,7 +166,8 @@ _STREAMS: Final[Mapping[str, Formula]] = {
     "aten::cumsum": Formula(streams.like_first(read=(0,), each=1.0)),
     "aten::copy_": Formula(streams.copy),
     **dict.fromkeys(("aten::fill_", "aten::zero_"), Formula(streams.fill)),
-    **dict.fromkeys(("aten::cat", "aten::_foreach_add_", "aten::index"), Formula(streams.unknown_types)),
+    **dict.fromkeys(("aten::cat", "aten::stack", "aten::_foreach_add_"), Formula(streams.unknown_types)),
+    **dict.fromkeys(("aten::index", "aten::index_put_", "aten::_index_put_impl_"), Formula(streams.unknown_indices)),
     "aten::index_select": Formula(streams.index_select, reads_values=True),
     "aten::gather": Formula(streams.gather),
     **dict.fromkeys(

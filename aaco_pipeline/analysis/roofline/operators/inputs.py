@@ -20,6 +20,7 @@ _TYPES: Final = {
     "c10::BFloat16": ("bf16", 2),
     **dict.fromkeys(("c10::Float8_e4m3fn", "c10::Float8_e4m3fnuz"), ("fp8", 1)),
     **dict.fromkeys(("c10::Float8_e5m2", "c10::Float8_e5m2fnuz"), ("fp8", 1)),
+    "c10::Float4_e2m1fn_x2": ("fp4x2", 1),
     **dict.fromkeys(("long int", "long"), ("int64", 8)),
     "int": ("int32", 4),
     **dict.fromkeys(("short int", "short"), ("int16", 2)),

@@ -11,6 +11,7 @@ import polars as pl
 
 from aaco_pipeline.analysis.roofline.operators.calls import among, owned_launches
 from aaco_pipeline.analysis.roofline.operators.formulas import FORMULAS, work_of
+from aaco_pipeline.analysis.roofline.operators.graphs.replays import FROM_TRACE, Replays
 from aaco_pipeline.analysis.roofline.operators.inputs import Inputs, Unstated, Work
 
 _RECORDED: Final = ("operator", "shapes", "types", "strides", "values")
@@ -46,7 +47,8 @@ WORK: Final = tuple(dict.fromkeys((*_MATRIX.values(), *_VECTOR.values())))
 
 @dataclass(frozen=True)
 class OperatorLaunches:
-    """`launches`: what `owned_launches` gives, with `work` and `part`; `figures`: a row per distinct `work`.
+    """`launches`: what `owned_launches` gives, with `inputs_from`, `work` and `part`; `figures`: a row per distinct
+    `work`.
 
     `part` is the share of the call's work that the launch did, by time among the call's main kernels: of several it is
     not known which did what. It is null of copies, and of auxiliary kernels beside a main one, such as those that
@@ -64,9 +66,18 @@ def operator_launches(
     api_calls: pl.DataFrame,
     inputs: pl.DataFrame,
     kernels: pl.DataFrame,
+    *,
+    replays: Replays | None = None,
 ) -> OperatorLaunches:
-    """The launches with their work; arguments as those of `owned_launches`, and the table `kernels`."""
-    owned = owned_launches(dispatches, copies, api_calls, inputs)
+    """The launches with their work; arguments as those of `owned_launches`, and the table `kernels`.
+
+    What `replays` matches with captured graphs counts to the operators that were captured.
+    """
+    owned = owned_launches(dispatches, copies, api_calls, inputs).with_columns(inputs_from=pl.lit(FROM_TRACE))
+    if replays is not None:
+        own = owned.join(replays.launches, on=["activity_kind", "activity_id"], how="anti", maintain_order="left")
+        owned = pl.concat([own, replays.launches])
+        inputs = pl.concat([inputs, replays.inputs])
     called = inputs.filter(among(inputs.get_column("call_id"), owned.get_column("call_id")))
     numbered, figures = _figures(called)
     calls = owned.get_column("call_id").to_numpy()

@@ -1,7 +1,8 @@
 """Matrix products in their spellings: 2·M·N·K operations for each of the batch, and M·N for each addend.
 
 Signatures: aten/src/ATen/native/native_functions.yaml of PyTorch; aiter/tuned_gemm.py, aiter/ops/gradlib.py,
-aiter/ops/batched_gemm_op_bf16.py and aiter/ops/batched_gemm_op_a8w8.py of ROCm's AITER.
+aiter/ops/batched_gemm_op_bf16.py and aiter/ops/batched_gemm_op_a8w8.py of ROCm's AITER, and of its commit e4048607
+aiter/ops/gemm_op_a8w8.py, aiter/ops/gemm_op_a4w4.py and aiter/fused_moe.py.
 """
 
 import math
@@ -97,6 +98,46 @@ def scaled(inputs: Inputs) -> Work:
         return product(addend=4, beside=(2, 3, 5), out=8)(inputs)
     plain = product(addend=4, beside=(2, 3, 5))(inputs)
     return Work(plain.flops, None, plain.dtype, is_product=True, lacking="the type of the result is not recorded")
+
+
+def quantized(addend: int | None = None, *, out: int | None = None, packed: int = 1) -> Callable[[Inputs], Work]:
+    """A formula for AITER's (XQ [M, K], WQ [N, K], x_scale, w_scale, …); of fp4 an element holds `packed` factors.
+
+    Without a tensor at `out` the result has the type that an input of no recorded name says.
+    """
+
+    def work(inputs: Inputs) -> Work:
+        a, b = inputs.tensor(0), inputs.tensor(1)
+        _, rows, inner, columns = _extents(a, b, transposed=True)
+        added = rows * columns if addend is not None and inputs.given(addend) else 0
+        flops = 2.0 * rows * columns * inner * packed + added
+        if out is None or not inputs.given(out):
+            lacking = "the type of the result is not recorded"
+            return Work(flops, None, _format(a, b), is_product=True, lacking=lacking)
+        moved = sum(inputs.tensor(at).bytes for at in (0, 1, 2, 3, out) if inputs.given(at))
+        moved += inputs.tensor(addend).bytes if addend is not None and inputs.given(addend) else 0
+        return Work(flops, float(moved), _format(a, b), is_product=True)
+
+    return work
+
+
+def mixture_of_experts(inputs: Inputs) -> Work:
+    """aiter::fused_moe_(hidden [M, D], w1 [E, N, D], w2 [E, D, I], topk_weight, topk_ids [M, k], expert_mask, …).
+
+    Every token goes through k experts, D·N products and I·D more in each; N is I, or 2·I with a gate. Which experts
+    these are is on the device, and so which weights are read.
+    """
+    hidden, up, down, chosen = (inputs.tensor(at) for at in (0, 1, 2, 4))
+    if inputs.given(5) or inputs.given(16):
+        raise Unstated("how many of the tokens go to experts of this device is on the device")
+    fits = (len(hidden.shape), len(up.shape), len(down.shape), len(chosen.shape)) == (2, 3, 3, 2)
+    if not fits or up.shape[2] != hidden.shape[1] or down.shape[1] != hidden.shape[1]:
+        raise Unstated("the shapes are not those of unpacked experts")
+    if up.shape[1] not in (down.shape[2], 2 * down.shape[2]):
+        raise Unstated("the inner sizes of the experts differ")
+    each = math.prod(up.shape[1:]) + math.prod(down.shape[1:])
+    lacking = "which experts' weights are read is on the device"
+    return Work(2.0 * chosen.count * each, None, _format(hidden, up), is_product=True, lacking=lacking)
 
 
 def _extents(a: Tensor, b: Tensor, transposed: bool) -> tuple[int, int, int, int]:

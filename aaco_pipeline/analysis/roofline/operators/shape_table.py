@@ -18,7 +18,7 @@ def operator_shapes(operators: OperatorLaunches, caches: pl.DataFrame, ceilings:
     """
     is_kernel = pl.col("kernel_id").is_not_null()
     rows = (
-        operators.launches.group_by("work", "device_id")
+        operators.launches.group_by("work", "device_id", "inputs_from")
         .agg(
             call_count=pl.col("call_id").n_unique().cast(pl.Int64),
             launch_count=pl.len().cast(pl.Int64),
@@ -27,7 +27,7 @@ def operator_shapes(operators: OperatorLaunches, caches: pl.DataFrame, ceilings:
             from_or_to_host=pl.col("from_or_to_host").any(),
         )
         .join(operators.figures, on="work")
-        .sort("work", "device_id")
+        .sort("work", "device_id", "inputs_from")
         .with_row_index("subject")
     )
     seconds = (pl.col("kernel_ns") + pl.col("copy_ns")) / 1e9

@@ -133,6 +133,11 @@ def unknown_types(inputs: Inputs) -> Work:
     raise Unstated("the types of a list's tensors are not recorded")
 
 
+def unknown_indices(inputs: Inputs) -> Work:
+    """Operators on a list of indices that may lack some: neither shapes nor types of these are recorded."""
+    raise Unstated("the shapes of the indices are not recorded")
+
+
 def index_select(inputs: Inputs) -> Work:
     """aten::index_select(self, dim, index): as many rows as there are indices, but no more than there are."""
     table, index = inputs.tensor(0), inputs.tensor(2)

@@ -9,7 +9,7 @@ from typing import Any, Final
 import polars as pl
 
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats.capture_tables import CaptureTables, Findings, Limits, described_kernels
+from aaco_pipeline.formats.capture_tables import COPY_DIRECTIONS, CaptureTables, Findings, Limits, described_kernels
 from aaco_pipeline.formats.parsing.counter_passes import numbered
 from aaco_pipeline.formats.rocpd.database import Database, TableSet, opened
 from aaco_pipeline.formats.rocpd.lookup import Lookup, text
@@ -26,11 +26,6 @@ _ESSENTIAL: Final = {
 }
 _KERNEL: Final = "KernelExecution"
 _FILL: Final = "FillBuffer"
-_DIRECTIONS: Final = {
-    "HostToDevice": "host_to_device",
-    "DeviceToHost": "device_to_host",
-    "DeviceToDevice": "device_to_device",
-}
 #: What the tracer calls a range or mark of the program; its text is in the arguments.
 _MARKER: Final = "UserMarker"
 #: Calls whose launch is stated in workgroups, and those that state work-items: by the tracer's source.
@@ -219,7 +214,7 @@ class _Tables:
         direction = (
             pl.col("kind")
             .str.extract("^Copy((?:Host|Device)To(?:Host|Device))", 1)
-            .replace_strict(_DIRECTIONS, default=None, return_dtype=pl.String)
+            .replace_strict(COPY_DIRECTIONS, default=None, return_dtype=pl.String)
         )
         rows = rows.with_columns(direction=pl.when(pl.col("kind") == _FILL).then(pl.lit("fill")).otherwise(direction))
         moved = pl.when(pl.col("launched") == 1).then(pl.coalesce("size_bytes", pl.col("row_bytes") * pl.col("rows")))

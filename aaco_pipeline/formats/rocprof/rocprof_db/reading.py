@@ -11,7 +11,7 @@ import polars as pl
 from polars.datatypes import DataTypeClass
 
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats.capture_tables import CaptureTables, Findings, Limits, described_kernels
+from aaco_pipeline.formats.capture_tables import COPY_DIRECTIONS, CaptureTables, Findings, Limits, described_kernels
 from aaco_pipeline.formats.parsing.counter_passes import clock_domains, numbered
 from aaco_pipeline.formats.parsing.csv_header import plain_name
 from aaco_pipeline.formats.parsing.csv_text import TextTable
@@ -27,11 +27,6 @@ _DEVICE: Final = {**_HOST, "device": "dev-id", "queue": "queue-id", "stream": "s
 #: The writer's own: what it makes of dispatches for its picture of dependencies, and packets without work.
 _MADE_CALL: Final = "hsa_dispatch"
 _BARRIER: Final = "<barrier packet>"
-_DIRECTIONS: Final = {
-    "HostToDevice": "host_to_device",
-    "DeviceToHost": "device_to_host",
-    "DeviceToDevice": "device_to_device",
-}
 _CHUNK_ROWS: Final = 65_536
 
 
@@ -245,7 +240,7 @@ def _copies(rows: pl.DataFrame, devices: pl.DataFrame) -> pl.DataFrame:
     """The table `memory_copies`; a device that ran no kernel is not known, and a copy of HSA's names none."""
     name = pl.col("name").str.strip_chars('"')
     way = name.str.extract("((?:Host|Device)To(?:Host|Device))", 1)
-    direction = way.replace_strict(_DIRECTIONS, default=None, return_dtype=pl.String)
+    direction = way.replace_strict(COPY_DIRECTIONS, default=None, return_dtype=pl.String)
     known = devices.select("device_id", device=pl.col("handle").cast(pl.Int64, strict=False)).drop_nulls()
     placed = rows.join(known.unique("device", keep="first"), on="device", how="left", maintain_order="left")
     of_hip = pl.col("device").is_not_null()

@@ -77,3 +77,29 @@ def test_inputs_that_do_not_fit_have_no_work_and_the_reason_names_the_operator(
 def test_the_number_format_is_the_inputs_and_none_where_they_differ() -> None:
     assert work("aten::mm", ([4, 8], "float"), ([8, 2], "float")).dtype == "fp32"
     assert work("aten::mm", ([4, 8], BF16), ([8, 2], "float")).dtype is None
+
+
+FP4 = "c10::Float4_e2m1fn_x2"
+
+
+def test_quantized_products_count_the_factors_that_an_element_holds() -> None:
+    scales = ([4, 1], "float"), ([2, 1], "float")
+    a8 = work("aiter::gemm_a8w8", ([4, 8], FP8), ([2, 8], FP8), *scales, None, 15, None)
+    assert figures(a8) == (2.0 * 4 * 2 * 8, None)
+    assert "the type of the result" in f"{a8.lacking}"
+    biased = work("aiter::gemm_a8w8", ([4, 8], FP8), ([2, 8], FP8), *scales, [2], 15, None)
+    assert biased.flops == 2.0 * 4 * 2 * 8 + 8
+    a4 = work("aiter::gemm_a4w4", ([4, 8], FP4), ([2, 8], FP4), *scales, None, 15)
+    assert a4.flops == 2.0 * 4 * 2 * 16
+    into = work("aiter::gemm_a4w4_blockscale", ([4, 8], FP4), ([2, 8], FP4), *scales, [4, 2], 0)
+    assert figures(into) == (2.0 * 4 * 2 * 16, 32 + 16 + 16 + 8 + 16)
+
+
+def test_experts_take_each_token_as_often_as_it_is_routed() -> None:
+    weights, ids = ([3, 2], "float"), ([3, 2], "int")
+    found = work("aiter::fused_moe_", [3, 8], [4, 20, 8], [4, 8, 10], weights, ids, None)
+    assert figures(found) == (2.0 * 3 * 2 * (20 * 8 + 8 * 10), None)
+    parallel = work("aiter::fused_moe_", [3, 8], [4, 20, 8], [4, 8, 10], weights, ids, ([16], "int"))
+    assert parallel.flops is None
+    packed = work("aiter::fused_moe_", [3, 8], [4, 20, 4], [4, 8, 5], weights, ids, None)
+    assert "unpacked experts" in f"{packed.lacking}"

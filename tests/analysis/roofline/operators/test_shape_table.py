@@ -32,6 +32,7 @@ def test_a_row_is_an_operator_with_shapes_and_its_rates() -> None:
     assert row == {
         **{"operator": "aten::mm", "shapes": "[[4, 8], [8, 2]]", "types": '["c10::BFloat16", "c10::BFloat16"]'},
         **{"detail": None, "dtype": "bf16", "device_id": 0, "call_count": 2, "launch_count": 3},
+        "inputs_from": "trace",
         **{"kernel_ns": 228, "copy_ns": 28, "flops": 128.0, "least_bytes": 112},
         **{"achieved_flops_per_s": pytest.approx(1e9), "achieved_bytes_per_s": pytest.approx(224e9 / 256)},
         # 256 operations at 10¹² a second are less than 224 bytes at the same: 0.224 of 256 ns.
