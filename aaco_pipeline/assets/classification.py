@@ -1,6 +1,7 @@
-"""The stage `classification`: what limits the session and each of its kernels, with the evidence and what was missing.
+"""The stage `classification`: where the session's time went, what to fix first, and what limits each kernel.
 
-The arithmetic is `aaco_pipeline.analysis.bottlenecks`; the rules are `configs/bottleneck_rules.yaml`.
+The arithmetic is `aaco_pipeline.analysis.answer` and `aaco_pipeline.analysis.bottlenecks`; the rules for kernels are
+`configs/bottleneck_rules.yaml`.
 """
 
 from functools import cache
@@ -10,44 +11,58 @@ from typing import Final
 import polars as pl
 import yaml
 
-from aaco_pipeline.analysis.bottlenecks.classification import INPUTS, Classification, classify
+from aaco_pipeline.analysis.answer.answer import INPUTS as ANSWERED_FROM
+from aaco_pipeline.analysis.answer.answer import Answer, answer_of, session_row
+from aaco_pipeline.analysis.answer.shares import on_cpu_ratio
+from aaco_pipeline.analysis.bottlenecks.classification import INPUTS, classify
 from aaco_pipeline.analysis.bottlenecks.rule_file import RULES_FILE, rules_of
 from aaco_pipeline.analysis.bottlenecks.rules import Rules
-from aaco_pipeline.analysis.timeline.recorded import counted_dispatches
+from aaco_pipeline.analysis.sessions.iteration_gaps import usage
+from aaco_pipeline.analysis.timeline.recorded import RECORDED_FROM, counted_dispatches, recorded
 from aaco_pipeline.assets.stage import FINDINGS, Outcome, Session, stage
 from aaco_pipeline.lake.evidence import Evidence, Status
+from aaco_pipeline.providers import CPU_PROVIDER
 from aaco_pipeline.resources.project import DEFAULTS
 from aaco_pipeline.resources.strict_yaml import read_yaml
 
 BUILT_IN_RULES: Final = DEFAULTS / "configs" / RULES_FILE
+_READ: Final = tuple(dict.fromkeys((*INPUTS, *ANSWERED_FROM, *RECORDED_FROM)))
 
 
 @stage(
-    reads=(*INPUTS, FINDINGS),
-    publishes=("bottlenecks",),
+    reads=tuple(dict.fromkeys((*_READ, FINDINGS))),
+    publishes=("answers", "time_shares", "kinds_of_work", "bottlenecks"),
     group="judgement",
     kinds=("polars", "parquet"),
     configs=(RULES_FILE,),
 )
 def classification(session: Session) -> Outcome:
-    """What limits this session and each kernel, how well is that supported, and what would removing it save at most?"""
-    tables = session.tables(*INPUTS)
+    """Where did the time go, what should be fixed first, and what would that save at most?"""
+    tables = session.tables(*_READ)
     # The dispatches that every other figure of the traced pass is over.
     tables["dispatches"], _ = counted_dispatches(tables["dispatches"], tables["iterations"])
-    found = classify(tables, load_bottleneck_rules(session.configs / RULES_FILE))
-    of_session = found.bottlenecks.filter(pl.col("scope") == "session").row(0, named=True)
-    kernels = found.bottlenecks.filter(pl.col("scope") == "kernel")
+    sessions = tables["sessions"]
+    on_host = sessions.height > 0 and sessions.item(0, "provider") == CPU_PROVIDER
+    on_cpu = on_cpu_ratio(usage(tables["iterations"], tables["iteration_blocks"], "trace")) if on_host else 1.0
+    kernels = classify(tables, load_bottleneck_rules(session.configs / RULES_FILE), on_cpu)
+    answer = answer_of(tables, session.derive(recorded, *RECORDED_FROM), kernels.select("kernel_id", "label"))
+    row = answer.answers.row(0, named=True)
     named = kernels.join(tables["kernels"].select("kernel_id", "short_name"), on="kernel_id", how="left")
     timed = named.join(tables["kernel_stats"].select("kernel_id", "share_ratio"), on="kernel_id", how="left")
     return Outcome(
-        {"bottlenecks": found.bottlenecks},
-        _evidence(found, kernels),
         {
-            "bottleneck": of_session["label"],
-            "runner_up": of_session["runner_up"],
-            "score": of_session["score"],
+            "answers": answer.answers,
+            "time_shares": answer.time_shares,
+            "kinds_of_work": answer.kinds_of_work,
+            "bottlenecks": pl.concat([session_row(answer), kernels]),
+        },
+        _evidence(answer, kernels),
+        {
+            "class": row["class"],
+            "second_class": row["second_class"],
+            "share": row["class_ratio"],
             "kernels_with_a_label": kernels.height - int(kernels.get_column("label").null_count()),
-            "recommendation": of_session["recommendation"],
+            "advice": row["advice"],
         },
         timed.sort("share_ratio", "kernel_id", descending=[True, False], nulls_last=True).select(
             kernel="short_name", share="share_ratio", bottleneck="label", runner_up="runner_up", score="score"
@@ -70,19 +85,15 @@ def _built_in_rules() -> Rules:
     return rules_of(yaml.load(BUILT_IN_RULES.read_text(encoding="utf-8"), Loader=loader), BUILT_IN_RULES)
 
 
-def _evidence(found: Classification, kernels: pl.DataFrame) -> list[Evidence]:
-    """What the labels lacked: signals of the session with their reasons, and kernels without a label."""
-    label = found.bottlenecks.item(0, "label")
-    items = [
-        Evidence("bottleneck of the session", "present", None, "bottlenecks", 1)
-        if label is not None
-        else Evidence("bottleneck of the session", "absent", "no cause explains most of the time", "bottlenecks", 0)
+def _evidence(answer: Answer, kernels: pl.DataFrame) -> list[Evidence]:
+    """Whether the recording carries an answer, what would sharpen it, and kernels without a label."""
+    row = answer.answers.row(0, named=True)
+    valid = row["reason"] is None
+    items = [Evidence("answer", "present" if valid else "absent", row["reason"], "answers", int(valid))]
+    items += [
+        Evidence(what, "absent", f"not recorded: {how}", "answers")
+        for what, how in zip(row["sharpen"], row["sharpen_commands"], strict=True)
     ]
-    for (source, reason), alike in found.missing.group_by("source", "reason", maintain_order=True):
-        names = alike.get_column("signal").to_list()
-        item = f"signal {names[0]}" if len(names) == 1 else f"{len(names)} signals from {source}"
-        told = reason if len(names) == 1 else f"{reason} ({', '.join(names)})"
-        items.append(Evidence(item, "absent", str(told), str(source)))
     unnamed = int(kernels.get_column("label").null_count())
     if unnamed:
         reason = f"{unnamed} of {kernels.height} kernels have no label: their rows say which signals were missing"

@@ -10,6 +10,7 @@ import polars as pl
 from aaco_pipeline.analysis.kernels.statistics import kernel_stats
 from aaco_pipeline.analysis.sessions import invariants
 from aaco_pipeline.analysis.sessions.metrics import kernels_per_iteration, launch_metrics, timeline_metrics
+from aaco_pipeline.analysis.steady.steady_part import steady_part
 from aaco_pipeline.analysis.timeline.device_timeline import FIRST_TO_LAST
 from aaco_pipeline.analysis.timeline.device_timeline import timeline as timeline_of
 from aaco_pipeline.analysis.timeline.gap_causes import gaps
@@ -17,15 +18,20 @@ from aaco_pipeline.analysis.timeline.launch_cost import LaunchCost, launch_cost
 from aaco_pipeline.analysis.timeline.recorded import RECORDED_FROM, Recorded, recorded
 from aaco_pipeline.assets.stage import FINDINGS, Check, Outcome, Session, stage
 from aaco_pipeline.lake.evidence import Evidence, Status
-from aaco_pipeline.lake.validation import in_contract
+from aaco_pipeline.lake.validation import in_contract, to_contract
 
 #: What only the findings on the recording's completeness tell (`stage`).
 _UNTOLD: Final = pl.lit(None, pl.String)
-_PUBLISHED: Final = ("timeline", "gaps", "kernel_stats", "session_metrics")
+_PUBLISHED: Final = (
+    *("timeline", "gaps", "kernel_stats", "session_metrics"),
+    *("session_parts", "first_calls", "outlier_dispatches"),
+)
+#: What the steady part is found from, beside the activities.
+_STEADY_FROM: Final = ("markers",)
 
 
 @stage(
-    reads=(*RECORDED_FROM, FINDINGS),
+    reads=(*RECORDED_FROM, *_STEADY_FROM, FINDINGS),
     publishes=_PUBLISHED,
     group="analysis",
     kinds=("polars", "parquet"),
@@ -40,7 +46,7 @@ _PUBLISHED: Final = ("timeline", "gaps", "kernel_stats", "session_metrics")
 )
 def timeline(session: Session) -> Outcome:
     """Where did each device's time go: busy, idle, overlapped, and in which kernels?"""
-    tables = session.tables(*RECORDED_FROM)
+    tables = session.tables(*RECORDED_FROM, *_STEADY_FROM)
     run = session.derive(recorded, *RECORDED_FROM)
     iterations = tables["iterations"]
     rows = timeline_of(run.activities, run.calls, iterations, copies_traced=tables["memory_copies"].height > 0)
@@ -56,8 +62,12 @@ def timeline(session: Session) -> Outcome:
     )
     top = stats.join(tables["kernels"], on="kernel_id").sort("total_ns", "kernel_id", descending=[True, False])
     active = windows.get_column("active_ratio").max() if windows.height == 1 else None
+    steady = steady_part(tables)
     return Outcome(
         {
+            "session_parts": to_contract("session_parts", steady.parts),
+            "first_calls": to_contract("first_calls", steady.first_calls),
+            "outlier_dispatches": to_contract("outlier_dispatches", steady.outliers),
             "timeline": in_contract("timeline", rows.with_columns(busy_bound=_UNTOLD)),
             "gaps": in_contract("gaps", idle.with_columns(doubt=_UNTOLD)),
             "kernel_stats": stats,

@@ -19,7 +19,7 @@ from aaco_pipeline.report.document.session import path_document, session_summary
 from aaco_pipeline.report.document.statements import SECTIONS
 from aaco_pipeline.report.terminal.kernel import print_kernel
 from aaco_pipeline.report.terminal.screen import print_table
-from aaco_pipeline.report.terminal.session import print_critical_path, print_session
+from aaco_pipeline.report.terminal.session import print_critical_path, print_evidence, print_session
 from aaco_pipeline.report.terminal.shapes import print_shapes
 from aaco_pipeline.report.words.session import Document
 from aaco_pipeline.report.words.units import counted, duration, grouped, size
@@ -87,6 +87,7 @@ def ls(project: "Project", newest: int | None, as_json: bool) -> None:
 @click.command()
 @click.argument("session", default="latest")
 @click.option("--critical-path", is_flag=True, help="Show where the time went: critical path and idle causes.")
+@click.option("--evidence", is_flag=True, help="Show what the answer rests on, and what was missing.")
 @click.option("--shapes", is_flag=True, help="Show what framework operators had to do, by the shapes of their inputs.")
 @click.option("--csv", "as_csv", is_flag=True, help="With --shapes: CSV, every row and column of the table.")
 @click.option("--kernel", metavar="NAME", help="Show one kernel: a name, a unique part of one, or its number.")
@@ -103,6 +104,7 @@ def show(
     session: str,
     *,
     critical_path: bool,
+    evidence: bool,
     shapes: bool,
     as_csv: bool,
     kernel: str | None,
@@ -114,6 +116,8 @@ def show(
         raise click.UsageError("--critical-path shows the whole session, --kernel one kernel: give one of them")
     if shapes and (critical_path or kernel is not None):
         raise click.UsageError("--shapes shows the operators: give it without --critical-path and --kernel")
+    if evidence and (critical_path or shapes or kernel is not None):
+        raise click.UsageError("--evidence is about the whole answer: give it alone")
     if as_csv and (as_json or not shapes):
         raise click.UsageError("--csv goes with --shapes, and without --json")
     if faster is not None and kernel is None:
@@ -129,6 +133,8 @@ def show(
         _show(shapes_document(lake, found), print_shapes, as_json=as_json)
     elif critical_path:
         _show(path_document(lake, found), print_critical_path, as_json=as_json)
+    elif evidence:
+        _show(session_summary(lake, found), print_evidence, as_json=as_json)
     elif kernel is None:
         show_session(lake, found, as_json=as_json)
     else:

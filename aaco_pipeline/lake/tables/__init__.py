@@ -8,6 +8,7 @@ from typing import Final
 from aaco_pipeline.lake.declaration import Table
 from aaco_pipeline.lake.tables import (
     analysis,
+    answer,
     campaigns,
     completeness,
     device_limits,
@@ -24,5 +25,5 @@ from aaco_pipeline.lake.tables import (
 TABLES: Final[tuple[Table, ...]] = (
     *(*what_was_run.TABLES, *model.TABLES, *inference.TABLES, *trace.TABLES, *profiler_records.TABLES),
     *(*telemetry.TABLES, *completeness.TABLES, *analysis.TABLES, *device_limits.TABLES),
-    *(*judgement.TABLES, *campaigns.TABLES),
+    *(*answer.TABLES, *judgement.TABLES, *campaigns.TABLES),
 )

@@ -16,6 +16,7 @@ from aaco_pipeline.lake.manifest import Manifest
 from aaco_pipeline.lake.sql import select_rows
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.document.statements import MOMENT, SECTIONS, STAGES, SUMMARY
+from aaco_pipeline.report.words.answer import answer_fields
 from aaco_pipeline.report.words.bottleneck_text import bottleneck_fields
 from aaco_pipeline.report.words.session import Document, Row, value
 
@@ -128,6 +129,7 @@ def _head(lake: TraceLake, session: str, parts: dict[str, list[Row]]) -> Documen
     verdict = bottleneck_fields(parts["bottleneck"]) if "bottleneck" in parts else {}
     head = facts[0] if facts else {"session_id": session}
     progress = lake.progress(session).as_document()
+    verdict |= {"answer": answer_fields(parts)} if "answers" in parts else {}
     return {**head, **verdict, **parts, "progress": progress, "disk_bytes": lake.disk_bytes(session)}
 
 

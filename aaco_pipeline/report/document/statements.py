@@ -55,6 +55,16 @@ SUMMARY: Final[Mapping[str, str]] = {
         "SELECT DISTINCT item, status, reason FROM evidence "
         "WHERE session_id = '{session}' AND status <> 'present' ORDER BY status DESC, item, reason"
     ),
+    "answers": "SELECT * EXCLUDE (session_id) FROM answers WHERE session_id = '{session}' ORDER BY ALL",
+    "time_shares": (
+        "SELECT * EXCLUDE (session_id) FROM time_shares WHERE session_id = '{session}' "
+        "ORDER BY device_id, time_ns DESC, share, reason NULLS FIRST"
+    ),
+    "kinds_of_work": (
+        "SELECT w.* EXCLUDE (session_id), k.short_name AS kernel FROM kinds_of_work AS w "
+        "LEFT JOIN (SELECT * FROM kernels WHERE session_id = '{session}') AS k USING (kernel_id) "
+        "WHERE w.session_id = '{session}' ORDER BY w.time_ns DESC, w.kind"
+    ),
     "bottleneck": (
         "SELECT label, score, runner_up, recommendation, evidence, missing AS missing_signals FROM bottlenecks "
         "WHERE session_id = '{session}' AND scope = 'session' ORDER BY ALL"

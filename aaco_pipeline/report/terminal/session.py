@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 from aaco_pipeline.report.terminal.screen import open_screen, print_prose, print_table
 from aaco_pipeline.report.words import bottleneck_text, tables
+from aaco_pipeline.report.words.answer import sharpening
 from aaco_pipeline.report.words.printable import in_a_line
-from aaco_pipeline.report.words.session import Document, Row, answer, half, run_description
+from aaco_pipeline.report.words.session import Document, Row, answer, facts, half, run_description
 from aaco_pipeline.report.words.units import counted, duration, grouped, share
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 _LIMITED_KERNELS: Final = 10
-_SPARE: Final = ("*mean", "*dispatches", "operator")
+_SPARE: Final = ("*mean", "*dispatches", "library")
+_SPARE_OF_KINDS: Final = ("*dispatches", "heaviest")
 _SPARE_OF_STALLS: Final = ("*samples", "*dispatch", "*cycles", "thread trace")
 
 
@@ -24,18 +26,29 @@ def print_session(document: Document, stream: TextIO | None = None) -> None:
     """Print a short or a long document, on standard output unless told otherwise."""
     screen = open_screen(stream)
     print_head(screen, document, run_description(document), answer(document))
+    for what, command in sharpening(document):
+        print_prose(screen, f"To sharpen it, record {what}: {command}", "dim")
+    if (measured := facts(document)) and measured != answer(document):
+        print_prose(screen, measured)
+    print_table(screen, tables.SHARES, tables.shares(document), title="Where the time went")
+    print_table(screen, tables.KINDS, document.get("kinds_of_work", []), title="By kind of work", spare=_SPARE_OF_KINDS)
     print_table(screen, tables.LATENCIES, tables.latencies(document))
-    print_table(screen, tables.OPERATORS, document.get("operators", []), title="By kind of operator", spare=_SPARE[:2])
-    heading = "Where the kernel time went (measured iterations of the profiled pass)"
-    print_table(screen, tables.KERNELS, document["top_kernels"], title=heading, spare=_SPARE)
+    print_table(screen, tables.KERNELS, document["top_kernels"], title="By kernel", spare=_SPARE)
     heading = "What the wavefronts stalled for; the instructions with `aaco show --kernel NAME`"
     print_table(screen, tables.STALLS, document.get("stalls", []), title=heading, spare=_SPARE_OF_STALLS)
     _print_limits(screen, document["optimization_priority"])
-    missing = [*bottleneck_text.without_repetition(document["missing"]), *bottleneck_text.unpublished(document)]
-    print_table(screen, tables.MISSING, missing, title="What was missing")
     rest = len(document.get("kernels", [])) - len(document["top_kernels"])
     if rest > 0:
         print_prose(screen, f"{counted(rest, 'further kernel')} in `aaco report --format markdown`", "dim")
+
+
+def print_evidence(document: Document, stream: TextIO | None = None) -> None:
+    """Print what the answer rests on and what was missing, with why."""
+    screen = open_screen(stream)
+    print_head(screen, document, run_description(document), answer(document))
+    print_table(screen, tables.SIGNALS, document["top_evidence"], title="What the answer rests on")
+    missing = [*bottleneck_text.without_repetition(document["missing"]), *bottleneck_text.unpublished(document)]
+    print_table(screen, tables.MISSING, missing, title="What was missing, and why")
 
 
 def print_head(screen: "Console", document: Document, subject: str, sentences: str) -> None:

@@ -6,8 +6,8 @@ The rows come from `aaco_pipeline.report.document`; what limits a session is `bo
 from datetime import datetime
 from typing import Any, Final
 
-from aaco_pipeline.report.words import bottleneck_text
-from aaco_pipeline.report.words.units import bounded, counted, duration, number, share
+from aaco_pipeline.report.words.answer import paragraph
+from aaco_pipeline.report.words.units import counted, duration, number, share
 
 Document = dict[str, Any]
 Row = dict[str, Any]
@@ -57,14 +57,19 @@ def half(document: Document) -> str | None:
 
 
 def answer(document: Document) -> str:
-    """The session in a few sentences: only what was measured, and whether it ran steadily."""
-    told = (
-        *(_speed(document), _between(document), _kernel_time(document), _stalled(document)),
-        *(bottleneck_text.sentence(document), _distortion(document)),
-    )
+    """Where the time went, what to fix first, and what that saves at most."""
+    said = paragraph(document)
+    if said is not None:
+        return said
+    return facts(document) or "Nothing was measured yet."
+
+
+def facts(document: Document) -> str:
+    """What was measured, in a line: latency, what lies between iterations, stalls, and whether it ran steadily."""
+    told = (_speed(document), _between(document), _stalled(document), _distortion(document))
     sentences = [sentence for sentence in told if sentence is not None]
     if not sentences:
-        return "Nothing was measured yet."
+        return ""
     judged = [steadiness(document)] if metric(document, "latency_p50", "latency") is not None else []
     return ". ".join([*sentences, *judged]) + "."
 
@@ -99,18 +104,6 @@ def _between(document: Document) -> str | None:
         return None
     text = f"{share(part)} of the measured time lies between iterations, in no latency"
     return f"{text} (at most {duration(longest)} at once)"
-
-
-def _kernel_time(document: Document) -> str | None:
-    """How busy the device was, and the kernel that took most of that; of a long name the short form."""
-    if not document["timeline"] or not document["top_kernels"]:
-        return None
-    row, top = document["timeline"][0], document["top_kernels"][0]
-    known = row["active_ratio"] is not None
-    busy = [f"the device is busy {bounded(share(row['active_ratio']), row['busy_bound'])} of the time"] if known else []
-    part = share(top["share_ratio"])  # None where all kernels together took no time
-    largest = [f"{part} of the kernel time is {_name(top)}"] if part is not None else []
-    return f"While profiled, {', and '.join([*busy, *largest])}" if busy or largest else None
 
 
 def _stalled(document: Document) -> str | None:

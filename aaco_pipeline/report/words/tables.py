@@ -7,6 +7,8 @@ A column has a name, with `*` in front where it holds figures, and says how a ro
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from aaco_pipeline.report.words import bottleneck_text
+from aaco_pipeline.report.words.answer import class_in_words, kind_in_words, rate_in_words
 from aaco_pipeline.report.words.session import Document, Row, interval, metric
 from aaco_pipeline.report.words.units import duration, grouped, share
 
@@ -29,7 +31,25 @@ OPERATORS: Final[Columns] = {
     "*kernels": lambda row: grouped(row["kernels"]),
     **_TIMES,
 }
-KERNELS: Final[Columns] = {"kernel": lambda row: row["name"], "operator": lambda row: row["operator"], **_TIMES}
+KERNELS: Final[Columns] = {
+    "kernel": lambda row: row["operator"] or row["name"],
+    "library": lambda row: row["library"],
+    **_TIMES,
+}
+SHARES: Final[Columns] = {
+    "the time went to": lambda row: class_in_words(row["share"]),
+    "*time": lambda row: duration(row["time_ns"]),
+    "*share": lambda row: share(row["share_ratio"]),
+    "of it": lambda row: row["explained"],
+}
+KINDS: Final[Columns] = {
+    "kind of work": lambda row: kind_in_words(row["kind"]),
+    "*time": lambda row: duration(row["time_ns"]),
+    "*share": lambda row: share(row["share_ratio"]),
+    "*dispatches": lambda row: grouped(row["dispatch_count"]),
+    "heaviest": lambda row: row["operator"] or row["kernel"],
+    "achieved": rate_in_words,
+}
 STALLS: Final[Columns] = {
     "kernel": lambda row: row["name"] or "matched to no kernel",
     "*dispatch": lambda row: grouped(row["dispatch_id"]),
@@ -39,11 +59,32 @@ STALLS: Final[Columns] = {
     "*samples": lambda row: grouped(row["samples"]),
     "*share": lambda row: share(row["share_ratio"]),
 }
+SIGNALS: Final[Columns] = {
+    "signal": lambda row: bottleneck_text.signal(row["signal"]),
+    "*value": bottleneck_text.amount,
+    "table": lambda row: row["source"],
+}
 MISSING: Final[Columns] = {
     "evidence": lambda row: row["item"],
     "status": lambda row: row["status"],
     "why": lambda row: row["reason"],
 }
+
+
+def shares(document: Document) -> Sequence[Row]:
+    """The shares of the window that took any time, with what explains a part of each."""
+    rows = document.get("time_shares", [])
+    explained: dict[str, list[str]] = {}
+    for row in rows:
+        if row["reason"] is not None:
+            explained.setdefault(row["share"], []).append(
+                f"{class_in_words(row['reason'])} {share(row['share_ratio'])}"
+            )
+    return [
+        {**row, "explained": ", ".join(explained.get(row["share"], [])) or None}
+        for row in rows
+        if row["reason"] is None and row["time_ns"]
+    ]
 
 
 def latencies(document: Document) -> Sequence[Row]:

@@ -1,0 +1,343 @@
+"""The session's answer from its tables: validity first, then exact shares of the steady window, then what to fix.
+
+What each part means is in the modules beside this one; here they are put in order, once for every reader.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import polars as pl
+
+from aaco_pipeline.analysis.answer import reasons
+from aaco_pipeline.analysis.answer.first_to_fix import (
+    Fix,
+    cost_of_class,
+    heaviest_collective,
+    kind_to_fix,
+    longest_call,
+    longest_copies,
+    subject_of_launches,
+)
+from aaco_pipeline.analysis.answer.kinds import kind_of, kinds_of_work
+from aaco_pipeline.analysis.answer.shares import DEVICE, device_shares, host_shares, largest
+from aaco_pipeline.analysis.answer.sharpen import sharpened
+from aaco_pipeline.analysis.answer.validity import (
+    INCOMPLETE,
+    Invalid,
+    without_answer,
+    without_steady_part,
+)
+from aaco_pipeline.analysis.answer.window import Window, busiest, inside, steady_window, whole_recording
+from aaco_pipeline.analysis.sessions.iteration_gaps import usage
+from aaco_pipeline.analysis.timeline.recorded import Recorded
+from aaco_pipeline.lake.contracts import polars_types
+from aaco_pipeline.lake.validation import empty_table, to_contract
+from aaco_pipeline.providers import CPU_PROVIDER
+
+#: Tables that the answer is made from, beside what `recorded` gives.
+INPUTS: Final = (
+    *("sessions", "devices", "iterations", "iteration_blocks", "dispatches", "memory_copies", "kernels", "api_calls"),
+    *("gaps", "session_parts", "first_calls", "roofline", "operator_shapes", "ceilings", "critical_path"),
+    *("collectives", "gpu_samples", "completeness_findings", "counters", "att_stalls"),
+)
+#: Shares no further apart than this are both said.
+TIE: Final = 0.05
+#: A label that covers at least this much of the kernels' time names the resource.
+_MOST: Final = 0.5
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The rows of `answers`, `time_shares` and `kinds_of_work`."""
+
+    answers: pl.DataFrame
+    time_shares: pl.DataFrame
+    kinds_of_work: pl.DataFrame
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """A window's time by share, and by (share, reason); its dispatches, gaps and kinds of work."""
+
+    window: Window
+    shares: Mapping[str, int]
+    explained: Mapping[tuple[str, str], int]
+    inside: pl.DataFrame
+    gaps: pl.DataFrame
+    kinds: pl.DataFrame
+
+    def time_of(self, name: str) -> int:
+        """Time of a share, or of all parts that a reason explains."""
+        if name in self.shares:
+            return self.shares[name]
+        return sum(time for (_, reason), time in self.explained.items() if reason == name)
+
+
+def answer_of(tables: Mapping[str, pl.DataFrame], run: Recorded, labels: pl.DataFrame) -> Answer:
+    """The answer from the tables of `INPUTS`, what was recorded, and the kernels' labels (kernel_id, label).
+
+    On the CPU provider the window is the measured iterations of the pass without a profiler.
+    """
+    sessions = tables["sessions"]
+    if sessions.height and sessions.item(0, "provider") == CPU_PROVIDER:
+        return _on_host(tables, run, labels)
+    return _on_device(tables, run, labels)
+
+
+def session_row(answer: Answer) -> pl.DataFrame:
+    """The session's row of `bottlenecks`: the class with the shares as its evidence."""
+    row = answer.answers.row(0, named=True)
+    shares = answer.time_shares.filter(pl.col("time_ns") > 0).sort(
+        "time_ns", "share", "reason", descending=[True, False, False], nulls_last=False
+    )
+    saves, window = row["saves_at_most_ns"], row["window_ns"]
+    advice = row["advice"]
+    if advice is not None:
+        bound = f" That saves at most {100 * saves / window:.1f} % of the time." if saves is not None and window else ""
+        advice = f"{advice}.{bound}"
+    evidence = [
+        {"signal": "share_" + (one["reason"] or one["share"]), "value": one["share_ratio"], "unit": "ratio"}
+        | {"threshold": None, "weight": float(one["reason"] is None), "source": "time_shares"}
+        for one in shares.iter_rows(named=True)
+    ]
+    told = {"label": row["class"], "runner_up": row["second_class"], "score": row["class_ratio"]}
+    whole = {"scope": "session", "kernel_id": None, **told, "evidence": evidence, "missing": row["sharpen"]}
+    return pl.DataFrame([{**whole, "recommendation": advice}], schema=polars_types("bottlenecks"))
+
+
+# ---- inside ----------------------------------------------------------------------------------------------------------
+
+
+def _on_device(tables: Mapping[str, pl.DataFrame], run: Recorded, labels: pl.DataFrame) -> Answer:
+    activities = run.activities.drop_nulls("device_id")
+    if activities.is_empty():
+        why = "no kernel or copy has times" if run.activities.is_empty() else "no activity names its device"
+        return _without_shares(tables, Invalid(INCOMPLETE, why), None)
+    device = busiest(activities)
+    of_device = pl.col("device_id") == device
+    own, parts = activities.filter(of_device), tables["session_parts"].filter(of_device)
+    invalid = without_steady_part(parts, tables["first_calls"], own)
+    if invalid is not None:
+        return _without_shares(tables, invalid, whole_recording(own, device))
+    window = steady_window(parts, own, device, tables)
+    gaps = tables["gaps"].filter(of_device)
+    shares = device_shares(own, gaps, window.pieces)
+    ran = inside(tables["dispatches"].filter(of_device & pl.col("parent_dispatch_id").is_null()), window.pieces)
+    within = pl.col("direction").cast(pl.String).is_in(["device_to_device", "fill"])
+    copies = inside(tables["memory_copies"].filter(of_device & within), window.pieces)
+    judged = _Judged(
+        window,
+        shares,
+        _explained(shares, tables, ran, gaps, window.pieces),
+        ran,
+        gaps,
+        _kinds(tables, ran, copies, device),
+    )
+    row = _judgement(judged, tables, labels, _critical(tables, ran), 1.0)
+    invalid = without_answer(shares, gaps, tables["completeness_findings"], host_calls=tables["api_calls"].height > 0)
+    if invalid is not None:
+        row |= {"class": invalid.verdict, "second_class": None, "reason": invalid.reason, "class_ratio": None}
+        row |= {"saves_at_most_ns": None, "advice": None, "subject": None, "kind": None}
+    return _answer(row, judged, tables)
+
+
+def _on_host(tables: Mapping[str, pl.DataFrame], run: Recorded, labels: pl.DataFrame) -> Answer:
+    iterations, blocks = tables["iterations"], tables["iteration_blocks"]
+    unprofiled, traced = (usage(iterations, blocks, name) for name in ("latency", "trace"))
+    # Control flow holds the time of what runs inside it: self times add up.
+    spent = int(run.dispatches.get_column("self_ns").fill_null(0).sum()) if run.dispatches.height else 0
+    shares, contended = host_shares(unprofiled, traced, spent)
+    if not shares:
+        why = "no iterations were measured without a profiler, with their CPU time"
+        return _without_shares(tables, Invalid(INCOMPLETE, why), None)
+    times = iterations.filter((pl.col("pass") == "latency") & (pl.col("phase") == "measure"))
+    times = times.drop_nulls(["start_ns", "end_ns"]).select("start_ns", "end_ns")
+    window = Window(0, times, "measured iterations without a profiler", 0, unprofiled.iterations)
+    dispatches = run.dispatches.filter(pl.col("parent_dispatch_id").is_null())
+    kinds = _kinds(tables, dispatches, tables["memory_copies"].clear(), 0)
+    explained = {(name, reasons.CONTENTION): time for name, time in contended.items()}
+    judged = _Judged(window, shares, explained, dispatches, tables["gaps"], kinds)
+    kernel_time = int(kinds.get_column("time_ns").sum())
+    scale = shares[DEVICE] / kernel_time if kernel_time else 0.0
+    return _answer(_judgement(judged, tables, labels, {}, scale), judged, tables)
+
+
+def _judgement(
+    judged: _Judged,
+    tables: Mapping[str, pl.DataFrame],
+    labels: pl.DataFrame,
+    critical: Mapping[str, int],
+    scale: float,
+) -> dict[str, object]:
+    """The row of `answers` without what would sharpen it; `scale` maps the kernels' time onto the window's."""
+    name, second = _class(judged)
+    if name == DEVICE:
+        fix = kind_to_fix(judged.kinds, critical, scale) or Fix(None, None, None, None)
+        fix = replace(fix, subject=fix.subject or _kernel_name(tables, judged.kinds, fix.kind))
+    else:
+        fix = cost_of_class(name, judged.time_of(name), _subject(name, judged, tables))
+    window, whole = judged.window, sum(judged.shares.values())
+    busy = [DEVICE, "launch"] if window.rule.startswith("measured") else [DEVICE, "communication", "copy"]
+    bounds = window.pieces.select(pl.col("start_ns").min(), pl.col("end_ns").max())
+    return {
+        "class": name,
+        "second_class": second,
+        "reason": None,
+        "device_id": window.device,
+        "window_start_ns": bounds.item(0, 0),
+        "window_end_ns": bounds.item(0, 1),
+        "window_ns": whole,
+        "window_rule": window.rule,
+        "beside_ns": window.beside_ns,
+        "repetitions": window.repetitions,
+        "class_ratio": judged.time_of(name) / whole if whole else None,
+        "busy_ratio": sum(judged.shares[one] for one in busy) / whole if whole else None,
+        "resource": _resource(judged.inside, labels) if name == DEVICE else None,
+        "kind": fix.kind,
+        "subject": fix.subject,
+        "saves_at_most_ns": fix.saves_at_most_ns,
+        "advice": fix.advice,
+    }
+
+
+def _explained(
+    shares: Mapping[str, int],
+    tables: Mapping[str, pl.DataFrame],
+    inside: pl.DataFrame,
+    gaps: pl.DataFrame,
+    pieces: pl.DataFrame,
+) -> dict[tuple[str, str], int]:
+    """Nanoseconds of shares by what explains them."""
+    if not shares:
+        return {}
+    unprofiled = usage(tables["iterations"], tables["iteration_blocks"], "latency")
+    found = {(name, reasons.CONTENTION): time for name, time in reasons.contention(shares, unprofiled).items()}
+    late = reasons.imbalance(shares, tables["collectives"], inside)
+    found |= {(name, reasons.IMBALANCE): time for name, time in late.items()}
+    held = reasons.throttling(shares, tables["gpu_samples"], tables["devices"])
+    found |= {(name, reasons.THROTTLING): time for name, time in held.items()}
+    sync = pl.col("cause").is_in(["sync", "dependency"])
+    idle = gaps.filter(pl.col("doubt").is_null() & (pl.col("cause") != "unknown")).select(
+        "start_ns", "end_ns", share=pl.when(sync).then(pl.lit("sync")).otherwise(pl.lit("launch"))
+    )
+    bounds = pieces.select(pl.col("start_ns").min().alias("first"), pl.col("end_ns").max().alias("last")).row(0)
+    idle = idle.filter((pl.col("start_ns") >= bounds[0]) & (pl.col("end_ns") <= bounds[1]))
+    for (share, kind), time in reasons.recurring(idle, tables["first_calls"]).items():
+        # A gap between late launches is the host's where the thread was elsewhere.
+        named = share if shares[share] >= time else "host"
+        if shares[named] >= time:
+            found[named, kind] = time
+    return {key: time for key, time in found.items() if time}
+
+
+def _kinds(
+    tables: Mapping[str, pl.DataFrame], dispatches: pl.DataFrame, copies: pl.DataFrame, device: int
+) -> pl.DataFrame:
+    own = {name: tables[name].filter(pl.col("device_id") == device) for name in ("operator_shapes", "ceilings")}
+    return kinds_of_work(dispatches, copies, {**tables, **own})
+
+
+def _class(judged: _Judged) -> tuple[str, str | None]:
+    """The class and, within `TIE` of it, a second one. A reason for more than half of a share stands for it."""
+    ordered = largest(judged.shares)
+    if not ordered:
+        return "unknown", None
+    margin = TIE * sum(judged.shares.values())
+    near = [name for name in ordered[1:] if judged.shares[ordered[0]] - judged.shares[name] <= margin]
+    names = [_told(name, judged) for name in [ordered[0], *near[:1]]]
+    return names[0], names[1] if len(names) > 1 and names[1] != names[0] else None
+
+
+def _told(share: str, judged: _Judged) -> str:
+    own = sorted(((time, reason) for (name, reason), time in judged.explained.items() if name == share), reverse=True)
+    return own[0][1] if own and own[0][0] > judged.shares[share] / 2 else share
+
+
+def _subject(name: str, judged: _Judged, tables: Mapping[str, pl.DataFrame]) -> str | None:
+    """What a class that is not the device's own time is to be fixed by: a call, a copy, a collective."""
+    if name == "sync":
+        return longest_call(judged.gaps, tables["api_calls"])
+    if name == "copy":
+        return longest_copies(tables["memory_copies"])
+    if name == "communication":
+        return heaviest_collective(tables["collectives"])
+    if name == "launch":
+        return subject_of_launches(judged.inside.height, judged.window.repetitions)
+    return None
+
+
+def _critical(tables: Mapping[str, pl.DataFrame], inside: pl.DataFrame) -> dict[str, int]:
+    """Per kind its time on the critical path; empty where there is no path."""
+    on_path = tables["critical_path"].filter(
+        (pl.col("activity_kind").cast(pl.String) == "dispatch") & pl.col("is_critical")
+    )
+    if not on_path.height:
+        return {}
+    own = inside.join(on_path.select(dispatch_id="activity_id"), on="dispatch_id", how="semi")
+    families = own.join(tables["kernels"].select("kernel_id", "family"), on="kernel_id", how="left")
+    sums = families.group_by(pl.col("family").cast(pl.String)).agg((pl.col("end_ns") - pl.col("start_ns")).sum())
+    found: dict[str, int] = {}
+    for family, time in sums.iter_rows():
+        found[kind_of(family)] = found.get(kind_of(family), 0) + int(time)
+    return found
+
+
+def _kernel_name(tables: Mapping[str, pl.DataFrame], kinds: pl.DataFrame, kind: str | None) -> str | None:
+    own = kinds.filter(pl.col("kind") == kind)
+    if not own.height or own.item(0, "kernel_id") is None:
+        return None
+    kernel = tables["kernels"].filter(pl.col("kernel_id") == own.item(0, "kernel_id"))
+    return None if not kernel.height else str(kernel.item(0, "short_name") or kernel.item(0, "name"))
+
+
+def _resource(dispatches: pl.DataFrame, labels: pl.DataFrame) -> str | None:
+    """The label that holds most of the kernels' time, where it holds at least half."""
+    if dispatches.is_empty():
+        return None
+    timed = dispatches.select("kernel_id", time=pl.col("end_ns") - pl.col("start_ns")).join(
+        labels, on="kernel_id", how="left"
+    )
+    sums = timed.group_by("label").agg(pl.col("time").sum()).sort("time", "label", descending=[True, False])
+    whole, (label, time) = int(sums.get_column("time").sum()), sums.row(0)
+    return str(label) if label is not None and whole and time >= _MOST * whole else None
+
+
+def _without_shares(tables: Mapping[str, pl.DataFrame], invalid: Invalid, window: Window | None) -> Answer:
+    """An answer that says only why there is none."""
+    row: dict[str, object] = {"class": invalid.verdict, "reason": invalid.reason, "window_rule": "none"}
+    if window is not None:
+        start, end = window.pieces.row(0)
+        row |= {"device_id": window.device, "window_start_ns": start, "window_end_ns": end, "window_ns": end - start}
+        row |= {"window_rule": window.rule, "beside_ns": 0}
+    return _answer(row, None, tables)
+
+
+def _answer(row: Mapping[str, object], judged: _Judged | None, tables: Mapping[str, pl.DataFrame]) -> Answer:
+    wanted = sharpened(str(row["class"]), row.get("kind"), tables)
+    told = {"sharpen": [what for what, _ in wanted], "sharpen_commands": [how for _, how in wanted]}
+    # An empty row of the contract knows the type of each column, also of those that hold nothing here.
+    answers = pl.concat(
+        [empty_table("answers"), pl.DataFrame([{**row, **told}], infer_schema_length=None)], how="diagonal_relaxed"
+    )
+    if judged is None:
+        return Answer(to_contract("answers", answers), empty_table("time_shares"), empty_table("kinds_of_work"))
+    window = sum(judged.shares.values())
+    rows = [
+        {"share": share, "reason": None, "time_ns": time, "grade": "observed"} for share, time in judged.shares.items()
+    ] + [
+        {"share": share, "reason": reason, "time_ns": time, "grade": "inferred"}
+        for (share, reason), time in judged.explained.items()
+    ]
+    listed = pl.DataFrame(rows, schema=_SHARE).with_columns(
+        device_id=pl.lit(judged.window.device, pl.Int32),
+        share_ratio=pl.col("time_ns") / window if window else pl.lit(0.0),
+    )
+    return Answer(
+        to_contract("answers", answers),
+        to_contract("time_shares", listed),
+        to_contract("kinds_of_work", judged.kinds),
+    )
+
+
+_SHARE: Final = {"share": pl.String, "reason": pl.String, "time_ns": pl.Int64, "grade": pl.String}

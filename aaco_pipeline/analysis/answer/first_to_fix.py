@@ -1,0 +1,143 @@
+"""What to fix first, by its name as people name it, and what that can save at most."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import polars as pl
+
+from aaco_pipeline.analysis.answer.kinds import COMMUNICATION, FUSABLE, GLUE, UNNAMED
+
+#: What to do about a class of time that is not the device's own.
+ADVICE: Final[Mapping[str, str]] = {
+    "communication": "Overlap the exchange with compute, or make it smaller or rarer",
+    "imbalance": "Even out the ranks' work: the late one sets the pace",
+    "copy": "Copy less, from pinned memory, and while kernels run",
+    "sync": "Wait for the device less often: read results back in one go",
+    "launch": "Launch less often: replay a graph, fuse, or batch",
+    "host": "Move the host's work off the path: onto another thread, before the loop, or away",
+    "contention": "Keep other work off these CPUs",
+    "throttling": "Raise the power limit or cool the device: its clock is held down",
+    "allocation": "Allocate before the loop, from a pool",
+    "compilation": "Compile before the loop, and keep the cache",
+    "page_faults": "Touch the memory before the loop",
+}
+#: What to do about kinds of work that are not near their roof.
+_FASTER: Final = "Make it faster"
+_BY_KIND: Final[Mapping[str, str]] = {
+    "gemm": "Tune the matrix products: shapes, layout, library",
+    "attention": "Use a faster attention kernel",
+    "convolution": "Tune the convolutions: layout, algorithm, number format",
+    GLUE: "Fuse the elementwise work and the copies into their neighbours",
+    "normalization": "Fuse the normalization into its neighbours",
+    "softmax": "Fuse the softmax into its neighbours",
+    "reduction": "Fuse the reductions into their neighbours",
+    "gather": "Fuse the gathers into what reads them",
+    "quantization": "Fuse the quantization into its neighbours",
+}
+#: What to do once a resource is at its roof.
+_AT_ROOF: Final = "It is at its roof: do less work, or in a narrower number format"
+#: From this share of a roof on there is little left to tune.
+NEAR_ROOF: Final = 0.8
+
+
+@dataclass(frozen=True)
+class Fix:
+    """`kind` only where kernels are to be fixed; `saves_at_most_ns` of the window, None where nothing bounds it."""
+
+    kind: str | None
+    subject: str | None
+    saves_at_most_ns: int | None
+    advice: str | None
+
+
+def kind_to_fix(kinds: pl.DataFrame, critical: Mapping[str, int], scale: float) -> Fix | None:
+    """The kind of work whose going, or reaching its roof, saves most; None without kinds.
+
+    A kind saves no more than the time in which nothing else ran (`alone_ns`) and no more than its time on the critical
+    path (`critical`, ns by kind, empty where there is no path). What streams can be fused away whole; anything else
+    keeps the time it needs at its roof. `scale` maps kernel time onto the window's. Of equals the longer one.
+    """
+    best: tuple[float, Fix] | None = None
+    for row in kinds.iter_rows(named=True):
+        if row["kind"] in (UNNAMED, COMMUNICATION):
+            continue
+        at_roof = row["roof_ratio"] if row["roof_ratio"] is not None and row["kind"] not in FUSABLE else 0.0
+        reach = min(row["alone_ns"], critical.get(row["kind"], 0) if critical else row["alone_ns"])
+        saves = reach * scale * max(0.0, 1 - at_roof)
+        if best is None or saves > best[0]:
+            near = at_roof >= NEAR_ROOF
+            advice = _AT_ROOF if near else _BY_KIND.get(row["kind"], _FASTER)
+            subject = row["operator"]
+            best = saves, Fix(row["kind"], subject, round(saves), advice)
+    return None if best is None else best[1]
+
+
+def cost_of_class(name: str, share_ns: int, subject: str | None) -> Fix:
+    """What to do about a class of idle time, of copies or of communication: it saves no more than its share."""
+    return Fix(None, subject, share_ns, ADVICE.get(name))
+
+
+def longest_call(gaps: pl.DataFrame, api_calls: pl.DataFrame) -> str | None:
+    """The host call by whose waits the device was idle longest, with how often: `cudaStreamSynchronize, 599 times`."""
+    calls = gaps.filter(pl.col("cause") == "sync").join(
+        api_calls.select("call_id", "name"), left_on="host_call_id", right_on="call_id"
+    )
+    if not calls.height:
+        return None
+    told = (
+        calls.group_by(pl.col("name").cast(pl.String))
+        .agg(idle=(pl.col("end_ns") - pl.col("start_ns")).sum(), times=pl.len())
+        .sort("idle", "name", descending=[True, False])
+    )
+    name, _, times = told.row(0)
+    return f"{name}, {times:,} times"
+
+
+def longest_copies(copies: pl.DataFrame) -> str | None:
+    """The direction of copies that took most time, with its rate: `host to device at 12.6 GB/s`."""
+    told = (
+        copies.drop_nulls("direction")
+        .group_by(pl.col("direction").cast(pl.String))
+        .agg(
+            time=(pl.col("end_ns") - pl.col("start_ns")).sum(),
+            size=pl.col("size_bytes").sum(),
+            known=pl.col("size_bytes").is_not_null().all(),
+        )
+        .sort("time", "direction", descending=[True, False])
+    )
+    if not told.height:
+        return None
+    direction, time, size, known = told.row(0)
+    name = direction.replace("_", " ")
+    return f"{name} at {size / time:.3g} GB/s" if known and time and direction != "fill" else name
+
+
+def heaviest_collective(collectives: pl.DataFrame) -> str | None:
+    """The collective that took most time, with what its rate says: `all_reduce of 17.6 MB at 3.4 GB/s`."""
+    own = collectives.drop_nulls("name")
+    if not own.height:
+        return None
+    told = (
+        own.group_by(pl.col("name").cast(pl.String), "size_bytes")
+        .agg(
+            time=pl.col("duration_ns").sum(),
+            rate=pl.col("bus_bytes_per_s").median(),
+            remark=pl.col("remark").drop_nulls().mode().sort().first(),
+        )
+        .sort("time", "name", "size_bytes", descending=[True, False, False])
+    )
+    name, size, _, rate, remark = told.row(0)
+    text = str(name)
+    text += f" of {size / 1e6:.3g} MB" if size is not None else ""
+    text += f" at {rate / 1e9:.3g} GB/s" if rate is not None else ""
+    return text + (f" ({remark})" if remark is not None else "")
+
+
+def subject_of_launches(launches: int, repetitions: int | None) -> str | None:
+    """How many launches there are: `1,500 launches`, of each repetition where there are any."""
+    if not launches:
+        return None
+    if repetitions and launches // repetitions:
+        return f"{round(launches / repetitions):,} launches a repetition"
+    return f"{launches:,} launches"

@@ -1,0 +1,178 @@
+"""What the device's time went into: kinds of work, each with its heaviest operator or kernel and how near to a roof."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from aaco_pipeline.analysis.kernels.names import operator_family
+from aaco_pipeline.analysis.timeline.activities import COMMUNICATION_FAMILY
+
+COMMUNICATION: Final = "communication"
+GLUE: Final = "elementwise_and_copies"
+UNNAMED: Final = "unnamed"
+#: Families that are said together: fusing takes in both alike.
+_TOGETHER: Final = {
+    "elementwise": GLUE,
+    "copy/memset": GLUE,
+    COMMUNICATION_FAMILY: COMMUNICATION,
+    "conv": "convolution",
+    "norm": "normalization",
+    "embedding/gather": "gather",
+    "sort/scan": "sort",
+}
+#: Kinds that stream over data which another kernel wrote or reads next: fused into it they need no time of their own.
+FUSABLE: Final = frozenset({GLUE, "normalization", "softmax", "reduction", "quantization", "gather"})
+Numbers = npt.NDArray[np.int64]
+
+
+def kind_of(family: str | None) -> str:
+    """The kind of work that a family of kernels is told as."""
+    return UNNAMED if family is None else _TOGETHER.get(family, family)
+
+
+def kinds_of_work(dispatches: pl.DataFrame, copies: pl.DataFrame, tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    """Rows of `kinds_of_work` without the session, most time first; empty without any work.
+
+    `dispatches` (kernel_id, start_ns, end_ns) and `copies` (start_ns, end_ns; those within the device, and fills) are
+    one device's in its steady window; `tables` are kernels, roofline, operator_shapes and ceilings, the last two of
+    that device alone.
+    """
+    kernels, ceilings = tables["kernels"], tables["ceilings"]
+    families = kernels.get_column("family").cast(pl.String)
+    kinds = {family: kind_of(family) for family in families.unique()}
+    named = kernels.select(
+        "kernel_id", kind=families.replace_strict(kinds, return_dtype=pl.String) if kinds else families
+    )
+    ran = dispatches.select("kernel_id", "start_ns", "end_ns").join(named, on="kernel_id", how="left")
+    moved = copies.select("start_ns", "end_ns", kind=pl.lit(GLUE))
+    timed = pl.concat([ran.with_columns(pl.col("kind").fill_null(UNNAMED)), moved], how="diagonal").with_columns(
+        time_ns=pl.col("end_ns") - pl.col("start_ns")
+    )
+    if timed.is_empty():
+        return pl.DataFrame(schema=_SCHEMA)
+    by_kernel = timed.group_by("kind", "kernel_id").agg(
+        time_ns=pl.col("time_ns").sum(), dispatch_count=pl.len().cast(pl.Int64)
+    )
+    heaviest = (
+        by_kernel.drop_nulls("kernel_id")
+        .sort("kind", "time_ns", "kernel_id", descending=[False, True, False])
+        .unique("kind", keep="first", maintain_order=True)
+    )
+    whole = by_kernel.group_by("kind").agg(pl.col("time_ns", "dispatch_count").sum())
+    is_communication = pl.col("kind") == COMMUNICATION
+    base = (
+        pl.when(is_communication)
+        .then(pl.col("time_ns").sum())
+        .otherwise(pl.col("time_ns").filter(~is_communication).sum())
+    )
+    return (
+        whole.with_columns(share_ratio=pl.when(base > 0).then(pl.col("time_ns") / base).otherwise(0.0))
+        .join(_alone(timed), on="kind", how="left")
+        .join(heaviest.select("kind", "kernel_id"), on="kind", how="left")
+        .join(_operators(tables["operator_shapes"]), on="kind", how="left")
+        .join(_of_kernels(tables["roofline"]), on="kernel_id", how="left")
+        .with_columns(
+            pl.coalesce(name, f"kernel_{name}").alias(name) for name in ("dtype", "rate", "rate_unit", "roof")
+        )
+        .with_columns(roof_ratio=pl.coalesce("roof_ratio", "kernel_roof_ratio"))
+        .with_columns(roof_source=_source(ceilings))
+        .sort("time_ns", "kind", descending=[True, False])
+        .select(pl.col(name).cast(dtype) for name, dtype in _SCHEMA.items())
+    )
+
+
+# ---- inside ----------------------------------------------------------------------------------------------------------
+
+
+def _alone(timed: pl.DataFrame) -> pl.DataFrame:
+    """Per kind the time in which no kernel of another kind ran: kind, alone_ns."""
+    kinds = timed.get_column("kind").unique().sort()
+    code = timed.get_column("kind").replace_strict(kinds, range(len(kinds)), return_dtype=pl.Int64).to_numpy()
+    start, end = (timed.get_column(name).to_numpy() for name in ("start_ns", "end_ns"))
+    moments = np.concatenate([start, end])
+    order = np.argsort(moments, kind="stable")
+    step = np.where(order < len(start), 1, -1).astype(np.int32)
+    which = np.concatenate([code, code])[order]
+    length = np.diff(moments[order], append=moments[order[-1:]])
+    opened = np.zeros(len(order), np.int32)
+    everything = np.cumsum(step, dtype=np.int32)
+    alone = []
+    for one in range(len(kinds)):
+        opened = np.cumsum(step * (which == one), dtype=np.int32)
+        alone.append(int(length[(opened > 0) & (opened == everything)].sum()))
+    return pl.DataFrame({"kind": kinds, "alone_ns": pl.Series(alone, dtype=pl.Int64)})
+
+
+def _operators(shapes: pl.DataFrame) -> pl.DataFrame:
+    """Per kind the operator with certain shapes that took most time and has a rate."""
+    operators = shapes.get_column("operator").unique().sort()
+    kind = pl.DataFrame(
+        {"operator": operators, "kind": [kind_of(operator_family(one)) for one in operators]},
+        schema={"operator": pl.String(), "kind": pl.String()},
+    )
+    arithmetic = (pl.col("flops") > 0).fill_null(False) & ~pl.col("kind").is_in(sorted(FUSABLE))
+    return (
+        shapes.with_columns(pl.col("operator").cast(pl.String))
+        .join(kind, on="operator")
+        .with_columns(time_ns=pl.col("kernel_ns") + pl.col("copy_ns"))
+        .sort("kind", "time_ns", "operator", "shapes", "types", descending=[False, True, False, False, False])
+        .unique("kind", keep="first", maintain_order=True)
+        .select(
+            "kind",
+            "operator",
+            "shapes",
+            dtype=pl.when(arithmetic).then(pl.col("dtype").cast(pl.String)),
+            rate=pl.when(arithmetic).then("achieved_flops_per_s").otherwise("achieved_bytes_per_s"),
+            rate_unit=pl.when(arithmetic & pl.col("achieved_flops_per_s").is_not_null())
+            .then(pl.lit("flop/s"))
+            .when(~arithmetic & pl.col("achieved_bytes_per_s").is_not_null())
+            .then(pl.lit("byte/s")),
+            roof=pl.col("bound").cast(pl.String),
+            roof_ratio="share_ratio",
+        )
+    )
+
+
+def _of_kernels(roofs: pl.DataFrame) -> pl.DataFrame:
+    """What a kernel achieved by its row of `roofline`."""
+    flops = pl.col("achieved_flops_per_s").is_not_null() & (pl.col("achieved_flops_per_s") > 0)
+    return roofs.filter(pl.col("dispatch_id").is_null()).select(
+        "kernel_id",
+        kernel_dtype=pl.lit(None, pl.String),
+        kernel_rate=pl.when(flops).then("achieved_flops_per_s").otherwise("achieved_bytes_per_s"),
+        kernel_rate_unit=pl.when(flops)
+        .then(pl.lit("flop/s"))
+        .when(pl.col("achieved_bytes_per_s").is_not_null())
+        .then(pl.lit("byte/s")),
+        kernel_roof=pl.col("bound").cast(pl.String),
+        kernel_roof_ratio="efficiency_ratio",
+    )
+
+
+def _source(ceilings: pl.DataFrame) -> pl.Expr:
+    """Whose figure the roof is: a measured ceiling goes before a published one, as in the roofline."""
+    measured = ceilings.filter(pl.col("source") == "measured").get_column("resource").cast(pl.String).unique()
+    roof = pl.col("roof")
+    return (
+        pl.when(roof.is_in(measured.implode())).then(pl.lit("measured")).when(roof.is_not_null()).then(pl.lit("spec"))
+    )
+
+
+_SCHEMA: Final = pl.Schema(
+    {
+        "kind": pl.String(),
+        "time_ns": pl.Int64(),
+        "share_ratio": pl.Float64(),
+        "dispatch_count": pl.Int64(),
+        "alone_ns": pl.Int64(),
+        "kernel_id": pl.Int32(),
+        **dict.fromkeys(("operator", "shapes", "dtype"), pl.String()),
+        "rate": pl.Float64(),
+        **dict.fromkeys(("rate_unit", "roof"), pl.String()),
+        "roof_ratio": pl.Float64(),
+        "roof_source": pl.String(),
+    }
+)

@@ -1,0 +1,44 @@
+"""What would sharpen an answer: at most three recordings that are missing, each with the command that makes it."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import polars as pl
+
+from aaco_pipeline.analysis.answer.validity import COLD_START, INCOMPLETE
+
+_AT_MOST: Final = 3
+#: Findings that touch the answer, the gravest first, and what recording again would tell.
+_TELLS: Final[Mapping[str, str]] = {
+    "no_device_events": "what ran on the device",
+    "wait_for_unrecorded_work": "what ran before the recording",
+    "graph_kernels_missing": "all kernels of replayed graphs",
+    "launches_unrecorded": "the launches that left no record",
+    "first_kernels_dropped": "the first kernels",
+    "stream_missing": "the missing stream",
+    "dropped_by_tool": "what the tool dropped",
+    "file_truncated": "the rest of the file",
+    "ranks_missing": "which rank is late",
+    "impossible_durations": "true durations",
+    "clocks_apart": "host and device on one clock",
+    "clock_resynchronized": "host and device on one clock",
+}
+
+
+def sharpened(name: str, kind: object, tables: Mapping[str, pl.DataFrame]) -> list[tuple[str, str]]:
+    """What to record besides, and the command for it; the most useful first. `name` is the class."""
+    found = tables["completeness_findings"].unique("finding", keep="first", maintain_order=True)
+    mends = dict(found.select("finding", "mend").iter_rows())
+    wanted = [(words, str(mends[finding])) for finding, words in _TELLS.items() if finding in mends]
+    devices = tables["devices"]
+    vendors = set(devices.get_column("vendor").drop_nulls()) if devices.height else set()
+    if name == COLD_START:
+        wanted.insert(0, ("the steady state", "record after warm-up: profiler schedule(wait=1, warmup=3, active=3)"))
+    if name == INCOMPLETE and tables["dispatches"].height and not tables["api_calls"].height and "AMD" in vendors:
+        wanted.append(("what the idle device waits for", "rocprofv3 --hip-trace --kernel-trace --memory-copy-trace"))
+    if kind is not None and "AMD" in vendors:
+        if not tables["counters"].height:
+            wanted.append(("which unit limits the kernels", "rocprofv3 --pmc with the sets of `aaco capture --print`"))
+        if not tables["att_stalls"].height:
+            wanted.append(("which instructions stall", "rocprofv3 --att --kernel-include-regex KERNEL"))
+    return wanted[:_AT_MOST]

@@ -1,0 +1,78 @@
+"""Whether a recording carries an answer at all: decided before any share is looked at."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import polars as pl
+
+from aaco_pipeline.analysis.timeline.device_timeline import covered_by
+
+INCOMPLETE: Final = "incomplete"
+COLD_START: Final = "cold_start"
+#: A finding that says: in this stretch ran what was launched before the recording.
+BEFORE_RECORDING: Final = "wait_for_unrecorded_work"
+
+
+@dataclass(frozen=True)
+class Invalid:
+    """Why there is no answer, in a sentence without its full stop."""
+
+    verdict: Literal["incomplete", "cold_start"]
+    reason: str
+
+
+def without_steady_part(parts: pl.DataFrame, first_calls: pl.DataFrame, activities: pl.DataFrame) -> Invalid | None:
+    """The verdict on a device of which `parts` hold nothing steady; None where there is a steady part.
+
+    First calls decide: where they fill more than half of the time in which the device was idle, it is a cold start.
+    `activities` are the device's.
+    """
+    if (parts.get_column("part") == "steady").any():
+        return None
+    start, end = (activities.get_column(name).to_numpy() for name in ("start_ns", "end_ns"))
+    if not len(start):
+        return Invalid(INCOMPLETE, "no kernel or copy has times")
+    window = int(end.max() - start.min())
+    busy = covered_by(start, end)
+    calls = covered_by(*(first_calls.get_column(name).to_numpy() for name in ("start_ns", "end_ns")))
+    whole = (start.min().reshape(1), end.max().reshape(1))
+    idle = window - int(busy.between(*whole).sum())
+    first = int(calls.between(*whole).sum())
+    kernels = activities.height
+    if idle and first > idle / 2:
+        reason = f"first calls take {_seconds(first)} of {_seconds(window)}, and nothing repeats after them"
+        return Invalid(COLD_START, reason)
+    return Invalid(
+        INCOMPLETE, f"{kernels:,} {'activity' if kernels == 1 else 'activities'} in {_seconds(window)}: nothing repeats"
+    )
+
+
+def without_answer(
+    shares: Mapping[str, int], gaps: pl.DataFrame, findings: pl.DataFrame, *, host_calls: bool
+) -> Invalid | None:
+    """The verdict on a window whose largest share is unknown because the recording lacks what would tell.
+
+    It is `incomplete` where no host calls were recorded, or where a finding says that work may have run in most of
+    that time without a record (`gaps.doubt`). A finding that voids the answer voids it here.
+    """
+    for finding in findings.iter_rows(named=True):
+        if "bottlenecks.label" in finding["voids"]:
+            return Invalid(INCOMPLETE, str(finding["evidence"]).rstrip("."))
+    if not shares or max(shares, key=lambda name: shares[name]) != "unknown":
+        return None
+    window = sum(shares.values())
+    told = f"{shares['unknown'] / window:.0%} of the time is idle, and nothing recorded says why"
+    if not host_calls:
+        return Invalid(INCOMPLETE, f"{told}: no host calls were recorded")
+    doubted = gaps.drop_nulls("doubt").select((pl.col("end_ns") - pl.col("start_ns")).sum()).item() or 0
+    if doubted > shares["unknown"] / 2:
+        return Invalid(INCOMPLETE, f"{told}: most likely work ran in it that was not recorded")
+    return None
+
+
+def _seconds(nanoseconds: int) -> str:
+    for unit, length in (("s", 1_000_000_000), ("ms", 1_000_000), ("µs", 1_000)):
+        if nanoseconds >= length:
+            return f"{nanoseconds / length:.3g} {unit}"
+    return f"{nanoseconds} ns"

@@ -1,0 +1,142 @@
+"""The answer to where the time went: the steady part of a recording, its time shared out, and what to fix first."""
+
+from typing import Final
+
+from aaco_pipeline.lake.declaration import (
+    COUNT,
+    FLOAT64,
+    ID,
+    INT32,
+    INT64,
+    NAME,
+    NS,
+    RATIO,
+    STRING,
+    STRINGS,
+    TEXT,
+    VARIES,
+    Table,
+    column,
+    nullable,
+)
+
+# A column is one call of at most three lines.
+# fmt: off
+TABLES: Final[tuple[Table, ...]] = (
+    Table(
+        name="session_parts", section="Answer",
+        meaning="One row is one stretch of a device's first-to-last window: set-up, steady part, an interruption of "
+                "it, or tear-down. The stretches cover the window exactly. Filled by the stage timeline.",
+        sort_by=("device_id", "start_ns"),
+        columns=(
+            column("device_id", INT32, ID, "Device whose window it is, in `devices`."),
+            column("part", STRING, NAME, "`set_up`, `steady`, `interruption` or `tear_down`."),
+            column("start_ns", INT64, NS, "Start of the stretch, on the session's axis."),
+            column("end_ns", INT64, NS, "End of the stretch, exclusive."),
+            nullable("repetitions", INT64, COUNT, "How often the steady work repeats within the stretch; null for "
+                "other parts, and where nothing repeats."),
+            column("reason", STRING, TEXT, "What tells that it is this part."),
+        ),
+    ),
+    Table(
+        name="first_calls", section="Answer",
+        meaning="One row is one host call that does what only a first call does, such as loading code or creating a "
+                "context. Filled by the stage timeline.",
+        sort_by=("start_ns", "call_id"),
+        columns=(
+            column("call_id", INT32, ID, "The host call, in `api_calls`."),
+            column("kind", STRING, NAME, "`initialization`, `compilation`, `allocation`, `graph_capture` or "
+                "`autotuning`."),
+            column("start_ns", INT64, NS, "When the call began."),
+            column("end_ns", INT64, NS, "When it returned."),
+        ),
+    ),
+    Table(
+        name="outlier_dispatches", section="Answer",
+        meaning="One row is one dispatch that took far longer than its kernel's warm ones. Filled by the stage "
+                "timeline.",
+        sort_by=("dispatch_id",),
+        columns=(
+            column("dispatch_id", INT32, ID, "The dispatch, in `dispatches`."),
+            column("kernel_id", INT32, ID, "Its kernel, in `kernels`."),
+            column("duration_ns", INT64, NS, "How long it took."),
+            column("median_ns", INT64, NS, "Median of the kernel's warm dispatches of the same grid."),
+            column("causes", STRINGS, NAME, "Possible causes, such as `first_touch` or `page_faults`; empty when "
+                "nothing recorded hints at one."),
+        ),
+    ),
+    Table(
+        name="time_shares", section="Answer",
+        meaning="One row is a share of a device's steady window, or the part of a share that one reason explains. Rows "
+                "without a reason add up to the window. Filled by the stage classification.",
+        sort_by=("device_id", "share", "reason"),
+        columns=(
+            column("device_id", INT32, ID, "Device whose time it is, in `devices`."),
+            column("share", STRING, NAME, "`device`, `communication`, `copy`, `sync`, `launch`, `host` or `unknown`."),
+            nullable("reason", STRING, NAME, "What explains this part of the share: `contention`, `throttling`, "
+                "`imbalance`, `allocation`, `compilation`, `page_faults`; null for the share as a whole."),
+            column("time_ns", INT64, NS, "Time of the share, or of the part."),
+            column("share_ratio", FLOAT64, RATIO, "time_ns divided by the steady window."),
+            column("grade", STRING, NAME, "`observed` when records show it, `inferred` when it is the best explanation "
+                "of what they show."),
+        ),
+    ),
+    Table(
+        name="kinds_of_work", section="Answer",
+        meaning="One row is one kind of work in the judged device's steady window, with its heaviest kernel or "
+                "operator and how near that came to a roof. Filled by the stage classification.",
+        sort_by=("kind",),
+        columns=(
+            column("kind", STRING, NAME, "Kind of work: families of `kernels`, those that fuse into others together as "
+                "`elementwise_and_copies`; `unnamed` for kernels of no known family."),
+            column("time_ns", INT64, NS, "Summed duration of its kernels."),
+            column("share_ratio", FLOAT64, RATIO, "time_ns divided by that of all kernels but collectives; of "
+                "communication by that of all kernels."),
+            column("dispatch_count", INT64, COUNT, "Its dispatches."),
+            column("alone_ns", INT64, NS, "Time in which no kernel of another kind ran: without it the device is busy "
+                "for so much less."),
+            nullable("kernel_id", INT32, ID, "Its kernel that takes most time, in `kernels`."),
+            nullable("operator", STRING, NAME, "The framework operator of this kind that takes most time; null when "
+                "none was recorded."),
+            nullable("shapes", STRING, TEXT, "Shapes of that operator's inputs as `operator_shapes` has them."),
+            nullable("dtype", STRING, NAME, "Number format of the rate; null for bytes and where none is known."),
+            nullable("rate", FLOAT64, VARIES, "What the operator, else the kernel, achieved, in rate_unit."),
+            nullable("rate_unit", STRING, NAME, "`flop/s` or `byte/s`; null when rate is."),
+            nullable("roof", STRING, NAME, "Resource in `ceilings` whose roof is nearest; null when not known."),
+            nullable("roof_ratio", FLOAT64, RATIO, "Shortest time at that roof divided by the time taken."),
+            nullable("roof_source", STRING, NAME, "`measured` or `spec`: whose figure the roof is."),
+        ),
+    ),
+    Table(
+        name="answers", section="Answer",
+        meaning="The one row is the session's answer: whether the recording carries one, where the time went, and what "
+                "to fix first. Filled by the stage classification.",
+        sort_by=("class",),
+        columns=(
+            column("class", STRING, NAME, "`incomplete` or `cold_start` when the recording carries no answer; else the "
+                "largest share of the steady window, or the reason that explains more than half of it."),
+            nullable("second_class", STRING, NAME, "Another share within 0.05 of the largest; null when none is."),
+            nullable("reason", STRING, TEXT, "Why the recording carries no answer, or what the class rests on; null "
+                "when the shares say it all."),
+            nullable("device_id", INT32, ID, "The judged device: the busiest; null without one."),
+            nullable("window_start_ns", INT64, NS, "Start of the judged window; null without times."),
+            nullable("window_end_ns", INT64, NS, "End of the judged window, exclusive."),
+            nullable("window_ns", INT64, NS, "Time judged: the window without interruptions."),
+            column("window_rule", STRING, TEXT, "How the window was found."),
+            nullable("beside_ns", INT64, NS, "Set-up, interruptions and tear-down beside it; null without times."),
+            nullable("repetitions", INT64, COUNT, "Iterations, tokens or other repetitions within the window; null "
+                "when nothing repeats."),
+            nullable("class_ratio", FLOAT64, RATIO, "The class's share of the window; null when it is not one."),
+            nullable("busy_ratio", FLOAT64, RATIO, "Share of the window in which the device did anything."),
+            nullable("resource", STRING, NAME, "Label by which most of the device's share is limited, as kernels are "
+                "labelled; null when less than half has one."),
+            nullable("kind", STRING, NAME, "Kind of work to fix first, in `kinds_of_work`; null unless kernels are."),
+            nullable("subject", STRING, TEXT, "What to fix first by its name: operator, kernel, call or copy; null "
+                "when nothing is known of it."),
+            nullable("saves_at_most_ns", INT64, NS, "What that can save of the window at most; null when not known."),
+            nullable("advice", STRING, TEXT, "What to do about it; null when nothing is known to do."),
+            column("sharpen", STRINGS, TEXT, "What would sharpen the answer, the most useful first; at most three."),
+            column("sharpen_commands", STRINGS, TEXT, "The command or setting for each, in the same order."),
+        ),
+    ),
+)

@@ -1,0 +1,245 @@
+"""The answer in at most three sentences: where the time went, what it went into, what to fix first and what that saves.
+
+Its figures are rows of `answers`, `time_shares` and `kinds_of_work`; `answer_fields` is the contract of `--json`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from aaco_pipeline.report.words.units import capital, duration, number
+
+Row = Mapping[str, Any]
+
+#: Classes in a sentence; `{share}` is of `{window}`.
+_SENTENCES: Final[Mapping[str, str]] = {
+    "device": "The {device} is the limit: it works {share} of {window}",
+    "communication": "Collectives that nothing hides take {share} of {window}",
+    "copy": "Copies take {share} of {window}",
+    "sync": "The {device} is idle {share} of {window} because the host waits for it, then starts again",
+    "launch": "The {device} is idle {share} of {window} while the host launches",
+    "host": "The {device} is idle {share} of {window} while the host does something else",
+    "unknown": "The {device} is idle {share} of {window}, and nothing recorded says why",
+    "contention": "Other work on the CPUs costs {share} of {window}",
+    "imbalance": "Waiting for the last rank costs {share} of {window}",
+    "throttling": "A clock held down costs {share} of {window}",
+    "allocation": "Allocating memory costs {share} of {window}",
+    "compilation": "Compiling costs {share} of {window}",
+    "page_faults": "Page faults cost {share} of {window}",
+}
+#: On the CPU provider host and device are one.
+_ON_CPU: Final[Mapping[str, str]] = {
+    "device": "The operators are the limit: they run {share} of {window}",
+    "launch": "The runtime between operators takes {share} of {window}",
+    "host": "The threads sleep or wait {share} of {window}",
+    "unknown": "The process runs {share} of {window}, and nothing recorded says in what",
+}
+#: A class in a few words, as for the second of two.
+CLASSES: Final[Mapping[str, str]] = {
+    "incomplete": "an incomplete recording",
+    "cold_start": "a cold start",
+    "device": "the device's own work",
+    "communication": "communication between devices",
+    "copy": "copies",
+    "sync": "waits that drain the device",
+    "launch": "launching",
+    "host": "the host's other work",
+    "unknown": "idle time of unknown cause",
+    "contention": "other work on the CPUs",
+    "imbalance": "a late rank",
+    "throttling": "a clock held down",
+    "allocation": "memory allocation",
+    "compilation": "compilation",
+    "page_faults": "page faults",
+}
+#: Kinds of work as people say them; what is not here is said by its name.
+_KINDS: Final[Mapping[str, str]] = {
+    "gemm": "matrix products",
+    "elementwise_and_copies": "elementwise kernels and copies",
+    "convolution": "convolutions",
+    "communication": "collectives",
+    "reduction": "reductions",
+    "gather": "gathers and scatters",
+    "sort": "sorts and scans",
+    "pool": "pooling",
+    "kv_cache": "KV-cache updates",
+    "moe_routing": "MoE routing",
+    "fft": "FFTs",
+    "sparse": "sparse kernels",
+    "unnamed": "kernels of no known kind",
+}
+_RESOURCES: Final[Mapping[str, str]] = {"matrix": "matrix", "vector": "vector", "vector_packed": "packed vector"}
+#: Kinds of work that a sentence names.
+_NAMED_KINDS: Final = 2
+#: A kind below this part of the kernels' time is not named.
+_WORTH_NAMING: Final = 0.05
+
+
+def answer_fields(document: Row) -> dict[str, Any] | None:
+    """The answer as programs read it; None where no stage has given one. Times in ns, shares 0..1."""
+    if not document.get("answers"):
+        return None
+    row = document["answers"][0]
+    kinds = document.get("kinds_of_work") or []
+    first = next((kind for kind in kinds if kind["kind"] == row["kind"]), None)
+    return {
+        "class": row["class"],
+        "second_class": row["second_class"],
+        "reason": row["reason"],
+        "shares": {one["share"]: one["share_ratio"] for one in document["time_shares"] if one["reason"] is None},
+        "reasons": [
+            {"share": one["share"], "reason": one["reason"], "share_ratio": one["share_ratio"]}
+            for one in document["time_shares"]
+            if one["reason"] is not None
+        ],
+        "resource": row["resource"],
+        "kinds": {kind["kind"]: kind["share_ratio"] for kind in kinds},
+        "first_to_fix": {"kind": row["kind"], "subject": row["subject"], "advice": row["advice"]},
+        "rate": first and {"value": first["rate"], "unit": first["rate_unit"], "dtype": first["dtype"]},
+        "roof": first and {"resource": first["roof"], "ratio": first["roof_ratio"], "source": first["roof_source"]},
+        "saves_at_most": {
+            "window_ns": row["saves_at_most_ns"],
+            "repetition_ns": _each(row["saves_at_most_ns"], row["repetitions"]),
+        },
+        "sharpen": [
+            {"what": what, "command": command}
+            for what, command in zip(row["sharpen"], row["sharpen_commands"], strict=True)
+        ],
+        "window": {
+            "device_id": row["device_id"],
+            "start_ns": row["window_start_ns"],
+            "end_ns": row["window_end_ns"],
+            "judged_ns": row["window_ns"],
+            "beside_ns": row["beside_ns"],
+            "repetitions": row["repetitions"],
+            "rule": row["window_rule"],
+            "busy_ratio": row["busy_ratio"],
+        },
+    }
+
+
+def paragraph(document: Row) -> str | None:
+    """At most three sentences and 70 words; None where no stage has given an answer."""
+    if not document.get("answers"):
+        return None
+    row, kinds = document["answers"][0], document.get("kinds_of_work") or []
+    if row["class"] in ("incomplete", "cold_start"):
+        return " ".join(filter(None, (_invalid(row), _recorded(row, kinds), _instead(row))))
+    return " ".join(filter(None, (_class(document, row), _went_into(row, kinds), _first(row, kinds))))
+
+
+def sharpening(document: Row) -> list[tuple[str, str]]:
+    """What would sharpen the answer, each with its command."""
+    if not document.get("answers"):
+        return []
+    row = document["answers"][0]
+    return list(zip(row["sharpen"], row["sharpen_commands"], strict=True))
+
+
+def class_in_words(name: str | None) -> str:
+    """A class in a few words; one that is not known is shown as it is named."""
+    return "not known" if name is None else CLASSES.get(name, name.replace("_", " "))
+
+
+def kind_in_words(name: str) -> str:
+    """A kind of work as people say it."""
+    return _KINDS.get(name, name.replace("_", " "))
+
+
+def rate_in_words(kind: Row) -> str | None:
+    """What a kind of work achieved, and its part of the roof: `466 TFLOP/s, 36 % of the bf16 matrix peak`."""
+    if kind["rate"] is None:
+        return None
+    scale, unit = _scaled(kind["rate"], "FLOP/s" if kind["rate_unit"] == "flop/s" else "B/s")
+    text = f"{number(float(f'{scale:.3g}'))} {unit}"
+    roof = _RESOURCES.get(kind["roof"] or "")
+    if kind["rate_unit"] != "flop/s" or roof is None or kind["roof_ratio"] is None:
+        return text
+    name = " ".join(part for part in (kind["dtype"], roof) if part)
+    whose = "measured" if kind["roof_source"] == "measured" else "published"
+    return f"{text}, {_percent(kind['roof_ratio'])} of the {whose} {name} peak"
+
+
+# ---- inside ----------------------------------------------------------------------------------------------------------
+
+
+def _class(document: Row, row: Row) -> str:
+    on_cpu = document.get("provider") == "CPUExecutionProvider"
+    sentences = {**_SENTENCES, **(_ON_CPU if on_cpu else {})}
+    window = duration(row["window_ns"])
+    what = f"the measured {window}" if on_cpu else f"the steady {window}" if row["beside_ns"] else f"{window}"
+    text = sentences[row["class"]].format(device="GPU", share=_percent(row["class_ratio"]), window=what)
+    if row["second_class"] is not None:
+        text += f"; {class_in_words(row['second_class'])} costs as much"
+    return text + "."
+
+
+def _went_into(row: Row, kinds: Sequence[Row]) -> str | None:
+    """For the device's own time the kinds of work that took most, for others what it is about."""
+    if row["class"] != "device":
+        return f"It is about {row['subject']}." if row["subject"] is not None else None
+    named = [one for one in kinds if one["kind"] != "communication" and one["share_ratio"] >= _WORTH_NAMING]
+    told = []
+    for one in named[:_NAMED_KINDS]:
+        rate = rate_in_words(one)
+        told.append(
+            f"{kind_in_words(one['kind'])} take {_percent(one['share_ratio'])} of the kernel time"
+            + (f" at {rate}" if rate is not None else "")
+        )
+    return capital("; ".join(told)) + "." if told else None
+
+
+def _first(row: Row, kinds: Sequence[Row]) -> str | None:
+    if row["advice"] is None:
+        return None
+    example = f" ({_short(row['subject'])} first)" if row["class"] == "device" and row["subject"] is not None else ""
+    saves = row["saves_at_most_ns"]
+    if saves is None or not row["window_ns"]:
+        return f"{row['advice']}{example}."
+    each = _each(saves, row["repetitions"])
+    amount = duration(saves) if each is None else f"{duration(each)} each time"
+    return f"{row['advice']}{example}: that saves at most {amount}, {_percent(saves / row['window_ns'])}."
+
+
+def _invalid(row: Row) -> str:
+    what = "a cold start" if row["class"] == "cold_start" else "incomplete"
+    return f"This recording is {what}: {row['reason']}."
+
+
+def _recorded(row: Row, kinds: Sequence[Row]) -> str | None:
+    """What can be said of the kernels that were recorded."""
+    if not kinds:
+        return None
+    first = kinds[0]
+    rate = rate_in_words(first)
+    return (
+        f"Of the recorded kernel time {kind_in_words(first['kind'])} take {_percent(first['share_ratio'])}"
+        + (f" at {rate}" if rate is not None else "")
+        + "."
+    )
+
+
+def _instead(row: Row) -> str | None:
+    if not row["sharpen"]:
+        return None
+    return f"Record {row['sharpen'][0]}: {row['sharpen_commands'][0]}."
+
+
+def _each(time: int | None, repetitions: int | None) -> int | None:
+    return None if time is None or not repetitions or repetitions < 2 else round(time / repetitions)
+
+
+def _percent(ratio: float | None) -> str:
+    if ratio is None:
+        return "an unknown part"
+    return f"{100 * ratio:.0f} %" if ratio >= 0.01 or not ratio else f"{100 * ratio:.1g} %"
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 60 else f"{name[:59]}…"
+
+
+def _scaled(rate: float, unit: str) -> tuple[float, str]:
+    for prefix, least in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if rate >= least:
+            return rate / least, prefix + unit
+    return rate, unit
