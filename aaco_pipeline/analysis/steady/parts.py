@@ -1,0 +1,292 @@
+"""The steady part of a recording: which stretch of each device's work speaks for the workload, and what lies around it.
+
+Marked iterations decide where there are any; else repetition among the kernels does. A recording that began in the
+midst of work, whose host calls show no work of a first time, is steady throughout.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+
+from aaco_pipeline.analysis.kernels.statistics import timed
+from aaco_pipeline.analysis.steady import outliers as judged
+from aaco_pipeline.analysis.steady.first_calls import COLUMNS, autotuning, copies_beside, first_calls, time_of
+from aaco_pipeline.analysis.steady.repetition import LEAST_LENGTH
+from aaco_pipeline.analysis.steady.stretches import COLD_SHARE, Stretch, marked, repeated
+from aaco_pipeline.analysis.timeline.activities import device_activities, host_calls
+
+#: The tables that `steady_part` is made from.
+STEADY_FROM: Final = ("dispatches", "iterations", "memory_copies", "kernels", "api_calls")
+SET_UP: Final = "set_up"
+STEADY: Final = "steady"
+TEAR_DOWN: Final = "tear_down"
+INTERRUPTION: Final = "interruption"
+COLD_START: Final = "cold_start"
+INCOMPLETE: Final = "incomplete"
+#: Idle time inside the steady part interrupts it when it is longer than so many periods, and than this; and rare: at
+#: most one in so many repetitions. Fewer repetitions cannot show what is rare.
+_LONG_PERIODS: Final = 5
+_LEAST_INTERRUPTION_NS: Final = 100_000
+_RARE: Final = 20
+_REPETITIONS_TO_BE_RARE: Final = 10
+#: Work before or after the repetition that is mostly of kernels that it does not have is none of it.
+_FOREIGN_SHARE: Final = 0.5
+_PARTS: Final = pl.Schema(
+    {
+        "device_id": pl.Int32(),
+        "part": pl.String(),
+        "start_ns": pl.Int64(),
+        "end_ns": pl.Int64(),
+        "reason": pl.String(),
+        "phase": pl.Int32(),
+        "lacking": pl.String(),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """What repeats in the steady part of a device, and how well.
+
+    `period_activities` and `median_period_ns` are medians from one repetition's start to the next one's; of a single
+    marked iteration they are its own. `fitting_share` is the part of the activities that are as the repetition has
+    them, None for a single one. `found_by` is `marked iterations` or `repeating kernels`.
+    """
+
+    device_id: int
+    period_activities: int
+    repetitions: int
+    median_period_ns: int
+    found_by: str
+    fitting_share: float | None
+
+
+@dataclass(frozen=True)
+class SteadyPart:
+    """What is steady in a session, and what is not.
+
+    `parts`: device_id, part (`set_up`, `steady`, `tear_down` or `interruption`), start_ns, end_ns, reason, phase and
+    lacking, by device and time; the parts of a device are its window from first to last activity, exactly. phase
+    numbers stretches beside the steady part that repeat something else, null for all others. A device without steady
+    part is one `set_up`, and lacking says why: `cold_start` or `incomplete`; null for the others.
+    `repetition`: that of the device with the longest steady part; None where nothing repeats.
+    `outliers`: see `outliers.outliers`. `first_calls`: kind, name, process_id, thread_id, call_id, start_ns, end_ns,
+    reason; with copies before and after the steady part, told apart by their kinds.
+    """
+
+    parts: pl.DataFrame
+    repetition: Repetition | None
+    outliers: pl.DataFrame
+    first_calls: pl.DataFrame
+
+    @property
+    def lacking(self) -> str | None:
+        """Why the session has no steady part: `cold_start` or `incomplete`; None when a device has one."""
+        reasons = self.parts.get_column("lacking")
+        if self.parts.height and reasons.null_count():
+            return None
+        return COLD_START if (reasons == COLD_START).any() else INCOMPLETE
+
+
+def steady_part(tables: Mapping[str, pl.DataFrame]) -> SteadyPart:
+    """The steady part of a session from its tables named in `STEADY_FROM`, as the lake has them."""
+    dispatches, copies = timed(tables["dispatches"]), timed(tables["memory_copies"])
+    calls = host_calls(tables["api_calls"])
+    activities = device_activities(dispatches, copies, tables["kernels"], calls).drop_nulls("device_id")
+    first = first_calls(calls, activities, copies)
+    coded = _coded(activities, copies)
+    rows: list[dict[str, Any]] = []
+    found: list[tuple[int, Repetition]] = []
+    for (device,), own in coded.group_by("device_id", maintain_order=True):
+        judged_rows, stretch = _device(own, tables["iterations"], first)
+        rows += [{"device_id": device, **row} for row in judged_rows]
+        length = sum(row["end_ns"] - row["start_ns"] for row in judged_rows if row["part"] == STEADY)
+        if stretch is not None:
+            found.append((length, _repetition(int(str(device)), stretch)))
+    parts = pl.DataFrame(rows, schema=_PARTS)
+    return SteadyPart(
+        parts,
+        max(found, key=lambda one: one[0])[1] if found else None,
+        judged.outliers(activities, dispatches, parts),
+        _with_surroundings(first, parts, calls, activities),
+    )
+
+
+def _coded(activities: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
+    """The activities with `code`: the kernel, or the direction of a copy; grids and sizes may drift."""
+    direction = copies.select(
+        pl.lit("memory_copy", activities.schema["activity_kind"]).alias("activity_kind"),
+        pl.col("copy_id").cast(pl.Int32).alias("activity_id"),
+        way=-1 - pl.col("direction").fill_null("").rank("dense").cast(pl.Int64),
+    )
+    with_way = activities.join(direction, on=["activity_kind", "activity_id"], how="left", maintain_order="left")
+    return with_way.with_columns(code=pl.coalesce(pl.col("kernel_id").cast(pl.Int64), "way")).drop("way")
+
+
+def _device(
+    own: pl.DataFrame, iterations: pl.DataFrame, first: pl.DataFrame
+) -> tuple[list[dict[str, Any]], Stretch | None]:
+    """The parts of one device, and what repeats in its steady part."""
+    window = _window(own)
+    calls_known = own.get_column("call_id").null_count() < own.height
+    since = min(window[0], int(first.item(0, "start_ns"))) if first.height else window[0]
+    cold_ns = int(time_of(first, np.array([since]), np.array([window[1]]))[0])
+    cold = cold_ns >= COLD_SHARE * (window[1] - window[0]) and cold_ns > 0
+    stretch = marked(own, iterations, first)
+    if stretch is None and not _is_marked(own, iterations):
+        stretch = repeated(own, first)
+    if stretch is not None:
+        span = (stretch.start_ns, stretch.end_ns)
+        if calls_known and not cold and not (iterations.get_column("phase") == "warmup").any():
+            span = _widened(own, stretch)
+        return _around(own, stretch, span, first), stretch
+    if calls_known and not cold and own.height >= LEAST_LENGTH and not _is_marked(own, iterations):
+        reason = "recording began and ended in the midst of work: no host call in it does the work of a first time"
+        return [_row(STEADY, window, reason)], None
+    return [_without(window, own.height, cold_ns if cold else None, calls_known=calls_known)], None
+
+
+def _window(own: pl.DataFrame) -> tuple[int, int]:
+    return int(own.get_column("start_ns").to_numpy().min()), int(own.get_column("end_ns").to_numpy().max())
+
+
+def _is_marked(own: pl.DataFrame, iterations: pl.DataFrame) -> bool:
+    """Whether iterations are marked in which this device's work lies."""
+    return bool((iterations.get_column("pass") == "trace").any() and own.get_column("iteration").is_not_null().any())
+
+
+def _widened(own: pl.DataFrame, stretch: Stretch) -> tuple[int, int]:
+    """The stretch with the work around it in a recording that began and ended in the midst of work.
+
+    Work before and after is part of a repetition that was cut off, unless it is longer than one and mostly of kernels
+    that the repetition does not have.
+    """
+    window = _window(own)
+    inside = (pl.col("start_ns") >= stretch.start_ns) & (pl.col("end_ns") <= stretch.end_ns)
+    codes = own.filter(inside).get_column("code").unique()
+    span = [stretch.start_ns, stretch.end_ns]
+    for side, outside in enumerate((pl.col("start_ns") < span[0], pl.col("end_ns") > span[1])):
+        around = own.filter(outside)
+        foreign = around.filter(~pl.col("code").is_in(codes.implode())).height
+        cut_off = around.height <= stretch.period_activities or foreign < _FOREIGN_SHARE * around.height
+        if cut_off and not stretch.phases:
+            span[side] = window[side]
+    return span[0], span[1]
+
+
+def _around(own: pl.DataFrame, stretch: Stretch, span: tuple[int, int], first: pl.DataFrame) -> list[dict[str, Any]]:
+    """The parts around and in a steady stretch that reaches over `span`."""
+    window = _window(own)
+    number = stretch.repetitions
+    one = "activity" if stretch.period_activities == 1 else "activities"
+    what = f"{stretch.period_activities} {one}"
+    if stretch.found_by == "marked iterations":
+        steady = f"{number} marked {'iteration' if number == 1 else 'iterations'} of {what}"
+    else:
+        steady = f"{number} repetitions of {what}"
+    early = own.filter(pl.col("start_ns") < span[0])
+    late = own.filter(pl.col("start_ns") >= span[1])
+    cold_ns = int(time_of(first, np.array([window[0]]), np.array([span[0]]))[0])
+    before = f"{_counted(early)} before the steady work" + (
+        f"; first-call work took {cold_ns / 1e6:.3g} ms of it" if cold_ns else ""
+    )
+    rows = _cut(SET_UP, (window[0], span[0]), before, stretch.phases)
+    inside = sorted([*_idle(own, stretch), *stretch.foreign])
+    at = span[0]
+    for start, end, reason in inside:
+        begin, over = max(start, at), min(end, span[1])
+        if begin < over:
+            rows += [_row(STEADY, (at, begin), steady), _row(INTERRUPTION, (begin, over), reason)]
+            at = over
+    rows.append(_row(STEADY, (at, span[1]), steady))
+    rows += _cut(TEAR_DOWN, (span[1], window[1]), f"{_counted(late)} after the steady work", stretch.phases)
+    return [row for row in rows if row["end_ns"] > row["start_ns"]] or [_row(STEADY, window, steady)]
+
+
+def _counted(around: pl.DataFrame) -> str:
+    copies = int((around.get_column("activity_kind") == "memory_copy").sum())
+    number = f"{around.height} {'activity' if around.height == 1 else 'activities'}"
+    return f"{number}, of which {copies} {'is a copy' if copies == 1 else 'are copies'}," if copies else number
+
+
+def _cut(
+    part: str, span: tuple[int, int], reason: str, phases: tuple[tuple[int, int, str], ...]
+) -> list[dict[str, Any]]:
+    """What lies beside the steady part, with the phases in it as rows of their own."""
+    rows, at = [], span[0]
+    for number, (start, end, what) in enumerate(sorted(phases)):
+        begin, over = max(start, at), min(end, span[1])
+        if begin < over:
+            rows.append(_row(part, (at, begin), reason))
+            rows.append({**_row(part, (begin, over), f"another phase: {what}"), "phase": number})
+            at = over
+    return [*rows, _row(part, (at, span[1]), reason)]
+
+
+def _idle(own: pl.DataFrame, stretch: Stretch) -> list[tuple[int, int, str]]:
+    """Rare long idle times of the device between the first and last activity of the stretch."""
+    if stretch.repetitions < _REPETITIONS_TO_BE_RARE:
+        return []
+    limit = max(_LONG_PERIODS * stretch.period_ns, _LEAST_INTERRUPTION_NS)
+    gaps = (
+        own.select("start_ns", reached=pl.col("end_ns").cum_max().shift(1))
+        .filter((pl.col("reached") >= stretch.start_ns) & (pl.col("start_ns") <= stretch.end_ns))
+        .filter(pl.col("start_ns") - pl.col("reached") > limit)
+    )
+    if gaps.height > max(1, stretch.repetitions // _RARE):
+        return []
+    return [
+        (end, start, f"the device was idle for {(start - end) / stretch.period_ns:.3g} periods")
+        for start, end in gaps.iter_rows()
+    ]
+
+
+def _without(window: tuple[int, int], number: int, cold_ns: int | None, *, calls_known: bool) -> dict[str, Any]:
+    """The one part of a device that has no steady part."""
+    if cold_ns is not None:
+        reason = f"first-call work took {cold_ns / 1e6:.3g} ms, and nothing repeats after it"
+        return {**_row(SET_UP, window, reason), "lacking": COLD_START}
+    what = f"{number} {'activity' if number == 1 else 'activities'} in {(window[1] - window[0]) / 1e6:.3g} ms"
+    if number < LEAST_LENGTH:
+        reason = f"too short to tell steady work from set-up: {what}"
+    elif calls_known:
+        reason = f"too short to tell steady work from set-up: no whole warm iteration among {what}"
+    else:
+        reason = f"nothing repeats among {what}, and no host calls were recorded"
+    return {**_row(SET_UP, window, reason), "lacking": INCOMPLETE}
+
+
+def _row(part: str, span: tuple[int, int], reason: str) -> dict[str, Any]:
+    return {"part": part, "start_ns": span[0], "end_ns": span[1], "reason": reason, "phase": None, "lacking": None}
+
+
+def _repetition(device: int, stretch: Stretch) -> Repetition:
+    return Repetition(
+        device,
+        stretch.period_activities,
+        stretch.repetitions,
+        stretch.period_ns,
+        stretch.found_by,
+        stretch.fitting_share,
+    )
+
+
+def _with_surroundings(
+    first: pl.DataFrame, parts: pl.DataFrame, calls: pl.DataFrame, activities: pl.DataFrame
+) -> pl.DataFrame:
+    """The first calls, with the copies beside the steady part and the trials of kernels before it."""
+    steady = parts.filter(pl.col("part") == STEADY)
+    if steady.is_empty():
+        return pl.concat([first, autotuning(activities, pl.Series([], dtype=pl.Int32))]).sort("start_ns", "end_ns")
+    started, ended = (
+        int(steady.get_column("start_ns").to_numpy().min()),
+        int(steady.get_column("end_ns").to_numpy().max()),
+    )
+    inside = (pl.col("start_ns") >= started) & (pl.col("end_ns") <= ended)
+    kernels = activities.filter(inside).get_column("kernel_id").drop_nulls().unique()
+    tried = autotuning(activities.filter(pl.col("start_ns") < started), kernels)
+    beside = copies_beside(calls, started, ended).join(first.select("call_id"), on="call_id", how="anti")
+    return pl.concat([first, tried, beside]).select(COLUMNS.names()).sort("start_ns", "end_ns", maintain_order=True)

@@ -1,0 +1,230 @@
+"""Stretches of a sequence of numbers in which one pattern repeats: with drift of what the numbers leave out, and extras.
+
+A pattern is found by an anchor: a number, or a short run of numbers, that comes once in each repetition. Anchors divide
+the sequence into segments, and neighbouring segments that hold the same pairs of neighbours are repetitions. Extra
+numbers shift nothing, as they would if the sequence were compared with itself at a fixed distance.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+Numbers = npt.NDArray[np.int64]
+Shares = npt.NDArray[np.float64]
+
+#: A pattern that comes less often is no repetition.
+LEAST_REPETITIONS: Final = 3
+#: A stretch of fewer numbers is too short to tell a repetition from chance.
+LEAST_LENGTH: Final = 20
+#: Neighbouring segments are alike from this share of common pairs on: one extra in ten breaks and adds about so many.
+_ALIKE: Final = 0.7
+#: Segments and distances of anchors within this part of the median are of one length.
+_SAME_LENGTH: Final = 0.25
+#: A stretch of which less fits is many kernels that happen to come again.
+_LEAST_FITTING: Final = 0.6
+#: Of longer runs of numbers at least this share must come again, too: in a sequence of few different ones all pairs do.
+_LONG: Final = 16
+_LEAST_LONG: Final = 0.1
+#: An anchor that explains this share of the sequence makes longer ones needless.
+_EXPLAINED: Final = 0.9
+#: Foreign numbers between repetitions end the stretch when they are more than so many periods, and than this share.
+_FOREIGN_PERIODS: Final = 10
+_FOREIGN_SHARE: Final = 0.1
+#: Anchors are single numbers, else runs of two, four or eight.
+_LONGEST_ANCHOR: Final = 8
+_ANCHORS_OF_A_LENGTH: Final = 3
+_MOST_PHASES: Final = 4
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One stretch [first, last) of a sequence in which a pattern repeats.
+
+    `starts`: where segments in it begin, in order; `repeats`: per segment whether it is a repetition, or foreign.
+    `period`: median length of a repetition. `fitting`: how many numbers of the stretch are as the pattern has them.
+    """
+
+    first: int
+    last: int
+    starts: Numbers
+    repeats: npt.NDArray[np.bool_]
+    period: int
+    repetitions: int
+    fitting: int
+
+    @property
+    def fitting_share(self) -> float:
+        """The part of the stretch's numbers that are as the pattern has them."""
+        return self.fitting / (self.last - self.first)
+
+    def moved(self, by: int) -> "Phase":
+        """The same in a sequence that has so many numbers before it."""
+        return Phase(
+            self.first + by,
+            self.last + by,
+            self.starts + by,
+            self.repeats,
+            self.period,
+            self.repetitions,
+            self.fitting,
+        )
+
+
+def phases(sequence: Numbers) -> list[Phase]:
+    """The stretches of `sequence` in which a pattern repeats, in order; at most four, none overlapping.
+
+    Which numbers stand for what does not matter, only which are equal. Each stretch has at least three repetitions and
+    20 numbers. Of several patterns for one stretch it is the one that describes the sequence in the fewest numbers:
+    those of one repetition, and those that do not fit. Near-linear in the length of the sequence.
+    """
+    found: list[Phase] = []
+    open_stretches = [(0, len(sequence))]
+    while open_stretches and len(found) < _MOST_PHASES:
+        open_stretches.sort(key=lambda stretch: stretch[0] - stretch[1])
+        first, last = open_stretches.pop(0)
+        phase = _strongest(sequence[first:last])
+        if phase is not None:
+            phase = phase.moved(first)
+            found.append(phase)
+            open_stretches += [(first, phase.first), (phase.last, last)]
+    return sorted(found, key=lambda phase: phase.first)
+
+
+def alike(pairs: Numbers, segments: Numbers, count: int) -> Shares:
+    """For each of `count` segments the share of pairs that it has in common with the one before; 0 for the first.
+
+    `pairs` and `segments` give the pair at each place and the segment it lies in. The share is of both segments
+    together, pairs that come several times counted as often as both have them (Dice's coefficient of multisets).
+    """
+    # One sort of one number per place: there are millions of these.
+    placed = np.sort(pairs * count + segments)
+    opens = np.flatnonzero(np.diff(placed, prepend=-1))
+    n = np.diff(opens, append=len(placed))
+    pair, segment = np.divmod(placed[opens], max(count, 1))
+    follows = (pair[1:] == pair[:-1]) & (segment[1:] == segment[:-1] + 1)
+    common = np.bincount(segment[1:][follows], np.minimum(n[1:], n[:-1])[follows], minlength=count)
+    length = np.bincount(segments, minlength=count).astype(np.float64)
+    both = length + np.append(0, length[:-1])
+    shares: Shares = np.divide(2 * common, both, out=np.zeros(count), where=both > 0)
+    shares[:1] = 0
+    return shares
+
+
+def neighbours(sequence: Numbers) -> Numbers:
+    """A number for each pair of neighbours, equal where the pairs are; the last one is followed by nothing."""
+    return _joined(sequence, 1)
+
+
+def _joined(codes: Numbers, distance: int) -> Numbers:
+    """A dense number for each pair of a code and the one `distance` after it."""
+    following = np.full(len(codes), -1, np.int64)
+    following[: len(codes) - distance] = codes[distance:]
+    return _dense(codes * (int(codes.max(initial=0)) + 2) + following + 1)
+
+
+def _dense(values: Numbers) -> Numbers:
+    return pl.Series(values).rank("dense").cast(pl.Int64).to_numpy() - 1
+
+
+def _strongest(sequence: Numbers) -> Phase | None:
+    """The pattern that describes the most of the sequence in the fewest numbers."""
+    if len(sequence) < LEAST_LENGTH:
+        return None
+    codes = _dense(sequence)
+    pairs = neighbours(codes)
+    found: list[Phase] = []
+    runs, length = codes, 1
+    while length <= _LONGEST_ANCHOR and not any(phase.fitting > _EXPLAINED * len(codes) for phase in found):
+        tried = (_repetitions(codes, pairs, anchors) for anchors in _anchors(runs))
+        found += [phase for phase in tried if phase is not None and phase.fitting_share >= _LEAST_FITTING]
+        runs, length = _joined(runs, length), 2 * length
+    if not found:
+        return None
+    while length < _LONG:
+        runs, length = _joined(runs, length), 2 * length
+    found.sort(key=lambda phase: phase.period - phase.fitting)
+    return next((phase for phase in found if _in_order(runs, phase)), None)
+
+
+def _in_order(runs: Numbers, phase: Phase) -> bool:
+    """Whether neighbouring repetitions hold the same long runs; equal numbers in any order have few in common."""
+    last = phase.starts[-1] + phase.period
+    lengths = np.diff(phase.starts, append=min(int(last), len(runs)))
+    segments = np.repeat(np.arange(len(lengths)), lengths)
+    first = int(phase.starts[0])
+    shares = alike(runs[first : first + len(segments)], segments, len(lengths))
+    return float(np.mean(shares[1:])) >= _LEAST_LONG
+
+
+def _anchors(runs: Numbers) -> Iterator[Numbers]:
+    """Places of the runs that come most regularly, for some of the distances at which they do."""
+    order = np.argsort(runs, kind="stable")
+    code = runs[order]
+    same = code[1:] == code[:-1]
+    distance = pl.DataFrame({"code": code[1:][same], "distance": np.diff(order)[same]})
+    middle = distance.group_by("code").agg(pl.len(), middle=pl.col("distance").median())
+    regular = (pl.col("distance") - pl.col("middle")).abs() <= _SAME_LENGTH * pl.col("middle")
+    chosen = (
+        distance.join(middle.filter(pl.col("len") >= LEAST_REPETITIONS - 1), on="code")
+        .filter(regular)
+        .group_by("code", "middle")
+        .agg(covered=pl.col("distance").sum())
+        .sort("covered", "middle", "code", descending=[True, False, False])
+        .unique("middle", keep="first", maintain_order=True)
+    )
+    for chosen_code in chosen.head(_ANCHORS_OF_A_LENGTH).get_column("code"):
+        first, last = np.searchsorted(code, chosen_code), np.searchsorted(code, chosen_code, "right")
+        yield order[first:last]
+
+
+def _repetitions(codes: Numbers, pairs: Numbers, anchors: Numbers) -> Phase | None:
+    """The longest stretch of segments between anchors that repeat, foreign ones in between included."""
+    lengths = np.diff(anchors)
+    segments = np.repeat(np.arange(len(lengths)), lengths)
+    shares = alike(pairs[anchors[0] : anchors[-1]], segments, len(lengths))
+    run = np.cumsum(shares < _ALIKE) - 1
+    size = np.bincount(run)
+    numbers = np.bincount(run, lengths)
+    many = size >= LEAST_REPETITIONS
+    if not many.any():
+        return None
+    typical = numbers[many] / size[many]
+    longest = typical[np.argmax(numbers[many])]
+    same = many & (np.abs(numbers / size - longest) <= _SAME_LENGTH * longest)
+    kept = np.flatnonzero(same[run])
+    # Foreign segments between repetitions: short ones are part of the stretch, long ones end it.
+    before = anchors[kept[1:]] - anchors[kept[:-1] + 1]
+    limit = max(_FOREIGN_PERIODS * longest, _FOREIGN_SHARE * float(lengths[kept].sum()))
+    stretch = np.append(0, np.cumsum(before > limit))
+    own = kept[stretch == np.argmax(np.bincount(stretch, lengths[kept]))]
+    return _phase(codes, anchors[own[0] : own[-1] + 2], own - own[0], shares[own[0] : own[-1] + 1])
+
+
+def _phase(codes: Numbers, starts: Numbers, repeating: Numbers, shares: Shares) -> Phase | None:
+    """The stretch from the first to the last of `starts`, and as far beyond them as the pattern goes on."""
+    lengths = np.diff(starts)
+    repeats = np.zeros(len(lengths), np.bool_)
+    repeats[repeating] = True
+    period = int(np.median(lengths[repeats]))
+    first, last = int(starts[0]), int(starts[-1])
+    after = _agreeing(codes[last:], codes[last - int(lengths[-1]) : last])
+    before = _agreeing(codes[:first][::-1], codes[first : first + int(lengths[0])][::-1])
+    # The first segment of a run is like the one after it, to which the share of the next one is.
+    run_starts = repeats & (shares < _ALIKE)
+    following = np.append(shares[1:], 0)
+    fitting = float((lengths * np.where(run_starts, following, shares))[repeats].sum()) + after + before
+    repetitions = int(repeats.sum()) + (before + after) // period
+    if last + after - first + before < LEAST_LENGTH:
+        return None
+    return Phase(first - before, last + after, starts[:-1], repeats, period, repetitions, round(fitting))
+
+
+def _agreeing(some: Numbers, others: Numbers) -> int:
+    """How many numbers from the start on are equal."""
+    length = min(len(some), len(others))
+    differs = np.flatnonzero(some[:length] != others[:length])
+    return int(differs[0]) if len(differs) else length

@@ -1,0 +1,209 @@
+"""Where on a device the same work is done again and again: between marked iterations, or by its kernels alone."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from aaco_pipeline.analysis.steady.first_calls import time_of
+from aaco_pipeline.analysis.steady.repetition import (
+    LEAST_LENGTH,
+    LEAST_REPETITIONS,
+    Phase,
+    alike,
+    neighbours,
+    phases,
+)
+
+MARKED: Final = "marked iterations"
+KERNELS: Final = "repeating kernels"
+#: A repetition at the beginning of which first-call work takes this share is not warm.
+COLD_SHARE: Final = 0.1
+#: From this share of launches that are known on, the sequence is the order of launches, which streams do not disturb.
+_KNOWN_LAUNCHES: Final = 0.9
+#: How much of the work that is not set-up the repetition covers at least, where host calls show set-up; and elsewhere.
+_LEAST_COVERED: Final = 0.5
+_LEAST_COVERED_BLIND: Final = 0.25
+#: Work between repetitions that is none of them interrupts them from so many periods on.
+_FOREIGN_PERIODS: Final = 2
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Repeated work of one device, from `start_ns` to `end_ns`.
+
+    `period_activities` and `period_ns` are medians; `repetitions` counts; `fitting_share` is the part of the activities
+    that are as the repetition has them, None for a single one. `phases`: other stretches with a repetition of their
+    own, as start, end and what repeats. `foreign`: stretches inside of activities that are none of the repetition.
+    """
+
+    start_ns: int
+    end_ns: int
+    period_activities: int
+    period_ns: int
+    repetitions: int
+    fitting_share: float | None
+    found_by: str
+    phases: tuple[tuple[int, int, str], ...] = ()
+    foreign: tuple[tuple[int, int, str], ...] = ()
+
+
+def marked(own: pl.DataFrame, iterations: pl.DataFrame, first: pl.DataFrame) -> Stretch | None:
+    """The measured iterations of the trace, without leading ones that first-call work fills; None without any.
+
+    `own` are the activities of one device with `code`, equal for equal work. An iteration has what was launched in it.
+    """
+    traced = iterations.filter((pl.col("pass") == "trace") & (pl.col("phase") == "measure")).sort("iteration")
+    placed = _in_iterations(own, traced)
+    each = placed.group_by("iteration").agg(pl.len(), pl.col("start_ns").min(), pl.col("end_ns").max())
+    each = each.sort("iteration")
+    if each.is_empty():
+        return None
+    starts = each.get_column("start_ns").to_numpy()
+    warm = _first_warm(first, starts, int(each.get_column("end_ns").to_numpy().max()))
+    each = each[warm:]
+    activities = int(each.get_column("len").sum())
+    if each.is_empty() or (each.height < LEAST_REPETITIONS and activities < LEAST_LENGTH):
+        return None
+    starts, lengths = starts[warm:], each.get_column("len").to_numpy()
+    placed = placed.join(each.select("iteration"), on="iteration", how="semi").sort("iteration", "at_ns", "start_ns")
+    segments = np.repeat(np.arange(each.height), lengths)
+    shares = alike(neighbours(placed.get_column("code").to_numpy()), segments, each.height)
+    end_ns = int(each.get_column("end_ns").to_numpy().max())
+    several = each.height > 1
+    return Stretch(
+        int(starts.min()),
+        end_ns,
+        int(np.median(lengths)),
+        int(np.median(np.diff(starts))) if several else end_ns - int(starts[0]),
+        each.height,
+        float(np.average(np.append(shares[1:2], shares[1:]), weights=lengths)) if several else None,
+        MARKED,
+    )
+
+
+def repeated(own: pl.DataFrame, first: pl.DataFrame) -> Stretch | None:
+    """The longest warm stretch of `own`, activities of one device with `code`, in which kernels repeat; None if none.
+
+    They are taken in the order of their launches where these are known, else of their starts. Where nothing repeats
+    among all of them, those of the busiest stream are looked at alone.
+    """
+    found = _repeated(_in_order(own), own, first)
+    if found is None and own.get_column("stream_id").n_unique() > 1:
+        streams = own.group_by("stream_id").agg(pl.len()).sort("len", "stream_id", descending=[True, False])
+        busiest = pl.col("stream_id").eq_missing(streams.item(0, "stream_id"))
+        found = _repeated(own.filter(busiest), own, first)
+    return found
+
+
+def _in_iterations(own: pl.DataFrame, traced: pl.DataFrame) -> pl.DataFrame:
+    """The activities that belong to an iteration: dispatches by their table, copies by when they were asked for."""
+    at = own.with_columns(at_ns=pl.coalesce("call_start_ns", "start_ns"))
+    spans = traced.drop_nulls(["start_ns", "end_ns"]).select(since_ns="start_ns", until_ns="end_ns", within="iteration")
+    copies = at.filter(pl.col("activity_kind") == "memory_copy").sort("at_ns")
+    copies = copies.join_asof(spans.sort("since_ns"), left_on="at_ns", right_on="since_ns", strategy="backward")
+    copies = copies.with_columns(iteration=pl.when(pl.col("at_ns") < pl.col("until_ns")).then("within"))
+    both = pl.concat([at.filter(pl.col("activity_kind") == "dispatch"), copies.select(at.columns)])
+    return both.join(traced.select("iteration"), on="iteration", how="semi")
+
+
+def _first_warm(first: pl.DataFrame, starts: Numbers, end_ns: int) -> int:
+    """How many repetitions at the beginning are cold: first-call work takes a good part of each of them."""
+    ends = np.append(starts[1:], end_ns)
+    warm = time_of(first, starts, ends) < COLD_SHARE * (ends - starts)
+    return int(np.argmax(warm)) if warm.any() else len(starts)
+
+
+def _in_order(own: pl.DataFrame) -> pl.DataFrame:
+    if own.get_column("call_id").null_count() > (1 - _KNOWN_LAUNCHES) * own.height:
+        return own
+    return own.sort(pl.coalesce("call_start_ns", "start_ns"), "start_ns", maintain_order=True)
+
+
+def _repeated(ordered: pl.DataFrame, own: pl.DataFrame, first: pl.DataFrame) -> Stretch | None:
+    starts, ends = (ordered.get_column(name).to_numpy() for name in ("start_ns", "end_ns"))
+    found = phases(ordered.get_column("code").to_numpy())
+    spans = {phase.first: _span(phase.first, phase.last, starts, ends) for phase in found}
+    if not _covers(found, spans, ordered, own, first):
+        return None
+    for phase in sorted(found, key=lambda one: spans[one.first][0] - spans[one.first][1]):
+        warm = _warm(phase, first, starts, spans[phase.first][1])
+        if warm is not None:
+            others = tuple((*spans[one.first], _words(one)) for one in found if one is not phase)
+            return _stretch(warm, starts, ends, others)
+    return None
+
+
+def _span(first: int, last: int, starts: Numbers, ends: Numbers) -> tuple[int, int]:
+    return int(starts[first:last].min()), int(ends[first:last].max())
+
+
+def _words(phase: Phase) -> str:
+    return f"{phase.repetitions} repetitions of {phase.period} {'activity' if phase.period == 1 else 'activities'}"
+
+
+def _covers(
+    found: list[Phase],
+    spans: dict[int, tuple[int, int]],
+    ordered: pl.DataFrame,
+    own: pl.DataFrame,
+    first: pl.DataFrame,
+) -> bool:
+    """Whether what repeats is most of the work, and not some blocks of layers inside a single pass through a model."""
+    if not found:
+        return False
+    covered = sum(phase.last - phase.first for phase in found) / ordered.height
+    starts = own.get_column("start_ns")
+    cold = first.filter(pl.col("start_ns") <= starts.max()).get_column("end_ns").max()
+    if cold is None:
+        return covered >= _LEAST_COVERED_BLIND
+    since = min(span[0] for span in spans.values())
+    behind = ordered.filter(pl.col("start_ns") >= min(int(cold), since)).height  # type: ignore[call-overload]
+    return covered * ordered.height >= _LEAST_COVERED * behind
+
+
+def _warm(phase: Phase, first: pl.DataFrame, starts: Numbers, end_ns: int) -> Phase | None:
+    """The phase without the cold repetitions at its beginning; None when too little is left."""
+    cold = _first_warm(first, starts[phase.starts], end_ns)
+    if cold == 0:
+        return phase
+    repeats = phase.repeats[cold:]
+    repetitions = phase.repetitions - int(phase.repeats[:cold].sum())
+    if repeats.sum() < LEAST_REPETITIONS or phase.last - int(phase.starts[cold]) < LEAST_LENGTH:
+        return None
+    began = int(phase.starts[cold])
+    fitting = round(phase.fitting_share * (phase.last - began))
+    return Phase(began, phase.last, phase.starts[cold:], repeats, phase.period, repetitions, fitting)
+
+
+def _stretch(phase: Phase, starts: Numbers, ends: Numbers, others: tuple[tuple[int, int, str], ...]) -> Stretch:
+    began = starts[phase.starts]
+    period = np.diff(began)[phase.repeats[:-1]]
+    start_ns, end_ns = _span(phase.first, phase.last, starts, ends)
+    return Stretch(
+        start_ns,
+        end_ns,
+        phase.period,
+        int(np.median(period)) if len(period) else (end_ns - start_ns) // phase.repetitions,
+        phase.repetitions,
+        phase.fitting_share,
+        KERNELS,
+        others,
+        tuple(_foreign(phase, starts)),
+    )
+
+
+def _foreign(phase: Phase, starts: Numbers) -> list[tuple[int, int, str]]:
+    """Long stretches of segments that are no repetition, each from its first activity to the next repetition's."""
+    change = np.flatnonzero(np.diff(phase.repeats.astype(np.int8)))
+    opens = change[phase.repeats[change]] + 1
+    closes = change[~phase.repeats[change]] + 1
+    numbers = phase.starts[closes] - phase.starts[opens]
+    long = numbers >= _FOREIGN_PERIODS * phase.period
+    return [
+        (int(starts[first]), int(starts[last]), f"{count} activities that are none of the repetition")
+        for first, last, count in zip(phase.starts[opens[long]], phase.starts[closes[long]], numbers[long], strict=True)
+    ]
