@@ -10,7 +10,7 @@ import polars as pl
 from aaco_pipeline.analysis.kernels.statistics import kernel_stats
 from aaco_pipeline.analysis.sessions import invariants
 from aaco_pipeline.analysis.sessions.metrics import kernels_per_iteration, launch_metrics, timeline_metrics
-from aaco_pipeline.analysis.steady.steady_part import steady_part
+from aaco_pipeline.analysis.steady.parts import STEADY, STEADY_FROM, SteadyPart, steady_part
 from aaco_pipeline.analysis.timeline.device_timeline import FIRST_TO_LAST
 from aaco_pipeline.analysis.timeline.device_timeline import timeline as timeline_of
 from aaco_pipeline.analysis.timeline.gap_causes import gaps
@@ -20,18 +20,17 @@ from aaco_pipeline.assets.stage import FINDINGS, Check, Outcome, Session, stage
 from aaco_pipeline.lake.evidence import Evidence, Status
 from aaco_pipeline.lake.validation import in_contract, to_contract
 
+_READ: Final = tuple(dict.fromkeys((*RECORDED_FROM, *STEADY_FROM)))
 #: What only the findings on the recording's completeness tell (`stage`).
 _UNTOLD: Final = pl.lit(None, pl.String)
 _PUBLISHED: Final = (
     *("timeline", "gaps", "kernel_stats", "session_metrics"),
     *("session_parts", "first_calls", "outlier_dispatches"),
 )
-#: What the steady part is found from, beside the activities.
-_STEADY_FROM: Final = ("markers",)
 
 
 @stage(
-    reads=(*RECORDED_FROM, *_STEADY_FROM, FINDINGS),
+    reads=(*_READ, FINDINGS),
     publishes=_PUBLISHED,
     group="analysis",
     kinds=("polars", "parquet"),
@@ -46,7 +45,7 @@ _STEADY_FROM: Final = ("markers",)
 )
 def timeline(session: Session) -> Outcome:
     """Where did each device's time go: busy, idle, overlapped, and in which kernels?"""
-    tables = session.tables(*RECORDED_FROM, *_STEADY_FROM)
+    tables = session.tables(*_READ)
     run = session.derive(recorded, *RECORDED_FROM)
     iterations = tables["iterations"]
     rows = timeline_of(run.activities, run.calls, iterations, copies_traced=tables["memory_copies"].height > 0)
@@ -65,7 +64,7 @@ def timeline(session: Session) -> Outcome:
     steady = steady_part(tables)
     return Outcome(
         {
-            "session_parts": to_contract("session_parts", steady.parts),
+            "session_parts": _with_repetitions(steady),
             "first_calls": to_contract("first_calls", steady.first_calls),
             "outlier_dispatches": to_contract("outlier_dispatches", steady.outliers),
             "timeline": in_contract("timeline", rows.with_columns(busy_bound=_UNTOLD)),
@@ -85,6 +84,15 @@ def timeline(session: Session) -> Outcome:
         ),
         "top kernels",
     )
+
+
+def _with_repetitions(steady: SteadyPart) -> pl.DataFrame:
+    """The parts as the table has them: how often the work repeats is told of the device that it was found on."""
+    found = steady.repetition
+    device, times = (-1, None) if found is None else (found.device_id, found.repetitions)
+    repeats = (pl.col("part") == STEADY) & (pl.col("device_id") == device)
+    rows = steady.parts.with_columns(repetitions=pl.when(repeats).then(pl.lit(times, pl.Int64)))
+    return to_contract("session_parts", rows)
 
 
 def _evidence(run: Recorded) -> list[Evidence]:

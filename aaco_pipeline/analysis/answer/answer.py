@@ -117,7 +117,7 @@ def _on_device(tables: Mapping[str, pl.DataFrame], run: Recorded, labels: pl.Dat
     device = busiest(activities)
     of_device = pl.col("device_id") == device
     own, parts = activities.filter(of_device), tables["session_parts"].filter(of_device)
-    invalid = without_steady_part(parts, tables["first_calls"], own)
+    invalid = without_steady_part(parts)
     if invalid is not None:
         return _without_shares(tables, invalid, whole_recording(own, device))
     window = steady_window(parts, own, device, tables)

@@ -6,8 +6,6 @@ from typing import Final, Literal
 
 import polars as pl
 
-from aaco_pipeline.analysis.timeline.device_timeline import covered_by
-
 INCOMPLETE: Final = "incomplete"
 COLD_START: Final = "cold_start"
 #: A finding that says: in this stretch ran what was launched before the recording.
@@ -22,30 +20,16 @@ class Invalid:
     reason: str
 
 
-def without_steady_part(parts: pl.DataFrame, first_calls: pl.DataFrame, activities: pl.DataFrame) -> Invalid | None:
-    """The verdict on a device of which `parts` hold nothing steady; None where there is a steady part.
-
-    First calls decide: where they fill more than half of the time in which the device was idle, it is a cold start.
-    `activities` are the device's.
-    """
+def without_steady_part(parts: pl.DataFrame) -> Invalid | None:
+    """The verdict on a device of which `parts` hold nothing steady; None where there is a steady part."""
     if (parts.get_column("part") == "steady").any():
         return None
-    start, end = (activities.get_column(name).to_numpy() for name in ("start_ns", "end_ns"))
-    if not len(start):
+    told = parts.drop_nulls("lacking")
+    if not told.height:
         return Invalid(INCOMPLETE, "no kernel or copy has times")
-    window = int(end.max() - start.min())
-    busy = covered_by(start, end)
-    calls = covered_by(*(first_calls.get_column(name).to_numpy() for name in ("start_ns", "end_ns")))
-    whole = (start.min().reshape(1), end.max().reshape(1))
-    idle = window - int(busy.between(*whole).sum())
-    first = int(calls.between(*whole).sum())
-    kernels = activities.height
-    if idle and first > idle / 2:
-        reason = f"first calls take {_seconds(first)} of {_seconds(window)}, and nothing repeats after them"
-        return Invalid(COLD_START, reason)
-    return Invalid(
-        INCOMPLETE, f"{kernels:,} {'activity' if kernels == 1 else 'activities'} in {_seconds(window)}: nothing repeats"
-    )
+    lacking = COLD_START if (told.get_column("lacking") == COLD_START).any() else INCOMPLETE
+    reason = told.filter(pl.col("lacking") == lacking).item(0, "reason")
+    return Invalid(COLD_START if lacking == COLD_START else INCOMPLETE, str(reason))
 
 
 def without_answer(
@@ -69,10 +53,3 @@ def without_answer(
     if doubted > shares["unknown"] / 2:
         return Invalid(INCOMPLETE, f"{told}: most likely work ran in it that was not recorded")
     return None
-
-
-def _seconds(nanoseconds: int) -> str:
-    for unit, length in (("s", 1_000_000_000), ("ms", 1_000_000), ("µs", 1_000)):
-        if nanoseconds >= length:
-            return f"{nanoseconds / length:.3g} {unit}"
-    return f"{nanoseconds} ns"

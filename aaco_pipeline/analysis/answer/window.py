@@ -46,7 +46,12 @@ def steady_window(parts: pl.DataFrame, own: pl.DataFrame, device: int, tables: M
                 pl.col("start_ns") < pl.col("end_ns")
             )
             rule += "; what waits for work of before the recording is left out"
-    times = int(steady.get_column("repetitions").fill_null(0).sum()) or None
+    first, last = int(own.get_column("start_ns").to_numpy().min()), int(own.get_column("end_ns").to_numpy().max())
+    # The parts are of all that was recorded; the activities judged may be those of marked iterations alone.
+    pieces = pieces.with_columns(
+        pl.max_horizontal("start_ns", pl.lit(first, pl.Int64)), pl.min_horizontal("end_ns", pl.lit(last, pl.Int64))
+    ).filter(pl.col("start_ns") < pl.col("end_ns"))
+    times = steady.item(0, "repetitions")
     judged = int(pieces.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item())
     return Window(device, pieces, rule, everything - judged, times)
 

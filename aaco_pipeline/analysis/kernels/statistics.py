@@ -13,13 +13,14 @@ def timed(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def measured_dispatches(dispatches: pl.DataFrame, iterations: pl.DataFrame) -> pl.DataFrame:
-    """The dispatches that count: those of measured iterations, or all when the session has no traced iterations.
+    """The dispatches that count: those of measured iterations, or all where the session has at most one in its trace.
 
-    Warm-up is kept in `dispatches` and excluded here, as from every statistic. Of several processes, one
-    none of whose dispatches lies in an iteration counts whole: where its iterations are is then not known.
+    Warm-up is kept in `dispatches` and excluded here, as from every statistic; one marked iteration alone says nothing
+    of what lies around it. Of several processes, one none of whose dispatches lies in an iteration counts whole: where
+    its iterations are is then not known.
     """
     traced = iterations.filter(pl.col("pass") == "trace")
-    if traced.is_empty():
+    if traced.height < 2:
         return dispatches
     measured = traced.filter(pl.col("phase") == "measure").get_column("iteration")
     counts = pl.col("iteration").is_in(measured.implode()).fill_null(False)

@@ -33,8 +33,12 @@ TABLES: Final[tuple[Table, ...]] = (
             column("part", STRING, NAME, "`set_up`, `steady`, `interruption` or `tear_down`."),
             column("start_ns", INT64, NS, "Start of the stretch, on the session's axis."),
             column("end_ns", INT64, NS, "End of the stretch, exclusive."),
-            nullable("repetitions", INT64, COUNT, "How often the steady work repeats within the stretch; null for "
-                "other parts, and where nothing repeats."),
+            nullable("repetitions", INT64, COUNT, "How often the device's steady work repeats over all its steady "
+                "stretches; null for other parts, and where nothing repeats."),
+            nullable("phase", INT32, ID, "Number of a stretch beside the steady part that repeats something else, such "
+                "as prefill beside decode; null for all others."),
+            nullable("lacking", STRING, NAME, "`cold_start` or `incomplete` for a device without any steady part: why "
+                "there is none; null for the others."),
             column("reason", STRING, TEXT, "What tells that it is this part."),
         ),
     ),
@@ -44,11 +48,16 @@ TABLES: Final[tuple[Table, ...]] = (
                 "context. Filled by the stage timeline.",
         sort_by=("start_ns", "call_id"),
         columns=(
-            column("call_id", INT32, ID, "The host call, in `api_calls`."),
-            column("kind", STRING, NAME, "`initialization`, `compilation`, `allocation`, `graph_capture` or "
-                "`autotuning`."),
-            column("start_ns", INT64, NS, "When the call began."),
-            column("end_ns", INT64, NS, "When it returned."),
+            nullable("call_id", INT32, ID, "The host call, in `api_calls`; null for a stretch of several."),
+            column("kind", STRING, NAME, "`compilation`, `module_load`, `initialization`, `allocation`, "
+                "`graph_capture`, `first_touch` or `autotuning`; `set_up_copy` and `read_back_copy` are copies before "
+                "and after the steady part, and no first calls."),
+            nullable("name", STRING, NAME, "Name of the call."),
+            nullable("process_id", INT32, ID, "Process that made it, in `processes`."),
+            nullable("thread_id", INT64, ID, "Thread that made it, as the system numbers it."),
+            column("start_ns", INT64, NS, "When it began."),
+            column("end_ns", INT64, NS, "When it ended."),
+            column("reason", STRING, TEXT, "What tells that it is of this kind."),
         ),
     ),
     Table(
@@ -59,9 +68,14 @@ TABLES: Final[tuple[Table, ...]] = (
         columns=(
             column("dispatch_id", INT32, ID, "The dispatch, in `dispatches`."),
             column("kernel_id", INT32, ID, "Its kernel, in `kernels`."),
+            column("device_id", INT32, ID, "Device it ran on, in `devices`."),
+            column("part", STRING, NAME, "Part of the recording that it lies in, as in `session_parts`."),
+            column("start_ns", INT64, NS, "When it began."),
             column("duration_ns", INT64, NS, "How long it took."),
-            column("median_ns", INT64, NS, "Median of the kernel's warm dispatches of the same grid."),
-            column("causes", STRINGS, NAME, "Possible causes, such as `first_touch` or `page_faults`; empty when "
+            column("warm_median_ns", INT64, NS, "Median of the kernel's warm dispatches."),
+            column("warm_spread_ns", INT64, NS, "Their spread."),
+            column("warm_dispatches", INT64, COUNT, "How many they are."),
+            column("possible_causes", STRINGS, NAME, "Possible causes, such as first touch or page faults; empty when "
                 "nothing recorded hints at one."),
         ),
     ),
