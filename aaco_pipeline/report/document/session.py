@@ -115,8 +115,9 @@ def read_parts(
     if not statements:
         return {}
     columns = (
-        "(SELECT coalesce(list(part ORDER BY place), []) FROM "
-        f'(SELECT part, row_number() OVER () AS place FROM ({statement}) AS part)) AS "{name}"'
+        # No column of a table is called as the row is here, or it would stand for the row.
+        "(SELECT coalesce(list(whole_row_ ORDER BY place_), []) FROM "
+        f'(SELECT whole_row_, row_number() OVER () AS place_ FROM ({statement}) AS whole_row_)) AS "{name}"'
         for name, statement in statements.items()
     )
     result = select_rows(_OneSession(lake, session, campaign), f"SELECT {', '.join(columns)}")

@@ -113,6 +113,9 @@ SECTIONS: Final[Mapping[str, str]] = {
         "FULL JOIN (SELECT * FROM model_nodes WHERE session_id = '{session}') AS n USING (session_id, node_id) "
         'GROUP BY ALL ORDER BY total_ns DESC NULLS LAST, n.node_id, name, "match"'
     ),
+    "session_parts": (
+        "SELECT * EXCLUDE (session_id) FROM session_parts WHERE session_id = '{session}' ORDER BY device_id, start_ns"
+    ),
     "operator_shapes": (
         "SELECT * EXCLUDE (session_id), (kernel_ns + copy_ns) / nullif(sum(kernel_ns + copy_ns) OVER (), 0) "
         "AS share_of_time FROM operator_shapes WHERE session_id = '{session}' "

@@ -25,10 +25,12 @@ from aaco_pipeline.report.document.statements import LISTED_INSTRUCTIONS, LISTED
 from aaco_pipeline.report.html import sections
 from aaco_pipeline.report.html.plots import PASSES, QUANTILES, plotted
 from aaco_pipeline.report.words import bottleneck_text, instruction_text, units
+from aaco_pipeline.report.words.answer import sharpening
 from aaco_pipeline.report.words.printable import printable
 from aaco_pipeline.report.words.session import (
     Document,
     answer,
+    facts,
     half,
     interval,
     metric,
@@ -37,7 +39,7 @@ from aaco_pipeline.report.words.session import (
     title,
     value,
 )
-from aaco_pipeline.report.words.units import bounded, capital, duration, exact, number, share
+from aaco_pipeline.report.words.units import bounded, capital, counted, duration, exact, number, share
 
 #: A trace up to this size travels inside the page, so that the file alone can hand it to Perfetto.
 EMBEDDED_TRACE_BYTES: Final = 700_000
@@ -69,7 +71,9 @@ def render_html(document: Document, trace: bytes | None) -> str:
             description=capital(run_description(document).removeprefix(f"{title(document)}, ")),
             half=half(document),
             answer=_UNIT.sub("\N{NO-BREAK SPACE}", answer(document)),
-            tiles=list(_tiles(document)),
+            sharpen=sharpening(document),
+            facts=_UNIT.sub("\N{NO-BREAK SPACE}", facts(document)) if document["answers"] else "",
+            tiles=[tile for tile in _tiles(document) if tile[1] is not None],
             holes=len(bottleneck_text.without_repetition(document["missing"])) + len(document["unpublished_stages"]),
             has_trace=trace is not None,
             data=_as_json(plotted(document, trace)),
@@ -150,7 +154,13 @@ def _tiles(document: Document) -> Iterator[tuple[str, str | None, str | None, st
             yield "Throughput", number(row["value"]), unit, exact(row["value"], "per s")
         elif row is not None:
             yield labels[name], duration(row["value"]), interval(row), exact(row["value"], "ns")
-    for row in document["timeline"][:1]:
+    for row in document["answers"][:1]:
+        if row["window_ns"] is not None and row["repetitions"] is not None:
+            each = f"{counted(row['repetitions'], 'repetition')} in {duration(row['window_ns'])}"
+            yield "Steady part", duration(row["window_ns"] / row["repetitions"]), each, exact(row["window_ns"], "ns")
+        if row["busy_ratio"] is not None:
+            yield "Device busy", share(row["busy_ratio"]), "of the judged window", exact(row["busy_ratio"], "ratio")
+    for row in document["timeline"][:1] if not document["answers"] else ():
         busy = bounded(share(row["active_ratio"]), row["busy_bound"])
         yield "Device busy", busy, "while profiled", exact(row["active_ratio"], "ratio")
     if distortion is not None:

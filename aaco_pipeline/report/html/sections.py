@@ -6,6 +6,7 @@ around them is `page`; what the page's script draws is `plots`.
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -14,13 +15,17 @@ from typing import Any, Final
 from markupsafe import Markup
 
 from aaco_pipeline.lake.contracts import all_tables
+from aaco_pipeline.providers import CPU_PROVIDER
 from aaco_pipeline.report.html.plots import PASSES
 from aaco_pipeline.report.html.roofline_plot import DRAWN_KERNELS, NARROW, placed_kernels, roofline_plot
 from aaco_pipeline.report.html.scaling_plot import placed_curve
-from aaco_pipeline.report.words import bottleneck_text, scaling, shapes
+from aaco_pipeline.report.words import answer as words
+from aaco_pipeline.report.words import bottleneck_text, scaling, shapes, tables
 from aaco_pipeline.report.words.session import Document, Row, value
 from aaco_pipeline.report.words.units import capital
 
+#: A profiled pass alone has a plot of its latencies from so many iterations on.
+_PLOTTED_ITERATIONS: Final = 10
 #: Rows that a table lists at most, and those that a folded one shows at first.
 LISTED_ROWS: Final = 200
 SHOWN_ROWS: Final = 12
@@ -31,7 +36,7 @@ class Section:
     """One section: its template has the same name, and `values` gives that template what it does not compute itself.
 
     `statements` name the parts of the document it was made from; those `beside` are only named where they have rows.
-    Where none of the parts it `needs` has rows, it comes last and says why, or is left out if it is `optional`.
+    Where none of the parts it `needs` has rows it is left out: why is in the evidence.
     """
 
     name: str
@@ -40,12 +45,11 @@ class Section:
     statements: Sequence[str]
     needs: Sequence[str]
     beside: Sequence[str] = ()
-    optional: bool = False
     values: Callable[[Document], dict[str, Any]] = lambda document: {}
 
     def filled(self, document: Document) -> bool:
         """Whether there is anything to show."""
-        return not self.needs or any(document.get(part) for part in self.needs)
+        return not self.needs or any(_holds(document, part) for part in self.needs)
 
     def snippets(self, document: Document) -> list[str]:
         """The SQL that gave the section."""
@@ -54,9 +58,18 @@ class Section:
 
 
 def sections_of(document: Document) -> list[Section]:
-    """The sections in the order of the page: those that have nothing to show come last."""
-    kept = [section for section in SECTIONS if section.filled(document) or not section.optional]
-    return sorted(kept, key=lambda section: not section.filled(document))
+    """The sections that have something to show, in the order of the page."""
+    return [section for section in SECTIONS if section.filled(document)]
+
+
+def _holds(document: Document, part: str) -> bool:
+    """Whether a part of the document has rows; `latencies` are the iterations of a pass that is worth a plot."""
+    if part == "latencies":
+        passes = Counter(row["pass"] for row in document["iterations"] if row["latency_ns"] is not None)
+        return passes["latency"] > 1 or passes["trace"] >= _PLOTTED_ITERATIONS
+    if part == "limits":
+        return any(row["label"] or row["bound"] or row["theoretical_ratio"] for row in document["limits"])
+    return bool(document.get(part))
 
 
 def why_empty(document: Document, stage: str, otherwise: str) -> str:
@@ -106,6 +119,28 @@ def missing_evidence(document: Document) -> list[Row]:
 # ---- what the templates do not compute -------------------------------------------------------------------------------
 
 
+def _where(document: Document) -> dict[str, Any]:
+    """Shares, kinds and kernels with the length that all bars are drawn against: the judged window."""
+    row = document["answers"][0]
+    return {
+        "row": row,
+        "shares": tables.shares(document),
+        "kinds": document["kinds_of_work"],
+        "whole": row["window_ns"] or sum(one["time_ns"] for one in document["time_shares"] if one["reason"] is None),
+        "told": words,
+    }
+
+
+def _kernels(document: Document) -> dict[str, Any]:
+    # On the CPU provider the window is another pass than the kernels': the longest kernel is the scale there.
+    window = [row["window_ns"] for row in document["answers"] if document.get("provider") != CPU_PROVIDER]
+    return {
+        "distortion": value(document, "profiler_distortion"),
+        "window": window[0] if window else None,
+        "kernel_time": sum(row["total_ns"] for row in document["kernels"]),
+    }
+
+
 def _latency(document: Document) -> dict[str, Any]:
     return {
         "passes": [name for name in PASSES if any(row["pass"] == name for row in document["iterations"])],
@@ -142,12 +177,8 @@ def _scaling(document: Document) -> dict[str, Any]:
 
 def _limits(document: Document) -> dict[str, Any]:
     kernels, ceilings = document["limits"], document["ceilings"]
-    known = document["bottleneck"] or any(
-        row["bound"] or row["theoretical_ratio"] or row["achieved_ratio"] for row in kernels
-    )
     wide, slim = roofline_plot(kernels, ceilings), roofline_plot(kernels, ceilings, width=NARROW)
     return {
-        "known": known and kernels,
         "wide": wide and Markup(wide),
         "slim": slim and Markup(slim),
         "left_out": len(kernels) - min(placed_kernels(kernels), DRAWN_KERNELS),
@@ -174,50 +205,55 @@ _CAUSES: Final = {
 
 SECTIONS: Final = (
     Section(
-        *("latency", "Latency", "Latency over the run", ("iterations",), ("iterations",)),
+        *("where", "Where", "Where the time went", ("answers", "time_shares", "kinds_of_work"), ("time_shares",)),
+        beside=("session_parts",),
+        values=_where,
+    ),
+    Section(
+        *("latency", "Latency", "Latency over the run", ("iterations",), ("latencies",)),
         beside=("system_samples", "gpu_samples"),
         values=_latency,
     ),
-    Section("distribution", "Distribution", "Distribution", ("iterations", "metrics"), ("iterations",)),
-    Section("warmup", "Warm-up", "Warm-up and steady state", ("iterations",), ("iterations",), values=_warmup),
-    Section("scaling", "Scaling", "How it scales", ("scaling",), ("scaling",), optional=True, values=_scaling),
+    Section("distribution", "Distribution", "Distribution", ("iterations", "metrics"), ("latencies",)),
+    Section("warmup", "Warm-up", "Warm-up and steady state", ("iterations",), ("latencies",), values=_warmup),
+    Section("scaling", "Scaling", "How it scales", ("scaling",), ("scaling",), values=_scaling),
     Section(
-        *("path", "Path", "Where the time went"),
+        *("kernels", "Kernels", "Kernels", ("operators", "kernels"), ("kernels",)),
+        values=_kernels,
+    ),
+    Section(
+        *("limits", "Limits", "What limits the kernels", ("limits", "ceilings"), ("limits",)),
+        values=_limits,
+    ),
+    Section("timeline", "Timeline", "Iterations in full", ("dispatches", "api_calls"), ("moments",)),
+    Section(
+        *("path", "Path", "The critical path"),
         ("path_categories", "path_kernels", "savings", "gap_causes"),
         ("path_categories",),
         values=lambda document: {"causes": _CAUSES},
     ),
     Section(
-        *("limits", "Bottleneck", "What is the bottleneck", ("bottleneck",), ("bottleneck",)),
-        beside=("limits", "ceilings"),
-        values=_limits,
-    ),
-    Section(
-        *("kernels", "Kernels", "Where the kernel time went", ("operators", "kernels"), ("kernels",)),
-        values=lambda document: {"distortion": value(document, "profiler_distortion")},
-    ),
-    Section(
-        *("instructions", "Instructions", "Where wavefronts waited", ("instructions", "stall_reasons")),
-        ("instructions",),
-        optional=True,
-        values=_instructions,
-    ),
-    Section(
         *("shapes", "Shapes", "What the operators had to do", ("operator_shapes",), ("operator_shapes",)),
-        beside=("collective_rates",),
-        optional=True,
         values=lambda document: {"words": shapes},
     ),
-    Section("timeline", "Timeline", "Iterations in full", ("dispatches", "api_calls"), ("moments",)),
     Section(
         *("operators", "Operators", "Work and traffic of the model's operators"),
         ("model_operators",),
         ("model_operators",),
     ),
     Section(
-        *("missing", "Missing", "What was missing, and why", ("evidence",), ()),
-        values=lambda document: {"missing": missing_evidence(document)},
+        *("ranks", "Ranks", "Ranks and collectives", ("collective_rates",), ("collective_rates",)),
+        values=lambda document: {"words": shapes},
+    ),
+    Section(
+        *("instructions", "Instructions", "Where wavefronts waited", ("instructions", "stall_reasons")),
+        ("instructions",),
+        values=_instructions,
     ),
     Section("environment", "Environment", "Environment", ("environment", "devices"), ("environment", "devices")),
     Section("clocks", "Clocks", "Clocks", ("clock_domains",), ("clock_domains",)),
+    Section(
+        *("evidence", "Evidence", "What the answer rests on, and what was missing", ("bottleneck", "evidence"), ()),
+        values=lambda document: {"missing": missing_evidence(document)},
+    ),
 )
