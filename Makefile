@@ -1,4 +1,4 @@
-# make demo | test | ui: each sets up everything it needs in .venv and says what it does. Running one again is safe.
+# make demo | demo-mi300x | test | ui: each sets up everything it needs in .venv and says what it does. Running one again is safe.
 
 PYTHON ?= python3
 # Tests that run beside one another; more than the machine has cores makes those that measure wait.
@@ -7,14 +7,26 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test ui check clean
+.PHONY: demo demo-mi300x test ui check clean
 
 demo: $(READY)
+	@echo "--- What this machine reaches at best, quickly (aaco calibrate takes its time)"
+	$(BIN)/aaco calibrate --threads 1 --seconds 6
 	@echo "--- Measuring squeezenet on ONNX Runtime's CPU provider, then running all stages"
 	$(BIN)/aaco run --model squeezenet
 	@echo "--- The lake now holds"
 	$(BIN)/aaco ls
 	@echo "--- Next: 'make ui' opens Dagster on the same lake; '$(BIN)/aaco --help' lists what else there is"
+
+# A capture of yours: make demo-mi300x CAPTURE=trace.json.gz
+CAPTURE := $(VENV)/generated_mi300x.json.gz
+demo-mi300x: $(READY)
+	@[ "$(CAPTURE)" != "$(VENV)/generated_mi300x.json.gz" ] || { \
+		echo "--- No capture given: a generated trace stands in; nothing in it was measured"; \
+		$(BIN)/python benchmarks/generate_kineto.py "$(CAPTURE)"; }
+	@echo "--- Taking the capture in and running all stages"
+	$(BIN)/aaco ingest "$(CAPTURE)"
+	$(BIN)/aaco show latest
 
 test: check
 	@echo "--- Running all tests"

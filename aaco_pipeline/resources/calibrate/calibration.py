@@ -133,7 +133,7 @@ def _calibrate(
         measured_at=date,
         ceilings=tuple(_ceiling(outcome, threads, date) for outcome in best),
         absent={**absent, **_failures(outcomes, best), _LATENCY: _NO_LATENCY},
-        reservations=tuple(reservations(best, noise)),
+        reservations=(*_quickness(seconds), *reservations(best, noise)),
         details={
             "caches": kernels.cache_documents(known),
             "cpus": cpus,
@@ -142,6 +142,13 @@ def _calibrate(
             "versions": versions,
         },
     )
+
+
+def _quickness(seconds: float) -> list[str]:
+    """What to know of a calibration that was given less time than usual."""
+    if seconds >= DEFAULT_SECONDS / 2:
+        return []
+    return [f"quick: {seconds:.3g} s of measuring, where {DEFAULT_SECONDS / 2:.3g} s and more are usual"]
 
 
 def best_outcomes(outcomes: Sequence[Outcome]) -> list[Outcome]:
