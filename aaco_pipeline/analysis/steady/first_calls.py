@@ -34,13 +34,15 @@ COLUMNS: Final = pl.Schema(
         "reason": pl.String(),
     }
 )
+#: Kinds of which a process that runs warm has none, while it may well allocate memory or capture a graph.
+LOADING: Final = (COMPILATION, MODULE_LOAD, INITIALIZATION)
 #: Kinds that are copies beside the steady part, and no first-call work.
 COPIES: Final = (SET_UP_COPY, READ_BACK)
 #: By name, of HIP, HSA, CUDA, its driver and the libraries of both.
 _NAMED: Final = {
     COMPILATION: r"^(?:hiprtc|nvrtc)|^(?:hip|cu)Link(?:Create|Add|Complete)|^amd_comgr_",
-    MODULE_LOAD: r"^(?:hip|cu)(?:Module|Library)(?:Load|Get)|^cudaLibrary(?:Load|Get)|^cudaGetKernel|^cuKernelGetFunction"
-    r"|^hipGetFuncBySymbol|^cudaGetFuncBySymbol|^__(?:hip|cuda)Register|^hsa_executable_|^hsa_code_object_",
+    MODULE_LOAD: r"^(?:hip|cu)(?:Module|Library)(?:Load|Get)|^cudaLibrary(?:Load|Get)|^cudaGetKernel"
+    r"|^cuKernelGetFunction|^hipGetFuncBySymbol|^cudaGetFuncBySymbol|^__(?:hip|cuda)Register|^hsa_executable_|^hsa_code_object_",
     INITIALIZATION: r"^(?:hip|cu)Init$|^(?:hip|cu)(?:CtxCreate|DevicePrimaryCtxRetain)|^cudaInitDevice|^hsa_init$"
     r"|^(?:hip|cuda|cu)StreamCreate|^hsa_queue_create|^(?:cublas|cudnn|cusparse|cusolver|curand|hipblas|hipsparse"
     r"|hipsolver|hiprand|miopen)(?:Lt|Dn|Sp)?Create(?:Handle|WithStream)?(?:_v2)?$|^rocblas_create_handle"

@@ -10,7 +10,7 @@ _LEAST_WARM: Final = 8
 _FENCE: Final = 3
 #: Nor is a dispatch far off that differs by less than this share of the median: clocks and caches do that.
 _LEAST_SHARE: Final = 0.5
-#: What more dispatches than this share do is another way of working, such as another shape, and no outlier.
+#: What more dispatches of a part than this share do is another way of working, such as another shape, and no outlier.
 _MOST_SHARE: Final = 0.1
 #: An idle time before a dispatch of at least so many of its usual durations, and nanoseconds, lets clocks fall.
 _IDLE_DURATIONS: Final = 10
@@ -58,8 +58,9 @@ def outliers(activities: pl.DataFrame, dispatches: pl.DataFrame, parts: pl.DataF
     away = pl.max_horizontal(_FENCE * pl.col("warm_spread_ns"), _LEAST_SHARE * pl.col("warm_median_ns"))
     slow, fast = length > pl.col("high") + away, length < pl.col("low") - away
     judged = run.join(usual, on=_ALIKE, nulls_equal=True).with_columns(slow=slow, far=slow | fast)
-    others = (pl.col("far") & (pl.col("part") == "steady")).sum().over(_ALIKE) > _MOST_SHARE * pl.col("warm_dispatches")
-    found = judged.filter(~others).filter("far")
+    in_part = (*_ALIKE, "part")
+    many = (pl.len().over(in_part) >= _LEAST_WARM) & (pl.col("far").mean().over(in_part) > _MOST_SHARE)
+    found = judged.filter(~many).filter("far")
     return found.with_columns(possible_causes=_causes()).select(COLUMNS.names()).sort("start_ns", "dispatch_id")
 
 

@@ -13,9 +13,9 @@ import polars as pl
 
 from aaco_pipeline.analysis.kernels.statistics import timed
 from aaco_pipeline.analysis.steady import outliers as judged
-from aaco_pipeline.analysis.steady.first_calls import COLUMNS, autotuning, copies_beside, first_calls, time_of
+from aaco_pipeline.analysis.steady.first_calls import COLUMNS, LOADING, autotuning, copies_beside, first_calls, time_of
 from aaco_pipeline.analysis.steady.repetition import LEAST_LENGTH
-from aaco_pipeline.analysis.steady.stretches import COLD_SHARE, Stretch, marked, repeated
+from aaco_pipeline.analysis.steady.stretches import MARKED, Stretch, marked, repeated
 from aaco_pipeline.analysis.timeline.activities import device_activities, host_calls
 
 #: The tables that `steady_part` is made from.
@@ -34,6 +34,9 @@ _RARE: Final = 20
 _REPETITIONS_TO_BE_RARE: Final = 10
 #: Work before or after the repetition that is mostly of kernels that it does not have is none of it.
 _FOREIGN_SHARE: Final = 0.5
+#: A recording is cold when first-call work takes this share of its window, and loading and initializing alone this one.
+_COLD_RECORDING: Final = 0.1
+_COLD_LOADING: Final = 0.01
 _PARTS: Final = pl.Schema(
     {
         "device_id": pl.Int32(),
@@ -133,11 +136,13 @@ def _device(
     window = _window(own)
     calls_known = own.get_column("call_id").null_count() < own.height
     since = min(window[0], int(first.item(0, "start_ns"))) if first.height else window[0]
-    cold_ns = int(time_of(first, np.array([since]), np.array([window[1]]))[0])
-    cold = cold_ns >= COLD_SHARE * (window[1] - window[0]) and cold_ns > 0
+    loading = first.filter(pl.col("kind").is_in(LOADING))
+    cold_ns, loading_ns = (_taken(some, (since, window[1])) for some in (first, loading))
+    length = max(window[1] - window[0], 1)
+    cold = cold_ns >= _COLD_RECORDING * length or loading_ns >= _COLD_LOADING * length
     stretch = marked(own, iterations, first)
     if stretch is None and not _is_marked(own, iterations):
-        stretch = repeated(own, first)
+        stretch = repeated(own, first, warm=calls_known and not cold)
     if stretch is not None:
         span = (stretch.start_ns, stretch.end_ns)
         if calls_known and not cold and not (iterations.get_column("phase") == "warmup").any():
@@ -147,6 +152,10 @@ def _device(
         reason = "recording began and ended in the midst of work: no host call in it does the work of a first time"
         return [_row(STEADY, window, reason)], None
     return [_without(window, own.height, cold_ns if cold else None, calls_known=calls_known)], None
+
+
+def _taken(first: pl.DataFrame, span: tuple[int, int]) -> int:
+    return int(time_of(first, np.array([span[0]]), np.array([span[1]]))[0])
 
 
 def _window(own: pl.DataFrame) -> tuple[int, int]:
@@ -180,20 +189,9 @@ def _widened(own: pl.DataFrame, stretch: Stretch) -> tuple[int, int]:
 def _around(own: pl.DataFrame, stretch: Stretch, span: tuple[int, int], first: pl.DataFrame) -> list[dict[str, Any]]:
     """The parts around and in a steady stretch that reaches over `span`."""
     window = _window(own)
-    number = stretch.repetitions
-    one = "activity" if stretch.period_activities == 1 else "activities"
-    what = f"{stretch.period_activities} {one}"
-    if stretch.found_by == "marked iterations":
-        steady = f"{number} marked {'iteration' if number == 1 else 'iterations'} of {what}"
-    else:
-        steady = f"{number} repetitions of {what}"
-    early = own.filter(pl.col("start_ns") < span[0])
-    late = own.filter(pl.col("start_ns") >= span[1])
-    cold_ns = int(time_of(first, np.array([window[0]]), np.array([span[0]]))[0])
-    before = f"{_counted(early)} before the steady work" + (
-        f"; first-call work took {cold_ns / 1e6:.3g} ms of it" if cold_ns else ""
-    )
-    rows = _cut(SET_UP, (window[0], span[0]), before, stretch.phases)
+    what = "marked iteration" if stretch.found_by == MARKED else "repetition"
+    steady = f"{_number(stretch.repetitions, what)} of {_number(stretch.period_activities, 'activity')}"
+    rows = _cut(SET_UP, own, (window[0], span[0]), stretch.phases, first)
     inside = sorted([*_idle(own, stretch), *stretch.foreign])
     at = span[0]
     for start, end, reason in inside:
@@ -202,28 +200,42 @@ def _around(own: pl.DataFrame, stretch: Stretch, span: tuple[int, int], first: p
             rows += [_row(STEADY, (at, begin), steady), _row(INTERRUPTION, (begin, over), reason)]
             at = over
     rows.append(_row(STEADY, (at, span[1]), steady))
-    rows += _cut(TEAR_DOWN, (span[1], window[1]), f"{_counted(late)} after the steady work", stretch.phases)
+    rows += _cut(TEAR_DOWN, own, (span[1], window[1]), stretch.phases, first)
     return [row for row in rows if row["end_ns"] > row["start_ns"]] or [_row(STEADY, window, steady)]
 
 
-def _counted(around: pl.DataFrame) -> str:
-    copies = int((around.get_column("activity_kind") == "memory_copy").sum())
-    number = f"{around.height} {'activity' if around.height == 1 else 'activities'}"
-    return f"{number}, of which {copies} {'is a copy' if copies == 1 else 'are copies'}," if copies else number
-
-
 def _cut(
-    part: str, span: tuple[int, int], reason: str, phases: tuple[tuple[int, int, str], ...]
+    part: str,
+    own: pl.DataFrame,
+    span: tuple[int, int],
+    phases: tuple[tuple[int, int, str], ...],
+    first: pl.DataFrame,
 ) -> list[dict[str, Any]]:
     """What lies beside the steady part, with the phases in it as rows of their own."""
     rows, at = [], span[0]
     for number, (start, end, what) in enumerate(sorted(phases)):
         begin, over = max(start, at), min(end, span[1])
         if begin < over:
-            rows.append(_row(part, (at, begin), reason))
+            rows.append(_row(part, (at, begin), _contents(own, (at, begin), first)))
             rows.append({**_row(part, (begin, over), f"another phase: {what}"), "phase": number})
             at = over
-    return [*rows, _row(part, (at, span[1]), reason)]
+    return [*rows, _row(part, (at, span[1]), _contents(own, (at, span[1]), first))]
+
+
+def _contents(own: pl.DataFrame, span: tuple[int, int], first: pl.DataFrame) -> str:
+    """What began in a stretch that is not steady, and how much of it first-call work took."""
+    kinds = own.filter((pl.col("start_ns") >= span[0]) & (pl.col("start_ns") < span[1])).get_column("activity_kind")
+    copies = int((kinds == "memory_copy").sum())
+    counted = ((len(kinds) - copies, "dispatch"), (copies, "copy"))
+    said = " and ".join(_number(count, what) for count, what in counted if count) or "nothing began"
+    cold_ns = _taken(first, span)
+    cold = f"; first-call work took {cold_ns / 1e6:.3g} ms of it" if cold_ns else ""
+    return f"{said} outside the repetition{cold}"
+
+
+def _number(count: int, what: str) -> str:
+    several = {"activity": "activities", "dispatch": "dispatches", "copy": "copies"}
+    return f"{count} {what if count == 1 else several.get(what, what + 's')}"
 
 
 def _idle(own: pl.DataFrame, stretch: Stretch) -> list[tuple[int, int, str]]:
@@ -249,7 +261,7 @@ def _without(window: tuple[int, int], number: int, cold_ns: int | None, *, calls
     if cold_ns is not None:
         reason = f"first-call work took {cold_ns / 1e6:.3g} ms, and nothing repeats after it"
         return {**_row(SET_UP, window, reason), "lacking": COLD_START}
-    what = f"{number} {'activity' if number == 1 else 'activities'} in {(window[1] - window[0]) / 1e6:.3g} ms"
+    what = f"{_number(number, 'activity')} in {(window[1] - window[0]) / 1e6:.3g} ms"
     if number < LEAST_LENGTH:
         reason = f"too short to tell steady work from set-up: {what}"
     elif calls_known:

@@ -1,4 +1,4 @@
-"""Stretches of a sequence of numbers in which one pattern repeats: with drift of what the numbers leave out, and extras.
+"""Stretches of a sequence of numbers in which one pattern repeats, with a few others in between.
 
 A pattern is found by an anchor: a number, or a short run of numbers, that comes once in each repetition. Anchors divide
 the sequence into segments, and neighbouring segments that hold the same pairs of neighbours are repetitions. Extra

@@ -23,9 +23,11 @@ KERNELS: Final = "repeating kernels"
 COLD_SHARE: Final = 0.1
 #: From this share of launches that are known on, the sequence is the order of launches, which streams do not disturb.
 _KNOWN_LAUNCHES: Final = 0.9
-#: How much of the work that is not set-up the repetition covers at least, where host calls show set-up; and elsewhere.
+#: How much of the work repeats at least, and in one pattern: less is blocks of layers in a single pass. A
+#: recording that is warm from the start has no set-up to leave out, and more of it has to.
 _LEAST_COVERED: Final = 0.5
-_LEAST_COVERED_BLIND: Final = 0.25
+_LEAST_COVERED_WARM: Final = 0.75
+_LEAST_OF_ONE: Final = 0.25
 #: Work between repetitions that is none of them interrupts them from so many periods on.
 _FOREIGN_PERIODS: Final = 2
 Numbers = npt.NDArray[np.int64]
@@ -71,7 +73,10 @@ def marked(own: pl.DataFrame, iterations: pl.DataFrame, first: pl.DataFrame) -> 
     starts, lengths = starts[warm:], each.get_column("len").to_numpy()
     placed = placed.join(each.select("iteration"), on="iteration", how="semi").sort("iteration", "at_ns", "start_ns")
     segments = np.repeat(np.arange(each.height), lengths)
-    shares = alike(neighbours(placed.get_column("code").to_numpy()), segments, each.height)
+    codes = placed.get_column("code").to_numpy()
+    # What follows the last iteration is taken to be another one.
+    pairs = neighbours(np.append(codes, codes[-int(lengths[-1])]))[:-1]
+    shares = alike(pairs, segments, each.height)
     end_ns = int(each.get_column("end_ns").to_numpy().max())
     several = each.height > 1
     return Stretch(
@@ -85,17 +90,18 @@ def marked(own: pl.DataFrame, iterations: pl.DataFrame, first: pl.DataFrame) -> 
     )
 
 
-def repeated(own: pl.DataFrame, first: pl.DataFrame) -> Stretch | None:
+def repeated(own: pl.DataFrame, first: pl.DataFrame, *, warm: bool) -> Stretch | None:
     """The longest warm stretch of `own`, activities of one device with `code`, in which kernels repeat; None if none.
 
+    `warm` says that the host calls show no set-up, so that all of the work counts.
     They are taken in the order of their launches where these are known, else of their starts. Where nothing repeats
     among all of them, those of the busiest stream are looked at alone.
     """
-    found = _repeated(_in_order(own), own, first)
+    found = _repeated(_in_order(own), own, first, warm=warm)
     if found is None and own.get_column("stream_id").n_unique() > 1:
         streams = own.group_by("stream_id").agg(pl.len()).sort("len", "stream_id", descending=[True, False])
         busiest = pl.col("stream_id").eq_missing(streams.item(0, "stream_id"))
-        found = _repeated(own.filter(busiest), own, first)
+        found = _repeated(own.filter(busiest), own, first, warm=warm)
     return found
 
 
@@ -123,17 +129,27 @@ def _in_order(own: pl.DataFrame) -> pl.DataFrame:
     return own.sort(pl.coalesce("call_start_ns", "start_ns"), "start_ns", maintain_order=True)
 
 
-def _repeated(ordered: pl.DataFrame, own: pl.DataFrame, first: pl.DataFrame) -> Stretch | None:
-    starts, ends = (ordered.get_column(name).to_numpy() for name in ("start_ns", "end_ns"))
-    found = phases(ordered.get_column("code").to_numpy())
+def _repeated(ordered: pl.DataFrame, own: pl.DataFrame, first: pl.DataFrame, *, warm: bool) -> Stretch | None:
+    starts, ends, codes = (ordered.get_column(name).to_numpy() for name in ("start_ns", "end_ns", "code"))
+    copies_alone = own.get_column("kernel_id").null_count() == own.height
+    found = [phase for phase in phases(codes) if copies_alone or _of_kernels(phase, codes)]
     spans = {phase.first: _span(phase.first, phase.last, starts, ends) for phase in found}
-    if not _covers(found, spans, ordered, own, first):
+    if not found:
+        return None
+    # What comes before both the end of first-call work and the first repetition may be set-up.
+    over = first.get_column("end_ns").to_numpy()
+    set_up = (over[over <= starts.max()].max(initial=starts.min()), min(span[0] for span in spans.values()))
+    since = starts.min() if warm else min(set_up) if len(first) else set_up[1]
+    behind = int((own.get_column("start_ns").to_numpy() >= since).sum())
+    lengths = [phase.last - phase.first for phase in found]
+    least = _LEAST_COVERED_WARM if warm else _LEAST_COVERED
+    if sum(lengths) < least * behind or max(lengths) < _LEAST_OF_ONE * behind:
         return None
     for phase in sorted(found, key=lambda one: spans[one.first][0] - spans[one.first][1]):
-        warm = _warm(phase, first, starts, spans[phase.first][1])
-        if warm is not None:
+        own_warm = _warm(phase, first, starts, spans[phase.first][1])
+        if own_warm is not None:
             others = tuple((*spans[one.first], _words(one)) for one in found if one is not phase)
-            return _stretch(warm, starts, ends, others)
+            return _stretch(own_warm, starts, ends, others)
     return None
 
 
@@ -145,24 +161,9 @@ def _words(phase: Phase) -> str:
     return f"{phase.repetitions} repetitions of {phase.period} {'activity' if phase.period == 1 else 'activities'}"
 
 
-def _covers(
-    found: list[Phase],
-    spans: dict[int, tuple[int, int]],
-    ordered: pl.DataFrame,
-    own: pl.DataFrame,
-    first: pl.DataFrame,
-) -> bool:
-    """Whether what repeats is most of the work, and not some blocks of layers inside a single pass through a model."""
-    if not found:
-        return False
-    covered = sum(phase.last - phase.first for phase in found) / ordered.height
-    starts = own.get_column("start_ns")
-    cold = first.filter(pl.col("start_ns") <= starts.max()).get_column("end_ns").max()
-    if cold is None:
-        return covered >= _LEAST_COVERED_BLIND
-    since = min(span[0] for span in spans.values())
-    behind = ordered.filter(pl.col("start_ns") >= min(int(cold), since)).height  # type: ignore[call-overload]
-    return covered * ordered.height >= _LEAST_COVERED * behind
+def _of_kernels(phase: Phase, codes: Numbers) -> bool:
+    """Whether kernels repeat: copies alone are set-up or read-back, where the device ran kernels at all."""
+    return 2 * int((codes[phase.first : phase.last] >= 0).sum()) >= phase.repetitions
 
 
 def _warm(phase: Phase, first: pl.DataFrame, starts: Numbers, end_ns: int) -> Phase | None:
