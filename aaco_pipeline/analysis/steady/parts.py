@@ -100,7 +100,7 @@ def steady_part(tables: Mapping[str, pl.DataFrame]) -> SteadyPart:
     calls = host_calls(tables["api_calls"])
     activities = device_activities(dispatches, copies, tables["kernels"], calls).drop_nulls("device_id")
     first = first_calls(calls, activities, copies)
-    coded = _coded(activities, copies)
+    coded = _coded(activities, dispatches, copies)
     rows: list[dict[str, Any]] = []
     found: list[tuple[int, Repetition]] = []
     for (device,), own in coded.group_by("device_id", maintain_order=True):
@@ -118,15 +118,25 @@ def steady_part(tables: Mapping[str, pl.DataFrame]) -> SteadyPart:
     )
 
 
-def _coded(activities: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
-    """The activities with `code`: the kernel, or the direction of a copy; grids and sizes may drift."""
-    direction = copies.select(
-        pl.lit("memory_copy", activities.schema["activity_kind"]).alias("activity_kind"),
-        pl.col("copy_id").cast(pl.Int32).alias("activity_id"),
-        way=-1 - pl.col("direction").fill_null("").rank("dense").cast(pl.Int64),
+def _coded(activities: pl.DataFrame, dispatches: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
+    """The activities with `code`, the kernel or the direction of a copy, and `size`, the work-items; -1 if unknown."""
+    kinds = activities.schema["activity_kind"]
+    grid = pl.coalesce("grid_work_items", pl.col("grid_x") * pl.col("grid_y") * pl.col("grid_z"))
+    kernels = dispatches.select(
+        pl.lit("dispatch", kinds).alias("activity_kind"),
+        pl.col("dispatch_id").cast(pl.Int32).alias("activity_id"),
+        code=pl.col("kernel_id").cast(pl.Int64),
+        size=grid.fill_null(-1),
     )
-    with_way = activities.join(direction, on=["activity_kind", "activity_id"], how="left", maintain_order="left")
-    return with_way.with_columns(code=pl.coalesce(pl.col("kernel_id").cast(pl.Int64), "way")).drop("way")
+    ways = copies.select(
+        pl.lit("memory_copy", kinds).alias("activity_kind"),
+        pl.col("copy_id").cast(pl.Int32).alias("activity_id"),
+        code=-1 - pl.col("direction").fill_null("").rank("dense").cast(pl.Int64),
+        size=pl.lit(-1, pl.Int64),
+    )
+    return activities.join(
+        pl.concat([kernels, ways]), on=["activity_kind", "activity_id"], how="left", maintain_order="left"
+    )
 
 
 def _device(
@@ -191,6 +201,8 @@ def _around(own: pl.DataFrame, stretch: Stretch, span: tuple[int, int], first: p
     window = _window(own)
     what = "marked iteration" if stretch.found_by == MARKED else "repetition"
     steady = f"{_number(stretch.repetitions, what)} of {_number(stretch.period_activities, 'activity')}"
+    if span != (stretch.start_ns, stretch.end_ns):
+        steady += ", with the work beside them that the recording cut off"
     rows = _cut(SET_UP, own, (window[0], span[0]), stretch.phases, first)
     inside = sorted([*_idle(own, stretch), *stretch.foreign])
     at = span[0]
@@ -215,6 +227,7 @@ def _cut(
     rows, at = [], span[0]
     for number, (start, end, what) in enumerate(sorted(phases)):
         begin, over = max(start, at), min(end, span[1])
+        begin = begin if own.filter(pl.col("start_ns").is_between(at, begin, closed="left")).height else at
         if begin < over:
             rows.append(_row(part, (at, begin), _contents(own, (at, begin), first)))
             rows.append({**_row(part, (begin, over), f"another phase: {what}"), "phase": number})

@@ -7,6 +7,7 @@ numbers shift nothing, as they would if the sequence were compared with itself a
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -29,6 +30,9 @@ _LEAST_FITTING: Final = 0.6
 #: Of longer runs of numbers at least this share must come again, too: in a sequence of few different ones all pairs do.
 _LONG: Final = 16
 _LEAST_LONG: Final = 0.1
+#: Neighbouring repetitions with less in common are of other sizes, where from this share on most are of the same.
+_OTHER_SIZES: Final = 0.5
+_SAME_SIZES: Final = 0.8
 #: An anchor that explains this share of the sequence makes longer ones needless.
 _EXPLAINED: Final = 0.9
 #: Foreign numbers between repetitions end the stretch when they are more than so many periods, and than this share.
@@ -74,8 +78,11 @@ class Phase:
         )
 
 
-def phases(sequence: Numbers) -> list[Phase]:
-    """The stretches of `sequence` in which a pattern repeats, in order; at most four, none overlapping.
+def phases(sequence: Numbers, sizes: Numbers) -> list[Phase]:
+    """The stretches of `sequence` in which a pattern repeats, in order; at most four patterns, none overlapping.
+
+    `sizes` are those of the work at each place, which may drift: only where most of a pattern's sizes change at once,
+    and stay as they are before and after, does another stretch begin, as where prefill turns to decoding.
 
     Which numbers stand for what does not matter, only which are equal. Each stretch has at least three repetitions and
     20 numbers. Of several patterns for one stretch it is the one that describes the sequence in the fewest numbers:
@@ -91,7 +98,24 @@ def phases(sequence: Numbers) -> list[Phase]:
             phase = phase.moved(first)
             found.append(phase)
             open_stretches += [(first, phase.first), (phase.last, last)]
-    return sorted(found, key=lambda phase: phase.first)
+    divided = [part for phase in found for part in _divided(phase, sequence, sizes)]
+    return sorted(divided, key=lambda phase: phase.first)
+
+
+def from_repetition(phase: Phase, first: int, last: int) -> Phase | None:
+    """The phase from its segment `first` up to `last`; None when that is too little for one.
+
+    What lies before the first segment and after the last one stays where the phase is not cut.
+    """
+    repeats = phase.repeats[first:last]
+    left_out = int(phase.repeats[:first].sum()) + int(phase.repeats[last:].sum())
+    began = int(phase.starts[first]) if first else phase.first
+    ended = int(phase.starts[last]) if last < len(phase.starts) else phase.last
+    repetitions = phase.repetitions - left_out
+    if int(repeats.sum()) < LEAST_REPETITIONS - 1 or repetitions < LEAST_REPETITIONS or ended - began < LEAST_LENGTH:
+        return None
+    fitting = round(phase.fitting_share * (ended - began))
+    return Phase(began, ended, phase.starts[first:last], repeats, phase.period, repetitions, fitting)
 
 
 def alike(pairs: Numbers, segments: Numbers, count: int) -> Shares:
@@ -150,6 +174,22 @@ def _strongest(sequence: Numbers) -> Phase | None:
     return next((phase for phase in found if _in_order(runs, phase)), None)
 
 
+def _divided(phase: Phase, sequence: Numbers, sizes: Numbers) -> list[Phase]:
+    """The phase, or its parts where the sizes of the work are others from a repetition on."""
+    first, last = int(phase.starts[0]), int(min(phase.starts[-1] + phase.period, phase.last))
+    sized = _dense(_dense(sizes[first:last]) + (int(sizes[first:last].size) + 1) * _dense(sequence[first:last]))
+    lengths = np.diff(phase.starts, append=last)
+    shares = alike(sized, np.repeat(np.arange(len(lengths)), lengths), len(lengths))[1:]
+    changes = np.flatnonzero(shares < _OTHER_SIZES) + 1
+    if not 0 < len(changes) < _MOST_PHASES or np.median(shares) < _SAME_SIZES:
+        return [phase]
+    bounds = [0, *changes.tolist(), len(lengths)]
+    parts = [from_repetition(phase, start, end) for start, end in pairwise(bounds)]
+    whole = [part for part in parts if part is not None]
+    # One odd repetition is no phase, and does not divide one.
+    return whole if len(whole) == len(parts) else [phase]
+
+
 def _in_order(runs: Numbers, phase: Phase) -> bool:
     """Whether neighbouring repetitions hold the same long runs; equal numbers in any order have few in common."""
     last = phase.starts[-1] + phase.period
@@ -189,7 +229,8 @@ def _repetitions(codes: Numbers, pairs: Numbers, anchors: Numbers) -> Phase | No
     run = np.cumsum(shares < _ALIKE) - 1
     size = np.bincount(run)
     numbers = np.bincount(run, lengths)
-    many = size >= LEAST_REPETITIONS
+    # Two whole segments: what lies before the first anchor and behind the last one may make up a third.
+    many = size >= LEAST_REPETITIONS - 1
     if not many.any():
         return None
     typical = numbers[many] / size[many]
@@ -218,7 +259,7 @@ def _phase(codes: Numbers, starts: Numbers, repeating: Numbers, shares: Shares) 
     following = np.append(shares[1:], 0)
     fitting = float((lengths * np.where(run_starts, following, shares))[repeats].sum()) + after + before
     repetitions = int(repeats.sum()) + (before + after) // period
-    if last + after - first + before < LEAST_LENGTH:
+    if repetitions < LEAST_REPETITIONS or last + after - first + before < LEAST_LENGTH:
         return None
     return Phase(first - before, last + after, starts[:-1], repeats, period, repetitions, round(fitting))
 

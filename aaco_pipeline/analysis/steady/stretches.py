@@ -13,6 +13,7 @@ from aaco_pipeline.analysis.steady.repetition import (
     LEAST_REPETITIONS,
     Phase,
     alike,
+    from_repetition,
     neighbours,
     phases,
 )
@@ -56,10 +57,11 @@ class Stretch:
 def marked(own: pl.DataFrame, iterations: pl.DataFrame, first: pl.DataFrame) -> Stretch | None:
     """The measured iterations of the trace, without leading ones that first-call work fills; None without any.
 
-    `own` are the activities of one device with `code`, equal for equal work. An iteration has what was launched in it.
+    `own` are the activities of one device with `code`, equal for equal work. An iteration has what was launched in it;
+    work from before the recording, of which no launch is known, has none.
     """
     traced = iterations.filter((pl.col("pass") == "trace") & (pl.col("phase") == "measure")).sort("iteration")
-    placed = _in_iterations(own, traced)
+    placed = _in_iterations(own.filter(~_from_before()), traced)
     each = placed.group_by("iteration").agg(pl.len(), pl.col("start_ns").min(), pl.col("end_ns").max())
     each = each.sort("iteration")
     if each.is_empty():
@@ -116,6 +118,12 @@ def _in_iterations(own: pl.DataFrame, traced: pl.DataFrame) -> pl.DataFrame:
     return both.join(traced.select("iteration"), on="iteration", how="semi")
 
 
+def _from_before() -> pl.Expr:
+    """Whether an activity has no known launch, and begins before the first one of its stream that has."""
+    launched = pl.col("start_ns").filter(pl.col("call_id").is_not_null()).min().over("process_id", "stream_id")
+    return (pl.col("call_id").is_null() & (pl.col("start_ns") < launched)).fill_null(False)
+
+
 def _first_warm(first: pl.DataFrame, starts: Numbers, end_ns: int) -> int:
     """How many repetitions at the beginning are cold: first-call work takes a good part of each of them."""
     ends = np.append(starts[1:], end_ns)
@@ -130,9 +138,10 @@ def _in_order(own: pl.DataFrame) -> pl.DataFrame:
 
 
 def _repeated(ordered: pl.DataFrame, own: pl.DataFrame, first: pl.DataFrame, *, warm: bool) -> Stretch | None:
-    starts, ends, codes = (ordered.get_column(name).to_numpy() for name in ("start_ns", "end_ns", "code"))
+    columns = ("start_ns", "end_ns", "code", "size")
+    starts, ends, codes, sizes = (ordered.get_column(name).to_numpy() for name in columns)
     copies_alone = own.get_column("kernel_id").null_count() == own.height
-    found = [phase for phase in phases(codes) if copies_alone or _of_kernels(phase, codes)]
+    found = [phase for phase in phases(codes, sizes) if copies_alone or _of_kernels(phase, codes)]
     spans = {phase.first: _span(phase.first, phase.last, starts, ends) for phase in found}
     if not found:
         return None
@@ -169,15 +178,9 @@ def _of_kernels(phase: Phase, codes: Numbers) -> bool:
 def _warm(phase: Phase, first: pl.DataFrame, starts: Numbers, end_ns: int) -> Phase | None:
     """The phase without the cold repetitions at its beginning; None when too little is left."""
     cold = _first_warm(first, starts[phase.starts], end_ns)
-    if cold == 0:
-        return phase
-    repeats = phase.repeats[cold:]
-    repetitions = phase.repetitions - int(phase.repeats[:cold].sum())
-    if repeats.sum() < LEAST_REPETITIONS or phase.last - int(phase.starts[cold]) < LEAST_LENGTH:
-        return None
-    began = int(phase.starts[cold])
-    fitting = round(phase.fitting_share * (phase.last - began))
-    return Phase(began, phase.last, phase.starts[cold:], repeats, phase.period, repetitions, fitting)
+    if cold in (0, len(phase.starts)):
+        return phase if cold == 0 else None
+    return from_repetition(phase, cold, len(phase.starts))
 
 
 def _stretch(phase: Phase, starts: Numbers, ends: Numbers, others: tuple[tuple[int, int, str], ...]) -> Stretch:
