@@ -119,7 +119,7 @@ def steady_part(tables: Mapping[str, pl.DataFrame]) -> SteadyPart:
 
 
 def _coded(activities: pl.DataFrame, dispatches: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
-    """The activities with `code`, the kernel or the direction of a copy, and `size`, the work-items; -1 if unknown."""
+    """The activities with `code`, the kernel or the direction of a copy, and `size`, its work-items: -1 if unknown."""
     kinds = activities.schema["activity_kind"]
     grid = pl.coalesce("grid_work_items", pl.col("grid_x") * pl.col("grid_y") * pl.col("grid_z"))
     kernels = dispatches.select(
@@ -132,7 +132,7 @@ def _coded(activities: pl.DataFrame, dispatches: pl.DataFrame, copies: pl.DataFr
         pl.lit("memory_copy", kinds).alias("activity_kind"),
         pl.col("copy_id").cast(pl.Int32).alias("activity_id"),
         code=-1 - pl.col("direction").fill_null("").rank("dense").cast(pl.Int64),
-        size=pl.lit(-1, pl.Int64),
+        size=pl.lit(0, pl.Int64),
     )
     return activities.join(
         pl.concat([kernels, ways]), on=["activity_kind", "activity_id"], how="left", maintain_order="left"

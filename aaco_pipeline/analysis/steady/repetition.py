@@ -6,7 +6,7 @@ numbers shift nothing, as they would if the sequence were compared with itself a
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
@@ -40,7 +40,7 @@ _FOREIGN_PERIODS: Final = 10
 _FOREIGN_SHARE: Final = 0.1
 #: Anchors are single numbers, else runs of two, four or eight.
 _LONGEST_ANCHOR: Final = 8
-_ANCHORS_OF_A_LENGTH: Final = 3
+_ANCHORS_OF_A_LENGTH: Final = 4
 _MOST_PHASES: Final = 4
 
 
@@ -48,41 +48,45 @@ _MOST_PHASES: Final = 4
 class Phase:
     """One stretch [first, last) of a sequence in which a pattern repeats.
 
-    `starts`: where segments in it begin, in order; `repeats`: per segment whether it is a repetition, or foreign.
-    `period`: median length of a repetition. `fitting`: how many numbers of the stretch are as the pattern has them.
+    `bounds`: where its segments begin, and where the last of them ends; what the stretch has before and behind them are
+    parts of a repetition. `repeats`: per segment whether it is a repetition, or foreign. `period`: median length of a
+    repetition. `fitting_share`: the part of the stretch's numbers that are as the pattern has them.
     """
 
     first: int
     last: int
-    starts: Numbers
+    bounds: Numbers
     repeats: npt.NDArray[np.bool_]
     period: int
-    repetitions: int
-    fitting: int
+    fitting_share: float
 
     @property
-    def fitting_share(self) -> float:
-        """The part of the stretch's numbers that are as the pattern has them."""
-        return self.fitting / (self.last - self.first)
+    def starts(self) -> Numbers:
+        """Where the segments begin."""
+        return self.bounds[:-1]
+
+    @property
+    def repetitions(self) -> int:
+        """How often the pattern comes; parts at the beginning and the end count together."""
+        around = int(self.bounds[0]) - self.first + self.last - int(self.bounds[-1])
+        return int(self.repeats.sum()) + around // self.period
+
+    @property
+    def fitting(self) -> float:
+        """How many numbers of the stretch are as the pattern has them."""
+        return self.fitting_share * (self.last - self.first)
 
     def moved(self, by: int) -> "Phase":
         """The same in a sequence that has so many numbers before it."""
-        return Phase(
-            self.first + by,
-            self.last + by,
-            self.starts + by,
-            self.repeats,
-            self.period,
-            self.repetitions,
-            self.fitting,
-        )
+        return replace(self, first=self.first + by, last=self.last + by, bounds=self.bounds + by)
 
 
 def phases(sequence: Numbers, sizes: Numbers) -> list[Phase]:
     """The stretches of `sequence` in which a pattern repeats, in order; at most four patterns, none overlapping.
 
-    `sizes` are those of the work at each place, which may drift: only where most of a pattern's sizes change at once,
-    and stay as they are before and after, does another stretch begin, as where prefill turns to decoding.
+    `sizes` are those of the work at each place, negative where unknown. They may drift: only where most of a pattern's
+    sizes change at once, and stay as they are before and after, does another stretch begin, as where prefill turns to
+    decoding.
 
     Which numbers stand for what does not matter, only which are equal. Each stretch has at least three repetitions and
     20 numbers. Of several patterns for one stretch it is the one that describes the sequence in the fewest numbers:
@@ -105,17 +109,20 @@ def phases(sequence: Numbers, sizes: Numbers) -> list[Phase]:
 def from_repetition(phase: Phase, first: int, last: int) -> Phase | None:
     """The phase from its segment `first` up to `last`; None when that is too little for one.
 
-    What lies before the first segment and after the last one stays where the phase is not cut.
+    What lies before the first segment and behind the last one stays where the phase is not cut.
     """
-    repeats = phase.repeats[first:last]
-    left_out = int(phase.repeats[:first].sum()) + int(phase.repeats[last:].sum())
-    began = int(phase.starts[first]) if first else phase.first
-    ended = int(phase.starts[last]) if last < len(phase.starts) else phase.last
-    repetitions = phase.repetitions - left_out
-    if int(repeats.sum()) < LEAST_REPETITIONS - 1 or repetitions < LEAST_REPETITIONS or ended - began < LEAST_LENGTH:
-        return None
-    fitting = round(phase.fitting_share * (ended - began))
-    return Phase(began, ended, phase.starts[first:last], repeats, phase.period, repetitions, fitting)
+    part = replace(
+        phase,
+        first=int(phase.bounds[first]) if first else phase.first,
+        last=int(phase.bounds[last]) if last < len(phase.repeats) else phase.last,
+        bounds=phase.bounds[first : last + 1],
+        repeats=phase.repeats[first:last],
+    )
+    return part if _is_long(part) else None
+
+
+def _is_long(phase: Phase) -> bool:
+    return phase.repetitions >= LEAST_REPETITIONS and phase.last - phase.first >= LEAST_LENGTH
 
 
 def alike(pairs: Numbers, segments: Numbers, count: int) -> Shares:
@@ -150,6 +157,12 @@ def _joined(codes: Numbers, distance: int) -> Numbers:
     return _dense(codes * (int(codes.max(initial=0)) + 2) + following + 1)
 
 
+def _in_order_of_first(values: Numbers) -> Numbers:
+    """Dense numbers by where a value comes first, so that what the values are decides nothing."""
+    _, places, which = np.unique(values, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(places))[which]
+
+
 def _dense(values: Numbers) -> Numbers:
     return pl.Series(values).rank("dense").cast(pl.Int64).to_numpy() - 1
 
@@ -158,7 +171,7 @@ def _strongest(sequence: Numbers) -> Phase | None:
     """The pattern that describes the most of the sequence in the fewest numbers."""
     if len(sequence) < LEAST_LENGTH:
         return None
-    codes = _dense(sequence)
+    codes = _in_order_of_first(sequence)
     pairs = neighbours(codes)
     found: list[Phase] = []
     runs, length = codes, 1
@@ -176,9 +189,11 @@ def _strongest(sequence: Numbers) -> Phase | None:
 
 def _divided(phase: Phase, sequence: Numbers, sizes: Numbers) -> list[Phase]:
     """The phase, or its parts where the sizes of the work are others from a repetition on."""
-    first, last = int(phase.starts[0]), int(min(phase.starts[-1] + phase.period, phase.last))
-    sized = _dense(_dense(sizes[first:last]) + (int(sizes[first:last].size) + 1) * _dense(sequence[first:last]))
-    lengths = np.diff(phase.starts, append=last)
+    first, last = int(phase.bounds[0]), int(phase.bounds[-1])
+    if (sizes[first:last] < 0).any():
+        return [phase]
+    sized = _dense(_dense(sizes[first:last]) * len(sequence) + _dense(sequence[first:last]))
+    lengths = np.diff(phase.bounds)
     shares = alike(sized, np.repeat(np.arange(len(lengths)), lengths), len(lengths))[1:]
     changes = np.flatnonzero(shares < _OTHER_SIZES) + 1
     if not 0 < len(changes) < _MOST_PHASES or np.median(shares) < _SAME_SIZES:
@@ -192,11 +207,9 @@ def _divided(phase: Phase, sequence: Numbers, sizes: Numbers) -> list[Phase]:
 
 def _in_order(runs: Numbers, phase: Phase) -> bool:
     """Whether neighbouring repetitions hold the same long runs; equal numbers in any order have few in common."""
-    last = phase.starts[-1] + phase.period
-    lengths = np.diff(phase.starts, append=min(int(last), len(runs)))
+    lengths = np.diff(phase.bounds)
     segments = np.repeat(np.arange(len(lengths)), lengths)
-    first = int(phase.starts[0])
-    shares = alike(runs[first : first + len(segments)], segments, len(lengths))
+    shares = alike(runs[phase.bounds[0] : phase.bounds[-1]], segments, len(lengths))
     return float(np.mean(shares[1:])) >= _LEAST_LONG
 
 
@@ -208,12 +221,14 @@ def _anchors(runs: Numbers) -> Iterator[Numbers]:
     distance = pl.DataFrame({"code": code[1:][same], "distance": np.diff(order)[same]})
     middle = distance.group_by("code").agg(pl.len(), middle=pl.col("distance").median())
     regular = (pl.col("distance") - pl.col("middle")).abs() <= _SAME_LENGTH * pl.col("middle")
+    # As the pattern is chosen: what it covers, less what one repetition takes to tell.
+    worth = (pl.col("covered") - (LEAST_REPETITIONS - 1) * pl.col("middle")).alias("worth")
     chosen = (
         distance.join(middle.filter(pl.col("len") >= LEAST_REPETITIONS - 1), on="code")
         .filter(regular)
         .group_by("code", "middle")
         .agg(covered=pl.col("distance").sum())
-        .sort("covered", "middle", "code", descending=[True, False, False])
+        .sort(worth, "middle", "code", descending=[True, False, False])
         .unique("middle", keep="first", maintain_order=True)
     )
     for chosen_code in chosen.head(_ANCHORS_OF_A_LENGTH).get_column("code"):
@@ -258,10 +273,9 @@ def _phase(codes: Numbers, starts: Numbers, repeating: Numbers, shares: Shares) 
     run_starts = repeats & (shares < _ALIKE)
     following = np.append(shares[1:], 0)
     fitting = float((lengths * np.where(run_starts, following, shares))[repeats].sum()) + after + before
-    repetitions = int(repeats.sum()) + (before + after) // period
-    if repetitions < LEAST_REPETITIONS or last + after - first + before < LEAST_LENGTH:
-        return None
-    return Phase(first - before, last + after, starts[:-1], repeats, period, repetitions, round(fitting))
+    first, last = first - before, last + after
+    phase = Phase(first, last, starts, repeats, period, fitting / (last - first))
+    return phase if _is_long(phase) else None
 
 
 def _agreeing(some: Numbers, others: Numbers) -> int:
