@@ -226,8 +226,9 @@ def _cut(
     """What lies beside the steady part, with the phases in it as rows of their own."""
     rows, at = [], span[0]
     for number, (start, end, what) in enumerate(sorted(phases)):
-        begin, over = max(start, at), min(end, span[1])
-        begin = begin if own.filter(pl.col("start_ns").is_between(at, begin, closed="left")).height else at
+        # Idle time behind a phase is its own.
+        following = own.filter(pl.col("start_ns") >= end).get_column("start_ns").min()
+        begin, over = max(start, at), min(span[1] if following is None else int(str(following)), span[1])
         if begin < over:
             rows.append(_row(part, (at, begin), _contents(own, (at, begin), first)))
             rows.append({**_row(part, (begin, over), f"another phase: {what}"), "phase": number})

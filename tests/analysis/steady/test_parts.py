@@ -1,0 +1,176 @@
+"""The parts of a recording: set-up, steady work, interruptions and tear-down, with and without marked iterations."""
+
+from collections.abc import Sequence
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.analysis.steady.made_up import LENGTH, PACE, begins, call, copy, judged, parts, recording
+
+STEP = [1, 2, 3, 4]
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.integers(0, 9), min_size=1, max_size=8),
+    st.integers(12, 30),
+    st.tuples(st.lists(st.integers(20, 40), max_size=30), st.lists(st.integers(20, 40), max_size=20)),
+    st.integers(-(10**15), 10**15),
+    st.booleans(),
+)
+def test_generated_recordings(
+    step: Sequence[int], times: int, around: tuple[list[int], list[int]], shift: int, launched: bool
+) -> None:
+    before, after = around
+    count = -(-3 * times // len(step)) + times
+    work = [*step] * count
+    tables = recording([*before, *work, *after], launched=launched)
+    if launched:
+        # First calls show that what comes before is set-up.
+        first = call("hipMalloc", 0, 900_000, call_id=10_000)
+        tables["api_calls"] = pl.concat([tables["api_calls"], recording([0], calls=[first])["api_calls"][1:]])
+    found = judged(tables)
+    steady = found.parts.filter(pl.col("part") == "steady")
+    borders = (steady.get_column("start_ns").min(), steady.get_column("end_ns").max())
+    assert borders == (begins(len(before)), begins(len(before) + len(work) - 1) + LENGTH)
+    assert found.repetition is not None
+    assert found.repetition.found_by == "repeating kernels"
+    assert found.repetition.median_period_ns == PACE * found.repetition.period_activities
+    times_of = {name: [c for c in ("start_ns", "end_ns") if c in frame.columns] for name, frame in tables.items()}
+    moved = {name: frame.with_columns(pl.col(times_of[name]) + shift) for name, frame in tables.items()}
+    again = judged(moved)
+    assert again.parts.equals(found.parts.with_columns(pl.col("start_ns", "end_ns") + shift))
+    renamed = {
+        **tables,
+        **{name: tables[name].with_columns(77 - pl.col("kernel_id")) for name in ("dispatches", "kernels")},
+    }
+    assert judged(renamed).parts.equals(found.parts)
+
+
+def test_one_silence_of_the_host_is_an_interruption() -> None:
+    found = judged(recording([0] + [1] * 100, launched=False, pauses={1: 5_000_000, 61: 2_000_000}))
+    after = begins(61) + 7_000_000
+    assert parts(found) == [
+        ("set_up", begins(0), begins(1) + 5_000_000),
+        ("steady", begins(1) + 5_000_000, begins(60) + 5_000_000 + LENGTH),
+        ("interruption", begins(60) + 5_000_000 + LENGTH, after),
+        ("steady", after, begins(100) + 7_000_000 + LENGTH),
+    ]
+    assert found.repetition is not None
+    assert (found.repetition.repetitions, found.repetition.period_activities) == (100, 1)
+
+
+def test_silences_that_come_again_and_again_are_the_rhythm() -> None:
+    pauses = dict.fromkeys(range(10, 100, 10), 2_000_000)
+    found = judged(recording([1] * 100, launched=False, pauses=pauses))
+    assert [part for part, _, _ in parts(found)] == ["steady"]
+
+
+def test_marked_iterations_decide() -> None:
+    marked = [("warmup", 0, 8), *(("measure", first, first + 4) for first in (8, 12, 16))]
+    found = judged(recording(STEP * 6, iterations=marked))
+    assert parts(found) == [
+        ("set_up", begins(0), begins(8)),
+        ("steady", begins(8), begins(19) + LENGTH),
+        ("tear_down", begins(19) + LENGTH, begins(23) + LENGTH),
+    ]
+    assert found.repetition is not None
+    assert (found.repetition.found_by, found.repetition.repetitions) == ("marked iterations", 3)
+    assert (found.repetition.median_period_ns, found.repetition.fitting_share) == (4 * PACE, 1.0)
+
+
+def test_a_marked_iteration_full_of_first_calls_is_set_up() -> None:
+    marked = [("measure", first, first + 8) for first in range(0, 48, 8)]
+    load = call("hipModuleLoadData", begins(2), begins(2) + 3_000_000)
+    found = judged(recording(STEP * 12, iterations=marked, calls=[load], pauses={3: 3_000_000}))
+    assert parts(found)[:1] == [("set_up", begins(0), begins(8) + 3_000_000)]
+    assert found.repetition is not None
+    assert found.repetition.repetitions == 5
+
+
+def test_repetitions_at_the_beginning_that_load_code_are_set_up() -> None:
+    load = call("hipModuleLoadData", begins(2), begins(2) + 3_000_000)
+    found = judged(recording(STEP * 12, calls=[load], pauses={3: 3_000_000}))
+    first = parts(found)[0]
+    assert first[0] == "set_up"
+    assert begins(3) + 3_000_000 < first[2] <= begins(8) + 3_000_000
+
+
+def test_a_single_warm_step_is_steady_throughout() -> None:
+    found = judged(recording(list(range(40))))
+    assert parts(found) == [("steady", begins(0), begins(39) + LENGTH)]
+    assert found.repetition is None
+    assert found.lacking is None
+
+
+def test_work_from_before_the_recording_is_steady_too() -> None:
+    tables = recording(STEP * 10, iterations=[("measure", 10, 40)])
+    tables["api_calls"] = tables["api_calls"].filter(pl.col("start_ns") >= begins(10) - PACE)
+    found = judged(tables)
+    assert parts(found) == [("steady", begins(0), begins(39) + LENGTH)]
+    assert found.repetition is not None
+    assert found.repetition.period_activities == 30
+
+
+def test_first_calls_and_nothing_that_repeats_is_a_cold_start() -> None:
+    tables = recording(list(range(40)), calls=[call("hipModuleLoad", begins(4), begins(4) + 9_000_000)])
+    found = judged(tables)
+    assert found.lacking == "cold_start"
+    assert [part for part, _, _ in parts(found)] == ["set_up"]
+    assert found.parts.get_column("lacking").to_list() == ["cold_start"]
+
+
+@pytest.mark.parametrize(
+    ("kernels", "launched", "iterations"),
+    [([1, 2, 3, 4], True, []), ([1, 2, 3, 4], True, [("measure", 0, 4)]), (list(range(40)), False, [])],
+)
+def test_too_little_is_incomplete(kernels: list[int], launched: bool, iterations: list[tuple[str, int, int]]) -> None:
+    found = judged(recording(kernels, launched=launched, iterations=iterations))
+    assert found.lacking == "incomplete"
+    assert [part for part, _, _ in parts(found)] == ["set_up"]
+
+
+def test_no_activity_at_all_is_incomplete() -> None:
+    found = judged({name: frame.clear() for name, frame in recording([1]).items()})
+    assert found.lacking == "incomplete"
+    assert (found.parts.height, found.outliers.height, found.first_calls.height) == (0, 0, 0)
+
+
+def test_copies_that_repeat_are_no_steady_part_of_kernels() -> None:
+    read = [copy(begins(4) + PACE * i, begins(4) + PACE * i + 1_000, "device_to_host") for i in range(60)]
+    found = judged(recording([1, 2, 3, 4], launched=False, copies=read))
+    assert found.lacking == "incomplete"
+    alone = judged({**recording([1], copies=read), "dispatches": recording([1])["dispatches"].clear()})
+    assert [part for part, _, _ in parts(alone)] == ["steady"]
+
+
+def test_the_longer_phase_is_the_steady_part_and_the_other_is_named() -> None:
+    found = judged(recording([1, 2, 3] * 20 + [5, 6, 7, 8] * 40, launched=False))
+    assert parts(found) == [("set_up", begins(0), begins(60)), ("steady", begins(60), begins(219) + LENGTH)]
+    assert found.parts.get_column("phase").to_list() == [0, None]
+    assert found.parts.item(0, "reason") == "another phase: 20 repetitions of 3 activities"
+
+
+def test_work_between_repetitions_that_is_none_interrupts() -> None:
+    other = list(range(50, 62))
+    found = judged(recording(STEP * 20 + other + STEP * 20, launched=False))
+    assert [part for part, _, _ in parts(found)] == ["steady", "interruption", "steady"]
+    _, start, end = parts(found)[1]
+    assert abs(start - begins(80)) <= 4 * PACE
+    assert abs(end - begins(92)) <= 4 * PACE
+
+
+def test_copies_beside_the_steady_part_are_told_apart() -> None:
+    calls = [
+        call("hipMalloc", 100_000, 400_000),
+        call("hipMemcpy", 500_000, 900_000),
+        call("hipMemcpy", begins(50), begins(50) + 300_000),
+    ]
+    first = judged(recording([1] * 50, calls=calls)).first_calls
+    assert first.select("kind", "start_ns").rows() == [
+        ("allocation", 100_000),
+        ("set_up_copy", 500_000),
+        ("read_back_copy", begins(50)),
+    ]
