@@ -15,7 +15,14 @@ from aaco_pipeline.analysis.kernels.statistics import timed
 from aaco_pipeline.analysis.steady import outliers as judged
 from aaco_pipeline.analysis.steady.first_calls import COLUMNS, LOADING, autotuning, copies_beside, first_calls, time_of
 from aaco_pipeline.analysis.steady.repetition import LEAST_LENGTH
-from aaco_pipeline.analysis.steady.stretches import MARKED, Stretch, marked, repeated
+from aaco_pipeline.analysis.steady.stretches import (
+    LEAST_INTERRUPTION_NS,
+    LONG_PERIODS,
+    MARKED,
+    Stretch,
+    marked,
+    repeated,
+)
 from aaco_pipeline.analysis.timeline.activities import device_activities, host_calls
 
 #: The tables that `steady_part` is made from.
@@ -26,10 +33,8 @@ TEAR_DOWN: Final = "tear_down"
 INTERRUPTION: Final = "interruption"
 COLD_START: Final = "cold_start"
 INCOMPLETE: Final = "incomplete"
-#: Idle time inside the steady part interrupts it when it is longer than so many periods, and than this; and rare: at
-#: most one in so many repetitions. Fewer repetitions cannot show what is rare.
-_LONG_PERIODS: Final = 5
-_LEAST_INTERRUPTION_NS: Final = 100_000
+#: Long idle times inside the steady part interrupt it when they are rare: at most one in so many repetitions. Fewer
+#: repetitions cannot show what is rare.
 _RARE: Final = 20
 _REPETITIONS_TO_BE_RARE: Final = 10
 #: Work before or after the repetition that is mostly of kernels that it does not have is none of it.
@@ -256,7 +261,7 @@ def _idle(own: pl.DataFrame, stretch: Stretch) -> list[tuple[int, int, str]]:
     """Rare long idle times of the device between the first and last activity of the stretch."""
     if stretch.repetitions < _REPETITIONS_TO_BE_RARE:
         return []
-    limit = max(_LONG_PERIODS * stretch.period_ns, _LEAST_INTERRUPTION_NS)
+    limit = max(LONG_PERIODS * stretch.period_ns, LEAST_INTERRUPTION_NS)
     gaps = (
         own.select("start_ns", reached=pl.col("end_ns").cum_max().shift(1))
         .filter((pl.col("reached") >= stretch.start_ns) & (pl.col("start_ns") <= stretch.end_ns))

@@ -22,6 +22,9 @@ MARKED: Final = "marked iterations"
 KERNELS: Final = "repeating kernels"
 #: A repetition at the beginning of which first-call work takes this share is not warm.
 COLD_SHARE: Final = 0.1
+#: Idle time is an interruption, and a repetition at the beginning cold, from so many periods on, and this long.
+LONG_PERIODS: Final = 5
+LEAST_INTERRUPTION_NS: Final = 100_000
 #: From this share of launches that are known on, the sequence is the order of launches, which streams do not disturb.
 _KNOWN_LAUNCHES: Final = 0.9
 #: How much of the work repeats at least, and in one pattern: less is blocks of layers in a single pass. A
@@ -124,10 +127,10 @@ def _from_before() -> pl.Expr:
     return (pl.col("call_id").is_null() & (pl.col("start_ns") < launched)).fill_null(False)
 
 
-def _first_warm(first: pl.DataFrame, starts: Numbers, end_ns: int) -> int:
-    """How many repetitions at the beginning are cold: first-call work takes a good part of each of them."""
-    ends = np.append(starts[1:], end_ns)
-    warm = time_of(first, starts, ends) < COLD_SHARE * (ends - starts)
+def _first_warm(first: pl.DataFrame, starts: Numbers, end_ns: int, longest_ns: float = np.inf) -> int:
+    """How many repetitions at the beginning are cold: first-call work takes a good part of each, or they are longer."""
+    lengths = np.append(starts[1:], end_ns) - starts
+    warm = (time_of(first, starts, starts + lengths) < COLD_SHARE * lengths) & (lengths <= longest_ns)
     return int(np.argmax(warm)) if warm.any() else len(starts)
 
 
@@ -176,8 +179,13 @@ def _of_kernels(phase: Phase, codes: Numbers) -> bool:
 
 
 def _warm(phase: Phase, first: pl.DataFrame, starts: Numbers, end_ns: int) -> Phase | None:
-    """The phase without the cold repetitions at its beginning; None when too little is left."""
-    cold = _first_warm(first, starts[phase.starts], end_ns)
+    """The phase without the cold repetitions at its beginning; None when too little is left.
+
+    Compilation and tuning of a first repetition make it many times as long, also where no host call shows them.
+    """
+    began = starts[phase.starts]
+    longest = max(LONG_PERIODS * float(np.median(np.diff(began)[phase.repeats[:-1]])), LEAST_INTERRUPTION_NS)
+    cold = _first_warm(first, began, end_ns, longest)
     if cold in (0, len(phase.starts)):
         return phase if cold == 0 else None
     return from_repetition(phase, cold, len(phase.starts))

@@ -60,7 +60,7 @@ def recording(
         iteration = inside[0] if inside else None
         dispatches.append({**common, **place, **size, "start_ns": at, "end_ns": ends, "iteration": iteration})
         launches.append(call("hipLaunchKernel", at - LATENCY, at - 2_000, correlation_id=number + 1))
-    starts = [row["start_ns"] - LATENCY for row in dispatches]
+    starts = [int(str(row["start_ns"])) - LATENCY for row in dispatches]
     marked = [
         {"pass": "trace", "iteration": i, "phase": phase, "start_ns": starts[first], "end_ns": starts[last - 1] + 2_000}
         for i, (phase, first, last) in enumerate(iterations)
@@ -94,7 +94,7 @@ def judged(tables: Mapping[str, pl.DataFrame]) -> SteadyPart:
     ran = pl.concat([tables[name].select(columns) for name in ("dispatches", "memory_copies")]).drop_nulls()
     windows = ran.group_by("device_id").agg(pl.col("start_ns").min(), pl.col("end_ns").max()).sort("device_id")
     covered = found.parts.group_by("device_id").agg(pl.col("start_ns").min(), pl.col("end_ns").max()).sort("device_id")
-    assert covered.equals(windows.cast(dict(covered.schema)))
+    assert covered.equals(windows)
     follows = found.parts.select(
         (pl.col("start_ns") == pl.col("end_ns").shift(1).over("device_id")).fill_null(True).all()
     )

@@ -113,13 +113,10 @@ def test_a_call_inside_a_listed_one_is_part_of_it() -> None:
 def test_the_first_of_like_copies_touches_memory_first() -> None:
     lengths = (9_000_000, 500_000, 400_000)
     starts = (1_000, 10_000_000, 11_000_000)
-    links = [{"correlation_id": 900 + i} for i in range(3)]
-    copies = [
-        copy(start + 100, start + 200, size_bytes=4096, **link) for start, link in zip(starts, links, strict=True)
-    ]
+    copies = [copy(start + 100, start + 200, size_bytes=4096, correlation_id=900 + i) for i, start in enumerate(starts)]
     calls = [
-        call("hipMemcpy", start, start + length, **link)
-        for start, length, link in zip(starts, lengths, links, strict=True)
+        call("hipMemcpy", start, start + length, correlation_id=900 + i)
+        for i, (start, length) in enumerate(zip(starts, lengths, strict=True))
     ]
     allocation = call("hipMalloc", 0, 500)
     assert ("first_touch", "hipMemcpy") in kinds(allocation, *calls, copies=copies)

@@ -98,6 +98,13 @@ def test_repetitions_at_the_beginning_that_load_code_are_set_up() -> None:
     assert begins(3) + 3_000_000 < first[2] <= begins(8) + 3_000_000
 
 
+def test_a_first_repetition_many_times_as_long_is_set_up_though_no_call_says_why() -> None:
+    found = judged(recording(STEP * 12, launched=False, pauses={2: 8_000_000}))
+    first = parts(found)[0]
+    assert first[0] == "set_up"
+    assert begins(2) + 8_000_000 < first[2] <= begins(8) + 8_000_000
+
+
 def test_a_single_warm_step_is_steady_throughout() -> None:
     found = judged(recording(list(range(40))))
     assert parts(found) == [("steady", begins(0), begins(39) + LENGTH)]
