@@ -109,7 +109,7 @@ def main() -> int:
         failed |= not all(run["kept"] for run in runs) or each > FLATNESS * first
         failed |= (seconds is not None and best["total"] > seconds) or (memory is not None and best["peak"] > memory)
         print(
-            f"{kernels} kernels: {best['total']:.2f} s CPU, {each * 1e6:.2f} us each ({each / first:.2f} of the first), "
+            f"{kernels} kernels: {best['total']:.2f} s CPU, {each * 1e6:.2f} us ({each / first:.2f} of the first), "
             f"peak {best['peak'] / 1e9:.2f} GB (input {best['frames'] / 1e9:.2f})"
         )
     print("failed" if failed else "kept")

@@ -33,7 +33,7 @@ _LEAST_LONG: Final = 0.1
 #: Neighbouring repetitions with less in common are of other sizes, where from this share on most are of the same.
 _OTHER_SIZES: Final = 0.5
 _SAME_SIZES: Final = 0.8
-#: An anchor that explains this share of the sequence makes longer ones needless.
+#: A stretch of half the sequence or more of which this share fits makes longer anchors needless.
 _EXPLAINED: Final = 0.9
 #: Foreign numbers between repetitions end the stretch when they are more than so many periods, and than this share.
 _FOREIGN_PERIODS: Final = 10
@@ -175,7 +175,7 @@ def _strongest(sequence: Numbers) -> Phase | None:
     pairs = neighbours(codes)
     found: list[Phase] = []
     runs, length = codes, 1
-    while length <= _LONGEST_ANCHOR and not any(phase.fitting > _EXPLAINED * len(codes) for phase in found):
+    while length <= _LONGEST_ANCHOR and not any(_explains(phase, len(codes)) for phase in found):
         tried = (_repetitions(codes, pairs, anchors) for anchors in _anchors(runs))
         found += [phase for phase in tried if phase is not None and phase.fitting_share >= _LEAST_FITTING]
         runs, length = _joined(runs, length), 2 * length
@@ -185,6 +185,10 @@ def _strongest(sequence: Numbers) -> Phase | None:
         runs, length = _joined(runs, length), 2 * length
     found.sort(key=lambda phase: phase.period - phase.fitting)
     return next((phase for phase in found if _in_order(runs, phase)), None)
+
+
+def _explains(phase: Phase, length: int) -> bool:
+    return phase.fitting_share > _EXPLAINED and 2 * phase.fitting > length
 
 
 def _divided(phase: Phase, sequence: Numbers, sizes: Numbers) -> list[Phase]:
