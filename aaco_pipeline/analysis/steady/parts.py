@@ -38,6 +38,7 @@ INCOMPLETE: Final = "incomplete"
 _RARE: Final = 20
 _REPETITIONS_TO_BE_RARE: Final = 10
 #: Work before or after the repetition that is mostly of kernels that it does not have is none of it.
+_UNITS: Final = (("s", 1_000_000_000), ("ms", 1_000_000), ("µs", 1_000))
 _FOREIGN_SHARE: Final = 0.5
 #: A recording is cold when first-call work takes this share of its window, and loading and initializing alone this one.
 _COLD_RECORDING: Final = 0.1
@@ -166,7 +167,7 @@ def _device(
     if calls_known and not cold and own.height >= LEAST_LENGTH and not _is_marked(own, iterations):
         reason = "recording began and ended in the midst of work: no host call in it does the work of a first time"
         return [_row(STEADY, window, reason)], None
-    return [_without(window, own.height, cold_ns if cold else None, calls_known=calls_known)], None
+    return [_without(own, window, cold_ns if cold else None, calls_known=calls_known)], None
 
 
 def _taken(first: pl.DataFrame, span: tuple[int, int]) -> int:
@@ -248,7 +249,7 @@ def _contents(own: pl.DataFrame, span: tuple[int, int], first: pl.DataFrame) -> 
     counted = ((len(kinds) - copies, "dispatch"), (copies, "copy"))
     said = " and ".join(_number(count, what) for count, what in counted if count) or "nothing began"
     cold_ns = _taken(first, span)
-    cold = f"; first-call work took {cold_ns / 1e6:.3g} ms of it" if cold_ns else ""
+    cold = f"; first-call work took {_time(cold_ns)} of it" if cold_ns else ""
     return f"{said} outside the repetition{cold}"
 
 
@@ -275,19 +276,26 @@ def _idle(own: pl.DataFrame, stretch: Stretch) -> list[tuple[int, int, str]]:
     ]
 
 
-def _without(window: tuple[int, int], number: int, cold_ns: int | None, *, calls_known: bool) -> dict[str, Any]:
+def _without(own: pl.DataFrame, window: tuple[int, int], cold_ns: int | None, *, calls_known: bool) -> dict[str, Any]:
     """The one part of a device that has no steady part."""
+    spent = int(own.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item())
+    what = f"{_number(own.height, 'activity')} of {_time(spent)} in {_time(window[1] - window[0])}"
     if cold_ns is not None:
-        reason = f"first-call work took {cold_ns / 1e6:.3g} ms, and nothing repeats after it"
+        reason = f"{what}; first calls take {_time(cold_ns)} before and between them, and nothing repeats"
         return {**_row(SET_UP, window, reason), "lacking": COLD_START}
-    what = f"{_number(number, 'activity')} in {(window[1] - window[0]) / 1e6:.3g} ms"
-    if number < LEAST_LENGTH:
-        reason = f"too short to tell steady work from set-up: {what}"
+    if own.height < LEAST_LENGTH:
+        reason = f"{what} are too few to tell steady work from set-up"
     elif calls_known:
-        reason = f"too short to tell steady work from set-up: no whole warm iteration among {what}"
+        reason = f"{what}, and no warm iteration is whole"
     else:
-        reason = f"nothing repeats among {what}, and no host calls were recorded"
+        reason = f"nothing repeats in {what}, and no host calls were recorded"
     return {**_row(SET_UP, window, reason), "lacking": INCOMPLETE}
+
+
+def _time(nanoseconds: float) -> str:
+    """A time in the unit that a person would choose."""
+    unit, length = next(((unit, length) for unit, length in _UNITS if nanoseconds >= length), ("ns", 1))
+    return f"{nanoseconds / length:.3g} {unit}"
 
 
 def _row(part: str, span: tuple[int, int], reason: str) -> dict[str, Any]:
