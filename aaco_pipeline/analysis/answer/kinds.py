@@ -30,7 +30,7 @@ Numbers = npt.NDArray[np.int64]
 
 def kind_of(family: str | None) -> str:
     """The kind of work that a family of kernels is told as."""
-    return UNNAMED if family is None else _TOGETHER.get(family, family)
+    return UNNAMED if family is None else _TOGETHER.get(family, family.replace(" ", "_"))
 
 
 def kinds_of_work(dispatches: pl.DataFrame, copies: pl.DataFrame, tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:

@@ -47,7 +47,7 @@ _STALLED: Final[Mapping[str, str]] = {
     "stalled_on_instructions": r"(?i)instruction fetch|no_instruction",
 }
 #: Operators that read where other data say: each access waits for an address that no prefetcher guesses.
-_INDIRECT: Final = r"(?i)gather|scatter|embedding|index|lookup"
+_INDIRECT: Final = r"(?i)gather|scatter|embedding|index|lookup|sparse|^kv cache$|^moe routing$"
 
 #: Per signal its unit, the table it comes from, and what it means that it is null.
 KERNEL_SIGNALS: Final[Mapping[str, tuple[str, str, str]]] = {

@@ -136,6 +136,8 @@ class _Reader(ExpressionReader):
                 name, has_arguments = f"{name}::{part}" if name else part, False
             if self.peek() != "E":
                 self.substitutions.append(name)
+        if not name:
+            raise UnknownMangling
         return name, has_arguments and returns, qualifiers
 
     def member_name(self, owner: str) -> str:

@@ -1,7 +1,8 @@
 """What the words of a kernel's name say about the kind of work it does, as data.
 
 A phrase is words in the order they stand in a name: a space matches with and without an underscore, so `soft max` is in
-`softmax_warp_forward` and in `cunn_SoftMaxForward`; a star stands for letters and digits within the word.
+`softmax_warp_forward` and in `cunn_SoftMaxForward`; a star stands for letters and digits within the word. A phrase that
+begins with ^ has to be how the name begins. These decide where neither a library's grammar nor its symbols do.
 """
 
 import re
@@ -10,62 +11,116 @@ from typing import Final
 #: Kinds of work by descending precedence: of several named in one function's name the first one decides.
 PHRASES: Final[dict[str, tuple[str, ...]]] = {
     "comm": (
-        "nccl*", "rccl*", "msccl*", "all reduce*", "all gather*", "reduce scatter*", "all to all*", "send recv*",
-        "cross device reduce*", "quick reduce*", "nvshmem*", "rocshmem*",
+        "nccl*", "rccl*", "msccl*", "all reduce*", "all gather*", "reduce scatter*", "all to all*", "a2a*",
+        "send recv*", "cross device reduce*", "quick reduce*", "nvshmem*", "rocshmem*", "user buffers*", "lamport*",
+        "multimem*", "ipc*",
+    ),
+    "kv cache": (
+        "*reshape and cache*", "*concat and cache*", "*cat and cache*", "and cache*", "copy blocks*",
+        "append paged kv*", "append kv*", "store kv*", "store cache*", "set kv*", "write kv*", "copy kv*", "kv copy*",
+        "*kv buffer*", "kv indices*", "kv index*", "gather cache*", "gather kv*", "quantize kv*", "dequantize kv*",
+        "cache update*", "kv cache update*", "update kv cache*", "fill kv*", "update cache*", "cache rotate*",
+        "kv cache copy*", "kv cache write*", "transfer kv*",
+    ),
+    "linear attention": (
+        "*gated delta*", "*delta rule*", "delta net*", "delta product*", "*linear attention*", "linear attn*",
+        "lightning attn*", "lightning attention*", "gla", "kda", "gdn*", "gdr", "rwkv*", "wkv*", "ssm*", "ssd*",
+        "mamba*", "selective scan*", "selective state*", "fused recurrent*", "recurrent", "chunk scan*",
+        "chunk state*", "chunk cumsum*", "state passing*", "wy", "kkt", "hgrn*", "comba", "dplr", "iplr", "mesa*",
+        "retention*", "delta attn*",
     ),
     "attention": (
-        "*attention*", "*attn*", "*fmha*", "*mha*", "mla*", "sage*", "flash attn*", "flash fwd*",
-        "flash bwd*", "flash mla*", "flash decod*", "sdpa*", "*scaled dot product*",
-        "dq dk dv", "dk dv", "pa",
+        "*attention*", "*attn*", "*fmha*", "*mha*", "mla*", "sage*", "flash attn*", "flash fwd*", "flash bwd*",
+        "flash mla*", "flash decod*", "flash prefill*", "sdpa*", "*scaled dot product*", "*mqa*", "gqa*", "nsa", "att",
+        "att2", "indexer*", "prefill with*", "decode with*", "softmax gemm*", "merge state*", "merge states*",
+        "dq dk dv", "dk dv", "dkv", "dot do o", "pa", "neighborhood*", "splitkv*",
     ),
-    "softmax": ("*soft max*",),
+    "moe routing": (
+        "*moe align*", "moe sort*", "moe sum*", "moe finalize*", "moe permute*", "moe unpermute*", "moe combine*",
+        "moe gather*", "moe scatter*", "moe top*", "moe reduce*", "moe histogram*", "moe softmax*", "moe gate*",
+        "topk gating*", "top k gating*", "topk ids*", "unpermute*", "grouped topk*", "softmax topk*", "topk softmax*",
+        "*routing*", "route", "routes", "expert*", "experts", "ep scatter*", "ep gather*",
+    ),
+    "fft": ("fft*", "*fft", "bluestein*", "stockham*"),
+    "sparse": (
+        "cusparse*", "rocsparse*", "spmm*", "spgemm*", "sddmm*", "csrmm*", "csrmv*", "csrgemm*", "bsrmm*", "bsrmv*",
+        "sparse24*", "sparse nm*",
+    ),
+    "sampling": (
+        "sample", "samples", "*sampling*", "sample multinomial*", "*multinomial*", "*penalty*", "penalties*", "top p*",
+        "min p", "rejection*", "speculative*",
+    ),
+    "softmax": ("*soft max*", "cross entropy*", "xentropy*", "sparse max*", "entmax*"),
     "norm": (
-        "*layer norm*", "*batch norm*", "*group norm*", "*instance norm*", "*rms norm*", "l2 norm*", "norm", "norm fwd",
-        "bn fw*", "bn bw*", "gamma beta*", "fused params*", "internal gradients*", "rowwise moments*",
-        "cu compute grad*", "cu compute part grad*", "add norm*", "normalization*",
+        "*layer norm*", "*batch norm*", "*group norm*", "*instance norm*", "*rms norm*", "l2 norm*", "norm",
+        "norm fwd", "rms", "ln fwd*", "ln bwd*", "*lrn*", "bn fw*", "bn bw*", "gamma beta*", "fused params*",
+        "internal gradients*", "rowwise moments*", "cu compute grad*", "cu compute part grad*", "add norm*",
+        "normalization*",
     ),
     "conv": (
         "conv", "conv1*", "conv2*", "conv3*", "conv5*", "conv7*", "*convolution*", "*fprop*", "*dgrad*", "*wgrad*",
-        "*winograd*",
-        "im2 col*", "im2d2 col*", "im3d2 col*", "col2 im*", "col2 im2d*", "implicit gemm*", "igemm*", "bwd weight*",
-        "bwd data*", "wrw", "scudnn*", "*depthwise*", "conv fwd*", "conv bwd*", "*conv uni*",
+        "*winograd*", "im2 col*", "im2d2 col*", "im3d2 col*", "col2 im*", "col2 im2d*", "implicit gemm*", "igemm*",
+        "bwd weight*", "bwd data*", "wrw", "scudnn*", "*depthwise*", "conv fwd*", "conv bwd*", "*conv uni*",
     ),
     "gemm": (
         "*gemm*", "*gemv*", "*mat mul*", "bmm", "mm", "addmm", "cijk*", "dot", "split kreduce*", "split k reduce*",
-        "*splitk*", "split k", "skinny*", "fused moe*", "fmoe*",
-        "contraction*", "nvjet*", "linear",
+        "*splitk*", "split k", "split kq*", "*lora", "lora*", "*gmv*", "skinny*", "fused moe*", "fmoe*", "moe mm*",
+        "moe kernel*", "e2e moe*", "contraction*", "nvjet*", "linear", "*mul mat*", "mul mm*", "matrix mul*",
+        "*matrix multiplication*", "matvec*", "mat vec*", "marlin*", "gmm", "tgmm", "gmmm", "moe q*",
+    ),
+    "quantization": (
+        "*quant*", "down cast*", "up cast*", "fp4 to*", "to fp4*", "to fp8*", "to mxfp*", "*qparam*",
+        "*to fp8rowwise*", "*bitrowwise*",
     ),
     "pool": ("*pool", "*pool1d*", "*pool2d*", "*pool3d*", "*pooling*", "*max pool*", "*avg pool*", "*average pool*"),
     "sort/scan": (
         "*sort*", "top k*", "*topk*", "*scan*", "cum sum*", "cum prod*", "search sorted*", "bucketize*", "unique*",
-        "*histogram*", "bitonic*", "kth value*", "*find kth*", "*multinomial*", "prefix sum*", "radix*", "onesweep*",
-        "lookback*", "bincount*", "*argsort*",
+        "*histogram*", "bitonic*", "kth value*", "*find kth*", "*prefix sum*", "radix*", "onesweep*", "lookback*",
+        "bincount*", "*argsort*",
     ),
     "embedding/gather": (
         "*embedding*", "*gather*", "*scatter*", "index select*", "index put*", "index add*", "index copy*",
-        "index fill*", "index elementwise*", "index kernel*", "index func*", "indexing*", "take",
-        "masked select*", "non zero*", "partition*", "*compact*", "device select*", "select if*", "grad weight*",
-        "partials per segment*", "partial segments*", "num of segments*", "lookup*",
+        "index fill*", "get rows*", "set rows*", "index elementwise*", "index kernel*", "index func*", "indexing*",
+        "take", "bounds check*", "masked select*", "non zero*", "partition*", "*compact*", "device select*",
+        "select if*", "grad weight*", "partials per segment*", "partial segments*", "num of segments*", "lookup*",
     ),
     "copy/memset": (
-        "copy*", "*copy", "mem cpy*", "mem set*", "fill*", "zero*", "cat", "concat*", "*transpose*", "permute*", "pad",
-        "*padding*", "contiguous*", "arange*", "flip*", "roll", "repeat*", "tril*", "triu*", "nchw*", "nhwc*",
-        "reshape*", "*kv cache*", "and cache*", "tensor transform*", "reformat*", "*layout*", "slice*",
+        "copy*", "*copy", "cpy*", "mem cpy*", "mem set*", "fill*", "zero*", "cat", "concat*", "*transpose*",
+        "permute*", "pad", "unpad", "clear*", "*padding*", "contiguous*", "arange*", "flip*", "roll", "repeat*",
+        "tril*", "triu*", "nchw*", "nhwc*", "reshape*", "tensor transform*", "reformat*", "*layout*", "slice*",
         "sub tensor op*", "set tensor*",
     ),
     "reduction": (
-        "*reduce*", "*reduction*", "sum*", "mean*", "arg max*", "arg min*", "amax", "amin", "welford*",
-        "count nonzero*",
+        "*reduce*", "*reduction*", "sum*", "mean*", "arg max*", "arg min*", "amax*", "amin*", "absmax*", "welford*",
+        "iamax*", "iamin*", "nrm2*", "asum*", "log sum exp*", "count nonzero*",
     ),
     "elementwise": (
-        "*elementwise*", "*pointwise*", "element wise*", "multi tensor*", "add*", "sub", "mul*", "div*", "act",
-        "*activation*", "*silu*", "*gelu*", "*relu*", "*swiglu*", "*geglu*", "*rope*", "rotary embedding*",
-        "rotary*", "*dropout*", "cast*",
-        "convert*", "*quant*", "scale*", "clamp*", "*clip*", "*adam*", "*sgd*", "lerp*", "where*", "mask*", "exp",
-        "sqrt", "rsqrt", "pow*", "*tanh*", "*sigmoid*", "erf*", "neg", "abs*", "log", "transform*", "for each*",
-        "parallel for*", "op tensor*", "op1d*", "op2d*", "op3d*", "op4d*", "op5d*", "*neuron*", "copysign*", "sin",
-        "cos", "*equal*", "less", "greater", "ceil", "floor", "round", "sign", "max", "min", "philox*", "*rng*",
-        "logical*", "bitwise*", "reciprocal*", "threshold*",
+        "*elementwise*", "*pointwise*", "element wise*", "multi tensor*", "add*", "sub", "div*",
+        "act", "*activation*", "*silu*", "*swish*", "*gelu*", "*relu*", "*swiglu*", "*geglu*", "*rope*",
+        "rotary embedding*", "rotary*", "*dropout*", "cast*", "convert*", "scale*", "clamp*", "*clip*", "*adam*",
+        "*sgd*", "lamb*", "soft cap*", "lerp*", "where*", "mask*", "exp", "sqrt", "rsqrt", "pow*", "*tanh*",
+        "*sigmoid*", "erf*", "neg", "abs*", "log", "transform*", "for each*", "parallel for*", "op tensor*", "op1d*",
+        "op2d*", "op3d*", "op4d*", "op5d*", "*neuron*", "copysign*", "sin", "cos", "*equal*", "less", "greater",
+        "ceil", "floor", "round", "sign", "max", "min", "philox*", "*rng*", "logical*", "bitwise*", "reciprocal*",
+        "threshold*",
+    ),
+}  # fmt: skip
+
+#: Words that say less: they decide where none of those above stands in a function's own name.
+WEAK_PHRASES: Final[dict[str, tuple[str, ...]]] = {
+    "kv cache": ("*kv cache*",),
+    "linear attention": ("^chunk*", "intra chunk*", "inter chunk*", "*segsum*"),
+    "attention": ("^fwd kernel*", "^bwd kernel*", "^fwd", "^bwd", "qk", "qkv*", "cu seqlens*", "indptr*"),
+    "gemm": ("up proj*", "down proj*"),
+    "quantization": ("*rowwise*",),
+    "embedding/gather": ("linearize*", "delinearize*"),
+    "copy/memset": (
+        "pack*", "unpack*", "prepack*", "repack*", "*shuffle*", "reorder*", "rearrange*", "interleave*", "swap*",
+        "expand*", "to dense*", "dense to*", "to padded*", "jagged to*",
+    ),
+    "elementwise": (
+        "bias*", "unary*", "binary*", "bcast*", "broadcast*", "*glu", "*elu", "softplus*", "*axpy*", "geam*", "scal",
+        "mhc*", "rot", "rotm*", "rotg*", "optimizer*", "residual*", "timestep*", "operator*",
     ),
 }  # fmt: skip
 
@@ -133,14 +188,15 @@ LIBRARY_ARGUMENTS: Final[tuple[tuple[str, str], ...]] = (
     ("vllm", r"\bvllm::"),
     ("aiter", r"\baiter::"),
     ("ck_tile", r"\bck_tile::"),
+    ("ggml", r"\bggml_"),
     ("pytorch", r"\bat::|\bc10::"),
 )
 #: What a library is for, where a name says nothing else.
 LIBRARY_FAMILY: Final[dict[str, str]] = {
-    "hipblaslt": "gemm", "tensile": "gemm", "cudnn": "conv", "rccl": "comm", "aotriton": "attention",
+    "hipblaslt": "gemm", "tensile": "gemm", "rocblas": "gemm", "cudnn": "conv", "rccl": "comm", "aotriton": "attention",
     "flash_attention": "attention",
 }  # fmt: skip
-#: Libraries whose copies, layout changes and unnamed kernels only serve their own convolutions.
+#: Libraries whose copies, layout changes, transforms and unnamed kernels only serve their own convolutions.
 CONVOLUTION_LIBRARIES: Final = frozenset({"miopen", "cudnn"})
 
 #: Operators the words above do not tell, in the form operators are compared: lower case, words between underscores.
@@ -154,13 +210,16 @@ OPERATORS: Final[dict[str, str]] = {
     "reduction": "sum mean amax amin max min argmax argmin all any prod norm linalg_vector_norm var std var_mean "
     "foreach_norm logsumexp count_nonzero nansum arg_max arg_min",
     "sort/scan": "sort topk top_k argsort cumsum cum_sum cumprod unique unique2 searchsorted kthvalue median msort "
-    "bincount multinomial",
+    "bincount",
+    "sampling": "multinomial",
+    "quantization": "quantize_linear dequantize_linear dynamic_quantize_linear",
     "gemm": "mm addmm bmm baddbmm matmul mat_mul linear addmv mv dot scaled_mm addbmm einsum int_mm gemm "
     "addmm_activation mat_mul_integer",
     "comm": "record_param_comms",
     "elementwise": "foreach_copy and or xor not "
-    "masked_fill dropout bernoulli normal uniform random exponential isnan isfinite isinf eq ne lt le "
-    "gt ge maximum minimum nan_to_num sgn sign where cast relu add sub mul div pow sqrt exp log erf tanh sigmoid",
+    "masked_fill dropout bernoulli normal uniform random exponential isnan isfinite isinf eq ne lt "
+    "le gt ge maximum minimum nan_to_num sgn sign where cast relu add sub mul mul_out div pow sqrt exp log erf tanh "
+    "sigmoid",
 }  # fmt: skip
 #: Operators of ONNX that take any number of tensors element by element; PyTorch's of the same name reduce one.
 ELEMENTWISE_ONNX_OPERATORS: Final = frozenset({"max", "mean", "min", "sum"})
@@ -178,4 +237,5 @@ def grouped_pattern(phrases: dict[str, tuple[str, ...]]) -> re.Pattern[str]:
 
 def _alternatives(phrases: tuple[str, ...]) -> str:
     """The phrases as alternatives of a pattern; a star within a name of several words may cross none of them."""
-    return "|".join(phrase.replace("*", "[a-z0-9]*").replace(" ", "_?") for phrase in phrases)
+    signs = str.maketrans({"*": "[a-z0-9]*", " ": "_?", "^": "(?<=^_)_?"})
+    return "|".join(phrase.translate(signs) for phrase in phrases)

@@ -99,6 +99,8 @@ _BY_NAME: Final = {
     for key, names in table.items()
     for name in names
 }
+#: Number formats as kernels are said to compute in.
+NUMBER_FORMATS: Final = frozenset({*_BY_NAME.values(), *_TENSILE_FORMATS.values()})
 
 
 def _format_pattern(table: Mapping[str, tuple[str, ...]], before: str) -> re.Pattern[str]:

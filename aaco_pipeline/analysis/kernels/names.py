@@ -1,7 +1,8 @@
 """What a kernel's name, and the operator that launched it, say about the work it does.
 
-A library's own grammar is read first, then the words of the name; a name that shows no evidence has no family. An
-operator knows better than a name: cuDNN and MIOpen run convolutions on kernels called after matrix products.
+A library's own grammar is read first, then the table of symbols from libraries' sources, last the words of the name; a
+name that shows no evidence has no family. An operator knows better than a name: cuDNN and MIOpen run convolutions on
+kernels called after matrix products.
 """
 
 import re
@@ -22,11 +23,13 @@ from aaco_pipeline.analysis.kernels.families import (
     LIST_FUNCTOR_PHRASES,
     OPERATORS,
     PHRASES,
+    WEAK_PHRASES,
     grouped_pattern,
     phrase_pattern,
 )
 from aaco_pipeline.analysis.kernels.fusions import fused_operators, inductor_fusion, migraphx_family
 from aaco_pipeline.analysis.kernels.name_text import cleaned, comparable, head_and_arguments, shortened, words
+from aaco_pipeline.analysis.kernels.symbols import Symbol, symbol_of
 
 __all__ = ["SCHEMA", "classify_names", "fused_operators", "operator_family", "with_operators"]
 
@@ -52,6 +55,8 @@ HEAD_CHARACTERS: Final = 120
 
 _FAMILIES: Final = tuple(PHRASES)
 _PHRASES: Final = grouped_pattern(PHRASES)
+_WEAK_FAMILIES: Final = tuple(WEAK_PHRASES)
+_WEAK_PHRASES: Final = grouped_pattern(WEAK_PHRASES)
 _FUNCTORS: Final = grouped_pattern(FUNCTOR_PHRASES)
 _FUNCTOR_FAMILIES: Final = tuple(FUNCTOR_PHRASES)
 _LIST_FUNCTORS: Final = grouped_pattern(LIST_FUNCTOR_PHRASES)
@@ -61,7 +66,9 @@ _PREFIXES: Final = re.compile("|".join(f"({pattern})" for _, pattern in LIBRARY_
 _ARGUMENTS: Final = tuple((library, re.compile(pattern)) for library, pattern in LIBRARY_ARGUMENTS)
 _OPERATOR_FAMILY: Final = {name: family for family, names in OPERATORS.items() for name in names.split()}
 #: Kinds of work an operator of another kind has done for it, before or after its own.
-_SERVING: Final = ("copy/memset", "elementwise", "reduction", "sort/scan")
+_SERVING: Final = (
+    "copy/memset", "elementwise", "fft", "kv cache", "moe routing", "quantization", "reduction", "sort/scan",
+)  # fmt: skip
 #: Kinds of work whose kernels state a tile, so that three numbers in a name are one.
 _TILED: Final = frozenset({"gemm", "conv", "attention"})
 
@@ -134,7 +141,8 @@ def _described(name: str) -> tuple[str | bool | None, ...]:
     """The values of `SCHEMA` for one name."""
     clean = cleaned(name)
     head, arguments = head_and_arguments(clean)
-    library = _library(head, arguments)
+    symbol = symbol_of(head)
+    library = _library(head, arguments) or (symbol.library if symbol else None)
     reader = grammar.READERS.get(library or "")
     fields = reader(clean) if reader else {}
     family, is_auxiliary = _family(clean, head, arguments, library) if "family" not in fields else (None, False)
@@ -147,7 +155,7 @@ def _described(name: str) -> tuple[str | bool | None, ...]:
         comparable(clean),
         family,
         "triton" if library == "triton_inductor" else library,
-        fields.get("dtype") or _dtype(head, arguments, family),
+        fields.get("dtype") or _dtype(head, arguments, family, symbol),
         fields.get("tile") or (grammar.plain_tile(head) if family in _TILED else None),
         role,
         "none" if family is None else "name",
@@ -178,11 +186,21 @@ def _family(clean: str, head: str, arguments: str, library: str | None) -> tuple
         if family is not None:
             return family, False
     family, is_auxiliary = _of_head(head)
+    symbol = symbol_of(head)
+    if symbol is not None:
+        return symbol.kind, is_auxiliary
+    return _of_words(family, is_auxiliary, head, arguments, library)
+
+
+def _of_words(
+    family: str | None, is_auxiliary: bool, head: str, arguments: str, library: str | None
+) -> tuple[str | None, bool]:
+    """What the words of the arguments and the library make of the kind that the words of the name tell."""
     if family == "elementwise" and arguments:
         family = _functor_family(head, arguments) or family
     elif family is None:
         family = _of_arguments(arguments)
-    if library in CONVOLUTION_LIBRARIES and family in {None, "copy/memset", "reduction"}:
+    if library in CONVOLUTION_LIBRARIES and family in {None, "copy/memset", "fft", "reduction"}:
         return "conv", True
     if library == "cublas" and family in {"copy/memset", "reduction"}:
         return "gemm", True
@@ -198,8 +216,8 @@ def _of_head(head: str) -> tuple[str | None, bool]:
     Bounded as the number of distinct functions of a few captures; a session has some hundreds.
     """
     outer, _, own = head.rpartition("::")
-    own_words = words(own[:HEAD_CHARACTERS])
-    family = _strongest(own_words)
+    own_words = words(own[:HEAD_CHARACTERS].replace("fbgemm", ""))
+    family = _strongest(own_words) or _weak(own_words) or _of_operators(own)
     if family is None and outer:
         family = _strongest(words(outer.replace("fbgemm_gpu", "")))
     serves_itself = family in {"attention", "gemm"} and "_reduce_" in own_words
@@ -210,6 +228,17 @@ def _strongest(text: str) -> str | None:
     """The first in precedence of all the families whose phrases stand in the text."""
     found = [match.lastindex for match in _PHRASES.finditer(text) if match.lastindex is not None]
     return _FAMILIES[min(found) - 1] if found else None
+
+
+def _weak(text: str) -> str | None:
+    """The first in precedence of the families that words which say less stand for."""
+    found = [match.lastindex for match in _WEAK_PHRASES.finditer(text) if match.lastindex is not None]
+    return _WEAK_FAMILIES[min(found) - 1] if found else None
+
+
+def _of_operators(own: str) -> str | None:
+    """The family of the first operator that tells one, of those that MIGraphX strung together to a name."""
+    return next((_OPERATOR_FAMILY[one] for one in fused_operators(own) if one in _OPERATOR_FAMILY), None)
 
 
 def _of_arguments(arguments: str) -> str | None:
@@ -229,9 +258,10 @@ def _functor_family(head: str, arguments: str) -> str | None:
     return None if found is None or found.lastindex is None else families[found.lastindex - 1]
 
 
-def _dtype(head: str, arguments: str, family: str | None) -> str | None:
-    """The number format in the arguments, else in the name; integers of a kernel that gathers are its indices."""
-    found = grammar.number_format(arguments) or grammar.number_format(head)
+def _dtype(head: str, arguments: str, family: str | None, symbol: Symbol | None) -> str | None:
+    """The number format in the arguments, else the symbol's, else in the name; integers of a gather are its indices."""
+    stated = symbol.dtype if symbol else None
+    found = grammar.number_format(arguments) or stated or grammar.number_format(head)
     return None if family == "embedding/gather" and (found or "").startswith("int") else found
 
 

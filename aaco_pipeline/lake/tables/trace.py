@@ -24,6 +24,13 @@ from aaco_pipeline.lake.declaration import (
     nullable,
 )
 
+KINDS_OF_WORK: Final = (
+    "Kind of work the kernel does: `attention`, `comm` (collectives), `conv`, `copy/memset`, `elementwise`, "
+    "`embedding/gather`, `fft`, `gemm` (products of matrices and vectors), `kv cache` (its reads and writes), "
+    "`linear attention` (and state-space models), `moe routing`, `norm`, `pool`, `quantization`, `reduction`, "
+    "`sampling` (of tokens), `softmax`, `sort/scan` or `sparse`; null when family_source is `none`."
+)
+
 # A column is one call of at most three lines.
 # fmt: off
 TABLES: Final[tuple[Table, ...]] = (
@@ -40,8 +47,7 @@ TABLES: Final[tuple[Table, ...]] = (
                 "arguments; not unique."),
             nullable("fingerprint", STRING, TEXT, "Hash that names the same kernel in other sessions, made from what "
                 "the compiler fixed and never from addresses; null when the capture holds too little."),
-            nullable("family", STRING, NAME, "Kind of work the kernel does, such as `gemm`, `conv` or `elementwise`; "
-                "null when family_source is `none`."),
+            nullable("family", STRING, NAME, KINDS_OF_WORK),
             nullable("library", STRING, NAME, "Library or compiler that provides the kernel, such as `hipblaslt`, "
                 "`miopen` or `triton`; null when the name gives no sign."),
             nullable("dtype", STRING, NAME, "Number format the kernel computes in; null when neither its name nor its "

@@ -70,7 +70,12 @@ def test_the_least_bytes_that_shapes_imply_need_not_reach_as_far(
 
 @pytest.mark.parametrize(
     ("family", "share", "expected"),
-    [("elementwise", 0.3, "memory_dram"), ("embedding/gather", 0.3, "latency"), ("elementwise", 0.2, "latency")],
+    [
+        ("elementwise", 0.3, "memory_dram"),
+        ("embedding/gather", 0.3, "latency"),
+        ("kv cache", 0.3, "latency"),
+        ("elementwise", 0.2, "latency"),
+    ],
 )
 def test_an_operator_that_streams_is_not_held_up_by_latency(family: str, share: float, expected: str) -> None:
     kernel = [{"name": "k", "short_name": "k", "family": family}]
