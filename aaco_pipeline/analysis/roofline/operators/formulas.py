@@ -147,7 +147,7 @@ _STREAMS: Final[Mapping[str, Formula]] = {
     "aten::eq": Formula(streams.elementwise(2, truth=True)),
     "aten::threshold_backward": Formula(streams.elementwise(2)),
     **dict.fromkeys(("aten::gelu_backward", "aten::silu_backward"), Formula(streams.elementwise(2, 4.0))),
-    "aten::mse_loss": Formula(streams.elementwise(2, 2.0)),
+    "aten::mse_loss": Formula(streams.squared_error, reads_values=True),
     "aten::mse_loss_backward": Formula(streams.elementwise(3, 2.0)),
     "aten::masked_fill_": Formula(streams.elementwise(2, 0.0, in_place=True)),
     **dict.fromkeys(

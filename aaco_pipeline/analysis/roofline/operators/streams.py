@@ -98,17 +98,29 @@ def reduction(
 ) -> Callable[[Inputs], Work]:
     """A formula for n elements into one: the axes' position, and the bytes of a result.
 
-    `more_bytes` are written for each result besides, such as its place.
+    `more_bytes` are written for each result besides, such as its place. Axes are always followed by whether they are
+    kept; without that, what stands there is something else, such as the type of a sum.
     """
 
     def work(inputs: Inputs) -> Work:
         x = inputs.tensor(0)
-        by_axis = dimensions is not None and len(inputs) > dimensions and inputs.types[dimensions].startswith("Scalar")
+        by_axis = dimensions is not None and len(inputs) > dimensions + 1
+        by_axis = by_axis and inputs.types[dimensions or 0].startswith("Scalar")
         results = math.prod(_without(x.shape, inputs, dimensions)) if by_axis and dimensions is not None else 1
         size = (result_bytes or x.element_bytes) + (more_bytes if by_axis else 0)
         return Work(float(max(x.count - results, 0)), float(x.bytes + results * size), x.dtype)
 
     return work
+
+
+def squared_error(inputs: Inputs) -> Work:
+    """aten::mse_loss(self, target, reduction): a difference and a square each, one result where it reduces (1, 2)."""
+    each = elementwise(2, 2.0)(inputs)
+    if inputs.integer(2) == 0:
+        return each
+    first = inputs.tensor(0)
+    read = sum(inputs.tensor(at).bytes for at in (0, 1))
+    return Work((each.flops or 0.0) + max(first.count - 1, 0), float(read + first.element_bytes), first.dtype)
 
 
 def maximum(inputs: Inputs) -> Work:
