@@ -29,6 +29,7 @@ from aaco_pipeline.analysis.answer.validity import (
     without_steady_part,
 )
 from aaco_pipeline.analysis.answer.window import Window, busiest, inside, steady_window, whole_recording
+from aaco_pipeline.analysis.kernels.names import operator_family
 from aaco_pipeline.analysis.sessions.iteration_gaps import usage
 from aaco_pipeline.analysis.timeline.recorded import Recorded
 from aaco_pipeline.lake.contracts import polars_types
@@ -155,7 +156,7 @@ def _on_host(tables: Mapping[str, pl.DataFrame], run: Recorded, labels: pl.DataF
     times = times.drop_nulls(["start_ns", "end_ns"]).select("start_ns", "end_ns")
     window = Window(0, times, "measured iterations without a profiler", 0, unprofiled.iterations)
     dispatches = run.dispatches.filter(pl.col("parent_dispatch_id").is_null())
-    kinds = _kinds(tables, dispatches, tables["memory_copies"].clear(), 0)
+    kinds = _kinds({**tables, "kernels": _named(tables["kernels"])}, dispatches, tables["memory_copies"].clear(), 0)
     explained = {(name, reasons.CONTENTION): time for name, time in contended.items()}
     judged = _Judged(window, shares, explained, dispatches, tables["gaps"], kinds)
     kernel_time = int(kinds.get_column("time_ns").sum())
@@ -240,6 +241,14 @@ def _samples_of_the_run(tables: Mapping[str, pl.DataFrame], inside: pl.DataFrame
     if not sessions.filter(pl.col("source_kind") == "capture").height:
         return samples
     return samples.filter(pl.col("device_id").is_in(inside.get_column("device_id").unique().implode()))
+
+
+def _named(kernels: pl.DataFrame) -> pl.DataFrame:
+    """Kernels of the CPU provider with the family of the operator that each is."""
+    operators = kernels.get_column("short_name").cast(pl.String)
+    families = {name: operator_family(name) for name in operators.drop_nulls().unique()}
+    own = operators.replace_strict(families, default=None, return_dtype=pl.String)
+    return kernels.with_columns(family=pl.coalesce(pl.col("family").cast(pl.String), own))
 
 
 def _kinds(

@@ -206,7 +206,8 @@ OPERATORS: Final[dict[str, str]] = {
     "copy/memset": "copy to_copy clone contiguous zero zeros ones full cat stack local_scalar_dense set pin_memory to "
     "new_zeros zeros_like ones_like empty record_stream item repeat roll flip constant_pad_nd narrow_copy "
     "split_with_sizes_copy slice_scatter tril triu arange concat transpose expand pad identity reshape split slice "
-    "squeeze unsqueeze flatten constant constant_of_shape space_to_depth depth_to_space range shape tile",
+    "squeeze unsqueeze flatten constant constant_of_shape reorder_input reorder_output "
+    "space_to_depth depth_to_space range shape tile",
     "reduction": "sum mean amax amin max min argmax argmin all any prod norm linalg_vector_norm var std var_mean "
     "foreach_norm logsumexp count_nonzero nansum arg_max arg_min",
     "sort/scan": "sort topk top_k argsort cumsum cum_sum cumprod unique unique2 searchsorted kthvalue median msort "

@@ -24,7 +24,7 @@ from aaco_pipeline.errors import UsageError
 from aaco_pipeline.report.document.statements import LISTED_INSTRUCTIONS, LISTED_KERNELS
 from aaco_pipeline.report.html import sections
 from aaco_pipeline.report.html.plots import PASSES, QUANTILES, plotted
-from aaco_pipeline.report.words import bottleneck_text, instruction_text, units
+from aaco_pipeline.report.words import bottleneck_text, instruction_text, tables, units
 from aaco_pipeline.report.words.answer import sharpening
 from aaco_pipeline.report.words.printable import printable
 from aaco_pipeline.report.words.session import (
@@ -125,7 +125,13 @@ def templates() -> Environment:
     }
     called: list[Callable[..., object]] = [units.capital, units.counted, units.duration, units.exact, units.grouped]
     called += [units.in_unit, units.number, units.share, units.size, units.work, sections.folds, sections.ratio_of_all]
-    called += [sections.longest_share, sections.shell_command, sections.tables_read, sections.why_empty]
+    called += [
+        sections.longest_share,
+        sections.shell_command,
+        sections.tables_read,
+        sections.why_empty,
+        tables.kernel_in_words,
+    ]
     made.filters |= {call.__name__: call for call in called}
     made.globals |= {
         "title": title,

@@ -13,6 +13,17 @@ from aaco_pipeline.report.words.session import Document, Row, interval, metric
 from aaco_pipeline.report.words.units import duration, grouped, share
 
 Columns = Mapping[str, Callable[[Row], str | None]]
+#: Up to here a kernel is called by its own name; a longer one by its short form.
+_LONGEST_NAME: Final = 48
+
+
+def kernel_in_words(row: Row) -> str:
+    """A kernel as a line has room for it: what it does with its own name, or of a long name the short form."""
+    name, short = str(row["name"]), row["operator"]
+    if short is None or short == name:
+        return name
+    return f"{short} {name}" if len(name) <= _LONGEST_NAME and " " not in name and "<" not in name else str(short)
+
 
 _TIMES: Final[Columns] = {
     "*dispatches": lambda row: grouped(row["dispatch_count"]),
@@ -32,7 +43,7 @@ OPERATORS: Final[Columns] = {
     **_TIMES,
 }
 KERNELS: Final[Columns] = {
-    "kernel": lambda row: row["operator"] or row["name"],
+    "kernel": kernel_in_words,
     "library": lambda row: row["library"],
     **_TIMES,
 }
