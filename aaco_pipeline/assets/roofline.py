@@ -30,6 +30,7 @@ from aaco_pipeline.assets.stage import FINDINGS, Check, Outcome, Session, stage
 from aaco_pipeline.hardware.ceilings import missing_ceilings, spec_ceilings
 from aaco_pipeline.hardware.device_facts import cache_bytes
 from aaco_pipeline.hardware.kernel_occupancy import kernel_occupancy, why_no_limits
+from aaco_pipeline.hardware.reported_ceilings import reported_ceilings
 from aaco_pipeline.lake.calibrations import ceilings_for
 from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.lake.validation import to_contract
@@ -106,12 +107,13 @@ def roofline(session: Session) -> Outcome:
 def _ceilings(
     session: Session, tables: Tables, facts: Mapping[str, str], threads: int | None
 ) -> tuple[pl.DataFrame, list[Evidence]]:
-    """Published ceilings, those that the capture brought along, and those of this machine's calibration."""
+    """Published and reported ceilings, those that the capture brought along, and this machine's calibration."""
     devices = tables["devices"]
     extensions = frozenset((facts.get("extensions") or "").split())
     cpus = dict.fromkeys(devices.filter(pl.col("handle") == CPU).get_column("device_id"), extensions)
     brought = session.capture.tables()["ceilings"]
-    parts, said = [spec_ceilings(devices, cpus), brought], []
+    published = spec_ceilings(devices, cpus)
+    parts, said = [published, reported_ceilings(devices, published), brought], []
     for device, reasons in missing_ceilings(devices, cpus).items():
         said.append(Evidence(f"published ceilings of device {device}", "partial", "; ".join(reasons)))
     if brought.height:

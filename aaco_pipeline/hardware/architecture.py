@@ -98,7 +98,8 @@ class Product:
 
     Clocks in MHz, sizes in bytes, bandwidths in byte/s. `recognized_by` are parts of the names tools give it.
     `l2_bandwidth` is what was measured where the width of the cache is not known. `peer_links` are the links to other
-    devices of its kind, each to one of them, `peer_link_bandwidth` what one carries in one direction.
+    devices of its kind, each to one of them, `peer_link_bandwidth` what one carries in one direction. `achieved_…` are
+    what a benchmark sustains on it, in byte/s and flop/s: less than what is published.
     """
 
     name: str
@@ -116,6 +117,10 @@ class Product:
     infinity_cache_bandwidth: SourcedValue | None
     peer_links: SourcedValue | None
     peer_link_bandwidth: SourcedValue | None
+    achieved_memory_bandwidth: SourcedValue | None
+    achieved_matrix_fp16: SourcedValue | None
+    achieved_matrix_bf16: SourcedValue | None
+    achieved_matrix_fp8: SourcedValue | None
 
 
 @dataclass(frozen=True)
@@ -131,7 +136,8 @@ class Architecture:
     """What every device of one architecture can do; fields that a kind of device does not have are None or empty.
 
     `operations` are per clock and compute unit (streaming multiprocessor, CPU core), by unit and number format, a
-    fused multiply-add counted 2 and an integer operation 1. `instructions_per_clock_per_simd` is by wavefront size.
+    fused multiply-add counted 2 and an integer operation 1. `instructions_per_clock_per_simd` is by wavefront size, of
+    instructions that take one slot; `issue_slots` is how many an instruction of a class takes.
     `occupancy` is None, too, where one of its limits is not known. `figures` are all numbers of the file, in its order,
     with those that nobody can source.
     """
@@ -145,6 +151,7 @@ class Architecture:
     operations: Mapping[str, Mapping[str, SourcedValue]]
     instructions_per_clock_per_simd: Mapping[int, SourcedValue]
     simds_per_cu: SourcedValue | None
+    issue_slots: Mapping[str, SourcedValue]
     wavefront_sizes: tuple[int, ...]
     occupancy: OccupancyLimits | None
     memory_levels: Mapping[str, MemoryLevel]

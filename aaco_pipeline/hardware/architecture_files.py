@@ -116,6 +116,7 @@ def parsed(data: Mapping[str, Any]) -> Architecture:
         operations=reader.units("operations_per_clock_per_cu"),
         instructions_per_clock_per_simd=reader.issue("instructions_per_clock_per_simd"),
         simds_per_cu=reader.one("simds_per_cu"),
+        issue_slots=reader.figures("issue_slots", reader.taken("issue_slots", {})),
         wavefront_sizes=tuple(reader.taken("wavefront_sizes", ())),
         occupancy=reader.occupancy("occupancy"),
         memory_levels=reader.levels("memory_levels", reader.taken("memory_levels", {})),
@@ -296,6 +297,10 @@ class _Reader:
             infinity_cache_bandwidth=numbers.pop("infinity_cache_bandwidth", None),
             peer_links=numbers.pop("peer_links", None),
             peer_link_bandwidth=numbers.pop("peer_link_bandwidth", None),
+            achieved_memory_bandwidth=numbers.pop("achieved_memory_bandwidth", None),
+            achieved_matrix_fp16=numbers.pop("achieved_matrix_fp16", None),
+            achieved_matrix_bf16=numbers.pop("achieved_matrix_bf16", None),
+            achieved_matrix_fp8=numbers.pop("achieved_matrix_fp8", None),
         )
         self._none_left(numbers)
         return product

@@ -11,6 +11,7 @@ from aaco_pipeline.analysis.roofline.counter_work import work_of
 from aaco_pipeline.analysis.roofline.derived_metrics import counted as counted_dispatches
 from aaco_pipeline.analysis.roofline.fit import Envelope, Refusal
 from aaco_pipeline.analysis.roofline.placement import placement
+from aaco_pipeline.analysis.thresholds import BALANCED
 from aaco_pipeline.capture import discovery as detection
 from aaco_pipeline.capture import merging as assembly
 from aaco_pipeline.formats.capture_tables import Limits
@@ -81,7 +82,7 @@ def test_the_label_changes_where_the_time_of_instructions_passes_that_of_memory(
     assert 0 < slower["compute"].sum() < rows.height
     labelled = slower.with_columns(
         labelled=pl.col("bound").is_in(COMPUTE),
-        balanced=pl.col("quality_flags").list.eval(pl.element().str.starts_with("balanced:")).list.any(),
+        balanced=(pl.col("second_ratio") >= BALANCED * pl.col("efficiency_ratio")).fill_null(False),
     )
     assert labelled.filter(pl.col("labelled") != pl.col("compute"), ~pl.col("balanced")).is_empty()
     assert labelled["labelled"].to_list() == labelled["compute"].to_list()
@@ -96,7 +97,8 @@ def test_integer_kernels_are_bound_by_integer_operations() -> None:
     assert set(rows.filter(pl.col("n") >= 15)["bound"]) == {"vector_integer"}
     last = rows.row(-1, named=True)
     assert last["valu_int32_ops"] / last["duration_ns"] * 1e9 == pytest.approx(10.3e12, rel=0.01)
-    assert last["efficiency_ratio"] == pytest.approx(0.909, abs=0.002)
+    # By its own count the vector unit was busy for nearly all of it.
+    assert last["efficiency_ratio"] == pytest.approx(0.98, abs=0.02)
 
 
 def test_reads_above_the_measured_roof_are_kept_and_told() -> None:
@@ -180,10 +182,9 @@ def test_a_copy_moves_what_it_copies_and_is_limited_by_memory(device: str, write
     for share, flags in zip(written[len(whole) :], placed["quality_flags"][len(whole) :], strict=True):
         assert 0.65 < share < 0.71
         assert "writes_left_in_l2" in flags
-    for bound, duration, flags in placed.select("bound", "duration_ns", "quality_flags").iter_rows():
+    for bound, flags in placed.select("bound", "quality_flags").iter_rows():
         assert bound == ("dram" if timed else None)
         assert ("no_duration" in flags) == (not timed)
-        assert ("too_short_to_tell" in flags) == (timed and duration < 10_000)
     assumed = placed["quality_flags"].list.contains("request_size_assumed")
     assert assumed.all() if device == "MI350" else not assumed.any()
 

@@ -21,7 +21,7 @@ def outcome_of(lake: TraceLake, place: str) -> Outcome:
 def test_counters_place_kernels_under_published_and_measured_ceilings(empty_lake: TraceLake) -> None:
     outcome = outcome_of(empty_lake, "counters/mixbench/MI200")
     ceilings = outcome.tables["ceilings"]
-    assert set(ceilings["source"]) == {"spec", "measured", "fitted"}
+    assert set(ceilings["source"]) == {"spec", "reported", "measured", "fitted"}
     # The benchmark of the capture itself found 20,439 GFLOP/s; float and half are packed, so that they give none.
     fitted = ceilings.filter((pl.col("source") == "fitted") & (pl.col("resource") == "vector"))
     assert fitted["dtype"].to_list() == ["fp64"]

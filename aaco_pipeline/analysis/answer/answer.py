@@ -31,6 +31,7 @@ from aaco_pipeline.analysis.answer.validity import (
 from aaco_pipeline.analysis.answer.window import Window, busiest, inside, steady_window, whole_recording
 from aaco_pipeline.analysis.kernels.names import operator_family
 from aaco_pipeline.analysis.sessions.iteration_gaps import usage
+from aaco_pipeline.analysis.thresholds import LAUNCH_SIZED_NS
 from aaco_pipeline.analysis.timeline.recorded import Recorded
 from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.lake.validation import empty_table, to_contract
@@ -146,9 +147,7 @@ def _on_device(tables: Mapping[str, pl.DataFrame], run: Recorded, labels: pl.Dat
 def _on_host(tables: Mapping[str, pl.DataFrame], run: Recorded, labels: pl.DataFrame) -> Answer:
     iterations, blocks = tables["iterations"], tables["iteration_blocks"]
     unprofiled, traced = (usage(iterations, blocks, name) for name in ("latency", "trace"))
-    # Control flow holds the time of what runs inside it: self times add up.
-    spent = int(run.dispatches.get_column("self_ns").fill_null(0).sum()) if run.dispatches.height else 0
-    shares, contended = host_shares(unprofiled, traced, spent)
+    shares, contended = host_shares(unprofiled, traced, _in_operators(run.dispatches))
     if not shares:
         why = "no iterations were measured without a profiler, with their CPU time"
         return _without_shares(tables, Invalid(INCOMPLETE, why), None)
@@ -162,6 +161,15 @@ def _on_host(tables: Mapping[str, pl.DataFrame], run: Recorded, labels: pl.DataF
     kernel_time = int(kinds.get_column("time_ns").sum())
     scale = shares[DEVICE] / kernel_time if kernel_time else 0.0
     return _answer(_judgement(judged, tables, labels, {}, scale), judged, tables)
+
+
+def _in_operators(dispatches: pl.DataFrame) -> int:
+    """Nanoseconds in operators that take longer than it takes to start them; of others the time is the runtime's.
+
+    Control flow holds the time of what runs inside it: self times add up.
+    """
+    longer = pl.col("self_ns").median().over("kernel_id") > LAUNCH_SIZED_NS
+    return int(dispatches.filter(longer).get_column("self_ns").fill_null(0).sum()) if dispatches.height else 0
 
 
 def _judgement(

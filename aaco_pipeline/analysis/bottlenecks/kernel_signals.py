@@ -1,6 +1,8 @@
 """What is known of each kernel that could name its bottleneck: one column per signal, null where nothing measured it.
 
-Which values make which label is not decided here, but by the rules of `aaco_pipeline.analysis.bottlenecks.rules`.
+Whether a roof limits a kernel is decided by `kernel_limits`, whose answer the signals carry. What keeps a kernel from
+its roofs is a share of its time here, an estimate each: they overlap, and are no sum. Which values make which label is
+decided by the rules of `aaco_pipeline.analysis.bottlenecks.rules`.
 """
 
 from collections.abc import Mapping
@@ -8,38 +10,27 @@ from typing import Final
 
 import polars as pl
 
+from aaco_pipeline.analysis.bottlenecks.kernel_limits import ROOF_LABELS, grids, kernel_limits
 from aaco_pipeline.analysis.timeline.activities import COMMUNICATION_FAMILY
 
-#: Which label a resource of `ceilings` stands for, once a kernel is at its roof.
-LABEL_OF_RESOURCE: Final[Mapping[str, str]] = {
-    "vector": "compute_vector",
-    "vector_packed": "compute_vector",
-    "vector_integer": "compute_vector",
-    "vector_issue": "compute_vector",
-    "matrix": "compute_matrix",
-    "dram": "memory_dram",
-    "infinity_cache": "memory_infinity_cache",
-    "fabric": "memory_fabric",
-    "l3": "memory_l3",
-    "l2": "memory_l2",
-    "l1": "memory_l1",
-    "vl1d": "memory_vl1d",
-    "lds": "memory_lds",
-}
-ROOF_LABELS: Final = tuple(dict.fromkeys(LABEL_OF_RESOURCE.values()))
-#: How the roofline says that a second resource needed nearly as long.
-_BALANCED: Final = "balanced:"
-#: How the roofline says that the work is that of shapes and formulas, the least there can be.
-_MODEL_BASED: Final = "model_based"
 #: Figures of `counter_metrics` taken as they are, by the signal's name.
 _COUNTED: Final[Mapping[str, str]] = {
-    "lds_bank_conflict": "lds_bank_conflict_ratio",
+    "vector_busy": "valu_busy_ratio",
+    "matrix_busy": "matrix_busy_ratio",
+    "scalar_busy": "salu_busy_ratio",
     "lds_busy": "lds_busy_ratio",
+    "address_unit_busy": "address_unit_busy_ratio",
+    "data_return_busy": "data_return_busy_ratio",
+    "l2_busy": "l2_busy_ratio",
+    "scratch_busy": "scratch_busy_ratio",
+    "lds_bank_conflict": "lds_bank_conflict_ratio",
     "active_threads": "active_threads_ratio",
     "instruction_cache_hits": "l1i_hit_ratio",
     "atomic_share_of_writes": "fabric_atomic_ratio",
     "waiting": "dependency_wait_ratio",
 }
+#: Units that, while they are busy, can take nothing else: what they need is no time without a cause.
+_WORKING: Final = ("vector_busy", "matrix_busy", "scalar_busy", "lds_busy")
 #: Reasons of `att_stalls`, of traces and of samples, whose share is a signal.
 _STALLED: Final[Mapping[str, str]] = {
     "stalled_on_memory": r"(?i)waiting for vector memory (?:loads|stores)|^waitcnt|memory_?wait",
@@ -48,20 +39,28 @@ _STALLED: Final[Mapping[str, str]] = {
 }
 #: Operators that read where other data say: each access waits for an address that no prefetcher guesses.
 _INDIRECT: Final = r"(?i)gather|scatter|embedding|index|lookup|sparse|^kv cache$|^moe routing$"
+_COST: Final = "not all of what its formula is made of was measured"
+_NO_ROOF: Final = "no work by counters or by shapes, or no ceiling, to compare the time with"
 
 #: Per signal its unit, the table it comes from, and what it means that it is null.
 KERNEL_SIGNALS: Final[Mapping[str, tuple[str, str, str]]] = {
-    "duration": ("ns", "kernel_stats", "no dispatch of the kernel has times"),
-    "nearest_roof": ("ratio", "roofline", "no work by counters or by shapes, or no ceiling, to compare the time with"),
-    **{f"at_{label}": ("ratio", "roofline", "another resource is nearer, or none is known") for label in ROOF_LABELS},
-    "second_roof": ("ratio", "roofline", "no second resource is known to be as near"),
-    "model_based": ("flag", "roofline", "no work by counters or by shapes, or no ceiling, to compare the time with"),
+    "too_short_to_judge": ("flag", "kernel_stats", "its dispatches are long enough to be judged"),
+    "nearest_roof": ("ratio", "roofline", _NO_ROOF),
+    "roof_sure": ("flag", "roofline", _NO_ROOF),
+    **{f"at_{label}": ("ratio", "roofline", "this roof does not limit it, or is not known") for label in ROOF_LABELS},
+    **{f"near_{label}": ("ratio", "roofline", "this roof is not close to limiting it") for label in ROOF_LABELS},
+    **{f"second_{label}": ("ratio", "roofline", "this roof is not as near as the first") for label in ROOF_LABELS},
     "scratch": ("bytes", "kernels", "the capture does not state scratch memory"),
     **dict.fromkeys(_COUNTED, ("ratio", "counter_metrics", "the counters for it were not taken")),
     **dict.fromkeys(_STALLED, ("ratio", "att_stalls", "the kernel was neither traced nor sampled")),
     "achieved_occupancy": ("ratio", "occupancy", "resident wavefronts were not counted"),
     "theoretical_occupancy": ("ratio", "occupancy", "registers, LDS or workgroup size are not stated"),
     "grid_rounds": ("ratio", "occupancy", "the grid or the device is not known"),
+    **dict.fromkeys(("cost_of_divergence", "cost_of_lds_bank_conflict"), ("ratio", "counter_metrics", _COST)),
+    "cost_of_spill": ("ratio", "counter_metrics", "the kernel has no scratch memory, or its use was not counted"),
+    **dict.fromkeys(("cost_of_atomics", "cost_of_instruction_fetch"), ("ratio", "att_stalls", _COST)),
+    "cost_of_occupancy": ("ratio", "occupancy", _COST),
+    "cost_of_latency": ("ratio", "roofline", _NO_ROOF),
     "indirect_access": ("flag", "kernels", "neither the kernel's operator nor its name says what it does"),
     "communicates": ("flag", "kernels", "the kernel's family is not known"),
 }
@@ -71,23 +70,30 @@ def kernel_signals(tables: Mapping[str, pl.DataFrame], on_cpu: float = 1.0) -> p
     """One row per kernel with statistics: kernel_id, total_ns, dispatch_count and the columns of `KERNEL_SIGNALS`.
 
     `tables` are those of one session: kernel_stats, kernels, dispatches, roofline, resource_bounds, counter_metrics,
-    occupancy, att_stalls, operator_kernels, model_nodes. Shares are 0..1, `nearest_roof` is above 1 where a ceiling
-    was beaten. `on_cpu` is the share of the kernels' time in which they had a CPU, 1 on other devices: while they
-    waited for one they were at no roof for a reason of its own, so that nearness to roofs is of the rest of their time.
-    `duration` is the median: a short kernel that lost its CPU once is still a short one.
+    occupancy, att_stalls, operator_kernels, model_nodes. Shares are 0..1, nearness to roofs may exceed 1 where a
+    ceiling was beaten. `on_cpu` is the share of the kernels' time in which they had a CPU, 1 on other devices: while
+    they waited for one they were at no roof for a reason of its own, so that nearness to roofs is of the rest of their
+    time. `too_short_to_judge` is 1 where the median dispatch is as short as a launch: then no roof and no cost is
+    known.
     """
-    stats = tables["kernel_stats"].select("kernel_id", "total_ns", "dispatch_count", duration="p50_ns")
+    stats = tables["kernel_stats"].select("kernel_id", "total_ns", "dispatch_count", "p50_ns")
+    kinds = _kinds(tables["kernels"], tables["operator_kernels"], tables["model_nodes"])
+    launched = (
+        tables["kernels"].select("kernel_id", "name").join(grids(tables["dispatches"]), on="kernel_id", how="left")
+    )
+    limits = kernel_limits(_placed(tables), stats, launched, kinds, on_cpu)
     parts = (
-        _roofs(_placed(tables), on_cpu),
+        limits,
         _scratch(tables["kernels"], tables["dispatches"]),
         _counted(tables["counter_metrics"]),
         _stalled(tables["att_stalls"]),
         _occupancy(tables["occupancy"]),
-        _kinds(tables["kernels"], tables["operator_kernels"], tables["model_nodes"]),
+        kinds,
     )
     for part in parts:
         stats = stats.join(part, on="kernel_id", how="left", maintain_order="left")
-    return stats.select(
+    known = _with_costs(_with_roofs(stats))
+    return known.select(
         "kernel_id", "total_ns", "dispatch_count", *(pl.col(name).cast(pl.Float64) for name in KERNEL_SIGNALS)
     ).sort("kernel_id")
 
@@ -122,19 +128,44 @@ def _placed(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     )
 
 
-def _roofs(placed: pl.DataFrame, on_cpu: float) -> pl.DataFrame:
-    """How near each kernel came to its nearest roof, under that roof's label, and the second one's where as near."""
-    own = placed.drop_nulls("efficiency_ratio")
-    label = pl.col("bound").replace_strict(LABEL_OF_RESOURCE, default=None, return_dtype=pl.String)
-    near = pl.col("quality_flags").list.eval(pl.element().str.starts_with(_BALANCED)).list.any()
-    reached = pl.col("efficiency_ratio") / on_cpu
-    return own.select(
-        "kernel_id",
-        *(pl.when(label == name).then(reached).alias(f"at_{name}") for name in ROOF_LABELS),
-        nearest_roof=reached,
-        second_roof=pl.when(near).then(reached),
-        model_based=pl.col("quality_flags").list.contains(_MODEL_BASED).cast(pl.Float64),
+def _with_roofs(kernels: pl.DataFrame) -> pl.DataFrame:
+    """The decision of `kernel_limits` as signals, a roof's under its label."""
+
+    def of(label: str, column: str, holds: str, share: str) -> pl.Expr:
+        return pl.when((pl.col(column) == label) & pl.col(holds)).then(share)
+
+    return kernels.with_columns(
+        *(of(label, "nearest", "is_limit", "share").alias(f"at_{label}") for label in ROOF_LABELS),
+        *(of(label, "nearest", "is_near", "share").alias(f"near_{label}") for label in ROOF_LABELS),
+        *(of(label, "second", "is_limit", "second_share").alias(f"second_{label}") for label in ROOF_LABELS),
+        too_short_to_judge=pl.when("too_short").then(1.0),
+        nearest_roof="share",
+        roof_sure="is_sure",
     )
+
+
+def _with_costs(kernels: pl.DataFrame) -> pl.DataFrame:
+    """What each cause costs at most, as a share of the kernel's time; docs/bottlenecks.md has the formulas.
+
+    Time in which no unit worked is what latency cost. Little's law says how: the wavefronts that the
+    device could hold and did not would have hidden their share of it, which is occupancy's, and stalls share it out by
+    their reasons. What a unit did in vain is a part of the time that it worked.
+    """
+    busiest = pl.max_horizontal("nearest_roof", *_WORKING)
+    idle = pl.when(pl.col("nearest_roof").is_not_null()).then((1 - busiest).clip(0, 1))
+    resident = pl.col("achieved_occupancy").clip(0, 1)
+    named = pl.sum_horizontal("stalled_on_atomics", "stalled_on_instructions")
+    judged = ~pl.col("too_short_to_judge").is_not_null()
+    costs = {
+        "cost_of_divergence": pl.col("vector_busy") * (1 - pl.col("active_threads")),
+        "cost_of_lds_bank_conflict": pl.col("lds_busy") * pl.col("lds_bank_conflict"),
+        "cost_of_spill": pl.when(pl.col("scratch") > 0).then("scratch_busy"),
+        "cost_of_atomics": pl.col("stalled_on_atomics") * idle,
+        "cost_of_instruction_fetch": pl.col("stalled_on_instructions") * idle,
+        "cost_of_occupancy": idle * (1 - resident),
+        "cost_of_latency": idle * resident.fill_null(1.0) * (1 - named).clip(0, 1),
+    }
+    return kernels.with_columns(**{name: pl.when(judged).then(cost.clip(0, 1)) for name, cost in costs.items()})
 
 
 def _scratch(kernels: pl.DataFrame, dispatches: pl.DataFrame) -> pl.DataFrame:

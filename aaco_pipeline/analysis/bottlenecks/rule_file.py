@@ -1,4 +1,4 @@
-"""Rules as a file states them: families, shared conditions and named thresholds written out, then checked.
+"""Rules as a file states them: families and shared conditions written out, then checked.
 
 What a rule is, and how one is judged, is `aaco_pipeline.analysis.bottlenecks.rules`; the file explains its own form.
 Which file is read is the stage's business.
@@ -11,7 +11,6 @@ from typing import Any, Final
 from pydantic import TypeAdapter, ValidationError
 
 from aaco_pipeline.analysis.bottlenecks.rules import Rules
-from aaco_pipeline.analysis.thresholds import THRESHOLDS
 from aaco_pipeline.errors import UsageError
 
 RULES_FILE: Final = "bottleneck_rules.yaml"
@@ -66,9 +65,7 @@ def _condition(condition: Any, shared: Mapping[str, Any]) -> Any:
     if not isinstance(condition, dict):
         return condition
     known = shared[condition["like"]] if "like" in condition else {}
-    made = {**known, **{key: value for key, value in condition.items() if key != "like"}}
-    limits = {key: THRESHOLDS.get(made[key], made[key]) for key in ("at_least", "at_most") if key in made}
-    return {**made, **limits}
+    return {**known, **{key: value for key, value in condition.items() if key != "like"}}
 
 
 def _filled(value: Any, label: str) -> Any:

@@ -64,7 +64,8 @@ class Condition:
 class Rule:
     """When a label holds. `gain` names the signal that bounds what removing the cause can save, as a share of time.
 
-    Rules of a lower `tier` go first whatever their score: what explains the time outranks what may have shaped it.
+    Rules of a lower `tier` go first whatever their score: what explains the time outranks what may have shaped it. One
+    that is `runner_up_only` gives no label, however good its place.
     """
 
     label: _Name
@@ -73,6 +74,7 @@ class Rule:
     recommendation: _Text
     gain: _Name | None = None
     tier: Annotated[int, Field(ge=0)] = 0
+    runner_up_only: bool = False
 
     @model_validator(mode="after")
     def _can_score(self) -> "Rule":
@@ -130,7 +132,7 @@ def judge(signals: Mapping[str, Signal], rules: Rules, scope: Scope) -> Judgemen
 
     A rule's score is the weight of its conditions that hold, graded ones in part, over the weight of all of them. It is
     out when a required condition does not hold. A label may have several rules; the best one speaks. `missing` are the
-    signals that were not measured and that the rules of label and runner-up, or all rules without a label, wanted.
+    signals that were not measured and would have counted in the rules of label and runner-up, without a label in any.
     """
     scored = [(score, rule) for rule in rules.of(scope) if (score := _score(rule, signals)) is not None]
     # The sort is stable: of equal scores the rule that stands first in the file goes first.
@@ -138,14 +140,14 @@ def judge(signals: Mapping[str, Signal], rules: Rules, scope: Scope) -> Judgemen
         (pair for pair in scored if pair[0] >= rules.least_score), key=lambda pair: (pair[1].tier, -pair[0])
     )
     scored = _one_for_each_label(enough)
-    best = scored[0] if scored else None
+    best = next((pair for pair in scored if not pair[1].runner_up_only), None)
     unexplained = [one for one in rules.undecided if one.scope == scope and _value(signals, one.signal) is not None]
     voided = [one for one in unexplained if (_value(signals, one.signal) or 0.0) > (best[0] if best else 0.0)]
     if best is None or voided:
         shown = _evidence([rule for _, rule in scored[:2]], signals)
         known = tuple(_shown(signals, one.signal, None, 0.0) for one in unexplained)
         return Judgement(None, None, None, (*shown, *known), _missing(rules.of(scope), signals))
-    supported = [rule for _, rule in scored[:2]]
+    supported = [best[1], *[rule for _, rule in scored if rule is not best[1]][:1]]
     runner_up = supported[1].label if len(supported) > 1 else None
     return Judgement(
         best[1], runner_up, best[0], _evidence(supported, signals), _missing((best[1], *supported[1:]), signals)
@@ -189,5 +191,6 @@ def _shown(signals: Mapping[str, Signal], name: str, threshold: float | None, we
 
 
 def _missing(rules: Sequence[Rule], signals: Mapping[str, Signal]) -> tuple[str, ...]:
-    wanted = dict.fromkeys(condition.signal for rule in rules for condition in rule.conditions)
+    counting = (one for rule in rules for one in rule.conditions if one.weight > 0 or one.required)
+    wanted = dict.fromkeys(condition.signal for condition in counting)
     return tuple(name for name in wanted if _value(signals, name) is None)

@@ -6,7 +6,7 @@ have a place too. Formats on one pipe add up; the vector and the matrix pipe are
 kernel is `aaco_pipeline.analysis.roofline.placement`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from typing import Final
@@ -16,8 +16,23 @@ import polars as pl
 from aaco_pipeline.lake.contracts import polars_types
 
 SPEC: Final = "spec"
+REPORTED: Final = "reported"
 MEASURED: Final = "measured"
-SOURCES: Final = (SPEC, MEASURED)
+SOURCES: Final = (SPEC, REPORTED, MEASURED)
+#: Which ceiling a resource is held against where there are several: what this device was measured to do, what such a
+#: device is reported to do, what it is published to do.
+PREFERRED: Final = (MEASURED, REPORTED, SPEC)
+#: How `resource_bounds` marks time in which a unit's own counter saw it at work: no ceiling is involved.
+BUSY: Final = "busy"
+#: Resources whose units count the cycles in which they work and can take nothing else, by the column of the share of
+#: the dispatch's cycles. A memory unit counts cycles in which it only waits for the next level, too, so that its busy
+#: cycles are no bound; a cycle of the LDS that repeats one for a bank conflict moved nothing.
+BUSY_RATIOS: Final[Mapping[str, str]] = {
+    "vector_issue": "valu_busy_ratio",
+    "matrix": "matrix_busy_ratio",
+    "scalar_issue": "salu_busy_ratio",
+    "lds": "lds_access_ratio",
+}
 COUNTERS: Final = "counters"
 #: The counter of 6- and 4-bit matrix operations does not tell the two apart; neither do the ceilings of either.
 FP6_OR_FP4: Final = "fp6_fp4"
@@ -45,7 +60,7 @@ DEMANDS: Final = (
     Demand("vector_integer", "int32", "valu_int32_ops", "op"),
     Demand("vector_integer", "int64", "valu_int64_ops", "op"),
     Demand("vector_integer", "int8", "valu_int8_ops", "op"),
-    Demand("vector_issue", None, "valu_instructions", "instruction"),
+    Demand("vector_issue", None, "valu_issue_slots", "issue slot"),
     *(Demand("matrix", dtype, f"matrix_{dtype}_flops", "flop") for dtype in ("fp64", "fp32", "xf32", "fp16", "bf16")),
     Demand("matrix", "fp8", "matrix_fp8_flops", "flop"),
     Demand("matrix", FP6_OR_FP4, "matrix_f6f4_flops", "flop"),
@@ -59,7 +74,7 @@ DEMANDS: Final = (
     Demand("infinity_cache", None, "fabric_bytes", "byte"),
     Demand("dram", None, "dram_bytes", "byte"),
 )
-RESOURCES: Final = tuple(dict.fromkeys(demand.resource for demand in DEMANDS))
+RESOURCES: Final = (*dict.fromkeys(demand.resource for demand in DEMANDS), "scalar_issue")
 #: Columns of work that are added up over dispatches; all others describe a dispatch.
 AMOUNTS: Final = (
     *dict.fromkeys(demand.column for demand in DEMANDS if demand.column != "fabric_bytes"),
@@ -78,6 +93,11 @@ def ceiling_column(demand: Demand, source: str) -> str:
 def time_column(demand: Demand, source: str) -> str:
     """Column of a timed frame that holds the lower-bound time in ns; null without work or without a ceiling."""
     return f"time/{demand.key}/{source}"
+
+
+def busy_ns(resource: str) -> pl.Expr:
+    """Nanoseconds of the row's duration in which the unit worked by its own count."""
+    return pl.col(BUSY_RATIOS[resource]) * pl.col("duration_ns")
 
 
 def demands_of(frame: pl.DataFrame) -> list[Demand]:
@@ -134,7 +154,7 @@ def _with_issue_rate(wide: pl.DataFrame) -> pl.DataFrame:
     shares = [
         pl.col(f"ceiling/vector/{dtype}/measured") / pl.col(f"ceiling/vector/{dtype}/spec")
         for dtype in ("fp64", "fp32", "fp16")
-        if {f"ceiling/vector/{dtype}/{source}" for source in SOURCES} <= set(wide.columns)
+        if {f"ceiling/vector/{dtype}/{source}" for source in (SPEC, MEASURED)} <= set(wide.columns)
     ]
     if not shares:
         return wide
@@ -206,6 +226,7 @@ def per_kernel_and_device(work: pl.DataFrame) -> pl.DataFrame:
         .group_by("kernel_id", "device_id", maintain_order=True)
         .agg(
             *complete,
+            *(_over_dispatches(name) for name in BUSY_RATIOS.values()),
             duration_ns=pl.when(duration_known.all()).then(pl.col("duration_ns").sum()),
             dispatches=pl.col("dispatch_count").sum(),
             flops_is_lower_bound=pl.col("flops_is_lower_bound").any(),
@@ -223,6 +244,12 @@ def per_kernel_and_device(work: pl.DataFrame) -> pl.DataFrame:
     ).drop("flags", "partly_counted", "left_out")
 
 
+def _over_dispatches(ratio: str) -> pl.Expr:
+    """A share of cycles over several dispatches: of those that have it, weighted by how long they took."""
+    length = pl.col("duration_ns").filter(pl.col(ratio).is_not_null())
+    return pl.when(length.sum() > 0).then((pl.col(ratio) * pl.col("duration_ns")).sum() / length.sum()).alias(ratio)
+
+
 def with_flags(flags: pl.Expr, conditions: dict[str, pl.Expr]) -> pl.Expr:
     """The list `flags` with the name of every condition that holds behind it."""
     named = [pl.when(holds.fill_null(False)).then(pl.lit(name)) for name, holds in conditions.items()]
@@ -236,7 +263,11 @@ def prepared(work: pl.DataFrame) -> pl.DataFrame:
     total = reduce(pl.Expr.add, [pl.col(name).fill_null(0.0) for name in floats], pl.lit(0.0))
     source = pl.col("work_source") if "work_source" in work.columns else pl.lit(None, pl.String)
     dispatches = pl.col("dispatch_count") if "dispatch_count" in work.columns else pl.lit(None, pl.Int64)
+    # An instruction takes one slot at least, whatever it is.
+    slots = pl.coalesce(_column(work, "valu_issue_slots"), _column(work, "valu_instructions"))
     return work.with_columns(
+        *(_column(work, name).alias(name) for name in BUSY_RATIOS.values()),
+        *([slots.alias("valu_issue_slots")] if {"valu_issue_slots", "valu_instructions"} & set(work.columns) else []),
         pl.when(any_counted).then(total).alias("flops"),
         source.fill_null(COUNTERS).alias("work_source"),
         dispatches.fill_null(1).alias("dispatch_count"),
@@ -251,7 +282,8 @@ def bounds_of(rows: pl.DataFrame) -> pl.DataFrame:
     """
     schema = polars_types("resource_bounds")
     single = pl.concat([_bound_rows(rows, demand, source) for demand in demands_of(rows) for source in SOURCES])
-    together = pl.concat([single, *_together(rows, single, ("vector", "vector_integer", "matrix"))])
+    several = _together(rows, single, ("vector", "vector_integer", "matrix"))
+    together = pl.concat([single, *several, *(_busy_rows(rows, resource, single) for resource in BUSY_RATIOS)])
     per_kernel = together.group_by("kernel_id", "resource", "dtype", "ceiling_source").agg(
         pl.col("unit").first(),
         pl.col("work", "time_ns").sum(),
@@ -287,6 +319,19 @@ def _bound_rows(rows: pl.DataFrame, demand: Demand, source: str) -> pl.DataFrame
         "duration_ns",
         "work_source",
     ).collect()
+
+
+def _busy_rows(rows: pl.DataFrame, resource: str, like: pl.DataFrame) -> pl.DataFrame:
+    """Rows of a unit's own busy time, per kernel and device, where it was counted."""
+    counted = rows.filter(busy_ns(resource).is_not_null()).with_columns(
+        resource=pl.lit(resource),
+        dtype=pl.lit(None, pl.String),
+        work=busy_ns(resource),
+        unit=pl.lit("ns"),
+        time_ns=busy_ns(resource),
+        ceiling_source=pl.lit(BUSY),
+    )
+    return counted.select(like.columns)
 
 
 def _together(rows: pl.DataFrame, single: pl.DataFrame, pipes: Iterable[str]) -> list[pl.DataFrame]:

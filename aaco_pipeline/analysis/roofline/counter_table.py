@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
+from aaco_pipeline.hardware.architecture import Architecture
 from aaco_pipeline.hardware.architecture_files import architecture
 from aaco_pipeline.hardware.counters import TRAITS, family_of, plain_name
 from aaco_pipeline.hardware.device_facts import device_facts
@@ -24,6 +25,7 @@ HIGHEST_CLOCK: Final = 1.1
 FACTS: Final = (
     *("dispatch_id", "kernel_id", "device_id", "family", "duration_ns", "counted_duration_ns", "duration_s"),
     *("compute_units", "xcc_count", "wavefront_size", "max_clock_mhz", "is_of_product", "channels_are_incomplete"),
+    *("fp64_issue_slots", "transcendental_issue_slots"),
     *("active_cycles", "clock_mhz", "clock_is_implausible", "clock_is_unchecked"),
     *("level_cycles", "level_clock_mhz", "level_clock_is_implausible"),
 )
@@ -122,6 +124,7 @@ def _facts(devices: pl.DataFrame) -> pl.DataFrame:
         "device_id": pl.Int32,
         "family": pl.String,
         **dict.fromkeys(("compute_units", "xcc_count", "wavefront_size", "max_clock_mhz"), pl.Float64),
+        **dict.fromkeys(("fp64_issue_slots", "transcendental_issue_slots"), pl.Float64),
         "l2_channels": pl.Int64,
         "is_of_product": pl.Boolean,
     }
@@ -147,9 +150,15 @@ def _device(row: Mapping[str, Any]) -> dict[str, object]:
         "family": family_of(row["arch"]).value,
         **filled,
         "wavefront_size": row["wavefront_size"] or traits.wavefront_size,
+        **{f"{name}_issue_slots": _slots(known, name) for name in ("fp64", "transcendental")},
         "l2_channels": traits.l2_channels,
         "is_of_product": filled != stated,
     }
+
+
+def _slots(known: Architecture | None, instruction: str) -> float | None:
+    figure = None if known is None else known.issue_slots.get(instruction)
+    return None if figure is None else figure.value
 
 
 def _durations(counters: pl.DataFrame) -> pl.DataFrame:

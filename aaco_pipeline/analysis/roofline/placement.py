@@ -1,11 +1,13 @@
 """Where each kernel lies on the roofline: which resource limits it, and how close to that resource's roof it came.
 
 The lower-bound times per resource come from `aaco_pipeline.analysis.roofline.bounds`; here the longest of them is found
-per dispatch and per kernel. A roof that was measured goes before one that was published. Nothing is clamped: a kernel
-above a measured roof did better than the benchmark, which is legal, and the row says so.
+per dispatch and per kernel, and the longest of another unit. A roof that was measured goes before one that is reported
+of such a device, and that before one that was published. A unit that counts its own busy cycles needs at least these.
+Nothing is clamped: a kernel above a measured roof did better than the benchmark, which is legal, and the row says so.
 
-Thresholds: 0.60 and 0.80 of a roof and "within 10 %" are those of Nsight Compute's speed-of-light rule (60 % and 80 %;
-a difference below 10 % is balanced). Flags and their reasons are in docs/roofline.md.
+Which roof is the nearest depends on work and ceilings, and hardly on how long the kernel happened to take. Whether it
+is near enough to limit the kernel is decided elsewhere, and once: `aaco_pipeline.analysis.bottlenecks.kernel_limits`.
+Flags and their reasons are in docs/roofline.md.
 """
 
 from collections.abc import Mapping
@@ -16,14 +18,15 @@ from typing import Final
 import polars as pl
 
 from aaco_pipeline.analysis.roofline.bounds import (
+    BUSY_RATIOS,
     COUNTERS,
     DEMANDS,
     FP6_OR_FP4,
-    MEASURED,
+    PREFERRED,
     RESOURCES,
     SOURCES,
-    SPEC,
     bounds_of,
+    busy_ns,
     ceiling_column,
     demands_of,
     per_kernel_and_device,
@@ -32,7 +35,7 @@ from aaco_pipeline.analysis.roofline.bounds import (
     timed,
     with_flags,
 )
-from aaco_pipeline.analysis.thresholds import AT_A_ROOF, BALANCED, LAUNCH_SIZED_NS
+from aaco_pipeline.analysis.thresholds import NOTHING_ELSE_NEEDS_LONGER
 from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.lake.validation import empty_table
 
@@ -41,6 +44,7 @@ MOSTLY_ARITHMETIC: Final = 0.90
 #: Resources that are one piece of hardware seen from several sides; they are never balanced against each other.
 UNITS: Final[Mapping[str, tuple[str, ...]]] = {
     "vector unit": ("vector_issue", "vector", "vector_packed", "vector_integer"),
+    "scalar unit": ("scalar_issue",),
     "matrix": ("matrix",),
     "lds": ("lds",),
     "vl1d": ("vl1d",),
@@ -79,7 +83,7 @@ def placement(work: pl.DataFrame, ceilings: pl.DataFrame) -> Placement:
 
 
 def _used(resource: str) -> str:
-    """Column of the time that the verdict rests on: by the measured ceiling where there is one."""
+    """Column of the time that the unit needed: by the preferred ceiling, and at least what it counted itself."""
     return f"used/{resource}"
 
 
@@ -93,8 +97,11 @@ def _with_resource_times(rows: pl.DataFrame) -> pl.DataFrame:
     columns = []
     for resource in RESOURCES:
         demands = [demand for demand in demands_of(rows) if demand.resource == resource]
-        chosen = [pl.coalesce(time_column(demand, MEASURED), time_column(demand, SPEC)) for demand in demands]
-        columns.append(_sum_of_known(chosen).alias(_used(resource)))
+        chosen = [pl.coalesce([time_column(demand, source) for source in PREFERRED]) for demand in demands]
+        needed = _sum_of_known(chosen)
+        if resource in BUSY_RATIOS:
+            needed = pl.max_horizontal(needed, busy_ns(resource))
+        columns.append(needed.alias(_used(resource)))
         columns += [
             _sum_of_known([pl.col(time_column(d, source)) for d in demands]).alias(_by(resource, source))
             for source in SOURCES
@@ -159,7 +166,7 @@ def _placed(rows: pl.DataFrame) -> pl.DataFrame:
             nearest=_name_within("unit", pl.col("runner_up_time").fill_null(0.0)),
             second=_name_within("runner_up", pl.lit(0.0)),
         )
-        .with_columns(share=_share())
+        .with_columns(share=_of_duration("longest"), second_share=_of_duration("runner_up_time"))
         .pipe(_judged)
         .pipe(_columns)
     )
@@ -192,36 +199,33 @@ def _name_within(unit: str, other_units_time: pl.Expr) -> pl.Expr:
     return pl.coalesce(choices)
 
 
-def _share() -> pl.Expr:
-    """Lower-bound time of the nearest resource over the measured duration."""
-    time = pl.coalesce([pl.when(pl.col("nearest") == r).then(pl.col(_used(r))) for r in RESOURCES])
-    return pl.when(pl.col("duration_ns") > 0).then(time / pl.col("duration_ns"))
+def _of_duration(time: str) -> pl.Expr:
+    return pl.when(pl.col("duration_ns") > 0).then(pl.col(time) / pl.col("duration_ns"))
 
 
 def _judged(rows: pl.DataFrame) -> pl.DataFrame:
-    """Adds `bound`, `efficiency_ratio` and all flags.
+    """Adds `bound`, `efficiency_ratio`, those of the second unit, and all flags.
 
-    Where arithmetic or the traffic with memory is not known, another resource is named only if it is at its roof.
-    Counters tell them by the vector unit and the memory side, models by any pipe and any level.
+    Where arithmetic or the traffic with memory is not known, another resource is named only if it took so much of the
+    time that what was not counted cannot have needed much longer. Counters tell them by the vector unit and the memory
+    side, models by any pipe and any level.
     """
     modelled = pl.col("work_source") != COUNTERS
     arithmetic_known = pl.col("vector unit").is_not_null() | (modelled & pl.col("matrix").is_not_null())
     levels_known = _any([pl.col(level).is_not_null() for level in ("l1", "l2", "l3")])
     traffic_known = pl.col("memory side").is_not_null() | (modelled & levels_known)
     decided = pl.col("share").is_not_null() & (pl.col("longest") > 0)
-    decided &= (pl.col("share") >= AT_A_ROOF) | (arithmetic_known & traffic_known)
-    short = pl.col("duration_ns") < LAUNCH_SIZED_NS * pl.col("dispatches")
+    decided &= (pl.col("share") >= NOTHING_ELSE_NEEDS_LONGER) | (arithmetic_known & traffic_known)
+    has_second = decided & (pl.col("runner_up_time") > 0)
     rows = rows.with_columns(
-        bound=pl.when(decided).then(pl.col("nearest")), efficiency_ratio=pl.when(decided).then(pl.col("share"))
+        bound=pl.when(decided).then(pl.col("nearest")),
+        efficiency_ratio=pl.when(decided).then(pl.col("share")),
+        second_bound=pl.when(has_second).then(pl.col("second")),
+        second_ratio=pl.when(has_second).then(pl.col("second_share")),
     )
-    known = pl.col("bound").is_not_null()
-    near = known & (pl.col("runner_up_time") >= BALANCED * pl.col("longest"))
-    balanced = pl.when(near).then(pl.lit("balanced:") + pl.col("second"))
     flags = with_flags(
         pl.col("quality_flags").fill_null([]),
         {
-            "too_short_to_tell": short,
-            "not_at_any_roof": known & (pl.col("share") < AT_A_ROOF) & ~short,
             "no_duration": pl.col("duration_ns").is_null() | (pl.col("duration_ns") <= 0),
             "no_ceilings": ~pl.col("any_ceiling"),
             **{f"no_ceiling:{r}": pl.col(f"no_ceiling/{r}") & pl.col("any_ceiling") for r in _CEILINGS_OF_THEIR_OWN},
@@ -234,8 +238,7 @@ def _judged(rows: pl.DataFrame) -> pl.DataFrame:
             **{f"above_{source}_roof": _above(source) for source in SOURCES},
         },
     )
-    every = pl.concat_list(flags, pl.concat_list(balanced).list.drop_nulls())
-    return rows.with_columns(all_flags=every.list.unique(maintain_order=True))
+    return rows.with_columns(all_flags=flags.list.unique(maintain_order=True))
 
 
 #: One ceiling of the memory side stands for the others.

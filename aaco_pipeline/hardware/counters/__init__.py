@@ -29,10 +29,14 @@ VECTOR_FORMATS: Final[Mapping[str, str]] = {
 }
 #: Every amount of work that `work_formulas` gives, in the order of the frame.
 AMOUNTS: Final = (
-    *("wavefronts", "valu_instructions", *VECTOR_FORMATS, "valu_int32_ops", "valu_int64_ops", *MATRIX_FORMATS),
+    *("wavefronts", "valu_instructions", "valu_issue_slots", *VECTOR_FORMATS, "valu_int32_ops", "valu_int64_ops"),
+    *MATRIX_FORMATS,
     *("fabric_read_bytes", "fabric_write_bytes", "dram_read_bytes", "l2_bytes", "vl1d_bytes", "lds_bytes"),
 )
-RATIOS: Final = ("valu_busy_ratio", "matrix_busy_ratio", "active_threads_ratio", "achieved_occupancy_ratio")
+RATIOS: Final = (
+    *("valu_busy_ratio", "matrix_busy_ratio", "salu_busy_ratio", "lds_access_ratio"),
+    *("active_threads_ratio", "achieved_occupancy_ratio"),
+)
 _ARCHITECTURE: Final = re.compile(r"gfx(9[0-9a-f]{2}|1[0-9][0-9a-f]{2})(?![0-9a-f])")
 _EXTERNAL: Final = re.compile(r"^TCC_EA\d?_")
 

@@ -50,9 +50,9 @@ TABLES: Final[tuple[Table, ...]] = (
             column("value", FLOAT64, VARIES, "The limit in the unit of its row, for the device as partitioned and at "
                 "the clock the reference states."),
             column("unit", STRING, NAME, "Unit of value: `flop/s`, `op/s`, `byte/s` or `instruction/s`."),
-            column("source", STRING, NAME, "`spec` when published or computed from published figures, `measured` when "
-                "a benchmark found it on this device, `fitted` when it is the envelope of the session's own kernels, "
-                "and so judges none."),
+            column("source", STRING, NAME, "`spec` when published or computed from published figures, `reported` when "
+                "a benchmark sustains it on such a device, `measured` when one did on this device, `fitted` when it is "
+                "the envelope of the session's own kernels, and so judges none."),
             nullable("reference", STRING, TEXT, "Document, or benchmark run, that the value comes from; null only when "
                 "a capture gave the value without one."),
         ),
@@ -61,7 +61,7 @@ TABLES: Final[tuple[Table, ...]] = (
         name="roofline", section="Analysis",
         meaning="One row places one kernel, or one dispatch of it, on the roofline. Filled by the stage roofline; "
                 "durations come from the base trace, never from a counter pass.",
-        sort_by=("kernel_id", "dispatch_id"),
+        sort_by=("kernel_id", "dispatch_id"), version=2,
         columns=(
             column("kernel_id", INT32, ID, "Kernel that is placed, in `kernels`."),
             nullable("dispatch_id", INT32, ID, "Dispatch that is placed, in `dispatches`; null for the kernel's "
@@ -100,10 +100,13 @@ TABLES: Final[tuple[Table, ...]] = (
                 "data caches; null when either is missing or no bytes moved."),
             nullable("lds_arithmetic_intensity", FLOAT64, FLOP_PER_BYTE, "flops per byte moved to or from the local "
                 "data share; null when either is missing or no bytes moved."),
-            nullable("bound", STRING, NAME, "Resource in `ceilings` whose roof is lowest for this row and so limits "
-                "it; null when the evidence does not decide."),
-            nullable("efficiency_ratio", FLOAT64, RATIO, "Achieved rate divided by what the limiting roof allows; "
-                "above 1 means that a ceiling or a counter is wrong; null when bound is null."),
+            nullable("bound", STRING, NAME, "Nearest roof: the resource of the unit that needed the longest; whether "
+                "it limits the kernel says `bottlenecks`. Null when the evidence does not decide."),
+            nullable("efficiency_ratio", FLOAT64, RATIO, "Shortest time that unit needs for the work, or counted itself"
+                " busy, divided by duration_ns; may exceed 1; null when bound is."),
+            nullable("second_bound", STRING, NAME, "Nearest roof among the other units; null when bound is, or no "
+                "other did work.", since=2),
+            nullable("second_ratio", FLOAT64, RATIO, "The same for second_bound; null when that is.", since=2),
             column("quality_flags", STRINGS, NAME, "Named reservations about the row, such as few samples or a counter "
                 "from another execution; empty when there are none."),
         ),
@@ -207,12 +210,13 @@ TABLES: Final[tuple[Table, ...]] = (
             nullable("dtype", STRING, NAME, "Number format the work is in; null for bandwidth, and for several formats "
                 "on one unit together."),
             column("work", FLOAT64, VARIES, "Work the resource did, in the unit of its row."),
-            column("unit", STRING, NAME, "Unit of work: `flop`, `op`, `byte` or `instruction`."),
+            column("unit", STRING, NAME, "Unit of work: `flop`, `op`, `byte`, `issue slot`, or `ns` of busy cycles."),
             column("lower_bound_ns", INT64, NS, "Work divided by the ceiling, to the nanosecond, summed over the "
                 "dispatches that the kernel's row in `roofline` covers."),
             nullable("share_ratio", FLOAT64, RATIO, "lower_bound_ns divided by the measured duration; above 1 means "
                 "that a ceiling or a counter is wrong; null when the duration is not known."),
-            column("ceiling_source", STRING, NAME, "Source of the ceiling, as in `ceilings`."),
+            column("ceiling_source", STRING, NAME, "Source of the ceiling, as in `ceilings`; `busy` where the unit "
+                "counted its own busy cycles and no ceiling is involved."),
             column("work_source", STRING, NAME, "Where the work comes from: `counters` of the hardware, or the "
                 "`model`'s operators and shapes."),
         ),

@@ -302,6 +302,8 @@ def _legend(
     ink = f'stroke-width="1.5" stroke="{_INK}"'
     if "measured" in sources:
         entries.append((f'<path d="M0 -4H18" {ink}/>', 18, "measured"))
+    if "reported" in sources:
+        entries.append((f'<path d="M0 -4H18" {ink} stroke-dasharray="2 2"/>', 18, "reported"))
     if "spec" in sources:
         entries.append((f'<path d="M0 -4H18" {ink} stroke-dasharray="5 4"/>', 18, "published"))
     entries.append((f'<circle cx="9" cy="-4" r="7" fill="{_INK}" fill-opacity="0.6"/>', 18, "share of kernel time"))
@@ -318,7 +320,7 @@ def _legend(
 def _level_entry(level: str, bandwidths: Iterable[Row]) -> tuple[str, int, str]:
     name, colour = _LEVELS[level]
     known = {row["source"]: _bandwidth(row["value"]) for row in bandwidths if row["resource"] == level}
-    told = known.get("measured") or known.get("spec")
+    told = known.get("measured") or known.get("reported") or known.get("spec")
     return f'<circle cx="5" cy="-4" r="5" fill="{colour}"/>', 10, f"{name} {told}" if told else name
 
 
@@ -330,11 +332,11 @@ def _unit(row: Row) -> str:
 
 
 def _kind(row: Row) -> str:
-    return "published" if row["source"] == "spec" else "measured"
+    return {"spec": "published", "reported": "as reported of such devices"}.get(row["source"], "measured")
 
 
 def _dashed(row: Row) -> str:
-    return ' stroke-dasharray="5 4"' if row["source"] == "spec" else ""
+    return {"spec": ' stroke-dasharray="5 4"', "reported": ' stroke-dasharray="2 2"'}.get(row["source"], "")
 
 
 def _line(begin: _Point, end: _Point, colour: str, more: str, title: str | None = None) -> str:

@@ -120,12 +120,25 @@ def _path(row: Row) -> Iterable[tuple[str, str]]:
     return (("critical path", f"{row['critical_count']:,} of {row['dispatch_count']:,} dispatches are on it{taken}"),)
 
 
+#: Sources of lower bounds, the best first, and their columns.
+_BOUND_SOURCES: Final = {
+    "busy": "*busy by its own count",
+    "measured": "*at least (measured ceiling)",
+    "reported": "*at least (reported of such devices)",
+    "spec": "*at least (published)",
+}
+
+
 def _print_bounds(screen: "Console", document: Document) -> None:
-    """The shortest time of each resource by measured and by published ceilings, with a bar as long as its share."""
+    """The shortest time of each resource by its own count and by each kind of ceiling, with a bar for its share."""
     by_resource: dict[tuple[str, str | None], dict[str, Row]] = {}
     for row in document["resource_bounds"]:
         by_resource.setdefault((row["resource"], row["dtype"]), {})[row["ceiling_source"]] = row
-    rows = [{**(sources.get("measured") or sources["spec"]), "sources": sources} for sources in by_resource.values()]
+    rows = [
+        {**next(sources[kind] for kind in _BOUND_SOURCES if kind in sources), "sources": sources}
+        for sources in by_resource.values()
+    ]
+    kinds = {kind: name for kind, name in _BOUND_SOURCES.items() if any(kind in row["sources"] for row in rows)}
 
     def least(source: str, row: Row) -> str | None:
         return duration(row["sources"][source]["lower_bound_ns"]) if source in row["sources"] else None
@@ -135,8 +148,7 @@ def _print_bounds(screen: "Console", document: Document) -> None:
         {
             "resource": lambda row: bottleneck_text.resource(row["resource"], row["dtype"]),
             "*work": lambda row: _work(row["work"], row["unit"]),
-            "*at least (measured ceiling)": lambda row: least("measured", row),
-            "*at least (published)": lambda row: least("spec", row),
+            **{name: lambda row, kind=kind: least(kind, row) for kind, name in kinds.items()},  # type: ignore[misc]
             "*of its time": lambda row: share(row["share_ratio"]),
             "": lambda row: "█" * round(_BAR * min(1.0, row["share_ratio"] or 0.0)),
             "work is": lambda row: {"counters": "counted", "model": "by the model"}.get(

@@ -22,6 +22,7 @@ LABELS: Final = {
     "balanced": "two resources near their roofs together",
     "communication": "communication between devices",
     "compute_matrix": "matrix arithmetic",
+    "compute_scalar": "scalar instructions",
     "compute_vector": "vector arithmetic",
     "copy": "copies between host and device",
     "divergence": "diverging lanes",
@@ -56,6 +57,7 @@ RESOURCES: Final = {
     "l3": "L3",
     "lds": "LDS",
     "matrix": "matrix units",
+    "scalar_issue": "scalar issue",
     "vector": "vector units",
     "vector_integer": "integer units",
     "vector_issue": "vector issue",
@@ -67,13 +69,31 @@ _SIGNALS: Final = {
     "share_idle_unexplained": "idle time that nothing explains",
     "share_idle_unrecorded": "time in which most likely work ran that was not recorded",
     "nearest_roof": "nearness to the nearest roof",
-    "second_roof": "nearness to the second roof",
+    "roof_sure": "a roof that limits beyond doubt",
+    "vector_busy": "vector units busy",
+    "matrix_busy": "matrix units busy",
+    "scalar_busy": "scalar unit busy",
+    "lds_busy": "LDS busy",
+    "l2_busy": "L2 busy",
+    "scratch_busy": "address units busy with scratch",
     "achieved_occupancy": "achieved occupancy",
     "theoretical_occupancy": "theoretical occupancy",
     "grid_rounds": "rounds the grid takes on the device",
     "clock_below_highest": "clock below its highest",
     "active_threads": "lanes active",
 }
+#: How the stage `classification` says that a kernel's dispatches are as short as a launch.
+_TOO_SHORT: Final = "too_short_to_judge"
+#: What there is only once the nearest roof is known, by how the names begin.
+_OF_A_ROOF: Final = ("share_", "at_", "near_", "second_", "roof_", "cost_of_")
+#: Signals that are named after a label, and what they say of it.
+_PREFIXES: Final = (
+    ("share_", "time limited by"),
+    ("at_", "nearness to the roof of"),
+    ("near_", "nearness to the roof of"),
+    ("second_", "nearness to the roof of"),
+    ("cost_of_", "cost at most of"),
+)
 
 
 #: What the stage roofline calls the ceilings of a calibrated machine in `evidence`, where they are missing.
@@ -138,8 +158,10 @@ def verdict(row: Row, of: str) -> str:
 def lacking(row: Row) -> str:
     """Why a row has no label: what is unexplained or was not recorded, and which signals were not measured.
 
-    Empty when nothing is.
+    Empty when nothing is. Of a kernel that is too short to judge nothing else is missing.
     """
+    if any(one["signal"] == _TOO_SHORT for one in row.get("evidence") or []):
+        return "too short to judge: a dispatch takes about as long as a launch"
     parts = [
         f"{signal(one['signal'])} is {amount(one)}"
         for one in row.get("evidence") or []
@@ -162,8 +184,8 @@ def unmeasured(signals: Sequence[str]) -> list[str]:
 
 
 def _independent(signals: Sequence[str]) -> list[str]:
-    following = ("share_", "at_", "second_roof", "model_based") if "nearest_roof" in signals else ("share_",)
-    return [name for name in signals if not name.startswith(following)]
+    following = _OF_A_ROOF if "nearest_roof" in signals else ("share_",)
+    return [name for name in signals if name == "nearest_roof" or not name.startswith(following)]
 
 
 def without_repetition(missing: Sequence[Row]) -> list[dict[str, Any]]:
@@ -214,7 +236,7 @@ def signal(name: str) -> str:
     """A signal of `bottlenecks` in words."""
     if name in _SIGNALS:
         return _SIGNALS[name]
-    for prefix, words in (("share_", "time limited by"), ("at_", "nearness to the roof of")):
+    for prefix, words in _PREFIXES:
         if name.startswith(prefix) and name.removeprefix(prefix) in LABELS:
             return f"{words} {briefly(name.removeprefix(prefix))}"
     return name.replace("_", " ")

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from aaco_pipeline.analysis.bottlenecks.rules import Condition, Rule, Rules, Signal, Undecided, judge
 
 
-def rule(label: str, *conditions: Condition, tier: int = 0) -> Rule:
-    return Rule(label, "kernel", conditions, f"mend {label}", tier=tier)
+def rule(label: str, *conditions: Condition, tier: int = 0, runner_up_only: bool = False) -> Rule:
+    return Rule(label, "kernel", conditions, f"mend {label}", tier=tier, runner_up_only=runner_up_only)
 
 
 def condition(signal: str, **rest: object) -> Condition:
@@ -109,3 +109,19 @@ def test_the_same_signals_always_give_the_same_judgement(values: dict[str, float
     first = judge(signals, listed, "kernel")
     assert judge(signals, listed, "kernel") == first == judge(backwards, listed, "kernel")
     assert first.score is None or 0.1 <= first.score <= 1
+
+
+def test_a_rule_for_the_runner_up_alone_gives_no_label() -> None:
+    second = rule("a", condition("x"), runner_up_only=True)
+    found = judge(known(x=1.0, y=1.0), rules(second, rule("b", condition("y"), tier=1)), "kernel")
+    assert found.rule is not None
+    assert (found.rule.label, found.runner_up) == ("b", "a")
+    assert judge(known(x=1.0), rules(second), "kernel").rule is None
+
+
+def test_what_is_only_shown_is_not_missed() -> None:
+    one = rules(
+        rule("a", condition("x"), condition("shown", weight=0.0), condition("needed", weight=0.0, required=True))
+    )
+    assert judge(known(x=1.0, shown=None, needed=1.0), one, "kernel").missing == ()
+    assert judge(known(x=1.0, shown=None, needed=None), one, "kernel").missing == ("needed",)

@@ -200,6 +200,3 @@ def test_a_modelled_kernel_is_placed_by_its_work() -> None:
     assert found.roofline.equals(pl.concat([one.roofline for one in alone]))
     assert found.bounds.equals(pl.concat([one.bounds for one in alone]))
     assert found.roofline["bound"].to_list() == ["vector", "dram", "dram", "dram", "dram"]
-    short = tables | {"kernel_stats": tables["kernel_stats"].with_columns(total_ns=pl.lit(99_990, pl.Int64))}
-    flags = placement(model_work(short, ceilings(CPU), capacities(CACHES)), ceilings(CPU)).roofline["quality_flags"]
-    assert flags.list.contains("too_short_to_tell").all()

@@ -132,7 +132,7 @@ def test_a_session_that_was_not_judged_has_nulls_and_no_sentence(tmp_path: Path)
 
 
 def test_signals_that_only_follow_from_a_missing_one_are_not_named_beside_it() -> None:
-    assert limits.unmeasured(["nearest_roof", "at_memory_dram", "second_roof", "scratch", "share_latency"]) == [
+    assert limits.unmeasured(["nearest_roof", "at_memory_dram", "cost_of_latency", "scratch", "share_latency"]) == [
         "nearness to the nearest roof",
         "scratch",
     ]
@@ -146,8 +146,16 @@ def test_missing_signals_are_told_once_for_each_reason_after_the_rest() -> None:
     assert [(row["item"], row["reason"]) for row in limits.without_repetition(rows)] == [
         ("counters", "none"),
         ("nearness to the nearest roof", "no work"),
-        ("waiting, lds busy", "not taken"),
+        ("waiting, LDS busy", "not taken"),
     ]
+
+
+def test_a_kernel_too_short_to_judge_says_so_and_nothing_else() -> None:
+    short = {"signal": "too_short_to_judge", "value": 1.0, "unit": "flag", "weight": 0.0}
+    row = {"label": None, "evidence": [short], "missing_signals": ["nearest_roof", "scratch"]}
+    said = "too short to judge: a dispatch takes about as long as a launch"
+    assert limits.of_kernel(row) == f"no label; {said}"
+    assert limits.verdict(row, "kernel") == f"What limits this kernel is not known: {said}"
 
 
 def test_every_label_of_the_rules_is_known_in_words() -> None:
