@@ -10,18 +10,11 @@ from typing import Final
 import polars as pl
 
 from aaco_pipeline.analysis.answer import reasons
-from aaco_pipeline.analysis.answer.first_to_fix import (
-    Fix,
-    cost_of_class,
-    heaviest_collective,
-    kind_to_fix,
-    longest_call,
-    longest_copies,
-    subject_of_launches,
-)
-from aaco_pipeline.analysis.answer.kinds import kind_of, kinds_of_work
+from aaco_pipeline.analysis.answer.first_to_fix import AT_ROOF, Fix, cost_of_class, kind_to_fix
+from aaco_pipeline.analysis.answer.kinds import kinds_of_work
 from aaco_pipeline.analysis.answer.shares import DEVICE, device_shares, host_shares, largest
 from aaco_pipeline.analysis.answer.sharpen import sharpened
+from aaco_pipeline.analysis.answer.subjects import kernel_name, limiting_resource, on_critical_path, subject_of
 from aaco_pipeline.analysis.answer.validity import (
     INCOMPLETE,
     Invalid,
@@ -45,8 +38,6 @@ INPUTS: Final = (
 )
 #: Shares no further apart than this are both said.
 TIE: Final = 0.05
-#: A label that covers at least this much of the kernels' time names the resource.
-_MOST: Final = 0.5
 
 
 @dataclass(frozen=True)
@@ -96,7 +87,8 @@ def session_row(answer: Answer) -> pl.DataFrame:
     saves, window = row["saves_at_most_ns"], row["window_ns"]
     advice = row["advice"]
     if advice is not None:
-        bound = f" That saves at most {100 * saves / window:.1f} % of the time." if saves is not None and window else ""
+        saving = "Reaching the peak saves" if advice == AT_ROOF else "That saves"
+        bound = f" {saving} at most {100 * saves / window:.1f} % of the time." if saves is not None and window else ""
         advice = f"{advice}.{bound}"
     evidence = [
         {"signal": "share_" + (one["reason"] or one["share"]), "value": one["share_ratio"], "unit": "ratio"}
@@ -115,32 +107,26 @@ def _on_device(tables: Mapping[str, pl.DataFrame], run: Recorded, labels: pl.Dat
     activities = run.activities.drop_nulls("device_id")
     if activities.is_empty():
         why = "no kernel or copy has times" if run.activities.is_empty() else "no activity names its device"
-        return _without_shares(tables, Invalid(INCOMPLETE, why), None)
+        return _without_shares(tables, Invalid(INCOMPLETE, why))
     device = busiest(activities)
     of_device = pl.col("device_id") == device
     own, parts = activities.filter(of_device), tables["session_parts"].filter(of_device)
     invalid = without_steady_part(parts)
     if invalid is not None:
-        return _without_shares(tables, invalid, whole_recording(own, device))
+        whole = whole_recording(own, device)
+        return _without_shares(tables, invalid, whole, _kinds_within(whole, tables))
     window = steady_window(parts, own, device, tables)
     gaps = tables["gaps"].filter(of_device)
     shares = device_shares(own, gaps, window.pieces)
-    ran = inside(tables["dispatches"].filter(of_device & pl.col("parent_dispatch_id").is_null()), window.pieces)
-    within = pl.col("direction").cast(pl.String).is_in(["device_to_device", "fill"])
-    copies = inside(tables["memory_copies"].filter(of_device & within), window.pieces)
-    judged = _Judged(
-        window,
-        shares,
-        _explained(shares, tables, ran, gaps, window.pieces),
-        ran,
-        gaps,
-        _kinds(tables, ran, copies, device),
-    )
-    row = _judgement(judged, tables, labels, _critical(tables, ran), 1.0)
+    ran = _ran(window, tables)
+    explained = _explained(shares, tables, ran, gaps, window.pieces)
+    judged = _Judged(window, shares, explained, ran, gaps, _kinds_within(window, tables))
+    row = _judgement(judged, tables, labels, on_critical_path(tables, ran), 1.0)
     invalid = without_answer(shares, gaps, tables["completeness_findings"], host_calls=tables["api_calls"].height > 0)
     if invalid is not None:
         row |= {"class": invalid.verdict, "second_class": None, "reason": invalid.reason, "class_ratio": None}
-        row |= {"saves_at_most_ns": None, "advice": None, "subject": None, "kind": None}
+        row |= {"saves_at_most_ns": None, "advice": None, "subject": None, "kind": None, "resource": None}
+        judged = replace(judged, kinds=_kinds_within(whole_recording(own, device), tables))
     return _answer(row, judged, tables)
 
 
@@ -150,7 +136,7 @@ def _on_host(tables: Mapping[str, pl.DataFrame], run: Recorded, labels: pl.DataF
     shares, contended = host_shares(unprofiled, traced, _in_operators(run.dispatches))
     if not shares:
         why = "no iterations were measured without a profiler, with their CPU time"
-        return _without_shares(tables, Invalid(INCOMPLETE, why), None)
+        return _without_shares(tables, Invalid(INCOMPLETE, why))
     times = iterations.filter((pl.col("pass") == "latency") & (pl.col("phase") == "measure"))
     times = times.drop_nulls(["start_ns", "end_ns"]).select("start_ns", "end_ns")
     window = Window(0, times, "measured iterations without a profiler", 0, unprofiled.iterations)
@@ -183,9 +169,10 @@ def _judgement(
     name, second = _class(judged)
     if name == DEVICE:
         fix = kind_to_fix(judged.kinds, critical, scale) or Fix(None, None, None, None)
-        fix = replace(fix, subject=fix.subject or _kernel_name(tables, judged.kinds, fix.kind))
+        fix = replace(fix, subject=fix.subject or kernel_name(tables, judged.kinds, fix.kind))
     else:
-        fix = cost_of_class(name, judged.time_of(name), _subject(name, judged, tables))
+        subject = subject_of(name, judged.window, judged.inside, judged.gaps, tables)
+        fix = cost_of_class(name, judged.time_of(name), subject)
     window, whole = judged.window, sum(judged.shares.values())
     busy = [DEVICE, "launch"] if window.rule.startswith("measured") else [DEVICE, "communication", "copy"]
     bounds = window.pieces.select(pl.col("start_ns").min(), pl.col("end_ns").max())
@@ -202,7 +189,7 @@ def _judgement(
         "repetitions": window.repetitions,
         "class_ratio": judged.time_of(name) / whole if whole else None,
         "busy_ratio": sum(judged.shares[one] for one in busy) / whole if whole else None,
-        "resource": _resource(judged.inside, labels) if name == DEVICE else None,
+        "resource": limiting_resource(judged.inside, labels) if name == DEVICE else None,
         "kind": fix.kind,
         "subject": fix.subject,
         "saves_at_most_ns": fix.saves_at_most_ns,
@@ -259,6 +246,18 @@ def _named(kernels: pl.DataFrame) -> pl.DataFrame:
     return kernels.with_columns(family=pl.coalesce(pl.col("family").cast(pl.String), own))
 
 
+def _ran(window: Window, tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    """The dispatches of the window's device that began in it, each once."""
+    own = (pl.col("device_id") == window.device) & pl.col("parent_dispatch_id").is_null()
+    return inside(tables["dispatches"].filter(own), window.pieces)
+
+
+def _kinds_within(window: Window, tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    within = pl.col("direction").cast(pl.String).is_in(["device_to_device", "fill"])
+    copies = tables["memory_copies"].filter((pl.col("device_id") == window.device) & within)
+    return _kinds(tables, _ran(window, tables), inside(copies, window.pieces), window.device)
+
+
 def _kinds(
     tables: Mapping[str, pl.DataFrame], dispatches: pl.DataFrame, copies: pl.DataFrame, device: int
 ) -> pl.DataFrame:
@@ -282,74 +281,33 @@ def _told(share: str, judged: _Judged) -> str:
     return own[0][1] if own and own[0][0] > judged.shares[share] / 2 else share
 
 
-def _subject(name: str, judged: _Judged, tables: Mapping[str, pl.DataFrame]) -> str | None:
-    """What a class that is not the device's own time is to be fixed by: a call, a copy, a collective."""
-    if name == "sync":
-        return longest_call(judged.gaps, tables["api_calls"])
-    if name == "copy":
-        return longest_copies(tables["memory_copies"])
-    if name == "communication":
-        return heaviest_collective(tables["collectives"])
-    if name == "launch":
-        return subject_of_launches(judged.inside.height, judged.window.repetitions)
-    return None
-
-
-def _critical(tables: Mapping[str, pl.DataFrame], inside: pl.DataFrame) -> dict[str, int]:
-    """Per kind its time on the critical path; empty where there is no path."""
-    on_path = tables["critical_path"].filter(
-        (pl.col("activity_kind").cast(pl.String) == "dispatch") & pl.col("is_critical")
-    )
-    if not on_path.height:
-        return {}
-    own = inside.join(on_path.select(dispatch_id="activity_id"), on="dispatch_id", how="semi")
-    families = own.join(tables["kernels"].select("kernel_id", "family"), on="kernel_id", how="left")
-    sums = families.group_by(pl.col("family").cast(pl.String)).agg((pl.col("end_ns") - pl.col("start_ns")).sum())
-    found: dict[str, int] = {}
-    for family, time in sums.iter_rows():
-        found[kind_of(family)] = found.get(kind_of(family), 0) + int(time)
-    return found
-
-
-def _kernel_name(tables: Mapping[str, pl.DataFrame], kinds: pl.DataFrame, kind: str | None) -> str | None:
-    own = kinds.filter(pl.col("kind") == kind)
-    if not own.height or own.item(0, "kernel_id") is None:
-        return None
-    kernel = tables["kernels"].filter(pl.col("kernel_id") == own.item(0, "kernel_id"))
-    return None if not kernel.height else str(kernel.item(0, "short_name") or kernel.item(0, "name"))
-
-
-def _resource(dispatches: pl.DataFrame, labels: pl.DataFrame) -> str | None:
-    """The label that holds most of the kernels' time, where it holds at least half."""
-    if dispatches.is_empty():
-        return None
-    timed = dispatches.select("kernel_id", time=pl.col("end_ns") - pl.col("start_ns")).join(
-        labels, on="kernel_id", how="left"
-    )
-    sums = timed.group_by("label").agg(pl.col("time").sum()).sort("time", "label", descending=[True, False])
-    whole, (label, time) = int(sums.get_column("time").sum()), sums.row(0)
-    return str(label) if label is not None and whole and time >= _MOST * whole else None
-
-
-def _without_shares(tables: Mapping[str, pl.DataFrame], invalid: Invalid, window: Window | None) -> Answer:
-    """An answer that says only why there is none."""
+def _without_shares(
+    tables: Mapping[str, pl.DataFrame], invalid: Invalid, whole: Window | None = None, kinds: pl.DataFrame | None = None
+) -> Answer:
+    """An answer that says only why there is none, and what ran in the whole recording."""
     row: dict[str, object] = {"class": invalid.verdict, "reason": invalid.reason, "window_rule": "none"}
-    if window is not None:
-        start, end = window.pieces.row(0)
-        row |= {"device_id": window.device, "window_start_ns": start, "window_end_ns": end, "window_ns": end - start}
-        row |= {"window_rule": window.rule, "beside_ns": 0}
-    return _answer(row, None, tables)
+    if whole is not None:
+        start, end = whole.pieces.row(0)
+        row |= {"device_id": whole.device, "window_start_ns": start, "window_end_ns": end, "window_ns": end - start}
+        row |= {"window_rule": whole.rule, "beside_ns": 0}
+    ran = empty_table("kinds_of_work") if kinds is None else to_contract("kinds_of_work", kinds)
+    return Answer(_row(row, tables), empty_table("time_shares"), ran)
 
 
-def _answer(row: Mapping[str, object], judged: _Judged | None, tables: Mapping[str, pl.DataFrame]) -> Answer:
+def _row(row: Mapping[str, object], tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    """The row of `answers`, with what would sharpen it."""
     wanted = sharpened(str(row["class"]), row.get("kind"), tables)
     told = {"sharpen": [what for what, _ in wanted], "sharpen_commands": [how for _, how in wanted]}
     # An empty row of the contract knows the type of each column, also of those that hold nothing here.
-    answers = pl.concat(
-        [empty_table("answers"), pl.DataFrame([{**row, **told}], infer_schema_length=None)], how="diagonal_relaxed"
+    return to_contract(
+        "answers",
+        pl.concat(
+            [empty_table("answers"), pl.DataFrame([{**row, **told}], infer_schema_length=None)], how="diagonal_relaxed"
+        ),
     )
-    if judged is None:
-        return Answer(to_contract("answers", answers), empty_table("time_shares"), empty_table("kinds_of_work"))
+
+
+def _answer(row: Mapping[str, object], judged: _Judged, tables: Mapping[str, pl.DataFrame]) -> Answer:
     window = sum(judged.shares.values())
     rows = [
         {"share": share, "reason": None, "time_ns": time, "grade": "observed"} for share, time in judged.shares.items()
@@ -361,11 +319,7 @@ def _answer(row: Mapping[str, object], judged: _Judged | None, tables: Mapping[s
         device_id=pl.lit(judged.window.device, pl.Int32),
         share_ratio=pl.col("time_ns") / window if window else pl.lit(0.0),
     )
-    return Answer(
-        to_contract("answers", answers),
-        to_contract("time_shares", listed),
-        to_contract("kinds_of_work", judged.kinds),
-    )
+    return Answer(_row(row, tables), to_contract("time_shares", listed), to_contract("kinds_of_work", judged.kinds))
 
 
 _SHARE: Final = {"share": pl.String, "reason": pl.String, "time_ns": pl.Int64, "grade": pl.String}

@@ -11,13 +11,13 @@ from aaco_pipeline.analysis.answer.kinds import COMMUNICATION, FUSABLE, GLUE, UN
 #: What to do about a class of time that is not the device's own.
 ADVICE: Final[Mapping[str, str]] = {
     "communication": "Overlap the exchange with compute, or make it smaller or rarer",
-    "imbalance": "Even out the ranks' work: the late one sets the pace",
+    "imbalance": "Even out the ranks' work, for the late one sets the pace",
     "copy": "Copy less, from pinned memory, and while kernels run",
-    "sync": "Wait for the device less often: read results back in one go",
-    "launch": "Launch less often: replay a graph, fuse, or batch",
-    "host": "Move the host's work off the path: onto another thread, before the loop, or away",
+    "sync": "Wait for the device less often, reading results back in one go",
+    "launch": "Launch less often by replaying a graph, fusing, or batching",
+    "host": "Move the host's work off the path, onto another thread or before the loop",
     "contention": "Keep other work off these CPUs",
-    "throttling": "Raise the power limit or cool the device: its clock is held down",
+    "throttling": "Raise the power limit or cool the device, for its clock is held down",
     "allocation": "Allocate before the loop, from a pool",
     "compilation": "Compile before the loop, and keep the cache",
     "page_faults": "Touch the memory before the loop",
@@ -25,9 +25,9 @@ ADVICE: Final[Mapping[str, str]] = {
 #: What to do about kinds of work that are not near their roof.
 _FASTER: Final = "Make it faster"
 _BY_KIND: Final[Mapping[str, str]] = {
-    "gemm": "Tune the matrix products: shapes, layout, library",
+    "gemm": "Tune the matrix products (shapes, layout, library)",
     "attention": "Use a faster attention kernel",
-    "convolution": "Tune the convolutions: layout, algorithm, number format",
+    "convolution": "Tune the convolutions (layout, algorithm, number format)",
     GLUE: "Fuse the elementwise work and the copies into their neighbours",
     "normalization": "Fuse the normalization into its neighbours",
     "softmax": "Fuse the softmax into its neighbours",
@@ -35,10 +35,12 @@ _BY_KIND: Final[Mapping[str, str]] = {
     "gather": "Fuse the gathers into what reads them",
     "quantization": "Fuse the quantization into its neighbours",
 }
-#: What to do once a resource is at its roof.
-_AT_ROOF: Final = "It is at its roof: do less work, or in a narrower number format"
+#: What to say of work near its roof; what is saved at most is then what reaching the roof saves.
+AT_ROOF: Final = "Near this peak, only less work or a narrower number format saves more"
 #: From this share of a roof on there is little left to tune.
 NEAR_ROOF: Final = 0.8
+#: A kind that takes at least this part of the kernels' time has no neighbours to be fused into.
+_NEARLY_ALL: Final = 0.9
 
 
 @dataclass(frozen=True)
@@ -55,19 +57,21 @@ def kind_to_fix(kinds: pl.DataFrame, critical: Mapping[str, int], scale: float) 
     """The kind of work whose going, or reaching its roof, saves most; None without kinds.
 
     A kind saves no more than the time in which nothing else ran (`alone_ns`) and no more than its time on the critical
-    path (`critical`, ns by kind, empty where there is no path). What streams can be fused away whole; anything else
-    keeps the time it needs at its roof. `scale` maps kernel time onto the window's. Of equals the longer one.
+    path (`critical`, ns by kind, empty where there is no path). What streams can be fused away whole where there are
+    other kernels to fuse it into; anything else keeps the time it needs at its roof. `scale` maps kernel time onto the
+    window's. Of equals the longer one.
     """
     best: tuple[float, Fix] | None = None
     for row in kinds.iter_rows(named=True):
         if row["kind"] in (UNNAMED, COMMUNICATION):
             continue
-        at_roof = row["roof_ratio"] if row["roof_ratio"] is not None and row["kind"] not in FUSABLE else 0.0
+        fusable = row["kind"] in FUSABLE and row["share_ratio"] < _NEARLY_ALL
+        at_roof = 0.0 if fusable or row["roof_ratio"] is None else row["roof_ratio"]
         reach = min(row["alone_ns"], critical.get(row["kind"], 0) if critical else row["alone_ns"])
         saves = reach * scale * max(0.0, 1 - at_roof)
         if best is None or saves > best[0]:
             near = at_roof >= NEAR_ROOF
-            advice = _AT_ROOF if near else _BY_KIND.get(row["kind"], _FASTER)
+            advice = AT_ROOF if near else _BY_KIND.get(row["kind"], _FASTER)
             subject = row["operator"]
             best = saves, Fix(row["kind"], subject, round(saves), advice)
     return None if best is None else best[1]
@@ -91,7 +95,7 @@ def longest_call(gaps: pl.DataFrame, api_calls: pl.DataFrame) -> str | None:
         .sort("idle", "name", descending=[True, False])
     )
     name, _, times = told.row(0)
-    return f"{name}, {times:,} times"
+    return f"{name}, once" if times == 1 else f"{name}, {times:,} times"
 
 
 def longest_copies(copies: pl.DataFrame) -> str | None:
@@ -114,7 +118,7 @@ def longest_copies(copies: pl.DataFrame) -> str | None:
 
 
 def heaviest_collective(collectives: pl.DataFrame) -> str | None:
-    """The collective that took most time, with what its rate says: `all_reduce of 17.6 MB at 3.4 GB/s`."""
+    """The collective that took most time, with what its rate says: `all_reduce of 17.6 MB at 3.4 GB/s: a late rank`."""
     own = collectives.drop_nulls("name")
     if not own.height:
         return None
@@ -131,13 +135,13 @@ def heaviest_collective(collectives: pl.DataFrame) -> str | None:
     text = str(name)
     text += f" of {size / 1e6:.3g} MB" if size is not None else ""
     text += f" at {rate / 1e9:.3g} GB/s" if rate is not None else ""
-    return text + (f" ({remark})" if remark is not None else "")
+    return text + (f": {remark}" if remark is not None else "")
 
 
-def subject_of_launches(launches: int, repetitions: int | None) -> str | None:
-    """How many launches there are: `1,500 launches`, of each repetition where there are any."""
-    if not launches:
+def subject_of_launches(launches: int, repetitions: int | None, one: str) -> str | None:
+    """How many launches there are: `1,500 launches`, where there are any repetitions of each, by its name `one`."""
+    each = round(launches / repetitions) if repetitions else launches
+    if not each:
         return None
-    if repetitions and launches // repetitions:
-        return f"{round(launches / repetitions):,} launches a repetition"
-    return f"{launches:,} launches"
+    text = f"{each:,} launch" + ("" if each == 1 else "es")
+    return f"{text} {'an' if one[0] in 'aeiou' else 'a'} {one}" if repetitions else text

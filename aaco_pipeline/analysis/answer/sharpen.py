@@ -33,7 +33,9 @@ def sharpened(name: str, kind: object, tables: Mapping[str, pl.DataFrame]) -> li
     devices = tables["devices"]
     vendors = set(devices.get_column("vendor").drop_nulls()) if devices.height else set()
     if name == COLD_START:
-        wanted.insert(0, ("the steady state", "record after warm-up: profiler schedule(wait=1, warmup=3, active=3)"))
+        wanted.insert(
+            0, ("the steady state", "record after warm-up: torch.profiler.schedule(wait=1, warmup=3, active=3)")
+        )
     if name == INCOMPLETE and tables["dispatches"].height and not tables["api_calls"].height and "AMD" in vendors:
         wanted.append(("what the idle device waits for", "rocprofv3 --hip-trace --kernel-trace --memory-copy-trace"))
     if kind is not None and "AMD" in vendors:

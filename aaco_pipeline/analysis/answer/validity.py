@@ -46,10 +46,10 @@ def without_answer(
     if not shares or max(shares, key=lambda name: shares[name]) != "unknown":
         return None
     window = sum(shares.values())
-    told = f"{shares['unknown'] / window:.0%} of the time is idle, and nothing recorded says why"
+    told = f"{100 * shares['unknown'] / window:.0f} % of the time is idle, and nothing recorded says why"
     if not host_calls:
-        return Invalid(INCOMPLETE, f"{told}: no host calls were recorded")
+        return Invalid(INCOMPLETE, f"{told}, for no host calls were recorded")
     doubted = gaps.drop_nulls("doubt").select((pl.col("end_ns") - pl.col("start_ns")).sum()).item() or 0
     if doubted > shares["unknown"] / 2:
-        return Invalid(INCOMPLETE, f"{told}: most likely work ran in it that was not recorded")
+        return Invalid(INCOMPLETE, f"{told}, for most likely work ran in it that was not recorded")
     return None

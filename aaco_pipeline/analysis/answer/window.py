@@ -25,6 +25,11 @@ def busiest(activities: pl.DataFrame) -> int:
     return int(time.sort("time", "device_id", descending=[True, False]).item(0, "device_id"))
 
 
+def one_of(rule: str) -> str:
+    """What a repetition of the window that `rule` found is called: the program's own iteration, or a repetition."""
+    return "iteration" if " marked iteration" in rule or rule.startswith("measured iterations") else "repetition"
+
+
 def whole_recording(own: pl.DataFrame, device: int) -> Window:
     pieces = own.select(pl.col("start_ns").min(), pl.col("end_ns").max())
     return Window(device, pieces, "the whole recording", 0, None)

@@ -97,8 +97,9 @@ TABLES: Final[tuple[Table, ...]] = (
     ),
     Table(
         name="kinds_of_work", section="Answer",
-        meaning="One row is one kind of work in the judged device's steady window, with its heaviest kernel or "
-                "operator and how near that came to a roof. Filled by the stage classification.",
+        meaning="One row is one kind of work in the judged device's steady window (in all of the recording where it "
+                "carries no answer), with its heaviest kernel or operator and how near that came to a roof. Filled by "
+                "the stage classification.",
         sort_by=("kind",),
         columns=(
             column("kind", STRING, NAME, "Kind of work: families of `kernels`, those that fuse into others together as "

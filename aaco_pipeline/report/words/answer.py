@@ -6,15 +6,18 @@ Its figures are rows of `answers`, `time_shares` and `kinds_of_work`; `answer_fi
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from aaco_pipeline.analysis.answer.first_to_fix import AT_ROOF
+from aaco_pipeline.analysis.answer.kinds import FUSABLE
+from aaco_pipeline.analysis.answer.window import one_of
 from aaco_pipeline.report.words.units import capital, duration, number
 
 Row = Mapping[str, Any]
 
 #: Classes in a sentence; `{share}` is of `{window}`.
 _SENTENCES: Final[Mapping[str, str]] = {
-    "device": "The {device} is the limit: it works {share} of {window}",
+    "device": "The {device} is the limit: kernels run {share} of {window}",
     "communication": "Collectives that nothing hides take {share} of {window}",
-    "copy": "Copies take {share} of {window}",
+    "copy": "Copies that no kernel hides take {share} of {window}",
     "sync": "The {device} is idle {share} of {window} because the host waits for it, then starts again",
     "launch": "The {device} is idle {share} of {window} while the host launches",
     "host": "The {device} is idle {share} of {window} while the host does something else",
@@ -51,7 +54,14 @@ CLASSES: Final[Mapping[str, str]] = {
     "compilation": "compilation",
     "page_faults": "page faults",
 }
-#: Kinds of work as people say them; what is not here is said by its name.
+#: What a class that is not the device's own time is about, by the subject of `answers`.
+_ABOUT: Final[Mapping[str, str]] = {
+    "sync": "The longest waits are {subject}.",
+    "copy": "The heaviest are {subject}.",
+    "communication": "The heaviest is {subject}.",
+    "launch": "There are {subject}.",
+}
+#: Kinds of work as people say them; what is not here is said by its name, and takes a singular verb.
 _KINDS: Final[Mapping[str, str]] = {
     "gemm": "matrix products",
     "elementwise_and_copies": "elementwise kernels and copies",
@@ -67,9 +77,14 @@ _KINDS: Final[Mapping[str, str]] = {
     "sparse": "sparse kernels",
     "unnamed": "kernels of no known kind",
 }
+_SINGULAR: Final = frozenset({"pool", "moe_routing"})
 _RESOURCES: Final[Mapping[str, str]] = {"matrix": "matrix", "vector": "vector", "vector_packed": "packed vector"}
+#: No paragraph has more words.
+MOST_WORDS: Final = 70
 #: Kinds of work that a sentence names.
 _NAMED_KINDS: Final = 2
+#: A kind that takes more than this is said to take all.
+_ALL: Final = 0.995
 #: A kind below this part of the kernels' time is not named.
 _WORTH_NAMING: Final = 0.05
 
@@ -118,13 +133,21 @@ def answer_fields(document: Row) -> dict[str, Any] | None:
 
 
 def paragraph(document: Row) -> str | None:
-    """At most three sentences and 70 words; None where no stage has given an answer."""
+    """At most three sentences and `MOST_WORDS` words; None where no stage has given an answer."""
     if not document.get("answers"):
         return None
     row, kinds = document["answers"][0], document.get("kinds_of_work") or []
-    if row["class"] in ("incomplete", "cold_start"):
-        return " ".join(filter(None, (_invalid(row), _recorded(row, kinds), _instead(row))))
-    return " ".join(filter(None, (_class(document, row), _went_into(row, kinds), _first(row, kinds))))
+    first = _invalid(row) if row["class"] in ("incomplete", "cold_start") else _class(document, row)
+    if row["class"] in ("incomplete", "cold_start", "unknown"):
+        forms = [[first, _recorded(row, kinds), _instead(row)], [first, _instead(row)], [first, _recorded(row, kinds)]]
+    else:
+        forms = [
+            [first, _went_into(row, kinds, told), _first(row, kinds, told, whole=whole)]
+            for told, whole in ((_NAMED_KINDS, True), (_NAMED_KINDS, False), (1, True), (1, False))
+        ]
+    # The first form that is short enough: what is least missed goes first.
+    texts = [" ".join(filter(None, form)) for form in (*forms, [first])]
+    return next((text for text in texts if len(text.split()) <= MOST_WORDS), texts[-1])
 
 
 def sharpening(document: Row) -> list[tuple[str, str]]:
@@ -146,16 +169,23 @@ def kind_in_words(name: str) -> str:
 
 
 def rate_in_words(kind: Row) -> str | None:
-    """What a kind of work achieved, and its part of the roof: `466 TFLOP/s, 36 % of the bf16 matrix peak`."""
+    """What the heaviest of a kind of work achieved, and its part of the roof.
+
+    As in `466 TFLOP/s, 36 % of the published bf16 matrix peak`.
+    """
     if kind["rate"] is None:
         return None
     scale, unit = _scaled(kind["rate"], "FLOP/s" if kind["rate_unit"] == "flop/s" else "B/s")
     text = f"{number(float(f'{scale:.3g}'))} {unit}"
+    whose = "measured" if kind["roof_source"] == "measured" else "published"
+    if kind["roof_ratio"] is None:
+        return text
+    if kind["rate_unit"] != "flop/s" and kind["roof"] == "dram":
+        return f"{text}, {_percent(kind['roof_ratio'])} of the {whose} memory bandwidth"
     roof = _RESOURCES.get(kind["roof"] or "")
-    if kind["rate_unit"] != "flop/s" or roof is None or kind["roof_ratio"] is None:
+    if kind["rate_unit"] != "flop/s" or roof is None:
         return text
     name = " ".join(part for part in (kind["dtype"], roof) if part)
-    whose = "measured" if kind["roof_source"] == "measured" else "published"
     return f"{text}, {_percent(kind['roof_ratio'])} of the {whose} {name} peak"
 
 
@@ -173,55 +203,80 @@ def _class(document: Row, row: Row) -> str:
     return text + "."
 
 
-def _went_into(row: Row, kinds: Sequence[Row]) -> str | None:
+def _went_into(row: Row, kinds: Sequence[Row], most: int) -> str | None:
     """For the device's own time the kinds of work that took most, for others what it is about."""
     if row["class"] != "device":
-        return f"It is about {row['subject']}." if row["subject"] is not None else None
-    named = [one for one in kinds if one["kind"] != "communication" and one["share_ratio"] >= _WORTH_NAMING]
-    told = []
-    for one in named[:_NAMED_KINDS]:
-        rate = rate_in_words(one)
-        told.append(
-            f"{kind_in_words(one['kind'])} take {_percent(one['share_ratio'])} of the kernel time"
-            + (f" at {rate}" if rate is not None else "")
-        )
-    return capital("; ".join(told)) + "." if told else None
+        about = _ABOUT.get(row["class"])
+        if about is None or row["subject"] is None:
+            return None
+        one = row["class"] == "launch" and row["subject"].startswith("1 ")
+        return (about.replace("are", "is") if one else about).format(subject=row["subject"])
+    named = _named(kinds, most)
+    if not named:
+        return None
+    told = [_takes(named[0])]
+    told += [f"{kind_in_words(one['kind'])} {_percent(one['share_ratio'])}{_heaviest(one)}" for one in named[1:]]
+    return capital(", ".join(told)) + "."
 
 
-def _first(row: Row, kinds: Sequence[Row]) -> str | None:
+def _named(kinds: Sequence[Row], most: int) -> list[Row]:
+    return [one for one in kinds if one["kind"] != "communication" and one["share_ratio"] >= _WORTH_NAMING][:most]
+
+
+def _takes(kind: Row) -> str:
+    """`matrix products take 39 % of the kernel time (aten::mm at 466 TFLOP/s)`."""
+    verb = "takes" if kind["kind"] not in _KINDS or kind["kind"] in _SINGULAR else "take"
+    share = "all" if kind["share_ratio"] >= _ALL else _percent(kind["share_ratio"])
+    return f"{kind_in_words(kind['kind'])} {verb} {share} of the kernel time{_heaviest(kind)}"
+
+
+def _heaviest(kind: Row) -> str:
+    """In brackets the operator that took most of a kind, and its rate: no other's rate is known by it."""
+    rate = rate_in_words(kind)
+    if rate is None:
+        return ""
+    return f" ({_short(kind['operator'])} at {rate})" if kind["operator"] else f" (the heaviest kernel at {rate})"
+
+
+def _first(row: Row, kinds: Sequence[Row], most: int, *, whole: bool) -> str | None:
+    """What to do first and what that saves at most; with the saving of the whole window where it is also of one."""
     if row["advice"] is None:
         return None
-    example = f" ({_short(row['subject'])} first)" if row["class"] == "device" and row["subject"] is not None else ""
+    fixed = next((one for one in kinds if row["kind"] is not None and one["kind"] == row["kind"]), None)
+    said = fixed is not None and any(one is fixed and _heaviest(one) for one in _named(kinds, most))
+    named = row["class"] == "device" and row["subject"] is not None and not said
+    advice = row["advice"] + (f", {_short(row['subject'])} first" if named else "")
     saves = row["saves_at_most_ns"]
     if saves is None or not row["window_ns"]:
-        return f"{row['advice']}{example}."
+        return f"{advice}."
+    if fixed is not None and fixed["roof_ratio"] is None and fixed["kind"] not in FUSABLE:
+        return f"{advice}: no roof is known that says how much that saves."
     each = _each(saves, row["repetitions"])
-    amount = duration(saves) if each is None else f"{duration(each)} each time"
-    return f"{row['advice']}{example}: that saves at most {amount}, {_percent(saves / row['window_ns'])}."
+    one = one_of(row["window_rule"])
+    amount = duration(saves) if each is None else f"{duration(each)} {'an' if one[0] in 'aeiou' else 'a'} {one}"
+    if each is not None and whole:
+        amount = f"{amount} ({duration(saves)} in all)"
+    part = _percent(saves / row["window_ns"])
+    if row["advice"] == AT_ROOF:
+        return f"{advice} than {amount}, {part}."
+    return f"{advice}: that saves at most {amount}, {part}."
 
 
 def _invalid(row: Row) -> str:
     what = "a cold start" if row["class"] == "cold_start" else "incomplete"
-    return f"This recording is {what}: {row['reason']}."
+    cause, _, detail = row["reason"].partition(": ")
+    return f"This recording is {what}: {cause}" + (f" ({detail})." if detail else ".")
 
 
 def _recorded(row: Row, kinds: Sequence[Row]) -> str | None:
     """What can be said of the kernels that were recorded."""
-    if not kinds:
-        return None
-    first = kinds[0]
-    rate = rate_in_words(first)
-    return (
-        f"Of the recorded kernel time {kind_in_words(first['kind'])} take {_percent(first['share_ratio'])}"
-        + (f" at {rate}" if rate is not None else "")
-        + "."
-    )
+    return f"Of what was recorded, {_takes(kinds[0])}." if kinds else None
 
 
 def _instead(row: Row) -> str | None:
     if not row["sharpen"]:
         return None
-    return f"Record {row['sharpen'][0]}: {row['sharpen_commands'][0]}."
+    return f"To see {row['sharpen'][0]}: {row['sharpen_commands'][0].replace(': ', ', ')}."
 
 
 def _each(time: int | None, repetitions: int | None) -> int | None:
