@@ -56,8 +56,8 @@ def sentences(text: str) -> list[str]:
 def test_a_busy_device_is_told_with_its_kinds_and_what_an_iteration_saves() -> None:
     assert said() == (
         "The GPU is the limit: kernels run 90 % of 10 ms. Matrix products take 80 % of the kernel time (aten::mm at "
-        "466 TFLOP/s, 36 % of the published bf16 matrix peak). Tune the matrix products (shapes, layout, library): that "
-        "saves at most 500 µs an iteration (2.5 ms in all), 25 %."
+        "466 TFLOP/s, 36 % of the published bf16 matrix peak). Tune the matrix products (shapes, layout, library): "
+        "that saves at most 500 µs an iteration (2.5 ms in all), 25 %."
     )
 
 
