@@ -11,6 +11,7 @@ import polars as pl
 
 from aaco_pipeline.analysis.answer import reasons
 from aaco_pipeline.analysis.answer.first_to_fix import AT_ROOF, Fix, cost_of_class, kind_to_fix
+from aaco_pipeline.analysis.answer.inferred_waits import with_inferred_waits
 from aaco_pipeline.analysis.answer.kinds import kinds_of_work
 from aaco_pipeline.analysis.answer.shares import DEVICE, device_shares, host_shares, largest
 from aaco_pipeline.analysis.answer.sharpen import sharpened
@@ -59,6 +60,8 @@ class _Judged:
     inside: pl.DataFrame
     gaps: pl.DataFrame
     kinds: pl.DataFrame
+    #: The part of `sync` that no record shows.
+    inferred_ns: int = 0
 
     def time_of(self, name: str) -> int:
         """Time of a share, or of all parts that a reason explains."""
@@ -116,11 +119,13 @@ def _on_device(tables: Mapping[str, pl.DataFrame], run: Recorded, labels: pl.Dat
         whole = whole_recording(own, device)
         return _without_shares(tables, invalid, whole, _kinds_within(whole, tables))
     window = steady_window(parts, own, device, tables)
-    gaps = tables["gaps"].filter(of_device)
+    gaps = with_inferred_waits(tables["gaps"].filter(of_device), run.activities, tables)
     shares = device_shares(own, gaps, window.pieces)
     ran = _ran(window, tables)
     explained = _explained(shares, tables, ran, gaps, window.pieces)
     judged = _Judged(window, shares, explained, ran, gaps, _kinds_within(window, tables))
+    guessed = device_shares(own, gaps.filter("inferred"), window.pieces)
+    judged = replace(judged, inferred_ns=guessed.get("sync", 0))
     row = _judgement(judged, tables, labels, on_critical_path(tables, ran), 1.0)
     invalid = without_answer(shares, gaps, tables["completeness_findings"], host_calls=tables["api_calls"].height > 0)
     if invalid is not None:
@@ -310,7 +315,8 @@ def _row(row: Mapping[str, object], tables: Mapping[str, pl.DataFrame]) -> pl.Da
 def _answer(row: Mapping[str, object], judged: _Judged, tables: Mapping[str, pl.DataFrame]) -> Answer:
     window = sum(judged.shares.values())
     rows = [
-        {"share": share, "reason": None, "time_ns": time, "grade": "observed"} for share, time in judged.shares.items()
+        {"share": share, "reason": None, "time_ns": time, "grade": _grade(share, judged)}
+        for share, time in judged.shares.items()
     ] + [
         {"share": share, "reason": reason, "time_ns": time, "grade": "inferred"}
         for (share, reason), time in judged.explained.items()
@@ -320,6 +326,11 @@ def _answer(row: Mapping[str, object], judged: _Judged, tables: Mapping[str, pl.
         share_ratio=pl.col("time_ns") / window if window else pl.lit(0.0),
     )
     return Answer(_row(row, tables), to_contract("time_shares", listed), to_contract("kinds_of_work", judged.kinds))
+
+
+def _grade(share: str, judged: _Judged) -> str:
+    """`inferred` where untraced waits are most of the share."""
+    return "inferred" if share == "sync" and 2 * judged.inferred_ns > judged.shares[share] else "observed"
 
 
 _SHARE: Final = {"share": pl.String, "reason": pl.String, "time_ns": pl.Int64, "grade": pl.String}

@@ -19,6 +19,7 @@ _SENTENCES: Final[Mapping[str, str]] = {
     "communication": "Collectives that nothing hides take {share} of {window}",
     "copy": "Copies that no kernel hides take {share} of {window}",
     "sync": "The {device} is idle {share} of {window} because the host waits for it, then starts again",
+    "sync, inferred": "The {device} is idle {share} of {window}, most likely because the host waits for it unrecorded",
     "launch": "The {device} is idle {share} of {window} while the host launches",
     "host": "The {device} is idle {share} of {window} while the host does something else",
     "unknown": "The {device} is idle {share} of {window}, and nothing recorded says why",
@@ -197,10 +198,20 @@ def _class(document: Row, row: Row) -> str:
     sentences = {**_SENTENCES, **(_ON_CPU if on_cpu else {})}
     window = duration(row["window_ns"])
     what = f"the measured {window}" if on_cpu else f"the steady {window}" if row["beside_ns"] else f"{window}"
-    text = sentences[row["class"]].format(device="GPU", share=_percent(row["class_ratio"]), window=what)
+    text = sentences[_graded(document, row["class"])].format(
+        device="GPU", share=_percent(row["class_ratio"]), window=what
+    )
     if row["second_class"] is not None:
         text += f"; {class_in_words(row['second_class'])} costs as much"
     return text + "."
+
+
+def _graded(document: Row, name: str) -> str:
+    """The sentence for a class: another one where its share is inferred and there is one."""
+    rows = document.get("time_shares") or []
+    inferred = any(one["share"] == name and one["reason"] is None and one["grade"] == "inferred" for one in rows)
+    graded = f"{name}, inferred"
+    return graded if inferred and graded in _SENTENCES else name
 
 
 def _went_into(row: Row, kinds: Sequence[Row], most: int) -> str | None:

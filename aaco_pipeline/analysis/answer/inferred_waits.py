@@ -1,0 +1,212 @@
+"""Waits that a trace left out: what the host's silence says where no synchronizing call of a thread was recorded.
+
+A thread that waits for the device makes no call and enters no operator until the device is done, and then goes on at
+once. One gap like that may be chance where the silence is short; it is none where the thread is silent for long while
+the device works and is heard again as soon as it falls idle, nor where an operator reads a result back and returns only
+after the copy has come. Everything here is inferred.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import polars as pl
+
+from aaco_pipeline.analysis.timeline.activities import ENCLOSING_DOMAINS, OPERATOR_DOMAIN
+
+#: A thread is heard again so soon after the device fell idle when it had waited for it.
+SOON_NS: Final = 50_000
+#: Silence while the device works that is no shorter than this is no pause between two launches.
+LONG_NS: Final = 50_000
+#: An operator that waits for its copy outlasts its last call by so many times what others do.
+_OUTLASTS: Final = 3.0
+_THREAD: Final = ("process_id", "thread_id")
+_CAUSES: Final = ("host_wait", "launch_latency")
+
+
+def with_inferred_waits(
+    gaps: pl.DataFrame, activities: pl.DataFrame, tables: Mapping[str, pl.DataFrame]
+) -> pl.DataFrame:
+    """The gaps with a column `inferred`, true where an untraced wait explains one; such a gap's cause is `sync`.
+
+    Only gaps are looked at whose launching thread has no recorded wait (`launches_since_wait` is null). That column is
+    filled for the gaps around an inferred wait, and their `inferred` is true as well; an inferred wait names no call.
+    `activities` is what `recorded` gives, `tables` are api_calls and memory_copies.
+    """
+    candidates = _candidates(gaps, activities, tables["memory_copies"])
+    calls = tables["api_calls"].join(candidates.select(_THREAD).unique(), on=_THREAD, how="semi", nulls_equal=True)
+    if candidates.is_empty() or calls.is_empty():
+        return gaps.with_columns(inferred=pl.lit(False))
+    heard = _heard(candidates, calls)
+    silent = (pl.col("idle_ns") - pl.col("before_ns") >= LONG_NS) & (
+        pl.col("busy_since_ns").fill_null(pl.col("before_ns")) <= pl.col("before_ns") + SOON_NS
+    )
+    soon = pl.col("after_ns") - pl.col("idle_ns") <= SOON_NS
+    found = heard.filter(~pl.col("in_call") & soon & (silent | _read_back(calls, activities, tables["memory_copies"])))
+    waits = found.select(*_THREAD, waited_ns="after_ns").unique().sort("waited_ns")
+    near = _launches_since(candidates, activities, waits)
+    waited = pl.col("gap").is_in(found.get_column("gap").implode())
+    return (
+        gaps.with_row_index("gap")
+        .join(near, on="gap", how="left", maintain_order="left")
+        .with_columns(
+            inferred=waited | pl.col("near").is_not_null(),
+            cause=pl.when(waited).then(pl.lit("sync")).otherwise(pl.col("cause").cast(pl.String)),
+            host_call_id=pl.when(~waited).then("host_call_id"),
+            launches_since_wait=pl.coalesce("launches_since_wait", "near"),
+        )
+        .drop("gap", "near")
+    )
+
+
+# ---- inside ----------------------------------------------------------------------------------------------------------
+
+
+def _candidates(gaps: pl.DataFrame, activities: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
+    """Gaps of threads without a recorded wait, with the launch that ended each and the read-back that came before it.
+
+    Columns: gap, idle_ns, busy_since_ns (end of the device's gap before), process_id, thread_id, call_start_ns, and of
+    a copy to the host that the same thread asked for copy_start_ns and copy_end_ns, the times of its call.
+    """
+    named = activities.select(
+        pl.col("activity_kind").cast(pl.String),
+        pl.col("activity_id").cast(pl.Int32),
+        "process_id",
+        thread_id="call_thread_id",
+        start="call_start_ns",
+        end="call_end_ns",
+    )
+    launch = named.drop("end").rename({"activity_kind": "next_activity_kind", "activity_id": "next_activity_id"})
+    back = copies.filter(pl.col("direction").cast(pl.String) == "device_to_host").select(
+        activity_id=pl.col("copy_id").cast(pl.Int32), activity_kind=pl.lit("memory_copy")
+    )
+    copy = named.join(back, on=["activity_kind", "activity_id"], how="semi").select(
+        previous_activity_kind="activity_kind",
+        previous_activity_id="activity_id",
+        copy_process="process_id",
+        copy_thread="thread_id",
+        copy_start_ns="start",
+        copy_end_ns="end",
+    )
+    own = (pl.col("copy_process") == pl.col("process_id")) & pl.col("copy_thread").eq_missing(pl.col("thread_id"))
+    return (
+        gaps.with_row_index("gap")
+        .with_columns(
+            pl.col("previous_activity_kind", "next_activity_kind").cast(pl.String),
+            pl.col("previous_activity_id", "next_activity_id").cast(pl.Int32),
+            busy_since_ns=pl.col("end_ns").shift(1).over("device_id", order_by="start_ns"),
+        )
+        .filter(
+            pl.col("cause").cast(pl.String).is_in(_CAUSES)
+            & pl.col("launches_since_wait").is_null()
+            & pl.col("doubt").is_null()
+        )
+        .join(launch, on=["next_activity_kind", "next_activity_id"])
+        .drop_nulls("start")
+        .join(copy, on=["previous_activity_kind", "previous_activity_id"], how="left")
+        .select(
+            "gap",
+            "busy_since_ns",
+            *_THREAD,
+            idle_ns="start_ns",
+            call_start_ns="start",
+            **{name: pl.when(own).then(name) for name in ("copy_start_ns", "copy_end_ns")},
+        )
+    )
+
+
+def _heard(candidates: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """The candidates with when their thread was last heard before the device fell idle, and next after it.
+
+    A thread is heard when it enters or leaves a call or an operator; `in_call` says that it was in a runtime's call.
+    """
+    moments = pl.concat([calls.select(*_THREAD, at_ns=name) for name in ("start_ns", "end_ns")]).unique()
+    moments = moments.with_columns(pl.col("thread_id").fill_null(-1)).sort("at_ns")
+    runtime = (
+        calls.filter(~pl.col("domain").cast(pl.String).is_in(ENCLOSING_DOMAINS))
+        .select("process_id", pl.col("thread_id").fill_null(-1), opened_ns="start_ns", closed_ns="end_ns")
+        .sort("opened_ns")
+    )
+    by = list(_THREAD)
+    left = candidates.with_columns(pl.col("thread_id").fill_null(-1)).sort("idle_ns")
+    before = moments.with_columns(before_ns="at_ns")
+    after = moments.with_columns(after_ns="at_ns")
+    return (
+        left.join_asof(before, left_on="idle_ns", right_on="at_ns", by=by, check_sortedness=False)
+        .drop("at_ns", strict=False)
+        .join_asof(
+            after,
+            left_on="idle_ns",
+            right_on="at_ns",
+            by=by,
+            strategy="forward",
+            allow_exact_matches=False,
+            check_sortedness=False,
+        )
+        .drop("at_ns", strict=False)
+        .join_asof(runtime, left_on="idle_ns", right_on="opened_ns", by=by, check_sortedness=False)
+        .with_columns(in_call=(pl.col("closed_ns") > pl.col("idle_ns")).fill_null(False))
+    )
+
+
+def _read_back(calls: pl.DataFrame, activities: pl.DataFrame, copies: pl.DataFrame) -> pl.Expr:
+    """Whether an operator that copied to the host was still open when the copy had come, for longer than others are.
+
+    Its last mark is the end of the copy's call, and what is heard next is the operator's own end.
+    """
+    back = copies.filter(pl.col("direction").cast(pl.String) == "device_to_host").select(
+        activity_id=pl.col("copy_id").cast(pl.Int32)
+    )
+    reading = activities.filter(pl.col("activity_kind").cast(pl.String) == "memory_copy").join(
+        back, on="activity_id", how="semi"
+    )
+    operators = calls.filter(pl.col("domain").cast(pl.String) == OPERATOR_DOMAIN).select(*_THREAD, "start_ns", "end_ns")
+    runtime = (
+        calls.filter(~pl.col("domain").cast(pl.String).is_in(ENCLOSING_DOMAINS))
+        .select(*_THREAD, "call_id", called_ns="start_ns", returned_ns="end_ns")
+        .sort("returned_ns")
+    )
+    last = (
+        operators.with_columns(pl.col("thread_id").fill_null(-1))
+        .sort("end_ns")
+        .join_asof(
+            runtime.with_columns(pl.col("thread_id").fill_null(-1)),
+            left_on="end_ns",
+            right_on="returned_ns",
+            by=list(_THREAD),
+            check_sortedness=False,
+        )
+        .filter(pl.col("called_ns") >= pl.col("start_ns"))
+    )
+    others = last.join(reading.select("call_id").drop_nulls(), on="call_id", how="anti")
+    ordinary = others.select((pl.col("end_ns") - pl.col("returned_ns")).median()).item()
+    if ordinary is None:
+        return pl.lit(False)
+    return (
+        (pl.col("before_ns") == pl.col("copy_end_ns")).fill_null(False)
+        & pl.col("after_ns").is_in(last.get_column("end_ns").unique().implode())
+        & (pl.col("after_ns") - pl.col("copy_end_ns") >= _OUTLASTS * ordinary)
+    )
+
+
+def _launches_since(candidates: pl.DataFrame, activities: pl.DataFrame, waits: pl.DataFrame) -> pl.DataFrame:
+    """Per candidate of a thread that waits: gap, near: launches of its thread between the waits around its own."""
+    thread = pl.col("thread_id").fill_null(-1)
+    launches = (
+        activities.drop_nulls("call_id")
+        .unique("call_id")
+        .select("process_id", pl.col("call_thread_id").fill_null(-1).alias("thread_id"), call_start_ns="call_start_ns")
+    )
+    waits = waits.with_columns(thread)
+    counted = (
+        launches.join(waits, on=list(_THREAD), how="semi")
+        .sort("call_start_ns")
+        .join_asof(waits, left_on="call_start_ns", right_on="waited_ns", by=list(_THREAD), check_sortedness=False)
+        .with_columns(near=pl.len().over(*_THREAD, "waited_ns").cast(pl.Int64))
+        .unique([*_THREAD, "call_start_ns"])
+    )
+    return (
+        candidates.with_columns(thread)
+        .join(counted.select(*_THREAD, "call_start_ns", "near"), on=[*_THREAD, "call_start_ns"])
+        .select("gap", "near")
+        .unique("gap")
+    )
