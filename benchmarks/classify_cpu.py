@@ -37,14 +37,14 @@ from aaco_pipeline.resources.dagster_resources import InferenceRunner
 
 ROOT: Final = Path(__file__).parents[1]
 NEEDED: Final = 0.95
-#: The label that each design must get.
-LABELS: Final = {
-    "compute": "compute_vector",
-    "memory": "memory_dram",
-    "latency": "latency",
+#: What each design must be found to be: the class, and for operators at work what limits them.
+CAUSES: Final = {
+    "compute": "device: compute_vector",
+    "memory": "device: memory_dram",
+    "latency": "device: latency",
     "launch": "launch",
     "host": "host",
-    "contended": "host_contention",
+    "contended": "contention",
 }
 _THREADS: Final = 1
 _ITERATIONS: Final = 6
@@ -231,7 +231,7 @@ _AFTERWARDS: Final = (
 
 
 def classified(lake: TraceLake, model: Path, work: Workload, priority: int) -> dict[str, Any]:
-    """Measure the workload in a session of its own and classify it: the session's row of `bottlenecks`."""
+    """Measure the workload in a session of its own and classify it: its row of `answers`, with `cause` and `shares`."""
     runner = InferenceRunner(configs=str(ROOT / "configs"))
     session = new_session_id()
     request = MeasurementRequest(model=str(model), iterations=_ITERATIONS, warmup=_WARMUP, threads=_THREADS)
@@ -240,25 +240,30 @@ def classified(lake: TraceLake, model: Path, work: Workload, priority: int) -> d
     with surroundings(work, model.parent), prioritized(0 if work.busy_processes else priority):
         materialize(opened, ["capture"])
     materialize(opened, _AFTERWARDS)
-    found = lake.read("bottlenecks", session).filter(pl.col("scope") == "session")
-    return {"session": session, **found.row(0, named=True)}
+    row = lake.read("answers", session).row(0, named=True)
+    cause = f"{row['class']}: {row['resource']}" if row["class"] == "device" else row["class"]
+    return {**row, "session": session, "cause": cause, "shares": lake.read("time_shares", session)}
 
 
 def told(row: dict[str, Any]) -> str:
-    """The shares that the label was found from."""
-    return ", ".join(f"{one['signal']} {one['value']:.3g}" for one in row["evidence"][:3])
+    """The shares that the class was found from, the largest first; what explains a part of one in brackets."""
+    shares = row["shares"].sort("share_ratio", descending=True).head(4)
+    named = shares.select(pl.col("share", "reason").cast(pl.String), "share_ratio").rows()
+    return ", ".join(
+        (share if reason is None else f"{share} ({reason})") + f" {ratio:.3g}" for share, reason, ratio in named
+    )
 
 
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--each", type=int, default=10, help="sessions for each cause")
     arguments.add_argument("--seed", type=int, default=0)
-    arguments.add_argument("--only", choices=LABELS, help="this cause alone")
+    arguments.add_argument("--only", choices=CAUSES, help="this cause alone")
     arguments.add_argument("--priority", type=int, default=0, help="nice value of all but the contended sessions")
     arguments.add_argument("--keep", type=Path, help="keep the lake there")
     given = arguments.parse_args()
     draw = random.Random(given.seed)
-    designs = [given.only] if given.only else list(LABELS)
+    designs = [given.only] if given.only else list(CAUSES)
     order = [design for design in designs for _ in range(given.each)]
     draw.shuffle(order)
     counts: Counter[tuple[str, str]] = Counter()
@@ -277,23 +282,23 @@ def main() -> int:
             work.write(folder / "model.onnx")
             row = classified(lake, folder / "model.onnx", work, given.priority)
             (folder / "model.onnx").unlink()
-            counts[design, row["label"] or "none"] += 1
-            right = "" if row["label"] == LABELS[design] else "  WRONG"
-            shown = f"{row['label']} (then {row['runner_up']}; {told(row)})"
+            counts[design, row["cause"]] += 1
+            right = "" if row["cause"] == CAUSES[design] else "  WRONG"
+            shown = f"{row['cause']} (then {row['second_class']}; {told(row)})"
             print(f"{number + 1:3} {row['session']} {design}: {work.told}: {shown}{right}", flush=True)
     return _summary(counts)
 
 
 def _summary(counts: Counter[tuple[str, str]]) -> int:
-    names = sorted({label for _, label in counts})
+    names = sorted({cause for _, cause in counts})
     rows = [
         {"design": design, **{name: counts[design, name] for name in names}}
-        for design in LABELS
+        for design in CAUSES
         if any(counts[design, name] for name in names)
     ]
     with pl.Config(tbl_hide_dataframe_shape=True, tbl_hide_column_data_types=True, tbl_cols=-1, tbl_width_chars=160):
         print(pl.DataFrame(rows))
-    right = sum(count for (design, label), count in counts.items() if LABELS[design] == label)
+    right = sum(count for (design, cause), count in counts.items() if CAUSES[design] == cause)
     total = counts.total()
     print(f"{right} of {total} right: {right / total:.1%}, needed {NEEDED:.0%}")
     return 0 if right / total >= NEEDED else 1

@@ -2,7 +2,8 @@
 
 The traces are PyTorch's, of an NVIDIA H200, with shapes and without hardware counters. Run as
 `python benchmarks/classify_gpu_sessions.py`; it prints a row for each trace and exits with 1 when one that was built to
-have a single cause gets another label. `$AACO_SHARED` names the folder of shared data; else it is beside the checkout.
+have a single cause gets another class, or its busy device another resource. `$AACO_SHARED` names the folder of shared
+data; else it is beside the checkout.
 """
 
 import json
@@ -21,15 +22,17 @@ from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.ingestion import copy_capture
 
-#: What the index calls a single cause, and the labels that are that cause. Other entries have no single one.
-LABELS: Final[Mapping[str, tuple[str, ...]]] = {
-    "compute_bound": ("compute_matrix", "compute_vector"),
-    "memory_bound": ("memory_dram",),
-    "launch_bound": ("launch",),
-    "sync_bound": ("sync",),
-    "copy_bound": ("copy",),
-    "host_bound": ("host",),
+#: What the index calls a single cause, its class, and the resource that limits a busy device. Others have no one cause.
+CAUSES: Final[Mapping[str, tuple[str, tuple[str | None, ...]]]] = {
+    "compute_bound": ("device", ("compute_matrix", "compute_vector")),
+    "memory_bound": ("device", ("memory_dram",)),
+    "launch_bound": ("launch", (None,)),
+    "sync_bound": ("sync", (None,)),
+    "copy_bound": ("copy", (None,)),
+    "host_bound": ("host", (None,)),
 }
+#: Shares below this are not shown.
+_SHOWN: Final = 0.005
 _CONFIGS: Final = Path(__file__).parents[1] / "configs"
 _STAGES: Final = (
     *("capture", "session_environment", "inference_run", "kernel_trace", "telemetry", "timeline", "critical_path"),
@@ -44,13 +47,15 @@ def traces() -> Path:
 
 
 def classified(lake: TraceLake, trace: Path) -> dict[str, Any]:
-    """Take one trace into the lake and classify it: the session's row of `bottlenecks`."""
+    """Take one trace into the lake and classify it: the session's row of `answers`, with its `shares`."""
     (run,) = discover_runs(trace).runs
     session = new_session_id()
     with lake.receive_raw(session) as folder:
         copy_capture(run, folder, trace.name)
     materialize(Session(lake, session, _CONFIGS), _STAGES)
-    return lake.read("bottlenecks", session).filter(pl.col("scope") == "session").row(0, named=True)
+    shares = lake.read("time_shares", session).filter(pl.col("reason").is_null() & (pl.col("share_ratio") >= _SHOWN))
+    told = shares.sort("share_ratio", descending=True).select(pl.col("share").cast(pl.String), "share_ratio").rows()
+    return {**lake.read("answers", session).row(0, named=True), "shares": told}
 
 
 def main() -> int:
@@ -65,13 +70,13 @@ def main() -> int:
         for name, entry in index.items():
             row = classified(lake, folder / f"{name}.json.gz")
             cause = entry["cause_by_construction"]
-            expected = LABELS.get(cause)
-            hit = None if expected is None else row["label"] in expected
+            expected = CAUSES.get(cause)
+            hit = None if expected is None else row["class"] == expected[0] and row["resource"] in expected[1]
             single, right = single + (expected is not None), right + bool(hit)
-            shares = ", ".join(f"{one['signal'].removeprefix('share_')} {one['value']:.2f}" for one in row["evidence"])
+            shares = ", ".join(f"{share} {ratio:.2f}" for share, ratio in row["shares"])
             verdict = "" if hit is None else "right" if hit else "WRONG"
-            rows.append((name, cause, row["label"], row["runner_up"], row["score"], shares, verdict))
-    columns = ("trace", "built as", "label", "runner-up", "score", "evidence", "verdict")
+            rows.append((name, cause, row["class"], row["resource"], row["second_class"], shares, verdict))
+    columns = ("trace", "built as", "class", "resource", "second", "shares", "verdict")
     with pl.Config(tbl_rows=-1, tbl_hide_dataframe_shape=True, tbl_hide_column_data_types=True, tbl_width_chars=170):
         print(pl.DataFrame(rows, schema=columns, orient="row"))
     print(f"{right} of {single} traces with a single cause right")

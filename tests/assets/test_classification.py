@@ -13,14 +13,14 @@ from tests.places import CONFIGS, SHARED
 from tests.sessions import made_by, replayed, republished, tables_of, taken_in
 
 TRACES: Final = SHARED / "gpu_sessions" / "traces"
-#: Labels that are what the index calls a trace's only cause; traces of another kind have no single one.
-LABELS: Final = {
-    "compute_bound": "compute_matrix",
-    "memory_bound": "memory_dram",
-    "launch_bound": "launch",
-    "sync_bound": "sync",
-    "copy_bound": "copy",
-    "host_bound": "host",
+#: Class and resource that are what the index calls a trace's only cause; traces of another kind have no single one.
+CAUSES: Final = {
+    "compute_bound": ("device", "compute_matrix"),
+    "memory_bound": ("device", "memory_dram"),
+    "launch_bound": ("launch", None),
+    "sync_bound": ("sync", None),
+    "copy_bound": ("copy", None),
+    "host_bound": ("host", None),
 }
 JUDGED: Final = ("critical_path", "roofline")
 
@@ -29,7 +29,7 @@ def single_causes() -> dict[str, str]:
     if not (TRACES / "index.json").is_file():
         return {}
     index = json.loads((TRACES / "index.json").read_text())["traces"]
-    return {name: one["cause_by_construction"] for name, one in index.items() if one["cause_by_construction"] in LABELS}
+    return {name: one["cause_by_construction"] for name, one in index.items() if one["cause_by_construction"] in CAUSES}
 
 
 @pytest.fixture(scope="module")
@@ -54,24 +54,36 @@ def of_session(outcome: Outcome) -> dict[str, Any]:
 @pytest.mark.parametrize("name", single_causes() or ["none"])
 def test_a_trace_built_to_have_one_cause_gets_it(name: str, ingested: Callable[[str], tuple[TraceLake, str]]) -> None:
     lake, session = ingested(name)
-    row = of_session(made_by(lake, session, "classification"))
-    expected = LABELS[single_causes()[name]]
-    assert row["label"] == expected
-    assert row["evidence"][0]["signal"] == f"share_{expected}"
+    outcome = made_by(lake, session, "classification")
+    row, (told,) = of_session(outcome), outcome.tables["answers"].rows(named=True)
+    expected = CAUSES[single_causes()[name]]
+    assert (told["class"], told["resource"]) == expected
+    assert row["label"] == expected[0]
+    assert row["evidence"][0]["signal"] == f"share_{expected[0]}"
     assert row["score"] == pytest.approx(row["evidence"][0]["value"])
-    assert f"at most {100 * row['score']:.1f} %" in row["recommendation"]
+    saved = told["saves_at_most_ns"] / told["window_ns"]
+    assert f"at most {100 * saved:.1f} %" in row["recommendation"]
+    assert saved < row["score"] if expected[0] == "device" else saved == pytest.approx(row["score"])
 
 
-def test_without_shapes_a_busy_device_is_not_given_a_label(empty_lake: TraceLake) -> None:
+@pytest.mark.parametrize("name", single_causes() or ["none"])
+def test_the_shares_are_the_window_exactly(name: str, ingested: Callable[[str], tuple[TraceLake, str]]) -> None:
+    tables = made_by(*ingested(name), "classification").tables
+    shares = tables["time_shares"].filter(pl.col("reason").is_null())
+    assert shares.get_column("time_ns").sum() == tables["answers"].item(0, "window_ns")
+    assert set(shares.get_column("grade")) == {"observed"}
+
+
+def test_without_shapes_no_resource_is_named_and_no_saving_promised(empty_lake: TraceLake) -> None:
     session = taken_in(empty_lake, TRACES / "gemm_bf16_4096.json.gz")
     replayed(empty_lake, session, *JUDGED)
     inputs = tables_of(empty_lake, session, "kernel_trace")["operator_inputs"]
     republished(empty_lake, session, "kernel_trace", operator_inputs=inputs.clear())
     materialize(Session(empty_lake, session, CONFIGS), ["roofline"])
-    row = of_session(made_by(empty_lake, session, "classification"))
-    assert (row["label"], row["runner_up"], row["score"], row["recommendation"]) == (None, None, None, None)
-    assert row["missing"][0] == "nearest_roof"
-    assert not [name for name in row["missing"] if name.startswith("share_compute")]
+    outcome = made_by(empty_lake, session, "classification")
+    (told,) = outcome.tables["answers"].rows(named=True)
+    assert (told["class"], told["resource"], told["saves_at_most_ns"]) == ("device", None, None)
+    assert "saves" not in of_session(outcome)["recommendation"]
 
 
 def test_a_label_is_found_again(ingested: Callable[[str], tuple[TraceLake, str]]) -> None:

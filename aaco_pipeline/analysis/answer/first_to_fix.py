@@ -6,7 +6,7 @@ from typing import Final
 
 import polars as pl
 
-from aaco_pipeline.analysis.answer.kinds import COMMUNICATION, FUSABLE, GLUE, UNNAMED
+from aaco_pipeline.analysis.answer.kinds import COMMUNICATION, FUSABLE, GLUE
 
 #: What to do about a class of time that is not the device's own.
 ADVICE: Final[Mapping[str, str]] = {
@@ -23,7 +23,7 @@ ADVICE: Final[Mapping[str, str]] = {
     "page_faults": "Touch the memory before the loop",
 }
 #: What to do about kinds of work that are not near their roof.
-_FASTER: Final = "Make it faster"
+_FASTER: Final = "Make these kernels faster"
 _BY_KIND: Final[Mapping[str, str]] = {
     "gemm": "Tune the matrix products (shapes, layout, library)",
     "attention": "Use a faster attention kernel",
@@ -58,12 +58,13 @@ def kind_to_fix(kinds: pl.DataFrame, critical: Mapping[str, int], scale: float) 
 
     A kind saves no more than the time in which nothing else ran (`alone_ns`) and no more than its time on the critical
     path (`critical`, ns by kind, empty where there is no path). What streams can be fused away whole where there are
-    other kernels to fuse it into; anything else keeps the time it needs at its roof. `scale` maps kernel time onto the
+    other kernels to fuse it into; anything else keeps the time it needs at its roof, and without one nothing bounds
+    what can be saved of it. `scale` maps kernel time onto the
     window's. Of equals the longer one.
     """
     best: tuple[float, Fix] | None = None
     for row in kinds.iter_rows(named=True):
-        if row["kind"] in (UNNAMED, COMMUNICATION):
+        if row["kind"] == COMMUNICATION:
             continue
         fusable = row["kind"] in FUSABLE and row["share_ratio"] < _NEARLY_ALL
         at_roof = 0.0 if fusable or row["roof_ratio"] is None else row["roof_ratio"]
@@ -73,7 +74,8 @@ def kind_to_fix(kinds: pl.DataFrame, critical: Mapping[str, int], scale: float) 
             near = at_roof >= NEAR_ROOF
             advice = AT_ROOF if near else _BY_KIND.get(row["kind"], _FASTER)
             subject = row["operator"]
-            best = saves, Fix(row["kind"], subject, round(saves), advice)
+            known = fusable or row["roof_ratio"] is not None
+            best = saves, Fix(row["kind"], subject, round(saves) if known else None, advice)
     return None if best is None else best[1]
 
 

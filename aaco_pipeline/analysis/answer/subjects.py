@@ -60,7 +60,7 @@ def on_critical_path(tables: Mapping[str, pl.DataFrame], dispatches: pl.DataFram
 
 def kernel_name(tables: Mapping[str, pl.DataFrame], kinds: pl.DataFrame, kind: str | None) -> str | None:
     """The name of the kind's heaviest kernel; None where the kind has none."""
-    own = kinds.filter(pl.col("kind") == kind)
+    own = kinds.filter(pl.col("kind").eq_missing(pl.lit(kind, pl.String)))
     if not own.height or own.item(0, "kernel_id") is None:
         return None
     kernel = tables["kernels"].filter(pl.col("kernel_id") == own.item(0, "kernel_id"))

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from aaco_pipeline.analysis.answer.first_to_fix import AT_ROOF
-from aaco_pipeline.analysis.answer.kinds import FUSABLE
 from aaco_pipeline.analysis.answer.window import one_of
 from aaco_pipeline.report.words.units import capital, duration, number
 
@@ -258,10 +257,10 @@ def _first(row: Row, kinds: Sequence[Row], most: int, *, whole: bool) -> str | N
     named = row["class"] == "device" and row["subject"] is not None and not said
     advice = row["advice"] + (f", {_short(row['subject'])} first" if named else "")
     saves = row["saves_at_most_ns"]
+    if saves is None and fixed is not None:
+        return f"{advice}: no roof is known that says how much that saves."
     if saves is None or not row["window_ns"]:
         return f"{advice}."
-    if fixed is not None and fixed["roof_ratio"] is None and fixed["kind"] not in FUSABLE:
-        return f"{advice}: no roof is known that says how much that saves."
     each = _each(saves, row["repetitions"])
     one = one_of(row["window_rule"])
     amount = duration(saves) if each is None else f"{duration(each)} {'an' if one[0] in 'aeiou' else 'a'} {one}"
