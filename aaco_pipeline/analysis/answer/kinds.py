@@ -78,7 +78,10 @@ def kinds_of_work(dispatches: pl.DataFrame, copies: pl.DataFrame, tables: Mappin
             pl.coalesce(name, f"kernel_{name}").alias(name) for name in ("dtype", "rate", "rate_unit", "roof")
         )
         .with_columns(roof_ratio=pl.coalesce("roof_ratio", "kernel_roof_ratio"))
-        .with_columns(roof_source=_source(ceilings))
+        # Bandwidth has no number format.
+        .with_columns(roof_dtype=pl.when(pl.col("rate_unit") == "flop/s").then("dtype"))
+        .join(_roofs(ceilings), on=["roof", "roof_dtype"], how="left", nulls_equal=True, maintain_order="left")
+        .with_columns(peak_ratio=pl.col("rate") / pl.col("published"))
         .sort("time_ns", "kind", descending=[True, False])
         .select(pl.col(name).cast(dtype) for name, dtype in _SCHEMA.items())
     )
@@ -152,15 +155,27 @@ def _of_kernels(roofs: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _source(ceilings: pl.DataFrame) -> pl.Expr:
-    """Whose figure the roof is: a measured ceiling goes before a published one, as in the roofline."""
-    measured = ceilings.filter(pl.col("source") == "measured").get_column("resource").cast(pl.String).unique()
-    roof = pl.col("roof")
-    return (
-        pl.when(roof.is_in(measured.implode())).then(pl.lit("measured")).when(roof.is_not_null()).then(pl.lit("spec"))
+def _roofs(ceilings: pl.DataFrame) -> pl.DataFrame:
+    """Per resource and number format whose figure its roof is, and the published one: roof, dtype, …, published.
+
+    A measured ceiling goes before what is reported of the product, and that before a published one, as in the roofline.
+    """
+    order = pl.col("source").replace_strict(_PRECEDENCE, default=len(_PRECEDENCE), return_dtype=pl.Int64)
+    named = ceilings.select(
+        "value",
+        pl.col("source").cast(pl.String),
+        roof=pl.col("resource").cast(pl.String),
+        roof_dtype=pl.col("dtype").cast(pl.String),
+    )
+    published = named.filter(pl.col("source") == "spec").group_by("roof", "roof_dtype").agg(pl.col("value").max())
+    first = named.sort("roof", "roof_dtype", order).unique(["roof", "roof_dtype"], keep="first", maintain_order=True)
+    return first.select("roof", "roof_dtype", roof_source="source").join(
+        published.rename({"value": "published"}), on=["roof", "roof_dtype"], how="left", nulls_equal=True
     )
 
 
+#: Whose figure a roof is, the best known first.
+_PRECEDENCE: Final = {"measured": 0, "reported": 1, "spec": 2}
 _SCHEMA: Final = pl.Schema(
     {
         "kind": pl.String(),
@@ -174,5 +189,6 @@ _SCHEMA: Final = pl.Schema(
         **dict.fromkeys(("rate_unit", "roof"), pl.String()),
         "roof_ratio": pl.Float64(),
         "roof_source": pl.String(),
+        "peak_ratio": pl.Float64(),
     }
 )

@@ -119,7 +119,9 @@ TABLES: Final[tuple[Table, ...]] = (
             nullable("rate_unit", STRING, NAME, "`flop/s` or `byte/s`; null when rate is."),
             nullable("roof", STRING, NAME, "Resource in `ceilings` whose roof is nearest; null when not known."),
             nullable("roof_ratio", FLOAT64, RATIO, "Shortest time at that roof divided by the time taken."),
-            nullable("roof_source", STRING, NAME, "`measured` or `spec`: whose figure the roof is."),
+            nullable("roof_source", STRING, NAME, "Whose figure the roof is: `measured`, `reported` of the product, or "
+                "`spec`."),
+            nullable("peak_ratio", FLOAT64, RATIO, "rate divided by the published ceiling; decides nothing."),
         ),
     ),
     Table(

@@ -110,7 +110,13 @@ def answer_fields(document: Row) -> dict[str, Any] | None:
         "kinds": {kind["kind"]: kind["share_ratio"] for kind in kinds},
         "first_to_fix": {"kind": row["kind"], "subject": row["subject"], "advice": row["advice"]},
         "rate": first and {"value": first["rate"], "unit": first["rate_unit"], "dtype": first["dtype"]},
-        "roof": first and {"resource": first["roof"], "ratio": first["roof_ratio"], "source": first["roof_source"]},
+        "roof": first
+        and {
+            "resource": first["roof"],
+            "ratio": first["roof_ratio"],
+            "source": first["roof_source"],
+            "peak_ratio": first["peak_ratio"],
+        },
         "saves_at_most": {
             "window_ns": row["saves_at_most_ns"],
             "repetition_ns": _each(row["saves_at_most_ns"], row["repetitions"]),
@@ -171,13 +177,14 @@ def kind_in_words(name: str) -> str:
 def rate_in_words(kind: Row) -> str | None:
     """What the heaviest of a kind of work achieved, and its part of the roof.
 
-    As in `466 TFLOP/s, 36 % of the published bf16 matrix peak`.
+    As in `466 TFLOP/s, 36 % of the bf16 matrix peak, 66 % of what is reached at best`: a share of what the product is
+    reported to reach, with that of the published peak beside it.
     """
     if kind["rate"] is None:
         return None
     scale, unit = _scaled(kind["rate"], "FLOP/s" if kind["rate_unit"] == "flop/s" else "B/s")
     text = f"{number(float(f'{scale:.3g}'))} {unit}"
-    whose = "measured" if kind["roof_source"] == "measured" else "published"
+    whose = {"measured": "measured", "reported": "achievable"}.get(kind["roof_source"] or "", "published")
     if kind["roof_ratio"] is None:
         return text
     if kind["rate_unit"] != "flop/s" and kind["roof"] == "dram":
@@ -186,7 +193,10 @@ def rate_in_words(kind: Row) -> str | None:
     if kind["rate_unit"] != "flop/s" or roof is None:
         return text
     name = " ".join(part for part in (kind["dtype"], roof) if part)
-    return f"{text}, {_percent(kind['roof_ratio'])} of the {whose} {name} peak"
+    if kind["roof_source"] != "reported" or kind["peak_ratio"] is None:
+        return f"{text}, {_percent(kind['roof_ratio'])} of the {whose} {name} peak"
+    peak = _percent(kind["peak_ratio"])
+    return f"{text}, {peak} of the {name} peak, {_percent(kind['roof_ratio'])} of what is reached at best"
 
 
 # ---- inside ----------------------------------------------------------------------------------------------------------
