@@ -11,6 +11,8 @@ from aaco_pipeline.lake.validation import empty_table, to_contract
 
 #: Ranges that programs commonly put around one iteration; the number is theirs.
 _ITERATION: Final = re.compile(r"^(ProfilerStep|step|iteration|iter)[\s#_:]*\d+$", re.IGNORECASE)
+#: Tracers write microseconds in decimals: two ranges that touch may overlap by what rounding makes of it.
+_ROUNDING_NS: Final = 100
 _RANGE: Final = pl.Schema(
     {"process_id": pl.Int32(), "number": pl.Int32(), "start_ns": pl.Int64(), "until_ns": pl.Int64()}
 )
@@ -30,7 +32,7 @@ def from_markers(
     if not ranges.height:
         return empty_table("iterations"), dispatches, []
     leading = int(ranges.item(0, "process_id"))
-    named = ranges.filter(pl.col("process_id") == leading)
+    named = _touching(ranges.filter(pl.col("process_id") == leading))
     if not named.height or _overlap(named):
         return empty_table("iterations"), dispatches, []  # ranges that overlap are no sequence of iterations
     iterations = as_iterations(named)
@@ -75,6 +77,13 @@ def _sequences(markers: pl.DataFrame, processes: pl.DataFrame) -> pl.DataFrame:
         .sort("place", "start_ns", maintain_order=True)
         .select("process_id", "name", "start_ns", "end_ns")
     )
+
+
+def _touching(ranges: pl.DataFrame) -> pl.DataFrame:
+    """The ranges in their order, with ends that reach over the next start by no more than rounding cut there."""
+    following = pl.col("start_ns").shift(-1)
+    rounded = (pl.col("end_ns") - following).is_between(1, _ROUNDING_NS)
+    return ranges.with_columns(end_ns=pl.when(rounded).then(following).otherwise("end_ns"))
 
 
 def _overlap(ranges: pl.DataFrame) -> bool:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _LIMITED_KERNELS: Final = 10
 _SPARE: Final = ("*mean", "*dispatches", "library")
-_SPARE_OF_KINDS: Final = ("*dispatches", "heaviest")
+_SPARE_OF_KINDS: Final = ("*dispatches", "*of the peak", "heaviest")
 _SPARE_OF_STALLS: Final = ("*samples", "*dispatch", "*cycles", "thread trace")
 
 
@@ -68,7 +68,7 @@ def _print_limits(screen: "Console", kernels: Sequence[Row]) -> None:
     print_table(
         screen,
         {
-            "kernel": lambda row: row["name"],
+            "kernel": tables.kernel_in_words,
             "*share": lambda row: share(row["share_ratio"]),
             "limited by": lambda row: row["label"] and bottleneck_text.briefly(row["label"]),
             "bound": lambda row: bottleneck_text.resource(row["bound"]),

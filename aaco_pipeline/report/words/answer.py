@@ -174,25 +174,34 @@ def kind_in_words(name: str) -> str:
     return _KINDS.get(name, name.replace("_", " "))
 
 
+def rate_alone(kind: Row) -> str | None:
+    """What the heaviest of a kind of work achieved: `466 TFLOP/s`."""
+    if kind["rate"] is None:
+        return None
+    scale, unit = _scaled(kind["rate"], "FLOP/s" if kind["rate_unit"] == "flop/s" else "B/s")
+    return f"{number(float(f'{scale:.3g}'))} {unit}"
+
+
+def roof_counts(kind: Row) -> bool:
+    """Whether the rate of a kind is one that its nearest roof limits: operations by units, bytes by the memory."""
+    if kind["roof_ratio"] is None:
+        return False
+    return kind["roof"] in _RESOURCES if kind["rate_unit"] == "flop/s" else kind["roof"] == "dram"
+
+
 def rate_in_words(kind: Row) -> str | None:
     """What the heaviest of a kind of work achieved, and its part of the roof.
 
     As in `466 TFLOP/s, 36 % of the bf16 matrix peak, 66 % of what is reached at best`: a share of what the product is
     reported to reach, with that of the published peak beside it.
     """
-    if kind["rate"] is None:
-        return None
-    scale, unit = _scaled(kind["rate"], "FLOP/s" if kind["rate_unit"] == "flop/s" else "B/s")
-    text = f"{number(float(f'{scale:.3g}'))} {unit}"
+    text = rate_alone(kind)
+    if text is None or not roof_counts(kind):
+        return text
     whose = {"measured": "measured", "reported": "achievable"}.get(kind["roof_source"] or "", "published")
-    if kind["roof_ratio"] is None:
-        return text
-    if kind["rate_unit"] != "flop/s" and kind["roof"] == "dram":
+    if kind["rate_unit"] != "flop/s":
         return f"{text}, {_percent(kind['roof_ratio'])} of the {whose} memory bandwidth"
-    roof = _RESOURCES.get(kind["roof"] or "")
-    if kind["rate_unit"] != "flop/s" or roof is None:
-        return text
-    name = " ".join(part for part in (kind["dtype"], roof) if part)
+    name = " ".join(part for part in (kind["dtype"], _RESOURCES[kind["roof"]]) if part)
     if kind["roof_source"] != "reported" or kind["peak_ratio"] is None:
         return f"{text}, {_percent(kind['roof_ratio'])} of the {whose} {name} peak"
     peak = _percent(kind["peak_ratio"])

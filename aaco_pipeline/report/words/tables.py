@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from aaco_pipeline.report.words import bottleneck_text
-from aaco_pipeline.report.words.answer import class_in_words, kind_in_words, rate_in_words
+from aaco_pipeline.report.words.answer import class_in_words, kind_in_words, rate_alone, roof_counts
 from aaco_pipeline.report.words.session import Document, Row, interval, metric
 from aaco_pipeline.report.words.units import duration, grouped, share
 
@@ -59,7 +59,9 @@ KINDS: Final[Columns] = {
     "*share": lambda row: share(row["share_ratio"]),
     "*dispatches": lambda row: grouped(row["dispatch_count"]),
     "heaviest": lambda row: row["operator"] or row["kernel"],
-    "achieved": rate_in_words,
+    "*achieved": rate_alone,
+    "*of the best": lambda row: share(row["roof_ratio"]) if roof_counts(row) else None,
+    "*of the peak": lambda row: share(row["peak_ratio"]) if roof_counts(row) else None,
 }
 STALLS: Final[Columns] = {
     "kernel": lambda row: row["name"] or "matched to no kernel",

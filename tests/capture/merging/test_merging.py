@@ -200,6 +200,13 @@ def test_ranges_that_overlap_are_no_sequence_of_iterations() -> None:
     assert valid(merge_parts([part]))["iterations"].is_empty()
 
 
+def test_ranges_that_only_rounding_makes_overlap_touch() -> None:
+    """Tracers write microseconds in decimals."""
+    part = with_markers(reading("a", [1010]), [("step 0", 1000, 2001), ("step 1", 2000, 2500)], launches=[1005])
+    found = valid(merge_parts([part]))["iterations"]
+    assert found.select("start_ns", "end_ns").rows() == [(1000, 2000), (2000, 2500)]
+
+
 def test_nothing_cannot_be_assembled() -> None:
     with pytest.raises(CaptureError, match="no part could be read"):
         merge_parts([])
