@@ -204,7 +204,7 @@ def test_ranges_that_only_rounding_makes_overlap_touch() -> None:
     """Tracers write microseconds in decimals."""
     part = with_markers(reading("a", [1010]), [("step 0", 1000, 2001), ("step 1", 2000, 2500)], launches=[1005])
     found = valid(merge_parts([part]))["iterations"]
-    assert found.select("start_ns", "end_ns").rows() == [(1000, 2000), (2000, 2500)]
+    assert found.select("start_ns", "end_ns").rows() == [(0, 1000), (1000, 1500)]
 
 
 def test_nothing_cannot_be_assembled() -> None:
