@@ -68,7 +68,7 @@ def judged(tables: dict[str, pl.DataFrame], rules: Rules) -> pl.DataFrame:
         "kernel_stats": kernel_stats(tables["dispatches"]),
     }
     rows = {name: empty_table(name) for name in INPUTS} | tables | found
-    return classify(rows, rules).bottlenecks
+    return classify(rows, rules)
 
 
 CONFIGS: Final = Path(__file__).parents[1] / "configs"

@@ -35,13 +35,14 @@ from aaco_pipeline.lake.calibrations import ceilings_for
 from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.lake.validation import to_contract
 from aaco_pipeline.report.html.roofline_plot import roofline_of_session
-from aaco_pipeline.report.words.bottleneck_text import CALIBRATION
 
 _READ: Final = (
     *("sessions", "environment", "devices", "kernels", "dispatches", "counters", "iterations", "kernel_stats"),
     *("model_nodes", "model_edges", "operator_kernels", "api_calls", "memory_copies", "operator_inputs"),
     *(FINDINGS, "captured_launches"),
 )
+#: What the ceilings of a calibrated machine are called in `evidence`.
+_CALIBRATION: Final = "measured ceilings"
 _OPERATORS: Final = ("dispatches", "memory_copies", "api_calls", "operator_inputs", "kernels")
 _REPLAYS: Final = ("dispatches", "memory_copies", "api_calls", "kernels", "captured_launches")
 _TABLES: Final = ("ceilings", "roofline", "resource_bounds", "occupancy", "counter_metrics", "operator_shapes")
@@ -117,14 +118,14 @@ def _ceilings(
     for device, reasons in missing_ceilings(devices, cpus).items():
         said.append(Evidence(f"published ceilings of device {device}", "partial", "; ".join(reasons)))
     if brought.height:
-        said.append(Evidence(CALIBRATION, "present", None, "the capture", brought.height))
+        said.append(Evidence(_CALIBRATION, "present", None, "the capture", brought.height))
     if cpus and session.capture.facts().ran_here:
         measured = ceilings_for(session.lake.path, tables["environment"], devices, threads)
         if measured.frame is None:
-            said.append(Evidence(CALIBRATION, "absent", measured.reason, "aaco calibrate"))
+            said.append(Evidence(_CALIBRATION, "absent", measured.reason, "aaco calibrate"))
         else:
             parts.append(measured.frame)
-            said.append(Evidence(CALIBRATION, "present", None, "aaco calibrate", measured.frame.height))
+            said.append(Evidence(_CALIBRATION, "present", None, "aaco calibrate", measured.frame.height))
     return pl.concat([to_contract("ceilings", part) for part in parts]), said
 
 

@@ -270,13 +270,22 @@ def state_expected(lake: "TraceLake", session: str) -> None:
         lake.expect(session, standing(lake, session).expected)
 
 
+def outdated(lake: "TraceLake", session: str) -> tuple[str, ...]:
+    """The stages that published a session's tables before they had all that they have now, in the order they run."""
+    published: dict[str, set[str]] = {}
+    for entry in lake.manifest(session).entries:
+        published.setdefault(entry.stage, set()).add(entry.table)
+    return tuple(name for name, one in stages().items() if name in published and set(one.tables) - published[name])
+
+
 def to_finish(lake: "TraceLake", session: str) -> tuple[str, ...]:
-    """The stages that make a session whole: those that are not published, and all that depend on one of them."""
-    progress = standing(lake, session)
+    """The stages that make a session whole: those not published or outdated, and all that depend on one of them."""
+    progress, behind = standing(lake, session), outdated(lake, session)
     due: list[str] = []
     for name in progress.expected:
         one = stages().get(name)  # None of a stage that a later version has
-        if one is not None and (name in progress.unpublished or set(one.dependencies) & set(due)):
+        lacking = name in progress.unpublished or name in behind
+        if one is not None and (lacking or set(one.dependencies) & set(due)):
             due.append(name)
     return tuple(due)
 

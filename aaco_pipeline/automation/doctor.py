@@ -11,7 +11,7 @@ from functools import partial
 
 import dagster as dg
 
-from aaco_pipeline.assets.stage import standing
+from aaco_pipeline.assets.stage import outdated, stages, standing
 from aaco_pipeline.automation.dead_runs import await_names, find_dead_runs, reap, unserved_runs
 from aaco_pipeline.automation.known_sessions import make_known, unknown_sessions
 from aaco_pipeline.automation.partitions import PARTITIONS_NAME
@@ -56,6 +56,7 @@ def examine(
         half = begun(lake)
         busy = busy_sessions(lake, instance, half)
         found.extend(_half_sessions(lake, instance, [session for session in half if session not in busy], finish))
+        found.extend(_outdated_sessions(lake, instance, {*half, *busy}, finish))
         if instance is not None:
             found.extend(_disagreements(lake, instance, half, busy))
     except LakeError as error:
@@ -134,6 +135,30 @@ def _half_sessions(
         yield Problem("half session", session, f"{progress.count}{failed}", mend)
 
 
+def _outdated_sessions(
+    lake: TraceLake,
+    instance: dg.DagsterInstance | None,
+    others: Collection[str],
+    finish: Callable[[str], object] | None,
+) -> Iterator[Problem]:
+    """Whole sessions of an earlier version, but for `others`: they can be read, and lack what stages now tell."""
+    for session in lake.sessions():
+        behind = () if session in others else outdated(lake, session)
+        if not behind:
+            continue
+        lacking = sorted({name for one in behind for name in stages()[one].tables} - _tables_of(lake, session))
+        why = f"of an earlier version: {', '.join(behind)} did not publish {', '.join(lacking)} yet"
+        if not can_be_run(lake, session):
+            yield Problem("earlier version", session, f"{why}; its capture is gone, so that it stays as it is")
+            continue
+        mend = None if finish is None else _finishing(lake, instance, session, finish)
+        yield Problem("earlier version", session, why, mend)
+
+
+def _tables_of(lake: TraceLake, session: str) -> set[str]:
+    return {entry.table for entry in lake.manifest(session).entries}
+
+
 def _disagreements(
     lake: TraceLake, instance: dg.DagsterInstance, half: Sequence[str], busy: Collection[str]
 ) -> Iterator[Problem]:
@@ -159,7 +184,7 @@ def _finishing(
         if instance is not None:
             add_partition(instance, session)
         finish(session)
-        return bool(standing(lake, session).is_whole)
+        return bool(standing(lake, session).is_whole) and not outdated(lake, session)
 
     return finished
 

@@ -93,8 +93,9 @@ class Table:
     """One table's contract.
 
     `columns` excludes the key: `all_columns` puts `session_id` (or `campaign_id`) first. Files are sorted by
-    `sort_by`, whose first entry is the table's first key. `version` grows by one whenever columns are added;
-    a reader takes any version up to its own (missing columns are null) and refuses a newer one by name.
+    `sort_by`, whose first entry is the table's first key. `version` grows by one whenever columns are added
+    or their words change; a reader takes any version up to its own (missing columns are null) and refuses a newer one
+    by name.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The stage that names bottlenecks: on real GPU traces with a cause by construction, and on sessions measured here."""
+"""The stage `classification`: on real GPU traces with a cause by construction, and on sessions measured here."""
 
 import json
 from collections.abc import Callable
@@ -86,10 +86,10 @@ def test_without_shapes_no_resource_is_named_and_no_saving_promised(empty_lake: 
     assert "saves" not in of_session(outcome)["recommendation"]
 
 
-def test_a_label_is_found_again(ingested: Callable[[str], tuple[TraceLake, str]]) -> None:
+def test_an_answer_is_found_again(ingested: Callable[[str], tuple[TraceLake, str]]) -> None:
     lake, session = ingested("item_each_kernel")
-    first, second = (made_by(lake, session, "classification").tables["bottlenecks"] for _ in range(2))
-    assert first.equals(second)
+    first, second = (made_by(lake, session, "classification").tables for _ in range(2))
+    assert all(first[name].equals(second[name]) for name in first)
 
 
 def test_a_measured_session_and_each_of_its_kernels_are_judged(lake: TraceLake, session: str) -> None:
@@ -98,7 +98,13 @@ def test_a_measured_session_and_each_of_its_kernels_are_judged(lake: TraceLake, 
     kernels = lake.read("kernel_stats", session).get_column("kernel_id")
     assert found.filter(pl.col("scope") == "kernel").get_column("kernel_id").to_list() == kernels.to_list()
     assert found.filter(pl.col("scope") == "session").height == 1
-    labelled = found.drop_nulls("label")
+    answer = outcome.tables["answers"].row(0, named=True)
+    shares = outcome.tables["time_shares"].filter(pl.col("reason").is_null())
+    assert shares.get_column("time_ns").sum() == answer["window_ns"]
+    assert shares.get_column("share_ratio").sum() == pytest.approx(1)
+    assert answer["window_rule"] == "measured iterations without a profiler"
+    assert answer["class"] in {*shares.get_column("share"), "contention"}
+    labelled = found.drop_nulls("label").filter(pl.col("scope") == "kernel")
     assert labelled.get_column("score").is_between(0.1, 1.0).all()
     assert labelled.get_column("recommendation").null_count() == 0
-    assert found.filter(pl.col("label").is_null()).get_column("score").null_count() == found.height - labelled.height
+    assert found.filter(pl.col("label").is_null()).get_column("score").drop_nulls().is_empty()

@@ -209,7 +209,11 @@ def test_a_code_version_changes_with_the_contract_of_a_table_that_is_published(
 
 
 @pytest.mark.parametrize(
-    ("tables", "stray"), [((), "gaps, kernel_stats, session_metrics, timeline"), (("devices",), "devices, gaps, ")]
+    ("tables", "stray"),
+    [
+        ((), "first_calls, gaps, kernel_stats, outlier_dispatches, session_metrics, session_parts, timeline"),
+        (("devices",), "devices, first_calls, gaps, "),
+    ],
 )
 def test_a_stage_that_made_other_tables_than_it_declares_publishes_nothing(
     tables: tuple[str, ...], stray: str, empty_lake: TraceLake

@@ -86,6 +86,16 @@ PUBLIC: Final[dict[str, str]] = {
         out_of_order before_recording before_recording_ns clock_step_ns passes repetitions reason""",
     "completeness_findings": """finding_id finding severity grade subject process_id device_id start_ns end_ns records
         evidence voids at_least at_most mend""",
+    # Answer
+    "session_parts": "device_id part start_ns end_ns repetitions phase lacking reason",
+    "first_calls": "call_id kind name process_id thread_id start_ns end_ns reason",
+    "outlier_dispatches": """dispatch_id kernel_id device_id part start_ns duration_ns warm_median_ns warm_spread_ns
+        warm_dispatches possible_causes""",
+    "time_shares": "device_id share reason time_ns share_ratio grade",
+    "kinds_of_work": """kind time_ns share_ratio dispatch_count alone_ns kernel_id operator shapes dtype rate rate_unit
+        roof roof_ratio roof_source""",
+    "answers": """class second_class reason device_id window_start_ns window_end_ns window_ns window_rule beside_ns
+        repetitions class_ratio busy_ratio resource kind subject saves_at_most_ns advice sharpen sharpen_commands""",
     # Judgement
     "bottlenecks": "scope kernel_id label runner_up score evidence missing recommendation",
     "verdicts": """baseline candidate metric verdict effect_ratio ci_low ci_high threshold_ratio
@@ -117,7 +127,17 @@ WORDS: Final[dict[str, str]] = {
     "critical_path.binding_edge": "launch stream queue event sync program none",
     "ceilings.source": "spec measured fitted",
     "resource_bounds.work_source": "counters model",
+    "session_parts.part": "set_up steady interruption tear_down",
+    "session_parts.lacking": "cold_start incomplete",
+    "time_shares.share": "device communication copy sync launch host unknown",
+    "time_shares.reason": "contention throttling imbalance allocation compilation page_faults",
+    "time_shares.grade": "observed inferred",
+    "kinds_of_work.rate_unit": "flop/s byte/s",
+    "kinds_of_work.roof_source": "measured spec",
+    "answers.class": "incomplete cold_start",
     "bottlenecks.scope": "session kernel",
+    "bottlenecks.label": """incomplete cold_start device communication copy sync launch host unknown contention
+        imbalance throttling allocation compilation page_faults""",
     "verdicts.verdict": "regressed improved equivalent inconclusive",
     "attributions.evidence_grade": "observed correlated isolated",
 }
@@ -179,6 +199,7 @@ def test_sections_come_in_the_order_of_the_dictionary_without_a_break() -> None:
         "Telemetry",
         "Completeness",
         "Analysis",
+        "Answer",
         "Judgement",
     ]
     assert sections == sorted(sections, key=list(dict.fromkeys(sections)).index)

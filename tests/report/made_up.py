@@ -59,19 +59,41 @@ LONG: Final = {"signal": "duration", "value": 20_000.0, "unit": "ns", "threshold
     "weight": 0.0,
     "source": "kernel_stats",
 }
-SHARE: Final = {"signal": "share_memory_dram", "value": 0.5, "unit": "ratio", "threshold": 0.1} | {
+SHARE: Final = {"signal": "share_device", "value": 0.5, "unit": "ratio", "threshold": None} | {
     "weight": 1.0,
-    "source": "timeline",
+    "source": "time_shares",
 }
-VERDICT: Final = "Move fewer bytes: fuse operators. That saves at most 50.0% of the time."
+ADVICE: Final = "Fuse the elementwise work and the copies into their neighbours"
+VERDICT: Final = f"{ADVICE}. That saves at most 30.0 % of the time."
 BOTTLENECKS: Final[Sequence[dict[str, Any]]] = (
-    {"scope": "session", "label": "memory_dram", "runner_up": "launch", "score": 0.5, "evidence": [LONG, SHARE]}
-    | {"missing": ["steady_state", "share_latency"], "recommendation": VERDICT},
+    {"scope": "session", "label": "device", "runner_up": "launch", "score": 0.5, "evidence": [LONG, SHARE]}
+    | {"missing": ["the steady state"], "recommendation": VERDICT},
     {"scope": "kernel", "kernel_id": 0, "label": "memory_dram", "score": 0.8, "evidence": [LONG, DRAM_EVIDENCE]}
     | {"missing": [], "recommendation": "Move fewer bytes."},
     {"scope": "kernel", "kernel_id": 1, "label": "compute_vector", "runner_up": EVIL, "score": 0.75}
     | {"evidence": [DRAM_EVIDENCE], "missing": []},
     {"scope": "kernel", "kernel_id": 2, "evidence": [], "missing": ["nearest_roof", "at_memory_dram", "scratch"]},
+)
+#: The session's answer: of 1,000 ns the device worked half, and the host held it up for nearly as long.
+ANSWER: Final[Mapping[str, Any]] = {
+    **{"class": "device", "second_class": "launch", "device_id": 0, "window_start_ns": 0, "window_end_ns": 1100},
+    **{"window_ns": 1000, "window_rule": "2 repetitions of 3 activities", "beside_ns": 100, "repetitions": 2},
+    **{"class_ratio": 0.5, "busy_ratio": 0.5, "kind": "elementwise_and_copies", "subject": "relu", "advice": ADVICE},
+    **{"saves_at_most_ns": 300, "sharpen": ["the steady state"], "sharpen_commands": ["warm up"]},
+}
+TIME_SHARES: Final[Sequence[dict[str, Any]]] = tuple(
+    {"share": share, "reason": reason, "time_ns": time, "share_ratio": time / 1000, "grade": "observed"}
+    for share, reason, time in (
+        *(("device", None, 500), ("launch", None, 480), ("sync", None, 20), ("copy", None, 0)),
+        ("launch", "contention", 100),
+    )
+)
+KINDS_OF_WORK: Final[Sequence[dict[str, Any]]] = (
+    {"kind": "gemm", "time_ns": 200, "share_ratio": 0.4, "dispatch_count": 4, "alone_ns": 200, "kernel_id": 0}
+    | {"dtype": "bf16", "rate": 4e14, "rate_unit": "flop/s", "roof": "matrix", "roof_ratio": 0.36}
+    | {"roof_source": "spec", "operator": "mm", "shapes": "[2, 3]"},
+    {"kind": "elementwise_and_copies", "time_ns": 300, "share_ratio": 0.6, "dispatch_count": 8, "alone_ns": 300}
+    | {"kernel_id": 1, "rate": 2.1e12, "rate_unit": "byte/s"},
 )
 OCCUPANCY: Final[Sequence[dict[str, Any]]] = (
     {"kernel_id": 0, "theoretical_ratio": 0.5, "achieved_ratio": 0.25, "limiter": "vector registers"}
@@ -105,7 +127,8 @@ def publish_limits(lake: TraceLake, session: str = SESSION) -> None:
     _publish(lake, session, "completeness", {"completeness": [], "completeness_findings": []})
     _publish(lake, session, "roofline", roofline)
     _publish(lake, session, "att_enrichment", {"att_instructions": INSTRUCTIONS, "att_stalls": STALLS})
-    _publish(lake, session, "classification", {"bottlenecks": BOTTLENECKS})
+    judged = {"bottlenecks": BOTTLENECKS, "answers": [ANSWER], "time_shares": TIME_SHARES}
+    _publish(lake, session, "classification", {**judged, "kinds_of_work": KINDS_OF_WORK})
 
 
 def _publish(lake: TraceLake, session: str, stage: str, tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:

@@ -33,26 +33,17 @@ from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.document.session import path_document, session_document, session_summary
 from aaco_pipeline.report.html.page import EMBEDDED_TRACE_BYTES, render_html
 from aaco_pipeline.report.markdown import render_markdown
-from aaco_pipeline.report.terminal.session import print_critical_path, print_session
+from aaco_pipeline.report.terminal.session import print_critical_path, print_evidence, print_session
 from aaco_pipeline.report.words import units
-from aaco_pipeline.report.words.session import Document, answer, value
+from aaco_pipeline.report.words.session import Document, answer, facts, value
 from aaco_pipeline.resources.report_server import loopback_server
 from tests.report.made_up import EVIL, SESSION, publish_limits, rows_of
 
 MODEL: Final = "made up for a test"
+#: The sections of the full session's page: those that have something to show, the answer's first.
 SECTIONS: Final = (
-    "latency",
-    "distribution",
-    "warmup",
-    "path",
-    "limits",
-    "kernels",
-    "instructions",
-    "timeline",
-    "operators",
-    "missing",
-    "environment",
-    "clocks",
+    *("where", "latency", "distribution", "warmup", "kernels", "limits", "timeline", "path"),
+    *("operators", "instructions", "environment", "clocks", "evidence"),
 )
 CHROMIUM: Final = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -339,40 +330,26 @@ def test_a_figure_that_is_not_finite_is_null(tmp_path: Path) -> None:
     assert session_document(lake, SESSION)["metrics"][0]["value"] is None
 
 
-def test_answer_says_only_what_is_known(document: Document, hollow: TraceLake) -> None:
-    said = answer(document)
+def test_what_was_measured_is_told_and_nothing_else(document: Document, hollow: TraceLake) -> None:
+    said = facts(document)
     assert said.startswith("The median inference takes 4.")
     assert "(95 % interval 4." in said
     assert "Profiling stretches the median by a factor of 1.25." in said
     assert said.endswith("Whether it ran steadily was not checked.")
     assert answer(session_document(hollow, SESSION)) == "Nothing was measured yet."
     judged = {"metric": "steady_state", "pass": "latency", "phase": "measure", "value": 1.0}
-    assert answer({**document, "metrics": [*document["metrics"], judged]}).endswith(" It ran steadily.")
+    assert facts({**document, "metrics": [*document["metrics"], judged]}).endswith(" It ran steadily.")
 
 
 def test_time_between_iterations_is_told_where_it_is_noticeable(document: Document) -> None:
     def said(ratio: float) -> str:
         gaps = {"pass": "latency", "phase": "measure"}
         figures = [{**gaps, "metric": "gap_ratio", "value": ratio}, {**gaps, "metric": "gap_longest", "value": 4.1e7}]
-        return answer({**document, "metrics": [*document["metrics"], *figures]})
+        return facts({**document, "metrics": [*document["metrics"], *figures]})
 
     told = "2.0 % of the measured time lies between iterations, in no latency (at most 41 ms at once). "
     assert told in said(0.02)
-    assert said(0.0199) == answer(document)
-
-
-def test_of_kernels_that_took_no_time_no_share_is_told(document: Document) -> None:
-    longest = {**document["top_kernels"][0], "operator": "k", "name": "k"}
-
-    def said(kernel: Document, busy: float | None, side: str | None = None) -> str:
-        return answer({**document, "top_kernels": [kernel], "timeline": [{"active_ratio": busy, "busy_bound": side}]})
-
-    assert "the device is busy 50.0 % of the time, and 25.0 % of the kernel time is kernel k. " in said(
-        {**longest, "share_ratio": 0.25}, 0.5
-    )
-    assert "the device is busy at least 50.0 % of the time" in said(longest, 0.5, "at_least")
-    assert "While profiled, the device is busy 0.0 % of the time. " in said({**longest, "share_ratio": None}, 0.0)
-    assert "While profiled" not in said({**longest, "share_ratio": None}, None)
+    assert said(0.0199) == facts(document)
 
 
 def test_numbers_are_in_units_a_person_reads() -> None:
@@ -392,14 +369,35 @@ def test_numbers_are_in_units_a_person_reads() -> None:
 # ---- text ------------------------------------------------------------------------------------------------------------
 
 
-def test_terminal_tells_the_answer_the_kernels_and_what_was_missing(bare: TraceLake) -> None:
-    out = io.StringIO()
-    print_session(session_document(bare, SESSION), out)
-    lines = out.getvalue().splitlines()
+def test_terminal_tells_the_answer_and_the_kernels(bare: TraceLake, document: Document) -> None:
+    told = printed(print_session, session_document(bare, SESSION))
+    lines = told.splitlines()
     assert lines[0].startswith(f"{SESSION}  {MODEL}, on CPUExecutionProvider")
     assert lines[1].startswith("The median inference takes ")
-    for text in (EVIL, "By kind of operator", "nobody <b>counted</b>", "the stage telemetry has published nothing"):
-        assert text in out.getvalue()
+    assert "By kernel" in told
+    unnamed = {**document["top_kernels"][1], "operator": None}
+    told = " ".join(printed(print_session, {**document, "top_kernels": [unnamed]}).split())
+    for text in (EVIL, "Where the time went", "By kind of work", answer(document), facts(document)):
+        assert text in told
+
+
+def test_terminal_tells_what_the_answer_rests_on_and_what_was_missing_when_asked(
+    bare: TraceLake, document: Document
+) -> None:
+    told = printed(print_evidence, session_document(bare, SESSION))
+    for text in ("nobody <b>counted</b>", "the stage telemetry has published nothing"):
+        assert text in told
+        assert text not in printed(print_session, session_document(bare, SESSION))
+    assert "time that goes to the device's own work 50.0 % time_shares" in " ".join(
+        printed(print_evidence, document).split()
+    )
+
+
+def printed(form: Callable[[Document, io.StringIO], None], document: Document) -> str:
+    """What a form for terminals prints of a document."""
+    out = io.StringIO()
+    form(document, out)
+    return out.getvalue()
 
 
 def test_markdown_shows_names_as_text_in_tables_of_equal_width(document: Document) -> None:
@@ -414,14 +412,16 @@ def test_markdown_shows_names_as_text_in_tables_of_equal_width(document: Documen
 @pytest.mark.parametrize("which", ["bare", "hollow"])
 def test_every_form_can_be_made_of_a_session_with_less(which: str, request: pytest.FixtureRequest) -> None:
     document = session_document(request.getfixturevalue(which), SESSION)
-    print_session(document, io.StringIO())
+    for form in (print_session, print_evidence):
+        assert SESSION in printed(form, document)
     assert SESSION in render_markdown(document)
-    page = render_html(document, None)
-    # Instructions are shown where they were traced or sampled; the other sections say why they are empty.
-    assert 'id="instructions"' not in page
-    for section in SECTIONS:
-        assert section == "instructions" or f'<section id="{section}"' in page
-    assert "Nothing to show: the stage model_graph has published nothing for this session." in page
+    # A section without content is not there; what is missing is said in the last one.
+    parsed = Page(render_html(document, None))
+    shown = {str(attributes["id"]) for tag, attributes in parsed.elements if tag == "section"}
+    assert "evidence" in shown
+    assert shown < set(SECTIONS)
+    assert not shown & {"where", "limits", "instructions", "operators"}
+    assert "the stage model_graph has published nothing for this session" in " ".join(parsed.texts["td"])
 
 
 # ---- the page --------------------------------------------------------------------------------------------------------
@@ -481,7 +481,7 @@ def session_like(model: str, *, title: str) -> Document:
     names += ["system_samples", "gpu_samples", "devices", "processes", "environment", "clock_domains", "evidence"]
     names += ["bottleneck", "optimization_priority", "limits", "ceilings", "instructions", "stall_reasons"]
     names += ["path_categories", "path_kernels", "savings", "gap_causes", "scaling"]
-    names += ["operator_shapes", "collective_rates"]
+    names += ["operator_shapes", "collective_rates", "answers", "time_shares", "kinds_of_work", "session_parts"]
     empty: Document = {name: [] for name in (*names, "moments", "published", "unpublished_stages")}
     known = {"session_id": SESSION, "model_name": title, "provider": model, "started_at": None, "host": title}
     rest = {"batch_size": None, "precision": None, "threads": None, "fingerprint": title, "trace": None}
@@ -498,10 +498,10 @@ def test_page_runs_only_its_own_script_and_style(page: str) -> None:
     assert "unsafe" not in policy
 
 
-def test_sections_with_nothing_to_show_come_last_in_page_and_navigation(document: Document) -> None:
+def test_sections_with_nothing_to_show_are_neither_in_page_nor_in_navigation(document: Document) -> None:
     parsed = Page(render_html({**document, "iterations": [], "metrics": [], "moments": []}, None))
     order = [attributes["id"] for tag, attributes in parsed.elements if tag == "section"]
-    assert order.index("path") < order.index("clocks") < order.index("latency")
+    assert order == [name for name in SECTIONS if name not in ("latency", "distribution", "warmup", "timeline")]
     targets = [target[1:] for target in parsed.having("href") if target and target.startswith("#")]
     assert [name for name in targets if name in order and targets.count(name) == 1] == [
         name for name in order if name is not None and targets.count(name) == 1

@@ -54,7 +54,6 @@ def _written_out(rule: Any, label: Any, shared: Mapping[str, Any], texts: Mappin
     if not isinstance(rule, dict) or not isinstance(label, str):
         return rule
     text = texts.get(label)
-    text = text.get(rule.get("scope")) if isinstance(text, dict) else text
     made = {**({} if text is None else {"recommendation": text}), **rule, "label": label}
     if isinstance(rule.get("conditions"), list):
         made["conditions"] = [_condition(each, shared) for each in rule["conditions"]]

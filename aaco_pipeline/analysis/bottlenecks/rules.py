@@ -11,7 +11,8 @@ from typing import Annotated, Final, Literal
 from pydantic import ConfigDict, Field, model_validator
 from pydantic.dataclasses import dataclass
 
-Scope = Literal["kernel", "session"]
+#: What rules judge. What a session's time goes to is exact shares (`aaco_pipeline.analysis.answer`), and no rule's.
+Scope = Literal["kernel"]
 _Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 _Text = Annotated[str, Field(min_length=1)]
 #: What is read from a file is checked as it is made, and refused with the name of the key.
@@ -62,7 +63,7 @@ class Condition:
 
 @dataclass(frozen=True, config=_STRICT)
 class Rule:
-    """When a label holds. `gain` names the signal that bounds what removing the cause can save, as a share of time.
+    """When a label holds.
 
     Rules of a lower `tier` go first whatever their score: what explains the time outranks what may have shaped it. One
     that is `runner_up_only` gives no label, however good its place.
@@ -72,7 +73,6 @@ class Rule:
     scope: Scope
     conditions: Annotated[tuple[Condition, ...], Field(min_length=1)]
     recommendation: _Text
-    gain: _Name | None = None
     tier: Annotated[int, Field(ge=0)] = 0
     runner_up_only: bool = False
 
@@ -118,7 +118,7 @@ class SignalEvidence:
 
 @dataclasses.dataclass(frozen=True)
 class Judgement:
-    """The verdict on one kernel or session; `rule` is null when the evidence is too thin, and then `score` is, too."""
+    """The verdict on one kernel; `rule` is null when the evidence is too thin, and then `score` is, too."""
 
     rule: Rule | None
     runner_up: str | None

@@ -55,8 +55,8 @@ TABLES: Final[tuple[Table, ...]] = (
             nullable("name", STRING, NAME, "Name of the call."),
             nullable("process_id", INT32, ID, "Process that made it, in `processes`."),
             nullable("thread_id", INT64, ID, "Thread that made it, as the system numbers it."),
-            column("start_ns", INT64, NS, "When it began."),
-            column("end_ns", INT64, NS, "When it ended."),
+            column("start_ns", INT64, NS, "When it began, on the session's axis."),
+            column("end_ns", INT64, NS, "When it ended, on the session's axis."),
             column("reason", STRING, TEXT, "What tells that it is of this kind."),
         ),
     ),
@@ -70,11 +70,11 @@ TABLES: Final[tuple[Table, ...]] = (
             column("kernel_id", INT32, ID, "Its kernel, in `kernels`."),
             column("device_id", INT32, ID, "Device it ran on, in `devices`."),
             column("part", STRING, NAME, "Part of the recording that it lies in, as in `session_parts`."),
-            column("start_ns", INT64, NS, "When it began."),
+            column("start_ns", INT64, NS, "When it began, on the session's axis."),
             column("duration_ns", INT64, NS, "How long it took."),
             column("warm_median_ns", INT64, NS, "Median of the kernel's warm dispatches."),
-            column("warm_spread_ns", INT64, NS, "Their spread."),
-            column("warm_dispatches", INT64, COUNT, "How many they are."),
+            column("warm_spread_ns", INT64, NS, "Third less first quartile of those dispatches' durations."),
+            column("warm_dispatches", INT64, COUNT, "How many warm dispatches there are."),
             column("possible_causes", STRINGS, NAME, "Possible causes, such as first touch or page faults; empty when "
                 "nothing recorded hints at one."),
         ),
@@ -107,7 +107,7 @@ TABLES: Final[tuple[Table, ...]] = (
             column("time_ns", INT64, NS, "Summed duration of its kernels."),
             column("share_ratio", FLOAT64, RATIO, "time_ns divided by that of all kernels but collectives; of "
                 "communication by that of all kernels."),
-            column("dispatch_count", INT64, COUNT, "Its dispatches."),
+            column("dispatch_count", INT64, COUNT, "Number of dispatches and copies of it."),
             column("alone_ns", INT64, NS, "Time in which no kernel of another kind ran: without it the device is busy "
                 "for so much less."),
             nullable("kernel_id", INT32, ID, "Its kernel that takes most time, in `kernels`."),
@@ -126,8 +126,8 @@ TABLES: Final[tuple[Table, ...]] = (
     ),
     Table(
         name="answers", section="Answer",
-        meaning="The one row is the session's answer: whether the recording carries one, where the time went, and what "
-                "to fix first. Filled by the stage classification.",
+        meaning="One row is the session's answer, and its only one: whether the recording carries one, where the time "
+                "went, and what to fix first. Filled by the stage classification.",
         sort_by=("class",),
         columns=(
             column("class", STRING, NAME, "`incomplete` or `cold_start` when the recording carries no answer; else the "

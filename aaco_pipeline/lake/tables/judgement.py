@@ -26,26 +26,35 @@ from aaco_pipeline.lake.declaration import (
     nullable,
 )
 
+#: The classes of a session, in words of the table `answers`.
+_CLASSES: Final = (
+    "`incomplete` and `cold_start` when the recording carries no answer, a share (`device`, `communication`, `copy`, "
+    "`sync`, `launch`, `host`, `unknown`), or the reason for most of one (`contention`, `imbalance`, `throttling`, "
+    "`allocation`, `compilation`, `page_faults`)"
+)
+
 # A column is one call of at most three lines.
 # fmt: off
 TABLES: Final[tuple[Table, ...]] = (
     Table(
         name="bottlenecks", section="Judgement",
-        meaning="One row names what limits the session, or one of its kernels. Filled by the stage classification.",
-        sort_by=("scope", "kernel_id"),
+        meaning="One row names what the session's time went to, or what limits one of its kernels. Filled by the stage "
+                "classification. Since version 2 the row of a session is its row of `answers` in this table's form.",
+        sort_by=("scope", "kernel_id"), version=2,
         columns=(
             column("scope", STRING, NAME, "What the row judges: `session` or `kernel`."),
             nullable("kernel_id", INT32, ID, "Kernel that is judged, in `kernels`; null when scope is `session`."),
-            nullable("label", STRING, NAME, "Bottleneck the evidence supports best; null when there is too little "
-                "evidence to name one, and missing then says what to collect."),
-            nullable("runner_up", STRING, NAME, "Bottleneck the evidence supports second best; null when no other has "
-                "support."),
-            nullable("score", FLOAT64, RATIO, "Support for label, 0..1, from the weights in evidence; comparable "
-                "between rows of one session only; null when label is null."),
+            nullable("label", STRING, NAME, "Of a kernel the bottleneck that the evidence supports best; null when "
+                "there is too little evidence, and missing then says what to collect. Of a session `answers.class`: "
+                f"{_CLASSES}."),
+            nullable("runner_up", STRING, NAME, "Bottleneck the evidence supports second best; of a session "
+                "`answers.second_class`. Null when there is no other."),
+            nullable("score", FLOAT64, RATIO, "Of a kernel the support for label, 0..1, from the weights in evidence; "
+                "of a session the share of the window that label has. Null when label is, or has no share."),
             column("evidence", SIGNALS, RECORD, "Each signal that counted, with its value and unit, the threshold it "
                 "was held against, its weight and the table it comes from."),
-            column("missing", STRINGS, NAME, "Signals that would have counted but were not measured; empty when "
-                "nothing was missing."),
+            column("missing", STRINGS, NAME, "Signals that would have counted but were not measured; of a session what "
+                "would sharpen its answer. Empty when nothing was missing."),
             nullable("recommendation", STRING, TEXT, "The next step that the label suggests to an engineer; null when "
                 "there is none."),
         ),

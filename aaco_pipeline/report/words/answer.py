@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from aaco_pipeline.analysis.answer.first_to_fix import AT_ROOF
 from aaco_pipeline.analysis.answer.window import one_of
-from aaco_pipeline.report.words.units import capital, duration, number
+from aaco_pipeline.report.words.units import bounded, capital, duration, number
 
 Row = Mapping[str, Any]
 
@@ -36,6 +36,10 @@ _ON_CPU: Final[Mapping[str, str]] = {
     "host": "The threads sleep or wait {share} of {window}",
     "unknown": "The process runs {share} of {window}, and nothing recorded says in what",
 }
+#: Classes in which the device works, and those in which it is idle: a bound on busy time is one on their shares.
+_BUSY: Final = ("device", "communication", "copy")
+_IDLE: Final = ("sync", "launch", "host", "unknown")
+_OTHER_SIDE: Final[Mapping[str, str]] = {"at_least": "at_most", "at_most": "at_least"}
 #: A class in a few words, as for the second of two.
 CLASSES: Final[Mapping[str, str]] = {
     "incomplete": "an incomplete recording",
@@ -217,11 +221,22 @@ def _class(document: Row, row: Row) -> str:
     window = duration(row["window_ns"])
     what = f"the measured {window}" if on_cpu else f"the steady {window}" if row["beside_ns"] else f"{window}"
     text = sentences[_graded(document, row["class"])].format(
-        device="GPU", share=_percent(row["class_ratio"]), window=what
+        device="GPU", share=bounded(_percent(row["class_ratio"]), _side(document, row)), window=what
     )
     if row["second_class"] is not None:
         text += f"; {class_in_words(row['second_class'])} costs as much"
     return text + "."
+
+
+def _side(document: Row, row: Row) -> str | None:
+    """On which side of the truth the class's share is, where a finding made the device's busy time a bound."""
+    own = (one for one in document.get("timeline") or [] if one["device_id"] == row["device_id"])
+    side = next((one["busy_bound"] for one in own), None)
+    if side is not None and row["class"] in _IDLE:
+        side = _OTHER_SIDE[side]
+    # At least all of it is all of it.
+    whole = _percent(row["class_ratio"]) == _percent(1.0)
+    return side if row["class"] in (*_BUSY, *_IDLE) and not (side == "at_least" and whole) else None
 
 
 def _graded(document: Row, name: str) -> str:

@@ -1,4 +1,4 @@
-"""What limits a session and its kernels, in words.
+"""What limits kernels, and the row of a session in `bottlenecks`, in words.
 
 A label is a verdict of the stage `classification` with a score of how far the evidence supports it, which is no
 probability. What was not measured is named, never guessed. The statements are `document.statements`.
@@ -7,6 +7,7 @@ probability. What was not measured is named, never guessed. The statements are `
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from aaco_pipeline.report.words.answer import CLASSES
 from aaco_pipeline.report.words.units import counted, duration, number, share, size
 
 Row = Mapping[str, Any]
@@ -24,11 +25,7 @@ LABELS: Final = {
     "compute_matrix": "matrix arithmetic",
     "compute_scalar": "scalar instructions",
     "compute_vector": "vector arithmetic",
-    "copy": "copies between host and device",
     "divergence": "diverging lanes",
-    "frequency_scaling": "a clock below its highest",
-    "host": "the host, which the device waits for",
-    "host_contention": "other work on the host's CPUs",
     "instruction_fetch": "fetching instructions",
     "latency": "latency: neither arithmetic nor bandwidth is near its limit",
     "launch": "launching kernels",
@@ -42,11 +39,7 @@ LABELS: Final = {
     "memory_lds": "LDS traffic",
     "memory_vl1d": "vL1D traffic",
     "occupancy": "too few wavefronts in flight",
-    "power_throttling": "the power limit",
     "spill": "register spills",
-    "sync": "waiting for synchronization",
-    "thermal_throttling": "temperature",
-    "warmup_instability": "a run that has not settled",
 }
 RESOURCES: Final = {
     "dram": "DRAM",
@@ -88,16 +81,11 @@ _TOO_SHORT: Final = "too_short_to_judge"
 _OF_A_ROOF: Final = ("share_", "at_", "near_", "second_", "roof_", "cost_of_")
 #: Signals that are named after a label, and what they say of it.
 _PREFIXES: Final = (
-    ("share_", "time limited by"),
     ("at_", "nearness to the roof of"),
     ("near_", "nearness to the roof of"),
     ("second_", "nearness to the roof of"),
     ("cost_of_", "cost at most of"),
 )
-
-
-#: What the stage roofline calls the ceilings of a calibrated machine in `evidence`, where they are missing.
-CALIBRATION: Final = "measured ceilings"
 
 
 def bottleneck_fields(bottleneck: Sequence[Row]) -> dict[str, Any]:
@@ -121,22 +109,6 @@ def strongest(evidence: Sequence[Row]) -> list[Row]:
     return sorted(evidence, key=lambda one: -one["weight"])
 
 
-def sentence(document: Row) -> str | None:
-    """What limits the session, why, and what would help how much at most; None when nothing was judged."""
-    if not document.get("bottleneck"):
-        return None
-    row = document["bottleneck"][0]
-    uncalibrated = next((one["reason"] for one in document["missing"] if one["item"] == CALIBRATION), None)
-    if row["label"] is None and uncalibrated is not None:
-        # One step gives what all the signals wait for, so naming them would only hide it.
-        return f"What limits this session is not known yet: {uncalibrated}"
-    text = verdict(row, "session")
-    longest = next(iter(document.get("optimization_priority") or []), None)
-    if row["label"] is None and longest is not None and longest["label"] is None and longest["missing_signals"]:
-        text += f". Of the first kernel to look at, {longest['operator']}, {lacking(longest)}"
-    return text
-
-
 def verdict(row: Row, of: str) -> str:
     """A row of `bottlenecks` in words; `of` is what it judges, such as `session`. It ends without a full stop."""
     evidence = strongest(row["evidence"] or [])
@@ -153,6 +125,11 @@ def verdict(row: Row, of: str) -> str:
         text += f"; the largest evidence is {signal(evidence[0]['signal'])}: {amount(evidence[0])}"
     # A recommendation ends with the bound on what it saves.
     return f"{text}. {row['recommendation'].rstrip('.')}" if row["recommendation"] else text
+
+
+def _class(name: str) -> str:
+    """A session's class in words; of an earlier version's session what it was said to be limited by."""
+    return CLASSES.get(name) or briefly(name)
 
 
 def lacking(row: Row) -> str:
@@ -217,7 +194,7 @@ def flags(names: Sequence[str] | None) -> str:
 
 def label(name: str | None) -> str:
     """A label in words; one that is not known here, from rules of the reader's own, is shown as it is named."""
-    return "not known" if name is None else LABELS.get(name, name.replace("_", " "))
+    return "not known" if name is None else LABELS.get(name) or CLASSES.get(name) or name.replace("_", " ")
 
 
 def briefly(name: str) -> str:
@@ -236,6 +213,8 @@ def signal(name: str) -> str:
     """A signal of `bottlenecks` in words."""
     if name in _SIGNALS:
         return _SIGNALS[name]
+    if name.startswith("share_"):
+        return f"time that goes to {_class(name.removeprefix('share_'))}"
     for prefix, words in _PREFIXES:
         if name.startswith(prefix) and name.removeprefix(prefix) in LABELS:
             return f"{words} {briefly(name.removeprefix(prefix))}"

@@ -16,6 +16,8 @@ Row = dict[str, Any]
 _LONGEST_NAME_IN_WORDS: Final = 80
 #: From here on the part of the measured time that lies between iterations, as `gap_ratio` has it, gets a sentence.
 _NOTICEABLE_GAPS: Final = 0.02
+#: What is said of a session whose stages ran before there were answers.
+OUTDATED: Final = "An earlier version judged this session: `aaco doctor --mend` has it say where the time went."
 #: So many reasons to stall stand in the answer.
 _REASONS: Final = 3
 
@@ -57,11 +59,14 @@ def half(document: Document) -> str | None:
 
 
 def answer(document: Document) -> str:
-    """Where the time went, what to fix first, and what that saves at most."""
-    said = paragraph(document)
+    """Where the time went, what to fix first, and what that saves at most; of a thread trace alone its stalls."""
+    said, measured = paragraph(document), facts(document)
     if said is not None:
-        return said
-    return facts(document) or "Nothing was measured yet."
+        untimed = document["answers"][0]["window_ns"] is None and _stalled(document) is not None
+        return measured if untimed else said
+    if document.get("bottleneck"):
+        return f"{OUTDATED} {measured}".rstrip()
+    return measured or "Nothing was measured yet."
 
 
 def facts(document: Document) -> str:
