@@ -116,9 +116,9 @@ def compared(lake: TraceLake, session: str, entry: Entry) -> list[Compared]:
         found += _rate(lake, session, rate)
     if "exposed_communication_ms" in entry:
         shares = lake.read("time_shares", session).filter(pl.col("reason").is_null())
-        ours = shares.filter(pl.col("share").cast(pl.String) == "communication").get_column("time_ns").sum() / 1e6
-        stated = entry["exposed_communication_ms"]
-        of("exposed communication, ms", stated, round(ours, 2), abs(ours - stated) <= _RATE * stated)
+        exposed = shares.filter(pl.col("share").cast(pl.String) == "communication").get_column("time_ns")
+        length, stated = int(exposed.sum()) / 1e6, entry["exposed_communication_ms"]
+        of("exposed communication, ms", stated, round(length, 2), abs(length - stated) <= _RATE * stated)
     if "steady" in entry:
         found += _steady(lake, session, entry["steady"], row)
     return found
@@ -186,7 +186,7 @@ def _steady(lake: TraceLake, session: str, steady: Entry, row: Entry) -> list[Co
     parts = lake.read("session_parts", session).filter(
         (pl.col("device_id") == row["device_id"]) & (pl.col("part").cast(pl.String) == "interruption")
     )
-    length = (parts.get_column("end_ns") - parts.get_column("start_ns")).sum() / 1e6
+    length = int((parts.get_column("end_ns") - parts.get_column("start_ns")).sum()) / 1e6
     busy, stated = row["busy_ratio"] or 0.0, steady["interruption_ms"]
     return [
         Compared("repetitions", steady["repetitions"], row["repetitions"], row["repetitions"] == steady["repetitions"]),

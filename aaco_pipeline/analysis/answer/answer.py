@@ -22,7 +22,15 @@ from aaco_pipeline.analysis.answer.validity import (
     without_answer,
     without_steady_part,
 )
-from aaco_pipeline.analysis.answer.window import Window, busiest, inside, steady_window, whole_recording
+from aaco_pipeline.analysis.answer.window import (
+    NO_WINDOW,
+    WHOLE,
+    Window,
+    busiest,
+    inside,
+    steady_window,
+    whole_recording,
+)
 from aaco_pipeline.analysis.kernels.names import operator_family
 from aaco_pipeline.analysis.sessions.iteration_gaps import usage
 from aaco_pipeline.analysis.thresholds import LAUNCH_SIZED_NS
@@ -114,7 +122,7 @@ def _on_device(tables: Mapping[str, pl.DataFrame], run: Recorded, labels: pl.Dat
     device = busiest(activities)
     of_device = pl.col("device_id") == device
     own, parts = activities.filter(of_device), tables["session_parts"].filter(of_device)
-    invalid = without_steady_part(parts)
+    invalid = without_steady_part(parts, own)
     if invalid is not None:
         whole = whole_recording(own, device)
         return _without_shares(tables, invalid, whole, _kinds_within(whole, tables))
@@ -154,13 +162,16 @@ def _on_host(tables: Mapping[str, pl.DataFrame], run: Recorded, labels: pl.DataF
     return _answer(_judgement(judged, tables, labels, {}, scale), judged, tables)
 
 
-def _in_operators(dispatches: pl.DataFrame) -> int:
-    """Nanoseconds in operators that take longer than it takes to start them; of others the time is the runtime's.
+def _in_operators(dispatches: pl.DataFrame) -> int | None:
+    """Nanoseconds in operators that take longer than it takes to start them; None without operators.
 
-    Control flow holds the time of what runs inside it: self times add up.
+    Control flow holds the time of what runs inside it: self times add up. What an operator takes that is as short as
+    its call is the call's: the runtime's, and the profiler's.
     """
+    if dispatches.is_empty():
+        return None
     longer = pl.col("self_ns").median().over("kernel_id") > LAUNCH_SIZED_NS
-    return int(dispatches.filter(longer).get_column("self_ns").fill_null(0).sum()) if dispatches.height else 0
+    return int(dispatches.filter(longer).get_column("self_ns").fill_null(0).sum())
 
 
 def _judgement(
@@ -290,7 +301,7 @@ def _without_shares(
     tables: Mapping[str, pl.DataFrame], invalid: Invalid, whole: Window | None = None, kinds: pl.DataFrame | None = None
 ) -> Answer:
     """An answer that says only why there is none, and what ran in the whole recording."""
-    row: dict[str, object] = {"class": invalid.verdict, "reason": invalid.reason, "window_rule": "none"}
+    row: dict[str, object] = {"class": invalid.verdict, "reason": invalid.reason, "window_rule": NO_WINDOW}
     if whole is not None:
         start, end = whole.pieces.row(0)
         row |= {"device_id": whole.device, "window_start_ns": start, "window_end_ns": end, "window_ns": end - start}
@@ -301,7 +312,8 @@ def _without_shares(
 
 def _row(row: Mapping[str, object], tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     """The row of `answers`, with what would sharpen it."""
-    wanted = sharpened(str(row["class"]), row.get("kind"), tables)
+    steady = row["window_rule"] not in (NO_WINDOW, WHOLE)
+    wanted = sharpened(str(row["class"]), row.get("kind"), tables, steady=steady)
     told = {"sharpen": [what for what, _ in wanted], "sharpen_commands": [how for _, how in wanted]}
     # An empty row of the contract knows the type of each column, also of those that hold nothing here.
     return to_contract(

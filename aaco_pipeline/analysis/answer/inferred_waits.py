@@ -181,11 +181,9 @@ def _read_back(calls: pl.DataFrame, activities: pl.DataFrame, copies: pl.DataFra
     ordinary = others.select((pl.col("end_ns") - pl.col("returned_ns")).median()).item()
     if ordinary is None:
         return pl.lit(False)
-    return (
-        (pl.col("before_ns") == pl.col("copy_end_ns")).fill_null(False)
-        & pl.col("after_ns").is_in(last.get_column("end_ns").unique().implode())
-        & (pl.col("after_ns") - pl.col("copy_end_ns") >= _OUTLASTS * ordinary)
-    )
+    copied = (pl.col("before_ns") == pl.col("copy_end_ns")).fill_null(False)
+    left = pl.col("after_ns").is_in(last.get_column("end_ns").unique().implode())
+    return copied & left & (pl.col("after_ns") - pl.col("copy_end_ns") >= pl.lit(_OUTLASTS * float(ordinary)))
 
 
 def _launches_since(candidates: pl.DataFrame, activities: pl.DataFrame, waits: pl.DataFrame) -> pl.DataFrame:

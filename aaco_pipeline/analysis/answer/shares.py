@@ -48,20 +48,21 @@ def device_shares(activities: pl.DataFrame, gaps: pl.DataFrame, pieces: pl.DataF
     return {name: {**shares, **idle}[name] for name in SHARES}
 
 
-def host_shares(unprofiled: Usage, traced: Usage, operators_ns: int) -> tuple[dict[str, int], dict[str, int]]:
+def host_shares(unprofiled: Usage, traced: Usage, operators_ns: int | None) -> tuple[dict[str, int], dict[str, int]]:
     """Nanoseconds of the unprofiled iterations on the CPU provider by share, and of each what contention explains.
 
     The window is the iterations' length. Threads that wanted no CPU slept or waited for something else (`host`); what
     is left they ran or waited for a CPU. Of that, operators' own time in the traced pass (`operators_ns`, over all its
-    iterations) is the device's, and the rest is the runtime between operators (`launch`). Run-queue delay is contention
-    in both. Without a traced pass nothing tells the two apart: `unknown`. Empty without iterations or their CPU time.
+    iterations, without those that are as short as a call of them) is the device's, and the rest is the runtime's
+    (`launch`). Run-queue delay is contention in both. Without a traced pass, or `operators_ns`, nothing tells the two
+    apart: `unknown`. Empty without iterations or their CPU time.
     """
     length, cpu, delay = unprofiled.length_ns, unprofiled.cpu_time_ns, unprofiled.run_delay_ns or 0
     if not length or cpu is None:
         return {}, {}
     wanted = min(length, cpu + delay)
     shares = dict.fromkeys(SHARES, 0) | {"host": length - wanted}
-    if not traced.iterations or not operators_ns:
+    if not traced.iterations or operators_ns is None:
         shares["unknown"] = wanted
         return shares, {}
     each = wanted / unprofiled.iterations

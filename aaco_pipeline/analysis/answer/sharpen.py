@@ -6,6 +6,7 @@ from typing import Final
 import polars as pl
 
 from aaco_pipeline.analysis.answer.validity import COLD_START, INCOMPLETE
+from aaco_pipeline.analysis.timeline.activities import OPERATOR_DOMAIN
 
 _AT_MOST: Final = 3
 #: Findings that touch the answer, the gravest first, and what recording again would tell.
@@ -25,8 +26,11 @@ _TELLS: Final[Mapping[str, str]] = {
 }
 
 
-def sharpened(name: str, kind: object, tables: Mapping[str, pl.DataFrame]) -> list[tuple[str, str]]:
-    """What to record besides, and the command for it; the most useful first. `name` is the class."""
+def sharpened(name: str, kind: object, tables: Mapping[str, pl.DataFrame], *, steady: bool) -> list[tuple[str, str]]:
+    """What to record besides, and the command for it; the most useful first.
+
+    `name` is the class, `kind` what is to be fixed; `steady` says that there is a steady part.
+    """
     found = tables["completeness_findings"].unique("finding", keep="first", maintain_order=True)
     mends = dict(found.select("finding", "mend").iter_rows())
     wanted = [(words, str(mends[finding])) for finding, words in _TELLS.items() if finding in mends]
@@ -36,11 +40,23 @@ def sharpened(name: str, kind: object, tables: Mapping[str, pl.DataFrame]) -> li
         wanted.insert(
             0, ("the steady state", "record after warm-up: torch.profiler.schedule(wait=1, warmup=3, active=3)")
         )
+    if name == INCOMPLETE and not steady and _has_times(tables):
+        wanted.append(("what repeats", "record ten or more repetitions of the work after a warm-up"))
     if name == INCOMPLETE and tables["dispatches"].height and not tables["api_calls"].height and "AMD" in vendors:
         wanted.append(("what the idle device waits for", "rocprofv3 --hip-trace --kernel-trace --memory-copy-trace"))
+    if name == INCOMPLETE and not _has_times(tables) and "NVIDIA" not in vendors:
+        wanted.append(("when the kernels ran", "rocprofv3 --kernel-trace -- COMMAND"))
+    operators = tables["api_calls"].get_column("domain").cast(pl.String) == OPERATOR_DOMAIN
+    if kind is not None and operators.any() and not tables["operator_shapes"].height:
+        wanted.append(("what the kernels achieve", "torch.profiler.profile(record_shapes=True)"))
     if kind is not None and "AMD" in vendors:
         if not tables["counters"].height:
             wanted.append(("which unit limits the kernels", "rocprofv3 --pmc with the sets of `aaco capture --print`"))
         if not tables["att_stalls"].height:
             wanted.append(("which instructions stall", "rocprofv3 --att --kernel-include-regex KERNEL"))
     return wanted[:_AT_MOST]
+
+
+def _has_times(tables: Mapping[str, pl.DataFrame]) -> bool:
+    times = (tables[name].select("start_ns", "end_ns").drop_nulls() for name in ("dispatches", "memory_copies"))
+    return any(one.height for one in times)

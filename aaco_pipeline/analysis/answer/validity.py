@@ -6,8 +6,12 @@ from typing import Final, Literal
 
 import polars as pl
 
+from aaco_pipeline.analysis.timeline.device_timeline import covered_by
+
 INCOMPLETE: Final = "incomplete"
 COLD_START: Final = "cold_start"
+#: Work that repeats and is a smaller part of the device's work than this speaks for no recording.
+_SPEAKS: Final = 0.25
 #: A finding that says: in this stretch ran what was launched before the recording.
 BEFORE_RECORDING: Final = "wait_for_unrecorded_work"
 
@@ -20,10 +24,30 @@ class Invalid:
     reason: str
 
 
-def without_steady_part(parts: pl.DataFrame) -> Invalid | None:
-    """The verdict on a device of which `parts` hold nothing steady; None where there is a steady part."""
-    if (parts.get_column("part") == "steady").any():
-        return None
+def one_of(rule: str) -> str:
+    """What a repetition of the window that `rule` found is called: the program's own iteration, or a repetition."""
+    return "iteration" if " marked iteration" in rule or rule.startswith("measured iterations") else "repetition"
+
+
+def without_steady_part(parts: pl.DataFrame, activities: pl.DataFrame) -> Invalid | None:
+    """The verdict on a device of which `parts` hold nothing steady that speaks for it; None where they do.
+
+    What repeats speaks for the device when it holds a good part of its busy time; iterations that the program marked
+    always do. `activities` (start_ns, end_ns) and `parts` are the device's.
+    """
+    steady = parts.filter(pl.col("part").cast(pl.String) == "steady")
+    if steady.height:
+        if one_of(str(steady.item(0, "reason"))) == "iteration":
+            return None
+        busy = covered_by(activities.get_column("start_ns").to_numpy(), activities.get_column("end_ns").to_numpy())
+        held = int(busy.between(steady.get_column("start_ns").to_numpy(), steady.get_column("end_ns").to_numpy()).sum())
+        bounds = activities.select(first=pl.col("start_ns").min(), last=pl.col("end_ns").max())
+        first, last = (bounds.get_column(name).to_numpy() for name in ("first", "last"))
+        whole = int(busy.between(first, last).sum())
+        if held >= _SPEAKS * whole:
+            return None
+        part = f"{100 * held / whole:.0f} %" if held >= 0.01 * whole else f"{100 * held / whole:.1g} %"
+        return Invalid(INCOMPLETE, f"what repeats ({steady.item(0, 'reason')}) is {part} of the device's work")
     told = parts.drop_nulls("lacking")
     if not told.height:
         return Invalid(INCOMPLETE, "no kernel or copy has times")

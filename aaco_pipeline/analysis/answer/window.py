@@ -2,10 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import polars as pl
 
 from aaco_pipeline.analysis.answer.validity import BEFORE_RECORDING
+
+#: Rules of windows that hold nothing steady: everything recorded, and nothing at all.
+WHOLE: Final = "the whole recording"
+NO_WINDOW: Final = "none"
 
 
 @dataclass(frozen=True)
@@ -25,14 +30,9 @@ def busiest(activities: pl.DataFrame) -> int:
     return int(time.sort("time", "device_id", descending=[True, False]).item(0, "device_id"))
 
 
-def one_of(rule: str) -> str:
-    """What a repetition of the window that `rule` found is called: the program's own iteration, or a repetition."""
-    return "iteration" if " marked iteration" in rule or rule.startswith("measured iterations") else "repetition"
-
-
 def whole_recording(own: pl.DataFrame, device: int) -> Window:
     pieces = own.select(pl.col("start_ns").min(), pl.col("end_ns").max())
-    return Window(device, pieces, "the whole recording", 0, None)
+    return Window(device, pieces, WHOLE, 0, None)
 
 
 def steady_window(parts: pl.DataFrame, own: pl.DataFrame, device: int, tables: Mapping[str, pl.DataFrame]) -> Window:

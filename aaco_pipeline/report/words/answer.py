@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from aaco_pipeline.analysis.answer.first_to_fix import AT_ROOF
-from aaco_pipeline.analysis.answer.window import one_of
+from aaco_pipeline.analysis.answer.validity import one_of
 from aaco_pipeline.report.words.units import bounded, capital, duration, number
 
 Row = Mapping[str, Any]
@@ -89,6 +89,8 @@ MOST_WORDS: Final = 70
 _NAMED_KINDS: Final = 2
 #: A kind that takes more than this is said to take all.
 _ALL: Final = 0.995
+#: A second share of at least this part of the window is said, too.
+_WORTH_ADDING: Final = 0.15
 #: A kind below this part of the kernels' time is not named.
 _WORTH_NAMING: Final = 0.05
 
@@ -148,6 +150,7 @@ def paragraph(document: Row) -> str | None:
         return None
     row, kinds = document["answers"][0], document.get("kinds_of_work") or []
     first = _invalid(row) if row["class"] in ("incomplete", "cold_start") else _class(document, row)
+    forms: list[list[str | None]]
     if row["class"] in ("incomplete", "cold_start", "unknown"):
         forms = [[first, _recorded(row, kinds), _instead(row)], [first, _instead(row)], [first, _recorded(row, kinds)]]
     else:
@@ -155,8 +158,9 @@ def paragraph(document: Row) -> str | None:
             [first, _went_into(row, kinds, told), _first(row, kinds, told, whole=whole)]
             for told, whole in ((_NAMED_KINDS, True), (_NAMED_KINDS, False), (1, True), (1, False))
         ]
+    forms.append([first])
     # The first form that is short enough: what is least missed goes first.
-    texts = [" ".join(filter(None, form)) for form in (*forms, [first])]
+    texts = [" ".join(one for one in form if one) for form in forms]
     return next((text for text in texts if len(text.split()) <= MOST_WORDS), texts[-1])
 
 
@@ -225,6 +229,8 @@ def _class(document: Row, row: Row) -> str:
     )
     if row["second_class"] is not None:
         text += f"; {class_in_words(row['second_class'])} costs as much"
+    elif (other := _next(document, row["class"])) is not None:
+        text += f"; {class_in_words(other['share'])} {_verb(other['share'])} another {_percent(other['share_ratio'])}"
     return text + "."
 
 
@@ -237,6 +243,21 @@ def _side(document: Row, row: Row) -> str | None:
     # At least all of it is all of it.
     whole = _percent(row["class_ratio"]) == _percent(1.0)
     return side if row["class"] in (*_BUSY, *_IDLE) and not (side == "at_least" and whole) else None
+
+
+def _next(document: Row, name: str) -> Row | None:
+    """The largest other share, where it is large enough to be said; None when the class is no share itself."""
+    shares = [one for one in document.get("time_shares") or [] if one["reason"] is None]
+    if name not in {one["share"] for one in shares}:
+        return None
+    # What is not idle is the device's own work: that need not be said.
+    known = (name, "device") if name in ("sync", "launch", "host", "unknown") else (name,)
+    others = [one for one in shares if one["share"] not in known and one["share_ratio"] >= _WORTH_ADDING]
+    return max(others, key=lambda one: one["share_ratio"], default=None)
+
+
+def _verb(name: str) -> str:
+    return "take" if name in ("copy", "sync") else "takes"
 
 
 def _graded(document: Row, name: str) -> str:

@@ -95,7 +95,8 @@ def test_a_trace_that_waits_each_time_still_does_without_its_waits(analysed: Cal
     found = shares(cut)
     assert max(found, key=lambda one: found[one]) == "sync"
     assert found["launch"] + found["host"] < 0.02
-    assert judged(cut).get_column("inferred").mean() > 0.95
+    inferred = judged(cut).get_column("inferred")
+    assert int(inferred.sum()) > 0.95 * len(inferred)
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ _KIND: Final[Fields] = {
 }
 
 
-def said(kinds: list[Fields] | None = None, **row: object) -> str:
+def said(kinds: list[Fields] | None = None, /, **row: Any) -> str:
     text = paragraph({"answers": [{**_ROW, **row}], "kinds_of_work": [_KIND] if kinds is None else kinds})
     assert text is not None
     return text
@@ -117,9 +117,31 @@ def test_a_rate_is_said_of_whose_it_is() -> None:
     ],
 )
 def test_what_a_class_is_about_is_said_as_it_is(name: str, subject: str, told: str) -> None:
-    row = {"class": name, "subject": subject, "kind": None, "advice": ADVICE[name]}
+    row: Fields = {"class": name, "subject": subject, "kind": None, "advice": ADVICE[name]}
     assert told in said(**row)
     assert len(sentences(said(**{**row, "subject": None}))) == 2
+
+
+def test_another_share_is_said_where_it_is_large() -> None:
+    shares = [
+        {"share": name, "reason": None, "share_ratio": ratio, "grade": "observed"}
+        for name, ratio in [("device", 0.6), ("launch", 0.3), ("host", 0.1)]
+    ]
+    document: Fields = {"answers": [{**_ROW, "class_ratio": 0.6}], "kinds_of_work": [_KIND], "time_shares": shares}
+    assert "kernels run 60 % of 10 ms; launching takes another 30 %." in str(paragraph(document))
+    shares[1] |= {"share_ratio": 0.14}
+    assert "another" not in str(paragraph(document))
+    document["answers"][0] |= {"class": "launch", "advice": ADVICE["launch"], "kind": None, "subject": None}
+    assert "another" not in str(paragraph(document)), "that a device which is idle works otherwise need not be said"
+
+
+def test_a_wait_that_no_record_shows_is_most_likely_one() -> None:
+    share = {"share": "sync", "reason": None, "share_ratio": 0.9, "grade": "inferred"}
+    row = {**_ROW, "class": "sync", "kind": None, "subject": None, "advice": ADVICE["sync"]}
+    document = {"answers": [row], "kinds_of_work": [], "time_shares": [share]}
+    assert "most likely because the host waits for it" in str(paragraph(document))
+    document["time_shares"] = [{**share, "grade": "observed"}]
+    assert "most likely" not in str(paragraph(document))
 
 
 def test_a_recording_without_an_answer_says_why_what_ran_and_what_to_record() -> None:
