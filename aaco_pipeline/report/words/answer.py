@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from aaco_pipeline.analysis.answer.first_to_fix import AT_ROOF
 from aaco_pipeline.analysis.answer.validity import one_of
+from aaco_pipeline.providers import CPU_PROVIDER
 from aaco_pipeline.report.words.units import bounded, capital, duration, number
 
 Row = Mapping[str, Any]
@@ -15,6 +16,7 @@ Row = Mapping[str, Any]
 #: Classes in a sentence; `{share}` is of `{window}`.
 _SENTENCES: Final[Mapping[str, str]] = {
     "device": "The {device} is the limit: kernels run {share} of {window}",
+    "device, in part": "Kernels run {share} of {window}, the largest share",
     "communication": "Collectives that nothing hides take {share} of {window}",
     "copy": "Copies that no kernel hides take {share} of {window}",
     "sync": "The {device} is idle {share} of {window} because the host waits for it, then starts again",
@@ -89,6 +91,8 @@ MOST_WORDS: Final = 70
 _NAMED_KINDS: Final = 2
 #: A kind that takes more than this is said to take all.
 _ALL: Final = 0.995
+#: A device that works for a smaller part of the window is not what limits it.
+_LIMITING: Final = 0.8
 #: A second share of at least this part of the window is said, too.
 _WORTH_ADDING: Final = 0.15
 #: A kind below this part of the kernels' time is not named.
@@ -220,11 +224,11 @@ def rate_in_words(kind: Row) -> str | None:
 
 
 def _class(document: Row, row: Row) -> str:
-    on_cpu = document.get("provider") == "CPUExecutionProvider"
+    on_cpu = document.get("provider") == CPU_PROVIDER
     sentences = {**_SENTENCES, **(_ON_CPU if on_cpu else {})}
     window = duration(row["window_ns"])
     what = f"the measured {window}" if on_cpu else f"the steady {window}" if row["beside_ns"] else f"{window}"
-    text = sentences[_graded(document, row["class"])].format(
+    text = sentences[_form(document, row)].format(
         device="GPU", share=bounded(_percent(row["class_ratio"]), _side(document, row)), window=what
     )
     if row["second_class"] is not None:
@@ -260,12 +264,14 @@ def _verb(name: str) -> str:
     return "take" if name in ("copy", "sync") else "takes"
 
 
-def _graded(document: Row, name: str) -> str:
-    """The sentence for a class: another one where its share is inferred and there is one."""
+def _form(document: Row, row: Row) -> str:
+    """The sentence for a class: a device that is idle for long is no limit, and an inferred share is said to be."""
+    name = str(row["class"])
+    if name == "device" and document.get("provider") != CPU_PROVIDER and (row["class_ratio"] or 0.0) < _LIMITING:
+        return "device, in part"
     rows = document.get("time_shares") or []
     inferred = any(one["share"] == name and one["reason"] is None and one["grade"] == "inferred" for one in rows)
-    graded = f"{name}, inferred"
-    return graded if inferred and graded in _SENTENCES else name
+    return f"{name}, inferred" if inferred and f"{name}, inferred" in _SENTENCES else name
 
 
 def _went_into(row: Row, kinds: Sequence[Row], most: int) -> str | None:
