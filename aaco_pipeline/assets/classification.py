@@ -14,6 +14,7 @@ import yaml
 from aaco_pipeline.analysis.answer.answer import INPUTS as ANSWERED_FROM
 from aaco_pipeline.analysis.answer.answer import Answer, answer_of, session_row
 from aaco_pipeline.analysis.answer.shares import on_cpu_ratio
+from aaco_pipeline.analysis.answer.validity import COLD_START, INCOMPLETE
 from aaco_pipeline.analysis.bottlenecks.classification import INPUTS, classify
 from aaco_pipeline.analysis.bottlenecks.rule_file import RULES_FILE, rules_of
 from aaco_pipeline.analysis.bottlenecks.rules import Rules
@@ -88,8 +89,10 @@ def _built_in_rules() -> Rules:
 def _evidence(answer: Answer, kernels: pl.DataFrame) -> list[Evidence]:
     """Whether the recording carries an answer, what would sharpen it, and kernels without a label."""
     row = answer.answers.row(0, named=True)
-    valid = row["reason"] is None
-    items = [Evidence("answer", "present" if valid else "absent", row["reason"], "answers", int(valid))]
+    valid = row["class"] not in (INCOMPLETE, COLD_START)
+    items = [
+        Evidence("answer", "present" if valid else "absent", None if valid else row["reason"], "answers", int(valid))
+    ]
     items += [
         Evidence(what, "absent", f"not recorded: {how}", "answers")
         for what, how in zip(row["sharpen"], row["sharpen_commands"], strict=True)

@@ -13,6 +13,7 @@ from aaco_pipeline.analysis.answer import reasons
 from aaco_pipeline.analysis.answer.first_to_fix import AT_ROOF, Fix, cost_of_class, kind_to_fix
 from aaco_pipeline.analysis.answer.inferred_waits import with_inferred_waits
 from aaco_pipeline.analysis.answer.kinds import kinds_of_work
+from aaco_pipeline.analysis.answer.late_rank import in_words, late_rank
 from aaco_pipeline.analysis.answer.shares import DEVICE, device_shares, host_shares, largest
 from aaco_pipeline.analysis.answer.sharpen import sharpened
 from aaco_pipeline.analysis.answer.subjects import kernel_name, limiting_resource, on_critical_path, subject_of
@@ -43,7 +44,7 @@ from aaco_pipeline.providers import CPU_PROVIDER
 INPUTS: Final = (
     *("sessions", "devices", "iterations", "iteration_blocks", "dispatches", "memory_copies", "kernels", "api_calls"),
     *("gaps", "session_parts", "first_calls", "roofline", "operator_shapes", "ceilings", "critical_path"),
-    *("collectives", "gpu_samples", "completeness_findings", "counters", "att_stalls"),
+    *("collectives", "gpu_samples", "completeness_findings", "counters", "att_stalls", "processes"),
 )
 #: Shares no further apart than this are both said.
 TIE: Final = 0.05
@@ -192,10 +193,11 @@ def _judgement(
     window, whole = judged.window, sum(judged.shares.values())
     busy = [DEVICE, "launch"] if window.rule.startswith("measured") else [DEVICE, "communication", "copy"]
     bounds = window.pieces.select(pl.col("start_ns").min(), pl.col("end_ns").max())
+    late = late_rank(tables)
     return {
         "class": name,
         "second_class": second,
-        "reason": None,
+        "reason": None if late is None else in_words(late),
         "device_id": window.device,
         "window_start_ns": bounds.item(0, 0),
         "window_end_ns": bounds.item(0, 1),

@@ -7,6 +7,7 @@ from typing import Final
 import polars as pl
 
 from aaco_pipeline.analysis.answer.kinds import COMMUNICATION, FUSABLE, GLUE
+from aaco_pipeline.analysis.timeline.collective_rates import LATE_OR_BROKEN
 
 #: What to do about a class of time that is not the device's own.
 ADVICE: Final[Mapping[str, str]] = {
@@ -130,14 +131,19 @@ def heaviest_collective(collectives: pl.DataFrame) -> str | None:
             time=pl.col("duration_ns").sum(),
             rate=pl.col("bus_bytes_per_s").median(),
             remark=pl.col("remark").drop_nulls().mode().sort().first(),
+            ranks=pl.col("participants").max(),
         )
         .sort("time", "name", "size_bytes", descending=[True, False, False])
     )
-    name, size, _, rate, remark = told.row(0)
+    name, size, _, rate, remark, ranks = told.row(0)
     text = str(name)
     text += f" of {size / 1e6:.3g} MB" if size is not None else ""
     text += f" at {rate / 1e9:.3g} GB/s" if rate is not None else ""
-    return text + (f": {remark}" if remark is not None else "")
+    if remark is None:
+        return text
+    return f"{text}: {remark}" + (
+        ", which one rank alone cannot tell" if remark == LATE_OR_BROKEN and ranks == 1 else ""
+    )
 
 
 def subject_of_launches(launches: int, repetitions: int | None, one: str) -> str | None:

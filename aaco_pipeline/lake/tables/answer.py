@@ -133,8 +133,8 @@ TABLES: Final[tuple[Table, ...]] = (
             column("class", STRING, NAME, "`incomplete` or `cold_start` when the recording carries no answer; else the "
                 "largest share of the steady window, or the reason that explains more than half of it."),
             nullable("second_class", STRING, NAME, "Another share within 0.05 of the largest; null when none is."),
-            nullable("reason", STRING, TEXT, "Why the recording carries no answer, or what the class rests on; null "
-                "when the shares say it all."),
+            nullable("reason", STRING, TEXT, "Why the recording carries no answer, or which rank the others wait for "
+                "and why it is late; null when the shares say it all."),
             nullable("device_id", INT32, ID, "The judged device: the busiest; null without one."),
             nullable("window_start_ns", INT64, NS, "Start of the judged window; null without times."),
             nullable("window_end_ns", INT64, NS, "End of the judged window, exclusive."),

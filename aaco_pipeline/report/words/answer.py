@@ -235,6 +235,8 @@ def _class(document: Row, row: Row) -> str:
         text += f"; {class_in_words(row['second_class'])} costs as much"
     elif (other := _next(document, row["class"])) is not None:
         text += f"; {class_in_words(other['share'])} {_verb(other['share'])} another {_percent(other['share_ratio'])}"
+    if row["class"] == "device" and row["reason"] is not None:
+        text += f"; {row['reason']}"
     return text + "."
 
 
@@ -276,6 +278,8 @@ def _form(document: Row, row: Row) -> str:
 
 def _went_into(row: Row, kinds: Sequence[Row], most: int) -> str | None:
     """For the device's own time the kinds of work that took most, for others what it is about."""
+    if row["class"] != "device" and row["reason"] is not None:
+        return capital(row["reason"]) + "."
     if row["class"] != "device":
         about = _ABOUT.get(row["class"])
         if about is None or row["subject"] is None:

@@ -135,6 +135,13 @@ def test_another_share_is_said_where_it_is_large() -> None:
     assert "another" not in str(paragraph(document)), "that a device which is idle works otherwise need not be said"
 
 
+def test_a_late_rank_is_told_beside_any_class() -> None:
+    late = "the other ranks wait 80 µs a collective for rank 3, which runs more kernels"
+    assert f"kernels run 90 % of 10 ms; {late}." in said(reason=late)
+    row: Fields = {"class": "imbalance", "subject": None, "kind": None, "advice": ADVICE["imbalance"], "reason": late}
+    assert "of 10 ms. The other ranks wait 80 µs a collective for rank 3, which runs more kernels." in said(**row)
+
+
 def test_a_wait_that_no_record_shows_is_most_likely_one() -> None:
     share = {"share": "sync", "reason": None, "share_ratio": 0.9, "grade": "inferred"}
     row = {**_ROW, "class": "sync", "kind": None, "subject": None, "advice": ADVICE["sync"]}

@@ -1,0 +1,159 @@
+"""Which rank the others wait for at their collectives, and what makes it late, from several ranks of one session.
+
+What a rank does between two of its collectives is compared with what the others do in theirs; each rank's times are
+differences on its own clock, so that how clocks are aligned does not enter.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import polars as pl
+
+from aaco_pipeline.analysis.timeline.activities import COMMUNICATION_FAMILY
+from aaco_pipeline.analysis.timeline.device_timeline import covered_by
+
+Cause = Literal["work", "device", "host", "data"]
+#: A rank is the late one when it comes last to at least this part of the collectives to which anybody comes late.
+_MOSTLY: Final = 0.5
+#: What makes it late is told where it explains at least this part of the others' shorter time.
+_EXPLAINS: Final = 0.5
+_GRID: Final = ("grid_x", "grid_y", "grid_z", "workgroup_x", "workgroup_y", "workgroup_z")
+
+
+@dataclass(frozen=True)
+class LateRank:
+    """The late rank, None where the capture does not number it; `wait_ns` is the median wait of another for it.
+
+    `cause`: `work` (more kernels, or others), `device` (the same kernels and grids take longer), `data` (the same
+    kernels on other grids) or `host` (its device is idle before the collective); None where none explains most of it.
+    `times` is how many times as long its kernels take where the device is the cause; null otherwise.
+    """
+
+    process_id: int
+    rank: int | None
+    wait_ns: int
+    cause: Cause | None
+    times: float | None
+
+
+def late_rank(tables: Mapping[str, pl.DataFrame]) -> LateRank | None:
+    """The late rank of the tables collectives, dispatches, kernels and processes; None where no one rank is.
+
+    The excess of its time between collectives over the others' median is divided among idle time, calls of the same
+    kernels and grids that take longer, calls on grids that only it has, and the rest, which is more work.
+    """
+    known = tables["collectives"].drop_nulls("wait_ns")
+    behind = known.filter(pl.col("is_straggler").fill_null(False))
+    if behind.is_empty():
+        return None
+    counts = behind.group_by("process_id").agg(n=pl.len()).sort("n", "process_id", descending=[True, False])
+    process, times = counts.row(0)
+    if times < _MOSTLY * behind.get_column("collective_id").n_unique():
+        return None
+    late = behind.filter(pl.col("process_id") == process).select("collective_id")
+    waits = known.join(late, on="collective_id", how="semi").filter(pl.col("process_id") != process)
+    wait = waits.get_column("wait_ns").median()
+    cause, longer = _cause(int(process), tables)
+    ranks = tables["processes"].filter(pl.col("process_id") == process).get_column("rank").drop_nulls()
+    return LateRank(int(process), int(ranks.item(0)) if len(ranks) else None, round(float(str(wait))), cause, longer)
+
+
+def in_words(late: LateRank) -> str:
+    """`the other ranks wait 250 µs a collective for rank 1, which runs more kernels`, without a full stop."""
+    name = f"rank {late.rank}" if late.rank is not None else f"process {late.process_id}"
+    because = {
+        "work": "which runs more kernels",
+        "device": f"whose same kernels take {late.times or 0:.2g} times as long",
+        "data": "whose kernels run on other grids",
+        "host": "whose device waits for its host before it",
+        None: "and nothing recorded says why it is late",
+    }[late.cause]
+    return f"the other ranks wait {late.wait_ns / 1e3:,.0f} µs a collective for {name}, {because}"
+
+
+# ---- inside ----------------------------------------------------------------------------------------------------------
+
+
+def _cause(process: int, tables: Mapping[str, pl.DataFrame]) -> tuple[Cause | None, float | None]:
+    spans = _between(tables["collectives"], tables["dispatches"])
+    communicating = tables["kernels"].filter(pl.col("family").cast(pl.String) == COMMUNICATION_FAMILY)
+    computing = (
+        tables["dispatches"]
+        .drop_nulls(["start_ns", "end_ns"])
+        .join(tables["collectives"].select("dispatch_id"), on="dispatch_id", how="anti")
+        .join(communicating.select("kernel_id"), on="kernel_id", how="anti")
+    )
+    busy = {
+        one: _busy(spans.filter(pl.col("process_id") == one), computing.filter(pl.col("process_id") == one))
+        for one in spans.get_column("process_id").unique()
+    }
+    lengths = dict(spans.group_by("process_id").agg((pl.col("end_ns") - pl.col("start_ns")).sum()).iter_rows())
+    others = [one for one in busy if one != process]
+    if process not in busy or not others:
+        return None, None
+    idle = {one: lengths[one] - busy[one] for one in busy}
+    excess = lengths[process] - _median([lengths[one] for one in others])
+    if excess <= 0:
+        return None, None
+    longer, times, elsewhere = _of_kernels(process, computing, spans, len(others))
+    waiting = idle[process] - _median([idle[one] for one in others])
+    working = excess - waiting - longer - elsewhere
+    parts: list[tuple[float, Cause]] = [(waiting, "host"), (longer, "device"), (elsewhere, "data"), (working, "work")]
+    most, cause = max(parts)
+    if most < _EXPLAINS * excess:
+        return None, None
+    return cause, times if cause == "device" else None
+
+
+def _between(collectives: pl.DataFrame, dispatches: pl.DataFrame) -> pl.DataFrame:
+    """Per process the stretches from one collective's end to the next one's beginning, on its own clock."""
+    own = dispatches.join(collectives.select("dispatch_id").unique(), on="dispatch_id", how="semi")
+    ordered = own.drop_nulls(["start_ns", "end_ns"]).sort("process_id", "start_ns")
+    return ordered.select(
+        "process_id",
+        start_ns=pl.col("end_ns").shift(1).over("process_id"),
+        end_ns="start_ns",
+    ).filter(pl.col("start_ns") < pl.col("end_ns"))
+
+
+def _busy(spans: pl.DataFrame, computing: pl.DataFrame) -> int:
+    union = covered_by(computing.get_column("start_ns").to_numpy(), computing.get_column("end_ns").to_numpy())
+    return int(union.between(spans.get_column("start_ns").to_numpy(), spans.get_column("end_ns").to_numpy()).sum())
+
+
+def _of_kernels(
+    process: int, computing: pl.DataFrame, spans: pl.DataFrame, others: int
+) -> tuple[float, float | None, float]:
+    """Time that its same launches take longer, by how many times that is, and time on grids that only it has.
+
+    The first is of launches of kernels and grids that others have, too; the last is beyond what others spend in the
+    same kernels on grids that it does not have.
+    """
+    bounds = spans.group_by("process_id").agg(first=pl.col("start_ns").min(), last=pl.col("end_ns").max())
+    within = computing.join(bounds, on="process_id").filter(
+        (pl.col("start_ns") >= pl.col("first")) & (pl.col("end_ns") <= pl.col("last"))
+    )
+    is_late = pl.col("process_id") == process
+    time = pl.col("end_ns") - pl.col("start_ns")
+    by_grid = within.group_by("kernel_id", *_GRID).agg(
+        own=time.filter(is_late).sum(),
+        count=is_late.sum(),
+        theirs=time.filter(~is_late).sum(),
+        their_count=(~is_late).sum(),
+    )
+    same = by_grid.filter((pl.col("count") > 0) & (pl.col("their_count") > 0))
+    usual = pl.col("theirs") / pl.col("their_count") * pl.col("count")
+    took, expected = same.select(pl.col("own").sum(), usual.sum()).row(0)
+    longer = float(took - expected)
+    by_kernel = by_grid.group_by("kernel_id").agg(
+        only_own=pl.col("own").filter(pl.col("their_count") == 0).sum(),
+        only_theirs=pl.col("theirs").filter(pl.col("count") == 0).sum() / others,
+        shared=pl.col("theirs").sum() > 0,
+    )
+    moved = by_kernel.filter("shared").select((pl.col("only_own") - pl.col("only_theirs")).sum()).item()
+    return longer, float(took / expected) if expected else None, float(moved or 0.0)
+
+
+def _median(values: list[int]) -> float:
+    return float(pl.Series(values).median() or 0.0)  # type: ignore[arg-type]

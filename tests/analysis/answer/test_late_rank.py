@@ -1,0 +1,116 @@
+"""The late rank of a job, and what makes it late: jobs written down with one cause each."""
+
+from typing import Any, Final
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aaco_pipeline.analysis.answer.late_rank import LateRank, in_words, late_rank
+from aaco_pipeline.lake.contracts import contract, polars_schema
+from aaco_pipeline.lake.validation import empty_table
+
+STEPS: Final = 12
+RANKS: Final = 4
+KERNEL_NS: Final = 40_000
+LATE_NS: Final = 80_000
+COLLECTIVE_NS: Final = 50_000
+
+
+def _frame(name: str, rows: list[dict[str, Any]]) -> pl.DataFrame:
+    schema = polars_schema(contract(name))
+    return pl.DataFrame([{column: row.get(column) for column in schema} for row in rows], schema=schema)
+
+
+def job(cause: str | None, late: int = 2, offset: int = 10**9) -> dict[str, pl.DataFrame]:
+    """Ranks that run four kernels and meet in a collective; one is late by LATE_NS each time, for one cause.
+
+    Every rank reads a clock of its own.
+    """
+    dispatches: list[dict[str, Any]] = []
+    collectives: list[dict[str, Any]] = []
+
+    def run(rank: int, kernel: int, start: int, end: int, grid: int = 64) -> None:
+        grids = {"grid_x": grid, "grid_y": 1, "grid_z": 1, "workgroup_x": 64, "workgroup_y": 1, "workgroup_z": 1}
+        row = {"process_id": rank, "device_id": rank, "kernel_id": kernel, "dispatch_id": len(dispatches)}
+        dispatches.append({**row, **grids, "start_ns": start + rank * offset, "end_ns": end + rank * offset})
+
+    begin = 0
+    for step in range(STEPS):
+        arrivals = {}
+        for rank in range(RANKS):
+            at, is_late = begin, rank == late and cause is not None
+            at += LATE_NS if is_late and cause == "host" else 0
+            for _ in range(4):
+                longer = LATE_NS // 4 if is_late and cause in ("device", "data") else 0
+                run(rank, 1, at, at + KERNEL_NS + longer, 96 if is_late and cause == "data" else 64)
+                at += KERNEL_NS + longer
+            if is_late and cause == "work":
+                run(rank, 2, at, at + LATE_NS)
+                at += LATE_NS
+            arrivals[rank] = at
+        end = max(arrivals.values()) + COLLECTIVE_NS
+        for rank, arrival in arrivals.items():
+            last = max(arrivals.values())
+            known = {"collective_id": step, "process_id": rank, "dispatch_id": len(dispatches)}
+            waited = {"wait_ns": last - arrival, "is_straggler": cause is not None and arrival == last}
+            collectives.append({**known, **waited})
+            run(rank, 0, arrival, end)
+        begin = end
+    kernels = [{"kernel_id": number, "family": family} for number, family in enumerate(["comm", "gemm", "elementwise"])]
+    return {
+        "dispatches": _frame("dispatches", dispatches),
+        "collectives": _frame("collectives", collectives),
+        "kernels": _frame("kernels", kernels),
+        "processes": _frame("processes", [{"process_id": rank, "rank": rank + 8} for rank in range(RANKS)]),
+    }
+
+
+@pytest.mark.parametrize("cause", ["work", "device", "data", "host"])
+@given(late=st.integers(0, RANKS - 1), offset=st.integers(-(10**12), 10**12))
+def test_the_late_rank_is_named_with_what_makes_it_late(cause: str, late: int, offset: int) -> None:
+    found = late_rank(job(cause, late, offset))
+    assert found is not None
+    assert (found.process_id, found.rank, found.cause, found.wait_ns) == (late, late + 8, cause, LATE_NS)
+    assert found.times == (pytest.approx(1.5) if cause == "device" else None)
+
+
+def test_nobody_is_late_where_all_come_together_or_one_after_another_in_turn() -> None:
+    assert late_rank(job(None)) is None
+    tables = job("host")
+    turns = pl.col("collective_id") % RANKS == pl.col("process_id")
+    assert late_rank({**tables, "collectives": tables["collectives"].with_columns(is_straggler=turns)}) is None
+
+
+def test_one_rank_alone_cannot_tell() -> None:
+    tables = job("device")
+    alone = tables["collectives"].filter(pl.col("process_id") == 0)
+    unknown = alone.with_columns(wait_ns=pl.lit(None, pl.Int64), is_straggler=pl.lit(None, pl.Boolean))
+    assert late_rank({**tables, "collectives": unknown}) is None
+    assert late_rank({**tables, "collectives": empty_table("collectives")}) is None
+
+
+def test_what_two_causes_share_has_none() -> None:
+    tables = job("device")
+    # Half of what the kernels took longer is gone from the records: it looks idle.
+    shorter = pl.when((pl.col("process_id") == 2) & (pl.col("kernel_id") == 1)).then(LATE_NS // 8).otherwise(0)
+    dispatches = tables["dispatches"].with_columns(end_ns=pl.col("end_ns") - shorter - (shorter > 0).cast(pl.Int64))
+    found = late_rank({**tables, "dispatches": dispatches})
+    assert found is not None
+    assert found.cause in ("host", None)
+
+
+@pytest.mark.parametrize(
+    ("cause", "told"),
+    [
+        ("work", "the other ranks wait 80 µs a collective for rank 3, which runs more kernels"),
+        ("device", "the other ranks wait 80 µs a collective for rank 3, whose same kernels take 1.5 times as long"),
+        ("data", "the other ranks wait 80 µs a collective for rank 3, whose kernels run on other grids"),
+        ("host", "the other ranks wait 80 µs a collective for rank 3, whose device waits for its host before it"),
+        (None, "the other ranks wait 80 µs a collective for rank 3, and nothing recorded says why it is late"),
+    ],
+)
+def test_a_late_rank_in_words(cause: Any, told: str) -> None:
+    assert in_words(LateRank(5, 3, 80_000, cause, 1.5 if cause == "device" else None)) == told
+    assert "for process 5," in in_words(LateRank(5, None, 80_000, cause, 1.5))
