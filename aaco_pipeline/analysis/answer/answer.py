@@ -10,13 +10,14 @@ from typing import Final
 import polars as pl
 
 from aaco_pipeline.analysis.answer import reasons
-from aaco_pipeline.analysis.answer.first_to_fix import AT_ROOF, Fix, cost_of_class, kind_to_fix
+from aaco_pipeline.analysis.answer.first_to_fix import Fix, cost_of_class, kind_to_fix
 from aaco_pipeline.analysis.answer.inferred_waits import with_inferred_waits
 from aaco_pipeline.analysis.answer.kinds import kinds_of_work
 from aaco_pipeline.analysis.answer.late_rank import in_words, late_rank
-from aaco_pipeline.analysis.answer.shares import DEVICE, device_shares, host_shares, largest
+from aaco_pipeline.analysis.answer.shares import DEVICE, device_shares, host_shares, largest, operators_ns
 from aaco_pipeline.analysis.answer.sharpen import sharpened
 from aaco_pipeline.analysis.answer.subjects import kernel_name, limiting_resource, on_critical_path, subject_of
+from aaco_pipeline.analysis.answer.terms import AT_ROOF, NO_WINDOW, WHOLE
 from aaco_pipeline.analysis.answer.validity import (
     INCOMPLETE,
     Invalid,
@@ -24,8 +25,6 @@ from aaco_pipeline.analysis.answer.validity import (
     without_steady_part,
 )
 from aaco_pipeline.analysis.answer.window import (
-    NO_WINDOW,
-    WHOLE,
     Window,
     busiest,
     inside,
@@ -34,7 +33,6 @@ from aaco_pipeline.analysis.answer.window import (
 )
 from aaco_pipeline.analysis.kernels.names import operator_family
 from aaco_pipeline.analysis.sessions.iteration_gaps import usage
-from aaco_pipeline.analysis.thresholds import LAUNCH_SIZED_NS
 from aaco_pipeline.analysis.timeline.recorded import Recorded
 from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.lake.validation import empty_table, to_contract
@@ -147,7 +145,7 @@ def _on_device(tables: Mapping[str, pl.DataFrame], run: Recorded, labels: pl.Dat
 def _on_host(tables: Mapping[str, pl.DataFrame], run: Recorded, labels: pl.DataFrame) -> Answer:
     iterations, blocks = tables["iterations"], tables["iteration_blocks"]
     unprofiled, traced = (usage(iterations, blocks, name) for name in ("latency", "trace"))
-    shares, contended = host_shares(unprofiled, traced, _in_operators(run.dispatches))
+    shares, contended = host_shares(unprofiled, traced, operators_ns(run.dispatches))
     if not shares:
         why = "no iterations were measured without a profiler, with their CPU time"
         return _without_shares(tables, Invalid(INCOMPLETE, why))
@@ -161,18 +159,6 @@ def _on_host(tables: Mapping[str, pl.DataFrame], run: Recorded, labels: pl.DataF
     kernel_time = int(kinds.get_column("time_ns").sum())
     scale = shares[DEVICE] / kernel_time if kernel_time else 0.0
     return _answer(_judgement(judged, tables, labels, {}, scale), judged, tables)
-
-
-def _in_operators(dispatches: pl.DataFrame) -> int | None:
-    """Nanoseconds in operators that take longer than it takes to start them; None without operators.
-
-    Control flow holds the time of what runs inside it: self times add up. What an operator takes that is as short as
-    its call is the call's: the runtime's, and the profiler's.
-    """
-    if dispatches.is_empty():
-        return None
-    longer = pl.col("self_ns").median().over("kernel_id") > LAUNCH_SIZED_NS
-    return int(dispatches.filter(longer).get_column("self_ns").fill_null(0).sum())
 
 
 def _judgement(

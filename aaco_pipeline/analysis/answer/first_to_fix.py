@@ -7,6 +7,7 @@ from typing import Final
 import polars as pl
 
 from aaco_pipeline.analysis.answer.kinds import COMMUNICATION, FUSABLE, GLUE
+from aaco_pipeline.analysis.answer.terms import AT_ROOF
 from aaco_pipeline.analysis.timeline.collective_rates import LATE_OR_BROKEN
 
 #: What to do about a class of time that is not the device's own.
@@ -36,8 +37,6 @@ _BY_KIND: Final[Mapping[str, str]] = {
     "gather": "Fuse the gathers into what reads them",
     "quantization": "Fuse the quantization into its neighbours",
 }
-#: What to say of work near its roof; what is saved at most is then what reaching the roof saves.
-AT_ROOF: Final = "Near this peak, only less work or a narrower number format saves more"
 #: From this share of a roof on there is little left to tune.
 NEAR_ROOF: Final = 0.8
 #: A kind that takes at least this part of the kernels' time has no neighbours to be fused into.

@@ -11,6 +11,7 @@ from typing import Final
 import polars as pl
 
 from aaco_pipeline.analysis.sessions.iteration_gaps import Usage
+from aaco_pipeline.analysis.thresholds import LAUNCH_SIZED_NS
 from aaco_pipeline.analysis.timeline.activities import COMMUNICATION, COMPUTE
 from aaco_pipeline.analysis.timeline.device_timeline import Coverage, covered_by
 
@@ -74,6 +75,18 @@ def host_shares(unprofiled: Usage, traced: Usage, operators_ns: int | None) -> t
     shares["launch"] = wanted - shares[DEVICE]
     contended = delay / (cpu + delay) if cpu + delay else 0.0
     return shares, {name: round(shares[name] * contended) for name in (DEVICE, "launch") if shares[name]}
+
+
+def operators_ns(dispatches: pl.DataFrame) -> int | None:
+    """Nanoseconds in operators that take longer than it takes to start them; None without operators.
+
+    `dispatches` has kernel_id and self_ns: control flow holds the time of what runs inside it, and self times add up.
+    What an operator takes that is as short as its call is the call's: the runtime's, and the profiler's.
+    """
+    if dispatches.is_empty():
+        return None
+    longer = pl.col("self_ns").median().over("kernel_id") > LAUNCH_SIZED_NS
+    return int(dispatches.filter(longer).get_column("self_ns").fill_null(0).sum())
 
 
 def on_cpu_ratio(traced: Usage) -> float:

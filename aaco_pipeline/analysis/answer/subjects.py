@@ -15,7 +15,7 @@ from aaco_pipeline.analysis.answer.first_to_fix import (
     subject_of_launches,
 )
 from aaco_pipeline.analysis.answer.kinds import kind_of
-from aaco_pipeline.analysis.answer.validity import one_of
+from aaco_pipeline.analysis.answer.terms import one_of
 from aaco_pipeline.analysis.answer.window import Window, inside
 
 #: A label that covers at least this much of the kernels' time names the resource.

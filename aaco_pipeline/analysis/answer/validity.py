@@ -6,6 +6,7 @@ from typing import Final, Literal
 
 import polars as pl
 
+from aaco_pipeline.analysis.answer.terms import one_of
 from aaco_pipeline.analysis.timeline.device_timeline import covered_by
 
 INCOMPLETE: Final = "incomplete"
@@ -22,11 +23,6 @@ class Invalid:
 
     verdict: Literal["incomplete", "cold_start"]
     reason: str
-
-
-def one_of(rule: str) -> str:
-    """What a repetition of the window that `rule` found is called: the program's own iteration, or a repetition."""
-    return "iteration" if " marked iteration" in rule or rule.startswith("measured iterations") else "repetition"
 
 
 def without_steady_part(parts: pl.DataFrame, activities: pl.DataFrame) -> Invalid | None:

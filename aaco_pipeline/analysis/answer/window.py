@@ -2,15 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
 import polars as pl
 
+from aaco_pipeline.analysis.answer.terms import WHOLE
 from aaco_pipeline.analysis.answer.validity import BEFORE_RECORDING
-
-#: Rules of windows that hold nothing steady: everything recorded, and nothing at all.
-WHOLE: Final = "the whole recording"
-NO_WINDOW: Final = "none"
 
 
 @dataclass(frozen=True)

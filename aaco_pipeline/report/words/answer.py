@@ -6,10 +6,10 @@ Its figures are rows of `answers`, `time_shares` and `kinds_of_work`; `answer_fi
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from aaco_pipeline.analysis.answer.first_to_fix import AT_ROOF
-from aaco_pipeline.analysis.answer.validity import one_of
+from aaco_pipeline.analysis.answer.terms import AT_ROOF, one_of
 from aaco_pipeline.providers import CPU_PROVIDER
-from aaco_pipeline.report.words.units import bounded, capital, duration, number
+from aaco_pipeline.report.words.kinds import is_one, kind_in_words, percent, rate_in_words
+from aaco_pipeline.report.words.units import bounded, capital, duration
 
 Row = Mapping[str, Any]
 
@@ -67,24 +67,6 @@ _ABOUT: Final[Mapping[str, str]] = {
     "communication": "The heaviest is {subject}.",
     "launch": "There are {subject}.",
 }
-#: Kinds of work as people say them; what is not here is said by its name, and takes a singular verb.
-_KINDS: Final[Mapping[str, str]] = {
-    "gemm": "matrix products",
-    "elementwise_and_copies": "elementwise kernels and copies",
-    "convolution": "convolutions",
-    "communication": "collectives",
-    "reduction": "reductions",
-    "gather": "gathers and scatters",
-    "sort": "sorts and scans",
-    "pool": "pooling",
-    "kv_cache": "KV-cache updates",
-    "moe_routing": "MoE routing",
-    "fft": "FFTs",
-    "sparse": "sparse kernels",
-    "unnamed": "kernels of no known kind",
-}
-_SINGULAR: Final = frozenset({"pool", "moe_routing"})
-_RESOURCES: Final[Mapping[str, str]] = {"matrix": "matrix", "vector": "vector", "vector_packed": "packed vector"}
 #: No paragraph has more words.
 MOST_WORDS: Final = 70
 #: Kinds of work that a sentence names.
@@ -181,45 +163,6 @@ def class_in_words(name: str | None) -> str:
     return "not known" if name is None else CLASSES.get(name, name.replace("_", " "))
 
 
-def kind_in_words(name: str) -> str:
-    """A kind of work as people say it."""
-    return _KINDS.get(name, name.replace("_", " "))
-
-
-def rate_alone(kind: Row) -> str | None:
-    """What the heaviest of a kind of work achieved: `466 TFLOP/s`."""
-    if kind["rate"] is None:
-        return None
-    scale, unit = _scaled(kind["rate"], "FLOP/s" if kind["rate_unit"] == "flop/s" else "B/s")
-    return f"{number(float(f'{scale:.3g}'))} {unit}"
-
-
-def roof_counts(kind: Row) -> bool:
-    """Whether the rate of a kind is one that its nearest roof limits: operations by units, bytes by the memory."""
-    if kind["roof_ratio"] is None:
-        return False
-    return kind["roof"] in _RESOURCES if kind["rate_unit"] == "flop/s" else kind["roof"] == "dram"
-
-
-def rate_in_words(kind: Row) -> str | None:
-    """What the heaviest of a kind of work achieved, and its part of the roof.
-
-    As in `466 TFLOP/s, 36 % of the bf16 matrix peak, 66 % of what is reached at best`: a share of what the product is
-    reported to reach, with that of the published peak beside it.
-    """
-    text = rate_alone(kind)
-    if text is None or not roof_counts(kind):
-        return text
-    whose = {"measured": "measured", "reported": "achievable"}.get(kind["roof_source"] or "", "published")
-    if kind["rate_unit"] != "flop/s":
-        return f"{text}, {_percent(kind['roof_ratio'])} of the {whose} memory bandwidth"
-    name = " ".join(part for part in (kind["dtype"], _RESOURCES[kind["roof"]]) if part)
-    if kind["roof_source"] != "reported" or kind["peak_ratio"] is None:
-        return f"{text}, {_percent(kind['roof_ratio'])} of the {whose} {name} peak"
-    peak = _percent(kind["peak_ratio"])
-    return f"{text}, {peak} of the {name} peak, {_percent(kind['roof_ratio'])} of what is reached at best"
-
-
 # ---- inside ----------------------------------------------------------------------------------------------------------
 
 
@@ -229,12 +172,12 @@ def _class(document: Row, row: Row) -> str:
     window = duration(row["window_ns"])
     what = f"the measured {window}" if on_cpu else f"the steady {window}" if row["beside_ns"] else f"{window}"
     text = sentences[_form(document, row)].format(
-        device="GPU", share=bounded(_percent(row["class_ratio"]), _side(document, row)), window=what
+        device="GPU", share=bounded(percent(row["class_ratio"]), _side(document, row)), window=what
     )
     if row["second_class"] is not None:
         text += f"; {class_in_words(row['second_class'])} costs as much"
     elif (other := _next(document, row["class"])) is not None:
-        text += f"; {class_in_words(other['share'])} {_verb(other['share'])} another {_percent(other['share_ratio'])}"
+        text += f"; {class_in_words(other['share'])} {_verb(other['share'])} another {percent(other['share_ratio'])}"
     if row["class"] == "device" and row["reason"] is not None:
         text += f"; {row['reason']}"
     return text + "."
@@ -247,7 +190,7 @@ def _side(document: Row, row: Row) -> str | None:
     if side is not None and row["class"] in _IDLE:
         side = _OTHER_SIDE[side]
     # At least all of it is all of it.
-    whole = _percent(row["class_ratio"]) == _percent(1.0)
+    whole = percent(row["class_ratio"]) == percent(1.0)
     return side if row["class"] in (*_BUSY, *_IDLE) and not (side == "at_least" and whole) else None
 
 
@@ -290,7 +233,7 @@ def _went_into(row: Row, kinds: Sequence[Row], most: int) -> str | None:
     if not named:
         return None
     told = [_takes(named[0])]
-    told += [f"{kind_in_words(one['kind'])} {_percent(one['share_ratio'])}{_heaviest(one)}" for one in named[1:]]
+    told += [f"{kind_in_words(one['kind'])} {percent(one['share_ratio'])}{_heaviest(one)}" for one in named[1:]]
     return capital(", ".join(told)) + "."
 
 
@@ -300,8 +243,8 @@ def _named(kinds: Sequence[Row], most: int) -> list[Row]:
 
 def _takes(kind: Row) -> str:
     """`matrix products take 39 % of the kernel time (aten::mm at 466 TFLOP/s)`."""
-    verb = "takes" if kind["kind"] not in _KINDS or kind["kind"] in _SINGULAR else "take"
-    share = "all" if kind["share_ratio"] >= _ALL else _percent(kind["share_ratio"])
+    verb = "takes" if is_one(kind["kind"]) else "take"
+    share = "all" if kind["share_ratio"] >= _ALL else percent(kind["share_ratio"])
     return f"{kind_in_words(kind['kind'])} {verb} {share} of the kernel time{_heaviest(kind)}"
 
 
@@ -331,7 +274,7 @@ def _first(row: Row, kinds: Sequence[Row], most: int, *, whole: bool) -> str | N
     amount = duration(saves) if each is None else f"{duration(each)} {'an' if one[0] in 'aeiou' else 'a'} {one}"
     if each is not None and whole:
         amount = f"{amount} ({duration(saves)} in all)"
-    part = _percent(saves / row["window_ns"])
+    part = percent(saves / row["window_ns"])
     if row["advice"] == AT_ROOF:
         return f"{advice} than {amount}, {part}."
     return f"{advice}: that saves at most {amount}, {part}."
@@ -358,18 +301,5 @@ def _each(time: int | None, repetitions: int | None) -> int | None:
     return None if time is None or not repetitions or repetitions < 2 else round(time / repetitions)
 
 
-def _percent(ratio: float | None) -> str:
-    if ratio is None:
-        return "an unknown part"
-    return f"{100 * ratio:.0f} %" if ratio >= 0.01 or not ratio else f"{100 * ratio:.1g} %"
-
-
 def _short(name: str) -> str:
     return name if len(name) <= 60 else f"{name[:59]}…"
-
-
-def _scaled(rate: float, unit: str) -> tuple[float, str]:
-    for prefix, least in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if rate >= least:
-            return rate / least, prefix + unit
-    return rate, unit

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from aaco_pipeline.report.words import bottleneck_text
-from aaco_pipeline.report.words.answer import class_in_words, kind_in_words, rate_alone, roof_counts
+from aaco_pipeline.report.words.answer import class_in_words
+from aaco_pipeline.report.words.kinds import kind_in_words, rate_alone, roof_counts
 from aaco_pipeline.report.words.session import Document, Row, interval, metric
 from aaco_pipeline.report.words.units import duration, grouped, share
 

@@ -4,7 +4,8 @@ import polars as pl
 import pytest
 
 from aaco_pipeline.analysis.answer.sharpen import sharpened
-from aaco_pipeline.analysis.answer.validity import one_of, without_steady_part
+from aaco_pipeline.analysis.answer.terms import one_of
+from aaco_pipeline.analysis.answer.validity import without_steady_part
 from aaco_pipeline.lake.validation import empty_table
 
 #: A device that is busy for 60 of 100 ns.

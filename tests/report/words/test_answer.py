@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco_pipeline.analysis.answer.first_to_fix import ADVICE, AT_ROOF
+from aaco_pipeline.analysis.answer.first_to_fix import ADVICE
 from aaco_pipeline.analysis.answer.shares import SHARES
+from aaco_pipeline.analysis.answer.terms import AT_ROOF
 from aaco_pipeline.report.words.answer import CLASSES, MOST_WORDS, paragraph
 
 Fields = dict[str, Any]

@@ -1,0 +1,88 @@
+"""Kinds of work and what they achieve, in words."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from aaco_pipeline.report.words.units import number
+
+Row = Mapping[str, Any]
+
+#: Kinds of work as people say them; what is not here is said by its name, and takes a singular verb.
+_KINDS: Final[Mapping[str, str]] = {
+    "gemm": "matrix products",
+    "elementwise_and_copies": "elementwise kernels and copies",
+    "convolution": "convolutions",
+    "communication": "collectives",
+    "reduction": "reductions",
+    "gather": "gathers and scatters",
+    "sort": "sorts and scans",
+    "pool": "pooling",
+    "kv_cache": "KV-cache updates",
+    "moe_routing": "MoE routing",
+    "fft": "FFTs",
+    "sparse": "sparse kernels",
+    "unnamed": "kernels of no known kind",
+}
+_SINGULAR: Final = frozenset({"pool", "moe_routing"})
+_RESOURCES: Final[Mapping[str, str]] = {"matrix": "matrix", "vector": "vector", "vector_packed": "packed vector"}
+
+
+def kind_in_words(name: str) -> str:
+    """A kind of work as people say it."""
+    return _KINDS.get(name, name.replace("_", " "))
+
+
+def rate_alone(kind: Row) -> str | None:
+    """What the heaviest of a kind of work achieved: `466 TFLOP/s`."""
+    if kind["rate"] is None:
+        return None
+    scale, unit = _scaled(kind["rate"], "FLOP/s" if kind["rate_unit"] == "flop/s" else "B/s")
+    return f"{number(float(f'{scale:.3g}'))} {unit}"
+
+
+def roof_counts(kind: Row) -> bool:
+    """Whether the rate of a kind is one that its nearest roof limits: operations by units, bytes by the memory."""
+    if kind["roof_ratio"] is None:
+        return False
+    return kind["roof"] in _RESOURCES if kind["rate_unit"] == "flop/s" else kind["roof"] == "dram"
+
+
+def rate_in_words(kind: Row) -> str | None:
+    """What the heaviest of a kind of work achieved, and its part of the roof.
+
+    As in `466 TFLOP/s, 36 % of the bf16 matrix peak, 66 % of what is reached at best`: a share of what the product is
+    reported to reach, with that of the published peak beside it.
+    """
+    text = rate_alone(kind)
+    if text is None or not roof_counts(kind):
+        return text
+    whose = {"measured": "measured", "reported": "achievable"}.get(kind["roof_source"] or "", "published")
+    if kind["rate_unit"] != "flop/s":
+        return f"{text}, {percent(kind['roof_ratio'])} of the {whose} memory bandwidth"
+    name = " ".join(part for part in (kind["dtype"], _RESOURCES[kind["roof"]]) if part)
+    if kind["roof_source"] != "reported" or kind["peak_ratio"] is None:
+        return f"{text}, {percent(kind['roof_ratio'])} of the {whose} {name} peak"
+    peak = percent(kind["peak_ratio"])
+    return f"{text}, {peak} of the {name} peak, {percent(kind['roof_ratio'])} of what is reached at best"
+
+
+def is_one(name: str) -> bool:
+    """Whether a kind of work is said in the singular: attention takes, matrix products take."""
+    return name not in _KINDS or name in _SINGULAR
+
+
+def percent(ratio: float | None) -> str:
+    """A share as a sentence says it: whole per cents, below one with one digit."""
+    if ratio is None:
+        return "an unknown part"
+    return f"{100 * ratio:.0f} %" if ratio >= 0.01 or not ratio else f"{100 * ratio:.1g} %"
+
+
+# ---- inside ----------------------------------------------------------------------------------------------------------
+
+
+def _scaled(rate: float, unit: str) -> tuple[float, str]:
+    for prefix, least in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if rate >= least:
+            return rate / least, prefix + unit
+    return rate, unit
