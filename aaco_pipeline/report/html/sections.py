@@ -19,8 +19,8 @@ from aaco_pipeline.providers import CPU_PROVIDER
 from aaco_pipeline.report.html.plots import PASSES
 from aaco_pipeline.report.html.roofline_plot import DRAWN_KERNELS, NARROW, placed_kernels, roofline_plot
 from aaco_pipeline.report.html.scaling_plot import placed_curve
-from aaco_pipeline.report.words import answer as words
-from aaco_pipeline.report.words import bottleneck_text, scaling, shapes, tables
+from aaco_pipeline.report.words import bottleneck_text, kinds, scaling, shapes, tables
+from aaco_pipeline.report.words.answer import class_in_words
 from aaco_pipeline.report.words.session import Document, Row, value
 from aaco_pipeline.report.words.units import capital
 
@@ -127,7 +127,8 @@ def _where(document: Document) -> dict[str, Any]:
         "shares": tables.shares(document),
         "kinds": document["kinds_of_work"],
         "whole": row["window_ns"] or sum(one["time_ns"] for one in document["time_shares"] if one["reason"] is None),
-        "told": words,
+        "told": kinds,
+        "named": class_in_words,
     }
 
 

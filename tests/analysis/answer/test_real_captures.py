@@ -13,8 +13,9 @@ import pytest
 import yaml
 
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.report.document.session import Document, session_summary
+from aaco_pipeline.report.document.session import session_summary
 from aaco_pipeline.report.words.answer import CLASSES, MOST_WORDS, paragraph
+from aaco_pipeline.report.words.session import Document
 from tests.places import SHARED
 from tests.sessions import replayed, taken_in
 

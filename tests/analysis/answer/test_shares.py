@@ -36,14 +36,14 @@ def test_shares_of_a_device_add_up_to_the_window_to_the_nanosecond(recorded: Rec
 @given(recordings(), st.randoms(use_true_random=False))
 def test_the_order_of_rows_changes_no_share(recorded: Recording, random: st.DataObject) -> None:
     ran, idle, window = recorded
-    shuffled = (frame.sample(fraction=1, shuffle=True, seed=random.randrange(99)) for frame in (ran, idle))  # type: ignore[attr-defined]
-    assert device_shares(*shuffled, window) == device_shares(ran, idle, window)
+    mixed, mixed_idle = (frame.sample(fraction=1, shuffle=True, seed=random.randrange(99)) for frame in (ran, idle))  # type: ignore[attr-defined]
+    assert device_shares(mixed, mixed_idle, window) == device_shares(ran, idle, window)
 
 
 @given(recordings(), st.integers(-(10**15), 10**15))
 def test_when_the_recording_began_changes_no_share(recorded: Recording, shift: int) -> None:
-    later = (frame.with_columns(pl.col("start_ns", "end_ns") + shift) for frame in recorded)
-    assert device_shares(*later) == device_shares(*recorded)
+    ran, idle, window = (frame.with_columns(pl.col("start_ns", "end_ns") + shift) for frame in recorded)
+    assert device_shares(ran, idle, window) == device_shares(*recorded)
 
 
 @given(recordings())

@@ -9,7 +9,7 @@ from aaco_pipeline.report.words import answer as words
 from aaco_pipeline.report.words.session import OUTDATED, answer
 from tests.report.made_up import ADVICE, ANSWER, KINDS_OF_WORK, TIME_SHARES
 
-_NOTHING: Final = {"metrics": [], "top_kernels": []}
+_NOTHING: Final[dict[str, Any]] = {"metrics": [], "top_kernels": []}
 
 
 def document(side: str | None = None, **changed: Any) -> dict[str, Any]:
@@ -85,7 +85,8 @@ def test_a_bound_of_another_device_is_none_of_this_answers() -> None:
 
 
 def test_without_the_tables_there_is_no_answer() -> None:
-    for empty in ({}, {"answers": []}):
+    without: list[dict[str, Any]] = [{}, {"answers": []}]
+    for empty in without:
         assert words.paragraph(empty) is None
         assert words.answer_fields(empty) is None
         assert words.sharpening(empty) == []
