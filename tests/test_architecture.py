@@ -37,7 +37,7 @@ BARRED: Final = {
     ("resources", "analysis"): set[str](),
 }
 #: How many modules and halls the top of a room shows at most.
-MOST_DOORS: Final = {"formats": 14, "analysis": 10}
+MOST_DOORS: Final = {"formats": 14, "analysis": 11}
 MOST_LINES: Final = 400
 #: Longer modules, with why they are not divided.
 LONGER: Final = {

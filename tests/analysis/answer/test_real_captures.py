@@ -115,7 +115,7 @@ def test_rates_of_the_heaviest_shapes_are_the_experts(
     for rate in entry["rates"]:
         operator = rate["op"].split(" below ")[0]
         own = [one for one in shapes if one["operator"] == operator and one["achieved_flops_per_s"] is not None]
-        own = [one for one in own if one["calls"] == rate["calls"]] if "calls" in rate else own
+        own = [one for one in own if one["call_count"] == rate["calls"]] if "calls" in rate else own
         found = [one["achieved_flops_per_s"] / 1e12 for one in own]
         assert any(abs(one / rate["tflops"] - 1) <= _RATE for one in found), (rate["op"], found)
 
