@@ -75,6 +75,10 @@ def limiting_resource(dispatches: pl.DataFrame, labels: pl.DataFrame) -> str | N
     timed = dispatches.select("kernel_id", time=pl.col("end_ns") - pl.col("start_ns")).join(
         labels, on="kernel_id", how="left"
     )
-    sums = timed.group_by("label").agg(pl.col("time").sum()).sort("time", "label", descending=[True, False])
+    sums = (
+        timed.group_by("label")
+        .agg(pl.col("time").sum())
+        .sort("time", "label", descending=[True, False], nulls_last=True)
+    )
     whole, (label, time) = int(sums.get_column("time").sum()), sums.row(0)
     return str(label) if label not in (None, _NO_RESOURCE) and whole and time >= _MOST * whole else None

@@ -129,7 +129,14 @@ def test_threads_that_wait_for_a_cpu_are_contended_and_those_that_sleep_are_the_
     assert on_cpu_ratio(usage) == 0.5
 
 
+def test_operators_no_longer_than_their_start_leave_all_to_the_runtime() -> None:
+    usage = Usage(2, 1000, 700, 0)
+    found, _ = host_shares(usage, usage, 0)
+    assert (found["launch"], found["device"], found["unknown"]) == (700, 0, 0)
+
+
 def test_without_a_traced_pass_nothing_tells_operators_from_the_runtime() -> None:
-    found, contended = host_shares(Usage(2, 1000, 700, 0), Usage(0, 0, None, None), 0)
-    assert (found["unknown"], found["host"], contended) == (700, 300, {})
+    for traced, operators in ((Usage(0, 0, None, None), 0), (Usage(2, 1000, 700, 0), None)):
+        found, contended = host_shares(Usage(2, 1000, 700, 0), traced, operators)
+        assert (found["unknown"], found["host"], contended) == (700, 300, {})
     assert on_cpu_ratio(Usage(0, 0, None, None)) == 1

@@ -1,0 +1,120 @@
+"""What to fix first is what can save most, and what it saves is never more than what can go away."""
+
+from typing import Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aaco_pipeline.analysis.answer import first_to_fix as fix
+from aaco_pipeline.analysis.answer.kinds import FUSABLE, GLUE, kind_of
+from aaco_pipeline.analysis.answer.shares import SHARES
+from tests.analysis.answer.made_up import gap, rows
+
+_KIND: Final = {"share_ratio": 0.5, "dispatch_count": 1}
+
+
+def kind(name: str, time: int, roof: float | None = None, **more: Any) -> dict[str, Any]:
+    return {
+        **_KIND,
+        "kind": name,
+        "time_ns": time,
+        "alone_ns": time,
+        "roof_ratio": roof,
+        "operator": f"op {name}",
+        **more,
+    }
+
+
+def chosen(*kinds: dict[str, Any], critical: dict[str, int] | None = None, scale: float = 1.0) -> fix.Fix:
+    found = fix.kind_to_fix(rows("kinds_of_work", kinds), critical or {}, scale)
+    assert found is not None
+    return found
+
+
+def test_what_streams_can_go_away_whole_and_the_rest_comes_down_to_its_roof() -> None:
+    assert chosen(kind("gemm", 1000, 0.4), kind(GLUE, 500)).kind == "gemm"
+    found = chosen(kind("gemm", 1000, 0.6), kind(GLUE, 500, 0.9))
+    assert (found.kind, found.subject, found.saves_at_most_ns) == (GLUE, f"op {GLUE}", 500)
+    # What takes all of the time has no neighbour to be fused into.
+    assert chosen(kind(GLUE, 500, 0.75, share_ratio=1.0)).saves_at_most_ns == 125
+
+
+def test_without_a_roof_nothing_bounds_what_is_saved() -> None:
+    found = chosen(kind("gemm", 1000))
+    assert (found.kind, found.saves_at_most_ns) == ("gemm", None)
+    assert found.advice is not None
+
+
+def test_near_its_roof_a_kind_is_told_to_do_less_work() -> None:
+    assert chosen(kind("gemm", 1000, fix.NEAR_ROOF)).advice == fix.AT_ROOF
+    assert chosen(kind("gemm", 1000, fix.NEAR_ROOF - 0.01)).advice != fix.AT_ROOF
+
+
+def test_what_runs_beside_something_else_or_off_the_critical_path_saves_no_more_than_that() -> None:
+    assert chosen(kind("gemm", 1000, 0.5, alone_ns=100)).saves_at_most_ns == 50
+    assert chosen(kind("gemm", 1000, 0.5), critical={"gemm": 600}).saves_at_most_ns == 300
+    assert chosen(kind("gemm", 1000, 0.5), critical={GLUE: 600}).saves_at_most_ns == 0
+    assert chosen(kind("gemm", 1000, 0.5), scale=0.1).saves_at_most_ns == 50
+
+
+def test_collectives_are_no_work_to_be_tuned() -> None:
+    assert fix.kind_to_fix(rows("kinds_of_work", [kind("communication", 1000)]), {}, 1.0) is None
+    assert fix.kind_to_fix(rows("kinds_of_work"), {}, 1.0) is None
+
+
+names = st.sampled_from(["gemm", "attention", GLUE, "reduction", "communication", "unnamed"])
+ratios = st.none() | st.floats(0, 1)
+
+
+@given(st.lists(st.tuples(names, st.integers(0, 10**12), ratios), unique_by=lambda one: one[0]), st.floats(0, 1))
+def test_what_is_saved_is_within_the_kinds_time(given: list[tuple[str, int, float | None]], scale: float) -> None:
+    kinds = [kind(*one) for one in given]
+    found = fix.kind_to_fix(rows("kinds_of_work", kinds), {}, scale)
+    if found is None:
+        assert {one["kind"] for one in kinds} <= {"communication"}
+        return
+    own = next(one for one in kinds if one["kind"] == found.kind)
+    assert found.saves_at_most_ns is None or 0 <= found.saves_at_most_ns <= round(own["time_ns"] * scale)
+    if found.saves_at_most_ns is None:
+        assert own["roof_ratio"] is None
+        assert own["kind"] not in FUSABLE
+
+
+@pytest.mark.parametrize("name", [*SHARES, "contention", "imbalance", "throttling", "allocation"])
+def test_a_class_saves_no_more_than_its_share_and_has_its_advice(name: str) -> None:
+    found = fix.cost_of_class(name, 70, "what")
+    assert (found.kind, found.subject, found.saves_at_most_ns) == (None, "what", 70)
+    assert (found.advice is None) == (name in ("device", "unknown"))
+
+
+def test_families_that_fuse_alike_are_one_kind() -> None:
+    assert kind_of("elementwise") == kind_of("copy/memset") == GLUE
+    assert kind_of(None) == "unnamed"
+    assert kind_of("linear attention") == "linear_attention"
+
+
+def test_what_a_class_is_about_is_named_as_people_name_it() -> None:
+    calls = rows(
+        "api_calls", [{"call_id": i, "name": name} for i, name in enumerate(("hipMemcpy", "hipStreamSynchronize"))]
+    )
+    idle = [
+        gap(0, 10, "sync", host_call_id=0),
+        gap(20, 90, "sync", host_call_id=1),
+        gap(90, 95, "sync", host_call_id=1),
+    ]
+    assert fix.longest_call(rows("gaps", idle), calls) == "hipStreamSynchronize, 2 times"
+    assert fix.longest_call(rows("gaps", idle[:1]), calls) == "hipMemcpy, once"
+    assert fix.longest_call(rows("gaps"), calls) is None
+    copy = {"direction": "device_to_host", "start_ns": 0, "end_ns": 1000}
+    assert fix.longest_copies(rows("memory_copies", [{**copy, "size_bytes": 12_600}])) == "device to host at 12.6 GB/s"
+    assert fix.longest_copies(rows("memory_copies", [copy])) == "device to host"
+    part = {"name": "all_reduce", "size_bytes": 17_600_000, "duration_ns": 9, "bus_bytes_per_s": 3.4e9}
+    assert fix.heaviest_collective(rows("collectives", [part])) == "all_reduce of 17.6 MB at 3.4 GB/s"
+    late = rows("collectives", [{**part, "remark": "a late rank"}])
+    assert fix.heaviest_collective(late) == "all_reduce of 17.6 MB at 3.4 GB/s: a late rank"
+    assert fix.heaviest_collective(rows("collectives")) is None
+    assert fix.subject_of_launches(1500, 3, "iteration") == "500 launches an iteration"
+    assert fix.subject_of_launches(3, 3, "repetition") == "1 launch a repetition"
+    assert fix.subject_of_launches(1500, None, "repetition") == "1,500 launches"
+    assert fix.subject_of_launches(0, None, "repetition") is None
