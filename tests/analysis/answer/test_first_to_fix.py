@@ -47,8 +47,8 @@ def test_without_a_roof_nothing_bounds_what_is_saved() -> None:
 
 
 def test_near_its_roof_a_kind_is_told_to_do_less_work() -> None:
-    assert chosen(kind("gemm", 1000, fix.NEAR_ROOF)).advice == fix.AT_ROOF
-    assert chosen(kind("gemm", 1000, fix.NEAR_ROOF - 0.01)).advice != fix.AT_ROOF
+    assert chosen(kind("gemm", 1000, fix.NEAR_ROOF)).advice == AT_ROOF
+    assert chosen(kind("gemm", 1000, fix.NEAR_ROOF - 0.01)).advice != AT_ROOF
 
 
 def test_what_runs_beside_something_else_or_off_the_critical_path_saves_no_more_than_that() -> None:

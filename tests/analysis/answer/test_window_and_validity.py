@@ -5,8 +5,9 @@ import pytest
 
 from aaco_pipeline.analysis.answer.shares import SHARES
 from aaco_pipeline.analysis.answer.sharpen import sharpened
+from aaco_pipeline.analysis.answer.terms import one_of
 from aaco_pipeline.analysis.answer.validity import BEFORE_RECORDING, Invalid, without_answer, without_steady_part
-from aaco_pipeline.analysis.answer.window import busiest, inside, one_of, steady_window, whole_recording
+from aaco_pipeline.analysis.answer.window import busiest, inside, steady_window, whole_recording
 from tests.analysis.answer.made_up import activities, gap, pieces, rows
 
 
@@ -15,11 +16,13 @@ def part(name: str, start: int, end: int, **more: object) -> dict[str, object]:
 
 
 def test_a_device_with_a_steady_part_has_an_answer_and_one_without_says_why() -> None:
-    assert without_steady_part(rows("session_parts", [part("steady", 0, 10), part("set_up", 10, 20)])) is None
+    own = activities((0, 9, "compute"), (12, 13, "compute"))
+    steady = rows("session_parts", [part("steady", 0, 10), part("set_up", 10, 20)])
+    assert without_steady_part(steady, own) is None
     lacking = [part("set_up", 0, 10, lacking="incomplete"), part("set_up", 0, 9, lacking="cold_start", reason="cold")]
-    assert without_steady_part(rows("session_parts", lacking)) == Invalid("cold_start", "cold")
-    assert without_steady_part(rows("session_parts", lacking[:1])) == Invalid("incomplete", "why set_up")
-    assert without_steady_part(rows("session_parts")) == Invalid("incomplete", "no kernel or copy has times")
+    assert without_steady_part(rows("session_parts", lacking), own) == Invalid("cold_start", "cold")
+    assert without_steady_part(rows("session_parts", lacking[:1]), own) == Invalid("incomplete", "why set_up")
+    assert without_steady_part(rows("session_parts"), own) == Invalid("incomplete", "no kernel or copy has times")
 
 
 @pytest.mark.parametrize(
@@ -123,13 +126,13 @@ def test_at_most_three_recordings_are_asked_for_each_with_its_command() -> None:
     devices = rows("devices", [{"device_id": 0, "vendor": "AMD"}])
     empty = {name: rows(name) for name in ("dispatches", "api_calls", "counters", "att_stalls", "sessions")}
     tables = {**empty, "completeness_findings": rows("completeness_findings", findings), "devices": devices}
-    found = sharpened("device", "gemm", tables)
+    found = sharpened("device", "gemm", tables, steady=True)
     assert [how for _, how in found] == ["mend no_device_events", "mend launches_unrecorded", "mend stream_missing"]
     without = {**tables, "completeness_findings": rows("completeness_findings")}
-    assert [how.split()[1] for _, how in sharpened("device", "gemm", without)] == ["--pmc", "--att"]
+    assert [how.split()[1] for _, how in sharpened("device", "gemm", without, steady=True)] == ["--pmc", "--att"]
     # Counters that are there are not asked for again, and no tool of another vendor is named.
     counted = {**without, "counters": rows("counters", [{"counter": "SQ_WAVES"}])}
-    assert [how.split()[1] for _, how in sharpened("device", "gemm", counted)] == ["--att"]
+    assert [how.split()[1] for _, how in sharpened("device", "gemm", counted, steady=True)] == ["--att"]
     other = {**without, "devices": rows("devices", [{"device_id": 0, "vendor": "NVIDIA"}])}
-    assert sharpened("device", "gemm", other) == []
-    assert "warm-up" in sharpened("cold_start", None, other)[0][1]
+    assert sharpened("device", "gemm", other, steady=True) == []
+    assert "warm-up" in sharpened("cold_start", None, other, steady=True)[0][1]
