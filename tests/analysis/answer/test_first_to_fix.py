@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from aaco_pipeline.analysis.answer import first_to_fix as fix
 from aaco_pipeline.analysis.answer.kinds import FUSABLE, GLUE, kind_of
 from aaco_pipeline.analysis.answer.shares import SHARES
+from aaco_pipeline.analysis.answer.terms import AT_ROOF
 from tests.analysis.answer.made_up import gap, rows
 
 _KIND: Final = {"share_ratio": 0.5, "dispatch_count": 1}
