@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import polars as pl
 import polars.selectors as cs
 
-from aaco_pipeline.analysis.roofline.operators.graphs.captured import captured_launches
 from aaco_pipeline.capture.discovery import Part, Run
 from aaco_pipeline.capture.merging import NamedReading, merge_parts
 from aaco_pipeline.errors import CaptureError
@@ -49,6 +48,11 @@ def _captured_in(
     traces: Sequence[Part], own: pl.DataFrame, limits: Limits, run: Run
 ) -> tuple[pl.DataFrame, list[Evidence]]:
     """`captured_launches` of the run's own traces and of those in which its graphs were captured, numbered on."""
+    if not traces:
+        return own, []
+    # Only what reads traces pays for what knows operators: a capture that the lake has is not read.
+    from aaco_pipeline.analysis.roofline.operators.graphs.captured import captured_launches
+
     found, said = [own], []
     for part in traces:
         item = f"captured graphs of {part.name}"

@@ -60,9 +60,11 @@ def ingest(
     they hold tell the shapes of the replays in the others.
     """
     if not dry_run:
-        from aaco_pipeline.hardware.identification import statement
+        stated = {}
+        if (arch, product) != (None, None):
+            from aaco_pipeline.hardware.identification import statement
 
-        stated = statement(arch, product) if (arch, product) != (None, None) else {}
+            stated = statement(arch, product)
         results = _take(project, path, workload, stated, as_json=as_json, keep_original=keep_original)
         return _exit_code(results, partial_ok=partial_ok)
     from aaco_pipeline.resources.confinement.doors import discover_runs

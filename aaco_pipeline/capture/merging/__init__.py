@@ -10,7 +10,6 @@ from typing import Final
 
 import polars as pl
 
-from aaco_pipeline.analysis.roofline.operators.graphs.captured import captured_launches
 from aaco_pipeline.capture.merging import counted, other_passes, telemetry, traced_kernels
 from aaco_pipeline.capture.merging.base import DEVICE_COLUMNS, TIMES, base_trace, choose_base, renumbered
 from aaco_pipeline.capture.merging.iterations import as_iterations, from_markers
@@ -75,6 +74,9 @@ def merge_parts(parts: Sequence[NamedReading]) -> CaptureTables:
     alone = len(parts) == 1
     tables["operator_inputs"] = parts[0].table("operator_inputs") if alone else empty_table("operator_inputs")
     stated = parts[0].reading.details.get("named_launches") if alone else None
+    # Only what reads traces pays for what knows operators: a capture that the lake has is not read.
+    from aaco_pipeline.analysis.roofline.operators.graphs.captured import captured_launches
+
     tables["captured_launches"] = captured_launches(tables, stated)
     details = traces | unplaced | _accounts(parts)
     return CaptureTables({name: tables[name] for name in TABLES}, tuple(evidence), details)
