@@ -35,7 +35,7 @@ _FAMILY: Final = 0.04
 _RATE: Final = 0.03
 _RATIO: Final = 0.02
 #: Classes that claim nothing.
-_WEAKER: Final = ("unknown", "incomplete")
+WEAKER: Final = ("unknown", "incomplete")
 #: What is taken out, by the tables that hold it; the iterations of a capture come from its markers.
 EVIDENCE: Final[Mapping[str, tuple[str, ...]]] = {
     "host calls": ("api_calls", "synchronizations"),
@@ -147,7 +147,7 @@ def weakened(lake: TraceLake, session: str) -> Iterator[tuple[str, str, str, boo
         after = lake.read("answers", session).item(0, "class")
         for stage, own in published.items():
             lake.publish(session, stage, own)
-        yield evidence, before, after, after == before or after in _WEAKER
+        yield evidence, before, after, after == before or after in WEAKER
 
 
 # ---- inside ----------------------------------------------------------------------------------------------------------
