@@ -58,7 +58,9 @@ def rate_in_words(kind: Row) -> str | None:
         return text
     whose = {"measured": "measured", "reported": "achievable"}.get(kind["roof_source"] or "", "published")
     if kind["rate_unit"] != "flop/s":
-        return f"{text}, {percent(kind['roof_ratio'])} of the {whose} memory bandwidth"
+        # Of an operator only the bytes that no cache can hold are certain to come from memory.
+        least = "at least " if kind["operator"] else ""
+        return f"{text}, {least}{percent(kind['roof_ratio'])} of the {whose} memory bandwidth"
     name = " ".join(part for part in (kind["dtype"], _RESOURCES[kind["roof"]]) if part)
     if kind["roof_source"] != "reported" or kind["peak_ratio"] is None:
         return f"{text}, {percent(kind['roof_ratio'])} of the {whose} {name} peak"
