@@ -176,7 +176,13 @@ def _rate(lake: TraceLake, session: str, rate: Entry) -> list[Compared]:
         )
     ]
     if "share" in rate:
-        share = own.item(0, "share_ratio")
+        # The expert's share is of the published peak; ours in the paragraph may be of what is reported to be reached.
+        published = lake.read("ceilings", session).filter(
+            (pl.col("resource").cast(pl.String) == str(own.item(0, "bound")))
+            & pl.col("dtype").cast(pl.String).eq_missing(pl.lit(own.item(0, "dtype"), pl.String))
+            & (pl.col("source").cast(pl.String) == "spec")
+        )
+        share = ours * 1e12 / published.item(0, "value") if published.height else None
         near = share is not None and abs(share - rate["share"]) <= _RATIO
         found.append(Compared(f"roof of {rate['op']}", rate["share"], share and round(share, 3), near))
     return found
