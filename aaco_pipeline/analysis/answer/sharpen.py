@@ -7,6 +7,7 @@ import polars as pl
 
 from aaco_pipeline.analysis.answer.validity import COLD_START, INCOMPLETE
 from aaco_pipeline.analysis.timeline.activities import OPERATOR_DOMAIN
+from aaco_pipeline.providers import CPU_PROVIDER
 
 _AT_MOST: Final = 3
 #: Findings that touch the answer, the gravest first, and what recording again would tell.
@@ -26,6 +27,9 @@ _TELLS: Final[Mapping[str, str]] = {
 }
 
 
+_CALIBRATED: Final = ("how near the operators come to what this machine reaches", "aaco calibrate")
+
+
 def sharpened(name: str, kind: object, tables: Mapping[str, pl.DataFrame], *, steady: bool) -> list[tuple[str, str]]:
     """What to record besides, and the command for it; the most useful first.
 
@@ -34,7 +38,11 @@ def sharpened(name: str, kind: object, tables: Mapping[str, pl.DataFrame], *, st
     found = tables["completeness_findings"].unique("finding", keep="first", maintain_order=True)
     mends = dict(found.select("finding", "mend").iter_rows())
     wanted = [(words, str(mends[finding])) for finding, words in _TELLS.items() if finding in mends]
-    devices = tables["devices"]
+    sessions, devices = tables["sessions"], tables["devices"]
+    if sessions.height and sessions.item(0, "provider") == CPU_PROVIDER:
+        # No tool for devices looks into operators on the CPU.
+        measured = (tables["ceilings"].get_column("source").cast(pl.String) == "measured").any()
+        return [*wanted, *([] if measured else [_CALIBRATED])][:_AT_MOST]
     vendors = set(devices.get_column("vendor").drop_nulls()) if devices.height else set()
     if name == COLD_START:
         wanted.insert(

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from aaco_pipeline.report.words.answer import paragraph
-from aaco_pipeline.report.words.units import counted, duration, number, share
+from aaco_pipeline.report.words.units import bounded, counted, duration, number, share
 
 Document = dict[str, Any]
 Row = dict[str, Any]
@@ -18,6 +18,8 @@ _LONGEST_NAME_IN_WORDS: Final = 80
 _NOTICEABLE_GAPS: Final = 0.02
 #: What is said of a session whose stages ran before there were answers.
 OUTDATED: Final = "An earlier version judged this session: `aaco doctor --mend` has it say where the time went."
+#: From this part of the recording on what lies beside the judged window gets a sentence.
+_WORTH_SAYING_BESIDE: Final = 0.1
 #: So many reasons to stall stand in the answer.
 _REASONS: Final = 3
 
@@ -71,12 +73,28 @@ def answer(document: Document) -> str:
 
 def facts(document: Document) -> str:
     """What was measured, in a line: latency, what lies between iterations, stalls, and whether it ran steadily."""
-    told = (_speed(document), _between(document), _stalled(document), _distortion(document))
+    told = (_beside(document), _speed(document), _between(document), _stalled(document), _distortion(document))
     sentences = [sentence for sentence in told if sentence is not None]
     if not sentences:
         return ""
     judged = [steadiness(document)] if metric(document, "latency_p50", "latency") is not None else []
     return ". ".join([*sentences, *judged]) + "."
+
+
+def _beside(document: Document) -> str | None:
+    """What lies beside the window that the answer is of, where that is a good part of the recording."""
+    row = next(iter(document.get("answers") or []), None)
+    if row is None or not row["beside_ns"] or row["window_ns"] is None:
+        return None
+    whole = row["beside_ns"] + row["window_ns"]
+    if row["beside_ns"] < _WORTH_SAYING_BESIDE * whole:
+        return None
+    text = f"The answer is of {duration(row['window_ns'])} of {duration(whole)}: set-up, interruptions and tear-down"
+    text += f" take {duration(row['beside_ns'])} beside it"
+    busy = next((one for one in document["timeline"] if one["device_id"] == row["device_id"]), None)
+    if busy is not None and busy["active_ratio"] is not None:
+        text += f", and over all the device is busy {bounded(share(busy['active_ratio']), busy['busy_bound'])}"
+    return text
 
 
 def _speed(document: Document) -> str | None:

@@ -50,7 +50,7 @@ def test_only_a_programs_own_iteration_is_called_one() -> None:
 
 def test_what_would_sharpen_an_answer_is_what_it_lacks() -> None:
     names = ("completeness_findings", "devices", "dispatches", "memory_copies", "api_calls", "operator_shapes")
-    tables = {name: empty_table(name) for name in (*names, "counters", "att_stalls")}
+    tables = {name: empty_table(name) for name in (*names, "counters", "att_stalls", "sessions", "ceilings")}
     assert [what for what, _ in sharpened("incomplete", None, tables, steady=False)] == ["when the kernels ran"]
     timed = pl.DataFrame({"start_ns": [0], "end_ns": [1]})
     tables["dispatches"] = pl.concat([tables["dispatches"], timed], how="diagonal_relaxed")
@@ -58,3 +58,13 @@ def test_what_would_sharpen_an_answer_is_what_it_lacks() -> None:
     operator = pl.DataFrame({"domain": ["operator"], "name": ["aten::mm"]})
     tables["api_calls"] = pl.concat([tables["api_calls"], operator], how="diagonal_relaxed")
     assert [what for what, _ in sharpened("device", "gemm", tables, steady=True)] == ["what the kernels achieve"]
+
+
+def test_a_session_on_the_cpu_is_asked_for_a_calibration_and_for_no_tool_of_devices() -> None:
+    names = ("completeness_findings", "devices", "dispatches", "counters", "att_stalls", "ceilings")
+    session = pl.DataFrame({"provider": ["CPUExecutionProvider"]})
+    vendor = pl.DataFrame({"device_id": [0], "vendor": ["AMD"]}, schema_overrides={"device_id": pl.Int32})
+    tables = {**{name: empty_table(name) for name in names}, "sessions": session, "devices": vendor}
+    assert [how for _, how in sharpened("device", "gemm", tables, steady=True)] == ["aaco calibrate"]
+    measured = pl.DataFrame({"source": ["measured"]})
+    assert sharpened("device", "gemm", {**tables, "ceilings": measured}, steady=True) == []
