@@ -30,6 +30,7 @@ from aaco_pipeline.report.words.printable import printable
 from aaco_pipeline.report.words.session import (
     Document,
     answer,
+    disturbances,
     facts,
     half,
     interval,
@@ -174,7 +175,8 @@ def _tiles(document: Document) -> Iterator[tuple[str, str | None, str | None, st
     if steady is None or steady["value"] is None:
         yield "Steady", None, "not judged" if steady is None else "too short to tell", None
     else:
-        yield "Steady", "yes" if steady["value"] >= 1 else "no", None, None
+        held = "disturbed" if disturbances(document) else "yes"
+        yield "Steady", held if steady["value"] >= 1 else "no", None, None
 
 
 def _as_json(figures: dict[str, Any]) -> Markup:

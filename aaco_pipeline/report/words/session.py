@@ -20,6 +20,9 @@ _NOTICEABLE_GAPS: Final = 0.02
 OUTDATED: Final = "An earlier version judged this session: `aaco doctor --mend` has it say where the time went."
 #: From this part of the recording on what lies beside the judged window gets a sentence.
 _WORTH_SAYING_BESIDE: Final = 0.1
+#: From this part of the time on contention disturbs a run, and from this factor on a profiler does.
+_DISTURBING: Final = 0.1
+_DISTORTED: Final = 2.0
 #: So many reasons to stall stand in the answer.
 _REASONS: Final = 3
 
@@ -161,13 +164,27 @@ def _distortion(document: Document) -> str | None:
 
 
 def steadiness(document: Document) -> str:
-    """Whether the iterations were steady, in words, from the metric `steady_state`."""
+    """Whether the iterations were steady: their level (the metric `steady_state`), and what disturbed them at it."""
     row = metric(document, "steady_state", "latency")
     if row is None:
         return "Whether it ran steadily was not checked"
     if row["value"] is None:
         return "It ran too briefly to tell whether it was steady"
-    return "It ran steadily" if row["value"] >= 1 else "It did not run steadily"
+    if row["value"] < 1:
+        return "It did not run steadily"
+    disturbed = disturbances(document)
+    return f"Its level held, but {' and '.join(disturbed)}" if disturbed else "It ran steadily"
+
+
+def disturbances(document: Document) -> list[str]:
+    """What speaks against a run whose level held: CPUs that others took, and a profiler that slowed it much."""
+    shares = document.get("time_shares") or []
+    taken = sum(one["share_ratio"] for one in shares if one["reason"] == "contention")
+    told = [f"other work took its CPUs {share(taken)} of the time"] if taken >= _DISTURBING else []
+    distortion = value(document, "profiler_distortion")
+    if distortion is not None and distortion >= _DISTORTED:
+        told.append("profiling slowed it, so that what was profiled is another run")
+    return told
 
 
 def metric(document: Document, name: str, of_pass: str | None = None) -> Row | None:

@@ -6,7 +6,7 @@ import pytest
 
 from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.report.words import answer as words
-from aaco_pipeline.report.words.session import OUTDATED, answer
+from aaco_pipeline.report.words.session import OUTDATED, answer, steadiness
 from tests.report.made_up import ADVICE, ANSWER, KINDS_OF_WORK, TIME_SHARES
 
 _NOTHING: Final[dict[str, Any]] = {"metrics": [], "top_kernels": []}
@@ -96,3 +96,14 @@ def test_without_the_tables_there_is_no_answer() -> None:
 def test_a_session_of_before_there_were_answers_says_what_brings_it_up_to_date() -> None:
     old = {"label": "launch", "score": 0.8, "runner_up": None, "evidence": [], "missing_signals": []}
     assert answer({**_NOTHING, "bottleneck": [old]}) == OUTDATED
+
+
+def test_a_run_whose_level_held_while_others_took_its_cpus_did_not_simply_run_steadily() -> None:
+    level = {"metric": "steady_state", "pass": "latency", "phase": None, "value": 1.0}
+    distortion = {"metric": "profiler_distortion", "pass": None, "phase": None, "value": 12.8}
+    share = {"share": "device", "reason": "contention", "share_ratio": 0.786}
+    assert steadiness({"metrics": [level]}) == "It ran steadily"
+    contended = {"metrics": [level], "time_shares": [share]}
+    assert steadiness(contended) == "Its level held, but other work took its CPUs 78.6 % of the time"
+    assert "profiling slowed it" in steadiness({"metrics": [level, distortion]})
+    assert steadiness({"metrics": [{**level, "value": 0.0}], "time_shares": [share]}) == "It did not run steadily"
