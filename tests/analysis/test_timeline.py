@@ -214,14 +214,21 @@ def test_warm_up_is_in_no_window_no_gap_and_no_statistic() -> None:
 
 def test_dispatches_outside_any_iteration_do_not_count_in_a_traced_session() -> None:
     ran = dispatches([(0, 10), (50, 60, {"iteration": None})])
-    assert whole(analyse(ran, iterations([(0, 12)])).timeline)["window_end_ns"] == 10
-    assert measured_dispatches(ran, iterations([(0, 12)]))["dispatch_id"].to_list() == [0]
+    marked = iterations([(0, 12), (12, 20)])
+    assert whole(analyse(ran, marked).timeline)["window_end_ns"] == 10
+    assert measured_dispatches(ran, marked)["dispatch_id"].to_list() == [0]
+
+
+def test_one_marked_iteration_alone_says_nothing_of_what_lies_around_it() -> None:
+    ran = dispatches([(0, 10), (50, 60, {"iteration": None})])
+    assert measured_dispatches(ran, iterations([(0, 12)])).equals(ran)
 
 
 def test_a_process_whose_iterations_are_not_known_counts_whole_beside_one_whose_are() -> None:
     other = {"process_id": 1, "iteration": None}
     ran = dispatches([(0, 10), (50, 60, {"iteration": None}), (5, 9, other), (70, 80, other)])
-    assert measured_dispatches(ran, iterations([(0, 12)]))["dispatch_id"].to_list() == [0, 2, 3]
+    marked = iterations([(0, 12), (12, 20)])
+    assert measured_dispatches(ran, marked)["dispatch_id"].to_list() == [0, 2, 3]
 
 
 def test_without_traced_iterations_every_dispatch_counts() -> None:
