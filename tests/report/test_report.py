@@ -338,7 +338,9 @@ def test_what_was_measured_is_told_and_nothing_else(document: Document, hollow: 
     assert said.endswith("Whether it ran steadily was not checked.")
     assert answer(session_document(hollow, SESSION)) == "Nothing was measured yet."
     judged = {"metric": "steady_state", "pass": "latency", "phase": "measure", "value": 1.0}
-    assert facts({**document, "metrics": [*document["metrics"], judged]}).endswith(" It ran steadily.")
+    level = {**document, "metrics": [*document["metrics"], judged]}
+    assert facts({**level, "time_shares": []}).endswith(" It ran steadily.")
+    assert facts(level).endswith(" Its level held, but other work took its CPUs 10.0 % of the time.")
 
 
 def test_time_between_iterations_is_told_where_it_is_noticeable(document: Document) -> None:
