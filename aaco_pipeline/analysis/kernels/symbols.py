@@ -40,7 +40,7 @@ class Symbol(NamedTuple):
 
 class _Row(NamedTuple):
     rank: int
-    fits: re.Pattern[str]
+    text: str
     symbol: Symbol
 
 
@@ -55,7 +55,7 @@ def symbol_of(head: str) -> Symbol | None:
         begin = head[start.end() : start.end() + _INDEXED_CHARACTERS]
         for rows in (index.get(begin, ()), index.get("", ())):
             # Rows are in order of rank: the first that fits is the best of its list.
-            found = next((row for row in rows if row.fits.fullmatch(head, start.end())), None)
+            found = next((row for row in rows if _compiled(row.text).fullmatch(head, start.end())), None)
             if found is not None and (best is None or found.rank < best.rank):
                 best = found
     return None if best is None else best.symbol
@@ -115,6 +115,12 @@ def _characters(pattern: str) -> int:
 
 
 @cache
+def _compiled(text: str) -> re.Pattern[str]:
+    """A symbol's pattern, compiled when a name first begins like it: a session asks for few of them."""
+    return re.compile(text, re.DOTALL)
+
+
+@cache
 def _index() -> Mapping[str, tuple[_Row, ...]]:
     """The rows by what their symbols begin with."""
     index: dict[str, list[_Row]] = {}
@@ -122,5 +128,5 @@ def _index() -> Mapping[str, tuple[_Row, ...]]:
         text = "".join({"*": ".*", "?": "."}.get(sign, re.escape(sign)) for sign in symbol.pattern)
         begin = symbol.pattern[:_INDEXED_CHARACTERS]
         begin = "" if "*" in begin or "?" in begin else begin
-        index.setdefault(begin, []).append(_Row(rank, re.compile(text, re.DOTALL), symbol))
+        index.setdefault(begin, []).append(_Row(rank, text, symbol))
     return {begin: tuple(rows) for begin, rows in index.items()}
