@@ -81,7 +81,12 @@ def kinds_of_work(dispatches: pl.DataFrame, copies: pl.DataFrame, tables: Mappin
         # Bandwidth has no number format.
         .with_columns(roof_dtype=pl.when(pl.col("rate_unit") == "flop/s").then("dtype"))
         .join(_roofs(ceilings), on=["roof", "roof_dtype"], how="left", nulls_equal=True, maintain_order="left")
-        .with_columns(peak_ratio=pl.col("rate") / pl.col("published"))
+        # A kernel whose number format is not told has the source that all formats of its roof have.
+        .join(_sources_alone(ceilings), on="roof", how="left", maintain_order="left")
+        .with_columns(
+            roof_source=pl.coalesce("roof_source", pl.when(pl.col("roof_dtype").is_null()).then("only_source")),
+            peak_ratio=pl.col("rate") / pl.col("published"),
+        )
         .sort("time_ns", "kind", descending=[True, False])
         .select(pl.col(name).cast(dtype) for name, dtype in _SCHEMA.items())
     )
@@ -172,6 +177,13 @@ def _roofs(ceilings: pl.DataFrame) -> pl.DataFrame:
     return first.select("roof", "roof_dtype", roof_source="source").join(
         published.rename({"value": "published"}), on=["roof", "roof_dtype"], how="left", nulls_equal=True
     )
+
+
+def _sources_alone(ceilings: pl.DataFrame) -> pl.DataFrame:
+    """Per resource whose figure its roofs are, where that is one for all number formats: roof, only_source."""
+    by_format = _roofs(ceilings).group_by("roof")
+    one = pl.when(pl.col("roof_source").n_unique() == 1).then(pl.col("roof_source").first())
+    return by_format.agg(only_source=one)
 
 
 #: Whose figure a roof is, the best known first.

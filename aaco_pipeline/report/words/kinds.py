@@ -27,6 +27,9 @@ _SINGULAR: Final = frozenset({"pool", "moe_routing"})
 _RESOURCES: Final[Mapping[str, str]] = {"matrix": "matrix", "vector": "vector", "vector_packed": "packed vector"}
 
 
+_WHOSE: Final[Mapping[str, str]] = {"measured": "measured ", "reported": "achievable ", "spec": "published "}
+
+
 def kind_in_words(name: str) -> str:
     """A kind of work as people say it."""
     return _KINDS.get(name, name.replace("_", " "))
@@ -56,14 +59,15 @@ def rate_in_words(kind: Row) -> str | None:
     text = rate_alone(kind)
     if text is None or not roof_counts(kind):
         return text
-    whose = {"measured": "measured", "reported": "achievable"}.get(kind["roof_source"] or "", "published")
+    # Whose figure the roof is is said only where it is known.
+    whose = _WHOSE.get(kind["roof_source"] or "", "")
     if kind["rate_unit"] != "flop/s":
         # Of an operator only the bytes that no cache can hold are certain to come from memory.
         least = "at least " if kind["operator"] else ""
-        return f"{text}, {least}{percent(kind['roof_ratio'])} of the {whose} memory bandwidth"
+        return f"{text}, {least}{percent(kind['roof_ratio'])} of the {whose}memory bandwidth"
     name = " ".join(part for part in (kind["dtype"], _RESOURCES[kind["roof"]]) if part)
     if kind["roof_source"] != "reported" or kind["peak_ratio"] is None:
-        return f"{text}, {percent(kind['roof_ratio'])} of the {whose} {name} peak"
+        return f"{text}, {percent(kind['roof_ratio'])} of the {whose}{name} peak"
     peak = percent(kind["peak_ratio"])
     return f"{text}, {peak} of the {name} peak, {percent(kind['roof_ratio'])} of what is reached at best"
 

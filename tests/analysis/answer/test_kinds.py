@@ -1,0 +1,80 @@
+"""Kinds of work: time and shares of all kernels, and the time in which no other kind ran."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aaco_pipeline.analysis.answer.kinds import COMMUNICATION, GLUE, UNNAMED, kinds_of_work
+from tests.analysis.answer.made_up import rows
+
+FAMILIES = ("gemm", "elementwise", "copy/memset", None, "communication")
+KERNELS = rows(
+    "kernels",
+    [{"kernel_id": i, "name": f"k{i}", "short_name": f"k{i}", "family": one} for i, one in enumerate(FAMILIES)],
+)
+
+
+def judged(*ran: tuple[int, int, int], copies: tuple[tuple[int, int], ...] = ()) -> dict[str, dict[str, Any]]:
+    """Kinds by name of dispatches given as kernel, start and end."""
+    dispatches = rows("dispatches", [{"kernel_id": k, "start_ns": start, "end_ns": end} for k, start, end in ran])
+    moved = rows("memory_copies", [{"start_ns": start, "end_ns": end} for start, end in copies])
+    tables = {name: rows(name) for name in ("roofline", "operator_shapes", "ceilings")}
+    found = kinds_of_work(dispatches, moved, {**tables, "kernels": KERNELS})
+    assert found.get_column("time_ns").is_sorted(descending=True)
+    return {str(row["kind"]): row for row in found.rows(named=True)}
+
+
+def test_without_work_there_are_no_kinds() -> None:
+    assert judged() == {}
+
+
+def test_elementwise_kernels_fills_and_copies_within_the_device_are_one_kind() -> None:
+    found = judged((1, 0, 10), (2, 10, 25), copies=((30, 35),))
+    assert list(found) == [GLUE]
+    assert (found[GLUE]["time_ns"], found[GLUE]["dispatch_count"], found[GLUE]["kernel_id"]) == (30, 3, 2)
+
+
+def test_shares_are_of_all_kernels_but_collectives_and_theirs_of_all() -> None:
+    found = judged((0, 0, 30), (3, 30, 40), (4, 40, 100))
+    shares = {name: row["share_ratio"] for name, row in found.items()}
+    assert shares == {"gemm": pytest.approx(0.75), UNNAMED: pytest.approx(0.25), COMMUNICATION: pytest.approx(0.6)}
+
+
+def test_alone_is_the_time_in_which_no_other_kind_ran() -> None:
+    found = judged((0, 0, 100), (0, 20, 50), (1, 90, 130))
+    assert (found["gemm"]["time_ns"], found["gemm"]["alone_ns"]) == (130, 90)
+    assert (found[GLUE]["time_ns"], found[GLUE]["alone_ns"]) == (40, 30)
+
+
+times = st.tuples(st.integers(0, len(FAMILIES) - 1), st.integers(0, 10**12), st.integers(0, 10**9))
+
+
+@given(st.lists(times, max_size=12))
+def test_times_add_up_and_no_kind_is_alone_for_longer_than_it_ran(drawn: list[tuple[int, int, int]]) -> None:
+    ran = [(kernel, start, start + length) for kernel, start, length in drawn]
+    found = judged(*ran)
+    assert sum(row["time_ns"] for row in found.values()) == sum(end - start for _, start, end in ran)
+    assert sum(row["dispatch_count"] for row in found.values()) == len(ran)
+    assert all(0 <= row["alone_ns"] <= row["time_ns"] for row in found.values())
+    own = [row["share_ratio"] for name, row in found.items() if name != COMMUNICATION]
+    assert sum(own) in (0, pytest.approx(1))
+
+
+@pytest.mark.parametrize(("sources", "told"), [(("measured", "measured"), "measured"), (("measured", "spec"), None)])
+def test_a_kernel_without_a_number_format_has_the_source_that_all_its_roofs_have(
+    sources: tuple[str, str], told: str | None
+) -> None:
+    """On the CPU no kernel states its number format; a measured roof must not be called a published one."""
+    ceilings = [
+        {"device_id": 0, "resource": "vector", "dtype": dtype, "value": 1e9, "unit": "flop/s", "source": source}
+        for dtype, source in zip(("fp32", "fp64"), sources, strict=True)
+    ]
+    roof = {"kernel_id": 0, "duration_ns": 10, "bound": "vector", "efficiency_ratio": 0.9}
+    reached = {"achieved_flops_per_s": 9e8, "achieved_bytes_per_s": None, "dispatch_id": None}
+    tables = {"roofline": rows("roofline", [{**roof, **reached}]), "ceilings": rows("ceilings", ceilings)}
+    tables |= {"operator_shapes": rows("operator_shapes"), "kernels": KERNELS}
+    dispatches = rows("dispatches", [{"kernel_id": 0, "start_ns": 0, "end_ns": 10}])
+    (row,) = kinds_of_work(dispatches, rows("memory_copies"), tables).rows(named=True)
+    assert (row["roof"], row["roof_ratio"], row["roof_source"]) == ("vector", 0.9, told)
