@@ -76,7 +76,7 @@ def with_devices_beside(found: Sequence[Found]) -> list[Found]:
     Whatever says by itself which parts are of one run is told apart later, by `belonging`.
     """
     told = list(found)
-    for folder in {one.run for one in found if one.reader in OF_DEVICES}:
+    for folder in sorted({one.run for one in found if one.reader in OF_DEVICES}):
         samples = [at for at, one in enumerate(told) if one.reader in OF_DEVICES and one.run == folder]
         beside = {
             (one.run, one.job)

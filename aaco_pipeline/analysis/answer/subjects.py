@@ -20,8 +20,6 @@ from aaco_pipeline.analysis.answer.window import Window, inside
 
 #: A label that covers at least this much of the kernels' time names the resource.
 _MOST: Final = 0.5
-#: Labels of kernels that are no resource of a device which is busy: too short to be worth a launch each.
-_NO_RESOURCE: Final = "launch"
 
 
 def subject_of(
@@ -81,4 +79,4 @@ def limiting_resource(dispatches: pl.DataFrame, labels: pl.DataFrame) -> str | N
         .sort("time", "label", descending=[True, False], nulls_last=True)
     )
     whole, (label, time) = int(sums.get_column("time").sum()), sums.row(0)
-    return str(label) if label not in (None, _NO_RESOURCE) and whole and time >= _MOST * whole else None
+    return str(label) if label is not None and whole and time >= _MOST * whole else None
