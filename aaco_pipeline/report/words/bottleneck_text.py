@@ -20,7 +20,6 @@ _WORTH_SAYING: Final = 0.01
 
 LABELS: Final = {
     "atomics": "atomic operations",
-    "balanced": "two resources near their roofs together",
     "communication": "communication between devices",
     "compute_matrix": "matrix arithmetic",
     "compute_scalar": "scalar instructions",
