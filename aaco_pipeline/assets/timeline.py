@@ -87,11 +87,16 @@ def timeline(session: Session) -> Outcome:
 
 
 def _with_repetitions(steady: SteadyPart) -> pl.DataFrame:
-    """The parts as the table has them: how often the work repeats is told of the device that it was found on."""
+    """The parts as the table has them: how the work repeats is told of the device that it was found on."""
     found = steady.repetition
-    device, times = (-1, None) if found is None else (found.device_id, found.repetitions)
+    device, times, period = (
+        (-1, None, None) if found is None else (found.device_id, found.repetitions, found.median_period_ns)
+    )
     repeats = (pl.col("part") == STEADY) & (pl.col("device_id") == device)
-    rows = steady.parts.with_columns(repetitions=pl.when(repeats).then(pl.lit(times, pl.Int64)))
+    rows = steady.parts.with_columns(
+        repetitions=pl.when(repeats).then(pl.lit(times, pl.Int64)),
+        period_ns=pl.when(repeats).then(pl.lit(period, pl.Int64)),
+    )
     return to_contract("session_parts", rows)
 
 

@@ -87,15 +87,16 @@ PUBLIC: Final[dict[str, str]] = {
     "completeness_findings": """finding_id finding severity grade subject process_id device_id start_ns end_ns records
         evidence voids at_least at_most mend""",
     # Answer
-    "session_parts": "device_id part start_ns end_ns repetitions phase lacking reason",
+    "session_parts": "device_id part start_ns end_ns repetitions period_ns phase lacking reason",
     "first_calls": "call_id kind name process_id thread_id start_ns end_ns reason",
     "outlier_dispatches": """dispatch_id kernel_id device_id part start_ns duration_ns warm_median_ns warm_spread_ns
         warm_dispatches possible_causes""",
     "time_shares": "device_id share reason time_ns share_ratio grade",
     "kinds_of_work": """kind time_ns share_ratio dispatch_count alone_ns kernel_id operator shapes dtype rate rate_unit
-        roof roof_ratio roof_source""",
+        roof roof_ratio reached_ratio roof_source""",
     "answers": """class second_class reason device_id window_start_ns window_end_ns window_ns window_rule beside_ns
-        repetitions class_ratio busy_ratio resource kind subject saves_at_most_ns advice sharpen sharpen_commands""",
+        repetitions period_ns class_ratio busy_ratio resource kind subject saves_at_most_ns advice sharpen
+        sharpen_commands""",
     # Judgement
     "bottlenecks": "scope kernel_id label runner_up score evidence missing recommendation",
     "verdicts": """baseline candidate metric verdict effect_ratio ci_low ci_high threshold_ratio

@@ -77,7 +77,13 @@ BOTTLENECKS: Final[Sequence[dict[str, Any]]] = (
 #: The session's answer: of 1,000 ns the device worked half, and the host held it up for nearly as long.
 ANSWER: Final[Mapping[str, Any]] = {
     **{"class": "device", "second_class": "launch", "device_id": 0, "window_start_ns": 0, "window_end_ns": 1100},
-    **{"window_ns": 1000, "window_rule": "2 repetitions of 3 activities", "beside_ns": 100, "repetitions": 2},
+    **{
+        "window_ns": 1000,
+        "window_rule": "2 repetitions of 3 activities",
+        "beside_ns": 100,
+        "repetitions": 2,
+        "period_ns": 500,
+    },
     **{"class_ratio": 0.5, "busy_ratio": 0.5, "kind": "elementwise_and_copies", "subject": "relu", "advice": ADVICE},
     **{"saves_at_most_ns": 300, "sharpen": ["the steady state"], "sharpen_commands": ["warm up"]},
 }

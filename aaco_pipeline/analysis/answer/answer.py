@@ -127,11 +127,11 @@ def _on_device(tables: Mapping[str, pl.DataFrame], run: Recorded, labels: pl.Dat
         return _without_shares(tables, invalid, whole, _kinds_within(whole, tables))
     window = steady_window(parts, own, device, tables)
     gaps = with_inferred_waits(tables["gaps"].filter(of_device), run.activities, tables)
-    shares = device_shares(own, gaps, window.pieces)
+    shares = device_shares(own, gaps, tables["api_calls"], window.pieces)
     ran = _ran(window, tables)
     explained = _explained(shares, tables, ran, gaps, window.pieces)
     judged = _Judged(window, shares, explained, ran, gaps, _kinds_within(window, tables))
-    guessed = device_shares(own, gaps.filter("inferred"), window.pieces)
+    guessed = device_shares(own, gaps.filter("inferred"), tables["api_calls"], window.pieces)
     judged = replace(judged, inferred_ns=guessed.get("sync", 0))
     row = _judgement(judged, tables, labels, on_critical_path(tables, ran), 1.0)
     invalid = without_answer(shares, gaps, tables["completeness_findings"], host_calls=tables["api_calls"].height > 0)
@@ -151,7 +151,9 @@ def _on_host(tables: Mapping[str, pl.DataFrame], run: Recorded, labels: pl.DataF
         return _without_shares(tables, Invalid(INCOMPLETE, why))
     times = iterations.filter((pl.col("pass") == "latency") & (pl.col("phase") == "measure"))
     times = times.drop_nulls(["start_ns", "end_ns"]).select("start_ns", "end_ns")
-    window = Window(0, times, "measured iterations without a profiler", 0, unprofiled.iterations)
+    each = times.select((pl.col("end_ns") - pl.col("start_ns")).median()).item()
+    period = None if each is None else round(each)
+    window = Window(0, times, "measured iterations without a profiler", 0, unprofiled.iterations, period)
     dispatches = run.dispatches.filter(pl.col("parent_dispatch_id").is_null())
     kinds = _kinds({**tables, "kernels": _named(tables["kernels"])}, dispatches, tables["memory_copies"].clear(), 0)
     explained = {(name, reasons.CONTENTION): time for name, time in contended.items()}
@@ -171,8 +173,7 @@ def _judgement(
     """The row of `answers` without what would sharpen it; `scale` maps the kernels' time onto the window's."""
     name, second = _class(judged)
     if name == DEVICE:
-        fix = kind_to_fix(judged.kinds, critical, scale) or Fix(None, None, None, None)
-        fix = replace(fix, subject=fix.subject or kernel_name(tables, judged.kinds, fix.kind))
+        fix = _within_device(judged, tables, critical, scale)
     else:
         subject = subject_of(name, judged.window, judged.inside, judged.gaps, tables)
         fix = cost_of_class(name, judged.time_of(name), subject)
@@ -191,6 +192,7 @@ def _judgement(
         "window_rule": window.rule,
         "beside_ns": window.beside_ns,
         "repetitions": window.repetitions,
+        "period_ns": window.period_ns,
         "class_ratio": judged.time_of(name) / whole if whole else None,
         "busy_ratio": sum(judged.shares[one] for one in busy) / whole if whole else None,
         "resource": limiting_resource(judged.inside, labels) if name == DEVICE else None,
@@ -199,6 +201,20 @@ def _judgement(
         "saves_at_most_ns": fix.saves_at_most_ns,
         "advice": fix.advice,
     }
+
+
+def _within_device(
+    judged: _Judged, tables: Mapping[str, pl.DataFrame], critical: Mapping[str, int], scale: float
+) -> Fix:
+    """What to fix first where the device's own work is the largest share: a kind of it, or what costs more."""
+    fix = kind_to_fix(judged.kinds, critical, scale) or Fix(None, None, None, None)
+    if fix.saves_at_most_ns is not None:
+        beside = next((name for name in largest(judged.shares) if name not in (DEVICE, "unknown")), None)
+        if beside is not None and judged.shares[beside] > fix.saves_at_most_ns:
+            name = _told(beside, judged)
+            subject = subject_of(name, judged.window, judged.inside, judged.gaps, tables)
+            return cost_of_class(name, judged.time_of(name), subject)
+    return replace(fix, subject=fix.subject or kernel_name(tables, judged.kinds, fix.kind))
 
 
 def _explained(
@@ -265,7 +281,8 @@ def _kinds_within(window: Window, tables: Mapping[str, pl.DataFrame]) -> pl.Data
 def _kinds(
     tables: Mapping[str, pl.DataFrame], dispatches: pl.DataFrame, copies: pl.DataFrame, device: int
 ) -> pl.DataFrame:
-    own = {name: tables[name].filter(pl.col("device_id") == device) for name in ("operator_shapes", "ceilings")}
+    named = ("operator_shapes", "ceilings", "dispatches")
+    own = {name: tables[name].filter(pl.col("device_id") == device) for name in named}
     return kinds_of_work(dispatches, copies, {**tables, **own})
 
 

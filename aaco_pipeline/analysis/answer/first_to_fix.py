@@ -67,14 +67,14 @@ def kind_to_fix(kinds: pl.DataFrame, critical: Mapping[str, int], scale: float) 
         if row["kind"] == COMMUNICATION:
             continue
         fusable = row["kind"] in FUSABLE and row["share_ratio"] < _NEARLY_ALL
-        at_roof = 0.0 if fusable or row["roof_ratio"] is None else row["roof_ratio"]
+        at_roof = 0.0 if fusable or row["reached_ratio"] is None else row["reached_ratio"]
         reach = min(row["alone_ns"], critical.get(row["kind"], 0) if critical else row["alone_ns"])
         saves = reach * scale * max(0.0, 1 - at_roof)
         if best is None or saves > best[0]:
             near = at_roof >= NEAR_ROOF
             advice = AT_ROOF if near else _BY_KIND.get(row["kind"], _FASTER)
             subject = row["operator"]
-            known = fusable or row["roof_ratio"] is not None
+            known = fusable or row["reached_ratio"] is not None
             best = saves, Fix(row["kind"], subject, round(saves) if known else None, advice)
     return None if best is None else best[1]
 
@@ -120,7 +120,10 @@ def longest_copies(copies: pl.DataFrame) -> str | None:
 
 
 def heaviest_collective(collectives: pl.DataFrame) -> str | None:
-    """The collective that took most time, with what its rate says: `all_reduce of 17.6 MB at 3.4 GB/s: a late rank`."""
+    """The collective that took most time, with what its rate says: `all_reduce of 17.6 MB at 1.97 GB/s: a late rank`.
+
+    The rate is its size over its time, as people divide; the bus bandwidth stands in `collectives`.
+    """
     own = collectives.drop_nulls("name")
     if not own.height:
         return None
@@ -128,7 +131,7 @@ def heaviest_collective(collectives: pl.DataFrame) -> str | None:
         own.group_by(pl.col("name").cast(pl.String), "size_bytes")
         .agg(
             time=pl.col("duration_ns").sum(),
-            rate=pl.col("bus_bytes_per_s").median(),
+            rate=pl.col("algorithm_bytes_per_s").median(),
             remark=pl.col("remark").drop_nulls().mode().sort().first(),
             ranks=pl.col("participants").max(),
         )

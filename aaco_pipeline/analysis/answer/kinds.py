@@ -37,14 +37,21 @@ def kinds_of_work(dispatches: pl.DataFrame, copies: pl.DataFrame, tables: Mappin
     """Rows of `kinds_of_work` without the session, most time first; empty without any work.
 
     `dispatches` (kernel_id, start_ns, end_ns) and `copies` (start_ns, end_ns; those within the device, and fills) are
-    one device's in its steady window; `tables` are kernels, roofline, operator_shapes and ceilings, the last two of
-    that device alone.
+    one device's in its steady window; `tables` are kernels, roofline, operator_shapes, ceilings and the dispatches of
+    the whole session, the last three of that device alone. An operator stands for its kind where operators whose work
+    is known are at least half of the kind's time: one small product says nothing of all.
     """
     kernels, ceilings = tables["kernels"], tables["ceilings"]
     families = kernels.get_column("family").cast(pl.String)
     kinds = {family: kind_of(family) for family in families.unique()}
     named = kernels.select(
         "kernel_id", kind=families.replace_strict(kinds, return_dtype=pl.String) if kinds else families
+    )
+    spent = (
+        tables["dispatches"]
+        .join(named, on="kernel_id")
+        .group_by(pl.col("kind").fill_null(UNNAMED))
+        .agg(spent_ns=(pl.col("end_ns") - pl.col("start_ns")).sum())
     )
     ran = dispatches.select("kernel_id", "start_ns", "end_ns").join(named, on="kernel_id", how="left")
     moved = copies.select("start_ns", "end_ns", kind=pl.lit(GLUE))
@@ -72,8 +79,9 @@ def kinds_of_work(dispatches: pl.DataFrame, copies: pl.DataFrame, tables: Mappin
         whole.with_columns(share_ratio=pl.when(base > 0).then(pl.col("time_ns") / base).otherwise(0.0))
         .join(_alone(timed), on="kind", how="left")
         .join(heaviest.select("kind", "kernel_id"), on="kind", how="left")
-        .join(_operators(tables["operator_shapes"]), on="kind", how="left")
+        .join(_operators(_covering(tables["operator_shapes"], spent)), on="kind", how="left")
         .join(_of_kernels(tables["roofline"]), on="kernel_id", how="left")
+        .join(_reached(tables, named, spent), on="kind", how="left")
         .with_columns(
             pl.coalesce(name, f"kernel_{name}").alias(name) for name in ("dtype", "rate", "rate_unit", "roof")
         )
@@ -114,19 +122,67 @@ def _alone(timed: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame({"kind": kinds, "alone_ns": pl.Series(alone, dtype=pl.Int64)})
 
 
-def _operators(shapes: pl.DataFrame) -> pl.DataFrame:
-    """Per kind the operator with certain shapes that took most time and has a rate."""
+def _covering(shapes: pl.DataFrame, spent: pl.DataFrame) -> pl.DataFrame:
+    """Rows of `operator_shapes` with their kind and time_ns, of the kinds that operators take most of.
+
+    `spent` (kind, spent_ns) is the time of each kind's kernels wherever the operators were looked at.
+    """
     operators = shapes.get_column("operator").unique().sort()
     kind = pl.DataFrame(
         {"operator": operators, "kind": [kind_of(operator_family(one)) for one in operators]},
         schema={"operator": pl.String(), "kind": pl.String()},
     )
-    arithmetic = (pl.col("flops") > 0).fill_null(False) & ~pl.col("kind").is_in(sorted(FUSABLE))
-    return (
+    own = (
         shapes.with_columns(pl.col("operator").cast(pl.String))
         .join(kind, on="operator")
         .with_columns(time_ns=pl.col("kernel_ns") + pl.col("copy_ns"))
-        .sort("kind", "time_ns", "operator", "shapes", "types", descending=[False, True, False, False, False])
+        .join(spent, on="kind", how="left")
+    )
+    covered = pl.col("time_ns").sum().over("kind")
+    return own.filter(covered >= _SPEAKS_FOR * pl.col("spent_ns").fill_null(0))
+
+
+def _reached(tables: Mapping[str, pl.DataFrame], named: pl.DataFrame, spent: pl.DataFrame) -> pl.DataFrame:
+    """Per kind how near its kernels came to their roofs, weighted by time: kind, reached_ratio.
+
+    From its operators, else from its kernels' rows of `roofline`; without those that are known for half of its time,
+    there is no row.
+    """
+    by_operator = _covering(tables["operator_shapes"], spent).select(
+        "kind", "time_ns", "spent_ns", ratio="share_ratio", by=pl.lit(0)
+    )
+    durations = tables["dispatches"].group_by("kernel_id").agg(time_ns=(pl.col("end_ns") - pl.col("start_ns")).sum())
+    by_kernel = (
+        tables["roofline"]
+        .filter(pl.col("dispatch_id").is_null())
+        .select("kernel_id", ratio="efficiency_ratio")
+        .join(durations, on="kernel_id")
+        .join(named, on="kernel_id")
+        .with_columns(pl.col("kind").fill_null(UNNAMED))
+        .join(spent, on="kind")
+        .select("kind", "time_ns", "spent_ns", "ratio", by=pl.lit(1))
+    )
+    return (
+        pl.concat([by_operator, by_kernel], how="vertical_relaxed")
+        .drop_nulls("ratio")
+        .group_by("kind", "by")
+        .agg(
+            pl.col("time_ns").sum(),
+            pl.col("spent_ns").first(),
+            reached_ratio=(pl.col("ratio") * pl.col("time_ns")).sum() / pl.col("time_ns").sum(),
+        )
+        .filter((pl.col("time_ns") > 0) & (pl.col("time_ns") >= _SPEAKS_FOR * pl.col("spent_ns")))
+        .sort("kind", "by")
+        .unique("kind", keep="first", maintain_order=True)
+        .select("kind", "reached_ratio")
+    )
+
+
+def _operators(shapes: pl.DataFrame) -> pl.DataFrame:
+    """Per kind the operator with certain shapes that took most time and has a rate, of what `_covering` gives."""
+    arithmetic = (pl.col("flops") > 0).fill_null(False) & ~pl.col("kind").is_in(sorted(FUSABLE))
+    return (
+        shapes.sort("kind", "time_ns", "operator", "shapes", "types", descending=[False, True, False, False, False])
         .unique("kind", keep="first", maintain_order=True)
         .select(
             "kind",
@@ -186,6 +242,8 @@ def _sources_alone(ceilings: pl.DataFrame) -> pl.DataFrame:
     return by_format.agg(only_source=one)
 
 
+#: What is known of at least this part of a kind's time speaks for all of it.
+_SPEAKS_FOR: Final = 0.5
 #: Whose figure a roof is, the best known first.
 _PRECEDENCE: Final = {"measured": 0, "reported": 1, "spec": 2}
 _SCHEMA: Final = pl.Schema(
@@ -200,6 +258,7 @@ _SCHEMA: Final = pl.Schema(
         "rate": pl.Float64(),
         **dict.fromkeys(("rate_unit", "roof"), pl.String()),
         "roof_ratio": pl.Float64(),
+        "reached_ratio": pl.Float64(),
         "roof_source": pl.String(),
         "peak_ratio": pl.Float64(),
     }

@@ -11,13 +11,17 @@ from aaco_pipeline.analysis.answer.validity import BEFORE_RECORDING
 
 @dataclass(frozen=True)
 class Window:
-    """What is judged: a device's steady pieces (start_ns, end_ns), how they were found, what lies beside them."""
+    """What is judged: a device's steady pieces (start_ns, end_ns), how they were found, what lies beside them.
+
+    `repetitions` and the time of one, `period_ns`, are None where nothing repeats.
+    """
 
     device: int
     pieces: pl.DataFrame
     rule: str
     beside_ns: int
     repetitions: int | None
+    period_ns: int | None = None
 
 
 def busiest(activities: pl.DataFrame) -> int:
@@ -52,9 +56,9 @@ def steady_window(parts: pl.DataFrame, own: pl.DataFrame, device: int, tables: M
     pieces = pieces.with_columns(
         pl.max_horizontal("start_ns", pl.lit(first, pl.Int64)), pl.min_horizontal("end_ns", pl.lit(last, pl.Int64))
     ).filter(pl.col("start_ns") < pl.col("end_ns"))
-    times = steady.item(0, "repetitions")
+    times, period = steady.row(0, named=True)["repetitions"], steady.row(0, named=True)["period_ns"]
     judged = int(pieces.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item())
-    return Window(device, pieces, rule, everything - judged, times)
+    return Window(device, pieces, rule, everything - judged, times, period)
 
 
 def inside(rows: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:

@@ -27,7 +27,7 @@ TABLES: Final[tuple[Table, ...]] = (
         name="session_parts", section="Answer",
         meaning="One row is one stretch of a device's first-to-last window: set-up, steady part, an interruption of "
                 "it, or tear-down. The stretches cover the window exactly. Filled by the stage timeline.",
-        sort_by=("device_id", "start_ns"),
+        sort_by=("device_id", "start_ns"), version=2,
         columns=(
             column("device_id", INT32, ID, "Device whose window it is, in `devices`."),
             column("part", STRING, NAME, "`set_up`, `steady`, `interruption` or `tear_down`."),
@@ -35,6 +35,8 @@ TABLES: Final[tuple[Table, ...]] = (
             column("end_ns", INT64, NS, "End of the stretch, exclusive."),
             nullable("repetitions", INT64, COUNT, "How often the device's steady work repeats over all its steady "
                 "stretches; null for other parts, and where nothing repeats."),
+            nullable("period_ns", INT64, NS, "Median time from the beginning of a repetition's device work to that of "
+                "the next one; null where repetitions is, and in sessions judged by an earlier version.", since=2),
             nullable("phase", INT32, ID, "Number of a stretch beside the steady part that repeats something else, such "
                 "as prefill beside decode; null for all others."),
             nullable("lacking", STRING, NAME, "`cold_start` or `incomplete` for a device without any steady part: why "
@@ -100,7 +102,7 @@ TABLES: Final[tuple[Table, ...]] = (
         meaning="One row is one kind of work in the judged device's steady window (in all of the recording where it "
                 "carries no answer), with its heaviest kernel or operator and how near that came to a roof. Filled by "
                 "the stage classification.",
-        sort_by=("kind",),
+        sort_by=("kind",), version=2,
         columns=(
             column("kind", STRING, NAME, "Kind of work: families of `kernels`, those that fuse into others together as "
                 "`elementwise_and_copies`; `unnamed` for kernels of no known family."),
@@ -112,13 +114,15 @@ TABLES: Final[tuple[Table, ...]] = (
                 "for so much less."),
             nullable("kernel_id", INT32, ID, "Its kernel that takes most time, in `kernels`."),
             nullable("operator", STRING, NAME, "The framework operator of this kind that takes most time; null when "
-                "none was recorded."),
+                "operators that were recorded are less than half of the kind's time."),
             nullable("shapes", STRING, TEXT, "Shapes of that operator's inputs as `operator_shapes` has them."),
             nullable("dtype", STRING, NAME, "Number format of the rate; null for bytes and where none is known."),
             nullable("rate", FLOAT64, VARIES, "What the operator, else the kernel, achieved, in rate_unit."),
             nullable("rate_unit", STRING, NAME, "`flop/s` or `byte/s`; null when rate is."),
             nullable("roof", STRING, NAME, "Resource in `ceilings` whose roof is nearest; null when not known."),
             nullable("roof_ratio", FLOAT64, RATIO, "Shortest time at that roof divided by the time taken."),
+            nullable("reached_ratio", FLOAT64, RATIO, "roof_ratio of all its operators, else kernels, weighted by "
+                "their time; null when it is known for less than half of the kind's time.", since=2),
             nullable("roof_source", STRING, NAME, "Whose figure the roof is: `measured`, `reported` of the product, or "
                 "`spec`."),
             nullable("peak_ratio", FLOAT64, RATIO, "rate divided by the published ceiling; decides nothing."),
@@ -128,7 +132,7 @@ TABLES: Final[tuple[Table, ...]] = (
         name="answers", section="Answer",
         meaning="One row is the session's answer, and its only one: whether the recording carries one, where the time "
                 "went, and what to fix first. Filled by the stage classification.",
-        sort_by=("class",),
+        sort_by=("class",), version=2,
         columns=(
             column("class", STRING, NAME, "`incomplete` or `cold_start` when the recording carries no answer; else the "
                 "largest share of the steady window, or the reason that explains more than half of it."),
@@ -143,6 +147,8 @@ TABLES: Final[tuple[Table, ...]] = (
             nullable("beside_ns", INT64, NS, "Set-up, interruptions and tear-down beside it; null without times."),
             nullable("repetitions", INT64, COUNT, "Iterations, tokens or other repetitions within the window; null "
                 "when nothing repeats."),
+            nullable("period_ns", INT64, NS, "Time of one of them, median. Less than window_ns over repetitions where "
+                "the window holds work of others, too; null with fewer than two.", since=2),
             nullable("class_ratio", FLOAT64, RATIO, "The class's share of the window; null when it is not one."),
             nullable("busy_ratio", FLOAT64, RATIO, "Share of the window in which the device did anything."),
             nullable("resource", STRING, NAME, "Label by which most of the device's share is limited, as kernels are "

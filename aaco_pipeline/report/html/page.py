@@ -162,9 +162,9 @@ def _tiles(document: Document) -> Iterator[tuple[str, str | None, str | None, st
         elif row is not None:
             yield labels[name], duration(row["value"]), interval(row), exact(row["value"], "ns")
     for row in document["answers"][:1]:
-        if row["window_ns"] is not None and row["repetitions"] is not None:
+        if row["window_ns"] is not None and row["period_ns"] is not None:
             each = f"{counted(row['repetitions'], 'repetition')} in {duration(row['window_ns'])}"
-            yield "Steady part", duration(row["window_ns"] / row["repetitions"]), each, exact(row["window_ns"], "ns")
+            yield "Steady part", duration(row["period_ns"]), each, exact(row["period_ns"], "ns")
         if row["busy_ratio"] is not None:
             yield "Device busy", share(row["busy_ratio"]), "of the judged window", exact(row["busy_ratio"], "ratio")
     for row in document["timeline"][:1] if not document["answers"] else ():

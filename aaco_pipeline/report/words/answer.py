@@ -111,7 +111,7 @@ def answer_fields(document: Row) -> dict[str, Any] | None:
         },
         "saves_at_most": {
             "window_ns": row["saves_at_most_ns"],
-            "repetition_ns": _each(row["saves_at_most_ns"], row["repetitions"]),
+            "repetition_ns": _each(row),
         },
         "sharpen": [
             {"what": what, "command": command}
@@ -124,6 +124,7 @@ def answer_fields(document: Row) -> dict[str, Any] | None:
             "judged_ns": row["window_ns"],
             "beside_ns": row["beside_ns"],
             "repetitions": row["repetitions"],
+            "period_ns": row["period_ns"],
             "rule": row["window_rule"],
             "busy_ratio": row["busy_ratio"],
         },
@@ -262,14 +263,14 @@ def _first(row: Row, kinds: Sequence[Row], most: int, *, whole: bool) -> str | N
         return None
     fixed = next((one for one in kinds if row["kind"] is not None and one["kind"] == row["kind"]), None)
     said = fixed is not None and any(one is fixed and _heaviest(one) for one in _named(kinds, most))
-    named = row["class"] == "device" and row["subject"] is not None and not said
+    named = row["kind"] is not None and row["subject"] is not None and not said
     advice = row["advice"] + (f", {_short(row['subject'])} first" if named else "")
     saves = row["saves_at_most_ns"]
     if saves is None and fixed is not None:
         return f"{advice}: no roof is known that says how much that saves."
     if saves is None or not row["window_ns"]:
         return f"{advice}."
-    each = _each(saves, row["repetitions"])
+    each = _each(row)
     one = one_of(row["window_rule"])
     amount = duration(saves) if each is None else f"{duration(each)} {'an' if one[0] in 'aeiou' else 'a'} {one}"
     if each is not None and whole:
@@ -297,8 +298,16 @@ def _instead(row: Row) -> str | None:
     return f"To see {row['sharpen'][0]}: {row['sharpen_commands'][0].replace(': ', ', ')}."
 
 
-def _each(time: int | None, repetitions: int | None) -> int | None:
-    return None if time is None or not repetitions or repetitions < 2 else round(time / repetitions)
+def _each(row: Row) -> int | None:
+    """What the first thing to fix saves of each repetition: the same share of one that it saves of the window.
+
+    Not the saving over their number: a window may hold device work beside that of the iterations that were marked.
+    """
+    saves, window, period = row["saves_at_most_ns"], row["window_ns"], row["period_ns"]
+    if saves is None or not window or not period or (row["repetitions"] or 0) < 2:
+        return None
+    each: int = round(saves / window * period)
+    return each
 
 
 def _short(name: str) -> str:

@@ -21,7 +21,7 @@ def kind(name: str, time: int, roof: float | None = None, **more: Any) -> dict[s
         "kind": name,
         "time_ns": time,
         "alone_ns": time,
-        "roof_ratio": roof,
+        "reached_ratio": roof,
         "operator": f"op {name}",
         **more,
     }
@@ -78,7 +78,7 @@ def test_what_is_saved_is_within_the_kinds_time(given: list[tuple[str, int, floa
     own = next(one for one in kinds if one["kind"] == found.kind)
     assert found.saves_at_most_ns is None or 0 <= found.saves_at_most_ns <= round(own["time_ns"] * scale)
     if found.saves_at_most_ns is None:
-        assert own["roof_ratio"] is None
+        assert own["reached_ratio"] is None
         assert own["kind"] not in FUSABLE
 
 
@@ -110,7 +110,7 @@ def test_what_a_class_is_about_is_named_as_people_name_it() -> None:
     copy = {"direction": "device_to_host", "start_ns": 0, "end_ns": 1000}
     assert fix.longest_copies(rows("memory_copies", [{**copy, "size_bytes": 12_600}])) == "device to host at 12.6 GB/s"
     assert fix.longest_copies(rows("memory_copies", [copy])) == "device to host"
-    part = {"name": "all_reduce", "size_bytes": 17_600_000, "duration_ns": 9, "bus_bytes_per_s": 3.4e9}
+    part = {"name": "all_reduce", "size_bytes": 17_600_000, "duration_ns": 9, "algorithm_bytes_per_s": 3.4e9}
     assert fix.heaviest_collective(rows("collectives", [part])) == "all_reduce of 17.6 MB at 3.4 GB/s"
     late = rows("collectives", [{**part, "remark": "a late rank"}])
     assert fix.heaviest_collective(late) == "all_reduce of 17.6 MB at 3.4 GB/s: a late rank"

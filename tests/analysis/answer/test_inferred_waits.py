@@ -31,7 +31,8 @@ def shares(tables: dict[str, pl.DataFrame]) -> dict[str, float]:
     activities = recorded({name: tables.get(name, empty_table(name)) for name in RECORDED_FROM}).activities
     own = activities.filter(pl.col("device_id") == 0)
     window = own.select(pl.col("start_ns").min(), pl.col("end_ns").max())
-    found = device_shares(own, judged(tables).filter(pl.col("device_id") == 0), window)
+    calls = tables.get("api_calls", empty_table("api_calls"))
+    found = device_shares(own, judged(tables).filter(pl.col("device_id") == 0), calls, window)
     return {name: time / sum(found.values()) for name, time in found.items()}
 
 

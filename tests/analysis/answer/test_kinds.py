@@ -20,7 +20,7 @@ def judged(*ran: tuple[int, int, int], copies: tuple[tuple[int, int], ...] = ())
     """Kinds by name of dispatches given as kernel, start and end."""
     dispatches = rows("dispatches", [{"kernel_id": k, "start_ns": start, "end_ns": end} for k, start, end in ran])
     moved = rows("memory_copies", [{"start_ns": start, "end_ns": end} for start, end in copies])
-    tables = {name: rows(name) for name in ("roofline", "operator_shapes", "ceilings")}
+    tables = {"dispatches": dispatches, **{name: rows(name) for name in ("roofline", "operator_shapes", "ceilings")}}
     found = kinds_of_work(dispatches, moved, {**tables, "kernels": KERNELS})
     assert found.get_column("time_ns").is_sorted(descending=True)
     return {str(row["kind"]): row for row in found.rows(named=True)}
@@ -76,5 +76,33 @@ def test_a_kernel_without_a_number_format_has_the_source_that_all_its_roofs_have
     tables = {"roofline": rows("roofline", [{**roof, **reached}]), "ceilings": rows("ceilings", ceilings)}
     tables |= {"operator_shapes": rows("operator_shapes"), "kernels": KERNELS}
     dispatches = rows("dispatches", [{"kernel_id": 0, "start_ns": 0, "end_ns": 10}])
-    (row,) = kinds_of_work(dispatches, rows("memory_copies"), tables).rows(named=True)
+    (row,) = kinds_of_work(dispatches, rows("memory_copies"), {**tables, "dispatches": dispatches}).rows(named=True)
     assert (row["roof"], row["roof_ratio"], row["roof_source"]) == ("vector", 0.9, told)
+
+
+def test_one_small_operator_does_not_speak_for_its_kind() -> None:
+    """Of 100 ns of products 1 ns is an operator whose work is known: no rate, no roof and no bound follow from it."""
+    dispatches = rows("dispatches", [{"kernel_id": 0, "start_ns": 0, "end_ns": 100}])
+    shape = {"device_id": 0, "operator": "aten::mm", "kernel_ns": 1, "copy_ns": 0, "flops": 10**6, "dtype": "bf16"}
+    shape |= {"achieved_flops_per_s": 1e15, "bound": "matrix", "share_ratio": 0.9}
+    tables = {"roofline": rows("roofline"), "ceilings": rows("ceilings"), "kernels": KERNELS, "dispatches": dispatches}
+
+    def told(kernel_ns: int) -> dict[str, Any]:
+        shapes = rows("operator_shapes", [{**shape, "kernel_ns": kernel_ns}])
+        (row,) = kinds_of_work(dispatches, rows("memory_copies"), {**tables, "operator_shapes": shapes}).rows(
+            named=True
+        )
+        return {name: row[name] for name in ("operator", "rate", "roof_ratio", "reached_ratio")}
+
+    assert told(1) == dict.fromkeys(("operator", "rate", "roof_ratio", "reached_ratio"))
+    assert told(50) == {"operator": "aten::mm", "rate": 1e15, "roof_ratio": 0.9, "reached_ratio": 0.9}
+
+
+def test_how_near_a_kind_is_to_its_roofs_is_weighted_by_time() -> None:
+    dispatches = rows("dispatches", [{"kernel_id": 0, "start_ns": 0, "end_ns": 100}])
+    shape = {"device_id": 0, "operator": "aten::mm", "copy_ns": 0, "flops": 10**6, "achieved_flops_per_s": 1e15}
+    known = [{"shapes": "a", "kernel_ns": 60, "share_ratio": 0.9}, {"shapes": "b", "kernel_ns": 20, "share_ratio": 0.5}]
+    shapes = rows("operator_shapes", [{**shape, **one} for one in known])
+    tables = {"roofline": rows("roofline"), "ceilings": rows("ceilings"), "kernels": KERNELS, "dispatches": dispatches}
+    (row,) = kinds_of_work(dispatches, rows("memory_copies"), {**tables, "operator_shapes": shapes}).rows(named=True)
+    assert (row["roof_ratio"], row["reached_ratio"]) == (0.9, pytest.approx(0.8))

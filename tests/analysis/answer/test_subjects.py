@@ -29,7 +29,7 @@ def test_subjects_are_told_with_their_figures() -> None:
 
 
 def test_one_rank_alone_does_not_tell_a_late_rank_from_a_broken_transport() -> None:
-    row = {"name": "all_reduce", "size_bytes": 17_600_000, "duration_ns": 9, "bus_bytes_per_s": 3.45e9}
+    row = {"name": "all_reduce", "size_bytes": 17_600_000, "duration_ns": 9, "algorithm_bytes_per_s": 3.45e9}
     told = "all_reduce of 17.6 MB at 3.45 GB/s: a late rank or a broken transport"
     several = pl.DataFrame([{**row, "remark": LATE_OR_BROKEN, "participants": 2}])
     assert heaviest_collective(several) == told

@@ -21,6 +21,7 @@ _ROW: Final[Fields] = {
     "window_rule": "5 marked iterations of 20 activities",
     "beside_ns": 0,
     "repetitions": 5,
+    "period_ns": 2_000_000,
     "class_ratio": 0.9,
     "busy_ratio": 0.9,
     "kind": "gemm",
@@ -80,6 +81,11 @@ def test_a_repetition_that_nobody_marked_is_no_iteration_and_steady_is_said_besi
     assert "500 µs a repetition (2.5 ms in all)" in text
     assert "of the steady 10 ms" in text
     assert "in all" not in said(repetitions=1)
+
+
+def test_an_iteration_is_never_told_to_save_more_than_it_takes() -> None:
+    """A window may hold the device work of more iterations than were marked: here of five, and two were."""
+    assert "saves at most 500 µs an iteration (2.5 ms in all), 25 %" in said(repetitions=2)
 
 
 @pytest.mark.parametrize(
@@ -192,6 +198,7 @@ ROWS: Final = st.fixed_dictionaries(
         "window_ns": st.integers(1, 10**12),
         "beside_ns": st.integers(0, 10**9),
         "repetitions": st.none() | st.integers(1, 10**6),
+        "period_ns": st.none() | st.integers(1, 10**9),
         "window_rule": st.sampled_from(["3 marked iterations of 10 activities", "7 repetitions of 2 activities"]),
         "class_ratio": st.none() | st.floats(0, 1),
         "saves_at_most_ns": st.none() | st.integers(0, 10**12),

@@ -43,7 +43,7 @@ def test_the_fields_are_a_contract() -> None:
         "sharpen": [{"what": "the steady state", "command": "warm up"}],
         "window": {
             **{"device_id": 0, "start_ns": 0, "end_ns": 1100, "judged_ns": 1000, "beside_ns": 100, "repetitions": 2},
-            **{"rule": "2 repetitions of 3 activities", "busy_ratio": 0.5},
+            **{"period_ns": 500, "rule": "2 repetitions of 3 activities", "busy_ratio": 0.5},
         },
     }
 
