@@ -53,16 +53,23 @@ def render_markdown(document: Document) -> str:
         *([] if (lacking := half(document)) is None else [f"**{markdown_text(lacking)}**"]),
         f"**{markdown_text(answer(document))}**",
         *_table("Latency", tables.LATENCIES, tables.latencies(document)),
-        *_table("Kernel time by kind of operator", tables.OPERATORS, document["operators"]),
+        *_table("Where the time went", tables.SHARES, tables.shares(document)),
+        *_table("By kind of work", tables.KINDS, document["kinds_of_work"]),
         *_table("Kernel time by kernel", tables.KERNELS, document["kernels"]),
         *_table("Kernels and what limits them", _LIMITS, document["limits"] if judged else []),
-        *_table("Work and traffic of the model's operators", _MODEL_OPERATORS, document["model_operators"]),
+        *_table("Work and traffic of the model's operators", _MODEL_OPERATORS, _with_work(document["model_operators"])),
         *_table("What was missing, and why", tables.MISSING, missing, most=len(missing)),
         *_table("Environment", _ENVIRONMENT, document["environment"], most=len(document["environment"])),
         *_table("Clocks", _CLOCKS, document["clock_domains"]),
         f"Written by {document['written_by']}; `aaco report {document['session_id']}` makes the page with the plots.",
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _with_work(rows: Sequence[Row]) -> Sequence[Row]:
+    """The model's operators where their work or traffic is known of any: names and times alone are the kernels'."""
+    told = ("flops", "read_bytes", "written_bytes")
+    return rows if any(row[name] is not None for row in rows for name in told) else ()
 
 
 def _table(heading: str, columns: Columns, rows: Sequence[Row], *, most: int = _LISTED_ROWS) -> Iterator[str]:

@@ -184,6 +184,10 @@ def _operators(shapes: pl.DataFrame) -> pl.DataFrame:
     return (
         shapes.sort("kind", "time_ns", "operator", "shapes", "types", descending=[False, True, False, False, False])
         .unique("kind", keep="first", maintain_order=True)
+        .with_columns(
+            pl.when(pl.col("time_ns") >= _WORTH_TELLING * pl.col("spent_ns")).then(name).alias(name)
+            for name in ("achieved_flops_per_s", "achieved_bytes_per_s", "bound", "share_ratio")
+        )
         .select(
             "kind",
             "operator",
@@ -244,6 +248,8 @@ def _sources_alone(ceilings: pl.DataFrame) -> pl.DataFrame:
 
 #: What is known of at least this part of a kind's time speaks for all of it.
 _SPEAKS_FOR: Final = 0.5
+#: What one operator achieved is told from this part of its kind's time on.
+_WORTH_TELLING: Final = 0.1
 #: Whose figure a roof is, the best known first.
 _PRECEDENCE: Final = {"measured": 0, "reported": 1, "spec": 2}
 _SCHEMA: Final = pl.Schema(

@@ -155,13 +155,15 @@ def _by_capture(compared: pl.DataFrame) -> _Found | None:
 def _by_likeness(own: pl.DataFrame) -> _Found | None:
     """Launches that recorded a part of what a launch of the same kernels recorded, and what no other launch did.
 
-    Another graph is launched again and again with the same records; what was lost differs from replay to replay.
+    Another graph is launched again and again with the same records; what was lost differs from replay to replay. The
+    first and the last launch alone prove nothing: a model that is cut into graphs begins and ends with other pieces.
     """
     counts = own.drop_nulls("kernel_id").group_by("call_id", "kernel_id").agg(pl.col("n").sum())
     each = (
         counts.sort("kernel_id")
         .group_by("call_id")
-        .agg(have=pl.col("n").sum(), what=pl.struct("kernel_id", "n").hash().sum(), first=pl.col("kernel_id").min())
+        .agg(have=pl.col("n").sum(), what=pl.struct("kernel_id", "n").hash().sum())
+        .join(own.group_by("call_id").agg(pl.col("start_ns").min()), on="call_id")
     )
     if each.height < 2 or each.get_column("what").n_unique() == 1:
         return None
@@ -170,7 +172,9 @@ def _by_likeness(own: pl.DataFrame) -> _Found | None:
     size = int(most.get_column("most").sum())
     # The whole is what all launches of these kernels recorded most; a launch that is not most of it may be another's.
     short = alone.filter((pl.col("have") < size) & (pl.col("have") * 5 >= size))
-    if not short.height:
+    first, last = each.select(pl.col("start_ns").min(), last=pl.col("start_ns").max()).row(0)
+    within = pl.col("start_ns").is_between(first, last, closed="none")
+    if short.filter(within).is_empty():
         return None
     lost = int((size - short.get_column("have")).sum())
     how = f"recorded fewer kernels than the {size} that replays of what looks like the same graph do"

@@ -61,7 +61,8 @@ SUMMARY: Final[Mapping[str, str]] = {
         "ORDER BY device_id, time_ns DESC, share, reason NULLS FIRST"
     ),
     "kinds_of_work": (
-        "SELECT w.* EXCLUDE (session_id), k.short_name AS kernel FROM kinds_of_work AS w "
+        "SELECT w.* EXCLUDE (session_id), k.short_name AS kernel, w.time_ns / sum(w.time_ns) OVER () AS whole_ratio "
+        "FROM kinds_of_work AS w "
         "LEFT JOIN (SELECT * FROM kernels WHERE session_id = '{session}') AS k USING (kernel_id) "
         "WHERE w.session_id = '{session}' ORDER BY w.time_ns DESC, w.kind"
     ),

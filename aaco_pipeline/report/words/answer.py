@@ -21,7 +21,7 @@ _SENTENCES: Final[Mapping[str, str]] = {
     "copy": "Copies that no kernel hides take {share} of {window}",
     "sync": "The {device} is idle {share} of {window} because the host waits for it, then starts again",
     "sync, inferred": "The {device} is idle {share} of {window}, most likely because the host waits for it unrecorded",
-    "launch": "The {device} is idle {share} of {window} while the host launches",
+    "launch": "The {device} is idle {share} of {window} while the host launches under the profiler",
     "host": "The {device} is idle {share} of {window} while the host does something else",
     "unknown": "The {device} is idle {share} of {window}, and nothing recorded says why",
     "contention": "Other work on the CPUs costs {share} of {window}",
@@ -176,12 +176,18 @@ def _class(document: Row, row: Row) -> str:
         device="GPU", share=bounded(percent(row["class_ratio"]), _side(document, row)), window=what
     )
     if row["second_class"] is not None:
-        text += f"; {class_in_words(row['second_class'])} costs as much"
+        text += f"; {_beside(row['second_class'], on_cpu=on_cpu)} costs as much"
     elif (other := _next(document, row["class"])) is not None:
-        text += f"; {class_in_words(other['share'])} {_verb(other['share'])} another {percent(other['share_ratio'])}"
+        named = _beside(other["share"], on_cpu=on_cpu)
+        text += f"; {named} {_verb(other['share'])} another {percent(other['share_ratio'])}"
     if row["class"] == "device" and row["reason"] is not None:
         text += f"; {row['reason']}"
     return text + "."
+
+
+def _beside(name: str, *, on_cpu: bool) -> str:
+    """A second class in a few words; what a trace says of launching holds under its profiler, which slows it."""
+    return class_in_words(name) + (" under the profiler" if name == "launch" and not on_cpu else "")
 
 
 def _side(document: Row, row: Row) -> str | None:

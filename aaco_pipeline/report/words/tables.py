@@ -38,11 +38,6 @@ LATENCIES: Final[Columns] = {
     "*95 % interval": lambda row: interval(row["unprofiled"]),
     "*profiled": lambda row: row["profiled"] and duration(row["profiled"]["value"]),
 }
-OPERATORS: Final[Columns] = {
-    "operator": lambda row: row["operator"],
-    "*kernels": lambda row: grouped(row["kernels"]),
-    **_TIMES,
-}
 KERNELS: Final[Columns] = {
     "kernel": kernel_in_words,
     "library": lambda row: row["library"],
@@ -57,7 +52,7 @@ SHARES: Final[Columns] = {
 KINDS: Final[Columns] = {
     "kind of work": lambda row: kind_in_words(row["kind"]),
     "*time": lambda row: duration(row["time_ns"]),
-    "*share": lambda row: share(row["share_ratio"]),
+    "*of all": lambda row: share(row["whole_ratio"]),
     "*dispatches": lambda row: grouped(row["dispatch_count"]),
     "heaviest": lambda row: row["operator"] or row["kernel"],
     "*achieved": rate_alone,
