@@ -10,6 +10,8 @@ import polars as pl
 #: Domains of the table `api_calls` that hold calls of the runtime and its driver.
 RUNTIME_DOMAINS: Final = ("hip_runtime", "cuda_runtime", "cuda_driver")
 _CAPTURING: Final = "StreamBeginCapture"
+#: It is asked for a grid in work-items; all others are asked for one in workgroups.
+_IN_WORK_ITEMS: Final = "hipExtModuleLaunchKernel"
 
 
 def named_launches(stated: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
@@ -22,6 +24,17 @@ def named_launches(stated: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     names = calls.get_column("name").unique().cast(pl.String)
     if not names.str.contains(_CAPTURING, literal=True).any() or calls.get_column("process_id").n_unique() > 1:
         stated = stated.clear()
-    launches = calls.filter(pl.col("domain").is_in(RUNTIME_DOMAINS)).select("call_id", "correlation_id")
+    launches = calls.filter(pl.col("domain").is_in(RUNTIME_DOMAINS)).select(
+        "call_id", "correlation_id", in_work_items=pl.col("name").cast(pl.String) == _IN_WORK_ITEMS
+    )
     unique = stated.unique("correlation_id", keep="none")
-    return launches.join(unique, on="correlation_id", how="inner", maintain_order="left").drop("correlation_id")
+    # What was read counts the workgroups' work-items, of such a call once too often.
+    grids = (
+        pl.when(pl.col("in_work_items") & (pl.col(f"workgroup_{axis}") > 0))
+        .then(pl.col(f"grid_{axis}") // pl.col(f"workgroup_{axis}"))
+        .otherwise(f"grid_{axis}")
+        .alias(f"grid_{axis}")
+        for axis in "xyz"
+    )
+    found = launches.join(unique, on="correlation_id", how="inner", maintain_order="left").with_columns(grids)
+    return found.drop("correlation_id", "in_work_items")

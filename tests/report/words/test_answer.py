@@ -136,7 +136,9 @@ def test_another_share_is_said_where_it_is_large() -> None:
         for name, ratio in [("device", 0.6), ("launch", 0.3), ("host", 0.1)]
     ]
     document: Fields = {"answers": [{**_ROW, "class_ratio": 0.6}], "kinds_of_work": [_KIND], "time_shares": shares}
-    assert "Kernels run 60 % of 10 ms, the largest share; launching under the profiler takes another 30 %." in str(paragraph(document))
+    assert "Kernels run 60 % of 10 ms, the largest share; launching under the profiler takes another 30 %." in str(
+        paragraph(document)
+    )
     shares[1] |= {"share_ratio": 0.14}
     assert "another" not in str(paragraph(document))
     document["answers"][0] |= {"class": "launch", "advice": ADVICE["launch"], "kind": None, "subject": None}

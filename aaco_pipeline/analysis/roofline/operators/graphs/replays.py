@@ -1,7 +1,7 @@
 """Which captured graph each graph launch replays, and so whose operators' work its kernels, copies and fills do.
 
 A replay and a capture are matched whole or not at all: as many launches, in the same order, of the same kinds, of the
-same kernels where the capture knows their names, and of the same sizes where it knows those. Where several captures
+same kernels where the capture knows their names, and of the same sizes where both know those. Where several captures
 are alike in that and their operators had other inputs, or where a replay ran on several streams, whose order on the
 device need not be that of the launches, nothing is matched, and the reason is told.
 """
@@ -25,6 +25,14 @@ _LEVELS: Final = {
     "names": ("kind", "kernel_id"),
     "count and order": ("kind",),
 }
+#: At which level a capture that knows one of them is held against a replay that knows another: what both know.
+_PAIRS: Final = tuple(
+    (level, captures, launched)
+    for level in _LEVELS
+    for captures in _LEVELS
+    for launched in list(_LEVELS)[:2]
+    if list(_LEVELS).index(level) == max(list(_LEVELS).index(captures), list(_LEVELS).index(launched))
+)
 #: Where inputs come from that the trace itself has, and those of a captured graph by how it was matched.
 FROM_TRACE: Final = "trace"
 FROM_CAPTURE: Final = {level: f"captured graph, by {level}" for level in _LEVELS}
@@ -125,16 +133,17 @@ def _matched(rows: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
     )
     graphs = graphs.with_columns(matched=pl.lit(None, pl.Int32), by=pl.lit(None, pl.String), alike=pl.lit(False))
     contents = _contents(known)
-    for level in _LEVELS:
-        own = known.filter(pl.col("level") == level)
-        if not own.height:
+    rows = rows.with_columns(level=_level_of_replay())
+    for level, captures, launched in _PAIRS:
+        own, ran = known.filter(pl.col("level") == captures), rows.filter(pl.col("level") == launched)
+        if not own.height or not ran.height:
             continue
         prints = fingerprints(own, "graph", level).join(contents, on="graph")
         # Captures that are alike and whose operators differ leave open which of them is replayed.
         candidates = prints.group_by("n", "print").agg(
             candidate=pl.col("graph").min(), several=pl.col("content").n_unique() > 1
         )
-        seen = fingerprints(rows, "launch", level).join(candidates, on=["n", "print"], how="inner")
+        seen = fingerprints(ran, "launch", level).join(candidates, on=["n", "print"], how="inner")
         graphs = graphs.join(seen.select("launch", "candidate", "several"), on="launch", how="left")
         is_open = pl.col("matched").is_null() & ~pl.col("alike") & pl.col("candidate").is_not_null()
         graphs = graphs.with_columns(
@@ -156,6 +165,13 @@ def _matched(rows: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
     )
     told = told.rename({"launch": "call_id", "launched_ns": "start_ns"})
     return told.select("call_id", "process_id", "start_ns", "n", "kernels", "longest", "matched", "by", "reason")
+
+
+def _level_of_replay() -> pl.Expr:
+    """What is known of all kernels of a replay: their names, and their sizes where the profiler recorded those."""
+    sized, by_name, _ = _LEVELS
+    lacks = (pl.col("kind") == "kernel") & pl.any_horizontal(pl.col(name).is_null() for name in SIZES)
+    return pl.when(lacks.any().over("launch")).then(pl.lit(by_name)).otherwise(pl.lit(sized))
 
 
 def _contents(known: pl.DataFrame) -> pl.DataFrame:

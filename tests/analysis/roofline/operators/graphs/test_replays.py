@@ -87,6 +87,30 @@ def test_sizes_tell_graphs_of_the_same_kernels_apart_and_without_them_nothing_is
     assert "2 not: several captured graphs have these launches, and their operators other inputs" in f"{said.reason}"
 
 
+def test_a_replay_whose_kernels_have_no_sizes_is_matched_by_names(tmp_path: Path) -> None:
+    """As ROCm records kernels of a graph: what is compared is what both sides know."""
+    launches = captured(Trace().capture(GRAPH, named=True), tmp_path)
+    tables = kineto.read(Trace().replay(GRAPH, 2).write(tmp_path / "replayed.json")).tables
+    sizes = [name for name in tables["dispatches"].columns if name.startswith(("grid_", "workgroup_"))]
+    bare = tables["dispatches"].with_columns(pl.lit(None).cast(pl.Int64).alias(name) for name in sizes)
+    kernels = tables["kernels"].with_columns(short_name="name")
+    found = replays(bare, tables["memory_copies"], tables["api_calls"], kernels, launches)
+    assert found.graphs.get_column("by").to_list() == ["names"] * 2
+    assert operators(found) == [one.operator for one in GRAPH] * 2
+
+
+def test_a_call_that_is_asked_for_work_items_is_asked_for_as_many(tmp_path: Path) -> None:
+    trace = Trace().capture(GRAPH, named=True)
+    plain = captured(trace, tmp_path)
+    for event in trace.events:
+        if event["name"] == "hipLaunchKernel":
+            event["name"] = "hipExtModuleLaunchKernel"
+            event["args"]["grid"] = [
+                work * block for work, block in zip(event["args"]["grid"], event["args"]["block"], strict=True)
+            ]
+    assert captured(trace, tmp_path).select("grid_x", "workgroup_x").equals(plain.select("grid_x", "workgroup_x"))
+
+
 def test_graphs_that_are_alike_in_all_are_one(tmp_path: Path) -> None:
     launches = captured(Trace().capture(GRAPH, named=True).capture(GRAPH, named=True), tmp_path)
     assert matched(Trace().replay(GRAPH), launches, tmp_path)[0].graphs.get_column("matched").to_list() == [0]
