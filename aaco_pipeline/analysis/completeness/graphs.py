@@ -33,7 +33,8 @@ def replays(launched: pl.DataFrame, activities: pl.DataFrame, dispatches: pl.Dat
     """One row per launch of a graph and kernel, or node where records name nodes: how often it was recorded.
 
     Columns: call_id, process_id, start_ns, node (null where no node is named), kernel_id (null for a launch without
-    any record), n. `dispatches` gives the nodes.
+    any record), n. `dispatches` gives the nodes. A launch without records outside the time in which the device was
+    recorded is left out: what it ran cannot have run there.
     """
     graphs = launched.filter(pl.col("kind") == "graph").select("call_id", "process_id", "start_ns")
     run = activities.filter(pl.col("activity_kind") == "dispatch").select(
@@ -42,7 +43,9 @@ def replays(launched: pl.DataFrame, activities: pl.DataFrame, dispatches: pl.Dat
     run = run.join(dispatches.select("dispatch_id", node="graph_node_id"), on="dispatch_id", how="left")
     each = run.join(graphs.select("call_id"), on="call_id", how="semi")
     counts = each.group_by("call_id", "node", "kernel_id").agg(n=pl.len().cast(pl.Int64))
-    return graphs.join(counts, on="call_id", how="left").with_columns(pl.col("n").fill_null(0))
+    every = graphs.join(counts, on="call_id", how="left").with_columns(pl.col("n").fill_null(0))
+    first, last = activities.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
+    return every.filter((pl.col("n") > 0) | pl.col("start_ns").is_between(first, last))
 
 
 def of_replays(replayed: pl.DataFrame, shortfalls: pl.DataFrame | None) -> Iterator[Finding]:

@@ -20,6 +20,7 @@ from aaco_pipeline.analysis.steady.stretches import (
     LONG_PERIODS,
     MARKED,
     Stretch,
+    few_alike,
     marked,
     repeated,
 )
@@ -158,7 +159,8 @@ def _device(
     cold = cold_ns >= _COLD_RECORDING * length or loading_ns >= _COLD_LOADING * length
     stretch = marked(own, iterations, first)
     if stretch is None and not _is_marked(own, iterations):
-        stretch = repeated(own, first, warm=calls_known and not cold)
+        short = own.height < LEAST_LENGTH
+        stretch = few_alike(own) if short else repeated(own, first, warm=calls_known and not cold)
     if stretch is not None:
         span = (stretch.start_ns, stretch.end_ns)
         if calls_known and not cold and not (iterations.get_column("phase") == "warmup").any():

@@ -34,6 +34,9 @@ _LEAST_COVERED_WARM: Final = 0.75
 _LEAST_OF_ONE: Final = 0.25
 #: Work between repetitions that is none of them interrupts them from so many periods on.
 _FOREIGN_PERIODS: Final = 2
+#: So few activities are a repetition when they are one exactly, so often, and no time is longer than so many medians.
+_FEW_REPETITIONS: Final = 5
+_ALIKE_TIMES: Final = 1.5
 Numbers = npt.NDArray[np.int64]
 
 
@@ -108,6 +111,24 @@ def repeated(own: pl.DataFrame, first: pl.DataFrame, *, warm: bool) -> Stretch |
         busiest = pl.col("stream_id").eq_missing(streams.item(0, "stream_id"))
         found = _repeated(own.filter(busiest), own, first, warm=warm)
     return found
+
+
+def few_alike(own: pl.DataFrame) -> Stretch | None:
+    """The whole of a recording of few activities that is the same kernels, at least five times and nothing else.
+
+    Chance does not repeat exactly: what is too short to look for a repetition in is none where it is one. Each takes
+    about as long as the others, so that none is a first.
+    """
+    ordered = _in_order(own)
+    codes, starts, ends = (ordered.get_column(name).to_numpy() for name in ("code", "start_ns", "end_ns"))
+    for period in range(1, len(codes) // _FEW_REPETITIONS + 1):
+        exact = len(codes) % period == 0 and bool((codes[period:] == codes[:-period]).all())
+        spent = (ends - starts).reshape(-1, period).sum(axis=1) if exact else np.zeros(0)
+        if exact and own.get_column("kernel_id").null_count() == 0 and spent.max() <= _ALIKE_TIMES * np.median(spent):
+            began = starts[::period]
+            length, times = int(np.median(np.diff(began))), len(codes) // period
+            return Stretch(int(starts.min()), int(ends.max()), period, length, times, 1.0, KERNELS)
+    return None
 
 
 def _in_iterations(own: pl.DataFrame, traced: pl.DataFrame) -> pl.DataFrame:

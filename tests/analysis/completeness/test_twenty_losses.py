@@ -370,6 +370,12 @@ def test_a_model_that_is_cut_into_graphs_begins_and_ends_with_other_pieces() -> 
     assert "graph_kernels_missing" in found(keeping(pieces, ~ROW.is_in([81, 82, 83])))
 
 
+def test_a_graph_that_was_launched_after_the_last_record_is_no_loss_within_it() -> None:
+    """The file ends there: what the last graph ran cannot have run while the device was recorded."""
+    assert "graph_kernels_missing" not in found(keeping(replayed(6), ROW < 5 * 8))
+    assert "graph_kernels_missing" in found(keeping(replayed(6), (ROW < 4 * 8) | (ROW >= 5 * 8)))
+
+
 def test_every_number_of_the_twenty_has_its_recording() -> None:
     assert {name.partition(" ")[0] for name in LOSSES} == {str(number) for number in range(1, 21)}
     untested = set(NAMES) - {loss.finding for loss in LOSSES.values()}

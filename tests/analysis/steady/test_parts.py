@@ -139,6 +139,16 @@ def test_too_little_is_incomplete(kernels: list[int], launched: bool, iterations
     assert [part for part, _, _ in parts(found)] == ["set_up"]
 
 
+@pytest.mark.parametrize(
+    ("kernels", "steady"),
+    [([1] * 10, True), ([1, 2, 3] * 5, True), ([1] * 4, False), ([1] * 9 + [2], False), ([1, 2, 3] * 5 + [1], False)],
+)
+def test_few_activities_are_steady_where_they_are_one_repetition_exactly(kernels: list[int], steady: bool) -> None:
+    """Ten times one attention kernel of 66 ms is a measurement; ten kernels of anything else are not."""
+    found = judged(recording(kernels, launched=False))
+    assert [part for part, _, _ in parts(found)] == ["steady" if steady else "set_up"]
+
+
 def test_no_activity_at_all_is_incomplete() -> None:
     found = judged({name: frame.clear() for name, frame in recording([1]).items()})
     assert found.lacking == "incomplete"
