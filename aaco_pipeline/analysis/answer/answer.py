@@ -208,12 +208,12 @@ def _within_device(
 ) -> Fix:
     """What to fix first where the device's own work is the largest share: a kind of it, or what costs more."""
     fix = kind_to_fix(judged.kinds, critical, scale) or Fix(None, None, None, None)
-    if fix.saves_at_most_ns is not None:
-        beside = next((name for name in largest(judged.shares) if name not in (DEVICE, "unknown")), None)
-        if beside is not None and judged.shares[beside] > fix.saves_at_most_ns:
-            name = _told(beside, judged)
-            subject = subject_of(name, judged.window, judged.inside, judged.gaps, tables)
-            return cost_of_class(name, judged.time_of(name), subject)
+    at_most = fix.gone_ns if fix.saves_at_most_ns is None else fix.saves_at_most_ns
+    beside = next((name for name in largest(judged.shares) if name not in (DEVICE, "unknown")), None)
+    if beside is not None and judged.shares[beside] > at_most:
+        name = _told(beside, judged)
+        subject = subject_of(name, judged.window, judged.inside, judged.gaps, tables)
+        return cost_of_class(name, judged.time_of(name), subject)
     return replace(fix, subject=fix.subject or kernel_name(tables, judged.kinds, fix.kind))
 
 

@@ -45,12 +45,16 @@ _NEARLY_ALL: Final = 0.9
 
 @dataclass(frozen=True)
 class Fix:
-    """`kind` only where kernels are to be fixed; `saves_at_most_ns` of the window, None where nothing bounds it."""
+    """`kind` only where kernels are to be fixed; `saves_at_most_ns` of the window, None where no roof bounds it.
+
+    `gone_ns` is what it would save if it went altogether.
+    """
 
     kind: str | None
     subject: str | None
     saves_at_most_ns: int | None
     advice: str | None
+    gone_ns: int = 0
 
 
 def kind_to_fix(kinds: pl.DataFrame, critical: Mapping[str, int], scale: float) -> Fix | None:
@@ -75,7 +79,8 @@ def kind_to_fix(kinds: pl.DataFrame, critical: Mapping[str, int], scale: float) 
             advice = AT_ROOF if near else _BY_KIND.get(row["kind"], _FASTER)
             subject = row["operator"]
             known = fusable or row["reached_ratio"] is not None
-            best = saves, Fix(row["kind"], subject, round(saves) if known else None, advice)
+            gone = round(reach * scale)
+            best = saves, Fix(row["kind"], subject, round(saves) if known else None, advice, gone)
     return None if best is None else best[1]
 
 

@@ -155,8 +155,10 @@ def sharpening(document: Row) -> list[tuple[str, str]]:
     """What would sharpen the answer, each with its command."""
     if not document.get("answers"):
         return []
-    row = document["answers"][0]
-    return list(zip(row["sharpen"], row["sharpen_commands"], strict=True))
+    row, said = document["answers"][0], paragraph(document) or ""
+    wanted = zip(row["sharpen"], row["sharpen_commands"], strict=True)
+    # What the paragraph ends with is not said again.
+    return [(what, command) for what, command in wanted if f"To see {what}: " not in said]
 
 
 def class_in_words(name: str | None) -> str:
