@@ -26,6 +26,8 @@ _WIDTH_OF_A_FILE: Final = 160
 _LONGEST_WORD: Final = 50
 #: A name is cut in the middle before a column is left out, but never below this.
 _SHORTEST_NAME: Final = 24
+#: A column is left out before texts up to this length are wrapped.
+_SHORT_TEXT: Final = 32
 #: Words; one with a command in backticks in it has the command's spaces, too.
 _WORDS_OF_PROSE: Final = re.compile(r"(?:`[^`]*`|[^\s`]|`)+")
 _BETWEEN_COLUMNS: Final = 3
@@ -148,23 +150,43 @@ class _Column:
             return max(_longest_word(self.heading), *map(_cells, self.texts), 0)
         return min(_LONGEST_WORD, max(map(_longest_word, (self.heading, *self.texts))))
 
+    @cached_property
+    def comfortable(self) -> int:
+        """The narrowest at which a short text is not wrapped."""
+        return min(self.wanted, max(self.least, _SHORT_TEXT)) if self.is_text else self.least
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it holds neither names nor figures."""
+        return not self.is_name and not self.name.startswith("*")
+
     def cut(self, width: int) -> Iterable[str]:
         """Its texts; names no longer than `width`."""
         return (_cut(text, width) for text in self.texts) if self.is_name else self.texts
 
 
 def _kept(columns: Sequence[_Column], room: int, spare: Sequence[str] | None) -> list[_Column]:
-    """The columns that fit, without as many of the spare ones as it takes."""
-    kept = list(columns)
+    """The columns that fit, without as many of the spare ones as it takes; of those whichever then still fit."""
+
+    def fit(chosen: Sequence[_Column]) -> bool:
+        return _table_width([column.comfortable for column in chosen]) <= room
+
+    kept, out = list(columns), list[_Column]()
     for least in [one for name in spare for one in columns if one.name == name] if spare is not None else kept[:0:-1]:
-        if _table_width([column.least for column in kept]) > room:
+        if not fit(kept):
             kept.remove(least)
+            out.append(least)
+    for wanted in reversed(out):
+        if fit(more := [column for column in columns if column in (*kept, wanted)]):
+            kept = more
     return kept
 
 
 def _widths(columns: Sequence[_Column], room: int) -> list[int]:
     """How wide each column is: what is left goes to those that lack least, so that long texts share what remains."""
-    widths = [column.least for column in columns]
+    widths = [column.comfortable for column in columns]
+    if _table_width(widths) > room:
+        widths = [column.least for column in columns]
     left = max(0, room - _table_width(widths))
     lacks = sorted(range(len(columns)), key=lambda place: columns[place].wanted - widths[place])
     for done, place in enumerate(lacks):

@@ -31,7 +31,8 @@ def print_session(document: Document, stream: TextIO | None = None) -> None:
     if (measured := facts(document)) and measured != answer(document):
         print_prose(screen, measured)
     print_table(screen, tables.SHARES, tables.shares(document), title="Where the time went")
-    print_table(screen, tables.KINDS, document.get("kinds_of_work", []), title="By kind of work", spare=_SPARE_OF_KINDS)
+    kinds = document.get("kinds_of_work", [])
+    print_table(screen, tables.KINDS, kinds, title="By kind of work", names=("heaviest",), spare=_SPARE_OF_KINDS)
     print_table(screen, tables.LATENCIES, tables.latencies(document))
     print_table(screen, tables.KERNELS, document["top_kernels"], title="By kernel", spare=_SPARE)
     heading = "What the wavefronts stalled for; the instructions with `aaco show --kernel NAME`"
