@@ -18,7 +18,7 @@ import click
 
 from aaco_pipeline.cli.finishing import say_unfinished
 from aaco_pipeline.cli.lake_option import lake_option, new_lake_option
-from aaco_pipeline.cli.output import console, data_format, json_value, print_json, print_table, say
+from aaco_pipeline.cli.output import console, data_format, json_value, print_json, print_table
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.contracts import all_tables
 from aaco_pipeline.lake.limited_sql import (
@@ -30,15 +30,14 @@ from aaco_pipeline.lake.limited_sql import (
 )
 from aaco_pipeline.lake.sql import HELPER_VIEWS, Result, stream_batches, stream_rows
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.report.terminal.result import print_result
 from aaco_pipeline.report.words.printable import printable
-from aaco_pipeline.report.words.units import counted, shortened
+from aaco_pipeline.report.words.units import shortened
 
 if TYPE_CHECKING:
     from aaco_pipeline.resources.project import Project
 
-_NUMERIC_TYPES: Final = ("INT", "DOUBLE", "FLOAT", "DECIMAL", "NUMBER")
-#: A table is for reading: more rows than this are for a program, and go to it in another format.
-_SHOWN_ROWS: Final = 1000
+_NUMBER: Final = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|DOUBLE|FLOAT|DECIMAL\(.*\)|NUMBER")
 _LONGEST_CELL: Final = 10_000
 #: The process as a whole may use this much beyond the statement's memory: texts that functions make are not counted in.
 _BESIDE_BYTES: Final = 10**9
@@ -69,7 +68,7 @@ class Size(click.ParamType):  # type: ignore[type-arg]  # not generic in older r
     type=click.Choice(["table", "csv", "json", "parquet"]),
     default="table",
     show_default=True,
-    help=f"A table shows the first {_SHOWN_ROWS:,} rows, the others have all. Parquet goes to standard output as "
+    help="A table leaves out what does not fit, in its middle; the others have all. Parquet goes to standard output as "
     "bytes: redirect it to a file. JSON and Parquet hold text as it is. CSV does, too, but for control characters and "
     "invisible marks, which stand in it as escapes such as \\x1b.",
 )
@@ -241,17 +240,9 @@ def _describe_table(name: str, as_json: bool) -> None:
 
 def _print_rows(parts: Iterator[Result]) -> None:
     first = next(parts)
-    numeric = [
-        name
-        for name, kind in zip(first.columns, first.types, strict=True)
-        if any(part in kind.upper() for part in _NUMERIC_TYPES)
-    ]
-    rows = [[None if value is None else _text(value) for value in row] for row in first.rows[:_SHOWN_ROWS]]
-    print_table(first.columns, rows, numeric=numeric, spare=None, whole="--format csv or json")
-    if len(rows) < len(first.rows):
-        say(f"the first {len(rows):,} rows; there are more, and --format csv, json or parquet has all of them")
-    else:
-        say(counted(len(rows), "row"))
+    goes_on = next(parts, None) is not None
+    numeric = [name for name, kind in zip(first.columns, first.types, strict=True) if _NUMBER.fullmatch(kind)]
+    print_result(console(), first.columns, first.rows, _text, numeric=numeric, goes_on=goes_on)
 
 
 def _text(value: object) -> str:

@@ -30,13 +30,15 @@ def test_sql_prints_a_table_for_people_by_default(aaco: Aaco) -> None:
         assert text in answer.stdout
 
 
-def test_sql_leaves_out_columns_that_do_not_fit_and_says_how_to_see_them(
+def test_sql_leaves_out_the_middle_of_what_is_too_wide_and_counts_it(
     aaco: Aaco, measured: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    answer = " ".join(aaco("sql", "SELECT * FROM dispatches LIMIT 2").stdout.split())
-    assert TraceLake(measured.lake).sessions()[0] in answer
-    assert "columns left out, as the screen is narrow; --format csv or json has all of them" in answer
+    lines = aaco("sql", "SELECT * FROM dispatches LIMIT 2").stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert TraceLake(measured.lake).sessions()[0] in "".join(lines)
+    assert f"2 rows, {len(contract('dispatches').all_columns)} columns (" in lines[-1]
+    assert lines[-1].endswith(" shown); --format csv or json has all of it")
 
 
 def test_sql_gives_the_same_rows_as_csv_and_as_json(aaco: Aaco, measured: Project) -> None:
@@ -71,11 +73,17 @@ def test_sql_keeps_null_apart_from_zero_and_from_empty_text(aaco: Aaco) -> None:
     assert "–" in aaco("sql", statement).stdout
 
 
-def test_sql_shows_the_first_thousand_rows_and_says_where_the_others_are(aaco: Aaco) -> None:
+def test_sql_shows_the_first_and_the_last_of_many_rows_and_counts_them(aaco: Aaco) -> None:
     lines = aaco("sql", "SELECT range AS n FROM range(5000)").stdout.splitlines()
-    assert lines[-1] == "the first 1,000 rows; there are more, and --format csv, json or parquet has all of them"
-    assert [line.strip() for line in lines if line.strip().isdecimal()] == [str(n) for n in range(1000)]
-    assert aaco("sql", "SELECT range AS n FROM range(1000)").stdout.splitlines()[-1] == "1,000 rows"
+    assert lines[-1] == "5,000 rows (40 shown); --format csv or json has all of it"
+    assert [line.strip() for line in lines[3:-2]] == [*map(str, range(20)), "…", *map(str, range(4980, 5000))]
+    assert aaco("sql", "SELECT range AS n FROM range(40)").stdout.splitlines()[-1] == "40 rows"
+
+
+def test_sql_does_not_read_on_to_count_what_nobody_sees(aaco: Aaco) -> None:
+    lines = aaco("sql", "SELECT range AS n FROM range(1000000000)", "--timeout", "30").stdout.splitlines()
+    assert lines[-1] == "more than 10,000 rows (40 shown); --format csv or json has all of it"
+    assert [line.strip() for line in lines[3:-2]] == [*map(str, range(40)), "…"]
 
 
 @pytest.mark.parametrize("count", [0, 1, 12_345])

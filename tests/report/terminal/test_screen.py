@@ -49,17 +49,22 @@ def test_a_long_name_is_one_line_that_keeps_its_beginning_and_its_end() -> None:
     (found,) = [line for line in lines if "_ZN2at6" in line]
     assert "…" in found
     assert "_kernel_of_the_end" in found
-    assert found.endswith("1 ms ")
+    assert found.endswith("1 ms")
     assert "–" in lines[-2]
 
 
-def test_where_nothing_is_spare_by_name_the_last_columns_are_left_out_and_counted() -> None:
-    columns = [f"*column_{place}" for place in range(26)]
-    lines = printed(80, columns, [["1234567"] * 26], spare=None, whole="--format csv")
-    assert max(map(len, lines)) <= 80
-    assert lines[1].split() == [f"column_{place}" for place in range(len(lines[1].split()))]
-    assert lines[-1].startswith(f"{26 - len(lines[1].split())} columns left out")
-    assert "--format csv has all of them" in lines[-1]
+def test_a_column_goes_before_a_short_text_is_wrapped_and_one_that_still_fits_comes_back() -> None:
+    columns = ("kind of work", "*time", "heaviest", "*of the peak")
+    row = ("elementwise kernels and copies", "8.456 ms", "x" * 40, "34.4 %")
+    lines = printed(70, columns, [row], spare=("*of the peak", "heaviest"))
+    assert lines[-3].split() == ["elementwise", "kernels", "and", "copies", "8.456", "ms", "34.4", "%"]
+    assert lines[-1].startswith("1 column left out")
+
+
+def test_no_line_ends_in_spaces() -> None:
+    lines = printed(80, ("kernel", "why"), [("k", "a long reason"), ("k", "short")], title="Kernels")
+    assert [line for line in lines if line != line.rstrip()] == []
+    assert "" in lines
 
 
 def test_columns_of_one_name_are_kept_apart() -> None:
