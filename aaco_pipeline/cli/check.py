@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from aaco_pipeline.resources.project import Project
 
 _COUNTS: Final = ("launched", "unrecorded", "recorded", "linked", "dropped", "out_of_order", "before_recording")
+_SPARE: Final = ("*before recording", "*out of order", "device", "*unrecorded", "process")
 Document = dict[str, Any]
 
 
@@ -118,7 +119,6 @@ def _print(document: Document) -> None:
             print_prose(screen, line)
         print_prose(screen, f"To record it whole: {one['mend']}.")
     if document["ledger"]:
-        say("")
         names = [name.replace("_", " ") for name in _COUNTS]
         print_table(
             ("records", "process", "device", *names),
@@ -131,4 +131,5 @@ def _print(document: Document) -> None:
                 for row in document["ledger"]
             ],
             numeric=names,
+            spare=_SPARE,
         )

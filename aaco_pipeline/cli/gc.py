@@ -115,11 +115,9 @@ def _print(done: "Round", limits: "Limits", now: datetime, *, dry_run: bool) -> 
     runs = Counter(one.reason for one in done.removed if one.kind == "run")
     sessions = [one for one in done.removed if one.kind == "session"]
     for reason, group in groupby(sorted(sessions, key=lambda one: (one.reason, one.name)), lambda one: one.reason):
-        say("")
         _print_sessions(f"{'Would go' if dry_run else 'Gone'}: {reason}", list(group), runs, now)
     others = [one for one in done.removed if one.kind == "leftover"]
     if others:
-        say("")
         print_table(
             ("leftover", "size", "why"),
             [(one.name, size(one.bytes), one.reason) for one in others],
@@ -128,7 +126,6 @@ def _print(done: "Round", limits: "Limits", now: datetime, *, dry_run: bool) -> 
             title="Left by dead writers",
         )
     if done.kept:
-        say("")
         _print_kept(done.kept, dry_run=dry_run)
     if dry_run and done.removed:
         say("Nothing was removed: the same without --dry-run does it")

@@ -47,7 +47,7 @@ def info(project: "Project", as_json: bool) -> None:
             }
         )
         return
-    for line in (f"aaco {__version__}", f"lake: {project.lake}", f"Dagster home: {project.dagster_home}", ""):
+    for line in (f"aaco {__version__}", f"lake: {project.lake}", f"Dagster home: {project.dagster_home}"):
         say(line)
     print_table(
         ("fact", "value"),

@@ -31,6 +31,7 @@ from aaco_pipeline.lake.limited_sql import (
 from aaco_pipeline.lake.sql import HELPER_VIEWS, Result, stream_batches, stream_rows
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.terminal.result import print_result
+from aaco_pipeline.report.terminal.screen import print_prose
 from aaco_pipeline.report.words.printable import printable
 from aaco_pipeline.report.words.units import shortened
 
@@ -231,7 +232,7 @@ def _describe_table(name: str, as_json: bool) -> None:
     ]
     if as_json:
         return print_json({"table": table.name, "meaning": table.meaning, "version": table.version, "columns": columns})
-    console().print(f"[bold]{table.name}[/bold]: {table.meaning}")
+    print_prose(console(), f"{table.name}: {table.meaning}")
     return print_table(
         ("column", "type", "unit", "null?", "meaning"),
         [(c.name, c.dtype, c.unit, "yes" if c.nullable else "no", c.meaning) for c in table.all_columns],

@@ -11,6 +11,8 @@ LONGEST_WORD: Final = 50
 SHORTEST_NAME: Final = 24
 #: A column is left out before texts up to this length are wrapped.
 _SHORT_TEXT: Final = 32
+#: Where all else does not fit, names are cut to this length and words of sentences broken that are longer.
+_SHORT_WORD: Final = 12
 _BETWEEN_COLUMNS: Final = 3
 _EDGES: Final = 2
 
@@ -52,6 +54,11 @@ class Column:
         """Whether it holds neither names nor figures."""
         return not self.is_name and not self.name.startswith("*")
 
+    @property
+    def is_prose(self) -> bool:
+        """Whether it holds sentences, whose words may be broken where nothing else helps."""
+        return self.is_text and any(" " in text for text in self.texts)
+
     def cut(self, width: int) -> Iterable[str]:
         """Its texts; names no longer than `width`."""
         return (cut(text, width) for text in self.texts) if self.is_name else self.texts
@@ -79,6 +86,9 @@ def column_widths(columns: Sequence[Column], room: int) -> list[int]:
     widths = [column.comfortable for column in columns]
     if table_width(widths) > room:
         widths = [column.least for column in columns]
+    soft = [place for place, column in enumerate(columns) if column.is_name or column.is_prose]
+    while table_width(widths) > room and soft and widths[widest := max(soft, key=widths.__getitem__)] > _SHORT_WORD:
+        widths[widest] -= 1  # names and long words of sentences give way before any id or figure is broken
     left = max(0, room - table_width(widths))
     lacks = sorted(range(len(columns)), key=lambda place: columns[place].wanted - widths[place])
     for done, place in enumerate(lacks):

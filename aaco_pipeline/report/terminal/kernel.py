@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 from aaco_pipeline.report.terminal.screen import open_screen, print_table
 from aaco_pipeline.report.terminal.session import print_head
-from aaco_pipeline.report.words import bottleneck_text
+from aaco_pipeline.report.words import bottleneck_text, tables
 from aaco_pipeline.report.words.printable import in_a_line
 from aaco_pipeline.report.words.session import Document, Row
 from aaco_pipeline.report.words.units import counted, duration, grouped, number, prefixed, share, shortened
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _BAR: Final = 24
 _NAME: Final = 120
+_FULL_NAME: Final = 600
 _OPERATORS: Final = 10
 _COSTS: Final = 20
 _METRICS_SHOWN: Final = 12
@@ -41,7 +42,9 @@ _COST_COLUMNS: Final = {
 def print_kernel(document: Document, stream: TextIO | None = None) -> None:
     """Print what is known of one kernel, on standard output unless told otherwise."""
     screen = open_screen(stream)
-    print_head(screen, document, shortened(in_a_line(document["kernel"]["name"]), _NAME), kernel_answer(document))
+    kernel = document["kernel"]
+    called = tables.kernel_in_words({"name": kernel["name"], "operator": kernel["short_name"]})
+    print_head(screen, document, shortened(in_a_line(called), _NAME), kernel_answer(document))
     facts = [(name, in_a_line(text)) for name, text in _facts(document) if text]
     print_table(screen, {"what": lambda fact: fact[0], "is": lambda fact: fact[1]}, facts, title="What it is")
     _print_bounds(screen, document)
@@ -75,6 +78,7 @@ def _facts(document: Document) -> Iterable[tuple[str, str | None]]:
     scratch, lds, mean = (kernel[key] for key in ("static_scratch_bytes", "static_lds_bytes", "mean_ns"))
     ends = f"{duration(kernel['min_ns'])} to {duration(kernel['max_ns'])}"
     return (
+        ("name", shortened(kernel["name"], _FULL_NAME)),
         ("family", kernel["family"] and kernel["family"] + source),
         *(
             (label, kernel[key])

@@ -95,8 +95,9 @@ def print_cells(
     headings = map(in_a_line, columns)
     shown = [Column(name, [row[place] for row in cells], name in names) for place, name in enumerate(headings)]
     kept = kept_columns(shown, screen.width, spare)
+    screen.print()
     if title is not None:
-        screen.print(title, style="bold", markup=False)
+        print_prose(screen, title, "bold")
     draw(screen, kept)
     if len(kept) < len(shown):
         told = f"{counted(len(shown) - len(kept), 'column')} left out, as the screen is narrow; {whole} has all of them"
@@ -106,7 +107,6 @@ def print_cells(
 def draw(screen: "Console", columns: Sequence[Column]) -> None:
     """A table of these columns, as wide as it needs to be and no wider than the screen; no line ends in spaces."""
     from rich.box import SIMPLE_HEAD
-    from rich.segment import Segment
     from rich.table import Table
     from rich.text import Text
 
@@ -117,7 +117,16 @@ def draw(screen: "Console", columns: Sequence[Column]) -> None:
         table.add_column(Text(column.heading), justify=side, overflow="fold", width=width)  # type: ignore[arg-type]
     for line in zip(*(column.cut(width) for column, width in zip(columns, widths, strict=True)), strict=True):
         table.add_row(*map(Text, line))
-    for segments in Segment.split_lines(screen.render(table)):
+    print_trimmed(screen, table)
+
+
+def print_trimmed(screen: "Console", renderable: "RenderableType") -> None:
+    """Print it without spaces at the ends of its lines, and without its empty lines."""
+    from rich.segment import Segment
+    from rich.text import Text
+
+    for segments in Segment.split_lines(screen.render(renderable)):
         shown = Text.assemble(*((segment.text, segment.style or "") for segment in segments))
         shown.rstrip()
-        screen.print(shown, no_wrap=True, overflow="ignore", crop=False)
+        if shown:
+            screen.print(shown, no_wrap=True, overflow="ignore", crop=False)

@@ -6,7 +6,7 @@ What it says comes from `document` and `words`; the command's other output is `a
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, TextIO
 
-from aaco_pipeline.report.terminal.screen import open_screen, print_prose, print_table
+from aaco_pipeline.report.terminal.screen import open_screen, print_prose, print_table, print_trimmed
 from aaco_pipeline.report.words import bottleneck_text, tables
 from aaco_pipeline.report.words.answer import sharpening
 from aaco_pipeline.report.words.printable import in_a_line
@@ -56,7 +56,7 @@ def print_head(screen: "Console", document: Document, subject: str, sentences: s
     """The session's id with what is shown of it, what it lacks where it is not whole, and the answer."""
     from rich.text import Text
 
-    screen.print(Text.assemble((document["session_id"], "bold"), "  ", in_a_line(subject)))
+    print_trimmed(screen, Text.assemble((document["session_id"], "bold"), "  ", in_a_line(subject)))
     if (lacking := half(document)) is not None:
         print_prose(screen, lacking, "bold yellow")
     print_prose(screen, sentences, "bold green")

@@ -60,7 +60,7 @@ KINDS: Final[Columns] = {
     "*of the peak": lambda row: share(row["peak_ratio"]) if roof_counts(row) else None,
 }
 STALLS: Final[Columns] = {
-    "kernel": lambda row: row["name"] or "matched to no kernel",
+    "kernel": lambda row: kernel_in_words(row) if row["name"] else "matched to no kernel",
     "*dispatch": lambda row: grouped(row["dispatch_id"]),
     "thread trace": lambda row: row["capture"],
     "stalled for": lambda row: row["reason"],

@@ -50,15 +50,27 @@ def test_a_long_name_is_one_line_that_keeps_its_beginning_and_its_end() -> None:
     assert "…" in found
     assert "_kernel_of_the_end" in found
     assert found.endswith("1 ms")
-    assert "–" in lines[-2]
+    assert "–" in lines[-1]
 
 
 def test_a_column_goes_before_a_short_text_is_wrapped_and_one_that_still_fits_comes_back() -> None:
     columns = ("kind of work", "*time", "heaviest", "*of the peak")
     row = ("elementwise kernels and copies", "8.456 ms", "x" * 40, "34.4 %")
     lines = printed(70, columns, [row], spare=("*of the peak", "heaviest"))
-    assert lines[-3].split() == ["elementwise", "kernels", "and", "copies", "8.456", "ms", "34.4", "%"]
+    assert lines[-2].split() == ["elementwise", "kernels", "and", "copies", "8.456", "ms", "34.4", "%"]
     assert lines[-1].startswith("1 column left out")
+
+
+def test_names_and_words_of_sentences_give_way_before_a_figure_or_an_id_is_broken() -> None:
+    row = (SESSION, "partial", "torch.profiler.tensorboard_trace_handler(DIR) is the call to make", "1.295 ms")
+    lines = printed(100, ("session", "status", "why", "*time"), [row])
+    assert max(map(len, lines)) <= 100
+    assert lines[3].split()[:2] == [SESSION, "partial"]
+    assert lines[3].endswith("1.295 ms")
+    columns = ("operator", "inputs", "*time", "*rate", "*of its roof")
+    lines = printed(80, columns, [("o" * 40, "i" * 40, "1.295 ms", "260.3 Gflop/s", "0.4 %")], names=columns[:2])
+    assert sum("oooo" in line for line in lines) == 1
+    assert lines[-1].endswith("1.295 ms   260.3 Gflop/s   0.4 %")
 
 
 def test_no_line_ends_in_spaces() -> None:
