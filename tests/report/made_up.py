@@ -1,6 +1,7 @@
 """What the tests of the reports share: rows that fulfil a table's contract, and a session's made-up limits."""
 
-from collections.abc import Mapping, Sequence
+import io
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import polars as pl
@@ -8,6 +9,7 @@ import polars as pl
 from aaco_pipeline.lake.contracts import contract, polars_dtype
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.report.words.session import Document
 
 SESSION: Final = "20260102T030405Z-0123abcd"
 EVIL: Final = "</script><img src=x onerror=alert(1)>|`**&amp;"
@@ -22,6 +24,13 @@ def rows_of(table: str, rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
         values = [row.get(declared.name, plain) for row in rows]
         series.append(pl.Series(declared.name, values, dtype=polars_dtype(declared.dtype)))
     return pl.DataFrame(series)
+
+
+def printed(form: Callable[[Document, io.StringIO], None], document: Document) -> str:
+    """What a form for terminals prints of a document."""
+    out = io.StringIO()
+    form(document, out)
+    return out.getvalue()
 
 
 #: Two levels of memory and two number formats, of which no kernel used the second.

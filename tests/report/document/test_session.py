@@ -1,0 +1,95 @@
+"""A session's document: every part from the statement shown for it, and what is missing said."""
+
+import json
+import shutil
+from pathlib import Path
+
+from aaco_pipeline.lake.sql import select_rows
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.report.document.session import session_document, session_summary
+from aaco_pipeline.report.words.session import Document, value
+from tests.report.full_session import MODEL, publish_session
+from tests.report.made_up import SESSION, rows_of
+
+
+def test_document_has_every_part_and_is_json(document: Document) -> None:
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
+    parts = ["metrics", "timeline", "top_kernels", "missing", "iterations", "kernels", "operators", "model_operators"]
+    parts += ["system_samples", "gpu_samples", "devices", "environment", "clock_domains", "evidence", "moments"]
+    parts += ["bottleneck", "optimization_priority", "limits", "ceilings", "instructions", "stall_reasons"]
+    assert [name for name in parts if not document[name]] == []
+    assert document["unpublished_stages"] == []
+    assert document["started_at"] == "2026-01-02T03:04:05+00:00"
+    assert document["model_name"] == MODEL
+
+
+def test_summary_is_the_head_of_the_document(full: TraceLake, document: Document) -> None:
+    summary = session_summary(full, SESSION)
+    assert {"metrics", "timeline", "top_kernels", "missing", "disk_bytes"} <= summary.keys()
+    assert {name: document[name] for name in summary} == summary
+
+
+def test_every_part_comes_from_the_statement_that_is_shown_for_it(full: TraceLake, document: Document) -> None:
+    for name, statement in document["statements"].items():
+        result = select_rows(full, statement)
+        part = document["moments"][0][name] if name in document["moments"][0] else document.get(name)
+        if part is not None:
+            assert (name, [dict(zip(result.columns, row, strict=True)) for row in result.rows]) == (name, part)
+
+
+def test_document_opens_no_other_session(full: TraceLake, tmp_path: Path) -> None:
+    shutil.copytree(full.path, tmp_path / "lake")
+    lake = TraceLake(tmp_path / "lake")
+    other = "20260102T030405Z-ffffffff"
+    entries = lake.publish(other, "capture", {"sessions": rows_of("sessions", [{"source_kind": "live"}])})
+    (lake.path / entries[0].file).write_bytes(b"torn")
+    assert session_document(lake, SESSION)["model_name"] == MODEL
+
+
+def test_moments_are_the_median_the_slowest_and_the_first_measured_iteration(document: Document) -> None:
+    traced = [row for row in document["iterations"] if row["pass"] == "trace" and row["phase"] == "measure"]
+    median, slowest, first = document["moments"]
+    assert [moment["roles"] for moment in document["moments"]] == [["median"], ["slowest"], ["first measured"]]
+    assert median["latency_ns"] == value(document, "latency_p50", "trace")
+    assert slowest["latency_ns"] == max(row["latency_ns"] for row in traced)
+    assert first["iteration"] == 5
+    for moment in document["moments"]:
+        assert [len(moment[name]) for name in ("dispatches", "api_calls", "memory_copies")] == [3, 1, 0]
+
+
+def test_an_iteration_with_several_roles_is_held_once(tmp_path: Path) -> None:
+    lake = TraceLake(tmp_path / "lake")
+    publish_session(lake, iterations=1)
+    (moment,) = session_document(lake, SESSION)["moments"]
+    assert moment["roles"] == ["median", "slowest", "first measured"]
+
+
+def test_what_no_stage_published_is_an_empty_list_and_is_said(bare: TraceLake) -> None:
+    document = session_document(bare, SESSION)
+    assert [document[name] for name in ("model_operators", "system_samples", "gpu_samples")] == [[], [], []]
+    assert [row["stage"] for row in document["unpublished_stages"]] == [
+        "completeness",
+        "model_graph",
+        "roofline",
+        "att_enrichment",
+        "classification",
+        "telemetry",
+    ]
+    assert document["trace"] is None
+
+
+def test_time_that_no_operator_explains_is_a_row_of_its_own(document: Document) -> None:
+    unattributed = [row for row in document["model_operators"] if row["match"] == "unattributed"]
+    assert [(row["node_id"], row["total_ns"]) for row in unattributed] == [(None, 60_000)]
+    assert sum(row["total_ns"] or 0 for row in document["model_operators"]) == sum(
+        row["total_ns"] for row in document["kernels"]
+    )
+    unused = [row for row in document["model_operators"] if row["match"] is None]
+    assert [(row["name"], row["total_ns"], row["flops"]) for row in unused] == [("node 2", None, 2e9)]
+
+
+def test_a_figure_that_is_not_finite_is_null(tmp_path: Path) -> None:
+    lake = TraceLake(tmp_path / "lake")
+    endless = {"metric": "profiler_distortion", "phase": "measure", "value": float("inf"), "unit": "ratio"}
+    lake.publish(SESSION, "inference_run", {"session_metrics": rows_of("session_metrics", [endless])})
+    assert session_document(lake, SESSION)["metrics"][0]["value"] is None

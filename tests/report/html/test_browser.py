@@ -1,0 +1,261 @@
+"""What the page does in a browser: by keyboard and pointer, in both themes, from a file and served."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from aaco_pipeline.report.html.page import EMBEDDED_TRACE_BYTES, render_html
+from aaco_pipeline.report.words.session import Document
+from aaco_pipeline.resources.report_server import loopback_server
+from tests.report.full_session import MODEL
+from tests.report.html.browser import CHROMIUM, Browser
+from tests.report.html.pages import SECTIONS
+from tests.report.made_up import EVIL, SESSION
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on this host: what the page does in a browser is not tested")
+    opened = Browser(tmp_path_factory.mktemp("profile"))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def address(page: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The full session's page as a file."""
+    file = tmp_path_factory.mktemp("page") / "report.html"
+    file.write_text(page)
+    return file.as_uri()
+
+
+COMPLAINTS: Final = (
+    "Runtime.exceptionThrown",
+    "Log.entryAdded",
+    "Runtime.consoleAPICalled",
+    "Page.javascriptDialogOpening",
+)
+
+#: Every text's colour against what lies behind it, as WCAG measures it; the lowest ratio of each kind of element.
+CONTRAST: Final = """(() => {
+  const parts = colour => colour.match(/[0-9.]+/g).map(Number);
+  const luminance = ([red, green, blue]) => [red, green, blue].map(value => value / 255)
+    .map(value => value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, value, index) => sum + value * [0.2126, 0.7152, 0.0722][index], 0);
+  const behind = element => {
+    for (; element; element = element.parentElement) {
+      const found = parts(getComputedStyle(element).backgroundColor);
+      if (found.length < 4 || found[3] > 0) return found;
+    }
+    return [255, 255, 255];
+  };
+  const worst = {};
+  for (const element of document.querySelectorAll('body *')) {
+    if (![...element.childNodes].some(node => node.nodeType === 3 && node.data.trim())) continue;
+    if (!element.checkVisibility() || element.closest('script, noscript, .skip, :disabled')) continue;
+    const style = getComputedStyle(element), own = element.ownerSVGElement ? style.fill : style.color;
+    const [one, two] = [luminance(parts(own)), luminance(behind(element))].sort((a, b) => b - a);
+    const ratio = (one + 0.05) / (two + 0.05), kind = element.tagName + '.' + (element.getAttribute('class') ?? '');
+    worst[kind] = Math.min(worst[kind] ?? 99, ratio);
+  }
+  return worst;
+})()"""
+
+
+@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (1280, "dark"), (360, "light")])
+def test_page_asks_for_nothing_and_complains_of_nothing(browser: Browser, address: str, width: int, theme: str) -> None:
+    browser.open(address, width=width, theme=theme)
+    assert [event["request"]["url"] for event in browser.told("Network.requestWillBeSent")] == [address]
+    assert browser.told(*COMPLAINTS) == []
+    assert browser.run("[...document.querySelectorAll('section')].map(one => one.id)") == list(SECTIONS)
+    assert browser.run("document.querySelectorAll('.plot svg').length") == 4
+    assert browser.run("document.documentElement.scrollWidth <= innerWidth")
+    assert browser.run("document.images.length") == 0
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_text_is_readable_on_its_background(browser: Browser, address: str, theme: str) -> None:
+    browser.open(address, theme=theme)
+    browser.run("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+    worst = browser.run(CONTRAST)
+    assert len(worst) > 15
+    assert {kind: ratio for kind, ratio in worst.items() if ratio < 4.5} == {}
+
+
+def test_page_follows_the_system_until_the_reader_chooses(browser: Browser, address: str) -> None:
+    colours = "[document.body, document.querySelector('section')].map(one => getComputedStyle(one).backgroundColor)"
+    browser.open(address, theme="dark")
+    dark = browser.run(colours)
+    browser.open(address, theme="light")
+    light = browser.run(colours)
+    assert not set(dark) & set(light)
+    browser.run("document.querySelector('#theme').click()")
+    assert browser.run(colours) == dark
+    browser.open(address, theme="light")
+    assert browser.run(colours) == dark  # remembered
+    browser.run("document.querySelector('#theme').click(); localStorage.clear()")
+    assert browser.run(colours) == light
+
+
+def test_tables_sort_both_ways_with_what_is_unknown_last(browser: Browser, address: str) -> None:
+    browser.open(address)
+    column = "[...document.querySelectorAll('#operators tbody tr')].map(row => row.children[2].textContent)"
+    press = "document.querySelectorAll('#operators th button')[2].click()"
+    sort = "document.querySelectorAll('#operators th')[2].getAttribute('aria-sort')"
+    orders = []
+    for _ in range(2):
+        browser.run(press)
+        orders.append((browser.run(sort), browser.run(column)))
+    assert orders[0] == ("descending", ["180 µs", "120 µs", "60 µs", "–"])
+    assert orders[1] == ("ascending", ["60 µs", "120 µs", "180 µs", "–"])
+
+
+def test_timeline_is_drawn_zoomed_and_told_by_keyboard(browser: Browser, address: str) -> None:
+    browser.open(address)
+    picture = "document.querySelector('#strip').toDataURL()"
+    key = "document.querySelector('#strip').dispatchEvent(new KeyboardEvent('keydown', {{ key: '{}' }}))"
+    whole = browser.run(picture)
+    seen = [whole]
+    for pressed in ("+", "+", "ArrowRight"):
+        browser.run(key.format(pressed))
+        seen.append(browser.run(picture))
+    assert len(set(seen)) == 4
+    browser.run(key.format("0"))
+    assert browser.run(picture) == whole
+    told = []
+    for _ in range(4):
+        browser.run(key.format("n"))
+        told.append(browser.run("document.querySelector('#spoken').textContent"))
+    assert any(f"Conv: {EVIL}" in text for text in told)
+    assert any("Relu: relu; took " in text and "too short to be timed" in text for text in told)
+    browser.run("document.querySelectorAll('[data-moment]')[1].click()")
+    assert browser.run("[...document.querySelectorAll('[data-moment]')].map(one => one.ariaPressed)") == [
+        "false",
+        "true",
+        "false",
+    ]
+    assert browser.run(picture) != whole
+    assert browser.told(*COMPLAINTS) == []
+
+
+def test_timeline_zooms_with_wheel_and_fingers_and_pans_when_dragged(browser: Browser, address: str) -> None:
+    browser.open(address)
+    browser.run("document.querySelector('#strip').scrollIntoView({ behavior: 'instant', block: 'center' })")
+    browser.settle()
+    x, y = browser.run(
+        "(() => { const box = document.querySelector('#strip').getBoundingClientRect();"
+        " return [box.left + box.width / 2, box.top + box.height - 15]; })()"
+    )
+    span = "view[1] - view[0]"
+    whole, scrolled = browser.run(span), browser.run("scrollY")
+
+    def turn_wheel(**more: Any) -> float:
+        browser.call("Input.dispatchMouseEvent", type="mouseWheel", x=x, y=y, deltaX=0, deltaY=-100, **more)
+        browser.settle()
+        seen: float = browser.run(span)
+        return seen
+
+    zoomed = turn_wheel(modifiers=2)
+    assert zoomed < whole
+    assert browser.run("scrollY") == scrolled
+    assert turn_wheel() == zoomed  # without Ctrl the wheel is the page's
+
+    browser.run("document.querySelector('#strip').scrollIntoView({ behavior: 'instant', block: 'center' })")
+    browser.settle()
+    before = browser.run("view[0]")
+    for kind, place in (("mousePressed", x), ("mouseMoved", x - 60), ("mouseReleased", x - 60)):
+        browser.call("Input.dispatchMouseEvent", type=kind, x=place, y=y, button="left", buttons=1, clickCount=1)
+    assert browser.run("view[0]") > before
+    assert browser.run(span) == pytest.approx(zoomed)
+    for kind, apart in (("touchStart", 40), ("touchMove", 120), ("touchEnd", None)):
+        fingers = [] if apart is None else [{"x": x - apart, "y": y, "id": 0}, {"x": x + apart, "y": y, "id": 1}]
+        browser.call("Input.dispatchTouchEvent", type=kind, touchPoints=fingers)
+    assert browser.run(span) < 0.6 * zoomed
+    assert browser.told(*COMPLAINTS) == []
+
+
+def test_plots_tell_their_values_on_hover_and_by_keyboard(browser: Browser, address: str) -> None:
+    browser.open(address)
+    tip = "document.querySelector('#tip').hidden ? '' : document.querySelector('#tip').innerText"
+    assert browser.run(tip) == ""
+    for selector, expected in (("#latency svg", "Iteration "), ("#histogram svg", "iterations"), ("#strip", "took ")):
+        browser.run(f"document.querySelector('{selector}').scrollIntoView({{ behavior: 'instant', block: 'center' }})")
+        browser.settle()
+        x, y = browser.run(
+            f"(() => {{ const box = document.querySelector('{selector}').getBoundingClientRect();"
+            " return [box.left + box.width * 0.4, box.top + box.height * 0.72]; })()"
+        )
+        browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+        assert expected in browser.run(tip), selector
+    browser.open(address)
+    step = "document.querySelector('#latency svg').dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowRight' }))"
+    browser.run("document.querySelector('#latency svg').focus()")
+    browser.settle()
+    browser.run(step)
+    assert "latency 4.008 ms (4,007,919 ns)" in browser.run(tip)
+    assert "Host CPUs busy" in browser.run(tip)
+
+
+def test_from_a_file_the_way_to_perfetto_is_explained_and_nothing_is_contacted(browser: Browser, address: str) -> None:
+    browser.open(address)
+    browser.run("Object.defineProperty(navigator, 'onLine', { get: () => true }); window.open = () => { throw 1; };")
+    browser.run("document.querySelector('#perfetto').click()")
+    note = browser.run("document.querySelector('#perfetto-note').textContent")
+    assert f"aaco report {SESSION} --open" in note
+    assert "drag it onto ui.perfetto.dev" in note
+    assert browser.run("document.querySelector('#perfetto-note a').download") == "trace.pftrace.gz"
+    assert len(browser.told("Network.requestWillBeSent")) == 1
+
+
+def test_offline_the_way_to_perfetto_says_so(browser: Browser, address: str) -> None:
+    browser.open(address)
+    browser.run("Object.defineProperty(navigator, 'onLine', { get: () => false })")
+    browser.run("document.querySelector('#perfetto').click()")
+    assert "This computer is offline" in browser.run("document.querySelector('#perfetto-note').textContent")
+
+
+@pytest.mark.parametrize("embedded", [True, False])
+def test_a_served_page_hands_its_trace_to_perfetto(
+    browser: Browser, document: Document, tmp_path: Path, embedded: bool
+) -> None:
+    content = b"a trace" if embedded else b"x" * (EMBEDDED_TRACE_BYTES + 1)
+    page, trace = tmp_path / "report.html", tmp_path / "trace.pftrace.gz"
+    page.write_text(render_html(document, content))
+    address = f"/reports/session_id={SESSION}/report.html"
+    server = loopback_server({address: page.read_bytes(), f"/traces/session_id={SESSION}/{trace.name}": content}.get)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        browser.open(f"http://127.0.0.1:{server.server_port}{address}")
+        requests = len(browser.told("Network.requestWillBeSent"))
+        assert requests == 1
+        # A window that answers as Perfetto does: PONG to a PING, and it keeps what it is handed.
+        handed = browser.run(
+            """new Promise(done => {
+              Object.defineProperty(navigator, 'onLine', { get: () => true });
+              const frame = document.createElement('iframe');
+              document.body.append(frame);
+              const ui = frame.contentWindow;
+              let pings = 0;
+              ui.postMessage = (message, origin) => {
+                if (message === 'PING') {
+                  if (++pings === 2) dispatchEvent(new MessageEvent('message', { data: 'PONG', origin, source: ui }));
+                } else {
+                  const { fileName, title, buffer } = message.perfetto;
+                  done([origin, fileName, title, buffer.byteLength]);
+                }
+              };
+              window.open = address => address === 'https://ui.perfetto.dev' ? ui : null;
+              document.querySelector('#perfetto').click();
+            })"""
+        )
+        assert handed == ["https://ui.perfetto.dev", "trace.pftrace.gz", f"{MODEL} {SESSION}", len(content)]
+        assert browser.run("document.querySelector('#perfetto-note').textContent") == "Perfetto has the trace."
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -1,0 +1,17 @@
+"""Numbers are in units that a person reads."""
+
+from aaco_pipeline.report.words import units
+
+
+def test_numbers_are_in_units_a_person_reads() -> None:
+    assert [units.duration(value) for value in (None, 0, 999, 1500, 2.5e6, 12_345_678_900_000)] == [
+        None,
+        "0 ns",
+        "999 ns",
+        "1.5 µs",
+        "2.5 ms",
+        "12,346 s",
+    ]
+    assert [units.size(value) for value in (None, 5, 2048, 3 << 30)] == [None, "5 B", "2.0 KiB", "3.0 GiB"]
+    assert [units.work(value) for value in (None, 12, 2e9)] == [None, "12 flop", "2 Gflop"]
+    assert [units.share(value) for value in (None, 0, 0.125)] == [None, "0.0 %", "12.5 %"]
