@@ -10,6 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from aaco_pipeline.lake.contracts import polars_types
+from aaco_pipeline.statistics.segmentation import segment_starts
 
 #: Fewer iterations than this show no level.
 LEAST_ITERATIONS: Final = 30
@@ -19,7 +20,7 @@ LEVEL_TOLERANCE: Final = 0.05
 LEAST_LAST_SHARE: Final = 1 / 3
 _PENALTY: Final = 15.0
 _FILTER_WIDTH: Final = 5
-#: Series longer than this are reduced to medians of equal blocks first, so that the search stays quadratic in little.
+#: Series longer than this are reduced to medians of equal blocks first: no level is that short.
 _MOST_POINTS: Final = 1_000
 #: Standard deviation of normal values from the median absolute difference of neighbours: 1 / (0.6745 * sqrt(2)).
 _DIFFERENCE_TO_DEVIATION: Final = 1.0483
@@ -53,9 +54,9 @@ def steady_state_metrics(units: pl.DataFrame) -> pl.DataFrame:
 def level_starts(values: npt.NDArray[np.float64]) -> list[int]:
     """Where each level of the series begins, the first at 0: the mean shifts that reduce the squared error most.
 
-    Exact optimal partitioning of the median-filtered series with a penalty of 15 log n noise variances for each
-    level; the noise is estimated from neighbouring differences, so a slow drift counts as levels. Sources: Jackson et
-    al., An algorithm for optimal partitioning of data on an interval, 2005; penalty as in Traini et al., 2023. O(n^2).
+    The exact search of `segmentation` on the median-filtered series with a penalty of 15 log n noise variances for
+    each level; the noise is estimated from neighbouring differences, so a slow drift counts as levels. Source of the
+    penalty: Traini et al., Towards effective assessment of steady state performance in Java software, 2023.
     """
     count = len(values)
     smooth = _median_filtered(values)
@@ -63,24 +64,7 @@ def level_starts(values: npt.NDArray[np.float64]) -> list[int]:
     noise = float(np.median(difference)) * _DIFFERENCE_TO_DEVIATION
     if noise == 0:
         noise = float(np.mean(difference)) or 1.0
-    scaled = (smooth - smooth.mean()) / noise
-    total = np.concatenate(([0.0], np.cumsum(scaled)))
-    squares = np.concatenate(([0.0], np.cumsum(scaled**2)))
-    penalty = _PENALTY * np.log(count)
-    best = np.zeros(count + 1)
-    best[0] = -penalty
-    previous = np.zeros(count + 1, np.int64)
-    for end in range(1, count + 1):
-        error = squares[end] - squares[:end] - (total[end] - total[:end]) ** 2 / (end - np.arange(end))
-        costs = best[:end] + error + penalty
-        previous[end] = int(np.argmin(costs))
-        best[end] = costs[previous[end]]
-    found = []
-    at = count
-    while at > 0:
-        at = int(previous[at])
-        found.append(at)
-    return found[::-1]
+    return segment_starts(smooth / noise, penalty=_PENALTY * np.log(count))
 
 
 def _level_since(time: npt.NDArray[np.int64]) -> int:
