@@ -76,6 +76,48 @@ def segment_starts(values: Floats, penalty: float, weights: Floats | None = None
     return found[::-1]
 
 
+def starts_of_many(values: Floats, lengths: npt.NDArray[np.int64], penalties: Floats) -> npt.NDArray[np.bool_]:
+    """Where each level begins in each of many short series: the minimum that `segment_starts` finds, by rows.
+
+    Parameters
+    ----------
+    values : (series, n) finite floats, one series a row from its first column on; what follows its end is not read.
+    lengths : (series,) points of each series, 1 to n.
+    penalties : (series,) what one more level must save.
+
+    Returns
+    -------
+    (series, n) true at the first point of each level, so always in the first column.
+
+    Notes
+    -----
+    Nothing is pruned, so that all rows advance in step: n squared over two for each row. It pays for thousands of
+    series of about a hundred points; a long series is for `segment_starts`.
+    """
+    rows, count = values.shape
+    within = np.arange(count) < lengths[:, None]
+    means = np.where(within, values, 0.0).sum(axis=1) / lengths
+    sums = np.zeros((rows, count + 1))
+    np.cumsum(values - means[:, None], axis=1, out=sums[:, 1:])
+    gain = np.empty((rows, count + 1))
+    gain[:, 0] = -penalties
+    previous = np.zeros((rows, count + 1), np.int64)
+    row = np.arange(rows)
+    for end in range(1, count + 1):
+        costs = sums[:, end, None] - sums[:, :end]
+        costs *= costs
+        costs /= np.arange(-end, 0.0)
+        costs += gain[:, :end]
+        previous[:, end] = costs.argmin(axis=1)
+        gain[:, end] = costs[row, previous[:, end]] + penalties
+    starts = np.zeros((rows, count), bool)
+    at = lengths.copy()
+    while at.any():
+        at = previous[row, at]
+        starts[row, at] = True
+    return starts
+
+
 def _checked(values: Floats, weights: Floats | None, penalty: float, least: int) -> tuple[Floats, Floats]:
     """Both as arrays that can be searched, or what is wrong with them."""
     values = np.asarray(values, np.float64)

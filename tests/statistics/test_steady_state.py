@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aaco_pipeline.analysis.sessions.token_latency import units_of_work
-from aaco_pipeline.statistics.steady_state import LEAST_ITERATIONS, level_starts, steady_state_metrics
+from aaco_pipeline.statistics.steady_state import LEAST_ITERATIONS, levels_since, states_of, steady_state_metrics
 
 
 def series(levels: list[tuple[int, float]], seed: int = 0) -> np.ndarray:
@@ -72,7 +72,8 @@ def test_requests_are_judged_and_not_their_unlike_tokens() -> None:
 @settings(deadline=None, max_examples=20)
 @given(st.integers(0, 10**6), st.integers(40, 1500))
 def test_noise_alone_makes_no_levels(seed: int, count: int) -> None:
-    assert level_starts(series([(count, 1e6)], seed)) == [0]
+    time = series([(count, 1e6)], seed).astype(np.int64)
+    assert levels_since(time, np.array([count])) == 0
 
 
 def test_many_iterations_are_judged_by_blocks() -> None:
