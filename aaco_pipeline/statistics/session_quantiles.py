@@ -18,17 +18,19 @@ QUANTILES: Final = {"p50_ns": (0.50, 1), "p90_ns": (0.90, 100), "p99_ns": (0.99,
 #: Part of the iterations that the trimmed mean leaves out on each side.
 TRIMMED: Final = 0.1
 _KEY: Final = ("session_id", "arm", "block")
-_SCHEMA: Final = {
-    "session_id": pl.String,
-    "arm": pl.String,
-    "block": pl.Int32,
-    "state": pl.String,
-    "iterations": pl.Int64,
-    "steady_from": pl.Int64,
-    "n": pl.Int64,
-    **dict.fromkeys((*QUANTILES, "trimmed_mean_ns"), pl.Int64),
-    "reasons": pl.List(pl.String),
-}
+_SCHEMA: Final = pl.Schema(
+    {
+        "session_id": pl.String(),
+        "arm": pl.String(),
+        "block": pl.Int32(),
+        "state": pl.String(),
+        "iterations": pl.Int64(),
+        "steady_from": pl.Int64(),
+        "n": pl.Int64(),
+        **{name: pl.Int64() for name in (*QUANTILES, "trimmed_mean_ns")},
+        "reasons": pl.List(pl.String()),
+    }
+)
 
 
 def session_quantiles(iterations: pl.DataFrame) -> pl.DataFrame:
@@ -158,4 +160,4 @@ def _reasons() -> pl.Expr:
 
 def _in_schema(rows: pl.DataFrame) -> pl.DataFrame:
     missing = [pl.lit(None).alias(name) for name in _SCHEMA if name not in rows.columns]
-    return rows.with_columns(missing).select(_SCHEMA.keys()).cast(_SCHEMA)
+    return rows.with_columns(missing).select(_SCHEMA.names()).cast(_SCHEMA)

@@ -101,7 +101,9 @@ PUBLIC: Final[dict[str, str]] = {
     "bottlenecks": "scope kernel_id label runner_up score evidence missing recommendation",
     "verdicts": """baseline candidate metric verdict effect_ratio ci_low ci_high threshold_ratio
         minimum_detectable_ratio sessions_candidate sessions_baseline sessions_needed confidence confidence_source
-        suspected_cause recommendation""",
+        suspected_cause recommendation role design blocks level p_value q_value floor_ratio excluded_sessions
+        slow_sessions alert_grade reasons""",
+    "aa_ledger": "workload host metric design blocks sessions_per_block effect_ratio level p_value",
     "attributions": "baseline candidate kind subject delta_ns ci_low_ns ci_high_ns evidence_grade",
     "change_points": "series campaign first_location last_location effect_ratio ci_low ci_high",
     "optimization_attempts": """attempt kernel transformation proposer guard decision reason speedup_ratio ci_low
@@ -139,11 +141,12 @@ WORDS: Final[dict[str, str]] = {
     "bottlenecks.scope": "session kernel",
     "bottlenecks.label": """incomplete cold_start device communication copy sync launch host unknown contention
         imbalance throttling allocation compilation page_faults""",
-    "verdicts.verdict": "regressed improved equivalent inconclusive",
+    "verdicts.verdict": "regressed improved equivalent inconclusive withheld",
+    "verdicts.role": "primary supporting",
     "attributions.evidence_grade": "observed correlated isolated",
 }
 
-CAMPAIGN_TABLES: Final = {"scaling", "verdicts", "attributions", "change_points"}
+CAMPAIGN_TABLES: Final = {"scaling", "aa_ledger", "verdicts", "attributions", "change_points"}
 
 #: What a name's suffix promises of type and unit.
 SUFFIXES: Final[dict[str, tuple[str, str]]] = {

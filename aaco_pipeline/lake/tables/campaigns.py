@@ -1,4 +1,4 @@
-"""What sets of sessions show together without a verdict: how a workload scales.
+"""What sets of sessions show together without a verdict: how a workload scales, and how much identical code differs.
 
 Verdicts on sets of sessions are `judgement`.
 """
@@ -58,6 +58,27 @@ TABLES: Final[tuple[Table, ...]] = (
                 "range or more."),
             column("is_saturated", BOOL, TRUTH, "True for the smallest batch with 95 % of the best throughput, unless "
                 "it is the largest measured."),
+        ),
+    ),
+    Table(
+        name="aa_ledger", section="Judgement",
+        meaning="One row is one metric of one comparison of identical code, such as a baseline with its placebo in the "
+                "same blocks: what a verdict's threshold and confidence are measured on. Filled by the stage "
+                "regression.",
+        sort_by=("workload", "metric"), scope="campaign",
+        columns=(
+            column("workload", STRING, NAME, "What was run in both arms, as in `sessions`."),
+            nullable("host", STRING, NAME, "Host that both arms ran on, as in `sessions`; null when not recorded."),
+            column("metric", STRING, NAME, "Metric that was compared, as in `verdicts`."),
+            column("design", STRING, NAME, "How the arms ran, as in `verdicts`."),
+            column("blocks", INT64, COUNT, "Blocks that were run at this look; comparisons of other numbers say "
+                "nothing about this one."),
+            column("sessions_per_block", INT64, COUNT, "Sessions of each arm in a block."),
+            column("effect_ratio", FLOAT64, RATIO, "One arm divided by the other, both of identical code; what differs "
+                "from 1 is noise."),
+            column("level", FLOAT64, RATIO, "Two-sided error that the plan allowed at this look."),
+            column("p_value", FLOAT64, RATIO, "Two-sided p of the t test that nothing changed; at most level where "
+                "identical code was called different."),
         ),
     ),
 )

@@ -63,14 +63,16 @@ TABLES: Final[tuple[Table, ...]] = (
         name="verdicts", section="Judgement",
         meaning="One row is the verdict on one metric between two sets of sessions. Filled by the stage regression; "
                 "comparing two single sessions is a campaign of two.",
-        sort_by=("baseline", "candidate", "metric"), scope="campaign",
+        sort_by=("baseline", "candidate", "metric"), scope="campaign", version=2,
         columns=(
             column("baseline", STRING, NAME, "What the candidate is held against: an arm of the campaign, or the id of "
                 "a single session."),
             column("candidate", STRING, NAME, "What is judged: an arm of the campaign, or the id of a single session."),
-            column("metric", STRING, NAME, "Metric that is compared, as named in `session_metrics`."),
-            column("verdict", STRING, NAME, "`regressed`, `improved`, `equivalent` when the whole interval lies within "
-                "the threshold, or `inconclusive` when the sessions do not decide."),
+            column("metric", STRING, NAME, "Metric that is compared, as named in `session_metrics`, but of each "
+                "session's iterations since it was steady."),
+            column("verdict", STRING, NAME, "`regressed`, `improved`, `equivalent` when the whole 90 % interval lies "
+                "within the threshold, `inconclusive` when the sessions do not decide; `regressed between nights` when "
+                "arms could not alternate; `hardware differs`; or `withheld` when there is nothing to judge."),
             nullable("effect_ratio", FLOAT64, RATIO, "Candidate divided by baseline, estimated over sessions as "
                 "replicates; above 1 is slower for a latency; null when it cannot be estimated."),
             nullable("ci_low", FLOAT64, RATIO, "Lower end of the confidence interval of effect_ratio; null when there "
@@ -83,8 +85,8 @@ TABLES: Final[tuple[Table, ...]] = (
                 "with this spread would find; null when the spread is unknown."),
             column("sessions_candidate", INT64, COUNT, "Sessions of the candidate that entered the comparison."),
             column("sessions_baseline", INT64, COUNT, "Sessions of the baseline that entered the comparison."),
-            nullable("sessions_needed", INT64, COUNT, "Sessions on each side that would make threshold_ratio "
-                "detectable; null when the spread is unknown."),
+            nullable("sessions_needed", INT64, COUNT, "Sessions on each side, those there are included, that would "
+                "make threshold_ratio detectable with power 0.8; null when the spread is unknown."),
             nullable("confidence", FLOAT64, RATIO, "Measured trust in the verdict, 0..1; null when no calibration "
                 "covers this metric and design."),
             nullable("confidence_source", STRING, TEXT, "Calibration that confidence was read from; null when "
@@ -93,6 +95,29 @@ TABLES: Final[tuple[Table, ...]] = (
                 "none is supported."),
             nullable("recommendation", STRING, TEXT, "What to do next, such as run more sessions or look at a named "
                 "kernel; null when nothing follows."),
+            nullable("role", STRING, NAME, "`primary` for the one metric that decides, as the plan says, or "
+                "`supporting`.", since=2),
+            nullable("design", STRING, NAME, "`interleaved` when both arms ran in the same blocks, `stored baseline` "
+                "when it was not run again, `between nights` when arms cannot alternate.", since=2),
+            nullable("blocks", INT64, COUNT, "Blocks with sessions of both arms that entered the comparison; nights of "
+                "both arms when the design is `between nights`.", since=2),
+            nullable("level", FLOAT64, RATIO, "Two-sided error that the plan allows at this look; the interval is that "
+                "of 1 - level. Null when this number of blocks is no planned look.", since=2),
+            nullable("p_value", FLOAT64, RATIO, "Two-sided p of the t test that nothing changed; null without an "
+                "interval.", since=2),
+            nullable("q_value", FLOAT64, RATIO, "Least false discovery rate over the night's table at which the "
+                "difference counts; null without a p_value, or when no table of a night was judged.", since=2),
+            nullable("floor_ratio", FLOAT64, RATIO, "95 % quantile of the difference from 1 between identical code of "
+                "this design, from `aa_ledger`; null below 100 comparisons: then policy alone is threshold_ratio.",
+                since=2),
+            nullable("excluded_sessions", STRINGS, ID, "Sessions of both arms that were left out of this metric, with "
+                "why in reasons.", since=2),
+            nullable("slow_sessions", STRINGS, ID, "Sessions that ran slower throughout than their arm's fast ones by "
+                "a quarter or more; in both arms they speak for a busy host.", since=2),
+            nullable("alert_grade", STRING, NAME, "What a regression was seen on: `one boot`, `two boots` or `two "
+                "devices`; null when nothing regressed or no boot was recorded.", since=2),
+            nullable("reasons", STRINGS, TEXT, "Why the verdict is what it is, one sentence each, the deciding one "
+                "first.", since=2),
         ),
     ),
     Table(

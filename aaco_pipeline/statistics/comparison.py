@@ -1,0 +1,194 @@
+"""The verdict on each metric between two arms of a campaign, from sessions that ran in the same blocks.
+
+Arms that cannot alternate are `between_nights`; what a verdict is owed to is not here.
+"""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+import polars as pl
+
+from aaco_pipeline.errors import UsageError
+from aaco_pipeline.lake.contracts import polars_types
+from aaco_pipeline.statistics.block_effects import LEAST_BLOCKS, block_effects, t_interval, t_test_p
+from aaco_pipeline.statistics.decision import INTERLEAVED, decided
+from aaco_pipeline.statistics.identical_code import DESIGN, floors
+from aaco_pipeline.statistics.power import minimum_detectable_ratio
+from aaco_pipeline.statistics.sequential import LEVEL, levels_at_looks
+from aaco_pipeline.statistics.session_quantiles import UNUSABLE
+from aaco_pipeline.statistics.slow_sessions import slow_sessions
+from aaco_pipeline.statistics.steady_state import BIMODAL, UNSTEADY
+
+#: Each metric of the verdicts and the column of `session_quantiles` that it is compared by.
+METRICS: Final = {
+    "latency_p50": "p50_ns",
+    "latency_p90": "p90_ns",
+    "latency_p99": "p99_ns",
+    "latency_trimmed_mean": "trimmed_mean_ns",
+}
+#: States whose median may lie between two levels: left out of P50 only.
+_WITHOUT_LEVEL: Final = (UNSTEADY, BIMODAL)
+#: What all sessions of a campaign must share to be compared.
+_SHARED: Final = ("host", "device", "fingerprint", "cache_state")
+_SPREAD: Final = ("paired", "mean", "deviation")
+_VERDICTS: Final = polars_types("verdicts")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was laid down before the first session ran.
+
+    `looks` are the numbers of blocks at which a verdict is taken; `policy_ratio` is the difference from 1 that nobody
+    cares about; `primary` is the metric that decides, the others support.
+    """
+
+    baseline: str
+    candidate: str
+    looks: tuple[int, ...]
+    policy_ratio: float = 0.01
+    primary: str = "latency_p50"
+    design: Literal["interleaved", "stored baseline"] = INTERLEAVED
+
+    def __post_init__(self) -> None:
+        if self.primary not in METRICS:
+            raise UsageError(f"{self.primary} is no metric that is compared: choose one of {', '.join(METRICS)}")
+        if not 0 < self.policy_ratio < 1:
+            raise UsageError(f"a policy of {self.policy_ratio} is no difference from 1: give one such as 0.01")
+        levels_at_looks(self.looks)
+
+
+def compare(sessions: pl.DataFrame, plan: Plan, ledger: pl.DataFrame) -> pl.DataFrame:
+    """The verdict on every metric of every campaign.
+
+    Parameters
+    ----------
+    sessions : rows of `session_quantiles` with campaign_id, workload, host, device, fingerprint, boot_id and
+        cache_state (`cold`, `warm` or null) added; both arms, others are passed over. Facts that nobody recorded are
+        null.
+    plan : the same for all these campaigns.
+    ledger : rows of `aa_ledger`; may be empty.
+
+    Returns
+    -------
+    Rows of `verdicts` with campaign_id, sorted by campaign and metric; q_value is null (`false_discoveries` adds it).
+
+    Raises
+    ------
+    UsageError for an arm that no session has, and for a campaign of two workloads.
+
+    Notes
+    -----
+    The effect is the mean over blocks of the log ratio of session quantiles, with a t interval of the level that the
+    plan's look allows. Regressed: the whole interval lies above 1 + threshold, and exact sign flips about the threshold
+    agree from six blocks on. Improved: the mirror of it. Equivalent: two one-sided tests (Schuirmann, A comparison of
+    the two one-sided tests procedure, 1987), here the whole 90 % interval within the threshold. All else is
+    inconclusive. The threshold is the policy or the floor of identical code, whichever is more. It lies when an arm's
+    sessions leave something behind for the next one, and when a campaign is not what its plan says.
+    """
+    both = _of_both_arms(sessions, plan)
+    campaigns = _campaigns(both, plan)
+    known = floors(ledger)
+    frames = []
+    for metric, column in METRICS.items():
+        values = both.with_columns(why=_why_left_out(metric, column)).with_columns(
+            value=pl.when(pl.col("why").is_null()).then(column)
+        )
+        left_out = values.filter(pl.col("why").is_not_null()).group_by("campaign_id", maintain_order=True)
+        rows = (
+            campaigns.join(block_effects(values, plan.baseline, plan.candidate, "value"), on="campaign_id")
+            .join(
+                left_out.agg(excluded_sessions="session_id", why=pl.col("why").value_counts(sort=True)),
+                on="campaign_id",
+                how="left",
+            )
+            .with_columns(metric=pl.lit(metric), design=pl.lit(plan.design))
+            .join(known, on=list(DESIGN), how="left", nulls_equal=True)
+        )
+        frames.append(_with_interval(rows, plan.looks))
+    found = [decided(row, plan.policy_ratio, plan.looks) for row in pl.concat(frames).iter_rows(named=True)]
+    common = {"baseline": plan.baseline, "candidate": plan.candidate}
+    rows = pl.DataFrame([{**row, **common} for row in found], schema={"campaign_id": pl.String, **_VERDICTS})
+    role = pl.when(pl.col("metric") == plan.primary).then(pl.lit("primary")).otherwise(pl.lit("supporting"))
+    return rows.with_columns(role=role).sort("campaign_id", "metric")
+
+
+def _of_both_arms(sessions: pl.DataFrame, plan: Plan) -> pl.DataFrame:
+    """The sessions of both arms, or what makes them no comparison."""
+    arms = set(sessions.get_column("arm"))
+    for arm in (plan.baseline, plan.candidate):
+        if arm not in arms:
+            raise UsageError(f"no session is of arm {arm}: there is {', '.join(sorted(arms)) or 'none'}")
+    both = sessions.filter(pl.col("arm").is_in([plan.baseline, plan.candidate]))
+    mixed = (
+        both.group_by("campaign_id").agg(pl.col("workload").unique().sort()).filter(pl.col("workload").list.len() > 1)
+    )
+    if mixed.height:
+        campaign, workloads = mixed.row(0)
+        raise UsageError(f"campaign {campaign} compares {workloads[0]} with {workloads[1]}: give one workload")
+    return both
+
+
+def _why_left_out(metric: str, column: str) -> pl.Expr:
+    """Why a session's value of the metric is not taken, null where it is: a median between two levels is none."""
+    state, missing = pl.col("state"), pl.col(column).is_null()
+    without_level = state.is_in(_WITHOUT_LEVEL) & pl.lit(metric == "latency_p50")
+    return (
+        pl.when((state == UNUSABLE) | without_level).then(state).when(missing).then(pl.lit("with too few iterations"))
+    )
+
+
+def _campaigns(both: pl.DataFrame, plan: Plan) -> pl.DataFrame:
+    """One row a campaign: what its sessions share, how many there are, and which of them are slow."""
+    is_candidate = pl.col("arm") == plan.candidate
+    blocks_of = [pl.col("block").filter(of_arm).unique() for of_arm in (is_candidate, ~is_candidate)]
+    campaigns = both.group_by("campaign_id", maintain_order=True).agg(
+        pl.col("workload", "host").first(),
+        *(pl.col(name).n_unique().alias(f"{name}_count") for name in _SHARED),
+        boots=pl.when(pl.col("boot_id").null_count() == 0).then(pl.col("boot_id").n_unique()),
+        blocks=blocks_of[0].is_in(blocks_of[1].implode()).sum().cast(pl.Int64),
+    )
+    per_block = both.group_by("campaign_id", "block", "arm").len().group_by("campaign_id").agg(pl.col("len").max())
+    slow = (
+        slow_sessions(both)
+        .group_by("campaign_id")
+        .agg(
+            slow_sessions="session_id",
+            slow_arms=pl.col("arm").n_unique(),
+            times_slower=pl.col("times_slower"),
+        )
+    )
+    return (
+        campaigns.join(per_block.rename({"len": "sessions_per_block"}), on="campaign_id")
+        .join(slow, on="campaign_id", how="left")
+        .with_columns(pl.col("sessions_per_block").cast(pl.Int64))
+    )
+
+
+def _with_interval(rows: pl.DataFrame, looks: tuple[int, ...]) -> pl.DataFrame:
+    """The rows with level, p_value and minimum_detectable_ratio, and from five blocks on both intervals of log ratios.
+
+    Between the plan's looks no level is known: what is shown then is that of a single look.
+    """
+    levels = dict(zip(looks, levels_at_looks(looks), strict=True))
+    rows = rows.with_columns(level=pl.col("blocks").replace_strict(levels, default=None, return_dtype=pl.Float64))
+    level = rows.get_column("level").fill_null(LEVEL).to_numpy()
+    paired, mean, deviation = (rows.get_column(name).cast(pl.Float64).to_numpy() for name in _SPREAD)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        error = deviation / np.sqrt(paired)
+    low, high = t_interval(mean, error, paired - 1, level)
+    # Two one-sided tests at half the level each side of it: the interval of twice the level.
+    narrow_low, narrow_high = t_interval(mean, error, paired - 1, 2 * level)
+    enough = pl.col("paired") >= LEAST_BLOCKS
+    figures = {
+        "low": low,
+        "high": high,
+        "narrow_low": narrow_low,
+        "narrow_high": narrow_high,
+        "p_value": t_test_p(mean, error, paired - 1),
+    }
+    detectable = pl.Series(minimum_detectable_ratio(deviation, paired, level)).fill_nan(None)
+    return rows.with_columns(
+        **{name: pl.when(enough).then(pl.Series(value).fill_nan(None)) for name, value in figures.items()},
+        minimum_detectable_ratio=detectable,
+    )

@@ -1,0 +1,190 @@
+"""Which verdict the figures of one comparison allow, and why, in words.
+
+The figures are made in `comparison` and `between_nights`; here nothing is estimated.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from aaco_pipeline.statistics.block_effects import (
+    LEAST_BLOCKS,
+    LEAST_BLOCKS_FOR_FLIPS,
+    MOST_BLOCKS_FOR_FLIPS,
+    sign_flip_p,
+)
+from aaco_pipeline.statistics.identical_code import LEAST_FOR_FLOOR, confidence
+from aaco_pipeline.statistics.power import blocks_needed
+from aaco_pipeline.statistics.sequential import LEVEL
+
+INTERLEAVED: Final = "interleaved"
+STORED_BASELINE: Final = "stored baseline"
+
+REGRESSED: Final = "regressed"
+IMPROVED: Final = "improved"
+EQUIVALENT: Final = "equivalent"
+INCONCLUSIVE: Final = "inconclusive"
+HARDWARE_DIFFERS: Final = "hardware differs"
+WITHHELD: Final = "withheld"
+
+#: Fewer sessions an arm are described and not judged.
+LEAST_SESSIONS: Final = 3
+#: What all sessions of a comparison share, and what to say when they do not.
+HARDWARE: Final = {"host_count": "hosts", "device_count": "devices", "fingerprint_count": "environments"}
+_MOST_NAMED: Final = 3
+
+Row = Mapping[str, Any]
+
+
+def decided(row: Row, policy_ratio: float, looks: tuple[int, ...]) -> dict[str, Any]:
+    """A row of `verdicts` from the figures of one comparison; the first rule that holds decides.
+
+    What differs in hardware, mixes caches or has fewer than three sessions of an arm is not judged at all. Without a
+    baseline in the same blocks, below five of them, between the planned looks and on a host that slows processes of
+    both arms it stays inconclusive, whatever the interval says.
+    """
+    threshold = max(policy_ratio, row["floor_ratio"] or 0.0)
+    verdict, reason, recommendation = next(_obstacles(row, looks), None) or _by_interval(row, threshold, looks)
+    differs = verdict in (REGRESSED, IMPROVED)
+    trust, source = confidence(row["p_value"], row["p_values"]) if differs else (None, None)
+    judged = verdict not in (HARDWARE_DIFFERS, WITHHELD)
+    mean = row["mean"] if row["mean"] is not None else row["unpaired_mean"]
+    return {
+        **{name: row[name] for name in _COPIED},
+        "verdict": verdict,
+        "effect_ratio": None if mean is None else float(np.exp(mean)),
+        "ci_low": _ratio(row["low"]) if judged else None,
+        "ci_high": _ratio(row["high"]) if judged else None,
+        "threshold_ratio": threshold,
+        "blocks": row["paired"],
+        "sessions_needed": _sessions_needed(row, threshold),
+        "confidence": trust,
+        "confidence_source": source,
+        "alert_grade": _grade(row["boots"]) if verdict == REGRESSED else None,
+        "excluded_sessions": row["excluded_sessions"] or [],
+        "slow_sessions": row["slow_sessions"] or [],
+        "recommendation": recommendation,
+        "reasons": [reason, *_remarks(row, policy_ratio)],
+    }
+
+
+_COPIED: Final = (
+    "campaign_id",
+    "metric",
+    "design",
+    "sessions_baseline",
+    "sessions_candidate",
+    "level",
+    "p_value",
+    "floor_ratio",
+    "minimum_detectable_ratio",
+)
+
+
+def _obstacles(row: Row, looks: tuple[int, ...]) -> Iterator[tuple[str, str, str]]:
+    """What keeps the interval from deciding: the verdict then, why, and what to do; the gravest first."""
+    differing = [f"{row[name]} {words}" for name, words in HARDWARE.items() if row[name] > 1]
+    if differing:
+        what = f"the sessions ran on {' and in '.join(differing)}"
+        yield HARDWARE_DIFFERS, what, "run both arms on one device in one environment"
+    if row["cache_state_count"] > 1:
+        yield WITHHELD, "sessions with cold and with warm caches are mixed", "run both arms with caches in one state"
+    entered = [row["sessions_baseline"], row["sessions_candidate"]]
+    if min(entered) < LEAST_SESSIONS:
+        what = f"{entered[0]} sessions of the baseline and {entered[1]} of the candidate have it: below three it is "
+        yield WITHHELD, f"{what}a description", f"run {LEAST_BLOCKS} blocks or more with both arms"
+    blocks = looks[-1]
+    if row["design"] == STORED_BASELINE or not row["paired"]:
+        what = "the baseline was not run again in the same blocks, so what the host did meanwhile counts as change"
+        yield INCONCLUSIVE, what, f"run {blocks} blocks with both arms in random order on one device"
+    if row["paired"] < LEAST_BLOCKS:
+        what = f"{row['paired']} blocks hold both arms, an interval needs {LEAST_BLOCKS}"
+        yield INCONCLUSIVE, what, f"run {max(blocks, LEAST_BLOCKS)} blocks with both arms"
+    if row["level"] is None:
+        what = f"{row['blocks']} blocks were run, and the plan takes its verdicts at {_listed(looks)}"
+        following = [look for look in looks if look > row["blocks"]]
+        advice = f"go on to {following[0]} blocks" if following else "plan a new campaign: looks are fixed beforehand"
+        yield INCONCLUSIVE, what, advice
+    if (row["slow_arms"] or 0) > 1:
+        what = f"a busy host: sessions of both arms ran slower throughout ({_slow(row)})"
+        yield INCONCLUSIVE, what, "run the campaign again on a host without other work"
+
+
+def _by_interval(row: Row, threshold: float, looks: tuple[int, ...]) -> tuple[str, str, str | None]:
+    """The verdict, why, and what to do, from where the interval lies against the threshold."""
+    upper, lower = float(np.log1p(threshold)), float(np.log1p(-threshold))
+    interval = f"{_ratio(row['low']):.4f} to {_ratio(row['high']):.4f}"
+    ratios = np.array(row["log_ratios"])
+    for verdict, beyond, against in (
+        (REGRESSED, row["low"] > upper, ratios - upper),
+        (IMPROVED, row["high"] < lower, lower - ratios),
+    ):
+        if beyond and _flips_agree(against, row["level"]):
+            return verdict, f"the whole interval, {interval}, lies beyond a difference of {threshold:.4f}", None
+        if beyond:
+            what = f"the interval, {interval}, lies beyond {threshold:.4f}, but flipped signs reach as far by chance"
+            return INCONCLUSIVE, what, _more(row, threshold, looks)
+    if row["narrow_low"] > lower and row["narrow_high"] < upper:
+        narrow = f"{_ratio(row['narrow_low']):.4f} to {_ratio(row['narrow_high']):.4f}"
+        return EQUIVALENT, f"the whole 90 % interval, {narrow}, lies within a difference of {threshold:.4f}", None
+    what = f"the interval, {interval}, holds differences of less and of more than {threshold:.4f}"
+    return INCONCLUSIVE, what, _more(row, threshold, looks)
+
+
+def _flips_agree(ratios: np.ndarray[Any, np.dtype[np.float64]], level: float) -> bool:
+    """Whether exact sign flips find these above 0 too, wherever so few blocks could tell."""
+    count = len(ratios)
+    can_tell = LEAST_BLOCKS_FOR_FLIPS <= count <= MOST_BLOCKS_FOR_FLIPS and 2.0**-count <= level / 2
+    return not can_tell or sign_flip_p(ratios) <= level / 2
+
+
+def _more(row: Row, threshold: float, looks: tuple[int, ...]) -> str:
+    following = [look for look in looks if look > row["blocks"]]
+    if following:
+        return f"go on to the plan's next look, at {following[0]} blocks"
+    needed = blocks_needed(row["deviation"], threshold, row["level"])
+    if needed <= row["paired"]:
+        return "the difference lies near the threshold: choose another threshold, more sessions decide little"
+    return f"plan a campaign of {max(needed, LEAST_BLOCKS)} blocks, or look for what makes sessions differ"
+
+
+def _sessions_needed(row: Row, threshold: float) -> int | None:
+    if row["deviation"] is None or row["design"] == STORED_BASELINE:
+        return None
+    needed = blocks_needed(row["deviation"], threshold, row["level"] or LEVEL)
+    return max(needed, LEAST_BLOCKS) * int(row["sessions_per_block"])
+
+
+def _remarks(row: Row, policy_ratio: float) -> Iterator[str]:
+    """What a reader has to know beside the deciding reason."""
+    excluded = len(row["excluded_sessions"] or [])
+    if excluded:
+        why = ", ".join(f"{each['count']} {each['why']}" for each in row["why"])
+        yield f"{excluded} sessions are left out of {row['metric']}: {why}"
+    if row["slow_arms"] == 1:
+        yield f"sessions of one arm ran slower throughout: {_slow(row)}"
+    known = row["comparisons"] or 0
+    if row["floor_ratio"] is None:
+        yield f"the threshold is the policy alone: {known} of {LEAST_FOR_FLOOR} comparisons of identical code are known"
+    elif row["floor_ratio"] > policy_ratio:
+        yield f"the threshold is the floor that {known} comparisons of identical code set"
+
+
+def _slow(row: Row) -> str:
+    named = zip(row["slow_sessions"], row["times_slower"], strict=True)
+    words = [f"{session} {times:.2f} times" for session, times in named]
+    rest = len(words) - _MOST_NAMED
+    return ", ".join(words[:_MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _grade(boots: int | None) -> str | None:
+    return None if boots is None else "one boot" if boots == 1 else "two boots"
+
+
+def _ratio(log: float | None) -> float | None:
+    return None if log is None else float(np.exp(log))
+
+
+def _listed(looks: tuple[int, ...]) -> str:
+    return ", ".join(str(look) for look in looks) + " blocks"
