@@ -27,7 +27,7 @@ LEVEL_TOLERANCE: Final = 0.05
 #: A last level that holds for less than this part of the measured iterations is not named as the steady one.
 LEAST_LAST_SHARE: Final = 1 / 3
 #: What lasts for less than this part of them is an interruption and no level, unless it is the beginning.
-LEAST_LEVEL_SHARE: Final = 1 / 20
+LEAST_LEVEL_SHARE: Final = 1 / 10
 #: Two modes: what their means explain of the variance of log latencies between the 2.5 % and 97.5 % quantiles, the
 #: part of the iterations that the smaller one has, and how far apart they are. One normal mode explains 0.66, a
 #: uniform one 0.75; two normal ones reach 0.85 five standard deviations apart.
@@ -47,7 +47,7 @@ def steady_state_metrics(units: pl.DataFrame) -> pl.DataFrame:
 
     `units` has `iteration` (the first of the unit) and `time_ns`, measured ones of the unprofiled pass alone.
     steady_state is 1 when every level of them lies within 5 % of the last one, else 0; null with fewer than 30. A level
-    is the beginning, or what lasts for a twentieth of them: less is an interruption.
+    is the beginning, or what lasts for a tenth of them: less is an interruption.
     steady_from is the first iteration since which that holds, null when it holds for less than the final third. No
     rows where nothing ran.
     """

@@ -31,7 +31,7 @@ WITHHELD: Final = "withheld"
 #: Fewer sessions an arm are described and not judged.
 LEAST_SESSIONS: Final = 3
 #: What all sessions of a comparison share, and what to say when they do not.
-HARDWARE: Final = {"host_count": "hosts", "device_count": "devices", "fingerprint_count": "environments"}
+_HARDWARE: Final = {"host_count": "hosts", "device_count": "devices", "fingerprint_count": "environments"}
 _MOST_NAMED: Final = 3
 
 Row = Mapping[str, Any]
@@ -47,21 +47,21 @@ def decided(row: Row, policy_ratio: float, looks: tuple[int, ...]) -> dict[str, 
     threshold = max(policy_ratio, row["floor_ratio"] or 0.0)
     verdict, reason, recommendation = next(_obstacles(row, looks), None) or _by_interval(row, threshold, looks)
     differs = verdict in (REGRESSED, IMPROVED)
-    trust, source = confidence(row["p_value"], row["p_values"]) if differs else (None, None)
+    trust, source = confidence(row["p_value"], row["p_values"] or []) if differs else (None, None)
     judged = verdict not in (HARDWARE_DIFFERS, WITHHELD)
     mean = row["mean"] if row["mean"] is not None else row["unpaired_mean"]
     return {
         **{name: row[name] for name in _COPIED},
         "verdict": verdict,
         "effect_ratio": None if mean is None else float(np.exp(mean)),
-        "ci_low": _ratio(row["low"]) if judged else None,
-        "ci_high": _ratio(row["high"]) if judged else None,
+        "ci_low": ratio_of(row["low"]) if judged else None,
+        "ci_high": ratio_of(row["high"]) if judged else None,
         "threshold_ratio": threshold,
         "blocks": row["paired"],
         "sessions_needed": _sessions_needed(row, threshold),
         "confidence": trust,
         "confidence_source": source,
-        "alert_grade": _grade(row["boots"]) if verdict == REGRESSED else None,
+        "alert_grade": grade(row["boots"]) if verdict == REGRESSED else None,
         "excluded_sessions": row["excluded_sessions"] or [],
         "slow_sessions": row["slow_sessions"] or [],
         "recommendation": recommendation,
@@ -82,9 +82,9 @@ _COPIED: Final = (
 )
 
 
-def _obstacles(row: Row, looks: tuple[int, ...]) -> Iterator[tuple[str, str, str]]:
-    """What keeps the interval from deciding: the verdict then, why, and what to do; the gravest first."""
-    differing = [f"{row[name]} {words}" for name, words in HARDWARE.items() if row[name] > 1]
+def unjudged(row: Row) -> Iterator[tuple[str, str, str]]:
+    """Why there is nothing to judge: the verdict then, the reason, and what to do; the gravest first."""
+    differing = [f"{row[name]} {words}" for name, words in _HARDWARE.items() if row[name] > 1]
     if differing:
         what = f"the sessions ran on {' and in '.join(differing)}"
         yield HARDWARE_DIFFERS, what, "run both arms on one device in one environment"
@@ -93,7 +93,12 @@ def _obstacles(row: Row, looks: tuple[int, ...]) -> Iterator[tuple[str, str, str
     entered = [row["sessions_baseline"], row["sessions_candidate"]]
     if min(entered) < LEAST_SESSIONS:
         what = f"{entered[0]} sessions of the baseline and {entered[1]} of the candidate have it: below three it is "
-        yield WITHHELD, f"{what}a description", f"run {LEAST_BLOCKS} blocks or more with both arms"
+        yield WITHHELD, f"{what}a description", "run more sessions of both arms"
+
+
+def _obstacles(row: Row, looks: tuple[int, ...]) -> Iterator[tuple[str, str, str]]:
+    """What keeps the interval from deciding, in the form of `unjudged`."""
+    yield from unjudged(row)
     blocks = looks[-1]
     if row["design"] == STORED_BASELINE or not row["paired"]:
         what = "the baseline was not run again in the same blocks, so what the host did meanwhile counts as change"
@@ -106,6 +111,11 @@ def _obstacles(row: Row, looks: tuple[int, ...]) -> Iterator[tuple[str, str, str
         following = [look for look in looks if look > row["blocks"]]
         advice = f"go on to {following[0]} blocks" if following else "plan a new campaign: looks are fixed beforehand"
         yield INCONCLUSIVE, what, advice
+    yield from busy_host(row)
+
+
+def busy_host(row: Row) -> Iterator[tuple[str, str, str]]:
+    """Slow sessions in both arms, as an obstacle: they are the host's, so neither arm may be blamed for its share."""
     if (row["slow_arms"] or 0) > 1:
         what = f"a busy host: sessions of both arms ran slower throughout ({_slow(row)})"
         yield INCONCLUSIVE, what, "run the campaign again on a host without other work"
@@ -114,7 +124,7 @@ def _obstacles(row: Row, looks: tuple[int, ...]) -> Iterator[tuple[str, str, str
 def _by_interval(row: Row, threshold: float, looks: tuple[int, ...]) -> tuple[str, str, str | None]:
     """The verdict, why, and what to do, from where the interval lies against the threshold."""
     upper, lower = float(np.log1p(threshold)), float(np.log1p(-threshold))
-    interval = f"{_ratio(row['low']):.4f} to {_ratio(row['high']):.4f}"
+    interval = f"{ratio_of(row['low']):.4f} to {ratio_of(row['high']):.4f}"
     ratios = np.array(row["log_ratios"])
     for verdict, beyond, against in (
         (REGRESSED, row["low"] > upper, ratios - upper),
@@ -126,7 +136,7 @@ def _by_interval(row: Row, threshold: float, looks: tuple[int, ...]) -> tuple[st
             what = f"the interval, {interval}, lies beyond {threshold:.4f}, but flipped signs reach as far by chance"
             return INCONCLUSIVE, what, _more(row, threshold, looks)
     if row["narrow_low"] > lower and row["narrow_high"] < upper:
-        narrow = f"{_ratio(row['narrow_low']):.4f} to {_ratio(row['narrow_high']):.4f}"
+        narrow = f"{ratio_of(row['narrow_low']):.4f} to {ratio_of(row['narrow_high']):.4f}"
         return EQUIVALENT, f"the whole 90 % interval, {narrow}, lies within a difference of {threshold:.4f}", None
     what = f"the interval, {interval}, holds differences of less and of more than {threshold:.4f}"
     return INCONCLUSIVE, what, _more(row, threshold, looks)
@@ -178,11 +188,13 @@ def _slow(row: Row) -> str:
     return ", ".join(words[:_MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def _grade(boots: int | None) -> str | None:
+def grade(boots: int | None) -> str | None:
+    """What a regression was seen on, by the number of boots; None when one of them was not recorded."""
     return None if boots is None else "one boot" if boots == 1 else "two boots"
 
 
-def _ratio(log: float | None) -> float | None:
+def ratio_of(log: float | None) -> float | None:
+    """The ratio that a log ratio stands for."""
     return None if log is None else float(np.exp(log))
 
 

@@ -86,12 +86,12 @@ def compare(sessions: pl.DataFrame, plan: Plan, ledger: pl.DataFrame) -> pl.Data
     inconclusive. The threshold is the policy or the floor of identical code, whichever is more. It lies when an arm's
     sessions leave something behind for the next one, and when a campaign is not what its plan says.
     """
-    both = _of_both_arms(sessions, plan)
+    both = of_both_arms(sessions, plan.baseline, plan.candidate)
     campaigns = _campaigns(both, plan)
     known = floors(ledger)
     frames = []
     for metric, column in METRICS.items():
-        values = both.with_columns(why=_why_left_out(metric, column)).with_columns(
+        values = both.with_columns(why=why_left_out(metric, column)).with_columns(
             value=pl.when(pl.col("why").is_null()).then(column)
         )
         left_out = values.filter(pl.col("why").is_not_null()).group_by("campaign_id", maintain_order=True)
@@ -113,13 +113,13 @@ def compare(sessions: pl.DataFrame, plan: Plan, ledger: pl.DataFrame) -> pl.Data
     return rows.with_columns(role=role).sort("campaign_id", "metric")
 
 
-def _of_both_arms(sessions: pl.DataFrame, plan: Plan) -> pl.DataFrame:
+def of_both_arms(sessions: pl.DataFrame, baseline: str, candidate: str) -> pl.DataFrame:
     """The sessions of both arms, or what makes them no comparison."""
     arms = set(sessions.get_column("arm"))
-    for arm in (plan.baseline, plan.candidate):
+    for arm in (baseline, candidate):
         if arm not in arms:
             raise UsageError(f"no session is of arm {arm}: there is {', '.join(sorted(arms)) or 'none'}")
-    both = sessions.filter(pl.col("arm").is_in([plan.baseline, plan.candidate]))
+    both = sessions.filter(pl.col("arm").is_in([baseline, candidate]))
     mixed = (
         both.group_by("campaign_id").agg(pl.col("workload").unique().sort()).filter(pl.col("workload").list.len() > 1)
     )
@@ -129,7 +129,7 @@ def _of_both_arms(sessions: pl.DataFrame, plan: Plan) -> pl.DataFrame:
     return both
 
 
-def _why_left_out(metric: str, column: str) -> pl.Expr:
+def why_left_out(metric: str, column: str) -> pl.Expr:
     """Why a session's value of the metric is not taken, null where it is: a median between two levels is none."""
     state, missing = pl.col("state"), pl.col(column).is_null()
     without_level = state.is_in(_WITHOUT_LEVEL) & pl.lit(metric == "latency_p50")
@@ -187,7 +187,7 @@ def _with_interval(rows: pl.DataFrame, looks: tuple[int, ...]) -> pl.DataFrame:
         "narrow_high": narrow_high,
         "p_value": t_test_p(mean, error, paired - 1),
     }
-    detectable = pl.Series(minimum_detectable_ratio(deviation, paired, level)).fill_nan(None)
+    detectable = pl.Series(minimum_detectable_ratio(error, paired - 1, level)).fill_nan(None)
     return rows.with_columns(
         **{name: pl.when(enough).then(pl.Series(value).fill_nan(None)) for name, value in figures.items()},
         minimum_detectable_ratio=detectable,

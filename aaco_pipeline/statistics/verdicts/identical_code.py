@@ -3,6 +3,7 @@
 The comparisons themselves are made as all are, in `comparison`; here they are kept and looked up.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 import polars as pl
@@ -56,7 +57,7 @@ def floors(ledger: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def confidence(p_value: float, known: pl.Series) -> tuple[float | None, str | None]:
+def confidence(p_value: float, known: Sequence[float]) -> tuple[float | None, str | None]:
     """Measured trust that a difference with this p value is none of identical code, and what it was read from.
 
     Parameters
@@ -80,7 +81,7 @@ def confidence(p_value: float, known: pl.Series) -> tuple[float | None, str | No
         return None, None
     from scipy.special import betaincinv
 
-    reaching = int((known <= p_value).sum())
+    reaching = sum(known_p <= p_value for known_p in known)
     upper = float(betaincinv(reaching + 1, count - reaching, 0.975)) if reaching < count else 1.0
     source = f"{reaching} of {count} comparisons of identical code differ as clearly (at most {upper:.1%} of such)"
     return 1 - max(reaching / count, 1 / (count + 1)), source

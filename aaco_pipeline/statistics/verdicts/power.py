@@ -17,38 +17,36 @@ POWER: Final = 0.8
 _MOST_LISTED: Final = 2_000
 
 
-def minimum_detectable_ratio(deviation: Floats, blocks: Floats, level: Floats) -> Floats:
-    r"""The smallest difference from 1 that the paired t test would find with power 0.8.
+def minimum_detectable_ratio(error: Floats, freedom: Floats, level: Floats) -> Floats:
+    r"""The smallest difference from 1 that the t test of a mean log ratio would find with power 0.8.
 
     Parameters
     ----------
-    deviation : standard deviation of the blocks' log ratios, each.
-    blocks : how many there are, 2 or more.
+    error : standard error of the mean log ratio, each.
+    freedom : its degrees of freedom, above 0 (blocks - 1).
     level : two-sided level of the test.
 
     Returns
     -------
-    `exp(nc * deviation / sqrt(blocks)) - 1`, a ratio, where nc is the noncentrality at which a t of blocks - 1 degrees
-    of freedom exceeds its critical value with probability 0.8. Source: J. Cohen, Statistical Power Analysis for the
-    Behavioral Sciences, 2nd ed., 1988, section 2; the other tail, below 0.0001, is left out.
+    `exp(nc * error) - 1`, a ratio, where nc is the noncentrality at which a t of that freedom exceeds its critical
+    value with probability 0.8. Source: J. Cohen, Statistical Power Analysis for the Behavioral Sciences, 2nd ed.,
+    1988, section 2; the other tail, below 0.0001, is left out.
 
     Notes
     -----
-    It is as uncertain as the deviation: from 5 blocks that is off by a third in one case of three. It says nothing
-    about blocks that are noisier than these.
+    It is as uncertain as the error: from 5 blocks that is off by a third in one case of three. It says nothing about
+    blocks that are noisier than these.
     """
     from scipy.special import nctdtrinc, stdtrit
 
-    freedom = blocks - 1
-    noncentrality = nctdtrinc(freedom, 1 - POWER, stdtrit(freedom, 1 - level / 2))
-    ratio: Floats = np.expm1(noncentrality * deviation / np.sqrt(blocks))
+    ratio: Floats = np.expm1(nctdtrinc(freedom, 1 - POWER, stdtrit(freedom, 1 - level / 2)) * error)
     return ratio
 
 
 def blocks_needed(deviation: float, ratio: float, level: float) -> int:
     """The least number of blocks of that spread whose minimum detectable ratio is at most `ratio`; 2 or more.
 
-    The arguments are those of `minimum_detectable_ratio`; `ratio` is above 0.
+    `deviation` is that of the blocks' log ratios; `ratio` is above 0.
     """
     wanted = np.log1p(ratio)
     unit = _detectable_by_blocks(level)
@@ -62,4 +60,4 @@ def blocks_needed(deviation: float, ratio: float, level: float) -> int:
 def _detectable_by_blocks(level: float) -> Floats:
     """Detectable log ratio for a deviation of 1, for 2 blocks and each number above."""
     blocks = np.arange(2.0, _MOST_LISTED + 1)
-    return np.log1p(minimum_detectable_ratio(np.ones_like(blocks), blocks, np.full_like(blocks, level)))
+    return np.log1p(minimum_detectable_ratio(1 / np.sqrt(blocks), blocks - 1, np.full_like(blocks, level)))
