@@ -5,7 +5,7 @@ Every maker gives the sessions of many campaigns in one frame, as `comparison.co
 
 import json
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -69,15 +69,13 @@ def _summed_up(sessions: list[tuple[str, str, int, list[int]]]) -> pl.DataFrame:
     )
 
 
-def interleaved(
-    sessions: pl.DataFrame, blocks: Picks, size: int, trials: int, seed: int, candidate: str = "a"
-) -> tuple[pl.DataFrame, Picks]:
-    """Campaigns of one workload: that many blocks of those given, one session an arm in each.
+def interleaved(sessions: pl.DataFrame, blocks: Picks, size: int, trials: int, candidate: str = "a") -> Picks:
+    """Places of the sessions of campaigns of one workload, (trials, blocks, 2) with the baseline's first.
 
-    The baseline is an `a` session of the block; the candidate another of its `a` sessions, or its session of another
-    arm. Also gives the places of the sessions, (trials, blocks, 2) with the baseline's first.
+    Each has `size` of the given blocks with one session an arm. The baseline is an `a` session of the block; the
+    candidate another of its `a` sessions, or its session of another arm.
     """
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(size)
     of_arm = {
         arm: sessions.filter(pl.col("arm") == arm).sort("block", "place").get_column("place").to_numpy()
         for arm in ("a", candidate)
@@ -87,21 +85,21 @@ def interleaved(
     four = of_arm["a"].reshape(total, 4)[chosen]
     two = np.take_along_axis(four, random.permuted(np.tile(np.arange(4), (trials, size, 1)), axis=2)[:, :, :2], 2)
     other = two[:, :, 1] if candidate == "a" else of_arm[candidate].reshape(total)[chosen]
-    return _campaigns(sessions, np.stack([two[:, :, 0], other], axis=2)), np.stack([two[:, :, 0], other], axis=2)
+    return np.stack([two[:, :, 0], other], axis=2)
 
 
-def _campaigns(sessions: pl.DataFrame, places: Picks) -> pl.DataFrame:
-    """Campaigns of the sessions at these places, (trials, blocks, 2)."""
+def campaigns(sessions: pl.DataFrame, places: Picks) -> pl.DataFrame:
+    """The campaigns of the sessions at these places, (trials, blocks, 2)."""
     trials, size, _ = places.shape
     picked = pl.DataFrame(
         {
             "place": places.ravel(),
             "campaign_id": np.repeat(np.arange(trials), 2 * size),
-            "block": np.tile(np.repeat(np.arange(size), 2), trials),
+            "block": np.tile(np.repeat(np.arange(size, dtype=np.int32), 2), trials),
             "arm": np.tile([BASELINE, CANDIDATE], trials * size),
         }
-    ).with_columns(campaign_id=pl.format("trial {}", "campaign_id"), block=pl.col("block").cast(pl.Int32))
-    kept = sessions.drop("arm", "block", "campaign_id", strict=False)
+    ).with_columns(campaign_id=pl.format("trial {}", "campaign_id"))
+    kept = sessions.drop("arm", "block")
     return picked.join(kept, on="place", maintain_order="left").with_columns(
         **{name: pl.lit(value) for name, value in _NO_FACTS.items()}
     )
@@ -116,11 +114,13 @@ def times_longer(sessions: pl.DataFrame, factor: float, arm: str = CANDIDATE) ->
     return sessions.with_columns(longer)
 
 
-def resampled_blocks(sessions: pl.DataFrame, trials: int, seed: int) -> pl.DataFrame:
-    """Campaigns of as many blocks, drawn with replacement from those of one."""
+def resampled_blocks(sessions: pl.DataFrame, trials: int, least: int, seed: int) -> pl.DataFrame:
+    """Campaigns of as many blocks, drawn with replacement from those of one, at least `least` different ones."""
     random = np.random.default_rng(seed)
     blocks = sessions.get_column("block").unique().sort().to_numpy()
-    drawn = random.choice(blocks, (trials, len(blocks)))
+    drawn = random.choice(blocks, (20 * trials, len(blocks)))
+    different = (np.diff(np.sort(drawn, axis=1), axis=1) > 0).sum(axis=1) + 1
+    drawn = drawn[different >= least][:trials]
     picks = pl.DataFrame(
         {
             "block": drawn.ravel(),
@@ -133,7 +133,7 @@ def resampled_blocks(sessions: pl.DataFrame, trials: int, seed: int) -> pl.DataF
 
 
 def three_levels(trials: int, size: int, seed: int) -> pl.DataFrame:
-    """Simulated campaigns of identical code: block, session and iteration noise as the real sessions have it.
+    """Simulated campaigns of identical code, with about the noise of the real sessions on each level.
 
     Blocks wander (deviation 2 %, lag-1 correlation 0.5), sessions differ by 2.5 % with the tails of a t of 5 degrees,
     iterations by 3 % with lag-1 correlation 0.5; 64 of them a session.
@@ -152,9 +152,13 @@ def three_levels(trials: int, size: int, seed: int) -> pl.DataFrame:
             "block": np.tile(np.repeat(np.arange(size, dtype=np.int32), 2), trials),
         }
     ).with_columns(session_id=pl.format("s{}", "place"))
-    frame = each.drop("place").select(pl.all().repeat_by(iterations).explode()).with_columns(
-        iteration=pl.Series(np.tile(np.arange(iterations), count)),
-        latency_ns=pl.Series(np.rint(np.exp(log)).astype(np.int64).ravel()),
+    frame = (
+        each.drop("place")
+        .select(pl.all().repeat_by(iterations).explode())
+        .with_columns(
+            iteration=pl.Series(np.tile(np.arange(iterations), count)),
+            latency_ns=pl.Series(np.rint(np.exp(log)).astype(np.int64).ravel()),
+        )
     )
     found = session_quantiles(frame).join(each.select("session_id", "place"), on="session_id")
     return found.with_columns(
@@ -171,8 +175,3 @@ def _wandering(noise: npt.NDArray[np.float64], correlation: float) -> npt.NDArra
         fresh = np.sqrt(1 - correlation**2) * noise[..., place]
         made[..., place] = correlation * made[..., place - 1] + fresh
     return made
-
-
-def facts() -> dict[str, Any]:
-    """What a session that nobody recorded facts of is given here."""
-    return dict(_NO_FACTS)

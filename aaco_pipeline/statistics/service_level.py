@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 
 from aaco_pipeline.errors import UsageError
-from aaco_pipeline.statistics.block_effects import LEAST_BLOCKS, t_interval
-from aaco_pipeline.statistics.sequential import LEVEL
+from aaco_pipeline.statistics.verdicts.block_effects import LEAST_BLOCKS, t_interval
+from aaco_pipeline.statistics.verdicts.sequential import LEVEL
 
 OK: Final = "ok"
 AT_RISK: Final = "at_risk"

@@ -26,6 +26,9 @@ LEAST_ITERATIONS: Final = 30
 LEVEL_TOLERANCE: Final = 0.05
 #: A last level that holds for less than this part of the measured iterations is not named as the steady one.
 LEAST_LAST_SHARE: Final = 1 / 3
+#: A session is called steady when its steady part is at least this much of it: what came later rests on few iterations,
+#: and a level that came and stayed halfway is no warm-up.
+LEAST_STEADY_SHARE: Final = 1 / 2
 #: What lasts for less than this part of them is an interruption and no level, unless it is the beginning.
 LEAST_LEVEL_SHARE: Final = 1 / 10
 #: Two modes: what their means explain of the variance of log latencies between the 2.5 % and 97.5 % quantiles, the
@@ -80,7 +83,7 @@ def states_of(times: Counts, counts: Counts) -> tuple[npt.NDArray[np.str_], Coun
     Returns
     -------
     States and places from 0. `too_short` below 30 units; `unsteady` when the last level (with those within 5 % of it
-    before) holds for less than the final third; `bimodal` when the steady part jumps between two modes; else `steady`.
+    before) holds for less than half of them; `bimodal` when the steady part jumps between two modes; else `steady`.
     The place is 0 for `too_short` and `unsteady`, which have no steady part to cut out.
 
     Notes
@@ -94,7 +97,7 @@ def states_of(times: Counts, counts: Counts) -> tuple[npt.NDArray[np.str_], Coun
     since = np.zeros(len(counts), np.int64)
     kept = np.repeat(long_enough, counts)
     since[long_enough] = levels_since(times[kept], counts[long_enough])
-    lasting = (counts - since) / counts >= LEAST_LAST_SHARE
+    lasting = (counts - since) / counts >= LEAST_STEADY_SHARE
     states = np.where(long_enough, np.where(lasting, STEADY, UNSTEADY), TOO_SHORT)
     since[states != STEADY] = 0
     steady = states == STEADY

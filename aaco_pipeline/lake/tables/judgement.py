@@ -113,7 +113,7 @@ TABLES: Final[tuple[Table, ...]] = (
             nullable("excluded_sessions", STRINGS, ID, "Sessions of both arms that were left out of this metric, with "
                 "why in reasons.", since=2),
             nullable("slow_sessions", STRINGS, ID, "Sessions that ran slower throughout than their arm's fast ones by "
-                "a quarter or more; in both arms they speak for a busy host.", since=2),
+                "a fifth or more; in several arms of the campaign they speak for a busy host.", since=2),
             nullable("alert_grade", STRING, NAME, "What a regression was seen on: `one boot`, `two boots` or `two "
                 "devices`; null when nothing regressed or no boot was recorded.", since=2),
             nullable("reasons", STRINGS, TEXT, "Why the verdict is what it is, one sentence each, the deciding one "

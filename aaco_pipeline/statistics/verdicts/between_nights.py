@@ -10,12 +10,12 @@ import numpy as np
 import polars as pl
 
 from aaco_pipeline.lake.contracts import polars_types
-from aaco_pipeline.statistics.block_effects import Floats, t_interval, t_test_p
-from aaco_pipeline.statistics.comparison import METRICS, of_both_arms, why_left_out
-from aaco_pipeline.statistics.decision import INCONCLUSIVE, WITHHELD, Row, busy_host, grade, unjudged
-from aaco_pipeline.statistics.power import minimum_detectable_ratio
-from aaco_pipeline.statistics.sequential import LEVEL
-from aaco_pipeline.statistics.slow_sessions import slow_sessions
+from aaco_pipeline.statistics.verdicts.block_effects import Floats, t_interval, t_test_p
+from aaco_pipeline.statistics.verdicts.comparison import METRICS, of_both_arms, why_left_out
+from aaco_pipeline.statistics.verdicts.decision import INCONCLUSIVE, WITHHELD, Row, busy_host, grade, unjudged
+from aaco_pipeline.statistics.verdicts.power import minimum_detectable_ratio
+from aaco_pipeline.statistics.verdicts.sequential import LEVEL
+from aaco_pipeline.statistics.verdicts.slow_sessions import slow_sessions
 
 Effect = Mapping[str, float | None]
 
@@ -83,7 +83,7 @@ def _verdict(
         "fingerprint_count": 1,
         "sessions_baseline": arms[0].height,
         "sessions_candidate": arms[1].height,
-        "slow_arms": slow.get_column("arm").n_unique(),
+        "slow_arms": slow.get_column("arm").unique().sort().to_list(),
         "slow_sessions": slow.get_column("session_id").to_list(),
         "times_slower": slow.get_column("times_slower").to_list(),
     }

@@ -11,14 +11,14 @@ import polars as pl
 
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.contracts import polars_types
-from aaco_pipeline.statistics.block_effects import LEAST_BLOCKS, block_effects, t_interval, t_test_p
-from aaco_pipeline.statistics.decision import INTERLEAVED, decided
-from aaco_pipeline.statistics.identical_code import DESIGN, floors
-from aaco_pipeline.statistics.power import minimum_detectable_ratio
-from aaco_pipeline.statistics.sequential import LEVEL, levels_at_looks
 from aaco_pipeline.statistics.session_quantiles import UNUSABLE
-from aaco_pipeline.statistics.slow_sessions import slow_sessions
 from aaco_pipeline.statistics.steady_state import BIMODAL, UNSTEADY
+from aaco_pipeline.statistics.verdicts.block_effects import LEAST_BLOCKS, Floats, block_effects, t_interval, t_test_p
+from aaco_pipeline.statistics.verdicts.decision import INTERLEAVED, decided
+from aaco_pipeline.statistics.verdicts.identical_code import DESIGN, floors
+from aaco_pipeline.statistics.verdicts.power import minimum_detectable_ratio
+from aaco_pipeline.statistics.verdicts.sequential import LEVEL, levels_at_looks
+from aaco_pipeline.statistics.verdicts.slow_sessions import slow_sessions
 
 #: Each metric of the verdicts and the column of `session_quantiles` that it is compared by.
 METRICS: Final = {
@@ -80,14 +80,16 @@ def compare(sessions: pl.DataFrame, plan: Plan, ledger: pl.DataFrame) -> pl.Data
     Notes
     -----
     The effect is the mean over blocks of the log ratio of session quantiles, with a t interval of the level that the
-    plan's look allows. Regressed: the whole interval lies above 1 + threshold, and exact sign flips about the threshold
-    agree from six blocks on. Improved: the mirror of it. Equivalent: two one-sided tests (Schuirmann, A comparison of
-    the two one-sided tests procedure, 1987), here the whole 90 % interval within the threshold. All else is
-    inconclusive. The threshold is the policy or the floor of identical code, whichever is more. It lies when an arm's
-    sessions leave something behind for the next one, and when a campaign is not what its plan says.
+    plan's look allows. Regressed: the whole interval lies above 1 + threshold, exact sign flips about the threshold
+    agree from six blocks on, and it holds without sessions that ran slow throughout too. Improved: the mirror of it.
+    Equivalent: two one-sided tests (Schuirmann, A comparison of the two one-sided tests procedure, 1987), the whole
+    90 % interval within the threshold. All else is inconclusive. The threshold is the policy or the floor of identical
+    code, whichever is more. It lies when an arm's sessions leave something behind for the next one, and when a
+    campaign is not what its plan says.
     """
     both = of_both_arms(sessions, plan.baseline, plan.candidate)
-    campaigns = _campaigns(both, plan)
+    slow = slow_sessions(sessions)
+    campaigns = _campaigns(both, plan, slow)
     known = floors(ledger)
     frames = []
     for metric, column in METRICS.items():
@@ -95,8 +97,13 @@ def compare(sessions: pl.DataFrame, plan: Plan, ledger: pl.DataFrame) -> pl.Data
             value=pl.when(pl.col("why").is_null()).then(column)
         )
         left_out = values.filter(pl.col("why").is_not_null()).group_by("campaign_id", maintain_order=True)
+        quiet = values.join(slow, on=["campaign_id", "session_id"], how="anti")
+        effects, quiet_effects = (
+            block_effects(of_sessions, plan.baseline, plan.candidate, "value") for of_sessions in (values, quiet)
+        )
         rows = (
-            campaigns.join(block_effects(values, plan.baseline, plan.candidate, "value"), on="campaign_id")
+            campaigns.join(effects, on="campaign_id")
+            .join(quiet_effects.select("campaign_id", *_SPREAD), on="campaign_id", how="left", suffix="_quiet")
             .join(
                 left_out.agg(excluded_sessions="session_id", why=pl.col("why").value_counts(sort=True)),
                 on="campaign_id",
@@ -138,7 +145,7 @@ def why_left_out(metric: str, column: str) -> pl.Expr:
     )
 
 
-def _campaigns(both: pl.DataFrame, plan: Plan) -> pl.DataFrame:
+def _campaigns(both: pl.DataFrame, plan: Plan, slow: pl.DataFrame) -> pl.DataFrame:
     """One row a campaign: what its sessions share, how many there are, and which of them are slow."""
     is_candidate = pl.col("arm") == plan.candidate
     blocks_of = [pl.col("block").filter(of_arm).unique() for of_arm in (is_candidate, ~is_candidate)]
@@ -149,18 +156,15 @@ def _campaigns(both: pl.DataFrame, plan: Plan) -> pl.DataFrame:
         blocks=blocks_of[0].is_in(blocks_of[1].implode()).sum().cast(pl.Int64),
     )
     per_block = both.group_by("campaign_id", "block", "arm").len().group_by("campaign_id").agg(pl.col("len").max())
-    slow = (
-        slow_sessions(both)
-        .group_by("campaign_id")
-        .agg(
-            slow_sessions="session_id",
-            slow_arms=pl.col("arm").n_unique(),
-            times_slower=pl.col("times_slower"),
-        )
+    in_comparison = pl.col("arm").is_in([plan.baseline, plan.candidate])
+    slow_of = slow.group_by("campaign_id", maintain_order=True).agg(
+        pl.col("session_id").filter(in_comparison).alias("slow_sessions"),
+        pl.col("times_slower").filter(in_comparison),
+        slow_arms=pl.col("arm").unique().sort(),
     )
     return (
         campaigns.join(per_block.rename({"len": "sessions_per_block"}), on="campaign_id")
-        .join(slow, on="campaign_id", how="left")
+        .join(slow_of, on="campaign_id", how="left")
         .with_columns(pl.col("sessions_per_block").cast(pl.Int64))
     )
 
@@ -173,22 +177,30 @@ def _with_interval(rows: pl.DataFrame, looks: tuple[int, ...]) -> pl.DataFrame:
     levels = dict(zip(looks, levels_at_looks(looks), strict=True))
     rows = rows.with_columns(level=pl.col("blocks").replace_strict(levels, default=None, return_dtype=pl.Float64))
     level = rows.get_column("level").fill_null(LEVEL).to_numpy()
-    paired, mean, deviation = (rows.get_column(name).cast(pl.Float64).to_numpy() for name in _SPREAD)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        error = deviation / np.sqrt(paired)
+    paired, mean, error = _spread(rows, "")
     low, high = t_interval(mean, error, paired - 1, level)
     # Two one-sided tests at half the level each side of it: the interval of twice the level.
     narrow_low, narrow_high = t_interval(mean, error, paired - 1, 2 * level)
-    enough = pl.col("paired") >= LEAST_BLOCKS
+    of_quiet, quiet_mean, quiet_error = _spread(rows, "_quiet")
+    quiet_low, quiet_high = t_interval(quiet_mean, quiet_error, of_quiet - 1, level)
     figures = {
-        "low": low,
-        "high": high,
-        "narrow_low": narrow_low,
-        "narrow_high": narrow_high,
-        "p_value": t_test_p(mean, error, paired - 1),
+        "paired": {"low": low, "high": high, "narrow_low": narrow_low, "narrow_high": narrow_high},
+        "paired_quiet": {"low_quiet": quiet_low, "high_quiet": quiet_high},
     }
-    detectable = pl.Series(minimum_detectable_ratio(error, paired - 1, level)).fill_nan(None)
+    figures["paired"]["p_value"] = t_test_p(mean, error, paired - 1)
+    detectable = minimum_detectable_ratio(error, paired - 1, level)
     return rows.with_columns(
-        **{name: pl.when(enough).then(pl.Series(value).fill_nan(None)) for name, value in figures.items()},
-        minimum_detectable_ratio=detectable,
+        *(
+            pl.when(pl.col(counted) >= LEAST_BLOCKS).then(pl.Series(values).fill_nan(None)).alias(name)
+            for counted, named in figures.items()
+            for name, values in named.items()
+        ),
+        minimum_detectable_ratio=pl.Series(np.where(np.isfinite(detectable), detectable, np.nan)).fill_nan(None),
     )
+
+
+def _spread(rows: pl.DataFrame, suffix: str) -> tuple[Floats, Floats, Floats]:
+    """Blocks, mean and standard error of each row, NaN where there are too few."""
+    paired, mean, deviation = (rows.get_column(name + suffix).cast(pl.Float64).to_numpy() for name in _SPREAD)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return paired, mean, deviation / np.sqrt(paired)

@@ -8,15 +8,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from aaco_pipeline.statistics.block_effects import (
+from aaco_pipeline.statistics.verdicts.block_effects import (
     LEAST_BLOCKS,
     LEAST_BLOCKS_FOR_FLIPS,
     MOST_BLOCKS_FOR_FLIPS,
     sign_flip_p,
 )
-from aaco_pipeline.statistics.identical_code import LEAST_FOR_FLOOR, confidence
-from aaco_pipeline.statistics.power import blocks_needed
-from aaco_pipeline.statistics.sequential import LEVEL
+from aaco_pipeline.statistics.verdicts.identical_code import LEAST_FOR_FLOOR, confidence
+from aaco_pipeline.statistics.verdicts.power import blocks_needed
+from aaco_pipeline.statistics.verdicts.sequential import LEVEL
 
 INTERLEAVED: Final = "interleaved"
 STORED_BASELINE: Final = "stored baseline"
@@ -99,6 +99,7 @@ def unjudged(row: Row) -> Iterator[tuple[str, str, str]]:
 def _obstacles(row: Row, looks: tuple[int, ...]) -> Iterator[tuple[str, str, str]]:
     """What keeps the interval from deciding, in the form of `unjudged`."""
     yield from unjudged(row)
+    yield from busy_host(row)
     blocks = looks[-1]
     if row["design"] == STORED_BASELINE or not row["paired"]:
         what = "the baseline was not run again in the same blocks, so what the host did meanwhile counts as change"
@@ -111,13 +112,12 @@ def _obstacles(row: Row, looks: tuple[int, ...]) -> Iterator[tuple[str, str, str
         following = [look for look in looks if look > row["blocks"]]
         advice = f"go on to {following[0]} blocks" if following else "plan a new campaign: looks are fixed beforehand"
         yield INCONCLUSIVE, what, advice
-    yield from busy_host(row)
 
 
 def busy_host(row: Row) -> Iterator[tuple[str, str, str]]:
-    """Slow sessions in both arms, as an obstacle: they are the host's, so neither arm may be blamed for its share."""
-    if (row["slow_arms"] or 0) > 1:
-        what = f"a busy host: sessions of both arms ran slower throughout ({_slow(row)})"
+    """Slow sessions in several arms, as an obstacle: they are the host's, so no arm may be blamed for its share."""
+    if len(row["slow_arms"] or []) > 1:
+        what = f"a busy host: sessions of {' and '.join(row['slow_arms'])} ran slower throughout ({_slow(row)})"
         yield INCONCLUSIVE, what, "run the campaign again on a host without other work"
 
 
@@ -126,10 +126,19 @@ def _by_interval(row: Row, threshold: float, looks: tuple[int, ...]) -> tuple[st
     upper, lower = float(np.log1p(threshold)), float(np.log1p(-threshold))
     interval = f"{ratio_of(row['low']):.4f} to {ratio_of(row['high']):.4f}"
     ratios = np.array(row["log_ratios"])
-    for verdict, beyond, against in (
-        (REGRESSED, row["low"] > upper, ratios - upper),
-        (IMPROVED, row["high"] < lower, lower - ratios),
+    for verdict, beyond, against, quiet in (
+        (REGRESSED, row["low"] > upper, ratios - upper, (row["low_quiet"] or 0.0) > upper),
+        (IMPROVED, row["high"] < lower, lower - ratios, (row["high_quiet"] or 0.0) < lower),
     ):
+        if beyond and not quiet:
+            what = (
+                f"the interval, {interval}, lies beyond {threshold:.4f}, but not without slow sessions ({_slow(row)})"
+            )
+            return (
+                INCONCLUSIVE,
+                what,
+                "run the campaign again; where it recurs, look at what the slow sessions selected",
+            )
         if beyond and _flips_agree(against, row["level"]):
             return verdict, f"the whole interval, {interval}, lies beyond a difference of {threshold:.4f}", None
         if beyond:
@@ -172,7 +181,7 @@ def _remarks(row: Row, policy_ratio: float) -> Iterator[str]:
     if excluded:
         why = ", ".join(f"{each['count']} {each['why']}" for each in row["why"])
         yield f"{excluded} sessions are left out of {row['metric']}: {why}"
-    if row["slow_arms"] == 1:
+    if row["slow_sessions"] and len(row["slow_arms"]) == 1:
         yield f"sessions of one arm ran slower throughout: {_slow(row)}"
     known = row["comparisons"] or 0
     if row["floor_ratio"] is None:

@@ -2,8 +2,8 @@
 
 import polars as pl
 
-from aaco_pipeline.statistics.decision import IMPROVED, INCONCLUSIVE, REGRESSED
-from aaco_pipeline.statistics.sequential import LEVEL
+from aaco_pipeline.statistics.verdicts.decision import IMPROVED, INCONCLUSIVE, REGRESSED
+from aaco_pipeline.statistics.verdicts.sequential import LEVEL
 
 
 def false_discoveries(verdicts: pl.DataFrame) -> pl.DataFrame:

@@ -28,9 +28,9 @@ def minimum_detectable_ratio(error: Floats, freedom: Floats, level: Floats) -> F
 
     Returns
     -------
-    `exp(nc * error) - 1`, a ratio, where nc is the noncentrality at which a t of that freedom exceeds its critical
-    value with probability 0.8. Source: J. Cohen, Statistical Power Analysis for the Behavioral Sciences, 2nd ed.,
-    1988, section 2; the other tail, below 0.0001, is left out.
+    `exp(nc * error) - 1`, a ratio (infinite where nothing would be found), where nc is the noncentrality at which a t
+    of that freedom exceeds its critical value with probability 0.8. Source: J. Cohen, Statistical Power Analysis for
+    the Behavioral Sciences, 2nd ed., 1988, section 2; the other tail, below 0.0001, is left out.
 
     Notes
     -----
@@ -39,7 +39,9 @@ def minimum_detectable_ratio(error: Floats, freedom: Floats, level: Floats) -> F
     """
     from scipy.special import nctdtrinc, stdtrit
 
-    ratio: Floats = np.expm1(nctdtrinc(freedom, 1 - POWER, stdtrit(freedom, 1 - level / 2)) * error)
+    noncentrality = nctdtrinc(freedom, 1 - POWER, stdtrit(freedom, 1 - level / 2))
+    with np.errstate(over="ignore"):
+        ratio: Floats = np.expm1(noncentrality * error)
     return ratio
 
 
