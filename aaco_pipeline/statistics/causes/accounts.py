@@ -1,0 +1,303 @@
+"""A session's measured steps added up exactly: T = kernels and copies + idle time - overlap, in whole nanoseconds.
+
+The account is of one device, the busiest in the steps. Nothing is compared here; that is `decomposition`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from aaco_pipeline.statistics.causes.steps import Axis, measured_steps
+
+Tables = Mapping[str, pl.DataFrame]
+
+#: What an account is made from; tables may be empty.
+ACCOUNTED_FROM: Final = (
+    *("iterations", "session_parts", "dispatches", "kernels", "memory_copies", "gaps", "operator_kernels"),
+    *("model_nodes", "api_calls", "operator_inputs", "gpu_samples", "bottlenecks"),
+)
+KERNEL: Final = "kernel"
+COMMUNICATION: Final = "communication"
+COPY: Final = "copy"
+#: Idle time at the two ends of the steps, where the device had done all or had nothing yet.
+AT_THE_ENDS: Final = "ends_of_steps"
+UNKNOWN: Final = "unknown"
+#: A kernel and how it was launched.
+GROUP: Final = ("category", "name", "launch")
+#: Families whose speed follows the engine clock rather than the memory's, where no kernel's own label tells.
+_COMPUTING: Final = ("gemm", "attention", "conv", "linear attention")
+_WAITING: Final = r"^(?:hip|cuda|cu)(?:Device|Ctx|Thread|Stream|Event)Synchronize"
+_GRAPH_LAUNCH: Final = r"(?i)graphlaunch"
+_TEXT: Final = pl.String
+
+
+@dataclass(frozen=True)
+class Account:
+    """The measured steps of one session, in ns over all steps: divide by `steps` for an iteration.
+
+    `time_ns` = sum of `groups`.busy_ns + sum of `idle`.idle_ns - `overlap_ns`, exactly.
+    `groups`: category (kernel, communication, copy), name, launch (its shape), short_name, family, library, dtype,
+    tile, compute_ratio (how far its speed follows the engine clock), count, busy_ns (clipped to the steps).
+    `idle`: category, name, launch of the activity that ended it (null at the ends), cause, idle_ns.
+    `sites`: operator, outermost_operator, name, count, busy_ns: the kernels of each operator, where it is known.
+    `inputs`: operator, shapes, types, count: the calls of operators that ran kernels, by their inputs.
+    `order`: names of the kernels of the last step as they began.
+    `host_ns` is the launching thread's time outside waits for the device; `waits` how often it waited; both null
+    without host calls. `graph_ratio` is the share of dispatches that a graph replayed. `latency_ns` is the median
+    iteration of the pass without a profiler, null where there was none.
+    """
+
+    steps: int
+    rule: str
+    device_id: int
+    time_ns: int
+    overlap_ns: int
+    groups: pl.DataFrame
+    idle: pl.DataFrame
+    sites: pl.DataFrame
+    inputs: pl.DataFrame
+    order: tuple[str, ...]
+    host_ns: int | None
+    waits: int | None
+    graph_ratio: float | None
+    clock_mhz: float | None
+    latency_ns: float | None
+
+    @property
+    def busy_ns(self) -> int:
+        """The union of all activities in the steps."""
+        return int(self.groups.get_column("busy_ns").sum()) - self.overlap_ns
+
+
+def account(tables: Tables) -> Account | str:
+    """The account of a session from its tables (`ACCOUNTED_FROM`, as contracted), or why there is none.
+
+    Activities are clipped to the steps (`steps.measured_steps`), and one counts where it lies in a step at all.
+    Dispatches nested in others are part of them.
+    """
+    activities = _activities(tables)
+    if activities.is_empty():
+        return "no kernel or copy with times was recorded"
+    found = measured_steps(tables, activities)
+    if isinstance(found, str):
+        return found
+    steps, rule, starts, ends = found
+    inside = Axis(starts, ends)
+    activities = activities.with_columns(
+        at_ns=inside.of(activities.get_column("start_ns")), until_ns=inside.of(activities.get_column("end_ns"))
+    )
+    ran = activities.filter((pl.col("until_ns") > pl.col("at_ns")) | inside.holds("start_ns"))
+    if ran.is_empty():
+        return "no kernel or copy ran in the measured steps"
+    time = pl.col("until_ns") - pl.col("at_ns")
+    device = int(
+        ran.group_by("device_id").agg(time=time.sum()).sort("time", "device_id", descending=[True, False]).item(0, 0)
+    )
+    own = ran.filter(pl.col("device_id") == device).sort("at_ns", "until_ns", "activity_kind", "activity_id")
+    reached = own.get_column("until_ns").cum_max()
+    before = reached.shift(1, fill_value=0)
+    union = int((reached - pl.select(pl.max_horizontal(before, own.get_column("at_ns"))).to_series()).clip(0).sum())
+    groups = own.group_by(GROUP).agg(
+        pl.col("short_name", "family", "library", "dtype", "tile", "compute_ratio").first(),
+        count=pl.len().cast(pl.Int64),
+        busy_ns=time.sum(),
+    )
+    host, waits = _host(tables["api_calls"], inside)
+    sites = _sites(tables, groups)
+    return Account(
+        steps=steps,
+        rule=rule,
+        device_id=device,
+        time_ns=inside.length,
+        overlap_ns=int(groups.get_column("busy_ns").sum()) - union,
+        groups=groups.sort("busy_ns", *GROUP, descending=[True, False, False, False]),
+        idle=_idle(tables["gaps"], own, inside, union, device),
+        sites=sites,
+        inputs=_inputs(tables, inside, sites),
+        order=tuple(own.filter((pl.col("start_ns") >= int(starts[-1])) & (pl.col("category") != COPY))["name"]),
+        host_ns=host,
+        waits=waits,
+        graph_ratio=_graph_ratio(own, tables["api_calls"]),
+        clock_mhz=_clock(tables["gpu_samples"], inside, device),
+        latency_ns=_latency(tables["iterations"]),
+    )
+
+
+# ---- inside ----------------------------------------------------------------------------------------------------------
+
+
+def _activities(tables: Tables) -> pl.DataFrame:
+    """Kernels and copies that have times, with their group; dispatches inside another are left out."""
+    kernels = tables["kernels"].select(
+        "kernel_id", *(pl.col(one).cast(_TEXT) for one in ("name", "short_name", "family", "library", "dtype", "tile"))
+    )
+    kernels = kernels.join(_compute_ratios(tables["bottlenecks"]), on="kernel_id", how="left").with_columns(
+        pl.col("compute_ratio").fill_null(
+            pl.when(pl.col("family").is_in(_COMPUTING))
+            .then(1.0)
+            .when(pl.col("family").is_null())
+            .then(0.5)
+            .otherwise(0)
+        )
+    )
+    launch = pl.concat_str(
+        pl.col("grid_work_items").cast(_TEXT), pl.lit("/"), pl.col("workgroup_work_items").cast(_TEXT)
+    )
+    ran = (
+        tables["dispatches"]
+        .filter(pl.col("parent_dispatch_id").is_null() & (pl.col("end_ns") >= pl.col("start_ns")))
+        .join(kernels, on="kernel_id")
+        .select(
+            pl.lit("dispatch").alias("activity_kind"),
+            pl.col("dispatch_id").alias("activity_id"),
+            "device_id",
+            "start_ns",
+            "end_ns",
+            "correlation_id",
+            "graph_node_id",
+            pl.when(pl.col("family") == "comm").then(pl.lit(COMMUNICATION)).otherwise(pl.lit(KERNEL)).alias("category"),
+            "name",
+            launch.fill_null("").alias("launch"),
+            *("short_name", "family", "library", "dtype", "tile", "compute_ratio"),
+        )
+    )
+    direction = pl.col("direction").cast(_TEXT).fill_null("copy of unknown direction")
+    moved = (
+        tables["memory_copies"]
+        .filter(pl.col("device_id").is_not_null() & (pl.col("end_ns") >= pl.col("start_ns")))
+        .select(
+            pl.lit("memory_copy").alias("activity_kind"),
+            pl.col("copy_id").alias("activity_id"),
+            "device_id",
+            "start_ns",
+            "end_ns",
+            pl.lit(COPY).alias("category"),
+            direction.alias("name"),
+            pl.col("size_bytes").cast(_TEXT).fill_null("").alias("launch"),
+            direction.alias("short_name"),
+        )
+    )
+    return pl.concat([ran, moved], how="diagonal_relaxed")
+
+
+def _compute_ratios(bottlenecks: pl.DataFrame) -> pl.DataFrame:
+    """Of each labelled kernel whether compute or memory limits it; no row for others."""
+    label = pl.col("label").cast(_TEXT)
+    ratio = pl.when(label.str.starts_with("compute")).then(1.0).when(label.str.starts_with("memory")).then(0.0)
+    labelled = bottlenecks.filter(pl.col("scope").cast(_TEXT) == "kernel")
+    return labelled.select("kernel_id", compute_ratio=ratio).drop_nulls().unique("kernel_id")
+
+
+def _idle(gaps: pl.DataFrame, own: pl.DataFrame, inside: Axis, union: int, device: int) -> pl.DataFrame:
+    """Idle time by its cause and by the activity that ended it; what no gap accounts for is unknown."""
+    cause = pl.when(pl.col("doubt").is_null()).then(pl.col("cause").cast(_TEXT)).otherwise(pl.lit(UNKNOWN))
+    mapped = gaps.filter(pl.col("device_id") == device).with_columns(
+        idle_ns=inside.of(gaps.filter(pl.col("device_id") == device).get_column("end_ns"))
+        - inside.of(gaps.filter(pl.col("device_id") == device).get_column("start_ns")),
+        cause=cause,
+        activity_kind=pl.col("next_activity_kind").cast(_TEXT),
+        activity_id="next_activity_id",
+    )
+    first, last = int(own.get_column("at_ns")[0]), int(own.get_column("until_ns").to_numpy().max())
+    owned = (
+        mapped.filter(pl.col("idle_ns") > 0)
+        .join(own.select("activity_kind", "activity_id", *GROUP), on=("activity_kind", "activity_id"), how="left")
+        .group_by(*GROUP, "cause")
+        .agg(pl.col("idle_ns").sum())
+    )
+    known = int(owned.get_column("idle_ns").sum())
+    # Gaps lie between a device's first and last activity; the ends of the steps may hold a part of one.
+    idle = inside.length - union
+    at_the_ends = max(0, min(idle - known, first + inside.length - last))
+    rest = pl.DataFrame(
+        {"cause": [AT_THE_ENDS, UNKNOWN], "idle_ns": [at_the_ends, idle - known - at_the_ends]},
+        schema_overrides={"idle_ns": pl.Int64},
+    )
+    both = pl.concat([owned, rest.filter(pl.col("idle_ns") != 0)], how="diagonal_relaxed")
+    return both.group_by(*GROUP, "cause").agg(pl.col("idle_ns").sum()).sort(*GROUP, "cause")
+
+
+def _sites(tables: Tables, groups: pl.DataFrame) -> pl.DataFrame:
+    """The kernels of each operator in the steps: of the model by its node, of a framework by its name.
+
+    The attribution is of the whole recording; a kernel's dispatches in the steps are shared out as there.
+    """
+    names = tables["kernels"].select("kernel_id", pl.col("name").cast(_TEXT))
+    nodes = tables["model_nodes"].select("node_id", node=pl.col("name").cast(_TEXT))
+    known = (
+        tables["operator_kernels"]
+        .filter(pl.col("match").cast(_TEXT) != "unattributed")
+        .join(nodes, on="node_id", how="left")
+        .with_columns(operator=pl.coalesce("node", pl.col("operator").cast(_TEXT)))
+        .drop_nulls("operator")
+        .with_columns(outermost_operator=pl.coalesce(pl.col("outermost_operator").cast(_TEXT), "operator"))
+        .join(names, on="kernel_id")
+        .group_by("operator", "outermost_operator", "name")
+        .agg(pl.col("dispatch_count").sum(), pl.col("total_ns").sum())
+    )
+    everywhere = tables["operator_kernels"].join(names, on="kernel_id").group_by("name")
+    whole = everywhere.agg(all_count=pl.col("dispatch_count").sum(), all_ns=pl.col("total_ns").sum())
+    inside = groups.filter(pl.col("category") != COPY).group_by("name").agg(pl.col("count", "busy_ns").sum())
+    share, share_ns = (pl.col(a) / pl.col(b) for a, b in (("dispatch_count", "all_count"), ("total_ns", "all_ns")))
+    return (
+        known.join(whole, on="name")
+        .join(inside, on="name")
+        .select(
+            "operator",
+            "outermost_operator",
+            "name",
+            count=pl.col("count") * share,
+            busy_ns=(pl.col("busy_ns") * share_ns).fill_nan(0.0),
+        )
+        .sort("operator", "outermost_operator", "name")
+    )
+
+
+def _inputs(tables: Tables, inside: Axis, sites: pl.DataFrame) -> pl.DataFrame:
+    """How often each operator that ran kernels was called in the steps, by shapes and types of its inputs."""
+    began = tables["api_calls"].filter(inside.holds("start_ns")).select("call_id")
+    stated = [pl.col(one).cast(_TEXT) for one in ("operator", "shapes", "types")]
+    own = tables["operator_inputs"].join(began, on="call_id", how="semi").select(stated)
+    own = own.join(sites.select("operator"), on="operator", how="semi")
+    return own.group_by("operator", "shapes", "types").agg(count=pl.len().cast(pl.Int64)).sort(pl.all())
+
+
+def _host(calls: pl.DataFrame, inside: Axis) -> tuple[int | None, int | None]:
+    """The launching thread's time in the steps outside waits for the device, in ns, and how often it waited."""
+    launching = calls.filter(pl.col("name").cast(_TEXT).str.contains("(?i)launch"))
+    if launching.is_empty():
+        return None, None
+    thread = launching.group_by("process_id", "thread_id").len().sort("len", "process_id", descending=[True, False])
+    own = calls.join(thread.head(1), on=("process_id", "thread_id"), nulls_equal=True)
+    waiting = own.filter(pl.col("name").cast(_TEXT).str.contains(_WAITING)).sort("start_ns")
+    at, until = inside.of(waiting.get_column("start_ns")), inside.of(waiting.get_column("end_ns"))
+    reached = until.cum_max().shift(1, fill_value=0)
+    waited = int((until - pl.select(pl.max_horizontal(at, reached)).to_series()).clip(0).sum())
+    return inside.length - waited, int((until > at).sum())
+
+
+def _graph_ratio(own: pl.DataFrame, calls: pl.DataFrame) -> float | None:
+    """The share of dispatches that a graph replayed: by their node, or by the call that launched them."""
+    kernels = own.filter(pl.col("activity_kind") == "dispatch")
+    if kernels.is_empty():
+        return None
+    launches = calls.filter(pl.col("name").cast(_TEXT).str.contains(_GRAPH_LAUNCH)).get_column("correlation_id")
+    replayed = pl.col("graph_node_id").fill_null(0) > 0
+    replayed |= pl.col("correlation_id").is_in(launches.drop_nulls().implode()).fill_null(False)
+    return float(kernels.select(replayed.mean()).item())
+
+
+def _clock(samples: pl.DataFrame, inside: Axis, device: int) -> float | None:
+    """The mean engine clock in the steps; null where it was not sampled there."""
+    own = samples.filter((pl.col("device_id") == device) & inside.holds("time_ns")).get_column("gfx_clock_mhz")
+    return None if own.drop_nulls().is_empty() else float(own.drop_nulls().to_numpy().mean())
+
+
+def _latency(iterations: pl.DataFrame) -> float | None:
+    """The median measured iteration without a profiler, in ns."""
+    measured = (pl.col("pass").cast(_TEXT) == "latency") & (pl.col("phase").cast(_TEXT) == "measure")
+    values = iterations.filter(measured).get_column("latency_ns").drop_nulls()
+    return None if values.is_empty() else float(np.median(values.to_numpy()))

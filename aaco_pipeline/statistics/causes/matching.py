@@ -1,0 +1,268 @@
+"""The kernels of one set of sessions in another: by name, operator, position, or normalized name.
+
+What is matched is how often each kernel runs in one iteration. A kernel counts as replaced only where another one came
+in its place at the same operator or position; what came without anything leaving is added.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from aaco_pipeline.statistics.causes.accounts import COPY, Account
+from aaco_pipeline.statistics.causes.names import normalized
+
+#: A kernel that runs this much less often in an iteration left a place; counts that vary by chance vary by less.
+LEAST_COUNT: Final = 0.5
+#: Steps of more kernels than this are not aligned kernel by kernel once equal beginnings and ends are taken away.
+_MOST_ALIGNED: Final = 3_000
+Counts = dict[str, float]
+Codes = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """Kernels of the baseline that others of the candidate stand for, by full name, in one iteration.
+
+    `before` and `after` say how often each ran at these places; `operator` is where, null when only the position in
+    the step is known; `matched_by` is `operator`, `position` or `normalized_name`.
+    """
+
+    before: Mapping[str, float]
+    after: Mapping[str, float]
+    operator: str | None
+    position: int | None
+    matched_by: str
+
+
+def replaced_kernels(baseline: Sequence[Account], candidate: Sequence[Account]) -> list[Replaced]:
+    """What the candidate runs in the place of kernels that the baseline ran, each dispatch in one finding at most.
+
+    Sure places first: the innermost operator, the outermost one (kernels of one kind of work, then the others), then
+    for kernels of no known operator the position between kernels that stayed, then equal normalized names. Each
+    kernel's part is at most what it runs less, or more, over all.
+    """
+    before, after = _per_iteration(baseline), _per_iteration(candidate)
+    left = {name: n - after.get(name, 0) for name, n in before.items() if n - after.get(name, 0) >= LEAST_COUNT}
+    came = {name: n - before.get(name, 0) for name, n in after.items() if n - before.get(name, 0) >= LEAST_COUNT}
+    found: list[Replaced] = []
+    if not left or not came:
+        return found
+    for place in chain(_operator_places(baseline, candidate), _position_places(baseline, candidate)):
+        lost, won = _at_most(place.before, left), _at_most(place.after, came)
+        if lost and won:
+            found.append(replace(place, before=lost, after=won))
+            _take(lost, left)
+            _take(won, came)
+    return [*found, *_normalized_places(_at_most(left, left), _at_most(came, came))]
+
+
+def groups_of(baseline: Sequence[Account], candidate: Sequence[Account], replaced: Iterable[Replaced]) -> pl.DataFrame:
+    """The group of each kernel or copy for splitting a change: category, name, launch, group, matched_by.
+
+    `group` is a dense number. `matched_by` of a group: `name` with an equal launch shape on both sides, `launch` where
+    a kernel of one name was launched in other shapes, `operator`, `position` or `normalized_name` where kernels were
+    replaced, `added` or `removed` for what one side alone has.
+    """
+    sides = [
+        pl.concat([one.groups.select("category", "name", "launch") for one in side])
+        .unique()
+        .with_columns(pl.lit(True).alias(mark))
+        for side, mark in ((baseline, "in_baseline"), (candidate, "in_candidate"))
+    ]
+    both = sides[0].join(sides[1], on=("category", "name", "launch"), how="full", coalesce=True)
+    both = both.with_columns(pl.col("in_baseline", "in_candidate").fill_null(False))
+    shared = pl.col("in_baseline") & pl.col("in_candidate")
+    kernels = pl.col("category") != COPY
+    one_sided = [(pl.col(mark) & ~shared).any().over("category", "name") for mark in ("in_baseline", "in_candidate")]
+    relaunched = ~shared & one_sided[0] & one_sided[1] & kernels
+    stands_for = _united(replaced)
+    root = pl.col("name").replace_strict(
+        {name: key for name, (key, _) in stands_for.items()}, default=None, return_dtype=pl.String
+    )
+    by = pl.col("name").replace_strict(
+        {name: how for name, (_, how) in stands_for.items()}, default=None, return_dtype=pl.String
+    )
+    is_replaced = root.is_not_null() & kernels
+    key = (
+        pl.when(is_replaced)
+        .then(pl.concat_str(pl.lit("="), root))
+        .when(relaunched)
+        .then(pl.concat_str("category", pl.lit("\n"), "name"))
+        .otherwise(pl.concat_str("category", pl.lit("\n"), "name", pl.lit("\n"), "launch"))
+    )
+    how = (
+        pl.when(is_replaced)
+        .then(by)
+        .when(relaunched)
+        .then(pl.lit("launch"))
+        .when(shared)
+        .then(pl.lit("name"))
+        .when(pl.col("in_candidate"))
+        .then(pl.lit("added"))
+        .otherwise(pl.lit("removed"))
+    )
+    return both.select("category", "name", "launch", group=(key.rank("dense") - 1).cast(pl.Int64), matched_by=how).sort(
+        "group", "category", "name", "launch"
+    )
+
+
+# ---- inside ----------------------------------------------------------------------------------------------------------
+
+
+def _at_most(counts: Mapping[str, float], rest: Mapping[str, float]) -> Counts:
+    """The counts, as far as there is as much left of them to find a place for."""
+    least = {name: min(count, rest.get(name, 0.0)) for name, count in counts.items()}
+    return {name: count for name, count in least.items() if count >= LEAST_COUNT}
+
+
+def _take(counts: Counts, rest: Counts) -> None:
+    for name, count in counts.items():
+        rest[name] -= count
+
+
+def _operator_places(baseline: Sequence[Account], candidate: Sequence[Account]) -> Iterator[Replaced]:
+    """What left and what came at each operator, from the innermost outward."""
+    for operator, gone, new in _by_operator(baseline, candidate, "operator"):
+        yield Replaced(gone, new, operator, None, "operator")
+    family = _families((*baseline, *candidate))
+    for operator, gone, new in _by_operator(baseline, candidate, "outermost_operator"):
+        for kind in sorted({family[name] for name in gone}):
+            old, other = ({name: n for name, n in side.items() if family[name] == kind} for side in (gone, new))
+            yield Replaced(old, other, operator, None, "operator")
+        yield Replaced(gone, new, operator, None, "operator")
+
+
+def _position_places(baseline: Sequence[Account], candidate: Sequence[Account]) -> Iterator[Replaced]:
+    """What left and what came between kernels that stayed, for kernels of no known operator."""
+    placed = [{name for one in side for name in one.sites.get_column("name")} for side in (baseline, candidate)]
+    for position, gone, new in _by_position(baseline[0].order, candidate[0].order):
+        old, other = (
+            {name: n for name, n in side.items() if name not in known}
+            for side, known in zip((gone, new), placed, strict=True)
+        )
+        yield Replaced(old, other, None, position, "position")
+
+
+def _mean_counts(side: Sequence[Account], frames: Iterable[pl.DataFrame], *keys: str) -> dict[tuple[str, ...], float]:
+    """How often in one iteration, on average over the sessions."""
+    rows = [
+        frame.group_by(keys).agg((pl.col("count").sum() / one.steps).alias("count"))
+        for one, frame in zip(side, frames, strict=True)
+    ]
+    mean = pl.concat(rows).group_by(keys).agg(pl.col("count").sum() / len(side)).sort(keys)
+    return {tuple(row[:-1]): row[-1] for row in mean.iter_rows()}
+
+
+def _families(side: Iterable[Account]) -> dict[str, str]:
+    """The kind of work of each kernel by name; empty where it is not known."""
+    rows = pl.concat([one.groups.select("name", "family") for one in side]).unique("name")
+    return dict(rows.with_columns(pl.col("family").fill_null("")).iter_rows())
+
+
+def _per_iteration(side: Sequence[Account]) -> Counts:
+    frames = [one.groups.filter(pl.col("category") != COPY) for one in side]
+    return {name: count for (name,), count in _mean_counts(side, frames, "name").items()}
+
+
+def _by_operator(
+    baseline: Sequence[Account], candidate: Sequence[Account], level: str
+) -> Iterator[tuple[str, Counts, Counts]]:
+    """Of each operator the kernels that it lost and those that it got, in one iteration."""
+    before, after = (_mean_counts(side, [one.sites for one in side], level, "name") for side in (baseline, candidate))
+    gone: dict[str, Counts] = {}
+    new: dict[str, Counts] = {}
+    for operator, name in sorted({*before, *after}):
+        change = after.get((operator, name), 0.0) - before.get((operator, name), 0.0)
+        if abs(change) >= LEAST_COUNT:
+            (new if change > 0 else gone).setdefault(operator, {})[name] = abs(change)
+    yield from ((operator, lost, new[operator]) for operator, lost in gone.items() if operator in new)
+
+
+def _by_position(before: Sequence[str], after: Sequence[str]) -> Iterator[tuple[int, Counts, Counts]]:
+    """Kernels that stand between the same kernels as others did; equal replacements are counted together.
+
+    With the first position at which it is so, in the baseline's step.
+    """
+    found: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[int, int]] = {}
+    for at, gone, new in _blocks(before, after):
+        first, times = found.get((gone, new), (at, 0))
+        found[gone, new] = (first, times + 1)
+    for (gone, new), (first, times) in found.items():
+        yield first, _times(gone, times), _times(new, times)
+
+
+def _times(names: tuple[str, ...], times: int) -> Counts:
+    return {name: float(count * times) for name, count in Counter(names).items()}
+
+
+def _blocks(before: Sequence[str], after: Sequence[str]) -> Iterator[tuple[int, tuple[str, ...], tuple[str, ...]]]:
+    """Where two steps differ between kernels that both have: position, names before, names after; none empty."""
+    codes = {name: code for code, name in enumerate(sorted({*before, *after}))}
+    a, b = (np.array([codes[name] for name in names], np.int64) for names in (before, after))
+    if len(a) == len(b):
+        # Steps of equal length are compared place by place: no alignment is needed, and none can go wrong.
+        yield from ((at, (before[at],), (after[at],)) for at in np.flatnonzero(a != b).tolist())
+        return
+    shorter = min(len(a), len(b))
+    differs = np.flatnonzero(a[:shorter] != b[:shorter])
+    start = int(differs[0]) if len(differs) else shorter
+    differs = np.flatnonzero(a[::-1][: shorter - start] != b[::-1][: shorter - start])
+    tail = int(differs[0]) if len(differs) else shorter - start
+    a, b = a[start : len(a) - tail], b[start : len(b) - tail]
+    if not len(a) or not len(b) or max(len(a), len(b)) > _MOST_ALIGNED:
+        return
+    last_a = last_b = 0
+    for at, other in [*_common(a, b), (len(a), len(b))]:
+        if at > last_a and other > last_b:
+            yield (
+                start + last_a,
+                tuple(before[start + last_a : start + at]),
+                tuple(after[start + last_b : start + other]),
+            )
+        last_a, last_b = at + 1, other + 1
+
+
+def _common(a: Codes, b: Codes) -> list[tuple[int, int]]:
+    """The places of a longest common subsequence, as pairs; O(len(a) len(b)), a row at a time."""
+    length = np.zeros((len(a) + 1, len(b) + 1), np.int16)
+    for i in range(len(a)):
+        grown = np.maximum(length[i, 1:], length[i, :-1] + (b == a[i]))
+        length[i + 1, 1:] = np.maximum.accumulate(grown)
+    pairs, i, j = [], len(a), len(b)
+    while i and j:
+        if a[i - 1] == b[j - 1] and length[i, j] == length[i - 1, j - 1] + 1:
+            i, j = i - 1, j - 1
+            pairs.append((i, j))
+        elif length[i - 1, j] >= length[i, j - 1]:
+            i -= 1
+        else:
+            j -= 1
+    return pairs[::-1]
+
+
+def _normalized_places(left: Counts, came: Counts) -> Iterator[Replaced]:
+    """Kernels that left and came under one normalized name: the same code at another setting."""
+    names = sorted({*left, *came})
+    of = dict(zip(names, normalized(pl.Series(names, dtype=pl.String)), strict=True))
+    for one in sorted(set(of.values())):
+        gone, new = ({name: n for name, n in side.items() if of[name] == one} for side in (left, came))
+        if gone and new:
+            yield Replaced(gone, new, None, None, "normalized_name")
+
+
+def _united(replaced: Iterable[Replaced]) -> dict[str, tuple[str, str]]:
+    """Of each name that takes part in a replacement the set it belongs to, by its first name, and how it was found."""
+    set_of: dict[str, set[str]] = {}
+    found_by: dict[str, str] = {}
+    for one in replaced:
+        together = set().union(*(set_of.get(name, {name}) for name in (*one.before, *one.after)))
+        for name in together:
+            set_of[name] = together
+            found_by.setdefault(name, one.matched_by)
+    return {name: (min(together), found_by[min(together)]) for name, together in set_of.items()}

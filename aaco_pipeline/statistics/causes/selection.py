@@ -1,0 +1,272 @@
+"""What was selected differently: a provider, graph replay, kernel, library, format, shape or cache in another's place.
+
+Only replacement counts. Work that was added, and kernels that became slower, are `decomposition`.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import polars as pl
+
+from aaco_pipeline.statistics.causes.accounts import COPY, Account
+from aaco_pipeline.statistics.causes.arms import Arm
+from aaco_pipeline.statistics.causes.environment import facts
+from aaco_pipeline.statistics.causes.matching import LEAST_COUNT, Replaced
+
+#: What a selection is of; the first of those that apply.
+OF_SESSIONS: Final = ("execution_provider", "backend", "precision")
+GRAPH_REPLAY: Final = "graph_replay"
+#: A share of dispatches replayed by graphs that is this much larger is another way of launching.
+_GRAPH_DIFFERENCE: Final = 0.5
+_ATTENTION: Final = "attention"
+_GEMM: Final = "gemm"
+_ORT: Final = "onnxruntime "
+#: Packages and libraries whose version decides which kernels run.
+_RUNTIMES: Final = re.compile(
+    r"onnxruntime|torch|triton|migraphx|aiter|vllm|sglang|jax|tensorflow|rocm|hip|cuda|cudnn|cublas|cutlass|miopen|rccl"
+    r"|nccl|flash|composable|tensile|xformers"
+)
+_LIBRARIES: Final = ("library", "rocm", "package", "provider")
+_CACHE: Final = "cache"
+_OF_A_CACHE: Final = re.compile(r"_(?:files|digest)$")
+SCHEMA: Final[Mapping[str, pl.DataType]] = {
+    "what": pl.String(),
+    "from_value": pl.String(),
+    "to_value": pl.String(),
+    "operator": pl.String(),
+    "position": pl.Int32(),
+    "count": pl.Float64(),
+    "baseline_ns": pl.Int64(),
+    "candidate_ns": pl.Int64(),
+    "matched_by": pl.String(),
+    "evidence": pl.String(),
+}
+Row = dict[str, Any]
+
+
+def selections(baseline: Arm, candidate: Arm, replaced: Iterable[Replaced]) -> pl.DataFrame:
+    """One row for each thing that was selected differently, what matters most first.
+
+    Columns: what (`execution_provider`, `backend`, `precision`, `graph_replay`, `attention_backend`, `gemm_backend`,
+    `node_placement`, `library`, `datatype`, `fusion`, `kernel`, `input_shape`, `cache`, `library_version`), from_value
+    and to_value, operator and position (where, null when it is everywhere or not known), count (an iteration),
+    baseline_ns and candidate_ns (time in these places an iteration; null without a time of its own), matched_by,
+    evidence (the table it was read from). Selections that hold for the whole session come first, then places by how
+    much their time changed, then what has no time.
+    """
+    if not baseline.accounts or not candidate.accounts:
+        whole, places = list(_of_sessions(baseline, candidate)), []
+    else:
+        sides = baseline.accounts, candidate.accounts
+        whole = [*_of_sessions(baseline, candidate), *_graph_replay(*sides)]
+        known = _kernels(sides[0]), _kernels(sides[1])
+        places = [_replacement(one, *known, *sides) for one in replaced]
+        places += [*_same_name(*known), *_inputs(*sides)]
+        places.sort(key=lambda row: (-abs((row["candidate_ns"] or 0) - (row["baseline_ns"] or 0)), row["from_value"]))
+    rows = [*whole, *places, *_of_environment(baseline, candidate)]
+    return pl.DataFrame(rows, schema=dict(SCHEMA), orient="row")
+
+
+# ---- inside ----------------------------------------------------------------------------------------------------------
+
+
+def _row(what: str, was: str, became: str, evidence: str, **more: Any) -> Row:
+    return {**dict.fromkeys(SCHEMA), "what": what, "from_value": was, "to_value": became, "evidence": evidence, **more}
+
+
+def _of_sessions(baseline: Arm, candidate: Arm) -> Iterator[Row]:
+    columns = {"execution_provider": "provider", "backend": "backend", "precision": "precision"}
+    for what in OF_SESSIONS:
+        before, after = (_distinct(side.sessions.get_column(columns[what])) for side in (baseline, candidate))
+        if before and after and before != after:
+            yield _row(what, before, after, f"sessions.{columns[what]}")
+
+
+def _distinct(values: pl.Series) -> str:
+    return " | ".join(sorted(set(values.cast(pl.String).drop_nulls())))
+
+
+def _graph_replay(before: Sequence[Account], after: Sequence[Account]) -> Iterator[Row]:
+    """Kernels that a captured graph replays on one side and that are launched one by one on the other."""
+    ratios = [[one.graph_ratio for one in side if one.graph_ratio is not None] for side in (before, after)]
+    if not all(ratios):
+        return
+    first, second = (sum(known) / len(known) for known in ratios)
+    if abs(second - first) >= _GRAPH_DIFFERENCE:
+        names = ("single launches", "graph replay")
+        count = sum(one.groups.filter(pl.col("category") != COPY)["count"].sum() / one.steps for one in after)
+        time = [round(sum(one.time_ns / one.steps for one in side) / len(side)) for side in (before, after)]
+        yield _row(
+            GRAPH_REPLAY,
+            names[first > second],
+            names[second > first],
+            f"dispatches.graph_node_id: {first:.0%} and {second:.0%} of dispatches replayed",
+            count=count / len(after),
+            baseline_ns=time[0],
+            candidate_ns=time[1],
+        )
+
+
+def _kernels(side: Sequence[Account]) -> dict[str, Row]:
+    """What is known of each kernel of a side by its name, and its time and count in one iteration."""
+    rows = pl.concat([one.groups.with_columns(steps=pl.lit(one.steps)) for one in side], how="diagonal_relaxed")
+    facts_of = [pl.col(one).drop_nulls().first() for one in ("short_name", "family", "library", "dtype", "tile")]
+    per = [(pl.col(one) / pl.col("steps")).sum() / len(side) for one in ("count", "busy_ns")]
+    found = rows.filter(pl.col("category") != COPY).group_by("name").agg(*facts_of, *per).sort("name")
+    return {row["name"]: row for row in found.iter_rows(named=True)}
+
+
+def _replacement(
+    one: Replaced,
+    known_before: Mapping[str, Row],
+    known_after: Mapping[str, Row],
+    before: Sequence[Account],
+    after: Sequence[Account],
+) -> Row:
+    """A replacement by what it is: the kernels' families, libraries, formats and numbers tell."""
+    old = [known_before[name] for name in one.before]
+    new = [known_after[name] for name in one.after]
+    return _row(
+        _what(old, new, sum(one.before.values()), sum(one.after.values())),
+        _told(one.before, known_before),
+        _told(one.after, known_after),
+        "operator_kernels" if one.matched_by == "operator" else "dispatches",
+        operator=one.operator,
+        position=one.position,
+        count=max(sum(one.before.values()), sum(one.after.values())),
+        baseline_ns=_time(one.before, known_before, one.operator, before),
+        candidate_ns=_time(one.after, known_after, one.operator, after),
+        matched_by=one.matched_by,
+    )
+
+
+def _what(old: Sequence[Row], new: Sequence[Row], count_before: float, count_after: float) -> str:
+    families, libraries, formats = (
+        tuple({row[key] for row in side if row[key] is not None} for side in (old, new))
+        for key in ("family", "library", "dtype")
+    )
+    other_library = bool(libraries[0] and libraries[1] and libraries[0] != libraries[1])
+    if other_library and all(name.startswith(_ORT) for name in libraries[0] | libraries[1]):
+        return "node_placement"
+    if _ATTENTION in families[0] ^ families[1] or (_ATTENTION in families[0] and other_library):
+        return "attention_backend"
+    if other_library:
+        return "gemm_backend" if _GEMM in families[0] & families[1] else "library"
+    if abs(count_after - count_before) >= LEAST_COUNT:
+        return "fusion"
+    return "datatype" if formats[0] and formats[1] and formats[0] != formats[1] else "kernel"
+
+
+def _told(counts: Mapping[str, float], known: Mapping[str, Row]) -> str:
+    """The kernels' names, the most frequent first, each with its library where that is known."""
+    ordered = sorted(counts, key=lambda name: (-counts[name], name))
+    return " + ".join(ordered if len(ordered) == 1 else [known[name]["short_name"] or name for name in ordered])
+
+
+def _time(counts: Mapping[str, float], known: Mapping[str, Row], operator: str | None, side: Sequence[Account]) -> int:
+    """Time of so many runs of these kernels in one iteration: at the operator where it is known, else by their mean."""
+    at_operator: dict[str, float] = {}
+    if operator is not None:
+        rows = pl.concat([one.sites for one in side])
+        own = rows.filter((pl.col("operator") == operator) | (pl.col("outermost_operator") == operator))
+        mean = own.group_by("name").agg(pl.col("busy_ns").sum() / pl.col("count").sum()).sort("name")
+        at_operator = dict(mean.iter_rows())
+    total: float = sum(
+        count * at_operator.get(name, known[name]["busy_ns"] / known[name]["count"]) for name, count in counts.items()
+    )
+    return round(total)
+
+
+def _same_name(
+    known_before: Mapping[str, Row],
+    known_after: Mapping[str, Row],
+) -> Iterator[Row]:
+    """Kernels and operators of one name that another library ran, or in another number format."""
+    changed: dict[tuple[str, str, str], list[str]] = {}
+    for name in sorted(known_before.keys() & known_after.keys()):
+        old, new = known_before[name], known_after[name]
+        for key, what in (("library", "library"), ("dtype", "datatype")):
+            if old[key] is not None and new[key] is not None and old[key] != new[key]:
+                placed = key == "library" and old[key].startswith(_ORT) and new[key].startswith(_ORT)
+                changed.setdefault(("node_placement" if placed else what, old[key], new[key]), []).append(name)
+    for (what, was, became), names in changed.items():
+        count = sum(known_after[name]["count"] for name in names)
+        yield _row(
+            what,
+            was,
+            became,
+            f"kernels.{'dtype' if what == 'datatype' else 'library'} of {_few(names)}",
+            operator=_few([known_after[name]["short_name"] or name for name in names]),
+            count=count,
+            baseline_ns=round(sum(known_before[name]["busy_ns"] for name in names)),
+            candidate_ns=round(sum(known_after[name]["busy_ns"] for name in names)),
+            matched_by="name",
+        )
+
+
+def _few(names: Sequence[str], most: int = 3) -> str:
+    distinct = list(dict.fromkeys(names))
+    return ", ".join(distinct[:most]) + (f" and {len(distinct) - most} more" if len(distinct) > most else "")
+
+
+def _inputs(before: Sequence[Account], after: Sequence[Account]) -> Iterator[Row]:
+    """Operators that are called as often, but with other shapes or types of their inputs."""
+    sides = []
+    for side in (before, after):
+        rows = pl.concat([one.inputs.with_columns(pl.col("count") / (one.steps * len(side))) for one in side])
+        sides.append(rows.group_by("operator", "shapes", "types").agg(pl.col("count").sum()))
+    keys = ("operator", "shapes", "types")
+    both = (
+        sides[0]
+        .join(sides[1], on=keys, how="full", coalesce=True, suffix="_after")
+        .with_columns(pl.col("count", "count_after").fill_null(0.0))
+    )
+    change = pl.col("count_after") - pl.col("count")
+    totals = pl.col("count").sum().over("operator"), pl.col("count_after").sum().over("operator")
+    moved = both.filter((totals[0] - totals[1]).abs() < LEAST_COUNT).with_columns(change=change)
+    moved = moved.filter(pl.col("change").abs() >= LEAST_COUNT).sort("operator", "change", "shapes", "types")
+    for (operator,), rows in moved.group_by("operator", maintain_order=True):
+        gone, came = rows.filter(pl.col("change") < 0), rows.filter(pl.col("change") > 0)
+        if gone.is_empty() or came.is_empty():
+            continue
+        column = "shapes" if set(gone["types"]) == set(came["types"]) else "types"
+        yield _row(
+            "input_shape" if column == "shapes" else "datatype",
+            _few(sorted(gone.get_column(column))),
+            _few(sorted(came.get_column(column))),
+            f"operator_inputs.{column}",
+            operator=operator,
+            count=float(came.get_column("change").sum()),
+            matched_by="operator",
+        )
+
+
+def _of_environment(baseline: Arm, candidate: Arm) -> Iterator[Row]:
+    """Compile and tuning caches in another state, then libraries and runtimes in another version."""
+    sides = [
+        {(category, key): value for category, key, value in rows.iter_rows()}
+        for rows in (
+            facts(side)
+            .drop_nulls("value")
+            .group_by("category", "key")
+            .agg(pl.col("value").unique().sort().str.join(" | "))
+            for side in (baseline, candidate)
+        )
+    ]
+    changed = sorted(key for key in sides[0].keys() & sides[1].keys() if sides[0][key] != sides[1][key])
+    caches = dict.fromkeys(_OF_A_CACHE.sub("", key) for category, key in changed if category == _CACHE)
+    for cache in caches:
+        was, became = (_cache_state(side, cache) for side in sides)
+        yield _row("cache", f"{cache}: {was}", f"{cache}: {became}", "environment", matched_by="name")
+    for category, key in changed:
+        if category in _LIBRARIES and (category != "package" or _RUNTIMES.search(key.lower())):
+            was, became = (side[category, key] for side in sides)
+            yield _row("library_version", f"{key} {was}", f"{key} {became}", "environment", matched_by="name")
+
+
+def _cache_state(side: Mapping[tuple[str, str], str], cache: str) -> str:
+    state = side.get((_CACHE, cache), "unknown")
+    count, digest = (side.get((_CACHE, f"{cache}_{one}")) for one in ("files", "digest"))
+    more = ", ".join(text for text in (count and f"{count} files", digest and f"digest {digest[:12]}") if text)
+    return f"{state} ({more})" if more else state

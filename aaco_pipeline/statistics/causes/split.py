@@ -1,0 +1,259 @@
+"""The arithmetic of splitting a change: the sessions of an arm as matrices, and the rows from two arms' means.
+
+Every figure is of one iteration, an array over resamples: the whole split is computed for all resamples at once.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Self
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from aaco_pipeline.statistics.causes.accounts import AT_THE_ENDS, COMMUNICATION, COPY, GROUP, UNKNOWN, Account
+from aaco_pipeline.statistics.causes.clock import clock_part
+from aaco_pipeline.statistics.causes.matching import Replaced
+
+Floats = npt.NDArray[np.float64]
+
+#: Kinds of rows; of kernels and copies, and what lies between them.
+SELECTION: Final = "selection"
+LAUNCHES: Final = "launches"
+DURATION: Final = "duration"
+COPIES: Final = "copies"
+GAPS: Final = "gaps"
+OVERLAP: Final = "overlap"
+CLOCK: Final = "clock"
+UNEXPLAINED: Final = "unexplained"
+HIDDEN_HOST: Final = "hidden_host"
+SYNC: Final = "sync"
+#: Idle time that the host makes.
+_OF_THE_HOST: Final = ("host_wait", "launch_latency", AT_THE_ENDS)
+_REPLACED: Final = ("operator", "position", "normalized_name")
+
+
+@dataclass(frozen=True)
+class Means:
+    """Means over an arm's sessions of one iteration: resamples, or resamples x groups (x causes)."""
+
+    count: Floats
+    busy: Floats
+    idle: Floats
+    idle_of_none: Floats
+    time: Floats
+    overlap: Floats
+    host: Floats
+    waits: Floats
+    clock: Floats
+    latency: Floats
+
+
+@dataclass(frozen=True)
+class Side:
+    """The sessions of an arm as matrices, for one iteration: sessions x groups (x causes)."""
+
+    means_of: Means
+
+    @property
+    def sessions(self) -> int:
+        """How many there are."""
+        return len(self.means_of.time)
+
+    @classmethod
+    def of(cls, accounts: Sequence[Account], groups: pl.DataFrame, causes: Sequence[str]) -> Self:
+        """From accounts, by the groups that `matching.groups_of` gives."""
+        number = int(groups.get_column("group").n_unique())
+        busy, count = (np.zeros((len(accounts), number)) for _ in range(2))
+        idle = np.zeros((len(accounts), number, len(causes)))
+        of_none = np.zeros((len(accounts), len(causes)))
+        place = {cause: at for at, cause in enumerate(causes)}
+        for at, one in enumerate(accounts):
+            own = one.groups.join(groups, on=GROUP)
+            np.add.at(count[at], own.get_column("group").to_numpy(), own.get_column("count").to_numpy() / one.steps)
+            np.add.at(busy[at], own.get_column("group").to_numpy(), own.get_column("busy_ns").to_numpy() / one.steps)
+            gaps = one.idle.join(groups, on=GROUP, how="left")
+            for group, cause, time in gaps.select("group", "cause", "idle_ns").iter_rows():
+                if group is None:
+                    of_none[at, place[cause]] += time / one.steps
+                else:
+                    idle[at, group, place[cause]] += time / one.steps
+        return cls(
+            Means(
+                count=count,
+                busy=busy,
+                idle=idle,
+                idle_of_none=of_none,
+                time=np.array([one.time_ns / one.steps for one in accounts]),
+                overlap=np.array([one.overlap_ns / one.steps for one in accounts]),
+                host=np.array([np.nan if one.host_ns is None else one.host_ns / one.steps for one in accounts]),
+                waits=np.array([np.nan if one.waits is None else one.waits / one.steps for one in accounts]),
+                clock=np.array([np.nan if one.clock_mhz is None else one.clock_mhz for one in accounts]),
+                latency=np.array([np.nan if one.latency_ns is None else one.latency_ns for one in accounts]),
+            )
+        )
+
+    def means(self, weights: Floats) -> Means:
+        """Weighted means; `weights` is resamples x sessions, each row adding up to one."""
+        own = self.means_of
+        return Means(
+            **{name: np.tensordot(weights, getattr(own, name), axes=(1, 0)) for name in Means.__dataclass_fields__}
+        )
+
+
+@dataclass(frozen=True)
+class Subjects:
+    """What the groups are: for each its category, subject, short subject, how it was matched, and compute_ratio."""
+
+    category: tuple[str, ...]
+    name: tuple[str, ...]
+    short: tuple[str, ...]
+    matched_by: tuple[str, ...]
+    compute_ratio: Floats
+
+    @classmethod
+    def of(cls, groups: pl.DataFrame, arms: Sequence[Sequence[Account]], replaced: Sequence[Replaced]) -> Self:
+        """From the groups that `matching.groups_of` gives; a replacement is told as `before → after`."""
+        known = pl.concat([one.groups for side in arms for one in side], how="diagonal_relaxed")
+        short = dict(known.select("name", "short_name").unique("name", maintain_order=True).iter_rows())
+        ratio = known.group_by("name").agg(pl.col("compute_ratio").mean())
+        of_group = (
+            groups.join(ratio, on="name", how="left")
+            .group_by("group")
+            .agg(
+                pl.col("category", "matched_by").first(),
+                names=pl.col("name").unique().sort(),
+                ratio=pl.col("compute_ratio").mean(),
+            )
+        )
+        left = {name for one in replaced for name in one.before}
+        came = {name for one in replaced for name in one.after}
+        category, name, shorter, by = [], [], [], []
+        for row in of_group.sort("group").iter_rows(named=True):
+            sides = [row["names"]]
+            if row["matched_by"] in _REPLACED:
+                sides = [[one for one in row["names"] if one in side] for side in (left, came)]
+            category.append(row["category"])
+            name.append(" → ".join(" + ".join(side) for side in sides))
+            shorter.append(" → ".join(" + ".join(dict.fromkeys(short[one] or one for one in side)) for side in sides))
+            by.append(row["matched_by"])
+        ratios = of_group.sort("group").get_column("ratio").fill_null(0.0).to_numpy()
+        return cls(tuple(category), tuple(name), tuple(shorter), tuple(by), ratios)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One cause: its part of the change and of count and duration, with counts and times on both sides."""
+
+    kind: str
+    subject: str
+    short: str
+    delta: Floats
+    count_part: Floats | None = None
+    duration_part: Floats | None = None
+    counts: tuple[Floats | None, Floats | None] = (None, None)
+    times: tuple[Floats | None, Floats | None] = (None, None)
+    matched_by: str | None = None
+    in_sum: bool = True
+
+
+def rows_of(before: Means, after: Means, subjects: Subjects, causes: Sequence[str]) -> list[Row]:
+    """All rows of the split of two arms' means; the same rows in the same order for any resamples."""
+    by_count, by_duration = _midpoint(before.count, before.busy, after.count, after.busy)
+    idle_count, idle_rest = _midpoint(before.count[..., None], before.idle, after.count[..., None], after.idle)
+    idle_count = idle_count.sum(axis=2)
+    of_clock = _of_clock(before, after, subjects, by_duration)
+    by_duration = by_duration - of_clock
+    rows = list(_of_kernels(before, after, subjects, by_count + idle_count, by_duration))
+    known = [at for at, cause in enumerate(causes) if cause != UNKNOWN]
+    between = idle_rest.sum(axis=1) + after.idle_of_none - before.idle_of_none
+    whole = [side.idle.sum(axis=1) + side.idle_of_none for side in (before, after)]
+    rows += [
+        Row(
+            GAPS,
+            causes[at],
+            causes[at],
+            between[:, at],
+            counts=(before.waits, after.waits) if causes[at] == SYNC else (None, None),
+            times=(whole[0][:, at], whole[1][:, at]),
+        )
+        for at in known
+    ]
+    rows.append(Row(OVERLAP, OVERLAP, OVERLAP, before.overlap - after.overlap, times=(before.overlap, after.overlap)))
+    if not (np.isnan(before.clock) | np.isnan(after.clock)).any():
+        rows.append(Row(CLOCK, CLOCK, CLOCK, of_clock.sum(axis=1), counts=(before.clock, after.clock)))
+    rows.append(Row(UNEXPLAINED, UNKNOWN, UNKNOWN, between[:, list(causes).index(UNKNOWN)]))
+    if not (np.isnan(before.host) | np.isnan(after.host)).any():
+        hidden = _hidden(before, after, causes)
+        rows.append(Row(HIDDEN_HOST, "host", "host", hidden, times=(before.host, after.host), in_sum=False))
+    return rows
+
+
+# ---- inside ----------------------------------------------------------------------------------------------------------
+
+
+def _midpoint(count0: Floats, time0: Floats, count1: Floats, time1: Floats) -> tuple[Floats, Floats]:
+    """The count's and the duration's part of time1 - time0; all is the count's where one side never ran."""
+    both = (count0 > 0) & (count1 > 0)
+    each0, each1 = (
+        np.divide(time, count, out=np.zeros(np.broadcast(time, count).shape), where=np.broadcast_to(both, time.shape))
+        for time, count in ((time0, count0), (time1, count1))
+    )
+    of_count = np.where(both, (count1 - count0) * (each0 + each1) / 2, time1 - time0)
+    return of_count, np.where(both, (each1 - each0) * (count0 + count1) / 2, 0.0)
+
+
+def _of_clock(before: Means, after: Means, subjects: Subjects, by_duration: Floats) -> Floats:
+    """The part of each kernel's duration that the measured clocks explain; of replaced kernels, copies and collectives
+    none."""
+    kept = np.array([category not in (COPY, COMMUNICATION) for category in subjects.category])
+    kept &= np.array([by not in _REPLACED for by in subjects.matched_by])
+    means = [
+        np.divide(side.busy, side.count, out=np.zeros_like(side.busy), where=side.count > 0) for side in (before, after)
+    ]
+    ratios = np.where(kept, subjects.compute_ratio, 0.0)
+    part = clock_part(means[0], means[1], (before.count + after.count) / 2, ratios, (before.clock, after.clock))
+    return np.where(by_duration == 0.0, 0.0, part)
+
+
+def _of_kernels(
+    before: Means, after: Means, subjects: Subjects, by_count: Floats, by_duration: Floats
+) -> Iterator[Row]:
+    """Rows of kernels and copies, those of one name together."""
+    members: dict[tuple[str, str, str], list[int]] = {}
+    for at, (category, name, by) in enumerate(zip(subjects.category, subjects.name, subjects.matched_by, strict=True)):
+        kind = {COPY: COPIES, COMMUNICATION: COMMUNICATION}.get(category, LAUNCHES)
+        members.setdefault((SELECTION if by in _REPLACED else kind, category, name), []).append(at)
+    for (kind, _, name), own in members.items():
+        of_count, of_duration, counts0, counts1, times0, times1 = (
+            values[:, own].sum(axis=1)
+            for values in (by_count, by_duration, before.count, after.count, before.busy, after.busy)
+        )
+        both = partial(
+            Row,
+            subject=name,
+            short=subjects.short[own[0]],
+            matched_by=subjects.matched_by[own[0]],
+            counts=(counts0, counts1),
+            times=(times0, times1),
+        )
+        if kind == LAUNCHES:
+            yield both(LAUNCHES, delta=of_count, count_part=of_count)
+            yield both(DURATION, delta=of_duration, duration_part=of_duration)
+        else:
+            yield both(kind, delta=of_count + of_duration, count_part=of_count, duration_part=of_duration)
+
+
+def _hidden(before: Means, after: Means, causes: Sequence[str]) -> Floats:
+    """How much longer the host worked without making the iteration longer.
+
+    What showed is the change of the unprofiled latency where both arms have it, because a recorder slows the host and
+    lays its work bare; else the change of idle time that the host makes.
+    """
+    longer = after.host - before.host
+    shown = after.latency - before.latency
+    at = [place for place, cause in enumerate(causes) if cause in _OF_THE_HOST]
+    idle = [(side.idle.sum(axis=1) + side.idle_of_none)[:, at].sum(axis=1) for side in (before, after)]
+    shown = np.where(np.isnan(shown), idle[1] - idle[0], shown)
+    return longer - np.clip(shown, np.minimum(longer, 0.0), np.maximum(longer, 0.0))

@@ -1,0 +1,65 @@
+"""Which stretches of a session are its steps, and times measured along them alone."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+Ns = npt.NDArray[np.int64]
+
+#: What an account is of where nothing says what one step is.
+WHOLE: Final = "the whole recording"
+_TEXT: Final = pl.String
+
+
+class Axis:
+    """The steps laid end to end: an instant becomes the length of all steps before it, exactly."""
+
+    def __init__(self, starts: Ns, ends: Ns) -> None:
+        self._starts, self._ends = starts, ends
+        self._before = np.concatenate([np.zeros(1, np.int64), np.cumsum(ends - starts)])
+        self.length = int(self._before[-1])
+
+    def of(self, instants: pl.Series) -> pl.Series:
+        """Instants (int64 ns) on the axis of steps; what lies outside them collapses onto their borders."""
+        at = instants.to_numpy()
+        step = np.searchsorted(self._starts, at, side="right") - 1
+        known = np.clip(step, 0, None)
+        within = np.clip(at - self._starts[known], 0, (self._ends - self._starts)[known])
+        return pl.Series(np.where(step < 0, 0, self._before[known] + within), dtype=pl.Int64)
+
+    def holds(self, column: str) -> pl.Expr:
+        """Whether an instant lies in a step: activities of no length count there, too."""
+        ranges = zip(self._starts.tolist(), self._ends.tolist(), strict=True)
+        return pl.any_horizontal([pl.col(column).is_between(a, b, closed="left") for a, b in ranges])
+
+
+def measured_steps(tables: Mapping[str, pl.DataFrame], activities: pl.DataFrame) -> tuple[int, str, Ns, Ns] | str:
+    """How many steps, what they are, and their starts and ends in order, which do not overlap; or why there are none.
+
+    The measured iterations of the pass `trace`, less what lies outside the device's steady part; without iterations
+    the steady part itself, divided by its repetitions; without these the whole recording as one step.
+    """
+    steady = tables["session_parts"].filter(pl.col("part").cast(_TEXT) == "steady")
+    pieces = steady.select("device_id", "start_ns", "end_ns", "repetitions").sort("start_ns")
+    traced = tables["iterations"].filter(
+        (pl.col("pass").cast(_TEXT) == "trace") & (pl.col("phase").cast(_TEXT) == "measure")
+    )
+    timed = traced.drop_nulls(["start_ns", "end_ns"]).filter(pl.col("end_ns") > pl.col("start_ns")).sort("start_ns")
+    if timed.height:
+        starts, ends = timed.get_column("start_ns").to_numpy(), timed.get_column("end_ns").to_numpy()
+        if bool((starts[1:] < ends[:-1]).any()):
+            return "the measured iterations overlap one another, so that time cannot be shared out among them"
+        if pieces.height:  # set-up and tear-down are no step's
+            starts = np.maximum(starts, pieces.get_column("start_ns").min())
+        kept = ends > starts
+        return int(kept.sum()), "measured iterations", starts[kept], ends[kept]
+    known = pieces.drop_nulls("repetitions")
+    if known.is_empty():
+        whole = activities.select(pl.col("start_ns").min(), pl.col("end_ns").max())
+        return 1, WHOLE, whole.get_column("start_ns").to_numpy(), whole.get_column("end_ns").to_numpy()
+    known = known.filter(pl.col("device_id") == known.item(0, "device_id"))
+    bounds = known.get_column("start_ns").to_numpy(), known.get_column("end_ns").to_numpy()
+    return int(known.item(0, "repetitions")), "repetitions of the steady part", *bounds
