@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from aaco_pipeline.report.words import bottleneck_text, tables
+from aaco_pipeline.report.words import bottleneck_text, difference, tables
 from aaco_pipeline.report.words.printable import in_a_line
 from aaco_pipeline.report.words.session import Document, Row, answer, half, run_description, title
 from aaco_pipeline.report.words.tables import Columns
@@ -70,6 +70,24 @@ def _with_work(rows: Sequence[Row]) -> Sequence[Row]:
     """The model's operators where their work or traffic is known of any: names and times alone are the kernels'."""
     told = ("flops", "read_bytes", "written_bytes")
     return rows if any(row[name] is not None for row in rows for name in told) else ()
+
+
+def render_difference(document: Document) -> str:
+    """Two sessions beside each other in Markdown, in the order in which `aaco diff` prints them."""
+    pair = (document[side]["session_id"] for side in ("candidate", "baseline"))
+    parts = [
+        "# " + " against ".join(f"`{one}`" for one in pair),
+        *(f"**{markdown_text(line)}**" for line in difference.opening(document)),
+        *(markdown_text(line) for line in difference.verdict(document)),
+        *_table("Causes", difference.CAUSES, difference.waterfall(document)),
+    ]
+    if document["hardware_differs"]:
+        parts += _table("The two sessions", difference.SIDES, difference.sides(document))
+        parts += _table("Kinds of work, an iteration", difference.KINDS, document["kinds"])
+    if document["environment"]:
+        parts += ["## Environment that differs (no cause by itself)"]
+        parts += ["\n".join(f"- {markdown_text(line)}" for line in difference.environment(document))]
+    return "\n\n".join([*parts, f"Next: {markdown_text(document['recommendation'])}."]) + "\n"
 
 
 def _table(heading: str, columns: Columns, rows: Sequence[Row], *, most: int = _LISTED_ROWS) -> Iterator[str]:

@@ -6,6 +6,7 @@ The measurements and derived figures that conclusions rest on do not belong here
 from typing import Final
 
 from aaco_pipeline.lake.declaration import (
+    BOOL,
     BYTES,
     COUNT,
     FLOAT64,
@@ -20,6 +21,7 @@ from aaco_pipeline.lake.declaration import (
     STRING,
     STRINGS,
     TEXT,
+    TRUTH,
     VERSION,
     Table,
     column,
@@ -122,14 +124,15 @@ TABLES: Final[tuple[Table, ...]] = (
     ),
     Table(
         name="attributions", section="Judgement",
-        meaning="One row assigns a part of the difference between two sets of sessions to one subject. Filled by the "
-                "stage regression.",
-        sort_by=("baseline", "candidate", "kind", "subject"), scope="campaign",
+        meaning="One row assigns a part of the difference between two sets of sessions to one subject, in recorded "
+                "time an iteration. Rows that are in_sum add up to the change. Filled by the stage regression.",
+        sort_by=("baseline", "candidate", "kind", "subject"), scope="campaign", version=2,
         columns=(
             column("baseline", STRING, NAME, "What the candidate is held against, as in `verdicts`."),
             column("candidate", STRING, NAME, "What is judged, as in `verdicts`."),
-            column("kind", STRING, NAME, "Kind of subject, such as a kernel, an operator, the gaps, the host or a fact "
-                "of the environment."),
+            column("kind", STRING, NAME, "`selection` of other kernels at the same place, `launches` more or fewer, "
+                "`duration` of each, `communication`, `copies`, `gaps`, `overlap`, `clock`, `unexplained`; beside the "
+                "sum `hidden_host` and `environment`."),
             column("subject", STRING, NAME, "The subject by a name that holds across sessions, such as `kernels.name` "
                 "or an environment key."),
             nullable("delta_ns", INT64, NS, "Candidate minus baseline in time per iteration that the subject accounts "
@@ -140,6 +143,46 @@ TABLES: Final[tuple[Table, ...]] = (
                 "when there are too few sessions for one."),
             column("evidence_grade", STRING, NAME, "`observed` when the subject itself changed, `correlated` when it "
                 "moved with the metric, `isolated` when changing it alone moved the metric."),
+            nullable("count_part_ns", INT64, NS, "Part of delta_ns by how often it ran: difference of counts times the "
+                "mean of both durations, with the idle time that it ends; null for what has no count.", since=2),
+            nullable("duration_part_ns", INT64, NS, "Part of delta_ns by how long each took: difference of durations "
+                "times the mean of both counts; null for what has none.", since=2),
+            nullable("baseline_count", FLOAT64, COUNT, "How often it ran in an iteration of the baseline, on average; "
+                "waits for `gaps` of `sync`; null for what has no count.", since=2),
+            nullable("candidate_count", FLOAT64, COUNT, "The same of the candidate.", since=2),
+            nullable("baseline_ns", INT64, NS, "Its time in an iteration of the baseline; null without one.", since=2),
+            nullable("candidate_ns", INT64, NS, "The same of the candidate.", since=2),
+            nullable("share_ratio", FLOAT64, RATIO, "delta_ns over the whole change; above 1 and negative ones occur "
+                "where causes work against each other; null beside the sum.", since=2),
+            nullable("matched_by", STRING, NAME, "How the two sides' kernels were matched: `name` and launch shape, "
+                "`launch` (another shape), `operator`, `position`, `normalized_name`, or `added`, `removed`.", since=2),
+            nullable("in_sum", BOOL, TRUTH, "True for the rows that add up to the change.", since=2),
+        ),
+    ),
+    Table(
+        name="selections", section="Judgement",
+        meaning="One row is one thing that the candidate selected differently: something else at the same place. Added "
+                "work is none. Filled by the stage regression.",
+        sort_by=("baseline", "candidate", "rank"), scope="campaign",
+        columns=(
+            column("baseline", STRING, NAME, "What the candidate is held against, as in `verdicts`."),
+            column("candidate", STRING, NAME, "What is judged, as in `verdicts`."),
+            column("rank", INT32, ID, "Place in the order in which they are told, from 0."),
+            column("what", STRING, NAME, "`execution_provider`, `backend`, `precision`, `graph_replay`, "
+                "`node_placement`, `attention_backend`, `gemm_backend`, `library`, `datatype`, `fusion`, `kernel`, "
+                "`input_shape`, `cache` or `library_version`."),
+            column("from_value", STRING, TEXT, "What the baseline had: names of kernels, or a value."),
+            column("to_value", STRING, TEXT, "What the candidate had in its place."),
+            nullable("operator", STRING, NAME, "Operator at which it is so; null when everywhere, or not known."),
+            nullable("position", INT32, ID, "First place in the baseline's step at which it is so, where no operator "
+                "is known; null otherwise."),
+            nullable("count", FLOAT64, COUNT, "Launches an iteration that it concerns; null when it has none."),
+            nullable("baseline_ns", INT64, NS, "Time in these places an iteration of the baseline; null when it has "
+                "no time of its own."),
+            nullable("candidate_ns", INT64, NS, "The same of the candidate."),
+            nullable("matched_by", STRING, NAME, "What tells that it is the same place: `operator`, `position`, "
+                "`normalized_name` or `name`; null for what holds for the whole session."),
+            column("evidence", STRING, TEXT, "Table and column that it was read from."),
         ),
     ),
     Table(

@@ -19,6 +19,8 @@ OF_SESSIONS: Final = ("execution_provider", "backend", "precision")
 GRAPH_REPLAY: Final = "graph_replay"
 #: A share of dispatches replayed by graphs that is this much larger is another way of launching.
 _GRAPH_DIFFERENCE: Final = 0.5
+#: Fewer or more kernels in the same places, by this part: work was fused, or is no longer.
+_FUSED: Final = 0.1
 _ATTENTION: Final = "attention"
 _GEMM: Final = "gemm"
 _ORT: Final = "onnxruntime "
@@ -153,7 +155,7 @@ def _what(old: Sequence[Row], new: Sequence[Row], count_before: float, count_aft
         return "attention_backend"
     if other_library:
         return "gemm_backend" if _GEMM in families[0] & families[1] else "library"
-    if abs(count_after - count_before) >= LEAST_COUNT:
+    if abs(count_after - count_before) >= max(LEAST_COUNT, _FUSED * count_before):
         return "fusion"
     return "datatype" if formats[0] and formats[1] and formats[0] != formats[1] else "kernel"
 

@@ -53,7 +53,7 @@ def measured_steps(tables: Mapping[str, pl.DataFrame], activities: pl.DataFrame)
         if bool((starts[1:] < ends[:-1]).any()):
             return "the measured iterations overlap one another, so that time cannot be shared out among them"
         if pieces.height:  # set-up and tear-down are no step's
-            starts = np.maximum(starts, pieces.get_column("start_ns").min())
+            starts = np.maximum(starts, pieces.get_column("start_ns").to_numpy().min())
         kept = ends > starts
         return int(kept.sum()), "measured iterations", starts[kept], ends[kept]
     known = pieces.drop_nulls("repetitions")

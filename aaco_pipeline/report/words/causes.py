@@ -1,0 +1,122 @@
+"""What changed between two sets of sessions, in words: a sentence for each selection, cause and fact."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from aaco_pipeline.report.words.units import capital, duration, number, shortened
+
+Row = Mapping[str, Any]
+
+#: Longer names are cut: the table and JSON have them whole.
+_WIDTH: Final = 90
+_WHAT: Final[Mapping[str, str]] = {
+    "execution_provider": "execution provider",
+    "backend": "backend",
+    "precision": "precision",
+    "graph_replay": "way of launching",
+    "node_placement": "node placement",
+    "attention_backend": "attention backend",
+    "gemm_backend": "GEMM backend",
+    "library": "library",
+    "datatype": "datatype",
+    "fusion": "fusion",
+    "kernel": "kernel",
+    "input_shape": "input shape",
+    "cache": "cache",
+    "library_version": "version",
+}
+_GAPS: Final[Mapping[str, str]] = {
+    "sync": "idle after a synchronization",
+    "host_wait": "idle, waiting for the host to launch",
+    "launch_latency": "idle while a launch is on its way",
+    "dependency": "idle, waiting for other device work",
+    "kernel_kernel": "idle between kernels back to back",
+    "ends_of_steps": "idle before the first and after the last work of a step",
+}
+
+#: What is counted, one and several.
+_COUNTED: Final[Mapping[str, tuple[str, str]]] = {
+    "launches": ("launch", "launches"),
+    "communication": ("collective", "collectives"),
+    "copies": ("copy", "copies"),
+}
+
+
+def selection_in_words(row: Row) -> str:
+    """One thing that was selected differently: `GEMM backend at aten::addmm: A → B, 24 an iteration, 1.2 ms → 2 ms`."""
+    place = f" at {shortened(row['operator'], _WIDTH)}" if row["operator"] else ""
+    if not place and row["position"] is not None:
+        place = f" at launch {row['position']:,} of a step"
+    text = f"{capital(_WHAT[row['what']])}{place}: {shortened(row['from_value'], _WIDTH)} → "
+    text += shortened(row["to_value"], _WIDTH)
+    if row["count"] is not None:
+        text += f", {number(round(row['count'], 1))} an iteration"
+    if row["baseline_ns"] is not None:
+        text += f", {duration(row['baseline_ns'])} → {duration(row['candidate_ns'])}"
+    return text
+
+
+def cause_in_words(row: Row) -> str:
+    """One cause with its part of the change: `40 more launches an iteration of K: +0.21 ms [+0.2 ms, +0.22 ms]`."""
+    text = _cause(row)
+    # A kernel's name stays as it is spelt.
+    told = text if text.startswith(shortened(row["short_subject"], _WIDTH)) else capital(text)
+    return f"{told}: {signed(row['delta_ns'])}{_interval(row)}"
+
+
+def difference_in_words(row: Row) -> str:
+    """One fact of the environment that differs, with what it can prove."""
+    return (
+        f"{row['category']} {row['key']}: {shortened(row['baseline'], _WIDTH)} → {shortened(row['candidate'], _WIDTH)} "
+        f"({row['evidence_grade']})"
+    )
+
+
+def signed(nanoseconds: float | None) -> str:
+    """A difference in time with its sign."""
+    if nanoseconds is None:
+        return "–"
+    text = duration(abs(nanoseconds))
+    return f"{'−' if nanoseconds < 0 else '+'}{text}"
+
+
+# ---- inside ----------------------------------------------------------------------------------------------------------
+
+
+def _interval(row: Row) -> str:
+    if row["ci_low_ns"] is None:
+        return ""
+    return f" [{signed(row['ci_low_ns'])}, {signed(row['ci_high_ns'])}]"
+
+
+def _cause(row: Row) -> str:
+    name = shortened(row["short_subject"], _WIDTH)
+    if row["kind"] in _COUNTED:
+        kind, plural = _COUNTED[row["kind"]]
+        if row["count_part_ns"]:
+            return f"{_more(row, kind, plural)} an iteration of {name}"
+        return f"{name} ({plural}) takes {_each(row, 'candidate')} each in place of {_each(row, 'baseline')}"
+    if row["kind"] == "gaps":
+        changed = row["baseline_count"] != row["candidate_count"]
+        more = f", {_more(row, 'synchronization', 'synchronizations')} an iteration" if changed else ""
+        return f"device {_GAPS.get(row['subject'], row['subject'])}{more}"
+    rises = row["delta_ns"] >= 0
+    return {
+        "selection": f"replaced, {name}",
+        "duration": f"{name} takes {_each(row, 'candidate')} each in place of {_each(row, 'baseline')}",
+        "overlap": f"{'less' if rises else 'more'} overlap of device work",
+        "clock": f"engine clock {number(row['baseline_count'])} → {number(row['candidate_count'])} MHz",
+        "hidden_host": f"beside the sum, the host works {'longer' if rises else 'less'}, hidden behind the device",
+        "unexplained": "unexplained, idle time of unknown cause",
+    }[row["kind"]]
+
+
+def _more(row: Row, one: str, several: str) -> str:
+    """`40 more launches`."""
+    change = round(row["candidate_count"] - row["baseline_count"], 1)
+    return f"{number(abs(change))} {'more' if change >= 0 else 'fewer'} {one if abs(change) == 1 else several}"
+
+
+def _each(row: Row, side: str) -> str | None:
+    count, time = row[f"{side}_count"], row[f"{side}_ns"]
+    return duration(time / count) if count else None

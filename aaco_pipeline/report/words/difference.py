@@ -1,0 +1,141 @@
+"""Two sessions beside each other in words: its sentences, and the columns of its tables.
+
+What differs is in the document (`report.document.difference`); sentences for single causes are `words.causes`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from aaco_pipeline.report.words.causes import signed
+from aaco_pipeline.report.words.kinds import kind_in_words, percent
+from aaco_pipeline.report.words.units import capital, counted, duration, number
+
+Row = Mapping[str, Any]
+Columns = Mapping[str, Callable[[Any], str | None]]
+
+#: Causes that are shown one by one, and selections and facts of the environment that are listed.
+_SHOWN: Final = 12
+#: A cause below this part of the change is not shown by itself, and hidden work below this part of an iteration not.
+_LEAST: Final = 0.01
+LISTED: Final = 12
+CAUSES: Final[Columns] = {
+    "cause": lambda row: row["in_words"],
+    "*part": lambda row: signed(row["delta_ns"]),
+    "*of the change": lambda row: _of_change(row["share_of_change"]),
+    "*iteration then": lambda row: duration(row["then_ns"]),
+}
+KINDS: Final[Columns] = {
+    "kind of work": lambda row: capital(kind_in_words(row["kind"])),
+    "*baseline": lambda row: duration(row["time_ns"]),
+    "of its roof": lambda row: _roof(row, ""),
+    "*candidate": lambda row: duration(row["time_ns_candidate"]),
+    "of its own": lambda row: _roof(row, "_candidate"),
+}
+SIDES: Final[Columns] = {
+    "": lambda row: row["what"],
+    "baseline": lambda row: row["baseline"],
+    "candidate": lambda row: row["candidate"],
+}
+
+
+def opening(document: Row) -> list[str]:
+    """The first sentences: other hardware or work, then what was selected differently."""
+    lines = []
+    if document["hardware_differs"]:
+        lines.append(f"Hardware differs: {'; '.join(document['hardware_differs'])}.")
+    if document["workload_differs"]:
+        lines.append(f"The work differs: {'; '.join(document['workload_differs'])}.")
+    chosen = document["selections"]
+    if not chosen:
+        return [*lines, "Nothing was selected differently, as far as both sessions tell."]
+    lines.append(f"{counted(len(chosen), 'thing')} {'was' if len(chosen) == 1 else 'were'} selected differently:")
+    lines += [f"{row['in_words']}." for row in chosen[:LISTED]]
+    return [*lines, *([f"{len(chosen) - LISTED} more in `--json`."] if len(chosen) > LISTED else [])]
+
+
+def verdict(document: Row) -> list[str]:
+    """That nothing is judged, and by how much the two differ."""
+    lines = [f"Described, no verdict: {document['verdict_reason']}."]
+    if document["latency_delta_pct"] is not None:
+        lines.append(_latency(document))
+    lines += [f"{session}: {why}." for session, why in document["not_split"].items()]
+    least = _LEAST * (document["baseline"]["iteration_ns"] or 0.0)
+    hidden = [row["in_words"] for row in document["causes"] if row["kind"] == "hidden_host" and _size(row) > least]
+    return [*lines, *(f"{one}." for one in hidden)]
+
+
+def waterfall(document: Row) -> list[dict[str, Any]]:
+    """The causes from the baseline's iteration to the candidate's, the small ones together, the unexplained apart."""
+    change = document["change"]
+    if change is None:
+        return []
+    rows = [row for row in document["causes"] if row["in_sum"]]
+    named = [row for row in rows if row["kind"] != "unexplained"]
+    least = _LEAST * abs(change["delta_ns"])
+    largest = [row for row in sorted(named, key=_size, reverse=True)[:_SHOWN] if _size(row) >= least]
+    shown = [dict(row) for row in named if row in largest]
+    if len(named) > len(shown):
+        rest = sum(row["delta_ns"] for row in named if row not in largest)
+        share = rest / change["delta_ns"] if change["delta_ns"] else None
+        words = f"{counted(len(named) - len(shown), 'smaller cause')} together"
+        shown.append({"in_words": words, "delta_ns": rest, "share_of_change": share})
+    shown += [dict(row) for row in rows if row["kind"] == "unexplained"]
+    then = change["baseline_ns"]
+    for row in shown:
+        then += row["delta_ns"]
+        row["then_ns"] = then
+        row["in_words"] = row["in_words"].rsplit(": ", 1)[0]
+    return shown
+
+
+def sides(document: Row) -> list[dict[str, str | None]]:
+    """Facts of the two sessions beside each other: device, precision, clock, busy and idle time."""
+    pair = document["baseline"], document["candidate"]
+    told: dict[str, Callable[[Row], str | None]] = {
+        "device": lambda one: one["product"] or one["arch"],
+        "precision": lambda one: one["precision"],
+        "engine clock": lambda one: one["clock_mhz"] and f"{number(one['clock_mhz'])} MHz",
+        "iteration, recorded": lambda one: duration(one["iteration_ns"]),
+        "iteration, unprofiled": lambda one: duration(one["latency_ns"]),
+        "device busy": lambda one: None if one["busy_ratio"] is None else percent(one["busy_ratio"]),
+        **{f"{name}, of the time": _share_of(name) for name in ("launch", "host", "sync", "copy", "communication")},
+    }
+    rows = [{"what": what, "baseline": show(pair[0]), "candidate": show(pair[1])} for what, show in told.items()]
+    return [row for row in rows if row["baseline"] or row["candidate"]]
+
+
+def environment(document: Row) -> list[str]:
+    """What else differs, a line each."""
+    rows: Sequence[Row] = document["environment"]
+    more = [f"{len(rows) - LISTED} more in `--json`"] if len(rows) > LISTED else []
+    return [*(row["in_words"] for row in rows[:LISTED]), *more]
+
+
+# ---- inside ----------------------------------------------------------------------------------------------------------
+
+
+def _size(row: Row) -> float:
+    return abs(float(row["delta_ns"]))
+
+
+def _of_change(ratio: float | None) -> str | None:
+    return None if ratio is None else f"{round(100 * ratio):d} %"
+
+
+def _share_of(name: str) -> Callable[[Row], str | None]:
+    return lambda one: percent(one["shares"][name]) if one["shares"].get(name) else None
+
+
+def _latency(document: Row) -> str:
+    change, source = document["latency_delta_pct"], document["latency_from"]
+    key = "latency_ns" if source == "unprofiled iterations" else "iteration_ns"
+    before, after = (duration(document[side][key]) for side in ("baseline", "candidate"))
+    return f"An iteration takes {after} in place of {before} ({change:+.1f} %), by {source}."
+
+
+def _roof(row: Row, side: str) -> str | None:
+    if row[f"roof_ratio{side}"] is None:
+        return None
+    return f"{percent(row[f'roof_ratio{side}'])} of {row[f'roof{side}']}" + (
+        f" ({row[f'dtype{side}']})" if row[f"dtype{side}"] else ""
+    )
