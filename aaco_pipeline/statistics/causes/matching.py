@@ -20,7 +20,7 @@ from aaco_pipeline.statistics.causes.names import normalized
 #: A kernel that runs this much less often in an iteration left a place; counts that vary by chance vary by less.
 LEAST_COUNT: Final = 0.5
 #: Steps of more kernels than this are not aligned kernel by kernel once equal beginnings and ends are taken away.
-_MOST_ALIGNED: Final = 3_000
+_MOST_ALIGNED: Final = 5_000
 Counts = dict[str, float]
 Codes = npt.NDArray[np.int64]
 
