@@ -25,6 +25,8 @@ _ON_THE_AXIS: Final = (
 _ADDED: Final = "void tiny_kernel_of_the_fault<float, 4>(float*, int)"
 #: Clocks that a fault of the clock is sampled at, in MHz.
 _FULL_CLOCK: Final = 1_980.0
+#: Less overlap than this part of the steps is no fault.
+_LEAST_OVERLAP: Final = 0.02
 _COMPUTE: Final = ("gemm", "attention", "conv")
 
 
@@ -163,19 +165,23 @@ def less_overlap(tables: Mapping[str, pl.DataFrame], size: float) -> tuple[Table
         ]
     ).sort("start_ns", "end_ns")
     starts, ends = (activities.get_column(one).to_numpy() for one in ("start_ns", "end_ns"))
-    reached = np.maximum.accumulate(np.concatenate([[starts[0]], ends[:-1]]))
-    late = np.maximum(0, np.minimum(reached, ends) - starts)
-    if late.sum() < 0.02 * _length(tables):
+    waits = np.random.default_rng(7).random(len(starts)) < size * 5
+    late = np.zeros(len(starts), np.int64)
+    moved, reached = 0, int(starts[0])
+    for at, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+        if waits[at] and reached > start + moved:
+            late[at] = reached - start - moved
+            moved = reached - start
+        reached = max(reached, end + moved)
+    if late.sum() < _LEAST_OVERLAP * _length(tables):
         return None
-    kept = np.random.default_rng(7).random(len(late)) < size * 5
-    late = np.where(kept, late, 0)
     # Work that began before is not lengthened by what has to wait for it: only starts move, and ends with them.
     changed = _moved(tables, starts[late > 0], late[late > 0], keep_lengths=True)
     return _with_gaps(changed), None
 
 
 FAULTS: Final = (
-    Fault("slower kernel", slower_kernel, (("duration", None),)),
+    Fault("slower kernel", slower_kernel, (("duration", None), ("communication", None))),
     Fault("more launches", more_launches, (("launches", None),)),
     Fault("exposed host delay", exposed_host_delay, (("gaps", "host_wait"), ("gaps", "ends_of_steps"))),
     Fault("extra syncs", extra_syncs, (("gaps", "sync"),)),

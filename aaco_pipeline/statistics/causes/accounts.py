@@ -25,6 +25,10 @@ COPY: Final = "copy"
 #: Idle time at the two ends of the steps, where the device had done all or had nothing yet.
 AT_THE_ENDS: Final = "ends_of_steps"
 UNKNOWN: Final = "unknown"
+SYNC: Final = "sync"
+HOST_WAIT: Final = "host_wait"
+#: Host work after a wait that is no longer than this is the framework on its way to the next launch.
+_LAUNCH_PACE_NS: Final = 30_000
 #: A kernel and how it was launched.
 GROUP: Final = ("category", "name", "launch")
 #: Families whose speed follows the engine clock rather than the memory's, where no kernel's own label tells.
@@ -44,7 +48,7 @@ class Account:
     `idle`: category, name, launch of the activity that ended it (null at the ends), cause, idle_ns.
     `sites`: operator, outermost_operator, name, count, busy_ns: the kernels of each operator, where it is known.
     `inputs`: operator, shapes, types, count: the calls of operators that ran kernels, by their inputs.
-    `order`: names of the kernels of the last step as they began.
+    `order`: names of the kernels as they began in the step that holds most different ones, of equals the last.
     `host_ns` is the launching thread's time outside waits for the device; `waits` how often it waited; both null
     without host calls. `graph_ratio` is the share of dispatches that a graph replayed. `latency_ns` is the median
     iteration of the pass without a profiler, null where there was none.
@@ -114,10 +118,10 @@ def account(tables: Tables) -> Account | str:
         time_ns=inside.length,
         overlap_ns=int(groups.get_column("busy_ns").sum()) - union,
         groups=groups.sort("busy_ns", *GROUP, descending=[True, False, False, False]),
-        idle=_idle(tables["gaps"], own, inside, union, device),
+        idle=_idle(tables, own, inside, union, device),
         sites=sites,
         inputs=_inputs(tables, inside, sites),
-        order=tuple(own.filter((pl.col("start_ns") >= int(starts[-1])) & (pl.col("category") != COPY))["name"]),
+        order=_order(own, inside),
         host_ns=host,
         waits=waits,
         graph_ratio=_graph_ratio(own, tables["api_calls"]),
@@ -191,17 +195,42 @@ def _compute_ratios(bottlenecks: pl.DataFrame) -> pl.DataFrame:
     return labelled.select("kernel_id", compute_ratio=ratio).drop_nulls().unique("kernel_id")
 
 
-def _idle(gaps: pl.DataFrame, own: pl.DataFrame, inside: Axis, union: int, device: int) -> pl.DataFrame:
-    """Idle time by its cause and by the activity that ended it; what no gap accounts for is unknown."""
+def _order(own: pl.DataFrame, inside: Axis) -> tuple[str, ...]:
+    """The kernels of one step, which device work that runs on beyond its step leaves incomplete in some."""
+    kernels = own.filter(pl.col("category") != COPY)
+    kernels = kernels.with_columns(step=inside.step_of(kernels.get_column("start_ns")))
+    most = kernels.group_by("step").agg(pl.col("name").n_unique()).sort("name", "step")
+    return () if most.is_empty() else tuple(kernels.filter(pl.col("step") == most.item(-1, "step")).get_column("name"))
+
+
+def _causes_of_idle(tables: Tables, device: int) -> pl.DataFrame:
+    """The device's gaps by cause: start_ns, end_ns, cause, activity_kind and activity_id of what ended them.
+
+    A wait explains a gap until it returned, and the host's way to the next launch; work that the host does after that
+    for longer is no longer the wait's.
+    """
+    own = tables["gaps"].filter(pl.col("device_id") == device)
+    returned = tables["api_calls"].select(host_call_id="call_id", returned_ns="end_ns")
     cause = pl.when(pl.col("doubt").is_null()).then(pl.col("cause").cast(_TEXT)).otherwise(pl.lit(UNKNOWN))
-    mapped = gaps.filter(pl.col("device_id") == device).with_columns(
-        idle_ns=inside.of(gaps.filter(pl.col("device_id") == device).get_column("end_ns"))
-        - inside.of(gaps.filter(pl.col("device_id") == device).get_column("start_ns")),
+    told = own.join(returned, on="host_call_id", how="left").select(
+        "start_ns",
+        "end_ns",
         cause=cause,
         activity_kind=pl.col("next_activity_kind").cast(_TEXT),
         activity_id="next_activity_id",
+        until_ns=pl.when(cause == SYNC).then(pl.max_horizontal("start_ns", "returned_ns") + _LAUNCH_PACE_NS),
     )
-    first, last = int(own.get_column("at_ns")[0]), int(own.get_column("until_ns").to_numpy().max())
+    until = pl.min_horizontal("end_ns", pl.col("until_ns").fill_null(pl.col("end_ns")))
+    after = told.with_columns(start_ns=until, cause=pl.lit(HOST_WAIT)).filter(pl.col("start_ns") < pl.col("end_ns"))
+    return pl.concat([told.with_columns(end_ns=until), after]).drop("until_ns")
+
+
+def _idle(tables: Tables, own: pl.DataFrame, inside: Axis, union: int, device: int) -> pl.DataFrame:
+    """Idle time by its cause and by the activity that ended it; what no gap accounts for is unknown."""
+    mapped = _causes_of_idle(tables, device)
+    mapped = mapped.with_columns(
+        idle_ns=inside.of(mapped.get_column("end_ns")) - inside.of(mapped.get_column("start_ns"))
+    )
     owned = (
         mapped.filter(pl.col("idle_ns") > 0)
         .join(own.select("activity_kind", "activity_id", *GROUP), on=("activity_kind", "activity_id"), how="left")
@@ -211,6 +240,13 @@ def _idle(gaps: pl.DataFrame, own: pl.DataFrame, inside: Axis, union: int, devic
     known = int(owned.get_column("idle_ns").sum())
     # Gaps lie between a device's first and last activity; the ends of the steps may hold a part of one.
     idle = inside.length - union
+    first, last = int(own.get_column("at_ns")[0]), int(own.get_column("until_ns").to_numpy().max())
+    owned = (
+        mapped.filter(pl.col("idle_ns") > 0)
+        .join(own.select("activity_kind", "activity_id", *GROUP), on=("activity_kind", "activity_id"), how="left")
+        .group_by(*GROUP, "cause")
+        .agg(pl.col("idle_ns").sum())
+    )
     at_the_ends = max(0, min(idle - known, first + inside.length - last))
     rest = pl.DataFrame(
         {"cause": [AT_THE_ENDS, UNKNOWN], "idle_ns": [at_the_ends, idle - known - at_the_ends]},

@@ -148,7 +148,7 @@ def _what(old: Sequence[Row], new: Sequence[Row], count_before: float, count_aft
         tuple({row[key] for row in side if row[key] is not None} for side in (old, new))
         for key in ("family", "library", "dtype")
     )
-    other_library = bool(libraries[0] and libraries[1] and libraries[0] != libraries[1])
+    other_library = bool(libraries[0] and libraries[1] and not libraries[0] & libraries[1])
     if other_library and all(name.startswith(_ORT) for name in libraries[0] | libraries[1]):
         return "node_placement"
     if _ATTENTION in families[0] ^ families[1] or (_ATTENTION in families[0] and other_library):

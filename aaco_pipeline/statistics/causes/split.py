@@ -12,7 +12,16 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from aaco_pipeline.statistics.causes.accounts import AT_THE_ENDS, COMMUNICATION, COPY, GROUP, UNKNOWN, Account
+from aaco_pipeline.statistics.causes.accounts import (
+    AT_THE_ENDS,
+    COMMUNICATION,
+    COPY,
+    GROUP,
+    HOST_WAIT,
+    SYNC,
+    UNKNOWN,
+    Account,
+)
 from aaco_pipeline.statistics.causes.clock import clock_part
 from aaco_pipeline.statistics.causes.matching import Replaced
 
@@ -28,9 +37,8 @@ OVERLAP: Final = "overlap"
 CLOCK: Final = "clock"
 UNEXPLAINED: Final = "unexplained"
 HIDDEN_HOST: Final = "hidden_host"
-SYNC: Final = "sync"
 #: Idle time that the host makes.
-_OF_THE_HOST: Final = ("host_wait", "launch_latency", AT_THE_ENDS)
+_OF_THE_HOST: Final = (HOST_WAIT, "launch_latency", AT_THE_ENDS)
 _REPLACED: Final = ("operator", "position", "normalized_name")
 
 

@@ -30,6 +30,10 @@ class Axis:
         within = np.clip(at - self._starts[known], 0, (self._ends - self._starts)[known])
         return pl.Series(np.where(step < 0, 0, self._before[known] + within), dtype=pl.Int64)
 
+    def step_of(self, instants: pl.Series) -> pl.Series:
+        """The number of the last step that began by then; of instants before the first one, -1."""
+        return pl.Series(np.searchsorted(self._starts, instants.to_numpy(), side="right") - 1, dtype=pl.Int64)
+
     def holds(self, column: str) -> pl.Expr:
         """Whether an instant lies in a step: activities of no length count there, too."""
         ranges = zip(self._starts.tolist(), self._ends.tolist(), strict=True)
