@@ -40,9 +40,15 @@ class Fault:
 
 
 def steps_of(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
-    """The measured traced steps."""
+    """The measured traced steps, start_ns and end_ns; without any the steady part, else all of it."""
     traced = (pl.col("pass").cast(pl.String) == "trace") & (pl.col("phase").cast(pl.String) == "measure")
-    return tables["iterations"].filter(traced).drop_nulls("start_ns").sort("start_ns")
+    steady = tables["session_parts"].filter(
+        (pl.col("part").cast(pl.String) == "steady") & pl.col("repetitions").is_not_null()
+    )
+    for found in (tables["iterations"].filter(traced).drop_nulls("start_ns"), steady):
+        if found.height:
+            return found.select("start_ns", "end_ns").sort("start_ns")
+    return tables["dispatches"].select(pl.col("start_ns").min(), pl.col("end_ns").max())
 
 
 def slower_kernel(tables: Mapping[str, pl.DataFrame], size: float) -> tuple[Tables, str | None] | None:

@@ -63,19 +63,26 @@ def kernel_swaps(label: str, before: Tables, after: Tables, names: pl.DataFrame,
 
     `before` and `after` are two sessions of one workload, or one twice. The swap is put into `after`.
     """
-    operators = before["operator_kernels"].drop_nulls("operator").with_columns(pl.col("operator").cast(pl.String))
+    operators = before["operator_kernels"].with_columns(pl.col("operator").cast(pl.String))
     kernels = after["kernels"].with_columns(pl.col(pl.Categorical).cast(pl.String))
     own = set(kernels.get_column("name"))
     done: dict[str, int] = {}
     for row in operators.sort("total_ns", descending=True).iter_rows(named=True):
         old = kernels.filter(pl.col("kernel_id") == row["kernel_id"]).row(0, named=True)
-        for new in names.filter(pl.col("parent_op") == row["operator"]).iter_rows(named=True):
+        alike = pl.col("family") == old["family"] if row["operator"] is None else pl.col("parent_op") == row["operator"]
+        for new in names.filter(alike).iter_rows(named=True):
             kind = _kind(old, new)
             if new["name"] in own or done.get(kind, 0) >= most:
                 continue
             done[kind] = done.get(kind, 0) + 1
             changed = {**after, "kernels": renamed(kernels, row["kernel_id"], new)}
-            yield Swap(f"{label}: {kind} at {row['operator']}", before, changed, (kind,), (old["name"], new["name"]))
+            yield Swap(
+                f"{label}: {kind} at {row['operator'] or old['family']}",
+                before,
+                changed,
+                (kind,),
+                (old["name"], new["name"]),
+            )
             break
 
 

@@ -93,7 +93,7 @@ def _cause(row: Row) -> str:
     name = shortened(row["short_subject"], _WIDTH)
     if row["kind"] in _COUNTED:
         kind, plural = _COUNTED[row["kind"]]
-        if row["count_part_ns"]:
+        if row["count_part_ns"] or row["kind"] == "launches":
             return f"{_more(row, kind, plural)} an iteration of {name}"
         return f"{name} ({plural}) takes {_each(row, 'candidate')} each in place of {_each(row, 'baseline')}"
     if row["kind"] == "gaps":
@@ -119,4 +119,4 @@ def _more(row: Row, one: str, several: str) -> str:
 
 def _each(row: Row, side: str) -> str | None:
     count, time = row[f"{side}_count"], row[f"{side}_ns"]
-    return duration(time / count) if count else None
+    return duration(time / count) if count and time is not None else None

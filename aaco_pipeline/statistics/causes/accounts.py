@@ -121,7 +121,7 @@ def account(tables: Tables) -> Account | str:
         idle=_idle(tables, own, inside, union, device),
         sites=sites,
         inputs=_inputs(tables, inside, sites),
-        order=_order(own, inside),
+        order=_order(own, inside, -(-steps // len(starts))),
         host_ns=host,
         waits=waits,
         graph_ratio=_graph_ratio(own, tables["api_calls"]),
@@ -195,12 +195,18 @@ def _compute_ratios(bottlenecks: pl.DataFrame) -> pl.DataFrame:
     return labelled.select("kernel_id", compute_ratio=ratio).drop_nulls().unique("kernel_id")
 
 
-def _order(own: pl.DataFrame, inside: Axis) -> tuple[str, ...]:
-    """The kernels of one step, which device work that runs on beyond its step leaves incomplete in some."""
+def _order(own: pl.DataFrame, inside: Axis, repeated: int) -> tuple[str, ...]:
+    """The kernels of one step, which device work that runs on beyond its step leaves incomplete in some.
+
+    A stretch that holds several repetitions gives as many kernels as one of them has on average.
+    """
     kernels = own.filter(pl.col("category") != COPY)
     kernels = kernels.with_columns(step=inside.step_of(kernels.get_column("start_ns")))
     most = kernels.group_by("step").agg(pl.col("name").n_unique()).sort("name", "step")
-    return () if most.is_empty() else tuple(kernels.filter(pl.col("step") == most.item(-1, "step")).get_column("name"))
+    if most.is_empty():
+        return ()
+    names = kernels.filter(pl.col("step") == most.item(-1, "step")).get_column("name")
+    return tuple(names.head(-(-len(names) // repeated)))
 
 
 def _causes_of_idle(tables: Tables, device: int) -> pl.DataFrame:

@@ -18,7 +18,7 @@ def attribution_rows(baseline: str, candidate: str, split: Decomposition, enviro
         *(pl.col(one).round().cast(pl.Int64) for one in _TIMES),
         share_ratio="share_of_change",
         evidence_grade=pl.lit(OBSERVED),
-    )
+    ).drop("short_subject", "share_of_change")
     change = pl.concat_str(pl.col("baseline"), pl.lit(" → "), pl.col("candidate"))
     facts = environment.select(
         "evidence_grade",

@@ -1,5 +1,7 @@
 """That a session's steps add up to the nanosecond, whatever runs beside what."""
 
+from dataclasses import replace
+
 import polars as pl
 import pytest
 from hypothesis import given, settings
@@ -36,7 +38,7 @@ intervals = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(intervals, st.integers(500, 2_500), st.integers(1, 3))
 def test_the_identity_holds_exactly_for_any_overlap_and_any_steps(
     ran: list[tuple[int, int, str]], length: int, steps: int
@@ -73,7 +75,7 @@ def test_the_identity_holds_exactly_for_any_overlap_and_any_steps(
 
 
 def test_a_wait_explains_a_gap_until_it_returned_and_the_host_the_rest() -> None:
-    waiting = (GEMM, ADD, NORM.__class__(**{**NORM.__dict__, "gap_ns": 100_000, "cause": "sync"}))
+    waiting = (GEMM, ADD, replace(NORM, gap_ns=100_000, cause="sync"))
     tables = session(waiting, steps=1)
     gap = tables["gaps"].filter(pl.col("cause").cast(pl.String) == "sync").row(0, named=True)
     call = {
@@ -106,6 +108,15 @@ def test_without_steps_the_whole_recording_is_one() -> None:
     tables["iterations"] = tables["iterations"].clear()
     one = accounted(tables)
     assert (one.steps, one.rule, one.time_ns) == (1, WHOLE, 3 * 2_100 - 100)
+
+
+def test_a_stretch_of_several_repetitions_is_shared_out_among_them() -> None:
+    tables = session(STEP)
+    tables["iterations"] = tables["iterations"].clear()
+    part = {"device_id": 0, "part": "steady", "start_ns": 1_000, "end_ns": 7_300, "repetitions": 3, "reason": "made up"}
+    tables["session_parts"] = to_contract("session_parts", pl.DataFrame([part]))
+    one = accounted(tables)
+    assert (one.steps, one.time_ns, one.order) == (3, 6_300, ("sgemm", "add", "norm"))
 
 
 def test_without_any_activity_it_says_so() -> None:

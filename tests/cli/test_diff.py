@@ -1,0 +1,78 @@
+"""`aaco diff`: two sessions of a lake beside each other."""
+
+import json
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.resources.project import Project
+from tests.places import SHARED
+from tests.sessions import replayed, taken_in
+
+Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
+Refused = Callable[..., str]
+#: What scripts may rely on.
+KEYS = {
+    *("regression", "verdict", "severity", "confidence", "latency_delta_pct", "suspected_cause", "evidence"),
+    "recommendation",
+}
+EVIDENCE = {"kernel_launch_count_delta", "avg_kernel_duration_delta", "cpu_overhead_delta"}
+
+
+@pytest.fixture
+def pair(measured: Project) -> list[str]:
+    return TraceLake(measured.lake).sessions()
+
+
+def test_two_models_are_said_to_be_different_work_and_are_not_judged(aaco: Aaco, pair: list[str]) -> None:
+    answer = aaco("diff", *pair)
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert answer.stdout.startswith(f"{pair[1]} against {pair[0]}\n")
+    assert "The work differs: model name: squeezenet → control_flow" in answer.stdout
+    assert "Described, no verdict" in answer.stdout
+    assert answer.stdout.splitlines()[-1].strip() != ""
+
+
+def test_json_has_the_keys_that_scripts_rely_on(aaco: Aaco, pair: list[str]) -> None:
+    document = json.loads(aaco("diff", *pair, "--json").stdout)
+    assert document == json.loads(aaco("diff", *pair, "--format", "json").stdout)
+    assert set(document) >= KEYS
+    assert set(document["evidence"]) >= EVIDENCE
+    assert (document["regression"], document["verdict"], document["confidence"]) == (False, "described", None)
+    change = document["change"]
+    explained = sum(row["delta_ns"] for row in document["causes"] if row["in_sum"])
+    assert explained == pytest.approx(change["delta_ns"], abs=1e-3)
+    assert document["latency_from"] == "unprofiled iterations"
+    ratio = document["candidate"]["latency_ns"] / document["baseline"]["latency_ns"]
+    assert document["latency_delta_pct"] == pytest.approx(100 * (ratio - 1))
+
+
+def test_markdown_says_the_same(aaco: Aaco, pair: list[str]) -> None:
+    text = aaco("diff", *pair, "--format", "markdown").stdout
+    assert text.startswith(f"# `{pair[1]}` against `{pair[0]}`\n")
+    assert "## Causes" in text
+    assert "Described, no verdict" in text
+
+
+def test_a_session_is_not_compared_with_itself(refused: Refused, pair: list[str]) -> None:
+    message = refused(2, "diff", pair[1], "latest")
+    assert "both sides" in message
+
+
+def test_an_unknown_session_is_named(refused: Refused, measured: Project) -> None:
+    assert "nowhere" in refused(2, "diff", "latest", "nowhere")
+
+
+def test_launches_that_were_added_to_real_sessions_are_the_first_cause(aaco: Aaco, copied: Project) -> None:
+    lake = TraceLake(copied.lake)
+    folder = SHARED / "gpu_sessions" / "sessions"
+    made = [taken_in(lake, folder / f"b03_{name}.json.trace.json.gz") for name in ("baseline", "extra_launches")]
+    for session in made:
+        replayed(lake, session)
+    document = json.loads(aaco("diff", *made, "--json", "--lake", str(lake.path)).stdout)
+    assert document["selections"] == []
+    assert document["evidence"]["kernel_launch_count_delta"] == 40
+    assert document["suspected_cause"].startswith("40 more launches an iteration of vectorized_elementwise_kernel")
+    assert document["change"]["closure_ratio"] < 0.01
