@@ -140,6 +140,8 @@ def extra_syncs(tables: Mapping[str, pl.DataFrame], size: float) -> tuple[Tables
         .with_columns(
             call_id=pl.Series(np.arange(call, call + len(at)), dtype=pl.Int32),
             name=pl.lit("cudaDeviceSynchronize"),
+            process_id=places.get_column("process_id"),
+            thread_id=places.get_column("thread_id"),
             correlation_id=pl.lit(None, pl.UInt64),
             start_ns=pl.Series(begun - 1_000),
             end_ns=pl.Series(begun + delay - 1),
@@ -242,7 +244,9 @@ def _gaps_of_the_host(tables: Mapping[str, pl.DataFrame], each: int) -> pl.DataF
         return None
     warm = _warm(tables).select("dispatch_id", "correlation_id", "step_ns")
     calls = tables["api_calls"].filter(pl.col("name").cast(pl.String).str.contains("(?i)launch"))
-    launched = warm.join(calls.select("correlation_id", launched_ns="start_ns"), on="correlation_id")
+    launched = warm.join(
+        calls.select("correlation_id", "process_id", "thread_id", launched_ns="start_ns"), on="correlation_id"
+    )
     idle = tables["gaps"].filter(
         (pl.col("previous_activity_kind").cast(pl.String) == "dispatch")
         & (pl.col("next_activity_kind").cast(pl.String) == "dispatch")

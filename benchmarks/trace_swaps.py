@@ -63,13 +63,15 @@ def kernel_swaps(label: str, before: Tables, after: Tables, names: pl.DataFrame,
 
     `before` and `after` are two sessions of one workload, or one twice. The swap is put into `after`.
     """
-    operators = before["operator_kernels"].with_columns(pl.col("operator").cast(pl.String))
+    operators = after["operator_kernels"].with_columns(pl.col("operator").cast(pl.String))
     kernels = after["kernels"].with_columns(pl.col(pl.Categorical).cast(pl.String))
     own = set(kernels.get_column("name"))
     done: dict[str, int] = {}
     for row in operators.sort("total_ns", descending=True).iter_rows(named=True):
         old = kernels.filter(pl.col("kernel_id") == row["kernel_id"]).row(0, named=True)
-        alike = pl.col("family") == old["family"] if row["operator"] is None else pl.col("parent_op") == row["operator"]
+        alike = (
+            pl.col("parent_op") == row["operator"] if row["operator"] else pl.col("family").eq_missing(old["family"])
+        )
         for new in names.filter(alike).iter_rows(named=True):
             kind = _kind(old, new)
             if new["name"] in own or done.get(kind, 0) >= most:

@@ -198,15 +198,14 @@ def _compute_ratios(bottlenecks: pl.DataFrame) -> pl.DataFrame:
 def _order(own: pl.DataFrame, inside: Axis, repeated: int) -> tuple[str, ...]:
     """The kernels of one step, which device work that runs on beyond its step leaves incomplete in some.
 
-    A stretch that holds several repetitions gives as many kernels as one of them has on average.
+    A stretch that holds several repetitions is shared out among them by the number of kernels.
     """
     kernels = own.filter(pl.col("category") != COPY)
     kernels = kernels.with_columns(step=inside.step_of(kernels.get_column("start_ns")))
+    repetition = pl.int_range(pl.len()).over("step") * repeated // pl.len().over("step")
+    kernels = kernels.with_columns(step=pl.col("step") * repeated + repetition)
     most = kernels.group_by("step").agg(pl.col("name").n_unique()).sort("name", "step")
-    if most.is_empty():
-        return ()
-    names = kernels.filter(pl.col("step") == most.item(-1, "step")).get_column("name")
-    return tuple(names.head(-(-len(names) // repeated)))
+    return () if most.is_empty() else tuple(kernels.filter(pl.col("step") == most.item(-1, "step")).get_column("name"))
 
 
 def _causes_of_idle(tables: Tables, device: int) -> pl.DataFrame:

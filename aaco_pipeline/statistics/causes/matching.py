@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ import polars as pl
 from aaco_pipeline.statistics.causes.accounts import COPY, Account
 from aaco_pipeline.statistics.causes.names import normalized
 
-#: A kernel that runs this much less often in an iteration left a place; counts that vary by chance vary by less.
+#: A kernel that runs so much less often in an iteration left a place; counts that vary by chance vary by less.
 LEAST_COUNT: Final = 0.5
 #: Steps of more kernels than this are not aligned kernel by kernel once equal beginnings and ends are taken away.
 _MOST_ALIGNED: Final = 5_000
@@ -48,18 +48,18 @@ def replaced_kernels(baseline: Sequence[Account], candidate: Sequence[Account]) 
     kernel's part is at most what it runs less, or more, over all.
     """
     before, after = _per_iteration(baseline), _per_iteration(candidate)
-    left = {name: n - after.get(name, 0) for name, n in before.items() if n - after.get(name, 0) >= LEAST_COUNT}
-    came = {name: n - before.get(name, 0) for name, n in after.items() if n - before.get(name, 0) >= LEAST_COUNT}
+    left, came = _Rest.of(before, after), _Rest.of(after, before)
     found: list[Replaced] = []
-    if not left or not came:
+    if not left.counts or not came.counts:
         return found
-    for place in chain(_operator_places(baseline, candidate), _position_places(baseline, candidate)):
-        lost, won = _at_most(place.before, left), _at_most(place.after, came)
+    places = chain(_operator_places(baseline, candidate), _position_places(baseline, candidate))
+    for place in chain.from_iterable(map(_alike_first, places)):
+        lost, won = left.at_most(place.before), came.at_most(place.after)
         if lost and won:
             found.append(replace(place, before=lost, after=won))
-            _take(lost, left)
-            _take(won, came)
-    return [*found, *_normalized_places(_at_most(left, left), _at_most(came, came))]
+            left.take(lost)
+            came.take(won)
+    return [*found, *_normalized_places(left.at_most(left.counts), came.at_most(came.counts))]
 
 
 def groups_of(baseline: Sequence[Account], candidate: Sequence[Account], replaced: Iterable[Replaced]) -> pl.DataFrame:
@@ -115,15 +115,32 @@ def groups_of(baseline: Sequence[Account], candidate: Sequence[Account], replace
 # ---- inside ----------------------------------------------------------------------------------------------------------
 
 
-def _at_most(counts: Mapping[str, float], rest: Mapping[str, float]) -> Counts:
-    """The counts, as far as there is as much left of them to find a place for."""
-    least = {name: min(count, rest.get(name, 0.0)) for name, count in counts.items()}
-    return {name: count for name, count in least.items() if count >= LEAST_COUNT}
+@dataclass(frozen=True)
+class _Rest:
+    """What each kernel runs less, or more, an iteration and has no place yet; and what is too little to be a place.
 
+    Half a launch an iteration is what counts vary by. Of a kernel that one side lacks altogether half of all it ran is
+    enough: where an iteration is a layer, what runs once a pass is a small part of a launch.
+    """
 
-def _take(counts: Counts, rest: Counts) -> None:
-    for name, count in counts.items():
-        rest[name] -= count
+    counts: Counts
+    least: Mapping[str, float]
+
+    @classmethod
+    def of(cls, more: Mapping[str, float], fewer: Mapping[str, float]) -> Self:
+        change = {name: count - fewer.get(name, 0.0) for name, count in more.items()}
+        least = {name: LEAST_COUNT if name in fewer else min(LEAST_COUNT, count / 2) for name, count in change.items()}
+        return cls({name: count for name, count in change.items() if count >= least[name]}, least)
+
+    def at_most(self, counts: Mapping[str, float]) -> Counts:
+        """The counts, as far as there is as much left of them to find a place for."""
+        found = {name: min(count, self.counts.get(name, 0.0)) for name, count in counts.items()}
+        return {name: count for name, count in found.items() if count >= self.least.get(name, LEAST_COUNT)}
+
+    def take(self, counts: Mapping[str, float]) -> None:
+        """Those have their place."""
+        for name, count in counts.items():
+            self.counts[name] -= count
 
 
 def _operator_places(baseline: Sequence[Account], candidate: Sequence[Account]) -> Iterator[Replaced]:
@@ -179,7 +196,7 @@ def _by_operator(
     new: dict[str, Counts] = {}
     for operator, name in sorted({*before, *after}):
         change = after.get((operator, name), 0.0) - before.get((operator, name), 0.0)
-        if abs(change) >= LEAST_COUNT:
+        if change:
             (new if change > 0 else gone).setdefault(operator, {})[name] = abs(change)
     yield from ((operator, lost, new[operator]) for operator, lost in gone.items() if operator in new)
 
@@ -246,7 +263,15 @@ def _common(a: Codes, b: Codes) -> list[tuple[int, int]]:
     return pairs[::-1]
 
 
-def _normalized_places(left: Counts, came: Counts) -> Iterator[Replaced]:
+def _alike_first(place: Replaced) -> Iterator[Replaced]:
+    """A place where several left and came in parts: kernels of one normalized name for each other, then all."""
+    if len(place.before) > 1 or len(place.after) > 1:
+        alike = _normalized_places(place.before, place.after)
+        yield from (replace(place, before=one.before, after=one.after) for one in alike)
+    yield place
+
+
+def _normalized_places(left: Mapping[str, float], came: Mapping[str, float]) -> Iterator[Replaced]:
     """Kernels that left and came under one normalized name: the same code at another setting."""
     names = sorted({*left, *came})
     of = dict(zip(names, normalized(pl.Series(names, dtype=pl.String)), strict=True))

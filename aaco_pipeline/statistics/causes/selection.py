@@ -155,7 +155,7 @@ def _what(old: Sequence[Row], new: Sequence[Row], count_before: float, count_aft
         return "attention_backend"
     if other_library:
         return "gemm_backend" if _GEMM in families[0] & families[1] else "library"
-    if abs(count_after - count_before) >= max(LEAST_COUNT, _FUSED * count_before):
+    if abs(count_after - count_before) > _FUSED * count_before:
         return "fusion"
     return "datatype" if formats[0] and formats[1] and formats[0] != formats[1] else "kernel"
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
+from aaco_pipeline.lake.validation import to_contract
 from aaco_pipeline.statistics.causes.matching import groups_of, replaced_kernels
 from aaco_pipeline.statistics.causes.names import normalized
 from tests.statistics.causes.made import ADD, GEMM, NORM, STEP, Ran, arm_of, session
@@ -88,6 +89,20 @@ def test_equal_normalized_names_are_the_last_hint() -> None:
     before = replace(GEMM, kernel="Cijk_Ailk_Bljk_HHS_BH_MT128x128x32_SN", operator="aten::mm")
     after = replace(GEMM, kernel="Cijk_Ailk_Bljk_HHS_BH_MT64x64x64_SE", operator="aten::bmm")
     assert found((before, ADD), (ADD, after))[0][3] == "normalized_name"
+
+
+def test_what_runs_once_in_many_iterations_is_found_where_one_side_lacks_it() -> None:
+    """Where an iteration is a layer, the last projection of a pass is a small part of a launch."""
+    layers = 12 * (ADD, NORM)
+    sides = []
+    for last in (GEMM, replace(GEMM, kernel="other_gemm")):
+        tables = session((*layers, last), steps=1)
+        tables["iterations"] = tables["iterations"].clear()
+        part = {"device_id": 0, "part": "steady", "start_ns": 1_000, "end_ns": 15_000, "repetitions": 12, "reason": "-"}
+        tables["session_parts"] = to_contract("session_parts", pl.DataFrame([part]))
+        sides.append(arm_of(tables).accounts)
+    (one,) = replaced_kernels(*sides)
+    assert (dict(one.before), dict(one.after)) == ({"sgemm": 1 / 12}, {"other_gemm": 1 / 12})
 
 
 def test_one_kernel_launched_in_another_shape_stays_one_group() -> None:
