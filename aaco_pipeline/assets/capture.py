@@ -5,14 +5,20 @@ Measuring is `aaco_pipeline.resources.measure`; what the raw files mean is `aaco
 
 from typing import Final
 
-from aaco_pipeline.assets.stage import Outcome, Session, stage
+from aaco_pipeline.assets.stage import ALL_KINDS, Outcome, Session, stage
 from aaco_pipeline.errors import UsageError
 
 #: The one slot for anything measured; the limit of 1 is dagster.yaml's default for pools.
 MEASUREMENT_POOL: Final = "measurement"
 
 
-@stage(publishes=("sessions",), group="capture", kinds=("rocm", "onnx", "parquet"), pool=MEASUREMENT_POOL)
+@stage(
+    publishes=("sessions",),
+    group="capture",
+    kinds=("rocm", "onnx", "parquet"),
+    session_kinds=ALL_KINDS,
+    pool=MEASUREMENT_POOL,
+)
 def capture(session: Session) -> Outcome:
     """What was run, and is its raw capture complete? Measures once; afterwards only reads what was captured."""
     _measured_once(session)

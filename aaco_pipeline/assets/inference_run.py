@@ -9,7 +9,7 @@ from aaco_pipeline.analysis.sessions import invariants
 from aaco_pipeline.analysis.sessions.iteration_gaps import gap_metrics, iteration_gaps
 from aaco_pipeline.analysis.sessions.metrics import latency_metrics
 from aaco_pipeline.analysis.sessions.token_latency import generation_metrics, units_of_work
-from aaco_pipeline.assets.stage import Check, Outcome, Session, stage
+from aaco_pipeline.assets.stage import ALL_KINDS, Check, Outcome, Session, stage
 from aaco_pipeline.report.html.svg import latency_of_session
 from aaco_pipeline.statistics.steady_state import steady_state_metrics
 
@@ -18,6 +18,7 @@ from aaco_pipeline.statistics.steady_state import steady_state_metrics
     reads=("sessions",),
     publishes=("iterations", "iteration_gaps", "iteration_blocks", "session_metrics"),
     group="capture",
+    session_kinds=ALL_KINDS,
     kinds=("onnx", "parquet"),
     checks=(
         Check(

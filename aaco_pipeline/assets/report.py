@@ -3,7 +3,7 @@
 What it says is `aaco_pipeline.report.document`, how it looks `aaco_pipeline.report.html`.
 """
 
-from aaco_pipeline.assets.stage import Outcome, Session, stage
+from aaco_pipeline.assets.stage import ALL_KINDS, Outcome, Session, stage
 from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.lake.files import lake_errors
 from aaco_pipeline.lake.progress import progress_of
@@ -16,6 +16,7 @@ from aaco_pipeline.report.words.session import answer
 @stage(
     after=("model_graph", "perfetto_trace", "classification"),
     group="presentation",
+    session_kinds=ALL_KINDS,
     kinds=("duckdb", "html"),
     file=("report", TraceLake.report),
 )

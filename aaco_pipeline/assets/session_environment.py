@@ -6,14 +6,20 @@ The facts were read at capture time (`aaco_pipeline.resources.host`); which of t
 
 from typing import Final
 
-from aaco_pipeline.assets.stage import Outcome, Session, stage
+from aaco_pipeline.assets.stage import ALL_KINDS, Outcome, Session, stage
 from aaco_pipeline.hardware.identification import how_identified, identified
 from aaco_pipeline.lake.validation import empty_table
 
 _TABLES: Final = ("environment", "devices", "processes", "clock_domains")
 
 
-@stage(reads=("sessions",), publishes=_TABLES, group="capture", kinds=("linux", "rocm", "parquet"))
+@stage(
+    reads=("sessions",),
+    publishes=_TABLES,
+    group="capture",
+    kinds=("linux", "rocm", "parquet"),
+    session_kinds=ALL_KINDS,
+)
 def session_environment(session: Session) -> Outcome:
     """Under which host, software and clocks was this measured, and which other sessions is it comparable with?"""
     captured = session.capture.tables()

@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 Group = Literal["capture", "analysis", "judgement", "optimization", "presentation"]
 Log = Callable[[str], None]
 Derived = TypeVar("Derived")
-ALL_KINDS: Final[frozenset[Kind]] = frozenset({"measured", "profiled", "ingested"})
+ALL_KINDS: Final[frozenset[Kind]] = frozenset({"measured", "profiled", "ingested", "timed"})
+#: Kinds whose kernels are recorded: what most stages are about.
+TRACED_KINDS: Final[frozenset[Kind]] = ALL_KINDS - {"timed"}
 EVIDENCE: Final = "evidence"
 #: What the recording lacks: a stage that reads it has its figures made null, or told to be a bound, by it.
 FINDINGS: Final = "completeness_findings"
@@ -142,7 +144,7 @@ class Stage:
     checks: tuple[Check, ...] = ()
     after: tuple[str, ...] = ()
     configs: tuple[str, ...] = ()
-    session_kinds: frozenset[Kind] = ALL_KINDS
+    session_kinds: frozenset[Kind] = TRACED_KINDS
     pool: str | None = None
     plots: "Mapping[str, Callable[[Mapping[str, pl.DataFrame]], str | None]]" = field(default_factory=dict)
     #: The file that the stage leaves beside its tables: its label, and where it is.
@@ -198,7 +200,7 @@ def stage(
     checks: Sequence[Check] = (),
     after: Collection[str] = (),
     configs: Collection[str] = (),
-    session_kinds: Collection[Kind] = tuple(ALL_KINDS),
+    session_kinds: Collection[Kind] = TRACED_KINDS,
     pool: str | None = None,
     plots: "Mapping[str, Callable[[Mapping[str, pl.DataFrame]], str | None]] | None" = None,
     file: "tuple[str, Callable[[TraceLake, str], Path]] | None" = None,
@@ -246,16 +248,19 @@ def stages_of(kind: Kind) -> tuple[str, ...]:
 
 def kind_of(lake: "TraceLake", session: str) -> Kind:
     """What kind a session's capture is, or will be by what was asked for; without either it is a measured one."""
-    from aaco_pipeline.capture import ingested, profiled  # readers: only for a session that states no stages
+    from aaco_pipeline.capture import ingested, measured, profiled  # readers: only for a session that states no stages
 
     raw = lake.raw(session)
     if ingested.probe(raw):
         return "ingested"
     try:
-        asked = json.loads(lake.requested(session) or "{}").get("profile", False)
-    except (ValueError, AttributeError):
-        asked = False  # measuring it says what is wrong with the request
-    return "profiled" if asked or (raw / profiled.FOLDER).is_dir() else "measured"
+        asked = json.loads(lake.requested(session) or "{}")
+        request: Mapping[str, object] = asked if isinstance(asked, dict) else {}
+    except ValueError:
+        request = {}  # measuring it says what is wrong with the request
+    if request.get("profile") or (raw / profiled.FOLDER).is_dir():
+        return "profiled"
+    return "timed" if request.get("untraced") or measured.is_untraced(raw) else "measured"
 
 
 def standing(lake: "TraceLake", session: str) -> Progress:

@@ -5,12 +5,18 @@ Sampling happened during the capture (`aaco_pipeline.resources.telemetry`); read
 
 from typing import Final
 
-from aaco_pipeline.assets.stage import Outcome, Session, stage
+from aaco_pipeline.assets.stage import ALL_KINDS, Outcome, Session, stage
 
 _TABLES: Final = ("system_samples", "gpu_samples", "scheduler_events")
 
 
-@stage(reads=("sessions",), publishes=_TABLES, group="capture", kinds=("linux", "rocm", "parquet"))
+@stage(
+    reads=("sessions",),
+    publishes=_TABLES,
+    group="capture",
+    kinds=("linux", "rocm", "parquet"),
+    session_kinds=ALL_KINDS,
+)
 def telemetry(session: Session) -> Outcome:
     """What were the machine and the measured process doing meanwhile?"""
     captured = session.capture.tables()

@@ -11,7 +11,7 @@ import logging
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
@@ -44,6 +44,7 @@ from aaco_pipeline.assets.stage import (
 from aaco_pipeline.automation.attempts import ATTEMPT_TAG, PARTITION_TAG, attempts_at
 from aaco_pipeline.automation.dead_runs import reap
 from aaco_pipeline.automation.event_storage import connections_kept
+from aaco_pipeline.automation.pool_slot import pool_slot
 from aaco_pipeline.automation.stage_assets import (
     EXIT_CODE_KEY,
     JOB,
@@ -65,7 +66,6 @@ from aaco_pipeline.resources.progress import report_progress
 SESSION_TAG: Final = "aaco/session"
 #: Which version of all stages together a run was of.
 _CODE_TAG: Final = ".dagster/aaco/code"
-_SLOT_POLL_SECONDS: Final = 0.5
 
 
 def run_session(
@@ -248,19 +248,13 @@ class _Run:
     def slot(self, chosen: Sequence[Stage], session: Session) -> Iterator[Callable[[], None]]:
         """The slot of the pool of the stage that has still to measure; the function given frees it early.
 
-        Stages that only read need none. While it waits, runs that were killed with the slot lose it.
+        Stages that only read need none.
         """
-        storage = self._instance.event_log_storage
         measuring = next((one for one in chosen if one.pool is not None), None)
         if measuring is None or measuring.pool is None or session.lake.raw(session.id).is_dir():
             yield lambda: None
             return
-        storage.initialize_concurrency_limit_to_default(measuring.pool)
-        with ExitStack() as held:
-            held.callback(storage.free_concurrency_slots_for_run, self._id)
-            while not storage.claim_concurrency_slot(measuring.pool, self._id, measuring.name).is_claimed:
-                time.sleep(_SLOT_POLL_SECONDS)
-                reap(self._instance)
+        with pool_slot(self._instance, self._id, measuring.pool, measuring.name) as held:
             yield held.close
 
     def _pointer(self, key: dg.AssetKey) -> str:

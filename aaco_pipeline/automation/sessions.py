@@ -9,6 +9,7 @@ import dagster as dg
 
 from aaco_pipeline.assets.stage import stages_of
 from aaco_pipeline.automation.partitions import PARTITIONS_NAME
+from aaco_pipeline.capture.face import Kind
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.formats.parsing.redaction import safe_name
 from aaco_pipeline.lake.store import TraceLake
@@ -28,9 +29,14 @@ def register(lake: TraceLake, instance: dg.DagsterInstance, request: Measurement
     """A new session for `request`: its request first, so that no partition is without one."""
     session = lake.new_session(safe_name(Path(request.model).stem))
     lake.request(session, request.to_json())
-    lake.expect(session, stages_of("profiled" if request.profile else "measured"))
+    lake.expect(session, stages_of(kind_asked(request)))
     add_partition(instance, session)
     return session
+
+
+def kind_asked(request: MeasurementRequest) -> Kind:
+    """The kind of session that measuring `request` makes."""
+    return "timed" if request.untraced else "profiled" if request.profile else "measured"
 
 
 def forget(lake: TraceLake, instance: dg.DagsterInstance, session: str) -> None:

@@ -6,13 +6,14 @@ also ran under rocprofv3 is `profiled`, which takes its kernels from there.
 
 from collections.abc import Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import Final
 
 import polars as pl
 
 from aaco_pipeline.analysis.sessions.environment import environment, fingerprint
 from aaco_pipeline.capture.digests import content_digest, file_digests, raw_bytes
-from aaco_pipeline.capture.face import Facts, Subject
+from aaco_pipeline.capture.face import Facts, Kind, Subject
 from aaco_pipeline.capture.lazy_tables import LazyTables, Source
 from aaco_pipeline.capture.model import RecordedModel
 from aaco_pipeline.formats import native, ort_profile
@@ -37,6 +38,11 @@ _ABSENT: Final = (
     ("hardware counters", "the runtime's profile has no hardware counters; they need rocprofv3 on a ROCm host"),
     ("launch links", "the CPU provider calls its kernels directly: there are no launches to link"),
 )
+
+
+def is_untraced(raw: Path) -> bool:
+    """Whether a raw folder holds a session that was measured for its latency alone."""
+    return (raw / "latency.json").is_file() and not (raw / "trace.json").exists()
 
 
 class MeasuredCapture:
@@ -67,7 +73,8 @@ class MeasuredCapture:
             "provider": self._documents.capture["provider"],
             "raw_bytes": raw_bytes(self._documents.folder),
         }
-        return Facts("measured", "model", ran_here=True, summary=summary)
+        kind: Kind = "measured" if "trace" in self._documents.passes else "timed"
+        return Facts(kind, "model", ran_here=True, summary=summary)
 
     def model(self) -> RecordedModel:
         own = self._documents
@@ -111,9 +118,9 @@ class MeasuredCapture:
     def _trace(self) -> CaptureTables:
         """What the session's kernels are taken from: the runtime's own profile, where it left one."""
         own = self._documents
-        if own.passes["trace"]["profile"] is None:
-            missing = Evidence("kernel events", "absent", "the profiled pass left no profile", "trace.json", 0)
-            return CaptureTables({}, (missing,))
+        if not own.is_traced:
+            reason = "the profiled pass left no profile" if "trace" in own.passes else "there was no profiled pass"
+            return CaptureTables({}, (Evidence("kernel events", "absent", reason, native.PROFILE_FILE, 0),))
         return ort_profile.read(
             own.folder / native.PROFILE_FILE, axis_start_ns=own.profile_axis_start_ns(), process_id=_TRACE_PROCESS
         )

@@ -15,6 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, Va
 
 from aaco_pipeline.errors import UsageError
 
+#: What a session is in its campaign. A canary is never changed: what moves it is the host; a placebo is the baseline
+#: once more, from a copy of its own: what moves that is how the artefact lies on the host.
+Arm = Literal["candidate", "baseline", "canary", "placebo"]
 Precision = Literal["model", "fp16", "bf16", "fp8", "int8"]
 Optimization = Literal["none", "basic", "extended", "all"]
 #: Readings are kept in memory until a pass is over.
@@ -104,6 +107,17 @@ class MeasurementSettings(BaseModel):
         description="Shapes of inputs with dynamic dimensions.",
         json_schema_extra={"option": "--shape", "metavar": "INPUT=1x3x224x224"},
     )
+    provider_options: Mapping[str, str] = Field(
+        default={},
+        description="Options of the execution provider, over those of the backend.",
+        json_schema_extra={"option": "--provider-option", "metavar": "KEY=VALUE"},
+    )
+    interpreter: str | None = Field(
+        default=None,
+        description="Python that runs the model, with NumPy and an onnxruntime of its own: to compare releases "
+        "(default: the one that runs aaco).",
+        json_schema_extra={"metavar": "PATH"},
+    )
     allow_fallback: bool = Field(default=False, description="Measure even if the provider does not run every node.")
     prompt_tokens: int | None = Field(
         default=None,
@@ -141,8 +155,10 @@ class MeasurementRequest(MeasurementSettings):
     """One measurement with its place in a campaign. What is out of bounds raises UsageError in one line."""
 
     campaign_id: str | None = None
-    arm: Literal["candidate", "baseline", "canary"] | None = None
+    arm: Arm | None = None
     block: int | None = None
+    #: Measured for its latency alone, without the pass that the runtime profiles.
+    untraced: bool = False
 
     @model_validator(mode="wrap")
     @classmethod

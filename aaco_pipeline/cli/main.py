@@ -18,6 +18,7 @@ from aaco_pipeline.cli import (
     calibrate,
     capture,
     check,
+    compare,
     diff,
     host,
     ingest,
@@ -64,6 +65,7 @@ def cli(context: click.Context, lake: str | None) -> None:
 for command in (
     run.run,
     sweep.sweep,
+    compare.compare,
     capture.capture,
     ingest.ingest,
     amend.amend,

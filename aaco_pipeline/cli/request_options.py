@@ -43,7 +43,10 @@ def request_of(options: dict[str, Any], **more: Any) -> "MeasurementRequest":
     if model.endswith(".onnx") or "/" in model:
         model = str(Path(model).absolute())
     asked = {option.name: options[option.name] for option in request_options() if option.name in options}
-    return MeasurementRequest(**{**asked, "model": model, "input_shapes": dict(options["input_shapes"]), **more})
+    pairs = {name: dict(asked[name]) for name in ("input_shapes", "provider_options") if name in asked}
+    if asked.get("interpreter") is not None:
+        asked["interpreter"] = str(Path(asked["interpreter"]).absolute())
+    return MeasurementRequest(**{**asked, **pairs, "model": model, **more})
 
 
 def _option(name: str, field: "FieldInfo") -> click.Option:
@@ -57,7 +60,7 @@ def _option(name: str, field: "FieldInfo") -> click.Option:
         required=field.is_required(),
         show_default=field.annotation is not bool,
         is_flag=field.annotation is bool,
-        multiple=name == "input_shapes",
+        multiple=get_origin(field.annotation) is Mapping,
         metavar=str(extras["metavar"]) if "metavar" in extras else None,
         help=field.description,
         **stated,
@@ -69,10 +72,22 @@ def _type(field: "FieldInfo") -> Any:
     if get_origin(field.annotation) is Literal:
         return click.Choice(get_args(field.annotation))
     if get_origin(field.annotation) is Mapping:
-        return _Shape()
+        return _KeyValue() if get_args(field.annotation)[1] is str else _Shape()
     plain = (*get_args(field.annotation), field.annotation)[0]
     least = next((bound.ge for bound in field.metadata if hasattr(bound, "ge")), None)
     return plain if least is None else click.IntRange(min=least)
+
+
+class _KeyValue(click.ParamType):  # type: ignore[type-arg]  # not generic in older releases of click
+    """`key=value` as the two."""
+
+    name = "option"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        key, separator, text = str(value).partition("=")
+        if not separator or not key:
+            self.fail(f"{value!r} is not an option; expected KEY=VALUE", param, ctx)
+        return key, text
 
 
 class _Shape(click.ParamType):  # type: ignore[type-arg]  # not generic in older releases of click

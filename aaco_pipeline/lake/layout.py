@@ -78,11 +78,16 @@ class LakeFolder:
 
     def attended(self, session: str) -> AbstractContextManager[None]:
         """A block in which nobody else sees to it that the session's stages run, for instance waits for the slot."""
-        return self._held_while_it_runs(self._run_lock(session, "attended"), session)
+        return self._held_while_it_runs(self._run_lock(session, "attended"), f"the stages of session {session}")
 
     def running(self, session: str) -> AbstractContextManager[None]:
         """A block in which no other process runs stages of the session."""
-        return self._held_while_it_runs(self._run_lock(session, "running"), session)
+        return self._held_while_it_runs(self._run_lock(session, "running"), f"the stages of session {session}")
+
+    def measuring(self, campaign: str) -> AbstractContextManager[None]:
+        """A block in which no other process measures the campaign."""
+        path = self.path / ".locks" / "runs" / f"{require_campaign_id(campaign)}.measuring"
+        return self._held_while_it_runs(path, f"campaign {campaign}")
 
     def is_running(self, session: str) -> bool:
         """Whether anybody is at work on the session's stages, on this host or on one that shares the lake."""
@@ -98,9 +103,9 @@ class LakeFolder:
             self._run_lock(session, name).unlink(missing_ok=True)
 
     @contextmanager
-    def _held_while_it_runs(self, path: Path, session: str) -> Iterator[None]:
+    def _held_while_it_runs(self, path: Path, purpose: str) -> Iterator[None]:
         """The lock dies with its holder, and its file goes with the block."""
-        lock = exclusive_lock(path, timeout_seconds=RUN_TIMEOUT_SECONDS, purpose=f"the stages of session {session}")
+        lock = exclusive_lock(path, timeout_seconds=RUN_TIMEOUT_SECONDS, purpose=purpose)
         with ExitStack() as taken:
             with lake_errors(path):
                 taken.enter_context(lock)

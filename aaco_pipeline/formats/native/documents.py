@@ -27,7 +27,8 @@ def read_documents(path: Path) -> InferenceCapture:
     capture = _document(path / "capture.json", _Capture)
     host = _document(path / "host.json", _Host)
     version = head["format_version"]
-    passes = {name: _pass(path / f"{name}.json", version) for name in PASSES}
+    asked = PASSES[:1] if capture["launch"].get("untraced", False) else PASSES
+    passes = {name: _pass(path / f"{name}.json", version) for name in asked}
     profiled = tuple(_profiler_pass(path, one, version) for one in capture.get("rocprofv3", {"passes": ()})["passes"])
     return InferenceCapture(path, capture, host, passes, profiled)
 
@@ -106,6 +107,7 @@ class _Launch(TypedDict):
     campaign_id: str | None
     arm: str | None
     block: Small | None
+    untraced: NotRequired[bool]
 
 
 class _Model(TypedDict):

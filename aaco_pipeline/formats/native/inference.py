@@ -26,6 +26,7 @@ MODEL_FILE: Final = "model.onnx"
 OPTIMIZED_FILE: Final = "optimized_model.onnx"
 #: CLOCK_REALTIME moving this much against CLOCK_MONOTONIC within a pass is a step, not a slow correction.
 CLOCK_STEP_NS: Final = 1_000_000
+#: The unprofiled pass, which every capture has, and the one that the runtime profiles.
 PASSES: Final = ("latency", "trace")
 #: The profile's times are cut to whole microseconds.
 _PROFILE_TICK_NS: Final = 1_000
@@ -68,7 +69,8 @@ class InferenceCapture:
     """A session's raw documents, read and checked for the fields that the tables need.
 
     The session's axis is the host's CLOCK_MONOTONIC, with zero where the unprofiled pass first read its clocks.
-    `profiler_passes` are those under rocprofv3, in their order; none when no profile was asked for.
+    `passes` has the unprofiled one and, unless the session was measured for its latency alone, the one that the runtime
+    profiled. `profiler_passes` are those under rocprofv3, in their order; none when no profile was asked for.
     """
 
     folder: Path
@@ -80,6 +82,11 @@ class InferenceCapture:
     @property
     def axis_zero_monotonic_ns(self) -> int:
         return int(self.passes["latency"]["clocks_before"]["monotonic_ns"])
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether the runtime profiled a pass and left its profile."""
+        return "trace" in self.passes and self.passes["trace"]["profile"] is not None
 
     @property
     def tokens_per_request(self) -> int | None:
@@ -128,15 +135,15 @@ class InferenceCapture:
         )
 
     def processes(self) -> pl.DataFrame:
-        """One row per measured process: 0 ran the unprofiled pass, 1 the profiled one."""
+        """One row per measured process: 0 ran the unprofiled pass, 1 the profiled one, where there was one."""
         return to_contract(
             "processes",
             pl.DataFrame(
                 {
-                    "process_id": list(range(len(PASSES))),
-                    "host": [self.fact("host", "name")] * len(PASSES),
-                    "pid": [self.passes[name]["process_id"] for name in PASSES],
-                    "command": [f"aaco {name} pass of {self.capture['model']['name']}" for name in PASSES],
+                    "process_id": list(range(len(self.passes))),
+                    "host": [self.fact("host", "name")] * len(self.passes),
+                    "pid": [one["process_id"] for one in self.passes.values()],
+                    "command": [f"aaco {name} pass of {self.capture['model']['name']}" for name in self.passes],
                 }
             ),
         )
@@ -162,7 +169,7 @@ class InferenceCapture:
 
     def clock_domains(self) -> pl.DataFrame:
         """How the host's clocks and the profile's clock map onto the session's axis."""
-        latency, trace = (self.passes[name]["clocks_before"] for name in PASSES)
+        latency = self.passes["latency"]["clocks_before"]
         zero = self.axis_zero_monotonic_ns
         rows = [
             {
@@ -178,7 +185,8 @@ class InferenceCapture:
                 "anchor": "bracketed readings of CLOCK_REALTIME and CLOCK_MONOTONIC before the unprofiled pass",
             },
         ]
-        if self.passes["trace"]["profile"] is not None:
+        if self.is_traced:
+            trace = self.passes["trace"]["clocks_before"]
             rows.append(
                 {
                     "domain": "onnxruntime_profile",
@@ -190,7 +198,7 @@ class InferenceCapture:
         return to_contract("clock_domains", pl.DataFrame(rows))
 
     def profile_axis_start_ns(self) -> int:
-        """Where the profile's time zero lies on the session's axis."""
+        """Where the profile's time zero lies on the session's axis; of a traced session."""
         trace = self.passes["trace"]
         clocks = trace["clocks_before"]
         since = int(trace["profile"]["start_realtime_ns"]) - int(clocks["realtime_ns"])
@@ -204,8 +212,11 @@ class InferenceCapture:
     def inference_evidence(self) -> tuple[Evidence, ...]:
         """What the passes had and lacked."""
         findings = Findings()
-        for name in PASSES:
+        for name in self.passes:
             self._say_pass(findings, name)
+        if "trace" not in self.passes:
+            reason = "this session was measured for its latency alone: others of its campaign are traced"
+            findings.say("trace pass", "absent", reason, source="capture.json")
         latency, asked = self.passes["latency"], self.capture["provider"]
         if "blocks" not in latency:
             reason = (
@@ -290,8 +301,8 @@ class InferenceCapture:
 
     def _iterated(self) -> dict[str, Mapping[str, Any]]:
         """The document of each pass of which iterations are shown."""
-        traced = next((one.document for one in self.profiler_passes if one.kind == "base"), self.passes["trace"])
-        return {"latency": self.passes["latency"], "trace": traced}
+        base = next((one.document for one in self.profiler_passes if one.kind == "base"), None)
+        return {**self.passes, **({} if base is None else {"trace": base})}
 
     def _iterations(self, name: str, one: Mapping[str, Any]) -> pl.DataFrame:
         unread = [None] * len(one["start_monotonic_ns"])

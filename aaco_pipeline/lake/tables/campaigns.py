@@ -1,4 +1,4 @@
-"""What sets of sessions show together without a verdict: how a workload scales, and how much identical code differs.
+"""Sets of sessions: how they were planned and measured, what a workload is held against, how it scales.
 
 Verdicts on sets of sessions are `judgement`.
 """
@@ -8,6 +8,7 @@ from typing import Final
 from aaco_pipeline.lake.declaration import (
     BOOL,
     COUNT,
+    DATE,
     FLOAT64,
     ID,
     INT32,
@@ -17,6 +18,8 @@ from aaco_pipeline.lake.declaration import (
     PER_S,
     RATIO,
     STRING,
+    TEXT,
+    TIMESTAMP,
     TRUTH,
     Table,
     column,
@@ -26,6 +29,80 @@ from aaco_pipeline.lake.declaration import (
 # A column is one call of at most three lines.
 # fmt: off
 TABLES: Final[tuple[Table, ...]] = (
+    Table(
+        name="campaigns", section="Judgement",
+        meaning="One row is one campaign: what is held against what, and how it is measured. Written before the first "
+                "session, so that nothing of the design is chosen after a result was seen. Filled by the stage plan.",
+        sort_by=("kind",), scope="campaign",
+        columns=(
+            column("kind", STRING, NAME, "`compare` when a person asked, `nightly`, or `bisect`."),
+            column("design", STRING, NAME, "How sessions are laid out: `interleaved` when every block holds one "
+                "session of each arm in random order, so that a drift of the host strikes all arms alike."),
+            column("workload", STRING, NAME, "Model or program that is measured."),
+            column("backend", STRING, NAME, "Where the baseline runs, a name from configs/backends.yaml."),
+            column("metric", STRING, NAME, "The one metric that decides, as named in `session_metrics`; verdicts on "
+                "others support it."),
+            column("threshold_ratio", FLOAT64, RATIO, "Difference from 1 below which an effect does not matter to the "
+                "people who asked."),
+            column("seed", INT64, ID, "Seed of the order of arms within each block."),
+            column("blocks", INT32, COUNT, "Blocks that are planned: sessions of each arm without a trace."),
+            column("traced_blocks", INT32, COUNT, "Blocks of traced sessions that follow the last of the others; the "
+                "causes of a change are read from them."),
+            column("planned_at", TIMESTAMP, DATE, "When the plan was written."),
+        ),
+    ),
+    Table(
+        name="campaign_arms", section="Judgement",
+        meaning="One row is one arm of a campaign: what is measured under that name. Filled by the stage plan.",
+        sort_by=("arm",), scope="campaign",
+        columns=(
+            column("arm", STRING, NAME, "`baseline`, `candidate`, `placebo` (the baseline once more, from a fresh copy "
+                "of its artefact) or `canary`."),
+            column("specification", STRING, TEXT, "The measurement request of the arm's sessions, as JSON."),
+            column("artefact_sha256", STRING, TEXT, "SHA-256 of the model's file that the arm measures."),
+            column("artefact", STRING, TEXT, "Where that file was when the plan was written."),
+            nullable("baseline", STRING, ID, "Baseline that the arm was taken from, in `baselines`; null where it was "
+                "named by its specification."),
+        ),
+    ),
+    Table(
+        name="campaign_sessions", section="Judgement",
+        meaning="One row is one session of a campaign, in the order they were begun. Filled by the stage measuring, "
+                "anew before and after each block: a block that was begun and is not finished was killed.",
+        sort_by=("block", "position"), scope="campaign",
+        columns=(
+            column("block", INT32, ID, "Block, from 0 in the order they were begun. One that was killed is repeated "
+                "whole under a new number."),
+            column("position", INT32, ID, "Place of the session in its block, from 0: the order in which they ran."),
+            column("arm", STRING, NAME, "Arm the session belongs to, in `campaign_arms`."),
+            column("session_id", STRING, ID, "The session, in `sessions`."),
+            column("purpose", STRING, NAME, "`latency` when it was measured without a trace, and enters the verdict; "
+                "`trace` when it was traced, and tells the causes."),
+            column("state", STRING, NAME, "`begun`, `finished`, or `killed` when its block did not come to its end; "
+                "what was measured of a killed block is removed."),
+        ),
+    ),
+    Table(
+        name="baselines", section="Judgement",
+        meaning="One row is what a workload is held against from a moment on: one that was pinned stays until it is "
+                "replaced. Filled by the stage baseline.",
+        sort_by=("workload", "backend"), scope="campaign",
+        columns=(
+            column("workload", STRING, NAME, "Model or program."),
+            column("backend", STRING, NAME, "Where it runs, a name from configs/backends.yaml."),
+            column("kind", STRING, NAME, "`pinned` by a person, a release say; or `rolling`, the last night that did "
+                "not alert."),
+            column("specification", STRING, TEXT, "The measurement request that reproduces it, as JSON."),
+            column("artefact", STRING, TEXT, "The model's file as the lake keeps it, relative to the lake."),
+            column("artefact_sha256", STRING, TEXT, "SHA-256 of that file."),
+            nullable("fingerprint", STRING, ID, "Environment it was measured in, `sessions.fingerprint`; null until a "
+                "session of it was measured."),
+            nullable("campaign", STRING, ID, "Campaign whose night it was; null when it was pinned by hand."),
+            column("since", TIMESTAMP, DATE, "When it became what the workload is held against."),
+            column("is_retired", BOOL, TRUTH, "True when another took its place; it is kept for what was held against "
+                "it."),
+        ),
+    ),
     Table(
         name="scaling", section="Judgement",
         meaning="One row is one session of a sweep: one batch size and prompt length of a scaling curve. Filled by the "

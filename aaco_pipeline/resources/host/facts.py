@@ -65,9 +65,10 @@ class _Facts:
             self.add(category, key, text_of(path), volatile=volatile)
 
 
-def host_facts() -> dict[str, Any]:
+def host_facts(software: Mapping[str, str | None] | None = None) -> dict[str, Any]:
     """`{"facts": [{category, key, value, volatile}], "devices": [...]}`; what cannot be read has the value null.
 
+    `software` has the versions of Python (`python`) and of packages where another interpreter runs the model.
     Two calls in a row give the same. What changes from moment to moment is `momentary_facts`.
     """
     facts = _Facts()
@@ -79,9 +80,10 @@ def host_facts() -> dict[str, Any]:
     memory = _memory_fields()
     _memory(facts, memory)
     _container(facts, cpu)
-    facts.add("python", "version", sys.version.split()[0])
+    used = own_software() if software is None else software
+    facts.add("python", "version", used["python"])
     for package in MEASURED_PACKAGES:
-        facts.add("package", package, _version(package))
+        facts.add("package", package, used[package])
     for name in MEASURED_VARIABLES:
         value = os.environ.get(name)
         if value is not None:
@@ -101,6 +103,11 @@ def host_facts() -> dict[str, Any]:
         "handle": "cpu",
     }
     return {"facts": facts.facts, "devices": [device]}
+
+
+def own_software() -> dict[str, str | None]:
+    """The versions of this interpreter (`python`) and of the packages that can change what is run."""
+    return {"python": sys.version.split()[0], **{package: _version(package) for package in MEASURED_PACKAGES}}
 
 
 def momentary_facts() -> list[dict[str, Any]]:

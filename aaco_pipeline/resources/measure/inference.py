@@ -11,8 +11,8 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,7 @@ from aaco_pipeline.lake.files import file_digest, lake_errors
 from aaco_pipeline.providers import CPU_PROVIDER, MIGRAPHX_PROVIDER
 from aaco_pipeline.resources.configuration import BackendEntry, load_backends, load_models
 from aaco_pipeline.resources.host.facts import host_facts, momentary_facts
+from aaco_pipeline.resources.host.interpreters import software_of
 from aaco_pipeline.resources.measure.inference_worker import LOOP, Refusal, plan_inputs
 from aaco_pipeline.resources.measure.measured_process import last_line, run_measured, status_text
 from aaco_pipeline.resources.measure.measurement_slot import measurement_slot, own_container, slot_path
@@ -101,8 +102,12 @@ def check_request(request: MeasurementRequest, configs: Path) -> None:
             raise _ERRORS[refusal.kind](str(refusal)) from refusal
 
 
-def capture_inference(request: MeasurementRequest, folder: Path, configs: Path, log: Callable[[str], None]) -> None:
+def capture_inference(
+    request: MeasurementRequest, folder: Path, configs: Path, log: Callable[[str], None], held: int | None = None
+) -> None:
     """Measure `request` and fill `folder` with the raw capture. Waits for the host's measurement slot.
+
+    `held` is the slot's descriptor where the caller has it already, for several captures in a row.
 
     Writes `capture.json` (what was run), `host.json`, `telemetry.json` (the sampler's readings), and for each pass
     `<pass>.json`; the traced pass also leaves `onnxruntime_profile.json.gz` and, where the runtime can write it,
@@ -114,9 +119,10 @@ def capture_inference(request: MeasurementRequest, folder: Path, configs: Path, 
     model, backend = plan(request, configs)
     profiler = prepare_profiler(request, backend, configs)
     job = _job(request, model, backend)
+    software = None if request.interpreter is None else software_of(request.interpreter)
     scheduler = SchedulerTrace(folder) if request.scheduler else None
-    with measurement_slot(on_wait=lambda: log("waiting for the measurement slot: another run is measuring")) as slot:
-        facts = host_facts()
+    with _slot(held, log) as slot:
+        facts = host_facts(software)
         facts["facts"] += momentary_facts()
         kind = next(f["value"] for f in facts["facts"] if (f["category"], f["key"]) == ("container", "kind"))
         lock = {"file": str(slot_path()), "container": own_container(kind)}
@@ -125,7 +131,7 @@ def capture_inference(request: MeasurementRequest, folder: Path, configs: Path, 
         with scheduler or nullcontext(), SystemSampler() as sampler:
             deadline = time.monotonic() + request.timeout_seconds
             measurement = _Measurement(folder, slot, deadline, request.timeout_seconds, sampler)
-            for name in PASSES:
+            for name in PASSES[:1] if request.untraced else PASSES:
                 _run_pass({**job, "pass": name}, measurement)
             if profiler is not None:
                 unprofiled = json.loads((folder / "latency.json").read_text())
@@ -159,6 +165,15 @@ def capture_inference(request: MeasurementRequest, folder: Path, configs: Path, 
     )
 
 
+@contextmanager
+def _slot(held: int | None, log: Callable[[str], None]) -> Iterator[int]:
+    if held is not None:
+        yield held
+        return
+    with measurement_slot(on_wait=lambda: log("waiting for the measurement slot: another run is measuring")) as slot:
+        yield slot
+
+
 def _safe_path(path: str) -> str:
     """A model's name or path without secrets."""
     return "/".join(map(safe_name, path.split("/")))
@@ -172,6 +187,7 @@ def _job(request: MeasurementRequest, model: ModelChoice, backend: BackendEntry)
     if backend.fp16_enable is not None:
         options["migraphx_fp16_enable"] = "1" if backend.fp16_enable else "0"
     options.update(_PRECISION_OPTIONS.get(backend.provider, {}).get(request.precision, {}))
+    options.update(request.provider_options)
     one = 1 if backend.provider == CPU_PROVIDER else None
     return {
         **request.model_dump(mode="json"),
@@ -246,7 +262,7 @@ def _run_pass(job: dict[str, Any], measurement: _Measurement, profiled: _Profile
     _write(job_file, job)
     errors = work / "stderr"
     command: tuple[str, ...] = (
-        *(sys.executable, "-P", str(Path(__file__).with_name("inference_worker.py"))),
+        *(job["interpreter"] or sys.executable, "-P", str(Path(__file__).with_name("inference_worker.py"))),
         *(str(job_file), str(work), str(os.getpid())),
     )
     if profiled is not None:

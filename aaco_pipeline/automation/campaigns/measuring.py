@@ -1,0 +1,133 @@
+"""Measuring a campaign: block after block with the measurement slot held, and the sessions' stages after the last one.
+
+A block that was finished stays. One that was killed leaves nothing but its rows, and is repeated whole under a new
+number: half a block would compare arms that did not run side by side.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final
+
+import dagster as dg
+import polars as pl
+
+from aaco_pipeline.assets.capture import MEASUREMENT_POOL
+from aaco_pipeline.assets.stage import stages_of
+from aaco_pipeline.automation.campaigns.plan import Plan, read_plan, require_unchanged
+from aaco_pipeline.automation.pool_slot import pool_slot
+from aaco_pipeline.automation.session_runs import finish_session
+from aaco_pipeline.automation.sessions import add_partition, forget, kind_asked
+from aaco_pipeline.formats.parsing.redaction import safe_name
+from aaco_pipeline.lake.contracts import polars_types
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.resources.measure.inference import capture_inference
+from aaco_pipeline.resources.measure.measurement_slot import measurement_slot
+from aaco_pipeline.resources.progress import report_progress
+
+#: The stage that publishes which sessions there are.
+STAGE: Final = "measuring"
+Log = Callable[[str], None]
+
+
+def measure_campaign(
+    lake: TraceLake, instance: dg.DagsterInstance, campaign: str, configs: Path, *, run_id: str, log: Log
+) -> pl.DataFrame:
+    """Measure what is left of a campaign, run its sessions' stages, and return its rows of `campaign_sessions`.
+
+    One process at a time; another waits, and finds it done. Raises what a measurement failed with: the block it was in
+    counts as killed.
+    """
+    plan = read_plan(lake, campaign)
+    with lake.measuring(campaign), ExitStack() as attended:
+        require_unchanged(plan)
+        _bury(lake, instance, campaign)
+        work = _Measuring(lake, plan, configs, log, attended)
+        for purpose, wanted in (("latency", plan.blocks), ("trace", plan.traced_blocks)):
+            while (done := finished_blocks(lake, campaign, purpose)) < wanted:
+                report_progress(f"{purpose} blocks", done, wanted)
+                with _slots(instance, run_id, log) as slot:
+                    sessions = work.block(purpose, slot)
+                add_partition(instance, *sessions)
+        attended.close()
+        rows = members(lake, campaign)
+        finished = rows.filter(pl.col("state") == "finished").get_column("session_id").to_list()
+        for number, session in enumerate(finished):
+            report_progress("stages of sessions", number, len(finished))
+            finish_session(lake, instance, session, configs)
+    return rows
+
+
+def members(lake: TraceLake, campaign: str) -> pl.DataFrame:
+    """The rows of `campaign_sessions`, without the key."""
+    return lake.read("campaign_sessions", campaign).drop("campaign_id")
+
+
+def finished_blocks(lake: TraceLake, campaign: str, purpose: str) -> int:
+    """How many blocks of a purpose are finished."""
+    done = members(lake, campaign).filter((pl.col("state") == "finished") & (pl.col("purpose") == purpose))
+    return done.get_column("block").n_unique()
+
+
+class _Measuring:
+    """What the blocks of one campaign share.
+
+    Every session is `attended` until the last block is over: whoever finishes sessions that a killed run left half
+    would otherwise run their stages beside the next measurement.
+    """
+
+    def __init__(self, lake: TraceLake, plan: Plan, configs: Path, log: Log, attended: ExitStack) -> None:
+        self._lake = lake
+        self._plan = plan
+        self._configs = configs
+        self._log = log
+        self._attended = attended
+        for session in members(lake, plan.campaign).filter(pl.col("state") == "finished").get_column("session_id"):
+            attended.enter_context(lake.attended(session))
+
+    def block(self, purpose: str, slot: int) -> list[str]:
+        """Measure one block, with the slot held from its first session to its last; the ids of its sessions."""
+        known = members(self._lake, self._plan.campaign)
+        block = int(known.select(pl.col("block").max() + 1).item() or 0)
+        begun: list[dict[str, object]] = []
+        for position, arm in enumerate(self._plan.order(block)):
+            request = self._plan.request(arm, block, traced=purpose == "trace")
+            session = self._lake.new_session(safe_name(self._plan.workload))
+            self._attended.enter_context(self._lake.attended(session))
+            begun.append({"block": block, "position": position, "arm": arm, "session_id": session, "purpose": purpose})
+            self._publish(known, begun, "begun")
+            with self._lake.receive_raw(session) as folder:
+                capture_inference(request, folder, self._configs, self._log, held=slot)
+            self._lake.expect(session, stages_of(kind_asked(request)))
+        self._publish(known, begun, "finished")
+        return [str(one["session_id"]) for one in begun]
+
+    def _publish(self, known: pl.DataFrame, begun: list[dict[str, object]], state: str) -> None:
+        rows = pl.DataFrame([{**one, "state": state} for one in begun], schema=polars_types("campaign_sessions"))
+        publish_members(self._lake, self._plan.campaign, pl.concat([known, rows]))
+
+
+@contextmanager
+def _slots(instance: dg.DagsterInstance, run_id: str, log: Log) -> Iterator[int]:
+    """The pool's slot of this instance, then the host's: the order in which a session's run takes them."""
+    with pool_slot(instance, run_id, MEASUREMENT_POOL, STAGE):
+        wait = "waiting for the measurement slot: another run is measuring"
+        with measurement_slot(on_wait=lambda: log(wait)) as slot:
+            yield slot
+
+
+def publish_members(lake: TraceLake, campaign: str, rows: pl.DataFrame) -> None:
+    """Publish all rows of `campaign_sessions` of a campaign in place of those before."""
+    lake.publish(campaign, STAGE, {"campaign_sessions": rows}, scope="campaign")
+
+
+def _bury(lake: TraceLake, instance: dg.DagsterInstance, campaign: str) -> None:
+    """State that blocks which were begun and not finished were killed, and remove what was measured of them."""
+    known = members(lake, campaign)
+    begun = known.filter(pl.col("state") == "begun")
+    if begun.is_empty():
+        return
+    for session in begun.get_column("session_id"):
+        forget(lake, instance, session)
+    state = pl.when(pl.col("state") == "begun").then(pl.lit("killed")).otherwise(pl.col("state"))
+    publish_members(lake, campaign, known.with_columns(state.alias("state")))

@@ -1,0 +1,181 @@
+"""What a campaign measures, and in which order: decided and written to the lake before its first session.
+
+Nothing of it can then be chosen after a result was seen, and a campaign that was killed goes on as it was begun.
+"""
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from secrets import randbits, token_hex
+from typing import Any, Final, Literal, cast
+
+import polars as pl
+
+from aaco_pipeline.capture.request import Arm, MeasurementRequest
+from aaco_pipeline.errors import LakeError, UsageError
+from aaco_pipeline.lake.files import file_digest
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.lake.validation import to_contract
+from aaco_pipeline.resources.measure.inference import plan as resolved
+
+Kind = Literal["compare", "nightly", "bisect"]
+#: The stage that publishes a plan.
+STAGE: Final = "plan"
+DESIGN: Final = "interleaved"
+#: Sessions of each arm: with fewer than 5 there is no interval, and 10 see what people care about (a few percent).
+DEFAULT_BLOCKS: Final = 10
+LEAST_BLOCKS: Final = 3
+MOST_BLOCKS: Final = 200
+#: Causes come from traced sessions, of which each arm has so many.
+TRACED_BLOCKS: Final = 5
+DEFAULT_METRIC: Final = "latency_p50"
+DEFAULT_THRESHOLD: Final = 0.01
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What one arm measures: its request, and the identity of the model's file when the plan was written."""
+
+    request: MeasurementRequest
+    artefact: Path
+    artefact_sha256: str
+    baseline: str | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One campaign as it was planned. `arms` are in the order of their names."""
+
+    campaign: str
+    kind: Kind
+    arms: Mapping[Arm, Subject]
+    metric: str
+    threshold_ratio: float
+    seed: int
+    blocks: int
+    traced_blocks: int
+    planned_at: datetime
+
+    @property
+    def workload(self) -> str:
+        return Path(self.arms["baseline"].request.model).stem
+
+    def order(self, block: int) -> list[Arm]:
+        """The arms in the order in which they run in a block: random, and the same whenever it is asked."""
+        arms = sorted(self.arms)
+        random.Random(f"{self.seed}/{block}").shuffle(arms)
+        return arms
+
+    def request(self, arm: Arm, block: int, *, traced: bool) -> MeasurementRequest:
+        """What is measured for an arm in a block."""
+        place = {"campaign_id": self.campaign, "arm": arm, "block": block, "untraced": not traced}
+        return MeasurementRequest(**{**dict(self.arms[arm].request), **place})
+
+
+def subject(request: MeasurementRequest, configs: Path, baseline: str | None = None) -> Subject:
+    """The arm that measures `request`; AacoError when there is no such model or backend."""
+    model, _ = resolved(request, configs)
+    return Subject(request, model.path, file_digest(model.path), baseline)
+
+
+def new_plan(
+    kind: Kind,
+    arms: Mapping[Arm, Subject],
+    *,
+    blocks: int = DEFAULT_BLOCKS,
+    traced_blocks: int = TRACED_BLOCKS,
+    metric: str = DEFAULT_METRIC,
+    threshold_ratio: float = DEFAULT_THRESHOLD,
+    seed: int | None = None,
+) -> Plan:
+    """A plan of a new campaign. UsageError when it could never come to a verdict."""
+    if "baseline" not in arms or len(arms) < 2:
+        raise UsageError("a campaign needs a baseline and at least one arm to hold against it")
+    if not LEAST_BLOCKS <= blocks <= MOST_BLOCKS:
+        raise UsageError(f"{blocks} sessions an arm; expected {LEAST_BLOCKS} to {MOST_BLOCKS}")
+    if not 0 < threshold_ratio < 1:
+        raise UsageError(f"a threshold of {threshold_ratio:g}; expected more than 0 and less than 1, such as 0.01")
+    kinds = {one.request.output_tokens is None for one in arms.values()}
+    if len(kinds) > 1:
+        raise UsageError("one arm generates tokens and another does not; both must do the same work")
+    now = datetime.now(UTC)
+    name = f"{kind}-{now:%Y%m%dT%H%M%SZ}-{token_hex(4)}"
+    chosen = randbits(31) if seed is None else seed
+    return Plan(name, kind, dict(sorted(arms.items())), metric, threshold_ratio, chosen, blocks, traced_blocks, now)
+
+
+def write_plan(lake: TraceLake, plan: Plan) -> None:
+    """Publish the plan; a campaign that has one keeps it."""
+    base = plan.arms["baseline"].request
+    what = {
+        "kind": [plan.kind],
+        "design": [DESIGN],
+        "workload": [plan.workload],
+        "backend": [base.backend],
+        "metric": [plan.metric],
+        "threshold_ratio": [plan.threshold_ratio],
+        "seed": [plan.seed],
+        "blocks": [plan.blocks],
+        "traced_blocks": [plan.traced_blocks],
+        "planned_at": [plan.planned_at],
+    }
+    arms = [
+        {
+            "arm": arm,
+            "specification": one.request.to_json(),
+            "artefact_sha256": one.artefact_sha256,
+            "artefact": str(one.artefact),
+            "baseline": one.baseline,
+        }
+        for arm, one in plan.arms.items()
+    ]
+    tables = {
+        "campaigns": to_contract("campaigns", pl.DataFrame(what)),
+        "campaign_arms": to_contract("campaign_arms", pl.DataFrame(arms)),
+    }
+    lake.publish(plan.campaign, STAGE, tables, scope="campaign")
+
+
+def read_plan(lake: TraceLake, campaign: str) -> Plan:
+    """The plan of a campaign; UsageError when it has none."""
+    planned = lake.read("campaigns", campaign)
+    if planned.is_empty():
+        raise UsageError(f"campaign {campaign} has no plan in {lake.path}; `aaco compare` and `aaco nightly` write one")
+    row: dict[str, Any] = planned.row(0, named=True)
+    source = f"campaign {campaign}"
+    arms = {
+        cast(Arm, one["arm"]): Subject(
+            MeasurementRequest.from_json(one["specification"], source),
+            Path(one["artefact"]),
+            one["artefact_sha256"],
+            one["baseline"],
+        )
+        for one in lake.read("campaign_arms", campaign).iter_rows(named=True)
+    }
+    return Plan(
+        campaign,
+        row["kind"],
+        arms,
+        row["metric"],
+        row["threshold_ratio"],
+        row["seed"],
+        row["blocks"],
+        row["traced_blocks"],
+        row["planned_at"],
+    )
+
+
+def require_unchanged(plan: Plan) -> None:
+    """LakeError when the file of an arm is no longer the one that was planned."""
+    for arm, one in plan.arms.items():
+        try:
+            digest = file_digest(one.artefact)
+        except OSError as error:
+            raise LakeError(f"{one.artefact}: {error.strerror}; campaign {plan.campaign} measures it") from error
+        if digest != one.artefact_sha256:
+            raise UsageError(
+                f"{one.artefact}: changed since campaign {plan.campaign} was planned, so its {arm} would not be one "
+                "thing; start a new campaign"
+            )

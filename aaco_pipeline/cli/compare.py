@@ -1,0 +1,88 @@
+"""`aaco compare`: fresh sessions of two arms in interleaved blocks, and whether one is slower.
+
+What is planned, measured and judged is `aaco_pipeline.automation.campaigns`.
+"""
+
+import shlex
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from aaco_pipeline.cli.lake_option import new_lake_option
+from aaco_pipeline.cli.output import data_format, say
+from aaco_pipeline.cli.progress_bar import progress_bar
+from aaco_pipeline.cli.request_options import request_of, request_options
+
+if TYPE_CHECKING:
+    from aaco_pipeline.capture.request import Arm, MeasurementRequest
+    from aaco_pipeline.resources.project import Project
+
+
+@click.command()
+@click.option("--baseline", required=True, metavar="SPEC", help="What the candidate is held against.")
+@click.option("--candidate", required=True, metavar="SPEC", help="What is judged.")
+@click.option(
+    "--sessions", "blocks", type=int, default=10, show_default=True, help="Fresh sessions of each arm, one a block."
+)
+@click.option(
+    "--traced",
+    "traced_blocks",
+    type=int,
+    default=5,
+    show_default=True,
+    help="Traced sessions of each arm after them, for the causes.",
+)
+@click.option(
+    "--threshold",
+    "threshold_ratio",
+    type=float,
+    default=0.01,
+    show_default=True,
+    metavar="RATIO",
+    help="A difference below this does not matter to you.",
+)
+@click.option("--seed", type=int, help="Seed of the order of arms within the blocks (default: a random one, kept).")
+@new_lake_option
+@data_format
+def compare(project: "Project", as_json: bool, baseline: str, candidate: str, **design: Any) -> int:
+    """Measure two things side by side and say whether one is slower.
+
+    A SPEC is what `aaco run` takes, in one text: "resnet50", or "new.onnx --threads 2". Each block measures a fresh
+    process of both, in random order, so that what moves the host moves both alike.
+    """
+    from aaco_pipeline.automation.campaigns.plan import new_plan, subject
+    from aaco_pipeline.automation.campaigns.running import begin, run
+    from aaco_pipeline.automation.instance import open_instance
+    from aaco_pipeline.lake.store import TraceLake
+    from aaco_pipeline.resources.measure.inference import check_request
+    from aaco_pipeline.resources.progress import progress_listener
+
+    requests: dict[Arm, MeasurementRequest] = {"baseline": request_in(baseline), "candidate": request_in(candidate)}
+    for request in requests.values():
+        check_request(request, project.configs)
+    arms = {arm: subject(request, project.configs) for arm, request in requests.items()}
+    plan = new_plan("compare", arms, **design)
+    lake = TraceLake(project.lake)
+    with open_instance(project) as instance, progress_bar(as_json) as show, progress_listener(show):
+        begin(lake, instance, plan)
+        run(project, lake, instance, plan.campaign)
+    say(plan.campaign)
+    return 0
+
+
+def request_in(specification: str) -> "MeasurementRequest":
+    """The request that a SPEC means: the options of `aaco run` in one text, the model first or as an option.
+
+    UsageError of the command line when it is not one.
+    """
+    try:
+        words = shlex.split(specification)
+    except ValueError as error:
+        raise click.UsageError(f"{specification!r} is not a SPEC: {error}") from error
+    if words and not words[0].startswith("-"):
+        words.insert(0, "--model")
+    reader = click.Command("SPEC", params=list(request_options()), add_help_option=False)
+    try:
+        return request_of(reader.make_context("SPEC", words).params)
+    except click.UsageError as error:
+        raise click.UsageError(f"{specification!r} is not a SPEC: {error.format_message()}") from error
