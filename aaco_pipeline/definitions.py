@@ -8,6 +8,7 @@ from typing import Any
 
 import dagster as dg
 
+from aaco_pipeline.automation.campaigns.definitions import campaign_sessions, run_campaign
 from aaco_pipeline.automation.jobs import ingest_capture, start_session
 from aaco_pipeline.automation.schedules import nightly_retention, retention
 from aaco_pipeline.automation.sensors import (
@@ -27,8 +28,8 @@ def build_definitions(*, resource_overrides: Mapping[str, Any] | None = None) ->
     Without them the lake and the settings are those of the folder that Dagster runs in, looked for when first used.
     """
     return dg.Definitions(
-        assets=stage_assets(),
-        jobs=[observe, start_session, ingest_capture, retention],
+        assets=[*stage_assets(), campaign_sessions],
+        jobs=[observe, run_campaign, start_session, ingest_capture, retention],
         schedules=[nightly_retention],
         sensors=[start_observing, dead_runs, capture_inbox, lake_sessions, unfinished_sessions],
         resources={"lake": LakeResource(), "runner": InferenceRunner(), **(resource_overrides or {})},

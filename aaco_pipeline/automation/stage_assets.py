@@ -60,7 +60,7 @@ def stage_assets() -> tuple[dg.AssetsDefinition, ...]:
 
 observe = dg.define_asset_job(
     JOB,
-    selection=dg.AssetSelection.all(),
+    selection=dg.AssetSelection.assets(*stages()),
     executor_def=dg.in_process_executor,
     description="All stages of one session, from capture to analysis. A captured session is not measured again.",
 )

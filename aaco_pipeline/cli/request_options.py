@@ -43,9 +43,10 @@ def request_of(options: dict[str, Any], **more: Any) -> "MeasurementRequest":
     if model.endswith(".onnx") or "/" in model:
         model = str(Path(model).absolute())
     asked = {option.name: options[option.name] for option in request_options() if option.name in options}
-    pairs = {name: dict(asked[name]) for name in ("input_shapes", "provider_options") if name in asked}
     if asked.get("interpreter") is not None:
         asked["interpreter"] = str(Path(asked["interpreter"]).absolute())
+    given = [name for name in ("input_shapes", "provider_options") if name in asked]
+    pairs: dict[str, dict[str, Any]] = {name: dict(asked[name]) for name in given}
     return MeasurementRequest(**{**asked, **pairs, "model": model, **more})
 
 

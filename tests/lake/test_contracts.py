@@ -146,7 +146,10 @@ WORDS: Final[dict[str, str]] = {
     "attributions.evidence_grade": "observed correlated isolated",
 }
 
-CAMPAIGN_TABLES: Final = {"scaling", "aa_ledger", "verdicts", "attributions", "change_points"}
+CAMPAIGN_TABLES: Final = {
+    *("scaling", "aa_ledger", "verdicts", "attributions", "selections", "change_points"),
+    *("campaigns", "campaign_arms", "campaign_sessions", "baselines"),
+}
 
 #: What a name's suffix promises of type and unit.
 SUFFIXES: Final[dict[str, tuple[str, str]]] = {

@@ -49,7 +49,6 @@ def campaign_sessions(
 run_campaign = dg.define_asset_job(
     JOB,
     selection=dg.AssetSelection.assets(campaign_sessions),
-    partitions_def=campaign_partitions,
     executor_def=dg.in_process_executor,
     description="All of one campaign, from its first session to its verdict. Blocks that are finished are kept.",
 )

@@ -95,6 +95,8 @@ def new_plan(
         raise UsageError("a campaign needs a baseline and at least one arm to hold against it")
     if not LEAST_BLOCKS <= blocks <= MOST_BLOCKS:
         raise UsageError(f"{blocks} sessions an arm; expected {LEAST_BLOCKS} to {MOST_BLOCKS}")
+    if not 0 <= traced_blocks <= MOST_BLOCKS:
+        raise UsageError(f"{traced_blocks} traced sessions an arm; expected 0 to {MOST_BLOCKS}")
     if not 0 < threshold_ratio < 1:
         raise UsageError(f"a threshold of {threshold_ratio:g}; expected more than 0 and less than 1, such as 0.01")
     kinds = {one.request.output_tokens is None for one in arms.values()}

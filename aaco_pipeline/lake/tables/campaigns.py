@@ -88,7 +88,7 @@ TABLES: Final[tuple[Table, ...]] = (
                 "replaced. Filled by the stage baseline.",
         sort_by=("workload", "backend"), scope="campaign",
         columns=(
-            column("workload", STRING, NAME, "Model or program."),
+            column("workload", STRING, NAME, "Model or program that is held against it."),
             column("backend", STRING, NAME, "Where it runs, a name from configs/backends.yaml."),
             column("kind", STRING, NAME, "`pinned` by a person, a release say; or `rolling`, the last night that did "
                 "not alert."),
