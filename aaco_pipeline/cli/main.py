@@ -15,6 +15,7 @@ import click
 from aaco_pipeline import __version__
 from aaco_pipeline.cli import (
     amend,
+    baseline,
     calibrate,
     capture,
     check,
@@ -66,6 +67,7 @@ for command in (
     run.run,
     sweep.sweep,
     compare.compare,
+    baseline.baseline,
     capture.capture,
     ingest.ingest,
     amend.amend,

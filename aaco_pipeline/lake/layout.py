@@ -86,8 +86,13 @@ class LakeFolder:
 
     def measuring(self, campaign: str) -> AbstractContextManager[None]:
         """A block in which no other process measures the campaign."""
-        path = self.path / ".locks" / "runs" / f"{require_campaign_id(campaign)}.measuring"
-        return self._held_while_it_runs(path, f"campaign {campaign}")
+        return self._held_while_it_runs(self._measuring_lock(campaign), f"campaign {campaign}")
+
+    def is_measuring(self, campaign: str) -> bool:
+        """Whether anybody measures the campaign, on this host or on one that shares the lake."""
+        with lake_errors(path := self._measuring_lock(campaign)), suppress(FileNotFoundError):
+            return not lock_is_free(path)
+        return False
 
     def is_running(self, session: str) -> bool:
         """Whether anybody is at work on the session's stages, on this host or on one that shares the lake."""
@@ -114,6 +119,9 @@ class LakeFolder:
 
     def _run_lock(self, session: str, name: str) -> Path:
         return self.path / ".locks" / "runs" / f"{require_session_id(session)}.{name}"
+
+    def _measuring_lock(self, campaign: str) -> Path:
+        return self.path / ".locks" / "runs" / f"{require_campaign_id(campaign)}.measuring"
 
     def _of_session(self, folder: str, session: str) -> Path:
         return self.path / folder / f"session_id={require_session_id(session)}"

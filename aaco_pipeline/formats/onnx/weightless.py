@@ -36,15 +36,7 @@ def graph_only(path: Path) -> bytes:
     never opened, and inline data is skipped without being read, so that memory follows the graph and not the weights.
     The same model gives the same bytes. Raises ModelError for what is no ONNX model.
     """
-    try:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            slim = _without_bulk(content)
-    except (ValueError, IndexError) as error:  # an empty file cannot be mapped; a field reaches past its message
-        raise ModelError(f"{path}: not an ONNX model: {error}; export or download the model again") from error
-    except OSError as error:
-        raise ModelError(f"{path}: cannot be read ({error.strerror}); check the path and its permissions") from error
-    model = parsed(slim, str(path))
-    del slim
+    model = _slim(path)
     model.ClearField("doc_string")
     model.ClearField("training_info")
     _strip_graph(model.graph)
@@ -53,6 +45,35 @@ def graph_only(path: Path) -> bytes:
         _strip_nodes(function.node)
     stripped: bytes = model.SerializeToString(deterministic=True)
     return stripped
+
+
+def external_files(path: Path) -> list[Path]:
+    """The files beside a model that hold weights of it, sorted. ModelError for one outside the model's folder."""
+    found: set[Path] = set()
+    graphs = [_slim(path).graph]
+    while graphs:
+        graph = graphs.pop()
+        graphs += [one.g for node in graph.node for one in node.attribute if one.HasField("g")]
+        graphs += [inner for node in graph.node for one in node.attribute for inner in one.graphs]
+        tensors = [one.t for node in graph.node for one in node.attribute if one.HasField("t")]
+        for tensor in (*graph.initializer, *tensors):
+            found.update(Path(entry.value) for entry in tensor.external_data if entry.key == "location")
+    for one in sorted(found):
+        if one.is_absolute() or ".." in one.parts:
+            raise ModelError(f"{path}: keeps weights outside its folder ({one}); export the model again as one file")
+    return [path.parent / one for one in sorted(found)]
+
+
+def _slim(path: Path) -> onnx.ModelProto:
+    """The model without tensors' data above one kilobyte; external data is never opened."""
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            slim = _without_bulk(content)
+    except (ValueError, IndexError) as error:  # an empty file cannot be mapped; a field reaches past its message
+        raise ModelError(f"{path}: not an ONNX model: {error}; export or download the model again") from error
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read ({error.strerror}); check the path and its permissions") from error
+    return parsed(slim, str(path))
 
 
 def parsed(content: bytes, source: str) -> onnx.ModelProto:

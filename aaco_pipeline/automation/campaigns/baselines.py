@@ -1,0 +1,90 @@
+"""What workloads are held against: pinned by a person or rolling with the nights, each with all that reproduces it.
+
+A baseline is never changed: another takes its place, and what was held against the old one still finds it.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from secrets import token_hex
+from typing import Any, Final, Literal
+
+import polars as pl
+
+from aaco_pipeline.automation.campaigns.plan import Subject
+from aaco_pipeline.capture.request import MeasurementRequest
+from aaco_pipeline.errors import LakeError, UsageError
+from aaco_pipeline.formats.onnx.weightless import external_files
+from aaco_pipeline.lake.artefacts import keep_artefact
+from aaco_pipeline.lake.files import file_digest
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.lake.validation import to_contract
+from aaco_pipeline.resources.measure.inference import plan as resolved
+
+STAGE: Final = "baseline"
+Kind = Literal["pinned", "rolling"]
+
+
+def pin(
+    lake: TraceLake, request: MeasurementRequest, configs: Path, *, kind: Kind = "pinned", campaign: str | None = None
+) -> str:
+    """Keep what `request` measures now as its workload's baseline; the baseline's id.
+
+    The model's file is copied into the lake with the weights that lie beside it, so that the baseline can be measured
+    when the file at its place is another. AacoError when there is no such model.
+    """
+    model, _ = resolved(request, configs)
+    kept = keep_artefact(lake.path, model.path, external_files(model.path))
+    now = datetime.now(UTC)
+    identifier = f"baseline-{now:%Y%m%dT%H%M%SZ}-{token_hex(4)}"
+    row = {
+        "workload": [Path(request.model).stem],
+        "backend": [request.backend],
+        "kind": [kind],
+        "specification": [request.to_json()],
+        "artefact": [kept.as_posix()],
+        "artefact_sha256": [file_digest(lake.path / kept)],
+        "campaign": [campaign],
+        "since": [now],
+        "is_retired": [False],
+    }
+    lake.publish(identifier, STAGE, {"baselines": to_contract("baselines", pl.DataFrame(row))}, scope="campaign")
+    return identifier
+
+
+def retire(lake: TraceLake, identifier: str) -> None:
+    """Let a baseline count no more; what was held against it still finds it. UsageError when there is none."""
+    row = lake.read("baselines", identifier)
+    if row.is_empty():
+        raise UsageError(f"no baseline {identifier!r} in {lake.path}; `aaco baseline ls` lists them")
+    retired = row.drop("campaign_id").with_columns(pl.lit(True).alias("is_retired"))
+    lake.publish(identifier, STAGE, {"baselines": retired}, scope="campaign")
+
+
+def baselines(lake: TraceLake) -> pl.DataFrame:
+    """Every baseline, the newest first, with `is_current`: of its workload, backend and kind the newest not retired."""
+    found = lake.read("baselines").sort("since", "campaign_id", descending=True)
+    rank = pl.col("since").rank("ordinal", descending=True).over("workload", "backend", "kind", "is_retired")
+    return found.with_columns((~pl.col("is_retired") & (rank == 1)).alias("is_current"))
+
+
+def current(lake: TraceLake, workload: str, backend: str, kind: Kind = "pinned") -> Mapping[str, Any] | None:
+    """The row of the baseline that a workload is held against; None without one."""
+    wanted = (pl.col("workload") == workload) & (pl.col("backend") == backend) & (pl.col("kind") == kind)
+    rows = baselines(lake).filter(wanted & pl.col("is_current"))
+    return rows.row(0, named=True) if rows.height else None
+
+
+def arm_of(lake: TraceLake, row: Mapping[str, Any]) -> Subject:
+    """The arm that measures a baseline as it was kept. LakeError when its file is no longer what it was."""
+    file = lake.path / row["artefact"]
+    try:
+        digest = file_digest(file)
+    except OSError as error:
+        raise LakeError(f"{file}: {error.strerror}; pin the baseline again: `aaco baseline pin`") from error
+    if digest != row["artefact_sha256"]:
+        raise LakeError(f"{file}: not the file that was pinned; pin the baseline again: `aaco baseline pin`")
+    request = MeasurementRequest.from_json(row["specification"], f"baseline {row['campaign_id']}")
+    return Subject(
+        MeasurementRequest(**{**dict(request), "model": str(file)}), file, digest, baseline=row["campaign_id"]
+    )

@@ -1,0 +1,51 @@
+"""Which half campaigns a sensor asks Dagster to finish: those that were killed or failed, once more and no more.
+
+What a campaign lacks is measured by its next run; a second failure is for a person to look at.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import dagster as dg
+
+from aaco_pipeline.automation.attempts import attempts_at
+from aaco_pipeline.automation.campaigns.definitions import JOB, LAST_STAGE
+from aaco_pipeline.automation.campaigns.plan import STAGE as PLAN
+from aaco_pipeline.automation.dead_runs import living_runs
+from aaco_pipeline.automation.attempts import PARTITION_TAG
+from aaco_pipeline.lake.store import TraceLake
+
+#: The first run of a campaign, and one more.
+MOST_ATTEMPTS: Final = 2
+
+
+@dataclass
+class Asked:
+    """Campaigns to run now with the number of the attempt, and in words why not the others."""
+
+    requests: list[tuple[str, int]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def half_campaigns(lake: TraceLake) -> list[str]:
+    """Campaigns that were planned and have come to no end, oldest plan first."""
+    manifests = (one for one in lake.manifests() if one.scope == "campaign")
+    half = [one.id for one in manifests if one.of_stage(PLAN) and not one.of_stage(LAST_STAGE)]
+    return sorted(half, key=lambda campaign: campaign.split("-", 1)[-1])
+
+
+def due(lake: TraceLake, instance: dg.DagsterInstance) -> Asked:
+    """The half campaigns to run: those whose one run ended, and that no process is at work on."""
+    answer = Asked()
+    living = {run.tags.get(PARTITION_TAG) for run in living_runs(instance) if run.job_name == JOB}
+    for campaign in half_campaigns(lake):
+        if campaign in living or lake.is_measuring(campaign):
+            continue
+        tried = attempts_at(instance, JOB, campaign)
+        if tried.runs == 0:
+            continue  # whoever planned it is about to run it
+        if tried.failed >= MOST_ATTEMPTS:
+            answer.notes.append(f"{campaign}: {tried.failed} attempts failed; `aaco compare --resume {campaign}`")
+        else:
+            answer.requests.append((campaign, tried.runs + 1))
+    return answer
