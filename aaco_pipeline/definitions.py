@@ -8,7 +8,8 @@ from typing import Any
 
 import dagster as dg
 
-from aaco_pipeline.automation.campaigns.definitions import campaign_sessions, run_campaign
+from aaco_pipeline.automation.campaigns.definitions import ASSETS as CAMPAIGN_ASSETS
+from aaco_pipeline.automation.campaigns.definitions import run_campaign
 from aaco_pipeline.automation.jobs import ingest_capture, start_session
 from aaco_pipeline.automation.schedules import nightly_retention, retention
 from aaco_pipeline.automation.sensors import (
@@ -28,7 +29,7 @@ def build_definitions(*, resource_overrides: Mapping[str, Any] | None = None) ->
     Without them the lake and the settings are those of the folder that Dagster runs in, looked for when first used.
     """
     return dg.Definitions(
-        assets=[*stage_assets(), campaign_sessions],
+        assets=[*stage_assets(), *CAMPAIGN_ASSETS],
         jobs=[observe, run_campaign, start_session, ingest_capture, retention],
         schedules=[nightly_retention],
         sensors=[start_observing, dead_runs, capture_inbox, lake_sessions, unfinished_sessions],

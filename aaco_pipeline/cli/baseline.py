@@ -57,7 +57,9 @@ def list_baselines(project: "Project", as_json: bool) -> int:
         print_json(rows.to_dicts())
     else:
         shown = rows.select("campaign_id", "workload", "backend", "kind", "since", "is_current").iter_rows()
-        cells = [(*names, f"{since:%Y-%m-%d %H:%M}", "yes" if is_current else "") for *names, since, is_current in shown]
+        cells = [
+            (*names, f"{since:%Y-%m-%d %H:%M}", "yes" if is_current else "") for *names, since, is_current in shown
+        ]
         print_table(("baseline", "workload", "backend", "kind", "since (UTC)", "current"), cells)
     return 0
 

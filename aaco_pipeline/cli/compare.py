@@ -4,23 +4,32 @@ What is planned, measured and judged is `aaco_pipeline.automation.campaigns`.
 """
 
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from aaco_pipeline.cli.lake_option import new_lake_option
-from aaco_pipeline.cli.output import data_format, say
+from aaco_pipeline.cli.output import data_format, print_json
 from aaco_pipeline.cli.progress_bar import progress_bar
 from aaco_pipeline.cli.request_options import request_of, request_options
 
 if TYPE_CHECKING:
     from aaco_pipeline.capture.request import Arm, MeasurementRequest
+    from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.resources.project import Project
+
+REGRESSION: Final = 5
+INCONCLUSIVE: Final = 7
+_DECIDED: Final = ("regressed", "improved", "equivalent")
 
 
 @click.command()
-@click.option("--baseline", required=True, metavar="SPEC", help="What the candidate is held against.")
-@click.option("--candidate", required=True, metavar="SPEC", help="What is judged.")
+@click.option("--baseline", metavar="SPEC", help="What the candidate is held against.")
+@click.option("--candidate", metavar="SPEC", help="What is judged.")
+@click.option(
+    "--resume", metavar="CAMPAIGN", help="Go on with a campaign that was killed or failed, as it was planned."
+)
+@click.option("--strict", is_flag=True, help="Exit with 7 when there is no verdict.")
 @click.option(
     "--sessions", "blocks", type=int, default=10, show_default=True, help="Fresh sessions of each arm, one a block."
 )
@@ -44,30 +53,58 @@ if TYPE_CHECKING:
 @click.option("--seed", type=int, help="Seed of the order of arms within the blocks (default: a random one, kept).")
 @new_lake_option
 @data_format
-def compare(project: "Project", as_json: bool, baseline: str, candidate: str, **design: Any) -> int:
+def compare(
+    project: "Project",
+    *,
+    as_json: bool,
+    strict: bool,
+    resume: str | None,
+    baseline: str | None,
+    candidate: str | None,
+    **design: Any,
+) -> int:
     """Measure two things side by side and say whether one is slower.
 
     A SPEC is what `aaco run` takes, in one text: "resnet50", or "new.onnx --threads 2". Each block measures a fresh
     process of both, in random order, so that what moves the host moves both alike.
     """
-    from aaco_pipeline.automation.campaigns.plan import new_plan, subject
+    from aaco_pipeline.automation.campaigns.plan import new_plan, read_plan, subject
     from aaco_pipeline.automation.campaigns.running import begin, run
     from aaco_pipeline.automation.instance import open_instance
     from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.resources.measure.inference import check_request
     from aaco_pipeline.resources.progress import progress_listener
 
-    requests: dict[Arm, MeasurementRequest] = {"baseline": request_in(baseline), "candidate": request_in(candidate)}
-    for request in requests.values():
-        check_request(request, project.configs)
-    arms = {arm: subject(request, project.configs) for arm, request in requests.items()}
-    plan = new_plan("compare", arms, **design)
     lake = TraceLake(project.lake)
+    if resume is not None:
+        plan = read_plan(lake, resume)
+    elif baseline is None or candidate is None:
+        raise click.UsageError("give --baseline and --candidate, or a campaign to --resume")
+    else:
+        requests: dict[Arm, MeasurementRequest] = {"baseline": request_in(baseline), "candidate": request_in(candidate)}
+        for request in requests.values():
+            check_request(request, project.configs)
+        arms = {arm: subject(request, project.configs) for arm, request in requests.items()}
+        plan = new_plan("compare", arms, **design)
     with open_instance(project) as instance, progress_bar(as_json) as show, progress_listener(show):
         begin(lake, instance, plan)
         run(project, lake, instance, plan.campaign)
-    say(plan.campaign)
-    return 0
+    return show_verdict(lake, plan.campaign, strict=strict, as_json=as_json)
+
+
+def show_verdict(lake: "TraceLake", campaign: str, *, strict: bool, as_json: bool) -> int:
+    """Print the verdict of a campaign; the exit code that it means."""
+    from aaco_pipeline.report.document.verdict import verdict_document
+    from aaco_pipeline.report.terminal.verdict import print_verdict
+
+    document = verdict_document(lake, campaign)
+    if as_json:
+        print_json(document)
+    else:
+        print_verdict(document)
+    if document["regression"]:
+        return REGRESSION
+    return INCONCLUSIVE if strict and document["verdict"] not in _DECIDED else 0
 
 
 def request_in(specification: str) -> "MeasurementRequest":

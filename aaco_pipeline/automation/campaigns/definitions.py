@@ -6,10 +6,12 @@ What a campaign depends on in its sessions is lineage alone: which sessions are 
 from typing import Final
 
 import dagster as dg
+import polars as pl
 
+from aaco_pipeline.automation.campaigns.judging import judge_campaign
 from aaco_pipeline.automation.campaigns.measuring import measure_campaign
 from aaco_pipeline.automation.partitions import campaign_partitions
-from aaco_pipeline.automation.stage_assets import OWNERS, expected_errors
+from aaco_pipeline.automation.stage_assets import OWNERS, expected_errors, markdown_table
 from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
 from aaco_pipeline.resources.host.process_identity import process_tags
 
@@ -46,9 +48,36 @@ def campaign_sessions(
     )
 
 
+@dg.asset(
+    partitions_def=campaign_partitions,
+    deps=[campaign_sessions],
+    group_name="judgement",
+    kinds={"polars", "parquet"},
+    owners=OWNERS,
+    description="Is the candidate slower than the baseline, by how much, and why? From the campaign's finished blocks.",
+)
+def campaign_verdicts(context: dg.AssetExecutionContext, lake: LakeResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
+    with expected_errors():
+        verdicts = judge_campaign(lake.open(), context.partition_key)["verdicts"]
+    shown = verdicts.select(
+        "candidate", "metric", "role", "verdict", "effect_ratio", "ci_low", "ci_high", "minimum_detectable_ratio"
+    )
+    primary = verdicts.filter(pl.col("role") == "primary")
+    return dg.MaterializeResult(
+        metadata={
+            "dagster/row_count": verdicts.height,
+            "verdict": "; ".join(primary.get_column("verdict")),
+            "verdicts": dg.MetadataValue.md(markdown_table(shown)),
+        }
+    )
+
+
+#: Everything that a campaign makes, in the order it is made.
+ASSETS: Final = (campaign_sessions, campaign_verdicts)
+
 run_campaign = dg.define_asset_job(
     JOB,
-    selection=dg.AssetSelection.assets(campaign_sessions),
+    selection=dg.AssetSelection.assets(*ASSETS),
     executor_def=dg.in_process_executor,
     description="All of one campaign, from its first session to its verdict. Blocks that are finished are kept.",
 )

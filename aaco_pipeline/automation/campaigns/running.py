@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from aaco_pipeline.automation.campaigns.definitions import JOB, campaign_sessions, run_campaign
+from aaco_pipeline.automation.campaigns.definitions import ASSETS, JOB, run_campaign
 from aaco_pipeline.automation.campaigns.plan import Plan, write_plan
 from aaco_pipeline.automation.partitions import CAMPAIGN_PARTITIONS_NAME
 from aaco_pipeline.errors import AacoError
@@ -12,7 +12,7 @@ from aaco_pipeline.resources.project import Project
 
 
 def begin(lake: TraceLake, instance: dg.DagsterInstance, plan: Plan) -> None:
-    """Write the plan, then make the campaign known to Dagster: no partition is without a plan."""
+    """Write the plan, then make the campaign known to Dagster: no partition is without a plan. One begun stays so."""
     write_plan(lake, plan)
     instance.add_dynamic_partitions(CAMPAIGN_PARTITIONS_NAME, [plan.campaign])
 
@@ -20,7 +20,7 @@ def begin(lake: TraceLake, instance: dg.DagsterInstance, plan: Plan) -> None:
 def run(project: Project, lake: TraceLake, instance: dg.DagsterInstance, campaign: str) -> None:
     """Run what is left of a campaign; raises the AacoError that ended it."""
     resources = {"lake": LakeResource(path=str(lake.path)), "runner": InferenceRunner(configs=str(project.configs))}
-    definitions = dg.Definitions(assets=[campaign_sessions], jobs=[run_campaign], resources=resources)
+    definitions = dg.Definitions(assets=ASSETS, jobs=[run_campaign], resources=resources)
     job = definitions.resolve_job_def(JOB)
     try:
         job.execute_in_process(instance=instance, partition_key=campaign)

@@ -8,11 +8,11 @@ from typing import Final
 
 import dagster as dg
 
-from aaco_pipeline.automation.attempts import attempts_at
-from aaco_pipeline.automation.campaigns.definitions import JOB, LAST_STAGE
+from aaco_pipeline.automation.attempts import PARTITION_TAG, attempts_at
+from aaco_pipeline.automation.campaigns.definitions import JOB
+from aaco_pipeline.automation.campaigns.judging import STAGE as LAST_STAGE
 from aaco_pipeline.automation.campaigns.plan import STAGE as PLAN
 from aaco_pipeline.automation.dead_runs import living_runs
-from aaco_pipeline.automation.attempts import PARTITION_TAG
 from aaco_pipeline.lake.store import TraceLake
 
 #: The first run of a campaign, and one more.

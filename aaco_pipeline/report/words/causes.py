@@ -60,7 +60,7 @@ def cause_in_words(row: Row) -> str:
     """One cause with its part of the change: `40 more launches an iteration of K: +0.21 ms [+0.2 ms, +0.22 ms]`."""
     text = _cause(row)
     # A kernel's name stays as it is spelt.
-    told = text if text.startswith(shortened(row["short_subject"], _WIDTH)) else capital(text)
+    told = text if text.startswith(_name(row)) else capital(text)
     return f"{told}: {signed(row['delta_ns'])}{_interval(row)}"
 
 
@@ -90,7 +90,7 @@ def _interval(row: Row) -> str:
 
 
 def _cause(row: Row) -> str:
-    name = shortened(row["short_subject"], _WIDTH)
+    name = _name(row)
     if row["kind"] in _COUNTED:
         kind, plural = _COUNTED[row["kind"]]
         if row["count_part_ns"] or row["kind"] == "launches":
@@ -109,6 +109,11 @@ def _cause(row: Row) -> str:
         "hidden_host": f"beside the sum, the host works {'longer' if rises else 'less'}, hidden behind the device",
         "unexplained": "unexplained, idle time of unknown cause",
     }[row["kind"]]
+
+
+def _name(row: Row) -> str:
+    """The subject as a line has room for it; rows of the lake have the whole name alone."""
+    return shortened(row.get("short_subject") or row["subject"], _WIDTH)
 
 
 def _more(row: Row, one: str, several: str) -> str:

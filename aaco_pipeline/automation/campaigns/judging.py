@@ -1,0 +1,157 @@
+"""Judging a campaign: its sessions' latencies go to the verdict, its traced sessions to the causes, identical arms to
+the ledger.
+
+What a verdict is, is `aaco_pipeline.statistics.verdicts`; what a cause is, `aaco_pipeline.statistics.causes`.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Final
+
+import polars as pl
+
+from aaco_pipeline.analysis.sessions.token_latency import units_of_work
+from aaco_pipeline.automation.campaigns.measuring import members
+from aaco_pipeline.automation.campaigns.plan import Plan, read_plan
+from aaco_pipeline.errors import UsageError
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.lake.validation import empty_table, to_contract
+from aaco_pipeline.report.words.causes import cause_in_words, selection_in_words
+from aaco_pipeline.statistics.causes.accounts import ACCOUNTED_FROM
+from aaco_pipeline.statistics.causes.arms import FACTS, arm
+from aaco_pipeline.statistics.causes.decomposition import decompose
+from aaco_pipeline.statistics.causes.environment import environment_differences
+from aaco_pipeline.statistics.causes.matching import replaced_kernels
+from aaco_pipeline.statistics.causes.rows import attribution_rows, selection_rows
+from aaco_pipeline.statistics.causes.selection import selections
+from aaco_pipeline.statistics.session_quantiles import session_quantiles
+from aaco_pipeline.statistics.verdicts import comparison
+from aaco_pipeline.statistics.verdicts.comparison import compare
+from aaco_pipeline.statistics.verdicts.identical_code import ledger_rows
+
+#: The stage that publishes what is judged: with it a campaign is done.
+STAGE: Final = "judging"
+_BASELINE: Final = "baseline"
+#: What may differ between arms on purpose, and so is no sign of other hardware: what runs the model.
+_OF_THE_SOFTWARE: Final = ("python", "package", "environment_variable", "cache")
+Tables = dict[str, pl.DataFrame]
+
+
+def judge_campaign(lake: TraceLake, campaign: str) -> Tables:
+    """Publish and return the tables of the campaign's judgement, from what its finished blocks measured.
+
+    `verdicts`, `attributions` and `selections` of every arm against the baseline; `aa_ledger` where two arms are the
+    same request of the same file. UsageError when no block is finished.
+    """
+    plan, rows = read_plan(lake, campaign), members(lake, campaign).filter(pl.col("state") == "finished")
+    timed = rows.filter(pl.col("purpose") == "latency")
+    if timed.is_empty():
+        raise UsageError(f"campaign {campaign} has no finished block; `aaco compare --resume {campaign}` goes on")
+    summed_up = _sessions(lake, plan, timed)
+    ledger = lake.read("aa_ledger").filter(pl.col("campaign_id") != campaign)
+    verdicts, causes, chosen, known = [], [], [], []
+    for candidate in (name for name in plan.arms if name != _BASELINE):
+        design = comparison.Plan(_BASELINE, candidate, (plan.blocks,), plan.threshold_ratio, plan.metric)
+        judged = compare(summed_up, design, ledger)
+        if _is_identical(plan, candidate):
+            designs = summed_up.select("campaign_id", "workload", "host").unique("campaign_id")
+            run = pl.lit(timed.get_column("block").n_unique()).alias("blocks")
+            known.append(ledger_rows(judged, designs.with_columns(run, sessions_per_block=pl.lit(1))))
+        told, selected, first = _causes(lake, rows.filter(pl.col("purpose") == "trace"), candidate)
+        changed = pl.col("verdict").is_in(["regressed", "improved"])
+        verdicts.append(judged.with_columns(suspected_cause=pl.when(changed).then(pl.lit(first, pl.String))))
+        causes.append(told)
+        chosen.append(selected)
+    tables = {
+        "verdicts": pl.concat(verdicts).drop("campaign_id"),
+        "attributions": pl.concat(causes),
+        "selections": pl.concat(chosen),
+        "aa_ledger": pl.concat([one.drop("campaign_id") for one in known]) if known else empty_table("aa_ledger"),
+    }
+    tables = {name: to_contract(name, frame) for name, frame in tables.items()}
+    lake.publish(campaign, STAGE, tables, scope="campaign")
+    return tables
+
+
+# ---- inside ----------------------------------------------------------------------------------------------------------
+
+
+def _sessions(lake: TraceLake, plan: Plan, timed: pl.DataFrame) -> pl.DataFrame:
+    """Rows of `session_quantiles` with the facts that sessions of one comparison share."""
+    named = timed.get_column("session_id").to_list()
+    units = []
+    for session in named:
+        iterations = lake.read("iterations", session).filter(pl.col("pass") == "latency")
+        own = units_of_work(iterations).select("iteration", latency_ns="time_ns")
+        units.append(own.with_columns(session_id=pl.lit(session)))
+    placed = timed.select("session_id", "arm", "block")
+    measured = placed.join(pl.concat(units), on="session_id", how="left", maintain_order="left")
+    what = lake.read("sessions", named).select("session_id", "host")
+    facts = [_facts(session, lake.read("environment", session)) for session in named]
+    return (
+        session_quantiles(measured)
+        .join(what, on="session_id")
+        .join(pl.DataFrame(facts, schema=dict.fromkeys(_FACTS, pl.String)), on="session_id")
+        .with_columns(campaign_id=pl.lit(plan.campaign), workload=pl.lit(plan.workload))
+    )
+
+
+_FACTS: Final = ("session_id", "fingerprint", "device", "boot_id", "cache_state")
+
+
+def _facts(session: str, environment: pl.DataFrame) -> dict[str, str | None]:
+    """What must not differ between arms: the system beneath the model's software, the device, the boot."""
+    values = {(category, key): value for category, key, value in environment.select("category", "key", "value").rows()}
+    system = environment.filter(pl.col("in_fingerprint") & ~pl.col("category").is_in(_OF_THE_SOFTWARE))
+    rows = system.select("category", "key", "value").sort("category", "key").rows()
+    devices = sorted(f"{key} {value}" for (category, key), value in values.items() if key == "unique_id" and value)
+    return {
+        "session_id": session,
+        "fingerprint": hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16],
+        "device": ", ".join(devices) or None,
+        "boot_id": values.get(("boot", "id")),
+        "cache_state": None,
+    }
+
+
+def _is_identical(plan: Plan, candidate: str) -> bool:
+    """Whether an arm is the baseline once more: the same file by its content, measured in the same way."""
+    baseline, other = plan.arms["baseline"], next(one for name, one in plan.arms.items() if name == candidate)
+    asked = [{**dict(one.request), "model": one.artefact_sha256} for one in (baseline, other)]
+    return asked[0] == asked[1]
+
+
+def _causes(lake: TraceLake, traced: pl.DataFrame, candidate: str) -> tuple[pl.DataFrame, pl.DataFrame, str | None]:
+    """Rows of `attributions` and `selections` from the traced sessions of both arms, and the first cause in words.
+
+    What was selected differently goes before all else. Nothing where an arm has no traced session, or none whose steps
+    can be told apart.
+    """
+    sides = []
+    for name in (_BASELINE, candidate):
+        sessions = traced.filter(pl.col("arm") == name).get_column("session_id")
+        if sessions.is_empty():
+            return empty_table("attributions"), empty_table("selections"), None
+        sides.append(arm({session: _tables(lake, session) for session in sessions}))
+    if not all(side.accounts for side in sides):
+        return empty_table("attributions"), empty_table("selections"), None
+    replaced = replaced_kernels(sides[0].accounts, sides[1].accounts)
+    split = decompose(sides[0], sides[1], replaced)
+    differing = environment_differences(sides[0], sides[1], interleaved=True)
+    chosen = selections(sides[0], sides[1], replaced)
+    parts = split.causes.filter(pl.col("in_sum") & (pl.col("kind") != "unexplained"))
+    first = None
+    if chosen.height:
+        first = selection_in_words(chosen.row(0, named=True))
+    elif parts.height:
+        first = cause_in_words(parts.row(0, named=True))
+    return (
+        attribution_rows(_BASELINE, candidate, split, differing),
+        selection_rows(_BASELINE, candidate, chosen),
+        first,
+    )
+
+
+def _tables(lake: TraceLake, session: str) -> Mapping[str, pl.DataFrame]:
+    return {name: lake.read(name, session) for name in dict.fromkeys((*ACCOUNTED_FROM, *FACTS))}

@@ -1,0 +1,86 @@
+"""The verdict of a campaign as one document, from the lake's tables: what `aaco compare` prints and writes.
+
+The verdict itself is made by `aaco_pipeline.statistics.verdicts`; here it is only gathered.
+"""
+
+from typing import Any
+
+import polars as pl
+
+from aaco_pipeline.errors import UsageError
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.report.words.causes import cause_in_words, selection_in_words
+
+Document = dict[str, Any]
+
+
+def verdict_document(lake: TraceLake, campaign: str, candidate: str = "candidate") -> Document:
+    """A campaign's verdict on one arm against the baseline, its causes and its sessions. Times are ns an iteration.
+
+    UsageError when the campaign was not judged.
+    """
+    rows = lake.read("verdicts", campaign).filter(pl.col("candidate") == candidate).drop("campaign_id")
+    if rows.is_empty():
+        raise UsageError(f"campaign {campaign} has no verdict on {candidate}; `aaco compare --resume {campaign}`")
+    plan = lake.read("campaigns", campaign).row(0, named=True)
+    verdicts = rows.sort("role", "metric").to_dicts()
+    primary = verdicts[0]
+    own = pl.col("candidate") == candidate
+    chosen = lake.read("selections", campaign).filter(own).sort("rank").to_dicts()
+    parts = lake.read("attributions", campaign).filter(own)
+    causes = parts.filter(pl.col("kind") != "environment").sort(pl.col("delta_ns").abs(), descending=True).to_dicts()
+    effect = primary["effect_ratio"]
+    return {
+        "campaign_id": campaign,
+        "workload": plan["workload"],
+        "backend": plan["backend"],
+        "arms": lake.read("campaign_arms", campaign).select("arm", "artefact", "artefact_sha256").to_dicts(),
+        "regression": primary["verdict"] == "regressed",
+        "verdict": primary["verdict"],
+        "severity": _severity(primary),
+        "confidence": primary["confidence"],
+        "latency_delta_pct": None if effect is None else 100 * (effect - 1),
+        "suspected_cause": primary["suspected_cause"],
+        "evidence": _evidence(causes),
+        "recommendation": primary["recommendation"],
+        "verdicts": verdicts,
+        "selections": [{**row, "in_words": selection_in_words(row)} for row in chosen],
+        "causes": [{**row, "in_words": cause_in_words(row)} for row in causes],
+        "environment": parts.filter(pl.col("kind") == "environment").get_column("subject").to_list(),
+        "blocks": _blocks(lake, campaign),
+    }
+
+
+def _severity(row: Document) -> float | None:
+    """How many times the threshold the whole interval lies beyond it; null for what is no regression."""
+    if row["verdict"] != "regressed":
+        return None
+    return float((row["ci_low"] - 1) / row["threshold_ratio"])
+
+
+def _evidence(causes: list[Document]) -> Document:
+    """The keys that scripts read: what of the change is in more launches, in longer kernels, in the host's gaps."""
+
+    def over(name: str, kinds: tuple[str, ...]) -> int | None:
+        known = [row[name] for row in causes if row["kind"] in kinds and row[name] is not None]
+        return sum(known) if known else None
+
+    kernels = ("launches", "duration", "selection")
+    counts = [
+        row["candidate_count"] - row["baseline_count"] for row in causes if row["kind"] in kernels and _counted(row)
+    ]
+    return {
+        "kernel_launch_count_delta": sum(counts) if counts else None,
+        "kernel_count_delta_ns": over("count_part_ns", kernels),
+        "kernel_duration_delta_ns": over("duration_part_ns", kernels),
+        "gaps_delta_ns": over("delta_ns", ("gaps",)),
+    }
+
+
+def _counted(row: Document) -> bool:
+    return row["baseline_count"] is not None and row["candidate_count"] is not None
+
+
+def _blocks(lake: TraceLake, campaign: str) -> Document:
+    rows = lake.read("campaign_sessions", campaign).group_by("purpose", "state").agg(pl.col("block").n_unique())
+    return {f"{purpose}_{state}": blocks for purpose, state, blocks in rows.sort("purpose", "state").iter_rows()}

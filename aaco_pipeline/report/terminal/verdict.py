@@ -1,0 +1,21 @@
+"""A campaign's verdict for a terminal; what it says is `aaco_pipeline.report.words.verdicts`."""
+
+from typing import Any, TextIO
+
+from aaco_pipeline.report.terminal.screen import open_screen, print_prose, print_table
+from aaco_pipeline.report.words import verdicts as words
+
+_COLOURS = {"regressed": "bold red", "improved": "bold green", "equivalent": "bold green"}
+
+
+def print_verdict(document: dict[str, Any], stream: TextIO | None = None) -> None:
+    """Print the verdict, why, what was selected differently, what the change is made of, and what to do next."""
+    screen = open_screen(stream)
+    print_prose(screen, f"{document['campaign_id']}  {document['workload']} on {document['backend']}", "bold")
+    print_prose(screen, words.sentence(document), _COLOURS.get(document["verdict"], "bold yellow"))
+    for line in (*words.reasons(document), *words.selected(document)):
+        print_prose(screen, line)
+    print_table(screen, words.METRICS, document["verdicts"], names=("metric",))
+    print_table(screen, words.CAUSES, words.waterfall(document), names=("cause",), title="What the change is made of")
+    if (advice := words.next_step(document)) is not None:
+        print_prose(screen, advice, "bold")
