@@ -15,6 +15,8 @@ from aaco_pipeline.lake.identity import require_session_id
 from aaco_pipeline.lake.manifest import Manifest
 from aaco_pipeline.lake.sql import select_rows
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.report.document.kernel_pages import KERNEL_PAGES
+from aaco_pipeline.report.document.ranks import RANKS
 from aaco_pipeline.report.document.statements import MOMENT, SECTIONS, STAGES, SUMMARY
 from aaco_pipeline.report.words.answer import answer_fields
 from aaco_pipeline.report.words.bottleneck_text import bottleneck_fields
@@ -33,7 +35,7 @@ def session_document(lake: TraceLake, session: str) -> Document:
     holds the SQL of each part. `moments` are up to three iterations of the traced pass in full: the median, the
     slowest and the first measured one.
     """
-    statements = _filled_in({**SUMMARY, **SECTIONS}, session)
+    statements = _filled_in({**SUMMARY, **SECTIONS, **KERNEL_PAGES, **RANKS}, session)
     document = _head(lake, session, read_parts(lake, session, statements, _campaign(lake, session)))
     moments = _moments(document)
     in_full = [_filled_in(MOMENT, session, moment) for moment in moments]

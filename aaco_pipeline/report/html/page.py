@@ -23,6 +23,7 @@ from aaco_pipeline.cache_folder import default_cache_dir
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.report.document.statements import LISTED_INSTRUCTIONS, LISTED_KERNELS
 from aaco_pipeline.report.html import sections
+from aaco_pipeline.report.html.kernel_view import first_kernel, kernel_views, paged_kernels
 from aaco_pipeline.report.html.plots import PASSES, QUANTILES, plotted
 from aaco_pipeline.report.words import bottleneck_text, instruction_text, tables, units
 from aaco_pipeline.report.words.answer import sharpening
@@ -67,8 +68,10 @@ def render_html(document: Document, trace: bytes | None) -> str:
         .render(
             document=document,
             sections=[(one, Markup(render_section(document, one))) for one in sections.sections_of(document)],
-            style=_file("report.css"),
-            script=_file("report.js"),
+            views=[Markup(view) for view in rendered_kernels(document)],
+            first=first_kernel(document),
+            style=_file("report.css") + _file("kernel.css"),
+            script=_file("report.js") + _file("kernel.js"),
             description=capital(run_description(document).removeprefix(f"{title(document)}, ")),
             half=half(document),
             answer=_UNIT.sub("\N{NO-BREAK SPACE}", answer(document)),
@@ -87,7 +90,15 @@ def render_html(document: Document, trace: bytes | None) -> str:
 def render_section(document: Document, section: sections.Section) -> str:
     """What a section says, without its heading and its SQL."""
     template = templates().get_template(f"sections/{section.name}.html.jinja")
-    return template.render(document=document, **section.values(document))
+    return template.render(document=document, paged=paged_kernels(document), **section.values(document))
+
+
+def rendered_kernels(document: Document) -> list[str]:
+    """The page of each kernel that has one, as a view that its fragment shows."""
+    names = {section.name for section in sections.sections_of(document)}
+    back = next((name for name in ("kernels", "limits", "instructions") if name in names), "answer")
+    template = templates().get_template("kernel/view.html.jinja")
+    return [template.render(view=view, back=back) for view in kernel_views(document)]
 
 
 class _Compiled(FileSystemBytecodeCache):
@@ -125,8 +136,19 @@ def templates() -> Environment:
         "numbered": lambda name: f"*{name.capitalize()}" if name in instruction_text.NUMBERS else name.capitalize(),
     }
     called: list[Callable[..., object]] = [units.capital, units.counted, units.duration, units.exact, units.grouped]
-    called += [units.in_unit, units.number, units.share, units.size, units.work, sections.folds, sections.ratio_of_all]
     called += [
+        units.in_unit,
+        units.number,
+        units.share,
+        units.shortened,
+        units.size,
+        units.work,
+        sections.folds,
+        sections.ratio_of_all,
+    ]
+    called += [
+        sections.folds,
+        sections.ratio_of_all,
         sections.longest_share,
         sections.shell_command,
         sections.tables_read,

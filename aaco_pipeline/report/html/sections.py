@@ -16,7 +16,9 @@ from markupsafe import Markup
 
 from aaco_pipeline.lake.contracts import all_tables
 from aaco_pipeline.providers import CPU_PROVIDER
+from aaco_pipeline.report.document.kernel_pages import KERNEL_PAGES
 from aaco_pipeline.report.html.plots import PASSES
+from aaco_pipeline.report.html.ranks import rank_values
 from aaco_pipeline.report.html.roofline_plot import DRAWN_KERNELS, NARROW, placed_kernels, roofline_plot
 from aaco_pipeline.report.html.scaling_plot import placed_curve
 from aaco_pipeline.report.words import bottleneck_text, kinds, scaling, shapes, tables
@@ -220,6 +222,7 @@ SECTIONS: Final = (
     Section("scaling", "Scaling", "How it scales", ("scaling",), ("scaling",), values=_scaling),
     Section(
         *("kernels", "Kernels", "Kernels", ("operators", "kernels"), ("kernels",)),
+        beside=tuple(KERNEL_PAGES),
         values=_kernels,
     ),
     Section(
@@ -243,8 +246,9 @@ SECTIONS: Final = (
         ("model_operators",),
     ),
     Section(
-        *("ranks", "Ranks", "Ranks and collectives", ("collective_rates",), ("collective_rates",)),
-        values=lambda document: {"words": shapes},
+        *("ranks", "Ranks", "Ranks and collectives", ("rank_waits",), ("rank_waits",)),
+        beside=("rank_times", "ranks_missing", "collective_rates"),
+        values=rank_values,
     ),
     Section(
         *("instructions", "Instructions", "Where wavefronts waited", ("instructions", "stall_reasons")),

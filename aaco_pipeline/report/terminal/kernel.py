@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 from aaco_pipeline.report.terminal.screen import open_screen, print_table
 from aaco_pipeline.report.terminal.session import print_head
 from aaco_pipeline.report.words import bottleneck_text, tables
+from aaco_pipeline.report.words.kernel import kernel_answer
 from aaco_pipeline.report.words.printable import in_a_line
 from aaco_pipeline.report.words.session import Document, Row
 from aaco_pipeline.report.words.units import counted, duration, grouped, number, prefixed, share, shortened
@@ -44,7 +45,7 @@ def print_kernel(document: Document, stream: TextIO | None = None) -> None:
     screen = open_screen(stream)
     kernel = document["kernel"]
     called = tables.kernel_in_words({"name": kernel["name"], "operator": kernel["short_name"]})
-    print_head(screen, document, shortened(in_a_line(called), _NAME), kernel_answer(document))
+    print_head(screen, document, shortened(in_a_line(called), _NAME), kernel_answer(kernel, document["bottleneck"][:1]))
     facts = [(name, in_a_line(text)) for name, text in _facts(document) if text]
     print_table(screen, {"what": lambda fact: fact[0], "is": lambda fact: fact[1]}, facts, title="What it is")
     _print_bounds(screen, document)
@@ -54,21 +55,6 @@ def print_kernel(document: Document, stream: TextIO | None = None) -> None:
     _print_costs(screen, document, "instruction_classes", "instruction_class", "By class of instruction")
     _print_costs(screen, document, "source_lines", "source", "By line of the source")
     _print_instructions(screen, document, stream)
-
-
-def kernel_answer(document: Document) -> str:
-    """What limits the kernel, and how long it takes; what was not judged is named."""
-    kernel = document["kernel"]
-    sentences = []
-    if kernel["total_ns"] is not None:
-        part = f", {share(kernel['share_ratio'])} of the kernel time" if kernel["share_ratio"] is not None else ""
-        count = kernel["dispatch_count"]
-        sentences.append(f"It takes {duration(kernel['total_ns'])} in {counted(count, 'dispatch', 'es')}{part}")
-    judged = [bottleneck_text.verdict(row, "kernel") for row in document["bottleneck"][:1]]
-    return (
-        ". ".join([*sentences, *(judged or ["What limits it was not judged: no stage published a verdict for it"])])
-        + "."
-    )
 
 
 def _facts(document: Document) -> Iterable[tuple[str, str | None]]:

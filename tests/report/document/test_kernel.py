@@ -11,7 +11,8 @@ import pytest
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.document.kernel import find_kernel, kernel_document
-from aaco_pipeline.report.terminal.kernel import kernel_answer, print_kernel
+from aaco_pipeline.report.terminal.kernel import print_kernel
+from aaco_pipeline.report.words.kernel import kernel_answer
 from aaco_pipeline.report.words.session import Document, Row
 from tests.report.made_up import SESSION, publish_limits, rows_of
 
@@ -184,7 +185,7 @@ def test_a_traced_kernel_has_its_instructions_with_their_stalls(lake: TraceLake)
 
 def test_a_kernel_of_which_little_is_known_says_what_was_missing_and_moves_no_cursor(lake: TraceLake) -> None:
     document = kernel_document(lake, SESSION, "2")
-    assert kernel_answer(document) == (
+    assert kernel_answer(document["kernel"], document["bottleneck"]) == (
         "What limits this kernel is not known: not measured: nearness to the nearest roof, scratch."
     )
     assert (document["roofline"], document["occupancy"], document["critical_path"]) == (None, None, None)
@@ -196,4 +197,5 @@ def test_a_kernel_that_no_stage_judged_says_so(tmp_path: Path) -> None:
     lake.publish(SESSION, "capture", {"sessions": rows_of("sessions", [{"source_kind": "capture"}])})
     only = {"kernel_id": 0, "name": "only", "short_name": "only", "role": "main"}
     lake.publish(SESSION, "kernel_trace", {"kernels": rows_of("kernels", [only])})
-    assert kernel_answer(kernel_document(lake, SESSION, "only")).startswith("What limits it was not judged")
+    alone = kernel_document(lake, SESSION, "only")
+    assert kernel_answer(alone["kernel"], alone["bottleneck"]).startswith("What limits it was not judged")
