@@ -53,6 +53,14 @@ _SAME_TRACE: Final = (
     "ON i.kernel_id = m.kernel_id AND i.dispatch_id IS NOT DISTINCT FROM m.dispatch_id "
     "AND i.capture IS NOT DISTINCT FROM m.capture"
 )
+#: The dispatches that `kernel_stats` sums up, warm-up left out; the rule is `analysis.kernels.statistics`.
+_COUNTED: Final = (
+    "(SELECT * FROM dispatches WHERE session_id = '{session}' AND ((SELECT count(*) FROM iterations "
+    "WHERE session_id = '{session}' AND \"pass\" = 'trace') < 2 OR iteration IN (SELECT iteration FROM iterations "
+    "WHERE session_id = '{session}' AND \"pass\" = 'trace' AND phase = 'measure') OR process_id NOT IN ("
+    "SELECT process_id FROM dispatches WHERE session_id = '{session}' AND iteration IS NOT NULL) AND (SELECT "
+    "count(DISTINCT process_id) FROM dispatches WHERE session_id = '{session}') > 1))"
+)
 _SHAPE: Final = (
     "grid_x, grid_y, grid_z, workgroup_x, workgroup_y, workgroup_z, grid_work_items, workgroup_work_items, "
     "lds_allocated_bytes, scratch_bytes"
@@ -91,9 +99,9 @@ KERNEL_PAGES: Final[Mapping[str, str]] = {
         "min(self_ns) AS least_ns, max(self_ns) AS most_ns, any_value(quartile_1_ns) AS quartile_1_ns, "
         "any_value(quartile_3_ns) AS quartile_3_ns FROM (SELECT kernel_id, self_ns, "
         f"ntile({_STRETCHES}) OVER (PARTITION BY kernel_id ORDER BY start_ns, dispatch_id) AS stretch, "
-        "quantile_cont(self_ns, 0.25) OVER (PARTITION BY kernel_id) AS quartile_1_ns, "
-        "quantile_cont(self_ns, 0.75) OVER (PARTITION BY kernel_id) AS quartile_3_ns "
-        "FROM dispatches WHERE session_id = '{session}' AND self_ns IS NOT NULL "
+        "quantile_disc(self_ns, 0.25) OVER (PARTITION BY kernel_id) AS quartile_1_ns, "
+        "quantile_disc(self_ns, 0.75) OVER (PARTITION BY kernel_id) AS quartile_3_ns "
+        f"FROM {_COUNTED} WHERE self_ns IS NOT NULL "
         f"AND kernel_id IN (SELECT kernel_id FROM {_PAGED})) GROUP BY kernel_id, stretch) "
         "GROUP BY kernel_id ORDER BY kernel_id"
     ),

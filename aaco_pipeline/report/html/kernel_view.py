@@ -85,11 +85,16 @@ def _view(document: Document, kernel: Row, parts: Mapping[str, list[Row]]) -> di
     ceilings = [row for row in document["ceilings"] if row["unit"] in ("byte/s", "flop/s")]
     roofline = roofline_plot([kernel], ceilings, width=NARROW)
     judged = [kernel] if kernel["missing_signals"] is not None else []
-    filled = {
-        "counters": bool(metrics),
-        "stalls": bool(parts["stall_reasons"] or parts["kernel_instructions"]),
-        "operators": bool(parts["kernel_operators"]),
-        "ceilings": any(row["source"] == "measured" for row in document["ceilings"]),
+    units = [*_busy(metrics)]
+    levels = [] if on_cpu else memory_levels(kernel, parts["kernel_bounds"], values)
+    stalls = _stalls(parts["stall_reasons"], parts["kernel_instructions"], parts["kernel_lines"])
+    lacks = {
+        "utilization": not units,
+        "occupancy": kernel["achieved_ratio"] is None,
+        "levels": not levels or any(level.bytes_ is None for level in levels),
+        "stalls": not (stalls["stalls"] or stalls["instructions"]),
+        "operators": not parts["kernel_operators"],
+        "ceilings": all(row["source"] != "measured" for row in document["ceilings"]),
     }
     return {
         "kernel": kernel,
@@ -100,16 +105,16 @@ def _view(document: Document, kernel: Row, parts: Mapping[str, list[Row]]) -> di
         "facts": launch_facts(kernel),
         "launches": [(launch_in_words(row, kernel), row) for row in parts["kernel_launches"]],
         "durations": _durations(kernel, parts["kernel_durations"], parts["kernel_outliers"]),
-        "units": [*_busy(metrics)],
+        "units": units,
         "waves": [(label, values[name]) for name, label in _WAVES.items() if name in values],
         "roofs": [*_roofs(parts["kernel_bounds"])][:_ROOFS],
         "by_shapes": any(row["work_source"] == "model" for row in parts["kernel_bounds"]),
         "roofline": roofline and Markup(roofline),
         "occupancy": _occupancy(kernel),
-        "levels": [] if on_cpu else memory_levels(kernel, parts["kernel_bounds"], values),
-        **_stalls(parts["stall_reasons"], parts["kernel_instructions"], parts["kernel_lines"]),
+        "levels": levels,
+        **stalls,
         "operators": [(row, _inputs(row)) for row in parts["kernel_operators"]],
-        "lacking": lacking_evidence(document, filled),
+        "lacking": lacking_evidence(document, [name for name, absent in lacks.items() if absent]),
     }
 
 

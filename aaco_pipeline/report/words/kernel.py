@@ -23,6 +23,11 @@ _OF: Final[Mapping[str, str]] = {
     "reported": "of what such devices are reported to reach",
     "spec": "of the published ceiling",
 }
+_COUNTED: Final[Mapping[str, str]] = {
+    "utilization": "utilization",
+    "occupancy": "the occupancy achieved",
+    "levels": "the bytes at every level of memory",
+}
 #: Shares of a time that differ by less are one.
 _SAME: Final = 0.0005
 _PREFIXES: Final = {"P": 1e15, "T": 1e12, "G": 1e9, "M": 1e6, "k": 1e3}
@@ -108,28 +113,29 @@ def launch_in_words(launch: Row, kernel: Row) -> str:
     return ", ".join(parts)
 
 
-def lacking_evidence(document: Document, filled: Mapping[str, bool]) -> list[tuple[str, str]]:
+def lacking_evidence(document: Document, lacks: Sequence[str]) -> list[tuple[str, str]]:
     """What the page of a kernel does not show for lack of evidence, each with the command that records it.
 
-    `filled` says of `counters`, `stalls`, `operators` and `ceilings` whether they are there. Only for devices whose
-    records are read: counters and thread traces are AMD's.
+    `lacks` names what is not there: `utilization`, `occupancy`, `levels`, `stalls`, `operators`, `ceilings`. Counters
+    and thread traces are AMD's, so that of another vendor's device they are not asked for.
     """
     if document.get("provider") == CPU_PROVIDER:
-        wanted = {"ceilings": ("how near it comes to what this machine reaches", "aaco calibrate")}
-    else:
-        vendors = {row["vendor"] for row in document["devices"]}
-        of_amd = {
-            "counters": (
-                "utilization, occupancy achieved and the bytes at each level of memory",
-                "rocprofv3 --pmc with the sets of aaco capture --print",
-            ),
-            "stalls": ("stalls and instructions", "rocprofv3 --att --kernel-include-regex KERNEL -- COMMAND"),
-        }
-        wanted = of_amd if "AMD" in vendors else {}
-        wanted = wanted | {
-            "operators": ("the operators and shapes it ran for", "torch.profiler.profile(record_shapes=True)")
-        }
-    return [said for name, said in wanted.items() if not filled[name]]
+        return [("how near it comes to what this machine reaches", "aaco calibrate")] if "ceilings" in lacks else []
+    found = []
+    if "NVIDIA" not in {row["vendor"] for row in document["devices"]}:
+        counters = [words for name, words in _COUNTED.items() if name in lacks]
+        if counters:
+            found.append((listed(counters), "rocprofv3 --pmc with the sets of aaco capture --print"))
+        if "stalls" in lacks:
+            found.append(("stalls and instructions", "rocprofv3 --att --kernel-include-regex KERNEL -- COMMAND"))
+    if "operators" in lacks:
+        found.append(("the operators and shapes it ran for", "torch.profiler.profile(record_shapes=True)"))
+    return found
+
+
+def listed(words: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return " and ".join(part for part in (", ".join(words[:-1]), words[-1]) if part)
 
 
 def _extent(extents: Sequence[int]) -> str:
