@@ -91,7 +91,9 @@ def _view(document: Document, kernel: Row, parts: Mapping[str, list[Row]]) -> di
     lacks = {
         "utilization": not units,
         "occupancy": kernel["achieved_ratio"] is None,
-        "levels": not levels or any(level.bytes_ is None for level in levels),
+        # What DRAM carried is concluded from the fabric's bytes: no counter would add it.
+        "levels": not levels or any(level.bytes_ is None for level in levels if level.key != "dram"),
+        "durations": not parts["kernel_durations"],
         "stalls": not (stalls["stalls"] or stalls["instructions"]),
         "operators": not parts["kernel_operators"],
         "ceilings": all(row["source"] != "measured" for row in document["ceilings"]),

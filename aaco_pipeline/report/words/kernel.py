@@ -116,13 +116,15 @@ def launch_in_words(launch: Row, kernel: Row) -> str:
 def lacking_evidence(document: Document, lacks: Sequence[str]) -> list[tuple[str, str]]:
     """What the page of a kernel does not show for lack of evidence, each with the command that records it.
 
-    `lacks` names what is not there: `utilization`, `occupancy`, `levels`, `stalls`, `operators`, `ceilings`. Counters
-    and thread traces are AMD's, so that of another vendor's device they are not asked for.
+    `lacks` names what is not there: `durations`, `utilization`, `occupancy`, `levels`, `stalls`, `operators`,
+    `ceilings`. Counters and thread traces are AMD's, so that of another vendor's device they are not asked for.
     """
     if document.get("provider") == CPU_PROVIDER:
         return [("how near it comes to what this machine reaches", "aaco calibrate")] if "ceilings" in lacks else []
     found = []
     if "NVIDIA" not in {row["vendor"] for row in document["devices"]}:
+        if "durations" in lacks:
+            found.append(("when and how long it ran", "rocprofv3 --kernel-trace -- COMMAND"))
         counters = [words for name, words in _COUNTED.items() if name in lacks]
         if counters:
             found.append((listed(counters), "rocprofv3 --pmc with the sets of aaco capture --print"))

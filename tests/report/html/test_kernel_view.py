@@ -85,9 +85,9 @@ def test_the_heaviest_kernels_have_a_page_and_what_is_to_be_fixed_first_is_named
     assert 'href="#kernel-1">Look first at k1' in page
     for kernel in range(3):
         assert page.count(f'id="kernel-{kernel}"') == 1
-        assert page.count(f'<td title="void k{kernel}') == page.count(
-            f'<a href="#kernel-{kernel}">k{kernel}</a></span>'
-        )
+        # In the tables of kernels, and wherever else it is named.
+        links = page.count(f'<a href="#kernel-{kernel}">k{kernel}</a></span>')
+        assert links >= page.count(f'<td title="void k{kernel}') == 2
 
 
 def test_there_are_no_more_pages_than_the_bound_and_the_first_to_fix_is_among_them(tmp_path: Path) -> None:
