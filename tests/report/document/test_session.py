@@ -57,6 +57,14 @@ def test_moments_are_the_median_the_slowest_and_the_first_measured_iteration(doc
         assert [len(moment[name]) for name in ("dispatches", "api_calls", "memory_copies")] == [3, 1, 0]
 
 
+def test_a_kernels_dispatches_on_its_page_are_those_of_its_statistics(document: Document) -> None:
+    """Warm-up is in neither."""
+    counts = {row["kernel_id"]: row["dispatch_count"] for row in document["kernels"]}
+    assert {row["kernel_id"]: row["dispatch_count"] for row in document["kernel_durations"]} == counts
+    drawn = [sum(one["dispatches"] for one in row["stretches"]) for row in document["kernel_durations"]]
+    assert drawn == [*counts.values()]
+
+
 def test_an_iteration_with_several_roles_is_held_once(tmp_path: Path) -> None:
     lake = TraceLake(tmp_path / "lake")
     publish_session(lake, iterations=1)

@@ -86,6 +86,34 @@ def test_every_text_is_readable_on_its_background(browser: Browser, address: str
     assert {kind: ratio for kind, ratio in worst.items() if ratio < 4.5} == {}
 
 
+SHOWN: Final = (
+    "[...document.querySelectorAll('main > *')].filter(one => one.checkVisibility()).map(one => one.id || one.tagName)"
+)
+
+
+@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (360, "dark")])
+def test_a_kernels_page_stands_alone_and_leads_back(browser: Browser, address: str, width: int, theme: str) -> None:
+    """Opened by its address, too: what was hidden until then is drawn when it is shown."""
+    browser.open("about:blank")
+    browser.open(f"{address}#kernel-0", width=width, height=240, theme=theme)  # with a scroll bar in either view
+    assert browser.run(SHOWN) == ["kernel-0"]
+    assert browser.run("document.documentElement.scrollWidth <= innerWidth")
+    worst = browser.run(CONTRAST)
+    assert {kind: ratio for kind, ratio in worst.items() if ratio < 4.5} == {}
+    browser.run("document.querySelector('#kernel-0 .back a').click()")
+    browser.settle()
+    assert browser.run("location.hash") == "#kernels"
+    assert browser.run(SHOWN) == ["HEADER", *SECTIONS]
+    assert browser.run("document.querySelectorAll('.plot svg').length") == 4
+    assert browser.run(
+        "[...document.querySelectorAll('.plot svg')].every(one => one.getBoundingClientRect().width > 99)"
+    )
+    browser.run("document.querySelector('#kernels a[href=\"#kernel-1\"]').click()")
+    browser.settle()
+    assert browser.run(SHOWN) == ["kernel-1"]
+    assert browser.told(*COMPLAINTS) == []
+
+
 def test_page_follows_the_system_until_the_reader_chooses(browser: Browser, address: str) -> None:
     colours = "[document.body, document.querySelector('section')].map(one => getComputedStyle(one).backgroundColor)"
     browser.open(address, theme="dark")

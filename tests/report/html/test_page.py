@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.report.document.kernel_pages import KERNEL_PAGES
+from aaco_pipeline.report.document.ranks import RANKS
 from aaco_pipeline.report.document.session import path_document, session_document
 from aaco_pipeline.report.html.page import EMBEDDED_TRACE_BYTES, render_html
 from aaco_pipeline.report.terminal.session import print_critical_path
@@ -41,6 +43,7 @@ def session_like(model: str, *, title: str) -> Document:
     names += ["bottleneck", "optimization_priority", "limits", "ceilings", "instructions", "stall_reasons"]
     names += ["path_categories", "path_kernels", "savings", "gap_causes", "scaling"]
     names += ["operator_shapes", "collective_rates", "answers", "time_shares", "kinds_of_work", "session_parts"]
+    names += [*KERNEL_PAGES, *RANKS]
     empty: Document = {name: [] for name in (*names, "moments", "published", "unpublished_stages")}
     known = {"session_id": SESSION, "model_name": title, "provider": model, "started_at": None, "host": title}
     rest = {"batch_size": None, "precision": None, "threads": None, "fingerprint": title, "trace": None}
