@@ -88,5 +88,14 @@ def words(text: str) -> str:
 def shortened(head: str, arguments: str) -> str:
     """The function's own name without namespaces; a launcher's is followed by what it runs."""
     own = head.rpartition("::")[2] or head
-    launched = (_LAUNCHED if _LAUNCHER.match(own) else _FUNCTOR).search(arguments)
-    return own if launched is None else f"{own} [{launched.group(1)}]"
+    run = launched(head, arguments)
+    if run is None and not _LAUNCHER.match(own):
+        functor = _FUNCTOR.search(arguments)
+        run = functor.group(1) if functor else None
+    return own if run is None else f"{own} [{run}]"
+
+
+def launched(head: str, arguments: str) -> str | None:
+    """The class that a function runs which runs whatever class it is given; null for every other function."""
+    found = _LAUNCHED.search(arguments) if _LAUNCHER.match(head.rpartition("::")[2] or head) else None
+    return None if found is None else found.group(1)

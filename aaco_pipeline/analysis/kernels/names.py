@@ -28,7 +28,7 @@ from aaco_pipeline.analysis.kernels.families import (
     phrase_pattern,
 )
 from aaco_pipeline.analysis.kernels.fusions import fused_operators, inductor_fusion, migraphx_family
-from aaco_pipeline.analysis.kernels.name_text import cleaned, comparable, head_and_arguments, shortened, words
+from aaco_pipeline.analysis.kernels.name_text import cleaned, comparable, head_and_arguments, launched, shortened, words
 from aaco_pipeline.analysis.kernels.symbols import Symbol, symbol_of
 
 __all__ = ["SCHEMA", "classify_names", "fused_operators", "operator_family", "with_operators"]
@@ -196,10 +196,12 @@ def _of_words(
     family: str | None, is_auxiliary: bool, head: str, arguments: str, library: str | None
 ) -> tuple[str | None, bool]:
     """What the words of the arguments and the library make of the kind that the words of the name tell."""
-    if family == "elementwise" and arguments:
+    if family in {"elementwise", "embedding/gather"} and arguments:
         family = _functor_family(head, arguments) or family
     elif family is None:
-        family = _of_arguments(arguments)
+        # A launcher of such a library runs parts of its convolutions, called after products and sums.
+        own = None if library in CONVOLUTION_LIBRARIES else _of_launched(head, arguments)
+        family = own or _of_arguments(arguments)
     if library in CONVOLUTION_LIBRARIES and family in {None, "copy/memset", "fft", "reduction"}:
         return "conv", True
     if library == "cublas" and family in {"copy/memset", "reduction"}:
@@ -239,6 +241,12 @@ def _weak(text: str) -> str | None:
 def _of_operators(own: str) -> str | None:
     """The family of the first operator that tells one, of those that MIGraphX strung together to a name."""
     return next((_OPERATOR_FAMILY[one] for one in fused_operators(own) if one in _OPERATOR_FAMILY), None)
+
+
+def _of_launched(head: str, arguments: str) -> str | None:
+    """The family of the class that a launcher of classes runs."""
+    found = launched(head, arguments)
+    return None if found is None else _of_head(found)[0]
 
 
 def _of_arguments(arguments: str) -> str | None:

@@ -104,6 +104,31 @@ def test_names_tell(name: str, expected: tuple[str | None, str | None, str]) -> 
     assert row["family_source"] == ("none" if expected[0] is None else "name")
 
 
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        # What a launcher of classes runs: of several words the first kind decides, as in a function's own name.
+        ("void ck_tile::kentry<256, 1, ck_tile::FmhaFwdAppendKVKernel<ck_tile::Tile>>(int)", "kv cache"),
+        ("void ck_tile::kentry<1, ck_tile::Rmsnorm2dFwd<ck_tile::OnePass>>(int)", "norm"),
+        ("void cutlass_cudnn_train::Kernel<cutlass_cudnn_train::reduction::kernel::ReduceSplitK<x>>(int)", "conv"),
+        # A launcher for all elements that goes by an index: what it applies decides.
+        ("void at::native::index_elementwise_kernel<128, 4, at::native::flip_kernel_impl<x>(int)>(int)", "copy/memset"),
+        ("void at::native::index_elementwise_kernel<128, 4, at::native::gpu_index_kernel<x>(int)>(int)",
+         "embedding/gather"),
+        # Words that only say how elements lie stand behind what is done with them.
+        ("void at::native::upsample_bilinear2d_nhwc_out_frame<float>(float*)", "elementwise"),
+        ("_swiglu_contiguous_kernel", "elementwise"), ("nchwToNhwcKernel", "copy/memset"),
+        ("upsample_trilinear3d_out_frame", "elementwise"), ("tril_indices_kernel", "copy/memset"),
+        ("_QuantizeLinearKernel", "quantization"), ("_mxfp8_linear_kernel", "gemm"),
+        ("_fit_kpool_indices_kernel", None), ("max_pool_backward_nhwc", "pool"),
+        ("_prepare_pos_seq_lens_kernel", "attention"), ("_gather_block_tables_kernel", "attention"),
+        ("_compute_slot_mappings_kernel", "kv cache"), ("multi_tensor_swizzle_row_scaling_kernel", "copy/memset"),
+    ],
+)  # fmt: skip
+def test_words_of_names_tell_kinds_of_work(name: str, family: str | None) -> None:
+    assert classify_names(pl.Series([name]))["family"].to_list() == [family]
+
+
 def test_rows_follow_the_input() -> None:
     names = pl.Series(["b_softmax", None, "a_gemm", "b_softmax"], dtype=pl.String)
     rows = classify_names(names)
