@@ -17,7 +17,7 @@ from aaco_pipeline.lake.sql import select_rows
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.document.kernel_pages import KERNEL_PAGES
 from aaco_pipeline.report.document.ranks import RANKS
-from aaco_pipeline.report.document.statements import MOMENT, SECTIONS, STAGES, SUMMARY
+from aaco_pipeline.report.document.statements import SECTIONS, STAGES, SUMMARY, TIMELINE
 from aaco_pipeline.report.words.answer import answer_fields
 from aaco_pipeline.report.words.bottleneck_text import bottleneck_fields
 from aaco_pipeline.report.words.session import Document, Row, value
@@ -32,19 +32,16 @@ def session_document(lake: TraceLake, session: str) -> Document:
     """The long document: the short one, and all that a report shows, as JSON-able values.
 
     A table that no stage has published gives an empty list; `unpublished_stages` and `evidence` say why. `statements`
-    holds the SQL of each part. `moments` are up to three iterations of the traced pass in full: the median, the
-    slowest and the first measured one.
+    holds the SQL of each part. `moments` are up to three iterations of the traced pass: the median, the slowest and the
+    first measured one. `drawn_timeline` is what a page draws of the activities; None where none has times.
     """
+    # What only the long document needs, and Polars with it.
+    from aaco_pipeline.report.timeline.drawn import TABLES, drawn_timeline
+
     statements = _filled_in({**SUMMARY, **SECTIONS, **KERNEL_PAGES, **RANKS}, session)
     document = _head(lake, session, read_parts(lake, session, statements, _campaign(lake, session)))
-    moments = _moments(document)
-    in_full = [_filled_in(MOMENT, session, moment) for moment in moments]
-    found = read_parts(
-        lake, session, {f"{name} {at}": text for at, texts in enumerate(in_full) for name, text in texts.items()}
-    )
-    document["moments"] = [
-        {**moment, **{name: found[f"{name} {at}"] for name in MOMENT}} for at, moment in enumerate(moments)
-    ]
+    document["moments"] = _moments(document)
+    document["drawn_timeline"] = drawn_timeline({name: lake.read(name, session) for name in TABLES}, document)
     entries = lake.manifest(session).entries
     document["published"] = [{"stage": entry.stage, "table": entry.table, "rows": entry.rows} for entry in entries]
     published = {entry.stage for entry in entries}
@@ -53,8 +50,7 @@ def session_document(lake: TraceLake, session: str) -> Document:
     ]
     trace = lake.trace(session)
     document["trace"] = {"bytes": trace.stat().st_size} if trace.is_file() else None
-    # Of the iterations in full, the first one's statements: the others differ only in its numbers.
-    document["statements"] = {**statements, **(in_full[0] if in_full else {})}
+    document["statements"] = {**statements, **_filled_in(TIMELINE, session)}
     document["written_by"] = f"aaco_pipeline {__version__}"
     return document
 
@@ -96,11 +92,9 @@ class _OneSession(TraceLake):
         return [self.manifest(self._session), *of_campaign]
 
 
-def _filled_in(statements: Mapping[str, str], session: str, moment: Row | None = None) -> dict[str, str]:
-    fields = {"session": require_session_id(session)}
-    if moment is not None:
-        fields |= {"iteration": moment["iteration"], "start": moment["start_ns"], "end": moment["end_ns"]}
-    return {name: statement.format(**fields) for name, statement in statements.items()}
+def _filled_in(statements: Mapping[str, str], session: str) -> dict[str, str]:
+    require_session_id(session)
+    return {name: statement.format(session=session) for name, statement in statements.items()}
 
 
 def _campaign(lake: TraceLake, session: str) -> str | None:

@@ -211,20 +211,24 @@ SECTIONS: Final[Mapping[str, str]] = {
     ),
 }
 
-#: One iteration in full; `{iteration}`, `{start}` and `{end}` are the iteration's.
-MOMENT: Final[Mapping[str, str]] = {
+#: What a timeline is drawn from, by table: perhaps a great many rows, which are read as columns (`report.timeline`).
+TIMELINE: Final[Mapping[str, str]] = {
     "dispatches": (
         "SELECT dispatch_id, kernel_id, process_id, thread_id, device_id, queue_id, stream_id, start_ns, end_ns, "
-        "self_ns, parent_dispatch_id, below_resolution FROM dispatches "
-        "WHERE session_id = '{session}' AND iteration = {iteration} ORDER BY start_ns, dispatch_id"
+        "parent_dispatch_id, below_resolution, iteration FROM dispatches "
+        "WHERE session_id = '{session}' AND end_ns >= start_ns ORDER BY start_ns, dispatch_id"
     ),
     "memory_copies": (
-        "SELECT copy_id, direction, size_bytes, device_id, queue_id, stream_id, start_ns, end_ns FROM memory_copies "
-        "WHERE session_id = '{session}' AND start_ns < {end} AND end_ns > {start} ORDER BY start_ns, copy_id"
+        "SELECT copy_id, direction, size_bytes, device_id, start_ns, end_ns FROM memory_copies "
+        "WHERE session_id = '{session}' AND end_ns >= start_ns ORDER BY start_ns, copy_id"
+    ),
+    "gaps": (
+        "SELECT device_id, cause, doubt, start_ns, end_ns FROM gaps "
+        "WHERE session_id = '{session}' ORDER BY start_ns, device_id"
     ),
     "api_calls": (
         "SELECT call_id, domain, name, process_id, thread_id, start_ns, end_ns FROM api_calls "
-        "WHERE session_id = '{session}' AND start_ns < {end} AND end_ns > {start} ORDER BY start_ns, call_id"
+        "WHERE session_id = '{session}' AND end_ns >= start_ns ORDER BY start_ns, call_id"
     ),
 }
 

@@ -1,19 +1,19 @@
-"""The figures behind the report's plots, as its script draws them: points, bins of a histogram, lanes of a timeline.
+"""The figures behind the report's plots, as its script draws them: points, and bins of a histogram.
 
-Only layout is computed: which points to draw when there are more than a screen holds, and where activities lie.
+Only layout is computed: which points to draw when there are more than a screen holds. The timeline is
+`aaco_pipeline.report.timeline`.
 """
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 from aaco_pipeline.report.words.session import Document, Row, metric, title, value
-from aaco_pipeline.report.words.units import capital, size
+from aaco_pipeline.report.words.units import capital
 
-#: More points or activities than this are not told apart on a screen; the extremes of each stretch are kept.
+#: More points than this are not told apart on a screen; the extremes of each stretch are kept.
 _DRAWN_POINTS: Final = 4000
-_DRAWN_ACTIVITIES: Final = 4000
 _DRAWN_SAMPLES: Final = 2000
 TRACE_NAME: Final = "trace.pftrace.gz"
 _BINS: Final = 64
@@ -40,18 +40,15 @@ QUANTILES: Final = {"latency_p50": "P50", "latency_p90": "P90", "latency_p99": "
 
 def plotted(document: Document, trace: bytes | None) -> dict[str, Any]:
     """The figures behind the plots; times are whole nanoseconds."""
-    kinds = [row["operator"] for row in document["operators"]]
-    kernels = {row["kernel_id"]: row for row in document["kernels"]}
     everything = [row["latency_ns"] for row in document["iterations"] if row["latency_ns"] is not None]
     return {
         "session": document["session_id"],
         "range": [min(everything), max(everything)] if everything else None,
         "logarithmic": _wide(everything),
         "title": f"{title(document)} {document['session_id']}",
-        "kinds": kinds[:8],
         "passes": [plotted for name in PASSES if (plotted := _plotted_pass(document, name)) is not None],
         "histogram": _histogram(document),
-        "moments": [_plotted_moment(moment, kernels, kinds) for moment in document["moments"]],
+        "timeline": document["drawn_timeline"],
         "trace": None
         if trace is None
         else {
@@ -157,78 +154,3 @@ def _histogram(document: Document) -> dict[str, Any] | None:
         if (row := metric(document, name, "latency")) is not None and row["value"] is not None
     ]
     return {"low": low, "high": high, "logarithmic": logarithmic, "counts": counts, "quantiles": quantiles}
-
-
-def _plotted_moment(moment: Row, kernels: Mapping[int, Row], kinds: Sequence[str]) -> dict[str, Any]:
-    """One iteration's activities in lanes, as columns; times count from the iteration's start."""
-    activities = [*_activities(moment, kernels, kinds)]
-    drawn = sorted(activities, key=lambda one: one.start - one.end)[:_DRAWN_ACTIVITIES]
-    drawn.sort(key=lambda one: (one.start, -one.end))
-    lanes: dict[str, list[int]] = {}
-    level_of: dict[tuple[str, int | None], int] = {}
-    levels = []
-    for one in drawn:
-        ends = lanes.setdefault(one.lane, [])
-        # The first level that is free, but always beneath the operator that contains this one.
-        level = level_of.get((one.lane, one.inside), -1) + 1 if one.inside is not None else 0
-        while level < len(ends) and ends[level] > one.start:
-            level += 1
-        ends.extend([0] * (level + 1 - len(ends)))
-        ends[level] = one.end
-        level_of[one.lane, one.number] = level
-        levels.append(level)
-    names, lane_names = list(dict.fromkeys(one.name for one in drawn)), list(lanes)
-    name_at, lane_at = ({name: at for at, name in enumerate(listed)} for listed in (names, lane_names))
-    return {
-        "iteration": moment["iteration"],
-        "start": [one.start - moment["start_ns"] for one in drawn],
-        "span": moment["end_ns"] - moment["start_ns"],
-        "lanes": [{"label": label, "levels": len(ends)} for label, ends in lanes.items()],
-        "names": names,
-        "left_out": len(activities) - len(drawn),
-        "took": [one.end - one.start for one in drawn],
-        "lane": [lane_at[one.lane] for one in drawn],
-        "level": levels,
-        "name": [name_at[one.name] for one in drawn],
-        "kind": [one.kind for one in drawn],
-        "self": [one.self_ns for one in drawn],
-        "short": [int(one.short) for one in drawn],
-    }
-
-
-class _Activity(NamedTuple):
-    """A host call, a kernel or a copy: when, in which lane, inside which other, and what it is called."""
-
-    start: int
-    end: int
-    lane: str
-    name: str
-    kind: int
-    self_ns: int | None = None
-    short: bool = False
-    number: int | None = None
-    inside: int | None = None
-
-
-def _activities(moment: Row, kernels: Mapping[int, Row], kinds: Sequence[str]) -> Iterator[_Activity]:
-    for call in moment["api_calls"]:
-        yield _Activity(call["start_ns"], call["end_ns"], f"Host calls{_places(call, 'thread')}", call["name"], -1)
-    for row in moment["dispatches"]:
-        kernel = kernels.get(row["kernel_id"], {"name": f"kernel {row['kernel_id']}", "operator": ""})
-        operator, name = kernel["operator"], kernel["name"]
-        yield _Activity(
-            *(row["start_ns"], row["end_ns"]),
-            f"Kernels, device {row['device_id']}{_places(row, 'queue', 'stream') or _places(row, 'thread')}",
-            # Names of operators often repeat the type; a lane shows the type in its colour, so the name leads.
-            f"{operator}: {name}" if operator != name else name,
-            min(kinds.index(operator) if operator in kinds else len(kinds), 7),
-            *(row["self_ns"], row["below_resolution"], row["dispatch_id"], row["parent_dispatch_id"]),
-        )
-    for copy in moment["memory_copies"]:
-        name = f"{copy['direction'] or 'copy'}, {size(copy['size_bytes']) or 'size unknown'}"
-        yield _Activity(copy["start_ns"], copy["end_ns"], f"Copies{_places(copy, 'device')}", name, -2)
-
-
-def _places(row: Row, *kinds: str) -> str:
-    """Where something ran, such as `, queue 1, stream 3`; only what is known of it."""
-    return "".join(f", {kind} {row[f'{kind}_id']}" for kind in kinds if row[f"{kind}_id"] is not None)

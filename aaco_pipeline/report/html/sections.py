@@ -23,6 +23,7 @@ from aaco_pipeline.report.html.roofline_plot import DRAWN_KERNELS, NARROW, place
 from aaco_pipeline.report.html.scaling_plot import placed_curve
 from aaco_pipeline.report.words import bottleneck_text, kinds, scaling, shapes, tables
 from aaco_pipeline.report.words.answer import class_in_words
+from aaco_pipeline.report.words.idle_causes import CAUSES
 from aaco_pipeline.report.words.session import Document, Row, value
 from aaco_pipeline.report.words.units import capital
 
@@ -196,16 +197,6 @@ def _instructions(document: Document) -> dict[str, Any]:
     return {"listings": listings_of_rows(document["instructions"], document["stall_reasons"], kernels)}
 
 
-#: Causes of gaps in words.
-_CAUSES: Final = {
-    "sync": "sync: the host waited in a blocking call",
-    "host_wait": "host wait: the next launch came late",
-    "launch_latency": "launch latency: the launch was on its way",
-    "dependency": "dependency: it waited for another stream",
-    "kernel_kernel": "kernel to kernel: the device's own turnaround",
-    "unknown": "unknown",
-}
-
 SECTIONS: Final = (
     Section(
         *("where", "Where", "Where the time went", ("answers", "time_shares", "kinds_of_work"), ("time_shares",)),
@@ -229,12 +220,16 @@ SECTIONS: Final = (
         *("limits", "Limits", "What limits the kernels", ("limits", "ceilings"), ("limits",)),
         values=_limits,
     ),
-    Section("timeline", "Timeline", "Iterations in full", ("dispatches", "api_calls"), ("moments",)),
+    Section(
+        *("timeline", "Timeline", "Timeline"),
+        ("dispatches", "memory_copies", "gaps", "api_calls"),
+        ("drawn_timeline",),
+    ),
     Section(
         *("path", "Path", "The critical path"),
         ("path_categories", "path_kernels", "savings", "gap_causes"),
         ("path_categories",),
-        values=lambda document: {"causes": _CAUSES},
+        values=lambda document: {"causes": CAUSES},
     ),
     Section(
         *("shapes", "Shapes", "What the operators had to do", ("operator_shapes",), ("operator_shapes",)),

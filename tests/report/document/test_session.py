@@ -32,7 +32,7 @@ def test_summary_is_the_head_of_the_document(full: TraceLake, document: Document
 def test_every_part_comes_from_the_statement_that_is_shown_for_it(full: TraceLake, document: Document) -> None:
     for name, statement in document["statements"].items():
         result = select_rows(full, statement)
-        part = document["moments"][0][name] if name in document["moments"][0] else document.get(name)
+        part = document.get(name)
         if part is not None:
             assert (name, [dict(zip(result.columns, row, strict=True)) for row in result.rows]) == (name, part)
 
@@ -53,8 +53,6 @@ def test_moments_are_the_median_the_slowest_and_the_first_measured_iteration(doc
     assert median["latency_ns"] == value(document, "latency_p50", "trace")
     assert slowest["latency_ns"] == max(row["latency_ns"] for row in traced)
     assert first["iteration"] == 5
-    for moment in document["moments"]:
-        assert [len(moment[name]) for name in ("dispatches", "api_calls", "memory_copies")] == [3, 1, 0]
 
 
 def test_a_kernels_dispatches_on_its_page_are_those_of_its_statistics(document: Document) -> None:

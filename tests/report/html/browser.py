@@ -1,14 +1,23 @@
-"""A browser for tests, spoken to over its debugging pipe."""
+"""Headless Chromium for tests of what a page does in a browser; they are skipped where there is none."""
 
 import json
 import os
 import select
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 CHROMIUM: Final = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+COMPLAINTS: Final = (
+    "Runtime.exceptionThrown",
+    "Log.entryAdded",
+    "Runtime.consoleAPICalled",
+    "Page.javascriptDialogOpening",
+)
 
 
 class Browser:
@@ -95,3 +104,12 @@ class Browser:
         message, _, self._received = self._received.partition(b"\0")
         heard: dict[str, Any] = json.loads(message)
         return heard
+
+
+def browser_or_skip(profile: Path) -> Iterator[Browser]:
+    """The body of a fixture: a browser that is closed in the end, or a skip that says why."""
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on this host: what the page does in a browser is not tested")
+    opened = Browser(profile)
+    yield opened
+    opened.close()

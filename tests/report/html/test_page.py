@@ -19,7 +19,7 @@ from aaco_pipeline.report.document.session import path_document, session_documen
 from aaco_pipeline.report.html.page import EMBEDDED_TRACE_BYTES, render_html
 from aaco_pipeline.report.terminal.session import print_critical_path
 from aaco_pipeline.report.words.session import Document
-from tests.report.full_session import MODEL, bounds, publish_session
+from tests.report.full_session import MODEL, publish_session
 from tests.report.html.pages import SECTIONS, Page, plotted
 from tests.report.made_up import EVIL, SESSION
 
@@ -30,7 +30,7 @@ def test_names_from_a_capture_are_text_everywhere(page: str) -> None:
     assert not any(tag == "img" for tag, _ in parsed.elements)
     assert not any("onerror" in attributes for _, attributes in parsed.elements)
     assert EVIL in parsed.having("title")
-    assert f"Conv: {EVIL}" in plotted(page)["moments"][0]["names"]
+    assert f"Conv: {EVIL}" in [name["label"] for name in plotted(page)["timeline"]["names"]]
     described = render_html(session_like(MODEL, title=EVIL), None)
     assert not any(tag == "img" for tag, _ in Page(described).elements)
     assert len(Page(described).texts["script"]) == 3
@@ -45,6 +45,7 @@ def session_like(model: str, *, title: str) -> Document:
     names += ["operator_shapes", "collective_rates", "answers", "time_shares", "kinds_of_work", "session_parts"]
     names += [*KERNEL_PAGES, *RANKS]
     empty: Document = {name: [] for name in (*names, "moments", "published", "unpublished_stages")}
+    empty["drawn_timeline"] = None
     known = {"session_id": SESSION, "model_name": title, "provider": model, "started_at": None, "host": title}
     rest = {"batch_size": None, "precision": None, "threads": None, "fingerprint": title, "trace": None}
     return {**empty, **known, **rest, "statements": {}, "written_by": title}
@@ -61,7 +62,7 @@ def test_page_runs_only_its_own_script_and_style(page: str) -> None:
 
 
 def test_sections_with_nothing_to_show_are_neither_in_page_nor_in_navigation(document: Document) -> None:
-    parsed = Page(render_html({**document, "iterations": [], "metrics": [], "moments": []}, None))
+    parsed = Page(render_html({**document, "iterations": [], "metrics": [], "drawn_timeline": None}, None))
     order = [attributes["id"] for tag, attributes in parsed.elements if tag == "section"]
     assert order == [name for name in SECTIONS if name not in ("latency", "distribution", "warmup", "timeline")]
     targets = [target[1:] for target in parsed.having("href") if target and target.startswith("#")]
@@ -134,7 +135,7 @@ def test_page_of_a_thousand_iterations_with_its_trace_is_below_two_megabytes(tmp
     kernels = [(f"squeezenet0_conv{index}_fwd_nchwc", ("Conv", "Relu", "Concat")[index % 3]) for index in range(66)]
     publish_session(lake, iterations=1000, warmup=10, kernels=kernels)
     document = session_document(lake, SESSION)
-    assert len(render_html(document, None)) < 500_000
+    assert len(render_html(document, None)) < 600_000
     assert len(render_html(document, os.urandom(EMBEDDED_TRACE_BYTES))) < 2_000_000
 
 
@@ -161,32 +162,3 @@ def test_trace_travels_in_the_page_up_to_a_size_and_lies_beside_it_beyond(docume
     assert Page(beside).texts["script"][1] == ""
     assert plotted(beside)["trace"]["url"] == f"../../traces/session_id={SESSION}/trace.pftrace.gz"
     assert plotted(render_html(document, None))["trace"] is None
-
-
-def test_nested_and_simultaneous_activities_get_levels_of_their_own(document: Document) -> None:
-    moment = document["moments"][0]
-    together = {**moment["dispatches"][0], "dispatch_id": 10_000, "parent_dispatch_id": None}
-    page = render_html({**document, "moments": [{**moment, "dispatches": [*moment["dispatches"], together]}]}, None)
-    drawn = plotted(page)["moments"][0]
-    kernels = [index for index, kind in enumerate(drawn["kind"]) if kind >= 0]
-    spots = {(drawn["lane"][i], drawn["level"][i], drawn["start"][i]) for i in kernels}
-    assert len(spots) == len(kernels) == 4
-    parent, children = (
-        min(kernels, key=lambda i: drawn["level"][i]),
-        [i for i in kernels if drawn["took"][i] < 2_000_000],
-    )
-    assert all(drawn["level"][child] > drawn["level"][parent] for child in children)
-
-
-def test_queues_of_a_device_are_lanes(document: Document) -> None:
-    moment = document["moments"][0]
-    queued = [{**row, "queue_id": index, "parent_dispatch_id": None} for index, row in enumerate(moment["dispatches"])]
-    copy = {"copy_id": 0, "direction": "host_to_device", "size_bytes": 2048, "device_id": 0, "queue_id": None}
-    copied = {**moment, "dispatches": queued, "memory_copies": [{**copy, "stream_id": None, **bounds(moment)}]}
-    drawn = plotted(render_html({**document, "moments": [copied]}, None))["moments"][0]
-    assert {lane["label"] for lane in drawn["lanes"]} == {
-        "Host calls, thread 7",
-        "Copies, device 0",
-        *(f"Kernels, device 0, queue {index}" for index in range(3)),
-    }
-    assert "host_to_device, 2.0 KiB" in drawn["names"]

@@ -225,221 +225,6 @@ function drawHistogram() {
   drawing.addEventListener('pointerleave', hideTip);
 }
 
-/* ---- one iteration in full ---- */
-
-const strip = byId('strip');
-const ROW = 22, HEAD = 20, AXIS = 24;
-let moment = data.moments[0], view = [0, 1], selected = -1, lanesTop = [];
-
-function choose(index) {
-  moment = data.moments[index];
-  selected = -1;
-  byId('spoken').textContent = moment.left_out
-    ? `${grouped(moment.left_out)} shorter activities of this iteration are not drawn.` : '';
-  all('[data-moment]').forEach(button => button.setAttribute('aria-pressed', String(+button.dataset.moment === index)));
-  view = bounds();
-  drawStrip();
-  drawOverview();
-}
-function bounds() {
-  const last = Math.max(moment.span, ...moment.start.map((start, index) => start + moment.took[index]));
-  const first = Math.min(0, ...moment.start);
-  const room = (last - first) * 0.01;
-  return [first - room, last + room];
-}
-/* Move and stretch what is seen, within what there is. */
-function see(from, to) {
-  const [first, last] = bounds();
-  const span = Math.min(Math.max(to - from, 50), last - first);
-  const start = Math.min(Math.max(from, first), last - span);
-  view = [start, start + span];
-  drawStrip();
-}
-function zoom(factor, around = (view[0] + view[1]) / 2) {
-  see(around - (around - view[0]) * factor, around + (view[1] - around) * factor);
-}
-const pan = share => see(view[0] + share * (view[1] - view[0]), view[1] + share * (view[1] - view[0]));
-
-function colour(name) { return getComputedStyle(document.documentElement).getPropertyValue(name).trim(); }
-function kindColour(kind) { return colour(kind === -1 ? '--call' : kind === -2 ? '--copy' : `--kind-${kind}`); }
-/* Black or white, whichever is read better on the colour. */
-function inkOn(hex) {
-  const [red, green, blue] = [1, 3, 5].map(at => (parseInt(hex.slice(at, at + 2), 16) / 255) ** 2.2);
-  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.2 ? '#101214' : '#ffffff';
-}
-
-function drawStrip() {
-  if (!strip || !moment) return;
-  const width = strip.parentElement.clientWidth - parseFloat(getComputedStyle(strip.parentElement).paddingLeft) * 2;
-  lanesTop = [];
-  let height = AXIS;
-  for (const lane of moment.lanes) { lanesTop.push(height + HEAD); height += HEAD + lane.levels * ROW + 6; }
-  const density = devicePixelRatio || 1;
-  strip.width = Math.round(width * density);
-  strip.height = Math.round(height * density);
-  strip.style.height = `${height}px`;
-  const pen = strip.getContext('2d');
-  pen.scale(density, density);
-  const [text, muted, rule, faint] = ['--text', '--muted', '--line', '--faint'].map(colour);
-  const across = scale(view[0], view[1], 0, width);
-  pen.font = '11.5px system-ui, sans-serif';
-  pen.fillStyle = faint;
-  moment.lanes.forEach((lane, index) => pen.fillRect(0, lanesTop[index], width, lane.levels * ROW));
-  for (const value of ticks(view[0], view[1], Math.max(2, Math.floor(width / 110)))) {
-    const x = across(value);
-    pen.fillStyle = rule;
-    pen.fillRect(x, AXIS - 6, 1, height);
-    pen.fillStyle = muted;
-    pen.fillText(duration(value), Math.min(x + 3, width - 56), 12);
-  }
-  pen.fillStyle = muted;
-  moment.lanes.forEach((lane, index) => pen.fillText(lane.label, 0, lanesTop[index] - 6));
-  const colours = new Map();
-  moment.start.forEach((start, index) => {
-    const end = start + moment.took[index];
-    if (end < view[0] || start > view[1]) return;
-    const from = Math.max(across(start), -1), to = Math.min(across(end), width + 1);
-    const y = lanesTop[moment.lane[index]] + moment.level[index] * ROW + 1;
-    const kind = moment.kind[index];
-    if (!colours.has(kind)) colours.set(kind, kindColour(kind));
-    pen.globalAlpha = moment.short[index] ? 0.55 : 1;
-    pen.fillStyle = colours.get(kind);
-    const wide = Math.max(to - from - (to - from > 4 ? 1 : 0), 0.75);
-    pen.fillRect(from, y, wide, ROW - 3);
-    pen.globalAlpha = 1;
-    if (index === selected) {
-      pen.strokeStyle = text;
-      pen.lineWidth = 2;
-      pen.strokeRect(from, y, Math.max(wide, 3), ROW - 3);
-    }
-    if (wide > 34) {
-      pen.fillStyle = moment.short[index] ? text : inkOn(colours.get(kind));
-      pen.fillText(fitted(moment.names[moment.name[index]], wide - 8, pen), Math.max(from, 0) + 4, y + 14);
-    }
-  });
-}
-function fitted(name, room, pen) {
-  if (pen.measureText(name).width <= room) return name;
-  let length = Math.min(name.length, Math.floor(room / 5));
-  while (length > 0 && pen.measureText(name.slice(0, length) + '…').width > room) length--;
-  return length > 1 ? name.slice(0, length) + '…' : '';
-}
-function activityAt(x, y) {
-  const width = strip.clientWidth, across = scale(view[0], view[1], 0, width);
-  for (let index = moment.start.length - 1; index >= 0; index--) {
-    const top = lanesTop[moment.lane[index]] + moment.level[index] * ROW;
-    if (y < top || y >= top + ROW) continue;
-    const from = across(moment.start[index]), to = across(moment.start[index] + moment.took[index]);
-    if (x >= Math.min(from, to - 3) && x <= Math.max(to, from + 3)) return index;
-  }
-  return -1;
-}
-function toldOf(index) {
-  const length = moment.took[index], self = moment.self[index];
-  const lines = [moment.names[moment.name[index]], `took ${exactly(length, 'ns')}`];
-  if (self !== null && self !== length) lines.push(`of it itself ${exactly(self, 'ns')}`);
-  lines.push(`begins ${duration(moment.start[index])} into the iteration`);
-  if (moment.short[index]) lines.push('too short to be timed individually');
-  return lines;
-}
-function step(by) {
-  const count = moment.start.length;
-  if (!count) return;
-  selected = selected < 0 ? (by > 0 ? 0 : count - 1) : (selected + by + count) % count;
-  const [from, to] = [moment.start[selected], moment.start[selected] + moment.took[selected]];
-  if (from < view[0] || to > view[1]) see(from - (view[1] - view[0]) / 4, from + (view[1] - view[0]) * 3 / 4);
-  drawStrip();
-  byId('spoken').textContent = toldOf(selected).join('; ') + '.';
-}
-
-function listenToStrip() {
-  const pointers = new Map();
-  const at = event => { const box = strip.getBoundingClientRect(); return [event.clientX - box.left, event.clientY - box.top]; };
-  const timeAt = x => view[0] + (view[1] - view[0]) * x / strip.clientWidth;
-  strip.addEventListener('pointerdown', event => {
-    strip.setPointerCapture(event.pointerId);
-    pointers.set(event.pointerId, at(event));
-    strip.classList.add('dragging');
-    const [x, y] = at(event);
-    selected = activityAt(x, y);
-    if (selected >= 0) byId('spoken').textContent = toldOf(selected).join('; ') + '.';
-    drawStrip();
-  });
-  strip.addEventListener('pointermove', event => {
-    const [x, y] = at(event);
-    if (!pointers.has(event.pointerId)) {
-      const index = activityAt(x, y);
-      if (index >= 0) showTip(toldOf(index), event.clientX, event.clientY); else hideTip();
-      return;
-    }
-    hideTip();
-    const before = [...pointers.values()].map(([place]) => place);
-    pointers.set(event.pointerId, [x, y]);
-    const after = [...pointers.values()].map(([place]) => place);
-    if (after.length === 1) pan((before[0] - after[0]) / strip.clientWidth);
-    else if (after.length === 2) {
-      // What lies between the two fingers stays between them.
-      const apart = Math.max(Math.abs(after[0] - after[1]), 10) / Math.max(Math.abs(before[0] - before[1]), 10);
-      zoom(1 / apart, timeAt((after[0] + after[1]) / 2));
-    }
-  });
-  for (const name of ['pointerup', 'pointercancel']) strip.addEventListener(name, event => {
-    pointers.delete(event.pointerId);
-    strip.classList.toggle('dragging', pointers.size > 0);
-  });
-  strip.addEventListener('pointerleave', hideTip);
-  // The plain wheel scrolls the page as everywhere else, until the strip has been clicked or tabbed to.
-  strip.addEventListener('wheel', event => {
-    if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) pan(event.deltaX / strip.clientWidth);
-    else if (event.ctrlKey || event.metaKey || document.activeElement === strip)
-      zoom(Math.exp(event.deltaY * (event.ctrlKey ? 0.01 : 0.002)), timeAt(at(event)[0]));
-    else return;
-    event.preventDefault();
-  }, { passive: false });
-  strip.addEventListener('keydown', event => {
-    const action = { ArrowLeft: () => pan(-0.2), ArrowRight: () => pan(0.2), '+': () => zoom(0.6), '=': () => zoom(0.6),
-      '-': () => zoom(1 / 0.6), 0: () => see(...bounds()), n: () => step(1), p: () => step(-1) }[event.key];
-    if (action && !event.ctrlKey && !event.metaKey) { event.preventDefault(); action(); }
-  });
-  all('[data-zoom]').forEach(button => button.addEventListener('click', () =>
-    ({ in: () => zoom(0.5), out: () => zoom(2), all: () => see(...bounds()) })[button.dataset.zoom]()));
-  all('[data-moment]').forEach(button => button.addEventListener('click', () => choose(+button.dataset.moment)));
-  const kinds = [...data.kinds.slice(0, 7).map((label, index) => [label, `var(--kind-${index})`])];
-  if (data.kinds.length > 7) kinds.push(['other operators', 'var(--kind-7)']);
-  kinds.push(['host calls', 'var(--call)']);
-  if (data.moments.some(one => one.kind.includes(-2))) kinds.push(['copies', 'var(--copy)']);
-  byId('legend').replaceChildren(...kinds.map(([label, fill]) => {
-    const item = document.createElement('span'), box = svg('svg', { viewBox: '0 0 12 12', 'aria-hidden': true });
-    const square = svg('rect', { width: 12, height: 12, rx: 2 });
-    square.style.fill = fill;
-    box.append(square);
-    item.append(box, label);
-    return item;
-  }));
-}
-
-function drawOverview() {
-  const place = byId('overview')?.querySelector('div'), pass = data.passes.find(one => one.pass === 'trace');
-  if (!place?.clientWidth || !pass?.timed) return;
-  const width = place.clientWidth;
-  const end = pass.x[pass.x.length - 1] || 1, across = scale(0, end, 7, width - 7);
-  const [low, high] = [Math.min(...pass.latency), Math.max(...pass.latency)];
-  const up = scale(data.logarithmic ? low * 0.8 : 0, high, 60, 14, data.logarithmic);
-  const drawing = svg('svg', { role: 'img', height: 80, 'aria-label': 'All iterations of the profiled pass' });
-  drawing.append(svg('path', { class: 'each', 'stroke-width': Math.max(0.75, Math.min(6, width / pass.x.length - 1)),
-    d: pass.x.map((x, index) => `M${across(x).toFixed(1)} 60V${Math.min(59, up(pass.latency[index])).toFixed(1)}`).join('') }));
-  data.moments.forEach(one => {
-    const x = across(pass.x[nearest(pass.iteration, one.iteration)]);
-    drawing.append(svg('path', { class: one === moment ? 'mark chosen' : 'mark', d: `M${x} 62l6 10h-12Z` }));
-  });
-  place.replaceChildren(drawing);
-  drawing.addEventListener('click', event => {
-    const x = event.clientX - drawing.getBoundingClientRect().left;
-    const apart = data.moments.map(one => Math.abs(across(pass.x[nearest(pass.iteration, one.iteration)]) - x));
-    choose(apart.indexOf(Math.min(...apart)));
-  });
-}
-
 /* ---- tables ---- */
 
 function sortBy(heading) {
@@ -549,7 +334,7 @@ let theme = null; // null follows the system
 try { theme = localStorage.getItem('aaco-theme'); } catch { /* pages from files may have no storage */ }
 function applyTheme(name = theme ?? (dark.matches ? 'dark' : 'light')) {
   document.documentElement.dataset.theme = name;
-  drawStrip(); // the canvas alone does not take its colours from the style
+  recoloured.forEach(redraw => redraw());
 }
 byId('theme').addEventListener('click', () => {
   theme = document.documentElement.dataset.theme === 'dark' ? 'light' : 'dark';
@@ -560,16 +345,11 @@ dark.addEventListener('change', () => applyTheme());
 addEventListener('beforeprint', () => applyTheme('light'));
 addEventListener('afterprint', () => applyTheme());
 
-function draw() {
-  all('[data-pass].plot').forEach(drawPass);
-  drawHistogram();
-  drawStrip();
-  drawOverview();
-}
-if (moment) { listenToStrip(); choose(0); }
+/* What is drawn anew for another width, and what for another theme: a canvas alone takes no colours from the style. */
+const resized = [() => all('[data-pass].plot').forEach(drawPass), drawHistogram], recoloured = [];
 applyTheme();
 let drawnWidth = 0;
 new ResizeObserver(() => {
   const width = document.documentElement.clientWidth;
-  if (width !== drawnWidth) { drawnWidth = width; draw(); }
+  if (width !== drawnWidth) { drawnWidth = width; resized.forEach(redraw => redraw()); }
 }).observe(document.documentElement);

@@ -1,0 +1,144 @@
+"""Which lane of the drawing an activity lies in: devices above, by queue and stream, then the host's threads.
+
+All frames hold the same columns (`COLUMNS`), so that what follows need not ask what kind of activity a row is.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import polars as pl
+
+from aaco_pipeline.analysis.kernels.statistics import timed
+from aaco_pipeline.report.words.units import size
+
+#: More queues and streams of a device than this are not told apart: they share a lane, in rows where they overlap.
+MOST_LANES_OF_A_DEVICE: Final = 8
+#: Several devices have so many lanes of kernels together, but one each at least.
+MOST_LANES_OF_KERNELS: Final = 16
+#: So many threads have lanes of their own, the busiest ones; the others share one.
+MOST_THREADS: Final = 12
+_OTHER_THREADS: Final = "Host, other threads"
+#: Frames of an interpreter enclose everything: where a thread has other calls, those say what it did.
+_FRAMES: Final = "python"
+#: What every activity has here: what it is (`kind`), the number of it in its table, and of a kernel the number of the
+#: kernel and of the dispatch that it is inside.
+COLUMNS: Final[Mapping[str, type[pl.DataType]]] = {
+    "kind": pl.String,
+    "device_id": pl.Int32,
+    "lane": pl.String,
+    "start_ns": pl.Int64,
+    "end_ns": pl.Int64,
+    "name": pl.String,
+    "number": pl.Int64,
+    "kernel_id": pl.Int64,
+    "inside": pl.Int64,
+    "iteration": pl.Int64,
+    "short": pl.Boolean,
+}
+
+
+def activities(tables: Mapping[str, pl.DataFrame], *, on_cpu: bool) -> pl.DataFrame:
+    """Kernels, copies, idle stretches and host calls in the columns `COLUMNS`, each sorted by start, longest first.
+
+    `tables` are `dispatches`, `memory_copies`, `gaps` and `api_calls`; what has no times is left out. An idle stretch
+    is named by its cause; one of which a finding says that work may have run unrecorded is `unknown`, as in the shares.
+    """
+    dispatches, copies, gaps = (timed(tables[name]) for name in ("dispatches", "memory_copies", "gaps"))
+    device = pl.format("Device {}", pl.col("device_id")).fill_null("Device unknown")
+    kernels = dispatches.select(
+        *("device_id", "start_ns", "end_ns", "kernel_id", "iteration"),
+        kind=pl.lit("kernel"),
+        lane=_placed(device, dispatches, ("thread_id",) if on_cpu else ("queue_id", "stream_id"), "kernels"),
+        number="dispatch_id",
+        inside="parent_dispatch_id",
+        short=pl.col("below_resolution"),
+    )
+    moved = copies.join(_copies_in_words(copies), on=("direction", "size_bytes"), nulls_equal=True).select(
+        *("device_id", "start_ns", "end_ns"),
+        kind=pl.lit("copy"),
+        lane=pl.concat_str(device, pl.lit(", copies")),
+        number="copy_id",
+        name="name",
+    )
+    idle = gaps.select(
+        *("device_id", "start_ns", "end_ns"),
+        kind=pl.lit("idle"),
+        lane=pl.concat_str(device, pl.lit(", idle")),
+        name=pl.when(pl.col("doubt").is_null()).then("cause").otherwise(pl.lit("unknown")),
+    )
+    rows = [_whole(one) for one in (kernels, moved, idle, _of_threads(timed(tables["api_calls"])))]
+    return pl.concat(rows).sort("start_ns", "end_ns", descending=[False, True], maintain_order=True)
+
+
+def lanes_in_order(rows: pl.DataFrame, judged: int | None) -> pl.DataFrame:
+    """The lanes (lane, kind, device_id) as they lie on the page: the judged device first, the host's threads last.
+
+    Of a device the kernels, then copies, then idle time; the threads by the time of their calls.
+    """
+    order = {"kernel": 0, "copy": 1, "idle": 2, "call": 3}
+    lanes = rows.group_by("lane", "kind", "device_id").agg(time=(pl.col("end_ns") - pl.col("start_ns")).sum())
+    on_host = pl.col("kind") == "call"
+    return lanes.sort(
+        on_host,
+        (pl.col("device_id") != judged).fill_null(True),
+        pl.col("device_id").fill_null(1 << 30),
+        pl.col("kind").replace_strict(order, return_dtype=pl.Int8),
+        pl.col("lane").str.starts_with(_OTHER_THREADS),
+        pl.when(on_host).then(-pl.col("time")).otherwise(0),
+        "lane",
+    ).select("lane", "kind", "device_id")
+
+
+# ---- inside ----------------------------------------------------------------------------------------------------------
+
+
+def _whole(rows: pl.DataFrame) -> pl.DataFrame:
+    missing = [pl.lit(None).alias(name) for name in COLUMNS if name not in rows.columns]
+    return rows.with_columns(missing).select(pl.col(name).cast(dtype) for name, dtype in COLUMNS.items())
+
+
+def _placed(device: pl.Expr, rows: pl.DataFrame, places: Sequence[str], what: str) -> pl.Expr:
+    """The lane's name: the device and, as far as a screen tells them apart, where on it; only what is known of it."""
+    told = list(places)
+    devices = max(rows.get_column("device_id").n_unique(), 1)
+    while told and _most_places(rows, told) > min(MOST_LANES_OF_A_DEVICE, MOST_LANES_OF_KERNELS // devices):
+        told.pop()
+    where = [pl.format(f"{name.removesuffix('_id')} {{}}", pl.col(name)) for name in told]
+    return pl.concat_str(device, pl.lit(what), *where, separator=", ", ignore_nulls=True)
+
+
+def _copies_in_words(copies: pl.DataFrame) -> pl.DataFrame:
+    """Each direction and size that there is, with its `name`, such as `host_to_device, 2.0 KiB`."""
+    found = copies.select("direction", "size_bytes").unique(maintain_order=True)
+    said = [f"{direction or 'copy'}, {size(bytes_) or 'size unknown'}" for direction, bytes_ in found.iter_rows()]
+    return found.with_columns(name=pl.Series(said, dtype=pl.String))
+
+
+def _most_places(rows: pl.DataFrame, places: Sequence[str]) -> int:
+    counts = rows.select("device_id", *places).unique().group_by("device_id").len().get_column("len")
+    return int(counts.to_numpy().max()) if counts.len() else 0
+
+
+def _of_threads(calls: pl.DataFrame) -> pl.DataFrame:
+    """The calls of each thread, without an interpreter's frames where there are others; the quietest threads as one."""
+    thread = ("process_id", "thread_id")
+    frame = pl.col("domain") == _FRAMES
+    kept = calls.filter(~frame | frame.all().over(thread))
+    length = (pl.col("end_ns") - pl.col("start_ns")).sum()
+    busiest = kept.group_by(thread).agg(time=length).sort("time", *thread, descending=[True, False, False])
+    several = kept.get_column("process_id").n_unique() > 1
+    named = pl.concat_str(
+        *([pl.format("process {}", pl.col("process_id"))] if several else []),
+        pl.format("thread {}", pl.col("thread_id")).fill_null("thread unknown"),
+        separator=", ",
+    )
+    named_threads = busiest.head(MOST_THREADS).select(*thread, lane=pl.concat_str(pl.lit("Host "), named))
+    others = f"{_OTHER_THREADS} ({busiest.height - MOST_THREADS})"
+    return kept.join(named_threads, on=thread, how="left", nulls_equal=True, maintain_order="left").select(
+        "start_ns",
+        "end_ns",
+        "name",
+        kind=pl.lit("call"),
+        lane=pl.col("lane").fill_null(others),
+        number="call_id",
+    )
