@@ -82,7 +82,8 @@ def _rendered(document: Document, form: str, trace: bytes | None) -> str:
 
         return render_html(document, trace)
     if form == "json":
-        return json.dumps(document, indent=2) + "\n"
+        # How a page draws the activities is the page's affair.
+        return json.dumps({key: part for key, part in document.items() if key != "drawn_timeline"}, indent=2) + "\n"
     if form == "markdown":
         return render_markdown(document)
     text = StringIO()

@@ -3,6 +3,7 @@
 The verdict itself is made by `aaco_pipeline.statistics.verdicts`; here it is only gathered.
 """
 
+import json
 from typing import Any
 
 import polars as pl
@@ -22,7 +23,7 @@ def verdict_document(lake: TraceLake, campaign: str, candidate: str = "candidate
     rows = lake.read("verdicts", campaign).filter(pl.col("candidate") == candidate).drop("campaign_id")
     if rows.is_empty():
         raise UsageError(f"campaign {campaign} has no verdict on {candidate}; `aaco compare --resume {campaign}`")
-    plan = lake.read("campaigns", campaign).row(0, named=True)
+    plan, arms = lake.read("campaigns", campaign).row(0, named=True), lake.read("campaign_arms", campaign)
     verdicts = rows.sort("role", "metric").to_dicts()
     primary = verdicts[0]
     own = pl.col("candidate") == candidate
@@ -34,7 +35,8 @@ def verdict_document(lake: TraceLake, campaign: str, candidate: str = "candidate
         "campaign_id": campaign,
         "workload": plan["workload"],
         "backend": plan["backend"],
-        "arms": lake.read("campaign_arms", campaign).select("arm", "artefact", "artefact_sha256").to_dicts(),
+        "arms": arms.select("arm", "artefact", "artefact_sha256").to_dicts(),
+        "asked_differently": _asked_differently(arms, candidate),
         "regression": primary["verdict"] == "regressed",
         "verdict": primary["verdict"],
         "severity": _severity(primary),
@@ -49,6 +51,24 @@ def verdict_document(lake: TraceLake, campaign: str, candidate: str = "candidate
         "environment": parts.filter(pl.col("kind") == "environment").get_column("subject").to_list(),
         "blocks": _blocks(lake, campaign),
     }
+
+
+def _asked_differently(arms: pl.DataFrame, candidate: str) -> list[str]:
+    """What the two arms were asked for differently, and whether their files differ: the one thing that was changed."""
+    both = [arms.row(by_predicate=pl.col("arm") == arm, named=True) for arm in ("baseline", candidate)]
+    before, after = (json.loads(one["specification"]) for one in both)
+    told = [
+        f"{key.replace('_', ' ')}: {_plain(before.get(key))} → {_plain(after.get(key))}"
+        for key in sorted({*before, *after})
+        if before.get(key) != after.get(key)
+    ]
+    if both[0]["artefact_sha256"] != both[1]["artefact_sha256"]:
+        told.append("the model's file")
+    return told
+
+
+def _plain(value: object) -> str:
+    return "as registered" if value is None else str(value)
 
 
 def _severity(row: Document) -> float | None:

@@ -29,6 +29,14 @@ def sentence(document: Row) -> str:
     return f"{capital(row['verdict'])}: {change}.{found}"
 
 
+def asked(document: Row) -> str:
+    """In what the arms differ: by that alone a difference between them is explained."""
+    told = document["asked_differently"]
+    if not told:
+        return "Both arms are the same request of the same file."
+    return f"The arms differ in {'; '.join(told)}."
+
+
 def reasons(document: Row) -> list[str]:
     """Why the verdict is what it is, a sentence each."""
     return [f"{capital(one)}." for one in document["verdicts"][0]["reasons"] or []]
@@ -68,7 +76,7 @@ METRICS: Final[Columns] = {
     "metric": lambda row: row["metric"].replace("_", " "),
     "verdict": lambda row: row["verdict"],
     "*ratio": lambda row: _ratio(row["effect_ratio"]),
-    "*interval": lambda row: _interval(row),
+    "*interval": _interval,
     "*matters from": lambda row: _percent(row["threshold_ratio"]),
     "*detectable": lambda row: _percent(row["minimum_detectable_ratio"]),
     "*blocks": lambda row: None if row["blocks"] is None else f"{row['blocks']:,}",
