@@ -61,12 +61,12 @@ def classification(session: Session) -> Outcome:
         {
             "class": row["class"],
             "second_class": row["second_class"],
-            "share": row["class_ratio"],
+            "class_ratio": row["class_ratio"],
             "kernels_with_a_label": kernels.height - int(kernels.get_column("label").null_count()),
             "advice": row["advice"],
         },
         timed.sort("share_ratio", "kernel_id", descending=[True, False], nulls_last=True).select(
-            kernel="short_name", share="share_ratio", bottleneck="label", runner_up="runner_up", score="score"
+            kernel="short_name", share_ratio="share_ratio", bottleneck="label", runner_up="runner_up", score="score"
         ),
         "bottlenecks of the top kernels",
     )

@@ -98,7 +98,7 @@ def roofline(session: Session) -> Outcome:
             "kernels_placed": top.height,
             "kernels_bound": top.height - top.get_column("bound").null_count(),
             "bound_of_longest_kernel": top.item(0, "bound") if top.height else None,
-            "efficiency_of_longest_kernel": top.item(0, "efficiency_ratio") if top.height else None,
+            "efficiency_of_longest_kernel_ratio": top.item(0, "efficiency_ratio") if top.height else None,
         },
         top.select("kernel", "bound", "efficiency_ratio", "share_ratio", "flags"),
         "kernels and their nearest roofs",

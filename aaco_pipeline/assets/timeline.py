@@ -80,7 +80,11 @@ def timeline(session: Session) -> Outcome:
             **{f"largest_gap_cause_{i + 1}": cause for i, cause in enumerate(causes.get_column("cause").head(3))},
         },
         top.select(
-            kernel="name", operator="short_name", dispatches="dispatch_count", total_ns="total_ns", share="share_ratio"
+            kernel="name",
+            operator="short_name",
+            dispatches="dispatch_count",
+            total_ns="total_ns",
+            share_ratio="share_ratio",
         ),
         "top kernels",
     )

@@ -5,7 +5,7 @@ What a stage is lives in `aaco_pipeline.assets.stage`. A session's stages also r
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from hashlib import sha256
@@ -32,6 +32,7 @@ from aaco_pipeline.lake.manifest import Entry, Manifest
 from aaco_pipeline.report.html.svg import as_markdown_image
 from aaco_pipeline.report.markdown import markdown_text
 from aaco_pipeline.report.words.printable import in_a_line
+from aaco_pipeline.report.words.units import duration, share, shortened, size
 from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
 from aaco_pipeline.resources.host.process_identity import process_tags
 from aaco_pipeline.resources.report_server import address_of
@@ -43,6 +44,11 @@ EXIT_CODE_KEY: Final = "aaco/exit_code"
 #: The check that every stage has.
 CONTRACT: Final = "contract"
 _CONTRACT_IS: Final = "Every published table of the stage is intact and fulfils its contract."
+_LONGEST_TEXT: Final = 200
+#: What a name's last word says its figures are, and how a person reads them.
+_SPOKEN: Final[Mapping[str, Callable[[Any], str | None]]] = {"ns": duration, "bytes": size, "ratio": share}
+#: Of a contract's units those that are none.
+_NO_UNITS: Final = ("id", "name", "text", "bool", "varies")
 _PREVIEW_ROWS: Final = 10
 
 # Checks have to be partitioned, or a session's broken promise hides behind a later session's kept one; Dagster calls
@@ -107,8 +113,7 @@ def contract_is_fulfilled(session: Session, one: Stage) -> Finding:
 def described(session: Session, one: Stage, outcome: Outcome, entries: Sequence[Entry]) -> dict[str, Any]:
     """What Dagster shows of a stage that ran: rows, bytes, headline numbers, a small table, plots, its file."""
     described: dict[str, Any] = {
-        **amounts(session, one, entries),
-        **{name: _harmless(value) for name, value in outcome.headline.items() if value is not None},
+        name: _harmless(value) for name, value in outcome.headline.items() if value is not None
     }
     if outcome.preview is not None and outcome.preview.height:
         table = markdown_table(outcome.preview.head(_PREVIEW_ROWS))
@@ -117,7 +122,7 @@ def described(session: Session, one: Stage, outcome: Outcome, entries: Sequence[
         drawn = plot({**session.tables(*one.reads), **outcome.tables})
         if drawn is not None:
             described[title] = dg.MetadataValue.md(as_markdown_image(drawn, title))
-    return described
+    return {**described, **amounts(session, one, entries)}
 
 
 def amounts(session: Session, one: Stage, entries: Sequence[Entry]) -> dict[str, Any]:
@@ -197,7 +202,7 @@ def column_schema(one: Stage) -> dg.TableSchema:
             dg.TableColumn(
                 name=f"{name}.{column.name}",
                 type=column.dtype,
-                description=f"{column.meaning} [{column.unit}]",
+                description=column.meaning if column.unit in _NO_UNITS else f"{column.meaning} [{column.unit}]",
                 constraints=dg.TableColumnConstraints(nullable=column.nullable),
             )
             for name in one.tables
@@ -207,10 +212,15 @@ def column_schema(one: Stage) -> dg.TableSchema:
 
 
 def markdown_table(frame: pl.DataFrame) -> str:
-    """A frame as a Markdown table; numbers with thousands separators, nulls as an en dash."""
-    header = "| " + " | ".join(map(_cell, frame.columns)) + " |"
+    """A frame as a Markdown table for people: columns in ns, bytes and ratios in the unit that a figure asks for."""
+    shown = {name: _SPOKEN.get(name.rpartition("_")[2], _cell) for name in frame.columns}
+    titles = [name.rpartition("_")[0] or name if shown[name] is not _cell else name for name in frame.columns]
+    header = "| " + " | ".join(_cell(title.replace("_", " ")) for title in titles) + " |"
     rule = "|" + "|".join(" ---: " if dtype.is_numeric() else " --- " for dtype in frame.dtypes) + "|"
-    rows = ["| " + " | ".join(_cell(value) for value in row) + " |" for row in frame.iter_rows()]
+    rows = [
+        "| " + " | ".join(show(value) or "–" for show, value in zip(shown.values(), row, strict=True)) + " |"
+        for row in frame.iter_rows()
+    ]
     return "\n".join([header, rule, *rows])
 
 
@@ -290,7 +300,7 @@ def _cell(value: object) -> str:
         return f"{value:,.3f}"
     if isinstance(value, int):
         return f"{value:,}"
-    return markdown_text(str(value))
+    return markdown_text(shortened(str(value), _LONGEST_TEXT))
 
 
 def _harmless(value: object) -> Any:

@@ -115,13 +115,29 @@ def test_an_empty_table_is_not_shown(empty_lake: TraceLake) -> None:
 
 
 def test_markdown_escapes_bars_and_tells_nothing_from_zero() -> None:
-    frame = pl.DataFrame({"name": ["a|b", None], "count": [1234567, 0], "ratio": [0.5, None]})
+    frame = pl.DataFrame({"name": ["a|b", None], "count": [1234567, 0], "score": [0.5, None]})
     assert markdown_table(frame).splitlines() == [
-        "| name | count | ratio |",
+        "| name | count | score |",
         "| --- | ---: | ---: |",
         "| a\\|b | 1,234,567 | 0.500 |",
         "| – | 0 | – |",
     ]
+
+
+def test_a_small_table_is_in_units_that_a_person_reads() -> None:
+    frame = pl.DataFrame({"total_ns": [71_516_523, None], "share_ratio": [0.735, 0.0], "read_bytes": [2048, 0]})
+    assert markdown_table(frame).splitlines() == [
+        "| total | share | read |",
+        "| ---: | ---: | ---: |",
+        "| 71.52 ms | 73.5 % | 2.0 KiB |",
+        "| – | 0.0 % | 0 B |",
+    ]
+
+
+def test_the_headline_stands_before_the_amounts(empty_lake: TraceLake) -> None:
+    names = list(shown(empty_lake, "a", headline={"class": "device"}, preview=pl.DataFrame({"n": [1]})).metadata)
+    assert names[:2] == ["class", "preview"]
+    assert names[-1] == "published_bytes"
 
 
 def test_the_column_schema_names_table_and_column_with_unit() -> None:
@@ -131,6 +147,7 @@ def test_the_column_schema_names_table_and_column_with_unit() -> None:
     assert start.type == "int64"
     assert start.description is not None
     assert start.description.endswith("[ns]")
+    assert not str(columns["gaps.cause"].description).endswith("]")
     assert not start.constraints.nullable
 
 
