@@ -4,6 +4,7 @@ What a stage is lives in `aaco_pipeline.assets.stage`. A session's stages also r
 `session_runs`, which describes what came of them by the same functions as here.
 """
 
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -45,8 +46,8 @@ EXIT_CODE_KEY: Final = "aaco/exit_code"
 CONTRACT: Final = "contract"
 _CONTRACT_IS: Final = "Every published table of the stage is intact and fulfils its contract."
 _LONGEST_TEXT: Final = 200
-#: What a name's last word says its figures are, and how a person reads them.
-_SPOKEN: Final[Mapping[str, Callable[[Any], str | None]]] = {"ns": duration, "bytes": size, "ratio": share}
+#: Dagster folds away a table of more than about a thousand characters.
+_LONGEST_KERNEL: Final = 40
 #: Of a contract's units those that are none.
 _NO_UNITS: Final = ("id", "name", "text", "bool", "varies")
 _PREVIEW_ROWS: Final = 10
@@ -214,11 +215,11 @@ def column_schema(one: Stage) -> dg.TableSchema:
 def markdown_table(frame: pl.DataFrame) -> str:
     """A frame as a Markdown table for people: columns in ns, bytes and ratios in the unit that a figure asks for."""
     shown = {name: _SPOKEN.get(name.rpartition("_")[2], _cell) for name in frame.columns}
-    titles = [name.rpartition("_")[0] or name if shown[name] is not _cell else name for name in frame.columns]
+    titles = [name if shown[name] is _cell else name.rpartition("_")[0] or name for name in frame.columns]
     header = "| " + " | ".join(_cell(title.replace("_", " ")) for title in titles) + " |"
     rule = "|" + "|".join(" ---: " if dtype.is_numeric() else " --- " for dtype in frame.dtypes) + "|"
     rows = [
-        "| " + " | ".join(show(value) or "–" for show, value in zip(shown.values(), row, strict=True)) + " |"
+        "| " + " | ".join(_unbroken(show(value)) for show, value in zip(shown.values(), row, strict=True)) + " |"
         for row in frame.iter_rows()
     ]
     return "\n".join([header, rule, *rows])
@@ -303,6 +304,24 @@ def _cell(value: object) -> str:
     return markdown_text(shortened(str(value), _LONGEST_TEXT))
 
 
+def _unbroken(text: str | None) -> str:
+    """A figure that stays with its unit in a narrow column, or a dash."""
+    return re.sub(r"(?<=[0-9]) (?=\S+$)", "\N{NO-BREAK SPACE}", text) if text else "–"
+
+
+def _kernel(name: Any) -> str:
+    return _cell(name if name is None else shortened(name, _LONGEST_KERNEL))
+
+
 def _harmless(value: object) -> Any:
     """A figure that Dagster shows; a text without what could fool an eye."""
     return in_a_line(value) if isinstance(value, str) else value
+
+
+#: What a column's last word says of it, and how a person reads it.
+_SPOKEN: Final[Mapping[str, Callable[[Any], str | None]]] = {
+    "ns": duration,
+    "bytes": size,
+    "ratio": share,
+    "kernel": _kernel,
+}

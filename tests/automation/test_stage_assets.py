@@ -129,9 +129,10 @@ def test_a_small_table_is_in_units_that_a_person_reads() -> None:
     assert markdown_table(frame).splitlines() == [
         "| total | share | read |",
         "| ---: | ---: | ---: |",
-        "| 71.52 ms | 73.5 % | 2.0 KiB |",
-        "| – | 0.0 % | 0 B |",
+        "| 71.52\N{NO-BREAK SPACE}ms | 73.5\N{NO-BREAK SPACE}% | 2.0\N{NO-BREAK SPACE}KiB |",
+        "| – | 0.0\N{NO-BREAK SPACE}% | 0\N{NO-BREAK SPACE}B |",
     ]
+    assert len(markdown_table(pl.DataFrame({"kernel": ["k" * 300]})).splitlines()[2]) == 40 + 4
 
 
 def test_the_headline_stands_before_the_amounts(empty_lake: TraceLake) -> None:
