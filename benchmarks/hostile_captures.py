@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE
-from benchmarks.hostile_makers import MARKER, Case, cases, fill_host
+from benchmarks.hostile_makers import cases
+from benchmarks.hostile_parts import MARKER, Case, fill_host
 
 ROOT: Final = Path(__file__).parents[1]
 #: The command, which says at its end how much memory it took itself.

@@ -15,7 +15,7 @@ from aaco_pipeline.automation.stage_assets import expected_errors, markdown_tabl
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import Project
-from benchmarks import hostile_makers
+from benchmarks import hostile_makers, hostile_parts
 from tests.conftest import CapturedLake
 from tests.places import ROOT
 
@@ -138,13 +138,13 @@ def test_a_hostile_capture_is_one_line_and_brings_nothing_of_the_host(name: str,
     """A few of the set that `benchmarks/hostile_captures.py` ingests whole."""
     (case,) = [one for one in hostile_makers.cases() if one.name == name]
     (tmp_path / "stranger").mkdir()
-    hostile_makers.fill_host(tmp_path / "host")
+    hostile_parts.fill_host(tmp_path / "host")
     path = case.make(tmp_path / "stranger", tmp_path / "host")
     answer = aaco("ingest", str(path), project=Project(ROOT, tmp_path / "lake", tmp_path / "home"))
     (line,) = answer.stderr.splitlines()
     assert (answer.returncode, line[:6], LEAVES.findall(line)) == (6, "aaco: ", [])
     kept = [file for file in (tmp_path / "lake").rglob("*") if file.is_file()]
-    assert not [file for file in kept if hostile_makers.MARKER.encode() in file.read_bytes()]
+    assert not [file for file in kept if hostile_parts.MARKER.encode() in file.read_bytes()]
 
 
 def texts_of(value: object) -> list[str]:
