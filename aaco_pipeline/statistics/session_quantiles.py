@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from aaco_pipeline.errors import UsageError
-from aaco_pipeline.statistics.steady_state import TOO_SHORT, Counts, states_of
+from aaco_pipeline.statistics.steady_state import STEADY, TOO_SHORT, Counts, states_of
 
 #: The state of a session whose latencies cannot be what they say.
 UNUSABLE: Final = "unusable"
@@ -118,10 +118,9 @@ def _of_sound(sound: pl.DataFrame) -> pl.DataFrame:
     states, since = states_of(times, counts)
     starts = np.cumsum(counts) - counts
     steady_from = sound.get_column("iteration").gather(starts + since)
-    named = pl.col("state").is_in(["steady", "bimodal"])
     rows = rows.with_columns(
         state=pl.Series(states), n=pl.Series(counts - since), steady_from=steady_from.cast(pl.Int64)
-    ).with_columns(steady_from=pl.when(named).then("steady_from"))
+    ).with_columns(steady_from=pl.when(pl.col("state") == STEADY).then("steady_from"))
     return _in_schema(rows.with_columns(**_quantiles(times, counts, since)).with_columns(reasons=_reasons()))
 
 

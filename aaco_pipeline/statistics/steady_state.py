@@ -36,6 +36,8 @@ LEAST_LEVEL_SHARE: Final = 1 / 10
 #: uniform one 0.75; two normal ones reach 0.85 five standard deviations apart.
 LEAST_EXPLAINED: Final = 0.85
 LEAST_MODE_SHARE: Final = 0.2
+#: Part of the units that follow one of the other mode; below it the modes are levels.
+LEAST_JUMPS: Final = 1 / 20
 _PROBABILITIES: Final = np.linspace(0.025, 0.975, 64)
 _PENALTY: Final = 15.0
 _FILTER_WIDTH: Final = 5
@@ -83,25 +85,24 @@ def states_of(times: Counts, counts: Counts) -> tuple[npt.NDArray[np.str_], Coun
     Returns
     -------
     States and places from 0. `too_short` below 30 units; `unsteady` when the last level (with those within 5 % of it
-    before) holds for less than half of them; `bimodal` when the steady part jumps between two modes; else `steady`.
-    The place is 0 for `too_short` and `unsteady`, which have no steady part to cut out.
+    before) holds for less than half of them; `bimodal` when the steady part, or without one the whole, jumps between
+    two modes; else `steady`. The place is 0 where there is no steady part to cut out.
 
     Notes
     -----
     It lies for a drift slower than the levels' tolerance, which stays steady, and for modes that last: those are
-    levels. `bimodal` is decided on the steady part's quantiles: split in two where the means of both sides explain
-    most of their variance (exact, as in Fisher, On grouping for maximum homogeneity, 1958), with 0.85 explained, a
-    fifth of the units in the smaller mode, and 5 % between the modes.
+    levels. `bimodal` is decided on quantiles, split in two where the means of both sides explain most of their
+    variance (exact, as in Fisher, On grouping for maximum homogeneity, 1958): 0.85 explained, a fifth of the units in
+    the smaller mode, 5 % between the modes, and a jump from one to the other at one unit in twenty or more.
     """
     long_enough = counts >= LEAST_ITERATIONS
     since = np.zeros(len(counts), np.int64)
-    kept = np.repeat(long_enough, counts)
-    since[long_enough] = levels_since(times[kept], counts[long_enough])
+    if long_enough.any():
+        since[long_enough] = levels_since(times[np.repeat(long_enough, counts)], counts[long_enough])
     lasting = (counts - since) / counts >= LEAST_STEADY_SHARE
     states = np.where(long_enough, np.where(lasting, STEADY, UNSTEADY), TOO_SHORT)
     since[states != STEADY] = 0
-    steady = states == STEADY
-    states[steady] = np.where(_has_two_modes(times, counts, since)[steady], BIMODAL, STEADY)
+    states[long_enough & _jumps_between_modes(times, counts, since)] = BIMODAL
     return states, since
 
 
@@ -173,7 +174,7 @@ def _median_filtered(values: Floats, lengths: Counts) -> Floats:
     return filtered
 
 
-def _has_two_modes(times: Counts, counts: Counts, since: Counts) -> npt.NDArray[np.bool_]:
+def _jumps_between_modes(times: Counts, counts: Counts, since: Counts) -> npt.NDArray[np.bool_]:
     """Whether each session's units since that place jump between two modes; see `states_of`."""
     row = np.repeat(np.arange(len(counts)), counts)
     place = np.arange(len(times)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -193,9 +194,13 @@ def _has_two_modes(times: Counts, counts: Counts, since: Counts) -> npt.NDArray[
     each = np.arange(len(counts))
     total = ((values - values.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
     share = np.minimum(below[split], size - below[split]) / size
+    modes = low_mean[each, split], high_mean[each, split]
+    above = times > np.exp((modes[0] + modes[1]) / 2)[row]
+    jump = kept[1:] & kept[:-1] & (row[1:] == row[:-1]) & (above[1:] != above[:-1])
     found: npt.NDArray[np.bool_] = (
         (between[each, split] >= LEAST_EXPLAINED * total)
         & (share >= LEAST_MODE_SHARE)
-        & (high_mean[each, split] - low_mean[each, split] >= np.log1p(LEVEL_TOLERANCE))
+        & (modes[1] - modes[0] >= np.log1p(LEVEL_TOLERANCE))
+        & (np.bincount(row[1:][jump], minlength=len(counts)) >= LEAST_JUMPS * left)
     )
     return found

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aaco_pipeline.errors import UsageError
-from aaco_pipeline.statistics.segmentation import segment_starts
+from aaco_pipeline.statistics.segmentation import segment_starts, starts_of_many
 
 
 def cost(values: np.ndarray, weights: np.ndarray, starts: list[int], penalty: float) -> float:
@@ -95,3 +95,22 @@ def test_what_cannot_be_searched_is_refused(values: list[float], weights: list[f
 def test_a_level_that_costs_less_than_nothing_is_refused() -> None:
     with pytest.raises(UsageError, match="a level costs -1"):
         segment_starts(np.zeros(3), -1.0)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 10**6), st.lists(st.integers(1, 60), min_size=1, max_size=6))
+def test_many_series_at_once_are_searched_as_one_by_one(seed: int, counts: list[int]) -> None:
+    random = np.random.default_rng(seed)
+    series = [
+        np.cumsum(random.standard_normal(n) * (random.random(n) < 0.2) * 9) + random.normal(0, 1, n) for n in counts
+    ]
+    padded = np.full((len(counts), max(counts)), 7.0)
+    for row, values in enumerate(series):
+        padded[row, : len(values)] = values
+    penalties = random.uniform(0.5, 20, len(counts))
+    starts = starts_of_many(padded, np.array(counts), penalties)
+    for row, values in enumerate(series):
+        found = np.flatnonzero(starts[row]).tolist()
+        one = segment_starts(values, penalties[row])
+        ones = np.ones(len(values))
+        assert cost(values, ones, found, penalties[row]) == pytest.approx(cost(values, ones, one, penalties[row]))

@@ -84,3 +84,47 @@ def test_many_iterations_are_judged_by_blocks() -> None:
 
 def test_equal_values_are_one_level() -> None:
     assert judged(np.full(100, 1e6)) == {"steady_state": 1.0, "steady_from": 3.0}
+
+
+def test_a_short_interruption_is_no_level_and_a_long_one_is() -> None:
+    assert judged(series([(200, 1e6), (20, 1.5e6), (80, 1e6)]))["steady_state"] == 1.0
+    assert judged(series([(100, 1e6), (80, 1.5e6), (120, 1e6)]))["steady_state"] == 0.0
+
+
+def states(*sessions: np.ndarray) -> list[tuple[str, int]]:
+    counts = np.array([len(session) for session in sessions])
+    found, since = states_of(np.concatenate(sessions).astype(np.int64), counts)
+    return list(zip(found.tolist(), since.tolist(), strict=True))
+
+
+def two_modes(seed: int, count: int = 300, share: float = 0.5, apart: float = 1.4) -> np.ndarray:
+    """Iterations that jump between two modes without order."""
+    slow = np.random.default_rng(seed).random(count) < share
+    return series([(count, 1e6)], seed) * np.where(slow, apart, 1)
+
+
+def test_sessions_are_called_by_what_they_are() -> None:
+    steady, warming = series([(300, 1e6)]), series([(60, 1.3e6), (240, 1e6)])
+    late, short = series([(200, 1e6), (100, 1.3e6)]), series([(LEAST_ITERATIONS - 1, 1e6)])
+    found = states(steady, warming, late, short, two_modes(4))
+    assert [state for state, _ in found] == ["steady", "steady", "unsteady", "too_short", "bimodal"]
+    assert [since for _, since in found] == [0, 60, 0, 0, 0]
+
+
+@pytest.mark.parametrize(("share", "apart"), [(0.05, 1.4), (0.5, 1.03)])
+def test_a_tail_or_modes_that_hardly_differ_are_one_mode(share: float, apart: float) -> None:
+    assert states(two_modes(5, share=share, apart=apart))[0][0] == "steady"
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, 10**6), st.integers(40, 700))
+def test_what_a_session_is_called_does_not_depend_on_those_beside_it(seed: int, count: int) -> None:
+    one, other = series([(count // 3, 1.2e6), (count - count // 3, 1e6)], seed), two_modes(seed + 1, 77)
+    assert states(one, other) == [*states(one), *states(other)]
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, 10**6), st.integers(30, 400), st.integers(2, 1_000))
+def test_the_unit_of_time_changes_nothing(seed: int, count: int, factor: int) -> None:
+    session = np.rint(series([(count // 4, 1.2e6), (count - count // 4, 1e6)], seed))
+    assert states(session) == states(session * factor)

@@ -12,12 +12,21 @@ import polars as pl
 from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.statistics.verdicts.block_effects import Floats, t_interval, t_test_p
 from aaco_pipeline.statistics.verdicts.comparison import METRICS, of_both_arms, why_left_out
-from aaco_pipeline.statistics.verdicts.decision import INCONCLUSIVE, WITHHELD, Row, busy_host, grade, unjudged
+from aaco_pipeline.statistics.verdicts.decision import (
+    HARDWARE_DIFFERS,
+    INCONCLUSIVE,
+    WITHHELD,
+    Row,
+    busy_host,
+    grade,
+    unjudged,
+)
 from aaco_pipeline.statistics.verdicts.power import minimum_detectable_ratio
 from aaco_pipeline.statistics.verdicts.sequential import LEVEL
 from aaco_pipeline.statistics.verdicts.slow_sessions import slow_sessions
 
 Effect = Mapping[str, float | None]
+_UNKNOWN: Final[Effect] = dict.fromkeys(("ci_low", "ci_high", "p_value", "minimum_detectable_ratio"))
 
 BETWEEN_NIGHTS: Final = "between nights"
 REGRESSED_BETWEEN_NIGHTS: Final = "regressed between nights"
@@ -91,6 +100,8 @@ def _verdict(
     obstacle = next(_obstacles(row, effect, len(nights)), None)
     boots = sessions.get_column("boot_id")
     verdict, reason, recommendation = obstacle or _by_interval(effect, policy_ratio)
+    if verdict in (HARDWARE_DIFFERS, WITHHELD):
+        effect = {**effect, **_UNKNOWN}
     return {
         "sessions_baseline": arms[0].height,
         "sessions_candidate": arms[1].height,
@@ -135,10 +146,9 @@ def _effect(arms: list[pl.DataFrame], nights: Floats) -> Effect:
     logs = [arm.get_column("log").to_numpy() for arm in arms]
     counts = [arm.get_column("block").n_unique() for arm in arms]
     effect = float(np.exp(logs[1].mean() - logs[0].mean())) if all(len(log) for log in logs) else None
-    unknown: Effect = dict.fromkeys(("ci_low", "ci_high", "p_value", "minimum_detectable_ratio"))
     freedoms = [len(log) - count for log, count in zip(logs, counts, strict=True)]
     if len(nights) < LEAST_CANARY_NIGHTS or min(freedoms) < 1:
-        return {"effect_ratio": effect, **unknown}
+        return {"effect_ratio": effect, **_UNKNOWN}
     parts = [(nights.var(ddof=1) * sum(1 / count for count in counts), len(nights) - 1)]
     for arm, log, freedom in zip(arms, logs, freedoms, strict=True):
         within = log - arm.select(pl.col("log").mean().over("block")).to_series().to_numpy()

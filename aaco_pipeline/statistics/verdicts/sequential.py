@@ -1,6 +1,7 @@
 """At what level each look at a growing campaign may be taken, so that looking again does not raise false alarms."""
 
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Final
 
@@ -12,7 +13,8 @@ from aaco_pipeline.errors import UsageError
 Floats = npt.NDArray[np.float64]
 #: Two-sided chance that identical code is called different by any look of a campaign.
 LEVEL: Final = 0.05
-_NODES: Final = 256
+#: A bound beyond so many deviations is never reached, and a finer grid over it would be spent on nothing.
+_FARTHEST: Final = 8.0
 
 
 @lru_cache(maxsize=256)
@@ -51,6 +53,8 @@ def levels_at_looks(looks: tuple[int, ...]) -> tuple[float, ...]:
     shares = np.array(looks) / looks[-1]
     spent = 4 * (1 - ndtr(ndtri(1 - LEVEL / 4) / np.sqrt(shares)))
     spent[-1] = LEVEL
+    # Narrow enough for the shortest step from look to look.
+    nodes = 64 + int(64 / np.sqrt(np.diff(shares, prepend=0.0).min()))
     points, weights = np.array([0.0]), np.array([1.0])
     levels = []
     before = 0.0
@@ -60,16 +64,22 @@ def levels_at_looks(looks: tuple[int, ...]) -> tuple[float, ...]:
         def crossing(bound: float, step: float = step, points: Floats = points, weights: Floats = weights) -> float:
             return float(weights @ ndtr((points - bound) / step))
 
-        bound = brentq(lambda bound, new=new, crossing=crossing: crossing(bound) - new / 2, 0.0, 40.0)
+        farthest = _FARTHEST * float(np.sqrt(share))
+        excess = partial(_excess, crossing, new / 2)
+        bound = farthest if excess(farthest) >= 0 else float(brentq(excess, 0.0, farthest))
         levels.append(float(2 * ndtr(-bound / np.sqrt(share))))
-        points, weights = _continued(points, weights, bound, step)
+        points, weights = _continued(points, weights, bound, step, nodes)
         before = share
     return tuple(levels)
 
 
-def _continued(points: Floats, weights: Floats, bound: float, step: float) -> tuple[Floats, Floats]:
+def _excess(crossing: Callable[[float], float], allowed: float, bound: float) -> float:
+    return crossing(bound) - allowed
+
+
+def _continued(points: Floats, weights: Floats, bound: float, step: float, nodes: int) -> tuple[Floats, Floats]:
     """The score's density inside the bound after one more look, as points and their weights."""
-    nodes, shares = np.polynomial.legendre.leggauss(_NODES)
-    inside = bound * nodes
+    places, shares = np.polynomial.legendre.leggauss(nodes)
+    inside = bound * places
     density = np.exp(-(((inside[:, None] - points) / step) ** 2) / 2) / (step * np.sqrt(2 * np.pi))
     return inside, bound * shares * (density @ weights)

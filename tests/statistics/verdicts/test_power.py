@@ -1,0 +1,62 @@
+"""Power against the noncentral t of scipy, and levels of looks against published tables."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from aaco_pipeline.errors import UsageError
+from aaco_pipeline.statistics.verdicts.power import blocks_needed, minimum_detectable_ratio
+from aaco_pipeline.statistics.verdicts.sequential import levels_at_looks
+
+
+def power(effect: float, deviation: float, blocks: int, level: float = 0.05) -> float:
+    noncentrality = np.log1p(effect) / deviation * np.sqrt(blocks)
+    return float(stats.nct.sf(stats.t.ppf(1 - level / 2, blocks - 1), blocks - 1, noncentrality))
+
+
+@pytest.mark.parametrize(("blocks", "deviation"), [(3, 0.01), (5, 0.02), (10, 0.02), (60, 0.1)])
+def test_the_detectable_effect_is_found_in_four_of_five(blocks: int, deviation: float) -> None:
+    error = np.array([deviation / np.sqrt(blocks)])
+    found = minimum_detectable_ratio(error, np.array([blocks - 1.0]), np.array([0.05]))
+    assert power(float(found[0]), deviation, blocks) == pytest.approx(0.8, abs=1e-4)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.floats(0.001, 0.4), st.floats(0.005, 0.1), st.sampled_from([0.05, 0.01]))
+def test_the_blocks_needed_are_the_fewest_that_do(deviation: float, ratio: float, level: float) -> None:
+    blocks = blocks_needed(deviation, ratio, level)
+    if blocks < 2_000:
+        assert power(ratio, deviation, blocks, level) >= 0.8 - 1e-4
+        assert blocks == 2 or power(ratio, deviation, blocks - 1, level) < 0.8
+
+
+def test_beyond_the_listed_blocks_the_normal_distribution_serves() -> None:
+    assert blocks_needed(0.3, 0.01, 0.05) == pytest.approx((2.8016 * 0.3 / np.log(1.01)) ** 2, rel=2e-3)
+
+
+def test_the_levels_of_five_equal_looks_are_the_published_ones() -> None:
+    bounds = [-stats.norm.ppf(level / 2) for level in levels_at_looks((1, 2, 3, 4, 5))]
+    # Bounds of the O'Brien-Fleming spending function, two-sided 0.05; Lan and DeMets, 1983, and tables after them.
+    assert bounds == pytest.approx([4.877, 3.357, 2.680, 2.290, 2.031], abs=1e-3)
+
+
+def test_one_look_has_the_whole_level() -> None:
+    assert levels_at_looks((10,)) == (0.05,)
+
+
+@settings(deadline=None, max_examples=10)
+@given(st.lists(st.integers(1, 60), min_size=2, max_size=4, unique=True).map(sorted))
+def test_looking_again_raises_no_false_alarms(looks: list[int]) -> None:
+    levels = levels_at_looks(tuple(looks))
+    steps = np.random.default_rng(0).standard_normal((40_000, looks[-1]))
+    sums = np.cumsum(steps, axis=1)[:, np.array(looks) - 1] / np.sqrt(looks)
+    ever = (np.abs(sums) > -stats.norm.ppf(np.array(levels) / 2)).any(axis=1).mean()
+    assert ever == pytest.approx(0.05, abs=0.005)
+
+
+@pytest.mark.parametrize("looks", [(), (0, 5), (5, 5), (10, 5)])
+def test_looks_that_do_not_ascend_are_refused(looks: tuple[int, ...]) -> None:
+    with pytest.raises(UsageError, match="give ascending numbers"):
+        levels_at_looks(looks)
