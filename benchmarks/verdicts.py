@@ -18,9 +18,12 @@ import polars as pl
 from scipy import stats
 
 from aaco_pipeline.lake.contracts import polars_types
+from aaco_pipeline.statistics.segmentation import segment_starts
+from aaco_pipeline.statistics.session_quantiles import session_quantiles
 from aaco_pipeline.statistics.verdicts.between_nights import LEAST_CANARY_NIGHTS, compare_between_nights
 from aaco_pipeline.statistics.verdicts.block_effects import LEAST_BLOCKS
 from aaco_pipeline.statistics.verdicts.comparison import Plan, compare
+from aaco_pipeline.statistics.verdicts.identical_code import ledger_rows
 from aaco_pipeline.statistics.verdicts.sequential import LEVEL
 from benchmarks.verdict_trials import (
     BASELINE,
@@ -156,6 +159,45 @@ def simulated(claims: Claims) -> None:
     claims.state(what, f"{ever:.2%} (at most 6 %); without the rule {peeked:.2%}", ever <= 0.06)
 
 
+def from_the_ledger(claims: Claims, sessions: pl.DataFrame) -> None:
+    """The floor of identical code and its confidence, from trials on some blocks, on trials on the others."""
+    plan = Plan(BASELINE, CANDIDATE, (10,), POLICY)
+    rows = []
+    for workload in WORKLOADS:
+        of_workload = sessions.filter(pl.col("workload") == workload)
+        known, new = (campaigns(of_workload, interleaved(of_workload, b, 10, 300)) for b in (TUNED_ON, HELD_OUT))
+        designs = known.select("campaign_id", "workload", "host").unique().with_columns(sessions_per_block=1, blocks=10)
+        ledger = ledger_rows(compare(known, plan, _EMPTY_LEDGER), designs)
+        rows.append(compare(new, plan, ledger).filter(pl.col("metric") == "latency_p50"))
+    verdicts = pl.concat(rows)
+    changed, floor = share(verdicts, CHANGED), verdicts.get_column("floor_ratio").unique().sort().to_list()
+    words = ", ".join(f"{each:.3f}" for each in floor)
+    claims.state(
+        f"identical code against its floors ({words}): changed", f"{changed:.2%} (at most 1 %)", changed <= 0.01
+    )
+
+
+def speed(claims: Claims, latency: Picks) -> None:
+    """CPU seconds of the search on 10,000 points, with and without levels, and of 3,000 sessions of 400 iterations."""
+    random = np.random.default_rng(0)
+    noise = random.standard_normal(10_000)
+    for what, series in (("without levels", noise), ("with 100", noise + np.repeat(random.normal(0, 3, 100), 100))):
+        began = time.process_time()
+        segment_starts(series, 15 * np.log(10_000))
+        spent = time.process_time() - began
+        claims.state(f"levels of 10,000 points, {what}", f"{spent:.2f} s CPU (at most 0.5)", spent <= 0.5)
+    twice = np.tile(latency, (2, 1))[:3_000]
+    count, each = twice.shape
+    frame = pl.DataFrame({"session_id": [f"s{i}" for i in range(count)], "arm": "a", "block": range(count)})
+    frame = frame.select(pl.all().repeat_by(each).explode()).with_columns(
+        iteration=pl.Series(np.tile(np.arange(each), count)), latency_ns=pl.Series(twice.ravel())
+    )
+    began = time.process_time()
+    session_quantiles(frame)
+    spent = time.process_time() - began
+    claims.state(f"{count} sessions of {each} iterations", f"{spent:.2f} s CPU (at most 1)", spent <= 1)
+
+
 def withheld(claims: Claims, sessions: pl.DataFrame) -> None:
     """Without a baseline in the same blocks, and between nights without a canary, nothing is claimed."""
     of_workload = sessions.filter(pl.col("workload") == "gemm")
@@ -268,9 +310,11 @@ def main() -> int:
     recorded_identical(claims, sessions)
     recorded_slower(claims, sessions)
     simulated(claims)
+    from_the_ledger(claims, sessions)
     withheld(claims, sessions)
     known_causes(claims, shared)
     three_hosts(claims, shared)
+    speed(claims, latency)
     peers(sessions, latency)
     print(f"{claims.missed} missed, {time.process_time() - began:.0f} s CPU")
     return int(claims.missed > 0)

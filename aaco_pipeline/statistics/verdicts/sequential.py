@@ -40,8 +40,8 @@ def levels_at_looks(looks: tuple[int, ...]) -> tuple[float, ...]:
     :math:`4 (1 - \Phi(z_{1 - \alpha/4} / \sqrt{t}))` (Lan and DeMets, Discrete sequential boundaries for clinical
     trials, 1983). The boundaries follow by integrating the score's density from look to look (Armitage, McPherson and
     Rowe, Repeated significance tests on accumulating data, 1969), here by Gauss-Legendre quadrature. It lies when looks
-    are added or left out because of what was seen, and for few blocks, whose t quantiles it takes for independent of
-    the earlier looks': simulated at (5, 10, 20) blocks that costs nothing that can be measured.
+    are added or left out because of what was seen. The bounds are those of normal scores, taken here as levels of a t
+    test: simulated campaigns that look at 5, 10 and 20 blocks raise 5.3 % false alarms, 11.6 % without the rule.
     """
     from scipy.optimize import brentq
     from scipy.special import ndtr, ndtri
