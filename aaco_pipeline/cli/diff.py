@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from aaco_pipeline.cli.finishing import finish_first
 from aaco_pipeline.cli.lake_option import lake_option
 from aaco_pipeline.cli.output import print_json
 from aaco_pipeline.errors import UsageError
@@ -39,6 +40,8 @@ def diff(project: "Project", *, baseline: str, candidate: str, form: str, as_jso
     before, after = (lake.find_session(name) for name in (baseline, candidate))
     if before == after:
         raise UsageError(f"{before} is both sides: name two sessions; `aaco ls` lists them")
+    for session in (before, after):
+        finish_first(project, lake, session, quiet=as_json or form != "table")
     document = difference_document(lake, before, after)
     if as_json or form == "json":
         print_json(document)
