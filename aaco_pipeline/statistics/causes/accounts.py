@@ -48,7 +48,7 @@ class Account:
     `idle`: category, name, launch of the activity that ended it (null at the ends), cause, idle_ns.
     `sites`: operator, outermost_operator, name, count, busy_ns: the kernels of each operator, where it is known.
     `inputs`: operator, shapes, types, count: the calls of operators that ran kernels, by their inputs.
-    `order`: names of the kernels as they began in the step that holds most different ones, of equals the last.
+    `order`: for each step the names of its kernels as they began.
     `host_ns` is the launching thread's time outside waits for the device; `waits` how often it waited; both null
     without host calls. `graph_ratio` is the share of dispatches that a graph replayed. `latency_ns` is the median
     iteration of the pass without a profiler, null where there was none.
@@ -63,7 +63,7 @@ class Account:
     idle: pl.DataFrame
     sites: pl.DataFrame
     inputs: pl.DataFrame
-    order: tuple[str, ...]
+    order: tuple[tuple[str, ...], ...]
     host_ns: int | None
     waits: int | None
     graph_ratio: float | None
@@ -195,17 +195,13 @@ def _compute_ratios(bottlenecks: pl.DataFrame) -> pl.DataFrame:
     return labelled.select("kernel_id", compute_ratio=ratio).drop_nulls().unique("kernel_id")
 
 
-def _order(own: pl.DataFrame, inside: Axis, repeated: int) -> tuple[str, ...]:
-    """The kernels of one step, which device work that runs on beyond its step leaves incomplete in some.
-
-    A stretch that holds several repetitions is shared out among them by the number of kernels.
-    """
+def _order(own: pl.DataFrame, inside: Axis, repeated: int) -> tuple[tuple[str, ...], ...]:
+    """The kernels of each step; a stretch of several repetitions is shared out by the number of kernels."""
     kernels = own.filter(pl.col("category") != COPY)
     kernels = kernels.with_columns(step=inside.step_of(kernels.get_column("start_ns")))
     repetition = pl.int_range(pl.len()).over("step") * repeated // pl.len().over("step")
-    kernels = kernels.with_columns(step=pl.col("step") * repeated + repetition)
-    most = kernels.group_by("step").agg(pl.col("name").n_unique()).sort("name", "step")
-    return () if most.is_empty() else tuple(kernels.filter(pl.col("step") == most.item(-1, "step")).get_column("name"))
+    steps = kernels.group_by(pl.col("step") * repeated + repetition, maintain_order=True).agg("name")
+    return tuple(map(tuple, steps.get_column("name").to_list()))
 
 
 def _causes_of_idle(tables: Tables, device: int) -> pl.DataFrame:

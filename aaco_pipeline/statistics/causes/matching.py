@@ -21,7 +21,10 @@ from aaco_pipeline.statistics.causes.names import normalized
 LEAST_COUNT: Final = 0.5
 #: Steps of more kernels than this are not aligned kernel by kernel once equal beginnings and ends are taken away.
 _MOST_ALIGNED: Final = 5_000
+#: So many different pairs of steps are aligned.
+_MOST_STEPS: Final = 64
 Counts = dict[str, float]
+Step = tuple[str, ...]
 Codes = npt.NDArray[np.int64]
 
 
@@ -158,7 +161,7 @@ def _operator_places(baseline: Sequence[Account], candidate: Sequence[Account]) 
 def _position_places(baseline: Sequence[Account], candidate: Sequence[Account]) -> Iterator[Replaced]:
     """What left and what came between kernels that stayed, for kernels of no known operator."""
     placed = [{name for one in side for name in one.sites.get_column("name")} for side in (baseline, candidate)]
-    for position, gone, new in _by_position(baseline[0].order, candidate[0].order):
+    for position, gone, new in _by_position(_pairs_of_steps(baseline[0].order, candidate[0].order)):
         old, other = (
             {name: n for name, n in side.items() if name not in known}
             for side, known in zip((gone, new), placed, strict=True)
@@ -201,17 +204,29 @@ def _by_operator(
     yield from ((operator, lost, new[operator]) for operator, lost in gone.items() if operator in new)
 
 
-def _by_position(before: Sequence[str], after: Sequence[str]) -> Iterator[tuple[int, Counts, Counts]]:
-    """Kernels that stand between the same kernels as others did; equal replacements are counted together.
+def _pairs_of_steps(before: Sequence[Step], after: Sequence[Step]) -> list[tuple[Step, Step]]:
+    """Steps to hold against each other, each different pair once: the n-th with the n-th where there are as many.
+
+    Else the steps with most different kernels, because work that runs on beyond its step leaves some incomplete.
+    """
+    if len(before) == len(after):
+        return list(dict.fromkeys(zip(before, after, strict=True)))[:_MOST_STEPS]
+    fullest = [max(steps, key=lambda step: len(set(step)), default=()) for steps in (before, after)]
+    return [(fullest[0], fullest[1])]
+
+
+def _by_position(pairs: Iterable[tuple[Step, Step]]) -> Iterator[tuple[int, Counts, Counts]]:
+    """Kernels that stand between the same kernels as others did; equal replacements of one step are counted together.
 
     With the first position at which it is so, in the baseline's step.
     """
-    found: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[int, int]] = {}
-    for at, gone, new in _blocks(before, after):
-        first, times = found.get((gone, new), (at, 0))
-        found[gone, new] = (first, times + 1)
-    for (gone, new), (first, times) in found.items():
-        yield first, _times(gone, times), _times(new, times)
+    for before, after in pairs:
+        found: dict[tuple[Step, Step], tuple[int, int]] = {}
+        for at, gone, new in _blocks(before, after):
+            first, times = found.get((gone, new), (at, 0))
+            found[gone, new] = (first, times + 1)
+        for (gone, new), (first, times) in found.items():
+            yield first, _times(gone, times), _times(new, times)
 
 
 def _times(names: tuple[str, ...], times: int) -> Counts:
