@@ -5,9 +5,9 @@ work behind the queue is told as hidden; (2) the split closes to 1 % on every pa
 exactly is the first cause; (4) every swap is the first thing selected differently, and pairs without one name nothing.
 Run as `python -m benchmarks.causes [--lake PATH] [--part NAME]`; `--lake` keeps the sessions. It exits
 with 1 when a claim fails. The rules were written on `tuned`: blocks 0 to 4 and the H200 traces. `looked_at` (the other
-blocks, three traces of other devices) and `looked_at_too` (other arms, captures of other tools) were kept apart first,
-and rules were mended by what they showed. `held_out` was not looked at before its result was written down. The arms of
-claim 1 are all ten blocks.
+blocks, three traces of other devices), `looked_at_too` and `looked_at_last` (other arms, captures of other tools) were
+kept apart first, and rules were mended by what each showed. `held_out` (swaps by other names, and into other arms) was
+not looked at before its result was written down. The arms of claim 1 are all ten blocks.
 """
 
 import argparse
@@ -46,7 +46,13 @@ from benchmarks.trace_swaps import (
 Tables = dict[str, pl.DataFrame]
 _READ: Final = tuple(dict.fromkeys((*ACCOUNTED_FROM, *FACTS, *RECORDED_FROM, "markers")))
 _ARMS: Final = ("baseline", "baseline_repeat", "extra_launches", "host_delay")
-_BLOCKS: Final = {"tuned": range(5), "looked_at": range(5, 10), "looked_at_too": range(10), "held_out": range(10)}
+_BLOCKS: Final = {
+    "tuned": range(5),
+    "looked_at": range(5, 10),
+    "looked_at_too": range(10),
+    "looked_at_last": range(10),
+    "held_out": range(10),
+}
 _TRACES: Final = {
     "tuned": (
         *("transformer_b1", "tiny_kernels_500", "gemm_bf16_4096", "two_streams_overlap", "graph_replay"),
@@ -54,14 +60,16 @@ _TRACES: Final = {
     ),
     "looked_at": ("h100_qwen1.5_0.5b", "mi300x_qwen1.5_0.5b", "mi300x_resnet_train_ddp"),
     "looked_at_too": ("gfx1151_rocprofv3_csv", "mi210_kineto_gpu_only", "mi350x_rocpd_43915_dispatches"),
-    "held_out": ("mi300x_sglang_qwen3_8b", "mi350x_rocprofv3_json", "a100_event_sync"),
+    "looked_at_last": ("mi300x_sglang_qwen3_8b", "mi350x_rocprofv3_json", "a100_event_sync"),
+    "held_out": ("h100_qwen1.5_0.5b", "mi300x_qwen1.5_0.5b", "mi300x_resnet_train_ddp", "a100_alexnet_cudasync"),
 }
 #: The arms whose sessions faults and swaps are put into: those of before and those of after.
 _INTO: Final = {
     "tuned": ("baseline", "baseline_repeat"),
     "looked_at": ("baseline", "baseline_repeat"),
     "looked_at_too": ("extra_launches", "host_delay"),
-    "held_out": ("host_delay", "baseline_repeat"),
+    "looked_at_last": ("host_delay", "baseline_repeat"),
+    "held_out": ("baseline_repeat", "extra_launches"),
 }
 _SIZES: Final = (0.05, 0.1, 0.2)
 #: Faults among two arms of real sessions have to stand out from what these differ by themselves.
@@ -171,7 +179,11 @@ def of_faults(sessions: Sessions, part: str) -> Iterator[tuple[str, bool]]:
     # Both arms of identical code: of some the first and the second half of the blocks of one arm.
     halves = {
         part: ((range(5), name), (range(5, 10), name))
-        for part, name in (("looked_at_too", "host_delay"), ("held_out", "extra_launches"))
+        for part, name in (
+            ("looked_at_too", "host_delay"),
+            ("looked_at_last", "extra_launches"),
+            ("held_out", "baseline_repeat"),
+        )
     }
     arms = halves.get(part, tuple((_BLOCKS[part], name) for name in _INTO[part]))
     before, after = ({f"{name} {block}": sessions.recorded(block, name) for block in blocks} for blocks, name in arms)
@@ -244,8 +256,8 @@ def _clocked(tables: Tables, fault: Fault) -> Tables:
 
 def _swaps(sessions: Sessions, part: str, onnx: tuple[Tables, Tables] | None) -> Iterator[Swap]:
     names = known_names(shared() / "kernels" / "kernel_names.csv.gz")
-    # Every other name of the list: what is held out takes the half that the parts that were looked at did not.
-    names = names.filter(pl.int_range(pl.len()) % 2 == (part not in ("tuned", "held_out")))
+    # Every other name of the list: traces that come in two parts meet other names in each.
+    names = names.filter(pl.int_range(pl.len()) % 2 == (part not in ("tuned", "looked_at_last", "held_out")))
     blocks = _BLOCKS[part]
     pairs = [(f"block {block}", *(sessions.recorded(block, name) for name in _INTO[part])) for block in blocks]
     traces = [(name, sessions.trace(name), sessions.trace(name)) for name in _TRACES[part]]

@@ -65,10 +65,12 @@ def kernel_swaps(label: str, before: Tables, after: Tables, names: pl.DataFrame,
     """
     operators = after["operator_kernels"].with_columns(pl.col("operator").cast(pl.String))
     kernels = after["kernels"].with_columns(pl.col(pl.Categorical).cast(pl.String))
-    own = set(kernels.get_column("name"))
+    own, ran_before = set(kernels.get_column("name")), set(before["kernels"].get_column("name").cast(pl.String))
     done: dict[str, int] = {}
     for row in operators.sort("total_ns", descending=True).iter_rows(named=True):
         old = kernels.filter(pl.col("kernel_id") == row["kernel_id"]).row(0, named=True)
+        if old["name"] not in ran_before:
+            continue  # added work under another name is still added work
         alike = (
             pl.col("parent_op") == row["operator"] if row["operator"] else pl.col("family").eq_missing(old["family"])
         )
