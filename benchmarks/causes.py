@@ -71,9 +71,9 @@ _INTO: Final = {
     "looked_at_last": ("host_delay", "baseline_repeat"),
     "held_out": ("baseline_repeat", "extra_launches"),
 }
-_SIZES: Final = (0.05, 0.1, 0.2)
+_SIZES: Final[tuple[float, ...]] = (0.05, 0.1, 0.2)
 #: Faults among two arms of real sessions have to stand out from what these differ by themselves.
-_SIZES_OF_ARMS: Final = (0.1, 0.2)
+_SIZES_OF_ARMS: Final[tuple[float, ...]] = (0.1, 0.2)
 _WARMUP: Final = 30
 _TINY: Final = "vectorized_elementwise_kernel"
 _CLOSES: Final = 0.01
@@ -259,7 +259,8 @@ def _swaps(sessions: Sessions, part: str, onnx: tuple[Tables, Tables] | None) ->
     # Every other name of the list: traces that come in two parts meet other names in each.
     names = names.filter(pl.int_range(pl.len()) % 2 == (part not in ("tuned", "looked_at_last", "held_out")))
     blocks = _BLOCKS[part]
-    pairs = [(f"block {block}", *(sessions.recorded(block, name) for name in _INTO[part])) for block in blocks]
+    first, second = _INTO[part]
+    pairs = [(f"block {block}", sessions.recorded(block, first), sessions.recorded(block, second)) for block in blocks]
     traces = [(name, sessions.trace(name), sessions.trace(name)) for name in _TRACES[part]]
     for label, before, after in [*pairs, *traces]:
         found = list(kernel_swaps(label, before, after, names, 3))

@@ -6,7 +6,7 @@ Times are moved by a warp of the whole axis: an instant moves by all delays that
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -307,13 +307,9 @@ def _with_gaps(tables: Mapping[str, pl.DataFrame]) -> Tables:
 
 
 def _append(frame: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
-    return pl.concat(
-        [frame.with_columns(pl.col(pl.Categorical).cast(pl.String)), rows.select(frame.columns).cast(_plain(frame))]
-    )
-
-
-def _plain(frame: pl.DataFrame) -> dict[str, Any]:
-    return {name: pl.String if dtype == pl.Categorical else dtype for name, dtype in frame.schema.items()}
+    """More rows of a table, names as plain text."""
+    plain = frame.with_columns(pl.col(pl.Categorical).cast(pl.String))
+    return pl.concat([plain, rows.select(plain.columns).cast(plain.schema)])
 
 
 def _filled(rows: pl.DataFrame, like: pl.DataFrame) -> pl.DataFrame:

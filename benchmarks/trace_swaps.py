@@ -101,8 +101,10 @@ def renamed(kernels: pl.DataFrame, kernel: int, new: Mapping[str, object]) -> pl
 
 def without_operators(swap: Swap) -> Swap:
     """The same swap where nothing tells the operators: the position in the step is left."""
-    sides = [{**side, "operator_kernels": side["operator_kernels"].clear()} for side in (swap.before, swap.after)]
-    return Swap(f"{swap.name}, without operators", *sides, swap.kinds, swap.values)
+    before, after = (
+        {**side, "operator_kernels": side["operator_kernels"].clear()} for side in (swap.before, swap.after)
+    )
+    return Swap(f"{swap.name}, without operators", before, after, swap.kinds, swap.values)
 
 
 def fusions(label: str, before: Tables, after: Tables, most: int) -> Iterator[Swap]:
@@ -147,17 +149,17 @@ def graph_swap(label: str, before: Tables, after: Tables) -> Swap:
 def fact_swaps(label: str, before: Tables, after: Tables) -> Iterator[Swap]:
     """Caches in another state, libraries in another version, another provider or precision of the session."""
     for category, key, was, became, kind in _FACTS:
-        sides = [
+        old, new = (
             {**side, "environment": _with_fact(side["environment"], category, key, value)}
             for side, value in ((before, was), (after, became))
-        ]
-        yield Swap(f"{label}: {kind} {key}", *sides, (kind,), None)
+        )
+        yield Swap(f"{label}: {kind} {key}", old, new, (kind,), None)
     for column, was, became, kind in _OF_SESSIONS:
-        sides = [
+        old, new = (
             {**side, "sessions": side["sessions"].with_columns(pl.lit(value).alias(column))}
             for side, value in ((before, was), (after, became))
-        ]
-        yield Swap(f"{label}: {kind} {was} to {became}", *sides, (kind,), (was, became))
+        )
+        yield Swap(f"{label}: {kind} {was} to {became}", old, new, (kind,), (was, became))
 
 
 def placement_swaps(label: str, before: Tables, after: Tables, numbers: tuple[int, ...]) -> Iterator[Swap]:

@@ -30,8 +30,8 @@ LOOKS: Final = {
     "info": (),
     "doctor": (),
 }
-#: Commands whose JSON is tested where the command is: they change the lake, or show no data at all.
-ELSEWHERE: Final = {"amend", "run", "sweep", "capture", "ingest", "calibrate", "rm", "gc", "ui", "init"}
+#: Commands whose JSON is tested where the command is: they change the lake, take two sessions, or show no data.
+ELSEWHERE: Final = {"amend", "diff", "run", "sweep", "capture", "ingest", "calibrate", "rm", "gc", "ui", "init"}
 
 
 def test_help_lists_every_command_and_every_exit_code(aaco: Aaco) -> None:
