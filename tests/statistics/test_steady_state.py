@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aaco_pipeline.analysis.sessions.token_latency import units_of_work
-from aaco_pipeline.statistics.steady_state import LEAST_ITERATIONS, levels_since, steady_state_metrics
+from aaco_pipeline.statistics.steady_state import LEAST_ITERATIONS, levels_since, states_of, steady_state_metrics
 
 
 def series(levels: list[tuple[int, float]], seed: int = 0) -> np.ndarray:
