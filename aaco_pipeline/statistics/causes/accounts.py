@@ -93,7 +93,7 @@ def account(tables: Tables) -> Account | str:
     activities = activities.with_columns(
         at_ns=inside.of(activities.get_column("start_ns")), until_ns=inside.of(activities.get_column("end_ns"))
     )
-    ran = activities.filter((pl.col("until_ns") > pl.col("at_ns")) | inside.holds("start_ns"))
+    ran = activities.filter((pl.col("until_ns") > pl.col("at_ns")) | inside.holds(activities.get_column("start_ns")))
     if ran.is_empty():
         return "no kernel or copy ran in the measured steps"
     time = pl.col("until_ns") - pl.col("at_ns")
@@ -295,7 +295,7 @@ def _sites(tables: Tables, groups: pl.DataFrame) -> pl.DataFrame:
 
 def _inputs(tables: Tables, inside: Axis, sites: pl.DataFrame) -> pl.DataFrame:
     """How often each operator that ran kernels was called in the steps, by shapes and types of its inputs."""
-    began = tables["api_calls"].filter(inside.holds("start_ns")).select("call_id")
+    began = tables["api_calls"].filter(inside.holds(tables["api_calls"].get_column("start_ns"))).select("call_id")
     stated = [pl.col(one).cast(_TEXT) for one in ("operator", "shapes", "types")]
     own = tables["operator_inputs"].join(began, on="call_id", how="semi").select(stated)
     own = own.join(sites.select("operator"), on="operator", how="semi")
@@ -329,7 +329,8 @@ def _graph_ratio(own: pl.DataFrame, calls: pl.DataFrame) -> float | None:
 
 def _clock(samples: pl.DataFrame, inside: Axis, device: int) -> float | None:
     """The mean engine clock in the steps; null where it was not sampled there."""
-    own = samples.filter((pl.col("device_id") == device) & inside.holds("time_ns")).get_column("gfx_clock_mhz")
+    inside_steps = samples.filter(inside.holds(samples.get_column("time_ns")))
+    own = inside_steps.filter(pl.col("device_id") == device).get_column("gfx_clock_mhz")
     return None if own.drop_nulls().is_empty() else float(own.drop_nulls().to_numpy().mean())
 
 

@@ -34,10 +34,11 @@ class Axis:
         """The number of the last step that began by then; of instants before the first one, -1."""
         return pl.Series(np.searchsorted(self._starts, instants.to_numpy(), side="right") - 1, dtype=pl.Int64)
 
-    def holds(self, column: str) -> pl.Expr:
-        """Whether an instant lies in a step: activities of no length count there, too."""
-        ranges = zip(self._starts.tolist(), self._ends.tolist(), strict=True)
-        return pl.any_horizontal([pl.col(column).is_between(a, b, closed="left") for a, b in ranges])
+    def holds(self, instants: pl.Series) -> pl.Series:
+        """Whether each instant lies in a step: activities of no length count there, too."""
+        at = instants.to_numpy()
+        step = np.searchsorted(self._starts, at, side="right") - 1
+        return pl.Series((step >= 0) & (at < self._ends[np.clip(step, 0, None)]), dtype=pl.Boolean)
 
 
 def measured_steps(tables: Mapping[str, pl.DataFrame], activities: pl.DataFrame) -> tuple[int, str, Ns, Ns] | str:
