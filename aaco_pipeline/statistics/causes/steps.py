@@ -60,6 +60,8 @@ def measured_steps(tables: Mapping[str, pl.DataFrame], activities: pl.DataFrame)
         if pieces.height:  # set-up and tear-down are no step's
             starts = np.maximum(starts, pieces.get_column("start_ns").to_numpy().min())
         kept = ends > starts
+        if not kept.any():
+            return "no measured iteration lies in the steady part"
         return int(kept.sum()), "measured iterations", starts[kept], ends[kept]
     known = pieces.drop_nulls("repetitions")
     if known.is_empty():

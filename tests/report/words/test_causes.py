@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from aaco_pipeline.report.words.causes import cause_in_words, difference_in_words, selection_in_words, signed
-from aaco_pipeline.report.words.difference import waterfall
+from aaco_pipeline.report.words.difference import opening, waterfall
 from aaco_pipeline.statistics.causes.decomposition import SCHEMA as CAUSE
 from aaco_pipeline.statistics.causes.selection import SCHEMA as SELECTION
 
@@ -91,6 +91,21 @@ def test_the_waterfall_ends_at_the_candidates_iteration_and_keeps_the_unexplaine
         "Unexplained, idle time of unknown cause",
     ]
     assert len(rows) == 14
+
+
+def test_other_hardware_is_said_before_anything_else() -> None:
+    document = {
+        "hardware_differs": ["device product: A → B (observed)"],
+        "workload_differs": [],
+        "selections": [{"in_words": "Kernel: a → b"}],
+    }
+    assert opening(document) == [
+        "Hardware differs: device product: A → B (observed).",
+        "1 thing was selected differently:",
+        "Kernel: a → b.",
+    ]
+    plain = {**document, "hardware_differs": [], "selections": []}
+    assert opening(plain) == ["Nothing was selected differently, as far as both sessions tell."]
 
 
 def test_without_a_split_there_is_no_waterfall() -> None:

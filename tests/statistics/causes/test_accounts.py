@@ -103,6 +103,13 @@ def test_set_up_before_the_steady_part_is_no_step() -> None:
     assert accounted(tables).time_ns == 3 * 2_100 - 100
 
 
+def test_iterations_that_all_lie_before_the_steady_part_are_refused() -> None:
+    tables = session(STEP)
+    part = {"device_id": 0, "part": "steady", "start_ns": 8_000, "end_ns": 9_000, "reason": "made up"}
+    tables["session_parts"] = to_contract("session_parts", pl.DataFrame([part]))
+    assert account(tables) == "no measured iteration lies in the steady part"
+
+
 def test_without_steps_the_whole_recording_is_one() -> None:
     tables = session(STEP)
     tables["iterations"] = tables["iterations"].clear()
