@@ -79,19 +79,18 @@ def kernel_limits(
 
     Returns:
         `nearest` and `second` are labels of roofs, `share` and `second_share` of the kernel's time, not clamped; all
-        null where the roofline names none or the kernel is `too_short`. `is_limit`: the nearest roof limits it.
-        `is_near`: it does not, and within the uncertainty it might. `is_sure`: nothing within the uncertainty speaks
-        against it. `second` is only there where it needed nearly as long.
+        null where the roofline names none for it nor for the same code, or the kernel is `too_short`. `is_limit`: the
+        nearest roof limits it. `is_near`: it does not, and within the uncertainty it might. `is_sure`: nothing within
+        the uncertainty speaks against it. `second` is only there where it needed nearly as long.
     """
     known = (
-        stats.select("kernel_id", too_short=pl.col("p50_ns") < LAUNCH_SIZED_NS)
+        stats.select("kernel_id", median_ns="p50_ns")
         .join(_labelled(placed, on_cpu), on="kernel_id", how="left", maintain_order="left")
         .join(launched, on="kernel_id", how="left", maintain_order="left")
         .join(indirect.select("kernel_id", "indirect_access"), on="kernel_id", how="left", maintain_order="left")
-        .with_columns(nearest=pl.when(~pl.col("too_short").fill_null(False)).then("nearest"))
+        .with_columns(code=pl.col("name").str.replace_all(_DECORATION, "") + " " + pl.col("grid").fill_null(""))
     )
-    share = pl.when(pl.col("nearest").is_not_null()).then(_of_same_code())
-    judged = known.with_columns(share=share, needed=_threshold())
+    judged = _of_same_code(known).with_columns(needed=_threshold())
     near_second = pl.col("second_share") >= BALANCED * pl.col("share")
     return (
         judged.with_columns(
@@ -128,16 +127,58 @@ def _labelled(placed: pl.DataFrame, on_cpu: float) -> pl.DataFrame:
     )
 
 
-def _of_same_code() -> pl.Expr:
-    """The share of all kernels of the same code, grid and nearest roof together; its own where it is not like theirs.
+def _of_same_code(kernels: pl.DataFrame) -> pl.DataFrame:
+    """Adds `too_short` and `share`, and decides `nearest` and `second` on all kernels of the same code and grid.
 
-    Twice the same code may do unlike work; what lies further from the others than the uncertainty is not the same.
+    Twice the same code may do unlike work: a kernel whose length or whose share of a roof is further from the others'
+    than the uncertainty is decided alone. One as long as the others whose own work was not placed is what they are.
     """
-    alike = [pl.col("name").str.replace_all(_DECORATION, ""), "grid", "nearest"]
-    weight = pl.col("duration_ns").fill_null(1)
-    together = ((pl.col("own_share") * weight).sum() / weight.sum()).over(alike)
-    unlike = (pl.col("own_share") - together).abs() > ROOF_UNCERTAINTY
-    return pl.when(unlike | pl.col("name").is_null()).then("own_share").otherwise(together)
+    length = pl.when(pl.col("code").is_not_null()).then(pl.col("median_ns").mean().over("code"))
+    alike = ((pl.col("median_ns") - length).abs() <= ROOF_UNCERTAINTY * length).fill_null(False)
+    rows = kernels.with_columns(alike=alike).with_columns(
+        too_short=pl.when("alike").then(length).otherwise("median_ns") < LAUNCH_SIZED_NS
+    )
+    roofs = _roofs_of_codes(rows)
+    for place, roof in (("first", 0), ("other", 1)):
+        own = roofs.filter(pl.col("rank") == roof).select("code", pl.col("label", "together").name.prefix(f"{place}_"))
+        rows = rows.join(own, on="code", how="left", maintain_order="left")
+
+    def own_share(label: str) -> pl.Expr:
+        share = pl.when(pl.col("nearest") == pl.col(label)).then("own_share")
+        return share.when(pl.col("second") == pl.col(label)).then("second_share")
+
+    unplaced = pl.col("nearest").is_null() & pl.col("alike")
+    like_them = (own_share("first_label") - pl.col("first_together")).abs() <= ROOF_UNCERTAINTY
+    joins = pl.col("code").is_not_null() & (unplaced | like_them.fill_null(False))
+    by_shapes = pl.col("is_model_based").max().over("code")
+    long_enough = ~pl.col("too_short").fill_null(False)
+    decided = {
+        "nearest": ("first_label", "nearest"),
+        "share": ("first_together", "own_share"),
+        "second": ("other_label", "second"),
+        "second_share": ("other_together", "second_share"),
+    }
+    return rows.with_columns(
+        *(
+            pl.when(long_enough).then(pl.when(joins).then(pl.col(together)).otherwise(pl.col(own))).alias(name)
+            for name, (together, own) in decided.items()
+        ),
+        is_model_based=pl.when(unplaced & pl.col("code").is_not_null()).then(by_shapes).otherwise("is_model_based"),
+    )
+
+
+def _roofs_of_codes(rows: pl.DataFrame) -> pl.DataFrame:
+    """code, label, together, rank: the share of each roof over a code's kernels together, the nearest with rank 0."""
+    weighed = rows.drop_nulls("code").with_columns(weight=pl.col("duration_ns").fill_null(1))
+    named = [
+        weighed.select("code", "weight", label=label, share=share)
+        for label, share in (("nearest", "own_share"), ("second", "second_share"))
+    ]
+    of_code = pl.concat(named).drop_nulls(["label", "share"]).group_by("code", "label")
+    time = (pl.col("share") * pl.col("weight")).sum()
+    summed = of_code.agg(time=time, together=time / pl.col("weight").sum())
+    ordered = summed.sort("code", "time", "label", descending=[False, True, False])
+    return ordered.with_columns(rank=pl.int_range(pl.len()).over("code"))
 
 
 def _threshold() -> pl.Expr:
