@@ -237,9 +237,7 @@ def _explained(
     idle = gaps.filter(pl.col("doubt").is_null() & (pl.col("cause") != "unknown")).select(
         "start_ns", "end_ns", share=pl.when(sync).then(pl.lit("sync")).otherwise(pl.lit("launch"))
     )
-    bounds = pieces.select(pl.col("start_ns").min().alias("first"), pl.col("end_ns").max().alias("last")).row(0)
-    idle = idle.filter((pl.col("start_ns") >= bounds[0]) & (pl.col("end_ns") <= bounds[1]))
-    for (share, kind), time in reasons.recurring(idle, tables["first_calls"]).items():
+    for (share, kind), time in reasons.recurring(idle, tables["first_calls"], pieces).items():
         # A gap between late launches is the host's where the thread was elsewhere.
         named = share if shares[share] >= time else "host"
         if shares[named] >= time:

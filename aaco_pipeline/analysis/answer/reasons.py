@@ -12,7 +12,7 @@ import polars as pl
 
 from aaco_pipeline.analysis.answer.shares import DEVICE
 from aaco_pipeline.analysis.sessions.iteration_gaps import Usage
-from aaco_pipeline.analysis.timeline.device_timeline import covered_by
+from aaco_pipeline.analysis.timeline.device_timeline import Coverage, covered_by
 
 CONTENTION: Final = "contention"
 IMBALANCE: Final = "imbalance"
@@ -76,19 +76,28 @@ def throttling(shares: Mapping[str, int], samples: pl.DataFrame, devices: pl.Dat
     return {DEVICE: round(shares[DEVICE] * min(1.0, cost * held))}
 
 
-def recurring(idle: pl.DataFrame, first_calls: pl.DataFrame) -> dict[tuple[str, str], int]:
+def recurring(idle: pl.DataFrame, first_calls: pl.DataFrame, pieces: pl.DataFrame) -> dict[tuple[str, str], int]:
     """By share and kind, idle time of the steady window that allocations, compilations or page faults fill.
 
-    `idle` has share, start_ns and end_ns of stretches without overlap.
+    `idle` has share, start_ns and end_ns of stretches without overlap, `pieces` (start_ns, end_ns) are the window: what
+    lies between two of them, an interruption or what a first call did, explains nothing of it.
     """
     found: dict[tuple[str, str], int] = {}
+    window = _covered(pieces)
     for kind in RECURRING:
-        calls = first_calls.filter(pl.col("kind") == kind)
+        calls = first_calls.filter(pl.col("kind") == kind).select("start_ns", "end_ns")
         if not calls.height:
             continue
-        during = covered_by(calls.get_column("start_ns").to_numpy(), calls.get_column("end_ns").to_numpy())
+        # What two sets of intervals share is what both cover less what either does.
+        during, either = _covered(calls), _covered(pl.concat([calls, pieces.select("start_ns", "end_ns")]))
         for (share,), own in idle.group_by("share", maintain_order=True):
-            time = int(during.between(own.get_column("start_ns").to_numpy(), own.get_column("end_ns").to_numpy()).sum())
+            starts, ends = own.get_column("start_ns").to_numpy(), own.get_column("end_ns").to_numpy()
+            both = during.between(starts, ends) + window.between(starts, ends) - either.between(starts, ends)
+            time = int(both.sum())
             if time:
                 found[str(share), kind] = time
     return found
+
+
+def _covered(stretches: pl.DataFrame) -> Coverage:
+    return covered_by(stretches.get_column("start_ns").to_numpy(), stretches.get_column("end_ns").to_numpy())

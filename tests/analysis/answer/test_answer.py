@@ -96,6 +96,25 @@ def test_a_reason_for_more_than_half_of_the_largest_share_is_the_class(clock: fl
         assert row["saves_at_most_ns"] == part["time_ns"]
 
 
+def test_allocations_between_two_steady_pieces_are_no_reason_for_what_happens_in_them() -> None:
+    """Launching takes most of the window. Allocations fill a part of that, or an interruption beside it."""
+    shorter = [{**one, "end_ns": one["start_ns"] + 40} for one in tables()["dispatches"].to_dicts()]
+    gaps = [{**one, "start_ns": one["start_ns"] - 20} for one in idle(launch_latency=9)]
+    whole = {"device_id": 0, "reason": "all", "repetitions": 5}
+    parts = [
+        {**whole, "part": part, "start_ns": start, "end_ns": end}
+        for part, start, end in (("steady", 0, 340), ("interruption", 340, 640), ("steady", 640, 940))
+    ]
+
+    def explained(start: int, end: int) -> list[tuple[str, int]]:
+        calls = [{"kind": "allocation", "start_ns": start, "end_ns": end}]
+        made = judged(tables(dispatches=shorter, gaps=gaps, session_parts=parts, first_calls=calls))
+        return made.time_shares.drop_nulls("reason").select("reason", "time_ns").rows()
+
+    assert explained(340, 640) == []
+    assert explained(240, 700) == [("allocation", 120)]
+
+
 def test_another_cards_samples_say_nothing_of_a_captures_clock() -> None:
     other = {"device_id": 1, "time_ns": 0, "gfx_clock_mhz": 100.0, "gfx_activity_ratio": 1.0}
     cards = [{"device_id": one, "vendor": "AMD", "max_clock_mhz": 2000.0} for one in (0, 1)]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from aaco_pipeline.analysis.answer import reasons
 from aaco_pipeline.analysis.answer.shares import SHARES
 from aaco_pipeline.analysis.sessions.iteration_gaps import Usage
-from tests.analysis.answer.made_up import rows
+from tests.analysis.answer.made_up import pieces, rows
 
 times = st.integers(0, 10**12)
 made_shares = st.fixed_dictionaries(dict.fromkeys(SHARES, times))
@@ -71,8 +71,16 @@ def test_work_of_first_calls_that_recurs_explains_the_idle_time_that_it_fills() 
     idle = pl.DataFrame({"share": ["sync", "launch"], "start_ns": [0, 200], "end_ns": [100, 300]})
     calls = [("allocation", 50, 250), ("compilation", 290, 400), ("initialization", 0, 300)]
     first = rows("first_calls", [{"kind": kind, "start_ns": start, "end_ns": end} for kind, start, end in calls])
-    assert reasons.recurring(idle, first) == {
+    assert reasons.recurring(idle, first, pieces((0, 500))) == {
         ("sync", "allocation"): 50,
         ("launch", "allocation"): 50,
         ("launch", "compilation"): 10,
     }
+
+
+def test_what_recurs_between_the_windows_pieces_explains_nothing_of_it() -> None:
+    """A gap that a piece cuts counts as far as it lies in one; calls may overlap one another and the pieces' edges."""
+    idle = pl.DataFrame({"share": ["sync", "sync", "launch"], "start_ns": [0, 300, 900], "end_ns": [200, 400, 1000]})
+    calls = [("allocation", 50, 150), ("allocation", 100, 180), ("allocation", 250, 600), ("page_faults", 300, 400)]
+    first = rows("first_calls", [{"kind": kind, "start_ns": start, "end_ns": end} for kind, start, end in calls])
+    assert reasons.recurring(idle, first, pieces((0, 120), (900, 1000))) == {("sync", "allocation"): 70}
