@@ -74,13 +74,13 @@ def _of_path(path: Path) -> Iterator[Document]:
         try:
             examined = _examined(run)
         except CaptureError as error:
-            rows = findings_frame([unreadable(Path(of).name, str(error))]).to_dicts()
+            rows = findings_frame([unreadable(Path(of).name, str(error))], "aaco").to_dicts()
             yield _document(of, [], rows, unreadable=True)
             continue
         yield _document(of, examined.ledger.to_dicts(), examined.findings.to_dicts())
     if not found.runs:
         reasons = [unreadable(one.path.name, one.reason) for one in found.unread]
-        rows = findings_frame(reasons or [unreadable(path.name, "nothing in it is a capture")]).to_dicts()
+        rows = findings_frame(reasons or [unreadable(path.name, "nothing in it is a capture")], "aaco").to_dicts()
         yield _document(str(path), [], rows, unreadable=True)
 
 

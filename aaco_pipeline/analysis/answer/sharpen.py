@@ -6,6 +6,7 @@ from typing import Final
 import polars as pl
 
 from aaco_pipeline.analysis.answer.validity import COLD_START, INCOMPLETE
+from aaco_pipeline.analysis.completeness.recording_tools import in_words, tool_of
 from aaco_pipeline.analysis.timeline.activities import OPERATOR_DOMAIN
 from aaco_pipeline.providers import CPU_PROVIDER
 
@@ -45,24 +46,23 @@ def sharpened(name: str, kind: object, tables: Mapping[str, pl.DataFrame], *, st
         return [*wanted, *([] if measured else [_CALIBRATED])][:_AT_MOST]
     vendors = set(devices.get_column("vendor").drop_nulls()) if devices.height else set()
     if name == COLD_START:
-        wanted.insert(
-            0, ("the steady state", "record after warm-up: torch.profiler.schedule(wait=1, warmup=3, active=3)")
-        )
+        wanted.insert(0, ("the steady state", "record after warm-up: {warm_up}"))
     if name == INCOMPLETE and not steady and _has_times(tables):
         wanted.append(("what repeats", "record ten or more repetitions of the work after a warm-up"))
     if name == INCOMPLETE and tables["dispatches"].height and not tables["api_calls"].height and "AMD" in vendors:
-        wanted.append(("what the idle device waits for", "rocprofv3 --hip-trace --kernel-trace --memory-copy-trace"))
+        wanted.append(("what the idle device waits for", "{everything}"))
     if name == INCOMPLETE and not _has_times(tables) and "NVIDIA" not in vendors:
-        wanted.append(("when the kernels ran", "rocprofv3 --kernel-trace -- COMMAND"))
+        wanted.append(("when the kernels ran", "{kernel_times}"))
     operators = tables["api_calls"].get_column("domain").cast(pl.String) == OPERATOR_DOMAIN
     if kind is not None and operators.any() and not tables["operator_shapes"].height:
         wanted.append(("what the kernels achieve", "torch.profiler.profile(record_shapes=True)"))
     if kind is not None and "AMD" in vendors:
         if not tables["counters"].height:
-            wanted.append(("which unit limits the kernels", "rocprofv3 --pmc with the sets of `aaco capture --print`"))
+            wanted.append(("which unit limits the kernels", "{counters}"))
         if not tables["att_stalls"].height:
-            wanted.append(("which instructions stall", "rocprofv3 --att --kernel-include-regex KERNEL"))
-    return wanted[:_AT_MOST]
+            wanted.append(("which instructions stall", "{instructions}"))
+    tool = tool_of(sessions)
+    return [(what, in_words(command, tool)) for what, command in wanted[:_AT_MOST]]
 
 
 def _has_times(tables: Mapping[str, pl.DataFrame]) -> bool:

@@ -26,8 +26,7 @@ _ORDER: Final = (
     *("session_metrics.exposed_launch", "session_metrics.exposed_launch_ratio"),
 )
 _MEND: Final = (
-    "record again after the host's clock has settled (chronyc tracking), without suspend in between; of ROCm, with "
-    "rocprofv3 --kernel-trace --hip-trace -- COMMAND, which takes both times from one clock"
+    "record again after the host's clock has settled (chronyc tracking), without suspend in between: {one_clock}"
 )
 
 
@@ -190,7 +189,7 @@ def _impossible(fit: Fit, process: int) -> Finding:
 #: How to record durations that can be believed.
 DURATIONS_AGAIN: Final = (
     "record again with the clocks at rest (rocm-smi --setperfdeterminism, or a longer warm-up) and compare identical "
-    "launches: rocprofv3 --kernel-trace --stats -- COMMAND"
+    "launches: {durations}"
 )
 
 

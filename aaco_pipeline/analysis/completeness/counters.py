@@ -70,15 +70,15 @@ def of_values(checked: pl.DataFrame) -> Iterator[Finding]:
                 f"{times} replays were added up."
             )
             mend = (
-                "rocprofv3 --pmc with one group of counters a run (no kernel replay), or read rocpd_pmc_event of a "
-                "release that keeps replays apart (ROCm/rocm-systems PR 11422)"
+                "one group of counters a run (no kernel replay), or a release that keeps replays apart "
+                "(ROCm/rocm-systems PR 11422): {counters}"
             )
         else:
             evidence = (
                 f"{of_total(odd.height, own.height)} dispatches count what cannot be (dispatch {row['dispatch_id']}: "
                 f"{row['value']:,.0f} where {row['expected']:,.0f} {_LIMIT[_kind(counter)]})."
             )
-            mend = "rocprofv3 --pmc SQ_WAVES GRBM_GUI_ACTIVE -- COMMAND again, alone on the device and serialized"
+            mend = "count again, alone on the device and serialized: {cycles}"
         yield Finding(
             verdict,
             "fault",
@@ -111,8 +111,7 @@ def of_coverage(
             f"device {row['device_id']}",
             f"{len(names):,} counters were read on a device of {row['xcc_count']} XCDs, and none of the cycles that "
             "each XCD was active (GRBM_GUI_ACTIVE, GRBM_GUI_ACTIVE_PER_XCD): no figure per cycle can be made.",
-            "rocprofv3 --pmc GRBM_GUI_ACTIVE SQ_WAVES -- COMMAND, and state the partition mode (rocm-smi "
-            "--showcomputepartition); rocprof-compute profile with block 2 (-b 2)",
+            "count each XCD's cycles, and state the partition mode (rocm-smi --showcomputepartition): {cycles}",
             device_id=row["device_id"],
             voids=("occupancy.achieved_ratio",),
         )
@@ -124,10 +123,7 @@ def _multiplexed(counters: pl.DataFrame, dispatches: pl.DataFrame, environment: 
         & pl.col("key").is_in(_SETTING)
         & ~pl.col("value").fill_null("").str.to_lowercase().is_in(_UNSET)
     ).sort("key")
-    mend = (
-        "profile without multiplexing: rocprof-compute profile without --iteration-multiplexing, a run for each group "
-        "of counters, with -k KERNEL to keep it short"
-    )
+    mend = "profile without multiplexing (no --iteration-multiplexing), a run for each group of counters: {counters}"
     spread = ("counter_metrics.min", "counter_metrics.max")
     if stated.height:
         setting = f"{stated.item(0, 'key')}: {stated.item(0, 'value')}"

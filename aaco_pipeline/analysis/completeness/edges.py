@@ -15,7 +15,7 @@ _LONG_NS: Final = 1_000_000
 _PREPARING: Final = 10
 _MEND: Final = (
     "wait for the device (torch.cuda.synchronize() or hipDeviceSynchronize()) right before recording begins, with a "
-    "warm-up step: torch.profiler.schedule(wait=1, warmup=1, active=3)"
+    "warm-up step: {warm_up}"
 )
 
 

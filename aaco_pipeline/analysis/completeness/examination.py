@@ -19,6 +19,7 @@ from aaco_pipeline.analysis.completeness import (
 )
 from aaco_pipeline.analysis.completeness.findings import Finding, findings_frame
 from aaco_pipeline.analysis.completeness.ledger import ledger
+from aaco_pipeline.analysis.completeness.recording_tools import tool_of
 from aaco_pipeline.analysis.kernels.statistics import timed
 from aaco_pipeline.analysis.roofline.operators.graphs.replays import replays as match_replays
 from aaco_pipeline.analysis.timeline.recorded import Recorded
@@ -68,7 +69,8 @@ def examined(tables: Mapping[str, pl.DataFrame], run: Recorded, evidence: Sequen
         files.of_fallback(tables["sessions"], tables["dispatches"], tables["kernels"]),
     )
     return Completeness(
-        ledger(tables, activities, aside, launched, early, fits=fits, losses=losses), findings_frame(found)
+        ledger(tables, activities, aside, launched, early, fits=fits, losses=losses),
+        findings_frame(found, tool_of(tables["sessions"])),
     )
 
 

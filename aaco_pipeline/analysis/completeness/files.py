@@ -32,8 +32,7 @@ def of_evidence(evidence: Sequence[Evidence]) -> Iterator[Finding]:
                 "fault",
                 source,
                 f"the tool says so itself: {one.reason}.",
-                "record fewer steps, or give the tool more room: KINETO_CONFIG with ACTIVITIES_MAX_GPU_BUFFER_SIZE_MB, "
-                "rocprofv3 with fewer traces at once, nsys profile --cuda-flush-interval=100",
+                "record fewer steps, or give the tool more room: {more_room}",
                 records=one.rows,
                 at_least=(*BUSY, *KERNEL_SUMS),
                 at_most=IDLE,
@@ -44,7 +43,7 @@ def of_evidence(evidence: Sequence[Evidence]) -> Iterator[Finding]:
                 "fault",
                 source,
                 f"the tool says so itself: {one.reason}.",
-                "aaco run with fewer --iterations: the runtime's profile holds a million events",
+                "the runtime's profile holds a million events: {more_room}",
                 at_least=(*BUSY, *KERNEL_SUMS),
                 at_most=IDLE,
             )
@@ -97,7 +96,7 @@ def of_outside(evidence: Sequence[Evidence]) -> Iterator[Finding]:
                 "fault",
                 one.source or "capture",
                 f"{one.reason}: they begin before it did, or end after it.",
-                "rocprofv3 --kernel-trace --stats -- COMMAND again, and compare identical launches",
+                "record again, and compare identical launches: {durations}",
                 records=one.rows,
                 voids=("kernel_stats.share_ratio", "timeline.active_ratio"),
                 at_most=("kernel_stats.max_ns", "kernel_stats.total_ns"),
@@ -133,7 +132,7 @@ def of_statistics(stated: pl.DataFrame, dispatches: pl.DataFrame, kernels: pl.Da
             "kernel statistics",
             f"the tool's own statistics count {counted(missing, 'dispatch', 'dispatches')} of "
             f"{counted(lost.height, 'kernel')} more than are recorded.",
-            "rocprofv3 --kernel-trace --stats -- COMMAND again, and compare its counts with the records",
+            "record again, and compare the tool's counts with the records: {durations}",
             records=missing,
             at_least=(*BUSY, *KERNEL_SUMS),
             at_most=IDLE,
@@ -152,8 +151,7 @@ def of_statistics(stated: pl.DataFrame, dispatches: pl.DataFrame, kernels: pl.Da
             f"{counted(cut.height, 'kernel')} last {ms(short)} less than the tool's own statistics of the same "
             f"dispatches say, and {touching:,} records end where the next of their queue begins: ends of overlapping "
             "slices were moved, as in pictures for Perfetto.",
-            "take the data itself, not the picture: rocprofv3 -f rocpd csv, or rocpd convert -f csv of the database; "
-            "never a .pftrace",
+            "take the data itself, never the picture (.pftrace): {without_pictures}",
             records=int(cut.get_column("recorded").sum()),
             voids=("timeline.overlapped_ns", "kernel_stats.share_ratio"),
             at_least=(*("kernel_stats.total_ns", "kernel_stats.mean_ns"), "timeline.activity_time_sum_ns"),
@@ -180,8 +178,7 @@ def of_ranks(processes: pl.DataFrame, markers: pl.DataFrame) -> Iterator[Finding
         "job",
         f"collectives are of {group} ranks, and the capture holds {counted(processes.height, 'process', 'processes')}"
         f"{named}: the others wrote elsewhere, or over one another into one file.",
-        "a file for each rank: rocprofv3 -d OUT -o %hostname%_%rank%, torch.profiler.tensorboard_trace_handler(DIR, "
-        "worker_name=f'rank{rank}'), and ingest the folder",
+        "ingest a folder with a file for each rank: {each_rank}",
         records=group - processes.height,
         voids=("collectives.is_straggler",),
         at_most=("timeline.exposed_communication_ns",),
@@ -206,8 +203,7 @@ def of_fallback(sessions: pl.DataFrame, dispatches: pl.DataFrame, kernels: pl.Da
         f"provider {provider or 'of the session'}",
         f"{of_total(on_cpu.height, ran.height)} operator executions of {ms(float(length))} ran on the CPU provider, "
         f"though {provider or 'another provider'} was asked for.",
-        "aaco run --provider PROVIDER without --allow-fallback, which refuses instead; in ONNX Runtime "
-        "session.disable_cpu_ep_fallback=1",
+        "have it refused instead: {no_fallback}",
         records=on_cpu.height,
         voids=("timeline.active_ratio", "roofline.bound"),
     )

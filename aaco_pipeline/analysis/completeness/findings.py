@@ -9,6 +9,7 @@ from typing import Final, Literal, get_args
 
 import polars as pl
 
+from aaco_pipeline.analysis.completeness.recording_tools import Tool, in_words
 from aaco_pipeline.lake.contracts import polars_types
 
 Severity = Literal["fault", "bound", "note"]
@@ -76,11 +77,15 @@ class Finding:
     at_most: tuple[str, ...] = ()
 
 
-def findings_frame(found: Iterable[Finding]) -> pl.DataFrame:
-    """The table `completeness_findings` without its session: the gravest first, of equals by name and subject."""
+def findings_frame(found: Iterable[Finding], tool: Tool) -> pl.DataFrame:
+    """The table `completeness_findings` without its session: the gravest first, of equals by name and subject.
+
+    What mends them is said for the `tool` that made the recording.
+    """
     ordered = sorted(found, key=lambda one: (SEVERITIES.index(one.severity), one.finding, one.subject, one.evidence))
     rows = [
         {"finding_id": number, **_listed(one), "evidence": f"{one.evidence[:1].upper()}{one.evidence[1:]}"}
+        | {"mend": in_words(one.mend, tool)}
         for number, one in enumerate(ordered)
     ]
     return pl.DataFrame(rows, schema=polars_types("completeness_findings"))

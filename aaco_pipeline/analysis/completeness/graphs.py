@@ -23,10 +23,7 @@ from aaco_pipeline.analysis.completeness.findings import (
 from aaco_pipeline.analysis.completeness.findings import milliseconds as ms
 from aaco_pipeline.lake.evidence import AS_A_WHOLE
 
-_MEND: Final = (
-    "upgrade to ROCm 7.2.2 or later (libraries that the framework brings along, too), or record without graphs: "
-    "enforce_eager=True, --disable-cuda-graph; Nsight Systems: --cuda-graph-trace=node"
-)
+_MEND: Final = "of ROCm upgrade to 7.2.2 or later (libraries that the framework brings along, too), else: {graph_nodes}"
 
 
 def replays(launched: pl.DataFrame, activities: pl.DataFrame, dispatches: pl.DataFrame) -> pl.DataFrame:
@@ -105,7 +102,7 @@ def of_whole(dispatches: pl.DataFrame, kernels: pl.DataFrame) -> Iterator[Findin
             f"{counted(graphs.height, 'graph launch', 'graph launches')} {'was' if graphs.height == 1 else 'were'} "
             f"recorded as one piece each, {ms(inside)} of the {ms(every)} of all dispatches: which kernels ran in "
             "them, and when none did, is not in the recording.",
-            "nsys profile --cuda-graph-trace=node COMMAND, which records every kernel of a graph and costs more",
+            "record every kernel of a graph, which costs more: {graph_nodes}",
             process_id=int(process) if isinstance(process, int) else None,
             start_ns=_whole(graphs.get_column("start_ns").min()),
             end_ns=_whole(graphs.get_column("end_ns").max()),

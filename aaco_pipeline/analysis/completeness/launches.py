@@ -21,13 +21,10 @@ _COPY: Final = r"^(?:hip|cuda|cu)Mem(?:cpy|set)"
 _WAIT_EVENT: Final = r"^(?:hip|cuda|cu)StreamWaitEvent"
 _THREAD: Final = ("process_id", "thread_id")
 #: How to record every launch; the last words hold for graphs of releases that lose records of replays.
-RECORD_AGAIN: Final = (
-    "record fewer steps with a warm-up step before them: torch.profiler.schedule(wait=1, warmup=1, active=3), or "
-    "rocprofv3 --hip-trace --kernel-trace -- COMMAND"
-)
+RECORD_AGAIN: Final = "record fewer steps, with a warm-up step before them: {few_steps}"
 _WARM_UP: Final = (
-    "start recording after a wait for the device (torch.cuda.synchronize()) and keep a warm-up step: "
-    "torch.profiler.schedule(wait=1, warmup=1, active=3)"
+    "start recording after a wait for the device (torch.cuda.synchronize() or hipDeviceSynchronize()) and keep a "
+    "warm-up step: {warm_up}"
 )
 
 
@@ -216,8 +213,7 @@ def _lost(
             "fault",
             f"process {process}",
             f"{why}; {share} kernel launches left no record.",
-            "upgrade the profiler (ROCm 7.0.2 or later), or record with one stream: rocprofv3 --hip-trace "
-            "--kernel-trace -- COMMAND and compare the streams",
+            "upgrade the profiler (of ROCm 7.0.2 or later), or record with one stream and compare: {everything}",
             records=lost.height,
             voids=ANSWER,
             at_least=(*BUSY, *KERNEL_SUMS, "timeline.overlapped_ns"),
@@ -235,8 +231,7 @@ def _nothing_recorded(own: pl.DataFrame, process: int | None, *, others: bool) -
         f"process {process}",
         f"{counted(own.height, 'launch', 'launches')} of kernels or graphs {'was' if own.height == 1 else 'were'} "
         "recorded, and no device activity at all.",
-        "record the device, too: torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) in "
-        "a process that no other profiler is attached to, or rocprofv3 --hip-trace --kernel-trace -- COMMAND",
+        "record the device, too: {everything}",
         process_id=process,
         records=own.height,
         voids=ANSWER if others else (*ANSWER, *BUSY, "kernel_stats.share_ratio"),

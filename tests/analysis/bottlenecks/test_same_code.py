@@ -66,7 +66,7 @@ def labels(kernels: Sequence[Kernel], numbers: Sequence[int] | None = None) -> L
     )
     roofs = [(0, resource, dtype, value, "", "measured", "") for resource, dtype, value in CEILINGS]
     made = placement(work, pl.DataFrame(roofs, schema=polars_types("ceilings"), orient="row"))
-    rows = {
+    rows: dict[str, list[dict[str, object]]] = {
         "kernels": [{"kernel_id": i, "name": one.name} for i, one in zip(ids, kernels, strict=True)],
         "kernel_stats": [
             {"kernel_id": i, "dispatch_count": 1, "total_ns": one.length, "p50_ns": one.length}
@@ -140,8 +140,9 @@ def test_where_less_was_counted_the_label_is_the_same_or_none(vector: float, dra
     """What nothing can have needed longer than is named in both; of two within a tenth the one that was counted is."""
     whole = Kernel("k", vector, dram)
     (rich,) = labels([whole])
-    for lacking, need, label in (("dram", vector, "compute_vector"), ("vector", dram, "memory_dram")):
-        (poor,) = labels([replace(whole, **{lacking: None})])
+    less = ((replace(whole, dram=None), vector, "compute_vector"), (replace(whole, vector=None), dram, "memory_dram"))
+    for counted, need, label in less:
+        (poor,) = labels([counted])
         assert poor[0] in (None, *rich)
         assert poor[0] is None or need > NOTHING_ELSE_NEEDS_LONGER - 1e-9
         assert poor[0] == label or need < NOTHING_ELSE_NEEDS_LONGER + 1e-9

@@ -149,7 +149,7 @@ LOSSES = {
         grade="inferred",
     ),
     "2 graph kernels missing, by node": Loss(
-        *("graph_kernels_missing", "fault", lambda: keeping(replayed(), (ROW * 7) % 10 < 6), "ROCm 7.2.2"),
+        *("graph_kernels_missing", "fault", lambda: keeping(replayed(), (ROW * 7) % 10 < 6), "7.2.2 or later"),
         voids=("bottlenecks.label",),
         at_least=(*BUSY, "kernel_stats.total_ns"),
         at_most=("gaps.end_ns",),
@@ -158,7 +158,7 @@ LOSSES = {
         "graph_kernels_missing",
         "fault",
         lambda: keeping(replayed(named=False, captured=True), ROW % 8 < 5),
-        "ROCm 7.2.2",
+        "7.2.2 or later",
         voids=("bottlenecks.label",),
         at_least=BUSY,
     ),
@@ -166,23 +166,23 @@ LOSSES = {
         "graph_kernels_missing",
         "bound",
         lambda: keeping(replayed(named=False), (ROW * 7919) % 101 > 20),
-        "cuda-graph-trace=node",
+        "enforce_eager=True",
         at_least=BUSY,
         at_most=("gaps.end_ns",),
         grade="inferred",
     ),
     "2 graphs recorded as one piece each": Loss(
-        *("graphs_recorded_whole", "bound", lambda: as_wholes("k"), "--cuda-graph-trace=node"),
+        *("graphs_recorded_whole", "bound", lambda: as_wholes("k"), "every kernel of a graph"),
         voids=("bottlenecks.label",),
         at_least=("kernel_stats.total_ns",),
         at_most=BUSY,
     ),
     "3 no device events": Loss(
-        *("no_device_events", "fault", lambda: keeping(recording(), pl.lit(False)), "ProfilerActivity.CUDA"),
+        *("no_device_events", "fault", lambda: keeping(recording(), pl.lit(False)), "--kernel-trace"),
         voids=("timeline.busy_ns", "timeline.active_ratio", "bottlenecks.label"),
     ),
     "4 first kernels dropped": Loss(
-        *("first_kernels_dropped", "fault", lambda: keeping(recording(), ROW >= 7), "warmup=1"),
+        *("first_kernels_dropped", "fault", lambda: keeping(recording(), ROW >= 7), "warm-up step"),
         at_least=(*BUSY, "kernel_stats.dispatch_count"),
         at_most=("gaps.end_ns",),
     ),
@@ -199,7 +199,7 @@ LOSSES = {
         "counters_impossible",
         "fault",
         lambda: counted(recording(), {"SQ_WAVES": [WAVES, 2 * WAVES, 0, WAVES]}),
-        "--pmc SQ_WAVES",
+        "SQ_WAVES -- COMMAND",
         voids=("roofline.flops", "counter_metrics.value"),
     ),
     "6 impossible cycles": Loss(
@@ -266,23 +266,25 @@ LOSSES = {
         at_most=("timeline.exposed_communication_ns",),
     ),
     "16 slices cut at midpoints": Loss(
-        *("slices_cut", "fault", cut_at_midpoints, "never a .pftrace"),
+        *("slices_cut", "fault", cut_at_midpoints, "never the picture"),
         voids=("timeline.overlapped_ns",),
         at_least=("kernel_stats.total_ns",),
     ),
     "17 kernels launched before the recording": Loss(
-        *("launched_before_recording", "bound", late_calls, "warmup=1"),
+        *("launched_before_recording", "bound", late_calls, "warm-up step"),
         at_least=("session_metrics.exposed_launch",),
     ),
     "18 counters imputed, by the profiler's setting": Loss(
         "counters_multiplexed",
         "bound",
         lambda: setting("iteration_multiplexing", "kernel"),
-        "without --iteration-multiplexing",
+        "no --iteration-multiplexing",
         voids=("counter_metrics.min", "counter_metrics.max"),
     ),
     "18 counters multiplexed, by their coverage": Loss(
-        *("counters_multiplexed", "bound", multiplexed, "-k KERNEL"), voids=("counter_metrics.min",), grade="inferred"
+        *("counters_multiplexed", "bound", multiplexed, "no --iteration-multiplexing"),
+        voids=("counter_metrics.min",),
+        grade="inferred",
     ),
     "19 drops by the tool's own statistics": Loss(
         *("dropped_by_tool", "fault", lambda: {**recording(), "reported_statistics": more_than_recorded()}, "--stats"),
@@ -290,7 +292,7 @@ LOSSES = {
         at_most=("gaps.end_ns",),
     ),
     "19 drops that the tool does not count": Loss(
-        *("dropped_by_tool", "fault", recording, "--cuda-flush-interval"),
+        *("dropped_by_tool", "fault", recording, "with fewer traces at once"),
         at_least=BUSY,
         evidence=(Evidence(DROPPED, "partial", "Not all CUDA events might have been collected."),),
     ),
