@@ -269,28 +269,40 @@ def standing(lake: "TraceLake", session: str) -> Progress:
     return progress_of(manifest if manifest.expected else manifest.expecting(stages_of(kind_of(lake, session))))
 
 
-def state_expected(lake: "TraceLake", session: str) -> None:
-    """State in the lake which stages the session is to have, unless it does."""
-    if not lake.progress(session).expected:
-        lake.expect(session, standing(lake, session).expected)
+def state_expected(lake: "TraceLake", session: str, running: Collection[str] = ()) -> None:
+    """State in the lake which stages the session is to have: those it states, else those of its kind, and `running`."""
+    expected = standing(lake, session).expected
+    of_later = tuple(name for name in expected if name not in stages())
+    wanted = (*(name for name in stages() if name in expected or name in running), *of_later)
+    if set(wanted) != set(lake.progress(session).expected):
+        lake.expect(session, wanted)
 
 
 def outdated(lake: "TraceLake", session: str) -> tuple[str, ...]:
-    """The stages that published a session's tables before they had all that they have now, in the order they run."""
+    """The stages of a session that an earlier version lacked, in part or whole, in the order they run.
+
+    Those that published its tables before they had all that they have now, and those of its kind that it does not
+    state, for they have come since.
+    """
+    manifest = lake.manifest(session)
     published: dict[str, set[str]] = {}
-    for entry in lake.manifest(session).entries:
+    for entry in manifest.entries:
         published.setdefault(entry.stage, set()).add(entry.table)
-    return tuple(name for name, one in stages().items() if name in published and set(one.tables) - published[name])
+    unstated = set(stages_of(kind_of(lake, session))) - set(manifest.expected) if manifest.expected else set()
+    return tuple(
+        name
+        for name, one in stages().items()
+        if (name in published and set(one.tables) - published[name]) or (name in unstated and name not in published)
+    )
 
 
 def to_finish(lake: "TraceLake", session: str) -> tuple[str, ...]:
     """The stages that make a session whole: those not published or outdated, and all that depend on one of them."""
     progress, behind = standing(lake, session), outdated(lake, session)
     due: list[str] = []
-    for name in progress.expected:
-        one = stages().get(name)  # None of a stage that a later version has
+    for name, one in stages().items():  # none of those that only a later version has
         lacking = name in progress.unpublished or name in behind
-        if one is not None and (lacking or set(one.dependencies) & set(due)):
+        if lacking or (name in progress.expected and set(one.dependencies) & set(due)):
             due.append(name)
     return tuple(due)
 

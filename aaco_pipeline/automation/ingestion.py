@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from aaco_pipeline import __version__
-from aaco_pipeline.assets.stage import standing, state_expected
+from aaco_pipeline.assets.stage import outdated, standing, state_expected
 from aaco_pipeline.capture import ingested
 from aaco_pipeline.capture.discovery import UNREADABLE, DiscoveredRuns, Run
 from aaco_pipeline.errors import AacoError, CaptureError, LakeError, SourceError
@@ -42,7 +42,8 @@ _SYSTEM: Final = _FULL | {
 class Ingested:
     """What became of one run: the session that holds it, or why there is none.
 
-    `attempt` counts how often this capture was begun; above 1, an earlier attempt was killed or failed. `error` is why
+    `attempt` counts how often this capture was begun; above 1, an earlier attempt was killed or
+    failed, or an earlier version's. `error` is why
     there is no session, or why the session is not whole. `rows` says for each record kind of each part how many rows
     the source has, how many were taken, and why not all.
     """
@@ -129,7 +130,7 @@ def _taken(lake: TraceLake, journal: Journal, work: _Work, finish: Callable[[str
         if entry is not None and entry.is_captured and not lake.raw(entry.session_id).is_dir():
             entry = None  # somebody removed the session
         has_raw = entry is not None and lake.raw(entry.session_id).is_dir()
-        if entry is not None and has_raw and standing(lake, entry.session_id).is_whole:
+        if entry is not None and has_raw and _is_up_to_date(lake, entry.session_id):
             return Ingested(work.run, "known", entry.session_id, entry.attempts, entry.version)
         state: State = "new" if entry is None else "continued"
         entry = _begun(lake, journal, work, entry)
@@ -145,6 +146,11 @@ def _taken(lake: TraceLake, journal: Journal, work: _Work, finish: Callable[[str
         state_expected(lake, entry.session_id)
         error = _finished(finish, entry.session_id)
         return Ingested(work.run, state, entry.session_id, entry.attempts, entry.version, error, rows)
+
+
+def _is_up_to_date(lake: TraceLake, session: str) -> bool:
+    """Whether the session has all that its stages tell now."""
+    return standing(lake, session).is_whole is True and not outdated(lake, session)
 
 
 def _begun(lake: TraceLake, journal: Journal, work: _Work, entry: JournalEntry | None) -> JournalEntry:

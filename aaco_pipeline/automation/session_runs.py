@@ -122,7 +122,7 @@ def _run_stages(
         opened = Session(lake, session, configs, runner.measure, run.log)
         # The pool's slot before the session, in the order in which Dagster's own executor takes the two.
         with run.slot(steps, opened) as free_slot, lake.running(session):
-            state_expected(lake, session)
+            state_expected(lake, session, chosen)
             still = set(due())
             for number, one in enumerate(steps):
                 report_progress("stages", number, len(steps))

@@ -252,7 +252,7 @@ def _asset(one: Stage) -> dg.AssetsDefinition:
                     lake.open(), key, runner.folder, runner.measure, lambda line: context.log.info(in_a_line(line))
                 )
                 with session.lake.running(key):
-                    state_expected(session.lake, key)
+                    state_expected(session.lake, key, (one.name,))
                     with failure_recorded(session, one):
                         outcome = one(session)
                         published = publish(session, one, outcome)

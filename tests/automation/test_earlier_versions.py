@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from aaco_pipeline.assets.stage import outdated, standing, to_finish
 from aaco_pipeline.automation.doctor import examine
 from aaco_pipeline.automation.known_sessions import make_known
 from aaco_pipeline.automation.session_runs import finish_session
+from aaco_pipeline.lake.files import write_atomically
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.document.session import session_document
 from aaco_pipeline.report.html.page import render_html
@@ -81,6 +83,42 @@ def test_doctor_finds_it_and_mending_brings_it_up_to_date(
     assert outdated(earlier, session) == ()
     assert session_document(earlier, session)["answer"] is not None
     assert [one for one in examine(earlier, instance) if one.subject == session] == []
+
+
+def without_stage(lake: TraceLake, session: str, name: str) -> None:
+    """Make a session one of a version that had no such stage: it neither states nor has it."""
+    held = lake.manifest(session)
+    earlier = replace(
+        held,
+        expected=tuple(one for one in held.expected if one != name),
+        stages=tuple(one for one in held.stages if one.stage != name),
+        entries=tuple(one for one in held.entries if one.stage != name),
+    )
+    (path,) = lake.path.glob(f"manifests/{session}.json")
+    write_atomically(path, earlier.to_bytes())
+
+
+@pytest.mark.parametrize("name", ["completeness", "report"])
+def test_a_stage_that_came_since_is_lacking_until_it_is_mended(
+    captured: Any, lake_path: Path, session: str, instance: dg.DagsterInstance, name: str
+) -> None:
+    """The session states the stages of its version, and has them all: it is not up to date for that."""
+    lake = captured.copy(lake_path)
+    for known in lake.sessions():
+        make_known(lake, instance, known, ())
+    before = standing(lake, session).expected
+    without_stage(lake, session, name)
+    assert standing(lake, session).is_whole
+    assert outdated(lake, session) == (name,)
+    assert to_finish(lake, session)[0] == name
+    found = examine(lake, instance, lambda one: finish_session(lake, instance, one, CONFIGS))
+    (problem,) = [one for one in found if one.subject == session]
+    assert (problem.kind, name in problem.explanation) == ("earlier version", True)
+    assert problem.mend is not None
+    assert problem.mend()
+    assert name in {one.stage for one in lake.manifest(session).entries}
+    assert standing(lake, session).expected == before
+    assert [one for one in examine(lake, instance) if one.subject == session] == []
 
 
 def test_without_its_capture_it_stays_as_it_is(earlier: TraceLake, session: str) -> None:

@@ -57,6 +57,26 @@ def ingest(
     return list(ingestion.ingest(lake, discover_runs(path), finish=finished, place=place))
 
 
+def test_a_session_of_an_earlier_version_is_finished_when_its_capture_comes_again(
+    empty_lake: TraceLake, tmp_path: Path, whole: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = capture(tmp_path / "a")
+    (first,) = ingest(empty_lake, folder)
+    whole.add(str(first.session))
+    behind = {str(first.session): ("completeness",)}
+    monkeypatch.setattr(ingestion, "outdated", lambda lake, session: behind.get(session, ()))
+    finished: list[str] = []
+
+    def finish(session: str) -> None:
+        finished.append(session)
+        behind.clear()
+
+    (again,) = ingest(empty_lake, folder, finish)
+    (last,) = ingest(empty_lake, folder, finished.append)
+    assert (again.session, again.state, last.state) == (first.session, "continued", "known")
+    assert finished == [first.session]
+
+
 def test_each_run_is_a_session_with_its_rows_told(empty_lake: TraceLake, tmp_path: Path) -> None:
     capture(tmp_path / "in/a", "first")
     capture(tmp_path / "in/b", "second")
