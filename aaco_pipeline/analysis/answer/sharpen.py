@@ -45,24 +45,24 @@ def sharpened(name: str, kind: object, tables: Mapping[str, pl.DataFrame], *, st
         measured = (tables["ceilings"].get_column("source").cast(pl.String) == "measured").any()
         return [*wanted, *([] if measured else [_CALIBRATED])][:_AT_MOST]
     vendors = set(devices.get_column("vendor").drop_nulls()) if devices.height else set()
+    tool = tool_of(sessions)
     if name == COLD_START:
-        wanted.insert(0, ("the steady state", "record after warm-up: {warm_up}"))
+        wanted.insert(0, ("the steady state", in_words("record after warm-up: {warm_up}", tool)))
     if name == INCOMPLETE and not steady and _has_times(tables):
         wanted.append(("what repeats", "record ten or more repetitions of the work after a warm-up"))
     if name == INCOMPLETE and tables["dispatches"].height and not tables["api_calls"].height and "AMD" in vendors:
-        wanted.append(("what the idle device waits for", "{everything}"))
+        wanted.append(("what the idle device waits for", in_words("{everything}", tool)))
     if name == INCOMPLETE and not _has_times(tables) and "NVIDIA" not in vendors:
-        wanted.append(("when the kernels ran", "{kernel_times}"))
+        wanted.append(("when the kernels ran", in_words("{kernel_times}", tool)))
     operators = tables["api_calls"].get_column("domain").cast(pl.String) == OPERATOR_DOMAIN
     if kind is not None and operators.any() and not tables["operator_shapes"].height:
         wanted.append(("what the kernels achieve", "torch.profiler.profile(record_shapes=True)"))
     if kind is not None and "AMD" in vendors:
         if not tables["counters"].height:
-            wanted.append(("which unit limits the kernels", "{counters}"))
+            wanted.append(("which unit limits the kernels", in_words("{counters}", tool)))
         if not tables["att_stalls"].height:
-            wanted.append(("which instructions stall", "{instructions}"))
-    tool = tool_of(sessions)
-    return [(what, in_words(command, tool)) for what, command in wanted[:_AT_MOST]]
+            wanted.append(("which instructions stall", in_words("{instructions}", tool)))
+    return wanted[:_AT_MOST]
 
 
 def _has_times(tables: Mapping[str, pl.DataFrame]) -> bool:

@@ -93,6 +93,7 @@ def test_nothing_that_sharpens_an_answer_is_another_tools(form: str | None) -> N
         given: dict[str, list[dict[str, Any]]] = {
             "sessions": [session(form)],
             "devices": [{"device_id": 0, "vendor": vendor}],
+            "completeness_findings": [{"finding": "ranks_missing", "mend": in_words("{each_rank}", FORMATS[form])}],
             "dispatches": [{"dispatch_id": 0, "start_ns": 0 if timed else None, "end_ns": 9 if timed else None}],
         }
         tables = {table: rows(table, given.get(table, [])) for table in INPUTS}

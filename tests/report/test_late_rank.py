@@ -1,0 +1,127 @@
+"""From traces of a job's ranks to the paragraph: who is late and why, and what one rank alone cannot tell."""
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.report.document.session import session_document
+from aaco_pipeline.report.words.session import answer
+from tests.sessions import replayed, taken_in
+
+RANKS: Final = 3
+LATE: Final = 1
+STEPS: Final = 20
+KERNELS: Final = 4
+#: Microseconds of a kernel, of a reduction that waits for nobody, and by how much the late rank is late.
+LENGTH: Final = 250.0
+REDUCTION: Final = 60.0
+LATER: Final = 2_000.0
+GROUP: Final = {"Process Group Name": "0", "Process Group Ranks": "[0, 1, 2]", "Group size": RANKS}
+
+
+def kernels(rank: int, cause: str | None) -> list[tuple[float, int]]:
+    """Length and grid of what a rank computes in a step."""
+    usual = [(LENGTH, 64)] * KERNELS
+    if rank != LATE or cause in (None, "host"):
+        return usual
+    return {
+        "work": usual + [(LENGTH, 64)] * round(LATER / LENGTH),
+        "device": [(LENGTH + LATER / KERNELS, 64)] * KERNELS,
+        "data": [(LENGTH + LATER / KERNELS, 192)] * KERNELS,
+    }[str(cause)]
+
+
+def pause(rank: int, cause: str | None) -> float:
+    """Microseconds in which a rank's host does something else before it launches a step."""
+    return LATER if (rank, cause) == (LATE, "host") else 0.0
+
+
+def events(rank: int, cause: str | None) -> list[dict[str, Any]]:
+    """A rank's steps: kernels of its own, then a reduction that ends once the last rank has come to it."""
+    found: list[dict[str, Any]] = []
+    correlation, begun = 0, 1_000.0
+
+    def add(cat: str, name: str, start: float, length: float, tid: int, **args: Any) -> None:
+        found.append({"ph": "X", "cat": cat, "name": name, "pid": 7, "tid": tid, "ts": start, "dur": length} | args)
+
+    for step in range(STEPS):
+        arrived = max(begun + pause(one, cause) + sum(each for each, _ in kernels(one, cause)) for one in range(RANKS))
+        over = arrived + 40 + REDUCTION
+        host, device = begun + pause(rank, cause), begun + pause(rank, cause) + 12
+        for length, grid in [*kernels(rank, cause), (0.0, 32)]:
+            correlation += 1
+            named = {"correlation": correlation}
+            if not length:
+                told = {"Collective name": "allreduce", "dtype": "Float", "In msg nelems": 4_194_304, **GROUP}
+                add("cpu_op", "record_param_comms", host, 8, 1, args=told)
+            add("cuda_runtime", "hipLaunchKernel", host + 2, 4, 1, args=named)
+            where = {"device": 0, "stream": 0, "grid": [grid, 1, 1], "block": [256, 1, 1]}
+            name = "Cijk_Ailk_Bljk_SB_MT128x128x16" if length else "ncclDevKernel_Generic_1"
+            add("kernel", name, device, length or over - device, 9, args=named | where)
+            host, device = host + 10, device + length + 1
+        add("user_annotation", f"ProfilerStep#{step}", begun, over + 10 - begun, 1)
+        begun = over + 15
+    return found
+
+
+def written(folder: Path, rank: int, cause: str | None) -> Path:
+    stated = {"backend": "nccl", "rank": rank, "world_size": RANKS, "nccl_version": "2.22.3"}
+    device = {"id": 0, "name": "AMD Instinct MI300X", "computeMajor": 9, "computeMinor": 4, "numSms": 304}
+    folder.mkdir(exist_ok=True)
+    document = {"schemaVersion": 1, "hip_runtime_version": 60443483, "trace_id": f"rank {rank}"}
+    document |= {"deviceProperties": [device], "distributedInfo": stated, "baseTimeNanoseconds": 10**18}
+    path = folder / f"rank{rank}.json"
+    path.write_text(json.dumps(document | {"traceEvents": events(rank, cause)}))
+    return path
+
+
+def told(lake: TraceLake, place: Path) -> tuple[dict[str, Any], str]:
+    """The row of `answers` of the session of what lies there, and its paragraph."""
+    session = taken_in(lake, place)
+    replayed(lake, session)
+    document = session_document(lake, session)
+    return document["answers"][0], answer(document)
+
+
+@pytest.mark.parametrize(
+    ("cause", "because"),
+    [
+        ("work", "which runs more kernels"),
+        ("device", "whose same kernels take 3 times as long"),
+        ("data", "whose kernels run on other grids"),
+        ("host", "whose device waits for its host before it"),
+    ],
+)
+def test_the_paragraph_names_the_late_rank_and_what_made_it_late(
+    cause: str, because: str, empty_lake: TraceLake, tmp_path: Path
+) -> None:
+    for rank in range(RANKS):
+        written(tmp_path / "job", rank, cause)
+    row, paragraph = told(empty_lake, tmp_path / "job")
+    assert f"for rank {LATE}, {because}" in paragraph
+    assert len(paragraph.split()) <= 70
+    if row["class"] == "imbalance":
+        assert "a late rank" in paragraph or "last rank" in paragraph
+
+
+def test_of_ranks_that_come_together_none_is_late(empty_lake: TraceLake, tmp_path: Path) -> None:
+    for rank in range(RANKS):
+        written(tmp_path / "job", rank, None)
+    row, paragraph = told(empty_lake, tmp_path / "job")
+    assert (row["class"], row["reason"]) == ("device", None)
+    assert "late" not in paragraph
+
+
+@pytest.mark.parametrize("rank", [0, LATE])
+def test_one_rank_alone_says_which_files_would_tell(rank: int, empty_lake: TraceLake, tmp_path: Path) -> None:
+    """Rank 0 waits for the late one, which itself only computes: neither trace shows who is late."""
+    row, paragraph = told(empty_lake, written(tmp_path / "job", rank, "work"))
+    assert row["reason"] is None
+    assert row["class"] == ("communication" if rank == 0 else "device")
+    assert "rank 1" not in paragraph
+    wanted = dict(zip(row["sharpen"], row["sharpen_commands"], strict=True))
+    assert "tensorboard_trace_handler" in wanted["which rank is late"]
+    assert "a file for each rank" in wanted["which rank is late"]
