@@ -50,7 +50,9 @@ def sharpened(name: str, kind: object, tables: Mapping[str, pl.DataFrame], *, st
         wanted.insert(0, ("the steady state", in_words("record after warm-up: {warm_up}", tool)))
     if name == INCOMPLETE and not steady and _has_times(tables):
         wanted.append(("what repeats", "record ten or more repetitions of the work after a warm-up"))
-    if name == INCOMPLETE and tables["dispatches"].height and not tables["api_calls"].height and "AMD" in vendors:
+    # A profiler that counts runs dispatches one by one: the device waits for it.
+    idle = tables["dispatches"].height and not tables["api_calls"].height and not tables["counters"].height
+    if name == INCOMPLETE and idle and "AMD" in vendors:
         wanted.append(("what the idle device waits for", in_words("{everything}", tool)))
     if name == INCOMPLETE and not _has_times(tables) and "NVIDIA" not in vendors:
         wanted.append(("when the kernels ran", in_words("{kernel_times}", tool)))

@@ -27,7 +27,7 @@ _TOOL_OF: Final[Mapping[str, Tool]] = {
     "onnxruntime-profile": "onnxruntime",
 }
 #: How advice says that it means another tool than the one that made the recording.
-ANOTHER: Final = "another tool: "
+ANOTHER: Final = "with another tool, "
 _ROCPROFV3: Final = "rocprofv3 --hip-trace --kernel-trace --memory-copy-trace -- COMMAND"
 _TORCH: Final = "torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])"
 _NSYS: Final = "nsys profile --trace=cuda,nvtx COMMAND"
@@ -73,7 +73,7 @@ _OF_EACH_TOOL: Final[Mapping[str, Mapping[Tool, str]]] = {
     },
     "one_clock": {
         **_EVERYTHING,
-        "torch.profiler": f"{_TORCH}; on AMD devices, from one clock, {ANOTHER}{_ROCPROFV3}",
+        "torch.profiler": f"{_TORCH}; on AMD devices from one clock {ANOTHER}{_ROCPROFV3}",
     },
     "more_room": {
         "rocprofv3": "rocprofv3 with fewer traces at once",

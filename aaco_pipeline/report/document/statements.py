@@ -60,6 +60,15 @@ SUMMARY: Final[Mapping[str, str]] = {
         "SELECT * EXCLUDE (session_id) FROM time_shares WHERE session_id = '{session}' "
         "ORDER BY device_id, time_ns DESC, share, reason NULLS FIRST"
     ),
+    "time_by_limit": (
+        "SELECT b.label, sum(t.share_ratio) AS share_ratio, max(t.total_ns) AS heaviest_ns, "
+        "arg_max(k.short_name, t.total_ns) AS operator, arg_max(r.efficiency_ratio, t.total_ns) AS efficiency_ratio "
+        "FROM (SELECT * FROM kernel_stats WHERE session_id = '{session}') AS t "
+        "JOIN (SELECT * FROM kernels WHERE session_id = '{session}') AS k USING (kernel_id) "
+        f"LEFT JOIN {_WHOLE.format(table='roofline')} AS r USING (kernel_id) "
+        f"LEFT JOIN {_LABELS_OF_KERNELS} AS b USING (kernel_id) "
+        "GROUP BY b.label ORDER BY share_ratio DESC, b.label"
+    ),
     "kinds_of_work": (
         "SELECT w.* EXCLUDE (session_id), k.short_name AS kernel, w.time_ns / sum(w.time_ns) OVER () AS whole_ratio "
         "FROM kinds_of_work AS w "

@@ -9,6 +9,7 @@ from typing import Any, Final
 from aaco_pipeline.analysis.answer.terms import AT_ROOF, one_of
 from aaco_pipeline.providers import CPU_PROVIDER
 from aaco_pipeline.report.words.kinds import is_one, kind_in_words, percent, rate_in_words
+from aaco_pipeline.report.words.labels import limits_in_words
 from aaco_pipeline.report.words.units import bounded, capital, duration
 
 Row = Mapping[str, Any]
@@ -71,6 +72,7 @@ _ABOUT: Final[Mapping[str, str]] = {
 MOST_WORDS: Final = 70
 #: Kinds of work that a sentence names.
 _NAMED_KINDS: Final = 2
+_UNNAMED: Final = "unnamed"
 #: A kind that takes more than this is said to take all.
 _ALL: Final = 0.995
 #: A device that works for a smaller part of the window is not what limits it.
@@ -139,7 +141,8 @@ def paragraph(document: Row) -> str | None:
     first = _invalid(row) if row["class"] in ("incomplete", "cold_start") else _class(document, row)
     forms: list[list[str | None]]
     if row["class"] in ("incomplete", "cold_start", "unknown"):
-        forms = [[first, _recorded(row, kinds), _instead(row)], [first, _instead(row)], [first, _recorded(row, kinds)]]
+        recorded = _recorded(document, kinds)
+        forms = [[first, recorded, _instead(row)], [first, _instead(row)], [first, recorded]]
     else:
         forms = [
             [first, _went_into(row, kinds, told), _first(row, kinds, told, whole=whole)]
@@ -295,9 +298,13 @@ def _invalid(row: Row) -> str:
     return f"This recording is {what}: {cause}" + (f" ({detail})." if detail else ".")
 
 
-def _recorded(row: Row, kinds: Sequence[Row]) -> str | None:
-    """What can be said of the kernels that were recorded."""
-    return f"Of what was recorded, {_takes(kinds[0])}." if kinds else None
+def _recorded(document: Row, kinds: Sequence[Row]) -> str | None:
+    """What can be said of the kernels that were recorded: a kind of work with its rate, else what limits them."""
+    if not kinds:
+        return None
+    has_rate = kinds[0]["kind"] != _UNNAMED and _heaviest(kinds[0])
+    limits = None if has_rate else limits_in_words(document.get("time_by_limit") or [])
+    return f"Of what was recorded, {limits or _takes(kinds[0])}."
 
 
 def _instead(row: Row) -> str | None:

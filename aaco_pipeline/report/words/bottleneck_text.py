@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from aaco_pipeline.report.words.answer import CLASSES
+from aaco_pipeline.report.words.labels import LABELS
 from aaco_pipeline.report.words.units import counted, duration, number, share, size
 
 Row = Mapping[str, Any]
@@ -18,28 +19,6 @@ _SIGNAL_ITEM: Final = "signal "
 #: Unexplained time below this part of the whole is not why there is no label.
 _WORTH_SAYING: Final = 0.01
 
-LABELS: Final = {
-    "atomics": "atomic operations",
-    "communication": "communication between devices",
-    "compute_matrix": "matrix arithmetic",
-    "compute_scalar": "scalar instructions",
-    "compute_vector": "vector arithmetic",
-    "divergence": "diverging lanes",
-    "instruction_fetch": "fetching instructions",
-    "latency": "latency: neither arithmetic nor bandwidth is near its limit",
-    "launch": "launching kernels",
-    "lds_bank_conflict": "bank conflicts in LDS",
-    "memory_dram": "DRAM traffic",
-    "memory_fabric": "traffic between L2 and the memory side",
-    "memory_infinity_cache": "Infinity Cache traffic",
-    "memory_l1": "L1 traffic",
-    "memory_l2": "L2 traffic",
-    "memory_l3": "L3 traffic",
-    "memory_lds": "LDS traffic",
-    "memory_vl1d": "vL1D traffic",
-    "occupancy": "too few wavefronts in flight",
-    "spill": "register spills",
-}
 RESOURCES: Final = {
     "dram": "DRAM",
     "fabric": "memory fabric",

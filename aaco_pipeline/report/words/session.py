@@ -166,18 +166,20 @@ def _distortion(document: Document) -> str | None:
 def steadiness(document: Document) -> str:
     """Whether the iterations were steady: their level (the metric `steady_state`), and what disturbed them at it."""
     row = metric(document, "steady_state", "latency")
+    disturbed = " and ".join(disturbances(document))
+    if row is not None and row["value"] is not None and row["value"] >= 1:
+        return f"Its level held, but {disturbed}" if disturbed else "It ran steadily"
     if row is None:
-        return "Whether it ran steadily was not checked"
-    if row["value"] is None:
-        return "It ran too briefly to tell whether it was steady"
-    if row["value"] < 1:
-        return "It did not run steadily"
-    disturbed = disturbances(document)
-    return f"Its level held, but {' and '.join(disturbed)}" if disturbed else "It ran steadily"
+        told = "Whether it ran steadily was not checked"
+    elif row["value"] is None:
+        told = "It ran too briefly to tell whether it was steady"
+    else:
+        told = "It did not run steadily"
+    return f"{told}; {disturbed}" if disturbed else told
 
 
 def disturbances(document: Document) -> list[str]:
-    """What speaks against a run whose level held: CPUs that others took, and a profiler that slowed it much."""
+    """What speaks against a run beside its level: CPUs that others took, and a profiler that slowed it much."""
     shares = document.get("time_shares") or []
     taken = sum(one["share_ratio"] for one in shares if one["reason"] == "contention")
     told = [f"other work took its CPUs {share(taken)} of the time"] if taken >= _DISTURBING else []

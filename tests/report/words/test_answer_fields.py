@@ -106,4 +106,32 @@ def test_a_run_whose_level_held_while_others_took_its_cpus_did_not_simply_run_st
     contended = {"metrics": [level], "time_shares": [share]}
     assert steadiness(contended) == "Its level held, but other work took its CPUs 78.6 % of the time"
     assert "profiling slowed it" in steadiness({"metrics": [level, distortion]})
-    assert steadiness({"metrics": [{**level, "value": 0.0}], "time_shares": [share]}) == "It did not run steadily"
+    drifting = {"metrics": [{**level, "value": 0.0}], "time_shares": [share]}
+    assert steadiness(drifting) == "It did not run steadily; other work took its CPUs 78.6 % of the time"
+
+
+TAKEN: Final = "other work took its CPUs"
+SLOWED: Final = "profiling slowed it"
+
+
+@pytest.mark.parametrize("level", [None, 0.0, 0.99, 1.0])
+@pytest.mark.parametrize("contended", [0.0, 0.0999, 0.1, 0.5])
+@pytest.mark.parametrize("distortion", [None, 1.0, 1.99, 2.0, 12.8])
+def test_pressure_distortion_and_drift_are_told_together(
+    level: float | None, contended: float, distortion: float | None
+) -> None:
+    """Whatever else is told: each of the three from its edge on, and none before it."""
+    metrics = [
+        {"metric": "steady_state", "pass": "latency", "phase": None, "value": level},
+        {"metric": "profiler_distortion", "pass": None, "phase": None, "value": distortion},
+    ]
+    # Two shares of which contention explains a half each.
+    shares = [{"share": one, "reason": "contention", "share_ratio": contended / 2} for one in ("device", "launch")]
+    text = steadiness({"metrics": metrics, "time_shares": shares})
+    assert (TAKEN in text) == (contended >= 0.1)
+    assert (SLOWED in text) == (distortion is not None and distortion >= 2.0)
+    assert ("did not run steadily" in text) == (level is not None and level < 1)
+    assert ("too briefly" in text) == (level is None)
+    held = level == 1.0
+    assert (text == "It ran steadily") == (held and TAKEN not in text and SLOWED not in text)
+    assert ("Its level held, but" in text) == (held and (TAKEN in text or SLOWED in text))
