@@ -17,6 +17,7 @@ from aaco_pipeline.report.html.sections import SECTIONS
 from aaco_pipeline.report.markdown import render_markdown
 from aaco_pipeline.report.terminal.session import print_session
 from aaco_pipeline.report.words import bottleneck_text as limits
+from aaco_pipeline.report.words.labels import LABELS
 from aaco_pipeline.report.words.session import Document, answer
 from tests.places import CONFIGS
 from tests.report.made_up import BOTTLENECKS, EVIL, SESSION, publish_limits, rows_of
@@ -139,7 +140,7 @@ def test_a_kernel_too_short_to_judge_says_so_and_nothing_else() -> None:
 
 def test_every_label_of_the_rules_is_known_in_words() -> None:
     rules = load_bottleneck_rules(CONFIGS / RULES_FILE)
-    assert {rule.label for rule in rules.rules} - limits.LABELS.keys() == set()
+    assert {rule.label for rule in rules.rules} - LABELS.keys() == set()
     assert limits.label("of_their_own") == "of their own"
 
 

@@ -11,7 +11,9 @@ def test_what_was_measured_is_told_and_nothing_else(document: Document, hollow: 
     assert said.startswith("The median inference takes 4.")
     assert "(95 % interval 4." in said
     assert "Profiling stretches the median by a factor of 1.25." in said
-    assert said.endswith("Whether it ran steadily was not checked.")
+    unjudged = "Whether it ran steadily was not checked"
+    assert said.endswith(f"{unjudged}; other work took its CPUs 10.0 % of the time.")
+    assert facts({**document, "time_shares": []}).endswith(f"{unjudged}.")
     assert answer(session_document(hollow, SESSION)) == "Nothing was measured yet."
     judged = {"metric": "steady_state", "pass": "latency", "phase": "measure", "value": 1.0}
     level = {**document, "metrics": [*document["metrics"], judged]}
