@@ -12,7 +12,9 @@ from aaco_pipeline.statistics.service_level import error_budget, quantile_agains
 P99: pl.Series = pl.Series([1_000_000, 1_020_000, 980_000, 1_010_000, 990_000, None])
 
 
-@pytest.mark.parametrize(("limit_ns", "state"), [(1_100_000, "ok"), (1_005_000, "at_risk"), (900_000, "breached")])
+@pytest.mark.parametrize(
+    ("limit_ns", "state"), [(1_100_000, "ok"), (1_005_000, "at_risk"), (990_000, "at_risk"), (900_000, "breached")]
+)
 def test_the_limit_is_held_against_the_whole_interval(limit_ns: int, state: str) -> None:
     row = quantile_against_limit(P99, limit_ns)
     assert (row["state"], row["sessions"]) == (state, 5)

@@ -131,14 +131,8 @@ def _by_interval(row: Row, threshold: float, looks: tuple[int, ...]) -> tuple[st
         (IMPROVED, row["high"] < lower, lower - ratios, (row["high_quiet"] or 0.0) < lower),
     ):
         if beyond and not quiet:
-            what = (
-                f"the interval, {interval}, lies beyond {threshold:.4f}, but not without slow sessions ({_slow(row)})"
-            )
-            return (
-                INCONCLUSIVE,
-                what,
-                "run the campaign again; where it recurs, look at what the slow sessions selected",
-            )
+            what = f"the interval, {interval}, lies beyond {threshold:.4f}, but not without slow sessions: {_slow(row)}"
+            return INCONCLUSIVE, what, "run it again; where they recur, look at what the slow sessions selected"
         if beyond and _flips_agree(against, row["level"]):
             return verdict, f"the whole interval, {interval}, lies beyond a difference of {threshold:.4f}", None
         if beyond:

@@ -51,7 +51,7 @@ def levels_at_looks(looks: tuple[int, ...]) -> tuple[float, ...]:
     if len(looks) == 1:
         return (LEVEL,)
     shares = np.array(looks) / looks[-1]
-    spent = 4 * (1 - ndtr(ndtri(1 - LEVEL / 4) / np.sqrt(shares)))
+    spent = 4 * ndtr(ndtri(LEVEL / 4) / np.sqrt(shares))
     spent[-1] = LEVEL
     # Narrow enough for the shortest step from look to look.
     nodes = 64 + int(64 / np.sqrt(np.diff(shares, prepend=0.0).min()))

@@ -46,6 +46,11 @@ def test_one_look_has_the_whole_level() -> None:
     assert levels_at_looks((10,)) == (0.05,)
 
 
+@pytest.mark.parametrize("looks", [(1, 33), (1, 60), (1, 200)])
+def test_a_look_too_early_to_find_anything_costs_the_last_one_nothing(looks: tuple[int, ...]) -> None:
+    assert levels_at_looks(looks)[-1] == pytest.approx(0.05, rel=1e-6)
+
+
 @settings(deadline=None, max_examples=10)
 @given(st.lists(st.integers(1, 60), min_size=2, max_size=4, unique=True).map(sorted))
 def test_looking_again_raises_no_false_alarms(looks: list[int]) -> None:
