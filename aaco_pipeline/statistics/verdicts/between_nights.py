@@ -101,7 +101,8 @@ def _verdict(
     boots = sessions.get_column("boot_id")
     verdict, reason, recommendation = obstacle or _by_interval(effect, policy_ratio)
     if verdict in (HARDWARE_DIFFERS, WITHHELD):
-        effect = {**effect, **_UNKNOWN}
+        described = effect["effect_ratio"] if verdict == WITHHELD else None
+        effect = {**_UNKNOWN, "effect_ratio": described}
     return {
         "sessions_baseline": arms[0].height,
         "sessions_candidate": arms[1].height,

@@ -64,8 +64,8 @@ def compare(sessions: pl.DataFrame, plan: Plan, ledger: pl.DataFrame) -> pl.Data
     Parameters
     ----------
     sessions : rows of `session_quantiles` with campaign_id, workload, host, device, fingerprint, boot_id and
-        cache_state (`cold`, `warm` or null) added; both arms, others are passed over. Facts that nobody recorded are
-        null.
+        cache_state (`cold`, `warm` or null) added, facts that nobody recorded null. Arms beside the two are not
+        compared, but their slow sessions speak for the host.
     plan : the same for all these campaigns.
     ledger : rows of `aa_ledger`; may be empty.
 

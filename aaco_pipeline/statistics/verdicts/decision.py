@@ -48,17 +48,19 @@ def decided(row: Row, policy_ratio: float, looks: tuple[int, ...]) -> dict[str, 
     verdict, reason, recommendation = next(_obstacles(row, looks), None) or _by_interval(row, threshold, looks)
     differs = verdict in (REGRESSED, IMPROVED)
     trust, source = confidence(row["p_value"], row["p_values"] or []) if differs else (None, None)
-    judged = verdict not in (HARDWARE_DIFFERS, WITHHELD)
-    mean = row["mean"] if row["mean"] is not None else row["unpaired_mean"]
+    # Blocks of a stored baseline are numbered alike by chance alone.
+    paired = row["design"] != STORED_BASELINE
+    shown = paired and verdict not in (HARDWARE_DIFFERS, WITHHELD)
     return {
         **{name: row[name] for name in _COPIED},
+        **{name: row[name] if shown else None for name in ("p_value", "minimum_detectable_ratio")},
         "verdict": verdict,
-        "effect_ratio": None if mean is None else float(np.exp(mean)),
-        "ci_low": ratio_of(row["low"]) if judged else None,
-        "ci_high": ratio_of(row["high"]) if judged else None,
+        "effect_ratio": None if verdict == HARDWARE_DIFFERS else ratio_of(_mean(row, paired)),
+        "ci_low": ratio_of(row["low"]) if shown else None,
+        "ci_high": ratio_of(row["high"]) if shown else None,
         "threshold_ratio": threshold,
-        "blocks": row["paired"],
-        "sessions_needed": _sessions_needed(row, threshold),
+        "blocks": row["paired"] if paired else 0,
+        "sessions_needed": _sessions_needed(row, threshold) if shown else None,
         "confidence": trust,
         "confidence_source": source,
         "alert_grade": grade(row["boots"]) if verdict == REGRESSED else None,
@@ -69,17 +71,13 @@ def decided(row: Row, policy_ratio: float, looks: tuple[int, ...]) -> dict[str, 
     }
 
 
-_COPIED: Final = (
-    "campaign_id",
-    "metric",
-    "design",
-    "sessions_baseline",
-    "sessions_candidate",
-    "level",
-    "p_value",
-    "floor_ratio",
-    "minimum_detectable_ratio",
-)
+_COPIED: Final = ("campaign_id", "metric", "design", "sessions_baseline", "sessions_candidate", "level", "floor_ratio")
+
+
+def _mean(row: Row, paired: bool) -> float | None:
+    """The mean log ratio of blocks, or a description by the arms' means where nothing is paired."""
+    mean: float | None = row["mean"] if paired and row["mean"] is not None else row["unpaired_mean"]
+    return mean
 
 
 def unjudged(row: Row) -> Iterator[tuple[str, str, str]]:
@@ -163,7 +161,7 @@ def _more(row: Row, threshold: float, looks: tuple[int, ...]) -> str:
 
 
 def _sessions_needed(row: Row, threshold: float) -> int | None:
-    if row["deviation"] is None or row["design"] == STORED_BASELINE:
+    if row["deviation"] is None:
         return None
     needed = blocks_needed(row["deviation"], threshold, row["level"] or LEVEL)
     return max(needed, LEAST_BLOCKS) * int(row["sessions_per_block"])

@@ -61,7 +61,7 @@ def test_below_twenty_nights_of_that_host_it_is_withheld() -> None:
 def test_another_device_is_other_hardware_and_another_environment_is_not() -> None:
     moved = sessions(1.5).with_columns(device=pl.col("arm"))
     row = compare_between_nights(moved, canary(), "baseline", "candidate").row(0, named=True)
-    assert (row["verdict"], row["ci_low"]) == ("hardware differs", None)
+    assert (row["verdict"], row["effect_ratio"], row["ci_low"]) == ("hardware differs", None, None)
 
 
 def test_slow_sessions_in_both_arms_are_the_hosts() -> None:

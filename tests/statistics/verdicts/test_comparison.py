@@ -99,6 +99,7 @@ def test_unlike_hardware_has_no_verdict(fact: str) -> None:
     for sessions in (split, moved):
         row = p50(sessions)
         assert (row["verdict"], row["ci_low"], row["ci_high"]) == ("hardware differs", None, None)
+        assert (row["effect_ratio"], row["p_value"], row["minimum_detectable_ratio"]) == (None, None, None)
         assert reasons(row)[0].startswith("the sessions ran on 2 ")
 
 
@@ -130,7 +131,9 @@ def test_without_a_baseline_in_the_same_blocks_it_stays_inconclusive(ratio: floa
     for row in (p50(elsewhere), stored):
         assert row["verdict"] == "inconclusive"
         assert str(row["recommendation"]) == "run 10 blocks with both arms in random order on one device"
-    assert stored["sessions_needed"] is None
+        assert row["effect_ratio"] == pytest.approx(ratio, rel=1e-3)
+    # Equal numbers of blocks pair nothing when the baseline is a stored one.
+    assert (stored["blocks"], stored["ci_low"], stored["p_value"], stored["sessions_needed"]) == (0, None, None, None)
 
 
 @pytest.mark.parametrize(
