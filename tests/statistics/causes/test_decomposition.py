@@ -170,3 +170,10 @@ def test_the_rows_of_the_lake_hold_the_contract() -> None:
     assert facts.select("subject", "evidence_grade", "delta_ns").rows() == [
         ("rocm version: 6.4 → 7.0", "observed", None)
     ]
+
+
+def test_a_clock_that_fell_far_more_than_kernels_slowed_explains_nothing() -> None:
+    slow = (replace(GEMM, ns=909), ADD, NORM)
+    found = split(arm_of(session(STEP, clock_mhz=2_000)), arm_of(session(slow, clock_mhz=1_800)))
+    assert part(found, "clock") == 0
+    assert part(found, "duration", "sgemm") == pytest.approx(9)
