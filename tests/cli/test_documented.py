@@ -45,6 +45,7 @@ MEANT: Final[Mapping[str, str]] = {
     "KERNEL": "attn_fwd",
     "SET": "memory",
     "MODEL": "gpt_tiny",
+    "CANDIDATE": "latest",
     "N": "4",
 }
 #: The same in small: what is measured is as it is shown, but for how often and how much.
@@ -55,6 +56,8 @@ SMALLER: Final[Mapping[str, str]] = {
     "--batch 1,2,4 --prompt 16,64": "--batch 1 --prompt 8 --iterations 2 --warmup 1",
     "aaco sweep --model MODEL --batch 1,2,4": "aaco sweep --model MODEL --batch 1 --iterations 2 --warmup 1",
     "aaco calibrate": "aaco calibrate --threads 1 --seconds 1",
+    "aaco compare --baseline old.onnx --candidate new.onnx": "aaco compare --sessions 3 --traced 0 --threshold 0.99 "
+    "--baseline 'old.onnx --shape tokens=1x2' --candidate 'new.onnx --shape tokens=1x2'",
 }
 #: What a bare machine cannot run, or a test should not, and why. Of these the command line alone is tried.
 NOT_RUN: Final[Mapping[str, str]] = {
@@ -90,14 +93,16 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     graph = layers(2)
     Trace().replay(graph, 3).write(folder / "profile/replays.json")
     Trace().capture(graph, named=True).write(folder / "profile/capture_traces/rank_0.json")
-    onnx.save(embedding(), folder / "my.onnx")
+    for name in ("my", "old", "new"):
+        onnx.save(embedding(), folder / f"{name}.onnx")
     (folder / "path/to").mkdir(parents=True)
     (folder / "path/to/checkout").symlink_to(ROOT)
     copytree(ROOT / "docs", folder / "docs", ignore=ignore_patterns("images"))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("AACO_LAKE", "tracelake")
-        assert main(["ingest", "trace.json.gz"]) == 0
+        for capture in ("captures/run_7", "trace.json.gz"):
+            assert main(["ingest", capture]) == 0
     return folder
 
 
@@ -149,7 +154,8 @@ def run(line: str, capfd: pytest.CaptureFixture[str]) -> None:
     """Run a line as it is typed, what it names put in its place; it must end well."""
     command, _, filtered = line.removeprefix(".venv/bin/").partition(" | ")
     smaller = next((command.replace(shown, small) for shown, small in SMALLER.items() if shown in command), command)
-    arguments = [MEANT.get(word, word) for word in shlex.split(smaller)]
+    meant = {**MEANT, "BASELINE": TraceLake("tracelake").sessions()[0]}
+    arguments = [meant.get(word, word) for word in shlex.split(smaller)]
     capfd.readouterr()
     code = PROGRAMS[arguments[0]](arguments, smaller)
     printed = capfd.readouterr()
