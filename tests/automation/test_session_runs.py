@@ -175,8 +175,11 @@ query Check($asset: AssetKeyInput!, $check: String!, $partition: String) {
 
 
 def nodes(instance: dg.DagsterInstance, session: str) -> dict[str, Any]:
-    found = asked(instance, NODES, partitions=[session])["assetNodes"]
-    return {"/".join(node["assetKey"]["path"]): node for node in found}
+    """What the interface shows of a session's stages; assets of campaigns have partitions of their own."""
+    found = {
+        "/".join(node["assetKey"]["path"]): node for node in asked(instance, NODES, partitions=[session])["assetNodes"]
+    }
+    return {name: node for name, node in found.items() if name in stages()}
 
 
 def stale(instance: dg.DagsterInstance, session: str) -> dict[str, Any]:

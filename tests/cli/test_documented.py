@@ -82,7 +82,7 @@ OFFLINE: Final = {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_NO_DE
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what the documents name, and a lake with the session of a PyTorch trace. Look, do not touch."""
     folder = tmp_path_factory.mktemp("documented")
-    for place, name in ((".", "latest"), ("captures/run_7", "run_7")):
+    for place, name in ((".", "latest"), ("captures/run_7", "run_7"), ("captures/before", "before")):
         trace = generated_trace()
         del trace["deviceProperties"]  # so that there is something to amend
         (folder / place).mkdir(parents=True, exist_ok=True)
@@ -101,7 +101,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("AACO_LAKE", "tracelake")
-        for capture in ("captures/run_7", "trace.json.gz"):
+        for capture in ("captures/before", "trace.json.gz"):
             assert main(["ingest", capture]) == 0
     return folder
 

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ DEFAULTS: Final[Mapping[str, object]] = {
     "int64": 0,
     "uint64": 0,
     "float64": 0.0,
+    "timestamp": datetime(2026, 1, 1, tzinfo=UTC),
 }
 
 

@@ -5,6 +5,7 @@ from typing import Final
 
 import polars as pl
 
+from aaco_pipeline.analysis.answer.kinds import COMMUNICATION
 from aaco_pipeline.analysis.answer.validity import COLD_START, INCOMPLETE
 from aaco_pipeline.analysis.completeness.recording_tools import in_words, tool_of
 from aaco_pipeline.analysis.timeline.activities import OPERATOR_DOMAIN
@@ -56,6 +57,9 @@ def sharpened(name: str, kind: object, tables: Mapping[str, pl.DataFrame], *, st
         wanted.append(("what the idle device waits for", in_words("{everything}", tool)))
     if name == INCOMPLETE and not _has_times(tables) and "NVIDIA" not in vendors:
         wanted.append(("when the kernels ran", in_words("{kernel_times}", tool)))
+    ranks = tables["dispatches"].get_column("process_id").n_unique()
+    if name == COMMUNICATION and ranks == 1 and "ranks_missing" not in mends:
+        wanted.append((_TELLS["ranks_missing"], in_words("{each_rank}", tool)))
     operators = tables["api_calls"].get_column("domain").cast(pl.String) == OPERATOR_DOMAIN
     if kind is not None and operators.any() and not tables["operator_shapes"].height:
         wanted.append(("what the kernels achieve", "torch.profiler.profile(record_shapes=True)"))

@@ -49,7 +49,7 @@ _DURATIONS: Final[Mapping[Tool, str]] = {
     "rocprof-compute": "rocprof-compute profile -n NAME -- COMMAND",
     "onnxruntime": "SessionOptions.enable_profiling=True",
 }
-_ONE_COUNTER_TOOL: Final = f"{ANOTHER}rocprofv3 --pmc with the sets of `aaco capture --print`"
+_COUNTERS: Final = "aaco capture --print --counters basic,memory,compute -- COMMAND, and run what it prints"
 _ATT: Final = "rocprofv3 --att --kernel-include-regex KERNEL -- COMMAND"
 _OF_EACH_TOOL: Final[Mapping[str, Mapping[Tool, str]]] = {
     "everything": _EVERYTHING,
@@ -105,11 +105,10 @@ _OF_EACH_TOOL: Final[Mapping[str, Mapping[Tool, str]]] = {
     },
     "no_fallback": {
         **dict.fromkeys(_EVERYTHING, "session.disable_cpu_ep_fallback=1 in ONNX Runtime"),
-        "aaco": "aaco run --provider PROVIDER without --allow-fallback",
+        "aaco": "aaco run --backend BACKEND without --allow-fallback",
     },
     "counters": {
-        **dict.fromkeys(_EVERYTHING, _ONE_COUNTER_TOOL),
-        "rocprofv3": "rocprofv3 --pmc with the sets of `aaco capture --print`",
+        **dict.fromkeys(_EVERYTHING, _COUNTERS),
         "rocprof": "rocprof -i INPUT with one line of pmc a run -- COMMAND",
         "rocprof-compute": "rocprof-compute profile -n NAME -- COMMAND",
         "aaco": "aaco run --counters basic,memory,compute",
