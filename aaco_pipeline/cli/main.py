@@ -139,7 +139,9 @@ def _explained(error: Exception) -> tuple[str, int]:
 
 def _is_of_a_full_disk(error: BaseException | None) -> bool:
     """Whether an error goes back to a disk without room, which SQLite below Dagster tells in words only."""
-    while error is not None:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             return True
         if any(words in str(error) for words in _DISK_WORDS):

@@ -31,7 +31,21 @@ LOOKS: Final = {
     "doctor": (),
 }
 #: Commands whose JSON is tested where the command is: they change the lake, take two sessions, or show no data.
-ELSEWHERE: Final = {"amend", "diff", "run", "sweep", "capture", "ingest", "calibrate", "rm", "gc", "ui", "init"}
+ELSEWHERE: Final = {
+    "amend",
+    "diff",
+    "run",
+    "sweep",
+    "capture",
+    "ingest",
+    "calibrate",
+    "rm",
+    "gc",
+    "ui",
+    "init",
+    "compare",
+    "baseline",
+}
 
 
 def test_help_lists_every_command_and_every_exit_code(aaco: Aaco) -> None:
@@ -73,7 +87,7 @@ def test_every_command_and_each_of_its_options_is_described(aaco: Aaco, command:
     assert (answer.returncode, answer.stderr) == (0, "")
     assert answer.stdout.startswith(f"Usage: aaco {command} ")
     assert cli.commands[command].help
-    assert ("--lake PATH" in answer.stdout) == (command != "init")
+    assert ("--lake PATH" in answer.stdout) == (command not in ("init", "baseline"))  # a group's commands have it
 
 
 def test_no_command_that_shows_data_is_left_out_below() -> None:
@@ -235,3 +249,17 @@ def test_looking_imports_no_heavy_package(measured: Project, arguments: tuple[st
     command = [sys.executable, "-P", "-c", code, ",".join(absent), "--lake", str(measured.lake), *arguments]
     done = subprocess.run(command, cwd=measured.root, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_error_that_is_its_own_context_is_told_and_not_looked_into_for_ever(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = RuntimeError("one"), RuntimeError("two")
+    first.__cause__, second.__context__ = second, first
+
+    def fails(*arguments: object, **more: object) -> None:
+        raise first
+
+    monkeypatch.setattr(cli, "main", fails)
+    assert main([]) == 1
+    assert "internal fault" in capsys.readouterr().err

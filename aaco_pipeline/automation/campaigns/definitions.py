@@ -29,14 +29,14 @@ JOB: Final = "run_campaign"
 def campaign_sessions(
     context: dg.AssetExecutionContext, lake: LakeResource, runner: InferenceRunner
 ) -> dg.MaterializeResult:  # type: ignore[type-arg]
-    context.instance.add_run_tags(context.run_id, process_tags())
+    context.instance.add_run_tags(context.run.run_id, process_tags())
     with expected_errors():
         rows = measure_campaign(
             lake.open(),
             context.instance,
             context.partition_key,
             runner.folder,
-            run_id=context.run_id,
+            run_id=context.run.run_id,
             log=context.log.info,
         )
     counted = rows.group_by("arm", "purpose", "state").len("sessions").sort("arm", "purpose", "state")

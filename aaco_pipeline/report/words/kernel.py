@@ -127,7 +127,12 @@ def lacking_evidence(document: Document, lacks: Sequence[str]) -> list[tuple[str
             found.append(("when and how long it ran", "rocprofv3 --kernel-trace -- COMMAND"))
         counters = [words for name, words in _COUNTED.items() if name in lacks]
         if counters:
-            found.append((listed(counters), "aaco capture --print --counters basic,memory,compute -- COMMAND, and run what it prints"))
+            found.append(
+                (
+                    listed(counters),
+                    "aaco capture --print --counters basic,memory,compute -- COMMAND, and run what it prints",
+                )
+            )
         if "stalls" in lacks:
             found.append(("stalls and instructions", "rocprofv3 --att --kernel-include-regex KERNEL -- COMMAND"))
     if "operators" in lacks:
