@@ -154,7 +154,7 @@ def test_what_has_no_evidence_is_absent_and_named_with_its_command(document: Doc
     assert headings == ["Launch", "Dispatches"]
     said = text(page)
     assert "Not shown for lack of evidence: utilization" in said
-    assert "--pmc" in said
+    assert "--counters" in said
     assert "--att" in said
 
 
