@@ -160,14 +160,14 @@ def _on_host(tables: Mapping[str, pl.DataFrame], run: Recorded, labels: pl.DataF
     judged = _Judged(window, shares, explained, dispatches, tables["gaps"], kinds)
     kernel_time = int(kinds.get_column("time_ns").sum())
     scale = shares[DEVICE] / kernel_time if kernel_time else 0.0
-    return _answer(_judgement(judged, tables, labels, {}, scale), judged, tables)
+    return _answer(_judgement(judged, tables, labels, None, scale), judged, tables)
 
 
 def _judgement(
     judged: _Judged,
     tables: Mapping[str, pl.DataFrame],
     labels: pl.DataFrame,
-    critical: Mapping[str, int],
+    critical: Mapping[str, int] | None,
     scale: float,
 ) -> dict[str, object]:
     """The row of `answers` without what would sharpen it; `scale` maps the kernels' time onto the window's."""
@@ -204,7 +204,7 @@ def _judgement(
 
 
 def _within_device(
-    judged: _Judged, tables: Mapping[str, pl.DataFrame], critical: Mapping[str, int], scale: float
+    judged: _Judged, tables: Mapping[str, pl.DataFrame], critical: Mapping[str, int] | None, scale: float
 ) -> Fix:
     """What to fix first where the device's own work is the largest share: a kind of it, or what costs more."""
     fix = kind_to_fix(judged.kinds, critical, scale) or Fix(None, None, None, None)

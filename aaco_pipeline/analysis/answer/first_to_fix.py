@@ -24,6 +24,8 @@ ADVICE: Final[Mapping[str, str]] = {
     "compilation": "Compile before the loop, and keep the cache",
     "page_faults": "Touch the memory before the loop",
 }
+#: What to do about copies that stay on the device.
+COPIES_WITHIN: Final = "Avoid the copies within the device, or fuse them into the kernels beside them"
 #: What to do about kinds of work that are not near their roof.
 _FASTER: Final = "Make these kernels faster"
 _BY_KIND: Final[Mapping[str, str]] = {
@@ -57,11 +59,11 @@ class Fix:
     gone_ns: int = 0
 
 
-def kind_to_fix(kinds: pl.DataFrame, critical: Mapping[str, int], scale: float) -> Fix | None:
+def kind_to_fix(kinds: pl.DataFrame, critical: Mapping[str, int] | None, scale: float) -> Fix | None:
     """The kind of work whose going, or reaching its roof, saves most; None without kinds.
 
     A kind saves no more than the time in which nothing else ran (`alone_ns`) and no more than its time on the critical
-    path (`critical`, ns by kind, empty where there is no path). What streams can be fused away whole where there are
+    path (`critical`, ns by kind, None where there is no path). What streams can be fused away whole where there are
     other kernels to fuse it into; anything else keeps the time it needs at its roof, and without one nothing bounds
     what can be saved of it. `scale` maps kernel time onto the
     window's. Of equals the longer one.
@@ -72,7 +74,7 @@ def kind_to_fix(kinds: pl.DataFrame, critical: Mapping[str, int], scale: float) 
             continue
         fusable = row["kind"] in FUSABLE and row["share_ratio"] < _NEARLY_ALL
         at_roof = 0.0 if fusable or row["reached_ratio"] is None else row["reached_ratio"]
-        reach = min(row["alone_ns"], critical.get(row["kind"], 0) if critical else row["alone_ns"])
+        reach = min(row["alone_ns"], row["alone_ns"] if critical is None else critical.get(row["kind"], 0))
         saves = reach * scale * max(0.0, 1 - at_roof)
         if best is None or saves > best[0]:
             near = at_roof >= NEAR_ROOF
@@ -86,7 +88,8 @@ def kind_to_fix(kinds: pl.DataFrame, critical: Mapping[str, int], scale: float) 
 
 def cost_of_class(name: str, share_ns: int, subject: str | None) -> Fix:
     """What to do about a class of idle time, of copies or of communication: it saves no more than its share."""
-    return Fix(None, subject, share_ns, ADVICE.get(name))
+    within = name == "copy" and subject is not None and subject.startswith("device to device")
+    return Fix(None, subject, share_ns, COPIES_WITHIN if within else ADVICE.get(name))
 
 
 def longest_call(gaps: pl.DataFrame, api_calls: pl.DataFrame) -> str | None:

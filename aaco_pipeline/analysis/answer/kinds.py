@@ -47,12 +47,8 @@ def kinds_of_work(dispatches: pl.DataFrame, copies: pl.DataFrame, tables: Mappin
     named = kernels.select(
         "kernel_id", kind=families.replace_strict(kinds, return_dtype=pl.String) if kinds else families
     )
-    spent = (
-        tables["dispatches"]
-        .join(named, on="kernel_id")
-        .group_by(pl.col("kind").fill_null(UNNAMED))
-        .agg(spent_ns=(pl.col("end_ns") - pl.col("start_ns")).sum())
-    )
+    spent = _spent(tables["dispatches"], named)
+    covering = _nearest_known(_covering(tables["operator_shapes"], spent), ceilings)
     ran = dispatches.select("kernel_id", "start_ns", "end_ns").join(named, on="kernel_id", how="left")
     moved = copies.select("start_ns", "end_ns", kind=pl.lit(GLUE))
     timed = pl.concat([ran.with_columns(pl.col("kind").fill_null(UNNAMED)), moved], how="diagonal").with_columns(
@@ -79,13 +75,14 @@ def kinds_of_work(dispatches: pl.DataFrame, copies: pl.DataFrame, tables: Mappin
         whole.with_columns(share_ratio=pl.when(base > 0).then(pl.col("time_ns") / base).otherwise(0.0))
         .join(_alone(timed), on="kind", how="left")
         .join(heaviest.select("kind", "kernel_id"), on="kind", how="left")
-        .join(_operators(_covering(tables["operator_shapes"], spent)), on="kind", how="left")
+        .join(_operators(covering), on="kind", how="left")
         .join(_of_kernels(tables["roofline"]), on="kernel_id", how="left")
-        .join(_reached(tables, named, spent), on="kind", how="left")
+        .join(_reached(tables, named, covering), on="kind", how="left")
+        # The heaviest kernel speaks where no operator does: its rate is none of an operator's.
         .with_columns(
-            pl.coalesce(name, f"kernel_{name}").alias(name) for name in ("dtype", "rate", "rate_unit", "roof")
+            pl.when(pl.col("operator").is_null()).then(f"kernel_{name}").otherwise(name).alias(name)
+            for name in ("dtype", "rate", "rate_unit", "roof", "roof_ratio")
         )
-        .with_columns(roof_ratio=pl.coalesce("roof_ratio", "kernel_roof_ratio"))
         # Bandwidth has no number format.
         .with_columns(roof_dtype=pl.when(pl.col("rate_unit") == "flop/s").then("dtype"))
         .join(_roofs(ceilings), on=["roof", "roof_dtype"], how="left", nulls_equal=True, maintain_order="left")
@@ -122,6 +119,12 @@ def _alone(timed: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame({"kind": kinds, "alone_ns": pl.Series(alone, dtype=pl.Int64)})
 
 
+def _spent(dispatches: pl.DataFrame, named: pl.DataFrame) -> pl.DataFrame:
+    """Time of each kind's kernels over the whole session: kind, spent_ns."""
+    kinds = dispatches.join(named, on="kernel_id").group_by(pl.col("kind").fill_null(UNNAMED))
+    return kinds.agg(spent_ns=(pl.col("end_ns") - pl.col("start_ns")).sum())
+
+
 def _covering(shapes: pl.DataFrame, spent: pl.DataFrame) -> pl.DataFrame:
     """Rows of `operator_shapes` with their kind and time_ns, of the kinds that operators take most of.
 
@@ -142,15 +145,25 @@ def _covering(shapes: pl.DataFrame, spent: pl.DataFrame) -> pl.DataFrame:
     return own.filter(covered >= _SPEAKS_FOR * pl.col("spent_ns").fill_null(0))
 
 
-def _reached(tables: Mapping[str, pl.DataFrame], named: pl.DataFrame, spent: pl.DataFrame) -> pl.DataFrame:
+def _nearest_known(shapes: pl.DataFrame, ceilings: pl.DataFrame) -> pl.DataFrame:
+    """The rows without a roof that is not the nearest: where the memory would take longer for an operator's bytes than
+    its units for the arithmetic, and caches may have served some of them, no roof is known."""
+    best = _best(ceilings).filter(pl.col("roof") == "dram").get_column("value").max()
+    if not isinstance(best, int | float):
+        return shapes
+    memory = pl.col("achieved_bytes_per_s") / best
+    is_nearer = ((pl.col("bound").cast(pl.String) != "dram") & (memory > pl.col("share_ratio"))).fill_null(False)
+    return shapes.with_columns(pl.when(~is_nearer).then(name).alias(name) for name in ("bound", "share_ratio"))
+
+
+def _reached(tables: Mapping[str, pl.DataFrame], named: pl.DataFrame, covering: pl.DataFrame) -> pl.DataFrame:
     """Per kind how near its kernels came to their roofs, weighted by time: kind, reached_ratio.
 
     From its operators, else from its kernels' rows of `roofline`; without those that are known for half of its time,
     there is no row.
     """
-    by_operator = _covering(tables["operator_shapes"], spent).select(
-        "kind", "time_ns", "spent_ns", ratio="share_ratio", by=pl.lit(0)
-    )
+    by_operator = covering.select("kind", "time_ns", "spent_ns", ratio="share_ratio", by=pl.lit(0))
+    spent = _spent(tables["dispatches"], named)
     durations = tables["dispatches"].group_by("kernel_id").agg(time_ns=(pl.col("end_ns") - pl.col("start_ns")).sum())
     by_kernel = (
         tables["roofline"]
@@ -225,6 +238,17 @@ def _roofs(ceilings: pl.DataFrame) -> pl.DataFrame:
 
     A measured ceiling goes before what is reported of the product, and that before a published one, as in the roofline.
     """
+    first = _best(ceilings)
+    spec = ceilings.filter(pl.col("source").cast(pl.String) == "spec")
+    keys = [pl.col("resource").cast(pl.String).alias("roof"), pl.col("dtype").cast(pl.String).alias("roof_dtype")]
+    published = spec.group_by(keys).agg(pl.col("value").max())
+    return first.select("roof", "roof_dtype", roof_source="source").join(
+        published.rename({"value": "published"}), on=["roof", "roof_dtype"], how="left", nulls_equal=True
+    )
+
+
+def _best(ceilings: pl.DataFrame) -> pl.DataFrame:
+    """Per resource and number format the ceiling that is best known: roof, roof_dtype, value, source."""
     order = pl.col("source").replace_strict(_PRECEDENCE, default=len(_PRECEDENCE), return_dtype=pl.Int64)
     named = ceilings.select(
         "value",
@@ -232,11 +256,7 @@ def _roofs(ceilings: pl.DataFrame) -> pl.DataFrame:
         roof=pl.col("resource").cast(pl.String),
         roof_dtype=pl.col("dtype").cast(pl.String),
     )
-    published = named.filter(pl.col("source") == "spec").group_by("roof", "roof_dtype").agg(pl.col("value").max())
-    first = named.sort("roof", "roof_dtype", order).unique(["roof", "roof_dtype"], keep="first", maintain_order=True)
-    return first.select("roof", "roof_dtype", roof_source="source").join(
-        published.rename({"value": "published"}), on=["roof", "roof_dtype"], how="left", nulls_equal=True
-    )
+    return named.sort("roof", "roof_dtype", order).unique(["roof", "roof_dtype"], keep="first", maintain_order=True)
 
 
 def _sources_alone(ceilings: pl.DataFrame) -> pl.DataFrame:

@@ -41,13 +41,13 @@ def subject_of(
     return None
 
 
-def on_critical_path(tables: Mapping[str, pl.DataFrame], dispatches: pl.DataFrame) -> dict[str, int]:
-    """Per kind the nanoseconds of `dispatches` on the critical path; empty where there is no path."""
+def on_critical_path(tables: Mapping[str, pl.DataFrame], dispatches: pl.DataFrame) -> dict[str, int] | None:
+    """Per kind the nanoseconds of `dispatches` on the critical path; None where there is no path."""
+    if tables["critical_path"].is_empty():
+        return None
     on_path = tables["critical_path"].filter(
         (pl.col("activity_kind").cast(pl.String) == "dispatch") & pl.col("is_critical")
     )
-    if not on_path.height:
-        return {}
     own = dispatches.join(on_path.select(dispatch_id="activity_id"), on="dispatch_id", how="semi")
     families = own.join(tables["kernels"].select("kernel_id", "family"), on="kernel_id", how="left")
     sums = families.group_by(pl.col("family").cast(pl.String)).agg((pl.col("end_ns") - pl.col("start_ns")).sum())

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from aaco_pipeline.analysis.answer.terms import WHOLE
+from aaco_pipeline.analysis.answer.terms import WHOLE, one_of
 from aaco_pipeline.analysis.answer.validity import BEFORE_RECORDING
 
 
@@ -58,7 +58,9 @@ def steady_window(parts: pl.DataFrame, own: pl.DataFrame, device: int, tables: M
     ).filter(pl.col("start_ns") < pl.col("end_ns"))
     times, period = steady.row(0, named=True)["repetitions"], steady.row(0, named=True)["period_ns"]
     judged = int(pieces.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item())
-    return Window(device, pieces, rule, everything - judged, times, period)
+    # Marks may be fewer than the work in the window; repetitions that were found in it fill it.
+    own_ns = period if one_of(rule) == "iteration" or not times else round(judged / times)
+    return Window(device, pieces, rule, everything - judged, times, own_ns)
 
 
 def inside(rows: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:

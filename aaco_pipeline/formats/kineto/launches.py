@@ -28,13 +28,27 @@ def named_launches(stated: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
         "call_id", "correlation_id", in_work_items=pl.col("name").cast(pl.String) == _IN_WORK_ITEMS
     )
     unique = stated.unique("correlation_id", keep="none")
-    # What was read counts the workgroups' work-items, of such a call once too often.
-    grids = (
+    found = launches.join(unique, on="correlation_id", how="inner", maintain_order="left").with_columns(_grids())
+    return found.drop("correlation_id", "in_work_items")
+
+
+def with_grids_in_work_items(dispatches: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """The rows of `dispatches`, with the grids of those whose call was asked for work-items as it was asked."""
+    key = ["process_id", "correlation_id"]
+    asked = calls.filter(pl.col("name").cast(pl.String) == _IN_WORK_ITEMS).select(*key, in_work_items=True)
+    if asked.is_empty():
+        return dispatches
+    rows = dispatches.join(asked.unique(key), on=key, how="left", maintain_order="left")
+    rows = rows.with_columns(pl.col("in_work_items").fill_null(False)).with_columns(_grids())
+    return rows.drop("in_work_items")
+
+
+def _grids() -> list[pl.Expr]:
+    """What was read counts the workgroups' work-items, of a call that is asked for work-items once too often."""
+    return [
         pl.when(pl.col("in_work_items") & (pl.col(f"workgroup_{axis}") > 0))
         .then(pl.col(f"grid_{axis}") // pl.col(f"workgroup_{axis}"))
         .otherwise(f"grid_{axis}")
         .alias(f"grid_{axis}")
         for axis in "xyz"
-    )
-    found = launches.join(unique, on="correlation_id", how="inner", maintain_order="left").with_columns(grids)
-    return found.drop("correlation_id", "in_work_items")
+    ]

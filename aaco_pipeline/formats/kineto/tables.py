@@ -14,7 +14,7 @@ from aaco_pipeline.formats.capture_tables import CaptureTables, Findings, descri
 from aaco_pipeline.formats.kineto import collectives as kineto_collectives
 from aaco_pipeline.formats.kineto import recorded_inputs
 from aaco_pipeline.formats.kineto.events import AXES, CALLS, COPIES, FLOWS, KERNELS, MARKERS, RATIOS, SYNCS, Collected
-from aaco_pipeline.formats.kineto.launches import RUNTIME_DOMAINS, named_launches
+from aaco_pipeline.formats.kineto.launches import RUNTIME_DOMAINS, named_launches, with_grids_in_work_items
 from aaco_pipeline.formats.kineto.losses import say_losses
 from aaco_pipeline.formats.kineto.surroundings import (
     clocks,
@@ -94,7 +94,7 @@ class _Trace:
             "devices": devices,
             "clock_domains": self._clocks(),
             "kernels": kernels,
-            "dispatches": dispatches,
+            "dispatches": with_grids_in_work_items(dispatches, calls),
             "api_calls": calls,
             "memory_copies": copies,
             "markers": self._marker_rows(),

@@ -147,8 +147,9 @@ TABLES: Final[tuple[Table, ...]] = (
             nullable("beside_ns", INT64, NS, "Set-up, interruptions and tear-down beside it; null without times."),
             nullable("repetitions", INT64, COUNT, "Iterations, tokens or other repetitions within the window; null "
                 "when nothing repeats."),
-            nullable("period_ns", INT64, NS, "Time of one of them, median. Less than window_ns over repetitions where "
-                "the window holds work of others, too; null with fewer than two.", since=2),
+            nullable("period_ns", INT64, NS, "Time of one of them: of marked iterations the median from the device's "
+                "work of one to that of the next, of others window_ns over repetitions; null where nothing repeats.",
+                since=2),
             nullable("class_ratio", FLOAT64, RATIO, "The class's share of the window; null when it is not one."),
             nullable("busy_ratio", FLOAT64, RATIO, "Share of the window in which the device did anything."),
             nullable("resource", STRING, NAME, "Label by which most of the device's share is limited, as kernels are "

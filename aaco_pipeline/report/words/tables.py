@@ -21,7 +21,7 @@ _LONGEST_NAME: Final = 48
 def kernel_in_words(row: Row) -> str:
     """A kernel as a line has room for it: what it does with its own name, or of a long name the short form."""
     name, short = str(row["name"]), row["operator"]
-    if short is None or short == name:
+    if short is None or name.startswith(str(short)):
         return name
     return f"{short} {name}" if len(name) <= _LONGEST_NAME and " " not in name and "<" not in name else str(short)
 

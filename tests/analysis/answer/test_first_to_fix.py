@@ -28,7 +28,7 @@ def kind(name: str, time: int, roof: float | None = None, **more: Any) -> dict[s
 
 
 def chosen(*kinds: dict[str, Any], critical: dict[str, int] | None = None, scale: float = 1.0) -> fix.Fix:
-    found = fix.kind_to_fix(rows("kinds_of_work", kinds), critical or {}, scale)
+    found = fix.kind_to_fix(rows("kinds_of_work", kinds), critical, scale)
     assert found is not None
     return found
 
@@ -60,8 +60,8 @@ def test_what_runs_beside_something_else_or_off_the_critical_path_saves_no_more_
 
 
 def test_collectives_are_no_work_to_be_tuned() -> None:
-    assert fix.kind_to_fix(rows("kinds_of_work", [kind("communication", 1000)]), {}, 1.0) is None
-    assert fix.kind_to_fix(rows("kinds_of_work"), {}, 1.0) is None
+    assert fix.kind_to_fix(rows("kinds_of_work", [kind("communication", 1000)]), None, 1.0) is None
+    assert fix.kind_to_fix(rows("kinds_of_work"), None, 1.0) is None
 
 
 names = st.sampled_from(["gemm", "attention", GLUE, "reduction", "communication", "unnamed"])
@@ -71,7 +71,7 @@ ratios = st.none() | st.floats(0, 1)
 @given(st.lists(st.tuples(names, st.integers(0, 10**12), ratios), unique_by=lambda one: one[0]), st.floats(0, 1))
 def test_what_is_saved_is_within_the_kinds_time(given: list[tuple[str, int, float | None]], scale: float) -> None:
     kinds = [kind(*one) for one in given]
-    found = fix.kind_to_fix(rows("kinds_of_work", kinds), {}, scale)
+    found = fix.kind_to_fix(rows("kinds_of_work", kinds), None, scale)
     if found is None:
         assert {one["kind"] for one in kinds} <= {"communication"}
         return
@@ -119,3 +119,13 @@ def test_what_a_class_is_about_is_named_as_people_name_it() -> None:
     assert fix.subject_of_launches(3, 3, "repetition") == "1 launch a repetition"
     assert fix.subject_of_launches(1500, None, "repetition") == "1,500 launches"
     assert fix.subject_of_launches(0, None, "repetition") is None
+
+
+def test_copies_within_the_device_are_not_mended_by_pinned_memory() -> None:
+    assert fix.cost_of_class("copy", 70, "device to device at 300 GB/s").advice == fix.COPIES_WITHIN
+    assert "pinned" in str(fix.cost_of_class("copy", 70, "host to device at 12.6 GB/s").advice)
+
+
+def test_a_path_without_kernels_leaves_nothing_to_save_in_them() -> None:
+    found = chosen(kind("gemm", 1000), critical={})
+    assert (found.saves_at_most_ns, found.gone_ns) == (None, 0)

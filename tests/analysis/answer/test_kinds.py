@@ -106,3 +106,33 @@ def test_how_near_a_kind_is_to_its_roofs_is_weighted_by_time() -> None:
     tables = {"roofline": rows("roofline"), "ceilings": rows("ceilings"), "kernels": KERNELS, "dispatches": dispatches}
     (row,) = kinds_of_work(dispatches, rows("memory_copies"), {**tables, "operator_shapes": shapes}).rows(named=True)
     assert (row["roof_ratio"], row["reached_ratio"]) == (0.9, pytest.approx(0.8))
+
+
+def test_where_memory_may_be_nearer_than_the_units_no_roof_is_known() -> None:
+    """Decoding multiplies few rows by all weights: 3 TB/s of 4 TB/s say more than 14 % of the matrix units' peak."""
+    dispatches = rows("dispatches", [{"kernel_id": 0, "start_ns": 0, "end_ns": 100}])
+    shape = {"device_id": 0, "operator": "aten::mm", "kernel_ns": 100, "copy_ns": 0, "flops": 10**6, "dtype": "bf16"}
+    shape |= {"achieved_flops_per_s": 9.6e13, "achieved_bytes_per_s": 3e12, "bound": "matrix", "share_ratio": 0.14}
+    dram = {"device_id": 0, "resource": "dram", "value": 4e12, "unit": "byte/s", "source": "reported"}
+    tables = {"roofline": rows("roofline"), "kernels": KERNELS, "dispatches": dispatches}
+
+    def told(bandwidth: float) -> tuple[object, ...]:
+        shapes, ceilings = rows("operator_shapes", [shape]), rows("ceilings", [{**dram, "value": bandwidth}])
+        given = {**tables, "operator_shapes": shapes, "ceilings": ceilings}
+        (row,) = kinds_of_work(dispatches, rows("memory_copies"), given).rows(named=True)
+        return row["rate"], row["roof"], row["roof_ratio"], row["reached_ratio"]
+
+    assert told(4e12) == (9.6e13, None, None, None)
+    assert told(4e13) == (9.6e13, "matrix", 0.14, 0.14)
+
+
+def test_a_kernels_rate_is_never_told_of_an_operator() -> None:
+    """The operator that takes most is too small a part of its kind to be told of; the heaviest kernel is another."""
+    dispatches = rows("dispatches", [{"kernel_id": 1, "start_ns": 0, "end_ns": 1000}])
+    small = {"device_id": 0, "operator": "aten::mul", "copy_ns": 0, "flops": 10, "achieved_bytes_per_s": 2e12}
+    shapes = rows("operator_shapes", [{**small, "shapes": f"{i}", "kernel_ns": 60} for i in range(10)])
+    roof = {"kernel_id": 1, "duration_ns": 10, "achieved_flops_per_s": 5e11, "achieved_bytes_per_s": None}
+    tables = {"roofline": rows("roofline", [{**roof, "dispatch_id": None}]), "ceilings": rows("ceilings")}
+    given = {**tables, "operator_shapes": shapes, "kernels": KERNELS, "dispatches": dispatches}
+    (row,) = kinds_of_work(dispatches, rows("memory_copies"), given).rows(named=True)
+    assert (row["operator"], row["rate"]) == ("aten::mul", None)

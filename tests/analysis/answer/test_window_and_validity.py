@@ -129,7 +129,7 @@ def test_at_most_three_recordings_are_asked_for_each_with_its_command() -> None:
     found = sharpened("device", "gemm", tables, steady=True)
     assert [how for _, how in found] == ["mend no_device_events", "mend launches_unrecorded", "mend stream_missing"]
     without = {**tables, "completeness_findings": rows("completeness_findings")}
-    assert [how.split()[1] for _, how in sharpened("device", "gemm", without, steady=True)] == ["--pmc", "--att"]
+    assert [how.split()[1] for _, how in sharpened("device", "gemm", without, steady=True)] == ["capture", "--att"]
     # Counters that are there are not asked for again, and no tool of another vendor is named.
     counted = {**without, "counters": rows("counters", [{"counter": "SQ_WAVES"}])}
     assert [how.split()[1] for _, how in sharpened("device", "gemm", counted, steady=True)] == ["--att"]

@@ -82,7 +82,7 @@ def test_what_lacks_is_named_with_the_command_that_records_it() -> None:
     on_amd: dict[str, Any] = {"provider": None, "devices": [{"vendor": "AMD"}]}
     told = lacking_evidence(on_amd, everything)
     assert told[0][0] == "utilization, the occupancy achieved and the bytes at every level of memory"
-    assert ["--pmc" in told[0][1], "--att" in told[1][1], "record_shapes" in told[2][1]] == [True] * 3
+    assert ["--counters" in told[0][1], "--att" in told[1][1], "record_shapes" in told[2][1]] == [True] * 3
     assert lacking_evidence(on_amd, ["durations"])[0][1].startswith("rocprofv3 --kernel-trace")
     assert lacking_evidence(on_amd, ()) == []
     of_nvidia = lacking_evidence({"provider": None, "devices": [{"vendor": "NVIDIA"}]}, everything)

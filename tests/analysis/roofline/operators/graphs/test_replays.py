@@ -111,6 +111,19 @@ def test_a_call_that_is_asked_for_work_items_is_asked_for_as_many(tmp_path: Path
     assert captured(trace, tmp_path).select("grid_x", "workgroup_x").equals(plain.select("grid_x", "workgroup_x"))
 
 
+def test_a_dispatch_that_was_asked_for_in_work_items_has_as_many(tmp_path: Path) -> None:
+    trace = Trace().warm_up(GRAPH)
+    plain = kineto.read(trace.write(tmp_path / "plain.json")).tables["dispatches"]
+    for event in trace.events:
+        event["name"] = event["name"].replace("hipLaunchKernel", "hipExtModuleLaunchKernel")
+        if "grid" in event["args"]:
+            args = event["args"]
+            args["grid"] = [blocks * size for blocks, size in zip(args["grid"], args["block"], strict=True)]
+    asked = kineto.read(trace.write(tmp_path / "asked.json")).tables["dispatches"]
+    sizes = ["grid_x", "grid_y", "workgroup_x"]
+    assert asked.select(sizes).equals(plain.select(sizes))
+
+
 def test_graphs_that_are_alike_in_all_are_one(tmp_path: Path) -> None:
     launches = captured(Trace().capture(GRAPH, named=True).capture(GRAPH, named=True), tmp_path)
     assert matched(Trace().replay(GRAPH), launches, tmp_path)[0].graphs.get_column("matched").to_list() == [0]
