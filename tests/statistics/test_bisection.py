@@ -1,0 +1,177 @@
+"""The search for the build that brought a change, on known truth, and its posterior against plain integration."""
+
+from collections.abc import Collection
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aaco_pipeline.errors import UsageError
+from aaco_pipeline.statistics.bisection import (
+    LEVEL,
+    LOOKS,
+    MOST_BLOCKS,
+    Answer,
+    Measure,
+    _Evidence,
+    most_measured,
+    next_move,
+)
+
+Floats = npt.NDArray[np.float64]
+
+
+def search(
+    effects: Floats, noise: float, seed: int, failing: Collection[int] = (), lost: float = 0.0
+) -> tuple[Answer, dict[int, Floats]]:
+    """A whole search among builds of these log effects, the first one's apart; its answer and what was measured."""
+    random = np.random.default_rng(seed)
+    measured: dict[int, Floats] = {}
+    failed: set[int] = set()
+    while isinstance(move := next_move(len(effects), measured, failed), Measure):
+        if move.build in failing:
+            failed.add(move.build)
+            continue
+        assert move.blocks > 0
+        fresh = effects[move.build - 1] + noise * random.standard_normal(move.blocks)
+        fresh[random.random(move.blocks) < lost] = np.nan
+        measured[move.build] = np.concatenate((measured.get(move.build, np.array([])), fresh))
+    return move, measured
+
+
+def one_step(last: int, step: int, effect: float) -> Floats:
+    return np.where(np.arange(1, last + 1) >= step, np.log1p(effect), 0.0)
+
+
+@given(st.data(), st.integers(1, 200), st.sampled_from([-0.05, 0.03, 0.2]), st.integers(0, 9))
+@settings(max_examples=60, deadline=None)
+def test_a_plain_step_is_found_in_as_few_builds_as_halving_takes(
+    data: st.DataObject, last: int, effect: float, seed: int
+) -> None:
+    step = data.draw(st.integers(1, last))
+    answer, measured = search(one_step(last, step, effect), 0.002, seed)
+    assert (answer.state, answer.after, answer.until, answer.likeliest) == ("step", step - 1, step, step)
+    assert answer.effect_ratio == pytest.approx(1 + effect, abs=0.005)
+    assert answer.probability is not None and answer.probability > 0.99
+    assert len(measured) <= most_measured(last) <= 1 + np.ceil(np.log2(last)) if last > 1 else len(measured) == 1
+
+
+def test_64_builds_need_eight_with_the_first() -> None:
+    assert 1 + most_measured(64) == 8
+
+
+@given(st.data(), st.integers(0, 50))
+@settings(max_examples=40, deadline=None)
+def test_builds_that_fail_widen_the_answer_to_what_they_leave_open(data: st.DataObject, seed: int) -> None:
+    last = 32
+    step = data.draw(st.integers(1, last))
+    failing = data.draw(st.sets(st.integers(1, last - 1), max_size=20))
+    answer, measured = search(one_step(last, step, 0.05), 0.002, seed, failing)
+    below = max((build for build in range(step) if build not in failing), default=0)
+    above = min(build for build in range(step, last + 1) if build not in failing)
+    assert answer.after <= below < above <= answer.until
+    assert not failing & {answer.after, answer.until}
+    assert not failing & set(measured)
+    if len(measured) < most_measured(last):
+        assert (answer.after, answer.until) == (below, above)
+    if above - below > 1:
+        assert (answer.state, answer.likeliest, answer.probability) == ("range", None, None)
+
+
+def test_a_noisy_search_stays_within_its_blocks_and_covers_the_step() -> None:
+    answers = [search(one_step(64, 1 + seed % 64, 0.03), 0.045, seed, lost=0.1) for seed in range(200)]
+    inside = [a.state != "no change" and a.after < 1 + seed % 64 <= a.until for seed, (a, _) in enumerate(answers)]
+    assert np.mean(inside) >= 0.95
+    assert any(answer.state == "range" for answer, _ in answers)
+    assert max(len(ratios) for _, measured in answers for ratios in measured.values()) == MOST_BLOCKS
+    assert max(len(measured) for _, measured in answers) <= most_measured(64)
+
+
+def test_identical_code_is_called_changed_as_rarely_as_promised() -> None:
+    changed = [search(np.zeros(4), 0.03, seed)[0].state != "no change" for seed in range(2_000)]
+    assert LEVEL / 4 < np.mean(changed) <= LEVEL
+
+
+def test_no_change_says_what_is_ruled_out_and_stops_early_where_it_is_quiet() -> None:
+    answer, measured = search(np.zeros(64), 0.001, 3)
+    assert (answer.state, answer.after, answer.until, answer.likeliest) == ("no change", 0, 64, None)
+    assert answer.ci_low < 1 < answer.ci_high < 1.01
+    assert {build: len(ratios) for build, ratios in measured.items()} == {64: LOOKS[0]}
+    noisy, measured = search(np.zeros(64), 0.04, 3)
+    assert noisy.state == "no change" and len(measured[64]) == MOST_BLOCKS
+    assert noisy.ci_high - noisy.ci_low > 0.01
+
+
+def test_two_steps_are_not_told_as_one() -> None:
+    effects = one_step(64, 20, 0.03) + one_step(64, 50, 0.03)
+    answer, _ = search(effects, 0.003, 1)
+    assert answer.state == "several steps"
+    assert answer.after < 20 and answer.until >= 50
+    assert (answer.likeliest, answer.probability) == (None, None)
+    assert answer.ci_low < 1.03**2 < answer.ci_high
+
+
+def test_a_gain_is_searched_as_a_loss_is() -> None:
+    slower, measured = search(one_step(40, 13, 0.04), 0.02, 5)
+    mirrored = next_move(40, {build: -ratios for build, ratios in measured.items()})
+    assert isinstance(mirrored, Answer)
+    assert (mirrored.after, mirrored.until, mirrored.likeliest) == (slower.after, slower.until, slower.likeliest)
+    assert mirrored.effect_ratio == pytest.approx(1 / slower.effect_ratio)
+
+
+def test_one_slow_session_overturns_nothing() -> None:
+    random = np.random.default_rng(2)
+    measured = {build: 0.002 * random.standard_normal(10) + (0.03 if build >= 3 else 0) for build in (2, 3, 4)}
+    measured[2][4] = 0.7
+    answer = next_move(4, measured)
+    assert isinstance(answer, Answer)
+    assert (answer.state, answer.likeliest) == ("step", 3)
+
+
+def test_a_settled_build_is_measured_again_when_others_cast_doubt_on_it() -> None:
+    """Build 2 looked bad; build 3, behind it, is as the first, so build 2 cannot be."""
+    spread = 0.01 * np.array([-1.5, -1, -0.5, -0.2, 0, 0.2, 0.5, 1, 1.5, 0])
+    settled = {4: np.tile(spread, 2) + 0.03, 2: spread + 0.022}
+    first = next_move(4, settled)
+    assert isinstance(first, Measure) and first.build == 1
+    again = next_move(4, {**settled, 3: spread})
+    assert isinstance(again, Measure) and again.build in (2, 3)
+
+
+def test_the_posterior_is_that_of_integrating_effect_and_noise() -> None:
+    random = np.random.default_rng(1)
+    measured = {
+        build: 0.02 * random.standard_normal(8) + shift for build, shift in ((2, 0.0), (4, 0.01), (5, 0.03), (8, 0.03))
+    }
+    evidence = _Evidence.of(8, measured)
+    found = np.diff(evidence.chance_bad())
+    deviations = np.geomspace(0.003, 0.2, 800)[:, None]
+    effects = np.linspace(-0.15, 0.2, 3_001)
+    squares = evidence.freedom * evidence.variance
+    expected = np.empty(8)
+    for step in range(1, 9):
+        distance = evidence.means[:, None] - effects * (evidence.builds >= step)[:, None]
+        total = squares + (evidence.kept[:, None] * distance**2).sum(axis=0)
+        # Jeffreys' prior of the noise: even in the logarithm of its deviation, along which these points are even.
+        power = evidence.freedom + len(evidence.builds)
+        expected[step - 1] = np.exp(-power * np.log(deviations / 0.02) - total / (2 * deviations**2)).sum()
+    np.testing.assert_allclose(found, expected / expected.sum(), rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("last", "measured", "failed", "words"),
+    [
+        (0, {}, [], "two or more"),
+        (4, {5: np.zeros(10)}, [], "build 5"),
+        (4, {}, [0], "build 0"),
+        (4, {}, [4], "the last"),
+        (4, {4: np.full(MOST_BLOCKS, np.nan)}, [], "fewer than two pairs"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused(
+    last: int, measured: dict[int, Floats], failed: list[int], words: str
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        next_move(last, measured, failed)
