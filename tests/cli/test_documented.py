@@ -56,6 +56,8 @@ SMALLER: Final[Mapping[str, str]] = {
     "--batch 1,2,4 --prompt 16,64": "--batch 1 --prompt 8 --iterations 2 --warmup 1",
     "aaco sweep --model MODEL --batch 1,2,4": "aaco sweep --model MODEL --batch 1 --iterations 2 --warmup 1",
     "aaco calibrate": "aaco calibrate --threads 1 --seconds 1",
+    "aaco compare --baseline SPEC --candidate SPEC": "aaco compare --baseline 'my.onnx --shape tokens=1x2' --candidate "
+    "'my.onnx --shape tokens=1x2' --sessions 3 --traced 0 --threshold 0.99",
     "aaco compare --baseline old.onnx --candidate new.onnx": "aaco compare --sessions 3 --traced 0 --threshold 0.99 "
     "--baseline 'old.onnx --shape tokens=1x2' --candidate 'new.onnx --shape tokens=1x2'",
 }
@@ -72,6 +74,7 @@ NOT_RUN: Final[Mapping[str, str]] = {
     "make check": "sets up an environment from a package registry",
     "make ui": "sets up an environment from a package registry, and opens a web server",
     ".venv/bin/python -m pytest tests/lake -q": "these are tests that run anyway",
+    "aaco compare --resume CAMPAIGN": "needs a campaign that was killed",
     "pre-commit install": "writes a hook into the checkout",
 }
 #: pip without a registry: it builds with what is installed, and only says what it would install.
