@@ -4,11 +4,13 @@ What is wrong between the lake, Dagster and the host is `aaco_pipeline.automatio
 """
 
 import shutil
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from aaco_pipeline.errors import LakeError
+from aaco_pipeline.lake.artefacts import ARTEFACTS, drop_artefact, unnamed_artefacts
 from aaco_pipeline.lake.files import file_digest, lake_errors, lock_is_free, remove_free_lock, write_atomically
 from aaco_pipeline.lake.identity import CAMPAIGN_ID, SESSION_ID
 from aaco_pipeline.lake.journal import JOURNAL
@@ -16,6 +18,7 @@ from aaco_pipeline.lake.layout import CALIBRATIONS, MANIFESTS, REQUESTS, SESSION
 from aaco_pipeline.lake.manifest import Artifact, Entry, Manifest, NewerManifestError
 from aaco_pipeline.lake.reading import LakeReader, read_manifest
 from aaco_pipeline.lake.rebuilding import rebuild_manifest
+from aaco_pipeline.lake.retention import UNFINISHED_STAYS
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.verified import RAW_LIST, described, raw_digests, raw_list, require_raw_intact
 from aaco_pipeline.lake.writers import TEMPORARY_PREFIX, writer_is_gone
@@ -53,17 +56,22 @@ def faults(lake: LakeReader) -> list[Fault]:
                 found += _damaged_files(lake, manifest)
         # An unreadable manifest may publish what looks like an orphan.
         orphans = (one for one in _unpublished_files(lake, published) if owner_of(one.path)[1] not in unreadable)
-        return [*found, *_captures(lake), *orphans, *_stale_locks(lake)]
+        # A torn table of baselines is told above, and what it names is not known.
+        torn = any(one.kind != "unreadable manifest" and one.path.parts[-3] == "baselines" for one in found)
+        artefacts = () if unreadable or torn else _unnamed_artefacts(lake)
+        return [*found, *_captures(lake), *orphans, *artefacts, *_stale_locks(lake)]
 
 
 def leftovers(lake: LakeReader) -> list[Fault]:
-    """What dead writers left and nothing needs: every fault that is mended by removing a path. Reads no table.
+    """What dead writers left and nothing needs: every fault that is mended by removing a path.
 
-    LakeError when a manifest cannot be read, which may publish what looks like an orphan.
+    Of the tables it reads the baselines alone. LakeError when they or a manifest cannot be read: what they name may
+    look like an orphan.
     """
     with lake_errors(lake.path):
         published = {lake.path / file for manifest in lake.manifests() for file in manifest.files}
-        return [fault for fault in (*_unpublished_files(lake, published), *_stale_locks(lake)) if fault.mendable]
+        unneeded = (*_unpublished_files(lake, published), *_unnamed_artefacts(lake), *_stale_locks(lake))
+        return [fault for fault in unneeded if fault.mendable]
 
 
 def mend(lake: TraceLake, fault: Fault) -> bool:
@@ -83,7 +91,10 @@ def mend(lake: TraceLake, fault: Fault) -> bool:
         if fault.kind == "unverified capture":
             write_atomically(fault.path / RAW_LIST, raw_list(raw_digests(fault.path)))
             return True
-        if fault.kind == "stale lock":
+        if fault.kind == "unnamed artefact":
+            if fault in list(_unnamed_artefacts(lake)):
+                drop_artefact(fault.path)
+        elif fault.kind == "stale lock":
             remove_free_lock(fault.path)
         elif fault.kind == "unfinished write" and fault.path.is_dir():
             shutil.rmtree(fault.path)
@@ -149,7 +160,7 @@ def _unpublished_files(lake: LakeReader, published: set[Path]) -> Iterator[Fault
             yield Fault("unfinished write", path, "what a statement of SQL spilled; its process died", mendable=True)
     folders = lake.path.iterdir() if lake.path.is_dir() else ()
     for folder in sorted(folder for folder in folders if folder.is_dir() and not folder.name.startswith(".")):
-        holds_tables = folder.name not in (MANIFESTS, REQUESTS, CALIBRATIONS, JOURNAL, *SESSION_FOLDERS)
+        holds_tables = folder.name not in (MANIFESTS, REQUESTS, CALIBRATIONS, JOURNAL, ARTEFACTS, *SESSION_FOLDERS)
         patterns = ("*_id=*/*",) if holds_tables else (f"{TEMPORARY_PREFIX}*", f"*_id=*/{TEMPORARY_PREFIX}*")
         for path in sorted(path for pattern in patterns for path in folder.glob(pattern)):
             if path.name.startswith(TEMPORARY_PREFIX):
@@ -157,6 +168,13 @@ def _unpublished_files(lake: LakeReader, published: set[Path]) -> Iterator[Fault
                     yield Fault("unfinished write", path, "left by a writer that died", mendable=True)
             elif path not in published:
                 yield Fault("orphan file", path, "no manifest publishes it", mendable=_is_ours(path))
+
+
+def _unnamed_artefacts(lake: LakeReader) -> Iterator[Fault]:
+    """Artefacts of which no baseline came to be. A young one may be of somebody who is about to name it."""
+    for folder in unnamed_artefacts(lake.path, lake.read("baselines").get_column("artefact").to_list()):
+        if time.time() - folder.stat().st_mtime >= UNFINISHED_STAYS.total_seconds():
+            yield Fault("unnamed artefact", folder, "no baseline names it", mendable=True)
 
 
 def _stale_locks(lake: LakeReader) -> Iterator[Fault]:
