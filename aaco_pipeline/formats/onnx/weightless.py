@@ -48,18 +48,25 @@ def graph_only(path: Path) -> bytes:
 
 
 def external_files(path: Path) -> list[Path]:
-    """The files beside a model that hold weights of it, sorted. ModelError for one outside the model's folder."""
-    found: set[Path] = set()
-    graphs = [_slim(path).graph]
-    while graphs:
-        graph = graphs.pop()
-        graphs += [one.g for node in graph.node for one in node.attribute if one.HasField("g")]
-        graphs += [inner for node in graph.node for one in node.attribute for inner in one.graphs]
-        tensors = [one.t for node in graph.node for one in node.attribute if one.HasField("t")]
-        for tensor in (*graph.initializer, *tensors):
-            found.update(Path(entry.value) for entry in tensor.external_data if entry.key == "location")
+    """The files beside a model that hold weights of it, sorted. ModelError for one not below the model's folder."""
+    model = _slim(path)
+    nodes = [node for function in model.functions for node in function.node]
+    graphs, tensors = [model.graph], list[onnx.TensorProto]()
+    while graphs or nodes:
+        if graphs:
+            graph = graphs.pop()
+            tensors += graph.initializer
+            tensors += [one for sparse in graph.sparse_initializer for one in (sparse.values, sparse.indices)]
+            nodes += graph.node
+            continue
+        for attribute in nodes.pop().attribute:
+            sparse_ones = (attribute.sparse_tensor, *attribute.sparse_tensors)
+            tensors += (attribute.t, *attribute.tensors)
+            tensors += [one for sparse in sparse_ones for one in (sparse.values, sparse.indices)]
+            graphs += (attribute.g, *attribute.graphs)
+    found = {Path(entry.value) for one in tensors for entry in one.external_data if entry.key == "location"}
     for one in sorted(found):
-        if one.is_absolute() or ".." in one.parts:
+        if one.is_absolute() or ".." in one.parts or not one.parts:
             raise ModelError(f"{path}: keeps weights outside its folder ({one}); export the model again as one file")
     return [path.parent / one for one in sorted(found)]
 
