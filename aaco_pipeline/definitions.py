@@ -17,6 +17,7 @@ from aaco_pipeline.automation.sensors import (
     dead_runs,
     lake_sessions,
     start_observing,
+    unfinished_campaigns,
     unfinished_sessions,
 )
 from aaco_pipeline.automation.stage_assets import observe, stage_assets
@@ -32,7 +33,7 @@ def build_definitions(*, resource_overrides: Mapping[str, Any] | None = None) ->
         assets=[*stage_assets(), *CAMPAIGN_ASSETS],
         jobs=[observe, run_campaign, start_session, ingest_capture, retention],
         schedules=[nightly_retention],
-        sensors=[start_observing, dead_runs, capture_inbox, lake_sessions, unfinished_sessions],
+        sensors=[start_observing, dead_runs, capture_inbox, lake_sessions, unfinished_sessions, unfinished_campaigns],
         resources={"lake": LakeResource(), "runner": InferenceRunner(), **(resource_overrides or {})},
         executor=dg.in_process_executor,
     )

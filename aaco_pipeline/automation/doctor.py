@@ -12,9 +12,11 @@ from functools import partial
 import dagster as dg
 
 from aaco_pipeline.assets.stage import outdated, stages, standing
-from aaco_pipeline.automation.dead_runs import await_names, find_dead_runs, reap, unserved_runs
+from aaco_pipeline.automation.attempts import PARTITION_TAG
+from aaco_pipeline.automation.campaigns.unfinished import half_campaigns
+from aaco_pipeline.automation.dead_runs import await_names, find_dead_runs, living_runs, reap, unserved_runs
 from aaco_pipeline.automation.known_sessions import make_known, unknown_sessions
-from aaco_pipeline.automation.partitions import PARTITIONS_NAME
+from aaco_pipeline.automation.partitions import CAMPAIGN_PARTITIONS_NAME, PARTITIONS_NAME
 from aaco_pipeline.automation.retention import clean_up
 from aaco_pipeline.automation.sessions import add_partition, forget
 from aaco_pipeline.automation.unfinished import begun, busy_sessions, can_be_run, half_removed
@@ -57,8 +59,10 @@ def examine(
         busy = busy_sessions(lake, instance, half)
         found.extend(_half_sessions(lake, instance, [session for session in half if session not in busy], finish))
         found.extend(_outdated_sessions(lake, instance, {*half, *busy}, finish))
+        found.extend(_half_campaigns(lake, instance))
         if instance is not None:
             found.extend(_disagreements(lake, instance, half, busy))
+            found.extend(_campaigns_out_of_step(lake, instance))
     except LakeError as error:
         if all(one.kind != "unreadable manifest" for one in found):
             found.append(Problem("unreadable lake", str(lake.path), f"{error}; sessions were not compared"))
@@ -175,6 +179,34 @@ def _disagreements(
     for session in sorted(set(instance.get_dynamic_partitions(PARTITIONS_NAME)) - held):
         why = "the lake holds nothing of it"
         yield Problem("partition without session", session, why, _forgetting(lake, instance, session))
+
+
+def _half_campaigns(lake: TraceLake, instance: dg.DagsterInstance | None) -> Iterator[Problem]:
+    """Campaigns without a verdict that nobody is at work on. To measure what is left is for a person to say."""
+    living = set() if instance is None else {run.tags.get(PARTITION_TAG) for run in living_runs(instance)}
+    for campaign in half_campaigns(lake):
+        if campaign not in living and not lake.is_measuring(campaign):
+            why = f"it has a plan and no verdict; `aaco compare --resume {campaign}` goes on with it"
+            yield Problem("half campaign", campaign, why)
+
+
+def _campaigns_out_of_step(lake: TraceLake, instance: dg.DagsterInstance) -> Iterator[Problem]:
+    planned = set(lake.read("campaigns").get_column("campaign_id"))
+    known = set(instance.get_dynamic_partitions(CAMPAIGN_PARTITIONS_NAME))
+    for campaign in sorted(planned - known):
+
+        def add(campaign: str = campaign) -> bool:
+            instance.add_dynamic_partitions(CAMPAIGN_PARTITIONS_NAME, [campaign])
+            return True
+
+        yield Problem("campaign without partition", campaign, "Dagster does not show a campaign of the lake", add)
+    for campaign in sorted(known - planned):
+
+        def drop(campaign: str = campaign) -> bool:
+            instance.delete_dynamic_partition(CAMPAIGN_PARTITIONS_NAME, campaign)
+            return True
+
+        yield Problem("partition without campaign", campaign, "the lake holds nothing of it", drop)
 
 
 def _finishing(

@@ -12,6 +12,8 @@ import dagster as dg
 
 from aaco_pipeline.automation import unfinished
 from aaco_pipeline.automation.attempts import ATTEMPT_TAG, MOST_ATTEMPTS
+from aaco_pipeline.automation.campaigns import unfinished as campaigns
+from aaco_pipeline.automation.campaigns.definitions import run_campaign
 from aaco_pipeline.automation.dead_runs import reap
 from aaco_pipeline.automation.inbox import STILL_SECONDS, Memory, inbox_of
 from aaco_pipeline.automation.inbox_runs import INBOX_TAG, due
@@ -95,6 +97,27 @@ def unfinished_sessions(
             asset_selection=[dg.AssetKey(name) for name in one.stages],
             tags={SESSION_TAG: one.session, ATTEMPT_TAG: str(one.attempt)},
         )
+
+
+@dg.sensor(
+    job=run_campaign,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    minimum_interval_seconds=30,
+    description=(
+        "Goes on with campaigns whose run was killed or failed: requests what is left of their plan, at most "
+        f"{campaigns.MOST_ATTEMPTS} times in all, and never while a process measures the campaign, here or on another "
+        "host."
+    ),
+)
+def unfinished_campaigns(
+    context: dg.SensorEvaluationContext, lake: LakeResource
+) -> Iterator[dg.RunRequest | dg.SkipReason]:
+    asked = campaigns.due(lake.open(), context.instance)
+    if not asked.requests:
+        yield dg.SkipReason("; ".join(asked.notes) or "every campaign is judged or in work")
+        return
+    for campaign, attempt in asked.requests:
+        yield dg.RunRequest(run_key=f"{campaign}-{attempt}", partition_key=campaign, tags={ATTEMPT_TAG: str(attempt)})
 
 
 @dg.sensor(

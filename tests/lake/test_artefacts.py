@@ -1,4 +1,4 @@
-"""What a baseline keeps lies in the lake whole or not at all, once, with its weights; what nobody names is left over."""
+"""A baseline's model lies in the lake whole or not at all, once, with its weights; one that nobody names is left over."""
 
 import os
 import shutil

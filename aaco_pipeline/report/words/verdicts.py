@@ -19,7 +19,7 @@ def sentence(document: Row) -> str:
     name = row["metric"].replace("latency_p50", "the median").replace("latency_", "").replace("_", " ")
     effect = row["effect_ratio"]
     if effect is None:
-        return f"{capital(row['verdict'])}: there is no {name} of both arms to compare."
+        return f"{capital(row['verdict'])}: there is no {name.removeprefix('the ')} of both arms to compare."
     change = f"{name} of {row['candidate']} is {_ratio(effect)} times that of {row['baseline']}"
     if row["ci_low"] is not None:
         change += f" (95 % interval {_interval(row)}, {counted(row['blocks'], 'block')})"

@@ -1,4 +1,4 @@
-"""What another Python has installed is asked of itself; what is no Python with an onnxruntime is refused in one line."""
+"""Another Python is asked what it has installed; what is no Python with an onnxruntime is refused in one line."""
 
 import sys
 from pathlib import Path

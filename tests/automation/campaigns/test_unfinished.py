@@ -1,0 +1,164 @@
+"""A campaign that was killed is asked for once more and no more, and never beside whoever is at work on it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from aaco_pipeline.automation.attempts import ATTEMPT_TAG, PARTITION_TAG
+from aaco_pipeline.automation.campaigns.definitions import run_campaign
+from aaco_pipeline.automation.campaigns.plan import Subject, new_plan
+from aaco_pipeline.automation.campaigns.running import begin
+from aaco_pipeline.automation.campaigns.unfinished import MOST_ATTEMPTS, due, half_campaigns
+from aaco_pipeline.automation.doctor import Problem, examine
+from aaco_pipeline.automation.partitions import CAMPAIGN_PARTITIONS_NAME
+from aaco_pipeline.automation.sensors import unfinished_campaigns
+from aaco_pipeline.capture.request import MeasurementRequest
+from aaco_pipeline.definitions import build_definitions
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.lake.validation import empty_table
+from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
+from aaco_pipeline.resources.host.process_identity import process_tags
+from tests.places import CONFIGS
+
+ARM = Subject(MeasurementRequest(model="control_flow"), Path("/models/m.onnx"), "ab" * 32)
+FAILED, STARTED = dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.STARTED
+
+
+def begun(lake: TraceLake, instance: dg.DagsterInstance) -> str:
+    plan = new_plan("compare", {"baseline": ARM, "candidate": ARM}, blocks=3, traced_blocks=0, seed=1)
+    begin(lake, instance, plan)
+    return plan.campaign
+
+
+@pytest.fixture
+def campaign(empty_lake: TraceLake, instance: dg.DagsterInstance) -> str:
+    """A campaign that was planned, and of which nothing is measured."""
+    return begun(empty_lake, instance)
+
+
+@pytest.fixture
+def job(empty_lake: TraceLake) -> dg.JobDefinition:
+    resources = {"lake": LakeResource(path=str(empty_lake.path)), "runner": InferenceRunner(configs=str(CONFIGS))}
+    return build_definitions(resource_overrides=resources).resolve_job_def(run_campaign.name)
+
+
+def ran(
+    instance: dg.DagsterInstance,
+    job: dg.JobDefinition,
+    campaign: str,
+    status: dg.DagsterRunStatus,
+    *,
+    dead: bool = False,
+) -> None:
+    tags = {PARTITION_TAG: campaign, **process_tags(), **({".dagster/aaco/process/started": "1"} if dead else {})}
+    instance.create_run_for_job(job, tags=tags, status=status)
+
+
+def judged(lake: TraceLake, campaign: str) -> None:
+    lake.publish(campaign, "judging", {"verdicts": empty_table("verdicts")}, scope="campaign")
+
+
+def test_a_killed_campaign_is_asked_for_once_more_and_no_more(
+    empty_lake: TraceLake, instance: dg.DagsterInstance, job: dg.JobDefinition, campaign: str
+) -> None:
+    assert due(empty_lake, instance).requests == []  # whoever planned it is about to run it
+    ran(instance, job, campaign, FAILED)
+    assert due(empty_lake, instance).requests == [(campaign, 2)]
+    ran(instance, job, campaign, FAILED)
+    answer = due(empty_lake, instance)
+    assert answer.requests == []
+    assert answer.notes == [f"{campaign}: {MOST_ATTEMPTS} attempts failed; `aaco compare --resume {campaign}`"]
+
+
+def test_a_run_whose_process_was_killed_counts_as_failed(
+    empty_lake: TraceLake, instance: dg.DagsterInstance, job: dg.JobDefinition, campaign: str
+) -> None:
+    ran(instance, job, campaign, STARTED, dead=True)
+    assert due(empty_lake, instance).requests == [(campaign, 2)]
+
+
+def test_never_beside_a_living_run_nor_whoever_measures_it_elsewhere(
+    empty_lake: TraceLake, instance: dg.DagsterInstance, job: dg.JobDefinition, campaign: str
+) -> None:
+    ran(instance, job, campaign, FAILED)
+    with empty_lake.measuring(campaign):
+        assert due(empty_lake, instance).requests == []
+    assert due(empty_lake, instance).requests == [(campaign, 2)]
+    ran(instance, job, campaign, STARTED)
+    assert due(empty_lake, instance).requests == []
+
+
+def test_campaigns_that_are_judged_and_those_without_a_plan_are_not_half(
+    empty_lake: TraceLake, instance: dg.DagsterInstance, job: dg.JobDefinition, campaign: str
+) -> None:
+    empty_lake.publish("a-sweep", "sweep", {"scaling": empty_table("scaling")}, scope="campaign")
+    other = begun(empty_lake, instance)
+    assert set(half_campaigns(empty_lake)) == {campaign, other}
+    judged(empty_lake, campaign)
+    assert half_campaigns(empty_lake) == [other]
+    ran(instance, job, campaign, FAILED)
+    assert due(empty_lake, instance).requests == []
+
+
+def test_the_sensor_asks_for_the_job_with_the_campaign_and_the_attempt(
+    empty_lake: TraceLake, instance: dg.DagsterInstance, job: dg.JobDefinition, campaign: str
+) -> None:
+    ran(instance, job, campaign, FAILED)
+
+    def tick() -> dg.RunRequest | dg.SkipReason:
+        with dg.build_sensor_context(instance, resources={"lake": LakeResource(path=str(empty_lake.path))}) as context:
+            made = unfinished_campaigns(context)
+            assert isinstance(made, Iterator)
+            (one,) = made
+        assert isinstance(one, dg.RunRequest | dg.SkipReason)
+        return one
+
+    request = tick()
+    assert isinstance(request, dg.RunRequest)
+    assert (request.run_key, request.partition_key) == (f"{campaign}-2", campaign)
+    assert request.tags == {ATTEMPT_TAG: "2"}
+    ran(instance, job, campaign, FAILED)
+    given_up = tick()
+    assert isinstance(given_up, dg.SkipReason)
+    assert f"`aaco compare --resume {campaign}`" in str(given_up.skip_message)
+    judged(empty_lake, campaign)
+    skipped = tick()
+    assert isinstance(skipped, dg.SkipReason)
+    assert skipped.skip_message == "every campaign is judged or in work"
+    assert unfinished_campaigns.job_name == run_campaign.name
+    assert unfinished_campaigns.default_status == dg.DefaultSensorStatus.RUNNING
+
+
+def test_doctor_names_a_half_campaign_unless_somebody_is_at_work_on_it(
+    empty_lake: TraceLake, instance: dg.DagsterInstance, job: dg.JobDefinition, campaign: str
+) -> None:
+    why = f"it has a plan and no verdict; `aaco compare --resume {campaign}` goes on with it"
+    half = [Problem("half campaign", campaign, why)]
+    assert examine(empty_lake, instance) == half
+    assert examine(empty_lake, None) == half
+    with empty_lake.measuring(campaign):
+        assert examine(empty_lake, instance) == []
+    ran(instance, job, campaign, STARTED)
+    assert examine(empty_lake, instance) == []
+    judged(empty_lake, campaign)
+    assert examine(empty_lake, None) == []
+
+
+def test_doctor_puts_lake_and_dagster_in_step_on_campaigns(
+    empty_lake: TraceLake, instance: dg.DagsterInstance, campaign: str
+) -> None:
+    judged(empty_lake, campaign)
+    instance.delete_dynamic_partition(CAMPAIGN_PARTITIONS_NAME, campaign)
+    instance.add_dynamic_partitions(CAMPAIGN_PARTITIONS_NAME, ["compare-gone"])
+    found = examine(empty_lake, instance)
+    assert [(one.kind, one.subject) for one in found] == [
+        ("campaign without partition", campaign),
+        ("partition without campaign", "compare-gone"),
+    ]
+    for one in found:
+        assert one.mend is not None
+        assert one.mend()
+    assert instance.get_dynamic_partitions(CAMPAIGN_PARTITIONS_NAME) == [campaign]
+    assert examine(empty_lake, instance) == []
