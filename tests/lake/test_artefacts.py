@@ -1,4 +1,4 @@
-"""A baseline's model lies in the lake whole or not at all, once, with its weights; one that nobody names is left over."""
+"""A baseline's model is kept in the lake whole, once, and with its weights; what no baseline names is left over."""
 
 import os
 import shutil

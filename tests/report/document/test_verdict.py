@@ -1,0 +1,170 @@
+"""A campaign's verdict as a document, in words and on 80 columns: every verdict, and what it leaves out."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aaco_pipeline.automation.campaigns.plan import Plan, Subject
+from aaco_pipeline.capture.request import MeasurementRequest
+from aaco_pipeline.errors import UsageError
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.report.document.verdict import verdict_document
+from aaco_pipeline.report.terminal.verdict import print_verdict
+from aaco_pipeline.report.words import verdicts as words
+from tests.automation.campaigns.made_up import BASELINE, OTHER, judged, measured, planned, verdict_row
+
+#: Each verdict that the statistics give, and the sentence for it.
+SENTENCES = {
+    "regressed": "Regressed: the median of candidate is 1.050 times that of baseline (95 % interval 1.030 … 1.070, 10 "
+    "blocks). A difference of 2 % would be found four times in five.",
+    "regressed between nights": "Regressed between nights: the median of candidate is 1.050 times that of baseline "
+    "(95 % interval 1.030 … 1.070, 10 blocks). A difference of 2 % would be found four times in five.",
+    "improved": "Improved: the median of candidate is 0.900 times that of baseline (95 % interval 0.880 … 0.920, 10 "
+    "blocks). A difference of 2 % would be found four times in five.",
+    "equivalent": "Equivalent: the median of candidate is 1.001 times that of baseline (95 % interval 0.998 … 1.004, "
+    "10 blocks). A difference of 2 % would be found four times in five.",
+    "inconclusive": "Inconclusive: the median of candidate is 1.010 times that of baseline (95 % interval 0.980 … "
+    "1.040, 10 blocks). A difference of 2 % would be found four times in five.",
+    "hardware differs": "Hardware differs: there is no median of both arms to compare.",
+    "withheld": "Withheld: there is no median of both arms to compare.",
+}
+SUPPORTING = {"role": "supporting", "metric": "latency_p90"}
+
+
+def cause(kind: str, subject: str, delta_ns: int | None, **more: Any) -> dict[str, Any]:
+    arms = {"baseline": "baseline", "candidate": "candidate", "evidence_grade": "observed", "in_sum": True}
+    return {**arms, "kind": kind, "subject": subject, "delta_ns": delta_ns, **more}
+
+
+CAUSES = (
+    cause("launches", "gemm", 5_000, baseline_count=2.0, candidate_count=5.0, count_part_ns=5_000, duration_part_ns=0),
+    cause(
+        "duration", "conv", -20_000, baseline_count=1.0, candidate_count=1.0, baseline_ns=60_000, candidate_ns=40_000,
+        count_part_ns=0, duration_part_ns=-20_000, ci_low_ns=-21_000, ci_high_ns=-19_000,
+    ),
+    cause("gaps", "sync", 700, baseline_count=1.0, candidate_count=1.0),
+    cause("unexplained", "unexplained", 90_000),
+    cause("environment", "package numpy", None, in_sum=False),
+)  # fmt: skip
+SELECTION = {
+    **dict.fromkeys(("baseline", "candidate"), "candidate"),
+    **{"rank": 0, "what": "kernel", "from_value": "a", "to_value": "b", "evidence": "kernels.name"},
+}
+
+
+@pytest.fixture
+def plan(empty_lake: TraceLake) -> Plan:
+    return planned(empty_lake)
+
+
+def document(lake: TraceLake, plan: Plan) -> dict[str, Any]:
+    return verdict_document(lake, plan.campaign)
+
+
+def lines(told: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.setenv("COLUMNS", "80")
+    out = io.StringIO()
+    print_verdict(told, out)
+    return out.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("verdict", SENTENCES)
+def test_every_verdict_has_its_sentence_and_fits_80_columns(
+    verdict: str, empty_lake: TraceLake, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = verdict_row(verdict, recommendation="run 5 blocks with both arms", confidence=0.9)
+    judged(empty_lake, plan, row, verdict_row(verdict, **SUPPORTING), attributions=CAUSES, selections=[SELECTION])
+    told = document(empty_lake, plan)
+    assert words.sentence(told) == SENTENCES[verdict]
+    assert (told["verdict"], told["confidence"]) == (verdict, 0.9)
+    assert told["regression"] == (verdict == "regressed")
+    assert (told["severity"] is not None) == (verdict == "regressed")
+    effect = row["effect_ratio"]
+    assert told["latency_delta_pct"] == (None if effect is None else pytest.approx(100 * (effect - 1)))
+    printed = lines(told, monkeypatch)
+    assert max(map(len, printed)) <= 80
+    assert " ".join(printed).replace("  ", " ").find(SENTENCES[verdict]) > 0
+    assert "Next: run 5 blocks with both arms." in printed
+
+
+def test_severity_is_how_many_thresholds_the_interval_lies_beyond(empty_lake: TraceLake, plan: Plan) -> None:
+    judged(empty_lake, plan, verdict_row("regressed"))
+    assert document(empty_lake, plan)["severity"] == pytest.approx(3.0)
+
+
+def test_the_primary_metric_decides_whatever_the_others_say(empty_lake: TraceLake, plan: Plan) -> None:
+    others = [verdict_row("regressed", role="supporting", metric=name) for name in ("latency_mean", "zz")]
+    judged(empty_lake, plan, *others, verdict_row("equivalent"))
+    told = document(empty_lake, plan)
+    assert (told["verdict"], told["regression"]) == ("equivalent", False)
+    assert [row["metric"] for row in told["verdicts"]] == ["latency_p50", "latency_mean", "zz"]
+
+
+def test_without_an_interval_none_is_told(empty_lake: TraceLake, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = verdict_row("inconclusive", ci_low=None, ci_high=None, minimum_detectable_ratio=None, reasons=None)
+    judged(empty_lake, plan, row)
+    told = document(empty_lake, plan)
+    assert words.sentence(told) == "Inconclusive: the median of candidate is 1.010 times that of baseline."
+    assert (words.reasons(told), words.next_step(told), words.waterfall(told)) == ([], None, [])
+    printed = "\n".join(lines(told, monkeypatch))
+    assert "None" not in printed
+    assert "Next:" not in printed
+    assert "What the change is made of" not in printed
+
+
+def test_causes_stand_by_size_with_the_unexplained_last(
+    empty_lake: TraceLake, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged(empty_lake, plan, verdict_row("regressed"), attributions=CAUSES, selections=[SELECTION])
+    told = document(empty_lake, plan)
+    assert [row["kind"] for row in words.waterfall(told)] == ["duration", "launches", "gaps", "unexplained"]
+    assert told["environment"] == ["package numpy"]
+    assert told["evidence"] == {
+        "kernel_launch_count_delta": 3.0,
+        "kernel_count_delta_ns": 5_000,
+        "kernel_duration_delta_ns": -20_000,
+        "gaps_delta_ns": 700,
+    }
+    assert words.selected(told) == ["Kernel: a → b."]
+    printed = lines(told, monkeypatch)
+    (row,) = (line for line in printed if "conv takes" in line)
+    assert row.split("place of 60 µs")[1].split() == ["−20", "µs", "−21", "µs", "…", "−19", "µs"]
+
+
+def test_what_is_unknown_is_null_and_never_zero(empty_lake: TraceLake, plan: Plan) -> None:
+    judged(empty_lake, plan, verdict_row("withheld"))
+    told = document(empty_lake, plan)
+    assert set(told["evidence"].values()) == {None}
+    assert [told[key] for key in ("severity", "confidence", "latency_delta_pct", "suspected_cause")] == [None] * 4
+    assert (told["causes"], told["selections"], told["environment"], told["blocks"]) == ([], [], [], {})
+
+
+@pytest.mark.parametrize(
+    ("candidate", "sentence"),
+    [
+        (BASELINE, "Both arms are the same request of the same file."),
+        (OTHER, "The arms differ in the model's file."),
+        (
+            Subject(MeasurementRequest(model="control_flow", threads=2), Path("/x"), BASELINE.artefact_sha256),
+            "The arms differ in threads: as registered → 2.",
+        ),
+    ],
+    ids=["nothing", "file", "threads"],
+)
+def test_in_what_the_arms_differ(candidate: Subject, sentence: str, empty_lake: TraceLake) -> None:
+    plan = planned(empty_lake, candidate)
+    judged(empty_lake, plan, verdict_row("equivalent"))
+    assert words.asked(document(empty_lake, plan)) == sentence
+
+
+def test_blocks_are_counted_by_purpose_and_state(empty_lake: TraceLake, plan: Plan) -> None:
+    measured(empty_lake, plan, traced={"baseline": ["20250101T000000Z-0000000a"]})
+    judged(empty_lake, plan, verdict_row("equivalent"))
+    assert document(empty_lake, plan)["blocks"] == {"latency_finished": 5, "trace_finished": 1}
+
+
+def test_a_campaign_that_was_not_judged_is_refused_by_name(empty_lake: TraceLake, plan: Plan) -> None:
+    with pytest.raises(UsageError, match=f"{plan.campaign} has no verdict on candidate; `aaco compare --resume"):
+        document(empty_lake, plan)
