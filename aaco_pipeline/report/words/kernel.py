@@ -101,7 +101,8 @@ def launch_in_words(launch: Row, kernel: Row) -> str:
     parts = []
     if None not in (*grid, *group) and all(group):
         groups = [-(-whole // each) for whole, each in zip(grid, group, strict=True)]
-        parts.append(f"{_extent(groups)} workgroups of {_extent(group)} work-items")
+        several = "workgroup" if _extent(groups) == "1" else "workgroups"
+        parts.append(f"{_extent(groups)} {several} of {_extent(group)} work-items")
     elif launch["grid_work_items"] is not None and launch["workgroup_work_items"]:
         each = launch["workgroup_work_items"]
         parts.append(f"{-(-launch['grid_work_items'] // each):,} workgroups of {each:,} work-items")
