@@ -75,6 +75,8 @@ def host_facts(software: Mapping[str, str | None] | None = None) -> dict[str, An
     cpu = _first_cpu()
     cpu_model = cpu.get("model name") or platform.processor() or None
     facts.add("host", "name", platform.node())
+    # Sessions of one boot share its memory layout and its neighbours: what holds on two is worth more.
+    facts.add("boot", "id", text_of(_PROC / "sys/kernel/random/boot_id"), volatile=True)
     _kernel(facts)
     _processor(facts, cpu, cpu_model)
     memory = _memory_fields()
