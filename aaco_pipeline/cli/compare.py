@@ -77,6 +77,8 @@ def compare(
 
     lake = TraceLake(project.lake)
     if resume is not None:
+        if baseline is not None or candidate is not None:
+            raise click.UsageError("a campaign is resumed as it was planned; leave --baseline and --candidate out")
         plan = read_plan(lake, resume)
     elif baseline is None or candidate is None:
         raise click.UsageError("give --baseline and --candidate, or a campaign to --resume")

@@ -22,10 +22,10 @@ def run(project: Project, lake: TraceLake, instance: dg.DagsterInstance, campaig
     resources = {"lake": LakeResource(path=str(lake.path)), "runner": InferenceRunner(configs=str(project.configs))}
     definitions = dg.Definitions(assets=ASSETS, jobs=[run_campaign], resources=resources)
     job = definitions.resolve_job_def(JOB)
-    ended: BaseException | None = None
     try:
         job.execute_in_process(instance=instance, partition_key=campaign)
-    except dg.Failure as failure:
-        ended = failure.__cause__ if isinstance(failure.__cause__, AacoError) else failure
-    if ended is not None:  # outside of the handler: an error that has itself as its context has no end
-        raise ended
+        return
+    except dg.Failure as failed:
+        failure = failed
+    # Outside of the block: raised within it, the cause would come to have the failure as its context, for ever round.
+    raise failure.__cause__ if isinstance(failure.__cause__, AacoError) else failure

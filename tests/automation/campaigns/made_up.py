@@ -21,8 +21,15 @@ BASELINE: Final = Subject(REQUEST, Path("/models/old.onnx"), "ab" * 32)
 OTHER: Final = replace(BASELINE, artefact=Path("/models/new.onnx"), artefact_sha256="cd" * 32)
 
 
-def planned(lake: TraceLake, candidate: Subject = OTHER, blocks: int = 5, traced_blocks: int = 0) -> Plan:
-    arms: Mapping[Any, Subject] = {"baseline": BASELINE, "candidate": candidate}
+def planned(
+    lake: TraceLake,
+    candidate: Subject = OTHER,
+    *,
+    baseline: Subject = BASELINE,
+    blocks: int = 5,
+    traced_blocks: int = 0,
+) -> Plan:
+    arms: Mapping[Any, Subject] = {"baseline": baseline, "candidate": candidate}
     plan = new_plan("compare", arms, blocks=blocks, traced_blocks=traced_blocks, seed=1)
     write_plan(lake, plan)
     return plan

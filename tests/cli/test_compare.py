@@ -1,0 +1,144 @@
+"""`aaco compare` from its SPECs to its exit code: really measured, broken off and resumed; and what it refuses."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import polars as pl
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from aaco_pipeline.automation.campaigns import measuring
+from aaco_pipeline.cli.compare import request_in
+from aaco_pipeline.errors import ModelError
+from aaco_pipeline.lake.files import file_digest
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.resources.project import Project
+from tests.automation.campaigns.made_up import BASELINE, measured, planned
+from tests.places import ROOT
+
+Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
+Refused = Callable[..., str]
+
+
+@pytest.fixture
+def place(tmp_path: Path, new_home: Path) -> Project:
+    """A lake in which nothing is yet."""
+    return Project(ROOT, tmp_path / "lake", tmp_path / "home")
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "graph",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 64])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.ones((64, 64), np.float32), "w")],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), tmp_path / "m.onnx")
+    return tmp_path / "m.onnx"
+
+
+def campaign_of(project: Project) -> str:
+    (found,) = TraceLake(project.lake).read("campaigns").get_column("campaign_id")
+    return str(found)
+
+
+def test_a_campaign_that_broke_off_is_resumed_and_comes_to_its_end_once(
+    aaco: Aaco, refused: Refused, place: Project, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    capture, calls = measuring.capture_inference, list[object]()
+
+    def broken(*arguments: Any, **more: Any) -> object:
+        calls.append(arguments[0])
+        if len(calls) == 4:  # in the second block
+            raise ModelError("m.onnx: broken off by the test")
+        return capture(*arguments, **more)
+
+    monkeypatch.setattr(measuring, "capture_inference", broken)
+    spec = f"{model} --iterations 3 --warmup 1"
+    arguments = ("--sessions", "3", "--traced", "1", "--seed", "1", "--json")
+    asked = ("compare", "--baseline", spec, "--candidate", f"{spec} --threads 2", *arguments)
+    broken_off = aaco(*asked, project=place)
+    assert (broken_off.returncode, broken_off.stdout) == (3, "")
+    assert "m.onnx: broken off by the test" in broken_off.stderr
+    lake, campaign = TraceLake(place.lake), campaign_of(place)
+    before = lake.read("campaign_sessions", campaign).filter(pl.col("state") == "finished")
+    assert before.height == 2
+
+    done = aaco("compare", "--resume", campaign, "--strict", "--json", project=place)
+    assert done.returncode == 7, done.stderr  # three blocks allow no interval
+    document = json.loads(done.stdout)
+    assert (document["campaign_id"], document["verdict"]) == (campaign, "inconclusive")
+    assert document["asked_differently"] == ["threads: as registered → 2"]
+    assert document["blocks"] == {"latency_finished": 3, "latency_killed": 1, "trace_finished": 1}
+    rows = lake.read("campaign_sessions", campaign)
+    finished = rows.filter(pl.col("state") == "finished").get_column("session_id")
+    assert set(before.get_column("session_id")) <= set(finished)
+    assert sorted(finished) == lake.sessions() == lake.captured()
+    assert all(lake.progress(session).is_whole for session in finished)
+    arms = lake.read("sessions").select("campaign_id", "arm").unique().sort("arm").rows()
+    assert arms == [(campaign, "baseline"), (campaign, "candidate")]
+
+    count = len(calls)
+    again = aaco("compare", "--resume", campaign, project=place)
+    assert (again.returncode, len(calls)) == (0, count)  # without --strict, and nothing is measured again
+    assert "Inconclusive: the median of candidate is " in again.stdout
+    assert lake.read("campaign_sessions", campaign).equals(rows)
+    assert aaco("doctor", project=place).returncode == 0
+    dry = json.loads(aaco("gc", "--keep-last", "1", "--dry-run", "--json", project=place).stdout)
+    assert {one["rule"] for one in dry["kept"]} == {"campaign"}
+    assert len(dry["kept"]) == len(finished)
+
+
+@pytest.mark.parametrize("judged", [(1.5, 5, "regressed"), (0.5, 0, "improved"), (1.0, 0, "equivalent")])
+def test_a_regression_is_its_own_exit_code_and_a_verdict_is_enough_for_strict(
+    judged: tuple[float, int, str], aaco: Aaco, place: Project, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measuring, "finish_session", lambda *arguments: True)  # nobody captured them
+    lake = TraceLake(place.lake)
+    arm = replace(BASELINE, artefact=model, artefact_sha256=file_digest(model))
+    ratio, code, verdict = judged
+    plan = planned(lake, arm, baseline=arm)
+    measured(lake, plan, ratio)
+    done = aaco("compare", "--resume", plan.campaign, "--json", "--strict", project=place)
+    assert (done.returncode, done.stderr) == (code, "")
+    assert json.loads(done.stdout)["verdict"] == verdict
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "give --baseline and --candidate, or a campaign to --resume"),
+        (("--baseline", "control_flow"), "give --baseline and --candidate, or a campaign to --resume"),
+        (("--baseline", "control_flow --no", "--candidate", "control_flow"), "--no' is not a SPEC: No such option"),
+        (("--baseline", "control_flow", "--candidate", "a 'b"), "\"a 'b\" is not a SPEC: No closing quotation"),
+        (("--baseline", "control_flow", "--candidate", "a b"), "'a b' is not a SPEC: Got unexpected extra"),
+        (("--baseline", "", "--candidate", "control_flow"), "'' is not a SPEC"),
+        (("--baseline", "control_flow --threads x", "--candidate", "control_flow"), "'x' is not a valid integer"),
+        (("--baseline", "control_flow", "--candidate", "control_flow", "--sessions", "2"), "expected 3 to 200"),
+        (("--baseline", "control_flow", "--candidate", "control_flow", "--threshold", "0"), "a threshold of 0"),
+        (("--baseline", "control_flow", "--candidate", "no_such_model"), "no_such_model"),
+        (("--resume", "nothing"), "campaign nothing has no plan"),
+        (("--resume", "../lake"), "'../lake' is not a campaign id"),
+        (("--resume", "nothing", "--baseline", "control_flow"), "a campaign is resumed as it was planned"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_compared_is_refused_in_one_line_and_no_lake_is_made(
+    arguments: tuple[str, ...], words: str, refused: Refused, place: Project
+) -> None:
+    assert words in refused(2, "compare", *arguments, project=place)
+    assert not place.lake.exists()
+
+
+def test_a_spec_is_what_run_takes() -> None:
+    request = request_in("'my model.onnx' --threads 2 --batch 4 --shape x=1x2")
+    assert (Path(request.model).name, request.threads, request.batch_size) == ("my model.onnx", 2, 4)
+    assert request.input_shapes == {"x": [1, 2]}
+    assert request_in("--threads 2 --model squeezenet") == request_in("squeezenet --threads 2")
