@@ -52,6 +52,7 @@ def measure_campaign(
         attended.close()
         rows = members(lake, campaign)
         finished = rows.filter(pl.col("state") == "finished").get_column("session_id").to_list()
+        add_partition(instance, *finished)  # a kill may have come between a block's end and this
         for number, session in enumerate(finished):
             report_progress("stages of sessions", number, len(finished))
             finish_session(lake, instance, session, configs)

@@ -4,6 +4,7 @@ import dagster as dg
 
 from aaco_pipeline.automation.campaigns.definitions import ASSETS, JOB, run_campaign
 from aaco_pipeline.automation.campaigns.plan import Plan, write_plan
+from aaco_pipeline.automation.dead_runs import reap
 from aaco_pipeline.automation.partitions import CAMPAIGN_PARTITIONS_NAME
 from aaco_pipeline.errors import AacoError
 from aaco_pipeline.lake.store import TraceLake
@@ -22,6 +23,7 @@ def run(project: Project, lake: TraceLake, instance: dg.DagsterInstance, campaig
     resources = {"lake": LakeResource(path=str(lake.path)), "runner": InferenceRunner(configs=str(project.configs))}
     definitions = dg.Definitions(assets=ASSETS, jobs=[run_campaign], resources=resources)
     job = definitions.resolve_job_def(JOB)
+    reap(instance)  # what was killed of the campaign is told as failed before it goes on
     try:
         job.execute_in_process(instance=instance, partition_key=campaign)
         return

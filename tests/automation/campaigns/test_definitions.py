@@ -59,7 +59,7 @@ def test_a_run_shows_the_sessions_and_then_the_verdict(
     rows = empty_lake.read("verdicts", plan.campaign)
     assert verdicts["dagster/row_count"].value == rows.height
     assert verdicts["verdict"].value == "regressed"
-    assert "| candidate | latency_p50 | primary | regressed |" in str(verdicts["verdicts"].value)
+    assert "| candidate | latency\\_p50 | primary | regressed |" in str(verdicts["verdicts"].value)
     events = result.get_asset_materialization_events()
     assert {event.partition for event in events} == {plan.campaign}
 

@@ -149,3 +149,10 @@ def test_nobody_runs_stages_of_its_sessions_between_its_blocks(place: Place) -> 
     left = place.half_finished()  # once it is over, whoever comes first finishes them
     assert left
     assert set(left) <= set(rows.get_column("session_id"))
+
+
+def test_sessions_that_a_kill_left_unknown_to_dagster_become_known(place: Place) -> None:
+    sessions = place.measure().get_column("session_id")
+    place.instance.delete_dynamic_partition(PARTITIONS_NAME, sessions[0])
+    place.measure()
+    assert sorted(place.instance.get_dynamic_partitions(PARTITIONS_NAME)) == sorted(sessions)
