@@ -18,6 +18,7 @@ from aaco_pipeline.cli.compare import request_in
 from aaco_pipeline.errors import ModelError
 from aaco_pipeline.lake.files import file_digest
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.resources.measure.inference import capture_inference
 from aaco_pipeline.resources.project import Project
 from tests.automation.campaigns.made_up import BASELINE, measured, planned
 from tests.places import ROOT
@@ -53,7 +54,7 @@ def campaign_of(project: Project) -> str:
 def test_a_campaign_that_broke_off_is_resumed_and_comes_to_its_end_once(
     aaco: Aaco, refused: Refused, place: Project, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    capture, calls = measuring.capture_inference, list[object]()
+    capture, calls = capture_inference, list[object]()
 
     def broken(*arguments: Any, **more: Any) -> object:
         calls.append(arguments[0])

@@ -10,6 +10,7 @@ import pytest
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake import artefacts
 from aaco_pipeline.lake.artefacts import ARTEFACTS, keep_artefact
+from aaco_pipeline.lake.files import sync_folder
 from aaco_pipeline.lake.health import faults, leftovers, mend
 from aaco_pipeline.lake.retention import UNFINISHED_STAYS
 from aaco_pipeline.lake.store import TraceLake
@@ -78,7 +79,7 @@ def test_a_copy_that_breaks_off_leaves_nothing(
         target.write_bytes(b"gra")
         raise OSError(28, "No space left on device", str(target))
 
-    monkeypatch.setattr(artefacts.shutil, "copyfile", full)
+    monkeypatch.setattr(shutil, "copyfile", full)
     with pytest.raises(LakeError, match="No space left on device"):
         keep_artefact(empty_lake.path, model)
     assert folders(empty_lake) == []
@@ -94,7 +95,7 @@ def test_weights_that_are_not_there_are_named(empty_lake: TraceLake, model: Path
 def test_whoever_keeps_the_same_at_the_same_time_is_no_fault(
     empty_lake: TraceLake, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sync = artefacts.sync_folder
+    sync = sync_folder
     theirs: list[Path] = []
 
     def another_is_quicker(folder: Path) -> None:

@@ -60,7 +60,7 @@ def measured(
     traced: Mapping[str, Sequence[str]] | None = None,
 ) -> list[str]:
     """Publish all blocks of latency, where the candidate takes `ratio` times as long, and sessions that were traced."""
-    rows: list[dict[str, object]] = []
+    rows: list[dict[str, Any]] = []
     for block in range(plan.blocks):
         for position, arm in enumerate(plan.order(block)):
             session = lake.new_session(arm)
@@ -72,10 +72,10 @@ def measured(
                 wander = 1e6 * (1 + 0.01 * np.sin(block))
                 own = 1 + 0.002 * np.cos(3 * block + position)
                 publish_latency(lake, session, wander * own * (ratio if arm == "candidate" else 1.0), len(rows))
-    for arm, sessions in (traced or {}).items():
+    for name, sessions in (traced or {}).items():
         for place, session in enumerate(sessions):
-            where = {"block": plan.blocks + place, "position": 0 if arm == "baseline" else 1}
-            rows.append({**where, "arm": arm, "session_id": session, "purpose": "trace", "state": "finished"})
+            where = {"block": plan.blocks + place, "position": 0 if name == "baseline" else 1}
+            rows.append({**where, "arm": name, "session_id": session, "purpose": "trace", "state": "finished"})
     publish_members(lake, plan.campaign, pl.DataFrame(rows, schema=polars_types("campaign_sessions")))
     return [str(one["session_id"]) for one in rows]
 
