@@ -3,7 +3,8 @@
 A block pairs two sessions of identical code of one recorded block; builds behind the step have theirs times 1.03.
 Blocks are drawn with replacement, because a search needs more of them than were recorded: a build of 60 blocks sees
 each of 30 about twice, mostly with other sessions. The rules were fixed on the even blocks and are judged on the odd
-ones. Run as `python -m benchmarks.bisection`; it prints every figure beside its limit and exits with 1 when one is missed.
+ones. Run as `python -m benchmarks.bisection`; it prints every figure beside its limit, and exits with 1 when one is
+missed.
 """
 
 import os
