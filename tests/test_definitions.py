@@ -190,7 +190,10 @@ def test_sensors_are_on_by_default_and_described() -> None:
     sensors = build_definitions().sensors
     assert sensors is not None
     found = {sensor.name: sensor for sensor in sensors if isinstance(sensor, dg.SensorDefinition)}
-    assert set(found) == {"start_observing", "dead_runs", "capture_inbox", "lake_sessions", "unfinished_sessions"}
+    assert set(found) == {
+        *("start_observing", "dead_runs", "capture_inbox", "lake_sessions"),
+        *("unfinished_sessions", "unfinished_campaigns"),
+    }
     assert {sensor.default_status for sensor in found.values()} == {dg.DefaultSensorStatus.RUNNING}
     assert all(sensor.description for sensor in found.values())
 
