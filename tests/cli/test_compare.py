@@ -126,6 +126,7 @@ def test_a_regression_is_its_own_exit_code_and_a_verdict_is_enough_for_strict(
         (("--baseline", "control_flow", "--candidate", "control_flow", "--sessions", "2"), "expected 3 to 200"),
         (("--baseline", "control_flow", "--candidate", "control_flow", "--threshold", "0"), "a threshold of 0"),
         (("--baseline", "control_flow", "--candidate", "no_such_model"), "no_such_model"),
+        (("--baseline", "control_flow", "--candidate", "control_flow --interpreter /no/python"), "/no/python: no such"),
         (("--resume", "nothing"), "campaign nothing has no plan"),
         (("--resume", "../lake"), "'../lake' is not a campaign id"),
         (("--resume", "nothing", "--baseline", "control_flow"), "a campaign is resumed as it was planned"),

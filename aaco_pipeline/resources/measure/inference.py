@@ -83,11 +83,14 @@ def plan(request: MeasurementRequest, configs: Path) -> tuple[ModelChoice, Backe
 
 
 def check_request(request: MeasurementRequest, configs: Path) -> None:
-    """Refuse before there is a session what can be known by then: what `plan` refuses, and inputs of another shape."""
+    """Refuse before there is a session what can be known by then: what `plan` refuses, an interpreter without a runtime,
+    and inputs of another shape."""
     from aaco_pipeline.formats import onnx as onnx_format
     from aaco_pipeline.formats.onnx.weightless import graph_only
 
     model, backend = plan(request, configs)
+    if request.interpreter is not None:
+        software_of(request.interpreter)
     if request.output_tokens is not None:
         return  # a language model's inputs follow from the prompt
     try:
