@@ -83,8 +83,10 @@ def plan(request: MeasurementRequest, configs: Path) -> tuple[ModelChoice, Backe
 
 
 def check_request(request: MeasurementRequest, configs: Path) -> None:
-    """Refuse before there is a session what can be known by then: what `plan` refuses, an interpreter without a runtime,
-    and inputs of another shape."""
+    """Refuse before there is a session what can be known by then.
+
+    That is what `plan` refuses, an interpreter without a runtime, and inputs of another shape.
+    """
     from aaco_pipeline.formats import onnx as onnx_format
     from aaco_pipeline.formats.onnx.weightless import graph_only
 
