@@ -1,34 +1,27 @@
 """Stages as Dagster sees them: what it shows of each, what it checks, and what fails with which code."""
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import dagster as dg
-import polars as pl
 import pytest
 
 from aaco_pipeline.assets.capture import MEASUREMENT_POOL
-from aaco_pipeline.assets.stage import Outcome, Session, Stage, publish, stages
+from aaco_pipeline.assets.stage import stages
 from aaco_pipeline.automation.dead_runs import slot_holders
 from aaco_pipeline.automation.sessions import add_partition, register
 from aaco_pipeline.automation.stage_assets import (
     EXIT_CODE_KEY,
-    checked,
-    column_schema,
-    contract_is_fulfilled,
     data_version,
-    described,
     expected_errors,
-    markdown_table,
     stage_assets,
 )
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.definitions import build_definitions
 from aaco_pipeline.errors import AacoError, CaptureError, LakeError, ModelError, UnavailableError, UsageError
-from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
@@ -37,7 +30,7 @@ from aaco_pipeline.resources.report_server import address_of
 from tests.automation.conftest import QUIET, Forbidden, failures, metadata_of, observe, raw_only
 from tests.conftest import CapturedLake
 from tests.places import CONFIGS
-from tests.sessions import republished, tables_of, unlisted
+from tests.sessions import unlisted
 
 CHECKS: Final = 23
 
@@ -58,250 +51,6 @@ def test_an_expected_error_is_one_line_with_its_exit_code_and_is_not_retried(kin
 def test_a_bug_is_not_dressed_up_as_an_expected_error() -> None:
     with pytest.raises(ZeroDivisionError), expected_errors():
         raise ZeroDivisionError
-
-
-# What Dagster shows of a stage.
-
-
-@dataclass(frozen=True)
-class Shown:
-    """What was published of a stage without tables, and what is said of it."""
-
-    metadata: dict[str, Any]
-    version: str
-    bytes: int
-
-
-def shown(lake: TraceLake, *items: str, **rest: Any) -> Shown:
-    session = Session(lake, new_session_id(), CONFIGS)
-    outcome = Outcome({}, [Evidence(item, "present") for item in items], **rest)
-    one = replace(stages()["perfetto_trace"], plots={}, file=None)
-    entries = publish(session, one, outcome)
-    return Shown(described(session, one, outcome, entries), data_version(entries), entries[0].bytes)
-
-
-def test_what_was_published_is_described(empty_lake: TraceLake) -> None:
-    found = shown(empty_lake, "a", "b", headline={"latency_ns": 5, "unknown": None, "model": "m"})
-    assert found.metadata == {
-        "dagster/row_count": 2,
-        "dagster/uri": str(empty_lake.path),
-        "evidence_rows": 2,
-        "published_bytes": found.bytes,
-        "latency_ns": 5,
-        "model": "m",
-    }
-
-
-def test_the_data_version_is_of_what_was_published(empty_lake: TraceLake) -> None:
-    def version(*items: str) -> str:
-        session = Session(empty_lake, "20260102T030405Z-0a1b2c3d", CONFIGS)
-        outcome = Outcome({}, [Evidence(item, "present") for item in items])
-        return data_version(publish(session, stages()["report"], outcome))
-
-    assert version("a") == version("a") != version("b")
-
-
-def test_a_small_table_is_shown_up_to_ten_rows(empty_lake: TraceLake) -> None:
-    preview = pl.DataFrame({"n": range(30)})
-    table = shown(empty_lake, "a", preview=preview, preview_title="numbers").metadata["numbers"]
-    assert isinstance(table, dg.MarkdownMetadataValue)
-    assert table.value is not None
-    assert len(table.value.splitlines()) == 2 + 10
-
-
-def test_an_empty_table_is_not_shown(empty_lake: TraceLake) -> None:
-    preview = pl.DataFrame({"n": []}, schema={"n": pl.Int64})
-    assert "preview" not in shown(empty_lake, "a", preview=preview).metadata
-
-
-def test_markdown_escapes_bars_and_tells_nothing_from_zero() -> None:
-    frame = pl.DataFrame({"name": ["a|b", None], "count": [1234567, 0], "score": [0.5, None]})
-    assert markdown_table(frame).splitlines() == [
-        "| name | count | score |",
-        "| --- | ---: | ---: |",
-        "| a\\|b | 1,234,567 | 0.500 |",
-        "| – | 0 | – |",
-    ]
-
-
-def test_a_small_table_is_in_units_that_a_person_reads() -> None:
-    frame = pl.DataFrame({"total_ns": [71_516_523, None], "share_ratio": [0.735, 0.0], "read_bytes": [2048, 0]})
-    assert markdown_table(frame).splitlines() == [
-        "| total | share | read |",
-        "| ---: | ---: | ---: |",
-        "| 71.52\N{NO-BREAK SPACE}ms | 73.5\N{NO-BREAK SPACE}% | 2.0\N{NO-BREAK SPACE}KiB |",
-        "| – | 0.0\N{NO-BREAK SPACE}% | 0\N{NO-BREAK SPACE}B |",
-    ]
-    assert len(markdown_table(pl.DataFrame({"kernel": ["k" * 300]})).splitlines()[2]) == 40 + 4
-
-
-def test_the_headline_stands_before_the_amounts(empty_lake: TraceLake) -> None:
-    names = list(shown(empty_lake, "a", headline={"class": "device"}, preview=pl.DataFrame({"n": [1]})).metadata)
-    assert names[:2] == ["class", "preview"]
-    assert names[-1] == "published_bytes"
-
-
-def test_the_column_schema_names_table_and_column_with_unit() -> None:
-    columns = {column.name: column for column in column_schema(stages()["timeline"]).columns}
-    assert {name.partition(".")[0] for name in columns} == set(stages()["timeline"].tables)
-    start = columns["gaps.start_ns"]
-    assert start.type == "int64"
-    assert start.description is not None
-    assert start.description.endswith("[ns]")
-    assert not str(columns["gaps.cause"].description).endswith("]")
-    assert not start.constraints.nullable
-
-
-# The checks, passing on what was measured and failing on what was tampered with.
-
-
-def evaluated(lake: TraceLake, session: str) -> dict[str, dg.AssetCheckResult]:
-    """What every check says of one session."""
-    opened = Session(lake, session, CONFIGS)
-    return {f"{name}.{result.check_name}": result for name, one in stages().items() for result in checked(opened, one)}
-
-
-def failed(lake: TraceLake, session: str) -> set[str]:
-    return {name for name, result in evaluated(lake, session).items() if not result.passed}
-
-
-@dataclass(frozen=True)
-class Bug:
-    """A stage that publishes one of its tables wrong."""
-
-    stage: str
-    table: str
-    change: Callable[[pl.DataFrame], pl.DataFrame]
-
-    def publish(self, lake: TraceLake, session: str) -> None:
-        wrong = self.change(tables_of(lake, session, self.stage)[self.table])
-        republished(lake, session, self.stage, **{self.table: wrong})
-
-
-def column(stage: str, table: str, value: pl.Expr) -> Bug:
-    """Writes wrong values into one column."""
-    return Bug(stage, table, lambda frame: frame.with_columns(value))
-
-
-HOLE_IN_GAPS: Final = Bug("timeline", "gaps", lambda frame: frame.slice(1))
-TOO_BUSY: Final = column("timeline", "timeline", pl.col("busy_ns") + 1)
-TOO_MUCH_KERNEL_TIME: Final = column("kernel_trace", "dispatches", pl.col("self_ns") + 10**9)
-NEGATIVE_KERNEL_TIME: Final = column("kernel_trace", "dispatches", pl.lit(-1, pl.Int64).alias("self_ns"))
-KERNELS_LOST: Final = Bug("kernel_trace", "dispatches", lambda frame: frame.filter(pl.col("iteration") != 3))
-KERNELS_HOMELESS: Final = column("kernel_trace", "dispatches", pl.lit(None, pl.Int32).alias("iteration"))
-NEGATIVE_CPU_TIME: Final = column("inference_run", "iteration_blocks", pl.col("cpu_time_ns") - 10**12)
-HOLE_BETWEEN_ITERATIONS: Final = Bug("inference_run", "iteration_gaps", lambda frame: frame.slice(1))
-OVERLAPPING: Final = column("inference_run", "iterations", pl.col("end_ns") + 60 * 10**9)
-
-
-@pytest.fixture
-def lake(captured: CapturedLake, lake_path: Path) -> TraceLake:
-    return captured.copy(lake_path)
-
-
-@pytest.mark.parametrize("model", ["control_flow", "squeezenet"])
-def test_every_check_passes_on_what_was_measured(model: str, captured: CapturedLake) -> None:
-    found = evaluated(captured.lake, captured.sessions[model])
-    assert {name: result.description for name, result in found.items() if not result.passed} == {}
-    assert len(found) == CHECKS
-    assert all(result.description for result in found.values())
-    assert found["timeline.conservation"].metadata["largest_difference_ns"].value == 0
-    assert found["kernel_trace.conservation"].metadata["iterations"].value == 7
-
-
-@pytest.mark.parametrize(
-    ("bug", "broken"),
-    [
-        (HOLE_IN_GAPS, "timeline.conservation"),
-        (TOO_BUSY, "timeline.conservation"),
-        (TOO_MUCH_KERNEL_TIME, "kernel_trace.conservation"),
-        (NEGATIVE_KERNEL_TIME, "kernel_trace.conservation"),
-        (KERNELS_LOST, "kernel_trace.coverage"),
-        (KERNELS_HOMELESS, "kernel_trace.coverage"),
-        (NEGATIVE_CPU_TIME, "inference_run.plausibility"),
-        (HOLE_BETWEEN_ITERATIONS, "inference_run.conservation"),
-        (OVERLAPPING, "inference_run.plausibility"),
-    ],
-)
-def test_a_table_that_breaks_its_promise_fails_its_check_and_no_other(
-    bug: Bug, broken: str, lake: TraceLake, session: str
-) -> None:
-    bug.publish(lake, session)
-    assert failed(lake, session) == {broken}
-
-
-def test_one_sessions_broken_promise_does_not_fail_anothers_check(lake: TraceLake, captured: CapturedLake) -> None:
-    HOLE_IN_GAPS.publish(lake, captured.sessions["control_flow"])
-    assert failed(lake, captured.sessions["squeezenet"]) == set()
-
-
-def test_a_hole_in_the_coverage_is_a_warning_and_a_broken_conservation_an_error(lake: TraceLake, session: str) -> None:
-    KERNELS_LOST.publish(lake, session)
-    HOLE_IN_GAPS.publish(lake, session)
-    found = evaluated(lake, session)
-    assert found["kernel_trace.coverage"].severity == dg.AssetCheckSeverity.WARN
-    assert "1 iterations without kernels" in (found["kernel_trace.coverage"].description or "")
-    assert found["timeline.conservation"].severity == dg.AssetCheckSeverity.ERROR
-
-
-@pytest.mark.parametrize("stage", stages())
-def test_a_published_file_whose_bytes_were_changed_fails_the_contract_check(
-    stage: str, lake: TraceLake, session: str
-) -> None:
-    entry = next(entry for entry in lake.manifest(session).of_stage(stage) if entry.rows)
-    path = lake.path / entry.file
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 0xFF
-    path.write_bytes(content)
-    found = contract_is_fulfilled(Session(lake, session, CONFIGS), stages()[stage])
-    assert not found.holds
-    assert "its bytes are not those published" in found.statement
-    assert found.figures["broken"] == 1
-
-
-def test_a_changed_file_fails_the_contract_check_of_its_stage_alone(lake: TraceLake, session: str) -> None:
-    (entry,) = lake.manifest(session).of_table("devices")
-    (lake.path / entry.file).write_bytes(b"something else")
-    assert failed(lake, session) == {"session_environment.contract"}
-
-
-def test_a_published_file_that_is_gone_fails_the_contract_check(lake: TraceLake, session: str) -> None:
-    (entry,) = lake.manifest(session).of_table("system_samples")
-    (lake.path / entry.file).unlink()
-    assert failed(lake, session) == {"telemetry.contract"}
-
-
-def test_a_stage_that_published_nothing_does_not_pass(empty_lake: TraceLake) -> None:
-    found = contract_is_fulfilled(Session(empty_lake, new_session_id(), CONFIGS), stages()["timeline"])
-    assert (found.holds, found.statement) == (False, "nothing is published")
-
-
-FROM_KERNELS: Final = {
-    *("completeness", "timeline", "critical_path", "model_graph", "att_enrichment", "roofline"),
-    *("classification", "perfetto_trace", "report"),
-}
-
-
-@pytest.mark.parametrize(
-    ("bug", "not_done"),
-    [(TOO_MUCH_KERNEL_TIME, FROM_KERNELS), (OVERLAPPING, FROM_KERNELS | {"kernel_trace"}), (KERNELS_LOST, set())],
-)
-def test_a_stage_that_breaks_a_promise_stops_what_would_be_computed_from_it(
-    bug: Bug, not_done: set[str], unanalysed: TraceLake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real, session = Stage.__call__, unanalysed.captured()[0]
-
-    def wrong(one: Stage, opened: Session) -> Outcome:
-        outcome = real(one, opened)
-        if one.name != bug.stage:
-            return outcome
-        return replace(outcome, tables={**outcome.tables, bug.table: bug.change(outcome.tables[bug.table])})
-
-    monkeypatch.setattr(Stage, "__call__", wrong)
-    result = observe(unanalysed, instance, session)
-    assert set(stages()) - set(metadata_of(result)) == not_done
-    assert {stage for stage in stages() if not unanalysed.manifest(session).of_stage(stage)} == not_done
-    assert [e.partition for e in result.get_asset_check_evaluations() if not e.passed] == [session]
 
 
 # The stages run by Dagster: nothing differs from the plain functions but the descriptions around them.

@@ -12,6 +12,8 @@ from aaco_pipeline.automation.campaigns.judging import judge_campaign
 from aaco_pipeline.automation.campaigns.measuring import measure_campaign
 from aaco_pipeline.automation.partitions import campaign_partitions
 from aaco_pipeline.automation.stage_assets import OWNERS, expected_errors, markdown_table
+from aaco_pipeline.report.document.verdict import verdict_document
+from aaco_pipeline.report.words.verdicts import sentence
 from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
 from aaco_pipeline.resources.host.process_identity import process_tags
 
@@ -57,17 +59,24 @@ def campaign_sessions(
     description="Is the candidate slower than the baseline, by how much, and why? From the campaign's finished blocks.",
 )
 def campaign_verdicts(context: dg.AssetExecutionContext, lake: LakeResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
+    opened, campaign = lake.open(), context.partition_key
     with expected_errors():
-        verdicts = judge_campaign(lake.open(), context.partition_key)["verdicts"]
+        verdicts = judge_campaign(opened, campaign)["verdicts"]
+    candidates = verdicts.get_column("candidate").unique(maintain_order=True)
+    # What a narrow screen cuts off goes last; an effect is how many times as long it takes, and no share.
+    effects = {"times": "effect_ratio", "from": "ci_low", "to": "ci_high"}
     shown = verdicts.select(
-        "candidate", "metric", "role", "verdict", "effect_ratio", "ci_low", "ci_high", "minimum_detectable_ratio"
+        "metric",
+        "verdict",
+        *(pl.col(column).round(4).alias(name) for name, column in effects.items()),
+        pl.col("minimum_detectable_ratio").alias("detectable_ratio"),
+        "candidate",
     )
-    primary = verdicts.filter(pl.col("role") == "primary")
     return dg.MaterializeResult(
         metadata={
-            "dagster/row_count": verdicts.height,
-            "verdict": "; ".join(primary.get_column("verdict")),
+            "verdict": "\n".join(sentence(verdict_document(opened, campaign, one)) for one in candidates),
             "verdicts": dg.MetadataValue.md(markdown_table(shown)),
+            "dagster/row_count": verdicts.height,
         }
     )
 

@@ -9,7 +9,7 @@ from aaco_pipeline.analysis.completeness.examination import EXAMINED, Completene
 from aaco_pipeline.analysis.roofline.operators.graphs.captured import captured_launches
 from aaco_pipeline.analysis.timeline.recorded import RECORDED_FROM, everything
 from aaco_pipeline.lake.contracts import polars_types
-from aaco_pipeline.lake.evidence import Evidence
+from aaco_pipeline.lake.evidence import AS_A_WHOLE, Evidence
 from aaco_pipeline.lake.validation import empty_table
 
 Tables = dict[str, pl.DataFrame]
@@ -94,6 +94,13 @@ def counted(tables: Tables, values: Mapping[str, Sequence[float]], name: str = "
         for i, value in enumerate(listed)
     ]
     return {**tables, "counters": frame("counters", rows)}
+
+
+def as_wholes(named: str) -> Tables:
+    """A recording whose kernels of such names stand for graphs."""
+    tables = recording()
+    whole = pl.when(pl.col("name").str.starts_with(named)).then(pl.col("name") + AS_A_WHOLE).otherwise("name")
+    return {**tables, "kernels": tables["kernels"].with_columns(name=whole)}
 
 
 def keeping(tables: Tables, kept: pl.Expr) -> Tables:

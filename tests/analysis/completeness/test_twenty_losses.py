@@ -13,10 +13,11 @@ from aaco_pipeline.capture.discovery import discover_runs
 from aaco_pipeline.capture.parts import read_run
 from aaco_pipeline.formats import kineto
 from aaco_pipeline.lake.contracts import contract
-from aaco_pipeline.lake.evidence import AS_A_WHOLE, DROPPED, Evidence
+from aaco_pipeline.lake.evidence import DROPPED, Evidence
 from tests.analysis.completeness.recordings import (
     PACE,
     Tables,
+    as_wholes,
     counted,
     examine,
     found,
@@ -54,13 +55,6 @@ def with_counters(**facts: object) -> Tables:
     tables = recording()
     devices = tables["devices"].with_columns(pl.lit(value).alias(name) for name, value in facts.items())
     return {**tables, "devices": devices}
-
-
-def as_wholes(named: str) -> Tables:
-    """A recording whose kernels of such names stand for graphs."""
-    tables = recording()
-    whole = pl.when(pl.col("name").str.starts_with(named)).then(pl.col("name") + AS_A_WHOLE).otherwise("name")
-    return {**tables, "kernels": tables["kernels"].with_columns(name=whole)}
 
 
 def on_cpu() -> Tables:
@@ -358,24 +352,6 @@ def test_each_loss_is_found_with_its_consequence_and_the_remedy(name: str) -> No
         assert set(getattr(loss, side)) <= set(one[side]), side
     assert loss.mend in one["mend"]
     assert any(character.isdigit() for character in one["evidence"]) or loss.evidence
-
-
-def test_few_graphs_recorded_as_one_piece_leave_the_answer() -> None:
-    one = found(as_wholes("k0"))["graphs_recorded_whole"]
-    assert (one["voids"], one["records"]) == ([], 20), one
-
-
-def test_a_model_that_is_cut_into_graphs_begins_and_ends_with_other_pieces() -> None:
-    """Of 4, 23 times 8 and 6 kernels none is missing; with a piece in the middle short as well, some are."""
-    pieces = keeping(replayed(25, named=False), (ROW >= 4) & (ROW < 25 * 8 - 2))
-    assert "graph_kernels_missing" not in found(pieces)
-    assert "graph_kernels_missing" in found(keeping(pieces, ~ROW.is_in([81, 82, 83])))
-
-
-def test_a_graph_that_was_launched_after_the_last_record_is_no_loss_within_it() -> None:
-    """The file ends there: what the last graph ran cannot have run while the device was recorded."""
-    assert "graph_kernels_missing" not in found(keeping(replayed(6), ROW < 5 * 8))
-    assert "graph_kernels_missing" in found(keeping(replayed(6), (ROW < 4 * 8) | (ROW >= 5 * 8)))
 
 
 def test_every_number_of_the_twenty_has_its_recording() -> None:
