@@ -14,6 +14,7 @@ import polars as pl
 from aaco_pipeline.analysis.sessions.token_latency import units_of_work
 from aaco_pipeline.automation.campaigns.measuring import members
 from aaco_pipeline.automation.campaigns.plan import Plan, read_plan
+from aaco_pipeline.capture.request import Arm
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import empty_table, to_contract
@@ -115,10 +116,10 @@ def _facts(session: str, environment: pl.DataFrame) -> dict[str, str | None]:
     }
 
 
-def _is_identical(plan: Plan, candidate: str) -> bool:
+def _is_identical(plan: Plan, candidate: Arm) -> bool:
     """Whether an arm is the baseline once more: the same file by its content, measured in the same way."""
-    baseline, other = plan.arms["baseline"], next(one for name, one in plan.arms.items() if name == candidate)
-    asked = [{**dict(one.request), "model": one.artefact_sha256} for one in (baseline, other)]
+    compared = plan.arms["baseline"], plan.arms[candidate]
+    asked = [{**dict(one.request), "model": one.artefact_sha256} for one in compared]
     return asked[0] == asked[1]
 
 

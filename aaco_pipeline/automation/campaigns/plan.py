@@ -19,11 +19,11 @@ from aaco_pipeline.lake.files import file_digest
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import to_contract
 from aaco_pipeline.resources.measure.inference import plan as resolved
+from aaco_pipeline.statistics.verdicts.decision import INTERLEAVED
 
 Kind = Literal["compare", "nightly", "bisect"]
 #: The stage that publishes a plan.
 STAGE: Final = "plan"
-DESIGN: Final = "interleaved"
 #: Sessions of each arm: with fewer than 5 there is no interval, and 10 see what people care about (a few percent).
 DEFAULT_BLOCKS: Final = 10
 LEAST_BLOCKS: Final = 3
@@ -113,7 +113,7 @@ def write_plan(lake: TraceLake, plan: Plan) -> None:
     base = plan.arms["baseline"].request
     what = {
         "kind": [plan.kind],
-        "design": [DESIGN],
+        "design": [INTERLEAVED],
         "workload": [plan.workload],
         "backend": [base.backend],
         "metric": [plan.metric],
