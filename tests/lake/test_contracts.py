@@ -107,6 +107,9 @@ PUBLIC: Final[dict[str, str]] = {
         confirms""",
     "alerts": """alert workload backend host metric event at night campaign sorted_as alert_grade effect_ratio ci_low
         ci_high q_value reasons who""",
+    "campaign_limits": "metric limit_ns budget_ratio",
+    "service_levels": """workload metric arm limit_ns state quantile_ns ci_low_ns ci_high_ns budget_ratio over_limit_ratio
+        over_limit_low_ratio over_limit_high_ratio burn_ratio sessions iterations""",
     "aa_ledger": "workload host metric design blocks sessions_per_block effect_ratio level p_value",
     "attributions": "baseline candidate kind subject delta_ns ci_low_ns ci_high_ns evidence_grade",
     "change_points": """series campaign first_location last_location effect_ratio ci_low ci_high workload backend host
@@ -153,6 +156,7 @@ WORDS: Final[dict[str, str]] = {
         imbalance throttling allocation compilation page_faults""",
     "verdicts.verdict": "regressed improved equivalent inconclusive withheld",
     "verdicts.role": "primary supporting",
+    "service_levels.state": "ok at_risk breached not_enough_data",
     "alerts.event": "suspected confirmed unconfirmed cleared acknowledged recovering resolved missing",
     "change_points.kind": "level drift",
     "change_points.of": "raw paired",
@@ -163,7 +167,7 @@ WORDS: Final[dict[str, str]] = {
 CAMPAIGN_TABLES: Final = {
     *("scaling", "aa_ledger", "verdicts", "attributions", "selections", "change_points"),
     *("campaigns", "campaign_arms", "campaign_sessions", "baselines", "alerts", "nights"),
-    *("forecasts",),
+    *("forecasts", "campaign_limits", "service_levels"),
 }
 
 #: What a name's suffix promises of type and unit.

@@ -59,6 +59,47 @@ TABLES: Final[tuple[Table, ...]] = (
         ),
     ),
     Table(
+        name="campaign_limits", section="Judgement",
+        meaning="One row is one limit that the arms of a campaign are held against, agreed before the first session. "
+                "Filled by the stage plan.",
+        sort_by=("metric",), scope="campaign",
+        columns=(
+            column("metric", STRING, NAME, "Quantile that is to keep to the limit: `latency_p50`, `latency_p90` or "
+                "`latency_p99`."),
+            column("limit_ns", INT64, NS, "Longest time that it may take."),
+            column("budget_ratio", FLOAT64, RATIO, "Share of iterations that may take longer, such as 0.01."),
+        ),
+    ),
+    Table(
+        name="service_levels", section="Judgement",
+        meaning="One row says whether one arm of a campaign keeps to a limit, which knows no baseline. Filled by the "
+                "stage judging.",
+        sort_by=("metric", "arm"), scope="campaign",
+        columns=(
+            column("workload", STRING, NAME, "Model or program that is measured."),
+            column("metric", STRING, NAME, "Quantile that is to keep to the limit, as in `campaign_limits`."),
+            column("arm", STRING, NAME, "Arm whose sessions are held against it, in `campaign_arms`."),
+            column("limit_ns", INT64, NS, "Longest time that the quantile may take."),
+            column("state", STRING, NAME, "`ok` when quantile and share keep to the limit with their whole intervals, "
+                "`breached` when one of them lies beyond with its whole interval, `at_risk` in between, or "
+                "`not_enough_data`."),
+            nullable("quantile_ns", INT64, NS, "The quantile in a typical session, the geometric mean over sessions; "
+                "null when no session has iterations enough for it."),
+            nullable("ci_low_ns", INT64, NS, "Lower end of its 95 % interval over sessions; null below five."),
+            nullable("ci_high_ns", INT64, NS, "Upper end of its 95 % interval over sessions; null below five."),
+            column("budget_ratio", FLOAT64, RATIO, "Share of iterations that may take longer than limit_ns."),
+            nullable("over_limit_ratio", FLOAT64, RATIO, "Share of steady iterations that took longer than limit_ns; "
+                "null without any."),
+            nullable("over_limit_low_ratio", FLOAT64, RATIO, "Lower end of its 95 % interval, widened by how much "
+                "sessions differ; null without iterations."),
+            nullable("over_limit_high_ratio", FLOAT64, RATIO, "Upper end of that interval; null without iterations."),
+            nullable("burn_ratio", FLOAT64, RATIO, "over_limit_ratio over budget_ratio: 1 spends the budget exactly; "
+                "null without iterations."),
+            column("sessions", INT64, COUNT, "Sessions whose quantile entered."),
+            column("iterations", INT64, COUNT, "Steady iterations that were held against limit_ns."),
+        ),
+    ),
+    Table(
         name="campaign_arms", section="Judgement",
         meaning="One row is one arm of a campaign: what is measured under that name. Filled by the stage plan.",
         sort_by=("arm",), scope="campaign",
