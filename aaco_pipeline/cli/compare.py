@@ -3,6 +3,7 @@
 What is planned, measured and judged is `aaco_pipeline.automation.campaigns`.
 """
 
+import re
 import shlex
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,9 +18,12 @@ if TYPE_CHECKING:
     from aaco_pipeline.capture.request import Arm, MeasurementRequest
     from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.resources.project import Project
+    from aaco_pipeline.statistics.service_level import Limit
 
 REGRESSION: Final = 5
 INCONCLUSIVE: Final = 7
+_UNITS_NS: Final = {"ns": 1, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
+_LIMIT: Final = re.compile(rf"(p\d+)=(\d+(?:\.\d+)?) ?({'|'.join(_UNITS_NS)})", re.IGNORECASE)
 _DECIDED: Final = ("regressed", "improved", "equivalent")
 
 
@@ -50,6 +54,13 @@ _DECIDED: Final = ("regressed", "improved", "equivalent")
     metavar="RATIO",
     help="A difference below this does not matter to you.",
 )
+@click.option(
+    "--limit",
+    "limits",
+    multiple=True,
+    metavar="QUANTILE=TIME",
+    help="Longest time that a quantile may take, such as p99=20ms: is it kept?",
+)
 @click.option("--seed", type=int, help="Seed of the order of arms within the blocks (default: a random one, kept).")
 @new_lake_option
 @data_format
@@ -61,6 +72,7 @@ def compare(
     resume: str | None,
     baseline: str | None,
     candidate: str | None,
+    limits: tuple[str, ...],
     **design: Any,
 ) -> int:
     """Measure two things side by side and say whether one is slower.
@@ -77,8 +89,10 @@ def compare(
 
     lake = TraceLake(project.lake)
     if resume is not None:
-        if baseline is not None or candidate is not None:
-            raise click.UsageError("a campaign is resumed as it was planned; leave --baseline and --candidate out")
+        if baseline is not None or candidate is not None or limits:
+            raise click.UsageError(
+                "a campaign is resumed as it was planned; leave --baseline, --candidate and --limit out"
+            )
         plan = read_plan(lake, resume)
     elif baseline is None or candidate is None:
         raise click.UsageError("give --baseline and --candidate, or a campaign to --resume")
@@ -87,7 +101,7 @@ def compare(
         for request in requests.values():
             check_request(request, project.configs)
         arms = {arm: subject(request, project.configs) for arm, request in requests.items()}
-        plan = new_plan("compare", arms, **design)
+        plan = new_plan("compare", arms, limits=[limit_in(text) for text in limits], **design)
     with open_instance(project) as instance, progress_bar(as_json) as show, progress_listener(show):
         begin(lake, instance, plan)
         run(project, lake, instance, plan.campaign)
@@ -107,6 +121,20 @@ def show_verdict(lake: "TraceLake", campaign: str, *, strict: bool, as_json: boo
     if document["regression"]:
         return REGRESSION
     return INCONCLUSIVE if strict and document["verdict"] not in _DECIDED else 0
+
+
+def limit_in(text: str) -> "Limit":
+    """The service level that `p99=20ms` means, with the budget that is usual for its quantile.
+
+    UsageError of the command line when it is none.
+    """
+    from aaco_pipeline.statistics.service_level import LIMITED, Limit, usual_budget
+
+    match = _LIMIT.fullmatch(text.strip())
+    metric = f"latency_{match[1].lower()}" if match else ""
+    if match is None or metric not in LIMITED:
+        raise click.UsageError(f"{text!r} is not a limit; expected one such as p99=20ms, of p50, p90 or p99")
+    return Limit(metric, round(float(match[2]) * _UNITS_NS[match[3].lower()]), usual_budget(metric))
 
 
 def request_in(specification: str) -> "MeasurementRequest":

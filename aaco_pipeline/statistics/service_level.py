@@ -3,12 +3,16 @@
 Comparing with another arm is `comparison`; a limit is agreed with users and knows no baseline.
 """
 
-from typing import Final
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
 
 from aaco_pipeline.errors import UsageError
+from aaco_pipeline.lake.contracts import polars_types
+from aaco_pipeline.statistics.session_quantiles import QUANTILES
 from aaco_pipeline.statistics.verdicts.block_effects import LEAST_BLOCKS, t_interval
 from aaco_pipeline.statistics.verdicts.sequential import LEVEL
 
@@ -18,6 +22,70 @@ BREACHED: Final = "breached"
 NOT_ENOUGH_DATA: Final = "not_enough_data"
 #: Sessions from which the spread between sessions is known well enough for an interval.
 LEAST_SESSIONS: Final = LEAST_BLOCKS
+#: The quantiles that a limit may be set for, and the column of `session_quantiles` that holds each.
+LIMITED: Final = {f"latency_{column.removesuffix('_ns')}": column for column in QUANTILES}
+_TABLE: Final = polars_types("service_levels")
+
+
+@dataclass(frozen=True)
+class Limit:
+    """How long a quantile may take, and which share of the iterations may take longer.
+
+    UsageError for what is no such limit.
+    """
+
+    metric: str
+    limit_ns: int
+    budget_ratio: float
+
+    def __post_init__(self) -> None:
+        if self.metric not in LIMITED:
+            raise UsageError(f"{self.metric} has no limit: choose one of {', '.join(LIMITED)}")
+        if self.limit_ns <= 0:
+            raise UsageError(f"a limit of {self.limit_ns} ns cannot be kept: give one above 0")
+        if not 0 < self.budget_ratio < 1:
+            raise UsageError(f"a budget of {self.budget_ratio:g}: give a share between 0 and 1, such as 0.01")
+
+
+def usual_budget(metric: str) -> float:
+    """The share that lies above a quantile by its name: 0.01 for a P99."""
+    return round(1 - QUANTILES[LIMITED[metric]][0], 6)
+
+
+def service_levels(sessions: pl.DataFrame, iterations: pl.DataFrame, limits: Sequence[Limit]) -> pl.DataFrame:
+    """Whether each arm keeps to each limit.
+
+    Parameters
+    ----------
+    sessions : rows of `session_quantiles` with the workload. A session that is unsteady or bimodal counts: its users
+        had those latencies.
+    iterations : session_id, iteration and latency_ns of the same sessions; those before steady_from are left out.
+    limits : what was agreed; empty gives no rows.
+
+    Returns
+    -------
+    Rows of `service_levels`, sorted by metric and arm. The state is the worse one of the quantile's and of the share's;
+    below five sessions with that quantile it is `not_enough_data`, whatever the share.
+
+    Notes
+    -----
+    The share's interval is that of Clopper and Pearson for as many independent iterations as the spread between
+    sessions leaves of them: Korn and Graubard, Confidence intervals for proportions with small expected number of
+    positive counts estimated from survey data, 1998. It lies when no session ever exceeded the limit: bursts that
+    nobody saw cannot widen it.
+    """
+    usable = sessions.filter(pl.col("p50_ns").is_not_null())
+    steady = (
+        iterations.select("session_id", "iteration", "latency_ns")
+        .join(usable.select("session_id", "arm", "steady_from"), on="session_id")
+        .filter(pl.col("steady_from").is_null() | (pl.col("iteration") >= pl.col("steady_from")))
+    )
+    rows = [
+        _row(limit, str(arm), of_arm, steady.filter(pl.col("arm") == arm))
+        for limit in limits
+        for (arm,), of_arm in sessions.partition_by("arm", as_dict=True).items()
+    ]
+    return pl.DataFrame(rows, schema=_TABLE).sort("metric", "arm")
 
 
 def quantile_against_limit(quantiles: pl.Series, limit_ns: int) -> dict[str, str | float | int | None]:
@@ -54,12 +122,13 @@ def quantile_against_limit(quantiles: pl.Series, limit_ns: int) -> dict[str, str
     return _quantile_row(state, len(logs), middle, low, high)
 
 
-def error_budget(over_limit: int, requests: int, budget_ratio: float) -> dict[str, str | float | int | None]:
+def error_budget(over_limit: float, requests: float, budget_ratio: float) -> dict[str, str | float | int | None]:
     """How fast the error budget burns: the share of requests over the limit against the share that is allowed.
 
     Parameters
     ----------
-    over_limit, requests : how many were over the limit, and how many there were.
+    over_limit, requests : how many were over the limit, and how many there were; not whole where requests that hang
+        together were counted as fewer.
     budget_ratio : the allowed share, such as 0.01 for a P99.
 
     Returns
@@ -91,6 +160,50 @@ def error_budget(over_limit: int, requests: int, budget_ratio: float) -> dict[st
     shares = {"share_ratio": share, "ci_low_ratio": low, "ci_high_ratio": high}
     burns = {"burn": share / budget_ratio, "burn_low": low / budget_ratio, "burn_high": high / budget_ratio}
     return {"state": state, **shares, **burns}
+
+
+def _row(limit: Limit, arm: str, sessions: pl.DataFrame, steady: pl.DataFrame) -> dict[str, Any]:
+    """One row of `service_levels`: one arm against one limit."""
+    quantile = quantile_against_limit(sessions.get_column(LIMITED[limit.metric]), limit.limit_ns)
+    counts = steady.group_by("session_id").agg(
+        over=(pl.col("latency_ns") > limit.limit_ns).sum(), n=pl.len().cast(pl.Float64)
+    )
+    over, requests = _independent(counts)
+    share = error_budget(over, requests, limit.budget_ratio)
+    return {
+        "workload": sessions.item(0, "workload"),
+        "metric": limit.metric,
+        "arm": arm,
+        "limit_ns": limit.limit_ns,
+        **{**quantile, "state": _worse(str(quantile["state"]), str(share["state"]))},
+        "budget_ratio": limit.budget_ratio,
+        "over_limit_ratio": share["share_ratio"],
+        "over_limit_low_ratio": share["ci_low_ratio"],
+        "over_limit_high_ratio": share["ci_high_ratio"],
+        "burn_ratio": share["burn"],
+        "iterations": steady.height,
+    }
+
+
+def _worse(quantile: str, share: str) -> str:
+    if quantile == NOT_ENOUGH_DATA:
+        return quantile
+    return next(state for state in (BREACHED, AT_RISK, NOT_ENOUGH_DATA, OK) if state in (quantile, share))
+
+
+def _independent(counts: pl.DataFrame) -> tuple[float, float]:
+    """How many iterations over the limit of how many independent ones say as much as these sessions do."""
+    from scipy.special import stdtrit
+
+    over, n = counts.get_column("over").to_numpy().astype(np.float64), counts.get_column("n").to_numpy()
+    total, sessions = float(n.sum()), len(n)
+    share = float(over.sum()) / total if total else 0.0
+    if sessions < 2 or share in (0.0, 1.0):
+        return share * total, total
+    variance = sessions / (sessions - 1) * float(((over - share * n) ** 2).sum()) / total**2
+    wider = (stdtrit(total - 1, 1 - LEVEL / 2) / stdtrit(sessions - 1, 1 - LEVEL / 2)) ** 2
+    left = min(total, share * (1 - share) / variance) if variance else total
+    return share * left * wider, left * wider
 
 
 def _quantile_row(

@@ -14,12 +14,13 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from aaco_pipeline.automation.campaigns import measuring
-from aaco_pipeline.cli.compare import request_in
+from aaco_pipeline.cli.compare import limit_in, request_in
 from aaco_pipeline.errors import ModelError
 from aaco_pipeline.lake.files import file_digest
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.measure.inference import capture_inference
 from aaco_pipeline.resources.project import Project
+from aaco_pipeline.statistics.service_level import Limit
 from tests.automation.campaigns.made_up import BASELINE, measured, planned
 from tests.places import ROOT
 
@@ -64,7 +65,7 @@ def test_a_campaign_that_broke_off_is_resumed_and_comes_to_its_end_once(
 
     monkeypatch.setattr(measuring, "capture_inference", broken)
     spec = f"{model} --iterations 3 --warmup 1"
-    arguments = ("--sessions", "3", "--traced", "1", "--seed", "1", "--json")
+    arguments = ("--sessions", "3", "--traced", "1", "--seed", "1", "--limit", "p99=20ms", "--json")
     asked = ("compare", "--baseline", spec, "--candidate", f"{spec} --threads 2", *arguments)
     broken_off = aaco(*asked, project=place)
     assert (broken_off.returncode, broken_off.stdout) == (3, "")
@@ -78,6 +79,7 @@ def test_a_campaign_that_broke_off_is_resumed_and_comes_to_its_end_once(
     document = json.loads(done.stdout)
     assert (document["campaign_id"], document["verdict"]) == (campaign, "inconclusive")
     assert document["asked_differently"] == ["threads: as registered → 2"]
+    assert [one["state"] for one in document["service_levels"]] == ["not_enough_data"] * 2
     assert document["blocks"] == {"latency_finished": 3, "latency_killed": 1, "trace_finished": 1}
     rows = lake.read("campaign_sessions", campaign)
     finished = rows.filter(pl.col("state") == "finished").get_column("session_id")
@@ -127,6 +129,10 @@ def test_a_regression_is_its_own_exit_code_and_a_verdict_is_enough_for_strict(
         (("--baseline", "control_flow", "--candidate", "control_flow", "--threshold", "0"), "a threshold of 0"),
         (("--baseline", "control_flow", "--candidate", "no_such_model"), "no_such_model"),
         (("--baseline", "control_flow", "--candidate", "control_flow --interpreter /no/python"), "/no/python: no such"),
+        (("--baseline", "control_flow", "--candidate", "control_flow", "--limit", "p99=20"), "'p99=20' is not a limit"),
+        (("--baseline", "control_flow", "--candidate", "control_flow", "--limit", "p95=2ms"), "of p50, p90 or p99"),
+        (("--baseline", "control_flow", "--candidate", "control_flow", "--limit", "p99=0ms"), "cannot be kept"),
+        (("--resume", "nothing", "--limit", "p99=20ms"), "a campaign is resumed as it was planned"),
         (("--resume", "nothing"), "campaign nothing has no plan"),
         (("--resume", "../lake"), "'../lake' is not a campaign id"),
         (("--resume", "nothing", "--baseline", "control_flow"), "a campaign is resumed as it was planned"),
@@ -137,6 +143,19 @@ def test_what_cannot_be_compared_is_refused_in_one_line_and_no_lake_is_made(
 ) -> None:
     assert words in refused(2, "compare", *arguments, project=place)
     assert not place.lake.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [
+        ("p99=20ms", Limit("latency_p99", 20_000_000, 0.01)),
+        ("P90=1.5 s", Limit("latency_p90", 1_500_000_000, 0.1)),
+        ("p50=250us", Limit("latency_p50", 250_000, 0.5)),
+        ("p50=250µs", Limit("latency_p50", 250_000, 0.5)),
+    ],
+)
+def test_a_limit_is_a_quantile_and_a_time_with_its_unit(text: str, limit: Limit) -> None:
+    assert limit_in(text) == limit
 
 
 def test_a_spec_is_what_run_takes() -> None:

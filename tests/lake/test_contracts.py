@@ -108,8 +108,8 @@ PUBLIC: Final[dict[str, str]] = {
     "alerts": """alert workload backend host metric event at night campaign sorted_as alert_grade effect_ratio ci_low
         ci_high q_value reasons who""",
     "campaign_limits": "metric limit_ns budget_ratio",
-    "service_levels": """workload metric arm limit_ns state quantile_ns ci_low_ns ci_high_ns budget_ratio over_limit_ratio
-        over_limit_low_ratio over_limit_high_ratio burn_ratio sessions iterations""",
+    "service_levels": """workload metric arm limit_ns state quantile_ns ci_low_ns ci_high_ns budget_ratio
+        over_limit_ratio over_limit_low_ratio over_limit_high_ratio burn_ratio sessions iterations""",
     "aa_ledger": "workload host metric design blocks sessions_per_block effect_ratio level p_value",
     "attributions": "baseline candidate kind subject delta_ns ci_low_ns ci_high_ns evidence_grade",
     "change_points": """series campaign first_location last_location effect_ratio ci_low ci_high workload backend host

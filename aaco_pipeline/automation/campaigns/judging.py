@@ -26,6 +26,7 @@ from aaco_pipeline.statistics.causes.environment import environment_differences
 from aaco_pipeline.statistics.causes.matching import replaced_kernels
 from aaco_pipeline.statistics.causes.rows import attribution_rows, selection_rows
 from aaco_pipeline.statistics.causes.selection import selections
+from aaco_pipeline.statistics.service_level import service_levels
 from aaco_pipeline.statistics.session_quantiles import session_quantiles
 from aaco_pipeline.statistics.verdicts import comparison
 from aaco_pipeline.statistics.verdicts.comparison import compare
@@ -43,13 +44,15 @@ def judge_campaign(lake: TraceLake, campaign: str) -> Tables:
     """Publish and return the tables of the campaign's judgement, from what its finished blocks measured.
 
     `verdicts`, `attributions` and `selections` of every arm against the baseline; `aa_ledger` where two arms are the
-    same request of the same file. UsageError when no block is finished.
+    same request of the same file; `service_levels` of every arm where limits were agreed. UsageError when no block is
+    finished.
     """
     plan, rows = read_plan(lake, campaign), members(lake, campaign).filter(pl.col("state") == "finished")
     timed = rows.filter(pl.col("purpose") == "latency")
     if timed.is_empty():
         raise UsageError(f"campaign {campaign} has no finished block; `aaco compare --resume {campaign}` goes on")
-    summed_up = _sessions(lake, plan, timed)
+    iterations = _iterations(lake, timed)
+    summed_up = _sessions(lake, plan, timed, iterations)
     ledger = lake.read("aa_ledger").filter(pl.col("campaign_id") != campaign)
     verdicts, causes, chosen, known = [], [], [], []
     for candidate in (name for name in plan.arms if name != _BASELINE):
@@ -69,6 +72,7 @@ def judge_campaign(lake: TraceLake, campaign: str) -> Tables:
         "attributions": pl.concat(causes),
         "selections": pl.concat(chosen),
         "aa_ledger": pl.concat([one.drop("campaign_id") for one in known]) if known else empty_table("aa_ledger"),
+        "service_levels": service_levels(summed_up, iterations, plan.limits),
     }
     tables = {name: to_contract(name, frame) for name, frame in tables.items()}
     lake.publish(campaign, STAGE, tables, scope="campaign")
@@ -78,16 +82,20 @@ def judge_campaign(lake: TraceLake, campaign: str) -> Tables:
 # ---- inside ----------------------------------------------------------------------------------------------------------
 
 
-def _sessions(lake: TraceLake, plan: Plan, timed: pl.DataFrame) -> pl.DataFrame:
-    """Rows of `session_quantiles` with the facts that sessions of one comparison share."""
-    named = timed.get_column("session_id").to_list()
+def _iterations(lake: TraceLake, timed: pl.DataFrame) -> pl.DataFrame:
+    """session_id, arm, block, iteration and latency_ns; a session without any has one row in which these are null."""
     units = []
-    for session in named:
+    for session in timed.get_column("session_id"):
         iterations = lake.read("iterations", session).filter(pl.col("pass") == "latency")
         own = units_of_work(iterations).select("iteration", latency_ns="time_ns")
         units.append(own.with_columns(session_id=pl.lit(session)))
     placed = timed.select("session_id", "arm", "block")
-    measured = placed.join(pl.concat(units), on="session_id", how="left", maintain_order="left")
+    return placed.join(pl.concat(units), on="session_id", how="left", maintain_order="left")
+
+
+def _sessions(lake: TraceLake, plan: Plan, timed: pl.DataFrame, measured: pl.DataFrame) -> pl.DataFrame:
+    """Rows of `session_quantiles` with the facts that sessions of one comparison share."""
+    named = timed.get_column("session_id").to_list()
     what = lake.read("sessions", named).select("session_id", "host")
     facts = [_facts(session, lake.read("environment", session)) for session in named]
     return (

@@ -4,9 +4,9 @@ Nothing of it can then be chosen after a result was seen, and a campaign that wa
 """
 
 import random
-from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, date, datetime
 from pathlib import Path
 from secrets import randbits, token_hex
 from typing import Any, Final, Literal, cast
@@ -15,10 +15,12 @@ import polars as pl
 
 from aaco_pipeline.capture.request import Arm, MeasurementRequest
 from aaco_pipeline.errors import LakeError, UsageError
+from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.lake.files import file_digest
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import to_contract
 from aaco_pipeline.resources.measure.inference import plan as resolved
+from aaco_pipeline.statistics.service_level import Limit
 from aaco_pipeline.statistics.verdicts.decision import INTERLEAVED
 
 Kind = Literal["compare", "nightly", "bisect"]
@@ -46,7 +48,10 @@ class Subject:
 
 @dataclass(frozen=True)
 class Plan:
-    """One campaign as it was planned. `arms` are in the order of their names."""
+    """One campaign as it was planned. `arms` are in the order of their names.
+
+    `night` is the day, in UTC, that a nightly one was asked for, and `confirms` the campaign that it measures again.
+    """
 
     campaign: str
     kind: Kind
@@ -57,6 +62,9 @@ class Plan:
     blocks: int
     traced_blocks: int
     planned_at: datetime
+    limits: Sequence[Limit] = ()
+    night: date | None = None
+    confirms: str | None = None
 
     @property
     def workload(self) -> str:
@@ -89,6 +97,9 @@ def new_plan(
     metric: str = DEFAULT_METRIC,
     threshold_ratio: float = DEFAULT_THRESHOLD,
     seed: int | None = None,
+    limits: Sequence[Limit] = (),
+    night: date | None = None,
+    confirms: str | None = None,
 ) -> Plan:
     """A plan of a new campaign. UsageError when it could never come to a verdict."""
     if "baseline" not in arms or len(arms) < 2:
@@ -102,10 +113,16 @@ def new_plan(
     kinds = {one.request.output_tokens is None for one in arms.values()}
     if len(kinds) > 1:
         raise UsageError("one arm generates tokens and another does not; both must do the same work")
+    if len({one.metric for one in limits}) < len(limits):
+        raise UsageError("one metric has two limits; give one limit a metric")
     now = datetime.now(UTC)
     name = f"{kind}-{now:%Y%m%dT%H%M%SZ}-{token_hex(4)}"
     chosen = randbits(31) if seed is None else seed
-    return Plan(name, kind, dict(sorted(arms.items())), metric, threshold_ratio, chosen, blocks, traced_blocks, now)
+    kept = tuple(sorted(limits, key=lambda one: one.metric))
+    return Plan(
+        *(name, kind, dict(sorted(arms.items())), metric, threshold_ratio, chosen, blocks, traced_blocks, now),
+        *(kept, night, confirms),
+    )
 
 
 def write_plan(lake: TraceLake, plan: Plan) -> None:
@@ -122,6 +139,8 @@ def write_plan(lake: TraceLake, plan: Plan) -> None:
         "blocks": [plan.blocks],
         "traced_blocks": [plan.traced_blocks],
         "planned_at": [plan.planned_at],
+        "night": [plan.night],
+        "confirms": [plan.confirms],
     }
     arms = [
         {
@@ -133,9 +152,11 @@ def write_plan(lake: TraceLake, plan: Plan) -> None:
         }
         for arm, one in plan.arms.items()
     ]
+    limits = [asdict(one) for one in plan.limits]
     tables = {
         "campaigns": to_contract("campaigns", pl.DataFrame(what)),
         "campaign_arms": to_contract("campaign_arms", pl.DataFrame(arms)),
+        "campaign_limits": to_contract("campaign_limits", pl.DataFrame(limits, polars_types("campaign_limits"))),
     }
     lake.publish(plan.campaign, STAGE, tables, scope="campaign")
 
@@ -166,6 +187,9 @@ def read_plan(lake: TraceLake, campaign: str) -> Plan:
         row["blocks"],
         row["traced_blocks"],
         row["planned_at"],
+        tuple(Limit(**one) for one in lake.read("campaign_limits", campaign).drop("campaign_id").to_dicts()),
+        row["night"],
+        row["confirms"],
     )
 
 

@@ -11,6 +11,7 @@ import polars as pl
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.words.causes import cause_in_words, selection_in_words
+from aaco_pipeline.report.words.service_levels import service_level
 
 Document = dict[str, Any]
 
@@ -48,6 +49,7 @@ def verdict_document(lake: TraceLake, campaign: str, candidate: str = "candidate
         "verdicts": verdicts,
         "selections": [{**row, "in_words": selection_in_words(row)} for row in chosen],
         "causes": [{**row, "in_words": cause_in_words(row)} for row in causes],
+        "service_levels": _service_levels(lake, campaign),
         "environment": parts.filter(pl.col("kind") == "environment").get_column("subject").to_list(),
         "blocks": _blocks(lake, campaign),
     }
@@ -99,6 +101,12 @@ def _evidence(causes: list[Document]) -> Document:
 
 def _counted(row: Document) -> bool:
     return row["baseline_count"] is not None and row["candidate_count"] is not None
+
+
+def _service_levels(lake: TraceLake, campaign: str) -> list[Document]:
+    """Every arm against every limit of the plan, in the order of metrics and arms."""
+    rows = lake.read("service_levels", campaign).drop("campaign_id").sort("metric", "arm").to_dicts()
+    return [{**row, "in_words": service_level(row)} for row in rows]
 
 
 def _blocks(lake: TraceLake, campaign: str) -> Document:

@@ -13,7 +13,8 @@ def print_verdict(document: dict[str, Any], stream: TextIO | None = None) -> Non
     screen = open_screen(stream)
     print_prose(screen, f"{document['campaign_id']}  {document['workload']} on {document['backend']}", "bold")
     print_prose(screen, words.sentence(document), _COLOURS.get(document["verdict"], "bold yellow"))
-    for line in (words.asked(document), *words.reasons(document), *words.selected(document)):
+    kept = (row["in_words"] for row in document["service_levels"] if row["arm"] == "candidate")
+    for line in (words.asked(document), *words.reasons(document), *kept, *words.selected(document)):
         print_prose(screen, line)
     print_table(screen, words.METRICS, document["verdicts"], names=("metric",))
     print_table(screen, words.CAUSES, words.waterfall(document), names=("cause",), title="What the change is made of")

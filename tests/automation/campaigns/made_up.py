@@ -28,9 +28,10 @@ def planned(
     baseline: Subject = BASELINE,
     blocks: int = 5,
     traced_blocks: int = 0,
+    **more: Any,
 ) -> Plan:
     arms: Mapping[Any, Subject] = {"baseline": baseline, "candidate": candidate}
-    plan = new_plan("compare", arms, blocks=blocks, traced_blocks=traced_blocks, seed=1)
+    plan = new_plan("compare", arms, blocks=blocks, traced_blocks=traced_blocks, seed=1, **more)
     write_plan(lake, plan)
     return plan
 

@@ -11,10 +11,12 @@ from aaco_pipeline.automation.campaigns.judging import STAGE, judge_campaign
 from aaco_pipeline.automation.campaigns.plan import Plan, Subject
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.report.document.verdict import verdict_document
+from aaco_pipeline.statistics.service_level import Limit
 from tests.automation.campaigns.made_up import BASELINE, OTHER, REQUEST, measured, planned
 from tests.conftest import CapturedLake
 
-TABLES = ("verdicts", "attributions", "selections", "aa_ledger")
+TABLES = ("verdicts", "attributions", "selections", "aa_ledger", "service_levels")
 
 
 def primary(verdicts: pl.DataFrame) -> dict[str, object]:
@@ -76,6 +78,18 @@ def test_a_campaign_does_not_judge_itself_by_its_own_row_of_the_ledger(empty_lak
     known = [reason for reason in primary(second["verdicts"])["reasons"] or () if "of 100 comparisons" in str(reason)]  # type: ignore[attr-defined]
     assert known
     assert all("0 of 100" in reason for reason in known)
+
+
+@pytest.mark.parametrize(("limit_ns", "state"), [(2_000_000, "ok"), (900_000, "breached")])
+def test_limits_of_the_plan_are_held_against_every_arm(limit_ns: int, state: str, empty_lake: TraceLake) -> None:
+    plan = planned(empty_lake, limits=[Limit("latency_p50", limit_ns, 0.5)])
+    measured(empty_lake, plan)
+    rows = judge_campaign(empty_lake, plan.campaign)["service_levels"]
+    assert rows.select("arm", "limit_ns", "state", "sessions").rows() == [
+        (arm, limit_ns, state, 5) for arm in ("baseline", "candidate")
+    ]
+    (said,) = (one["in_words"] for one in verdict_document(empty_lake, plan.campaign)["service_levels"][1:])
+    assert said.startswith(f"P50 of control_flow {'keeps' if state == 'ok' else 'does not keep'} to ")
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
 """A plan is whole before anything is measured, is read back as it was written, and orders arms by its seed alone."""
 
+from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,6 +22,7 @@ from aaco_pipeline.automation.campaigns.plan import (
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.errors import LakeError, UsageError
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.statistics.service_level import Limit
 from tests.places import CONFIGS
 
 REQUEST = MeasurementRequest(model="squeezenet", threads=2)
@@ -32,8 +35,14 @@ def plan_of(seed: int = 7) -> Plan:
 
 def test_a_plan_is_read_back_as_it_was_written(empty_lake: TraceLake) -> None:
     plan = new_plan(
-        "compare", {"candidate": ONE, "baseline": Subject(REQUEST, Path("/b.onnx"), "cd" * 32, "pinned-1")}, seed=3
+        "nightly",
+        {"candidate": ONE, "baseline": Subject(REQUEST, Path("/b.onnx"), "cd" * 32, "pinned-1")},
+        seed=3,
+        limits=[Limit("latency_p99", 20_000_000, 0.01), Limit("latency_p50", 9_000_000, 0.5)],
+        night=date(2026, 3, 12),
+        confirms="nightly-1",
     )
+    assert [one.metric for one in plan.limits] == ["latency_p50", "latency_p99"]
     write_plan(empty_lake, plan)
     assert read_plan(empty_lake, plan.campaign) == plan
 
@@ -71,9 +80,14 @@ def test_a_session_of_an_arm_is_what_the_arm_asks_for_in_its_place() -> None:
         ({"candidate": ONE, "baseline": ONE}, {"blocks": MOST_BLOCKS + 1}, "expected 3 to 200"),
         ({"candidate": ONE, "baseline": ONE}, {"traced_blocks": -1}, "expected 0 to"),
         ({"candidate": ONE, "baseline": ONE}, {"threshold_ratio": 0.0}, "a threshold of 0"),
+        (
+            {"candidate": ONE, "baseline": ONE},
+            {"limits": [Limit("latency_p99", 1, 0.01), Limit("latency_p99", 2, 0.01)]},
+            "one metric has two limits",
+        ),
     ],
 )
-def test_what_can_come_to_no_verdict_is_refused(arms: dict[str, Subject], design: dict[str, float], words: str) -> None:
+def test_what_can_come_to_no_verdict_is_refused(arms: dict[str, Subject], design: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         new_plan("compare", arms, **design)  # type: ignore[arg-type]
 
