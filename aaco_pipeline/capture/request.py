@@ -159,6 +159,9 @@ class MeasurementRequest(MeasurementSettings):
     block: int | None = None
     #: Measured for its latency alone, without the pass that the runtime profiles.
     untraced: bool = False
+    #: The file that is measured in place of the one that `model` means now: a baseline's, as the lake keeps it. What
+    #: the model is called, and how it is registered, stays.
+    artefact: str | None = None
 
     @model_validator(mode="wrap")
     @classmethod

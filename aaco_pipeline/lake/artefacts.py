@@ -1,6 +1,7 @@
 """Files that the lake keeps because a measurement must be repeatable: models of baselines, each by what is in it.
 
-Equal content under equal names is kept once. What is in such a file is not looked at here.
+Equal content under equal names is kept once, but for a copy that is wanted for being one. What is in such a file is not
+looked at here.
 """
 
 import hashlib
@@ -41,6 +42,25 @@ def keep_artefact(lake: Path, file: Path, beside: Sequence[Path] = ()) -> Path:
                 shutil.rmtree(temporary, ignore_errors=True)
         os.utime(folder)  # whoever tidies up leaves alone what was kept a moment ago and is not named yet
     return (folder / file.name).relative_to(lake)
+
+
+def copy_artefact(lake: Path, file: Path, beside: Sequence[Path], name: str) -> Path:
+    """Copy a file anew, with the files `beside` it, into the artefacts' folder `name`, in place of what was there.
+
+    Unlike `keep_artefact` it never takes a copy that there is already: the blocks of the disk are fresh. LakeError as
+    there. Where the copy lies.
+    """
+    with lake_errors(file):
+        folder = lake / ARTEFACTS / name
+        make_folder(folder.parent)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        for one in (file, *beside):
+            target = folder / one.relative_to(file.parent)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(one, target)
+            sync_file(target)
+        return folder / file.name
 
 
 def unnamed_artefacts(lake: Path, named: Collection[str]) -> list[Path]:

@@ -18,7 +18,7 @@ from aaco_pipeline.lake.layout import CALIBRATIONS, MANIFESTS, REQUESTS, SESSION
 from aaco_pipeline.lake.manifest import Artifact, Entry, Manifest, NewerManifestError
 from aaco_pipeline.lake.reading import LakeReader, read_manifest
 from aaco_pipeline.lake.rebuilding import rebuild_manifest
-from aaco_pipeline.lake.retention import UNFINISHED_STAYS
+from aaco_pipeline.lake.retention import CAMPAIGN_STAYS_OPEN, UNFINISHED_STAYS
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.verified import RAW_LIST, described, raw_digests, raw_list, require_raw_intact
 from aaco_pipeline.lake.writers import TEMPORARY_PREFIX, writer_is_gone
@@ -172,9 +172,19 @@ def _unpublished_files(lake: LakeReader, published: set[Path]) -> Iterator[Fault
 
 def _unnamed_artefacts(lake: LakeReader) -> Iterator[Fault]:
     """Artefacts of which no baseline came to be. A young one may be of somebody who is about to name it."""
-    for folder in unnamed_artefacts(lake.path, lake.read("baselines").get_column("artefact").to_list()):
+    named = [*lake.read("baselines").get_column("artefact"), *_of_the_last_nights(lake)]
+    for folder in unnamed_artefacts(lake.path, named):
         if time.time() - folder.stat().st_mtime >= UNFINISHED_STAYS.total_seconds():
             yield Fault("unnamed artefact", folder, "no baseline names it", mendable=True)
+
+
+def _of_the_last_nights(lake: LakeReader) -> list[str]:
+    """The files that campaigns of the last nights measure: one may be confirmed, gone on with, or become a baseline."""
+    import polars as pl
+
+    nights = lake.read("campaigns").filter(pl.col("night") >= pl.col("night").max() - CAMPAIGN_STAYS_OPEN)
+    arms = lake.read("campaign_arms").join(nights, on="campaign_id", how="semi")
+    return arms.get_column("artefact").to_list()
 
 
 def _stale_locks(lake: LakeReader) -> Iterator[Fault]:

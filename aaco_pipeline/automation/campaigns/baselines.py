@@ -23,27 +23,44 @@ from aaco_pipeline.resources.measure.inference import plan as resolved
 
 STAGE: Final = "baseline"
 Kind = Literal["pinned", "rolling"]
+_HELD_AGAINST: Final = ("workload", "backend", "kind")
+
+
+def keep(lake: TraceLake, request: MeasurementRequest, configs: Path) -> Path:
+    """Copy what `request` measures now into the lake, with the weights that lie beside it; its place in the lake.
+
+    AacoError when there is no such model.
+    """
+    model, _ = resolved(request, configs)
+    return keep_artefact(lake.path, model.path, external_files(model.path))
 
 
 def pin(
-    lake: TraceLake, request: MeasurementRequest, configs: Path, *, kind: Kind = "pinned", campaign: str | None = None
+    lake: TraceLake,
+    request: MeasurementRequest,
+    configs: Path,
+    *,
+    kind: Kind = "pinned",
+    campaign: str | None = None,
+    fingerprint: str | None = None,
 ) -> str:
     """Keep what `request` measures now as its workload's baseline; the baseline's id.
 
-    The model's file is copied into the lake with the weights that lie beside it, so that the baseline can be measured
-    when the file at its place is another. AacoError when there is no such model.
+    The model's file is copied into the lake, so that the baseline can be measured when the file at its place is
+    another. How the model is registered is not kept: it says how to measure, and holds for both arms alike. AacoError
+    when there is no such model.
     """
-    model, _ = resolved(request, configs)
-    kept = keep_artefact(lake.path, model.path, external_files(model.path))
+    kept = keep(lake, request, configs)
     now = datetime.now(UTC)
     identifier = f"baseline-{now:%Y%m%dT%H%M%SZ}-{token_hex(4)}"
     row = {
         "workload": [Path(request.model).stem],
         "backend": [request.backend],
         "kind": [kind],
-        "specification": [request.to_json()],
+        "specification": [request.model_copy(update={"artefact": None}).to_json()],
         "artefact": [kept.as_posix()],
         "artefact_sha256": [file_digest(lake.path / kept)],
+        "fingerprint": [fingerprint],
         "campaign": [campaign],
         "since": [now],
         "is_retired": [False],
@@ -62,17 +79,25 @@ def retire(lake: TraceLake, identifier: str) -> None:
 
 
 def baselines(lake: TraceLake) -> pl.DataFrame:
-    """Every baseline, the newest first, with `is_current`: of its workload, backend and kind the newest not retired."""
+    """Every baseline, the newest first, with `is_current`: the newest not retired of its kind and environment."""
     found = lake.read("baselines").sort("since", "campaign_id", descending=True)
-    rank = pl.col("since").rank("ordinal", descending=True).over("workload", "backend", "kind", "is_retired")
+    rank = pl.col("since").rank("ordinal", descending=True).over(*_HELD_AGAINST, "fingerprint", "is_retired")
     return found.with_columns((~pl.col("is_retired") & (rank == 1)).alias("is_current"))
 
 
-def current(lake: TraceLake, workload: str, backend: str, kind: Kind = "pinned") -> Mapping[str, Any] | None:
-    """The row of the baseline that a workload is held against; None without one."""
+def current(
+    lake: TraceLake, workload: str, backend: str, kind: Kind = "pinned", fingerprint: str | None = None
+) -> Mapping[str, Any] | None:
+    """The row of the baseline that a workload is held against; None without one.
+
+    That of the environment `fingerprint` where there is one, else the newest of any: it is measured again beside the
+    candidate, so that another environment strikes both.
+    """
     wanted = (pl.col("workload") == workload) & (pl.col("backend") == backend) & (pl.col("kind") == kind)
     rows = baselines(lake).filter(wanted & pl.col("is_current"))
-    return rows.row(0, named=True) if rows.height else None
+    own = rows.filter(pl.col("fingerprint").eq_missing(pl.lit(fingerprint, pl.String)))
+    best = own if own.height else rows
+    return best.row(0, named=True) if best.height else None
 
 
 def arm_of(lake: TraceLake, row: Mapping[str, Any]) -> Subject:
@@ -85,6 +110,4 @@ def arm_of(lake: TraceLake, row: Mapping[str, Any]) -> Subject:
     if digest != row["artefact_sha256"]:
         raise LakeError(f"{file}: not the file that was pinned; pin the baseline again: `aaco baseline pin`")
     request = MeasurementRequest.from_json(row["specification"], f"baseline {row['campaign_id']}")
-    return Subject(
-        MeasurementRequest(**{**dict(request), "model": str(file)}), file, digest, baseline=row["campaign_id"]
-    )
+    return Subject(request.model_copy(update={"artefact": str(file)}), file, digest, baseline=row["campaign_id"])

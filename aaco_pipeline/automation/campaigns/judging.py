@@ -138,7 +138,7 @@ def _facts(session: str, environment: pl.DataFrame) -> dict[str, str | None]:
 def _is_identical(plan: Plan, candidate: Arm) -> bool:
     """Whether an arm is the baseline once more: the same file by its content, measured in the same way."""
     compared = plan.arms["baseline"], plan.arms[candidate]
-    asked = [{**dict(one.request), "model": one.artefact_sha256} for one in compared]
+    asked = [{**dict(one.request), "model": one.artefact_sha256, "artefact": None} for one in compared]
     return asked[0] == asked[1]
 
 

@@ -14,6 +14,8 @@ import polars as pl
 
 from aaco_pipeline.assets.capture import MEASUREMENT_POOL
 from aaco_pipeline.assets.stage import stages_of
+from aaco_pipeline.automation.campaigns.placebo import ARM as PLACEBO
+from aaco_pipeline.automation.campaigns.placebo import fresh_copy
 from aaco_pipeline.automation.campaigns.plan import Plan, read_plan, require_unchanged
 from aaco_pipeline.automation.pool_slot import pool_slot
 from aaco_pipeline.automation.session_runs import finish_session
@@ -43,12 +45,13 @@ def measure_campaign(
         require_unchanged(plan)
         _bury(lake, instance, campaign)
         work = _Measuring(lake, plan, configs, log, attended)
-        for purpose, wanted in (("latency", plan.blocks), ("trace", plan.traced_blocks)):
-            while (done := finished_blocks(lake, campaign, purpose)) < wanted:
-                report_progress(f"{purpose} blocks", done, wanted)
-                with _slots(instance, run_id, log) as slot:
-                    sessions = work.block(purpose, slot)
-                add_partition(instance, *sessions)
+        with fresh_copy(lake, plan):
+            for purpose, wanted in (("latency", plan.blocks), ("trace", plan.traced_blocks)):
+                while (done := finished_blocks(lake, campaign, purpose)) < wanted:
+                    report_progress(f"{purpose} blocks", done, wanted)
+                    with _slots(instance, run_id, log) as slot:
+                        sessions = work.block(purpose, slot)
+                    add_partition(instance, *sessions)
         attended.close()
         rows = members(lake, campaign)
         finished = rows.filter(pl.col("state") == "finished").get_column("session_id").to_list()
@@ -91,7 +94,9 @@ class _Measuring:
         known = members(self._lake, self._plan.campaign)
         block = int(known.select(pl.col("block").max() + 1).item() or 0)
         begun: list[dict[str, object]] = []
-        for position, arm in enumerate(self._plan.order(block)):
+        # A placebo has no causes to tell, and is not traced.
+        arms = [arm for arm in self._plan.order(block) if purpose == "latency" or arm != PLACEBO]
+        for position, arm in enumerate(arms):
             request = self._plan.request(arm, block, traced=purpose == "trace")
             session = self._lake.new_session(safe_name(self._plan.workload))
             self._attended.enter_context(self._lake.attended(session))

@@ -22,7 +22,7 @@ _BASELINE: Final = "baseline"
 CANDIDATE: Final = "candidate"
 _PLACEBO: Final = "placebo"
 #: What a request says of what is measured and not of how, or of its place in the campaign.
-_NO_METHOD: Final = ("model", "campaign_id", "arm", "block", "untraced")
+_NO_METHOD: Final = ("model", "artefact", "campaign_id", "arm", "block", "untraced")
 #: Software that measures, by category and key of `environment`.
 _HARNESS: Final = (("python", "version"), ("package", "aaco_pipeline"))
 

@@ -138,8 +138,8 @@ TABLES: Final[tuple[Table, ...]] = (
         columns=(
             column("workload", STRING, NAME, "Model or program that is held against it."),
             column("backend", STRING, NAME, "Where it runs, a name from configs/backends.yaml."),
-            column("kind", STRING, NAME, "`pinned` by a person, a release say; or `rolling`, the last night that did "
-                "not alert."),
+            column("kind", STRING, NAME, "`pinned` by a person, a release say; or `rolling`, the candidate of the last "
+                "night that was shown to be no slower, or that a person acknowledged."),
             column("specification", STRING, TEXT, "The measurement request that reproduces it, as JSON."),
             column("artefact", STRING, TEXT, "The model's file as the lake keeps it, relative to the lake."),
             column("artefact_sha256", STRING, TEXT, "SHA-256 of that file."),

@@ -59,6 +59,8 @@ def _asked_differently(arms: pl.DataFrame, candidate: str) -> list[str]:
     """What the two arms were asked for differently, and whether their files differ: the one thing that was changed."""
     both = [arms.row(by_predicate=pl.col("arm") == arm, named=True) for arm in ("baseline", candidate)]
     before, after = (json.loads(one["specification"]) for one in both)
+    for asked in (before, after):
+        asked.pop("artefact", None)  # where the lake keeps the file: what is in it is told by its digest
     told = [
         f"{key.replace('_', ' ')}: {_plain(before.get(key))} → {_plain(after.get(key))}"
         for key in sorted({*before, *after})

@@ -78,8 +78,8 @@ def plan(request: MeasurementRequest, configs: Path) -> tuple[ModelChoice, Backe
             "or use the migraphx backend"
         )
     check_profiling(request, backend, configs)
-    model = resolve_model(request.model, load_models(configs / "models.yaml"), default_cache_dir())
-    return model, backend
+    file = None if request.artefact is None else Path(request.artefact)
+    return resolve_model(request.model, load_models(configs / "models.yaml"), default_cache_dir(), file), backend
 
 
 def check_request(request: MeasurementRequest, configs: Path) -> None:
@@ -152,7 +152,10 @@ def capture_inference(
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
             "writer": f"aaco_pipeline {__version__}",
-            "launch": {**request.model_dump(mode="json"), "model": _safe_path(request.model)},
+            "launch": {
+                **request.model_dump(mode="json"),
+                **{name: _safe_path(path) for name in ("model", "artefact") if (path := getattr(request, name))},
+            },
             "model": {
                 "name": safe_name(model.name),
                 "origin": model.origin,

@@ -10,7 +10,7 @@ import importlib.util
 import os
 import stat
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal
@@ -89,10 +89,13 @@ def describe_models(registry: Mapping[str, ModelEntry]) -> list[ModelDescription
     return [*registered.values(), *(row for name, row in built_in.items() if name not in registered)]
 
 
-def resolve_model(name_or_path: str, registry: Mapping[str, ModelEntry], cache_dir: Path) -> ModelChoice:
+def resolve_model(
+    name_or_path: str, registry: Mapping[str, ModelEntry], cache_dir: Path, file: Path | None = None
+) -> ModelChoice:
     """The model that `name_or_path` means: a registered name before a built-in one, and a path last.
 
     A path is what ends in `.onnx`, holds a separator or exists. A generated model is written into `cache_dir` first.
+    With `file` it is that file under the model's name, with all that is registered of it.
     """
     if entry := registry.get(name_or_path):
         settings = {**entry.model_dump(exclude={"path"}), "input_shapes": entry.input_shapes or {}}
@@ -111,6 +114,7 @@ def resolve_model(name_or_path: str, registry: Mapping[str, ModelEntry], cache_d
         choice = ModelChoice(Path(name_or_path).stem, Path(name_or_path), "path", WEIGHTS_OF_THE_FILE)
     else:
         raise UsageError(_unknown(name_or_path, list(dict.fromkeys((*registry, *_BUILT_IN)))))
+    choice = choice if file is None else replace(choice, path=file)
     check_model_file(choice.path)
     return choice
 

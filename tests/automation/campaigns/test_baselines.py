@@ -49,7 +49,7 @@ def test_what_is_pinned_is_measured_from_its_copy_as_it_was_asked_for(
     arm = arm_of(empty_lake, row)
     assert arm.artefact == empty_lake.path / row["artefact"]
     assert (arm.baseline, arm.artefact_sha256) == (name, file_digest(arm.artefact))
-    assert arm.request == request_.model_copy(update={"model": str(arm.artefact)})
+    assert arm.request == request_.model_copy(update={"artefact": str(arm.artefact)})
     kept = onnx.load(arm.artefact)
     assert numpy_helper.to_array(kept.graph.initializer[0])[0] == 1.0
 
