@@ -14,10 +14,9 @@ from typing import Final
 
 from aaco_pipeline.automation.campaigns.plan import Plan, Subject
 from aaco_pipeline.errors import LakeError
-from aaco_pipeline.formats.onnx.weightless import external_files
 from aaco_pipeline.lake.artefacts import ARTEFACTS, copy_artefact
-from aaco_pipeline.lake.files import file_digest
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.resources.measure.models import model_digest, weights_beside
 
 ARM: Final = "placebo"
 
@@ -39,9 +38,9 @@ def fresh_copy(lake: TraceLake, plan: Plan) -> Iterator[None]:
         yield
         return
     source: Path = plan.arms["baseline"].artefact
-    copy = copy_artefact(lake.path, source, external_files(source), arm.artefact.parent.name)
+    copy = copy_artefact(lake.path, source, weights_beside(source), arm.artefact.parent.name)
     try:
-        if file_digest(copy) != arm.artefact_sha256:
+        if model_digest(copy) != arm.artefact_sha256:
             raise LakeError(f"{copy}: its copy is not the file that campaign {plan.campaign} measures; start it again")
         yield
     finally:

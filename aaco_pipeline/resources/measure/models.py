@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from aaco_pipeline.errors import ModelError, UsageError
+from aaco_pipeline.lake.artefacts import artefact_digest
 from aaco_pipeline.lake.files import write_atomically
 from aaco_pipeline.resources.configuration import ModelEntry
 from aaco_pipeline.resources.strict_yaml import quoted
@@ -117,6 +118,28 @@ def resolve_model(
     choice = choice if file is None else replace(choice, path=file)
     check_model_file(choice.path)
     return choice
+
+
+def model_digest(path: Path) -> str:
+    """The digest of a model with all its weights, those in files beside it too; see `artefact_digest`.
+
+    OSError when a file cannot be read, ModelError for weights outside the model's folder.
+    """
+    return artefact_digest(path, weights_beside(path))
+
+
+def weights_beside(path: Path) -> list[Path]:
+    """The files beside a model that hold weights of it; see `external_files`.
+
+    A file that is no ONNX model names none: whether it can be run is for the runtime to say. OSError without a file.
+    """
+    from aaco_pipeline.formats.onnx.weightless import NotOnnxError, external_files
+
+    path.stat()  # without it, it is missing rather than no model
+    try:
+        return external_files(path)
+    except NotOnnxError:
+        return []
 
 
 def check_model_file(path: Path) -> None:
