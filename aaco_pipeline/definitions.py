@@ -11,6 +11,7 @@ import dagster as dg
 from aaco_pipeline.automation.campaigns.definitions import ASSETS as CAMPAIGN_ASSETS
 from aaco_pipeline.automation.campaigns.definitions import run_campaign
 from aaco_pipeline.automation.jobs import ingest_capture, start_session
+from aaco_pipeline.automation.nightly.definitions import due_confirmations, nightly_baseline
 from aaco_pipeline.automation.schedules import nightly_retention, retention
 from aaco_pipeline.automation.sensors import (
     capture_inbox,
@@ -32,8 +33,11 @@ def build_definitions(*, resource_overrides: Mapping[str, Any] | None = None) ->
     return dg.Definitions(
         assets=[*stage_assets(), *CAMPAIGN_ASSETS],
         jobs=[observe, run_campaign, start_session, ingest_capture, retention],
-        schedules=[nightly_retention],
-        sensors=[start_observing, dead_runs, capture_inbox, lake_sessions, unfinished_sessions, unfinished_campaigns],
+        schedules=[nightly_baseline, nightly_retention],
+        sensors=[
+            *(start_observing, dead_runs, capture_inbox, lake_sessions),
+            *(unfinished_sessions, unfinished_campaigns, due_confirmations),
+        ],
         resources={"lake": LakeResource(), "runner": InferenceRunner(), **(resource_overrides or {})},
         executor=dg.in_process_executor,
     )

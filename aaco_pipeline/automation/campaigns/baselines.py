@@ -14,12 +14,11 @@ import polars as pl
 from aaco_pipeline.automation.campaigns.plan import Subject
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.errors import LakeError, UsageError
-from aaco_pipeline.formats.onnx.weightless import external_files
 from aaco_pipeline.lake.artefacts import keep_artefact
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import to_contract
 from aaco_pipeline.resources.measure.inference import plan as resolved
-from aaco_pipeline.resources.measure.models import model_digest
+from aaco_pipeline.resources.measure.models import model_digest, weights_beside
 
 STAGE: Final = "baseline"
 Kind = Literal["pinned", "rolling"]
@@ -32,7 +31,7 @@ def keep(lake: TraceLake, request: MeasurementRequest, configs: Path) -> Path:
     AacoError when there is no such model.
     """
     model, _ = resolved(request, configs)
-    return keep_artefact(lake.path, model.path, external_files(model.path))
+    return keep_artefact(lake.path, model.path, weights_beside(model.path))
 
 
 def pin(
@@ -108,8 +107,6 @@ def arm_of(lake: TraceLake, row: Mapping[str, Any]) -> Subject:
     except OSError as error:
         raise LakeError(f"{error.filename}: {error.strerror}; pin the baseline again: `aaco baseline pin`") from error
     if digest != row["artefact_sha256"]:
-        raise LakeError(
-            f"{file}: not what was pinned, or its weights; pin the baseline again: `aaco baseline pin`"
-        )
+        raise LakeError(f"{file}: not what was pinned, or its weights; pin the baseline again: `aaco baseline pin`")
     request = MeasurementRequest.from_json(row["specification"], f"baseline {row['campaign_id']}")
     return Subject(request.model_copy(update={"artefact": str(file)}), file, digest, baseline=row["campaign_id"])

@@ -8,11 +8,14 @@ from typing import Final
 import dagster as dg
 import polars as pl
 
+from aaco_pipeline.automation.campaigns.alerting import judge_night, waits_for
 from aaco_pipeline.automation.campaigns.judging import judge_campaign
 from aaco_pipeline.automation.campaigns.measuring import measure_campaign
+from aaco_pipeline.automation.campaigns.rolling import roll_forward
 from aaco_pipeline.automation.partitions import campaign_partitions
 from aaco_pipeline.automation.stage_assets import OWNERS, expected_errors, markdown_table
 from aaco_pipeline.report.document.verdict import verdict_document
+from aaco_pipeline.report.words.units import capital
 from aaco_pipeline.report.words.verdicts import sentence
 from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
 from aaco_pipeline.resources.host.process_identity import process_tags
@@ -81,8 +84,35 @@ def campaign_verdicts(context: dg.AssetExecutionContext, lake: LakeResource) -> 
     )
 
 
+@dg.asset(
+    partitions_def=campaign_partitions,
+    deps=[campaign_verdicts],
+    group_name="judgement",
+    kinds={"polars", "parquet"},
+    owners=OWNERS,
+    description="Which alerts does the night raise, confirm or end? Once the last campaign of its time slot is judged.",
+)
+def alerts(context: dg.AssetExecutionContext, lake: LakeResource, runner: InferenceRunner) -> dg.MaterializeResult:  # type: ignore[type-arg]
+    opened, campaign = lake.open(), context.partition_key
+    with expected_errors():
+        events = judge_night(opened, campaign)["alerts"]
+        waits = waits_for(opened, campaign)
+        rolled = roll_forward(opened, runner)
+    told = [
+        f"{capital(event)}: {', '.join(reasons)}" for event, reasons in events.select("event", "reasons").iter_rows()
+    ]
+    waiting = f"waits for the verdict of {', '.join(waits)}" if waits else "no event"
+    return dg.MaterializeResult(
+        metadata={
+            "finding": "\n".join(told) or waiting,
+            "rolling baseline": ", ".join(rolled) or "as it was",
+            "dagster/row_count": events.height,
+        }
+    )
+
+
 #: Everything that a campaign makes, in the order it is made.
-ASSETS: Final = (campaign_sessions, campaign_verdicts)
+ASSETS: Final = (campaign_sessions, campaign_verdicts, alerts)
 
 run_campaign = dg.define_asset_job(
     JOB,

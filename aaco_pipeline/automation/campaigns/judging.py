@@ -52,7 +52,7 @@ def judge_campaign(lake: TraceLake, campaign: str) -> Tables:
     if timed.is_empty():
         raise UsageError(f"campaign {campaign} has no finished block; `aaco compare --resume {campaign}` goes on")
     iterations = _iterations(lake, timed)
-    summed_up = _sessions(lake, plan, timed, iterations)
+    summed_up = _sessions(lake, plan, iterations)
     ledger = lake.read("aa_ledger").filter(pl.col("campaign_id") != campaign)
     verdicts, causes, chosen, known = [], [], [], []
     for candidate in (name for name in plan.arms if name != _BASELINE):
@@ -82,7 +82,7 @@ def judge_campaign(lake: TraceLake, campaign: str) -> Tables:
 def timed_sessions(lake: TraceLake, campaign: str) -> pl.DataFrame:
     """The finished sessions of a campaign that were measured without a trace, as `comparison.compare` takes them."""
     rows = members(lake, campaign).filter((pl.col("state") == "finished") & (pl.col("purpose") == "latency"))
-    return _sessions(lake, read_plan(lake, campaign), rows)
+    return _sessions(lake, read_plan(lake, campaign), _iterations(lake, rows))
 
 
 def shared_facts(lake: TraceLake, sessions: Sequence[str]) -> pl.DataFrame:
@@ -105,9 +105,9 @@ def _iterations(lake: TraceLake, timed: pl.DataFrame) -> pl.DataFrame:
     return placed.join(pl.concat(units), on="session_id", how="left", maintain_order="left")
 
 
-def _sessions(lake: TraceLake, plan: Plan, timed: pl.DataFrame, measured: pl.DataFrame) -> pl.DataFrame:
+def _sessions(lake: TraceLake, plan: Plan, measured: pl.DataFrame) -> pl.DataFrame:
     """Rows of `session_quantiles` with the facts that sessions of one comparison share."""
-    named = timed.get_column("session_id").to_list()
+    named = measured.get_column("session_id").unique(maintain_order=True).to_list()
     what = lake.read("sessions", named).select("session_id", "host")
     return (
         session_quantiles(measured)
