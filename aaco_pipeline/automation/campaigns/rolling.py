@@ -24,10 +24,10 @@ _SPOILT: Final = (REGRESSED, HARDWARE_DIFFERS, WITHHELD)
 def roll_forward(lake: TraceLake, runner: InferenceRunner) -> list[str]:
     """Let the newest night of each benchmark become its rolling baseline where it may; the ids of the new ones.
 
-    It may when its candidate was shown to be no slower, or is what it was held against, or a person acknowledged the
-    alert; never while an alert of it is open, and not while its night's table waits for other campaigns. A candidate
-    that the night could not tell from slower stays out: one small step after another would come in unseen. What has
-    the file, the request and the environment of the present one takes nobody's place.
+    It may when its candidate was shown to be no slower, or is what it was held against, or is slower and a person
+    acknowledged that; never while an alert of it is open, and not while its night's table waits for other campaigns. A
+    candidate that the night could not tell from slower stays out: one small step after another would come in unseen.
+    What has the file, the request and the environment of the present one takes nobody's place.
     """
     planned = lake.read("campaigns").filter(pl.col("night").is_not_null() & pl.col("confirms").is_null())
     newest = planned.sort("planned_at").group_by("workload", "backend", maintain_order=True).last()
@@ -55,10 +55,8 @@ def _may_enter(lake: TraceLake, plan: Plan, events: pl.DataFrame) -> bool:
         return False
     primary = (pl.col("role") == "primary") & (pl.col("candidate") == "candidate")
     verdict = lake.read("verdicts", plan.campaign).filter(primary).item(0, "verdict")
-    acknowledged = alerts(events.drop("campaign_id")).filter(
-        (pl.col("state") == ACKNOWLEDGED) & (pl.col("last_night") == plan.night)
-    )
-    if acknowledged.height or verdict in (EQUIVALENT, IMPROVED):
+    is_acknowledged = alerts(events.drop("campaign_id")).filter(pl.col("state") == ACKNOWLEDGED).height > 0
+    if verdict in (EQUIVALENT, IMPROVED) or (verdict == REGRESSED and is_acknowledged):
         return True
     arms = plan.arms["baseline"], plan.arms["candidate"]
     return arms[0].artefact_sha256 == arms[1].artefact_sha256 and verdict not in _SPOILT

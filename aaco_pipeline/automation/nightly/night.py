@@ -14,6 +14,7 @@ from aaco_pipeline.automation.campaigns.baselines import arm_of, current, keep
 from aaco_pipeline.automation.campaigns.judging import STAGE as JUDGED
 from aaco_pipeline.automation.campaigns.placebo import placebo_of
 from aaco_pipeline.automation.campaigns.plan import Plan, Subject, new_plan, read_plan
+from aaco_pipeline.automation.campaigns.rolling import roll_forward
 from aaco_pipeline.automation.campaigns.running import begin
 from aaco_pipeline.automation.nightly.benchmarks import Benchmark
 from aaco_pipeline.automation.nightly.due import Due, due
@@ -66,7 +67,10 @@ def begin_due(
     """
     begun = Begun()
     with exclusive_lock(lake.path / ".locks" / "nights.lock", timeout_seconds=_WAIT_SECONDS, purpose="planning nights"):
-        missing_nights(lake, [one.key for one in benchmarks], now)
+        # One that never had a night is new: it is told by why it is refused, if it is.
+        known = set(campaigns_of_nights(lake).select("workload", "backend").iter_rows())
+        missing_nights(lake, [one.key for one in benchmarks if one.key in known], now)
+        roll_forward(lake, runner)  # a person may have acknowledged an alert since
         found = due_now(lake, benchmarks, now, only)
         for benchmark in found.begin:
             try:
