@@ -1,0 +1,206 @@
+"""All nights of a benchmark together: which level each belongs to, and whether the code or the host changed it."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+
+from aaco_pipeline.lake.contracts import polars_types
+from aaco_pipeline.statistics.history.levels import DRIFT, Change, Levels, Places, find_levels
+from aaco_pipeline.statistics.history.nights import REFERENCES
+from aaco_pipeline.statistics.history.noise import Floats
+from aaco_pipeline.statistics.history.outliers import Truths
+from aaco_pipeline.statistics.verdicts.block_effects import t_interval
+from aaco_pipeline.statistics.verdicts.sequential import LEVEL
+
+#: What makes one series, and the order of its nights.
+SERIES: Final = ("workload", "backend", "host", "metric", "arm")
+_ORDER: Final = ("started_at", "campaign")
+RAW: Final = "raw"
+PAIRED: Final = "paired"
+CODE: Final = "code"
+HOST: Final = "host"
+CANARY: Final = REFERENCES[0]
+#: Nights that a change of the raw and of the paired series may lie apart beyond their intervals to be the same one.
+_TOGETHER: Final = 2
+#: Nights before a change that its delay is asked of.
+_BEFORE: Final = 60
+_FLAGS: Final = {
+    "is_outlier": pl.Boolean(),
+    "segment": pl.Int32(),
+    "paired_is_outlier": pl.Boolean(),
+    "paired_segment": pl.Int32(),
+}
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The nights of a series that are searched at once: their places in it, what was searched, and what was found."""
+
+    of: str
+    places: Places
+    values: Floats
+    errors: Floats
+    confirmed: Truths
+    found: Levels
+
+
+def with_levels(nights: pl.DataFrame, confirmed: pl.Series | None = None) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The nights with what they are among each other, and every change of level.
+
+    Parameters
+    ----------
+    nights : rows of `night_levels`, of any number of series and nights.
+    confirmed : campaigns whose level fresh sessions of another time slot agreed with: such a night is no outlier, and
+        may be a new level alone.
+
+    Returns
+    -------
+    Rows of `nights` and of `change_points`, in the order of the series and the nights.
+
+    Notes
+    -----
+    The ratios are searched as the levels are, in stretches that were held against the same file. A change of the
+    level is the code's when the ratio changed with it, within two nights; the host's when the ratio stayed: the
+    interval of its own difference across that night excludes half the change. Where nothing is paired, or its
+    interval holds both, it is nobody's. It lies where a change of the host strikes only one arm's code.
+    """
+    ordered = nights.sort(*SERIES, *_ORDER, nulls_last=False)
+    known = [] if confirmed is None else confirmed.to_list()
+    frames, rows = [], []
+    for series in ordered.partition_by(SERIES, maintain_order=True):
+        parts = _parts(series, series.get_column("campaign").is_in(known).to_numpy())
+        frames.append(_flagged(series, parts))
+        rows += [row for part in parts for row in _rows(series, part, parts)]
+    names = polars_types("nights")
+    told = pl.concat(frames).select(names.keys()).cast(names) if frames else pl.DataFrame(schema=names)  # type: ignore[arg-type]
+    schema = polars_types("change_points")
+    return told, pl.DataFrame(rows, schema=schema, orient="row")
+
+
+# ---- inside ----------------------------------------------------------------------------------------------------------
+
+
+def _parts(series: pl.DataFrame, confirmed: Truths) -> list[_Part]:
+    """The series itself, and each stretch of its ratios to one file."""
+    file = series.get_column("paired_artefact_sha256").fill_null("").to_numpy()
+    runs = np.cumsum(np.concatenate(([0], file[1:] != file[:-1]))) if len(file) else np.zeros(0, int)
+    ratio = series.get_column("paired_ratio").is_not_null().to_numpy()
+    chosen = [(RAW, "level_ns", "error_ratio", series.get_column("level_ns").is_not_null().to_numpy())]
+    chosen += [(PAIRED, "paired_ratio", "paired_error_ratio", ratio & (runs == run)) for run in np.unique(runs[ratio])]
+    parts = []
+    for of, value, error, here in chosen:
+        logs = series.get_column(value).cast(pl.Float64).log().fill_null(np.nan).to_numpy()[here]
+        errors = series.get_column(error).fill_null(np.nan).to_numpy()[here]
+        given = (logs, errors, confirmed[here])
+        parts.append(_Part(of, np.flatnonzero(here), *given, find_levels(*given)))
+    return parts
+
+
+def _flagged(series: pl.DataFrame, parts: list[_Part]) -> pl.DataFrame:
+    """The series with the place of each night, its level, and whether it stands alone."""
+    flags: dict[str, list[Any]] = {name: [None] * series.height for name in _FLAGS}
+    levels = {RAW: 0, PAIRED: 0}
+    for part in parts:
+        prefix = "" if part.of == RAW else "paired_"
+        segment = np.searchsorted(part.found.starts, np.arange(len(part.values)), side="right") - 1 + levels[part.of]
+        for place, outlier, undecided, level in zip(
+            part.places, part.found.outliers, part.found.undecided, segment, strict=True
+        ):
+            flags[f"{prefix}is_outlier"][place] = None if undecided else bool(outlier)
+            flags[f"{prefix}segment"][place] = None if outlier or undecided else int(level)
+        levels[part.of] += len(part.found.starts)
+    fingerprint = pl.col("fingerprint")
+    return series.with_columns(
+        *(pl.Series(name, values, dtype=_FLAGS[name]) for name, values in flags.items()),
+        night=pl.int_range(pl.len(), dtype=pl.Int32),
+        is_new_fingerprint=fingerprint != fingerprint.shift(1),
+    )
+
+
+def _rows(series: pl.DataFrame, part: _Part, parts: list[_Part]) -> list[dict[str, Any]]:
+    """Rows of `change_points` of one part of a series."""
+    of_series = series.row(0, named=True)
+    campaigns, dates = series.get_column("campaign").to_list(), series.get_column("started_at").to_list()
+    named = " · ".join(str(of_series[name]) for name in SERIES if of_series[name] is not None)
+    rows = []
+    for change in part.found.changes:
+        first, low, high = (int(part.places[place]) for place in (change.start, change.earliest, change.latest))
+        interval = t_interval(*(np.array(x) for x in (change.effect, change.error, change.freedom, LEVEL)))
+        is_drift = change.kind == DRIFT
+        rows.append(
+            {
+                "series": named,
+                "campaign": campaigns[first],
+                "first_location": campaigns[low],
+                "last_location": campaigns[high],
+                "effect_ratio": float(np.exp(change.effect)),
+                "ci_low": float(np.exp(interval[0])),
+                "ci_high": float(np.exp(interval[1])),
+                **{name: of_series[name] for name in SERIES},
+                "kind": change.kind,
+                "of": part.of,
+                "owed_to": _owed_to(of_series["arm"], part, change, parts),
+                "started_at": dates[first],
+                "nights_before": None if is_drift else change.before,
+                "nights_after": change.after,
+                "delay_nights": _delay(part, change),
+            }
+        )
+    return rows
+
+
+def _owed_to(arm: str, raw: _Part, change: Change, parts: list[_Part]) -> str | None:
+    """Whose a change is, by what the ratios did across it; None where they cannot tell. A canary is unchanged code."""
+    if raw.of == PAIRED:
+        return CODE
+    if arm == CANARY:
+        return HOST
+    low, high = (int(raw.places[place]) for place in (change.earliest, change.latest))
+    for part in parts:
+        for other in part.found.changes if part.of == PAIRED else []:
+            first, last = (int(part.places[place]) for place in (other.earliest, other.latest))
+            near = first <= high + _TOGETHER and last >= low - _TOGETHER
+            if near and (other.effect > 0) == (change.effect > 0):
+                return CODE
+    start = int(raw.places[change.start])
+    end = int(raw.places[change.latest]) if change.kind == DRIFT else start
+    for part in parts:
+        sides = _sides(part, start, end, change) if part.of == PAIRED else None
+        if sides is None:
+            continue
+        before, after = sides
+        error = np.sqrt(before.var(ddof=1) / len(before) + after.var(ddof=1) / len(after))
+        freedom = np.array(min(len(before), len(after)) - 1.0)
+        interval = t_interval(np.array(after.mean() - before.mean()), np.array(error), freedom, np.array(LEVEL))
+        low_share, high_share = sorted(float(end / change.effect) for end in interval)
+        if high_share < 0.5:
+            return HOST
+        if low_share > 0.5:
+            return CODE
+    return None
+
+
+def _sides(part: _Part, start: int, end: int, change: Change) -> tuple[Floats, Floats] | None:
+    """The ratios of the nights of the levels before and after, outliers left out; None below two on a side."""
+    usable = ~(part.found.outliers | part.found.undecided)
+    inside = [
+        usable & (part.places < start) & (part.places >= start - max(change.before, 2)),
+        usable & (part.places >= end) & (part.places < end + max(change.after, 2)),
+    ]
+    before, after = (part.values[here] for here in inside)
+    return (before, after) if min(len(before), len(after)) >= 2 else None
+
+
+def _delay(part: _Part, change: Change) -> int:
+    """Nights after the first of the new level until a search of the nights so far shows the change."""
+    first = max(change.start - _BEFORE, 0)
+    for end in range(change.start + 1, len(part.values)):
+        window = slice(first, end)
+        so_far = find_levels(part.values[window], part.errors[window], part.confirmed[window])
+        for seen in so_far.changes:
+            same_way = (seen.effect > 0) == (change.effect > 0)
+            if same_way and seen.latest + first >= change.earliest and seen.earliest + first <= change.latest:
+                return end - 1 - change.start
+    return len(part.values) - 1 - change.start

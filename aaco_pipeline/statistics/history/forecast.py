@@ -1,0 +1,204 @@
+"""When a level that moves will reach the limit of its service level, and how well such forecasts did on its past."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+
+from aaco_pipeline.lake.contracts import polars_types
+from aaco_pipeline.statistics.history.changes import SERIES
+from aaco_pipeline.statistics.history.noise import Floats
+from aaco_pipeline.statistics.history.trend import Trend, sen_lines, trend
+
+#: Nights of one level from which a trend is taken, and that it is taken from at most.
+LEAST_NIGHTS: Final = 12
+MOST_NIGHTS: Final = 120
+#: The band that is given, and the quantiles that its loss is taken at.
+_QUANTILES: Final = (0.05, 0.5, 0.95)
+#: Nights ahead at which the past is foretold.
+HORIZON: Final = 7
+#: Forecasts of the past from which their share of hits is told.
+_LEAST_FORETOLD: Final = 10
+_DRAWS: Final = 400
+_DRAWS_OF_THE_PAST: Final = 100
+#: Beyond ten years of nights nothing is foretold.
+_NEVER: Final = 3_650
+
+
+@dataclass(frozen=True)
+class BackTest:
+    """Share of nights within their 90 % band, and its pinball loss over that of a band round the last value."""
+
+    coverage: float
+    pinball_ratio: float
+    foretold: int
+
+
+def forecasts(nights: pl.DataFrame, limits: pl.DataFrame) -> pl.DataFrame:
+    """A row of `forecasts` for each series.
+
+    Parameters
+    ----------
+    nights : rows of `nights` with their levels, as `changes.with_levels` gives them.
+    limits : workload, backend, metric and limit_ns of the service levels; one row each at most.
+
+    Notes
+    -----
+    See `forecast`. Nights that stand alone, and those not told yet, are left out.
+    """
+    known = nights.join(limits, on=["workload", "backend", "metric"], how="left").sort(*SERIES, "night")
+    rows = []
+    for series in known.partition_by(SERIES, maintain_order=True):
+        of_level = series.filter(pl.col("segment") == pl.col("segment").max())
+        logs = of_level.get_column("level_ns").cast(pl.Float64).log().to_numpy()
+        first = series.row(0, named=True)
+        rows.append({**{name: first[name] for name in SERIES}, **forecast(logs, first["limit_ns"])})
+    return pl.DataFrame(rows, schema=polars_types("forecasts"))
+
+
+def forecast(values: Floats, limit_ns: int | None) -> dict[str, Any]:
+    """The trend of one level, and the nights until it reaches the limit.
+
+    Parameters
+    ----------
+    values : (n,) log levels in ns of the nights since the last change.
+    limit_ns : limit of the service level; None when none is set.
+
+    Returns
+    -------
+    The columns of `forecasts` from `nights` on.
+
+    Notes
+    -----
+    The line of `trend` goes on as it is. Its band comes from a block bootstrap of the nights about it (blocks of the
+    cube root of the nights, Kunsch, The jackknife and the bootstrap for general stationary observations, 1989).
+    Refused (`no trend`) when the interval of the slope holds 0. It lies as every straight line does, the farther ahead
+    the more; what it was worth on the nights before stands beside it.
+    """
+    values = values[-MOST_NIGHTS:]
+    count = len(values)
+    level = float(np.median(values)) if count else None
+    row: dict[str, Any] = {"nights": count, "limit_ns": limit_ns, "level_ns": _ns(level)}
+    if count < LEAST_NIGHTS:
+        reason = f"{count} of {LEAST_NIGHTS} nights since the last change of level"
+        return {**row, "state": "too few nights", "reason": reason}
+    line = trend(values)
+    past = back_test(values)
+    row |= {
+        "level_ns": _ns(line.last if line.is_there else level),
+        "slope_ratio": float(np.expm1(line.slope)),
+        "slope_ci_low": float(np.expm1(line.low)),
+        "slope_ci_high": float(np.expm1(line.high)),
+        "p_value": line.p_value,
+        "coverage_ratio": past.coverage if past else None,
+        "pinball_ratio": past.pinball_ratio if past else None,
+    }
+    return {**row, **_reached(values, line, row["level_ns"], limit_ns, past)}
+
+
+def back_test(values: Floats) -> BackTest | None:
+    """How forecasts seven nights ahead would have done, made from the nights before; None when too few can be told.
+
+    Each origin from the 12th night on foretells one night: along the line where there is a trend, else at the level.
+    The naive forecast is the last value with the quantiles of how nights that far apart differed before.
+    """
+    ours, naive, inside = [], [], []
+    random = np.random.default_rng(0)
+    for origin in range(LEAST_NIGHTS, len(values) - HORIZON + 1):
+        seen, truth = values[:origin], float(values[origin + HORIZON - 1])
+        line = trend(seen)
+        band = np.quantile(_ahead(seen, line.is_there, HORIZON, random), _QUANTILES)
+        apart = seen[HORIZON:] - seen[:-HORIZON]
+        last = seen[-1] + np.quantile(np.concatenate((apart, -apart)), _QUANTILES)
+        inside.append(band[0] <= truth <= band[2])
+        ours.append(_pinball(band, truth))
+        naive.append(_pinball(last, truth))
+    if len(ours) < _LEAST_FORETOLD:
+        return None
+    of_naive = float(np.mean(naive))
+    ratio = float(np.mean(ours)) / of_naive if of_naive else 1.0
+    return BackTest(float(np.mean(inside)), ratio, len(ours))
+
+
+# ---- inside ----------------------------------------------------------------------------------------------------------
+
+
+def _reached(
+    values: Floats, line: Trend, level_ns: int | None, limit_ns: int | None, past: BackTest | None
+) -> dict[str, Any]:
+    """State, nights to the limit and the reason."""
+    each = (
+        f"{100 * np.expm1(line.slope):+.3g} % a night [{100 * np.expm1(line.low):.2g}, {100 * np.expm1(line.high):.2g}]"
+    )
+    if limit_ns is not None and level_ns is not None and level_ns >= limit_ns:
+        return {"state": "reached", "nights_to_limit": 0, "reason": "the level is at the limit or beyond it"}
+    if not line.is_there:
+        return {"state": "no trend", "reason": f"the slope's interval includes 0: {each}"}
+    if limit_ns is None:
+        return {"state": "no limit", "reason": f"{each}, and no limit is set"}
+    if line.slope < 0:
+        return {"state": "moving away", "reason": each}
+    goal = float(np.log(limit_ns))
+    slopes, last = _lines(values, True, _DRAWS, np.random.default_rng(0))
+    with np.errstate(divide="ignore"):
+        nights = np.where(slopes > 0, np.maximum(goal - last, 0) / slopes, np.inf)
+    low, high = np.quantile(nights, (_QUANTILES[0], _QUANTILES[-1]), method="nearest")
+    middle = (goal - line.last) / line.slope
+    return {
+        "state": "foretold",
+        "nights_to_limit": int(np.ceil(min(middle, _NEVER))),
+        "nights_to_limit_low": int(np.floor(min(low, _NEVER))),
+        "nights_to_limit_high": int(np.ceil(high)) if high < _NEVER else None,
+        "reason": f"{each}; {_worth(past)}",
+    }
+
+
+def _worth(past: BackTest | None) -> str:
+    if past is None:
+        return "too few nights to try such forecasts on"
+    told = f"of {past.foretold} nights foretold {HORIZON} ahead {past.coverage:.0%} lay in their 90 % band"
+    better = "nearer than" if past.pinball_ratio < 1 else "no better than"
+    return f"{told}, {better} the last value"
+
+
+def _lines(values: Floats, has_slope: bool, draws: int, random: np.random.Generator) -> tuple[Floats, Floats]:
+    """Slopes and last levels of the series with the nights about its line drawn anew in blocks."""
+    count = len(values)
+    fitted, residuals = _about(values, has_slope)
+    length = max(round(count ** (1 / 3)), 1)
+    starts = random.integers(0, count - length + 1, (draws, -(-count // length)))
+    picks = (starts[:, :, None] + np.arange(length)).reshape(draws, -1)[:, :count]
+    drawn = fitted + residuals[picks]
+    if has_slope:
+        return sen_lines(drawn)
+    return np.zeros(draws), np.median(drawn, axis=1)
+
+
+def _about(values: Floats, has_slope: bool) -> tuple[Floats, Floats]:
+    """The line or level, and the nights about it, widened for what fitting them took out."""
+    nights = np.arange(len(values))
+    slope = float(sen_lines(values[None, :])[0][0]) if has_slope else 0.0
+    fitted = float(np.median(values - slope * nights)) + slope * nights
+    residuals = values - fitted
+    taken = 2 if has_slope else 1
+    return fitted, (residuals - residuals.mean()) * np.sqrt(len(values) / (len(values) - taken))
+
+
+def _ahead(values: Floats, has_slope: bool, horizon: int, random: np.random.Generator) -> Floats:
+    """Draws of the night that many ahead: of the line, and of the night about it."""
+    slopes, last = _lines(values, has_slope, _DRAWS_OF_THE_PAST, random)
+    _, residuals = _about(values, has_slope)
+    drawn: Floats = (last + slopes * horizon)[:, None] + residuals[None, :]
+    return drawn.ravel()
+
+
+def _pinball(band: Floats, truth: float) -> float:
+    """Mean loss of the quantiles (Koenker and Bassett, Regression quantiles, 1978)."""
+    levels = np.array(_QUANTILES)
+    off = truth - band
+    return float(np.maximum(levels * off, (levels - 1) * off).mean())
+
+
+def _ns(log_level: float | None) -> int | None:
+    return None if log_level is None else round(float(np.exp(log_level)))
