@@ -11,13 +11,13 @@ from typing import Final
 
 import polars as pl
 
-from aaco_pipeline.analysis.sessions.token_latency import units_of_work
 from aaco_pipeline.automation.campaigns.measuring import members
 from aaco_pipeline.automation.campaigns.plan import Plan, read_plan
 from aaco_pipeline.capture.request import Arm
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import empty_table, to_contract
+from aaco_pipeline.report.document.campaign_sessions import iterations_of
 from aaco_pipeline.report.words.causes import cause_in_words, selection_in_words
 from aaco_pipeline.statistics.causes.accounts import ACCOUNTED_FROM
 from aaco_pipeline.statistics.causes.arms import FACTS, arm
@@ -51,7 +51,7 @@ def judge_campaign(lake: TraceLake, campaign: str) -> Tables:
     timed = rows.filter(pl.col("purpose") == "latency")
     if timed.is_empty():
         raise UsageError(f"campaign {campaign} has no finished block; `aaco compare --resume {campaign}` goes on")
-    iterations = _iterations(lake, timed)
+    iterations = iterations_of(lake, timed)
     summed_up = _sessions(lake, plan, iterations)
     ledger = lake.read("aa_ledger").filter(pl.col("campaign_id") != campaign)
     verdicts, causes, chosen, known = [], [], [], []
@@ -82,7 +82,7 @@ def judge_campaign(lake: TraceLake, campaign: str) -> Tables:
 def timed_sessions(lake: TraceLake, campaign: str) -> pl.DataFrame:
     """The finished sessions of a campaign that were measured without a trace, as `comparison.compare` takes them."""
     rows = members(lake, campaign).filter((pl.col("state") == "finished") & (pl.col("purpose") == "latency"))
-    return _sessions(lake, read_plan(lake, campaign), _iterations(lake, rows))
+    return _sessions(lake, read_plan(lake, campaign), iterations_of(lake, rows))
 
 
 def shared_facts(lake: TraceLake, sessions: Sequence[str]) -> pl.DataFrame:
@@ -92,17 +92,6 @@ def shared_facts(lake: TraceLake, sessions: Sequence[str]) -> pl.DataFrame:
 
 
 # ---- inside ----------------------------------------------------------------------------------------------------------
-
-
-def _iterations(lake: TraceLake, timed: pl.DataFrame) -> pl.DataFrame:
-    """session_id, arm, block, iteration and latency_ns; a session without any has one row in which these are null."""
-    units = []
-    for session in timed.get_column("session_id"):
-        iterations = lake.read("iterations", session).filter(pl.col("pass") == "latency")
-        own = units_of_work(iterations).select("iteration", latency_ns="time_ns")
-        units.append(own.with_columns(session_id=pl.lit(session)))
-    placed = timed.select("session_id", "arm", "block")
-    return placed.join(pl.concat(units), on="session_id", how="left", maintain_order="left")
 
 
 def _sessions(lake: TraceLake, plan: Plan, measured: pl.DataFrame) -> pl.DataFrame:
