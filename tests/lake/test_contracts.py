@@ -157,7 +157,6 @@ WORDS: Final[dict[str, str]] = {
     "verdicts.verdict": "regressed improved equivalent inconclusive withheld",
     "verdicts.role": "primary supporting",
     "service_levels.state": "ok at_risk breached not_enough_data",
-    "alerts.event": "suspected confirmed unconfirmed cleared acknowledged recovering resolved missing",
     "change_points.kind": "level drift",
     "change_points.of": "raw paired",
     "change_points.owed_to": "code host",

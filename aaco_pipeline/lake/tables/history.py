@@ -41,8 +41,9 @@ _SERIES: Final[tuple[Column, ...]] = (
 TABLES: Final[tuple[Table, ...]] = (
     Table(
         name="nights", section="Judgement",
-        meaning="One row is one night of one series: the level of an arm's fresh sessions on one host in one campaign. "
-                "Filled by the stage history of every campaign, for all its benchmark's nights up to it.",
+        meaning="One row is one night of one series: the level of an arm's fresh sessions on one host in one campaign; "
+                "a second time slot of a night has its own. Filled by the stage history of every campaign, for all its "
+                "benchmark's nights up to it.",
         sort_by=("workload", "backend", "host", "metric", "arm", "night"), scope="campaign",
         columns=(
             *_SERIES,

@@ -10,7 +10,6 @@ from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.statistics.history.levels import DRIFT, Change, Levels, Places, find_levels
 from aaco_pipeline.statistics.history.nights import REFERENCES
 from aaco_pipeline.statistics.history.noise import Floats
-from aaco_pipeline.statistics.history.outliers import Truths
 from aaco_pipeline.statistics.verdicts.block_effects import t_interval
 from aaco_pipeline.statistics.verdicts.sequential import LEVEL
 
@@ -42,18 +41,15 @@ class _Part:
     places: Places
     values: Floats
     errors: Floats
-    confirmed: Truths
     found: Levels
 
 
-def with_levels(nights: pl.DataFrame, confirmed: pl.Series | None = None) -> tuple[pl.DataFrame, pl.DataFrame]:
+def with_levels(nights: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The nights with what they are among each other, and every change of level.
 
     Parameters
     ----------
     nights : rows of `night_levels`, of any number of series and nights.
-    confirmed : campaigns whose level fresh sessions of another time slot agreed with: such a night is no outlier, and
-        may be a new level alone.
 
     Returns
     -------
@@ -67,10 +63,9 @@ def with_levels(nights: pl.DataFrame, confirmed: pl.Series | None = None) -> tup
     interval holds both, it is nobody's. It lies where a change of the host strikes only one arm's code.
     """
     ordered = nights.sort(*SERIES, *_ORDER, nulls_last=False)
-    known = [] if confirmed is None else confirmed.to_list()
     frames, rows = [], []
     for series in ordered.partition_by(SERIES, maintain_order=True):
-        parts = _parts(series, series.get_column("campaign").is_in(known).to_numpy())
+        parts = _parts(series)
         frames.append(_flagged(series, parts))
         rows += [row for part in parts for row in _rows(series, part, parts)]
     names = polars_types("nights")
@@ -82,7 +77,7 @@ def with_levels(nights: pl.DataFrame, confirmed: pl.Series | None = None) -> tup
 # ---- inside ----------------------------------------------------------------------------------------------------------
 
 
-def _parts(series: pl.DataFrame, confirmed: Truths) -> list[_Part]:
+def _parts(series: pl.DataFrame) -> list[_Part]:
     """The series itself, and each stretch of its ratios to one file."""
     file = series.get_column("paired_artefact_sha256").fill_null("").to_numpy()
     runs = np.cumsum(np.concatenate(([0], file[1:] != file[:-1]))) if len(file) else np.zeros(0, int)
@@ -93,8 +88,7 @@ def _parts(series: pl.DataFrame, confirmed: Truths) -> list[_Part]:
     for of, value, error, here in chosen:
         logs = series.get_column(value).cast(pl.Float64).log().fill_null(np.nan).to_numpy()[here]
         errors = series.get_column(error).fill_null(np.nan).to_numpy()[here]
-        given = (logs, errors, confirmed[here])
-        parts.append(_Part(of, np.flatnonzero(here), *given, find_levels(*given)))
+        parts.append(_Part(of, np.flatnonzero(here), logs, errors, find_levels(logs, errors, paired=of == PAIRED)))
     return parts
 
 
@@ -145,7 +139,8 @@ def _rows(series: pl.DataFrame, part: _Part, parts: list[_Part]) -> list[dict[st
                 "started_at": dates[first],
                 "nights_before": None if is_drift else change.before,
                 "nights_after": change.after,
-                "delay_nights": _delay(part, change),
+                "delay_nights": len({date.date() for date in dates[first : int(part.places[_shown(part, change)]) + 1]})
+                - 1,
             }
         )
     return rows
@@ -193,14 +188,14 @@ def _sides(part: _Part, start: int, end: int, change: Change) -> tuple[Floats, F
     return (before, after) if min(len(before), len(after)) >= 2 else None
 
 
-def _delay(part: _Part, change: Change) -> int:
-    """Nights after the first of the new level until a search of the nights so far shows the change."""
+def _shown(part: _Part, change: Change) -> int:
+    """The place of the night up to which a search must see to show the change."""
     first = max(change.start - _BEFORE, 0)
-    for end in range(change.start + 1, len(part.values)):
-        window = slice(first, end)
-        so_far = find_levels(part.values[window], part.errors[window], part.confirmed[window])
-        for seen in so_far.changes:
+    last = len(part.values) - 1
+    for end in range(change.start, last):
+        window = slice(first, end + 1)
+        for seen in find_levels(part.values[window], part.errors[window], paired=part.of == PAIRED).changes:
             same_way = (seen.effect > 0) == (change.effect > 0)
             if same_way and seen.latest + first >= change.earliest and seen.earliest + first <= change.latest:
-                return end - 1 - change.start
-    return len(part.values) - 1 - change.start
+                return int(part.places[end])
+    return int(part.places[last])

@@ -1,5 +1,6 @@
 """When a level that moves will reach the limit of its service level, and how well such forecasts did on its past."""
 
+import math
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -8,11 +9,12 @@ import polars as pl
 
 from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.statistics.history.changes import SERIES
-from aaco_pipeline.statistics.history.noise import Floats
+from aaco_pipeline.statistics.history.noise import LEAST_FOR_WANDER, Floats
 from aaco_pipeline.statistics.history.trend import Trend, sen_lines, trend
 
-#: Nights of one level from which a trend is taken, and that it is taken from at most.
-LEAST_NIGHTS: Final = 12
+#: Nights of one level from which a trend is taken (with fewer, how they hang together is not known), and that it is
+#: taken from at most.
+LEAST_NIGHTS: Final = LEAST_FOR_WANDER
 MOST_NIGHTS: Final = 120
 #: The band that is given, and the quantiles that its loss is taken at.
 _QUANTILES: Final = (0.05, 0.5, 0.95)
@@ -100,7 +102,7 @@ def forecast(values: Floats, limit_ns: int | None) -> dict[str, Any]:
 def back_test(values: Floats) -> BackTest | None:
     """How forecasts seven nights ahead would have done, made from the nights before; None when too few can be told.
 
-    Each origin from the 12th night on foretells one night: along the line where there is a trend, else at the level.
+    Each origin from the 16th night on foretells one night: along the line where there is a trend, else at the level.
     The naive forecast is the last value with the quantiles of how nights that far apart differed before.
     """
     ours, naive, inside = [], [], []
@@ -169,20 +171,19 @@ def _lines(values: Floats, has_slope: bool, draws: int, random: np.random.Genera
     length = max(round(count ** (1 / 3)), 1)
     starts = random.integers(0, count - length + 1, (draws, -(-count // length)))
     picks = (starts[:, :, None] + np.arange(length)).reshape(draws, -1)[:, :count]
-    drawn = fitted + residuals[picks]
-    if has_slope:
-        return sen_lines(drawn)
-    return np.zeros(draws), np.median(drawn, axis=1)
+    # Draws about a level have slopes as well: one too small to be seen is allowed for.
+    return sen_lines(fitted + residuals[picks])
 
 
 def _about(values: Floats, has_slope: bool) -> tuple[Floats, Floats]:
     """The line or level, and the nights about it, widened for what fitting them took out."""
     nights = np.arange(len(values))
     slope = float(sen_lines(values[None, :])[0][0]) if has_slope else 0.0
-    fitted = float(np.median(values - slope * nights)) + slope * nights
+    fitted: Floats = np.asarray(np.median(values - slope * nights) + slope * nights, np.float64)
     residuals = values - fitted
     taken = 2 if has_slope else 1
-    return fitted, (residuals - residuals.mean()) * np.sqrt(len(values) / (len(values) - taken))
+    widened: Floats = (residuals - residuals.mean()) * math.sqrt(len(values) / (len(values) - taken))
+    return fitted, widened
 
 
 def _ahead(values: Floats, has_slope: bool, horizon: int, random: np.random.Generator) -> Floats:

@@ -61,14 +61,14 @@ class Levels:
     undecided: Truths
 
 
-def find_levels(values: Floats, errors: Floats, confirmed: Truths | None = None) -> Levels:
+def find_levels(values: Floats, errors: Floats, *, paired: bool) -> Levels:
     """The levels of a series of nights.
 
     Parameters
     ----------
     values : (n,) finite log levels (or log ratios to a canary) in the order of time.
     errors : (n,) standard errors of them from the night's own sessions; NaN where unknown.
-    confirmed : (n,) true where sessions of another time slot agreed with the night: it then counts as two.
+    paired : whether they are ratios to unchanged code of the same nights, in which the host's wander cancels.
 
     Returns
     -------
@@ -78,22 +78,20 @@ def find_levels(values: Floats, errors: Floats, confirmed: Truths | None = None)
     -----
     Exact weighted search (`segment_starts`) with a penalty of 3 log(n), times how much the nights wander (a
     first-order autoregression, found together with the levels), on nights that are no outliers; a level holds two
-    nights. Changes in one direction that a straight slope tells as well are one drift. The interval of a place is the
-    smallest that holds 95 % of the likelihood between its neighbours; that of the effect takes the place for known, so
-    it is somewhat narrow for a change that was just found. It lies when the host's own steps are in the series, which
-    only a pairing with unchanged code takes out.
+    nights. A raw series is held to wander until levels explain it, a paired one to be free of that until it is not.
+    Changes in one direction that a straight slope tells as well are one drift. The interval of a place is the smallest
+    that holds 95 % of the likelihood between its neighbours; that of the effect takes the place for known, so it is
+    somewhat narrow for a change that was just found. It lies when the host's own steps are in the series, which only
+    a pairing with unchanged code takes out.
     """
     count = len(values)
-    outliers, undecided = outlier_nights(values, deviation(values), confirmed)
-    left = np.flatnonzero(~(outliers | undecided))
-    if len(left) < LEAST_SEARCHED:
+    outliers, undecided = outlier_nights(values, deviation(values))
+    night = np.flatnonzero(~(outliers | undecided))
+    if len(night) < LEAST_SEARCHED:
         return Levels([0] if count else [], [], outliers, undecided)
-    twice = np.zeros(count, np.int64) if confirmed is None else confirmed.astype(np.int64)
-    night = np.repeat(left, 1 + twice[left])
-    series = values[night]
-    variances = night_variances(series, errors[night]) * (1 + twice[night])
-    starts, inflation = _searched(series, variances)
-    found = _changes(_fit(series, 1 / (variances * inflation), starts, night))
+    variances = night_variances(values[night], errors[night])
+    starts, inflation = _searched(values[night], variances, paired)
+    found = _changes(_fit(values[night], 1 / (variances * inflation), starts, night))
     bounds = {0, *(change.start for change in found)}
     bounds |= {change.latest for change in found if change.kind == DRIFT and change.latest < count - 1}
     return Levels(sorted(bounds), found, outliers, undecided)
@@ -102,11 +100,13 @@ def find_levels(values: Floats, errors: Floats, confirmed: Truths | None = None)
 # ---- inside ----------------------------------------------------------------------------------------------------------
 
 
-def _searched(series: Floats, variances: Floats) -> tuple[list[int], float]:
+def _searched(series: Floats, variances: Floats, paired: bool) -> tuple[list[int], float]:
     """First point of each level, and how many times more a mean varies than of independent nights."""
     penalty = _penalty(len(series))
     scaled = series / np.sqrt(variances)
-    starts, inflation = segment_starts(series, penalty, 1 / variances, LEAST_NIGHTS), 1.0
+    starts, inflation = [0], 1.0
+    if paired:
+        starts = segment_starts(series, penalty, 1 / variances, LEAST_NIGHTS)
     for _ in range(_ROUNDS):
         inflation = wander(scaled, starts)
         found = segment_starts(series, penalty * inflation, 1 / variances, LEAST_NIGHTS)
@@ -168,8 +168,7 @@ def _step(fit: _Fit, level: int) -> Change:
     low, high = _place(fit.series[a:c], fit.weight[a:c] / max(fit.spread, 1.0))
     error = float(np.sqrt(fit.spread * (1 / fit.weight[a:b].sum() + 1 / fit.weight[b:c].sum())))
     places = (int(fit.night[b]), int(fit.night[a + low]), int(fit.night[a + high]))
-    counts = (len(np.unique(fit.night[a:b])), len(np.unique(fit.night[b:c])))
-    return Change("level", *places, fit.means[level] - fit.means[level - 1], error, fit.freedom, *counts)
+    return Change("level", *places, fit.means[level] - fit.means[level - 1], error, fit.freedom, b - a, c - b)
 
 
 def _drift(fit: _Fit, slope: Ramp, span: slice) -> Change:

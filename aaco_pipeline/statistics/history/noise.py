@@ -15,7 +15,7 @@ _MEAN_OF_KEPT: Final = 0.6573
 #: Least deviation of a log level: below one part in ten thousand a series is called constant.
 LEAST_DEVIATION: Final = 1e-4
 #: Series of fewer nights cannot show that their nights hang together.
-_LEAST_FOR_WANDER: Final = 16
+LEAST_FOR_WANDER: Final = 16
 
 
 def deviation(values: Floats) -> float:
@@ -74,7 +74,7 @@ def wander(values: Floats, starts: list[int]) -> float:
     1954: (1 + 3 r) / n a mean).
     """
     count = len(values)
-    if count < _LEAST_FOR_WANDER:
+    if count < LEAST_FOR_WANDER:
         return 1.0
     residuals = values.copy()
     for start, end in zip(starts, [*starts[1:], count], strict=True):

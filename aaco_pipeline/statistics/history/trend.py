@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from aaco_pipeline.statistics.history.noise import Floats
+from aaco_pipeline.statistics.history.noise import Floats, wander
 from aaco_pipeline.statistics.verdicts.sequential import LEVEL
 
 #: Two-sided 5 % point of the standard normal.
@@ -41,8 +41,9 @@ def trend(values: Floats) -> Trend:
     -----
     The median of all slopes between two nights, with the interval by their ranks (Sen, Estimates of the regression
     coefficient based on Kendall's tau, 1968), tested by Mann and Kendall. The variance of Kendall's score is corrected
-    for nights that hang together (Hamed and Rao, A modified Mann-Kendall trend test for autocorrelated data, 1998);
-    where they alternate it is left as it is, not made smaller. The number of slopes is the square of the nights.
+    for nights that hang together (Hamed and Rao, A modified Mann-Kendall trend test for autocorrelated data, 1998), by
+    no less than a first-order autoregression would (`wander`): of short series the ranks show too little. Where nights
+    alternate it is left as it is, not made smaller. The number of slopes is the square of the nights.
     """
     count = len(values)
     first, second = np.triu_indices(count, 1)
@@ -85,7 +86,8 @@ def _correction(residuals: Floats) -> float:
     lags = np.arange(1, count - 2)
     correlations[np.abs(correlations) < _Z / np.sqrt(count)] = 0
     weights = (count - lags) * (count - lags - 1) * (count - lags - 2)
-    return max(1 + 2 / (count * (count - 1) * (count - 2)) * float(weights @ correlations), 1.0)
+    of_ranks = 1 + 2 / (count * (count - 1) * (count - 2)) * float(weights @ correlations)
+    return max(of_ranks, wander(residuals, [0]))
 
 
 def _two_sided(score: float, variance: float) -> float:
