@@ -192,18 +192,17 @@ def test_sensors_are_on_by_default_and_described() -> None:
     found = {sensor.name: sensor for sensor in sensors if isinstance(sensor, dg.SensorDefinition)}
     assert set(found) == {
         *("start_observing", "dead_runs", "capture_inbox", "lake_sessions"),
-        *("unfinished_sessions", "unfinished_campaigns"),
+        *("unfinished_sessions", "unfinished_campaigns", "due_confirmations"),
     }
     assert {sensor.default_status for sensor in found.values()} == {dg.DefaultSensorStatus.RUNNING}
     assert all(sensor.description for sensor in found.values())
 
 
-def test_the_schedule_that_removes_is_off_until_a_person_switches_it_on() -> None:
-    (schedule,) = build_definitions().schedules or ()
-    assert isinstance(schedule, dg.ScheduleDefinition)
-    assert schedule.name == "nightly_retention"
-    assert schedule.default_status == dg.DefaultScheduleStatus.STOPPED
-    assert schedule.description
+def test_schedules_are_off_until_a_person_switches_them_on() -> None:
+    found = {one.name: one for one in build_definitions().schedules or () if isinstance(one, dg.ScheduleDefinition)}
+    assert set(found) == {"nightly_baseline", "nightly_retention"}
+    assert {one.default_status for one in found.values()} == {dg.DefaultScheduleStatus.STOPPED}
+    assert all(one.description for one in found.values())
 
 
 def test_dagster_yaml_lets_old_ticks_go(dagster_home: Path) -> None:

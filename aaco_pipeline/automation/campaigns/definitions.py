@@ -12,10 +12,11 @@ from aaco_pipeline.automation.campaigns.alerting import judge_night, waits_for
 from aaco_pipeline.automation.campaigns.judging import judge_campaign
 from aaco_pipeline.automation.campaigns.measuring import measure_campaign
 from aaco_pipeline.automation.campaigns.rolling import roll_forward
+from aaco_pipeline.automation.campaigns.series import publish_history
 from aaco_pipeline.automation.partitions import campaign_partitions
 from aaco_pipeline.automation.stage_assets import OWNERS, expected_errors, markdown_table
 from aaco_pipeline.report.document.verdict import verdict_document
-from aaco_pipeline.report.words.units import capital
+from aaco_pipeline.report.words.units import capital, counted
 from aaco_pipeline.report.words.verdicts import sentence
 from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
 from aaco_pipeline.resources.host.process_identity import process_tags
@@ -90,6 +91,29 @@ def campaign_verdicts(context: dg.AssetExecutionContext, lake: LakeResource) -> 
     group_name="judgement",
     kinds={"polars", "parquet"},
     owners=OWNERS,
+    description="Where does this night lie among the benchmark's nights, where did its level change, and where to?",
+)
+def history(context: dg.AssetExecutionContext, lake: LakeResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
+    opened, campaign = lake.open(), context.partition_key
+    with expected_errors():
+        tables = publish_history(opened, campaign)
+    nights, changes = tables["nights"].get_column("campaign").n_unique(), tables["change_points"]
+    latest = changes.sort("started_at").tail(5).select("metric", "arm", "of", "kind", "owed_to", "effect_ratio")
+    return dg.MaterializeResult(
+        metadata={
+            "finding": f"{counted(nights, 'night')}, {counted(changes.height, 'change')} of level",
+            "changes of level": dg.MetadataValue.md(markdown_table(latest)),
+            "dagster/row_count": sum(frame.height for frame in tables.values()),
+        }
+    )
+
+
+@dg.asset(
+    partitions_def=campaign_partitions,
+    deps=[campaign_verdicts],
+    group_name="judgement",
+    kinds={"polars", "parquet"},
+    owners=OWNERS,
     description="Which alerts does the night raise, confirm or end? Once the last campaign of its time slot is judged.",
 )
 def alerts(context: dg.AssetExecutionContext, lake: LakeResource, runner: InferenceRunner) -> dg.MaterializeResult:  # type: ignore[type-arg]
@@ -112,7 +136,7 @@ def alerts(context: dg.AssetExecutionContext, lake: LakeResource, runner: Infere
 
 
 #: Everything that a campaign makes, in the order it is made.
-ASSETS: Final = (campaign_sessions, campaign_verdicts, alerts)
+ASSETS: Final = (campaign_sessions, campaign_verdicts, history, alerts)
 
 run_campaign = dg.define_asset_job(
     JOB,

@@ -86,7 +86,7 @@ def begin_due(
 def run_key(plan: Plan, attempt: int) -> str:
     """What Dagster knows a run of a campaign by, and never runs twice: night, benchmark, slot and attempt."""
     base = plan.arms["baseline"].request
-    slot = "first" if plan.confirms is None else f"confirms {plan.confirms}"
+    slot = "first slot" if plan.confirms is None else f"confirms {plan.confirms}"
     return f"{plan.night} {plan.workload}:{base.backend} {slot} attempt {attempt}"
 
 

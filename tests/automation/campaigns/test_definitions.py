@@ -51,7 +51,10 @@ def test_a_run_shows_the_sessions_and_then_the_verdict(
     result = ran(empty_lake, instance, plan)
     assert result.success
     shown = metadata_of(result)
-    assert list(shown) == [asset.key.to_user_string() for asset in ASSETS] == ["campaign_sessions", "campaign_verdicts"]
+    assert set(shown) == {asset.key.to_user_string() for asset in ASSETS}
+    assert list(shown)[:2] == ["campaign_sessions", "campaign_verdicts"]
+    assert shown["history"]["finding"].value == "0 nights, 0 changes of level"
+    assert shown["alerts"]["finding"].value == "no event"
     sessions, verdicts = shown["campaign_sessions"], shown["campaign_verdicts"]
     assert sessions["dagster/row_count"].value == 10
     assert sessions["baseline latency sessions finished"].value == 5
@@ -73,7 +76,7 @@ def test_a_file_that_changed_fails_the_run_in_one_line_and_judges_nothing(
     ((step, (line, code)),) = failures(result).items()
     assert (step, code) == ("campaign_sessions", 2)
     assert line is not None
-    assert line.startswith(f"{arm.artefact}: changed since campaign {plan.campaign} was planned")
+    assert line.startswith(f"{arm.artefact}: changed, or its weights, since campaign {plan.campaign} was planned")
     assert "\n" not in line
     assert empty_lake.read("verdicts", plan.campaign).is_empty()
 
