@@ -14,6 +14,7 @@ import click
 
 from aaco_pipeline import __version__
 from aaco_pipeline.cli import (
+    alerts,
     amend,
     baseline,
     calibrate,
@@ -70,6 +71,7 @@ for command in (
     compare.compare,
     baseline.baseline,
     nightly.nightly,
+    alerts.alerts,
     capture.capture,
     ingest.ingest,
     amend.amend,
