@@ -74,6 +74,11 @@ NOT_RUN: Final[Mapping[str, str]] = {
     "make check": "sets up an environment from a package registry",
     "make ui": "sets up an environment from a package registry, and opens a web server",
     ".venv/bin/python -m pytest tests/lake -q": "these are tests that run anyway",
+    **dict.fromkeys(
+        ("aaco nightly", "aaco nightly --only squeezenet", "aaco nightly --json"),
+        "measures for minutes; tests/cli/test_nightly.py runs a small one",
+    ),
+    "aaco alerts acknowledge ALERT --why TEXT": "needs an alert; tests/cli/test_alerts.py acknowledges one",
     "aaco compare --resume CAMPAIGN": "needs a campaign that was killed",
     "pre-commit install": "writes a hook into the checkout",
 }
