@@ -1,4 +1,4 @@
-"""`aaco nightly` from its file to its exit code: a small night really measured, a slowdown looked at twice, refusals."""
+"""`aaco nightly` from its file to its exit code: a small night really measured, a slowdown seen twice, refusals."""
 
 import json
 import subprocess
