@@ -26,15 +26,6 @@ def name(row: Row) -> str:
     return f"{row['workload']} on {row['backend']}"
 
 
-def against(row: Row) -> str:
-    """What the candidate was held against."""
-    held = row["against"]
-    if held["kind"] == "itself":
-        return "itself"
-    same = ", the same file" if held["is_the_same_file"] else ""
-    return f"{held['kind']} of {held['since'][:10]}{same}"
-
-
 def next_step(row: Row) -> str | None:
     """What to do about a benchmark; None when nothing follows."""
     alert, confirm_at = row["alert"], row["confirm_at"]
@@ -64,21 +55,23 @@ def _of_alert(alert: Row) -> str:
     return f"{alert['state']}{reason}"
 
 
-def _ratio(value: float | None) -> str | None:
-    return None if value is None else f"{value:.3f}"
+def _effect(row: Row) -> str | None:
+    """How many times as long it takes, with the interval where there is one."""
+    if row["effect_ratio"] is None:
+        return None
+    interval = "" if row["ci_low"] is None else f" ({row['ci_low']:.3f}…{row['ci_high']:.3f})"
+    return f"{row['effect_ratio']:.3f}{interval}"
 
 
 def _percent(ratio: float | None) -> str | None:
-    return None if ratio is None else f"{100 * ratio:.2g} %"
+    return None if ratio is None else "> 100 %" if ratio > 1 else f"{100 * ratio:.2g} %"
 
 
+#: What alerts is said beneath the table, with what to do about it.
 COLUMNS: Final[Columns] = {
-    "benchmark": name,
+    "benchmark": lambda row: f"{row['workload']}:{row['backend']}",
     "verdict": lambda row: row["verdict"],
-    "*ratio": lambda row: _ratio(row["effect_ratio"]),
-    "*interval": lambda row: None if row["ci_low"] is None else f"{row['ci_low']:.3f} … {row['ci_high']:.3f}",
-    "*matters from": lambda row: _percent(row["threshold_ratio"]),
-    "*detectable": lambda row: _percent(row["minimum_detectable_ratio"]),
-    "alert": lambda row: None if row["alert"] is None else row["alert"]["state"],
-    "held against": against,
+    "*ratio (95 %)": _effect,
+    "*matters": lambda row: _percent(row["threshold_ratio"]),
+    "*found": lambda row: _percent(row["minimum_detectable_ratio"]),
 }

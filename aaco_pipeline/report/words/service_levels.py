@@ -35,7 +35,7 @@ def _lacking(row: Row) -> str:
     """What a state would take that is not there."""
     quantile = row["metric"].removeprefix("latency_").upper()
     if row["ci_high_ns"] is None:
-        return f"{counted(row['sessions'], 'session')} with a {quantile}, of five that it takes"
+        return f"{counted(row['sessions'], 'session')} with iterations enough for a {quantile}, of five that it takes"
     return f"{counted(row['iterations'], 'iteration')} cannot show so small a share"
 
 

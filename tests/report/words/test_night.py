@@ -1,4 +1,4 @@
-"""A night in words: its headline, what each benchmark was held against, and what to do next."""
+"""A night in words: its headline, its table on 80 columns, and what to do next."""
 
 import io
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from aaco_pipeline.report.terminal.night import print_night
-from aaco_pipeline.report.words.night import against, headline, next_step
+from aaco_pipeline.report.words.night import headline, next_step
 
 ALERT: dict[str, Any] = {
     **{"alert": "alert-1", "state": "suspected", "is_recovering": False, "alert_grade": None},
@@ -80,21 +80,16 @@ def test_what_to_do_next(changed: dict[str, Any], said: str | None) -> None:
     assert next_step({**ROW, **changed}) == said
 
 
-def test_what_it_was_held_against() -> None:
-    assert against(ROW) == "rolling of 2026-03-11"
-    same = {"kind": "pinned", "since": "2026-01-02T03:04:05+00:00", "is_the_same_file": True}
-    assert against({**ROW, "against": same}) == "pinned of 2026-01-02, the same file"
-
-
 def test_a_night_fits_a_terminal_and_says_what_is_next_beneath_its_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("COLUMNS", "80")
     levels = [{"in_words": "P99 of resnet50 keeps to 20 ms."}]
     suspected = {**ROW, "verdict": "regressed", "alert": ALERT, "confirm_at": "2026-03-12T03:32+00:00"}
     stream = io.StringIO()
     print_night(document({**suspected, "service_levels": levels}), stream)
     printed = stream.getvalue()
-    assert "resnet50 on migraphx" in printed
-    assert "0.998 … 1.004" in printed
+    assert "resnet50:migraphx" in printed
+    assert "1.001 (0.998…1.004)" in printed
+    assert max(map(len, printed.splitlines())) <= 80
     last = printed.rstrip().splitlines()[-2:]
     assert last == [
         "P99 of resnet50 keeps to 20 ms.",
