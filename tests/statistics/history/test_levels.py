@@ -112,11 +112,23 @@ def test_one_night_that_stands_alone_is_an_outlier_and_no_level() -> None:
     assert np.flatnonzero(found.outliers).tolist() == [30]
 
 
-def test_two_nights_beside_each_other_are_no_outliers() -> None:
+@pytest.mark.parametrize(("length", "is_level"), [(1, False), (2, False), (3, True)])
+def test_nights_that_went_back_are_a_level_from_three_on(length: int, is_level: bool) -> None:
     values = noise(60)
-    values[30:32] += 0.3
-    outliers, _ = outlier_nights(values, deviation(values))
-    assert not outliers[30:32].any()
+    values[30 : 30 + length] += 0.3
+    outliers, undecided = outlier_nights(values, deviation(values))
+    assert outliers[30 : 30 + length].all() != is_level
+    assert outliers.sum() == (0 if is_level else length)
+    assert not undecided.any()
+    assert len(find_levels(values, unknown(60), paired=True).changes) == (2 if is_level else 0)
+
+
+@pytest.mark.parametrize("at", [0, 1, 20, 57, 58])
+def test_the_first_nights_of_a_level_are_no_outliers(at: int) -> None:
+    values = noise(60, 0.01) + step(60, at, 0.3)
+    outliers, undecided = outlier_nights(values, deviation(values))
+    assert np.flatnonzero(outliers).tolist() == ([0] if at == 1 else [])
+    assert not undecided.any()
 
 
 def test_the_last_night_apart_is_neither_outlier_nor_level_until_the_next() -> None:
