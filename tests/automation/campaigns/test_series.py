@@ -1,9 +1,11 @@
 """The nights of a benchmark become one series, each night read once, published with the campaign that saw it."""
 
-from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+import shutil
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -12,29 +14,46 @@ from aaco_pipeline.automation.campaigns.series import STAGE, publish_history
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.statistics.history.changes import with_levels
 from tests.automation.campaigns.made_up import BASELINE, OTHER, judged, measured, verdict_row
+from tests.statistics.history.made_up import FIRST_NIGHT, night_rows, noise, step
 
 TABLES = ("nights", "change_points", "forecasts")
-FIRST = datetime(2026, 3, 1, 22, tzinfo=UTC)
 
 
-def a_night(lake: TraceLake, number: int, ratio: float = 1.0, kind: Any = "nightly") -> Plan:
-    """A judged campaign of that night, whose candidate takes `ratio` times as long."""
+def a_night(lake: TraceLake, number: int, ratio: float | None = None, kind: Any = "nightly") -> Plan:
+    """A judged campaign of that night, whose candidate takes `ratio` times as long; None leaves no sessions."""
     plan = new_plan(kind, {"baseline": BASELINE, "candidate": OTHER}, blocks=3, traced_blocks=0, seed=number)
-    plan = Plan(**{**vars(plan), "campaign": f"{kind}-{number:03}", "planned_at": FIRST + timedelta(days=number)})
+    plan = Plan(**{**vars(plan), "campaign": f"{kind}-{number:03}", "planned_at": FIRST_NIGHT + timedelta(days=number)})
     write_plan(lake, plan)
-    measured(lake, plan, ratio)
+    if ratio is not None:
+        measured(lake, plan, ratio)
     judged(lake, plan, verdict_row("equivalent"))
     return plan
 
 
-@pytest.fixture
-def twelve(empty_lake: TraceLake) -> Iterator[TraceLake]:
-    """Twelve nights, of which the last four are 10 % slower, and a campaign that a person asked for between them."""
+@pytest.fixture(scope="module")
+def measured_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve nights, the last four of them 10 % slower: ten that the tenth's history holds, and two with sessions.
+
+    Beside them a campaign of the eleventh day that a person asked for.
+    """
+    lake = TraceLake(tmp_path_factory.mktemp("nights") / "lake")
     for number in range(12):
-        a_night(empty_lake, number, 1.1 if number >= 8 else 1.0)
-    a_night(empty_lake, 5, 3.0, kind="compare")
-    yield empty_lake
+        a_night(lake, number, 1.1 if number >= 10 else None)
+    slower, quiet = noise(10, 0.001) + step(10, 8, np.log(1.1)), noise(10, 0.001, 1)
+    known = [night_rows(slower, slower), night_rows(quiet, arm="baseline")]
+    nights, _ = with_levels(pl.concat(known).with_columns(workload=pl.lit("control_flow")))
+    lake.publish("nightly-009", STAGE, {"nights": nights}, scope="campaign")
+    a_night(lake, 10, kind="compare")
+    return lake.path
+
+
+@pytest.fixture
+def twelve(measured_once: Path, lake_path: Path) -> TraceLake:
+    """A copy of them, to do anything with."""
+    shutil.copytree(measured_once, lake_path)
+    return TraceLake(lake_path)
 
 
 def test_the_nights_up_to_a_campaign_are_its_history(twelve: TraceLake) -> None:
@@ -42,7 +61,7 @@ def test_the_nights_up_to_a_campaign_are_its_history(twelve: TraceLake) -> None:
     ours = tables["nights"].filter(pl.col("arm") == "candidate", pl.col("metric") == "latency_p50")
     assert ours.get_column("campaign").to_list() == [f"nightly-{number:03}" for number in range(12)]
     assert ours.get_column("paired_ratio").to_list() == pytest.approx([1.0] * 8 + [1.1] * 4, rel=5e-3)
-    assert ours.get_column("started_at").to_list()[3] == FIRST + timedelta(days=3)
+    assert ours.get_column("started_at").to_list()[3] == FIRST_NIGHT + timedelta(days=3)
     assert ours.select("workload", "backend", "host").row(0) == ("control_flow", "cpu", "node1")
     found = tables["change_points"].filter(pl.col("arm") == "candidate", pl.col("metric") == "latency_p50")
     assert found.filter(pl.col("of") == "paired").get_column("campaign").to_list() == ["nightly-008"]
@@ -76,16 +95,19 @@ def test_a_night_is_read_once_and_stays_when_its_sessions_are_gone(
 
 
 def test_a_campaign_that_a_person_asked_for_sees_the_nights_before_it(twelve: TraceLake) -> None:
-    nights = publish_history(twelve, "compare-005")["nights"]
-    assert set(nights.get_column("campaign")) == {f"nightly-{number:03}" for number in range(6)}
+    nights = publish_history(twelve, "compare-010")["nights"]
+    assert set(nights.get_column("campaign")) == {f"nightly-{number:03}" for number in range(11)}
 
 
-def test_nights_of_another_benchmark_and_those_not_judged_are_left_out(twelve: TraceLake) -> None:
-    twelve.publish("nightly-003", "judging", {}, scope="campaign")
-    row = twelve.read("campaigns", "nightly-004").drop("campaign_id").with_columns(backend=pl.lit("rocm"))
-    twelve.publish("nightly-004", "plan", {"campaigns": row}, scope="campaign")
-    nights = publish_history(twelve, "nightly-005")["nights"]
-    assert set(nights.get_column("campaign")) == {f"nightly-{number:03}" for number in (0, 1, 2, 5)}
+@pytest.mark.parametrize("is_judged", [True, False])
+def test_a_night_of_another_benchmark_and_one_not_judged_are_left_out(is_judged: bool, twelve: TraceLake) -> None:
+    row = twelve.read("campaigns", "nightly-010").drop("campaign_id").with_columns(backend=pl.lit("rocm"))
+    if is_judged:
+        twelve.publish("nightly-010", "plan", {"campaigns": row}, scope="campaign")
+    else:
+        twelve.publish("nightly-010", "judging", {}, scope="campaign")
+    nights = publish_history(twelve, "nightly-011")["nights"]
+    assert set(nights.get_column("campaign")) == {f"nightly-{number:03}" for number in (*range(10), 11)}
 
 
 def test_the_limits_of_the_plan_are_those_of_the_forecast(twelve: TraceLake) -> None:
@@ -101,13 +123,13 @@ def test_the_limits_of_the_plan_are_those_of_the_forecast(twelve: TraceLake) -> 
 
 
 def test_the_first_night_has_no_changes(empty_lake: TraceLake) -> None:
-    a_night(empty_lake, 0)
+    a_night(empty_lake, 0, 1.0)
     tables = publish_history(empty_lake, "nightly-000")
     assert tables["nights"].get_column("night").unique().to_list() == [0]
     assert tables["change_points"].is_empty()
 
 
 def test_without_a_plan_there_is_one_line(empty_lake: TraceLake) -> None:
-    with pytest.raises(UsageError, match="campaign nightly-000 has no plan in .*; `aaco compare`") as raised:
+    with pytest.raises(UsageError, match=r"campaign nightly-000 has no plan in .*; `aaco compare`") as raised:
         publish_history(empty_lake, "nightly-000")
     assert "\n" not in str(raised.value)
