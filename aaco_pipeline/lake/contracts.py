@@ -32,6 +32,7 @@ def polars_dtype(dtype: Type) -> "pl.DataType":
         declaration.UINT64: pl.UInt64(),
         declaration.FLOAT64: pl.Float64(),
         declaration.TIMESTAMP: pl.Datetime("us", "UTC"),
+        declaration.DAY: pl.Date(),
         declaration.STRINGS: pl.List(pl.String()),
         declaration.INT64S: pl.List(pl.Int64()),
         declaration.SIGNALS: pl.List(

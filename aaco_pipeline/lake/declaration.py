@@ -21,6 +21,7 @@ INT64: Final = Type("int64")
 UINT64: Final = Type("uint64")
 FLOAT64: Final = Type("float64")
 TIMESTAMP: Final = Type("timestamp")
+DAY: Final = Type("date")
 STRINGS: Final = Type("list<string>")
 INT64S: Final = Type("list<int64>")
 SIGNALS: Final = Type("list<evidence>")
@@ -43,6 +44,7 @@ PER_S: Final = Unit("1/s")
 WATT: Final = Unit("W")
 DEG_C: Final = Unit("degC")
 DATE: Final = Unit("timestamp")
+CALENDAR: Final = Unit("date")
 BITS: Final = Unit("bits")
 JOULE: Final = Unit("J")
 FLOP_PER_S: Final = Unit("flop/s")
@@ -59,6 +61,7 @@ DUCKDB_TYPES: Final[Mapping[Type, str]] = {
     UINT64: "UBIGINT",
     FLOAT64: "DOUBLE",
     TIMESTAMP: "TIMESTAMP WITH TIME ZONE",
+    DAY: "DATE",
     STRINGS: "VARCHAR[]",
     INT64S: "BIGINT[]",
     SIGNALS: "STRUCT(signal VARCHAR, value DOUBLE, unit VARCHAR, threshold DOUBLE, weight DOUBLE, source VARCHAR)[]",

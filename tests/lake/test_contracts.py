@@ -103,6 +103,8 @@ PUBLIC: Final[dict[str, str]] = {
         minimum_detectable_ratio sessions_candidate sessions_baseline sessions_needed confidence confidence_source
         suspected_cause recommendation role design blocks level p_value q_value floor_ratio excluded_sessions
         slow_sessions alert_grade reasons""",
+    "campaigns": """kind design workload backend metric threshold_ratio seed blocks traced_blocks planned_at night
+        confirms""",
     "aa_ledger": "workload host metric design blocks sessions_per_block effect_ratio level p_value",
     "attributions": "baseline candidate kind subject delta_ns ci_low_ns ci_high_ns evidence_grade",
     "change_points": "series campaign first_location last_location effect_ratio ci_low ci_high",

@@ -7,8 +7,10 @@ from typing import Final
 
 from aaco_pipeline.lake.declaration import (
     BOOL,
+    CALENDAR,
     COUNT,
     DATE,
+    DAY,
     FLOAT64,
     ID,
     INT32,
@@ -33,7 +35,7 @@ TABLES: Final[tuple[Table, ...]] = (
         name="campaigns", section="Judgement",
         meaning="One row is one campaign: what is held against what, and how it is measured. Written before the first "
                 "session, so that nothing of the design is chosen after a result was seen. Filled by the stage plan.",
-        sort_by=("kind",), scope="campaign",
+        sort_by=("kind",), scope="campaign", version=2,
         columns=(
             column("kind", STRING, NAME, "`compare` when a person asked, `nightly`, or `bisect`."),
             column("design", STRING, NAME, "How sessions are laid out: `interleaved` when every block holds one "
@@ -49,6 +51,10 @@ TABLES: Final[tuple[Table, ...]] = (
             column("traced_blocks", INT32, COUNT, "Blocks of traced sessions that follow the last of the others; the "
                 "causes of a change are read from them."),
             column("planned_at", TIMESTAMP, DATE, "When the plan was written."),
+            nullable("night", DAY, CALENDAR, "Night that the campaign is part of: the day, in UTC, on which it was asked "
+                "for; null for one that a person asked for.", since=2),
+            nullable("confirms", STRING, ID, "Campaign of the same night whose verdict this one measures again, some "
+                "time later; null for any other.", since=2),
         ),
     ),
     Table(
