@@ -105,6 +105,8 @@ PUBLIC: Final[dict[str, str]] = {
         slow_sessions alert_grade reasons""",
     "campaigns": """kind design workload backend metric threshold_ratio seed blocks traced_blocks planned_at night
         confirms""",
+    "alerts": """alert workload backend host metric event at night campaign sorted_as alert_grade effect_ratio ci_low
+        ci_high q_value reasons who""",
     "aa_ledger": "workload host metric design blocks sessions_per_block effect_ratio level p_value",
     "attributions": "baseline candidate kind subject delta_ns ci_low_ns ci_high_ns evidence_grade",
     "change_points": "series campaign first_location last_location effect_ratio ci_low ci_high",
@@ -145,12 +147,13 @@ WORDS: Final[dict[str, str]] = {
         imbalance throttling allocation compilation page_faults""",
     "verdicts.verdict": "regressed improved equivalent inconclusive withheld",
     "verdicts.role": "primary supporting",
+    "alerts.event": "suspected confirmed unconfirmed cleared acknowledged recovering resolved missing",
     "attributions.evidence_grade": "observed correlated isolated",
 }
 
 CAMPAIGN_TABLES: Final = {
     *("scaling", "aa_ledger", "verdicts", "attributions", "selections", "change_points"),
-    *("campaigns", "campaign_arms", "campaign_sessions", "baselines"),
+    *("campaigns", "campaign_arms", "campaign_sessions", "baselines", "alerts"),
 }
 
 #: What a name's suffix promises of type and unit.

@@ -20,6 +20,7 @@ from aaco_pipeline.lake.declaration import (
     PER_S,
     RATIO,
     STRING,
+    STRINGS,
     TEXT,
     TIMESTAMP,
     TRUTH,
@@ -51,8 +52,8 @@ TABLES: Final[tuple[Table, ...]] = (
             column("traced_blocks", INT32, COUNT, "Blocks of traced sessions that follow the last of the others; the "
                 "causes of a change are read from them."),
             column("planned_at", TIMESTAMP, DATE, "When the plan was written."),
-            nullable("night", DAY, CALENDAR, "Night that the campaign is part of: the day, in UTC, on which it was asked "
-                "for; null for one that a person asked for.", since=2),
+            nullable("night", DAY, CALENDAR, "Night that the campaign is part of: the day, in UTC, on which it was "
+                "asked for; null for one that a person asked for.", since=2),
             nullable("confirms", STRING, ID, "Campaign of the same night whose verdict this one measures again, some "
                 "time later; null for any other.", since=2),
         ),
@@ -162,6 +163,43 @@ TABLES: Final[tuple[Table, ...]] = (
             column("level", FLOAT64, RATIO, "Two-sided error that the plan allowed at this look."),
             column("p_value", FLOAT64, RATIO, "Two-sided p of the t test that nothing changed; at most level where "
                 "identical code was called different."),
+        ),
+    ),
+    Table(
+        name="alerts", section="Judgement",
+        meaning="One row is one event of an alert: rows are only ever added, and the state of an alert is what its "
+                "events say. Filled by the stages alerting, acknowledging and missing.",
+        sort_by=("alert", "at"), scope="campaign",
+        columns=(
+            column("alert", STRING, ID, "The alert: one finding on one benchmark, from when it was first seen to its "
+                "end."),
+            column("workload", STRING, NAME, "Benchmark that alerts: its model or program, as in `campaigns`."),
+            column("backend", STRING, NAME, "Where it runs, as in `campaigns`."),
+            nullable("host", STRING, NAME, "Class of hosts of the benchmark: the names of their devices, or the host "
+                "itself where none was recorded; null when no session was."),
+            nullable("metric", STRING, NAME, "The metric that decides, as in `verdicts`; null when nothing was "
+                "planned."),
+            column("event", STRING, NAME, "`suspected`, `confirmed`, `unconfirmed` when a second time slot could "
+                "not decide, `cleared`, `acknowledged`, `recovering` at the first sight of its end, `resolved`, or "
+                "`missing`."),
+            column("at", TIMESTAMP, DATE, "When the last session that it rests on began; when it was said, of what a "
+                "person or a calendar says."),
+            nullable("night", DAY, CALENDAR, "Night that it belongs to, as in `campaigns`; null for what a person "
+                "says."),
+            nullable("campaign", STRING, ID, "Campaign that it was read from; null when it was read from none."),
+            nullable("sorted_as", STRING, NAME, "What it is held to be before code is blamed: `real`, `method "
+                "changed`, `hardware differs`, `selection changed` or `noise`; null for what is no finding."),
+            nullable("alert_grade", STRING, NAME, "What a confirmed regression was seen on: `one boot`, `two boots` "
+                "or `two devices`; null while it is not confirmed."),
+            nullable("effect_ratio", FLOAT64, RATIO, "Candidate divided by baseline; of a confirmed one over the "
+                "blocks of both time slots; null when it cannot be estimated."),
+            nullable("ci_low", FLOAT64, RATIO, "Lower end of the 95 % interval of effect_ratio; null without one."),
+            nullable("ci_high", FLOAT64, RATIO, "Upper end of the 95 % interval of effect_ratio; null without one."),
+            nullable("q_value", FLOAT64, RATIO, "Least false discovery rate over its time slot's table at which the "
+                "difference counts; null without one."),
+            column("reasons", STRINGS, TEXT, "Why, one sentence each, the deciding one first; what a person gave as "
+                "the reason."),
+            nullable("who", STRING, NAME, "Who said it; null for what was measured."),
         ),
     ),
 )
