@@ -6,7 +6,7 @@ What a verdict is, is `aaco_pipeline.statistics.verdicts`; what a cause is, `aac
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import polars as pl
@@ -75,6 +75,18 @@ def judge_campaign(lake: TraceLake, campaign: str) -> Tables:
     return tables
 
 
+def timed_sessions(lake: TraceLake, campaign: str) -> pl.DataFrame:
+    """The finished sessions of a campaign that were measured without a trace, as `comparison.compare` takes them."""
+    rows = members(lake, campaign).filter((pl.col("state") == "finished") & (pl.col("purpose") == "latency"))
+    return _sessions(lake, read_plan(lake, campaign), rows)
+
+
+def shared_facts(lake: TraceLake, sessions: Sequence[str]) -> pl.DataFrame:
+    """What sessions of one comparison share, a row each: session_id, fingerprint, device, boot_id and cache_state."""
+    facts = [_facts(session, lake.read("environment", session)) for session in sessions]
+    return pl.DataFrame(facts, schema=dict.fromkeys(_FACTS, pl.String))
+
+
 # ---- inside ----------------------------------------------------------------------------------------------------------
 
 
@@ -89,11 +101,10 @@ def _sessions(lake: TraceLake, plan: Plan, timed: pl.DataFrame) -> pl.DataFrame:
     placed = timed.select("session_id", "arm", "block")
     measured = placed.join(pl.concat(units), on="session_id", how="left", maintain_order="left")
     what = lake.read("sessions", named).select("session_id", "host")
-    facts = [_facts(session, lake.read("environment", session)) for session in named]
     return (
         session_quantiles(measured)
         .join(what, on="session_id")
-        .join(pl.DataFrame(facts, schema=dict.fromkeys(_FACTS, pl.String)), on="session_id")
+        .join(shared_facts(lake, named), on="session_id")
         .with_columns(campaign_id=pl.lit(plan.campaign), workload=pl.lit(plan.workload))
     )
 

@@ -1,0 +1,197 @@
+"""What the table of one night's time slot adds to the alerts: an event wherever a benchmark says something new.
+
+The verdicts come from `verdicts`, with false discoveries taken back over the table; nights without any are `missing`.
+"""
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from datetime import date
+from typing import Any, Final
+
+import polars as pl
+
+from aaco_pipeline.lake.contracts import polars_types
+from aaco_pipeline.statistics.alerts.events import (
+    ACKNOWLEDGED,
+    BENCHMARK,
+    CLEARED,
+    CONFIRMED,
+    MISSING,
+    RECOVERING,
+    RESOLVED,
+    SUSPECTED,
+    UNCONFIRMED,
+    alerts,
+)
+from aaco_pipeline.statistics.alerts.slots import are_apart, confirmation, grade, is_over
+from aaco_pipeline.statistics.alerts.sorting import METHOD_CHANGED, REAL, sorted_as
+from aaco_pipeline.statistics.verdicts.decision import HARDWARE_DIFFERS, REGRESSED, WITHHELD
+
+Row = Mapping[str, Any]
+
+#: One row a campaign of a night: what the alerts have to know of it. Lists of hosts, devices and boots are null where a
+#: session did not record its own; `method` holds pairs of a key and its value; the last four are of both time slots.
+SIGHTINGS: Final = {
+    "campaign_id": pl.String(),
+    **{name: pl.String() for name in BENCHMARK},
+    "night": pl.Date(),
+    "confirms": pl.String(),
+    "metric": pl.String(),
+    "first_at": pl.Datetime("us", "UTC"),
+    "last_at": pl.Datetime("us", "UTC"),
+    "verdict": pl.String(),
+    **{name: pl.Float64() for name in ("q_value", "effect_ratio", "ci_low", "ci_high")},
+    "placebo_verdict": pl.String(),
+    **{name: pl.List(pl.String()) for name in ("hosts", "devices", "boots", "slow_arms")},
+    "baseline_sha256": pl.String(),
+    "method": pl.List(pl.List(pl.String())),
+    **{name: pl.List(pl.String()) for name in ("selections", "reasons")},
+    "both_verdict": pl.String(),
+    **{f"both_{name}": pl.Float64() for name in ("effect_ratio", "ci_low", "ci_high")},
+}
+_EVENTS: Final = polars_types("alerts")
+_NOTHING_TO_JUDGE: Final = (HARDWARE_DIFFERS, WITHHELD)
+
+
+def night_events(sightings: pl.DataFrame, events: pl.DataFrame, earlier: pl.DataFrame) -> pl.DataFrame:
+    """The events that one time slot's table adds.
+
+    Parameters
+    ----------
+    sightings : SIGHTINGS of one time slot of one night, at most one a benchmark, with the verdicts that are left after
+        false discoveries were taken back over the table.
+    events : rows of `alerts` from before.
+    earlier : SIGHTINGS of earlier campaigns: at least those that open alerts name, and each benchmark's last one.
+
+    Returns
+    -------
+    Rows of `alerts`, each with the campaign that it was read from.
+
+    Notes
+    -----
+    A benchmark that regressed is suspected. What is suspected and seen in another time slot is confirmed, cleared, or
+    unconfirmed where that slot cannot decide. What stands is recovering where tonight's interval lies below it, and
+    resolved when another time slot says so too. On top of what stands only a difference above it is suspected. A
+    campaign that came to nothing is a missing night. An acknowledged alert ends with the baseline that it was held
+    against.
+    """
+    known = {row["campaign_id"]: row for row in earlier.iter_rows(named=True)}
+    standing: defaultdict[tuple[str, str], list[Row]] = defaultdict(list)
+    for alert in alerts(events).filter("is_open").iter_rows(named=True):
+        standing[alert["workload"], alert["backend"]].append(alert)
+    before = _last_of_each(earlier)
+    rows = [
+        event
+        for now in sightings.iter_rows(named=True)
+        for event in _of_campaign(now, standing[now["workload"], now["backend"]], known, before.get(_benchmark(now)))
+    ]
+    return pl.DataFrame(rows, schema=_EVENTS)
+
+
+def missing_alert(night: date, workload: str, backend: str) -> str:
+    """The id of the alert that a benchmark had no verdict from that night on: the same however often it is asked."""
+    name = hashlib.sha256(f"{workload}\n{backend}".encode()).hexdigest()[:8]
+    return f"missing-{night:%Y%m%d}-{name}"
+
+
+# ---- inside ----------------------------------------------------------------------------------------------------------
+
+
+def _benchmark(row: Row) -> tuple[str | None, ...]:
+    return tuple(row[name] for name in BENCHMARK)
+
+
+def _last_of_each(earlier: pl.DataFrame) -> dict[tuple[str | None, ...], Row]:
+    """The last first slot of every benchmark."""
+    firsts = earlier.filter(pl.col("confirms").is_null()).sort("first_at", maintain_order=True)
+    return {_benchmark(row): row for row in firsts.iter_rows(named=True)}
+
+
+def _of_campaign(now: Row, standing: list[Row], known: Mapping[str, Row], before: Row | None) -> Iterator[Row]:
+    """The events that one campaign adds, given the open alerts of its workload and backend."""
+    gaps = [alert for alert in standing if alert["is_gap"]]
+    findings = [alert for alert in standing if not alert["is_gap"] and _benchmark(alert) == _benchmark(now)]
+    above = _above(findings)
+    if now["confirms"] is not None:
+        findings = [alert for alert in findings if alert["last_campaign"] == now["confirms"]]
+    elif now["verdict"] in _NOTHING_TO_JUDGE:
+        yield _missing(now, gaps)
+        return
+    else:
+        yield from (_event(now, gap["alert"], RESOLVED, reasons=["there is a verdict again"]) for gap in gaps)
+    added = [event for alert in findings for event in _of_alert(now, alert, known, above)]
+    yield from added
+    over = {event["alert"] for event in added if event["event"] in (CLEARED, RESOLVED)}
+    left = [alert for alert in findings if alert["alert"] not in over]
+    is_new = now["confirms"] is None and now["verdict"] == REGRESSED
+    if is_new and not any(alert["state"] == SUSPECTED for alert in left) and now["ci_low"] > above:
+        kind, why = sorted_as(now, before)
+        told = [why, *now["reasons"]] if why else now["reasons"]
+        yield _event(now, f"alert-{now['campaign_id'].split('-', 1)[-1]}", SUSPECTED, sorted_as=kind, reasons=told)
+
+
+def _missing(now: Row, gaps: list[Row]) -> Row:
+    alert = gaps[0]["alert"] if gaps else missing_alert(now["night"], now["workload"], now["backend"])
+    kind = HARDWARE_DIFFERS if now["verdict"] == HARDWARE_DIFFERS else None
+    return _event(now, alert, MISSING, sorted_as=kind, reasons=now["reasons"])
+
+
+def _above(standing: list[Row]) -> float:
+    """What is known already: the highest upper limit of the alerts that stand, 1 without any."""
+    return max((alert["ci_high"] for alert in standing if alert["state"] != SUSPECTED), default=1.0)
+
+
+def _of_alert(now: Row, alert: Row, known: Mapping[str, Row], above: float) -> Iterator[Row]:
+    first = known[alert["began_campaign"]]
+    if alert["state"] == ACKNOWLEDGED and first["baseline_sha256"] != now["baseline_sha256"]:
+        why = "the baseline that it was held against was replaced after it was acknowledged"
+        yield _event(now, alert["alert"], RESOLVED, sorted_as=METHOD_CHANGED, reasons=[why])
+    elif alert["state"] == SUSPECTED:
+        yield _second_sight(now, alert, first, above)
+    elif first["baseline_sha256"] == now["baseline_sha256"]:
+        yield from _towards_its_end(now, alert, known[alert["last_campaign"]])
+
+
+def _second_sight(now: Row, alert: Row, first: Row, above: float) -> Row:
+    event, reasons = confirmation(first, now, above)
+    kind, why = sorted_as(now, None)
+    of_both = event == CONFIRMED and now["both_verdict"] == REGRESSED
+    return _event(
+        now,
+        alert["alert"],
+        event,
+        sorted_as=alert["sorted_as"] if kind == REAL else kind,
+        alert_grade=grade(first, now) if event == CONFIRMED else None,
+        reasons=[*reasons, *([why] if why else [])],
+        **({name: now[f"both_{name}"] for name in _FIGURES} if of_both else {}),
+    )
+
+
+_FIGURES: Final = ("effect_ratio", "ci_low", "ci_high")
+
+
+def _towards_its_end(now: Row, alert: Row, last: Row) -> Iterator[Row]:
+    """The end of an alert, seen once or twice, or that a second sight did not show it."""
+    interval = f"{now['ci_high']:.4f}" if now["ci_high"] is not None else "unknown"
+    held = f"its upper limit, {interval}, against the alert's lower limit, {alert['ci_low']:.4f}"
+    if not is_over(alert, now):
+        if alert["is_recovering"] and are_apart(last, now):
+            yield _event(now, alert["alert"], UNCONFIRMED, reasons=[f"a second look does not show the end: {held}"])
+    elif not alert["is_recovering"]:
+        yield _event(now, alert["alert"], RECOVERING, reasons=[f"the end was seen once: {held}"])
+    elif are_apart(last, now):
+        yield _event(now, alert["alert"], RESOLVED, reasons=[f"the end was seen twice: {held}"])
+
+
+def _event(now: Row, alert: str, event: str, **told: Any) -> Row:
+    """A row of `alerts` with what the campaign says, unless it is told otherwise."""
+    return {
+        **dict.fromkeys(_EVENTS),
+        **{name: now[name] for name in (*BENCHMARK, "metric", "night", "q_value", *_FIGURES)},
+        "alert": alert,
+        "event": event,
+        "at": now["last_at"],
+        "campaign": now["campaign_id"],
+        **told,
+    }

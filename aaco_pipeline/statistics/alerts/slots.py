@@ -1,0 +1,154 @@
+"""Whether a second time slot confirms what a first one found, and whether what was found is over.
+
+The two slots' verdicts are made by `verdicts.comparison`; here they are held against each other.
+"""
+
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from typing import Any, Final
+
+import polars as pl
+
+from aaco_pipeline.statistics.alerts.events import CLEARED, CONFIRMED, UNCONFIRMED
+from aaco_pipeline.statistics.alerts.sorting import method_changes
+from aaco_pipeline.statistics.verdicts.comparison import Plan, compare
+from aaco_pipeline.statistics.verdicts.decision import (
+    EQUIVALENT,
+    HARDWARE_DIFFERS,
+    INCONCLUSIVE,
+    REGRESSED,
+)
+
+#: Between the last session of the first slot and the first of the second, both by when they began: what a host does in
+#: one of them is over by then, as a rule.
+BETWEEN_SLOTS: Final = timedelta(minutes=30)
+#: Blocks of a campaign that confirms: twice those of a night, so that a slowdown the first slot saw is seen again.
+CONFIRMING_BLOCKS: Final = 20
+#: Most that the second slot may show by chance alone: the first one was chosen for what it showed, this one was not.
+CONFIRMED_AT: Final = 0.01
+#: What must be recorded of every session, or no one can say on what the finding was seen.
+_RECORDED: Final = {"hosts": "host", "devices": "device", "boots": "boot"}
+
+Row = Mapping[str, Any]
+
+
+def both_slots(
+    first: pl.DataFrame, second: pl.DataFrame, plan: Plan, policy_ratio: float, ledger: pl.DataFrame
+) -> pl.DataFrame:
+    """The verdict over the blocks of both slots, one row for each campaign of the second.
+
+    Parameters
+    ----------
+    first, second : sessions as `comparison.compare` takes them. `first` has the campaign_id of the second slot that it
+        is put together with.
+    plan : arms and metric; its looks are not taken.
+    policy_ratio : difference from 1 that nobody cares about.
+    ledger : rows of `aa_ledger`.
+
+    Returns
+    -------
+    campaign_id, both_verdict, both_effect_ratio, both_ci_low, both_ci_high: `hardware differs` where the slots ran on
+    different devices or in different environments.
+
+    Notes
+    -----
+    Blocks of the second slot are numbered after those of the first. The first slot was chosen because it was slow, so
+    this effect is rather too large: whether there is one is left to the second slot alone.
+    """
+    offset = 1 + pl.col("block").max()
+    after = first.group_by("campaign_id").agg(offset.alias("offset"))
+    moved = second.join(after, on="campaign_id").with_columns(pl.col("block") + pl.col("offset")).drop("offset")
+    both = pl.concat([first, moved.select(first.columns)])
+    blocks = both.group_by("campaign_id").agg(pl.col("block").n_unique())
+    found = []
+    for (count,), of_size in blocks.group_by("block", maintain_order=True):
+        looked = Plan(plan.baseline, plan.candidate, (int(str(count)),), policy_ratio, plan.primary)
+        verdicts = compare(both.join(of_size.select("campaign_id"), on="campaign_id", how="semi"), looked, ledger)
+        found.append(verdicts.filter(pl.col("role") == "primary"))
+    named = ("verdict", "effect_ratio", "ci_low", "ci_high")
+    return pl.concat(found).select("campaign_id", *(pl.col(name).alias(f"both_{name}") for name in named))
+
+
+def confirmation(first: Row, second: Row, above: float) -> tuple[str, list[str]]:
+    """`confirmed`, `cleared`, or `unconfirmed` where the second slot cannot decide, and why, one sentence each.
+
+    Parameters
+    ----------
+    first, second : rows of `night.SIGHTINGS`, the second with the figures of both slots.
+    above : the ratio that is known already: 1, or the upper limit of an alert that stands.
+
+    Notes
+    -----
+    Confirmed: the second slot alone lies above what is known and differs with a false discovery rate of at most 1 %
+    over its table, and the interval over the blocks of both lies beyond the threshold; or, where the slots ran on two
+    devices, the second slot regressed by itself. Its placebo, identical code in the same blocks, did not differ. A
+    second slot that decides otherwise clears. It lies when the second slot is chosen for what it shows.
+    """
+    obstacle = next(_obstacles(first, second), None)
+    if obstacle is not None:
+        return UNCONFIRMED, [obstacle]
+    interval = f"{second['ci_low']:.4f} to {second['ci_high']:.4f}"
+    if second["ci_low"] <= above or second["q_value"] > CONFIRMED_AT:
+        return CLEARED, [f"the second time slot, {interval}, does not show a slowdown beyond {above:.4f} by itself"]
+    if second["both_verdict"] == REGRESSED and second["both_ci_low"] > above:
+        over = f"{second['both_ci_low']:.4f} to {second['both_ci_high']:.4f}"
+        return CONFIRMED, [f"the second time slot, {interval}, shows it by itself; with the first it is {over}"]
+    if second["both_verdict"] == HARDWARE_DIFFERS and second["verdict"] == REGRESSED:
+        return CONFIRMED, [f"the second time slot regressed by itself, {interval}, on another device than the first"]
+    return CLEARED, [f"the second time slot, {interval}, shows a slowdown, but none that matters with the first"]
+
+
+def is_over(alert: Row, now: Row) -> bool:
+    """Whether a campaign shows the end of an alert: its whole interval lies below that of the alert.
+
+    `alert` is a row of `events.alerts`. Never where the campaign itself is in doubt: no interval, a busy host, a
+    placebo that differs or that nobody judged.
+    """
+    if alert["ci_low"] is None or next(_doubts(now), None) is not None:
+        return False
+    return bool(now["ci_high"] < alert["ci_low"])
+
+
+def are_apart(first: Row, second: Row) -> bool:
+    """Whether two campaigns are two time slots: of two nights, or half an hour apart."""
+    if first["night"] != second["night"]:
+        return True
+    began = (first["last_at"], second["first_at"])
+    return None not in began and bool(began[1] - began[0] >= BETWEEN_SLOTS)
+
+
+def grade(first: Row, second: Row) -> str:
+    """What both slots together were seen on: `one boot`, `two boots` or `two devices`."""
+    devices, boots = ({*first[name], *second[name]} for name in ("devices", "boots"))
+    return "two devices" if len(devices) > 1 else "two boots" if len(boots) > 1 else "one boot"
+
+
+# ---- inside ----------------------------------------------------------------------------------------------------------
+
+
+def _obstacles(first: Row, second: Row) -> Iterator[str]:
+    """Why the second slot cannot decide, the gravest first."""
+    if not are_apart(first, second):
+        yield "it did not begin 30 minutes after the first time slot's last session, nor on another night"
+    if first["baseline_sha256"] != second["baseline_sha256"]:
+        yield "the second time slot is held against another baseline"
+    changed = method_changes(first, second)
+    if changed:
+        yield f"the second time slot was measured otherwise: {', '.join(changed)}"
+    lacking = [word for name, word in _RECORDED.items() if not (first[name] and second[name])]
+    if lacking:
+        yield f"not every session recorded its {', '.join(lacking)}, so nobody can say on what it was seen again"
+    yield from _doubts(second)
+
+
+def _doubts(now: Row) -> Iterator[str]:
+    """Why a campaign by itself decides nothing."""
+    if now["ci_low"] is None or now["q_value"] is None:
+        yield f"it came to no interval: {now['verdict']}"
+    if len(now["slow_arms"]) > 1:
+        yield f"a busy host: sessions of {' and '.join(now['slow_arms'])} ran slower throughout"
+    placebo = now["placebo_verdict"]
+    if placebo is None:
+        yield "it has no placebo, so nobody can say what identical code did in the same blocks"
+    elif placebo not in (EQUIVALENT, INCONCLUSIVE):
+        yield f"its placebo, identical code in the same blocks, is {placebo}"

@@ -1,0 +1,205 @@
+"""What nights add to the alerts: nothing without a finding, and never a confirmation from one time slot."""
+
+from datetime import timedelta
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aaco_pipeline.lake.validation import to_contract
+from aaco_pipeline.statistics.alerts.events import alerts, may_enter_rolling
+from aaco_pipeline.statistics.alerts.night import SIGHTINGS, night_events
+from tests.statistics.alerts.nights import FIRST, events_of, second, sighting, told
+
+LATER = (pl.col("at") + pl.duration(hours=6)).alias("at")
+
+
+def test_a_night_without_a_finding_says_nothing() -> None:
+    for verdict in ("equivalent", "inconclusive", "improved"):
+        assert events_of(sighting(verdict)).is_empty()
+
+
+def test_a_regression_is_suspected_and_confirmed_by_a_second_time_slot() -> None:
+    both = {"both_effect_ratio": 1.045, "both_ci_low": 1.035, "both_ci_high": 1.055}
+    events = events_of(sighting("regressed"), second("regressed", **both))
+    assert told(events) == ["suspected", "confirmed"]
+    standing = alerts(events).row(0, named=True)
+    assert (standing["state"], standing["alert_grade"], standing["sorted_as"]) == ("confirmed", "one boot", "real")
+    assert (standing["ci_low"], standing["ci_high"]) == (1.035, 1.055)
+    assert standing["began_campaign"] == "nightly-0-0"
+    assert standing["last_campaign"] == "nightly-0-45"
+    assert to_contract("alerts", events).height == 2
+
+
+def test_the_next_night_is_a_second_time_slot_too() -> None:
+    assert told(events_of(sighting("regressed"), sighting("regressed", 1))) == ["suspected", "confirmed"]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"verdict": "equivalent", "ci_low": 0.995, "ci_high": 1.005, "q_value": 0.5, "both_verdict": "inconclusive"},
+        {"q_value": 0.02},
+        {"both_verdict": "inconclusive"},
+        {"ci_low": 0.999},
+    ],
+    ids=["shows none", "could be chance", "too small with the first", "holds no difference"],
+)
+def test_a_second_slot_that_decides_otherwise_clears(changed: dict[str, Any]) -> None:
+    events = events_of(sighting("regressed"), second("regressed", **changed))
+    assert told(events) == ["suspected", "cleared"]
+    assert not alerts(events).item(0, "is_open")
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"minute": 39}, "30 minutes"),
+        ({"baseline_sha256": "cd" * 32}, "another baseline"),
+        ({"method": [["metric", "latency_p50"], ["iterations", "50"]]}, "iterations: 100 → 50"),
+        ({"hosts": None}, "recorded its host"),
+        ({"devices": None, "boots": None}, "recorded its device, boot"),
+        ({"placebo_verdict": None}, "no placebo"),
+        ({"placebo_verdict": "withheld"}, "placebo, identical code in the same blocks, is withheld"),
+        ({"placebo_verdict": "regressed"}, "is regressed"),
+        ({"placebo_verdict": "improved"}, "is improved"),
+        ({"slow_arms": ["baseline", "candidate"]}, "a busy host"),
+        ({"ci_low": None, "verdict": "withheld"}, "no interval: withheld"),
+    ],
+)
+def test_a_second_slot_that_cannot_decide_leaves_it_suspected(changed: dict[str, Any], reason: str) -> None:
+    events = events_of(sighting("regressed"), second("regressed", **changed))
+    assert told(events) == ["suspected", "unconfirmed"]
+    assert reason in events.item(1, "reasons")[0]
+    assert alerts(events).item(0, "state") == "suspected"
+    again = events_of(sighting("regressed"), second("regressed", **changed), sighting("regressed", 1))
+    assert told(again)[-1] == "confirmed"
+
+
+@pytest.mark.parametrize(
+    ("changed", "grade"),
+    [
+        ({}, "one boot"),
+        ({"boots": ["boot2"]}, "two boots"),
+        ({"devices": ["GPU-1"], "boots": ["boot2"]}, "two devices"),
+        ({"devices": ["GPU-1"], "both_verdict": "hardware differs"}, "two devices"),
+    ],
+)
+def test_a_second_boot_or_device_raises_the_grade(changed: dict[str, Any], grade: str) -> None:
+    events = events_of(sighting("regressed"), second("regressed", **changed))
+    assert events.item(1, "alert_grade") == grade
+    assert alerts(events).item(0, "ci_low") == 1.03
+
+
+def test_on_another_device_a_second_slot_must_regress_by_itself() -> None:
+    changed = {"verdict": "inconclusive", "both_verdict": "hardware differs"}
+    assert told(events_of(sighting("regressed"), second("regressed", **changed)))[-1] == "cleared"
+
+
+@pytest.mark.parametrize(
+    ("changed", "kind", "reason"),
+    [
+        ({}, "real", None),
+        ({"method": [["metric", "latency_p90"], ["iterations", "100"]]}, "method changed", "latency_p50 → latency_p90"),
+        ({"placebo_verdict": "regressed"}, "noise", "placebo"),
+        ({"selections": ["GEMM backend: A → B"]}, "selection changed", "GEMM backend: A → B"),
+    ],
+)
+def test_a_suspicion_is_sorted_before_code_is_blamed(changed: dict[str, Any], kind: str, reason: str | None) -> None:
+    events = events_of(sighting("equivalent"), sighting("regressed", 1, **changed))
+    assert events.item(0, "sorted_as") == kind
+    assert reason is None or reason in events.item(0, "reasons")[0]
+
+
+def test_it_is_resolved_when_two_time_slots_lie_below_it() -> None:
+    confirmed = (sighting("regressed"), second("regressed"))
+    below = {"ci_high": 1.029, "verdict": "inconclusive"}
+    once = events_of(*confirmed, sighting("inconclusive", 1, **below))
+    assert told(once)[2:] == ["recovering"]
+    assert alerts(once).row(0, named=True)["state"] == "confirmed"
+    twice = events_of(*confirmed, sighting("inconclusive", 1, **below), sighting("inconclusive", 2, **below))
+    assert told(twice)[2:] == ["recovering", "resolved"]
+    same_night = events_of(*confirmed, sighting("inconclusive", 1, **below), second("inconclusive", 1, **below))
+    assert told(same_night)[2:] == ["recovering", "resolved"]
+    soon = events_of(*confirmed, sighting("inconclusive", 1, **below), second("inconclusive", 1, 30, **below))
+    assert told(soon)[2:] == ["recovering"]
+    not_again = events_of(*confirmed, sighting("inconclusive", 1, **below), second("inconclusive", 1, ci_high=1.03))
+    assert told(not_again)[2:] == ["recovering", "unconfirmed"]
+    assert not alerts(not_again).item(0, "is_recovering")
+
+
+@pytest.mark.parametrize("changed", [{"placebo_verdict": "improved"}, {"slow_arms": ["baseline", "placebo"]}])
+def test_a_night_in_doubt_does_not_resolve(changed: dict[str, Any]) -> None:
+    events = events_of(sighting("regressed"), second("regressed"), sighting("equivalent", 1, **changed))
+    assert told(events) == ["suspected", "confirmed"]
+
+
+def test_what_stands_is_not_told_again_but_what_comes_on_top_of_it_is() -> None:
+    confirmed = (sighting("regressed"), second("regressed"))
+    assert told(events_of(*confirmed, sighting("regressed", 1))) == ["suspected", "confirmed"]
+    more = {"effect_ratio": 1.15, "ci_low": 1.1, "ci_high": 1.2}
+    both = {f"both_{name}": value for name, value in more.items()}
+    events = events_of(*confirmed, sighting("regressed", 1, **more, **both), second("regressed", 1, **more, **both))
+    assert told(events) == ["suspected", "confirmed", "suspected", "confirmed"]
+    assert alerts(events).get_column("is_open").to_list() == [True, True]
+    only_the_first = events_of(*confirmed, sighting("regressed", 1, **more), second("regressed", 1, ci_low=1.06))
+    assert told(only_the_first)[-1] == "cleared"
+
+
+def test_an_acknowledged_alert_ends_with_its_baseline() -> None:
+    confirmed = events_of(sighting("regressed"), second("regressed"))
+    acknowledged = confirmed.tail(1).with_columns(LATER, event=pl.lit("acknowledged"), campaign=pl.lit(None, pl.String))
+    replaced = pl.DataFrame([sighting("equivalent", 1, baseline_sha256="cd" * 32)], schema=SIGHTINGS)
+    earlier = pl.DataFrame([sighting("regressed"), second("regressed")], schema=SIGHTINGS)
+    assert told(night_events(replaced, pl.concat([confirmed, acknowledged]), earlier)) == ["resolved"]
+    assert told(night_events(replaced, confirmed, earlier)) == []  # what was confirmed waits for a person
+
+
+@pytest.mark.parametrize(("verdict", "kind"), [("hardware differs", "hardware differs"), ("withheld", None)])
+def test_a_campaign_that_came_to_nothing_is_a_missing_night(verdict: str, kind: str | None) -> None:
+    events = events_of(sighting(verdict), sighting(verdict, 1))
+    assert told(events) == ["missing", "missing"]
+    assert events.get_column("sorted_as").to_list() == [kind, kind]
+    assert events.get_column("alert").n_unique() == 1
+    after = events_of(sighting(verdict), sighting("equivalent", 1))
+    assert told(after) == ["missing", "resolved"]
+
+
+def test_an_alerting_night_does_not_enter_the_rolling_baseline() -> None:
+    suspected = events_of(sighting("regressed"))
+    cleared = events_of(sighting("regressed"), second("equivalent"))
+    confirmed = events_of(sighting("regressed"), second("regressed"))
+    assert not may_enter_rolling(suspected, FIRST)
+    assert may_enter_rolling(suspected, FIRST - timedelta(days=1))
+    assert may_enter_rolling(cleared, FIRST)
+    assert not may_enter_rolling(confirmed, FIRST)
+    assert not may_enter_rolling(confirmed, FIRST + timedelta(days=3))
+    acknowledged = confirmed.tail(1).with_columns(LATER, event=pl.lit("acknowledged"))
+    assert may_enter_rolling(pl.concat([confirmed, acknowledged]), FIRST)
+    assert not may_enter_rolling(events_of(sighting("withheld")), FIRST)
+    assert may_enter_rolling(confirmed.clear(), FIRST)
+
+
+VERDICTS = st.sampled_from(["regressed", "improved", "equivalent", "inconclusive", "withheld", "hardware differs"])
+
+
+@settings(max_examples=20)
+@given(st.lists(st.tuples(VERDICTS, VERDICTS), min_size=1, max_size=4))
+def test_whatever_nights_bring_every_confirmation_follows_a_suspicion(nights: list[tuple[str, str]]) -> None:
+    slots = [slot for n, (one, other) in enumerate(nights) for slot in (sighting(one, n), second(other, n))]
+    events = events_of(*slots)
+    for of_alert in events.partition_by("alert"):
+        order = told(of_alert)
+        assert order[0] in ("suspected", "missing")
+        assert order.count("confirmed") <= 1
+        assert "resolved" not in order[:-1]
+        assert "cleared" not in order[:-1]
+    standing = alerts(events)
+    assert standing.filter(pl.col("state") == "suspected").height <= 1
+    # Only an alert that was confirmed can come to an end by being resolved; only a suspicion can be cleared.
+    for of_alert in events.filter(~pl.col("alert").str.starts_with("missing")).partition_by("alert"):
+        order = told(of_alert)
+        assert "resolved" not in order or "confirmed" in order
+        assert "cleared" not in order or "confirmed" not in order
