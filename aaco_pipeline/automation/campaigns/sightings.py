@@ -43,7 +43,7 @@ def sightings(lake: TraceLake, verdicts: pl.DataFrame, both: pl.DataFrame | None
     if both is None:
         return found
     figures = [name for name in both.columns if name != "campaign_id"]
-    return found.drop(figures).join(both, on="campaign_id", how="left", maintain_order="left").select(SIGHTINGS)
+    return found.drop(figures).join(both, on="campaign_id", how="left", maintain_order="left").select(*SIGHTINGS)
 
 
 def of_both_slots(lake: TraceLake, first: str, verdict: dict[str, Any]) -> pl.DataFrame:

@@ -24,7 +24,7 @@ from aaco_pipeline.statistics.alerts.events import (
     UNCONFIRMED,
     alerts,
 )
-from aaco_pipeline.statistics.alerts.slots import are_apart, confirmation, grade, is_over
+from aaco_pipeline.statistics.alerts.slots import are_apart, changes, confirmation, grade, is_over
 from aaco_pipeline.statistics.alerts.sorting import METHOD_CHANGED, REAL, sorted_as
 from aaco_pipeline.statistics.verdicts.decision import HARDWARE_DIFFERS, REGRESSED, WITHHELD
 
@@ -74,7 +74,7 @@ def night_events(sightings: pl.DataFrame, events: pl.DataFrame, earlier: pl.Data
     unconfirmed where that slot cannot decide. What stands is recovering where tonight's interval lies below it, and
     resolved when another time slot says so too. On top of what stands only a difference above it is suspected. A
     campaign that came to nothing is a missing night. An acknowledged alert ends with the baseline that it was held
-    against.
+    against, and with the way that it was measured; one that nobody acknowledged stays.
     """
     known = {row["campaign_id"]: row for row in earlier.iter_rows(named=True)}
     standing: defaultdict[tuple[str, str], list[Row]] = defaultdict(list)
@@ -144,12 +144,13 @@ def _above(standing: list[Row]) -> float:
 
 def _of_alert(now: Row, alert: Row, known: Mapping[str, Row], above: float) -> Iterator[Row]:
     first = known[alert["began_campaign"]]
-    if alert["state"] == ACKNOWLEDGED and first["baseline_sha256"] != now["baseline_sha256"]:
-        why = "the baseline that it was held against was replaced after it was acknowledged"
+    changed = changes(first, now)
+    if alert["state"] == ACKNOWLEDGED and changed:
+        why = f"it was acknowledged, and is measured otherwise since: {', '.join(changed)}"
         yield _event(now, alert["alert"], RESOLVED, sorted_as=METHOD_CHANGED, reasons=[why])
     elif alert["state"] == SUSPECTED:
         yield _second_sight(now, alert, first, above)
-    elif first["baseline_sha256"] == now["baseline_sha256"]:
+    elif not changed:
         yield from _towards_its_end(now, alert, known[alert["last_campaign"]])
 
 

@@ -15,6 +15,7 @@ from aaco_pipeline.statistics.verdicts.comparison import Plan, compare
 from aaco_pipeline.statistics.verdicts.decision import (
     EQUIVALENT,
     HARDWARE_DIFFERS,
+    IMPROVED,
     INCONCLUSIVE,
     REGRESSED,
 )
@@ -81,28 +82,45 @@ def confirmation(first: Row, second: Row, above: float) -> tuple[str, list[str]]
     -----
     Confirmed: the second slot alone lies above what is known and differs with a false discovery rate of at most 1 %
     over its table, and the interval over the blocks of both lies beyond the threshold; or, where the slots ran on two
-    devices, the second slot regressed by itself. Its placebo, identical code in the same blocks, did not differ. A
-    second slot that decides otherwise clears. It lies when the second slot is chosen for what it shows.
+    devices, the second slot regressed by itself. Its placebo, identical code in the same blocks, did not differ, and
+    every session recorded its host, device and boot. A second slot that decides otherwise clears, and so does one that
+    is measured or held otherwise: what it shows is a finding of its own. It lies when the second slot is chosen for
+    what it shows.
     """
-    obstacle = next(_obstacles(first, second), None)
-    if obstacle is not None:
-        return UNCONFIRMED, [obstacle]
+    changed = changes(first, second)
+    if changed:
+        return CLEARED, [f"it was measured otherwise afterwards: {', '.join(changed)}"]
+    if not are_apart(first, second):
+        why = "the second look did not begin 30 minutes after the first time slot's last session, nor on another night"
+        return UNCONFIRMED, [why]
+    doubt = next(_doubts(second), None)
+    if doubt is not None:
+        return UNCONFIRMED, [doubt]
     interval = f"{second['ci_low']:.4f} to {second['ci_high']:.4f}"
     if second["ci_low"] <= above or second["q_value"] > CONFIRMED_AT:
         return CLEARED, [f"the second time slot, {interval}, does not show a slowdown beyond {above:.4f} by itself"]
-    if second["both_verdict"] == REGRESSED and second["both_ci_low"] > above:
-        over = f"{second['both_ci_low']:.4f} to {second['both_ci_high']:.4f}"
-        return CONFIRMED, [f"the second time slot, {interval}, shows it by itself; with the first it is {over}"]
     if second["both_verdict"] == HARDWARE_DIFFERS and second["verdict"] == REGRESSED:
-        return CONFIRMED, [f"the second time slot regressed by itself, {interval}, on another device than the first"]
-    return CLEARED, [f"the second time slot, {interval}, shows a slowdown, but none that matters with the first"]
+        shown = f"the second time slot regressed by itself, {interval}, on another device than the first"
+    elif second["both_verdict"] == REGRESSED and second["both_ci_low"] > above:
+        over = f"{second['both_ci_low']:.4f} to {second['both_ci_high']:.4f}"
+        shown = f"the second time slot, {interval}, shows it by itself; with the first it is {over}"
+    else:
+        return CLEARED, [f"the second time slot, {interval}, shows a slowdown, but none that matters with the first"]
+    lack = next(_lacks(first, second), None)
+    return (CONFIRMED, [shown]) if lack is None else (UNCONFIRMED, [lack, shown])
+
+
+def changes(first: Row, second: Row) -> list[str]:
+    """What makes two campaigns of a benchmark no two looks at one thing."""
+    replaced = ["the baseline was replaced"] if first["baseline_sha256"] != second["baseline_sha256"] else []
+    return replaced + method_changes(first, second)
 
 
 def is_over(alert: Row, now: Row) -> bool:
     """Whether a campaign shows the end of an alert: its whole interval lies below that of the alert.
 
-    `alert` is a row of `events.alerts`. Never where the campaign itself is in doubt: no interval, a busy host, a
-    placebo that differs or that nobody judged.
+    `alert` is a row of `events.alerts`. Never where the campaign itself is in doubt: no interval, a busy host or a
+    placebo that differs.
     """
     if alert["ci_low"] is None or next(_doubts(now), None) is not None:
         return False
@@ -126,29 +144,21 @@ def grade(first: Row, second: Row) -> str:
 # ---- inside ----------------------------------------------------------------------------------------------------------
 
 
-def _obstacles(first: Row, second: Row) -> Iterator[str]:
-    """Why the second slot cannot decide, the gravest first."""
-    if not are_apart(first, second):
-        yield "it did not begin 30 minutes after the first time slot's last session, nor on another night"
-    if first["baseline_sha256"] != second["baseline_sha256"]:
-        yield "the second time slot is held against another baseline"
-    changed = method_changes(first, second)
-    if changed:
-        yield f"the second time slot was measured otherwise: {', '.join(changed)}"
-    lacking = [word for name, word in _RECORDED.items() if not (first[name] and second[name])]
-    if lacking:
-        yield f"not every session recorded its {', '.join(lacking)}, so nobody can say on what it was seen again"
-    yield from _doubts(second)
-
-
 def _doubts(now: Row) -> Iterator[str]:
-    """Why a campaign by itself decides nothing."""
+    """Why a campaign by itself decides nothing, the gravest first."""
     if now["ci_low"] is None or now["q_value"] is None:
         yield f"it came to no interval: {now['verdict']}"
     if len(now["slow_arms"]) > 1:
         yield f"a busy host: sessions of {' and '.join(now['slow_arms'])} ran slower throughout"
-    placebo = now["placebo_verdict"]
-    if placebo is None:
-        yield "it has no placebo, so nobody can say what identical code did in the same blocks"
-    elif placebo not in (EQUIVALENT, INCONCLUSIVE):
-        yield f"its placebo, identical code in the same blocks, is {placebo}"
+    if now["placebo_verdict"] in (REGRESSED, IMPROVED):
+        yield f"its placebo, identical code in the same blocks, {now['placebo_verdict']} as well"
+
+
+def _lacks(first: Row, second: Row) -> Iterator[str]:
+    """What is missing to blame the candidate for what both slots show."""
+    lacking = [word for name, word in _RECORDED.items() if not (first[name] and second[name])]
+    if lacking:
+        yield f"not every session recorded its {', '.join(lacking)}, so nobody can say on what it was seen again"
+    if second["placebo_verdict"] not in (EQUIVALENT, INCONCLUSIVE):
+        why = "there is none" if second["placebo_verdict"] is None else f"it is {second['placebo_verdict']}"
+        yield f"a placebo is to show what identical code did in the same blocks, and {why}"

@@ -22,7 +22,7 @@ def test_a_night_without_a_finding_says_nothing() -> None:
 
 
 def test_a_regression_is_suspected_and_confirmed_by_a_second_time_slot() -> None:
-    both = {"both_effect_ratio": 1.045, "both_ci_low": 1.035, "both_ci_high": 1.055}
+    both: dict[str, Any] = {"both_effect_ratio": 1.045, "both_ci_low": 1.035, "both_ci_high": 1.055}
     events = events_of(sighting("regressed"), second("regressed", **both))
     assert told(events) == ["suspected", "confirmed"]
     standing = alerts(events).row(0, named=True)
@@ -57,14 +57,12 @@ def test_a_second_slot_that_decides_otherwise_clears(changed: dict[str, Any]) ->
     ("changed", "reason"),
     [
         ({"minute": 39}, "30 minutes"),
-        ({"baseline_sha256": "cd" * 32}, "another baseline"),
-        ({"method": [["metric", "latency_p50"], ["iterations", "50"]]}, "iterations: 100 → 50"),
         ({"hosts": None}, "recorded its host"),
         ({"devices": None, "boots": None}, "recorded its device, boot"),
-        ({"placebo_verdict": None}, "no placebo"),
-        ({"placebo_verdict": "withheld"}, "placebo, identical code in the same blocks, is withheld"),
-        ({"placebo_verdict": "regressed"}, "is regressed"),
-        ({"placebo_verdict": "improved"}, "is improved"),
+        ({"placebo_verdict": None}, "placebo is to show what identical code did in the same blocks, and there is none"),
+        ({"placebo_verdict": "withheld"}, "and it is withheld"),
+        ({"placebo_verdict": "regressed"}, "its placebo, identical code in the same blocks, regressed as well"),
+        ({"placebo_verdict": "improved"}, "improved as well"),
         ({"slow_arms": ["baseline", "candidate"]}, "a busy host"),
         ({"ci_low": None, "verdict": "withheld"}, "no interval: withheld"),
     ],
@@ -94,7 +92,7 @@ def test_a_second_boot_or_device_raises_the_grade(changed: dict[str, Any], grade
 
 
 def test_on_another_device_a_second_slot_must_regress_by_itself() -> None:
-    changed = {"verdict": "inconclusive", "both_verdict": "hardware differs"}
+    changed: dict[str, Any] = {"verdict": "inconclusive", "both_verdict": "hardware differs"}
     assert told(events_of(sighting("regressed"), second("regressed", **changed)))[-1] == "cleared"
 
 
@@ -115,7 +113,7 @@ def test_a_suspicion_is_sorted_before_code_is_blamed(changed: dict[str, Any], ki
 
 def test_it_is_resolved_when_two_time_slots_lie_below_it() -> None:
     confirmed = (sighting("regressed"), second("regressed"))
-    below = {"ci_high": 1.029, "verdict": "inconclusive"}
+    below: dict[str, Any] = {"ci_high": 1.029, "verdict": "inconclusive"}
     once = events_of(*confirmed, sighting("inconclusive", 1, **below))
     assert told(once)[2:] == ["recovering"]
     assert alerts(once).row(0, named=True)["state"] == "confirmed"
@@ -130,6 +128,26 @@ def test_it_is_resolved_when_two_time_slots_lie_below_it() -> None:
     assert not alerts(not_again).item(0, "is_recovering")
 
 
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"baseline_sha256": "cd" * 32}, "the baseline was replaced"),
+        ({"method": [["metric", "latency_p50"], ["iterations", "50"]]}, "iterations: 100 → 50"),
+    ],
+)
+def test_what_is_measured_otherwise_is_a_finding_of_its_own(changed: dict[str, Any], reason: str) -> None:
+    events = events_of(sighting("regressed"), sighting("regressed", 1, **changed))
+    assert told(events) == ["suspected", "cleared", "suspected"]
+    assert reason in events.item(1, "reasons")[0]
+    assert alerts(events).get_column("state").to_list() == ["cleared", "suspected"]
+    assert told(events_of(sighting("regressed"), second("regressed", **changed))) == ["suspected", "cleared"]
+
+
+@pytest.mark.parametrize("facts", [{"hosts": None}, {"devices": None}, {"placebo_verdict": None}])
+def test_what_is_not_recorded_keeps_nothing_from_being_cleared(facts: dict[str, Any]) -> None:
+    assert told(events_of(sighting("regressed", **facts), second("equivalent", **facts)))[-1] == "cleared"
+
+
 @pytest.mark.parametrize("changed", [{"placebo_verdict": "improved"}, {"slow_arms": ["baseline", "placebo"]}])
 def test_a_night_in_doubt_does_not_resolve(changed: dict[str, Any]) -> None:
     events = events_of(sighting("regressed"), second("regressed"), sighting("equivalent", 1, **changed))
@@ -139,8 +157,8 @@ def test_a_night_in_doubt_does_not_resolve(changed: dict[str, Any]) -> None:
 def test_what_stands_is_not_told_again_but_what_comes_on_top_of_it_is() -> None:
     confirmed = (sighting("regressed"), second("regressed"))
     assert told(events_of(*confirmed, sighting("regressed", 1))) == ["suspected", "confirmed"]
-    more = {"effect_ratio": 1.15, "ci_low": 1.1, "ci_high": 1.2}
-    both = {f"both_{name}": value for name, value in more.items()}
+    more: dict[str, Any] = {"effect_ratio": 1.15, "ci_low": 1.1, "ci_high": 1.2}
+    both: dict[str, Any] = {f"both_{name}": value for name, value in more.items()}
     events = events_of(*confirmed, sighting("regressed", 1, **more, **both), second("regressed", 1, **more, **both))
     assert told(events) == ["suspected", "confirmed", "suspected", "confirmed"]
     assert alerts(events).get_column("is_open").to_list() == [True, True]
