@@ -132,7 +132,7 @@ def resampled_blocks(sessions: pl.DataFrame, trials: int, least: int, seed: int)
     return joined.drop("block").rename({"drawn": "block"})
 
 
-def three_levels(trials: int, size: int, seed: int) -> pl.DataFrame:
+def three_levels(trials: int, size: int, seed: int, arms: tuple[str, ...] = (BASELINE, CANDIDATE)) -> pl.DataFrame:
     """Simulated campaigns of identical code, with about the noise of the real sessions on each level.
 
     Blocks wander (deviation 2 %, lag-1 correlation 0.5), sessions differ by 2.5 % with the tails of a t of 5 degrees,
@@ -141,15 +141,15 @@ def three_levels(trials: int, size: int, seed: int) -> pl.DataFrame:
     random = np.random.default_rng(seed)
     iterations = 64
     block = _wandering(random.standard_normal((trials, size)), 0.5) * 0.02
-    session = random.standard_t(5, (trials, size, 2)) * 0.025 / np.sqrt(5 / 3)
-    noise = _wandering(random.standard_normal((trials, size, 2, iterations)), 0.5) * 0.03
+    session = random.standard_t(5, (trials, size, len(arms))) * 0.025 / np.sqrt(5 / 3)
+    noise = _wandering(random.standard_normal((trials, size, len(arms), iterations)), 0.5) * 0.03
     log = np.log(1e6) + block[:, :, None, None] + session[:, :, :, None] + noise
-    count = trials * size * 2
+    count = trials * size * len(arms)
     each = pl.DataFrame(
         {
             "place": np.arange(count),
-            "arm": np.tile([BASELINE, CANDIDATE], trials * size),
-            "block": np.tile(np.repeat(np.arange(size, dtype=np.int32), 2), trials),
+            "arm": np.tile(arms, trials * size),
+            "block": np.tile(np.repeat(np.arange(size, dtype=np.int32), len(arms)), trials),
         }
     ).with_columns(session_id=pl.format("s{}", "place"))
     frame = (
@@ -162,7 +162,7 @@ def three_levels(trials: int, size: int, seed: int) -> pl.DataFrame:
     )
     found = session_quantiles(frame).join(each.select("session_id", "place"), on="session_id")
     return found.with_columns(
-        campaign_id=pl.format("trial {}", pl.col("place") // (2 * size)),
+        campaign_id=pl.format("trial {}", pl.col("place") // (len(arms) * size)),
         workload=pl.lit("simulated"),
         **{name: pl.lit(value) for name, value in _NO_FACTS.items()},
     )

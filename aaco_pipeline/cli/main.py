@@ -14,6 +14,7 @@ import click
 
 from aaco_pipeline import __version__
 from aaco_pipeline.cli import (
+    alerts,
     amend,
     baseline,
     calibrate,
@@ -68,6 +69,7 @@ for command in (
     sweep.sweep,
     compare.compare,
     baseline.baseline,
+    alerts.alerts,
     capture.capture,
     ingest.ingest,
     amend.amend,

@@ -29,6 +29,7 @@ LOOKS: Final = {
     "tables": (),
     "info": (),
     "doctor": (),
+    "alerts": (),
 }
 #: Commands whose JSON is tested where the command is: they change the lake, take two sessions, or show no data.
 ELSEWHERE: Final = {

@@ -128,7 +128,7 @@ def _of_campaign(now: Row, standing: list[Row], known: Mapping[str, Row], before
     if is_new and not any(alert["state"] == SUSPECTED for alert in left) and now["ci_low"] > above:
         kind, why = sorted_as(now, before)
         told = [why, *now["reasons"]] if why else now["reasons"]
-        yield _event(now, f"alert-{now['campaign_id'].split('-', 1)[-1]}", SUSPECTED, sorted_as=kind, reasons=told)
+        yield _event(now, f"alert-{now['campaign_id']}", SUSPECTED, sorted_as=kind, reasons=told)
 
 
 def _missing(now: Row, gaps: list[Row]) -> Row:
