@@ -17,7 +17,7 @@ from benchmarks.verdict_trials import BASELINE, CANDIDATE, WORKLOADS, three_leve
 PLACEBO: Final = "placebo"
 ARMS: Final = (BASELINE, CANDIDATE, PLACEBO)
 BLOCKS: Final = 10
-#: Nights of one trial, and more trials than there ever are.
+#: Nights that a slowdown lasts, and more trials than there ever are.
 LASTING: Final = 3
 MOST: Final = 100_000
 FIRST: Final = date(2026, 11, 1)
@@ -79,7 +79,7 @@ class Simulated:
         size = CONFIRMING_BLOCKS if second else BLOCKS
         frames = []
         for part in np.array_split(trials, 1 + len(trials) // 500):
-            seed = ((WORKLOADS.index(workload) * LASTING + night) * 2 + second) * MOST + int(part[0])
+            seed = ((WORKLOADS.index(workload) * (LASTING + 1) + night) * 2 + second) * MOST + int(part[0])
             made = three_levels(len(part), size, seed, ARMS)
             number = pl.col("campaign_id").str.strip_prefix("trial ").cast(pl.Int64)
             named = number.replace_strict(np.arange(len(part)), part).cast(pl.String)

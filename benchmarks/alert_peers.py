@@ -24,8 +24,9 @@ RANKED: Final = 100
 HISTORY: Final = 64
 LEVEL: Final = 0.05
 Floats = npt.NDArray[np.float64]
-#: Of one side against another: p of no difference, and whether the other is slower. Of many slots at once.
-Rule = Callable[[Picks, Picks, float, Picks], tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]]
+Flags = npt.NDArray[np.bool_]
+#: One side, the other, what the other is multiplied with, history: whether the other is slower, and faster, by slot.
+Rule = Callable[[Picks, Picks, float, Picks], tuple[Flags, Flags]]
 
 
 class Rules:
@@ -36,34 +37,36 @@ class Rules:
         self._latency, self._mean = values, values.mean(axis=1)
         self._square, self._median, self._best = (values**2).mean(axis=1), np.median(values, axis=1), values.min(axis=1)
 
-    def welch_iterations(self, one: Picks, other: Picks, factor: float, _: Picks) -> tuple[Floats, Floats]:
+    def welch_iterations(self, one: Picks, other: Picks, factor: float, _: Picks) -> tuple[Flags, Flags]:
         count = self._latency.shape[1] * one.shape[1]
-        sides: list[Floats | int] = []
+        mean, deviation = [], []
         for places, scale in ((one, 1.0), (other, factor)):
-            mean = self._mean[places].mean(axis=1)
-            deviation = np.sqrt((self._square[places].mean(axis=1) - mean**2) * count / (count - 1))
-            sides += [mean * scale, deviation * scale, count]
+            pooled = self._mean[places].mean(axis=1)
+            spread = np.sqrt((self._square[places].mean(axis=1) - pooled**2) * count / (count - 1))
+            mean.append(pooled * scale)
+            deviation.append(spread * scale)
+        sides = mean[0], deviation[0], count, mean[1], deviation[1], count
         p_value = stats.ttest_ind_from_stats(*sides, equal_var=False).pvalue
-        return _told(p_value < LEVEL, sides[3] > sides[0])
+        return _told(p_value < LEVEL, mean[1] > mean[0])
 
-    def welch_medians(self, one: Picks, other: Picks, factor: float, _: Picks) -> tuple[Floats, Floats]:
+    def welch_medians(self, one: Picks, other: Picks, factor: float, _: Picks) -> tuple[Flags, Flags]:
         sides = np.log(self._median[one]), np.log(self._median[other] * factor)
         p_value = stats.ttest_ind(*sides, axis=1, equal_var=False).pvalue
         return _told(p_value < LEVEL, sides[1].mean(axis=1) > sides[0].mean(axis=1))
 
-    def mann_whitney(self, one: Picks, other: Picks, factor: float, _: Picks) -> tuple[Floats, Floats]:
+    def mann_whitney(self, one: Picks, other: Picks, factor: float, _: Picks) -> tuple[Flags, Flags]:
         pairs = [(self._latency[a].ravel(), self._latency[b].ravel() * factor) for a, b in zip(one, other, strict=True)]
         p_value = np.array([stats.mannwhitneyu(*pair).pvalue for pair in pairs])
         return _told(p_value < LEVEL, np.array([np.median(b) > np.median(a) for a, b in pairs]))
 
-    def relative_change(self, one: Picks, other: Picks, factor: float, past: Picks) -> tuple[Floats, Floats]:
+    def relative_change(self, one: Picks, other: Picks, factor: float, past: Picks) -> tuple[Flags, Flags]:
         """rustc-perf: one run against one, beyond the upper fence of earlier changes."""
         change = self._mean[other[:, 0]] * factor / self._mean[one[:, 0]] - 1
         earlier = np.abs(self._mean[past[:, 1::2]] / self._mean[past[:, ::2]] - 1)
         low, high = np.quantile(earlier, [0.25, 0.75], axis=1)
         return _told(np.abs(change) > high + 3 * (high - low), change > 0)
 
-    def prediction_interval(self, one: Picks, other: Picks, factor: float, past: Picks) -> tuple[Floats, Floats]:
+    def prediction_interval(self, one: Picks, other: Picks, factor: float, past: Picks) -> tuple[Flags, Flags]:
         """Bencher: one run outside the 99 % t prediction interval of earlier ones."""
         known, now = self._mean[past], self._mean[other[:, 0]] * factor
         count = known.shape[1]
@@ -71,14 +74,14 @@ class Rules:
         score = (now - known.mean(axis=1)) / error
         return _told(np.abs(score) > stats.t.ppf(0.995, count - 1), score > 0)
 
-    def best_against_history(self, one: Picks, other: Picks, factor: float, past: Picks) -> tuple[Floats, Floats]:
+    def best_against_history(self, one: Picks, other: Picks, factor: float, past: Picks) -> tuple[Flags, Flags]:
         """Conbench: the best repetition, five standard deviations from the mean of earlier ones."""
         known, now = self._best[past], self._best[other[:, 0]] * factor
         score = (now - known.mean(axis=1)) / known.std(axis=1, ddof=1)
         return _told(np.abs(score) > 5, score > 0)
 
 
-def _told(different: Floats, is_slower: Floats) -> tuple[Floats, Floats]:
+def _told(different: Flags, is_slower: Flags) -> tuple[Flags, Flags]:
     return different & is_slower, different & ~is_slower
 
 

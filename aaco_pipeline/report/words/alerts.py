@@ -20,7 +20,7 @@ def sentence(alert: Row) -> str:
     elif alert["effect_ratio"] is not None:
         told += f", {effect(alert)} as long"
     if alert["who"] is not None:
-        told += f", acknowledged by {alert['who']}"
+        told += f", known to {alert['who']}"
     if alert["sorted_as"] not in (None, "real"):
         told += f"; before code is blamed: {alert['sorted_as']}"
     return f"{told} (since {_day(alert)})."
