@@ -101,7 +101,7 @@ def as_sightings(verdicts: pl.DataFrame, night: int, second: bool) -> pl.DataFra
     parts = pl.col("campaign_id").str.split("-")
     constants = {
         "backend": "b", "host": "h", "night": day, "metric": "latency_p50",
-        "first_at": began, "last_at": began + timedelta(minutes=10), "baseline_sha256": "a",
+        "first_at": began, "last_at": began + timedelta(minutes=10), "baseline_sha256": "a", "is_identical": False,
     }  # fmt: skip
     lists = {"hosts": ["h"], "devices": ["d"], "boots": ["b"], "selections": [], "method": []}
     first = pl.format("{}-{}-{}-1", parts.list.get(0), parts.list.get(1), pl.lit(night)) if second else pl.lit(None)

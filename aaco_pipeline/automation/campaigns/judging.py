@@ -55,7 +55,7 @@ def judge_campaign(lake: TraceLake, campaign: str) -> Tables:
     for candidate in (name for name in plan.arms if name != _BASELINE):
         design = comparison.Plan(_BASELINE, candidate, (plan.blocks,), plan.threshold_ratio, plan.metric)
         judged = compare(summed_up, design, ledger)
-        if _is_identical(plan, candidate):
+        if is_identical(plan, candidate):
             designs = summed_up.select("campaign_id", "workload", "host").unique("campaign_id")
             run = pl.lit(timed.get_column("block").n_unique()).alias("blocks")
             known.append(ledger_rows(judged, designs.with_columns(run, sessions_per_block=pl.lit(1))))
@@ -127,7 +127,7 @@ def _facts(session: str, environment: pl.DataFrame) -> dict[str, str | None]:
     }
 
 
-def _is_identical(plan: Plan, candidate: Arm) -> bool:
+def is_identical(plan: Plan, candidate: Arm) -> bool:
     """Whether an arm is the baseline once more: the same file by its content, measured in the same way."""
     compared = plan.arms["baseline"], plan.arms[candidate]
     asked = [{**dict(one.request), "model": one.artefact_sha256} for one in compared]

@@ -9,9 +9,10 @@ from typing import Any, Final
 
 import polars as pl
 
-from aaco_pipeline.automation.campaigns.judging import shared_facts, timed_sessions
+from aaco_pipeline.automation.campaigns.judging import is_identical, shared_facts, timed_sessions
 from aaco_pipeline.automation.campaigns.measuring import members
 from aaco_pipeline.automation.campaigns.plan import Plan, read_plan
+from aaco_pipeline.capture.request import Arm
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.words.causes import selection_in_words
 from aaco_pipeline.statistics.alerts.night import SIGHTINGS
@@ -19,10 +20,10 @@ from aaco_pipeline.statistics.alerts.slots import both_slots
 from aaco_pipeline.statistics.verdicts import comparison
 
 _BASELINE: Final = "baseline"
-CANDIDATE: Final = "candidate"
+CANDIDATE: Final[Arm] = "candidate"
 _PLACEBO: Final = "placebo"
 #: What a request says of what is measured and not of how, or of its place in the campaign.
-_NO_METHOD: Final = ("model", "campaign_id", "arm", "block", "untraced")
+_NO_METHOD: Final = ("model", "artefact", "campaign_id", "arm", "block", "untraced")
 #: Software that measures, by category and key of `environment`.
 _HARNESS: Final = (("python", "version"), ("package", "aaco_pipeline"))
 
@@ -79,6 +80,7 @@ def _sighting(lake: TraceLake, verdict: dict[str, Any]) -> dict[str, Any]:
         "devices": _known(facts.get_column("device")),
         "boots": _known(facts.get_column("boot_id")),
         "slow_arms": _slow_arms(lake, timed, campaign),
+        "is_identical": is_identical(plan, CANDIDATE),
         "baseline_sha256": plan.arms["baseline"].artefact_sha256,
         "method": _method(lake, plan, planned, timed),
         "selections": [selection_in_words(row) for row in _selections(lake, campaign).iter_rows(named=True)],

@@ -31,7 +31,8 @@ from aaco_pipeline.statistics.verdicts.decision import HARDWARE_DIFFERS, REGRESS
 Row = Mapping[str, Any]
 
 #: One row a campaign of a night: what the alerts have to know of it. Lists of hosts, devices and boots are null where a
-#: session did not record its own; `method` holds pairs of a key and its value; the last four are of both time slots.
+#: session did not record its own; `is_identical` says that both arms are the same code; `method` holds pairs of a key
+#: and its value; the last four are of both time slots.
 SIGHTINGS: Final = {
     "campaign_id": pl.String(),
     **{name: pl.String() for name in BENCHMARK},
@@ -44,6 +45,7 @@ SIGHTINGS: Final = {
     **{name: pl.Float64() for name in ("q_value", "effect_ratio", "ci_low", "ci_high")},
     "placebo_verdict": pl.String(),
     **{name: pl.List(pl.String()) for name in ("hosts", "devices", "boots", "slow_arms")},
+    "is_identical": pl.Boolean(),
     "baseline_sha256": pl.String(),
     "method": pl.List(pl.List(pl.String())),
     **{name: pl.List(pl.String()) for name in ("selections", "reasons")},

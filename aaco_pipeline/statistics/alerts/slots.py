@@ -156,6 +156,8 @@ def _doubts(now: Row) -> Iterator[str]:
 
 def _lacks(first: Row, second: Row) -> Iterator[str]:
     """What is missing to blame the candidate for what both slots show."""
+    if second["is_identical"]:
+        yield "both arms are the same file, measured in the same way: there is no change to blame"
     lacking = [word for name, word in _RECORDED.items() if not (first[name] and second[name])]
     if lacking:
         yield f"not every session recorded its {', '.join(lacking)}, so nobody can say on what it was seen again"

@@ -30,7 +30,7 @@ def sorted_as(now: Row, before: Row | None) -> tuple[str, str | None]:
     Notes
     -----
     The order is that of what would mislead most: arms on unlike hardware compare nothing; under another method the
-    difference may always have been there; where identical code moves as well, the host did it. A change of selection is
+    difference may always have been there; where identical code moves, the host did it. A change of selection is
     a cause, told before any other because the code itself need not have changed. It lies where a fact that differs was
     not recorded.
     """
@@ -43,6 +43,8 @@ def _explanations(now: Row, before: Row | None) -> Iterator[tuple[str, str]]:
     changed = [] if before is None else method_changes(before, now)
     if changed:
         yield METHOD_CHANGED, f"measured otherwise than before: {', '.join(changed)}"
+    if now["is_identical"]:
+        yield NOISE, "both arms are the same file, measured in the same way"
     if now["placebo_verdict"] in ("regressed", "improved"):
         yield NOISE, f"the placebo, which is the baseline once more, {now['placebo_verdict']} as well"
     if now["selections"]:

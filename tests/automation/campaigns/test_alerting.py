@@ -32,11 +32,18 @@ TWO: Final = datetime(2026, 11, 2, 2, tzinfo=UTC)
 FACTS: Final = (("boot", "id", "boot1"), ("identity", "gpu0.unique_id", "0x1"), ("gpu", "unique_id", "0x1"))
 
 
-def planned(lake: TraceLake, night: date | None = NIGHT, *, confirms: str | None = None, model: str = "old") -> Plan:
+def planned(
+    lake: TraceLake,
+    night: date | None = NIGHT,
+    *,
+    confirms: str | None = None,
+    model: str = "old",
+    candidate: Subject = OTHER,
+) -> Plan:
     """A campaign of a night with a placebo, of another workload for every model."""
     base = BASELINE if model == "old" else _of_model(model)
     plan = new_plan(
-        "nightly", {"baseline": base, "candidate": OTHER, "placebo": base}, blocks=5, traced_blocks=0, seed=1
+        "nightly", {"baseline": base, "candidate": candidate, "placebo": base}, blocks=5, traced_blocks=0, seed=1
     )
     write_plan(lake, plan)
     row = lake.read("campaigns", plan.campaign).with_columns(
@@ -111,6 +118,14 @@ def test_a_finding_is_confirmed_half_an_hour_later_and_once(empty_lake: TraceLak
     judge_night(empty_lake, first.campaign)
     judge_night(empty_lake, second.campaign)
     assert empty_lake.read("alerts").equals(before)
+
+
+def test_arms_of_one_file_are_suspected_of_noise_and_never_confirmed(empty_lake: TraceLake) -> None:
+    first = planned(empty_lake, candidate=BASELINE)
+    assert judged(empty_lake, first, 1.1, TWO) == ["suspected"]
+    assert empty_lake.read("alerts").item(0, "sorted_as") == "noise"
+    second = planned(empty_lake, confirms=first.campaign, candidate=BASELINE)
+    assert judged(empty_lake, second, 1.1, TWO + timedelta(hours=1)) == ["unconfirmed"]
 
 
 def test_where_no_device_was_recorded_nothing_is_confirmed(empty_lake: TraceLake) -> None:

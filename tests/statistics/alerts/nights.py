@@ -42,6 +42,7 @@ def sighting(verdict: str, /, night: int = 0, minute: int = 0, **changed: Any) -
         "devices": ["GPU-0"],
         "boots": ["boot1"],
         "slow_arms": [],
+        "is_identical": False,
         "baseline_sha256": "ab" * 32,
         "method": [["metric", "latency_p50"], ["iterations", "100"]],
         "selections": [],

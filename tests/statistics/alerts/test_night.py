@@ -57,6 +57,7 @@ def test_a_second_slot_that_decides_otherwise_clears(changed: dict[str, Any]) ->
     ("changed", "reason"),
     [
         ({"minute": 39}, "30 minutes"),
+        ({"is_identical": True}, "there is no change to blame"),
         ({"hosts": None}, "recorded its host"),
         ({"devices": None, "boots": None}, "recorded its device, boot"),
         ({"placebo_verdict": None}, "placebo is to show what identical code did in the same blocks, and there is none"),
@@ -102,6 +103,7 @@ def test_on_another_device_a_second_slot_must_regress_by_itself() -> None:
         ({}, "real", None),
         ({"method": [["metric", "latency_p90"], ["iterations", "100"]]}, "method changed", "latency_p50 → latency_p90"),
         ({"placebo_verdict": "regressed"}, "noise", "placebo"),
+        ({"is_identical": True}, "noise", "same file"),
         ({"selections": ["GEMM backend: A → B"]}, "selection changed", "GEMM backend: A → B"),
     ],
 )
