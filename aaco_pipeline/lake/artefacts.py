@@ -43,6 +43,20 @@ def keep_artefact(lake: Path, file: Path, beside: Sequence[Path] = ()) -> Path:
     return (folder / file.name).relative_to(lake)
 
 
+def artefact_digest(file: Path, beside: Sequence[Path] = ()) -> str:
+    """What makes two artefacts the same, in hexadecimal digits: their contents, and not what the file is called.
+
+    The SHA-256 of the file; with files `beside` it the SHA-256 of a text: the file's SHA-256 in a line by itself, then
+    a line for each of the others, sorted by name, with its SHA-256, two spaces and its name as seen from the file.
+    OSError when one of them cannot be read.
+    """
+    own = file_digest(file)
+    if not beside:
+        return own
+    names = {one.relative_to(file.parent).as_posix(): one for one in beside}
+    return hashlib.sha256(f"{own}\n{_listed(names)}".encode()).hexdigest()
+
+
 def unnamed_artefacts(lake: Path, named: Collection[str]) -> list[Path]:
     """The folders of artefacts in which lies none of the files `named`, which are relative to the lake; sorted."""
     needed = {(lake / one).parent for one in named}
@@ -58,8 +72,11 @@ def drop_artefact(folder: Path) -> None:
 
 def _digest(names: dict[str, Path]) -> str:
     """Of names and contents: the same graph with other weights beside it is another artefact."""
-    listed = [f"{file_digest(one)}  {name}\n" for name, one in sorted(names.items())]
-    return hashlib.sha256("".join(listed).encode()).hexdigest()
+    return hashlib.sha256(_listed(names).encode()).hexdigest()
+
+
+def _listed(names: dict[str, Path]) -> str:
+    return "".join(f"{file_digest(one)}  {name}\n" for name, one in sorted(names.items()))
 
 
 def _appear(temporary: Path, folder: Path) -> None:

@@ -16,10 +16,10 @@ from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.errors import LakeError, UsageError
 from aaco_pipeline.formats.onnx.weightless import external_files
 from aaco_pipeline.lake.artefacts import keep_artefact
-from aaco_pipeline.lake.files import file_digest
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import to_contract
 from aaco_pipeline.resources.measure.inference import plan as resolved
+from aaco_pipeline.resources.measure.models import model_digest
 
 STAGE: Final = "baseline"
 Kind = Literal["pinned", "rolling"]
@@ -43,7 +43,7 @@ def pin(
         "kind": [kind],
         "specification": [request.to_json()],
         "artefact": [kept.as_posix()],
-        "artefact_sha256": [file_digest(lake.path / kept)],
+        "artefact_sha256": [model_digest(lake.path / kept)],
         "campaign": [campaign],
         "since": [now],
         "is_retired": [False],
@@ -76,14 +76,16 @@ def current(lake: TraceLake, workload: str, backend: str, kind: Kind = "pinned")
 
 
 def arm_of(lake: TraceLake, row: Mapping[str, Any]) -> Subject:
-    """The arm that measures a baseline as it was kept. LakeError when its file is no longer what it was."""
+    """The arm that measures a baseline as it was kept. LakeError when it or its weights are not what they were."""
     file = lake.path / row["artefact"]
     try:
-        digest = file_digest(file)
+        digest = model_digest(file)
     except OSError as error:
-        raise LakeError(f"{file}: {error.strerror}; pin the baseline again: `aaco baseline pin`") from error
+        raise LakeError(f"{error.filename}: {error.strerror}; pin the baseline again: `aaco baseline pin`") from error
     if digest != row["artefact_sha256"]:
-        raise LakeError(f"{file}: not the file that was pinned; pin the baseline again: `aaco baseline pin`")
+        raise LakeError(
+            f"{file}: it or its weights are not what was pinned; pin the baseline again: `aaco baseline pin`"
+        )
     request = MeasurementRequest.from_json(row["specification"], f"baseline {row['campaign_id']}")
     return Subject(
         MeasurementRequest(**{**dict(request), "model": str(file)}), file, digest, baseline=row["campaign_id"]

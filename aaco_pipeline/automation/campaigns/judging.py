@@ -98,6 +98,8 @@ def _sessions(lake: TraceLake, plan: Plan, timed: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+#: The category of `environment` that says which machine and GPUs a session ran on.
+_IDENTITY: Final = "identity"
 _FACTS: Final = ("session_id", "fingerprint", "device", "boot_id", "cache_state")
 
 
@@ -106,7 +108,7 @@ def _facts(session: str, environment: pl.DataFrame) -> dict[str, str | None]:
     values = {(category, key): value for category, key, value in environment.select("category", "key", "value").rows()}
     system = environment.filter(pl.col("in_fingerprint") & ~pl.col("category").is_in(_OF_THE_SOFTWARE))
     rows = system.select("category", "key", "value").sort("category", "key").rows()
-    devices = sorted(f"{key} {value}" for (category, key), value in values.items() if key == "unique_id" and value)
+    devices = sorted(f"{key} {value}" for (category, key), value in values.items() if category == _IDENTITY and value)
     return {
         "session_id": session,
         "fingerprint": hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16],

@@ -14,11 +14,11 @@ from typing import Any, Final, Literal, cast
 import polars as pl
 
 from aaco_pipeline.capture.request import Arm, MeasurementRequest
-from aaco_pipeline.errors import LakeError, UsageError
-from aaco_pipeline.lake.files import file_digest
+from aaco_pipeline.errors import LakeError, ModelError, UsageError
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import to_contract
 from aaco_pipeline.resources.measure.inference import plan as resolved
+from aaco_pipeline.resources.measure.models import model_digest
 from aaco_pipeline.statistics.verdicts.decision import INTERLEAVED
 
 Kind = Literal["compare", "nightly", "bisect"]
@@ -36,7 +36,7 @@ DEFAULT_THRESHOLD: Final = 0.01
 
 @dataclass(frozen=True)
 class Subject:
-    """What one arm measures: its request, and the identity of the model's file when the plan was written."""
+    """What one arm measures: its request, and the identity of the model, its weights included, when the plan was written."""
 
     request: MeasurementRequest
     artefact: Path
@@ -75,9 +75,13 @@ class Plan:
 
 
 def subject(request: MeasurementRequest, configs: Path, baseline: str | None = None) -> Subject:
-    """The arm that measures `request`; AacoError when there is no such model or backend."""
+    """The arm that measures `request`; AacoError when there is no such model or backend, or not all of its weights."""
     model, _ = resolved(request, configs)
-    return Subject(request, model.path, file_digest(model.path), baseline)
+    try:
+        digest = model_digest(model.path)
+    except OSError as error:
+        raise ModelError(f"{error.filename}: {error.strerror}; {model.path} keeps weights there") from error
+    return Subject(request, model.path, digest, baseline)
 
 
 def new_plan(
@@ -170,14 +174,14 @@ def read_plan(lake: TraceLake, campaign: str) -> Plan:
 
 
 def require_unchanged(plan: Plan) -> None:
-    """LakeError when the file of an arm is no longer the one that was planned."""
+    """UsageError when the model of an arm is no longer the one that was planned; LakeError when it cannot be read."""
     for arm, one in plan.arms.items():
         try:
-            digest = file_digest(one.artefact)
+            digest = model_digest(one.artefact)
         except OSError as error:
-            raise LakeError(f"{one.artefact}: {error.strerror}; campaign {plan.campaign} measures it") from error
+            raise LakeError(f"{error.filename}: {error.strerror}; campaign {plan.campaign} measures it") from error
         if digest != one.artefact_sha256:
             raise UsageError(
-                f"{one.artefact}: changed since campaign {plan.campaign} was planned, so its {arm} would not be one "
+                f"{one.artefact}: it or its weights changed since campaign {plan.campaign} was planned, so its {arm} would not be one "
                 "thing; start a new campaign"
             )

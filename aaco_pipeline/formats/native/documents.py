@@ -113,6 +113,7 @@ class _Launch(TypedDict):
 class _Model(TypedDict):
     name: str
     sha256: str
+    artefact_sha256: NotRequired[str]
     weights: str
 
 

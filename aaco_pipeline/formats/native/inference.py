@@ -110,6 +110,7 @@ class InferenceCapture:
                     "workload": ["generation" if self.tokens_per_request else "inference"],
                     "model_name": [self.capture["model"]["name"]],
                     "model_sha256": [self.capture["model"]["sha256"]],
+                    "artefact_sha256": [self.capture["model"].get("artefact_sha256")],
                     "backend": [launch["backend"]],
                     "provider": [self.capture["provider"]],
                     "precision": [

@@ -28,6 +28,10 @@ _LONG_LISTS: Final = ("floats", "ints", "strings")
 _INTEGERS: Final = (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
 
 
+class NotOnnxError(ModelError):
+    """The file is none that ONNX describes."""
+
+
 def graph_only(path: Path) -> bytes:
     """The model without weights: initializers keep name, extents and type, but no data and no external data.
 
@@ -77,7 +81,7 @@ def _slim(path: Path) -> onnx.ModelProto:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             slim = _without_bulk(content)
     except (ValueError, IndexError) as error:  # an empty file cannot be mapped; a field reaches past its message
-        raise ModelError(f"{path}: not an ONNX model: {error}; export or download the model again") from error
+        raise NotOnnxError(f"{path}: not an ONNX model: {error}; export or download the model again") from error
     except OSError as error:
         raise ModelError(f"{path}: cannot be read ({error.strerror}); check the path and its permissions") from error
     return parsed(slim, str(path))
@@ -89,9 +93,9 @@ def parsed(content: bytes, source: str) -> onnx.ModelProto:
     try:
         model.ParseFromString(content)
     except Exception as error:  # of the class protobuf has for this, whose package is not ours
-        raise ModelError(f"{source}: not an ONNX model: {error}; export or download the model again") from error
+        raise NotOnnxError(f"{source}: not an ONNX model: {error}; export or download the model again") from error
     if not model.HasField("graph") or not (model.graph.node or model.graph.output):
-        raise ModelError(f"{source}: not an ONNX model: it holds no graph; export or download the model again")
+        raise NotOnnxError(f"{source}: not an ONNX model: it holds no graph; export or download the model again")
     return model
 
 

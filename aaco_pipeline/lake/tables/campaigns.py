@@ -59,7 +59,8 @@ TABLES: Final[tuple[Table, ...]] = (
             column("arm", STRING, NAME, "`baseline`, `candidate`, `placebo` (the baseline once more, from a fresh copy "
                 "of its artefact) or `canary`."),
             column("specification", STRING, TEXT, "The measurement request of the arm's sessions, as JSON."),
-            column("artefact_sha256", STRING, TEXT, "SHA-256 of the model's file that the arm measures."),
+            column("artefact_sha256", STRING, TEXT, "The model that the arm measures, its weights included, as in "
+                "`sessions.artefact_sha256`."),
             column("artefact", STRING, TEXT, "Where that file was when the plan was written."),
             nullable("baseline", STRING, ID, "Baseline that the arm was taken from, in `baselines`; null where it was "
                 "named by its specification."),
@@ -94,7 +95,8 @@ TABLES: Final[tuple[Table, ...]] = (
                 "not alert."),
             column("specification", STRING, TEXT, "The measurement request that reproduces it, as JSON."),
             column("artefact", STRING, TEXT, "The model's file as the lake keeps it, relative to the lake."),
-            column("artefact_sha256", STRING, TEXT, "SHA-256 of that file."),
+            column("artefact_sha256", STRING, TEXT, "What tells it from others, weights beside it included, as in "
+                "`sessions.artefact_sha256`."),
             nullable("fingerprint", STRING, ID, "Environment it was measured in, `sessions.fingerprint`; null until a "
                 "session of it was measured."),
             nullable("campaign", STRING, ID, "Campaign whose night it was; null when it was pinned by hand."),

@@ -35,7 +35,7 @@ TABLES: Final[tuple[Table, ...]] = (
         name="sessions", section="What was run",
         meaning="One row is one session: a fresh measured process in one environment, or a capture taken in. Filled by "
                 "the stage capture.",
-        sort_by=("session_id",), version=2,
+        sort_by=("session_id",), version=3,
         columns=(
             column("source_kind", STRING, NAME, "How the session came about: `live` when this project ran the "
                 "workload, `capture` when it took in a capture made elsewhere."),
@@ -47,6 +47,9 @@ TABLES: Final[tuple[Table, ...]] = (
                 "suffix; null when the capture does not name one."),
             nullable("model_sha256", STRING, TEXT, "SHA-256 of the model file in lower-case hex; null when the model "
                 "file was not at hand."),
+            nullable("artefact_sha256", STRING, TEXT, "What tells one model from another with all its weights: the "
+                "SHA-256 of its file or, where weights lie beside it, of the list of all their SHA-256; null when the "
+                "session was not run here.", since=3),
             nullable("backend", STRING, NAME, "Inference runtime that executed the model, such as `onnxruntime`; null "
                 "when the capture does not say."),
             nullable("provider", STRING, NAME, "Execution provider or device path inside the backend that ran the "

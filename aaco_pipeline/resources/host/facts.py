@@ -18,6 +18,7 @@ from typing import Any, Final
 from aaco_pipeline.formats.parsing.redaction import MEASURED_VARIABLES, safe_variable
 from aaco_pipeline.resources.calibrate.kernels import caches
 from aaco_pipeline.resources.host.cgroups import cgroup_limits
+from aaco_pipeline.resources.host.identity import identity_of
 from aaco_pipeline.resources.host.kernel_files import text_of
 
 #: Packages whose version can change what is run or how it is measured.
@@ -75,8 +76,6 @@ def host_facts(software: Mapping[str, str | None] | None = None) -> dict[str, An
     cpu = _first_cpu()
     cpu_model = cpu.get("model name") or platform.processor() or None
     facts.add("host", "name", platform.node())
-    # Sessions of one boot share its memory layout and its neighbours: what holds on two is worth more.
-    facts.add("boot", "id", text_of(_PROC / "sys/kernel/random/boot_id"), volatile=True)
     _kernel(facts)
     _processor(facts, cpu, cpu_model)
     memory = _memory_fields()
@@ -94,6 +93,9 @@ def host_facts(software: Mapping[str, str | None] | None = None) -> dict[str, An
     _rocm(facts)
     for number, card in enumerate(_amd_cards()):
         _gpu(facts, f"gpu{number}", card)
+    # Outside of the fingerprint, so that equal machines compare.
+    for (category, key), value in identity_of(cpu_model, _amd_cards()).items():
+        facts.add(category, key, value, volatile=True)
     _caches(facts)
     device = {
         "device_id": 0,

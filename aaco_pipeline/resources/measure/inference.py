@@ -34,7 +34,7 @@ from aaco_pipeline.resources.host.interpreters import software_of
 from aaco_pipeline.resources.measure.inference_worker import LOOP, Refusal, plan_inputs
 from aaco_pipeline.resources.measure.measured_process import last_line, run_measured, status_text
 from aaco_pipeline.resources.measure.measurement_slot import measurement_slot, own_container, slot_path
-from aaco_pipeline.resources.measure.models import ModelChoice, resolve_model
+from aaco_pipeline.resources.measure.models import ModelChoice, model_digest, resolve_model
 from aaco_pipeline.resources.progress import report_progress
 from aaco_pipeline.resources.rocprofv3.command import ProfilerPass
 from aaco_pipeline.resources.rocprofv3.passes import check_profiling, prepare_profiler, run_profiled_passes
@@ -159,6 +159,7 @@ def capture_inference(
                 "weights": model.weights,
                 "file": safe_name(model.path.name),
                 "sha256": file_digest(model.path),
+                "artefact_sha256": model_digest(model.path),
             },
             "provider": backend.provider,
             "provider_options": job["provider_options"],

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from aaco_pipeline.errors import ModelError, UsageError
+from aaco_pipeline.lake.artefacts import artefact_digest
 from aaco_pipeline.lake.files import write_atomically
 from aaco_pipeline.resources.configuration import ModelEntry
 from aaco_pipeline.resources.strict_yaml import quoted
@@ -113,6 +114,22 @@ def resolve_model(name_or_path: str, registry: Mapping[str, ModelEntry], cache_d
         raise UsageError(_unknown(name_or_path, list(dict.fromkeys((*registry, *_BUILT_IN)))))
     check_model_file(choice.path)
     return choice
+
+
+def model_digest(path: Path) -> str:
+    """The digest of a model with all its weights, those in files beside it too; see `artefact_digest`.
+
+    A file that is no ONNX model names no others, so it counts by itself: whether it can be run is for the runtime to
+    say. OSError when a file cannot be read, ModelError for weights outside the model's folder.
+    """
+    from aaco_pipeline.formats.onnx.weightless import NotOnnxError, external_files
+
+    path.stat()  # without it, it is missing rather than no model
+    try:
+        beside = external_files(path)
+    except NotOnnxError:
+        beside = []
+    return artefact_digest(path, beside)
 
 
 def check_model_file(path: Path) -> None:

@@ -11,8 +11,8 @@ from onnx import TensorProto, helper, numpy_helper
 from aaco_pipeline.automation.campaigns.baselines import arm_of, baselines, current, pin, retire
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.errors import AacoError, LakeError, ModelError, UsageError
-from aaco_pipeline.lake.files import file_digest
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.resources.measure.models import model_digest
 from tests.places import CONFIGS
 
 
@@ -48,7 +48,7 @@ def test_what_is_pinned_is_measured_from_its_copy_as_it_was_asked_for(
     weighty(Path(request_.model), 2.0)  # the file at its place is another from here on
     arm = arm_of(empty_lake, row)
     assert arm.artefact == empty_lake.path / row["artefact"]
-    assert (arm.baseline, arm.artefact_sha256) == (name, file_digest(arm.artefact))
+    assert (arm.baseline, arm.artefact_sha256) == (name, model_digest(arm.artefact))
     assert arm.request == request_.model_copy(update={"model": str(arm.artefact)})
     kept = onnx.load(arm.artefact)
     assert numpy_helper.to_array(kept.graph.initializer[0])[0] == 1.0
@@ -107,19 +107,23 @@ def test_without_any_there_is_none_and_no_lake_is_made(empty_lake: TraceLake) ->
 
 
 @pytest.mark.parametrize("what", ["changed", "gone"])
+@pytest.mark.parametrize("name", ["adder.onnx", "adder.bin"])
 def test_a_kept_file_that_changed_or_went_is_refused_in_one_line(
-    what: str, empty_lake: TraceLake, request_: MeasurementRequest
+    what: str, name: str, empty_lake: TraceLake, request_: MeasurementRequest
 ) -> None:
     row = empty_lake.read("baselines", pin(empty_lake, request_, CONFIGS)).row(0, named=True)
-    file = empty_lake.path / row["artefact"]
+    model = empty_lake.path / row["artefact"]
+    file = model.with_name(name)
     if what == "changed":
         file.write_bytes(file.read_bytes() + b"\0")
     else:
         file.unlink()
     with pytest.raises(LakeError) as raised:
         arm_of(empty_lake, row)
-    reason = "not the file that was pinned" if what == "changed" else "No such file or directory"
-    assert one_line(raised, 8) == f"{file}: {reason}; pin the baseline again: `aaco baseline pin`"
+    reason = f"{model}: it or its weights are not what was pinned"
+    if what == "gone":
+        reason = f"{file}: No such file or directory"
+    assert one_line(raised, 8) == f"{reason}; pin the baseline again: `aaco baseline pin`"
 
 
 def test_a_model_that_is_not_there_or_keeps_weights_elsewhere_is_not_pinned(

@@ -8,11 +8,13 @@ import polars as pl
 import pytest
 
 from aaco_pipeline.automation.campaigns.judging import STAGE, judge_campaign
+from aaco_pipeline.automation.campaigns.measuring import members
 from aaco_pipeline.automation.campaigns.plan import Plan, Subject
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.store import TraceLake
 from tests.automation.campaigns.made_up import BASELINE, OTHER, REQUEST, measured, planned
 from tests.conftest import CapturedLake
+from tests.report.made_up import rows_of
 
 TABLES = ("verdicts", "attributions", "selections", "aa_ledger")
 
@@ -29,6 +31,19 @@ def test_the_verdict_is_of_the_sessions_in_their_blocks(ratio: float, verdict: s
     assert (row["verdict"], row["metric"], row["threshold_ratio"]) == (verdict, plan.metric, plan.threshold_ratio)
     assert row["effect_ratio"] == pytest.approx(ratio, rel=5e-3)
     assert (row["blocks"], row["sessions_baseline"], row["sessions_candidate"]) == (5, 5, 5)
+
+
+@pytest.mark.parametrize("key", ["machine", "gpu0.unique_id", "nvidia0.uuid"])
+@pytest.mark.parametrize("differs", [True, False])
+def test_arms_on_other_devices_of_one_name_are_no_comparison(key: str, differs: bool, empty_lake: TraceLake) -> None:
+    plan = planned(empty_lake)
+    measured(empty_lake, plan, 1.1)
+    for row in members(empty_lake, plan.campaign).iter_rows(named=True):
+        value = row["arm"] if differs else "one"
+        fact = {"category": "identity", "key": key, "value": value, "in_fingerprint": False}
+        empty_lake.publish(row["session_id"], "identity", {"environment": rows_of("environment", [fact])})
+    row = primary(judge_campaign(empty_lake, plan.campaign)["verdicts"])
+    assert row["verdict"] == ("hardware differs" if differs else "regressed")
 
 
 def test_all_tables_are_published_by_one_stage_and_again_the_same(empty_lake: TraceLake) -> None:

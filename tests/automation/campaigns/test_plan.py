@@ -18,8 +18,9 @@ from aaco_pipeline.automation.campaigns.plan import (
     write_plan,
 )
 from aaco_pipeline.capture.request import MeasurementRequest
-from aaco_pipeline.errors import LakeError, UsageError
+from aaco_pipeline.errors import LakeError, ModelError, UsageError
 from aaco_pipeline.lake.store import TraceLake
+from tests.automation.campaigns.test_baselines import weighty
 from tests.places import CONFIGS
 
 REQUEST = MeasurementRequest(model="squeezenet", threads=2)
@@ -91,8 +92,26 @@ def test_a_file_that_changed_or_went_since_the_plan_is_named(tmp_path: Path) -> 
     plan = new_plan("compare", {"candidate": measured, "baseline": measured})
     require_unchanged(plan)
     model.write_bytes(b"two")
-    with pytest.raises(UsageError, match=r"m\.onnx: changed since campaign compare-.* start a new campaign"):
+    with pytest.raises(
+        UsageError, match=r"m\.onnx: it or its weights changed since campaign compare-.* start a new campaign"
+    ):
         require_unchanged(plan)
     model.unlink()
     with pytest.raises(LakeError, match=r"m\.onnx: No such file"):
         require_unchanged(plan)
+
+
+def test_weights_beside_a_model_are_part_of_what_it_is(tmp_path: Path) -> None:
+    first, second = weighty(tmp_path / "a" / "m.onnx"), weighty(tmp_path / "b" / "m.onnx")
+    other = weighty(tmp_path / "c" / "m.onnx", 2.0)
+    assert first.read_bytes() == other.read_bytes()
+    one, same, differing = (subject(MeasurementRequest(model=str(path)), CONFIGS) for path in (first, second, other))
+    assert one.artefact_sha256 == same.artefact_sha256 != differing.artefact_sha256
+    plan = new_plan("compare", {"candidate": one, "baseline": one})
+    require_unchanged(plan)
+    (first.parent / "m.bin").write_bytes((other.parent / "m.bin").read_bytes())
+    with pytest.raises(UsageError, match="it or its weights changed since campaign"):
+        require_unchanged(plan)
+    (first.parent / "m.bin").unlink()
+    with pytest.raises(ModelError, match=r"m\.bin: No such file or directory; .*m\.onnx keeps weights there"):
+        subject(one.request, CONFIGS)
