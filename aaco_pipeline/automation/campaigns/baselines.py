@@ -84,7 +84,7 @@ def arm_of(lake: TraceLake, row: Mapping[str, Any]) -> Subject:
         raise LakeError(f"{error.filename}: {error.strerror}; pin the baseline again: `aaco baseline pin`") from error
     if digest != row["artefact_sha256"]:
         raise LakeError(
-            f"{file}: it or its weights are not what was pinned; pin the baseline again: `aaco baseline pin`"
+            f"{file}: not what was pinned, or its weights; pin the baseline again: `aaco baseline pin`"
         )
     request = MeasurementRequest.from_json(row["specification"], f"baseline {row['campaign_id']}")
     return Subject(

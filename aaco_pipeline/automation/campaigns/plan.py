@@ -36,7 +36,7 @@ DEFAULT_THRESHOLD: Final = 0.01
 
 @dataclass(frozen=True)
 class Subject:
-    """What one arm measures: its request, and the identity of the model, its weights included, when the plan was written."""
+    """What one arm measures: its request, and what its model was with all weights when the plan was written."""
 
     request: MeasurementRequest
     artefact: Path
@@ -182,6 +182,6 @@ def require_unchanged(plan: Plan) -> None:
             raise LakeError(f"{error.filename}: {error.strerror}; campaign {plan.campaign} measures it") from error
         if digest != one.artefact_sha256:
             raise UsageError(
-                f"{one.artefact}: it or its weights changed since campaign {plan.campaign} was planned, so its {arm} would not be one "
-                "thing; start a new campaign"
+                f"{one.artefact}: changed, or its weights, since campaign {plan.campaign} was planned, so its {arm} "
+                "would not be one thing; start a new campaign"
             )

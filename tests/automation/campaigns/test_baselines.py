@@ -120,7 +120,7 @@ def test_a_kept_file_that_changed_or_went_is_refused_in_one_line(
         file.unlink()
     with pytest.raises(LakeError) as raised:
         arm_of(empty_lake, row)
-    reason = f"{model}: it or its weights are not what was pinned"
+    reason = f"{model}: not what was pinned, or its weights"
     if what == "gone":
         reason = f"{file}: No such file or directory"
     assert one_line(raised, 8) == f"{reason}; pin the baseline again: `aaco baseline pin`"
