@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 REGRESSION: Final = 5
 INCONCLUSIVE: Final = 7
-_DECIDED: Final = ("regressed", "improved", "equivalent")
+_DECIDED: Final = ("regressed", "regressed between nights", "improved", "equivalent")
 
 
 @click.command()

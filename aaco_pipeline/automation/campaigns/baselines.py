@@ -83,9 +83,7 @@ def arm_of(lake: TraceLake, row: Mapping[str, Any]) -> Subject:
     except OSError as error:
         raise LakeError(f"{error.filename}: {error.strerror}; pin the baseline again: `aaco baseline pin`") from error
     if digest != row["artefact_sha256"]:
-        raise LakeError(
-            f"{file}: not what was pinned, or its weights; pin the baseline again: `aaco baseline pin`"
-        )
+        raise LakeError(f"{file}: not what was pinned, or its weights; pin the baseline again: `aaco baseline pin`")
     request = MeasurementRequest.from_json(row["specification"], f"baseline {row['campaign_id']}")
     return Subject(
         MeasurementRequest(**{**dict(request), "model": str(file)}), file, digest, baseline=row["campaign_id"]

@@ -13,7 +13,7 @@ import polars as pl
 
 from aaco_pipeline.analysis.sessions.token_latency import units_of_work
 from aaco_pipeline.automation.campaigns.measuring import members
-from aaco_pipeline.automation.campaigns.plan import Plan, read_plan
+from aaco_pipeline.automation.campaigns.plan import Plan, is_between_nights, read_plan
 from aaco_pipeline.capture.request import Arm
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.store import TraceLake
@@ -45,11 +45,13 @@ def judge_campaign(lake: TraceLake, campaign: str) -> Tables:
     `verdicts`, `attributions` and `selections` of every arm against the baseline; `aa_ledger` where two arms are the
     same request of the same file. UsageError when no block is finished.
     """
+    if is_between_nights(lake, campaign):
+        raise UsageError(f"campaign {campaign} holds nights of other campaigns against each other; the next night does")
     plan, rows = read_plan(lake, campaign), members(lake, campaign).filter(pl.col("state") == "finished")
     timed = rows.filter(pl.col("purpose") == "latency")
     if timed.is_empty():
         raise UsageError(f"campaign {campaign} has no finished block; `aaco compare --resume {campaign}` goes on")
-    summed_up = _sessions(lake, plan, timed)
+    summed_up = sessions_of(lake, plan, timed)
     ledger = lake.read("aa_ledger").filter(pl.col("campaign_id") != campaign)
     verdicts, causes, chosen, known = [], [], [], []
     for candidate in (name for name in plan.arms if name != _BASELINE):
@@ -75,11 +77,11 @@ def judge_campaign(lake: TraceLake, campaign: str) -> Tables:
     return tables
 
 
-# ---- inside ----------------------------------------------------------------------------------------------------------
+def sessions_of(lake: TraceLake, plan: Plan, timed: pl.DataFrame) -> pl.DataFrame:
+    """Rows of `session_quantiles` with the facts that sessions of one comparison share.
 
-
-def _sessions(lake: TraceLake, plan: Plan, timed: pl.DataFrame) -> pl.DataFrame:
-    """Rows of `session_quantiles` with the facts that sessions of one comparison share."""
+    `timed` has session_id, arm and block of unprofiled sessions.
+    """
     named = timed.get_column("session_id").to_list()
     units = []
     for session in named:
@@ -100,6 +102,9 @@ def _sessions(lake: TraceLake, plan: Plan, timed: pl.DataFrame) -> pl.DataFrame:
 
 #: The category of `environment` that says which machine and GPUs a session ran on.
 _IDENTITY: Final = "identity"
+# ---- inside ----------------------------------------------------------------------------------------------------------
+
+
 _FACTS: Final = ("session_id", "fingerprint", "device", "boot_id", "cache_state")
 
 

@@ -21,7 +21,9 @@ from aaco_pipeline.resources.measure.inference import plan as resolved
 from aaco_pipeline.resources.measure.models import model_digest
 from aaco_pipeline.statistics.verdicts.decision import INTERLEAVED
 
-Kind = Literal["compare", "nightly", "bisect"]
+Kind = Literal["compare", "nightly", "bisect", "stack"]
+#: The kind of a campaign without sessions of its own: nights before and after the host's stack changed.
+BETWEEN_NIGHTS_KIND: Final = "between_nights"
 #: The stage that publishes a plan.
 STAGE: Final = "plan"
 #: Sessions of each arm: with fewer than 5 there is no interval, and 10 see what people care about (a few percent).
@@ -173,6 +175,11 @@ def read_plan(lake: TraceLake, campaign: str) -> Plan:
     )
 
 
+def is_between_nights(lake: TraceLake, campaign: str) -> bool:
+    """Whether a campaign only holds nights that others measured against each other, and has nothing to measure."""
+    return lake.read("campaigns", campaign).get_column("kind").cast(pl.String).to_list() == [BETWEEN_NIGHTS_KIND]
+
+
 def require_unchanged(plan: Plan) -> None:
     """UsageError when the model of an arm is no longer the one that was planned; LakeError when it cannot be read."""
     for arm, one in plan.arms.items():
@@ -182,6 +189,6 @@ def require_unchanged(plan: Plan) -> None:
             raise LakeError(f"{error.filename}: {error.strerror}; campaign {plan.campaign} measures it") from error
         if digest != one.artefact_sha256:
             raise UsageError(
-                f"{one.artefact}: changed, or its weights, since campaign {plan.campaign} was planned, so its {arm} "
+                f"{one.artefact}: changed since campaign {plan.campaign} was planned, or its weights did, so its {arm} "
                 "would not be one thing; start a new campaign"
             )

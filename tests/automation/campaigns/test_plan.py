@@ -92,9 +92,7 @@ def test_a_file_that_changed_or_went_since_the_plan_is_named(tmp_path: Path) -> 
     plan = new_plan("compare", {"candidate": measured, "baseline": measured})
     require_unchanged(plan)
     model.write_bytes(b"two")
-    with pytest.raises(
-        UsageError, match=r"m\.onnx: changed, or its weights, since campaign compare-.* start a new campaign"
-    ):
+    with pytest.raises(UsageError, match=r"m\.onnx: changed since campaign compare-.* start a new campaign"):
         require_unchanged(plan)
     model.unlink()
     with pytest.raises(LakeError, match=r"m\.onnx: No such file"):
@@ -110,7 +108,7 @@ def test_weights_beside_a_model_are_part_of_what_it_is(tmp_path: Path) -> None:
     plan = new_plan("compare", {"candidate": one, "baseline": one})
     require_unchanged(plan)
     (first.parent / "m.bin").write_bytes((other.parent / "m.bin").read_bytes())
-    with pytest.raises(UsageError, match="changed, or its weights, since campaign"):
+    with pytest.raises(UsageError, match="changed since campaign .* or its weights did"):
         require_unchanged(plan)
     (first.parent / "m.bin").unlink()
     with pytest.raises(ModelError, match=r"m\.bin: No such file or directory; .*m\.onnx keeps weights there"):
