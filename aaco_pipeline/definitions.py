@@ -21,6 +21,7 @@ from aaco_pipeline.automation.sensors import (
     unfinished_sessions,
 )
 from aaco_pipeline.automation.stage_assets import observe, stage_assets
+from aaco_pipeline.automation.watching.sensors import regression_found, rocm_stack_changed, run_failed
 from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
 
 
@@ -33,7 +34,10 @@ def build_definitions(*, resource_overrides: Mapping[str, Any] | None = None) ->
         assets=[*stage_assets(), *CAMPAIGN_ASSETS],
         jobs=[observe, run_campaign, start_session, ingest_capture, retention],
         schedules=[nightly_retention],
-        sensors=[start_observing, dead_runs, capture_inbox, lake_sessions, unfinished_sessions, unfinished_campaigns],
+        sensors=[
+            *(start_observing, dead_runs, capture_inbox, lake_sessions, unfinished_sessions, unfinished_campaigns),
+            *(rocm_stack_changed, run_failed, regression_found),
+        ],
         resources={"lake": LakeResource(), "runner": InferenceRunner(), **(resource_overrides or {})},
         executor=dg.in_process_executor,
     )

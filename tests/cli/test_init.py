@@ -14,6 +14,7 @@ WRITTEN = [
     "configs/bottleneck_rules.yaml",
     "configs/counter_sets.yaml",
     "configs/models.yaml",
+    "configs/notifications.yaml",
     "configs/retention.yaml",
     "dagster.yaml",
     "workspace.yaml",
