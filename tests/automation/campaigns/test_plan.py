@@ -108,7 +108,7 @@ def test_weights_beside_a_model_are_part_of_what_it_is(tmp_path: Path) -> None:
     plan = new_plan("compare", {"candidate": one, "baseline": one})
     require_unchanged(plan)
     (first.parent / "m.bin").write_bytes((other.parent / "m.bin").read_bytes())
-    with pytest.raises(UsageError, match="changed since campaign .* or its weights did"):
+    with pytest.raises(UsageError, match=r"changed since campaign .* or its weights did"):
         require_unchanged(plan)
     (first.parent / "m.bin").unlink()
     with pytest.raises(ModelError, match=r"m\.bin: No such file or directory; .*m\.onnx keeps weights there"):

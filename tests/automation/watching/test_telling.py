@@ -9,9 +9,11 @@ import pytest
 
 from aaco_pipeline.automation.watching.findings import Finding, findings
 from aaco_pipeline.automation.watching.telling import tell
+from aaco_pipeline.lake.contracts import all_tables
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.notifications import Hook
 from tests.automation.campaigns.made_up import judged, planned, verdict_row
+from tests.report.made_up import rows_of
 
 FINDING = Finding("compare-1.candidate", "It regressed\nby a lot.", {"kind": "verdict", "regression": True})
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
@@ -115,6 +117,20 @@ def test_what_was_planned_long_ago_is_history(empty_lake: TraceLake) -> None:
     plan = planned(empty_lake)
     judged(empty_lake, plan, verdict_row("regressed"))
     assert findings(empty_lake, datetime.now(UTC) + timedelta(days=1)) == []
+
+
+@pytest.mark.skipif("alerts" not in all_tables(), reason="this lake declares no alerts")
+def test_alerts_are_told_when_they_are_confirmed(empty_lake: TraceLake) -> None:
+    plan = planned(empty_lake)
+    at = datetime(2026, 1, 2, 3, tzinfo=UTC)
+    what = {"alert": "squeezenet-cpu-1", "workload": "squeezenet", "backend": "cpu", "at": at, "effect_ratio": 1.05}
+    rows = [{**what, "event": event, "reasons": [f"it is {event}"]} for event in ("suspected", "confirmed", "resolved")]
+    events = rows_of("alerts", rows).drop("campaign_id", strict=False)
+    empty_lake.publish(plan.campaign, "alerting", {"alerts": events}, scope="campaign")
+    (found,) = findings(empty_lake, LONG_AGO)
+    assert found.key == "squeezenet-cpu-1.confirmed"
+    assert found.sentence == ("Confirmed: squeezenet on cpu regressed, 1.050 times as long; it is confirmed.")
+    assert json.loads(json.dumps(found.document))["at"] == at.isoformat()
 
 
 def test_a_supporting_metric_is_none(empty_lake: TraceLake) -> None:
