@@ -22,6 +22,7 @@ from aaco_pipeline.automation.sensors import (
     unfinished_sessions,
 )
 from aaco_pipeline.automation.stage_assets import observe, stage_assets
+from aaco_pipeline.automation.watching.sensors import regression_found, rocm_stack_changed, run_failed
 from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
 
 
@@ -37,6 +38,7 @@ def build_definitions(*, resource_overrides: Mapping[str, Any] | None = None) ->
         sensors=[
             *(start_observing, dead_runs, capture_inbox, lake_sessions),
             *(unfinished_sessions, unfinished_campaigns, due_confirmations),
+            *(rocm_stack_changed, run_failed, regression_found),
         ],
         resources={"lake": LakeResource(), "runner": InferenceRunner(), **(resource_overrides or {})},
         executor=dg.in_process_executor,

@@ -78,7 +78,7 @@ def test_the_projects_lake_and_settings_are_looked_for_when_they_are_used(
 def test_every_stage_is_one_asset_of_its_name() -> None:
     assert set(SPECS) == set(STAGE_ASSETS)
     assert list(SPECS) == list(stages())
-    assert len(SPECS) == 14
+    assert len(SPECS) == 15
 
 
 @pytest.mark.parametrize("stage", STAGE_ASSETS)
@@ -134,7 +134,11 @@ def test_a_session_flows_from_its_capture_to_its_timeline() -> None:
             "critical_path",
             *(traced - {"completeness"}),
         },
-        "report": {"model_graph", "perfetto_trace", "classification"},
+        "regression": {
+            *("capture", "session_environment", "telemetry", "model_graph", "classification"),
+            *(traced - {"completeness"}),
+        },
+        "report": {"model_graph", "perfetto_trace", "classification", "regression"},
     }
 
 
@@ -193,6 +197,7 @@ def test_sensors_are_on_by_default_and_described() -> None:
     assert set(found) == {
         *("start_observing", "dead_runs", "capture_inbox", "lake_sessions"),
         *("unfinished_sessions", "unfinished_campaigns", "due_confirmations"),
+        *("rocm_stack_changed", "run_failed", "regression_found"),
     }
     assert {sensor.default_status for sensor in found.values()} == {dg.DefaultSensorStatus.RUNNING}
     assert all(sensor.description for sensor in found.values())

@@ -24,7 +24,7 @@ REGRESSION: Final = 5
 INCONCLUSIVE: Final = 7
 _UNITS_NS: Final = {"ns": 1, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
 _LIMIT: Final = re.compile(rf"(p\d+)=(\d+(?:\.\d+)?) ?({'|'.join(_UNITS_NS)})", re.IGNORECASE)
-_DECIDED: Final = ("regressed", "improved", "equivalent")
+_DECIDED: Final = ("regressed", "regressed between nights", "improved", "equivalent")
 
 
 @click.command()

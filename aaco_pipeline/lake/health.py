@@ -14,7 +14,7 @@ from aaco_pipeline.lake.artefacts import ARTEFACTS, drop_artefact, unnamed_artef
 from aaco_pipeline.lake.files import file_digest, lake_errors, lock_is_free, remove_free_lock, write_atomically
 from aaco_pipeline.lake.identity import CAMPAIGN_ID, SESSION_ID
 from aaco_pipeline.lake.journal import JOURNAL
-from aaco_pipeline.lake.layout import CALIBRATIONS, MANIFESTS, REQUESTS, SESSION_FOLDERS, owner_of
+from aaco_pipeline.lake.layout import CALIBRATIONS, FINDINGS, MANIFESTS, REQUESTS, SESSION_FOLDERS, owner_of
 from aaco_pipeline.lake.manifest import Artifact, Entry, Manifest, NewerManifestError
 from aaco_pipeline.lake.reading import LakeReader, read_manifest
 from aaco_pipeline.lake.rebuilding import rebuild_manifest
@@ -160,7 +160,8 @@ def _unpublished_files(lake: LakeReader, published: set[Path]) -> Iterator[Fault
             yield Fault("unfinished write", path, "what a statement of SQL spilled; its process died", mendable=True)
     folders = lake.path.iterdir() if lake.path.is_dir() else ()
     for folder in sorted(folder for folder in folders if folder.is_dir() and not folder.name.startswith(".")):
-        holds_tables = folder.name not in (MANIFESTS, REQUESTS, CALIBRATIONS, JOURNAL, ARTEFACTS, *SESSION_FOLDERS)
+        of_the_lake = (MANIFESTS, REQUESTS, CALIBRATIONS, JOURNAL, ARTEFACTS, FINDINGS)
+        holds_tables = folder.name not in (*of_the_lake, *SESSION_FOLDERS)
         patterns = ("*_id=*/*",) if holds_tables else (f"{TEMPORARY_PREFIX}*", f"*_id=*/{TEMPORARY_PREFIX}*")
         for path in sorted(path for pattern in patterns for path in folder.glob(pattern)):
             if path.name.startswith(TEMPORARY_PREFIX):

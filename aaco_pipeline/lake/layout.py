@@ -21,6 +21,8 @@ REQUESTS: Final = "launches"
 SESSION_FOLDERS: Final = ("raw", "traces", "reports")
 #: The folder of measured ceilings, which belong to a machine; see `aaco_pipeline.lake.calibrations`.
 CALIBRATIONS: Final = "calibrations"
+#: The folder of what was found and told, a JSON file each, for programs that look on.
+FINDINGS: Final = "findings"
 _REQUIRE_ID: Final[Mapping[Scope, Callable[[str], str]]] = {
     "session": require_session_id,
     "campaign": require_campaign_id,

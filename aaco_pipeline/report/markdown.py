@@ -9,7 +9,7 @@ from typing import Final
 
 from aaco_pipeline.report.words import bottleneck_text, difference, tables
 from aaco_pipeline.report.words.printable import in_a_line
-from aaco_pipeline.report.words.session import Document, Row, answer, half, run_description, title
+from aaco_pipeline.report.words.session import Document, Row, answer, half, history, run_description, title
 from aaco_pipeline.report.words.tables import Columns
 from aaco_pipeline.report.words.units import counted, duration, share, size, work
 
@@ -52,6 +52,7 @@ def render_markdown(document: Document) -> str:
         f"`{document['session_id']}` — {markdown_text(run_description(document))}",
         *([] if (lacking := half(document)) is None else [f"**{markdown_text(lacking)}**"]),
         f"**{markdown_text(answer(document))}**",
+        *(markdown_text(sentence) for sentence in history(document)),
         *_table("Latency", tables.LATENCIES, tables.latencies(document)),
         *_table("Where the time went", tables.SHARES, tables.shares(document)),
         *_table("By kind of work", tables.KINDS, document["kinds_of_work"]),

@@ -32,7 +32,7 @@ from tests.conftest import CapturedLake
 from tests.places import CONFIGS
 from tests.sessions import unlisted
 
-CHECKS: Final = 23
+CHECKS: Final = 24
 
 
 # An expected error.

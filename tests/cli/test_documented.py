@@ -79,7 +79,6 @@ NOT_RUN: Final[Mapping[str, str]] = {
         ("aaco nightly", "aaco nightly --only squeezenet", "aaco nightly --json"),
         "measures for minutes; tests/cli/test_nightly.py runs a small one",
     ),
-    "aaco alerts acknowledge ALERT --why TEXT": "needs an alert; tests/cli/test_alerts.py acknowledges one",
     "aaco compare --resume CAMPAIGN": "needs a campaign that was killed",
     "pre-commit install": "writes a hook into the checkout",
 }

@@ -15,6 +15,7 @@ WRITTEN = [
     "configs/counter_sets.yaml",
     "configs/models.yaml",
     "configs/nightly.yaml",
+    "configs/notifications.yaml",
     "configs/retention.yaml",
     "dagster.yaml",
     "workspace.yaml",

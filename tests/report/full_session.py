@@ -129,6 +129,13 @@ def publish_session(
     saving = {"kernel_id": 0, "speedup_ratio": 2.0, "critical_ns": 60, "saved_ns": 25, "saved_ratio": 0.25}
     path_tables: dict[str, list[dict[str, Any]]] = {"critical_path_summary": categories, "what_if": [saving]}
     lake.publish(SESSION, "critical_path", {name: rows_of(name, rows) for name, rows in path_tables.items()})
+    place = {"metric": "latency_p50", "value_ns": 4_100_000, "compared_within": "host", "earlier_sessions": 12}
+    place |= {"rank": 9, "low_ns": 3_900_000, "median_ns": 4_000_000, "high_ns": 4_300_000, "median_ratio": 1.025}
+    place |= {"robust_z": 0.8, "previous_session": "20260101T030405Z-00000000"}
+    change = {"rank": 0, "kind": "environment", "what": "rocm", "subject": "version", "from_value": "7.1"}
+    change |= {"to_value": EVIL, "evidence": "environment.value"}
+    tables = {"history_places": rows_of("history_places", [place])}
+    lake.publish(SESSION, "regression", {**tables, "session_changes": rows_of("session_changes", [change])})
     if model:
         publish_model(lake, stats)
     if limits:

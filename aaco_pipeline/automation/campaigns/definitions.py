@@ -13,6 +13,7 @@ from aaco_pipeline.automation.campaigns.judging import judge_campaign
 from aaco_pipeline.automation.campaigns.measuring import measure_campaign
 from aaco_pipeline.automation.campaigns.rolling import roll_forward
 from aaco_pipeline.automation.campaigns.series import publish_history
+from aaco_pipeline.automation.campaigns.stack_change import judge_between_nights
 from aaco_pipeline.automation.partitions import campaign_partitions
 from aaco_pipeline.automation.stage_assets import OWNERS, expected_errors, markdown_table
 from aaco_pipeline.report.document.verdict import verdict_document
@@ -66,6 +67,7 @@ def campaign_verdicts(context: dg.AssetExecutionContext, lake: LakeResource) -> 
     opened, campaign = lake.open(), context.partition_key
     with expected_errors():
         verdicts = judge_campaign(opened, campaign)["verdicts"]
+        between = judge_between_nights(opened, campaign)
     candidates = verdicts.get_column("candidate").unique(maintain_order=True)
     # What a narrow screen cuts off goes last; an effect is how many times as long it takes, and no share.
     effects = {"times": "effect_ratio", "from": "ci_low", "to": "ci_high"}
@@ -80,6 +82,7 @@ def campaign_verdicts(context: dg.AssetExecutionContext, lake: LakeResource) -> 
         metadata={
             "verdict": "\n".join(sentence(verdict_document(opened, campaign, one)) for one in candidates),
             "verdicts": dg.MetadataValue.md(markdown_table(shown)),
+            **({} if between is None else {"between nights": sentence(verdict_document(opened, between))}),
             "dagster/row_count": verdicts.height,
         }
     )

@@ -12,7 +12,7 @@ from typing import Final
 import polars as pl
 
 from aaco_pipeline.automation.campaigns.measuring import members
-from aaco_pipeline.automation.campaigns.plan import Plan, read_plan
+from aaco_pipeline.automation.campaigns.plan import Plan, is_between_nights, read_plan
 from aaco_pipeline.capture.request import Arm
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.store import TraceLake
@@ -47,6 +47,8 @@ def judge_campaign(lake: TraceLake, campaign: str) -> Tables:
     same request of the same file; `service_levels` of every arm where limits were agreed. UsageError when no block is
     finished.
     """
+    if is_between_nights(lake, campaign):
+        raise UsageError(f"campaign {campaign} holds nights of other campaigns against each other; the next night does")
     plan, rows = read_plan(lake, campaign), members(lake, campaign).filter(pl.col("state") == "finished")
     timed = rows.filter(pl.col("purpose") == "latency")
     if timed.is_empty():
@@ -89,6 +91,11 @@ def shared_facts(lake: TraceLake, sessions: Sequence[str]) -> pl.DataFrame:
     """What sessions of one comparison share, a row each: session_id, fingerprint, device, boot_id and cache_state."""
     facts = [_facts(session, lake.read("environment", session)) for session in sessions]
     return pl.DataFrame(facts, schema=dict.fromkeys(_FACTS, pl.String))
+
+
+def sessions_of(lake: TraceLake, plan: Plan, timed: pl.DataFrame) -> pl.DataFrame:
+    """The same of any sessions without a trace; `timed` has session_id, arm and block."""
+    return _sessions(lake, plan, iterations_of(lake, timed))
 
 
 # ---- inside ----------------------------------------------------------------------------------------------------------

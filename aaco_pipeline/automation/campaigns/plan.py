@@ -23,7 +23,9 @@ from aaco_pipeline.resources.measure.models import model_digest
 from aaco_pipeline.statistics.service_level import Limit
 from aaco_pipeline.statistics.verdicts.decision import INTERLEAVED
 
-Kind = Literal["compare", "nightly", "bisect"]
+Kind = Literal["compare", "nightly", "bisect", "stack"]
+#: The kind of a campaign without sessions of its own: nights before and after the host's stack changed.
+BETWEEN_NIGHTS_KIND: Final = "between_nights"
 #: The stage that publishes a plan.
 STAGE: Final = "plan"
 #: Sessions of each arm: with fewer than 5 there is no interval, and 10 see what people care about (a few percent).
@@ -195,6 +197,11 @@ def read_plan(lake: TraceLake, campaign: str) -> Plan:
         row["night"],
         row["confirms"],
     )
+
+
+def is_between_nights(lake: TraceLake, campaign: str) -> bool:
+    """Whether a campaign only holds nights that others measured against each other, and has nothing to measure."""
+    return lake.read("campaigns", campaign).get_column("kind").cast(pl.String).to_list() == [BETWEEN_NIGHTS_KIND]
 
 
 def require_unchanged(plan: Plan) -> None:

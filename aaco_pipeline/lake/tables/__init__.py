@@ -17,6 +17,7 @@ from aaco_pipeline.lake.tables import (
     judgement,
     model,
     profiler_records,
+    session_history,
     telemetry,
     trace,
     what_was_run,
@@ -26,5 +27,5 @@ from aaco_pipeline.lake.tables import (
 TABLES: Final[tuple[Table, ...]] = (
     *(*what_was_run.TABLES, *model.TABLES, *inference.TABLES, *trace.TABLES, *profiler_records.TABLES),
     *(*telemetry.TABLES, *completeness.TABLES, *analysis.TABLES, *device_limits.TABLES),
-    *(*answer.TABLES, *judgement.TABLES, *campaigns.TABLES, *history.TABLES),
+    *(*answer.TABLES, *judgement.TABLES, *campaigns.TABLES, *history.TABLES, *session_history.TABLES),
 )

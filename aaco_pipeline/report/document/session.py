@@ -17,7 +17,7 @@ from aaco_pipeline.lake.sql import select_rows
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.document.kernel_pages import KERNEL_PAGES
 from aaco_pipeline.report.document.ranks import RANKS
-from aaco_pipeline.report.document.statements import SECTIONS, STAGES, SUMMARY, TIMELINE
+from aaco_pipeline.report.document.statements import OF_CAMPAIGN, SECTIONS, STAGES, SUMMARY, TIMELINE
 from aaco_pipeline.report.words.answer import answer_fields
 from aaco_pipeline.report.words.bottleneck_text import bottleneck_fields
 from aaco_pipeline.report.words.session import Document, Row, value
@@ -25,7 +25,10 @@ from aaco_pipeline.report.words.session import Document, Row, value
 
 def session_summary(lake: TraceLake, session: str) -> Document:
     """The short document, as `aaco show` prints it: the workload, its figures, its top kernels, and what is missing."""
-    return _head(lake, session, read_parts(lake, session, _filled_in(SUMMARY, session)))
+    document = _head(lake, session, read_parts(lake, session, _filled_in(SUMMARY, session)))
+    campaign = document.get("campaign_id")
+    of_campaign = _filled_in(OF_CAMPAIGN, session) if campaign else {}
+    return {**document, "campaign_verdicts": [], **read_parts(lake, session, of_campaign, campaign)}
 
 
 def session_document(lake: TraceLake, session: str) -> Document:
@@ -38,7 +41,7 @@ def session_document(lake: TraceLake, session: str) -> Document:
     # What only the long document needs, and Polars with it.
     from aaco_pipeline.report.timeline.drawn import TABLES, drawn_timeline
 
-    statements = _filled_in({**SUMMARY, **SECTIONS, **KERNEL_PAGES, **RANKS}, session)
+    statements = _filled_in({**SUMMARY, **OF_CAMPAIGN, **SECTIONS, **KERNEL_PAGES, **RANKS}, session)
     document = _head(lake, session, read_parts(lake, session, statements, _campaign(lake, session)))
     document["moments"] = _moments(document)
     document["drawn_timeline"] = drawn_timeline({name: lake.read(name, session) for name in TABLES}, document)

@@ -79,6 +79,8 @@ SUMMARY: Final[Mapping[str, str]] = {
         "SELECT label, score, runner_up, recommendation, evidence, missing AS missing_signals FROM bottlenecks "
         "WHERE session_id = '{session}' AND scope = 'session' ORDER BY ALL"
     ),
+    "place": "SELECT * EXCLUDE (session_id) FROM history_places WHERE session_id = '{session}' ORDER BY ALL",
+    "changes": "SELECT * EXCLUDE (session_id) FROM session_changes WHERE session_id = '{session}' ORDER BY rank",
     "optimization_priority": (
         "SELECT k.kernel_id, k.name, k.short_name AS operator, b.label, b.score, b.recommendation, "
         "b.missing AS missing_signals, t.share_ratio, "
@@ -91,6 +93,15 @@ SUMMARY: Final[Mapping[str, str]] = {
         f"LEFT JOIN {_WHOLE.format(table='roofline')} AS r USING (kernel_id) "
         f"LEFT JOIN {_LABELS_OF_KERNELS} AS b USING (kernel_id) "
         f"ORDER BY w.saved_ns DESC NULLS LAST, t.share_ratio DESC NULLS LAST, k.kernel_id LIMIT {_PRIORITIES}"
+    ),
+}
+
+#: What is read besides of a session that was measured for a campaign.
+OF_CAMPAIGN: Final[Mapping[str, str]] = {
+    "campaign_verdicts": (
+        "SELECT campaign_id, baseline, candidate, metric, verdict, effect_ratio, ci_low, ci_high FROM verdicts "
+        "WHERE role = 'primary' AND campaign_id = (SELECT campaign_id FROM sessions WHERE session_id = '{session}') "
+        "ORDER BY candidate, metric"
     ),
 }
 
@@ -254,5 +265,6 @@ STAGES: Final = (
     ("roofline", "how close each kernel came to the roofline, and its occupancy"),
     ("att_enrichment", "the instructions wavefronts stalled on"),
     ("classification", "what limits the session and its kernels"),
+    ("regression", "where it lies among earlier sessions, and what changed"),
     ("telemetry", "host and device samples during the iterations"),
 )

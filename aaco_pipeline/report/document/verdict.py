@@ -4,7 +4,7 @@ The verdict itself is made by `aaco_pipeline.statistics.verdicts`; here it is on
 """
 
 import json
-from typing import Any
+from typing import Any, Final
 
 import polars as pl
 
@@ -12,8 +12,12 @@ from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.words.causes import cause_in_words, selection_in_words
 from aaco_pipeline.report.words.service_levels import service_level
+from aaco_pipeline.statistics.verdicts.between_nights import REGRESSED_BETWEEN_NIGHTS
+from aaco_pipeline.statistics.verdicts.decision import REGRESSED
 
 Document = dict[str, Any]
+#: Verdicts that found a regression; the second is of arms that could not alternate, and graded as that.
+REGRESSIONS: Final = (REGRESSED, REGRESSED_BETWEEN_NIGHTS)
 
 
 def verdict_document(lake: TraceLake, campaign: str, candidate: str = "candidate") -> Document:
@@ -38,8 +42,10 @@ def verdict_document(lake: TraceLake, campaign: str, candidate: str = "candidate
         "backend": plan["backend"],
         "arms": arms.select("arm", "artefact", "artefact_sha256").to_dicts(),
         "asked_differently": _asked_differently(arms, candidate),
-        "regression": primary["verdict"] == "regressed",
+        "regression": primary["verdict"] in REGRESSIONS,
         "verdict": primary["verdict"],
+        "design": primary["design"],
+        "alert_grade": primary["alert_grade"],
         "severity": _severity(primary),
         "confidence": primary["confidence"],
         "latency_delta_pct": None if effect is None else 100 * (effect - 1),
@@ -77,7 +83,7 @@ def _plain(value: object) -> str:
 
 def _severity(row: Document) -> float | None:
     """How many times the threshold the whole interval lies beyond it; null for what is no regression."""
-    if row["verdict"] != "regressed":
+    if row["verdict"] not in REGRESSIONS:
         return None
     return float((row["ci_low"] - 1) / row["threshold_ratio"])
 

@@ -24,7 +24,8 @@ from aaco_pipeline.report.html.scaling_plot import placed_curve
 from aaco_pipeline.report.words import bottleneck_text, kinds, scaling, shapes, tables
 from aaco_pipeline.report.words.answer import class_in_words
 from aaco_pipeline.report.words.idle_causes import CAUSES
-from aaco_pipeline.report.words.session import Document, Row, value
+from aaco_pipeline.report.words.regression import CHANGES
+from aaco_pipeline.report.words.session import Document, Row, history, value
 from aaco_pipeline.report.words.units import capital
 
 #: A profiled pass alone has a plot of its latencies from so many iterations on.
@@ -66,10 +67,15 @@ def sections_of(document: Document) -> list[Section]:
 
 
 def _holds(document: Document, part: str) -> bool:
-    """Whether a part of the document has rows; `latencies` are the iterations of a pass that is worth a plot."""
+    """Whether a part of the document has rows.
+
+    `latencies` are the iterations of a pass that is worth a plot, `history` is what can be said of earlier sessions.
+    """
     if part == "latencies":
         passes = Counter(row["pass"] for row in document["iterations"] if row["latency_ns"] is not None)
         return passes["latency"] > 1 or passes["trace"] >= _PLOTTED_ITERATIONS
+    if part == "history":
+        return bool(history(document))
     if part == "limits":
         return any(row["label"] or row["bound"] or row["theoretical_ratio"] for row in document["limits"])
     return bool(document.get(part))
@@ -202,6 +208,11 @@ SECTIONS: Final = (
         *("where", "Where", "Where the time went", ("answers", "time_shares", "kinds_of_work"), ("time_shares",)),
         beside=("session_parts",),
         values=_where,
+    ),
+    Section(
+        *("history", "History", "Against earlier sessions", ("place", "changes"), ("history",)),
+        beside=("campaign_verdicts",),
+        values=lambda document: {"sentences": history(document), "columns": list(CHANGES.items())},
     ),
     Section(
         *("latency", "Latency", "Latency over the run", ("iterations",), ("latencies",)),

@@ -10,7 +10,7 @@ from aaco_pipeline.report.terminal.screen import open_screen, print_prose, print
 from aaco_pipeline.report.words import bottleneck_text, tables
 from aaco_pipeline.report.words.answer import sharpening
 from aaco_pipeline.report.words.printable import in_a_line
-from aaco_pipeline.report.words.session import Document, Row, answer, facts, half, run_description
+from aaco_pipeline.report.words.session import Document, Row, answer, facts, half, history, run_description
 from aaco_pipeline.report.words.units import counted, duration, grouped, share
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ def print_session(document: Document, stream: TextIO | None = None) -> None:
         print_prose(screen, f"To sharpen it, record {what}: {command}", "dim")
     if (measured := facts(document)) and measured != answer(document):
         print_prose(screen, measured)
+    for sentence in history(document):
+        print_prose(screen, sentence)
     print_table(screen, tables.SHARES, tables.shares(document), title="Where the time went")
     kinds = document.get("kinds_of_work", [])
     print_table(screen, tables.KINDS, kinds, title="By kind of work", names=("heaviest",), spare=_SPARE_OF_KINDS)

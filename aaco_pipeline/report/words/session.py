@@ -6,6 +6,7 @@ The rows come from `aaco_pipeline.report.document`; what limits a session is `bo
 from datetime import datetime
 from typing import Any, Final
 
+from aaco_pipeline.report.words import regression
 from aaco_pipeline.report.words.answer import paragraph
 from aaco_pipeline.report.words.units import bounded, counted, duration, number, share
 
@@ -82,6 +83,16 @@ def facts(document: Document) -> str:
         return ""
     judged = [steadiness(document)] if metric(document, "latency_p50", "latency") is not None else []
     return ". ".join([*sentences, *judged]) + "."
+
+
+def history(document: Document) -> list[str]:
+    """Where the session lies among earlier ones, what its campaign came to, and what to run, a sentence each."""
+    told: list[str | None] = []
+    for place in document.get("place") or []:
+        told.append(regression.against_earlier(place, document["changes"]))
+        told.append(regression.advice(document["session_id"], place, document["changes"]))
+    of_campaign = regression.of_campaign(document.get("arm"), document.get("campaign_verdicts") or [])
+    return [sentence for sentence in (*told[:1], *of_campaign, *told[1:]) if sentence is not None]
 
 
 def _beside(document: Document) -> str | None:

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from aaco_pipeline.report.words.causes import signed
 from aaco_pipeline.report.words.units import capital, counted
+from aaco_pipeline.statistics.verdicts.between_nights import BETWEEN_NIGHTS
 
 Row = Mapping[str, Any]
 Columns = Mapping[str, Callable[[Any], str | None]]
@@ -22,7 +23,7 @@ def sentence(document: Row) -> str:
         return f"{capital(row['verdict'])}: there is no {name.removeprefix('the ')} of both arms to compare."
     change = f"{name} of {row['candidate']} is {_ratio(effect)} times that of {row['baseline']}"
     if row["ci_low"] is not None:
-        change += f" (95 % interval {_interval(row)}, {counted(row['blocks'], 'block')})"
+        change += f" (95 % interval {_interval(row)}, {counted(row['blocks'], _repeated(row))})"
     found = ""
     if row["minimum_detectable_ratio"] is not None:
         found = f" A difference of {_percent(row['minimum_detectable_ratio'])} would be found four times in five."
@@ -39,7 +40,14 @@ def asked(document: Row) -> str:
 
 def reasons(document: Row) -> list[str]:
     """Why the verdict is what it is, a sentence each."""
-    return [f"{capital(one)}." for one in document["verdicts"][0]["reasons"] or []]
+    row = document["verdicts"][0]
+    told = [f"{capital(one)}." for one in row["reasons"] or []]
+    if row.get("design") == BETWEEN_NIGHTS:
+        seen = "" if row["alert_grade"] is None else f", seen on {row['alert_grade']}"
+        told.append(
+            f"The arms are nights before and after the host's stack changed{seen}: what else changed with it counts."
+        )
+    return told
 
 
 def selected(document: Row) -> list[str]:
@@ -58,6 +66,11 @@ def next_step(document: Row) -> str | None:
     """What to do next; None when nothing follows."""
     advice = document["recommendation"]
     return None if advice is None else f"Next: {advice}."
+
+
+def _repeated(row: Row) -> str:
+    """What the arms were measured in, by its name."""
+    return "night" if row.get("design") == BETWEEN_NIGHTS else "block"
 
 
 def _ratio(value: float | None) -> str | None:

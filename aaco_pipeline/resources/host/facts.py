@@ -247,8 +247,13 @@ def _packed_reference(folder: Path, name: str) -> str | None:
     return None
 
 
+def rocm_root() -> Path:
+    """The folder of the ROCm installation that programs here use; it need not exist."""
+    return Path(os.environ.get("ROCM_PATH") or "/opt/rocm")
+
+
 def _rocm(facts: _Facts) -> None:
-    root = Path(os.environ.get("ROCM_PATH") or "/opt/rocm")
+    root = rocm_root()
     facts.add("rocm", "version", text_of(root / ".info/version") or text_of(root / ".info/version-dev"))
     driver = text_of(_SYS / "module/amdgpu/version")
     if driver is None and text_of(_SYS / "module/amdgpu/initstate") is not None:

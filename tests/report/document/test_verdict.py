@@ -79,8 +79,8 @@ def test_every_verdict_has_its_sentence_and_fits_80_columns(
     told = document(empty_lake, plan)
     assert words.sentence(told) == SENTENCES[verdict]
     assert (told["verdict"], told["confidence"]) == (verdict, 0.9)
-    assert told["regression"] == (verdict == "regressed")
-    assert (told["severity"] is not None) == (verdict == "regressed")
+    assert told["regression"] == verdict.startswith("regressed")
+    assert (told["severity"] is not None) == verdict.startswith("regressed")
     effect = row["effect_ratio"]
     assert told["latency_delta_pct"] == (None if effect is None else pytest.approx(100 * (effect - 1)))
     printed = lines(told, monkeypatch)
@@ -168,3 +168,20 @@ def test_blocks_are_counted_by_purpose_and_state(empty_lake: TraceLake, plan: Pl
 def test_a_campaign_that_was_not_judged_is_refused_by_name(empty_lake: TraceLake, plan: Plan) -> None:
     with pytest.raises(UsageError, match=f"{plan.campaign} has no verdict on candidate; `aaco compare --resume"):
         document(empty_lake, plan)
+
+
+def test_a_regression_between_nights_is_counted_in_nights_and_says_what_it_was_seen_on(
+    empty_lake: TraceLake, plan: Plan
+) -> None:
+    judged(
+        empty_lake,
+        plan,
+        verdict_row("regressed between nights", design="between nights", blocks=22, alert_grade="two boots"),
+    )
+    told = document(empty_lake, plan)
+    assert (told["regression"], told["design"], told["alert_grade"]) == (True, "between nights", "two boots")
+    assert "(95 % interval 1.030 … 1.070, 22 nights)" in words.sentence(told)
+    assert words.reasons(told)[-1] == (
+        "The arms are nights before and after the host's stack changed, seen on two boots: "
+        "what else changed with it counts."
+    )

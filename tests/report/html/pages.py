@@ -6,7 +6,7 @@ from typing import Any, Final
 
 #: The sections of the full session's page: those that have something to show, the answer's first.
 SECTIONS: Final = (
-    *("where", "latency", "distribution", "warmup", "kernels", "limits", "timeline", "path"),
+    *("where", "history", "latency", "distribution", "warmup", "kernels", "limits", "timeline", "path"),
     *("operators", "instructions", "environment", "clocks", "evidence"),
 )
 

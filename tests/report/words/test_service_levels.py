@@ -40,8 +40,8 @@ SPENT = "; 0.2 % of its iterations took longer, 1 % may."
                 "sessions": 3,
                 "over_limit_ratio": None,
             },
-            "It is not known whether P99 of resnet50 keeps to 20 ms: 3 sessions with iterations enough for a P99, of five "
-            "that it takes.",
+            "It is not known whether P99 of resnet50 keeps to 20 ms: 3 sessions with iterations enough for a P99, of "
+            "five that it takes.",
             "P99 of 20 ms: not enough data",
         ),
         (

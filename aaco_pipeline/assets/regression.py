@@ -1,0 +1,151 @@
+"""The stage `regression`: where a session lies among earlier ones like it, and what changed since the last of them.
+
+The arithmetic is `aaco_pipeline.statistics.session_history`. Other sessions are read from the lake as they are: none of
+them has to be whole, and none is waited for.
+"""
+
+from typing import Any, Final
+
+import polars as pl
+
+from aaco_pipeline.analysis.sessions.token_latency import units_of_work
+from aaco_pipeline.assets.stage import ALL_KINDS, Outcome, Session, stage
+from aaco_pipeline.errors import AacoError
+from aaco_pipeline.lake.evidence import Evidence
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.lake.validation import empty_table, to_contract
+from aaco_pipeline.report.words.regression import against_earlier
+from aaco_pipeline.statistics.causes.accounts import ACCOUNTED_FROM
+from aaco_pipeline.statistics.causes.arms import FACTS, Arm, arm
+from aaco_pipeline.statistics.session_history import MOST_EARLIER, alike, changes, newest, place
+from aaco_pipeline.statistics.session_quantiles import session_quantiles
+
+#: Sessions of the workload's name that are looked at for ones that are like this one, the newest.
+_MOST_LOOKED_AT: Final = 60
+#: With more dispatches, kernels are left to `aaco diff`: a stage of every session must not read two large traces.
+_MOST_DISPATCHES: Final = 500_000
+_READ: Final = tuple(dict.fromkeys((*FACTS, *ACCOUNTED_FROM)))
+
+
+@stage(
+    reads=_READ,
+    publishes=("history_places", "session_changes"),
+    group="judgement",
+    kinds=("polars", "parquet"),
+    session_kinds=ALL_KINDS,
+)
+def regression(session: Session) -> Outcome:
+    """Where does this session lie among earlier ones like it, and what changed since the last of them?"""
+    own = session.tables("sessions")["sessions"].row(0, named=True)
+    unread: dict[str, str] = {}
+    names = newest(session.lake.sessions(), session.id, _MOST_LOOKED_AT)
+    like = alike(_of_others(session.lake, "sessions", names, unread), own)
+    value, why = _level(session)
+    wanted = like.get_column("session_id").to_list()[: 2 * MOST_EARLIER]
+    levels = like.join(_levels(session.lake, wanted, unread), on="session_id", how="left", maintain_order="left")
+    row = place(value, why, levels)
+    previous = _previous(session, [name for name in wanted if name not in unread])
+    row["previous_session"] = previous
+    differing, skipped = (empty_table("session_changes"), None) if previous is None else _changes(session, previous)
+    tables = {
+        "history_places": to_contract("history_places", pl.DataFrame([row])),
+        "session_changes": to_contract("session_changes", differing),
+    }
+    return Outcome(
+        tables,
+        _evidence(row, unread, skipped),
+        {
+            "against_earlier": against_earlier(row, differing.to_dicts()),
+            "earlier_sessions": row["earlier_sessions"],
+            "median_ratio": row.get("median_ratio"),
+            "changes": differing.height,
+        },
+        differing.select("what", "subject", "from_value", "to_value"),
+        "what changed since the session before",
+    )
+
+
+# ---- inside ----------------------------------------------------------------------------------------------------------
+
+
+def _level(session: Session) -> tuple[int | None, str | None]:
+    """The session's own steady median, or why there is none."""
+    measured = _measured(session.id, session.tables("iterations")["iterations"])
+    if measured.is_empty():
+        return None, "no unprofiled iterations: times of a profiled run are not held against others"
+    found = session_quantiles(measured).row(0, named=True)
+    why = None if found["p50_ns"] is not None else "; ".join(found["reasons"]) or found["state"]
+    return found["p50_ns"], why
+
+
+def _levels(lake: TraceLake, names: list[str], unread: dict[str, str]) -> pl.DataFrame:
+    """session_id and level_ns, the steady median, of sessions with unprofiled iterations."""
+    parts = [_measured(name, _of_others(lake, "iterations", [name], unread)) for name in names]
+    measured = pl.concat(parts) if parts else _measured("", empty_table("iterations"))
+    return session_quantiles(measured).select("session_id", level_ns="p50_ns")
+
+
+def _measured(name: str, iterations: pl.DataFrame) -> pl.DataFrame:
+    """Units of work in the form of `session_quantiles`."""
+    units = units_of_work(iterations).select("iteration", latency_ns="time_ns")
+    where = {"session_id": pl.lit(name), "arm": pl.lit(None, pl.String), "block": pl.lit(None, pl.Int32)}
+    return units.with_columns(**where)
+
+
+def _of_others(lake: TraceLake, table: str, names: list[str], unread: dict[str, str]) -> pl.DataFrame:
+    """A table of other sessions; those whose files cannot be read are named in `unread`, and stop nothing here."""
+    frames = []
+    for name in names:
+        try:
+            frames.append(lake.read(table, name))
+        except AacoError as error:
+            unread[name] = str(error)
+    return pl.concat(frames) if frames else lake.read(table, [])
+
+
+def _previous(session: Session, names: list[str]) -> str | None:
+    """The last session that is like this one; of those with kernels, where this one has any."""
+    if not _dispatches(session.lake, session.id):
+        return names[0] if names else None
+    return next((name for name in names if _dispatches(session.lake, name)), names[0] if names else None)
+
+
+def _dispatches(lake: TraceLake, name: str) -> int:
+    return sum(entry.rows for entry in lake.manifest(name).of_table("dispatches"))
+
+
+def _changes(session: Session, previous: str) -> tuple[pl.DataFrame, str | None]:
+    """Rows of `session_changes`, and why not all was held against each other, if it was not."""
+    most = max(_dispatches(session.lake, name) for name in (session.id, previous))
+    skipped = f"{most:,} dispatches: `aaco diff {previous} {session.id}`" if most > _MOST_DISPATCHES else None
+    names = FACTS if skipped else _READ
+    try:
+        before = {name: session.lake.read(name, previous) for name in names}
+    except AacoError as error:
+        return empty_table("session_changes"), f"{previous} cannot be read: {error}"
+    after = {name: frame.with_columns(session_id=pl.lit(session.id)) for name, frame in session.tables(*names).items()}
+    return changes(_side(previous, before), _side(session.id, after)), skipped
+
+
+def _side(name: str, tables: dict[str, Any]) -> Arm:
+    return arm({name: {**{each: empty_table(each) for each in ACCOUNTED_FROM}, **tables}})
+
+
+def _evidence(row: dict[str, Any], unread: dict[str, str], skipped: str | None) -> list[Evidence]:
+    placed = row.get("median_ratio") is not None
+    items = [
+        Evidence(
+            "place among earlier sessions",
+            "present" if placed else "absent",
+            row["reason"] if not placed else None,
+            "history_places",
+            row["earlier_sessions"],
+        )
+    ]
+    if unread:
+        name, why = next(iter(unread.items()))
+        told = f"{len(unread)} earlier sessions cannot be read, {name} first: {why}"
+        items.append(Evidence("earlier sessions", "partial", told, "sessions"))
+    if skipped is not None:
+        items.append(Evidence("changes since the session before", "partial", skipped, "session_changes"))
+    return items
