@@ -11,13 +11,13 @@ from typing import Final
 
 import polars as pl
 
-from aaco_pipeline.analysis.sessions.token_latency import units_of_work
 from aaco_pipeline.automation.campaigns.measuring import members
 from aaco_pipeline.automation.campaigns.plan import Plan, read_plan
 from aaco_pipeline.capture.request import Arm
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import empty_table, to_contract
+from aaco_pipeline.report.document.campaign_sessions import quantiles_of
 from aaco_pipeline.report.words.causes import cause_in_words, selection_in_words
 from aaco_pipeline.statistics.causes.accounts import ACCOUNTED_FROM
 from aaco_pipeline.statistics.causes.arms import FACTS, arm
@@ -26,7 +26,6 @@ from aaco_pipeline.statistics.causes.environment import environment_differences
 from aaco_pipeline.statistics.causes.matching import replaced_kernels
 from aaco_pipeline.statistics.causes.rows import attribution_rows, selection_rows
 from aaco_pipeline.statistics.causes.selection import selections
-from aaco_pipeline.statistics.session_quantiles import session_quantiles
 from aaco_pipeline.statistics.verdicts import comparison
 from aaco_pipeline.statistics.verdicts.comparison import compare
 from aaco_pipeline.statistics.verdicts.identical_code import ledger_rows
@@ -81,17 +80,10 @@ def judge_campaign(lake: TraceLake, campaign: str) -> Tables:
 def _sessions(lake: TraceLake, plan: Plan, timed: pl.DataFrame) -> pl.DataFrame:
     """Rows of `session_quantiles` with the facts that sessions of one comparison share."""
     named = timed.get_column("session_id").to_list()
-    units = []
-    for session in named:
-        iterations = lake.read("iterations", session).filter(pl.col("pass") == "latency")
-        own = units_of_work(iterations).select("iteration", latency_ns="time_ns")
-        units.append(own.with_columns(session_id=pl.lit(session)))
-    placed = timed.select("session_id", "arm", "block")
-    measured = placed.join(pl.concat(units), on="session_id", how="left", maintain_order="left")
     what = lake.read("sessions", named).select("session_id", "host")
     facts = [_facts(session, lake.read("environment", session)) for session in named]
     return (
-        session_quantiles(measured)
+        quantiles_of(lake, timed)
         .join(what, on="session_id")
         .join(pl.DataFrame(facts, schema=dict.fromkeys(_FACTS, pl.String)), on="session_id")
         .with_columns(campaign_id=pl.lit(plan.campaign), workload=pl.lit(plan.workload))
