@@ -105,7 +105,13 @@ PUBLIC: Final[dict[str, str]] = {
         slow_sessions alert_grade reasons""",
     "aa_ledger": "workload host metric design blocks sessions_per_block effect_ratio level p_value",
     "attributions": "baseline candidate kind subject delta_ns ci_low_ns ci_high_ns evidence_grade",
-    "change_points": "series campaign first_location last_location effect_ratio ci_low ci_high",
+    "change_points": """series campaign first_location last_location effect_ratio ci_low ci_high workload backend host
+        metric arm kind of owed_to started_at nights_before nights_after delay_nights""",
+    "nights": """workload backend host metric arm night campaign started_at sessions level_ns ci_low_ns ci_high_ns
+        error_ratio paired_with paired_artefact_sha256 paired_blocks paired_ratio paired_ci_low paired_ci_high
+        paired_error_ratio is_outlier paired_is_outlier segment paired_segment fingerprint is_new_fingerprint""",
+    "forecasts": """workload backend host metric arm nights level_ns slope_ratio slope_ci_low slope_ci_high p_value
+        limit_ns state nights_to_limit nights_to_limit_low nights_to_limit_high coverage_ratio pinball_ratio reason""",
     "optimization_attempts": """attempt kernel transformation proposer guard decision reason speedup_ratio ci_low
         ci_high executed_on compiler source_sha256 binary_sha256 vgprs_before vgprs_after sgprs_before sgprs_after
         lds_bytes_before lds_bytes_after scratch_bytes_before scratch_bytes_after""",
@@ -143,12 +149,15 @@ WORDS: Final[dict[str, str]] = {
         imbalance throttling allocation compilation page_faults""",
     "verdicts.verdict": "regressed improved equivalent inconclusive withheld",
     "verdicts.role": "primary supporting",
+    "change_points.kind": "level drift",
+    "change_points.of": "raw paired",
+    "change_points.owed_to": "code host",
     "attributions.evidence_grade": "observed correlated isolated",
 }
 
 CAMPAIGN_TABLES: Final = {
     *("scaling", "aa_ledger", "verdicts", "attributions", "selections", "change_points"),
-    *("campaigns", "campaign_arms", "campaign_sessions", "baselines"),
+    *("campaigns", "campaign_arms", "campaign_sessions", "baselines", "nights", "forecasts"),
 }
 
 #: What a name's suffix promises of type and unit.

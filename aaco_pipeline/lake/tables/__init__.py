@@ -12,6 +12,7 @@ from aaco_pipeline.lake.tables import (
     campaigns,
     completeness,
     device_limits,
+    history,
     inference,
     judgement,
     model,
@@ -25,5 +26,5 @@ from aaco_pipeline.lake.tables import (
 TABLES: Final[tuple[Table, ...]] = (
     *(*what_was_run.TABLES, *model.TABLES, *inference.TABLES, *trace.TABLES, *profiler_records.TABLES),
     *(*telemetry.TABLES, *completeness.TABLES, *analysis.TABLES, *device_limits.TABLES),
-    *(*answer.TABLES, *judgement.TABLES, *campaigns.TABLES),
+    *(*answer.TABLES, *judgement.TABLES, *campaigns.TABLES, *history.TABLES),
 )

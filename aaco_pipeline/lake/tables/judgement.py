@@ -9,6 +9,7 @@ from aaco_pipeline.lake.declaration import (
     BOOL,
     BYTES,
     COUNT,
+    DATE,
     FLOAT64,
     ID,
     INT32,
@@ -21,6 +22,7 @@ from aaco_pipeline.lake.declaration import (
     STRING,
     STRINGS,
     TEXT,
+    TIMESTAMP,
     TRUTH,
     VERSION,
     Table,
@@ -187,24 +189,43 @@ TABLES: Final[tuple[Table, ...]] = (
     ),
     Table(
         name="change_points", section="Judgement",
-        meaning="One row is one change of level in a series of sessions over time or revisions. Filled by the stage "
-                "regression.",
-        sort_by=("series", "first_location"), scope="campaign",
+        meaning="One row is one change of level in a series of sessions over time or revisions, or one drift of many "
+                "small steps. Filled by the stage history of every campaign, for all nights up to it.",
+        sort_by=("series", "first_location"), scope="campaign", version=2,
         columns=(
             column("series", STRING, NAME, "Series that was searched: the metric and what is held fixed along it, such "
                 "as workload and host."),
-            nullable("campaign", STRING, ID, "Campaign whose sessions hold the change; differs from campaign_id when "
-                "the series spans several; null when it belongs to no single one."),
+            nullable("campaign", STRING, ID, "Campaign whose sessions hold the change: of nights the first of the new "
+                "level; null when it belongs to no single one."),
             column("first_location", STRING, ID, "Earliest place in the series where the change may have happened: a "
-                "session id or a revision."),
-            column("last_location", STRING, ID, "Latest place in the series where the change may have happened: a "
-                "session id or a revision; equal to first_location when it is pinned down."),
-            nullable("effect_ratio", FLOAT64, RATIO, "Level after the change divided by the level before it; null when "
-                "it cannot be estimated."),
+                "session id, a revision, or the campaign of a night."),
+            column("last_location", STRING, ID, "Latest place in the series where the change may have happened, of the "
+                "same kind; equal to first_location when it is pinned down."),
+            nullable("effect_ratio", FLOAT64, RATIO, "Level after the change divided by the level before it; of a "
+                "drift its end over its beginning. Null when it cannot be estimated."),
             nullable("ci_low", FLOAT64, RATIO, "Lower end of the confidence interval of effect_ratio; null when there "
                 "are too few sessions for one."),
             nullable("ci_high", FLOAT64, RATIO, "Upper end of the confidence interval of effect_ratio; null when there "
                 "are too few sessions for one."),
+            nullable("workload", STRING, NAME, "Model or program of the series; null when it is none of nights.",
+                since=2),
+            nullable("backend", STRING, NAME, "Where it runs, a name from configs/backends.yaml.", since=2),
+            nullable("host", STRING, NAME, "Host of the series; null when not recorded.", since=2),
+            nullable("metric", STRING, NAME, "Metric of the series, as named in `verdicts`.", since=2),
+            nullable("arm", STRING, NAME, "Arm of the series, as in `nights`.", since=2),
+            nullable("kind", STRING, NAME, "`level` for one step, `drift` for many small ones in one direction.",
+                since=2),
+            nullable("of", STRING, NAME, "`raw` when the arm's own level changed, `paired` when its ratio to the "
+                "canary or baseline of the same blocks did.", since=2),
+            nullable("owed_to", STRING, NAME, "`code` when the paired series changed too, `host` when it did not; null "
+                "when nothing was paired, or the paired nights could not have shown it.", since=2),
+            nullable("started_at", TIMESTAMP, DATE, "Date of the first night of the new level, or of a drift.",
+                since=2),
+            nullable("nights_before", INT64, COUNT, "Nights of the level before it; of a drift null.", since=2),
+            nullable("nights_after", INT64, COUNT, "Nights of the level after it; of a drift those that it took.",
+                since=2),
+            nullable("delay_nights", INT64, COUNT, "Nights after the first of the new level until the series could "
+                "show it; 0 is the same night.", since=2),
         ),
     ),
     Table(

@@ -1,0 +1,115 @@
+"""A benchmark's nights in a row: where each night's level lay, and where the level is going.
+
+Where it changed is `judgement.change_points`. All of it is published anew every night, as it is seen from that night:
+what an older night was (an outlier, the first of a new level) is known only from those after it.
+"""
+
+from typing import Final
+
+from aaco_pipeline.lake.declaration import (
+    BOOL,
+    COUNT,
+    DATE,
+    FLOAT64,
+    ID,
+    INT32,
+    INT64,
+    NAME,
+    NS,
+    RATIO,
+    STRING,
+    TEXT,
+    TIMESTAMP,
+    TRUTH,
+    Column,
+    Table,
+    column,
+    nullable,
+)
+
+# A column is one call of at most three lines.
+# fmt: off
+#: What makes one series of nights.
+_SERIES: Final[tuple[Column, ...]] = (
+    column("workload", STRING, NAME, "Model or program that is measured."),
+    column("backend", STRING, NAME, "Where it runs, a name from configs/backends.yaml."),
+    nullable("host", STRING, NAME, "Host that the night's sessions ran on; null when not recorded."),
+    column("metric", STRING, NAME, "Metric of the series, as named in `verdicts`."),
+    column("arm", STRING, NAME, "Arm of the campaigns whose sessions make the series, as in `campaign_arms`."),
+)
+
+TABLES: Final[tuple[Table, ...]] = (
+    Table(
+        name="nights", section="Judgement",
+        meaning="One row is one night of one series: the level of an arm's fresh sessions on one host in one campaign. "
+                "Filled by the stage history of every campaign, for all its benchmark's nights up to it.",
+        sort_by=("workload", "backend", "host", "metric", "arm", "night"), scope="campaign",
+        columns=(
+            *_SERIES,
+            column("night", INT32, ID, "Place in the series in the order of time, from 0."),
+            column("campaign", STRING, ID, "Campaign that measured the night."),
+            column("started_at", TIMESTAMP, DATE, "When that campaign was planned: the night's date."),
+            column("sessions", INT64, COUNT, "Sessions that entered level_ns; those without a steady level are not "
+                "in P50."),
+            nullable("level_ns", INT64, NS, "Geometric mean of the metric over the sessions; null without any."),
+            nullable("ci_low_ns", INT64, NS, "Lower end of the 95 % interval of level_ns over that night's sessions; "
+                "it knows nothing of how nights differ. Null below two."),
+            nullable("ci_high_ns", INT64, NS, "Upper end of the same; null below two sessions."),
+            nullable("error_ratio", FLOAT64, RATIO, "Standard error of the logarithm of the level; null below two "
+                "sessions."),
+            nullable("paired_with", STRING, NAME, "Arm of the same blocks that paired_ratio is held against: `canary`, "
+                "else `baseline`; null when the night had neither, or is itself that."),
+            nullable("paired_artefact_sha256", STRING, TEXT, "SHA-256 of the file that that arm measured: ratios to "
+                "different files are not one series."),
+            nullable("paired_blocks", INT64, COUNT, "Blocks with sessions of both arms; null when nothing is paired."),
+            nullable("paired_ratio", FLOAT64, RATIO, "The arm divided by the one it is paired with, block by block, "
+                "geometric mean; what the host did that night cancels. Null when nothing is paired."),
+            nullable("paired_ci_low", FLOAT64, RATIO, "Lower end of the 95 % interval of paired_ratio over that "
+                "night's blocks; null below two."),
+            nullable("paired_ci_high", FLOAT64, RATIO, "Upper end of the same; null below two blocks."),
+            nullable("paired_error_ratio", FLOAT64, RATIO, "Standard error of the logarithm of paired_ratio; null "
+                "below two blocks."),
+            nullable("is_outlier", BOOL, TRUTH, "True when the night lies apart from the level before and after it, "
+                "and so enters no level; null when that is not yet known, or there is no level_ns."),
+            nullable("paired_is_outlier", BOOL, TRUTH, "The same of paired_ratio."),
+            nullable("segment", INT32, ID, "Level that the night belongs to, from 0 in the order of time; null without "
+                "level_ns or in a series too short to have levels."),
+            nullable("paired_segment", INT32, ID, "The same of paired_ratio."),
+            nullable("fingerprint", STRING, ID, "Environment of the arm's sessions, as in `sessions`; null when they "
+                "differ or none is recorded."),
+            nullable("is_new_fingerprint", BOOL, TRUTH, "True when the environment is not that of the series' night "
+                "before; null on the first, or when either is unknown."),
+        ),
+    ),
+    Table(
+        name="forecasts", section="Judgement",
+        meaning="One row is one series' trend since its last change of level, and when it would reach the limit of its "
+                "service level. Filled by the stage history.",
+        sort_by=("workload", "backend", "host", "metric", "arm"), scope="campaign",
+        columns=(
+            *_SERIES,
+            column("nights", INT64, COUNT, "Nights since the last change of level that the trend rests on."),
+            nullable("level_ns", INT64, NS, "Level of the last night as the trend has it; that of the last level when "
+                "there is no trend. Null without a night."),
+            nullable("slope_ratio", FLOAT64, RATIO, "Change of level from one night to the next, as a difference from "
+                "1 (Theil and Sen); null when there are too few nights."),
+            nullable("slope_ci_low", FLOAT64, RATIO, "Lower end of the 95 % interval of slope_ratio; null without it."),
+            nullable("slope_ci_high", FLOAT64, RATIO, "Upper end of the same; null without it."),
+            nullable("p_value", FLOAT64, RATIO, "Two-sided p that there is no trend (Mann and Kendall, corrected for "
+                "autocorrelation by Hamed and Rao); null when there are too few nights."),
+            nullable("limit_ns", INT64, NS, "Limit of the service level; null when none is set."),
+            column("state", STRING, NAME, "`foretold` when the level moves towards the limit, `reached` when it is "
+                "beyond it, `no trend`, `moving away`, `no limit`, or `too few nights`."),
+            nullable("nights_to_limit", INT64, COUNT, "Nights until the level reaches the limit; null unless foretold, "
+                "0 when it is reached."),
+            nullable("nights_to_limit_low", INT64, COUNT, "Lower end of its 90 % interval; null unless foretold."),
+            nullable("nights_to_limit_high", INT64, COUNT, "Upper end of the same; null unless foretold, and when it "
+                "may never be reached."),
+            nullable("coverage_ratio", FLOAT64, RATIO, "Share of this series' own nights that lay in the 90 % band "
+                "foretold for them from the nights before; null when too few could be foretold."),
+            nullable("pinball_ratio", FLOAT64, RATIO, "Pinball loss of those bands over that of bands round the last "
+                "value; below 1 the trend foretells better. Null as coverage_ratio."),
+            column("reason", STRING, TEXT, "What the state rests on, in words."),
+        ),
+    ),
+)
