@@ -3,9 +3,11 @@
 import json
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from aaco_pipeline.cli.verdict_output import WRITTEN
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import Project
 from tests.places import SHARED
@@ -54,6 +56,22 @@ def test_markdown_says_the_same(aaco: Aaco, pair: list[str]) -> None:
     assert text.startswith(f"# `{pair[1]}` against `{pair[0]}`\n")
     assert "## Causes" in text
     assert "Described, no verdict" in text
+
+
+def test_a_file_is_written_with_the_verdict_beside_it(aaco: Aaco, pair: list[str], tmp_path: Path) -> None:
+    for form in WRITTEN:
+        path = tmp_path / form / "out"
+        done = aaco("diff", *pair, "--format", form, "--output", str(path))
+        assert (done.returncode, done.stdout) == (0, f"{path}\n")
+        assert path.read_text() == aaco("diff", *pair, "--format", form).stdout
+        assert json.loads((path.parent / "verdict.json").read_text()) == json.loads(
+            aaco("diff", *pair, "--json").stdout
+        )
+    page = (tmp_path / "html" / "out").read_text()
+    assert page.index("The work differs: model name: squeezenet → control_flow") < page.index("<section")
+    assert 'id="causes"' in page
+    skipped = (tmp_path / "junit" / "out").read_text()
+    assert 'skipped="1"' in skipped
 
 
 def test_a_session_is_not_compared_with_itself(refused: Refused, pair: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""The sessions of a campaign one by one, so that the noise beneath a verdict can be seen: their medians, block by block.
+"""The sessions of a campaign one by one and its blocks, so that the noise beneath a verdict can be seen.
 
 What the verdict makes of them is `aaco_pipeline.statistics.verdicts`.
 """

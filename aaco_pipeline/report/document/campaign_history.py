@@ -1,0 +1,45 @@
+"""The nights of a campaign's benchmark as a page draws them: one series, its changes of level and of environment.
+
+They are found by the stage history; here they are only read.
+"""
+
+from typing import Any
+
+import polars as pl
+
+from aaco_pipeline.lake.store import TraceLake
+
+Document = dict[str, Any]
+
+
+def history_of(lake: TraceLake, campaign: str, arm: str, metric: str) -> Document | None:
+    """The series of an arm's metric up to this campaign; None where the campaign has no history.
+
+    `nights` are rows of `nights` in their order, `changes` those of `change_points` with `night`, the place of the
+    first night of the new level among them, and `levels` what each segment of the raw series lies at (geometric mean).
+    Of several hosts it is the one with the latest night.
+    """
+    ours = (pl.col("arm") == arm) & (pl.col("metric") == metric)
+    rows = lake.read("nights", campaign).drop("campaign_id").filter(ours)
+    if rows.is_empty():
+        return None
+    host = rows.sort("started_at").item(-1, "host")
+    nights = rows.filter(pl.col("host").eq_missing(pl.lit(host, pl.String))).sort("night")
+    places = dict(nights.select("campaign", "night").iter_rows())
+    found = lake.read("change_points", campaign).filter(ours & pl.col("host").eq_missing(pl.lit(host, pl.String)))
+    changes = [
+        {**row, "night": places[row["campaign"]]}
+        for row in found.drop("campaign_id").sort("started_at", "of").to_dicts()
+        if row["campaign"] in places
+    ]
+    counted = pl.col("segment").is_not_null() & pl.col("is_outlier").eq_missing(pl.lit(True)).not_()
+    levels = (
+        nights.filter(counted & pl.col("level_ns").is_not_null())
+        .group_by("segment", maintain_order=True)
+        .agg(
+            first=pl.col("night").min(),
+            last=pl.col("night").max(),
+            level_ns=pl.col("level_ns").log().mean().exp(),
+        )
+    )
+    return {"host": host, "nights": nights.to_dicts(), "changes": changes, "levels": levels.to_dicts()}
