@@ -102,10 +102,9 @@ def show_verdict(
 ) -> int:
     """Print or write the verdict of a campaign; the exit code that it means."""
     from aaco_pipeline.report.document.verdict import verdict_document
-    from aaco_pipeline.report.terminal.verdict import print_verdict
 
     document = verdict_document(lake, campaign)
-    give(document, form, output, "verdict", print_verdict)
+    give(document, form, output, "verdict")
     if document["regression"]:
         return REGRESSION
     return INCONCLUSIVE if strict and document["verdict"] not in _DECIDED else 0

@@ -1,6 +1,7 @@
 """`aaco diff`: two sessions beside each other: what was selected differently, where the time went, what differs."""
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -10,8 +11,7 @@ from aaco_pipeline.cli.verdict_output import give, verdict_format
 from aaco_pipeline.errors import UsageError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.resources.project import Project
 
 
@@ -20,19 +20,31 @@ if TYPE_CHECKING:
 @click.argument("candidate")
 @lake_option
 @verdict_format
-def diff(project: "Project", *, baseline: str, candidate: str, form: str, output: "Path | None") -> None:
+def diff(project: "Project", *, baseline: str, candidate: str, form: str, output: Path | None) -> None:
     """Show what changed from session BASELINE to CANDIDATE (ids, unique prefixes, or latest), and why.
 
-    Two sessions are described, not judged: processes of identical code differ, too.
+    Two sessions are described, not judged: processes of identical code differ, too. BASELINE may be a baseline file of
+    an earlier tool: its figures are looked at before they are believed.
     """
     from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.report.document.difference import difference_document
-    from aaco_pipeline.report.terminal.difference import print_difference
 
     lake = TraceLake(project.lake)
+    if Path(baseline).is_file():
+        session = lake.find_session(candidate)
+        finish_first(project, lake, session, quiet=form != "table")
+        return give(_against_file(lake, Path(baseline), session), form, output, "stored difference")
     before, after = (lake.find_session(name) for name in (baseline, candidate))
     if before == after:
         raise UsageError(f"{before} is both sides: name two sessions; `aaco ls` lists them")
     for session in (before, after):
         finish_first(project, lake, session, quiet=form != "table")
-    give(difference_document(lake, before, after), form, output, "difference", print_difference)
+    return give(difference_document(lake, before, after), form, output, "difference")
+
+
+def _against_file(lake: "TraceLake", file: Path, session: str) -> dict[str, Any]:
+    """The session beside the figures of a baseline file."""
+    from aaco_pipeline.capture.stored_baseline import read_stored_baseline
+    from aaco_pipeline.report.document.stored_difference import stored_difference_document
+
+    return stored_difference_document(lake, file, read_stored_baseline(file), session)

@@ -88,11 +88,10 @@ def report(project: "Project", *, session: str, form: str, as_json: bool, output
 def _report_verdict(lake: TraceLake, campaign: str, form: str, output: Path | None, *, opened: bool) -> None:
     """The verdict of a campaign: the page into the lake, unless there is another place for it."""
     from aaco_pipeline.report.document.verdict import verdict_document
-    from aaco_pipeline.report.terminal.verdict import print_verdict
 
     document = verdict_document(lake, campaign)
     path = lake.verdict_page(campaign) if form == "html" and output is None else output
-    give(document, "table" if form == "terminal" else form, path, "verdict", print_verdict)
+    give(document, "table" if form == "terminal" else form, path, "verdict")
     if opened and path is not None:
         _serve({f"/{path.name}": path.read_bytes(), f"/{BESIDE}": path.with_name(BESIDE).read_bytes()})
 

@@ -18,6 +18,7 @@ from aaco_pipeline.lake.files import lake_errors, write_atomically
 WRITTEN: Final = ("markdown", "html", "junit", "bencher", "github-action-benchmark")
 #: For programs that follow: what `--json` prints, beside every file that is written.
 BESIDE: Final = "verdict.json"
+Kind = Literal["verdict", "difference", "stored difference"]
 Print = Callable[[dict[str, Any], TextIO | None], None]
 
 
@@ -40,19 +41,13 @@ def verdict_format(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
-def give(
-    document: dict[str, Any],
-    form: str,
-    output: Path | None,
-    of: Literal["verdict", "difference"],
-    on_screen: Print,
-) -> None:
+def give(document: dict[str, Any], form: str, output: Path | None, of: Kind) -> None:
     """Print the document in that form, or write it to `output` and the document itself beside it."""
     if output is None and form == "table":
-        return on_screen(document, None)
+        return _on_screen(of)(document, None)
     if output is None and form == "json":
         return print_json(document)
-    text = rendered(document, form, of, on_screen)
+    text = _rendered(document, form, of)
     if output is None:
         return click.echo(text, nl=False)
     for path, content in {output.with_name(BESIDE): _as_json(document), output: text}.items():
@@ -61,17 +56,35 @@ def give(
     return say(output)
 
 
-def rendered(document: dict[str, Any], form: str, of: Literal["verdict", "difference"], on_screen: Print) -> str:
+def _on_screen(of: Kind) -> Print:
+    """What prints it for a terminal."""
+    from aaco_pipeline.report.terminal import difference, stored_difference, verdict
+
+    return {
+        "verdict": verdict.print_verdict,
+        "difference": difference.print_difference,
+        "stored difference": stored_difference.print_stored_difference,
+    }[of]
+
+
+def _rendered(document: dict[str, Any], form: str, of: Kind) -> str:
     """The document in that form as the text of a file."""
     if form == "json":
         return _as_json(document)
     if form == "table":
         text = StringIO()
-        on_screen(document, text)
+        _on_screen(of)(document, text)
         return text.getvalue()
     from aaco_pipeline.report import renderers
 
-    return {"verdict": renderers.VERDICT, "difference": renderers.DIFFERENCE}[of][form](document)
+    tables = {
+        "verdict": renderers.VERDICT,
+        "difference": renderers.DIFFERENCE,
+        "stored difference": renderers.STORED_DIFFERENCE,
+    }
+    if form not in tables[of]:
+        raise click.UsageError(f"there is no {form} of a {of}; there is {', '.join(tables[of])}")
+    return tables[of][form](document)
 
 
 def _as_json(document: dict[str, Any]) -> str:

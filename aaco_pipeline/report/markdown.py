@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from aaco_pipeline.report.words import bottleneck_text, difference, tables, verdicts
+from aaco_pipeline.report.words import bottleneck_text, difference, stored_difference, tables, verdicts
 from aaco_pipeline.report.words.printable import in_a_line
 from aaco_pipeline.report.words.session import Document, Row, answer, half, run_description, title
 from aaco_pipeline.report.words.tables import Columns
@@ -104,6 +104,18 @@ def render_verdict(document: Document) -> str:
         *_list("History", verdicts.changes(document)),
         *([markdown_text(advice)] if advice else []),
         f"`aaco report {document['campaign_id']}` makes the page with the plots.",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def render_stored_difference(document: Document) -> str:
+    """A session beside a baseline file in Markdown."""
+    parts = [
+        f"# {markdown_text(stored_difference.title(document))}",
+        f"**{markdown_text(stored_difference.sentence(document))}**",
+        *(markdown_text(line) for line in stored_difference.lines(document)),
+        *_table("Latency", stored_difference.METRICS, document["metrics"]),
+        markdown_text(stored_difference.next_step(document)),
     ]
     return "\n\n".join(parts) + "\n"
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from aaco_pipeline.report.exchange.junit import render_junit
-from aaco_pipeline.report.exchange.outcome import of_difference, of_verdict
+from aaco_pipeline.report.exchange.outcome import of_difference, of_stored_difference, of_verdict
 from aaco_pipeline.report.exchange.series import render_bencher, render_github_action_benchmark
-from aaco_pipeline.report.markdown import render_difference, render_verdict
+from aaco_pipeline.report.markdown import render_difference, render_stored_difference, render_verdict
 
 Render = Callable[[dict[str, Any]], str]
 
@@ -32,6 +32,13 @@ VERDICT: Final[Mapping[str, Render]] = {
     "junit": lambda document: render_junit(of_verdict(document)),
     "bencher": lambda document: render_bencher(of_verdict(document)),
     "github-action-benchmark": lambda document: render_github_action_benchmark(of_verdict(document)),
+}
+#: Without sessions there is nothing to draw, and so no page.
+STORED_DIFFERENCE: Final[Mapping[str, Render]] = {
+    "markdown": render_stored_difference,
+    "junit": lambda document: render_junit(of_stored_difference(document)),
+    "bencher": lambda document: render_bencher(of_stored_difference(document)),
+    "github-action-benchmark": lambda document: render_github_action_benchmark(of_stored_difference(document)),
 }
 DIFFERENCE: Final[Mapping[str, Render]] = {
     "markdown": render_difference,

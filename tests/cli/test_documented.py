@@ -75,6 +75,7 @@ NOT_RUN: Final[Mapping[str, str]] = {
     "make ui": "sets up an environment from a package registry, and opens a web server",
     ".venv/bin/python -m pytest tests/lake -q": "these are tests that run anyway",
     "aaco compare --resume CAMPAIGN": "needs a campaign that was killed",
+    "aaco diff BASELINE.json SESSION": "needs a baseline file of an earlier tool; tests/cli/test_diff.py makes one",
     "aaco report CAMPAIGN": "needs a campaign that was judged; tests/cli/test_compare.py has one",
     'aaco report "$campaign" --format html --output page/verdict.html': "needs a campaign that was judged",
     'aaco report "$campaign" --format junit --output page/junit.xml': "needs a campaign that was judged",

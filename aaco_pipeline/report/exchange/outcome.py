@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from aaco_pipeline.report.words import difference, verdicts
+from aaco_pipeline.report.words import difference, stored_difference, verdicts
 
 Document = Mapping[str, Any]
 
@@ -69,6 +69,23 @@ def of_difference(document: Document) -> Outcome:
         sentence,
         (*difference.opening(document), *rest, f"Next: {document['recommendation']}."),
         () if latency is None else (Figure("latency_p50", "ns", latency),),
+    )
+
+
+def of_stored_difference(document: Document) -> Outcome:
+    """The outcome of a session beside a baseline file: never judged."""
+    candidate = document["candidate"]
+    return Outcome(
+        str(candidate["model_name"] or candidate["session_id"]),
+        "latency_p50",
+        "skipped",
+        stored_difference.sentence(document),
+        (*stored_difference.lines(document), stored_difference.next_step(document)),
+        tuple(
+            Figure(row["metric"], "ns", row["candidate_ns"])
+            for row in document["metrics"]
+            if row["candidate_ns"] is not None
+        ),
     )
 
 
