@@ -16,8 +16,8 @@ def history_of(lake: TraceLake, campaign: str, arm: str, metric: str) -> Documen
     """The series of an arm's metric up to this campaign; None where the campaign has no history.
 
     `nights` are rows of `nights` in their order, `changes` those of `change_points` with `night`, the place of the
-    first night of the new level among them, and `levels` what each segment of the raw series lies at (geometric mean).
-    Of several hosts it is the one with the latest night.
+    first night of the new level among them, and `levels` what each segment of the raw (ns) and of the paired series
+    lies at (geometric mean). Of several hosts it is the one with the latest night.
     """
     ours = (pl.col("arm") == arm) & (pl.col("metric") == metric)
     rows = lake.read("nights", campaign).drop("campaign_id").filter(ours)
@@ -32,14 +32,18 @@ def history_of(lake: TraceLake, campaign: str, arm: str, metric: str) -> Documen
         for row in found.drop("campaign_id").sort("started_at", "of").to_dicts()
         if row["campaign"] in places
     ]
-    counted = pl.col("segment").is_not_null() & pl.col("is_outlier").eq_missing(pl.lit(True)).not_()
-    levels = (
-        nights.filter(counted & pl.col("level_ns").is_not_null())
-        .group_by("segment", maintain_order=True)
-        .agg(
-            first=pl.col("night").min(),
-            last=pl.col("night").max(),
-            level_ns=pl.col("level_ns").log().mean().exp(),
-        )
-    )
+    levels = pl.concat(_levels(nights, of) for of in ("raw", "paired"))
     return {"host": host, "nights": nights.to_dicts(), "changes": changes, "levels": levels.to_dicts()}
+
+
+def _levels(nights: pl.DataFrame, of: str) -> pl.DataFrame:
+    """What each segment of the raw or the paired series lies at, over the nights that enter it."""
+    before = "" if of == "raw" else "paired_"
+    value = pl.col("level_ns" if of == "raw" else "paired_ratio").cast(pl.Float64)
+    counts = pl.col(f"{before}segment").is_not_null() & ~pl.col(f"{before}is_outlier").fill_null(False)
+    return (
+        nights.filter(counts & value.is_not_null())
+        .group_by(pl.col(f"{before}segment").alias("segment"), maintain_order=True)
+        .agg(first=pl.col("night").min(), last=pl.col("night").max(), value=value.log().mean().exp())
+        .select(pl.lit(of).alias("of"), pl.all())
+    )

@@ -51,7 +51,8 @@ def opening(document: Row) -> list[str]:
     """The first sentences: other hardware or work, then what was selected differently."""
     lines = []
     if document["hardware_differs"]:
-        lines.append(f"Hardware differs: {'; '.join(document['hardware_differs'])}.")
+        pair = [_device(document[side]) for side in ("baseline", "candidate")]
+        lines.append(f"Hardware differs: {' → '.join(pair)}.")
     if document["workload_differs"]:
         lines.append(f"The work differs: {'; '.join(document['workload_differs'])}.")
     chosen = document["selections"]
@@ -103,6 +104,12 @@ def environment(document: Row) -> list[str]:
 
 
 # ---- inside ----------------------------------------------------------------------------------------------------------
+
+
+def _device(side: Row) -> str:
+    """A device by its product with its architecture: `AMD Instinct MI300X (gfx942)`."""
+    product, arch = side["product"], side["arch"]
+    return f"{product} ({arch})" if product and arch else str(product or arch or "a device that is not named")
 
 
 def _size(row: Row) -> float:

@@ -147,15 +147,13 @@ def _standing(row: Row) -> str:
 
 
 def _change(row: Row) -> str:
-    whose = {"code": "the code did", "host": "the host did, not the code"}.get(
-        row["owed_to"], "owed to what is not known"
-    )
-    size = "by an unknown ratio" if row["effect_ratio"] is None else f"to {row['effect_ratio']:.3f} times"
+    whose = {"code": "owed to the code", "host": "owed to the host, not to the code"}.get(row["owed_to"])
+    what = {"raw": "the level", "paired": "the ratio to the baseline of the same blocks"}[row["of"]]
+    size = "another" if row["effect_ratio"] is None else f"{row['effect_ratio']:.3f} times what it was"
     if row["ci_low"] is not None:
         size += f" ({row['ci_low']:.3f} … {row['ci_high']:.3f})"
-    what = {"raw": "the level", "paired": "the ratio to the baseline of the same blocks"}[row["of"]]
-    moved = "drifted" if row["kind"] == "drift" else "went"
-    return f"Since {row['started_at']:%Y-%m-%d} {what} {moved} {size}: {whose}."
+    by = "by many small steps, " if row["kind"] == "drift" else ""
+    return f"Since {row['started_at']:%Y-%m-%d} {what} is {size}: {by}{whose or 'owed to what is not known'}."
 
 
 def _ratio(value: float | None) -> str | None:

@@ -41,9 +41,9 @@ def _series(
             if row[name] is not None
         ],
         "levels": [
-            {"from": x(one["first"] - 0.5), "to": x(one["last"] + 0.5), "y": scale.down(one["level_ns"])}
+            {"from": x(one["first"] - 0.5), "to": x(one["last"] + 0.5), "y": scale.down(one["value"])}
             for one in history["levels"]
-            if of == "raw"
+            if one["of"] == of
         ],
         "changes": [
             {"x": x(row["night"] - 0.5), "told": f"{row['kind']}: × {row['effect_ratio']:.3f}"}

@@ -17,7 +17,7 @@ from aaco_pipeline.report.html.sections import shell_command
 from aaco_pipeline.report.words import difference, verdicts
 from aaco_pipeline.report.words.causes import signed
 from aaco_pipeline.report.words.printable import printable
-from aaco_pipeline.report.words.units import duration, share
+from aaco_pipeline.report.words.units import capital, duration, share
 from aaco_pipeline.report.words.verdicts import Row
 from aaco_pipeline.report.words.waterfall import of_change
 
@@ -39,11 +39,11 @@ def render_verdict(document: Row) -> str:
     values = {
         "intervals": placed_intervals(document["verdicts"]),
         "blocks": placed_blocks(document["ratios"], primary),
-        "selections": verdicts.selected(document),
+        "selections": [row["in_words"] for row in document["selections"]],
         "causes": _steps(verdicts.waterfall(document), None),
         "environment": verdicts.environment(document),
         "history": placed_nights(document["history"]),
-        "next": verdicts.next_step(document),
+        "next": capital((verdicts.next_step(document) or "").removeprefix("Next: ")),
     }
     labels = {
         "intervals": "Interval",
@@ -91,13 +91,15 @@ def render_difference(document: Row) -> str:
         "selections": [row["in_words"] for row in document["selections"]],
         "causes": _steps(difference.waterfall(document), change),
         "environment": [row["in_words"] for row in document["environment"]],
-        "next": f"Next: {document['recommendation']}.",
+        "next": f"{capital(document['recommendation'])}.",
     }
+    # On another device first of all what each did with its own.
+    devices = {"kinds": "Kinds of work", "sides": "Both sessions"}
     labels = {
-        "kinds": "Kinds of work",
+        **(devices if document["hardware_differs"] else {}),
         "selections": "Selected",
         "causes": "Causes",
-        "sides": "Both sessions",
+        **devices,
         "environment": "Environment",
         "next": "Next",
     }
@@ -107,11 +109,11 @@ def render_difference(document: Row) -> str:
         document=document,
         shown=[(name, label) for name, label in labels.items() if values[name]],
         heading=difference.title(document),
-        beneath=f"{pair[1]['session_id']} against {pair[0]['session_id']}",
-        identifier=" ".join(one["session_id"] for one in pair),
+        beneath="Candidate against baseline",
+        identifier=" against ".join(one["session_id"] for one in reversed(pair)),
         answer=answer,
         tone="open",
-        opening=[*rest, *opening[len(first) : len(first) + 1]],
+        opening=[*rest, *(f"{line.rstrip(':.')}." for line in opening[len(first) : len(first) + 1])],
         tiles=[],
         command=f"aaco diff {pair[0]['session_id']} {pair[1]['session_id']} --format html",
         **values,

@@ -100,8 +100,8 @@ def test_nights_show_outliers_levels_changes_and_a_new_environment() -> None:
         night(7, 1_050_000, is_new_fingerprint=True, paired_ratio=1.05),
     ]
     levels = [
-        {"segment": 0, "first": 4, "last": 4, "level_ns": 1e6},
-        {"segment": 1, "first": 7, "last": 7, "level_ns": 1.05e6},
+        {"of": "raw", "segment": 0, "first": 4, "last": 4, "value": 1e6},
+        {"of": "raw", "segment": 1, "first": 7, "last": 7, "value": 1.05e6},
     ]
     changes = [{"night": 7, "of": "raw", "kind": "level", "effect_ratio": 1.05}]
     raw, paired = placed_nights({"nights": nights, "levels": levels, "changes": changes})
