@@ -90,6 +90,7 @@ def sides(document: Row) -> list[dict[str, str | None]]:
         "iteration, recorded": lambda one: duration(one["iteration_ns"]),
         "iteration, unprofiled": lambda one: duration(one["latency_ns"]),
         "device busy": lambda one: None if one["busy_ratio"] is None else percent(one["busy_ratio"]),
+        "device idle, an iteration": _idle,
         **{f"{name}, of the time": _share_of(name) for name in ("launch", "host", "sync", "copy", "communication")},
     }
     rows = [{"what": what, "baseline": show(pair[0]), "candidate": show(pair[1])} for what, show in told.items()]
@@ -114,6 +115,12 @@ def _device(side: Row) -> str:
 
 def _size(row: Row) -> float:
     return abs(float(row["delta_ns"]))
+
+
+def _idle(one: Row) -> str | None:
+    if one["busy_ratio"] is None or one["iteration_ns"] is None:
+        return None
+    return duration(one["iteration_ns"] * (1 - one["busy_ratio"]))
 
 
 def _share_of(name: str) -> Callable[[Row], str | None]:

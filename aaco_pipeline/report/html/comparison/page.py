@@ -58,6 +58,7 @@ def render_verdict(document: Row) -> str:
         "verdict",
         document=document,
         primary=primary,
+        decides=capital(verdicts.metric_in_words(primary["metric"])),
         shown=[(name, label) for name, label in labels.items() if values[name]],
         heading=verdicts.title(document),
         beneath=verdicts.asked(document),

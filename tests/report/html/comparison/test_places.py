@@ -46,6 +46,15 @@ def test_the_primary_interval_is_seen_whole_and_others_say_where_they_go_on(
         assert not goes_on or wide["span"][place] == pytest.approx(edge)
 
 
+def test_an_interval_beyond_the_paper_goes_on_to_that_side() -> None:
+    primary = verdict_row("regressed")
+    sides = {(0.5, 1.05): (True, False), (1.04, 9.0): (False, True), (0.5, 9.0): (True, True)}
+    others = [verdict_row("regressed", ci_low=low, ci_high=high, role="supporting") for low, high in sides]
+    drawn = placed_intervals([primary, *others])
+    assert drawn is not None
+    assert [row["span"]["goes_on"] for row in drawn["rows"]] == [(False, False), *sides.values()]
+
+
 def test_without_an_effect_there_is_nothing_to_draw() -> None:
     assert placed_intervals([verdict_row("withheld")]) is None
     assert (
