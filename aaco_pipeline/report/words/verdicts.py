@@ -165,7 +165,7 @@ def _interval(row: Row) -> str | None:
 
 
 def _percent(ratio: float | None) -> str | None:
-    return None if ratio is None else f"{100 * ratio:.2g} %"
+    return None if ratio is None else f"{float(f'{100 * ratio:.2g}'):g} %"
 
 
 METRICS: Final[Columns] = {

@@ -21,7 +21,10 @@ class Scale:
     """From values to per cents of the width; what lies beyond is put on the edge."""
 
     def __init__(self, low: float, high: float) -> None:
-        self.low, self.high = (low, high) if high > low else (low - 0.5, high + 0.5)
+        # What differs by no more than rounding has the middle of the paper.
+        size = max(abs(low), abs(high), 1e-9)
+        room = 0.0 if high - low > 1e-9 * size else 0.01 * size
+        self.low, self.high = low - room, high + room
 
     def at(self, value: float) -> float:
         """The place of a value, from 0 to 100."""

@@ -26,7 +26,8 @@ def test_every_place_lies_on_the_paper_and_ticks_lie_within(low: float, width: f
     scale = Scale(low, low + width)
     assert 0 <= scale.at(value) <= 100
     assert 0 <= scale.down(value) <= HEIGHT
-    assert all(scale.low <= tick <= scale.high + 1e-9 * abs(scale.high) for tick in scale.ticks())
+    rounding = 1e-6 * (scale.high - scale.low)
+    assert all(scale.low - rounding <= tick <= scale.high + rounding for tick in scale.ticks())
     assert len(scale.ticks()) <= 6
 
 
