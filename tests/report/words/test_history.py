@@ -1,0 +1,100 @@
+"""A change is told with its night, its size and whose it is; a forecast with its limit, or why there is none."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from aaco_pipeline.report.words.history import change_in_words, changes_in_words, forecast_in_words, place_in_words
+
+CHANGE: dict[str, Any] = {
+    "workload": "resnet50",
+    "backend": "cpu",
+    "host": "node1",
+    "arm": "candidate",
+    "metric": "latency_p50",
+    "kind": "level",
+    "of": "raw",
+    "owed_to": "code",
+    "effect_ratio": 1.048,
+    "ci_low": 1.039,
+    "ci_high": 1.057,
+    "started_at": datetime(2026, 3, 12, 22, tzinfo=UTC),
+    "nights_after": 10,
+}
+SINCE = "Since the night of 12 March 2026 resnet50 (candidate, median)"
+FORECAST: dict[str, Any] = {
+    "workload": "resnet50",
+    "arm": "candidate",
+    "metric": "latency_p99",
+    "state": "foretold",
+    "limit_ns": 8_000_000,
+    "level_ns": 7_000_000,
+    "nights_to_limit": 20,
+    "nights_to_limit_low": 15,
+    "nights_to_limit_high": 31,
+    "reason": "+0.3 % a night [0.2, 0.4]",
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        (
+            {},
+            f"{SINCE} takes 4.8 % [3.9, 5.7] longer; what ran beside "
+            "it unchanged in the same nights did not move with it: the code did.",
+        ),
+        (
+            {"owed_to": "host"},
+            f"{SINCE} takes 4.8 % [3.9, 5.7] longer; what ran beside "
+            "it unchanged in the same nights moved as much: the host did.",
+        ),
+        (
+            {"of": "paired"},
+            f"{SINCE} takes 4.8 % [3.9, 5.7] longer than unchanged code of the same nights: the code did.",
+        ),
+        (
+            {"kind": "drift", "of": "paired"},
+            "From the night of 12 March 2026 on, within 11 nights, resnet50 (candidate, median) drifted to 4.8 % "
+            "[3.9, 5.7] longer than unchanged code of the same nights: the code did.",
+        ),
+        (
+            {"effect_ratio": 0.9, "ci_low": 0.88, "ci_high": 0.93, "owed_to": None},
+            f"{SINCE} takes 10.0 % [7.0, 12.0] shorter; whether code "
+            "or host did it cannot be told: nothing unchanged ran beside it, or too few nights of it.",
+        ),
+    ],
+)
+def test_a_change_is_told_in_one_sentence(changed: dict[str, Any], told: str) -> None:
+    assert change_in_words({**CHANGE, **changed}) == told
+
+
+def test_what_both_series_show_is_told_once_and_the_latest_first() -> None:
+    later = {**CHANGE, "started_at": datetime(2026, 5, 2, tzinfo=UTC), "of": "paired"}
+    improved = {**CHANGE, "of": "paired", "effect_ratio": 0.9, "ci_low": 0.88, "ci_high": 0.92}
+    told = changes_in_words([CHANGE, {**CHANGE, "of": "paired"}, later, improved])
+    assert len(told) == 3
+    assert told[0].startswith("Since the night of 2 May 2026")
+    assert sum("shorter" in one for one in told) == 1
+    assert len(changes_in_words([{**CHANGE, "owed_to": "host"}, {**CHANGE, "of": "paired"}])) == 2
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        (
+            {},
+            "The p99 of resnet50 (candidate) reaches its limit of 8 ms in about 20 nights [15 to 31] if it goes on",
+        ),
+        ({"nights_to_limit_high": None}, "in about 20 nights [15 or more] if"),
+        ({"state": "no trend"}, "Nothing is foretold of the p99 of resnet50 (candidate): no trend, +0.3 %"),
+        ({"state": "reached", "level_ns": 9_000_000}, "is at 9 ms, its limit of 8 ms or beyond."),
+    ],
+)
+def test_a_forecast_is_told_with_its_limit(changed: dict[str, Any], told: str) -> None:
+    assert told in forecast_in_words({**FORECAST, **changed})
+
+
+def test_one_run_is_told_by_its_state() -> None:
+    assert place_in_words({"state": "slower", "reason": "1.2 times"}) == "Slower: 1.2 times."
