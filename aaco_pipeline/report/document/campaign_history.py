@@ -17,23 +17,33 @@ def history_of(lake: TraceLake, campaign: str, arm: str, metric: str) -> Documen
 
     `nights` are rows of `nights` in their order, `changes` those of `change_points` with `night`, the place of the
     first night of the new level among them, and `levels` what each segment of the raw (ns) and of the paired series
-    lies at (geometric mean). Of several hosts it is the one with the latest night.
+    lies at (geometric mean); `forecast` is the row of `forecasts`, None without one. Of several hosts it is the one
+    with the latest night.
     """
     ours = (pl.col("arm") == arm) & (pl.col("metric") == metric)
     rows = lake.read("nights", campaign).drop("campaign_id").filter(ours)
     if rows.is_empty():
         return None
     host = rows.sort("started_at").item(-1, "host")
-    nights = rows.filter(pl.col("host").eq_missing(pl.lit(host, pl.String))).sort("night")
+    of_host = pl.col("host").eq_missing(pl.lit(host, pl.String))
+    nights = rows.filter(of_host).sort("night")
     places = dict(nights.select("campaign", "night").iter_rows())
-    found = lake.read("change_points", campaign).filter(ours & pl.col("host").eq_missing(pl.lit(host, pl.String)))
+    found = lake.read("change_points", campaign).filter(ours & of_host)
     changes = [
         {**row, "night": places[row["campaign"]]}
         for row in found.drop("campaign_id").sort("started_at", "of").to_dicts()
         if row["campaign"] in places
     ]
     levels = pl.concat(_levels(nights, of) for of in ("raw", "paired"))
-    return {"host": host, "nights": nights.to_dicts(), "changes": changes, "levels": levels.to_dicts()}
+    foretold = lake.read("forecasts", campaign).drop("campaign_id").filter(ours & of_host)
+    forecast = foretold.row(0, named=True) if foretold.height else None
+    return {
+        "forecast": forecast,
+        "host": host,
+        "nights": nights.to_dicts(),
+        "changes": changes,
+        "levels": levels.to_dicts(),
+    }
 
 
 def _levels(nights: pl.DataFrame, of: str) -> pl.DataFrame:

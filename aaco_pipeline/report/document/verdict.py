@@ -20,6 +20,8 @@ from aaco_pipeline.statistics.verdicts.decision import REGRESSED
 
 Document = dict[str, Any]
 
+#: Verdicts that found a regression; the second is of arms that could not alternate, and graded as that.
+REGRESSIONS: Final = (REGRESSED, REGRESSED_BETWEEN_NIGHTS)
 _KERNELS: Final = ("launches", "duration", "selection")
 #: Idle time of the device that the host's own work lays bare.
 _OF_THE_HOST: Final = ("host_wait", "launch_latency")
@@ -54,9 +56,11 @@ def verdict_document(lake: TraceLake, campaign: str, candidate: str = "candidate
         "backend": plan["backend"],
         "arms": arms.select("arm", "artefact", "artefact_sha256").to_dicts(),
         "asked_differently": _asked_differently(arms, candidate),
-        "regression": _is_regression(primary),
+        "regression": primary["verdict"] in REGRESSIONS,
         "verdict": primary["verdict"],
         "severity": _severity(primary),
+        "design": primary["design"],
+        "alert_grade": primary["alert_grade"],
         "confidence": primary["confidence"],
         "latency_delta_pct": None if effect is None else 100 * (effect - 1),
         "suspected_cause": primary["suspected_cause"],
@@ -97,11 +101,6 @@ def _plain(value: object) -> str:
     return "as registered" if value is None else str(value)
 
 
-def _is_regression(row: Document) -> bool:
-    """Whether something became slower, however it was found: between nights counts, with its weaker grade."""
-    return row["verdict"] in (REGRESSED, REGRESSED_BETWEEN_NIGHTS)
-
-
 def _placebo(judged: pl.DataFrame, candidate: str) -> Document | None:
     """The primary verdict on a placebo, which is the baseline once more: what differs there is the measurement's."""
     is_placebo = (pl.col("candidate") == "placebo") & (pl.col("role") == "primary")
@@ -111,7 +110,7 @@ def _placebo(judged: pl.DataFrame, candidate: str) -> Document | None:
 
 def _severity(row: Document) -> float | None:
     """How many times the threshold the whole interval lies beyond it; null for what is no regression."""
-    if not _is_regression(row):
+    if row["verdict"] not in REGRESSIONS:
         return None
     return float((row["ci_low"] - 1) / row["threshold_ratio"])
 

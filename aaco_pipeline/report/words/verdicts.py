@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import PurePath
 from typing import Any, Final
 
+from aaco_pipeline.report.words import history
 from aaco_pipeline.report.words.causes import signed
 from aaco_pipeline.report.words.units import capital, counted, duration
 from aaco_pipeline.report.words.waterfall import steps
@@ -68,7 +69,14 @@ def asked(document: Row) -> str:
 
 def reasons(document: Row) -> list[str]:
     """Why the verdict is what it is, a sentence each."""
-    return [f"{capital(one)}." for one in document["verdicts"][0]["reasons"] or []]
+    row = document["verdicts"][0]
+    told = [f"{capital(one)}." for one in row["reasons"] or []]
+    if row["design"] == BETWEEN_NIGHTS:
+        seen = "" if row["alert_grade"] is None else f", seen on {row['alert_grade']}"
+        told.append(
+            f"The arms are nights before and after the host's stack changed{seen}: what else changed with it counts."
+        )
+    return told
 
 
 def selected(document: Row) -> list[str]:
@@ -94,9 +102,12 @@ def certainty(document: Row) -> str | None:
 
 
 def changes(document: Row) -> list[str]:
-    """The changes of level in the benchmark's nights, a sentence each."""
-    history = document["history"]
-    return [] if history is None else [_change(row) for row in history["changes"]]
+    """The changes of level in the benchmark's nights, the latest first, and where it is going; a sentence each."""
+    told = document["history"]
+    if told is None:
+        return []
+    forecast = told["forecast"]
+    return [*history.changes_in_words(told["changes"]), *([history.forecast_in_words(forecast)] if forecast else [])]
 
 
 def next_step(document: Row) -> str | None:
@@ -144,16 +155,6 @@ def _listed(lines: list[str]) -> list[str]:
 
 def _standing(row: Row) -> str:
     return (", left out" if row["is_excluded"] else "") + (", slow throughout" if row["is_slow"] else "")
-
-
-def _change(row: Row) -> str:
-    whose = {"code": "owed to the code", "host": "owed to the host, not to the code"}.get(row["owed_to"])
-    what = {"raw": "the level", "paired": "the ratio to the baseline of the same blocks"}[row["of"]]
-    size = "another" if row["effect_ratio"] is None else f"{row['effect_ratio']:.3f} times what it was"
-    if row["ci_low"] is not None:
-        size += f" ({row['ci_low']:.3f} … {row['ci_high']:.3f})"
-    by = "by many small steps, " if row["kind"] == "drift" else ""
-    return f"Since {row['started_at']:%Y-%m-%d} {what} is {size}: {by}{whose or 'owed to what is not known'}."
 
 
 def _ratio(value: float | None) -> str | None:

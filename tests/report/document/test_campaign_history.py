@@ -59,21 +59,15 @@ def test_of_several_hosts_it_is_the_latest(empty_lake: TraceLake) -> None:
     assert history_of(empty_lake, CAMPAIGN, "placebo", METRIC) is None
 
 
-@pytest.mark.parametrize(
-    ("row", "sentence"),
-    [
-        (change(2, owed_to="code"), "Since 2026-03-03 the level is 2.000 times what it was: owed to the code."),
-        (
-            change(2, "paired", owed_to="host", ci_low=1.9, ci_high=2.1),
-            "Since 2026-03-03 the ratio to the baseline of the same blocks is 2.000 times what it was (1.900 … 2.100): "
-            "owed to the host, not to the code.",
-        ),
-        (
-            change(2, kind="drift", effect_ratio=None),
-            "Since 2026-03-03 the level is another: by many small steps, owed to what is not known.",
-        ),
-    ],
-)
-def test_a_change_in_words(row: dict[str, Any], sentence: str) -> None:
-    told = {"owed_to": None, "ci_low": None, **row}
-    assert words.changes({"history": {"changes": [told]}}) == [sentence]
+def test_changes_and_the_forecast_are_told_in_the_historys_own_words(empty_lake: TraceLake) -> None:
+    found = change(3, workload="net", owed_to="code", effect_ratio=1.05)
+    foretold = {**night(0, 0), "nights": 9, "state": "no trend", "reason": "the slope may be 0"}
+    published(empty_lake, [night(0, 100), night(3, 105, segment=1)], [found])
+    frame = rows_of("forecasts", [foretold]).drop("campaign_id", strict=False)
+    empty_lake.publish(CAMPAIGN, "forecast", {"forecasts": frame}, scope="campaign")
+    history = history_of(empty_lake, CAMPAIGN, "candidate", METRIC)
+    assert history is not None
+    first, second = words.changes({"history": history})
+    assert first.startswith("Since the night of 4 March 2026 net (candidate, median) takes 5.0 % longer")
+    assert second == "Nothing is foretold of the median of net (candidate): no trend, the slope may be 0."
+    assert words.changes({"history": None}) == []

@@ -191,6 +191,16 @@ def test_the_interval_is_told_at_its_own_level(empty_lake: TraceLake, plan: Plan
     assert (words.BETWEEN_NIGHTS, words.LEVEL) == (between_nights.BETWEEN_NIGHTS, sequential.LEVEL)
 
 
+def test_nights_before_and_after_are_graded(empty_lake: TraceLake, plan: Plan) -> None:
+    judged(empty_lake, plan, verdict_row("regressed between nights", design="between nights", alert_grade="one boot"))
+    told = document(empty_lake, plan)
+    assert (told["regression"], told["design"], told["alert_grade"]) == (True, "between nights", "one boot")
+    assert words.reasons(told)[-1] == (
+        "The arms are nights before and after the host's stack changed, seen on one boot: what else changed with it "
+        "counts."
+    )
+
+
 def test_host_time_and_mean_kernel_time_are_told_from_the_causes(empty_lake: TraceLake, plan: Plan) -> None:
     gemm = {"baseline_count": 2.0, "candidate_count": 4.0, "baseline_ns": 20_000, "candidate_ns": 60_000}
     causes = [
