@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from aaco_pipeline.cli.lake_option import new_lake_option
-from aaco_pipeline.cli.output import data_format, print_json
 from aaco_pipeline.cli.progress_bar import progress_bar
 from aaco_pipeline.cli.request_options import request_of, request_options
+from aaco_pipeline.cli.verdict_output import give, verdict_format
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from aaco_pipeline.capture.request import Arm, MeasurementRequest
     from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.resources.project import Project
@@ -63,11 +65,12 @@ _DECIDED: Final = ("regressed", "regressed between nights", "improved", "equival
 )
 @click.option("--seed", type=int, help="Seed of the order of arms within the blocks (default: a random one, kept).")
 @new_lake_option
-@data_format
+@verdict_format
 def compare(
     project: "Project",
     *,
-    as_json: bool,
+    form: str,
+    output: "Path | None",
     strict: bool,
     resume: str | None,
     baseline: str | None,
@@ -102,22 +105,20 @@ def compare(
             check_request(request, project.configs)
         arms = {arm: subject(request, project.configs) for arm, request in requests.items()}
         plan = new_plan("compare", arms, limits=[limit_in(text) for text in limits], **design)
-    with open_instance(project) as instance, progress_bar(as_json) as show, progress_listener(show):
+    with open_instance(project) as instance, progress_bar(form != "table") as show, progress_listener(show):
         begin(lake, instance, plan)
         run(project, lake, instance, plan.campaign)
-    return show_verdict(lake, plan.campaign, strict=strict, as_json=as_json)
+    return show_verdict(lake, plan.campaign, strict=strict, form=form, output=output)
 
 
-def show_verdict(lake: "TraceLake", campaign: str, *, strict: bool, as_json: bool) -> int:
-    """Print the verdict of a campaign; the exit code that it means."""
+def show_verdict(
+    lake: "TraceLake", campaign: str, *, strict: bool, form: str = "table", output: "Path | None" = None
+) -> int:
+    """Print or write the verdict of a campaign; the exit code that it means."""
     from aaco_pipeline.report.document.verdict import verdict_document
-    from aaco_pipeline.report.terminal.verdict import print_verdict
 
     document = verdict_document(lake, campaign)
-    if as_json:
-        print_json(document)
-    else:
-        print_verdict(document)
+    give(document, form, output, "verdict")
     if document["regression"]:
         return REGRESSION
     return INCONCLUSIVE if strict and document["verdict"] not in _DECIDED else 0

@@ -14,6 +14,7 @@ import click
 from aaco_pipeline.cli.finishing import finish_first
 from aaco_pipeline.cli.lake_option import lake_option
 from aaco_pipeline.cli.output import say
+from aaco_pipeline.cli.verdict_output import BESIDE, give
 from aaco_pipeline.lake.files import lake_errors, write_atomically
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.document.session import session_document
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 _SERVED: Final = ("reports", "traces")
 _FORMATS: Final = ("html", "terminal", "markdown", "json")
+#: Forms of a verdict alone.
+_OF_VERDICTS: Final = ("junit", "bencher", "github-action-benchmark")
 
 
 @click.command()
@@ -33,10 +36,10 @@ _FORMATS: Final = ("html", "terminal", "markdown", "json")
 @click.option(
     "--format",
     "form",
-    type=click.Choice(_FORMATS),
+    type=click.Choice([*_FORMATS, *_OF_VERDICTS]),
     default="html",
     show_default=True,
-    help="A page with plots, or text, Markdown or JSON on standard output.",
+    help="A page with plots, or text, Markdown or JSON on standard output; of a campaign also what CI systems take.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Short for --format json.")
 @click.option(
@@ -47,11 +50,18 @@ _FORMATS: Final = ("html", "terminal", "markdown", "json")
 @click.option("--open", "opened", is_flag=True, help="Serve the page on 127.0.0.1 and open it, until Ctrl-C.")
 @lake_option
 def report(project: "Project", *, session: str, form: str, as_json: bool, output: Path | None, opened: bool) -> None:
-    """Report on one session (an id, a unique prefix, or latest): the answer first, then the evidence."""
+    """Report on one session (an id, a unique prefix, or latest): the answer first, then the evidence.
+
+    Given the id of a campaign, it reports on its verdict, and writes verdict.json beside the page.
+    """
     form = "json" if as_json else form
     if opened and form != "html":
         raise click.UsageError("--open shows the page: it goes with --format html")
     lake = TraceLake(project.lake)
+    if lake.has_campaign(session):
+        return _report_verdict(lake, session, form, output, opened=opened)
+    if form in _OF_VERDICTS:
+        raise click.UsageError(f"--format {form} is of verdicts, and {session} is no campaign")
     identifier = lake.find_session(session)
     finish_first(project, lake, identifier, quiet=form == "json")
     document = session_document(lake, identifier)
@@ -73,6 +83,17 @@ def report(project: "Project", *, session: str, form: str, as_json: bool, output
         page, beside = (f"/{kind}/session_id={identifier}/{name}" for kind, name in zip(_SERVED, names, strict=True))
         _serve({page: content, beside: trace})
     return None
+
+
+def _report_verdict(lake: TraceLake, campaign: str, form: str, output: Path | None, *, opened: bool) -> None:
+    """The verdict of a campaign: the page into the lake, unless there is another place for it."""
+    from aaco_pipeline.report.document.verdict import verdict_document
+
+    document = verdict_document(lake, campaign)
+    path = lake.verdict_page(campaign) if form == "html" and output is None else output
+    give(document, "table" if form == "terminal" else form, path, "verdict")
+    if opened and path is not None:
+        _serve({f"/{path.name}": path.read_bytes(), f"/{BESIDE}": path.with_name(BESIDE).read_bytes()})
 
 
 def _rendered(document: Document, form: str, trace: bytes | None) -> str:

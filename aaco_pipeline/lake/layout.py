@@ -10,7 +10,7 @@ from typing import Final
 
 from aaco_pipeline.lake.declaration import Scope
 from aaco_pipeline.lake.files import exclusive_lock, lake_errors, lock_is_free
-from aaco_pipeline.lake.identity import SESSION_ID, require_campaign_id, require_session_id
+from aaco_pipeline.lake.identity import CAMPAIGN_ID, SESSION_ID, require_campaign_id, require_session_id
 
 LOCK_TIMEOUT_SECONDS: Final = 120.0
 #: Whoever runs a session's stages may be measuring for hours.
@@ -46,6 +46,15 @@ class LakeFolder:
     def report(self, session: str) -> Path:
         """Where the session's report belongs."""
         return self._of_session("reports", session) / "report.html"
+
+    def verdict_page(self, campaign: str) -> Path:
+        """Where the page of the campaign's verdict belongs, with verdict.json beside it."""
+        return self.path / "reports" / f"campaign_id={require_campaign_id(campaign)}" / "verdict.html"
+
+    def has_campaign(self, name: str) -> bool:
+        """Whether a campaign of this name has published anything."""
+        is_name = CAMPAIGN_ID.fullmatch(name) is not None and SESSION_ID.fullmatch(name) is None
+        return is_name and self.manifest_path(name, "campaign").exists()
 
     def manifest_path(self, identifier: str, scope: Scope) -> Path:
         """The file that says what is published for a session or campaign."""

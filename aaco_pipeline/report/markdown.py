@@ -1,4 +1,4 @@
-"""A session's document as Markdown, for a pull request or a note.
+"""A session, a difference or a verdict as Markdown, for a pull request or a note.
 
 What it says comes from `document` and `words`; plots are the page's (`html`) alone.
 """
@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from aaco_pipeline.report.words import bottleneck_text, difference, tables
+from aaco_pipeline.report.words import bottleneck_text, difference, stored_difference, tables, verdicts
 from aaco_pipeline.report.words.printable import in_a_line
 from aaco_pipeline.report.words.session import Document, Row, answer, half, history, run_description, title
 from aaco_pipeline.report.words.tables import Columns
@@ -85,10 +85,45 @@ def render_difference(document: Document) -> str:
     if document["hardware_differs"]:
         parts += _table("The two sessions", difference.SIDES, difference.sides(document))
         parts += _table("Kinds of work, an iteration", difference.KINDS, document["kinds"])
-    if document["environment"]:
-        parts += ["## Environment that differs (no cause by itself)"]
-        parts += ["\n".join(f"- {markdown_text(line)}" for line in difference.environment(document))]
+    parts += _list("Environment that differs (no cause by itself)", difference.environment(document))
     return "\n\n".join([*parts, f"Next: {markdown_text(document['recommendation'])}."]) + "\n"
+
+
+def render_verdict(document: Document) -> str:
+    """A campaign's verdict in Markdown, in the order in which `aaco compare` prints it."""
+    placebo, doubt, advice = verdicts.placebo(document), verdicts.certainty(document), verdicts.next_step(document)
+    told = (verdicts.asked(document), placebo, *verdicts.reasons(document), *verdicts.kept(document))
+    parts = [
+        f"# {markdown_text(verdicts.title(document))}",
+        f"**{markdown_text(verdicts.sentence(document))}**",
+        *(markdown_text(line) for line in told if line),
+        *_list("Selected differently", verdicts.selected(document)),
+        *_table("Metrics", verdicts.METRICS, document["verdicts"]),
+        *_table("What the change is made of", verdicts.CAUSES, verdicts.waterfall(document)),
+        *([markdown_text(doubt)] if doubt else []),
+        *_list("Environment that differs (no cause by itself)", verdicts.environment(document)),
+        *_list("History", verdicts.changes(document)),
+        *([markdown_text(advice)] if advice else []),
+        f"`aaco report {document['campaign_id']}` makes the page with the plots.",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def render_stored_difference(document: Document) -> str:
+    """A session beside a baseline file in Markdown."""
+    parts = [
+        f"# {markdown_text(stored_difference.title(document))}",
+        f"**{markdown_text(stored_difference.sentence(document))}**",
+        *(markdown_text(line) for line in stored_difference.lines(document)),
+        *_table("Latency", stored_difference.METRICS, document["metrics"]),
+        markdown_text(stored_difference.next_step(document)),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _list(heading: str, lines: Sequence[str]) -> list[str]:
+    """A heading and a list, or nothing without lines."""
+    return [f"## {heading}", "\n".join(f"- {markdown_text(line)}" for line in lines)] if lines else []
 
 
 def _table(heading: str, columns: Columns, rows: Sequence[Row], *, most: int = _LISTED_ROWS) -> Iterator[str]:

@@ -94,7 +94,10 @@ def test_a_campaign_that_broke_off_is_resumed_and_comes_to_its_end_once(
     assert (again.returncode, len(calls)) == (0, count)  # without --strict, and nothing is measured again
     assert "Inconclusive: the median of candidate is " in again.stdout
     assert lake.read("campaign_sessions", campaign).equals(rows)
+    page = lake.verdict_page(campaign)
+    assert aaco("report", campaign, project=place).stdout == f"{page}\n"
     assert aaco("doctor", project=place).returncode == 0
+    assert page.read_text().count("<title>block ") == 3
     dry = json.loads(aaco("gc", "--keep-last", "1", "--dry-run", "--json", project=place).stdout)
     assert {one["rule"] for one in dry["kept"]} == {"campaign"}
     assert len(dry["kept"]) == len(finished)
@@ -113,6 +116,20 @@ def test_a_regression_is_its_own_exit_code_and_a_verdict_is_enough_for_strict(
     done = aaco("compare", "--resume", plan.campaign, "--json", "--strict", project=place)
     assert (done.returncode, done.stderr) == (code, "")
     assert json.loads(done.stdout)["verdict"] == verdict
+    path = place.lake.parent / "junit.xml"
+    asked = ("--format", "junit", "--output", str(path))
+    again = aaco("compare", "--resume", plan.campaign, *asked, project=place)
+    assert (again.returncode, again.stdout) == (code, f"{path}\n")
+    assert json.loads((path.parent / "verdict.json").read_text()) == json.loads(done.stdout)
+
+    told = aaco("report", plan.campaign, project=place)
+    page = lake.verdict_page(plan.campaign)
+    assert (told.returncode, told.stdout) == (0, f"{page}\n")
+    assert json.loads(page.with_name("verdict.json").read_text()) == json.loads(done.stdout)
+    junit = aaco("report", plan.campaign, "--format", "junit", project=place)
+    assert junit.stdout == path.read_text()
+    screen = aaco("report", plan.campaign, "--format", "terminal", project=place)
+    assert verdict.capitalize() in screen.stdout
 
 
 @pytest.mark.parametrize(

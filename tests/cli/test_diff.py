@@ -3,9 +3,11 @@
 import json
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from aaco_pipeline.cli.verdict_output import WRITTEN
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import Project
 from tests.places import SHARED
@@ -56,9 +58,52 @@ def test_markdown_says_the_same(aaco: Aaco, pair: list[str]) -> None:
     assert "Described, no verdict" in text
 
 
+def test_a_file_is_written_with_the_verdict_beside_it(aaco: Aaco, pair: list[str], tmp_path: Path) -> None:
+    told = json.loads(aaco("diff", *pair, "--json").stdout)
+    for form in WRITTEN:
+        path = tmp_path / form / "out"
+        done = aaco("diff", *pair, "--format", form, "--output", str(path))
+        assert (done.returncode, done.stdout) == (0, f"{path}\n")
+        assert json.loads((path.parent / "verdict.json").read_text()) == told
+    assert (tmp_path / "junit" / "out").read_text() == aaco("diff", *pair, "--format", "junit").stdout
+    page = (tmp_path / "html" / "out").read_text()
+    assert page.index("The work differs: model name: squeezenet → control_flow") < page.index("<section")
+    assert 'id="causes"' in page
+    skipped = (tmp_path / "junit" / "out").read_text()
+    assert 'skipped="1"' in skipped
+
+
 def test_a_session_is_not_compared_with_itself(refused: Refused, pair: list[str]) -> None:
     message = refused(2, "diff", pair[1], "latest")
     assert "both sides" in message
+
+
+def test_a_baseline_file_is_described_and_never_judged(
+    aaco: Aaco, refused: Refused, pair: list[str], tmp_path: Path
+) -> None:
+    latencies = {"latency_p50_ms": 0.001, "latency_p99_ms": 0.002, "power_w": 0}
+    metrics = {name: {"mean": mean, "unit": ""} for name, mean in latencies.items()}
+    file = tmp_path / "old.json"
+    file.write_text(json.dumps({"name": "old", "model_name": "control_flow", "metrics": metrics}))
+    told = json.loads(aaco("diff", str(file), pair[1], "--json").stdout)
+    assert set(told) >= KEYS
+    assert set(told["evidence"]) >= EVIDENCE
+    assert (told["verdict"], told["regression"], told["differs"]) == ("inconclusive", False, [])
+    (p50, p99) = told["metrics"]
+    assert p50["ratio"] == pytest.approx(p50["candidate_ns"] / 1_000)
+    assert p99["baseline_ns"] == 2_000
+    assert told["refused"] == ["power_w: 0 is a reading that failed"]
+    for form in ("table", "markdown", "junit", "bencher", "github-action-benchmark"):
+        done = aaco("diff", str(file), pair[1], "--format", form)
+        assert (done.returncode, "aaco compare --baseline" in done.stdout) == (0, form != "bencher"), form
+    assert "there is no html of a stored difference" in refused(2, "diff", str(file), pair[1], "--format", "html")
+
+    other = aaco("diff", str(file), pair[0], "--json")  # of another model
+    told = json.loads(other.stdout)
+    assert told["differs"] == ["model name: control_flow → squeezenet"]
+    assert (told["latency_delta_pct"], told["metrics"][0]["ratio"]) == (None, None)
+    file.write_text("[]")
+    assert "is no baseline that is known" in refused(6, "diff", str(file), pair[1])
 
 
 def test_an_unknown_session_is_named(refused: Refused, measured: Project) -> None:

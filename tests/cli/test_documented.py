@@ -80,6 +80,10 @@ NOT_RUN: Final[Mapping[str, str]] = {
         "measures for minutes; tests/cli/test_nightly.py runs a small one",
     ),
     "aaco compare --resume CAMPAIGN": "needs a campaign that was killed",
+    "aaco diff BASELINE.json SESSION": "needs a baseline file of an earlier tool; tests/cli/test_diff.py makes one",
+    "aaco report CAMPAIGN": "needs a campaign that was judged; tests/cli/test_compare.py has one",
+    'aaco report "$campaign" --format html --output page/verdict.html': "needs a campaign that was judged",
+    'aaco report "$campaign" --format junit --output page/junit.xml': "needs a campaign that was judged",
     "pre-commit install": "writes a hook into the checkout",
 }
 #: pip without a registry: it builds with what is installed, and only says what it would install.

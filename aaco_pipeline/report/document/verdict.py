@@ -4,12 +4,16 @@ The verdict itself is made by `aaco_pipeline.statistics.verdicts`; here it is on
 """
 
 import json
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
 
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.report.document.campaign_history import history_of
+from aaco_pipeline.report.document.campaign_sessions import block_ratios, measured_sessions
 from aaco_pipeline.report.words.causes import cause_in_words, selection_in_words
 from aaco_pipeline.report.words.service_levels import service_level
 from aaco_pipeline.statistics.verdicts.between_nights import REGRESSED_BETWEEN_NIGHTS
@@ -18,14 +22,20 @@ from aaco_pipeline.statistics.verdicts.decision import REGRESSED
 Document = dict[str, Any]
 #: Verdicts that found a regression; the second is of arms that could not alternate, and graded as that.
 REGRESSIONS: Final = (REGRESSED, REGRESSED_BETWEEN_NIGHTS)
+_KERNELS: Final = ("launches", "duration", "selection")
+#: Idle time of the device that the host's own work lays bare.
+_OF_THE_HOST: Final = ("host_wait", "launch_latency")
+_FACT: Final = ("subject", "evidence_grade")
 
 
 def verdict_document(lake: TraceLake, campaign: str, candidate: str = "candidate") -> Document:
     """A campaign's verdict on one arm against the baseline, its causes and its sessions. Times are ns an iteration.
 
-    UsageError when the campaign was not judged.
+    `ratios` are those of the blocks, `placebo` the verdict on the baseline's own copy where one ran. UsageError when
+    the campaign was not judged.
     """
-    rows = lake.read("verdicts", campaign).filter(pl.col("candidate") == candidate).drop("campaign_id")
+    judged = lake.read("verdicts", campaign).drop("campaign_id")
+    rows = judged.filter(pl.col("candidate") == candidate)
     if rows.is_empty():
         raise UsageError(f"campaign {campaign} has no verdict on {candidate}; `aaco compare --resume {campaign}`")
     plan, arms = lake.read("campaigns", campaign).row(0, named=True), lake.read("campaign_arms", campaign)
@@ -34,7 +44,11 @@ def verdict_document(lake: TraceLake, campaign: str, candidate: str = "candidate
     own = pl.col("candidate") == candidate
     chosen = lake.read("selections", campaign).filter(own).sort("rank").to_dicts()
     parts = lake.read("attributions", campaign).filter(own)
-    causes = parts.filter(pl.col("kind") != "environment").sort(pl.col("delta_ns").abs(), descending=True).to_dicts()
+    certain = (pl.col("ci_low_ns") > 0) | (pl.col("ci_high_ns") < 0)
+    by_size = certain.fill_null(False), pl.col("delta_ns").abs()
+    causes = parts.filter(pl.col("kind") != "environment").sort(by_size, descending=True).to_dicts()
+    facts = parts.filter(pl.col("kind") == "environment").select(_FACT).sort("subject")
+    sessions = measured_sessions(lake, campaign, primary)
     effect = primary["effect_ratio"]
     return {
         "campaign_id": campaign,
@@ -44,20 +58,25 @@ def verdict_document(lake: TraceLake, campaign: str, candidate: str = "candidate
         "asked_differently": _asked_differently(arms, candidate),
         "regression": primary["verdict"] in REGRESSIONS,
         "verdict": primary["verdict"],
+        "severity": _severity(primary),
         "design": primary["design"],
         "alert_grade": primary["alert_grade"],
-        "severity": _severity(primary),
         "confidence": primary["confidence"],
         "latency_delta_pct": None if effect is None else 100 * (effect - 1),
         "suspected_cause": primary["suspected_cause"],
         "evidence": _evidence(causes),
         "recommendation": primary["recommendation"],
         "verdicts": verdicts,
+        "placebo": _placebo(judged, candidate),
         "selections": [{**row, "in_words": selection_in_words(row)} for row in chosen],
         "causes": [{**row, "in_words": cause_in_words(row)} for row in causes],
         "service_levels": _service_levels(lake, campaign),
-        "environment": parts.filter(pl.col("kind") == "environment").get_column("subject").to_list(),
+        "environment": facts.to_dicts(),
         "blocks": _blocks(lake, campaign),
+        "traced": _traced(lake, campaign, ("baseline", candidate)),
+        "sessions": sessions,
+        "ratios": block_ratios(sessions, primary),
+        "history": history_of(lake, campaign, candidate, primary["metric"]),
     }
 
 
@@ -69,16 +88,27 @@ def _asked_differently(arms: pl.DataFrame, candidate: str) -> list[str]:
         asked.pop("artefact", None)  # where the lake keeps the file: what is in it is told by its digest
     told = [
         f"{key.replace('_', ' ')}: {_plain(before.get(key))} → {_plain(after.get(key))}"
-        for key in sorted({*before, *after})
+        for key in sorted({*before, *after} - {"model"})
         if before.get(key) != after.get(key)
     ]
-    if both[0]["artefact_sha256"] != both[1]["artefact_sha256"]:
+    names = [Path(one["artefact"]).name for one in both]
+    is_other = both[0]["artefact_sha256"] != both[1]["artefact_sha256"]
+    if is_other and names[0] != names[1]:
+        told.insert(0, f"the model: {names[0]} → {names[1]}")
+    elif is_other:
         told.append("the model's file")
     return told
 
 
 def _plain(value: object) -> str:
     return "as registered" if value is None else str(value)
+
+
+def _placebo(judged: pl.DataFrame, candidate: str) -> Document | None:
+    """The primary verdict on a placebo, which is the baseline once more: what differs there is the measurement's."""
+    is_placebo = (pl.col("candidate") == "placebo") & (pl.col("role") == "primary")
+    rows = judged.filter(is_placebo & pl.lit(candidate != "placebo"))
+    return rows.row(0, named=True) if rows.height else None
 
 
 def _severity(row: Document) -> float | None:
@@ -95,16 +125,25 @@ def _evidence(causes: list[Document]) -> Document:
         known = [row[name] for row in causes if row["kind"] in kinds and row[name] is not None]
         return sum(known) if known else None
 
-    kernels = ("launches", "duration", "selection")
-    counts = [
-        row["candidate_count"] - row["baseline_count"] for row in causes if row["kind"] in kernels and _counted(row)
-    ]
+    kernels = [row for row in causes if row["kind"] in _KERNELS and _counted(row)]
+    waits = [row for row in causes if row["kind"] == "gaps" and row["subject"] in _OF_THE_HOST]
+    hidden = [row for row in causes if row["kind"] == "hidden_host"]
+    counts = [row["candidate_count"] - row["baseline_count"] for row in kernels]
+    each = [_mean_ns(kernels, side) for side in ("baseline", "candidate")]
     return {
         "kernel_launch_count_delta": sum(counts) if counts else None,
-        "kernel_count_delta_ns": over("count_part_ns", kernels),
-        "kernel_duration_delta_ns": over("duration_part_ns", kernels),
+        "avg_kernel_duration_delta": None if None in each else each[1] - each[0],
+        "cpu_overhead_delta": sum(row["delta_ns"] for row in (*waits, *hidden)) if waits or hidden else None,
+        "kernel_count_delta_ns": over("count_part_ns", _KERNELS),
+        "kernel_duration_delta_ns": over("duration_part_ns", _KERNELS),
         "gaps_delta_ns": over("delta_ns", ("gaps",)),
     }
+
+
+def _mean_ns(kernels: list[Document], side: str) -> Any:
+    """Mean duration of a kernel on one side; None where a time is unknown or nothing ran."""
+    times, count = [row[f"{side}_ns"] for row in kernels], sum(row[f"{side}_count"] for row in kernels)
+    return sum(times) / count if count and None not in times else None
 
 
 def _counted(row: Document) -> bool:
@@ -115,6 +154,13 @@ def _service_levels(lake: TraceLake, campaign: str) -> list[Document]:
     """Every arm against every limit of the plan, in the order of metrics and arms."""
     rows = lake.read("service_levels", campaign).drop("campaign_id").sort("metric", "arm").to_dicts()
     return [{**row, "in_words": service_level(row)} for row in rows]
+
+
+def _traced(lake: TraceLake, campaign: str, arms: Sequence[str]) -> dict[str, list[str]]:
+    """The finished traced sessions of each of these arms that has any, in the order they ran."""
+    is_traced = (pl.col("purpose") == "trace") & (pl.col("state") == "finished") & pl.col("arm").is_in(arms)
+    rows = lake.read("campaign_sessions", campaign).filter(is_traced).sort("block", "position")
+    return {arm: own for arm in arms if (own := rows.filter(pl.col("arm") == arm).get_column("session_id").to_list())}
 
 
 def _blocks(lake: TraceLake, campaign: str) -> Document:

@@ -51,9 +51,9 @@ _GENERATION: Final = {
     "request_latency_p50": "Request",
 }
 #: What the page itself is set with, besides what can be seen.
-_OF_THE_PAGE: Final = "\n\N{NO-BREAK SPACE}"
+OF_THE_PAGE: Final = "\n\N{NO-BREAK SPACE}"
 #: The space between a number and its unit, where no line may end.
-_UNIT: Final = re.compile(r"(?<=[0-9]) (?=(?:%|[mµn]?s|inferences)\b|%)")
+UNIT: Final = re.compile(r"(?<=[0-9]) (?=(?:%|[mµn]?s|inferences)\b|%)")
 
 
 def render_html(document: Document, trace: bytes | None) -> str:
@@ -74,9 +74,9 @@ def render_html(document: Document, trace: bytes | None) -> str:
             script=_joined("report.js", "timeline_range.js", "timeline.js", "kernel.js"),
             description=capital(run_description(document).removeprefix(f"{title(document)}, ")),
             half=half(document),
-            answer=_UNIT.sub("\N{NO-BREAK SPACE}", answer(document)),
+            answer=UNIT.sub("\N{NO-BREAK SPACE}", answer(document)),
             sharpen=sharpening(document),
-            facts=_UNIT.sub("\N{NO-BREAK SPACE}", facts(document)) if document["answers"] else "",
+            facts=UNIT.sub("\N{NO-BREAK SPACE}", facts(document)) if document["answers"] else "",
             tiles=[tile for tile in _tiles(document) if tile[1] is not None],
             holes=len(bottleneck_text.without_repetition(document["missing"])) + len(document["unpublished_stages"]),
             has_trace=trace is not None,
@@ -84,7 +84,7 @@ def render_html(document: Document, trace: bytes | None) -> str:
             trace=base64.b64encode(trace).decode() if trace is not None and embedded else "",
         )
     )
-    return printable(page, keep=_OF_THE_PAGE)
+    return printable(page, keep=OF_THE_PAGE)
 
 
 def render_section(document: Document, section: sections.Section) -> str:

@@ -9,19 +9,19 @@ from typing import Any, Final
 from aaco_pipeline.report.words.causes import signed
 from aaco_pipeline.report.words.kinds import kind_in_words, percent
 from aaco_pipeline.report.words.units import capital, counted, duration, number
+from aaco_pipeline.report.words.waterfall import of_change, steps
 
 Row = Mapping[str, Any]
 Columns = Mapping[str, Callable[[Any], str | None]]
 
-#: Causes that are shown one by one, and selections and facts of the environment that are listed.
-_SHOWN: Final = 12
-#: A cause below this part of the change is not shown by itself, and hidden work below this part of an iteration not.
+#: Hidden work below this part of an iteration is not shown.
 _LEAST: Final = 0.01
+#: Selections and facts of the environment that are listed.
 LISTED: Final = 12
 CAUSES: Final[Columns] = {
     "cause": lambda row: row["in_words"],
     "*part": lambda row: signed(row["delta_ns"]),
-    "*of the change": lambda row: _of_change(row["share_of_change"]),
+    "*of the change": lambda row: of_change(row["share_ratio"]),
     "*iteration then": lambda row: duration(row["then_ns"]),
 }
 KINDS: Final[Columns] = {
@@ -38,11 +38,21 @@ SIDES: Final[Columns] = {
 }
 
 
+def title(document: Row) -> str:
+    """What stands beside what: the work of both sessions, and their devices where these differ."""
+    pair = [document[side] for side in ("candidate", "baseline")]
+    works = [one["workload"] or one["model_name"] or one["session_id"] for one in pair]
+    if document["hardware_differs"]:
+        works = [f"{work} on {one['product'] or one['arch']}" for work, one in zip(works, pair, strict=True)]
+    return " against ".join(dict.fromkeys(works)) if len(set(works)) > 1 else f"{works[0]}, two sessions"
+
+
 def opening(document: Row) -> list[str]:
     """The first sentences: other hardware or work, then what was selected differently."""
     lines = []
     if document["hardware_differs"]:
-        lines.append(f"Hardware differs: {'; '.join(document['hardware_differs'])}.")
+        pair = [_device(document[side]) for side in ("baseline", "candidate")]
+        lines.append(f"Hardware differs: {' → '.join(pair)}.")
     if document["workload_differs"]:
         lines.append(f"The work differs: {'; '.join(document['workload_differs'])}.")
     chosen = document["selections"]
@@ -67,25 +77,7 @@ def verdict(document: Row) -> list[str]:
 def waterfall(document: Row) -> list[dict[str, Any]]:
     """The causes from the baseline's iteration to the candidate's, the small ones together, the unexplained apart."""
     change = document["change"]
-    if change is None:
-        return []
-    rows = [row for row in document["causes"] if row["in_sum"]]
-    named = [row for row in rows if row["kind"] != "unexplained"]
-    least = _LEAST * abs(change["delta_ns"])
-    largest = [row for row in sorted(named, key=_size, reverse=True)[:_SHOWN] if _size(row) >= least]
-    shown = [dict(row) for row in named if row in largest]
-    if len(named) > len(shown):
-        rest = sum(row["delta_ns"] for row in named if row not in largest)
-        share = rest / change["delta_ns"] if change["delta_ns"] else None
-        words = f"{counted(len(named) - len(shown), 'smaller cause')} together"
-        shown.append({"in_words": words, "delta_ns": rest, "share_of_change": share})
-    shown += [dict(row) for row in rows if row["kind"] == "unexplained"]
-    then = change["baseline_ns"]
-    for row in shown:
-        then += row["delta_ns"]
-        row["then_ns"] = then
-        row["in_words"] = row["in_words"].rsplit(": ", 1)[0]
-    return shown
+    return [] if change is None else steps(document["causes"], change["baseline_ns"])
 
 
 def sides(document: Row) -> list[dict[str, str | None]]:
@@ -98,6 +90,7 @@ def sides(document: Row) -> list[dict[str, str | None]]:
         "iteration, recorded": lambda one: duration(one["iteration_ns"]),
         "iteration, unprofiled": lambda one: duration(one["latency_ns"]),
         "device busy": lambda one: None if one["busy_ratio"] is None else percent(one["busy_ratio"]),
+        "device idle, an iteration": _idle,
         **{f"{name}, of the time": _share_of(name) for name in ("launch", "host", "sync", "copy", "communication")},
     }
     rows = [{"what": what, "baseline": show(pair[0]), "candidate": show(pair[1])} for what, show in told.items()]
@@ -114,12 +107,20 @@ def environment(document: Row) -> list[str]:
 # ---- inside ----------------------------------------------------------------------------------------------------------
 
 
+def _device(side: Row) -> str:
+    """A device by its product with its architecture: `AMD Instinct MI300X (gfx942)`."""
+    product, arch = side["product"], side["arch"]
+    return f"{product} ({arch})" if product and arch else str(product or arch or "a device that is not named")
+
+
 def _size(row: Row) -> float:
     return abs(float(row["delta_ns"]))
 
 
-def _of_change(ratio: float | None) -> str | None:
-    return None if ratio is None else f"{round(100 * ratio):d} %"
+def _idle(one: Row) -> str | None:
+    if one["busy_ratio"] is None or one["iteration_ns"] is None:
+        return None
+    return duration(one["iteration_ns"] * (1 - one["busy_ratio"]))
 
 
 def _share_of(name: str) -> Callable[[Row], str | None]:

@@ -1,6 +1,7 @@
 """A campaign's verdict as a document, in words and on 80 columns: every verdict, and what it leaves out."""
 
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.document.verdict import verdict_document
 from aaco_pipeline.report.terminal.verdict import print_verdict
 from aaco_pipeline.report.words import verdicts as words
+from aaco_pipeline.statistics.verdicts import between_nights, sequential
 from tests.automation.campaigns.made_up import BASELINE, OTHER, judged, measured, planned, verdict_row
 
 #: Each verdict that the statistics give, and the sentence for it.
@@ -20,7 +22,7 @@ SENTENCES = {
     "regressed": "Regressed: the median of candidate is 1.050 times that of baseline (95 % interval 1.030 … 1.070, 10 "
     "blocks). A difference of 2 % would be found four times in five.",
     "regressed between nights": "Regressed between nights: the median of candidate is 1.050 times that of baseline "
-    "(95 % interval 1.030 … 1.070, 10 blocks). A difference of 2 % would be found four times in five.",
+    "(95 % interval 1.030 … 1.070, 10 nights). A difference of 2 % would be found four times in five.",
     "improved": "Improved: the median of candidate is 0.900 times that of baseline (95 % interval 0.880 … 0.920, 10 "
     "blocks). A difference of 2 % would be found four times in five.",
     "equivalent": "Equivalent: the median of candidate is 1.001 times that of baseline (95 % interval 0.998 … 1.004, "
@@ -74,13 +76,15 @@ def lines(told: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_every_verdict_has_its_sentence_and_fits_80_columns(
     verdict: str, empty_lake: TraceLake, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    row = verdict_row(verdict, recommendation="run 5 blocks with both arms", confidence=0.9)
+    design = "between nights" if "nights" in verdict else "interleaved"
+    row = verdict_row(verdict, recommendation="run 5 blocks with both arms", confidence=0.9, design=design)
     judged(empty_lake, plan, row, verdict_row(verdict, **SUPPORTING), attributions=CAUSES, selections=[SELECTION])
     told = document(empty_lake, plan)
     assert words.sentence(told) == SENTENCES[verdict]
     assert (told["verdict"], told["confidence"]) == (verdict, 0.9)
-    assert told["regression"] == verdict.startswith("regressed")
-    assert (told["severity"] is not None) == verdict.startswith("regressed")
+    is_worse = verdict in ("regressed", "regressed between nights")
+    assert told["regression"] == is_worse
+    assert (told["severity"] is not None) == is_worse
     effect = row["effect_ratio"]
     assert told["latency_delta_pct"] == (None if effect is None else pytest.approx(100 * (effect - 1)))
     printed = lines(told, monkeypatch)
@@ -119,10 +123,16 @@ def test_causes_stand_by_size_with_the_unexplained_last(
 ) -> None:
     judged(empty_lake, plan, verdict_row("regressed"), attributions=CAUSES, selections=[SELECTION])
     told = document(empty_lake, plan)
-    assert [row["kind"] for row in words.waterfall(told)] == ["duration", "launches", "gaps", "unexplained"]
-    assert told["environment"] == ["package numpy"]
+    shown = words.waterfall(told)
+    assert [row["kind"] for row in shown] == ["duration", "launches", "gaps", "unexplained"]
+    assert [row["is_certain"] for row in shown] == [True, None, None, None]
+    assert (shown[0]["from_ns"], shown[-1]["then_ns"]) == (0, 75_700)
+    assert told["environment"] == [{"subject": "package numpy", "evidence_grade": "observed"}]
+    assert "package numpy (observed)" in lines(told, monkeypatch)
     assert told["evidence"] == {
         "kernel_launch_count_delta": 3.0,
+        "avg_kernel_duration_delta": None,  # of gemm no time is known
+        "cpu_overhead_delta": None,
         "kernel_count_delta_ns": 5_000,
         "kernel_duration_delta_ns": -20_000,
         "gaps_delta_ns": 700,
@@ -145,18 +155,85 @@ def test_what_is_unknown_is_null_and_never_zero(empty_lake: TraceLake, plan: Pla
     ("candidate", "sentence"),
     [
         (BASELINE, "Both arms are the same request of the same file."),
-        (OTHER, "The arms differ in the model's file."),
+        (OTHER, "The arms differ in the model: old.onnx → new.onnx."),
+        (replace(BASELINE, artefact_sha256="ef" * 32), "The arms differ in the model's file."),
+        (replace(BASELINE, artefact=OTHER.artefact), "Both arms are the same request of the same file."),
         (
             Subject(MeasurementRequest(model="control_flow", threads=2), Path("/x"), BASELINE.artefact_sha256),
             "The arms differ in threads: as registered → 2.",
         ),
     ],
-    ids=["nothing", "file", "threads"],
+    ids=["nothing", "other file", "same name", "same content", "threads"],
 )
 def test_in_what_the_arms_differ(candidate: Subject, sentence: str, empty_lake: TraceLake) -> None:
     plan = planned(empty_lake, candidate)
     judged(empty_lake, plan, verdict_row("equivalent"))
     assert words.asked(document(empty_lake, plan)) == sentence
+
+
+def test_a_placebo_that_differs_takes_the_trust_away(empty_lake: TraceLake, plan: Plan) -> None:
+    judged(empty_lake, plan, verdict_row("regressed"), verdict_row("equivalent", candidate="placebo"))
+    told = document(empty_lake, plan)
+    assert told["verdict"] == "regressed"
+    assert words.placebo(told) == (
+        "The placebo, the baseline once more, does not differ (equivalent): the median of placebo is 1.001 times that "
+        "of baseline (95 % interval 0.998 … 1.004, 10 blocks)."
+    )
+    told["placebo"] |= {"verdict": "regressed"}
+    assert str(words.placebo(told)).startswith("Do not trust this verdict: the placebo, the baseline once more, regr")
+    told["placebo"] |= {"verdict": "withheld", "effect_ratio": None}
+    assert words.placebo(told) == "Of the placebo, the baseline once more, the verdict is withheld."
+
+
+def test_the_interval_is_told_at_its_own_level(empty_lake: TraceLake, plan: Plan) -> None:
+    judged(empty_lake, plan, verdict_row("regressed", level=0.005))
+    assert "(99.5 % interval 1.030 … 1.070, 10 blocks)" in words.sentence(document(empty_lake, plan))
+    assert (words.BETWEEN_NIGHTS, words.LEVEL) == (between_nights.BETWEEN_NIGHTS, sequential.LEVEL)
+
+
+def test_nights_before_and_after_are_graded(empty_lake: TraceLake, plan: Plan) -> None:
+    judged(empty_lake, plan, verdict_row("regressed between nights", design="between nights", alert_grade="one boot"))
+    told = document(empty_lake, plan)
+    assert (told["regression"], told["design"], told["alert_grade"]) == (True, "between nights", "one boot")
+    assert words.reasons(told)[-1] == (
+        "The arms are nights before and after the host's stack changed, seen on one boot: what else changed with it "
+        "counts."
+    )
+
+
+def test_host_time_and_mean_kernel_time_are_told_from_the_causes(empty_lake: TraceLake, plan: Plan) -> None:
+    gemm = {"baseline_count": 2.0, "candidate_count": 4.0, "baseline_ns": 20_000, "candidate_ns": 60_000}
+    causes = [
+        cause("duration", "gemm", 40_000, **gemm),
+        cause("gaps", "host_wait", 700),
+        cause("gaps", "sync", 9_000),
+        cause("hidden_host", "host", 300, in_sum=False),
+    ]
+    judged(empty_lake, plan, verdict_row("regressed"), attributions=causes)
+    evidence = document(empty_lake, plan)["evidence"]
+    assert (evidence["avg_kernel_duration_delta"], evidence["cpu_overhead_delta"]) == (5_000, 1_000)
+
+
+def test_a_regression_leads_on_to_its_traced_sessions(empty_lake: TraceLake, plan: Plan) -> None:
+    traced = {"baseline": ["20250101T000000Z-0000000a"], "candidate": ["20250101T000000Z-0000000b"]}
+    measured(empty_lake, plan, traced=traced)
+    judged(empty_lake, plan, verdict_row("regressed"))
+    told = document(empty_lake, plan)
+    assert told["traced"] == traced
+    assert words.next_step(told) == (
+        "Next: look at two of the traced sessions, `aaco diff 20250101T000000Z-0000000a 20250101T000000Z-0000000b`."
+    )
+
+
+def test_ratios_of_blocks_leave_out_what_the_verdict_left_out(empty_lake: TraceLake, plan: Plan) -> None:
+    measured(empty_lake, plan, ratio=1.25)
+    rows = empty_lake.read("campaign_sessions", plan.campaign).sort("block", "position")
+    first, *_, last = rows.get_column("session_id")
+    judged(empty_lake, plan, verdict_row("regressed", excluded_sessions=[first], slow_sessions=[last]))
+    told = document(empty_lake, plan)
+    assert [one["session_id"] for one in told["sessions"]] == rows.get_column("session_id").to_list()
+    assert [one["ratio"] for one in told["ratios"]] == [None, *[pytest.approx(1.25, rel=0.02)] * 4]
+    assert [(one["excluded"], one["is_slow"]) for one in told["ratios"]] == [(1, False), *[(0, False)] * 3, (0, True)]
 
 
 def test_blocks_are_counted_by_purpose_and_state(empty_lake: TraceLake, plan: Plan) -> None:

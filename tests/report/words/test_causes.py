@@ -96,11 +96,13 @@ def test_the_waterfall_ends_at_the_candidates_iteration_and_keeps_the_unexplaine
 def test_other_hardware_is_said_before_anything_else() -> None:
     document = {
         "hardware_differs": ["device product: A → B (observed)"],
+        "baseline": {"product": "A", "arch": "gfx942"},
+        "candidate": {"product": "B", "arch": None},
         "workload_differs": [],
         "selections": [{"in_words": "Kernel: a → b"}],
     }
     assert opening(document) == [
-        "Hardware differs: device product: A → B (observed).",
+        "Hardware differs: A (gfx942) → B.",
         "1 thing was selected differently:",
         "Kernel: a → b.",
     ]

@@ -1,0 +1,202 @@
+"""Baselines as earlier tools kept them: one JSON file of figures, without the sessions that they came from.
+
+Two forms are known. One names a baseline with `metrics`, each with its mean, minimum, maximum and count over samples;
+the other has `metadata`, `kernels` and `workload`. Such figures are looked at before they are believed: what no device
+can do is refused, one line each, and what is left describes. No verdict can rest on it.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any, Final
+
+from aaco_pipeline.errors import CaptureError
+from aaco_pipeline.formats.capture_tables import Limits
+from aaco_pipeline.formats.parsing.json_document import json_document
+
+#: A baseline is a page of text; what is larger is something else.
+_MOST_BYTES: Final = 16 << 20
+_KNOWN: Final = "a baseline has `metrics` beside `name` and `model_name`, or `metadata` beside `workload`"
+_NANOSECONDS: Final[Mapping[str, float]] = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
+#: How a figure of `session_metrics` is called there, the quantiles in rising order.
+_LATENCIES: Final[Mapping[str, str]] = {
+    "p50": "latency_p50",
+    "median": "latency_p50",
+    "p90": "latency_p90",
+    "p99": "latency_p99",
+    "mean": "latency_mean",
+    "avg": "latency_mean",
+    "total_time": "latency_mean",
+}
+_QUANTILES: Final = ("latency_p50", "latency_p90", "latency_p99")
+#: What a device that runs never shows, by words of the name: earlier tools wrote 0 where a reading had failed.
+_NEVER_ZERO: Final = ("power", "temperature", "clock", "latency", "time", "throughput", "memory_bw", "bandwidth")
+#: No device of today carries out so many operations a second.
+_MOST_FLOPS_PER_S: Final = 2e16
+
+
+@dataclass(frozen=True)
+class StoredBaseline:
+    """What a file of figures holds: `latencies_ns` by the names of `session_metrics`, refused figures in words.
+
+    `facts` are those of model_name, batch_size, precision and arch that it states; `not_compared` names figures that
+    are plausible and have no counterpart in a session.
+    """
+
+    name: str
+    latencies_ns: Mapping[str, float]
+    facts: Mapping[str, Any]
+    refused: tuple[str, ...]
+    not_compared: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Figure:
+    name: str
+    value: Any
+    unit: str
+    low: Any = None
+    high: Any = None
+    count: Any = None
+
+
+def read_stored_baseline(path: Path) -> StoredBaseline:
+    """The figures of a baseline file. CaptureError when it is none, and when no latency in it can be believed."""
+    document = json_document(path, Limits(document_bytes=_MOST_BYTES), "give a session or a baseline file")
+    figures, facts, name = _taken_apart(document, path)
+    _require_measured(document, path)
+    refused, believed, not_compared = list[str](), dict[str, float](), list[str]()
+    for figure in figures:
+        if (why := _implausible(figure)) is not None:
+            refused.append(f"{figure.name}: {why}")
+        elif (latency := _latency(figure)) is not None:
+            believed[latency[0]] = latency[1]
+        else:
+            not_compared.append(figure.name)
+    quantiles = [(name, believed[name]) for name in _QUANTILES if name in believed]
+    for (lower, shorter), (upper, longer) in combinations(quantiles, 2):
+        if shorter > longer:
+            refused.append(f"{lower} and {upper}: the lower quantile is the longer one")
+            believed = {name: time for name, time in believed.items() if name not in (lower, upper)}
+    if not believed:
+        why = f": {refused[0]}" if refused else "; name figures as latency_p50_ms or with their unit"
+        raise CaptureError(f"{path}: holds no latency that can be believed{why}")
+    return StoredBaseline(name, believed, facts, tuple(refused), tuple(not_compared))
+
+
+# ---- inside ----------------------------------------------------------------------------------------------------------
+
+
+def _taken_apart(document: Any, path: Path) -> tuple[list[_Figure], dict[str, Any], str]:
+    """The figures of either form, the facts it states, and the baseline's name."""
+    if isinstance(document, dict):
+        metrics, metadata = document.get("metrics"), document.get("metadata")
+        if isinstance(metrics, dict) and isinstance(document.get("name"), str) and "model_name" in document:
+            return list(_of_samples(metrics)), {"model_name": document["model_name"]}, document["name"]
+        workload = document.get("workload")
+        if isinstance(metadata, dict) and isinstance(workload, dict):
+            kernels = document.get("kernels")
+            figures = [_Figure(name, value, _unit(name)) for name, value in workload.items()]
+            return (
+                [*figures, *_of_kernels(kernels if isinstance(kernels, dict) else {})],
+                _facts(metadata),
+                _name(metadata, path),
+            )
+    raise CaptureError(f"{path}: is no baseline that is known: {_KNOWN}; `aaco diff` takes a session, too")
+
+
+def _of_samples(metrics: Mapping[str, Any]) -> Iterator[_Figure]:
+    for name, one in metrics.items():
+        if isinstance(one, dict):
+            unit = str(one.get("unit") or "") or _unit(name)
+            yield _Figure(name, one.get("mean"), unit, one.get("min"), one.get("max"), one.get("count"))
+        else:
+            yield _Figure(name, one, _unit(name))
+
+
+def _of_kernels(kernels: Mapping[str, Any]) -> Iterator[_Figure]:
+    """A kernel's figures; its operations become a rate, by which they can be judged."""
+    for kernel, one in kernels.items():
+        if not isinstance(one, dict):
+            continue
+        numbers = {name: value for name, value in one.items() if _is_number(value)}
+        for name, value in numbers.items():
+            yield _Figure(f"{kernel}.{name}", value, "" if name.startswith("latency") else _unit(name))
+        flops, latency = numbers.get("flops"), numbers.get("latency_us")
+        if flops is not None and latency:
+            yield _Figure(f"{kernel}.flops in latency_us", flops / latency * 1e6, "flop/s")
+
+
+def _facts(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    names = {"model_name": "model_name", "batch_size": "batch_size", "precision": "precision", "gpu_arch": "arch"}
+    return {ours: metadata[theirs] for theirs, ours in names.items() if metadata.get(theirs) is not None}
+
+
+def _name(metadata: Mapping[str, Any], path: Path) -> str:
+    return str(metadata.get("baseline_id") or path.stem)
+
+
+def _require_measured(document: Mapping[str, Any], path: Path) -> None:
+    """A moving average is no measurement of one state: it follows whatever it is held against."""
+    stated = [document, document.get("metadata"), document.get("version")]
+    for held in (one for one in stated if isinstance(one, dict)):
+        for key, value in held.items():
+            if isinstance(value, str) and value.upper() == "MOVING_AVERAGE":
+                raise CaptureError(f"{path}: {key} is {value}: it follows what it is held against; pin a measurement")
+
+
+def _unit(name: str) -> str:
+    """The unit that a name ends in: `latency_p50_ms`."""
+    found = re.search(r"_(ns|us|ms|s)$", name.lower())
+    return found[1] if found else ""
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _implausible(figure: _Figure) -> str | None:
+    """Why a figure cannot be, its first fault; None where it may."""
+    if not _is_number(figure.value) or not math.isfinite(figure.value):
+        return f"{figure.value!r} is no figure"
+    return next((why for is_fault, why in _faults(figure) if is_fault), None)
+
+
+def _faults(figure: _Figure) -> Iterator[tuple[bool, str]]:
+    name, value = figure.name.lower(), figure.value
+
+    def named(*words: str) -> bool:
+        return any(word in name for word in words)
+
+    yield value < 0, f"{value:g} is below 0"
+    yield value == 0 and named(*_NEVER_ZERO), f"{value:g} is a reading that failed"
+    yield (
+        value > 1 and named("ratio", "occupancy"),
+        f"{value:g} is more than all of it: overlapping work was summed",
+    )
+    yield value > 100 and named("pct", "util"), f"{value:g} % is more than all of it"
+    is_rate = figure.unit == "flop/s"
+    yield is_rate and value > _MOST_FLOPS_PER_S, f"{value:.3g} flop/s is more than any device carries out"
+    yield _is_number(figure.count) and figure.count < 1, "it rests on no sample"
+    low, high = figure.low, figure.high
+    if _is_number(low) and _is_number(high):
+        yield not low <= value <= high, f"its mean {value:g} lies outside its own {low:g} to {high:g}"
+
+
+def _latency(figure: _Figure) -> tuple[str, float] | None:
+    """Metric of `session_metrics` and nanoseconds of a figure that has a counterpart there; None of any other."""
+    name, scale = figure.name.lower(), _NANOSECONDS.get(figure.unit)
+    if (
+        scale is None
+        or "." in name
+        or not ("latency" in name or name.startswith(("total_time", "p", "mean", "median")))
+    ):
+        return None
+    words = name.removesuffix(f"_{figure.unit}")
+    found = next((ours for theirs, ours in _LATENCIES.items() if theirs in words), None)
+    if found is None and words == "latency":
+        found = "latency_mean"
+    return None if found is None else (found, figure.value * scale)
