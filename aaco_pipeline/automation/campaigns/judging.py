@@ -49,7 +49,7 @@ def judge_campaign(lake: TraceLake, campaign: str) -> Tables:
     timed = rows.filter(pl.col("purpose") == "latency")
     if timed.is_empty():
         raise UsageError(f"campaign {campaign} has no finished block; `aaco compare --resume {campaign}` goes on")
-    summed_up = _sessions(lake, plan, timed)
+    summed_up = session_rows(lake, plan, timed)
     ledger = lake.read("aa_ledger").filter(pl.col("campaign_id") != campaign)
     verdicts, causes, chosen, known = [], [], [], []
     for candidate in (name for name in plan.arms if name != _BASELINE):
@@ -75,10 +75,7 @@ def judge_campaign(lake: TraceLake, campaign: str) -> Tables:
     return tables
 
 
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
-def _sessions(lake: TraceLake, plan: Plan, timed: pl.DataFrame) -> pl.DataFrame:
+def session_rows(lake: TraceLake, plan: Plan, timed: pl.DataFrame) -> pl.DataFrame:
     """Rows of `session_quantiles` with the facts that sessions of one comparison share."""
     named = timed.get_column("session_id").to_list()
     units = []
@@ -96,6 +93,9 @@ def _sessions(lake: TraceLake, plan: Plan, timed: pl.DataFrame) -> pl.DataFrame:
         .join(pl.DataFrame(facts, schema=dict.fromkeys(_FACTS, pl.String)), on="session_id")
         .with_columns(campaign_id=pl.lit(plan.campaign), workload=pl.lit(plan.workload))
     )
+
+
+# ---- inside ----------------------------------------------------------------------------------------------------------
 
 
 _FACTS: Final = ("session_id", "fingerprint", "device", "boot_id", "cache_state")
