@@ -50,6 +50,12 @@ def verdict_document(lake: TraceLake, campaign: str, candidate: str = "candidate
         "causes": [{**row, "in_words": cause_in_words(row)} for row in causes],
         "environment": parts.filter(pl.col("kind") == "environment").get_column("subject").to_list(),
         "blocks": _blocks(lake, campaign),
+        "kind": plan["kind"],
+        "foretold": {
+            "time_ns": plan["foretold_ns"],
+            "detectable_ratio": plan["foretold_detectable_ratio"],
+        },
+        "spent": _spent(lake, campaign),
     }
 
 
@@ -99,6 +105,21 @@ def _evidence(causes: list[Document]) -> Document:
 
 def _counted(row: Document) -> bool:
     return row["baseline_count"] is not None and row["candidate_count"] is not None
+
+
+def _spent(lake: TraceLake, campaign: str) -> Document:
+    """Finished sessions, and the time that they took with their stages, at the least where some are not timed."""
+    return time_spent(lake.read("campaign_sessions", campaign).filter(pl.col("state") == "finished"))
+
+
+def time_spent(rows: pl.DataFrame) -> Document:
+    """Of rows of `campaign_sessions`: how many, the time that is known of them, and whether that is all of it."""
+    times = rows.select("spent_ns", "stages_ns")
+    return {
+        "sessions": rows.height,
+        "time_ns": sum(column.sum() for column in times),
+        "all_timed": not any(column.has_nulls() for column in times),
+    }
 
 
 def _blocks(lake: TraceLake, campaign: str) -> Document:

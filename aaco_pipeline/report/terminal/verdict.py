@@ -19,3 +19,5 @@ def print_verdict(document: dict[str, Any], stream: TextIO | None = None) -> Non
     print_table(screen, words.CAUSES, words.waterfall(document), names=("cause",), title="What the change is made of")
     if (advice := words.next_step(document)) is not None:
         print_prose(screen, advice, "bold")
+    if (told := words.spent(document)) is not None:
+        print_prose(screen, told)

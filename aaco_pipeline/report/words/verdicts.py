@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from aaco_pipeline.report.words.causes import signed
-from aaco_pipeline.report.words.units import capital, counted
+from aaco_pipeline.report.words.units import capital, counted, long_duration
 
 Row = Mapping[str, Any]
 Columns = Mapping[str, Callable[[Any], str | None]]
@@ -58,6 +58,25 @@ def next_step(document: Row) -> str | None:
     """What to do next; None when nothing follows."""
     advice = document["recommendation"]
     return None if advice is None else f"Next: {advice}."
+
+
+def spent(document: Row) -> str | None:
+    """What measuring took beside what was foretold of it; None of what was never timed, and of a step of a search."""
+    took = document["spent"]
+    if document["kind"] == "bisect" or not took["time_ns"]:
+        return None
+    time = f"{'' if took['all_timed'] else 'at least '}{long_duration(took['time_ns'])}"
+    return f"Spent: {time} on {counted(took['sessions'], 'session')}. {foretold(document['foretold'])}"
+
+
+def foretold(row: Row) -> str:
+    """What was foretold of a campaign, or that nothing was."""
+    if row["time_ns"] is None and row["detectable_ratio"] is None:
+        return "Nothing was foretold: this host had no history of the workload with these options."
+    told = [] if row["time_ns"] is None else [f"{long_duration(row['time_ns'])}"]
+    if row["detectable_ratio"] is not None:
+        told.append(f"a difference of {_percent(row['detectable_ratio'])} found four times in five")
+    return f"Foretold: {', and '.join(told)}."
 
 
 def _ratio(value: float | None) -> str | None:
