@@ -4,6 +4,7 @@ What is planned, measured and judged is `aaco_pipeline.automation.campaigns`.
 """
 
 import shlex
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -14,6 +15,8 @@ from aaco_pipeline.cli.progress_bar import progress_bar
 from aaco_pipeline.cli.request_options import request_of, request_options
 
 if TYPE_CHECKING:
+    from aaco_pipeline.automation.campaigns.foretelling import History
+    from aaco_pipeline.automation.campaigns.plan import Plan
     from aaco_pipeline.capture.request import Arm, MeasurementRequest
     from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.resources.project import Project
@@ -29,6 +32,7 @@ _DECIDED: Final = ("regressed", "improved", "equivalent")
 @click.option(
     "--resume", metavar="CAMPAIGN", help="Go on with a campaign that was killed or failed, as it was planned."
 )
+@click.option("--plan", "only_plan", is_flag=True, help="Say what it would take and find; measure nothing.")
 @click.option("--strict", is_flag=True, help="Exit with 7 when there is no verdict.")
 @click.option(
     "--sessions", "blocks", type=int, default=10, show_default=True, help="Fresh sessions of each arm, one a block."
@@ -58,6 +62,7 @@ def compare(
     *,
     as_json: bool,
     strict: bool,
+    only_plan: bool,
     resume: str | None,
     baseline: str | None,
     candidate: str | None,
@@ -68,6 +73,7 @@ def compare(
     A SPEC is what `aaco run` takes, in one text: "resnet50", or "new.onnx --threads 2". Each block measures a fresh
     process of both, in random order, so that what moves the host moves both alike.
     """
+    from aaco_pipeline.automation.campaigns.foretelling import foretold, history_of
     from aaco_pipeline.automation.campaigns.plan import new_plan, read_plan, subject
     from aaco_pipeline.automation.campaigns.running import begin, run
     from aaco_pipeline.automation.instance import open_instance
@@ -77,8 +83,10 @@ def compare(
 
     lake = TraceLake(project.lake)
     if resume is not None:
-        if baseline is not None or candidate is not None:
-            raise click.UsageError("a campaign is resumed as it was planned; leave --baseline and --candidate out")
+        if baseline is not None or candidate is not None or only_plan:
+            raise click.UsageError(
+                "a campaign is resumed as it was planned; leave --baseline, --candidate and --plan out"
+            )
         plan = read_plan(lake, resume)
     elif baseline is None or candidate is None:
         raise click.UsageError("give --baseline and --candidate, or a campaign to --resume")
@@ -88,6 +96,11 @@ def compare(
             check_request(request, project.configs)
         arms = {arm: subject(request, project.configs) for arm, request in requests.items()}
         plan = new_plan("compare", arms, **design)
+        history = history_of(lake, plan.workload, requests["baseline"], plan.metric)
+        plan = replace(plan, foretold=foretold(history, plan))
+        if only_plan:
+            _show_plan(plan, history, as_json=as_json)
+            return 0
     with open_instance(project) as instance, progress_bar(as_json) as show, progress_listener(show):
         begin(lake, instance, plan)
         run(project, lake, instance, plan.campaign)
@@ -125,3 +138,25 @@ def request_in(specification: str) -> "MeasurementRequest":
         return request_of(reader.make_context("SPEC", words).params)
     except click.UsageError as error:
         raise click.UsageError(f"{specification!r} is not a SPEC: {error.format_message()}") from error
+
+
+def _show_plan(plan: "Plan", history: "History", *, as_json: bool) -> None:
+    from aaco_pipeline.report.terminal.screen import open_screen, print_prose
+    from aaco_pipeline.report.words.plans import campaign_plan
+
+    document = {
+        "workload": plan.workload,
+        "backend": plan.arms["baseline"].request.backend,
+        "arms": len(plan.arms),
+        "blocks": plan.blocks,
+        "traced_blocks": plan.traced_blocks,
+        "history": vars(history),
+        "foretold": vars(plan.foretold),
+    }
+    if as_json:
+        print_json(document)
+        return
+    screen = open_screen()
+    for line in campaign_plan(document):
+        print_prose(screen, line)
+    print_prose(screen, "Nothing was measured.", "bold")

@@ -16,6 +16,7 @@ from aaco_pipeline import __version__
 from aaco_pipeline.cli import (
     amend,
     baseline,
+    bisect,
     calibrate,
     capture,
     check,
@@ -67,6 +68,7 @@ for command in (
     run.run,
     sweep.sweep,
     compare.compare,
+    bisect.bisect,
     baseline.baseline,
     capture.capture,
     ingest.ingest,

@@ -44,6 +44,7 @@ ELSEWHERE: Final = {
     "ui",
     "init",
     "compare",
+    "bisect",
     "baseline",
 }
 

@@ -42,7 +42,7 @@ from aaco_pipeline.automation.campaigns.running import begin, run
 from aaco_pipeline.errors import ModelError, UnavailableError, UsageError
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import Project
-from aaco_pipeline.resources.toolchains.making import OUTPUT
+from aaco_pipeline.resources.toolchains.making import OUTPUT, MakeError
 from aaco_pipeline.statistics.bisection import (
     Answer,
     Measure,
@@ -208,16 +208,18 @@ class _Work:
 
     def _fail(self, number: int, error: Exception, done: str) -> None:
         """Write down that a build failed; of the first and the last nothing can be said without them."""
-        for line in getattr(error, "lines", ()):
+        lines = error.lines if isinstance(error, MakeError) else []
+        for line in lines:
             self._log(f"  {line}")
+        told = f"could not be {done}: {error}" + (f" (“{lines[-1]}”)" if lines else "")
         place = {0: ", the first,", self.search.last: ", the last,"}.get(number)
         if place is not None:
             raise ModelError(
-                f"{self._called(number)}{place} could not be {done}: {error}; then `aaco bisect --resume "
+                f"{self._called(number)}{place} {told}; mend that and go on with `aaco bisect --resume "
                 f"{self.search.name}`, or give another"
             ) from error
-        self._write(self.search.with_build(number, state="failed", reason=f"could not be {done}: {error}"))
-        self._log(f"{self._called(number)} could not be {done}: {error}")
+        self._write(self.search.with_build(number, state="failed", reason=told))
+        self._log(f"{self._called(number)} {told}")
 
     def _called(self, number: int) -> str:
         build = self.search.builds[number]

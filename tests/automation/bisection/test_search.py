@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from aaco_pipeline.automation.bisection import search as module
 from aaco_pipeline.automation.bisection.record import Build, Floats, Search, read, told_apart, write
 from aaco_pipeline.automation.bisection.search import go_on, log_ratios, new_search
+from aaco_pipeline.automation.campaigns import running
 from aaco_pipeline.automation.campaigns.measuring import publish_members
 from aaco_pipeline.automation.campaigns.plan import Plan, Subject, read_plan
 from aaco_pipeline.capture.request import MeasurementRequest
@@ -195,7 +196,7 @@ def test_killed_in_any_step_it_goes_on_and_measures_nothing_twice(at: int, place
 def test_a_step_that_was_written_down_and_has_no_plan_never_was(
     at: int, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin: Callable[..., None] = module.begin
+    begin: Callable[..., None] = running.begin
     calls: list[object] = []
 
     def killed(*arguments: Any) -> None:
