@@ -66,7 +66,7 @@ def spent(document: Row) -> str:
     """What was foretold and what it took."""
     took = document["spent"]
     told = f"Spent: {counted(took['blocks'], 'block')}"
-    told += f", {counted(took['sessions'], 'session')} with the two builds' own" if document["pair"] else ""
+    told += f", {counted(took['sessions'], 'session')} with the two builds' own" if document["pair"] is not None else ""
     told += f", {'' if took['all_timed'] else 'at least '}{long_duration(took['time_ns'])}"
     return f"{told}. {foretold(document['foretold'])}"
 

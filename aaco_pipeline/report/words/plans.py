@@ -22,9 +22,10 @@ def search_plan(document: Row) -> list[str]:
     builds = document["builds"]
     told = f"{document['workload']} on {document['backend']}: {counted(len(builds), 'build')}, "
     told += f"{_called(builds[0])} to {_called(builds[-1])}."
+    most = document["most_measured"]
     bounds = (
-        f"At most {document['most_measured']} of them are measured beside the first, in {document['least_blocks']} to "
-        f"{document['most_blocks']} blocks of two sessions altogether."
+        f"At most {most} of them {'is' if most == 1 else 'are'} measured beside the first, in "
+        f"{document['least_blocks']} to {document['most_blocks']} blocks of two sessions altogether."
     )
     return [told, bounds, history(document["history"]), bisection.foretold(document["foretold"])]
 

@@ -20,7 +20,7 @@ def long_duration(nanoseconds: float | None) -> str | None:
         return None
     seconds = nanoseconds / 1e9
     unit, least = next(((unit, size) for unit, size in (("h", 3600), ("min", 60)) if seconds >= 2 * size), ("s", 1))
-    return f"{seconds / least:.2g} {unit}" if seconds < 100 * least else f"{seconds / least:,.0f} {unit}"
+    return f"{seconds / least:.2g} {unit}" if seconds < 99 * least else f"{seconds / least:,.0f} {unit}"
 
 
 def size(bytes_: int | None) -> str | None:
