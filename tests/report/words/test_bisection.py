@@ -74,8 +74,8 @@ def test_what_was_foretold_stands_beside_what_was_spent() -> None:
     told["spent"] = {"blocks": 45, "sessions": 120, "time_ns": 3 * MINUTE, "all_timed": False}
     told["foretold"] = {"blocks": 102, "time_ns": 130 * MINUTE, "detectable_ratio": 0.014}
     assert spent(told) == (
-        "Spent: 45 blocks, 120 sessions with the two builds' own, at least 3 min. Foretold: 102 blocks and 2.2 h, for a "
-        "change of 1.4 %, the least that is found four times in five; a larger one takes less."
+        "Spent: 45 blocks, 120 sessions with the two builds' own, at least 3 min. Foretold: 102 blocks and 2.2 h, for "
+        "a change of 1.4 %, the least that is found four times in five; a larger one takes less."
     )
     assert foretold({"blocks": None}).startswith("Nothing was foretold: ")
     assert " and " not in foretold({"blocks": 102, "time_ns": None, "detectable_ratio": 0.014})
