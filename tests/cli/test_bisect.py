@@ -12,6 +12,7 @@ from aaco_pipeline.automation.bisection import search
 from aaco_pipeline.cli.bisect import labels_of, specifications_in
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import Project
+from aaco_pipeline.statistics import bisection
 from tests.automation.bisection.test_builds import COPY, write_model
 from tests.places import ROOT
 from tests.resources.toolchains.test_revisions import git
@@ -28,7 +29,7 @@ def place(tmp_path: Path, new_home: Path) -> Project:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """A good revision, one that cannot be made, and one whose model does sixty times the work."""
+    """A good revision, one that cannot be made, and one with another model."""
     made = tmp_path / "engine"
     made.mkdir()
     git(made, "init", "-q", "-b", "main")
@@ -46,8 +47,9 @@ def repository(tmp_path: Path) -> Path:
 def test_a_search_makes_measures_and_answers(
     aaco: Aaco, place: Project, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search, "DEFAULT_BLOCKS", 3)
+    monkeypatch.setattr(search, "DEFAULT_BLOCKS", 1)
     monkeypatch.setattr(search, "TRACED_BLOCKS", 1)
+    monkeypatch.setattr(bisection, "LOOKS", (3, bisection.MOST_BLOCKS))
     ratios = search.log_ratios
     # Two sessions of so little work differ by chance alone: what is measured is really measured, and then told apart.
     monkeypatch.setattr(search, "log_ratios", lambda lake, plan: ratios(lake, plan) * 0.001 + 0.7)
@@ -60,8 +62,8 @@ def test_a_search_makes_measures_and_answers(
     assert document["answer"]["answer"] == "range"
     assert (document["answer"]["after"], document["answer"]["until"]) == (0, 2)
     assert [one["state"] for one in document["builds"]] == ["good", "failed", "bad"]
-    assert document["pair"]["blocks"] == {"latency_finished": 3, "trace_finished": 1}
-    assert document["spent"]["blocks"] == 10
+    assert document["pair"]["blocks"] == {"latency_finished": 1, "trace_finished": 1}
+    assert document["spent"]["blocks"] == 3
     assert document["spent"]["time_ns"] > 0
     assert document["foretold"]["blocks"] is None
 

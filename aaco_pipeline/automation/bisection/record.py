@@ -96,7 +96,7 @@ def write(lake: TraceLake, search: Search, log_ratios: Mapping[int, Floats]) -> 
         "backend": search.backend,
         "builds": len(search.builds),
         "repository": recipe and str(recipe.repository),
-        "make": recipe and recipe.command,
+        "make_command": recipe and recipe.command,
         "make_limit_ns": recipe and round(recipe.limit_seconds * _NS),
         "specification": recipe and recipe.request.to_json(),
         "foretold_blocks": search.foretold_blocks,
@@ -120,9 +120,9 @@ def read(lake: TraceLake, name: str) -> Search:
         raise UsageError(f'no search {name!r} in {lake.path}; `aaco sql "SELECT * FROM bisections"` lists them')
     row = asked.row(0, named=True)
     recipe = None
-    if row["make"] is not None:
+    if row["make_command"] is not None:
         request = MeasurementRequest.from_json(row["specification"], f"search {name}")
-        recipe = Recipe(Path(row["repository"]), row["make"], row["make_limit_ns"] / _NS, request)
+        recipe = Recipe(Path(row["repository"]), row["make_command"], row["make_limit_ns"] / _NS, request)
     return Search(
         name,
         row["began_at"],

@@ -62,7 +62,7 @@ def measure_campaign(
                 took[session] = time.monotonic_ns() - since
         if took:
             stages = pl.col("session_id").replace_strict(took, default=None, return_dtype=pl.Int64)
-            rows = rows.with_columns(stages_ns=stages.fill_null(pl.col("stages_ns")))
+            rows = rows.with_columns(stages_ns=pl.col("stages_ns").fill_null(stages))
             publish_members(lake, campaign, rows)
     return rows
 

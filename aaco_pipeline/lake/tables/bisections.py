@@ -35,7 +35,7 @@ TABLES: Final[tuple[Table, ...]] = (
             column("builds", INT32, COUNT, "Builds, the first and the last included."),
             nullable("repository", STRING, TEXT, "Folder of the git repository that builds are made from; null when "
                 "they were there."),
-            nullable("make", STRING, TEXT, "Command that makes a build; null when they were there."),
+            nullable("make_command", STRING, TEXT, "Command that makes a build; null when they were there."),
             nullable("make_limit_ns", INT64, NS, "Time that making one build may take; null when they were there."),
             nullable("specification", STRING, TEXT, "The measurement request of every made build as JSON, with "
                 "`{output}` in place of what is made; null when they were there."),

@@ -29,7 +29,7 @@ def bisection_document(lake: TraceLake, name: str) -> Document:
     found = row["answer"] != "no change"
     return {
         "bisection_id": name,
-        **{key: row[key] for key in ("workload", "backend", "repository", "make")},
+        **{key: row[key] for key in ("workload", "backend", "repository", "make_command")},
         "answer": {key: row[key] for key in ("answer", "after", "until", "likeliest", "probability")},
         **{key: row[key] for key in ("effect_ratio", "ci_low", "ci_high")},
         "regression": found and row["effect_ratio"] > 1,
