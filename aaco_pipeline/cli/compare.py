@@ -5,11 +5,13 @@ What is planned, measured and judged is `aaco_pipeline.automation.campaigns`.
 
 import re
 import shlex
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from aaco_pipeline.cli.lake_option import new_lake_option
+from aaco_pipeline.cli.output import print_json
 from aaco_pipeline.cli.progress_bar import progress_bar
 from aaco_pipeline.cli.request_options import request_of, request_options
 from aaco_pipeline.cli.verdict_output import give, verdict_format
@@ -17,6 +19,8 @@ from aaco_pipeline.cli.verdict_output import give, verdict_format
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from aaco_pipeline.automation.campaigns.foretelling import History
+    from aaco_pipeline.automation.campaigns.plan import Plan
     from aaco_pipeline.capture.request import Arm, MeasurementRequest
     from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.resources.project import Project
@@ -35,6 +39,7 @@ _DECIDED: Final = ("regressed", "regressed between nights", "improved", "equival
 @click.option(
     "--resume", metavar="CAMPAIGN", help="Go on with a campaign that was killed or failed, as it was planned."
 )
+@click.option("--plan", "only_plan", is_flag=True, help="Say what it would take and find; measure nothing.")
 @click.option("--strict", is_flag=True, help="Exit with 7 when there is no verdict.")
 @click.option(
     "--sessions", "blocks", type=int, default=10, show_default=True, help="Fresh sessions of each arm, one a block."
@@ -72,6 +77,7 @@ def compare(
     form: str,
     output: "Path | None",
     strict: bool,
+    only_plan: bool,
     resume: str | None,
     baseline: str | None,
     candidate: str | None,
@@ -83,6 +89,7 @@ def compare(
     A SPEC is what `aaco run` takes, in one text: "resnet50", or "new.onnx --threads 2". Each block measures a fresh
     process of both, in random order, so that what moves the host moves both alike.
     """
+    from aaco_pipeline.automation.campaigns.foretelling import foretold, history_of
     from aaco_pipeline.automation.campaigns.plan import new_plan, read_plan, subject
     from aaco_pipeline.automation.campaigns.running import begin, run
     from aaco_pipeline.automation.instance import open_instance
@@ -92,9 +99,9 @@ def compare(
 
     lake = TraceLake(project.lake)
     if resume is not None:
-        if baseline is not None or candidate is not None or limits:
+        if baseline is not None or candidate is not None or limits or only_plan:
             raise click.UsageError(
-                "a campaign is resumed as it was planned; leave --baseline, --candidate and --limit out"
+                "a campaign is resumed as it was planned; leave --baseline, --candidate, --limit and --plan out"
             )
         plan = read_plan(lake, resume)
     elif baseline is None or candidate is None:
@@ -105,6 +112,11 @@ def compare(
             check_request(request, project.configs)
         arms = {arm: subject(request, project.configs) for arm, request in requests.items()}
         plan = new_plan("compare", arms, limits=[limit_in(text) for text in limits], **design)
+        history = history_of(lake, plan.workload, requests["baseline"], plan.metric)
+        plan = replace(plan, foretold=foretold(history, plan))
+        if only_plan:
+            _show_plan(plan, history, as_json=form == "json")
+            return 0
     with open_instance(project) as instance, progress_bar(form != "table") as show, progress_listener(show):
         begin(lake, instance, plan)
         run(project, lake, instance, plan.campaign)
@@ -154,3 +166,25 @@ def request_in(specification: str) -> "MeasurementRequest":
         return request_of(reader.make_context("SPEC", words).params)
     except click.UsageError as error:
         raise click.UsageError(f"{specification!r} is not a SPEC: {error.format_message()}") from error
+
+
+def _show_plan(plan: "Plan", history: "History", *, as_json: bool) -> None:
+    from aaco_pipeline.report.terminal.screen import open_screen, print_prose
+    from aaco_pipeline.report.words.plans import campaign_plan
+
+    document = {
+        "workload": plan.workload,
+        "backend": plan.arms["baseline"].request.backend,
+        "arms": len(plan.arms),
+        "blocks": plan.blocks,
+        "traced_blocks": plan.traced_blocks,
+        "history": vars(history),
+        "foretold": vars(plan.foretold),
+    }
+    if as_json:
+        print_json(document)
+        return
+    screen = open_screen()
+    for line in campaign_plan(document):
+        print_prose(screen, line)
+    print_prose(screen, "Nothing was measured.", "bold")

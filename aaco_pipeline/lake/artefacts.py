@@ -1,4 +1,4 @@
-"""Files that the lake keeps because a measurement must be repeatable: models of baselines, each by what is in it.
+"""Files that the lake keeps because a measurement must be repeatable: models of baselines and builds, each by content.
 
 Equal content under equal names is kept once, but for a copy that is wanted for being one. What is in such a file is not
 looked at here.
@@ -15,6 +15,8 @@ from aaco_pipeline.lake.files import file_digest, lake_errors, make_folder, sync
 from aaco_pipeline.lake.writers import temporary_beside
 
 ARTEFACTS: Final = "artefacts"
+#: Where builds are made, and where an interpreter that was made stays, because most cannot be moved.
+BUILDS: Final = "builds"
 
 
 def keep_artefact(lake: Path, file: Path, beside: Sequence[Path] = ()) -> Path:

@@ -8,9 +8,10 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from aaco_pipeline.errors import LakeError
-from aaco_pipeline.lake.artefacts import ARTEFACTS, drop_artefact, unnamed_artefacts
+from aaco_pipeline.lake.artefacts import ARTEFACTS, BUILDS, drop_artefact, unnamed_artefacts
 from aaco_pipeline.lake.files import file_digest, lake_errors, lock_is_free, remove_free_lock, write_atomically
 from aaco_pipeline.lake.identity import CAMPAIGN_ID, SESSION_ID
 from aaco_pipeline.lake.journal import JOURNAL
@@ -22,6 +23,9 @@ from aaco_pipeline.lake.retention import CAMPAIGN_STAYS_OPEN, UNFINISHED_STAYS
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.verified import RAW_LIST, described, raw_digests, raw_list, require_raw_intact
 from aaco_pipeline.lake.writers import TEMPORARY_PREFIX, writer_is_gone
+
+#: Folders of a lake that hold no tables.
+_WITHOUT_TABLES: Final = (MANIFESTS, REQUESTS, CALIBRATIONS, JOURNAL, ARTEFACTS, BUILDS, FINDINGS, *SESSION_FOLDERS)
 
 
 @dataclass(frozen=True)
@@ -160,8 +164,7 @@ def _unpublished_files(lake: LakeReader, published: set[Path]) -> Iterator[Fault
             yield Fault("unfinished write", path, "what a statement of SQL spilled; its process died", mendable=True)
     folders = lake.path.iterdir() if lake.path.is_dir() else ()
     for folder in sorted(folder for folder in folders if folder.is_dir() and not folder.name.startswith(".")):
-        of_the_lake = (MANIFESTS, REQUESTS, CALIBRATIONS, JOURNAL, ARTEFACTS, FINDINGS)
-        holds_tables = folder.name not in (*of_the_lake, *SESSION_FOLDERS)
+        holds_tables = folder.name not in _WITHOUT_TABLES
         patterns = ("*_id=*/*",) if holds_tables else (f"{TEMPORARY_PREFIX}*", f"*_id=*/{TEMPORARY_PREFIX}*")
         for path in sorted(path for pattern in patterns for path in folder.glob(pattern)):
             if path.name.startswith(TEMPORARY_PREFIX):
@@ -172,11 +175,12 @@ def _unpublished_files(lake: LakeReader, published: set[Path]) -> Iterator[Fault
 
 
 def _unnamed_artefacts(lake: LakeReader) -> Iterator[Fault]:
-    """Artefacts of which no baseline came to be. A young one may be of somebody who is about to name it."""
-    named = [*lake.read("baselines").get_column("artefact"), *_of_the_last_nights(lake)]
+    """Artefacts that neither a baseline, a build nor a night names. A young one may be about to be named."""
+    naming = (lake.read(table).get_column("artefact").drop_nulls() for table in ("baselines", "bisection_builds"))
+    named = [*(artefact for column in naming for artefact in column), *_of_the_last_nights(lake)]
     for folder in unnamed_artefacts(lake.path, named):
         if time.time() - folder.stat().st_mtime >= UNFINISHED_STAYS.total_seconds():
-            yield Fault("unnamed artefact", folder, "no baseline names it", mendable=True)
+            yield Fault("unnamed artefact", folder, "neither a baseline nor a build names it", mendable=True)
 
 
 def _of_the_last_nights(lake: LakeReader) -> list[str]:

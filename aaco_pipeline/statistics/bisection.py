@@ -34,6 +34,8 @@ _MISFIT: Final = 0.001
 _TRIMMED: Final = 0.1
 #: Log ratios are not told apart below this: clocks count whole nanoseconds.
 _RESOLUTION: Final = 1e-9
+#: Searches that a forecast is the median of: more do not change what a person plans by.
+_FORETOLD_SEARCHES: Final = 101
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,61 @@ def _at(builds: Collection[int], among: npt.NDArray[np.bool_]) -> npt.NDArray[np
     chosen = np.zeros_like(among)
     chosen[list(builds)] = among[list(builds)]
     return chosen
+
+
+def build_effect(log_ratios: Floats) -> tuple[float, float, float] | None:
+    """One build's time over the first one's with its 95 % interval, from its own blocks alone.
+
+    The mean is the one the search goes by, without the tenth at either end, and its t interval that of `next_move`.
+    None below two pairs.
+    """
+    from scipy.special import stdtrit
+
+    mean, squares, kept = _trimmed(log_ratios)
+    if kept < 2:
+        return None
+    reach = float(stdtrit(kept - 1, 0.975)) * float(np.sqrt(max(squares / (kept - 1), _RESOLUTION**2) / kept))
+    return float(np.exp(mean)), float(np.exp(mean - reach)), float(np.exp(mean + reach))
+
+
+def least_detectable_ratio(deviation: float) -> float:
+    """The difference from 1 that the last build is told from the first by, in about four searches of five.
+
+    `deviation` is that of a block's log ratio. It is the minimum detectable effect of the last look alone, at its part
+    of `LEVEL`, and no less than `POLICY_RATIO`: below that a search ends as soon as blocks rule out more.
+    """
+    from aaco_pipeline.statistics.verdicts.power import minimum_detectable_ratio
+
+    kept = MOST_BLOCKS - 2 * int(_TRIMMED * MOST_BLOCKS)
+    level = LEVEL * (1 - (LOOKS[-2] / MOST_BLOCKS) ** 3)
+    error, freedom, levels = (np.array([each]) for each in (deviation / np.sqrt(MOST_BLOCKS), kept - 1.0, level))
+    return max(POLICY_RATIO, float(minimum_detectable_ratio(error, freedom, levels)[0]))
+
+
+def blocks_foretold(last: int, deviation: float, ratio: float) -> int:
+    """Blocks that half of the searches for a step of `ratio` need at most, all builds together.
+
+    Parameters
+    ----------
+    last : number of the last build.
+    deviation : that of a block's log ratio, above 0.
+    ratio : the step's difference from 1, above 0.
+
+    Returns
+    -------
+    The median over `_FORETOLD_SEARCHES` searches with normal noise, the step's place spread over all builds; the same
+    for the same question. It lies where some blocks are far noisier than others: there a search takes longer.
+    """
+    random = np.random.default_rng(last)
+    spent = []
+    for trial in range(_FORETOLD_SEARCHES):
+        step = 1 + trial * last // _FORETOLD_SEARCHES
+        known: dict[int, Floats] = {}
+        while isinstance(move := next_move(last, known), Measure):
+            fresh = deviation * random.standard_normal(move.blocks) + (np.log1p(ratio) if move.build >= step else 0.0)
+            known[move.build] = np.concatenate((known.get(move.build, np.array([])), fresh))
+        spent.append(sum(len(ratios) for ratios in known.values()))
+    return int(np.median(spent))
 
 
 def most_measured(last: int) -> int:

@@ -58,6 +58,8 @@ SMALLER: Final[Mapping[str, str]] = {
     "aaco calibrate": "aaco calibrate --threads 1 --seconds 1",
     "aaco compare --baseline SPEC --candidate SPEC": "aaco compare --baseline 'my.onnx --shape tokens=1x2' --candidate "
     "'my.onnx --shape tokens=1x2' --sessions 3 --traced 0 --threshold 0.99",
+    "aaco compare --baseline old.onnx --candidate new.onnx --plan": "aaco compare --plan "
+    "--baseline 'old.onnx --shape tokens=1x2' --candidate 'new.onnx --shape tokens=1x2'",
     "aaco compare --baseline old.onnx --candidate new.onnx": "aaco compare --sessions 3 --traced 0 --threshold 0.99 "
     "--baseline 'old.onnx --shape tokens=1x2' --candidate 'new.onnx --shape tokens=1x2'",
 }
@@ -84,6 +86,10 @@ NOT_RUN: Final[Mapping[str, str]] = {
     "aaco report CAMPAIGN": "needs a campaign that was judged; tests/cli/test_compare.py has one",
     'aaco report "$campaign" --format html --output page/verdict.html': "needs a campaign that was judged",
     'aaco report "$campaign" --format junit --output page/junit.xml': "needs a campaign that was judged",
+    "aaco bisect --resume SEARCH": "needs a search that was killed",
+    "aaco bisect --builds builds.txt": "measures for minutes; tests/cli/test_bisect.py does",
+    'aaco bisect --revisions v1..main --repository engine --make "python make_model.py {revision} {output}" '
+    "--iterations 200": "needs a repository; tests/cli/test_bisect.py makes one",
     "pre-commit install": "writes a hook into the checkout",
 }
 #: pip without a registry: it builds with what is installed, and only says what it would install.
@@ -107,6 +113,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     Trace().capture(graph, named=True).write(folder / "profile/capture_traces/rank_0.json")
     for name in ("my", "old", "new"):
         onnx.save(embedding(), folder / f"{name}.onnx")
+    (folder / "builds.txt").write_text("old.onnx --shape tokens=1x2\nnew.onnx --shape tokens=1x2\n")
     (folder / "path/to").mkdir(parents=True)
     (folder / "path/to/checkout").symlink_to(ROOT)
     copytree(ROOT / "docs", folder / "docs", ignore=ignore_patterns("images"))

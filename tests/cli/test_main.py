@@ -45,6 +45,7 @@ ELSEWHERE: Final = {
     "ui",
     "init",
     "compare",
+    "bisect",
     "nightly",
     "baseline",
 }

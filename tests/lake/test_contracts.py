@@ -167,6 +167,8 @@ CAMPAIGN_TABLES: Final = {
     *("scaling", "aa_ledger", "verdicts", "attributions", "selections", "change_points"),
     *("campaigns", "campaign_arms", "campaign_sessions", "baselines", "alerts", "nights"),
     *("forecasts", "campaign_limits", "service_levels"),
+    *("campaigns", "campaign_arms", "campaign_sessions", "baselines"),
+    *("bisections", "bisection_builds", "bisection_steps"),
 }
 
 #: What a name's suffix promises of type and unit.

@@ -13,9 +13,13 @@ from aaco_pipeline.statistics.bisection import (
     LEVEL,
     LOOKS,
     MOST_BLOCKS,
+    POLICY_RATIO,
     Answer,
     Measure,
     _Evidence,
+    blocks_foretold,
+    build_effect,
+    least_detectable_ratio,
     most_measured,
     next_move,
 )
@@ -175,3 +179,39 @@ def test_what_cannot_be_searched_is_refused(
 ) -> None:
     with pytest.raises(UsageError, match=words):
         next_move(last, measured, failed)
+
+
+@pytest.mark.parametrize("deviation", [0.002, 0.01, 0.03, 0.1])
+def test_the_least_detectable_change_is_found_about_four_times_in_five_or_is_the_policy(deviation: float) -> None:
+    ratio, random = least_detectable_ratio(deviation), np.random.default_rng(1)
+    found = 0
+    for _ in range(400):
+        ratios = deviation * random.standard_normal(MOST_BLOCKS) + np.log1p(ratio)
+        known: dict[int, Floats] = {}
+        while isinstance(move := next_move(2, known), Measure) and move.build == 2:
+            known = {2: ratios[: len(known.get(2, ())) + move.blocks]}
+        found += isinstance(move, Measure)
+    assert found >= 0.95 * 400 if ratio == POLICY_RATIO else 0.7 * 400 <= found <= 0.88 * 400
+
+
+@pytest.mark.parametrize(("last", "deviation", "ratio"), [(7, 0.03, 0.03), (64, 0.01, 0.02)])
+def test_half_of_the_searches_take_no_more_blocks_than_foretold(last: int, deviation: float, ratio: float) -> None:
+    foretold = blocks_foretold(last, deviation, ratio)
+    assert foretold == blocks_foretold(last, deviation, ratio)
+    spent = []
+    for seed in range(100):
+        _, measured = search(one_step(last, 1 + seed % last, ratio), deviation, seed)
+        spent.append(sum(map(len, measured.values())))
+    assert np.quantile(spent, 0.35) <= foretold <= np.quantile(spent, 0.65)
+
+
+def test_the_effect_of_a_build_is_its_trimmed_mean_with_an_interval_that_covers_it() -> None:
+    random, inside = np.random.default_rng(3), 0
+    for _ in range(400):
+        effect = build_effect(np.log(1.03) + 0.02 * random.standard_normal(20))
+        assert effect is not None
+        inside += effect[1] <= 1.03 <= effect[2]
+    assert 0.92 * 400 <= inside <= 0.98 * 400
+    spoilt = build_effect(np.append(np.full(10, np.log(1.03)), [np.log(9.0), np.nan]))
+    assert spoilt is not None and spoilt[0] == pytest.approx(1.03)
+    assert build_effect(np.array([0.1, np.nan])) is None

@@ -49,6 +49,14 @@ class Subject:
 
 
 @dataclass(frozen=True)
+class Foretold:
+    """Time that sessions with stages were to take, and the difference from 1 to be found four times in five."""
+
+    time_ns: int | None = None
+    detectable_ratio: float | None = None
+
+
+@dataclass(frozen=True)
 class Plan:
     """One campaign as it was planned. `arms` are in the order of their names.
 
@@ -67,6 +75,7 @@ class Plan:
     limits: Sequence[Limit] = ()
     night: date | None = None
     confirms: str | None = None
+    foretold: Foretold = Foretold()
 
     @property
     def workload(self) -> str:
@@ -110,8 +119,10 @@ def new_plan(
     """A plan of a new campaign. UsageError when it could never come to a verdict."""
     if "baseline" not in arms or len(arms) < 2:
         raise UsageError("a campaign needs a baseline and at least one arm to hold against it")
-    if not LEAST_BLOCKS <= blocks <= MOST_BLOCKS:
-        raise UsageError(f"{blocks} sessions an arm; expected {LEAST_BLOCKS} to {MOST_BLOCKS}")
+    # One step of a search may add a single block to those that its build has.
+    least = 1 if kind == "bisect" else LEAST_BLOCKS
+    if not least <= blocks <= MOST_BLOCKS:
+        raise UsageError(f"{blocks} sessions an arm; expected {least} to {MOST_BLOCKS}")
     if not 0 <= traced_blocks <= MOST_BLOCKS:
         raise UsageError(f"{traced_blocks} traced sessions an arm; expected 0 to {MOST_BLOCKS}")
     if not 0 < threshold_ratio < 1:
@@ -147,6 +158,8 @@ def write_plan(lake: TraceLake, plan: Plan) -> None:
         "planned_at": [plan.planned_at],
         "night": [plan.night],
         "confirms": [plan.confirms],
+        "foretold_ns": [plan.foretold.time_ns],
+        "foretold_detectable_ratio": [plan.foretold.detectable_ratio],
     }
     arms = [
         {
@@ -196,6 +209,7 @@ def read_plan(lake: TraceLake, campaign: str) -> Plan:
         tuple(Limit(**one) for one in lake.read("campaign_limits", campaign).drop("campaign_id").to_dicts()),
         row["night"],
         row["confirms"],
+        Foretold(row["foretold_ns"], row["foretold_detectable_ratio"]),
     )
 
 

@@ -41,6 +41,8 @@ def due(lake: TraceLake, instance: dg.DagsterInstance) -> Asked:
     for campaign in half_campaigns(lake):
         if campaign in living or lake.is_measuring(campaign):
             continue
+        if lake.read("campaigns", campaign).item(0, "kind") == "bisect":
+            continue  # one step of a search answers nothing: `aaco bisect --resume` goes on with it
         tried = attempts_at(instance, JOB, campaign)
         if tried.runs == 0:
             continue  # whoever planned it is about to run it

@@ -9,6 +9,7 @@ from aaco_pipeline.lake.declaration import Table
 from aaco_pipeline.lake.tables import (
     analysis,
     answer,
+    bisections,
     campaigns,
     completeness,
     device_limits,
@@ -27,5 +28,12 @@ from aaco_pipeline.lake.tables import (
 TABLES: Final[tuple[Table, ...]] = (
     *(*what_was_run.TABLES, *model.TABLES, *inference.TABLES, *trace.TABLES, *profiler_records.TABLES),
     *(*telemetry.TABLES, *completeness.TABLES, *analysis.TABLES, *device_limits.TABLES),
-    *(*answer.TABLES, *judgement.TABLES, *campaigns.TABLES, *history.TABLES, *session_history.TABLES),
+    *(
+        *answer.TABLES,
+        *judgement.TABLES,
+        *campaigns.TABLES,
+        *bisections.TABLES,
+        *history.TABLES,
+        *session_history.TABLES,
+    ),
 )

@@ -57,6 +57,10 @@ TABLES: Final[tuple[Table, ...]] = (
                 "asked for; null for one that a person asked for.", since=2),
             nullable("confirms", STRING, ID, "Campaign of the same night whose verdict this one measures again, some "
                 "time later; null for any other.", since=2),
+            nullable("foretold_ns", INT64, NS, "Time that its sessions with their stages were foretold to take; null "
+                "without a history of the workload on this host.", since=2),
+            nullable("foretold_detectable_ratio", FLOAT64, RATIO, "Difference from 1 that its blocks were foretold to "
+                "find four times in five; null without a history of the workload on this host.", since=2),
         ),
     ),
     Table(
@@ -119,7 +123,7 @@ TABLES: Final[tuple[Table, ...]] = (
         name="campaign_sessions", section="Judgement",
         meaning="One row is one session of a campaign, in the order they were begun. Filled by the stage measuring, "
                 "anew before and after each block: a block that was begun and is not finished was killed.",
-        sort_by=("block", "position"), scope="campaign",
+        sort_by=("block", "position"), scope="campaign", version=2,
         columns=(
             column("block", INT32, ID, "Block, from 0 in the order they were begun. One that was killed is repeated "
                 "whole under a new number."),
@@ -130,6 +134,10 @@ TABLES: Final[tuple[Table, ...]] = (
                 "`trace` when it was traced, and tells the causes."),
             column("state", STRING, NAME, "`begun`, `finished`, or `killed` when its block did not come to its end; "
                 "what was measured of a killed block is removed."),
+            nullable("spent_ns", INT64, NS, "Time that measuring it took, from before its process was started until "
+                "its capture was in the lake; null until then.", since=2),
+            nullable("stages_ns", INT64, NS, "Time that its stages took after the last block; null until then, and "
+                "when another process ran them.", since=2),
         ),
     ),
     Table(

@@ -77,6 +77,12 @@ def verdict_document(lake: TraceLake, campaign: str, candidate: str = "candidate
         "sessions": sessions,
         "ratios": block_ratios(sessions, primary),
         "history": history_of(lake, campaign, candidate, primary["metric"]),
+        "kind": plan["kind"],
+        "foretold": {
+            "time_ns": plan["foretold_ns"],
+            "detectable_ratio": plan["foretold_detectable_ratio"],
+        },
+        "spent": _spent(lake, campaign),
     }
 
 
@@ -161,6 +167,21 @@ def _traced(lake: TraceLake, campaign: str, arms: Sequence[str]) -> dict[str, li
     is_traced = (pl.col("purpose") == "trace") & (pl.col("state") == "finished") & pl.col("arm").is_in(arms)
     rows = lake.read("campaign_sessions", campaign).filter(is_traced).sort("block", "position")
     return {arm: own for arm in arms if (own := rows.filter(pl.col("arm") == arm).get_column("session_id").to_list())}
+
+
+def _spent(lake: TraceLake, campaign: str) -> Document:
+    """Finished sessions, and the time that they took with their stages, at the least where some are not timed."""
+    return time_spent(lake.read("campaign_sessions", campaign).filter(pl.col("state") == "finished"))
+
+
+def time_spent(rows: pl.DataFrame) -> Document:
+    """Of rows of `campaign_sessions`: how many, the time that is known of them, and whether that is all of it."""
+    times = rows.select("spent_ns", "stages_ns")
+    return {
+        "sessions": rows.height,
+        "time_ns": sum(column.sum() for column in times),
+        "all_timed": not any(column.has_nulls() for column in times),
+    }
 
 
 def _blocks(lake: TraceLake, campaign: str) -> Document:

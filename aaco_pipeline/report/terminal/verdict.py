@@ -33,3 +33,5 @@ def print_verdict(document: dict[str, Any], stream: TextIO | None = None) -> Non
         print_prose(screen, line)
     if (advice := words.next_step(document)) is not None:
         print_prose(screen, advice, "bold")
+    if (told := words.spent(document)) is not None:
+        print_prose(screen, told)

@@ -14,6 +14,15 @@ def duration(nanoseconds: float | None) -> str | None:
     return f"{number(nanoseconds / least)} {unit}" if least > 1 else f"{nanoseconds:.0f} ns"
 
 
+def long_duration(nanoseconds: float | None) -> str | None:
+    """Nanoseconds as a person plans by them: seconds, from two minutes on minutes, from two hours on hours."""
+    if nanoseconds is None:
+        return None
+    seconds = nanoseconds / 1e9
+    unit, least = next(((unit, size) for unit, size in (("h", 3600), ("min", 60)) if seconds >= 2 * size), ("s", 1))
+    return f"{seconds / least:.2g} {unit}" if seconds < 99 * least else f"{seconds / least:,.0f} {unit}"
+
+
 def size(bytes_: int | None) -> str | None:
     """Bytes in binary units."""
     if bytes_ is None:

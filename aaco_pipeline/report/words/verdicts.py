@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from aaco_pipeline.report.words import history
 from aaco_pipeline.report.words.causes import signed
-from aaco_pipeline.report.words.units import capital, counted, duration
+from aaco_pipeline.report.words.units import capital, counted, duration, long_duration
 from aaco_pipeline.report.words.waterfall import steps
 
 Row = Mapping[str, Any]
@@ -117,6 +117,25 @@ def next_step(document: Row) -> str | None:
         pair = (traced[arm][-1] for arm in ("baseline", document["verdicts"][0]["candidate"]))
         advice = f"look at two of the traced sessions, `aaco diff {' '.join(pair)}`"
     return None if advice is None else f"Next: {advice}."
+
+
+def spent(document: Row) -> str | None:
+    """What measuring took beside what was foretold of it; None of what was never timed, and of a step of a search."""
+    took = document["spent"]
+    if document["kind"] == "bisect" or not took["time_ns"]:
+        return None
+    time = f"{'' if took['all_timed'] else 'at least '}{long_duration(took['time_ns'])}"
+    return f"Spent: {time} on {counted(took['sessions'], 'session')}. {foretold(document['foretold'])}"
+
+
+def foretold(row: Row) -> str:
+    """What was foretold of a campaign, or that nothing was."""
+    if row["time_ns"] is None and row["detectable_ratio"] is None:
+        return "Nothing was foretold: this host had no history of the workload with these options."
+    told = [] if row["time_ns"] is None else [f"{long_duration(row['time_ns'])}"]
+    if row["detectable_ratio"] is not None:
+        told.append(f"a difference of {_percent(row['detectable_ratio'])} found four times in five")
+    return f"Foretold: {', and '.join(told)}."
 
 
 def kept(document: Row) -> list[str]:

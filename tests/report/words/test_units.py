@@ -1,5 +1,7 @@
 """Numbers are in units that a person reads."""
 
+import pytest
+
 from aaco_pipeline.report.words import units
 
 
@@ -15,3 +17,20 @@ def test_numbers_are_in_units_a_person_reads() -> None:
     assert [units.size(value) for value in (None, 5, 2048, 3 << 30)] == [None, "5 B", "2.0 KiB", "3.0 GiB"]
     assert [units.work(value) for value in (None, 12, 2e9)] == [None, "12 flop", "2 Gflop"]
     assert [units.share(value) for value in (None, 0, 0.125)] == [None, "0.0 %", "12.5 %"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.42, "0.42 s"),
+        (99.9, "100 s"),
+        (119, "119 s"),
+        (120, "2 min"),
+        (150, "2.5 min"),
+        (7_199, "120 min"),
+        (7_200, "2 h"),
+    ],
+)
+def test_a_time_that_one_plans_by(seconds: float, words: str) -> None:
+    assert units.long_duration(seconds * 1e9) == words
+    assert units.long_duration(None) is None
