@@ -15,7 +15,7 @@ import numpy.typing as npt
 import polars as pl
 
 from aaco_pipeline.statistics.causes.accounts import COPY, Account
-from aaco_pipeline.statistics.causes.names import normalized
+from aaco_pipeline.statistics.causes.names import code_keys
 
 #: A kernel that runs so much less often in an iteration left a place; counts that vary by chance vary by less.
 LEAST_COUNT: Final = 0.5
@@ -55,14 +55,15 @@ def replaced_kernels(baseline: Sequence[Account], candidate: Sequence[Account]) 
     found: list[Replaced] = []
     if not left.counts or not came.counts:
         return found
+    keys = _code_keys((*baseline, *candidate))
     places = chain(_operator_places(baseline, candidate), _position_places(baseline, candidate))
-    for place in chain.from_iterable(map(_alike_first, places)):
+    for place in chain.from_iterable(_alike_first(one, keys) for one in places):
         lost, won = left.at_most(place.before), came.at_most(place.after)
         if lost and won:
             found.append(replace(place, before=lost, after=won))
             left.take(lost)
             came.take(won)
-    return [*found, *_normalized_places(left.at_most(left.counts), came.at_most(came.counts))]
+    return [*found, *_alike(left.at_most(left.counts), came.at_most(came.counts), keys)]
 
 
 def groups_of(baseline: Sequence[Account], candidate: Sequence[Account], replaced: Iterable[Replaced]) -> pl.DataFrame:
@@ -278,22 +279,26 @@ def _common(a: Codes, b: Codes) -> list[tuple[int, int]]:
     return pairs[::-1]
 
 
-def _alike_first(place: Replaced) -> Iterator[Replaced]:
-    """A place where several left and came in parts: kernels of one normalized name for each other, then all."""
+def _alike_first(place: Replaced, keys: Mapping[str, str]) -> Iterator[Replaced]:
+    """A place where several left and came in parts: kernels of one code for each other, then all."""
     if len(place.before) > 1 or len(place.after) > 1:
-        alike = _normalized_places(place.before, place.after)
+        alike = _alike(place.before, place.after, keys)
         yield from (replace(place, before=one.before, after=one.after) for one in alike)
     yield place
 
 
-def _normalized_places(left: Mapping[str, float], came: Mapping[str, float]) -> Iterator[Replaced]:
-    """Kernels that left and came under one normalized name: the same code at another setting."""
-    names = sorted({*left, *came})
-    of = dict(zip(names, normalized(pl.Series(names, dtype=pl.String)), strict=True))
-    for one in sorted(set(of.values())):
-        gone, new = ({name: n for name, n in side.items() if of[name] == one} for side in (left, came))
+def _alike(left: Mapping[str, float], came: Mapping[str, float], keys: Mapping[str, str]) -> Iterator[Replaced]:
+    """Kernels that left and came under one key: the same code at another setting."""
+    for one in sorted({keys[name] for name in (*left, *came)}):
+        gone, new = ({name: n for name, n in side.items() if keys[name] == one} for side in (left, came))
         if gone and new:
             yield Replaced(gone, new, None, None, "normalized_name")
+
+
+def _code_keys(sessions: Iterable[Account]) -> dict[str, str]:
+    rows = pl.concat([one.groups.select("name", "short_name") for one in sessions]).unique("name")
+    keys = code_keys(rows.get_column("name"), rows.get_column("short_name").cast(pl.String))
+    return dict(zip(rows.get_column("name"), keys, strict=True))
 
 
 def _united(replaced: Iterable[Replaced]) -> dict[str, tuple[str, str]]:

@@ -98,9 +98,17 @@ def test_a_gap_in_doubt_is_unknown() -> None:
 
 def test_set_up_before_the_steady_part_is_no_step() -> None:
     tables = session(STEP)
+    part = {"device_id": 0, "part": "steady", "start_ns": 2_100, "end_ns": 7_300, "reason": "made up"}
+    tables["session_parts"] = to_contract("session_parts", pl.DataFrame([part]))
+    assert accounted(tables).time_ns == 3 * 2_100 - 1_100
+
+
+def test_the_way_to_the_first_kernel_is_a_part_of_the_first_step() -> None:
+    """A steady part begins with its first kernel; the host had begun the step before."""
+    tables = session(STEP)
     part = {"device_id": 0, "part": "steady", "start_ns": 1_100, "end_ns": 7_300, "reason": "made up"}
     tables["session_parts"] = to_contract("session_parts", pl.DataFrame([part]))
-    assert accounted(tables).time_ns == 3 * 2_100 - 100
+    assert accounted(tables).time_ns == 3 * 2_100
 
 
 def test_iterations_that_all_lie_before_the_steady_part_are_refused() -> None:
