@@ -26,6 +26,8 @@ Floats = npt.NDArray[np.float64]
 
 #: Of fewer sessions an arm no interval is given.
 LEAST_SESSIONS: Final = 3
+#: What is left of sums of floating-point numbers that cancel.
+_ROUNDING_NS: Final = 1e-6
 _RESAMPLES: Final = 999
 _SEED: Final = 20_170
 _CONFIDENCE: Final = 0.95
@@ -96,7 +98,7 @@ def decompose(baseline: Arm, candidate: Arm, replaced: Sequence[Replaced]) -> De
     point = [side.means(np.full((1, side.sessions), 1 / side.sessions)) for side in sides]
     split = partial(rows_of, subjects=subjects, causes=causes, pace=pace_ns(sides))
     rows = split(*point)
-    shown = [at for at, row in enumerate(rows) if row.delta[0] != 0.0 or row.kind in (CLOCK, HIDDEN_HOST)]
+    shown = [at for at, row in enumerate(rows) if abs(row.delta[0]) > _ROUNDING_NS or row.kind in (CLOCK, HIDDEN_HOST)]
     change = point[1].time - point[0].time
     half, total_half, how = _half_widths(sides, (baseline.blocks, candidate.blocks), split, len(shown) + 1)
     explained = sum(float(rows[at].delta[0]) for at in shown if rows[at].in_sum)

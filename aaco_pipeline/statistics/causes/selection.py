@@ -18,8 +18,16 @@ from aaco_pipeline.statistics.causes.matching import LEAST_COUNT, Replaced
 OF_SESSIONS: Final = ("execution_provider", "backend", "precision")
 GRAPH_REPLAY: Final = "graph_replay"
 COMPILATION: Final = "compilation"
-#: Kernels that a compiler of whole graphs wrote: Inductor's.
-_COMPILED: Final = r"^triton_(?:poi|per|red|tem|for|split_scan)_fused_"
+#: Kernels that stand for those of many operators: what they are, by which names, and what is in their place.
+_MADE_FOR_MANY: Final = (
+    (
+        COMPILATION,
+        r"^triton_(?:poi|per|red|tem|for|split_scan)_fused_",
+        "eager kernels",
+        "torch.compile, kernels written by Inductor",
+    ),
+    ("fusion", r"\bmulti_tensor_apply_kernel\b", "a kernel for each tensor", "kernels over many tensors at once"),
+)
 #: Kernels that turn one layout of images into another.
 _LAYOUTS: Final = re.compile(r"(?i)nchw_?(?:to_?|2)\w?nhwc|nhwc_?(?:to_?|2)\w?nchw|cnhw|batched_transpose")
 #: A share of dispatches replayed by graphs that is this much larger is another way of launching.
@@ -67,12 +75,14 @@ def selections(baseline: Arm, candidate: Arm, replaced: Iterable[Replaced]) -> p
     else:
         sides = baseline.accounts, candidate.accounts
         known = _kernels(sides[0]), _kernels(sides[1])
-        whole = [*_of_sessions(baseline, candidate), *_graph_replay(*sides), *_compilation(*known)]
+        whole = [*_of_sessions(baseline, candidate), *_graph_replay(*sides), *_one_sided(*known)]
         retyped, inputs = _inputs(*sides)
         places = [_replacement(one, *known, *sides) for one in replaced]
         # Kernels of another format at operators whose inputs have it are no choice of their own.
         places = [row for row in places if row["what"] != "datatype" or row["operator"] not in retyped]
-        places += [*_same_name(*known), *inputs]
+        # What the inputs are decides on kernels, not the other way round.
+        whole += [row for row in inputs if row["what"] == "datatype"]
+        places += [*_same_name(*known), *(row for row in inputs if row["what"] != "datatype")]
         places.sort(key=lambda row: (-abs((row["candidate_ns"] or 0) - (row["baseline_ns"] or 0)), row["from_value"]))
     rows = [*whole, *places, *_of_environment(baseline, candidate)]
     return pl.DataFrame(rows, schema=dict(SCHEMA), orient="row")
@@ -118,26 +128,31 @@ def _graph_replay(before: Sequence[Account], after: Sequence[Account]) -> Iterat
         )
 
 
-def _compilation(before: Mapping[str, Row], after: Mapping[str, Row]) -> Iterator[Row]:
-    """Kernels that a compiler of whole graphs wrote on one side alone, in the place of the framework's own.
+def _one_sided(before: Mapping[str, Row], after: Mapping[str, Row]) -> Iterator[Row]:
+    """Kernels that run whatever they are given, written or batched by a framework on one side alone.
 
-    Its kernels belong to the compiled region and the framework's to their operators, so that no place is the same.
+    They stand for kernels of many operators and belong to an operator of their own, so that no place is the same.
     """
-    written = [{name for name in side if re.match(_COMPILED, name)} for side in (before, after)]
-    if bool(written[0]) == bool(written[1]):
-        return
-    names = ("eager kernels", "torch.compile, kernels written by Inductor")
-    own = before.keys() - after.keys(), after.keys() - before.keys()
-    times = [round(sum(side[name]["busy_ns"] for name in one)) for side, one in zip((before, after), own, strict=True)]
-    yield _row(
-        COMPILATION,
-        names[bool(written[0])],
-        names[bool(written[1])],
-        "kernels.name",
-        count=sum(side[name]["count"] for side, one in zip((before, after), written, strict=True) for name in one),
-        baseline_ns=times[0],
-        candidate_ns=times[1],
-    )
+    for what, pattern, plain, other in _MADE_FOR_MANY:
+        made = [{name for name in side if re.search(pattern, name)} for side in (before, after)]
+        if bool(made[0]) == bool(made[1]):
+            continue
+        own = before.keys() - after.keys(), after.keys() - before.keys()
+        # Kernels that nothing left for are more work, and no choice.
+        if not all(own):
+            continue
+        times = [
+            round(sum(side[name]["busy_ns"] for name in one)) for side, one in zip((before, after), own, strict=True)
+        ]
+        yield _row(
+            what,
+            other if made[0] else plain,
+            other if made[1] else plain,
+            "kernels.name",
+            count=sum(side[name]["count"] for side, one in zip((before, after), made, strict=True) for name in one),
+            baseline_ns=times[0],
+            candidate_ns=times[1],
+        )
 
 
 def _kernels(side: Sequence[Account]) -> dict[str, Row]:
@@ -178,6 +193,12 @@ def _replacement(
 
 
 def _what(old: Sequence[Row], new: Sequence[Row], count_before: float, count_after: float) -> str:
+    layouts = [[bool(_LAYOUTS.search(row["name"])) for row in side] for side in (old, new)]
+    # What turns layouts comes and goes with the kernels that it is there for.
+    old, new = (
+        [row for row, turns in zip(side, own, strict=True) if not turns] or side
+        for side, own in zip((old, new), layouts, strict=True)
+    )
     families, libraries, formats = (
         tuple({row[key] for row in side if row[key] is not None} for side in (old, new))
         for key in ("family", "library", "dtype")
@@ -191,7 +212,7 @@ def _what(old: Sequence[Row], new: Sequence[Row], count_before: float, count_aft
         return "attention_backend"
     if other_library:
         return "gemm_backend" if _GEMM in families[0] & families[1] else "library"
-    if any(_LAYOUTS.search(row["name"]) for row in old) != any(_LAYOUTS.search(row["name"]) for row in new):
+    if any(layouts[0]) != any(layouts[1]):
         return "data_layout"
     more, fewer = sorted(families, key=len, reverse=True)
     if abs(count_after - count_before) > _FUSED * count_before and fewer < more:
