@@ -51,6 +51,9 @@ _CUDA_INSTRUCTION: Final = re.compile(
 )
 _CUDA_SIMPLE: Final = re.compile(r"_(?:simt_)?([hsdcz])(?:gemm|cudnn)(?=_)")
 _CUDA_SIMPLE_FORMATS: Final = {"h": "float16", "s": "float32", "d": "float64", "c": "complex64", "z": "complex128"}
+#: cuBLAS's kernels since Hopper: formats of the inputs, of the sum and of the result, a letter each.
+_NVJET: Final = re.compile(r"nvjet_(?:sm\d+_)?([th])[a-z]{2}_")
+_NVJET_FORMATS: Final = {"t": "bfloat16", "h": "float16"}
 _CUDA_ARCHITECTURE: Final = re.compile(
     r"(?:\bsm|_sm|cutlass_|cutlass3x_sm|wmma_)(\d{2,3})(?=_)|(volta|turing|ampere|hopper|maxwell)_"
 )
@@ -212,8 +215,11 @@ def cuda_library(name: str) -> Fields:
     simple = _CUDA_SIMPLE.search(name)
     if simple:
         fields["dtype"] = _CUDA_SIMPLE_FORMATS[simple.group(1)]
-    elif "tensorop_s1688" in name:
+    elif "tensorop_s1688" in name or "_tf32f32_" in name:
         fields["dtype"] = "tfloat32"
+    inputs = _NVJET.match(name)
+    if inputs:
+        fields["dtype"] = _NVJET_FORMATS[inputs.group(1)]
     return fields
 
 

@@ -70,6 +70,8 @@ _SERVING: Final = (
     "copy/memset", "elementwise", "fft", "kv cache", "moe routing", "quantization", "reduction", "sort/scan",
 )  # fmt: skip
 #: Kinds of work whose kernels state a tile, so that three numbers in a name are one.
+#: Its names say 16 bits as `f16` of bfloat16, too.
+_TELLS_WIDTH_ALONE: Final = "cudnn_generated"
 _TILED: Final = frozenset({"gemm", "conv", "attention"})
 
 
@@ -268,6 +270,8 @@ def _functor_family(head: str, arguments: str) -> str | None:
 
 def _dtype(head: str, arguments: str, family: str | None, symbol: Symbol | None) -> str | None:
     """The number format in the arguments, else the symbol's, else in the name; integers of a gather are its indices."""
+    if head.startswith(_TELLS_WIDTH_ALONE):
+        return None
     stated = symbol.dtype if symbol else None
     found = grammar.number_format(arguments) or stated or grammar.number_format(head)
     return None if family == "embedding/gather" and (found or "").startswith("int") else found

@@ -13,7 +13,7 @@ from aaco_pipeline.statistics.causes.accounts import ACCOUNTED_FROM, COPY, Accou
 from aaco_pipeline.statistics.causes.arms import FACTS, Arm, arm
 from aaco_pipeline.statistics.causes.decomposition import Decomposition, decompose
 from aaco_pipeline.statistics.causes.environment import environment_differences
-from aaco_pipeline.statistics.causes.matching import replaced_kernels
+from aaco_pipeline.statistics.causes.matching import other_work, replaced_kernels
 from aaco_pipeline.statistics.causes.selection import selections
 
 Document = dict[str, Any]
@@ -34,20 +34,22 @@ def difference_document(lake: TraceLake, baseline: str, candidate: str) -> Docum
     names = dict.fromkeys((*ACCOUNTED_FROM, *FACTS, "kinds_of_work", "time_shares", "answers"))
     tables = {session: {name: lake.read(name, session) for name in names} for session in (baseline, candidate)}
     sides = arm({baseline: tables[baseline]}), arm({candidate: tables[candidate]})
-    known = all(side.accounts for side in sides)
+    alien = other_work(sides[0].accounts, sides[1].accounts) if all(side.accounts for side in sides) else None
+    known = alien is None and all(side.accounts for side in sides)
     replaced = replaced_kernels(sides[0].accounts, sides[1].accounts) if known else []
     split = decompose(*sides, replaced) if known else None
-    chosen = selections(*sides, replaced).to_dicts()
+    chosen = selections(*sides, replaced).to_dicts() if alien is None else []
     differing = environment_differences(*sides, interleaved=False).to_dicts()
     hardware = [row for row in differing if row["category"] == "device" and row["key"] in ("product", "arch")]
     causes = [] if split is None else split.causes.to_dicts()
     document: Document = {
         "baseline": _side(sides[0], tables[baseline]),
         "candidate": _side(sides[1], tables[candidate]),
-        "hardware_differs": [difference_in_words(row) for row in hardware],
+        "hardware_differs": [*map(difference_in_words, hardware), *_unknown_device(*sides)],
+        "other_work": alien,
         "workload_differs": _workload(*sides),
         "selections": [{**row, "in_words": selection_in_words(row)} for row in chosen],
-        **_verdict(sides, split, chosen, causes, bool(hardware)),
+        **_verdict(sides, split, chosen, causes, bool(hardware or _unknown_device(*sides))),
         "change": None if split is None else _change(split, sides),
         "causes": [{**row, "in_words": cause_in_words(row)} for row in causes],
         "not_split": {session: why for side in sides for session, why in side.left_out.items()},
@@ -77,6 +79,17 @@ def _side(side: Arm, tables: dict[str, pl.DataFrame]) -> Document:
         "busy_ratio": one.busy_ns / one.time_ns if one and one.time_ns else None,
         "shares": dict(shares.select(pl.col("share").cast(pl.String), "share_ratio").iter_rows()),
     }
+
+
+def _unknown_device(baseline: Arm, candidate: Arm) -> list[str]:
+    """That one session alone says what it ran on: nothing tells then that the other ran on the same."""
+    known = [
+        side.devices.select(pl.any_horizontal(pl.col("product", "arch").is_not_null()).any()).item()
+        for side in (baseline, candidate)
+    ]
+    if bool(known[0]) == bool(known[1]):
+        return []
+    return [f"the {'candidate' if known[0] else 'baseline'}'s device is not recorded"]
 
 
 def _workload(baseline: Arm, candidate: Arm) -> list[str]:

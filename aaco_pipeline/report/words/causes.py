@@ -14,10 +14,12 @@ _WHAT: Final[Mapping[str, str]] = {
     "backend": "backend",
     "precision": "precision",
     "graph_replay": "way of launching",
+    "compilation": "compilation",
     "node_placement": "node placement",
     "attention_backend": "attention backend",
     "gemm_backend": "GEMM backend",
     "library": "library",
+    "data_layout": "data layout",
     "datatype": "datatype",
     "fusion": "fusion",
     "kernel": "kernel",
@@ -47,8 +49,7 @@ def selection_in_words(row: Row) -> str:
     place = f" at {shortened(row['operator'], _WIDTH)}" if row["operator"] else ""
     if not place and row["position"] is not None:
         place = f" at launch {row['position']:,} of a step"
-    text = f"{capital(_WHAT[row['what']])}{place}: {shortened(row['from_value'], _WIDTH)} → "
-    text += shortened(row["to_value"], _WIDTH)
+    text = f"{capital(_WHAT[row['what']])}{place}: {' → '.join(_apart(row['from_value'], row['to_value']))}"
     if row["count"] is not None:
         text += f", {number(round(row['count'], 1))} an iteration"
     if row["baseline_ns"] is not None:
@@ -89,12 +90,28 @@ def _interval(row: Row) -> str:
     return f" [{signed(row['ci_low_ns'])}, {signed(row['ci_high_ns'])}]"
 
 
+def _apart(before: str, after: str) -> tuple[str, str]:
+    """Two values as a line has room for them: of long ones that begin alike what differs."""
+    alike = next((at for at, pair in enumerate(zip(before, after, strict=False)) if pair[0] != pair[1]), 0)
+    if max(len(before), len(after)) > _WIDTH and alike > _WIDTH // 3:
+        begin = max(0, alike - _WIDTH // 3)
+        before, after = (f"…{one[begin:]}" if begin else one for one in (before, after))
+    return shortened(before, _WIDTH), shortened(after, _WIDTH)
+
+
 def _cause(row: Row) -> str:
     name = _name(row)
+    if row["kind"] == "host_calls":
+        more = f"{_more(row, 'call', 'calls')} an iteration" if _changed(row) else "as many calls"
+        times = " → ".join(duration(row[f"{side}_ns"]) or "" for side in ("baseline", "candidate"))
+        return f"beside the sum, {name} on the host: {more}, {times}"
     if row["kind"] in _COUNTED:
-        kind, plural = _COUNTED[row["kind"]]
+        kind, plural = ("memset", "memsets") if (row["kind"], name) == ("copies", "fill") else _COUNTED[row["kind"]]
+        if not _changed(row) and (row["count_part_ns"] or row["kind"] == "launches"):
+            return f"{name} ({plural}), launched about as often"
         if row["count_part_ns"] or row["kind"] == "launches":
-            return f"{_more(row, kind, plural)} an iteration of {name}"
+            of = "" if kind == "memset" else f" of {name}"
+            return f"{_more(row, kind, plural)} an iteration{of}{_with_idle(row)}"
         return f"{name} ({plural}) takes {_each(row, 'candidate')} each in place of {_each(row, 'baseline')}"
     if row["kind"] == "gaps":
         changed = row["baseline_count"] != row["candidate_count"]
@@ -120,6 +137,17 @@ def _more(row: Row, one: str, several: str) -> str:
     """`40 more launches`."""
     change = round(row["candidate_count"] - row["baseline_count"], 1)
     return f"{number(abs(change))} {'more' if change >= 0 else 'fewer'} {one if abs(change) == 1 else several}"
+
+
+def _changed(row: Row) -> bool:
+    """Whether the count is another one as far as it is told."""
+    return round(float(row["candidate_count"] - row["baseline_count"]), 1) != 0.0
+
+
+def _with_idle(row: Row) -> str:
+    """That a launch's part is mostly the idle time before it, where it is."""
+    own = abs((row["candidate_ns"] or 0.0) - (row["baseline_ns"] or 0.0))
+    return ", with the idle time before" if abs(row["delta_ns"]) > 2 * own else ""
 
 
 def _each(row: Row, side: str) -> str | None:

@@ -16,6 +16,13 @@ Columns = Mapping[str, Callable[[Any], str | None]]
 
 #: Hidden work below this part of an iteration is not shown.
 _LEAST: Final = 0.01
+#: Idle time that the host makes, and the part of a change from which it is most of it.
+_HOST: Final = ("host_wait", "launch_latency", "ends_of_steps")
+_MOST: Final = 0.5
+_MADE_BY_RECORDER: Final = (
+    " Most of the change is the device waiting for its host, and a recorder slows the host: measure both without one "
+    "before you believe it."
+)
 #: Selections and facts of the environment that are listed.
 LISTED: Final = 12
 CAUSES: Final[Columns] = {
@@ -55,9 +62,19 @@ def opening(document: Row) -> list[str]:
         lines.append(f"Hardware differs: {' → '.join(pair)}.")
     if document["workload_differs"]:
         lines.append(f"The work differs: {'; '.join(document['workload_differs'])}.")
+    if document["other_work"]:
+        return [*lines, f"The work differs: {document['other_work']}."]
     chosen = document["selections"]
+    if not chosen and document["not_split"]:
+        return [*lines, "What was selected cannot be compared: see below."]
     if not chosen:
         return [*lines, "Nothing was selected differently, as far as both sessions tell."]
+    if document["hardware_differs"]:
+        # Every architecture has kernels of its own: what was chosen is what holds for the session.
+        whole = [row for row in chosen if row["operator"] is None and row["position"] is None]
+        apart = counted(len(chosen) - len(whole), "place")
+        lines += [f"{row['in_words']}." for row in whole[:LISTED]]
+        return [*lines, f"Kernels or inputs differ at {apart}, as they do on other hardware: `--json`."]
     lines.append(f"{counted(len(chosen), 'thing')} {'was' if len(chosen) == 1 else 'were'} selected differently:")
     lines += [f"{row['in_words']}." for row in chosen[:LISTED]]
     return [*lines, *([f"{len(chosen) - LISTED} more in `--json`."] if len(chosen) > LISTED else [])]
@@ -70,7 +87,8 @@ def verdict(document: Row) -> list[str]:
         lines.append(_latency(document))
     lines += [f"{session}: {why}." for session, why in document["not_split"].items()]
     least = _LEAST * (document["baseline"]["iteration_ns"] or 0.0)
-    hidden = [row["in_words"] for row in document["causes"] if row["kind"] == "hidden_host" and _size(row) > least]
+    beside = ("hidden_host", "host_calls")
+    hidden = [row["in_words"] for row in document["causes"] if row["kind"] in beside and _size(row) > least]
     return [*lines, *(f"{one}." for one in hidden)]
 
 
@@ -129,9 +147,26 @@ def _share_of(name: str) -> Callable[[Row], str | None]:
 
 def _latency(document: Row) -> str:
     change, source = document["latency_delta_pct"], document["latency_from"]
-    key = "latency_ns" if source == "unprofiled iterations" else "iteration_ns"
-    before, after = (duration(document[side][key]) for side in ("baseline", "candidate"))
-    return f"An iteration takes {after} in place of {before} ({change:+.1f} %), by {source}."
+    pair = document["baseline"], document["candidate"]
+    recorded = [duration(side["iteration_ns"]) for side in pair]
+    if source == "unprofiled iterations":
+        before, after = (duration(side["latency_ns"]) for side in pair)
+        text = f"An iteration takes {after} in place of {before} ({change:+.1f} %), unprofiled."
+        return f"{text} What follows is of the recorded ones: {recorded[1]} in place of {recorded[0]}."
+    stepped = all(side["step"] == "measured iterations" for side in pair)
+    whole = any(side["step"] == "the whole recording" for side in pair)
+    what = "An iteration" if stepped else "The recording" if whole else "A repetition"
+    text = f"{what} takes {recorded[1]} in place of {recorded[0]} ({change:+.1f} %) under the recorder."
+    return text + (_MADE_BY_RECORDER if _of_the_host(document) else "")
+
+
+def _of_the_host(document: Row) -> bool:
+    """Whether most of the change is the device waiting for its host, which a recorder slows down."""
+    change = document["change"]
+    if change is None:
+        return False
+    waiting = sum(row["delta_ns"] for row in document["causes"] if row["kind"] == "gaps" and row["subject"] in _HOST)
+    return bool(waiting / change["delta_ns"] > _MOST if change["delta_ns"] else False)
 
 
 def _roof(row: Row, side: str) -> str | None:

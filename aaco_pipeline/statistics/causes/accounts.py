@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from aaco_pipeline.statistics.causes.host_calls import on_the_host
 from aaco_pipeline.statistics.causes.steps import Axis, measured_steps
 
 Tables = Mapping[str, pl.DataFrame]
@@ -33,7 +34,6 @@ _LAUNCH_PACE_NS: Final = 30_000
 GROUP: Final = ("category", "name", "launch")
 #: Families whose speed follows the engine clock rather than the memory's, where no kernel's own label tells.
 _COMPUTING: Final = ("gemm", "attention", "conv", "linear attention")
-_WAITING: Final = r"^(?:hip|cuda|cu)(?:Device|Ctx|Thread|Stream|Event)Synchronize"
 _GRAPH_LAUNCH: Final = r"(?i)graphlaunch"
 _TEXT: Final = pl.String
 
@@ -50,8 +50,9 @@ class Account:
     `inputs`: operator, shapes, types, count: the calls of operators that ran kernels, by their inputs.
     `order`: for each step the names of its kernels as they began.
     `host_ns` is the launching thread's time outside waits for the device; `waits` how often it waited; both null
-    without host calls. `graph_ratio` is the share of dispatches that a graph replayed. `latency_ns` is the median
-    iteration of the pass without a profiler, null where there was none.
+    without host calls. `calls`: name, count, busy_ns of that thread's calls of the device's runtime. `graph_ratio` is
+    the share of dispatches that a graph replayed. `latency_ns` is the median iteration of the pass without a profiler,
+    null where there was none.
     """
 
     steps: int
@@ -66,6 +67,7 @@ class Account:
     order: tuple[tuple[str, ...], ...]
     host_ns: int | None
     waits: int | None
+    calls: pl.DataFrame
     graph_ratio: float | None
     clock_mhz: float | None
     latency_ns: float | None
@@ -109,7 +111,7 @@ def account(tables: Tables) -> Account | str:
         count=pl.len().cast(pl.Int64),
         busy_ns=time.sum(),
     )
-    host, waits = _host(tables["api_calls"], inside)
+    host, waits, calls = on_the_host(tables["api_calls"], inside)
     sites = _sites(tables, groups)
     return Account(
         steps=steps,
@@ -124,6 +126,7 @@ def account(tables: Tables) -> Account | str:
         order=_order(own, inside, -(-steps // len(starts))),
         host_ns=host,
         waits=waits,
+        calls=calls,
         graph_ratio=_graph_ratio(own, tables["api_calls"]),
         clock_mhz=_clock(tables["gpu_samples"], inside, device),
         latency_ns=_latency(tables["iterations"]),
@@ -300,20 +303,6 @@ def _inputs(tables: Tables, inside: Axis, sites: pl.DataFrame) -> pl.DataFrame:
     own = tables["operator_inputs"].join(began, on="call_id", how="semi").select(stated)
     own = own.join(sites.select("operator"), on="operator", how="semi")
     return own.group_by("operator", "shapes", "types").agg(count=pl.len().cast(pl.Int64)).sort(pl.all())
-
-
-def _host(calls: pl.DataFrame, inside: Axis) -> tuple[int | None, int | None]:
-    """The launching thread's time in the steps outside waits for the device, in ns, and how often it waited."""
-    launching = calls.filter(pl.col("name").cast(_TEXT).str.contains("(?i)launch"))
-    if launching.is_empty():
-        return None, None
-    thread = launching.group_by("process_id", "thread_id").len().sort("len", "process_id", descending=[True, False])
-    own = calls.join(thread.head(1), on=("process_id", "thread_id"), nulls_equal=True)
-    waiting = own.filter(pl.col("name").cast(_TEXT).str.contains(_WAITING)).sort("start_ns")
-    at, until = inside.of(waiting.get_column("start_ns")), inside.of(waiting.get_column("end_ns"))
-    reached = until.cum_max().shift(1, fill_value=0)
-    waited = int((until - pl.select(pl.max_horizontal(at, reached)).to_series()).clip(0).sum())
-    return inside.length - waited, int((until > at).sum())
 
 
 def _graph_ratio(own: pl.DataFrame, calls: pl.DataFrame) -> float | None:

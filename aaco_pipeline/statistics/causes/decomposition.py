@@ -2,12 +2,13 @@
 
 For each group of matched kernels with count c and mean time m the change of c*m is split at the midpoint (Bennet's
 indicator, the Shapley value of two factors): count dc*(m0+m1)/2, duration dm*(c0+c1)/2. Idle time is split likewise by
-the kernel that ended it: what comes with more launches is the launches'. What is added or removed is all count. The
-rows add up to the change.
+the kernel that ended it, at the pace of a typical launch: so much comes with more launches, the rest is idle time of
+its cause. What is added or removed is all count. The rows add up to the change.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -17,13 +18,16 @@ from scipy import stats
 
 from aaco_pipeline.statistics.causes.accounts import UNKNOWN
 from aaco_pipeline.statistics.causes.arms import Arm
+from aaco_pipeline.statistics.causes.changed_calls import changed_calls
 from aaco_pipeline.statistics.causes.matching import Replaced, groups_of
-from aaco_pipeline.statistics.causes.split import CLOCK, HIDDEN_HOST, Row, Side, Subjects, rows_of
+from aaco_pipeline.statistics.causes.split import CLOCK, HIDDEN_HOST, Means, Row, Side, Subjects, pace_ns, rows_of
 
 Floats = npt.NDArray[np.float64]
 
 #: Of fewer sessions an arm no interval is given.
 LEAST_SESSIONS: Final = 3
+#: What is left of sums of floating-point numbers that cancel.
+_ROUNDING_NS: Final = 1e-6
 _RESAMPLES: Final = 999
 _SEED: Final = 20_170
 _CONFIDENCE: Final = 0.95
@@ -52,8 +56,9 @@ class Decomposition:
 
     `causes` has the columns of `SCHEMA`; causes that push the way of the change come first, by the end of their
     interval that is nearer to zero where there are intervals, else by size. Rows that are `in_sum` add up to
-    `change_ns`; `closure_ratio` is what they miss of it, over it. `hidden_host` lies beside the sum. Intervals hold
-    for all rows together at 95 %; they are null below three sessions an arm, and `interval` says how they were made.
+    `change_ns`; `closure_ratio` is what they miss of it, over it. `hidden_host` and `host_calls` lie beside the sum.
+    Intervals hold for all rows together at 95 %; they are null below three sessions an arm and for `host_calls`, and
+    `interval` says how they were made.
     """
 
     baseline_ns: float
@@ -91,15 +96,16 @@ def decompose(baseline: Arm, candidate: Arm, replaced: Sequence[Replaced]) -> De
     causes = sorted({cause for side in arms for one in side for cause in one.idle.get_column("cause")} | {UNKNOWN})
     sides = Side.of(arms[0], groups, causes), Side.of(arms[1], groups, causes)
     point = [side.means(np.full((1, side.sessions), 1 / side.sessions)) for side in sides]
-    rows = rows_of(point[0], point[1], subjects, causes)
-    shown = [at for at, row in enumerate(rows) if row.delta[0] != 0.0 or row.kind in (CLOCK, HIDDEN_HOST)]
+    split = partial(rows_of, subjects=subjects, causes=causes, pace=pace_ns(sides))
+    rows = split(*point)
+    shown = [at for at, row in enumerate(rows) if abs(row.delta[0]) > _ROUNDING_NS or row.kind in (CLOCK, HIDDEN_HOST)]
     change = point[1].time - point[0].time
-    half, total_half, how = _half_widths(sides, (baseline.blocks, candidate.blocks), subjects, causes, len(shown) + 1)
+    half, total_half, how = _half_widths(sides, (baseline.blocks, candidate.blocks), split, len(shown) + 1)
     explained = sum(float(rows[at].delta[0]) for at in shown if rows[at].in_sum)
     total = float(change[0])
-    frame = pl.DataFrame(
-        [_told(rows[at], None if half is None else half[at], total) for at in shown], schema=dict(SCHEMA), orient="row"
-    )
+    told = [_told(rows[at], None if half is None else half[at], total) for at in shown]
+    told += [_told(row, None, total) for row in changed_calls(*arms, total)]
+    frame = pl.DataFrame(told, schema=dict(SCHEMA), orient="row")
     return Decomposition(
         baseline_ns=float(point[0].time[0]),
         candidate_ns=float(point[1].time[0]),
@@ -117,8 +123,7 @@ def decompose(baseline: Arm, candidate: Arm, replaced: Sequence[Replaced]) -> De
 def _half_widths(
     sides: tuple[Side, Side],
     blocks: tuple[Sequence[int | None], Sequence[int | None]],
-    subjects: Subjects,
-    causes: Sequence[str],
+    split: Callable[[Means, Means], list[Row]],
     rows: int,
 ) -> tuple[Floats | None, float | None, str | None]:
     """Half the width of each row's interval and of the change's, and how they were made; none for too few sessions."""
@@ -138,7 +143,7 @@ def _half_widths(
         ]
         units = min(side.sessions for side in sides)
     means = [side.means(weight) for side, weight in zip(sides, weights, strict=True)]
-    spread = np.array([row.delta.std() for row in rows_of(means[0], means[1], subjects, causes)])
+    spread = np.array([row.delta.std() for row in split(means[0], means[1])])
     # Resampling n units shows (n - 1) / n of their variance.
     wider = float(np.sqrt(units / (units - 1)) * stats.t.ppf(1 - (1 - _CONFIDENCE) / (2 * rows), units - 1))
     how = f"{units} blocks resampled" if paired else f"{sides[0].sessions} and {sides[1].sessions} sessions resampled"

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import polars as pl
 
 from aaco_pipeline.statistics.causes.accounts import COPY, Account
-from aaco_pipeline.statistics.causes.names import normalized
+from aaco_pipeline.statistics.causes.names import code_keys
 
 #: A kernel that runs so much less often in an iteration left a place; counts that vary by chance vary by less.
 LEAST_COUNT: Final = 0.5
@@ -23,6 +23,8 @@ LEAST_COUNT: Final = 0.5
 _MOST_ALIGNED: Final = 5_000
 #: So many different pairs of steps are aligned.
 _MOST_STEPS: Final = 64
+#: Two sides that share less of their kernels' time are other work.
+_LEAST_IN_COMMON: Final = 0.1
 Counts = dict[str, float]
 Step = tuple[str, ...]
 Codes = npt.NDArray[np.int64]
@@ -55,14 +57,37 @@ def replaced_kernels(baseline: Sequence[Account], candidate: Sequence[Account]) 
     found: list[Replaced] = []
     if not left.counts or not came.counts:
         return found
+    keys = _code_keys((*baseline, *candidate))
     places = chain(_operator_places(baseline, candidate), _position_places(baseline, candidate))
-    for place in chain.from_iterable(map(_alike_first, places)):
+    for place in chain.from_iterable(_alike_first(one, keys) for one in places):
         lost, won = left.at_most(place.before), came.at_most(place.after)
         if lost and won:
             found.append(replace(place, before=lost, after=won))
             left.take(lost)
             came.take(won)
-    return [*found, *_normalized_places(left.at_most(left.counts), came.at_most(came.counts))]
+    return [*found, *_alike(left.at_most(left.counts), came.at_most(came.counts), keys)]
+
+
+def other_work(baseline: Sequence[Account], candidate: Sequence[Account]) -> str | None:
+    """Why the two sides are not the same work at all: kernels and operators have next to nothing in common.
+
+    None where kernels of one code or of one operator take a tenth of the kernels' time on either side, and where a side
+    has no kernels.
+    """
+    keys = _code_keys((*baseline, *candidate))
+    times = [_per_iteration(one, "busy_ns") for one in (baseline, candidate)]
+    if not all(times):
+        return None
+    operators = [_operators(one) for one in (baseline, candidate)]
+    marks = [
+        {name: {keys[name], *own.get(name, ())} for name in time} for time, own in zip(times, operators, strict=True)
+    ]
+    for time, own, other in zip(times, marks, reversed(marks), strict=True):
+        known = set[str]().union(*other.values())
+        shared = sum(ns for name, ns in time.items() if own[name] & known)
+        if shared >= _LEAST_IN_COMMON * sum(time.values()):
+            return None
+    return "the kernels and operators of one session do not run in the other"
 
 
 def groups_of(baseline: Sequence[Account], candidate: Sequence[Account], replaced: Iterable[Replaced]) -> pl.DataFrame:
@@ -169,13 +194,15 @@ def _position_places(baseline: Sequence[Account], candidate: Sequence[Account]) 
         yield Replaced(old, other, None, position, "position")
 
 
-def _mean_counts(side: Sequence[Account], frames: Iterable[pl.DataFrame], *keys: str) -> dict[tuple[str, ...], float]:
-    """How often in one iteration, on average over the sessions."""
+def _means(
+    side: Sequence[Account], frames: Iterable[pl.DataFrame], *keys: str, of: str = "count"
+) -> dict[tuple[str, ...], float]:
+    """How often, or how long, in one iteration, on average over the sessions."""
     rows = [
-        frame.group_by(keys).agg((pl.col("count").sum() / one.steps).alias("count"))
+        frame.group_by(keys).agg((pl.col(of).sum() / one.steps).alias(of))
         for one, frame in zip(side, frames, strict=True)
     ]
-    mean = pl.concat(rows).group_by(keys).agg(pl.col("count").sum() / len(side)).sort(keys)
+    mean = pl.concat(rows).group_by(keys).agg(pl.col(of).sum() / len(side)).sort(keys)
     return {tuple(row[:-1]): row[-1] for row in mean.iter_rows()}
 
 
@@ -185,16 +212,17 @@ def _families(side: Iterable[Account]) -> dict[str, str]:
     return dict(rows.with_columns(pl.col("family").fill_null("")).iter_rows())
 
 
-def _per_iteration(side: Sequence[Account]) -> Counts:
+def _per_iteration(side: Sequence[Account], of: str = "count") -> Counts:
+    """Of each kernel."""
     frames = [one.groups.filter(pl.col("category") != COPY) for one in side]
-    return {name: count for (name,), count in _mean_counts(side, frames, "name").items()}
+    return {name: mean for (name,), mean in _means(side, frames, "name", of=of).items()}
 
 
 def _by_operator(
     baseline: Sequence[Account], candidate: Sequence[Account], level: str
 ) -> Iterator[tuple[str, Counts, Counts]]:
     """Of each operator the kernels that it lost and those that it got, in one iteration."""
-    before, after = (_mean_counts(side, [one.sites for one in side], level, "name") for side in (baseline, candidate))
+    before, after = (_means(side, [one.sites for one in side], level, "name") for side in (baseline, candidate))
     gone: dict[str, Counts] = {}
     new: dict[str, Counts] = {}
     for operator, name in sorted({*before, *after}):
@@ -233,7 +261,7 @@ def _times(names: tuple[str, ...], times: int) -> Counts:
     return {name: float(count * times) for name, count in Counter(names).items()}
 
 
-def _blocks(before: Sequence[str], after: Sequence[str]) -> Iterator[tuple[int, tuple[str, ...], tuple[str, ...]]]:
+def _blocks(before: Step, after: Step) -> Iterator[tuple[int, Step, Step]]:
     """Where two steps differ between kernels that both have: position, names before, names after; none empty."""
     codes = {name: code for code, name in enumerate(sorted({*before, *after}))}
     a, b = (np.array([codes[name] for name in names], np.int64) for names in (before, after))
@@ -249,14 +277,12 @@ def _blocks(before: Sequence[str], after: Sequence[str]) -> Iterator[tuple[int, 
     a, b = a[start : len(a) - tail], b[start : len(b) - tail]
     if not len(a) or not len(b) or max(len(a), len(b)) > _MOST_ALIGNED:
         return
+    # Of several longest alignments the same one whichever side is the baseline: the shorter step goes first.
+    pairs = _common(a, b) if len(a) < len(b) else [(one, other) for other, one in _common(b, a)]
     last_a = last_b = 0
-    for at, other in [*_common(a, b), (len(a), len(b))]:
+    for at, other in [*pairs, (len(a), len(b))]:
         if at > last_a and other > last_b:
-            yield (
-                start + last_a,
-                tuple(before[start + last_a : start + at]),
-                tuple(after[start + last_b : start + other]),
-            )
+            yield start + last_a, before[start + last_a : start + at], after[start + last_b : start + other]
         last_a, last_b = at + 1, other + 1
 
 
@@ -278,22 +304,32 @@ def _common(a: Codes, b: Codes) -> list[tuple[int, int]]:
     return pairs[::-1]
 
 
-def _alike_first(place: Replaced) -> Iterator[Replaced]:
-    """A place where several left and came in parts: kernels of one normalized name for each other, then all."""
+def _operators(sessions: Iterable[Account]) -> dict[str, set[str]]:
+    """The operators that ran each kernel, where any is known."""
+    rows = pl.concat([one.sites.select("name", "operator") for one in sessions]).unique()
+    return {name: set(own) for name, own in rows.group_by("name").agg("operator").iter_rows()}
+
+
+def _alike_first(place: Replaced, keys: Mapping[str, str]) -> Iterator[Replaced]:
+    """A place where several left and came in parts: kernels of one code for each other, then all."""
     if len(place.before) > 1 or len(place.after) > 1:
-        alike = _normalized_places(place.before, place.after)
+        alike = _alike(place.before, place.after, keys)
         yield from (replace(place, before=one.before, after=one.after) for one in alike)
     yield place
 
 
-def _normalized_places(left: Mapping[str, float], came: Mapping[str, float]) -> Iterator[Replaced]:
-    """Kernels that left and came under one normalized name: the same code at another setting."""
-    names = sorted({*left, *came})
-    of = dict(zip(names, normalized(pl.Series(names, dtype=pl.String)), strict=True))
-    for one in sorted(set(of.values())):
-        gone, new = ({name: n for name, n in side.items() if of[name] == one} for side in (left, came))
+def _alike(left: Mapping[str, float], came: Mapping[str, float], keys: Mapping[str, str]) -> Iterator[Replaced]:
+    """Kernels that left and came under one key: the same code at another setting."""
+    for one in sorted({keys[name] for name in (*left, *came)}):
+        gone, new = ({name: n for name, n in side.items() if keys[name] == one} for side in (left, came))
         if gone and new:
             yield Replaced(gone, new, None, None, "normalized_name")
+
+
+def _code_keys(sessions: Iterable[Account]) -> dict[str, str]:
+    rows = pl.concat([one.groups.select("name", "short_name") for one in sessions]).unique("name")
+    keys = code_keys(rows.get_column("name"), rows.get_column("short_name").cast(pl.String))
+    return dict(zip(rows.get_column("name"), keys, strict=True))
 
 
 def _united(replaced: Iterable[Replaced]) -> dict[str, tuple[str, str]]:

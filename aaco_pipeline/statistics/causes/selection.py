@@ -17,9 +17,22 @@ from aaco_pipeline.statistics.causes.matching import LEAST_COUNT, Replaced
 #: What a selection is of; the first of those that apply.
 OF_SESSIONS: Final = ("execution_provider", "backend", "precision")
 GRAPH_REPLAY: Final = "graph_replay"
+COMPILATION: Final = "compilation"
+#: Kernels that stand for those of many operators: what they are, by which names, and what is in their place.
+_MADE_FOR_MANY: Final = (
+    (
+        COMPILATION,
+        r"^triton_(?:poi|per|red|tem|for|split_scan)_fused_",
+        "eager kernels",
+        "torch.compile, kernels written by Inductor",
+    ),
+    ("fusion", r"\bmulti_tensor_apply_kernel\b", "a kernel for each tensor", "kernels over many tensors at once"),
+)
+#: Kernels that turn one layout of images into another.
+_LAYOUTS: Final = re.compile(r"(?i)nchw_?(?:to_?|2)\w?nhwc|nhwc_?(?:to_?|2)\w?nchw|cnhw|batched_transpose")
 #: A share of dispatches replayed by graphs that is this much larger is another way of launching.
 _GRAPH_DIFFERENCE: Final = 0.5
-#: Fewer or more kernels in the same places, by this part: work was fused, or is no longer.
+#: Fewer or more kernels in the same places, by this part, where kinds of work came or went: fused, or fused no longer.
 _FUSED: Final = 0.1
 _ATTENTION: Final = "attention"
 _GEMM: Final = "gemm"
@@ -50,21 +63,26 @@ Row = dict[str, Any]
 def selections(baseline: Arm, candidate: Arm, replaced: Iterable[Replaced]) -> pl.DataFrame:
     """One row for each thing that was selected differently, what matters most first.
 
-    Columns: what (`execution_provider`, `backend`, `precision`, `graph_replay`, `attention_backend`, `gemm_backend`,
-    `node_placement`, `library`, `datatype`, `fusion`, `kernel`, `input_shape`, `cache`, `library_version`), from_value
-    and to_value, operator and position (where, null when it is everywhere or not known), count (an iteration),
-    baseline_ns and candidate_ns (time in these places an iteration; null without a time of its own), matched_by,
-    evidence (the table it was read from). Selections that hold for the whole session come first, then places by how
-    much their time changed, then what has no time.
+    Columns: what (`execution_provider`, `backend`, `precision`, `graph_replay`, `compilation`, `attention_backend`,
+    `gemm_backend`, `node_placement`, `library`, `data_layout`, `datatype`, `fusion`, `kernel`, `input_shape`, `cache`,
+    `library_version`), from_value and to_value, operator and position (where, null when it is everywhere or not known),
+    count (an iteration), baseline_ns and candidate_ns (time in these places an iteration; null without a time of its
+    own), matched_by, evidence (the table it was read from). Selections that hold for the whole session come first, then
+    places by how much their time changed, then what has no time.
     """
     if not baseline.accounts or not candidate.accounts:
         whole, places = list(_of_sessions(baseline, candidate)), []
     else:
         sides = baseline.accounts, candidate.accounts
-        whole = [*_of_sessions(baseline, candidate), *_graph_replay(*sides)]
         known = _kernels(sides[0]), _kernels(sides[1])
+        whole = [*_of_sessions(baseline, candidate), *_graph_replay(*sides), *_one_sided(*known)]
+        retyped, inputs = _inputs(*sides)
         places = [_replacement(one, *known, *sides) for one in replaced]
-        places += [*_same_name(*known), *_inputs(*sides)]
+        # Kernels of another format at operators whose inputs have it are no choice of their own.
+        places = [row for row in places if row["what"] != "datatype" or row["operator"] not in retyped]
+        # What the inputs are decides on kernels, not the other way round.
+        whole += [row for row in inputs if row["what"] == "datatype"]
+        places += [*_same_name(*known), *(row for row in inputs if row["what"] != "datatype")]
         places.sort(key=lambda row: (-abs((row["candidate_ns"] or 0) - (row["baseline_ns"] or 0)), row["from_value"]))
     rows = [*whole, *places, *_of_environment(baseline, candidate)]
     return pl.DataFrame(rows, schema=dict(SCHEMA), orient="row")
@@ -110,6 +128,33 @@ def _graph_replay(before: Sequence[Account], after: Sequence[Account]) -> Iterat
         )
 
 
+def _one_sided(before: Mapping[str, Row], after: Mapping[str, Row]) -> Iterator[Row]:
+    """Kernels that run whatever they are given, written or batched by a framework on one side alone.
+
+    They stand for kernels of many operators and belong to an operator of their own, so that no place is the same.
+    """
+    for what, pattern, plain, other in _MADE_FOR_MANY:
+        made = [{name for name in side if re.search(pattern, name)} for side in (before, after)]
+        if bool(made[0]) == bool(made[1]):
+            continue
+        own = before.keys() - after.keys(), after.keys() - before.keys()
+        # Kernels that nothing left for are more work, and no choice.
+        if not all(own):
+            continue
+        times = [
+            round(sum(side[name]["busy_ns"] for name in one)) for side, one in zip((before, after), own, strict=True)
+        ]
+        yield _row(
+            what,
+            other if made[0] else plain,
+            other if made[1] else plain,
+            "kernels.name",
+            count=sum(side[name]["count"] for side, one in zip((before, after), made, strict=True) for name in one),
+            baseline_ns=times[0],
+            candidate_ns=times[1],
+        )
+
+
 def _kernels(side: Sequence[Account]) -> dict[str, Row]:
     """What is known of each kernel of a side by its name, and its time and count in one iteration."""
     rows = pl.concat([one.groups.with_columns(steps=pl.lit(one.steps)) for one in side], how="diagonal_relaxed")
@@ -129,10 +174,14 @@ def _replacement(
     """A replacement by what it is: the kernels' families, libraries, formats and numbers tell."""
     old = [known_before[name] for name in one.before]
     new = [known_after[name] for name in one.after]
+    what = _what(old, new, sum(one.before.values()), sum(one.after.values()))
+    was, became = _told(one.before, known_before), _told(one.after, known_after)
+    if what == "datatype":
+        was, became = f"{_formats(old)}, {was}", f"{_formats(new)}, {became}"
     return _row(
-        _what(old, new, sum(one.before.values()), sum(one.after.values())),
-        _told(one.before, known_before),
-        _told(one.after, known_after),
+        what,
+        was,
+        became,
         "operator_kernels" if one.matched_by == "operator" else "dispatches",
         operator=one.operator,
         position=one.position,
@@ -144,6 +193,12 @@ def _replacement(
 
 
 def _what(old: Sequence[Row], new: Sequence[Row], count_before: float, count_after: float) -> str:
+    layouts = [[bool(_LAYOUTS.search(row["name"])) for row in side] for side in (old, new)]
+    # What turns layouts comes and goes with the kernels that it is there for.
+    old, new = (
+        [row for row, turns in zip(side, own, strict=True) if not turns] or side
+        for side, own in zip((old, new), layouts, strict=True)
+    )
     families, libraries, formats = (
         tuple({row[key] for row in side if row[key] is not None} for side in (old, new))
         for key in ("family", "library", "dtype")
@@ -151,17 +206,26 @@ def _what(old: Sequence[Row], new: Sequence[Row], count_before: float, count_aft
     other_library = bool(libraries[0] and libraries[1] and not libraries[0] & libraries[1])
     if other_library and all(name.startswith(_ORT) for name in libraries[0] | libraries[1]):
         return "node_placement"
-    if _ATTENTION in families[0] ^ families[1] or (_ATTENTION in families[0] and other_library):
+    attention = [_ATTENTION in side for side in families]
+    # Attention is named after its library; one that is not known is another one than one that is.
+    if attention[0] != attention[1] or (all(attention) and libraries[0].isdisjoint(libraries[1]) and any(libraries)):
         return "attention_backend"
     if other_library:
         return "gemm_backend" if _GEMM in families[0] & families[1] else "library"
-    if abs(count_after - count_before) > _FUSED * count_before:
+    if any(layouts[0]) != any(layouts[1]):
+        return "data_layout"
+    more, fewer = sorted(families, key=len, reverse=True)
+    if abs(count_after - count_before) > _FUSED * count_before and fewer < more:
         return "fusion"
     return "datatype" if formats[0] and formats[1] and formats[0] != formats[1] else "kernel"
 
 
+def _formats(side: Sequence[Row]) -> str:
+    return " + ".join(sorted({row["dtype"] for row in side if row["dtype"] is not None}))
+
+
 def _told(counts: Mapping[str, float], known: Mapping[str, Row]) -> str:
-    """The kernels' names, the most frequent first, each with its library where that is known."""
+    """The kernels' names, the most frequent first; several are told by their short names."""
     ordered = sorted(counts, key=lambda name: (-counts[name], name))
     return " + ".join(ordered if len(ordered) == 1 else [known[name]["short_name"] or name for name in ordered])
 
@@ -212,8 +276,12 @@ def _few(names: Sequence[str], most: int = 3) -> str:
     return ", ".join(distinct[:most]) + (f" and {len(distinct) - most} more" if len(distinct) > most else "")
 
 
-def _inputs(before: Sequence[Account], after: Sequence[Account]) -> Iterator[Row]:
-    """Operators that are called as often, but with other shapes or types of their inputs."""
+def _inputs(before: Sequence[Account], after: Sequence[Account]) -> tuple[set[str], list[Row]]:
+    """Operators that are called as often, but with other shapes or types of their inputs.
+
+    The operators with other types, and a row for each pair of types and one for all other shapes, of the operators
+    together.
+    """
     sides = []
     for side in (before, after):
         rows = pl.concat([one.inputs.with_columns(pl.col("count") / (one.steps * len(side))) for one in side])
@@ -228,20 +296,48 @@ def _inputs(before: Sequence[Account], after: Sequence[Account]) -> Iterator[Row
     totals = pl.col("count").sum().over("operator"), pl.col("count_after").sum().over("operator")
     moved = both.filter((totals[0] - totals[1]).abs() < LEAST_COUNT).with_columns(change=change)
     moved = moved.filter(pl.col("change").abs() >= LEAST_COUNT).sort("operator", "change", "shapes", "types")
+    found: dict[tuple[str, str, str], list[Row]] = {}
     for (operator,), rows in moved.group_by("operator", maintain_order=True):
         gone, came = rows.filter(pl.col("change") < 0), rows.filter(pl.col("change") > 0)
-        if gone.is_empty() or came.is_empty():
-            continue
-        column = "shapes" if set(gone["types"]) == set(came["types"]) else "types"
-        yield _row(
-            "input_shape" if column == "shapes" else "datatype",
-            _few(sorted(gone.get_column(column))),
-            _few(sorted(came.get_column(column))),
-            f"operator_inputs.{column}",
-            operator=operator,
-            count=float(came.get_column("change").sum()),
-            matched_by="operator",
-        )
+        told = _other_inputs(gone, came) if gone.height and came.height else None
+        if told is not None:
+            what, was, became = told
+            row = {"operator": str(operator), "was": was, "became": became, "count": came.get_column("change").sum()}
+            # Types change everywhere in the same way, shapes at each operator in its own.
+            found.setdefault(told if what == "datatype" else (what, "", ""), []).append(row)
+    retyped = {row["operator"] for (what, *_), places in found.items() if what == "datatype" for row in places}
+    return retyped, [_of_inputs(what, places) for (what, *_), places in found.items()]
+
+
+def _other_inputs(gone: pl.DataFrame, came: pl.DataFrame) -> tuple[str, str, str] | None:
+    """What is other in an operator's inputs: the types that changed, else the shapes; None for another overload."""
+    types = [list(dict.fromkeys(rows.get_column("types"))) for rows in (gone, came)]
+    if set(types[0]) == set(types[1]):
+        return "input_shape", _few(sorted(gone.get_column("shapes"))), _few(sorted(came.get_column("shapes")))
+    pairs = set()
+    for was, became in zip(*map(sorted, types), strict=False):
+        lists = [one.strip("[]").split(",") for one in (was, became)]
+        if len(lists[0]) != len(lists[1]):
+            return None
+        pairs |= {pair for pair in zip(*lists, strict=True) if pair[0] != pair[1]}
+    if len(types[0]) != len(types[1]) or not pairs:
+        return None
+    was, became = (_few(sorted({pair[side].strip('" ') for pair in pairs})) for side in (0, 1))
+    return "datatype", was, became
+
+
+def _of_inputs(what: str, places: Sequence[Row]) -> Row:
+    """One row for all operators at which it is so, the most frequent first; shapes are those of that one."""
+    places = sorted(places, key=lambda row: (-row["count"], row["operator"]))
+    return _row(
+        what,
+        places[0]["was"],
+        places[0]["became"],
+        f"operator_inputs.{'shapes' if what == 'input_shape' else 'types'}",
+        operator=_few([row["operator"] for row in places], most=1),
+        count=float(sum(row["count"] for row in places)),
+        matched_by="operator",
+    )
 
 
 def _of_environment(baseline: Arm, candidate: Arm) -> Iterator[Row]:

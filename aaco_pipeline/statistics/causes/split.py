@@ -37,8 +37,15 @@ OVERLAP: Final = "overlap"
 CLOCK: Final = "clock"
 UNEXPLAINED: Final = "unexplained"
 HIDDEN_HOST: Final = "hidden_host"
+HOST_CALLS: Final = "host_calls"
 #: Idle time that the host makes.
 _OF_THE_HOST: Final = (HOST_WAIT, "launch_latency", AT_THE_ENDS)
+#: So many of all launches are typical.
+_OF_TYPICAL: Final = 0.9
+#: Host work can be called hidden where nothing was measured unprofiled only if the host waited for the device in this
+#: part of an iteration, and the device for the host in no more than that one.
+_HOST_WAITED: Final = 0.02
+_DEVICE_WAITED: Final = 0.1
 _REPLACED: Final = ("operator", "position", "normalized_name")
 
 
@@ -166,10 +173,30 @@ class Row:
     in_sum: bool = True
 
 
-def rows_of(before: Means, after: Means, subjects: Subjects, causes: Sequence[str]) -> list[Row]:
-    """All rows of the split of two arms' means; the same rows in the same order for any resamples."""
+def pace_ns(sides: Sequence[Side]) -> float:
+    """The longest idle time before a typical launch: that of nine in ten launches of both arms is no longer.
+
+    So much of the idle time before a kernel comes with every launch of it. What goes beyond it is the host's or
+    another's, whichever launch ends it.
+    """
+    counts = np.concatenate([side.means_of.count.sum(axis=0) / side.sessions for side in sides])
+    idle = np.concatenate([side.means_of.idle.sum(axis=(0, 2)) / side.sessions for side in sides])
+    ran = counts > 0
+    each, weight = idle[ran] / counts[ran], counts[ran]
+    order = np.argsort(each, kind="stable")
+    reached = np.cumsum(weight[order])
+    return float(each[order][np.searchsorted(reached, _OF_TYPICAL * reached[-1])]) if len(reached) else 0.0
+
+
+def rows_of(before: Means, after: Means, subjects: Subjects, causes: Sequence[str], pace: float) -> list[Row]:
+    """All rows of the split of two arms' means; the same rows in the same order for any resamples.
+
+    `pace` is that of `pace_ns` for both arms.
+    """
     by_count, by_duration = _midpoint(before.count, before.busy, after.count, after.busy)
-    idle_count, idle_rest = _midpoint(before.count[..., None], before.idle, after.count[..., None], after.idle)
+    paced = _at_pace(before, pace), _at_pace(after, pace)
+    idle_count, _ = _midpoint(before.count[..., None], paced[0], after.count[..., None], paced[1])
+    idle_rest = after.idle - before.idle - idle_count
     idle_count = idle_count.sum(axis=2)
     of_clock = _of_clock(before, after, subjects, by_duration)
     by_duration = by_duration - of_clock
@@ -192,7 +219,7 @@ def rows_of(before: Means, after: Means, subjects: Subjects, causes: Sequence[st
     if not (np.isnan(before.clock) | np.isnan(after.clock)).any():
         rows.append(Row(CLOCK, CLOCK, CLOCK, of_clock.sum(axis=1), counts=(before.clock, after.clock)))
     rows.append(Row(UNEXPLAINED, UNKNOWN, UNKNOWN, between[:, list(causes).index(UNKNOWN)]))
-    if not (np.isnan(before.host) | np.isnan(after.host)).any():
+    if _may_hide(before, causes) and _may_hide(after, causes):
         hidden = _hidden(before, after, causes)
         rows.append(Row(HIDDEN_HOST, "host", "host", hidden, times=(before.host, after.host), in_sum=False))
     return rows
@@ -210,6 +237,14 @@ def _midpoint(count0: Floats, time0: Floats, count1: Floats, time1: Floats) -> t
     )
     of_count = np.where(both, (count1 - count0) * (each0 + each1) / 2, time1 - time0)
     return of_count, np.where(both, (each1 - each0) * (count0 + count1) / 2, 0.0)
+
+
+def _at_pace(side: Means, pace: float) -> Floats:
+    """The idle time before each group's launches, as much of it as launches at `pace` have."""
+    whole = side.idle.sum(axis=2)
+    part = np.divide(side.count * pace, whole, out=np.zeros_like(whole), where=whole > 0)
+    paced: Floats = side.idle * np.minimum(part, 1.0)[..., None]
+    return paced
 
 
 def _of_clock(before: Means, after: Means, subjects: Subjects, by_duration: Floats) -> Floats:
@@ -253,6 +288,21 @@ def _of_kernels(
             yield both(kind, delta=of_count + of_duration, count_part=of_count, duration_part=of_duration)
 
 
+def _may_hide(side: Means, causes: Sequence[str]) -> bool:
+    """Whether host work may lie behind the device at all: a host that the device waits for hides nothing."""
+    if np.isnan(side.host).any():
+        return False
+    if not np.isnan(side.latency).any():
+        return True
+    idle = (side.idle.sum(axis=1) + side.idle_of_none)[:, _of_the_host(causes)].sum(axis=1)
+    waited = (side.time - side.host).mean() >= _HOST_WAITED * side.time.mean()
+    return bool(waited and idle.mean() <= _DEVICE_WAITED * side.time.mean())
+
+
+def _of_the_host(causes: Sequence[str]) -> list[int]:
+    return [place for place, cause in enumerate(causes) if cause in _OF_THE_HOST]
+
+
 def _hidden(before: Means, after: Means, causes: Sequence[str]) -> Floats:
     """How much longer the host worked without making the iteration longer.
 
@@ -261,7 +311,8 @@ def _hidden(before: Means, after: Means, causes: Sequence[str]) -> Floats:
     """
     longer = after.host - before.host
     shown = after.latency - before.latency
-    at = [place for place, cause in enumerate(causes) if cause in _OF_THE_HOST]
-    idle = [(side.idle.sum(axis=1) + side.idle_of_none)[:, at].sum(axis=1) for side in (before, after)]
+    idle = [
+        (side.idle.sum(axis=1) + side.idle_of_none)[:, _of_the_host(causes)].sum(axis=1) for side in (before, after)
+    ]
     shown = np.where(np.isnan(shown), idle[1] - idle[0], shown)
     return longer - np.clip(shown, np.minimum(longer, 0.0), np.maximum(longer, 0.0))

@@ -11,6 +11,8 @@ Ns = npt.NDArray[np.int64]
 
 #: What an account is of where nothing says what one step is.
 WHOLE: Final = "the whole recording"
+#: With fewer others nothing tells what a usual step is.
+_LEAST_OTHER_STEPS: Final = 2
 _TEXT: Final = pl.String
 
 
@@ -44,8 +46,9 @@ class Axis:
 def measured_steps(tables: Mapping[str, pl.DataFrame], activities: pl.DataFrame) -> tuple[int, str, Ns, Ns] | str:
     """How many steps, what they are, and their starts and ends in order, which do not overlap; or why there are none.
 
-    The measured iterations of the pass `trace`, less what lies outside the device's steady part; without iterations
-    the steady part itself, divided by its repetitions; without these the whole recording as one step.
+    The measured iterations of the pass `trace`, less what the device did in them before its steady part, and without a
+    first one that holds the recorder's own beginning; without iterations the steady part itself, divided by its
+    repetitions; without these the whole recording as one step.
     """
     steady = tables["session_parts"].filter(pl.col("part").cast(_TEXT) == "steady")
     pieces = steady.select("device_id", "start_ns", "end_ns", "repetitions").sort("start_ns")
@@ -57,11 +60,12 @@ def measured_steps(tables: Mapping[str, pl.DataFrame], activities: pl.DataFrame)
         starts, ends = timed.get_column("start_ns").to_numpy(), timed.get_column("end_ns").to_numpy()
         if bool((starts[1:] < ends[:-1]).any()):
             return "the measured iterations overlap one another, so that time cannot be shared out among them"
-        if pieces.height:  # set-up and tear-down are no step's
-            starts = np.maximum(starts, pieces.get_column("start_ns").to_numpy().min())
+        if pieces.height:
+            starts = _after_set_up(starts, int(pieces.get_column("start_ns").to_numpy().min()), activities)
         kept = ends > starts
         if not kept.any():
             return "no measured iteration lies in the steady part"
+        kept[np.argmax(kept)] &= not _begins_recorder(starts[kept], activities)
         return int(kept.sum()), "measured iterations", starts[kept], ends[kept]
     known = pieces.drop_nulls("repetitions")
     if known.is_empty():
@@ -70,3 +74,31 @@ def measured_steps(tables: Mapping[str, pl.DataFrame], activities: pl.DataFrame)
     known = known.filter(pl.col("device_id") == known.item(0, "device_id"))
     bounds = known.get_column("start_ns").to_numpy(), known.get_column("end_ns").to_numpy()
     return int(known.item(0, "repetitions")), "repetitions of the steady part", *bounds
+
+
+def _after_set_up(starts: Ns, steady_ns: int, activities: pl.DataFrame) -> Ns:
+    """The steps' starts without the device's set-up, which is no step's.
+
+    A step in which the device had done nothing by then is whole: the way to its first kernel is a part of it.
+    """
+    began = activities.get_column("start_ns").to_numpy()
+    early = np.sort(began[began < steady_ns])
+    worked = np.searchsorted(early, starts) < len(early)
+    return np.where(worked, np.maximum(starts, steady_ns), starts)
+
+
+def _begins_recorder(starts: Ns, activities: pl.DataFrame) -> bool:
+    """Whether the first step holds the recorder's own beginning.
+
+    Its way to the first kernel is then more than twice as long as that of any other step, of which there are two or
+    more.
+    """
+    if len(starts) <= _LEAST_OTHER_STEPS:
+        return False
+    ran = activities.sort("start_ns")
+    began, reached = ran.get_column("start_ns").to_numpy(), ran.get_column("end_ns").cum_max().to_numpy()
+    at = np.searchsorted(began, starts)
+    idle = (at == 0) | (reached[np.clip(at - 1, 0, None)] <= starts)
+    to_next = np.where(at < len(began), began[np.clip(at, None, len(began) - 1)] - starts, np.iinfo(np.int64).max // 2)
+    to_first = np.where(idle, to_next, 0)
+    return bool(to_first[0] > 2 * to_first[1:].max())

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from aaco_pipeline.report.words.causes import cause_in_words, difference_in_words, selection_in_words, signed
-from aaco_pipeline.report.words.difference import opening, waterfall
+from aaco_pipeline.report.words.difference import opening, verdict, waterfall
 from aaco_pipeline.statistics.causes.decomposition import SCHEMA as CAUSE
 from aaco_pipeline.statistics.causes.selection import SCHEMA as SELECTION
 
@@ -20,11 +20,12 @@ def cause(kind: str, delta: float, **more: Any) -> dict[str, Any]:
     ("row", "told"),
     [
         (
-            cause("launches", 210_000, baseline_count=0.0, candidate_count=40.0, ci_low_ns=200_000, ci_high_ns=220_000),
+            cause("launches", 210_000, baseline_count=0.0, candidate_count=40.0, ci_low_ns=200_000, ci_high_ns=220_000,
+                  candidate_ns=150_000),
             "40 more launches an iteration of k: +210 µs [+200 µs, +220 µs]",
         ),
         (
-            cause("launches", -5_000, baseline_count=2.0, candidate_count=1.0),
+            cause("launches", -5_000, baseline_count=2.0, candidate_count=1.0, baseline_ns=6e3, candidate_ns=3e3),
             "1 fewer launch an iteration of k: −5 µs",
         ),
         (
@@ -33,8 +34,21 @@ def cause(kind: str, delta: float, **more: Any) -> dict[str, Any]:
         ),
         (cause("selection", 1e6), "Replaced, k: +1 ms"),
         (
-            cause("copies", 1e6, count_part_ns=1e6, baseline_count=1, candidate_count=3),
+            cause("copies", 1e6, count_part_ns=1e6, baseline_count=1, candidate_count=3, candidate_ns=1e6),
             "2 more copies an iteration of k: +1 ms",
+        ),
+        (
+            cause("copies", -9e4, short_subject="fill", count_part_ns=-9e4, baseline_count=3, candidate_count=1,
+                  baseline_ns=3e3, candidate_ns=1e3),
+            "2 fewer memsets an iteration, with the idle time before: −90 µs",
+        ),
+        (
+            cause("launches", -9e4, baseline_count=3.01, candidate_count=3, baseline_ns=3e3, candidate_ns=3e3),
+            "k (launches), launched about as often: −90 µs",
+        ),
+        (
+            cause("host_calls", 2e6, baseline_count=0, candidate_count=68, baseline_ns=0.0, candidate_ns=2e6),
+            "Beside the sum, k on the host: 68 more calls an iteration, 0 ns → 2 ms: +2 ms",
         ),
         (
             cause("gaps", 9_000, subject="sync", baseline_count=1.0, candidate_count=9.0),
@@ -93,21 +107,59 @@ def test_the_waterfall_ends_at_the_candidates_iteration_and_keeps_the_unexplaine
     assert len(rows) == 14
 
 
+PLAIN: dict[str, Any] = {
+    "hardware_differs": [], "workload_differs": [], "other_work": None, "not_split": {}, "selections": [],
+}  # fmt: skip
+
+
 def test_other_hardware_is_said_before_anything_else() -> None:
     document = {
+        **PLAIN,
         "hardware_differs": ["device product: A → B (observed)"],
         "baseline": {"product": "A", "arch": "gfx942"},
         "candidate": {"product": "B", "arch": None},
-        "workload_differs": [],
-        "selections": [{"in_words": "Kernel: a → b"}],
+        "selections": [
+            {"in_words": "Precision: fp16 → bf16", "operator": None, "position": None},
+            {"in_words": "Kernel: a → b", "operator": "aten::mm", "position": None},
+        ],
     }
     assert opening(document) == [
         "Hardware differs: A (gfx942) → B.",
-        "1 thing was selected differently:",
-        "Kernel: a → b.",
+        "Precision: fp16 → bf16.",
+        "Kernels or inputs differ at 1 place, as they do on other hardware: `--json`.",
     ]
-    plain = {**document, "hardware_differs": [], "selections": []}
-    assert opening(plain) == ["Nothing was selected differently, as far as both sessions tell."]
+
+
+def test_the_opening_says_what_cannot_be_compared() -> None:
+    assert opening(PLAIN) == ["Nothing was selected differently, as far as both sessions tell."]
+    assert opening({**PLAIN, "not_split": {"a": "no"}}) == ["What was selected cannot be compared: see below."]
+    assert opening({**PLAIN, "other_work": "nothing in common"}) == ["The work differs: nothing in common."]
+
+
+def described(idle_ns: float, **more: Any) -> dict[str, Any]:
+    side = {"iteration_ns": 1e6, "latency_ns": 5e5, "step": "measured iterations"}
+    return {
+        "verdict_reason": "two", "latency_delta_pct": 20.0, "latency_from": "recorded iterations", "not_split": {},
+        "baseline": side, "candidate": {**side, "iteration_ns": 1.2e6, "latency_ns": 6e5},
+        "change": {"delta_ns": 2e5}, "causes": [cause("gaps", idle_ns, subject="host_wait")], **more,
+    }  # fmt: skip
+
+
+def test_a_recorders_time_is_told_as_such() -> None:
+    plain = "An iteration takes 1.2 ms in place of 1 ms (+20.0 %) under the recorder."
+    assert verdict(described(5e4))[1] == plain
+    doubt = verdict(described(1.5e5))[1]
+    assert doubt.startswith(plain)
+    assert "measure both without one" in doubt
+    layers = described(
+        0.0, baseline={"iteration_ns": 1e6, "latency_ns": None, "step": "repetitions of the steady part"}
+    )
+    assert verdict(layers)[1].startswith("A repetition takes 1.2 ms in place of 1 ms")
+    unprofiled = verdict(described(0.0, latency_from="unprofiled iterations"))[1]
+    assert unprofiled == (
+        "An iteration takes 600 µs in place of 500 µs (+20.0 %), unprofiled. What follows is of the recorded ones: "
+        "1.2 ms in place of 1 ms."
+    )
 
 
 def test_without_a_split_there_is_no_waterfall() -> None:

@@ -64,12 +64,16 @@ def test_the_identity_holds_exactly_for_any_overlap_and_any_steps(
     stepped = ("pass", "iteration", "phase", "start_ns", "end_ns", "latency_ns")
     tables["iterations"] = to_contract("iterations", pl.DataFrame(times, schema=list(stepped), orient="row"))
     made = account(tables)
-    covered = {ns for s, d, _ in ran for ns in range(s, s + d) if any(a <= ns < b for *_, a, b, _ in times)}
     if isinstance(made, str):
-        assert not covered
+        assert not any(s < b and s + d > a for s, d, _ in ran for *_, a, b, _ in times if d)
         return
-    assert made.busy_ns == len(covered)
-    assert made.time_ns == steps * length
+    # Without the first step where it holds the recorder's own beginning.
+    assert made.steps in (steps, steps - 1)
+    kept = times[steps - made.steps :]
+    assert made.busy_ns == len(
+        {ns for s, d, _ in ran for ns in range(s, s + d) if any(a <= ns < b for *_, a, b, _ in kept)}
+    )
+    assert made.time_ns == made.steps * length
     idle = int(made.idle.get_column("idle_ns").sum())
     assert made.time_ns == int(made.groups.get_column("busy_ns").sum()) + idle - made.overlap_ns
 
@@ -98,9 +102,49 @@ def test_a_gap_in_doubt_is_unknown() -> None:
 
 def test_set_up_before_the_steady_part_is_no_step() -> None:
     tables = session(STEP)
+    part = {"device_id": 0, "part": "steady", "start_ns": 2_100, "end_ns": 7_300, "reason": "made up"}
+    tables["session_parts"] = to_contract("session_parts", pl.DataFrame([part]))
+    assert accounted(tables).time_ns == 3 * 2_100 - 1_100
+
+
+def test_the_way_to_the_first_kernel_is_a_part_of_the_first_step() -> None:
+    """A steady part begins with its first kernel; the host had begun the step before."""
+    tables = session(STEP)
     part = {"device_id": 0, "part": "steady", "start_ns": 1_100, "end_ns": 7_300, "reason": "made up"}
     tables["session_parts"] = to_contract("session_parts", pl.DataFrame([part]))
-    assert accounted(tables).time_ns == 3 * 2_100 - 100
+    assert accounted(tables).time_ns == 3 * 2_100
+
+
+def later_in_the_first_step(ns: int, steps: int) -> Account:
+    """Steps whose first one waits for its first kernel so much longer."""
+    tables = session(STEP, steps=steps)
+    early = pl.col("start_ns") == 1_000
+    tables["iterations"] = tables["iterations"].with_columns(
+        pl.when(early).then(1_000 - ns).otherwise("start_ns").alias("start_ns")
+    )
+    part = {"device_id": 0, "part": "steady", "start_ns": 1_100, "end_ns": 7_300, "reason": "made up"}
+    tables["session_parts"] = to_contract("session_parts", pl.DataFrame([part]))
+    return accounted(tables)
+
+
+def test_a_first_step_that_holds_the_recorders_beginning_is_none() -> None:
+    assert (later_in_the_first_step(101, 3).steps, later_in_the_first_step(101, 3).time_ns) == (2, 2 * 2_100)
+    assert (later_in_the_first_step(99, 3).steps, later_in_the_first_step(99, 3).time_ns) == (3, 3 * 2_100 + 99)
+
+
+def test_of_two_steps_none_is_left_out() -> None:
+    assert later_in_the_first_step(5_000, 2).time_ns == 2 * 2_100 + 5_000
+
+
+def test_calls_of_the_runtime_are_counted_on_the_launching_thread() -> None:
+    tables = session(STEP)
+    calls = [
+        (0, "hipLaunchKernel", 1_000, 1_010, 1), (1, "hipMalloc", 1_100, 1_400, 1), (2, "hipMalloc", 3_150, 3_250, 1),
+        (3, "aten::empty", 1_500, 1_600, 1), (4, "hipMalloc", 1_500, 1_600, 2), (5, "hipMalloc", 90_000, 90_100, 1),
+    ]  # fmt: skip
+    made = pl.DataFrame(calls, schema=["call_id", "name", "start_ns", "end_ns", "thread_id"], orient="row")
+    tables["api_calls"] = to_contract("api_calls", made.with_columns(process_id=0, domain=pl.lit("hip")))
+    assert accounted(tables).calls.rows() == [("hipLaunchKernel", 1, 10), ("hipMalloc", 2, 400)]
 
 
 def test_iterations_that_all_lie_before_the_steady_part_are_refused() -> None:

@@ -75,6 +75,39 @@ def test_launches_that_were_added_hold_the_gaps_that_they_end() -> None:
     assert (top["baseline_count"], top["candidate_count"], top["matched_by"]) == (0.0, 2.0, "added")
 
 
+def test_the_hosts_work_before_a_launch_that_was_added_stays_the_hosts() -> None:
+    """Ten times what launches here wait is not what one more launch costs."""
+    late = replace(TINY, gap_ns=90_000, cause="host_wait")
+    found = of_steps(STEP * 4, (*STEP * 4, late))
+    top = found.causes.row(0, named=True)
+    assert (top["kind"], top["subject"]) == ("gaps", "host_wait")
+    assert part(found, "launches") < 1_000
+
+
+def test_calls_of_the_host_that_the_change_is_made_of_are_told() -> None:
+    made = []
+    for mallocs in (0, 2):
+        step = (GEMM, replace(ADD, gap_ns=100 + 1_000 * mallocs, cause="host_wait"), NORM)
+        tables = session(step)
+        length = 2_100 + 1_000 * mallocs
+        calls = [(0, "hipLaunchKernel", 1_000, 1_010)]
+        calls += [
+            (1 + 2 * at + n, "hipMalloc", 1_020 + length * at + 900 * n, 1_020 + length * at + 900 * (n + 1))
+            for at in range(3)
+            for n in range(mallocs)
+        ]
+        frame = pl.DataFrame(calls, schema=["call_id", "name", "start_ns", "end_ns"], orient="row")
+        tables["api_calls"] = to_contract("api_calls", frame.with_columns(process_id=0, domain=pl.lit("hip")))
+        made.append(arm_of(tables))
+    found = split(*made)
+    rows = found.causes.filter(pl.col("kind") == "host_calls")
+    assert rows.select("subject", "baseline_count", "candidate_count", "delta_ns", "in_sum").rows() == [
+        ("hipMalloc", 0.0, 2.0, 1_800.0, False)
+    ]
+    assert found.closure_ratio < 1e-9
+    assert split(made[0], made[0]).causes.filter(pl.col("kind") == "host_calls").is_empty()
+
+
 def test_kernels_that_stand_for_others_are_one_cause() -> None:
     found = of_steps(STEP, (replace(GEMM, kernel="slow_gemm", ns=2_000), ADD, NORM))
     top = found.causes.row(0, named=True)
@@ -158,6 +191,17 @@ def test_host_work_that_latency_does_not_show_is_hidden() -> None:
     found = split(*made)
     row = found.causes.filter(pl.col("kind") == "hidden_host").row(0, named=True)
     assert (row["delta_ns"], row["in_sum"], row["share_of_change"]) == (pytest.approx(300), False, None)
+
+
+def test_a_host_that_the_device_waits_for_hides_nothing() -> None:
+    made = []
+    for work in (700, 900):
+        tables = session((replace(GEMM, gap_ns=work, cause="host_wait"), ADD, NORM))
+        calls = [(0, "hipLaunchKernel", 1_000, 1_010), (1, "hipStreamSynchronize", 2_900, 3_100)]
+        launching = pl.DataFrame(calls, schema=["call_id", "name", "start_ns", "end_ns"], orient="row")
+        tables["api_calls"] = to_contract("api_calls", launching.with_columns(process_id=0, domain=pl.lit("hip")))
+        made.append(arm_of(tables))
+    assert split(*made).causes.filter(pl.col("kind") == "hidden_host").is_empty()
 
 
 def test_the_rows_of_the_lake_hold_the_contract() -> None:

@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 
 from aaco_pipeline.lake.validation import to_contract
-from aaco_pipeline.statistics.causes.matching import groups_of, replaced_kernels
-from aaco_pipeline.statistics.causes.names import normalized
+from aaco_pipeline.statistics.causes.matching import groups_of, other_work, replaced_kernels
+from aaco_pipeline.statistics.causes.names import code_keys, normalized
 from tests.statistics.causes.made import ADD, GEMM, NORM, STEP, Ran, arm_of, session
 
 EXTRA = Ran("tiny", 50, 10, operator="aten::mul_")
@@ -127,3 +127,33 @@ def test_another_function_has_another_normalized_name() -> None:
         pl.Series(["void gemm<float>(int)", "void gemv<float>(int)", "Cijk_Alik_Bljk_S_B", "Cijk_Ailk_Bljk_S_B"])
     )
     assert names.n_unique() == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "one", "other", "equal"),
+    [
+        ("void at::native::vectorized_elementwise_kernel<4, F>(int)", "k [Gelu]", "k [clamp]", False),
+        ("void at::native::vectorized_elementwise_kernel<4, F>(int)", "k [Gelu]", "k [Gelu]", True),
+        ("void cutlass::Kernel2<K>(int)", "Kernel2 [sgemm_128x64]", "Kernel2 [sgemm_64x64]", True),
+        ("void cutlass::Kernel2<K>(int)", "Kernel2 [sgemm_128x64]", "Kernel2 [s1688gemm_128x64]", False),
+        ("my_kernel_7", None, None, True),
+    ],
+)
+def test_what_a_kernel_carries_is_a_part_of_its_code(
+    name: str, one: str | None, other: str | None, equal: bool
+) -> None:
+    keys = code_keys(pl.Series([name, name.replace("4", "8")]), pl.Series([one, other], dtype=pl.String))
+    assert (keys[0] == keys[1]) == equal
+
+
+def test_carriers_of_unknown_work_are_not_one_code() -> None:
+    names = pl.Series(["void at::native::reduce_kernel<512, A>(A)", "void at::native::reduce_kernel<128, B>(B)"])
+    assert code_keys(names, pl.Series([None, None], dtype=pl.String)).n_unique() == 2
+
+
+def test_sessions_without_a_kernel_or_operator_in_common_are_other_work() -> None:
+    alien = (Ran("attn_fwd", 900, operator="vllm::attention"), Ran("rms", 400, operator="vllm::rms"))
+    ours, theirs = arm_of(session(STEP)).accounts, arm_of(session(alien)).accounts
+    assert other_work(ours, theirs) is not None
+    assert other_work(ours, arm_of(session((*alien, replace(GEMM, kernel="other", ns=300)))).accounts) is None
+    assert other_work(ours, ours) is None

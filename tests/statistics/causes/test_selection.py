@@ -33,6 +33,9 @@ def of_steps(before: Sequence[Ran], after: Sequence[Ran]) -> list[dict[str, Any]
         (NORM, replace(NORM, kernel="triton_norm", library="triton"), "library"),
         (SDPA, replace(SDPA, kernel="fmha", library="ck"), "attention_backend"),
         (SDPA, replace(SDPA, kernel="bmm", library="cublas", family="gemm"), "attention_backend"),
+        (replace(SDPA, library="cudnn"), replace(SDPA, kernel="fmha", library=None), "attention_backend"),
+        (replace(SDPA, kernel="a"), replace(SDPA, kernel="b"), "kernel"),
+        (replace(GEMM, family="conv"), replace(GEMM, family="conv", kernel="nchwToNhwcKernel"), "data_layout"),
         (replace(GEMM, dtype="bfloat16"), replace(GEMM, kernel="sgemm_32", dtype="float32"), "datatype"),
         (replace(GEMM, dtype="bfloat16"), replace(GEMM, dtype="float32"), "datatype"),
         (replace(GEMM, library="onnxruntime CPU"), replace(GEMM, library="onnxruntime MIGraphX"), "node_placement"),
@@ -43,7 +46,9 @@ def test_a_kernel_in_anothers_place_is_named_with_what_it_is(old: Ran, new: Ran,
     assert [row["what"] for row in found] == [what]
     row = found[0]
     if old.kernel != new.kernel:
-        assert (row["from_value"], row["to_value"], row["operator"]) == (old.kernel, new.kernel, old.operator)
+        format_ = [f"{one.dtype}, " if what == "datatype" else "" for one in (old, new)]
+        told = (f"{format_[0]}{old.kernel}", f"{format_[1]}{new.kernel}", old.operator)
+        assert (row["from_value"], row["to_value"], row["operator"]) == told
     assert (row["count"], row["baseline_ns"], row["candidate_ns"]) == (1.0, old.ns, 1_400)
 
 
@@ -53,6 +58,43 @@ def test_fewer_kernels_in_the_same_place_are_a_fusion() -> None:
     assert [(row["what"], row["from_value"], row["to_value"]) for row in found] == [
         ("fusion", "bias + sgemm", "gemm_bias")
     ]
+
+
+def test_one_product_in_two_kernels_is_no_fusion() -> None:
+    reduced = replace(GEMM, kernel="split_k_reduce", ns=50)
+    found = of_steps((GEMM, ADD), (replace(GEMM, kernel="split_k"), reduced, ADD))
+    assert [row["what"] for row in found] == ["kernel"]
+
+
+def test_kernels_that_a_compiler_wrote_are_one_selection() -> None:
+    region = "Torch-Compiled Region"
+    written = (
+        Ran("triton_per_fused_norm_0", 300, operator=region, library="triton"),
+        Ran("triton_poi_fused_add_1", 200, operator=region, library="triton"),
+    )
+    found = of_steps(STEP, (GEMM, *written))
+    assert [(row["what"], row["count"], row["baseline_ns"], row["candidate_ns"]) for row in found] == [
+        ("compilation", 2.0, ADD.ns + NORM.ns, 500)
+    ]
+    assert [row["what"] for row in of_steps((GEMM, *written), STEP)] == ["compilation"]
+
+
+def test_an_optimizer_over_many_tensors_at_once_is_a_fusion() -> None:
+    single = tuple(Ran(f"add_{at}", 100, operator="aten::add_") for at in range(3))
+    batched = Ran("at::native::multi_tensor_apply_kernel<A>", 200, operator="aten::_foreach_add_")
+    found = of_steps((*STEP, *single), (*STEP, batched))
+    assert [(row["what"], row["count"], row["baseline_ns"], row["candidate_ns"]) for row in found] == [
+        ("fusion", 1.0, 300, 200)
+    ]
+    assert of_steps(STEP, (*STEP, batched)) == []
+
+
+def test_layouts_that_another_library_needs_no_more_are_the_librarys() -> None:
+    turned = Ran("nchwToNhwcKernel", 100, operator="conv", family="conv", library="cudnn")
+    conv = Ran("fprop", 900, operator="conv", family="conv", library="cudnn")
+    direct = Ran("im2col", 900, operator="conv", family="conv", library="pytorch")
+    assert [row["what"] for row in of_steps((turned, conv), (direct,))] == ["library"]
+    assert [row["what"] for row in of_steps((turned, conv), (replace(conv, kernel="fprop_nhwc"),))] == ["data_layout"]
 
 
 @pytest.mark.parametrize(
@@ -123,9 +165,24 @@ def with_inputs(shapes: str, types: str) -> Tables:
         (("[[8,8],[8,8]]", '["float","float"]'), None),
         (("[[8,9],[9,8]]", '["float","float"]'), "input_shape"),
         (("[[8,8],[8,8]]", '["c10::Half","c10::Half"]'), "datatype"),
+        (("[[8,8],[8,8],[8,8]]", '["float","float","float"]'), None),
     ],
 )
 def test_operators_called_as_often_with_other_inputs(after: tuple[str, str], what: str | None) -> None:
     before = arm_of(with_inputs("[[8,8],[8,8]]", '["float","float"]'))
     found = of_arms(before, arm_of(with_inputs(*after))).get_column("what").to_list()
     assert found == ([] if what is None else [what])
+
+
+def test_kernels_of_the_format_that_the_inputs_have_are_no_selection_of_their_own() -> None:
+    after = with_inputs("[[8,8],[8,8]]", '["c10::Half","c10::Half"]')
+    before = with_inputs("[[8,8],[8,8]]", '["float","float"]')
+    for tables, dtype in ((before, "float32"), (after, "float16")):
+        tables["kernels"] = tables["kernels"].with_columns(
+            pl.when(pl.col("name") == "sgemm").then(pl.lit(dtype)).otherwise("dtype").alias("dtype")
+        )
+    after["kernels"] = after["kernels"].with_columns(pl.col("name").replace("sgemm", "hgemm"))
+    found = of_arms(arm_of(before), arm_of(after)).to_dicts()
+    assert [(row["what"], row["from_value"], row["to_value"], row["operator"]) for row in found] == [
+        ("datatype", "float", "c10::Half", "aten::mm")
+    ]
