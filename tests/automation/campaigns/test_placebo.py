@@ -8,8 +8,8 @@ import pytest
 
 from aaco_pipeline.automation.campaigns.baselines import arm_of, current, pin
 from aaco_pipeline.automation.campaigns.placebo import fresh_copy, placebo_of
-from aaco_pipeline.automation.campaigns.plan import Plan, new_plan, read_plan, require_unchanged, write_plan
-from aaco_pipeline.capture.request import MeasurementRequest
+from aaco_pipeline.automation.campaigns.plan import Plan, Subject, new_plan, read_plan, require_unchanged, write_plan
+from aaco_pipeline.capture.request import Arm, MeasurementRequest
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.health import leftovers
 from aaco_pipeline.lake.store import TraceLake
@@ -65,7 +65,7 @@ def test_a_baseline_that_changed_is_no_placebo(empty_lake: TraceLake, plan: Plan
 
 def test_a_plan_without_one_copies_nothing(empty_lake: TraceLake, plan: Plan) -> None:
     before = folders(empty_lake)
-    arms = {arm: one for arm, one in plan.arms.items() if arm != "placebo"}
+    arms: dict[Arm, Subject] = {arm: one for arm, one in plan.arms.items() if arm != "placebo"}
     with fresh_copy(empty_lake, replace(plan, arms=arms)):
         assert folders(empty_lake) == before
 
