@@ -3,7 +3,8 @@
 What a campaign depends on in its sessions is lineage alone: which sessions are its own stands in the lake.
 """
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import dagster as dg
 import polars as pl
@@ -17,7 +18,8 @@ from aaco_pipeline.automation.campaigns.stack_change import judge_between_nights
 from aaco_pipeline.automation.partitions import campaign_partitions
 from aaco_pipeline.automation.stage_assets import OWNERS, expected_errors, markdown_table
 from aaco_pipeline.report.document.verdict import verdict_document
-from aaco_pipeline.report.words.units import capital, counted
+from aaco_pipeline.report.words.history import changes_in_words, forecast_in_words
+from aaco_pipeline.report.words.units import capital
 from aaco_pipeline.report.words.verdicts import sentence
 from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
 from aaco_pipeline.resources.host.process_identity import process_tags
@@ -100,12 +102,14 @@ def history(context: dg.AssetExecutionContext, lake: LakeResource) -> dg.Materia
     opened, campaign = lake.open(), context.partition_key
     with expected_errors():
         tables = publish_history(opened, campaign)
-    nights, changes = tables["nights"].get_column("campaign").n_unique(), tables["change_points"]
-    latest = changes.sort("started_at").tail(5).select("metric", "arm", "of", "kind", "owed_to", "effect_ratio")
+    nights = tables["nights"].get_column("campaign").n_unique()
+    changes: list[Mapping[str, Any]] = [*tables["change_points"].iter_rows(named=True)]
+    foretold = map(forecast_in_words, tables["forecasts"].iter_rows(named=True))
+    told = [*changes_in_words(changes), *foretold]
     return dg.MaterializeResult(
         metadata={
-            "finding": f"{counted(nights, 'night')}, {counted(changes.height, 'change')} of level",
-            "changes of level": dg.MetadataValue.md(markdown_table(latest)),
+            "finding": "\n".join(told) or "no change of level",
+            "nights": nights,
             "dagster/row_count": sum(frame.height for frame in tables.values()),
         }
     )

@@ -53,7 +53,7 @@ def test_a_run_shows_the_sessions_and_then_the_verdict(
     shown = metadata_of(result)
     assert set(shown) == {asset.key.to_user_string() for asset in ASSETS}
     assert list(shown)[:2] == ["campaign_sessions", "campaign_verdicts"]
-    assert shown["history"]["finding"].value == "0 nights, 0 changes of level"
+    assert shown["history"]["finding"].value == "no change of level"
     assert shown["alerts"]["finding"].value == "no event"
     sessions, verdicts = shown["campaign_sessions"], shown["campaign_verdicts"]
     assert sessions["dagster/row_count"].value == 10
