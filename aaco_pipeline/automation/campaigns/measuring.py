@@ -4,24 +4,23 @@ A block that was finished stays. One that was killed leaves nothing but its rows
 number: half a block would compare arms that did not run side by side.
 """
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import dagster as dg
 import polars as pl
 
 from aaco_pipeline.assets.capture import MEASUREMENT_POOL
 from aaco_pipeline.assets.stage import stages_of
-from aaco_pipeline.automation.campaigns.placebo import ARM as PLACEBO
-from aaco_pipeline.automation.campaigns.placebo import fresh_copy
 from aaco_pipeline.automation.campaigns.plan import Plan, read_plan, require_unchanged
+from aaco_pipeline.automation.known_sessions import make_known, unknown_sessions
 from aaco_pipeline.automation.pool_slot import pool_slot
 from aaco_pipeline.automation.session_runs import finish_session
 from aaco_pipeline.automation.sessions import add_partition, forget, kind_asked
 from aaco_pipeline.formats.parsing.redaction import safe_name
+from aaco_pipeline.lake import health
 from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.measure.inference import capture_inference
@@ -41,32 +40,28 @@ def measure_campaign(
     One process at a time; another waits, and finds it done. Raises what a measurement failed with: the block it was in
     counts as killed.
     """
-    plan = read_plan(lake, campaign)
     with lake.measuring(campaign), ExitStack() as attended:
+        plan = read_plan(lake, campaign)
         require_unchanged(plan)
-        bury(lake, instance, campaign)
+        goes_on = not members(lake, campaign).is_empty()
+        _bury(lake, instance, campaign)
+        _clear_away(lake)
         work = _Measuring(lake, plan, configs, log, attended)
-        with fresh_copy(lake, plan):
-            for purpose, wanted in (("latency", plan.blocks), ("trace", plan.traced_blocks)):
-                while (done := finished_blocks(lake, campaign, purpose)) < wanted:
-                    report_progress(f"{purpose} blocks", done, wanted)
-                    with _slots(instance, run_id, log) as slot:
-                        sessions = work.block(purpose, slot)
-                    add_partition(instance, *sessions)
+        for purpose, wanted in (("latency", plan.blocks), ("trace", plan.traced_blocks)):
+            while (done := finished_blocks(lake, campaign, purpose)) < wanted:
+                report_progress(f"{purpose} blocks", done, wanted)
+                with _slots(instance, run_id, log) as slot:
+                    sessions = work.block(purpose, slot)
+                add_partition(instance, *sessions)
         attended.close()
         rows = members(lake, campaign)
         finished = rows.filter(pl.col("state") == "finished").get_column("session_id").to_list()
         add_partition(instance, *finished)  # a kill may have come between a block's end and this
-        took: dict[str, int] = {}
         for number, session in enumerate(finished):
             report_progress("stages of sessions", number, len(finished))
-            since = time.monotonic_ns()
-            if finish_session(lake, instance, session, configs):
-                took[session] = time.monotonic_ns() - since
-        if took:
-            stages = pl.col("session_id").replace_strict(took, default=None, return_dtype=pl.Int64)
-            rows = rows.with_columns(stages_ns=pl.col("stages_ns").fill_null(stages))
-            publish_members(lake, campaign, rows)
+            finish_session(lake, instance, session, configs)
+        if goes_on:
+            _make_known(lake, instance, finished)
     return rows
 
 
@@ -101,24 +96,20 @@ class _Measuring:
         """Measure one block, with the slot held from its first session to its last; the ids of its sessions."""
         known = members(self._lake, self._plan.campaign)
         block = int(known.select(pl.col("block").max() + 1).item() or 0)
-        begun: list[dict[str, Any]] = []
-        # A placebo has no causes to tell, and is not traced.
-        arms = [arm for arm in self._plan.order(block) if purpose == "latency" or arm != PLACEBO]
-        for position, arm in enumerate(arms):
+        begun: list[dict[str, object]] = []
+        for position, arm in enumerate(self._plan.order(block)):
             request = self._plan.request(arm, block, traced=purpose == "trace")
             session = self._lake.new_session(safe_name(self._plan.workload))
             self._attended.enter_context(self._lake.attended(session))
             begun.append({"block": block, "position": position, "arm": arm, "session_id": session, "purpose": purpose})
             self._publish(known, begun, "begun")
-            since = time.monotonic_ns()
             with self._lake.receive_raw(session) as folder:
                 capture_inference(request, folder, self._configs, self._log, held=slot)
-            begun[-1]["spent_ns"] = time.monotonic_ns() - since
             self._lake.expect(session, stages_of(kind_asked(request)))
         self._publish(known, begun, "finished")
         return [str(one["session_id"]) for one in begun]
 
-    def _publish(self, known: pl.DataFrame, begun: list[dict[str, Any]], state: str) -> None:
+    def _publish(self, known: pl.DataFrame, begun: list[dict[str, object]], state: str) -> None:
         rows = pl.DataFrame([{**one, "state": state} for one in begun], schema=polars_types("campaign_sessions"))
         publish_members(self._lake, self._plan.campaign, pl.concat([known, rows]))
 
@@ -137,7 +128,7 @@ def publish_members(lake: TraceLake, campaign: str, rows: pl.DataFrame) -> None:
     lake.publish(campaign, STAGE, {"campaign_sessions": rows}, scope="campaign")
 
 
-def bury(lake: TraceLake, instance: dg.DagsterInstance, campaign: str) -> None:
+def _bury(lake: TraceLake, instance: dg.DagsterInstance, campaign: str) -> None:
     """State that blocks which were begun and not finished were killed, and remove what was measured of them."""
     known = members(lake, campaign)
     begun = known.filter(pl.col("state") == "begun")
@@ -147,3 +138,17 @@ def bury(lake: TraceLake, instance: dg.DagsterInstance, campaign: str) -> None:
         forget(lake, instance, session)
     state = pl.when(pl.col("state") == "begun").then(pl.lit("killed")).otherwise(pl.col("state"))
     publish_members(lake, campaign, known.with_columns(state.alias("state")))
+
+
+def _clear_away(lake: TraceLake) -> None:
+    """Remove what dead writers were at, before anything is measured: the campaign's own among them, if it was killed."""
+    for fault in health.leftovers(lake):
+        if fault.kind in ("unfinished write", "stale lock"):
+            health.mend(lake, fault)
+
+
+def _make_known(lake: TraceLake, instance: dg.DagsterInstance, sessions: Sequence[str]) -> None:
+    """Have Dagster show what a killed run published of these sessions and did not come to tell it."""
+    for session, shown in unknown_sessions(lake, instance).items():
+        if session in sessions:
+            make_known(lake, instance, session, shown)

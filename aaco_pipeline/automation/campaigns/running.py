@@ -1,5 +1,7 @@
 """Beginning a campaign, and running it in this process as one real run of its job."""
 
+from typing import Final
+
 import dagster as dg
 
 from aaco_pipeline.automation.campaigns.definitions import ASSETS, JOB, run_campaign
@@ -9,7 +11,11 @@ from aaco_pipeline.automation.partitions import CAMPAIGN_PARTITIONS_NAME
 from aaco_pipeline.errors import AacoError
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
+from aaco_pipeline.resources.host.process_identity import process_tags
 from aaco_pipeline.resources.project import Project
+
+#: A person is told in one line what ended a campaign; its whole story is in the run's log.
+_QUIET: Final = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
 def begin(lake: TraceLake, instance: dg.DagsterInstance, plan: Plan) -> None:
@@ -25,7 +31,8 @@ def run(project: Project, lake: TraceLake, instance: dg.DagsterInstance, campaig
     job = definitions.resolve_job_def(JOB)
     reap(instance)  # what was killed of the campaign is told as failed before it goes on
     try:
-        job.execute_in_process(instance=instance, partition_key=campaign)
+        # Its process is known from the run's first row on: killed before its first step, it is dead and not yet to begin.
+        job.execute_in_process(instance=instance, partition_key=campaign, tags=process_tags(), run_config=_QUIET)
         return
     except dg.Failure as failed:
         failure = failed
