@@ -17,8 +17,10 @@ from aaco_pipeline.assets.stage import stages
 from aaco_pipeline.automation.attempts import PARTITION_TAG
 from aaco_pipeline.automation.dead_runs import find_dead_runs
 from aaco_pipeline.automation.event_storage import forget_run, stored_bytes
+from aaco_pipeline.automation.partitions import CAMPAIGN_PARTITIONS_NAME
 from aaco_pipeline.automation.session_runs import SESSION_TAG
 from aaco_pipeline.automation.sessions import drop_partition
+from aaco_pipeline.automation.unfinished import half_removed
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake import health
 from aaco_pipeline.lake.files import lake_errors
@@ -57,18 +59,29 @@ def clean_up(
         if dry_run:
             done.removed.extend(one for group in groups for one in group)
             return done
-        for group in groups:
-            account.begin(group)
-            try:
-                for one in group:
-                    _remove(lake, instance, one)
-            except LakeError as error:  # the others go all the same; this one is gone on with by the next round
-                done.failed.append(str(error))
-                continue
-            account.end(group)
-            done.removed.extend(group)
-        _forget_what_points_to_nothing(lake, instance)  # every time: a killed round may not have come to it
+        carry_out(lake, instance, account, groups, done)
     return done
+
+
+def carry_out(
+    lake: TraceLake,
+    instance: dg.DagsterInstance | None,
+    account: Account,
+    groups: Sequence[Sequence[Removal]],
+    done: Round,
+) -> None:
+    """Remove group after group, each with its entry in the account, which the caller holds; `done` is told of each."""
+    for group in groups:
+        account.begin(group)
+        try:
+            for one in group:
+                _remove(lake, instance, one)
+        except LakeError as error:  # the others go all the same; this one is gone on with by the next round
+            done.failed.append(str(error))
+            continue
+        account.end(group)
+        done.removed.extend(group)
+    _forget_what_points_to_nothing(lake, instance)  # every time: a killed round may not have come to it
 
 
 def _plan(
@@ -76,7 +89,8 @@ def _plan(
 ) -> tuple[list[list[Removal]], list[Decision]]:
     """What goes, as groups that are one entry of the account each, and the sessions that stay."""
     facts = session_facts(lake)
-    begun = [one for one in account.pending() if one.kind == "session" and not _has_manifest(lake, one.name)]
+    half = half_removed(lake)
+    begun = [one for one in account.pending() if one.name in half]
     present = {one.id for one in facts} - {one.name for one in begun}
     groups = [[one] for one in begun]
     groups += [[one] for one in account.pending() if one.kind == "run" and not _is_of(instance, one.name, present)]
@@ -103,6 +117,10 @@ def _remove(lake: TraceLake, instance: dg.DagsterInstance | None, one: Removal) 
         lake.remove(one.name)
         if instance is not None:
             drop_partition(instance, one.name)
+    elif one.kind == "campaign":
+        lake.remove_campaign(one.name)
+        if instance is not None:
+            instance.delete_dynamic_partition(CAMPAIGN_PARTITIONS_NAME, one.name)
     elif one.kind == "run":
         if instance is not None:
             forget_run(instance, one.name)
@@ -168,11 +186,6 @@ def _forget_what_points_to_nothing(lake: TraceLake, instance: dg.DagsterInstance
     if instance is not None:
         for name in stages():
             instance.event_log_storage.wipe_asset_cached_status(dg.AssetKey(name))
-
-
-def _has_manifest(lake: TraceLake, session: str) -> bool:
-    """Whether the session is still whole: a removal takes the manifest first."""
-    return lake.manifest_path(session, "session").exists()
 
 
 def _name(lake: TraceLake, path: Path) -> str:

@@ -15,7 +15,8 @@ from aaco_pipeline.automation.attempts import MOST_ATTEMPTS, PARTITION_TAG, atte
 from aaco_pipeline.automation.dead_runs import living_runs
 from aaco_pipeline.automation.partitions import PARTITIONS_NAME
 from aaco_pipeline.automation.stage_assets import JOB
-from aaco_pipeline.lake.removals import Account
+from aaco_pipeline.lake.layout import MANIFESTS
+from aaco_pipeline.lake.removals import ASKED, Account
 from aaco_pipeline.lake.store import TraceLake
 
 #: A session that something was written of so lately is at work somewhere, or about to be asked for.
@@ -51,9 +52,10 @@ def begun(lake: TraceLake) -> list[str]:
 
 
 def half_removed(lake: TraceLake) -> set[str]:
-    """Sessions whose removal was killed after their manifest had gone."""
-    pending = {one.name for one in Account(lake).pending() if one.kind == "session"}
-    return {session for session in pending if not lake.manifest_path(session, "session").exists()}
+    """Sessions and campaigns whose removal was killed: after their manifest had gone, or if a person had named them."""
+    manifests = lake.path / MANIFESTS
+    pending = [one for one in Account(lake).pending() if one.kind in ("session", "campaign")]
+    return {one.name for one in pending if one.rule == ASKED or not (manifests / f"{one.name}.json").exists()}
 
 
 def busy_sessions(lake: TraceLake, instance: dg.DagsterInstance | None, sessions: Collection[str]) -> set[str]:

@@ -25,7 +25,12 @@ if TYPE_CHECKING:
     from aaco_pipeline.resources.project import Project
 
 _NOT_REMOVED: Final = 8
-_NOUNS: Final = {"session": ("session",), "run": ("run", "s of Dagster"), "leftover": ("leftover",)}
+_NOUNS: Final = {
+    "campaign": ("campaign",),
+    "session": ("session",),
+    "run": ("run", "s of Dagster"),
+    "leftover": ("leftover",),
+}
 #: Of more than twice as many sessions the oldest and the newest are listed.
 _LISTED: Final = 15
 

@@ -37,6 +37,7 @@ from aaco_pipeline.cli import (
 from aaco_pipeline.cli.gc import gc as gc_command
 from aaco_pipeline.cli.lake_option import LAKE_HELP
 from aaco_pipeline.cli.output import say
+from aaco_pipeline.cli.rm import rm as rm_command
 from aaco_pipeline.errors import AacoError, LakeError
 from aaco_pipeline.lake.limited_sql import statement_goes_on
 from aaco_pipeline.report.words.printable import in_lines
@@ -80,7 +81,7 @@ for command in (
     check.check,
     sessions.ls,
     sessions.show,
-    sessions.rm,
+    rm_command,
     gc_command,
     report.report,
     diff.diff,

@@ -1,4 +1,4 @@
-"""`aaco ls`, `aaco show`, `aaco rm`: the sessions of a lake, one of them, and removing some.
+"""`aaco ls`, `aaco show`: the sessions of a lake, and one of them.
 
 All of it is read from the lake's tables; nothing is computed here that a table does not hold.
 """
@@ -11,7 +11,6 @@ import click
 from aaco_pipeline.cli.finishing import finish_first
 from aaco_pipeline.cli.lake_option import lake_option
 from aaco_pipeline.cli.output import console, data_format, print_json, say
-from aaco_pipeline.lake.journal import Journal
 from aaco_pipeline.lake.sql import select_rows
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.document.kernel import kernel_document
@@ -156,31 +155,3 @@ def show_session(lake: TraceLake, session: str, *, as_json: bool) -> None:
 def _show(document: Document, for_people: Callable[[Document], None], *, as_json: bool) -> None:
     """Print a document as it is, or as `for_people` does."""
     (print_json if as_json else for_people)(document)
-
-
-@click.command()
-@click.argument("names", nargs=-1, required=True, metavar="SESSION...")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@lake_option
-@data_format
-def rm(project: "Project", names: tuple[str, ...], yes: bool, as_json: bool) -> None:
-    """Remove sessions: their tables, captures and reports, and their partitions in Dagster."""
-    lake = TraceLake(project.lake)
-    sessions = sorted({lake.find_session(name) for name in names})
-    if not yes:
-        for session in sessions:
-            say(f"{session}  {size(lake.disk_bytes(session))}", err=True)
-        click.confirm(f"Remove {counted(len(sessions), 'session')} from {lake.path} for good?", abort=True, err=True)
-    freed = {session: lake.remove(session) for session in sessions}
-    Journal(lake).forget_removed(lake.raw)
-    if (project.dagster_home / "dagster.yaml").exists():
-        from aaco_pipeline.automation.instance import open_instance
-        from aaco_pipeline.automation.sessions import drop_partition
-
-        with open_instance(project) as instance:
-            for session in sessions:
-                drop_partition(instance, session)
-    if as_json:
-        print_json([{"session_id": session, "freed_bytes": bytes_} for session, bytes_ in freed.items()])
-    else:
-        say(f"removed {counted(len(sessions), 'session')}, {size(sum(freed.values()))} freed")

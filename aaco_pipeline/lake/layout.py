@@ -95,9 +95,9 @@ class LakeFolder:
         """A block in which no other process runs stages of the session."""
         return self._held_while_it_runs(self._run_lock(session, "running"), f"the stages of session {session}")
 
-    def measuring(self, campaign: str) -> AbstractContextManager[None]:
-        """A block in which no other process measures the campaign."""
-        return self._held_while_it_runs(self._measuring_lock(campaign), f"campaign {campaign}")
+    def measuring(self, campaign: str, *, wait_seconds: float = RUN_TIMEOUT_SECONDS) -> AbstractContextManager[None]:
+        """A block in which no other process measures the campaign. LakeError when one still does after the wait."""
+        return self._held_while_it_runs(self._measuring_lock(campaign), f"campaign {campaign}", wait_seconds)
 
     def is_measuring(self, campaign: str) -> bool:
         """Whether anybody measures the campaign, on this host or on one that shares the lake."""
@@ -119,9 +119,11 @@ class LakeFolder:
             self._run_lock(session, name).unlink(missing_ok=True)
 
     @contextmanager
-    def _held_while_it_runs(self, path: Path, purpose: str) -> Iterator[None]:
+    def _held_while_it_runs(
+        self, path: Path, purpose: str, wait_seconds: float = RUN_TIMEOUT_SECONDS
+    ) -> Iterator[None]:
         """The lock dies with its holder, and its file goes with the block."""
-        lock = exclusive_lock(path, timeout_seconds=RUN_TIMEOUT_SECONDS, purpose=purpose)
+        lock = exclusive_lock(path, timeout_seconds=wait_seconds, purpose=purpose)
         with ExitStack() as taken:
             with lake_errors(path):
                 taken.enter_context(lock)

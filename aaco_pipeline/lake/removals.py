@@ -18,13 +18,15 @@ from aaco_pipeline.lake.layout import LakeFolder
 ACCOUNT: Final = "removals.jsonl"
 #: Somebody else's round over the same lake is waited for so long.
 WAIT_SECONDS: Final = 10.0
-Kind = Literal["session", "leftover", "run"]
-_KINDS: Final = ("session", "leftover", "run")
+Kind = Literal["session", "campaign", "leftover", "run"]
+_KINDS: Final = ("session", "campaign", "leftover", "run")
+#: The rule by which goes what a person named: once begun it is gone on with, whatever limits would keep.
+ASKED: Final = "asked"
 
 
 @dataclass(frozen=True)
 class Removal:
-    """One thing that goes: a session by its id, a leftover by its path in the lake, a run of Dagster by its id."""
+    """One thing that goes: a session, a campaign or a run of Dagster by its id, a leftover by its path in the lake."""
 
     kind: Kind
     name: str

@@ -217,6 +217,21 @@ class TraceLake(LakeReader):
             self.lock_path(session).unlink(missing_ok=True)
         return freed
 
+    def remove_campaign(self, campaign: str) -> int:
+        """Delete all that is published of a campaign, and none of its sessions. Returns the bytes freed.
+
+        Its manifest goes first: killed at any instant there is all of it or none.
+        """
+        with lake_errors(self.path), self.locked(campaign, "campaign"):
+            freed = sum(entry.bytes for entry in self.manifest(campaign, "campaign").entries)
+            self.manifest_path(campaign, "campaign").unlink(missing_ok=True)
+            if (self.path / MANIFESTS).is_dir():
+                sync_folder(self.path / MANIFESTS)
+            for folder in sorted(self.path.glob(f"*/campaign_id={campaign}")):
+                shutil.rmtree(folder)
+            self.lock_path(campaign).unlink(missing_ok=True)
+        return freed
+
     def _restate(self, session: str, change: Callable[[Manifest], Manifest]) -> None:
         """Replace the session's manifest by what `change` makes of it, when that is another."""
         path = self.manifest_path(session, "session")

@@ -1,6 +1,5 @@
-"""`aaco ls`, `aaco show` and `aaco rm`: the sessions of a lake, one of them, and removing some."""
+"""`aaco ls` and `aaco show`: the sessions of a lake, and one of them."""
 
-import io
 import json
 import subprocess
 from collections.abc import Callable
@@ -8,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from aaco_pipeline.automation.instance import open_instance
-from aaco_pipeline.automation.partitions import PARTITIONS_NAME
 from aaco_pipeline.lake.sql import select_rows
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import Project
@@ -143,45 +140,3 @@ def test_show_computes_what_a_kernel_of_any_speed_would_save(aaco: Aaco, measure
     dispatches = json.loads(aaco("show", older, "--kernel", first["name"], "--json").stdout)["kernel"]["dispatch_count"]
     assert abs(four["saved_ns"] - four["critical_ns"] * 3 / 4) <= dispatches
     assert "4 times as fast" in aaco(*asked, "4").stdout
-
-
-def test_rm_asks_and_an_answer_of_no_leaves_the_session(
-    aaco: Aaco, copied: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lake = TraceLake(copied.lake)
-    before = lake.sessions()
-    for typed in ("n\n", ""):
-        monkeypatch.setattr("sys.stdin", io.StringIO(typed))
-        answer = aaco("rm", "latest", project=copied)
-        assert answer.returncode != 0
-        assert answer.stdout == ""
-        assert before[-1] in answer.stderr
-        assert "Remove 1 session" in answer.stderr
-        assert "Traceback" not in answer.stderr
-        assert lake.sessions() == before
-    assert aaco("doctor", project=copied).returncode == 0
-
-
-def test_rm_with_a_yes_typed_or_given_removes_tables_capture_and_partition(
-    aaco: Aaco, copied: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lake = TraceLake(copied.lake)
-    older, newer = lake.sessions()
-    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
-    answer = aaco("rm", "latest", project=copied)
-    assert (answer.returncode, lake.sessions()) == (0, [older])
-    assert answer.stdout.startswith("removed 1 session, ")
-    assert [path for path in lake.path.rglob("*") if newer in path.name] == []
-    with open_instance(copied) as instance:
-        assert list(instance.get_dynamic_partitions(PARTITIONS_NAME)) == [older]
-    freed = lake.disk_bytes(older)
-    rows = json.loads(aaco("rm", "--yes", "--json", older, project=copied).stdout)
-    assert rows == [{"session_id": older, "freed_bytes": freed}]
-    assert lake.sessions() == []
-    assert aaco("doctor", project=copied).returncode == 0
-
-
-def test_rm_of_an_unknown_session_removes_nothing_of_the_others_named(refused: Refused, copied: Project) -> None:
-    before = TraceLake(copied.lake).sessions()
-    assert "no session 'nonsense'" in refused(2, "rm", "--yes", "latest", "nonsense", project=copied)
-    assert TraceLake(copied.lake).sessions() == before

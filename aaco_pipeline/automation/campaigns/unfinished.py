@@ -13,6 +13,7 @@ from aaco_pipeline.automation.campaigns.definitions import JOB
 from aaco_pipeline.automation.campaigns.judging import STAGE as LAST_STAGE
 from aaco_pipeline.automation.campaigns.plan import STAGE as PLAN
 from aaco_pipeline.automation.dead_runs import living_runs
+from aaco_pipeline.automation.unfinished import half_removed
 from aaco_pipeline.lake.store import TraceLake
 
 #: The first run of a campaign, and one more.
@@ -28,9 +29,11 @@ class Asked:
 
 
 def half_campaigns(lake: TraceLake) -> list[str]:
-    """Campaigns that were planned and have come to no end, oldest plan first."""
+    """Campaigns that were planned and have come to no end, oldest plan first; none that is being removed."""
+    going = half_removed(lake)
     manifests = (one for one in lake.manifests() if one.scope == "campaign")
-    half = [one.id for one in manifests if one.of_stage(PLAN) and not one.of_stage(LAST_STAGE)]
+    planned = [one for one in manifests if one.of_stage(PLAN) and one.id not in going]
+    half = [one.id for one in planned if not one.of_stage(LAST_STAGE)]
     return sorted(half, key=lambda campaign: campaign.split("-", 1)[-1])
 
 

@@ -1,0 +1,95 @@
+"""`aaco rm`: sessions and campaigns that a person wants to be rid of.
+
+What goes with a campaign, and when it may not go, is `aaco_pipeline.automation.campaigns.removing`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from aaco_pipeline.cli.lake_option import lake_option
+from aaco_pipeline.cli.output import data_format, print_json, say
+from aaco_pipeline.errors import LakeError
+from aaco_pipeline.lake.identity import SESSION_ID
+from aaco_pipeline.lake.journal import Journal
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.report.words.units import counted, size
+
+if TYPE_CHECKING:
+    import dagster as dg
+
+    from aaco_pipeline.resources.project import Project
+
+
+@click.command()
+@click.argument("names", nargs=-1, required=True, metavar="SESSION|CAMPAIGN...")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@lake_option
+@data_format
+def rm(project: "Project", names: tuple[str, ...], yes: bool, as_json: bool) -> int:
+    """Remove sessions and campaigns: tables, captures and reports, and their partitions in Dagster.
+
+    A campaign goes with all its sessions, and never while it is measured; of its sessions none goes alone.
+    """
+    from contextlib import nullcontext
+
+    from aaco_pipeline.automation.campaigns.removing import campaign_bytes, require_whole, sessions_of
+    from aaco_pipeline.automation.instance import open_instance
+
+    lake = TraceLake(project.lake)
+    campaigns = {one: sessions_of(lake, one) for name in names if (one := _campaign(lake, name)) is not None}
+    alone = sorted({lake.find_session(name) for name in names if _campaign(lake, name) is None})
+    require_whole(lake, alone, campaigns)
+    own = {one for sessions in campaigns.values() for one in sessions}
+    sessions = [one for one in alone if one not in own]
+    counts = (len(campaigns), "campaign"), (len(sessions) + len(own), "session")
+    told = " and ".join(counted(*one) for one in counts if one[0])
+    if not yes:
+        for one, goes in campaigns.items():
+            bytes_ = campaign_bytes(lake, one) + sum(map(lake.disk_bytes, goes))
+            say(f"{one}  {size(bytes_)}, {counted(len(goes), 'session')}", err=True)
+        for one in sessions:
+            say(f"{one}  {size(lake.disk_bytes(one))}", err=True)
+        click.confirm(f"Remove {told} from {lake.path} for good?", abort=True, err=True)
+    has_instance = (project.dagster_home / "dagster.yaml").exists()
+    with open_instance(project) if has_instance else nullcontext() as instance:
+        freed, failed = _remove(lake, instance, campaigns, sessions)
+    if as_json:
+        print_json([{f"{kind}_id": name, "freed_bytes": bytes_} for (kind, name), bytes_ in freed.items()])
+    elif not failed:
+        say(f"removed {told}, {size(sum(freed.values()))} freed")
+    for line in failed:
+        say(f"aaco: {line}", err=True)
+    return LakeError.exit_code if failed else 0
+
+
+def _campaign(lake: TraceLake, name: str) -> str | None:
+    """The campaign that a name means; None when it is a session's."""
+    from aaco_pipeline.automation.campaigns.removing import find_campaign
+
+    return None if name == "latest" or SESSION_ID.fullmatch(name) else find_campaign(lake, name)
+
+
+def _remove(
+    lake: TraceLake,
+    instance: "dg.DagsterInstance | None",
+    campaigns: Mapping[str, Sequence[str]],
+    sessions: Sequence[str],
+) -> tuple[dict[tuple[str, str], int], list[str]]:
+    """Remove campaigns with their sessions, then sessions; the bytes that each freed, and what could not be removed."""
+    from aaco_pipeline.automation.campaigns.removing import remove_campaigns
+    from aaco_pipeline.automation.sessions import drop_partition
+
+    freed: dict[tuple[str, str], int] = {}
+    failed: list[str] = []
+    if campaigns:
+        done = remove_campaigns(lake, instance, campaigns)
+        freed = {(one.kind, one.name): one.bytes for one in done.removed}
+        failed = done.failed
+    for session in sessions:
+        freed["session", session] = lake.remove(session)
+        if instance is not None:
+            drop_partition(instance, session)
+    Journal(lake).forget_removed(lake.raw)
+    return freed, failed
