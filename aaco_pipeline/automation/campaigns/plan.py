@@ -127,9 +127,9 @@ def new_plan(
         raise UsageError(f"{traced_blocks} traced sessions an arm; expected 0 to {MOST_BLOCKS}")
     if not 0 < threshold_ratio < 1:
         raise UsageError(f"a threshold of {threshold_ratio:g}; expected more than 0 and less than 1, such as 0.01")
-    kinds = {one.request.output_tokens is None for one in arms.values()}
-    if len(kinds) > 1:
-        raise UsageError("one arm generates tokens and another does not; both must do the same work")
+    if len({_tokens(one.request) for one in arms.values()}) > 1:
+        told = ", ".join(f"{arm} {_tokens_in_words(one.request)}" for arm, one in sorted(arms.items()))
+        raise UsageError(f"the arms do not do the same work ({told}); give them the same prompt, tokens and batch")
     if len({one.metric for one in limits}) < len(limits):
         raise UsageError("one metric has two limits; give one limit a metric")
     now = datetime.now(UTC)
@@ -140,6 +140,20 @@ def new_plan(
         *(name, kind, dict(sorted(arms.items())), metric, threshold_ratio, chosen, blocks, traced_blocks, now),
         *(kept, night, confirms),
     )
+
+
+def require_same_shapes(inputs: Mapping[Arm, Mapping[str, Sequence[int]]]) -> None:
+    """UsageError when an input has one shape in one arm and another in the next: their times would tell of the work.
+
+    `inputs` are each arm's inputs by name. Names that only one model has are no matter: it may well be another model.
+    """
+    base = inputs["baseline"]
+    for arm, own in inputs.items():
+        for name in sorted(base.keys() & own.keys()):
+            if list(base[name]) != list(own[name]):
+                shapes = ("x".join(map(str, shape)) for shape in (base[name], own[name]))
+                told = f"input {name!r} is {next(shapes)} in the baseline and {next(shapes)} in the {arm}"
+                raise UsageError(f"the arms do not do the same work: {told}; give both the same shapes")
 
 
 def write_plan(lake: TraceLake, plan: Plan) -> None:
@@ -235,3 +249,16 @@ def require_unchanged(plan: Plan) -> None:
                 f"{one.artefact}: changed, or its weights, since campaign {plan.campaign} was planned, so its {arm} "
                 "would not be one thing; start a new campaign"
             )
+
+
+def _tokens(request: MeasurementRequest) -> tuple[int | None, ...]:
+    """What a language model is asked to do; the same of all other models, whose inputs say it."""
+    if request.output_tokens is None:
+        return ()
+    return request.prompt_tokens, request.output_tokens, request.batch_size or 1
+
+
+def _tokens_in_words(request: MeasurementRequest) -> str:
+    if request.output_tokens is None:
+        return "generates none"
+    return f"{request.output_tokens} tokens after {request.prompt_tokens}, batch {request.batch_size or 1}"

@@ -82,10 +82,10 @@ def plan(request: MeasurementRequest, configs: Path) -> tuple[ModelChoice, Backe
     return resolve_model(request.model, load_models(configs / "models.yaml"), default_cache_dir(), file), backend
 
 
-def check_request(request: MeasurementRequest, configs: Path) -> None:
-    """Refuse before there is a session what can be known by then.
+def check_request(request: MeasurementRequest, configs: Path) -> Mapping[str, Sequence[int]]:
+    """Refuse before there is a session what can be known by then; the shapes of the inputs, as far as they are known.
 
-    That is what `plan` refuses, an interpreter without a runtime, and inputs of another shape.
+    Refused is what `plan` refuses, an interpreter without a runtime, and inputs of another shape.
     """
     from aaco_pipeline.formats import onnx as onnx_format
     from aaco_pipeline.formats.onnx.weightless import graph_only
@@ -94,17 +94,19 @@ def check_request(request: MeasurementRequest, configs: Path) -> None:
     if request.interpreter is not None:
         software_of(request.interpreter)
     if request.output_tokens is not None:
-        return  # a language model's inputs follow from the prompt
+        return {}  # a language model's inputs follow from the prompt
     try:
         inputs = onnx_format.read(graph_only(model.path), str(model.path)).inputs
     except ModelError:
-        return  # what the runtime can load is for the runtime to say
+        return {}  # what the runtime can load is for the runtime to say
     declared = {one.name: (one.dtype, list(one.dims)) for one in inputs if one.dtype and one.dims is not None}
     if len(declared) == len(inputs) and all(one.kind == "tensor" for one in inputs):
         try:
-            plan_inputs(declared, _job(request, model, backend))
+            planned = plan_inputs(declared, _job(request, model, backend))
+            return {name: shape for name, (_, shape) in planned.items()}
         except Refusal as refusal:
             raise _ERRORS[refusal.kind](str(refusal)) from refusal
+    return {}
 
 
 def capture_inference(

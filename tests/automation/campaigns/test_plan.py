@@ -1,5 +1,6 @@
 """A plan is whole before anything is measured, is read back as it was written, and orders arms by its seed alone."""
 
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from aaco_pipeline.automation.campaigns.plan import (
     Subject,
     new_plan,
     read_plan,
+    require_same_shapes,
     require_unchanged,
     subject,
     write_plan,
@@ -95,8 +97,19 @@ def test_what_can_come_to_no_verdict_is_refused(arms: dict[str, Subject], design
 
 def test_arms_that_do_different_work_are_refused() -> None:
     tokens = MeasurementRequest(model="gpt_tiny", prompt_tokens=4, output_tokens=2)
-    with pytest.raises(UsageError, match="both must do the same work"):
-        new_plan("compare", {"candidate": ONE, "baseline": Subject(tokens, ONE.artefact, ONE.artefact_sha256)})
+    generates = Subject(tokens, ONE.artefact, ONE.artefact_sha256)
+    with pytest.raises(UsageError, match=r"baseline 2 tokens after 4, batch 1, candidate generates none"):
+        new_plan("compare", {"candidate": ONE, "baseline": generates})
+    longer = replace(generates, request=tokens.model_copy(update={"prompt_tokens": 5}))
+    with pytest.raises(UsageError, match="give them the same prompt, tokens and batch"):
+        new_plan("compare", {"candidate": longer, "baseline": generates})
+
+
+def test_arms_whose_inputs_differ_in_shape_are_refused_and_other_inputs_are_no_matter() -> None:
+    require_same_shapes({"baseline": {"x": [4, 64], "mask": [4]}, "candidate": {"x": [4, 64], "y": [9]}})
+    require_same_shapes({"baseline": {}, "candidate": {"x": [4, 64]}})
+    with pytest.raises(UsageError, match="input 'x' is 4x64 in the baseline and 4x32 in the candidate"):
+        require_same_shapes({"baseline": {"x": [4, 64]}, "candidate": {"x": [4, 32]}})
 
 
 def test_a_file_that_changed_or_went_since_the_plan_is_named(tmp_path: Path) -> None:
