@@ -60,6 +60,7 @@ def examine(
         found.extend(_half_sessions(lake, instance, [session for session in half if session not in busy], finish))
         found.extend(_outdated_sessions(lake, instance, {*half, *busy}, finish))
         found.extend(_half_campaigns(lake, instance))
+        found.extend(_campaigns_that_lost_sessions(lake))
         if instance is not None:
             found.extend(_disagreements(lake, instance, half, busy))
             found.extend(_campaigns_out_of_step(lake, instance))
@@ -186,8 +187,17 @@ def _half_campaigns(lake: TraceLake, instance: dg.DagsterInstance | None) -> Ite
     living = set() if instance is None else {run.tags.get(PARTITION_TAG) for run in living_runs(instance)}
     for campaign in half_campaigns(lake):
         if campaign not in living and not lake.is_measuring(campaign):
-            why = f"it has a plan and no verdict; `aaco compare --resume {campaign}` goes on with it"
+            why = f"it has a plan and no verdict; `aaco compare --resume {campaign}` goes on, `aaco rm` gives it up"
             yield Problem("half campaign", campaign, why)
+
+
+def _campaigns_that_lost_sessions(lake: TraceLake) -> Iterator[Problem]:
+    known = {*lake.sessions(), *lake.captured()}
+    finished = lake.read("campaign_sessions").filter(state="finished")
+    for campaign, session in finished.select("campaign_id", "session_id").iter_rows():
+        if session not in known:
+            why = f"the lake holds nothing of its session {session}; `aaco rm {campaign}` removes the rest"
+            yield Problem("torn campaign", campaign, why)
 
 
 def _campaigns_out_of_step(lake: TraceLake, instance: dg.DagsterInstance) -> Iterator[Problem]:

@@ -5,6 +5,8 @@ What is planned, measured and judged is `aaco_pipeline.automation.campaigns`.
 
 import re
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +23,11 @@ if TYPE_CHECKING:
 
     from aaco_pipeline.automation.campaigns.foretelling import History
     from aaco_pipeline.automation.campaigns.plan import Plan
+from aaco_pipeline.errors import AacoError, LakeError
+
+if TYPE_CHECKING:
+    import dagster as dg
+
     from aaco_pipeline.capture.request import Arm, MeasurementRequest
     from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.resources.project import Project
@@ -90,7 +97,8 @@ def compare(
     process of both, in random order, so that what moves the host moves both alike.
     """
     from aaco_pipeline.automation.campaigns.foretelling import foretold, history_of
-    from aaco_pipeline.automation.campaigns.plan import new_plan, read_plan, subject
+    from aaco_pipeline.automation.campaigns.measuring import require_resumable
+    from aaco_pipeline.automation.campaigns.plan import new_plan, read_plan, require_same_shapes, subject
     from aaco_pipeline.automation.campaigns.running import begin, run
     from aaco_pipeline.automation.instance import open_instance
     from aaco_pipeline.lake.store import TraceLake
@@ -104,12 +112,12 @@ def compare(
                 "a campaign is resumed as it was planned; leave --baseline, --candidate, --limit and --plan out"
             )
         plan = read_plan(lake, resume)
+        require_resumable(lake, plan)
     elif baseline is None or candidate is None:
         raise click.UsageError("give --baseline and --candidate, or a campaign to --resume")
     else:
         requests: dict[Arm, MeasurementRequest] = {"baseline": request_in(baseline), "candidate": request_in(candidate)}
-        for request in requests.values():
-            check_request(request, project.configs)
+        require_same_shapes({arm: check_request(request, project.configs) for arm, request in requests.items()})
         arms = {arm: subject(request, project.configs) for arm, request in requests.items()}
         plan = new_plan("compare", arms, limits=[limit_in(text) for text in limits], **design)
         history = history_of(lake, plan.workload, requests["baseline"], plan.metric)
@@ -119,8 +127,29 @@ def compare(
             return 0
     with open_instance(project) as instance, progress_bar(form != "table") as show, progress_listener(show):
         begin(lake, instance, plan)
-        run(project, lake, instance, plan.campaign)
+        with _told_how_to_go_on(lake, instance, plan.campaign, is_new=resume is None):
+            run(project, lake, instance, plan.campaign)
     return show_verdict(lake, plan.campaign, strict=strict, form=form, output=output)
+
+
+@contextmanager
+def _told_how_to_go_on(
+    lake: "TraceLake", instance: "dg.DagsterInstance", campaign: str, *, is_new: bool
+) -> Iterator[None]:
+    """A failure names the campaign that it leaves half; a new one that never finished a block leaves none."""
+    from aaco_pipeline.automation.campaigns.measuring import members
+    from aaco_pipeline.automation.campaigns.removing import remove_campaigns, sessions_of
+
+    try:
+        yield
+    except AacoError as error:
+        is_empty = "finished" not in members(lake, campaign).get_column("state")
+        if is_new and is_empty and not isinstance(error, LakeError):  # with room again a lake can go on
+            remove_campaigns(lake, instance, {campaign: sessions_of(lake, campaign)})
+            raise
+        raise type(error)(
+            f"{error}; `aaco compare --resume {campaign}` goes on with what is left, `aaco rm {campaign}` gives it up"
+        ) from error
 
 
 def show_verdict(

@@ -1,6 +1,7 @@
 """`aaco compare` from its SPECs to its exit code: really measured, broken off and resumed; and what it refuses."""
 
 import json
+import os
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,11 +14,12 @@ import polars as pl
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from aaco_pipeline.automation.campaigns import measuring
+from aaco_pipeline.automation.campaigns import definitions, measuring
 from aaco_pipeline.cli.compare import limit_in, request_in
 from aaco_pipeline.errors import ModelError
 from aaco_pipeline.lake.files import file_digest
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.resources.host.process_identity import PID_TAG
 from aaco_pipeline.resources.measure.inference import capture_inference
 from aaco_pipeline.resources.project import Project
 from aaco_pipeline.statistics.service_level import Limit
@@ -69,7 +71,8 @@ def test_a_campaign_that_broke_off_is_resumed_and_comes_to_its_end_once(
     asked = ("compare", "--baseline", spec, "--candidate", f"{spec} --threads 2", *arguments)
     broken_off = aaco(*asked, project=place)
     assert (broken_off.returncode, broken_off.stdout) == (3, "")
-    assert "m.onnx: broken off by the test" in broken_off.stderr
+    assert broken_off.stderr.count("\n") == 1  # the rest of the story is in Dagster's log
+    assert "m.onnx: broken off by the test; `aaco compare --resume compare-" in broken_off.stderr
     lake, campaign = TraceLake(place.lake), campaign_of(place)
     before = lake.read("campaign_sessions", campaign).filter(pl.col("state") == "finished")
     assert before.height == 2
@@ -101,6 +104,42 @@ def test_a_campaign_that_broke_off_is_resumed_and_comes_to_its_end_once(
     dry = json.loads(aaco("gc", "--keep-last", "1", "--dry-run", "--json", project=place).stdout)
     assert {one["rule"] for one in dry["kept"]} == {"campaign"}
     assert len(dry["kept"]) == len(finished)
+
+
+def test_a_model_that_fails_in_one_arm_alone_is_told_by_its_arm_and_leaves_no_campaign(
+    refused: Refused, place: Project, model: Path, aaco: Aaco
+) -> None:
+    nodes = [  # an index that no input has, which no optimizer can see
+        helper.make_node("NonZero", ["x"], ["places"]),
+        helper.make_node("Shape", ["places"], ["index"]),
+        helper.make_node("Gather", ["x", "index"], ["y"], axis=0),
+    ]
+    ends = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in (("x", [4, 64]), ("y", None))
+    ]
+    graph = helper.make_graph(nodes, "graph", ends[:1], ends[1:])
+    crashes = model.with_name("crashes.onnx")
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), crashes)
+    told = refused(3, "compare", "--baseline", str(model), "--candidate", str(crashes), project=place)
+    assert f"candidate ({crashes}), block 0: the model failed in iteration 0: " in told
+    assert TraceLake(place.lake).manifests() == []
+    assert aaco("doctor", project=place).returncode == 0
+
+
+def test_a_run_that_is_killed_before_its_first_step_is_dead_and_not_yet_to_begin(
+    aaco: Aaco, place: Project, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[object] = []
+
+    def look(*arguments: Any, **more: Any) -> object:
+        (run,) = arguments[1].get_runs()
+        seen.append(run.tags.get(PID_TAG))
+        raise ModelError("enough was seen")
+
+    monkeypatch.setattr(definitions, "process_tags", dict)  # which a step gives its run once more
+    monkeypatch.setattr(definitions, "measure_campaign", look)
+    aaco("compare", "--baseline", str(model), "--candidate", str(model), project=place)
+    assert seen == [str(os.getpid())]
 
 
 @pytest.mark.parametrize("judged", [(1.5, 5, "regressed"), (0.5, 0, "improved"), (1.0, 0, "equivalent")])

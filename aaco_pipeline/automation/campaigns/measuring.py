@@ -19,6 +19,8 @@ from aaco_pipeline.automation.known_sessions import make_known, unknown_sessions
 from aaco_pipeline.automation.pool_slot import pool_slot
 from aaco_pipeline.automation.session_runs import finish_session
 from aaco_pipeline.automation.sessions import add_partition, forget, kind_asked
+from aaco_pipeline.capture.request import Arm, MeasurementRequest
+from aaco_pipeline.errors import AacoError, LakeError
 from aaco_pipeline.formats.parsing.redaction import safe_name
 from aaco_pipeline.lake import health
 from aaco_pipeline.lake.contracts import polars_types
@@ -40,9 +42,11 @@ def measure_campaign(
     One process at a time; another waits, and finds it done. Raises what a measurement failed with: the block it was in
     counts as killed.
     """
+    if lake.is_measuring(campaign):
+        report_progress("waiting for the process that measures the campaign", 0, 0)
     with lake.measuring(campaign), ExitStack() as attended:
         plan = read_plan(lake, campaign)
-        require_unchanged(plan)
+        require_resumable(lake, plan)
         goes_on = not members(lake, campaign).is_empty()
         _bury(lake, instance, campaign)
         _clear_away(lake)
@@ -63,6 +67,27 @@ def measure_campaign(
         if goes_on:
             _make_known(lake, instance, finished)
     return rows
+
+
+def require_resumable(lake: TraceLake, plan: Plan) -> None:
+    """UsageError or LakeError when what is left of a campaign would not belong to what there is.
+
+    That is when the file of an arm is another by now, or when a finished block has lost a session.
+    """
+    require_unchanged(plan)
+    gone = lost_sessions(lake, plan.campaign)
+    if gone:
+        raise LakeError(
+            f"campaign {plan.campaign} has lost session {gone[0]} of a finished block, and no verdict can rest on the "
+            f"rest; `aaco rm {plan.campaign}`, then start a new one"
+        )
+
+
+def lost_sessions(lake: TraceLake, campaign: str) -> list[str]:
+    """The sessions of finished blocks of which the lake holds nothing any more, in the order they were measured."""
+    known = {*lake.sessions(), *lake.captured()}
+    finished = members(lake, campaign).filter(pl.col("state") == "finished").get_column("session_id")
+    return [session for session in finished if session not in known]
 
 
 def members(lake: TraceLake, campaign: str) -> pl.DataFrame:
@@ -103,7 +128,7 @@ class _Measuring:
             self._attended.enter_context(self._lake.attended(session))
             begun.append({"block": block, "position": position, "arm": arm, "session_id": session, "purpose": purpose})
             self._publish(known, begun, "begun")
-            with self._lake.receive_raw(session) as folder:
+            with self._lake.receive_raw(session) as folder, _named(arm, request, block):
                 capture_inference(request, folder, self._configs, self._log, held=slot)
             self._lake.expect(session, stages_of(kind_asked(request)))
         self._publish(known, begun, "finished")
@@ -112,6 +137,15 @@ class _Measuring:
     def _publish(self, known: pl.DataFrame, begun: list[dict[str, object]], state: str) -> None:
         rows = pl.DataFrame([{**one, "state": state} for one in begun], schema=polars_types("campaign_sessions"))
         publish_members(self._lake, self._plan.campaign, pl.concat([known, rows]))
+
+
+@contextmanager
+def _named(arm: Arm, request: MeasurementRequest, block: int) -> Iterator[None]:
+    """A measurement that fails says of which arm it was: the others may be well."""
+    try:
+        yield
+    except AacoError as error:
+        raise type(error)(f"{arm} ({request.model}), block {block}: {error}") from error
 
 
 @contextmanager
@@ -141,7 +175,7 @@ def _bury(lake: TraceLake, instance: dg.DagsterInstance, campaign: str) -> None:
 
 
 def _clear_away(lake: TraceLake) -> None:
-    """Remove what dead writers were at, before anything is measured: the campaign's own among them, if it was killed."""
+    """Remove what dead writers were at, the campaign's own among them, before anything is measured."""
     for fault in health.leftovers(lake):
         if fault.kind in ("unfinished write", "stale lock"):
             health.mend(lake, fault)

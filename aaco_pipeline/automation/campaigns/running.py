@@ -31,7 +31,7 @@ def run(project: Project, lake: TraceLake, instance: dg.DagsterInstance, campaig
     job = definitions.resolve_job_def(JOB)
     reap(instance)  # what was killed of the campaign is told as failed before it goes on
     try:
-        # Its process is known from the run's first row on: killed before its first step, it is dead and not yet to begin.
+        # Killed before its first step, a run that says whose it is counts as dead, and not as one that is to begin.
         job.execute_in_process(instance=instance, partition_key=campaign, tags=process_tags(), run_config=_QUIET)
         return
     except dg.Failure as failed:

@@ -14,10 +14,11 @@ import pytest
 from aaco_pipeline.automation.campaigns import measuring
 from aaco_pipeline.automation.campaigns.measuring import finished_blocks, measure_campaign, members
 from aaco_pipeline.automation.campaigns.plan import Plan, new_plan, subject, write_plan
+from aaco_pipeline.automation.doctor import examine
 from aaco_pipeline.automation.partitions import PARTITIONS_NAME
 from aaco_pipeline.automation.unfinished import due
 from aaco_pipeline.capture.request import MeasurementRequest
-from aaco_pipeline.errors import ModelError
+from aaco_pipeline.errors import LakeError, ModelError
 from aaco_pipeline.lake.store import TraceLake
 from tests.places import CONFIGS
 
@@ -138,6 +139,47 @@ def test_a_measurement_that_fails_ends_the_campaign_and_its_block(place: Place) 
     place.callbacks.clear()
     assert place.lake.captured() == []
     assert set(place.measure().get_column("state")) == {"killed", "finished"}
+
+
+def test_a_measurement_that_fails_says_of_which_arm_it_was(place: Place) -> None:
+    def fails() -> None:
+        raise ModelError("the model failed in iteration 0")
+
+    first = place.plan.order(0)[0]
+    model = place.plan.arms[first].request.model
+    with pytest.raises(ModelError) as raised, place.before_each(fails):
+        place.measure()
+    assert str(raised.value) == f"{first} ({model}), block 0: the model failed in iteration 0"
+
+
+def test_what_a_killed_process_was_writing_is_gone_before_anything_is_measured(place: Place) -> None:
+    raw = place.lake.path / "raw"
+    raw.mkdir(exist_ok=True)
+    ours, theirs = (raw / f".tmp-{'0' * 8}-{'0' * 8}-1-{end}" for end in ("ab", "cd"))
+    gone = raw / ".tmp-999999999-ab"  # no process has that number
+    for folder in (ours, theirs, gone):
+        folder.mkdir()
+    seen: list[list[str]] = []
+    with place.before_each(lambda: seen.append(sorted(one.name for one in raw.glob(".tmp-9*")))):
+        place.measure()
+    assert seen
+    assert not any(seen)
+    assert ours.is_dir()  # of another host, which may be writing
+    assert theirs.is_dir()
+
+
+def test_a_finished_block_that_lost_a_session_is_named_and_nothing_is_measured(place: Place) -> None:
+    session = place.measure().get_column("session_id")[1]
+    place.lake.remove(session)
+    count = len(place.measured)
+    (problem,) = [one for one in examine(place.lake, None) if one.kind == "torn campaign"]
+    assert problem.subject == place.plan.campaign
+    assert session in problem.explanation
+    with pytest.raises(
+        LakeError, match=f"{place.plan.campaign} has lost session {session}.*`aaco rm {place.plan.campaign}`"
+    ):
+        place.measure()
+    assert len(place.measured) == count
 
 
 def test_nobody_runs_stages_of_its_sessions_between_its_blocks(place: Place) -> None:

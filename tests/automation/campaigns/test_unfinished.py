@@ -134,7 +134,7 @@ def test_the_sensor_asks_for_the_job_with_the_campaign_and_the_attempt(
 def test_doctor_names_a_half_campaign_unless_somebody_is_at_work_on_it(
     empty_lake: TraceLake, instance: dg.DagsterInstance, job: dg.JobDefinition, campaign: str
 ) -> None:
-    why = f"it has a plan and no verdict; `aaco compare --resume {campaign}` goes on with it"
+    why = f"it has a plan and no verdict; `aaco compare --resume {campaign}` goes on, `aaco rm` gives it up"
     half = [Problem("half campaign", campaign, why)]
     assert examine(empty_lake, instance) == half
     assert examine(empty_lake, None) == half
