@@ -13,7 +13,7 @@ import dagster as dg
 
 from aaco_pipeline.assets.stage import outdated, stages, standing
 from aaco_pipeline.automation.attempts import PARTITION_TAG
-from aaco_pipeline.automation.campaigns.unfinished import half_campaigns
+from aaco_pipeline.automation.campaigns.unfinished import half_campaigns, over
 from aaco_pipeline.automation.dead_runs import await_names, find_dead_runs, living_runs, reap, unserved_runs
 from aaco_pipeline.automation.known_sessions import make_known, unknown_sessions
 from aaco_pipeline.automation.partitions import CAMPAIGN_PARTITIONS_NAME, PARTITIONS_NAME
@@ -183,11 +183,21 @@ def _disagreements(
 
 
 def _half_campaigns(lake: TraceLake, instance: dg.DagsterInstance | None) -> Iterator[Problem]:
-    """Campaigns without a verdict that nobody is at work on. To measure what is left is for a person to say."""
+    """Campaigns without a verdict that nobody is at work on. To measure what is left is for a person to say.
+
+    All of a night are planned before the first begins: while one is measured, the others are no problem.
+    """
     living = set() if instance is None else {run.tags.get(PARTITION_TAG) for run in living_runs(instance)}
-    for campaign in half_campaigns(lake):
-        if campaign not in living and not lake.is_measuring(campaign):
-            why = f"it has a plan and no verdict; `aaco compare --resume {campaign}` goes on, `aaco rm` gives it up"
+    half = half_campaigns(lake)
+    busy = {one for one in half if one in living or lake.is_measuring(one)}
+    nights = dict(lake.read("campaigns").select("campaign_id", "night").iter_rows())
+    at_work = {nights[one] for one in busy} - {None}
+    ended = over(lake, datetime.now(UTC).date())
+    for campaign in half:
+        why = f"it has a plan and no verdict; `aaco compare --resume {campaign}` goes on, `aaco rm` gives it up"
+        if campaign in ended:
+            why = f"its night, {ended[campaign]}, is over, so nobody goes on with it; `aaco rm {campaign}` removes it"
+        if campaign not in busy and nights.get(campaign) not in at_work:
             yield Problem("half campaign", campaign, why)
 
 

@@ -4,6 +4,7 @@ Each sensor's decision is a function elsewhere that a test calls without Dagster
 """
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from itertools import islice
 from time import monotonic, time
 from typing import Final
@@ -112,7 +113,7 @@ def unfinished_sessions(
 def unfinished_campaigns(
     context: dg.SensorEvaluationContext, lake: LakeResource
 ) -> Iterator[dg.RunRequest | dg.SkipReason]:
-    asked = campaigns.due(lake.open(), context.instance)
+    asked = campaigns.due(lake.open(), context.instance, datetime.now(UTC))
     if not asked.requests:
         yield dg.SkipReason("; ".join(asked.notes) or "every campaign is judged or in work")
         return

@@ -4,9 +4,11 @@ What a campaign lacks is measured by its next run; a second failure is for a per
 """
 
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
 from typing import Final
 
 import dagster as dg
+import polars as pl
 
 from aaco_pipeline.automation.attempts import PARTITION_TAG, attempts_at
 from aaco_pipeline.automation.campaigns.definitions import JOB
@@ -37,9 +39,18 @@ def half_campaigns(lake: TraceLake) -> list[str]:
     return sorted(half, key=lambda campaign: campaign.split("-", 1)[-1])
 
 
-def due(lake: TraceLake, instance: dg.DagsterInstance) -> Asked:
-    """The half campaigns to run: those whose one run ended, and that no process is at work on."""
-    answer = Asked()
+def over(lake: TraceLake, today: date) -> dict[str, date]:
+    """Campaigns of nights that are over, each with its night: their blocks and today's would not be one campaign.
+
+    What confirms a night's finding is gone on with whenever that is.
+    """
+    first = pl.col("confirms").is_null() & (pl.col("night") < today)
+    return dict(lake.read("campaigns").filter(first).select("campaign_id", "night").iter_rows())
+
+
+def due(lake: TraceLake, instance: dg.DagsterInstance, now: datetime) -> Asked:
+    """The half campaigns to run at `now`: those whose one run ended, and that no process is at work on."""
+    answer, nights = Asked(), over(lake, now.astimezone(UTC).date())
     living = {run.tags.get(PARTITION_TAG) for run in living_runs(instance) if run.job_name == JOB}
     for campaign in half_campaigns(lake):
         if campaign in living or lake.is_measuring(campaign):
@@ -49,7 +60,9 @@ def due(lake: TraceLake, instance: dg.DagsterInstance) -> Asked:
         tried = attempts_at(instance, JOB, campaign)
         if tried.runs == 0:
             continue  # whoever planned it is about to run it
-        if tried.failed >= MOST_ATTEMPTS:
+        if campaign in nights:
+            answer.notes.append(f"{campaign}: its night, {nights[campaign]}, is over; `aaco rm {campaign}`")
+        elif tried.failed >= MOST_ATTEMPTS:
             answer.notes.append(f"{campaign}: {tried.failed} attempts failed; `aaco compare --resume {campaign}`")
         else:
             answer.requests.append((campaign, tried.runs + 1))

@@ -1,6 +1,7 @@
 """A campaign that was killed is asked for once more and no more, and never beside whoever is at work on it."""
 
 from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import dagster as dg
@@ -23,6 +24,7 @@ from aaco_pipeline.resources.host.process_identity import process_tags
 from tests.places import CONFIGS
 
 ARM = Subject(MeasurementRequest(model="control_flow"), Path("/models/m.onnx"), "ab" * 32)
+NOW = datetime.now(UTC)
 FAILED, STARTED = dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.STARTED
 
 
@@ -63,11 +65,11 @@ def judged(lake: TraceLake, campaign: str) -> None:
 def test_a_killed_campaign_is_asked_for_once_more_and_no_more(
     empty_lake: TraceLake, instance: dg.DagsterInstance, job: dg.JobDefinition, campaign: str
 ) -> None:
-    assert due(empty_lake, instance).requests == []  # whoever planned it is about to run it
+    assert due(empty_lake, instance, NOW).requests == []  # whoever planned it is about to run it
     ran(instance, job, campaign, FAILED)
-    assert due(empty_lake, instance).requests == [(campaign, 2)]
+    assert due(empty_lake, instance, NOW).requests == [(campaign, 2)]
     ran(instance, job, campaign, FAILED)
-    answer = due(empty_lake, instance)
+    answer = due(empty_lake, instance, NOW)
     assert answer.requests == []
     assert answer.notes == [f"{campaign}: {MOST_ATTEMPTS} attempts failed; `aaco compare --resume {campaign}`"]
 
@@ -76,7 +78,7 @@ def test_a_run_whose_process_was_killed_counts_as_failed(
     empty_lake: TraceLake, instance: dg.DagsterInstance, job: dg.JobDefinition, campaign: str
 ) -> None:
     ran(instance, job, campaign, STARTED, dead=True)
-    assert due(empty_lake, instance).requests == [(campaign, 2)]
+    assert due(empty_lake, instance, NOW).requests == [(campaign, 2)]
 
 
 def test_never_beside_a_living_run_nor_whoever_measures_it_elsewhere(
@@ -84,10 +86,10 @@ def test_never_beside_a_living_run_nor_whoever_measures_it_elsewhere(
 ) -> None:
     ran(instance, job, campaign, FAILED)
     with empty_lake.measuring(campaign):
-        assert due(empty_lake, instance).requests == []
-    assert due(empty_lake, instance).requests == [(campaign, 2)]
+        assert due(empty_lake, instance, NOW).requests == []
+    assert due(empty_lake, instance, NOW).requests == [(campaign, 2)]
     ran(instance, job, campaign, STARTED)
-    assert due(empty_lake, instance).requests == []
+    assert due(empty_lake, instance, NOW).requests == []
 
 
 def test_campaigns_that_are_judged_and_those_without_a_plan_are_not_half(
@@ -99,7 +101,41 @@ def test_campaigns_that_are_judged_and_those_without_a_plan_are_not_half(
     judged(empty_lake, campaign)
     assert half_campaigns(empty_lake) == [other]
     ran(instance, job, campaign, FAILED)
-    assert due(empty_lake, instance).requests == []
+    assert due(empty_lake, instance, NOW).requests == []
+
+
+def of_a_night(lake: TraceLake, instance: dg.DagsterInstance, night: date, confirms: str | None = None) -> str:
+    plan = new_plan("nightly", {"baseline": ARM, "candidate": ARM}, night=night, confirms=confirms)
+    begin(lake, instance, plan)
+    return plan.campaign
+
+
+def test_a_night_that_is_over_is_not_gone_on_with_but_what_confirms_it_is(
+    empty_lake: TraceLake, instance: dg.DagsterInstance, job: dg.JobDefinition
+) -> None:
+    tonight, before = NOW.date(), NOW.date() - timedelta(days=1)
+    tonights, over, confirming = (
+        of_a_night(empty_lake, instance, tonight),
+        of_a_night(empty_lake, instance, before),
+        of_a_night(empty_lake, instance, before, confirms="nightly-first"),
+    )
+    for campaign in (tonights, over, confirming):
+        ran(instance, job, campaign, FAILED)
+    answer = due(empty_lake, instance, NOW)
+    assert {campaign for campaign, _ in answer.requests} == {tonights, confirming}
+    assert answer.notes == [f"{over}: its night, {before}, is over; `aaco rm {over}`"]
+    told = {one.subject: one.explanation for one in examine(empty_lake, instance)}
+    assert told[over] == f"its night, {before}, is over, so nobody goes on with it; `aaco rm {over}` removes it"
+    assert "--resume" in told[tonights]
+
+
+def test_campaigns_that_wait_for_another_of_their_night_are_no_problem(
+    empty_lake: TraceLake, instance: dg.DagsterInstance
+) -> None:
+    first, second = (of_a_night(empty_lake, instance, NOW.date()) for _ in range(2))
+    assert {one.subject for one in examine(empty_lake, instance)} == {first, second}
+    with empty_lake.measuring(first):
+        assert examine(empty_lake, instance) == []
 
 
 def test_the_sensor_asks_for_the_job_with_the_campaign_and_the_attempt(
