@@ -1,4 +1,4 @@
-"""Fill the lake's disk at 20 instants of a run, an ingestion, a publication and a retention round; then make room.
+"""Fill the lake's disk at 25 instants of a run, an ingestion, a publication, a retention round, a campaign; make room.
 
 The lake lies on a small tmpfs, filled so that the work runs out of room after a random part of what it needs. The work
 must end with exit code 8 (or 0, where it fitted), nothing published may be torn, and with room again the same work and
@@ -23,6 +23,7 @@ from typing import Any, Final
 
 from aaco_pipeline.errors import AacoError
 from aaco_pipeline.lake.health import faults
+from benchmarks.kill_campaigns import COMPARE, DESIGN
 from benchmarks.kill_publishing import SESSION, STAGE, generation_frames
 from benchmarks.kill_runs import Workplace
 from tests.places import SHARED
@@ -51,11 +52,19 @@ def published(place: Workplace) -> tuple[int, str]:
     return 0, ""
 
 
+def compared(place: Workplace) -> tuple[int, str]:
+    """As `ended`, of a campaign: what is left of it, or a new one where none was planned yet."""
+    campaigns = [one.id for one in place.lake.manifests() if one.scope == "campaign"]
+    arguments = ("compare", "--resume", campaigns[0]) if campaigns else (*COMPARE, *DESIGN)
+    return ended(place, *arguments, "--json")
+
+
 WORKS: Final[dict[str, Callable[[Workplace], tuple[int, str]]]] = {
     "run": lambda place: ended(place, *RUN),
     "ingest": lambda place: ended(place, "ingest", str(CAPTURE)),
     "publish": published,
     "gc": lambda place: ended(place, "gc", "--keep-last", "1", "--json"),
+    "compare": compared,
 }
 
 
@@ -146,7 +155,7 @@ def _bytes_below(folder: Path) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Fill the disk and print what was found; 1 when a promise was broken, 2 where nothing can be mounted."""
     parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--instants", type=int, default=20)
+    parser.add_argument("--instants", type=int, default=25)
     parser.add_argument("--seed", type=int, default=20260101)
     parser.add_argument("--results", type=Path, required=True, help="where to append, and what to go on from")
     options = parser.parse_args(arguments)

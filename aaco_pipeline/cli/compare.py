@@ -17,17 +17,15 @@ from aaco_pipeline.cli.output import print_json
 from aaco_pipeline.cli.progress_bar import progress_bar
 from aaco_pipeline.cli.request_options import request_of, request_options
 from aaco_pipeline.cli.verdict_output import give, verdict_format
+from aaco_pipeline.errors import AacoError, LakeError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from aaco_pipeline.automation.campaigns.foretelling import History
-    from aaco_pipeline.automation.campaigns.plan import Plan
-from aaco_pipeline.errors import AacoError, LakeError
-
-if TYPE_CHECKING:
     import dagster as dg
 
+    from aaco_pipeline.automation.campaigns.foretelling import History
+    from aaco_pipeline.automation.campaigns.plan import Plan
     from aaco_pipeline.capture.request import Arm, MeasurementRequest
     from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.resources.project import Project

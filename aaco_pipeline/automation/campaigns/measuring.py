@@ -5,7 +5,7 @@ number: half a block would compare arms that did not run side by side.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +14,8 @@ import polars as pl
 
 from aaco_pipeline.assets.capture import MEASUREMENT_POOL
 from aaco_pipeline.assets.stage import stages_of
+from aaco_pipeline.automation.campaigns.placebo import ARM as PLACEBO
+from aaco_pipeline.automation.campaigns.placebo import fresh_copy
 from aaco_pipeline.automation.campaigns.plan import Plan, read_plan, require_unchanged
 from aaco_pipeline.automation.known_sessions import make_known, unknown_sessions
 from aaco_pipeline.automation.pool_slot import pool_slot
@@ -44,26 +46,28 @@ def measure_campaign(
     """
     if lake.is_measuring(campaign):
         report_progress("waiting for the process that measures the campaign", 0, 0)
-    with lake.measuring(campaign), ExitStack() as attended:
+    with lake.measuring(campaign), closing(_Attended(lake)) as attended:
         plan = read_plan(lake, campaign)
         require_resumable(lake, plan)
         goes_on = not members(lake, campaign).is_empty()
         _bury(lake, instance, campaign)
         _clear_away(lake)
         work = _Measuring(lake, plan, configs, log, attended)
-        for purpose, wanted in (("latency", plan.blocks), ("trace", plan.traced_blocks)):
-            while (done := finished_blocks(lake, campaign, purpose)) < wanted:
-                report_progress(f"{purpose} blocks", done, wanted)
-                with _slots(instance, run_id, log) as slot:
-                    sessions = work.block(purpose, slot)
-                add_partition(instance, *sessions)
-        attended.close()
+        with fresh_copy(lake, plan):
+            for purpose, wanted in (("latency", plan.blocks), ("trace", plan.traced_blocks)):
+                while (done := finished_blocks(lake, campaign, purpose)) < wanted:
+                    report_progress(f"{purpose} blocks", done, wanted)
+                    with _slots(instance, run_id, log) as slot:
+                        sessions = work.block(purpose, slot)
+                    add_partition(instance, *sessions)
         rows = members(lake, campaign)
         finished = rows.filter(pl.col("state") == "finished").get_column("session_id").to_list()
         add_partition(instance, *finished)  # a kill may have come between a block's end and this
-        for number, session in enumerate(finished):
-            report_progress("stages of sessions", number, len(finished))
-            finish_session(lake, instance, session, configs)
+        with _slots(instance, run_id, log):  # the next campaign is not measured beside these stages either
+            for number, session in enumerate(finished):
+                report_progress("stages of sessions", number, len(finished))
+                attended.let_go(session)
+                finish_session(lake, instance, session, configs)
         if goes_on:
             _make_known(lake, instance, finished)
     return rows
@@ -85,9 +89,10 @@ def require_resumable(lake: TraceLake, plan: Plan) -> None:
 
 def lost_sessions(lake: TraceLake, campaign: str) -> list[str]:
     """The sessions of finished blocks of which the lake holds nothing any more, in the order they were measured."""
-    known = {*lake.sessions(), *lake.captured()}
+    known, captured = set(lake.sessions()), set(lake.captured())
     finished = members(lake, campaign).filter(pl.col("state") == "finished").get_column("session_id")
-    return [session for session in finished if session not in known]
+    left = [session for session in finished if session not in captured]
+    return [session for session in left if session not in known or lake.progress(session).is_whole is False]
 
 
 def members(lake: TraceLake, campaign: str) -> pl.DataFrame:
@@ -101,31 +106,53 @@ def finished_blocks(lake: TraceLake, campaign: str, purpose: str) -> int:
     return done.get_column("block").n_unique()
 
 
-class _Measuring:
-    """What the blocks of one campaign share.
+class _Attended:
+    """Sessions whose stages nobody else runs until each is let go.
 
-    Every session is `attended` until the last block is over: whoever finishes sessions that a killed run left half
-    would otherwise run their stages beside the next measurement.
+    Whoever finishes sessions that a killed run left half would otherwise run them beside the next measurement, and
+    several at once beside the campaign itself when that runs them.
     """
 
-    def __init__(self, lake: TraceLake, plan: Plan, configs: Path, log: Log, attended: ExitStack) -> None:
+    def __init__(self, lake: TraceLake) -> None:
+        self._lake = lake
+        self._held: dict[str, ExitStack] = {}
+
+    def hold(self, session: str) -> None:
+        held = ExitStack()
+        held.enter_context(self._lake.attended(session))
+        self._held[session] = held
+
+    def let_go(self, session: str) -> None:
+        self._held.pop(session).close()
+
+    def close(self) -> None:
+        for session in list(self._held):
+            self.let_go(session)
+
+
+class _Measuring:
+    """What the blocks of one campaign share. Every session is attended from its beginning on."""
+
+    def __init__(self, lake: TraceLake, plan: Plan, configs: Path, log: Log, attended: _Attended) -> None:
         self._lake = lake
         self._plan = plan
         self._configs = configs
         self._log = log
         self._attended = attended
         for session in members(lake, plan.campaign).filter(pl.col("state") == "finished").get_column("session_id"):
-            attended.enter_context(lake.attended(session))
+            attended.hold(session)
 
     def block(self, purpose: str, slot: int) -> list[str]:
         """Measure one block, with the slot held from its first session to its last; the ids of its sessions."""
         known = members(self._lake, self._plan.campaign)
         block = int(known.select(pl.col("block").max() + 1).item() or 0)
         begun: list[dict[str, object]] = []
-        for position, arm in enumerate(self._plan.order(block)):
+        # A placebo has no causes to tell, and is not traced.
+        arms = [arm for arm in self._plan.order(block) if purpose == "latency" or arm != PLACEBO]
+        for position, arm in enumerate(arms):
             request = self._plan.request(arm, block, traced=purpose == "trace")
             session = self._lake.new_session(safe_name(self._plan.workload))
-            self._attended.enter_context(self._lake.attended(session))
+            self._attended.hold(session)
             begun.append({"block": block, "position": position, "arm": arm, "session_id": session, "purpose": purpose})
             self._publish(known, begun, "begun")
             with self._lake.receive_raw(session) as folder, _named(arm, request, block):

@@ -20,6 +20,7 @@ from aaco_pipeline.automation.unfinished import due
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.errors import LakeError, ModelError
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.resources.measure.measurement_slot import slot_is_free
 from tests.places import CONFIGS
 
 
@@ -191,6 +192,24 @@ def test_nobody_runs_stages_of_its_sessions_between_its_blocks(place: Place) -> 
     left = place.half_finished()  # once it is over, whoever comes first finishes them
     assert left
     assert set(left) <= set(rows.get_column("session_id"))
+
+
+def test_nobody_else_runs_stages_of_its_sessions_nor_measures_while_it_runs_them(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    def finish(lake: TraceLake, instance: dg.DagsterInstance, session: str, configs: Path) -> bool:
+        for later in place.lake.captured():
+            if later > session and not place.lake.is_running(later):
+                seen.append(later)
+        assert not slot_is_free()
+        return True
+
+    monkeypatch.setattr(measuring, "finish_session", finish)
+    place.measure()
+    assert seen == []
+    assert slot_is_free()
 
 
 def test_sessions_that_a_kill_left_unknown_to_dagster_become_known(place: Place) -> None:
