@@ -47,7 +47,7 @@ ROWS: Final = 16
 SCHEDULE: Final = "nightly_baseline"
 NOT_AVAILABLE: Final = 4
 #: One night's campaign, and all that Dagster's daemon needs to come to it.
-LONGEST_SECONDS: Final = 900.0
+LONGEST_SECONDS: Final = 3600.0
 _POLL_SECONDS: Final = 0.5
 _ENTRY: Final = "from aaco_pipeline.cli.main import entry; entry()"
 _NIGHTLY: Final = """
@@ -230,19 +230,27 @@ def check(week: Week) -> None:
         WEEK[-1].wrong.append(f"doctor: {doctor.stdout}")
 
 
+def row(week: Week, night: Night) -> str:
+    """A night in a line: ticks, campaigns with their verdicts, events."""
+    day = week.at(night).date()
+    campaigns = week.campaigns(night).get_column("campaign_id")
+    events = week.lake.read("alerts").filter(pl.col("night") == day).sort("at").get_column("event").to_list()
+    what = "off" if night.is_off else "slower" if night.slowdown else "as ever"
+    return " | ".join(
+        (
+            f"{night.number} {day} {what}{', killed' if night.is_killed else ''}",
+            f"{len(_ticks(week).get(day.isoformat(), []))} ticks",
+            "; ".join(_verdict(week.lake, one) for one in campaigns) or "–",
+            ", ".join(events) or "–",
+        )
+    )
+
+
 def table(week: Week) -> str:
-    """Night by night: ticks, campaigns with their verdicts, events, and what is wrong."""
-    events, ticks = week.lake.read("alerts"), _ticks(week)
-    lines = []
-    for night in WEEK:
-        day = week.at(night).date()
-        verdicts = [_verdict(week.lake, one) for one in week.campaigns(night).get_column("campaign_id")]
-        of_night = events.filter(pl.col("night") == day).sort("at").get_column("event").to_list()
-        told = [f"{len(ticks.get(day.isoformat(), []))} ticks", "; ".join(verdicts) or "–", ", ".join(of_night) or "–"]
-        what = "off" if night.is_off else "slower" if night.slowdown else "as ever"
-        lines.append(" | ".join([f"{night.number} {day} {what}{', killed' if night.is_killed else ''}", *told]))
-        lines += [f"    WRONG: {one}" for one in night.wrong]
-    return "\n".join(lines)
+    """The week night by night, and what is wrong with each."""
+    return "\n".join(
+        line for night in WEEK for line in (row(week, night), *(f"    WRONG: {one}" for one in night.wrong))
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -267,7 +275,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for night in WEEK:
             began = time.monotonic()
             live(week, night)
-            print(f"night {night.number}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+            print(f"{row(week, night)} ({time.monotonic() - began:.0f} s)", file=sys.stderr, flush=True)
         check(week)
     finally:
         week.kill()

@@ -37,6 +37,8 @@ STAGE: Final = "judging"
 _BASELINE: Final = "baseline"
 #: What may differ between arms on purpose, and so is no sign of other hardware: what runs the model.
 _OF_THE_SOFTWARE: Final = ("python", "package", "environment_variable", "cache")
+#: So many sessions, or facts of an environment, are named.
+_MOST_NAMED: Final = 3
 Tables = dict[str, pl.DataFrame]
 
 
@@ -56,6 +58,7 @@ def judge_campaign(lake: TraceLake, campaign: str) -> Tables:
     iterations = iterations_of(lake, timed)
     summed_up = _sessions(lake, plan, iterations)
     ledger = lake.read("aa_ledger").filter(pl.col("campaign_id") != campaign)
+    remarks = pl.lit(_remarks(lake, summed_up), pl.List(pl.String))
     verdicts, causes, chosen, known = [], [], [], []
     for candidate in (name for name in plan.arms if name != _BASELINE):
         design = comparison.Plan(_BASELINE, candidate, (plan.blocks,), plan.threshold_ratio, plan.metric)
@@ -66,7 +69,8 @@ def judge_campaign(lake: TraceLake, campaign: str) -> Tables:
             known.append(ledger_rows(judged, designs.with_columns(run, sessions_per_block=pl.lit(1))))
         told, selected, first = _causes(lake, rows.filter(pl.col("purpose") == "trace"), candidate)
         changed = pl.col("verdict").is_in(["regressed", "improved"])
-        verdicts.append(judged.with_columns(suspected_cause=pl.when(changed).then(pl.lit(first, pl.String))))
+        cause = pl.when(changed).then(pl.lit(first, pl.String))
+        verdicts.append(judged.with_columns(suspected_cause=cause, reasons=pl.concat_list("reasons", remarks)))
         causes.append(told)
         chosen.append(selected)
     tables = {
@@ -131,6 +135,22 @@ def _facts(session: str, environment: pl.DataFrame) -> dict[str, str | None]:
         "boot_id": values.get(("boot", "id")),
         "cache_state": None,
     }
+
+
+def _remarks(lake: TraceLake, sessions: pl.DataFrame) -> list[str]:
+    """Which sessions tell nothing and why, and in what their environments differ: what a person has to look at."""
+    unusable = sessions.filter(pl.col("state") == "unusable").select("session_id", "reasons")
+    told = [f"{session} tells nothing: {reasons[0]}" for session, reasons in unusable.head(_MOST_NAMED).iter_rows()]
+    if sessions.get_column("fingerprint").n_unique() > 1:
+        facts = lake.read("environment", sessions.get_column("session_id").to_list())
+        system = facts.filter(pl.col("in_fingerprint") & ~pl.col("category").is_in(_OF_THE_SOFTWARE))
+        values = system.group_by("category", "key").agg(
+            pl.col("value").drop_nulls().unique().sort(), sessions=pl.col("session_id").n_unique()
+        )
+        differs = (pl.col("value").list.len() > 1) | (pl.col("sessions") < sessions.height)
+        for category, key, found, _ in values.filter(differs).sort("category", "key").head(_MOST_NAMED).iter_rows():
+            told.append(f"the environments differ in {category} {key}: {', '.join(found) or 'recorded or not'}")
+    return told
 
 
 def is_identical(plan: Plan, candidate: Arm) -> bool:

@@ -172,7 +172,8 @@ def _remarks(row: Row, policy_ratio: float) -> Iterator[str]:
     excluded = len(row["excluded_sessions"] or [])
     if excluded:
         why = ", ".join(f"{each['count']} {each['why']}" for each in row["why"])
-        yield f"{excluded} sessions are left out of {row['metric']}: {why}"
+        told = "1 session is" if excluded == 1 else f"{excluded} sessions are"
+        yield f"{told} left out of {row['metric']}: {why}"
     if row["slow_sessions"] and len(row["slow_arms"]) == 1:
         yield f"sessions of one arm ran slower throughout: {_slow(row)}"
     known = row["comparisons"] or 0

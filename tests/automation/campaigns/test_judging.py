@@ -48,6 +48,38 @@ def test_arms_on_other_devices_of_one_name_are_no_comparison(key: str, differs: 
     assert row["verdict"] == ("hardware differs" if differs else "regressed")
 
 
+def test_sessions_in_two_environments_are_no_comparison_and_what_differs_is_named(empty_lake: TraceLake) -> None:
+    """As where somebody updated the host in the middle of a campaign: both arms ran on both."""
+    plan = planned(empty_lake, blocks=6)
+    measured(empty_lake, plan, 1.1)
+    for row in members(empty_lake, plan.campaign).iter_rows(named=True):
+        version = "7.1" if row["block"] < 3 else "7.2"
+        fact = {"category": "driver", "key": "rocm", "value": version, "in_fingerprint": True}
+        empty_lake.publish(row["session_id"], "identity", {"environment": rows_of("environment", [fact])})
+    row = primary(judge_campaign(empty_lake, plan.campaign)["verdicts"])
+    assert (row["verdict"], row["effect_ratio"]) == ("hardware differs", None)
+    assert "the environments differ in driver rocm: 7.1, 7.2" in row["reasons"]  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(("blocks", "verdict"), [(6, "regressed"), (5, "inconclusive")])
+def test_a_session_whose_clock_was_stepped_is_left_out_and_named_with_its_reason(
+    blocks: int, verdict: str, empty_lake: TraceLake
+) -> None:
+    plan = planned(empty_lake, blocks=blocks)
+    session = measured(empty_lake, plan, 1.1)[0]
+    entries = empty_lake.manifest(session).of_stage("capture")
+    tables = {entry.table: empty_lake.read_entry(entry).drop("session_id") for entry in entries}
+    is_seventh = pl.col("iteration") == 7
+    stepped = tables["iterations"].with_columns(
+        latency_ns=pl.when(is_seventh).then(-5).otherwise("latency_ns"),
+        end_ns=pl.when(is_seventh).then(pl.col("start_ns") - 5).otherwise("end_ns"),
+    )
+    empty_lake.publish(session, "capture", {**tables, "iterations": stepped})
+    row = primary(judge_campaign(empty_lake, plan.campaign)["verdicts"])
+    assert (row["verdict"], row["blocks"], row["excluded_sessions"]) == (verdict, blocks - 1, [session])
+    assert f"{session} tells nothing: iteration 7 took -5 ns: a clock that was stepped" in row["reasons"]  # type: ignore[operator]
+
+
 def test_all_tables_are_published_by_one_stage_and_again_the_same(empty_lake: TraceLake) -> None:
     plan = planned(empty_lake)
     measured(empty_lake, plan)
