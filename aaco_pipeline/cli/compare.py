@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from aaco_pipeline.cli.full_disk import FULL_DISK, is_of_a_full_disk
 from aaco_pipeline.cli.lake_option import new_lake_option
 from aaco_pipeline.cli.output import print_json
 from aaco_pipeline.cli.progress_bar import progress_bar
@@ -148,6 +149,10 @@ def _told_how_to_go_on(
         raise type(error)(
             f"{error}; `aaco compare --resume {campaign}` goes on with what is left, `aaco rm {campaign}` gives it up"
         ) from error
+    except Exception as error:
+        if is_of_a_full_disk(error):
+            raise LakeError(f"{FULL_DISK}, then `aaco compare --resume {campaign}` goes on") from error
+        raise
 
 
 def show_verdict(

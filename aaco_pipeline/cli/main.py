@@ -3,7 +3,6 @@
 Each command is in the module of its group; this module imports nothing heavy, so that `--help` is quick.
 """
 
-import errno
 import gc
 import os
 import sys
@@ -34,6 +33,7 @@ from aaco_pipeline.cli import (
     sweep,
     ui,
 )
+from aaco_pipeline.cli.full_disk import FULL_DISK, is_of_a_full_disk
 from aaco_pipeline.cli.gc import gc as gc_command
 from aaco_pipeline.cli.lake_option import LAKE_HELP
 from aaco_pipeline.cli.output import say
@@ -45,8 +45,6 @@ from aaco_pipeline.report.words.printable import in_lines
 INTERNAL_FAULT: Final = 1
 BAD_USAGE: Final = 2
 INTERRUPTED: Final = 130
-#: What SQLite says where it finds no room, the second of what its processes share.
-_DISK_WORDS: Final = ("database or disk is full", "disk I/O error")
 _ALLOCATIONS_BETWEEN_COLLECTIONS: Final = 100_000
 _EPILOG: Final = (
     "Exit codes: 0 done, 1 internal fault, 2 bad usage or configuration, 3 model cannot be loaded or run, "
@@ -135,26 +133,10 @@ def _explained(error: Exception) -> tuple[str, int]:
         return error.format_message(), BAD_USAGE
     if isinstance(error, click.Abort):
         return "interrupted; nothing is half-published", INTERRUPTED
-    if _is_of_a_full_disk(error):
-        told = (
-            "a disk is full or fails; make room where the lake and Dagster's home are, then run the same command again"
-        )
-        return told, LakeError.exit_code
+    if is_of_a_full_disk(error):
+        return f"{FULL_DISK}, then run the same command again", LakeError.exit_code
     click.echo(in_lines("".join(traceback.format_exception(error))), err=True, nl=False)
     return "internal fault: this is a bug in aaco_pipeline; please report the lines above", INTERNAL_FAULT
-
-
-def _is_of_a_full_disk(error: BaseException | None) -> bool:
-    """Whether an error goes back to a disk without room, which SQLite below Dagster tells in words only."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return True
-        if any(words in str(error) for words in _DISK_WORDS):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
 
 
 def _fail(message: str, code: int) -> int:

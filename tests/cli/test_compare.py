@@ -2,6 +2,7 @@
 
 import json
 import os
+import sqlite3
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,7 +15,7 @@ import polars as pl
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from aaco_pipeline.automation.campaigns import definitions, measuring
+from aaco_pipeline.automation.campaigns import definitions, measuring, running
 from aaco_pipeline.cli.compare import limit_in, request_in
 from aaco_pipeline.errors import ModelError
 from aaco_pipeline.lake.files import file_digest
@@ -124,6 +125,18 @@ def test_a_model_that_fails_in_one_arm_alone_is_told_by_its_arm_and_leaves_no_ca
     assert f"candidate ({crashes}), block 0: the model failed in iteration 0: " in told
     assert TraceLake(place.lake).manifests() == []
     assert aaco("doctor", project=place).returncode == 0
+
+
+def test_a_full_disk_says_how_the_campaign_goes_on_with_room_again(
+    refused: Refused, place: Project, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(running, "run", full)
+    told = refused(8, "compare", "--baseline", str(model), "--candidate", str(model), project=place)
+    assert told.startswith("a disk is full or fails; make room")
+    assert told.endswith(f"then `aaco compare --resume {campaign_of(place)}` goes on")
 
 
 def test_a_run_that_is_killed_before_its_first_step_is_dead_and_not_yet_to_begin(
