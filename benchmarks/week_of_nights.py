@@ -41,8 +41,8 @@ from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE, Project
 from benchmarks.time_travel import Clock, ClockError, new_clock
 
-LAYERS: Final = 40
-WIDTH: Final = 384
+LAYERS: Final = 20
+WIDTH: Final = 128
 ROWS: Final = 16
 SCHEDULE: Final = "nightly_baseline"
 NOT_AVAILABLE: Final = 4
@@ -258,7 +258,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--folder", type=Path, required=True, help="where project, lake and Dagster's home come to lie")
     parser.add_argument("--sessions", type=int, default=10)
-    parser.add_argument("--iterations", type=int, default=60)
+    parser.add_argument("--iterations", type=int, default=200)
     parser.add_argument("--slowdown", type=float, default=0.05)
     options = parser.parse_args(arguments)
     folder = options.folder.absolute()

@@ -13,7 +13,7 @@ import dagster as dg
 
 from aaco_pipeline.assets.stage import outdated, stages, standing
 from aaco_pipeline.automation.attempts import PARTITION_TAG
-from aaco_pipeline.automation.campaigns.unfinished import half_campaigns, over
+from aaco_pipeline.automation.campaigns.unfinished import half_campaigns, over, unknown_campaigns
 from aaco_pipeline.automation.dead_runs import await_names, find_dead_runs, living_runs, reap, unserved_runs
 from aaco_pipeline.automation.known_sessions import make_known, unknown_sessions
 from aaco_pipeline.automation.partitions import CAMPAIGN_PARTITIONS_NAME, PARTITIONS_NAME
@@ -211,16 +211,15 @@ def _campaigns_that_lost_sessions(lake: TraceLake) -> Iterator[Problem]:
 
 
 def _campaigns_out_of_step(lake: TraceLake, instance: dg.DagsterInstance) -> Iterator[Problem]:
-    planned = set(lake.read("campaigns").get_column("campaign_id"))
-    known = set(instance.get_dynamic_partitions(CAMPAIGN_PARTITIONS_NAME))
-    for campaign in sorted(planned - known):
+    for campaign in unknown_campaigns(lake, instance):
 
         def add(campaign: str = campaign) -> bool:
             instance.add_dynamic_partitions(CAMPAIGN_PARTITIONS_NAME, [campaign])
             return True
 
         yield Problem("campaign without partition", campaign, "Dagster does not show a campaign of the lake", add)
-    for campaign in sorted(known - planned):
+    planned = set(lake.read("campaigns").get_column("campaign_id"))
+    for campaign in sorted(set(instance.get_dynamic_partitions(CAMPAIGN_PARTITIONS_NAME)) - planned):
 
         def drop(campaign: str = campaign) -> bool:
             instance.delete_dynamic_partition(CAMPAIGN_PARTITIONS_NAME, campaign)

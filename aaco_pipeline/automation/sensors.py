@@ -20,7 +20,7 @@ from aaco_pipeline.automation.inbox import STILL_SECONDS, Memory, inbox_of
 from aaco_pipeline.automation.inbox_runs import INBOX_TAG, due
 from aaco_pipeline.automation.jobs import ingest_capture, start_session
 from aaco_pipeline.automation.known_sessions import Event, events_of, unknown_sessions
-from aaco_pipeline.automation.partitions import session_partitions
+from aaco_pipeline.automation.partitions import campaign_partitions, session_partitions
 from aaco_pipeline.automation.session_runs import SESSION_TAG
 from aaco_pipeline.automation.stage_assets import observe
 from aaco_pipeline.resources.dagster_resources import LakeResource
@@ -125,17 +125,18 @@ def unfinished_campaigns(
     default_status=dg.DefaultSensorStatus.RUNNING,
     minimum_interval_seconds=30,
     description=(
-        "Makes Dagster know sessions that only the lake knows: of another host, of a restored copy, or of a home that "
-        "was deleted. Each gets its partition, its materializations and its checks; nothing is measured or computed "
-        "again."
+        "Makes Dagster know sessions and campaigns that only the lake knows: of another host, of a restored copy, or "
+        "of a home that was deleted. Each session gets its partition, its materializations and its checks, each "
+        "campaign its partition; nothing is measured or computed again."
     ),
 )
 def lake_sessions(context: dg.SensorEvaluationContext, lake: LakeResource) -> dg.SensorResult | dg.SkipReason:
     opened, began = lake.open(), monotonic()
     busy = unfinished.busy_sessions(opened, context.instance, unfinished.begun(opened))
     unknown = unknown_sessions(opened, context.instance, busy)
-    if not unknown:
-        return dg.SkipReason("every session of the lake is known")
+    planned = campaigns.unknown_campaigns(opened, context.instance)
+    if not unknown and not planned:
+        return dg.SkipReason("every session and campaign of the lake is known")
     events: list[Event] = []
     taken: list[str] = []
     for session, shown in islice(unknown.items(), MOST_SESSIONS):
@@ -143,9 +144,11 @@ def lake_sessions(context: dg.SensorEvaluationContext, lake: LakeResource) -> dg
         taken.append(session)
         if monotonic() - began > MOST_SECONDS:
             break
-    context.log.info(f"{len(taken)} of {len(unknown)} sessions of the lake become known")
+    context.log.info(f"{len(taken)} of {len(unknown)} sessions and {len(planned)} campaigns of the lake become known")
+    partitions = ((session_partitions, taken), (campaign_partitions, planned))
     return dg.SensorResult(
-        dynamic_partitions_requests=[session_partitions.build_add_request(taken)], asset_events=events
+        dynamic_partitions_requests=[kind.build_add_request(keys) for kind, keys in partitions if keys],
+        asset_events=events,
     )
 
 

@@ -15,6 +15,7 @@ from aaco_pipeline.automation.campaigns.definitions import JOB
 from aaco_pipeline.automation.campaigns.judging import STAGE as LAST_STAGE
 from aaco_pipeline.automation.campaigns.plan import STAGE as PLAN
 from aaco_pipeline.automation.dead_runs import living_runs
+from aaco_pipeline.automation.partitions import CAMPAIGN_PARTITIONS_NAME
 from aaco_pipeline.automation.unfinished import half_removed
 from aaco_pipeline.lake.store import TraceLake
 
@@ -37,6 +38,12 @@ def half_campaigns(lake: TraceLake) -> list[str]:
     planned = [one for one in manifests if one.of_stage(PLAN) and one.id not in going]
     half = [one.id for one in planned if not one.of_stage(LAST_STAGE)]
     return sorted(half, key=lambda campaign: campaign.split("-", 1)[-1])
+
+
+def unknown_campaigns(lake: TraceLake, instance: dg.DagsterInstance) -> list[str]:
+    """Campaigns that were planned and that Dagster does not show, sorted: of another host, or killed early."""
+    known = set(instance.get_dynamic_partitions(CAMPAIGN_PARTITIONS_NAME))
+    return sorted(set(lake.read("campaigns").get_column("campaign_id")) - known)
 
 
 def over(lake: TraceLake, today: date) -> dict[str, date]:

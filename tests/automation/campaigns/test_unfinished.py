@@ -14,7 +14,7 @@ from aaco_pipeline.automation.campaigns.running import begin
 from aaco_pipeline.automation.campaigns.unfinished import MOST_ATTEMPTS, due, half_campaigns
 from aaco_pipeline.automation.doctor import Problem, examine
 from aaco_pipeline.automation.partitions import CAMPAIGN_PARTITIONS_NAME
-from aaco_pipeline.automation.sensors import unfinished_campaigns
+from aaco_pipeline.automation.sensors import lake_sessions, unfinished_campaigns
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.definitions import build_definitions
 from aaco_pipeline.lake.store import TraceLake
@@ -180,6 +180,21 @@ def test_doctor_names_a_half_campaign_unless_somebody_is_at_work_on_it(
     assert examine(empty_lake, instance) == []
     judged(empty_lake, campaign)
     assert examine(empty_lake, None) == []
+
+
+def test_a_campaign_that_was_killed_before_dagster_knew_it_becomes_known_at_the_next_tick(
+    empty_lake: TraceLake, instance: dg.DagsterInstance, campaign: str
+) -> None:
+    instance.delete_dynamic_partition(CAMPAIGN_PARTITIONS_NAME, campaign)
+    resources = {"lake": LakeResource(path=str(empty_lake.path))}
+    with dg.build_sensor_context(instance, resources=resources) as context:
+        made = lake_sessions(context)
+    assert isinstance(made, dg.SensorResult)
+    (request,) = made.dynamic_partitions_requests or ()
+    assert (request.partitions_def_name, request.partition_keys) == (CAMPAIGN_PARTITIONS_NAME, [campaign])
+    instance.add_dynamic_partitions(CAMPAIGN_PARTITIONS_NAME, [campaign])
+    with dg.build_sensor_context(instance, resources=resources) as context:
+        assert isinstance(lake_sessions(context), dg.SkipReason)
 
 
 def test_doctor_puts_lake_and_dagster_in_step_on_campaigns(
