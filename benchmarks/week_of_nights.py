@@ -8,7 +8,7 @@ One benchmark, a model of equal layers, made slower for two nights by more of th
 4. still slower, and everything is killed in the middle and started again: no second alert, no campaign twice;
 5. taken back: said half an hour later once more, and the alert is over;
 6. the host is off: a night without data;
-7. clean, and the missing night is told.
+7. clean, and the missing night is told. Then ROCm is another release: one campaign is asked for, and no second one.
 
 Run as `python -m benchmarks.week_of_nights --folder WORK`, which needs libfaketime and a C compiler, and says so where
 they are missing (exit code 4). Ends with a table night by night; exits with 1 when any night came out otherwise.
@@ -31,7 +31,7 @@ import dagster as dg
 import numpy as np
 import onnx
 import polars as pl
-from dagster._core.scheduler.instigation import InstigatorType, TickStatus
+from dagster._core.scheduler.instigation import InstigatorTick, InstigatorType, TickStatus
 from onnx import TensorProto, helper, numpy_helper
 
 from aaco_pipeline.automation.attempts import UNFINISHED
@@ -45,6 +45,7 @@ LAYERS: Final = 20
 WIDTH: Final = 128
 ROWS: Final = 16
 SCHEDULE: Final = "nightly_baseline"
+SENSOR: Final = "rocm_stack_changed"
 NOT_AVAILABLE: Final = 4
 #: One night's campaign, and all that Dagster's daemon needs to come to it.
 LONGEST_SECONDS: Final = 3600.0
@@ -131,6 +132,12 @@ class Week:
     def aaco(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         return self._call([sys.executable, "-P", "-c", _ENTRY, *arguments])
 
+    def set_rocm(self, version: str) -> None:
+        """The release of ROCm that this host has, as far as the project can see."""
+        stated = self.folder / "rocm" / ".info" / "version"
+        stated.parent.mkdir(parents=True, exist_ok=True)
+        stated.write_text(f"{version}\n")
+
     def switch_on(self) -> None:
         """What a person does in Dagster's page of schedules."""
         command = ["schedule", "start", SCHEDULE, "-w", str(self.folder / "workspace.yaml")]
@@ -152,7 +159,7 @@ class Week:
 
     def _environment(self) -> dict[str, str]:
         places = {LAKE_VARIABLE: str(self.lake.path), HOME_VARIABLE: str(self.folder / "home")}
-        return {**self.clock.environment, **places}
+        return {**self.clock.environment, **places, "ROCM_PATH": str(self.folder / "rocm")}
 
     def _call(self, command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
@@ -171,6 +178,7 @@ def prepare(week: Week, sessions: int, iterations: int) -> None:
     text = _NIGHTLY.format(model=week.model, iterations=iterations, sessions=sessions)
     (week.folder / "configs" / "nightly.yaml").write_text(text)
     write_model(week.model, LAYERS)
+    week.set_rocm("7.1.0")
     with open_instance(week.project):
         pass  # which makes Dagster's home
     week.switch_on()
@@ -206,6 +214,22 @@ def live(week: Week, night: Night) -> None:
         week.clock.set(week.clock.now() + timedelta(minutes=35))
         _await(night, "the end of its second time slot", lambda: _ended(week, night, 2))
     _await(night, "the end of its runs", lambda: not _living(week))
+
+
+def change_stack(week: Week) -> list[str]:
+    """Let ROCm be another release, twice as long as the sensor waits; what is wrong with what it asked for."""
+    before = _sensor_runs(week)
+    week.set_rocm("7.2.0")
+    for _ in range(2):
+        seen = _sensor_ticks(week)
+        week.clock.set(week.clock.now() + timedelta(minutes=10))
+        _wait_for(lambda seen=seen: _sensor_ticks(week) > seen and not _living(week))  # type: ignore[misc]
+    asked = _sensor_runs(week) - before
+    campaigns = week.lake.read("campaigns").filter(pl.col("kind") == "stack").get_column("campaign_id")
+    wrong = [] if before == 0 else [f"{SENSOR} asked for {before} campaigns before anything had changed"]
+    if asked != 1 or campaigns.len() != 1:
+        wrong.append(f"{SENSOR} asked for {asked} campaigns, and {campaigns.len()} were planned, expected 1")
+    return wrong
 
 
 def check(week: Week) -> None:
@@ -277,22 +301,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
             live(week, night)
             print(f"{row(week, night)} ({time.monotonic() - began:.0f} s)", file=sys.stderr, flush=True)
         check(week)
+        after = change_stack(week)
     finally:
         week.kill()
     print(table(week))
-    return 1 if any(night.wrong for night in WEEK) else 0
+    print("another release of ROCm: one campaign was asked for", *(f"    WRONG: {one}" for one in after), sep="\n")
+    return 1 if after or any(night.wrong for night in WEEK) else 0
 
 
 # ---- inside ----------------------------------------------------------------------------------------------------------
 
 
 def _await(night: Night, what: str, holds: Callable[[], bool]) -> None:
+    if not _wait_for(holds):
+        night.wrong.append(f"{what} did not come in {LONGEST_SECONDS:.0f} s")
+
+
+def _wait_for(holds: Callable[[], bool]) -> bool:
     deadline = time.monotonic() + LONGEST_SECONDS
     while not holds():
         if time.monotonic() > deadline:
-            night.wrong.append(f"{what} did not come in {LONGEST_SECONDS:.0f} s")
-            return
+            return False
         time.sleep(_POLL_SECONDS)
+    return True
 
 
 def _begun(week: Week, night: Night) -> bool:
@@ -323,6 +354,27 @@ def _ticks(week: Week) -> dict[str, list[str]]:
                     day = datetime.fromtimestamp(tick.timestamp, UTC).date().isoformat()
                     found.setdefault(day, []).append(tick.status.value)
     return found
+
+
+def _ticks_of_sensor(week: Week) -> list[InstigatorTick]:
+    with open_instance(week.project) as instance:
+        states = instance.all_instigator_state(instigator_type=InstigatorType.SENSOR)
+        return [
+            tick
+            for state in states
+            if state.instigator_name == SENSOR
+            for tick in instance.get_ticks(state.instigator_origin_id, state.selector_id)
+        ]
+
+
+def _sensor_ticks(week: Week) -> int:
+    """Ticks of the sensor that have ended."""
+    return sum(tick.status != TickStatus.STARTED for tick in _ticks_of_sensor(week))
+
+
+def _sensor_runs(week: Week) -> int:
+    """Runs that the sensor asked for."""
+    return sum(len(tick.run_ids) for tick in _ticks_of_sensor(week))
 
 
 def _broken(lake: TraceLake, campaign: str, blocks: int) -> Iterator[str]:
