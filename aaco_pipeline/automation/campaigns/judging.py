@@ -39,6 +39,9 @@ _BASELINE: Final = "baseline"
 _OF_THE_SOFTWARE: Final = ("python", "package", "environment_variable", "cache")
 #: So many sessions, or facts of an environment, are named.
 _MOST_NAMED: Final = 3
+#: What else is recorded of a cache than its state, and the provider that has none.
+_OF_A_CACHE: Final = r"_(?:files|digest)$"
+_KEEPS_NO_CACHE: Final = "CPUExecutionProvider"
 Tables = dict[str, pl.DataFrame]
 
 
@@ -94,7 +97,31 @@ def timed_sessions(lake: TraceLake, campaign: str) -> pl.DataFrame:
 def shared_facts(lake: TraceLake, sessions: Sequence[str]) -> pl.DataFrame:
     """What sessions of one comparison share, a row each: session_id, fingerprint, device, boot_id and cache_state."""
     facts = [_facts(session, lake.read("environment", session)) for session in sessions]
-    return pl.DataFrame(facts, schema=dict.fromkeys(_FACTS, pl.String))
+    known = pl.DataFrame(facts, schema=dict.fromkeys(_FACTS, pl.String))
+    ran = lake.read("sessions", sessions).select("session_id", pl.col("provider").cast(pl.String))
+    states = cache_states(lake.read("environment", sessions).join(ran, on="session_id"))
+    return known.join(states, on="session_id", how="left", maintain_order="left")
+
+
+def cache_states(environment: pl.DataFrame) -> pl.DataFrame:
+    """Whether each session found the caches of compiled and tuned kernels that others of its provider found.
+
+    `environment` has session_id, provider, category, key and value. session_id and cache_state: `cold` where a cache
+    was empty or absent that held something for another session of the provider, `warm` for all others then; null where
+    no cache says so, and on ONNX Runtime's CPU provider, which keeps none.
+    """
+    caches = environment.filter(
+        (pl.col("category") == "cache")
+        & ~pl.col("key").str.contains(_OF_A_CACHE)
+        & pl.col("provider").ne_missing(_KEEPS_NO_CACHE)
+    )
+    lacks = pl.col("value").is_in(["empty", "absent"])
+    filled = (pl.col("value") == "present").any().over("provider", "key")
+    cold = caches.with_columns(is_cold=lacks & filled).group_by("session_id").agg(pl.col("is_cold").any())
+    sessions = environment.select("session_id").unique(maintain_order=True)
+    states = sessions.join(cold, on="session_id", how="left").with_columns(pl.col("is_cold").fill_null(False))
+    state = pl.when(pl.col("is_cold")).then(pl.lit("cold")).otherwise(pl.lit("warm"))
+    return states.select("session_id", cache_state=pl.when(pl.col("is_cold").any()).then(state))
 
 
 def sessions_of(lake: TraceLake, plan: Plan, timed: pl.DataFrame) -> pl.DataFrame:
@@ -119,7 +146,7 @@ def _sessions(lake: TraceLake, plan: Plan, measured: pl.DataFrame) -> pl.DataFra
 
 #: The category of `environment` that says which machine and GPUs a session ran on.
 _IDENTITY: Final = "identity"
-_FACTS: Final = ("session_id", "fingerprint", "device", "boot_id", "cache_state")
+_FACTS: Final = ("session_id", "fingerprint", "device", "boot_id")
 
 
 def _facts(session: str, environment: pl.DataFrame) -> dict[str, str | None]:
@@ -133,7 +160,6 @@ def _facts(session: str, environment: pl.DataFrame) -> dict[str, str | None]:
         "fingerprint": hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16],
         "device": ", ".join(devices) or None,
         "boot_id": values.get(("boot", "id")),
-        "cache_state": None,
     }
 
 

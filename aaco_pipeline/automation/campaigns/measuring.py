@@ -4,10 +4,11 @@ A block that was finished stays. One that was killed leaves nothing but its rows
 number: half a block would compare arms that did not run side by side.
 """
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import dagster as dg
 import polars as pl
@@ -50,7 +51,7 @@ def measure_campaign(
         plan = read_plan(lake, campaign)
         require_resumable(lake, plan)
         goes_on = not members(lake, campaign).is_empty()
-        _bury(lake, instance, campaign)
+        bury(lake, instance, campaign)
         _clear_away(lake)
         work = _Measuring(lake, plan, configs, log, attended)
         with fresh_copy(lake, plan):
@@ -63,11 +64,18 @@ def measure_campaign(
         rows = members(lake, campaign)
         finished = rows.filter(pl.col("state") == "finished").get_column("session_id").to_list()
         add_partition(instance, *finished)  # a kill may have come between a block's end and this
+        took: dict[str, int] = {}
         with _slots(instance, run_id, log):  # the next campaign is not measured beside these stages either
             for number, session in enumerate(finished):
                 report_progress("stages of sessions", number, len(finished))
                 attended.let_go(session)
-                finish_session(lake, instance, session, configs)
+                since = time.monotonic_ns()
+                if finish_session(lake, instance, session, configs):
+                    took[session] = time.monotonic_ns() - since
+        if took:
+            stages = pl.col("session_id").replace_strict(took, default=None, return_dtype=pl.Int64)
+            rows = rows.with_columns(stages_ns=pl.col("stages_ns").fill_null(stages))
+            publish_members(lake, campaign, rows)
         if goes_on:
             _make_known(lake, instance, finished)
     return rows
@@ -146,7 +154,7 @@ class _Measuring:
         """Measure one block, with the slot held from its first session to its last; the ids of its sessions."""
         known = members(self._lake, self._plan.campaign)
         block = int(known.select(pl.col("block").max() + 1).item() or 0)
-        begun: list[dict[str, object]] = []
+        begun: list[dict[str, Any]] = []
         # A placebo has no causes to tell, and is not traced.
         arms = [arm for arm in self._plan.order(block) if purpose == "latency" or arm != PLACEBO]
         for position, arm in enumerate(arms):
@@ -155,13 +163,15 @@ class _Measuring:
             self._attended.hold(session)
             begun.append({"block": block, "position": position, "arm": arm, "session_id": session, "purpose": purpose})
             self._publish(known, begun, "begun")
+            since = time.monotonic_ns()
             with self._lake.receive_raw(session) as folder, _named(arm, request, block):
                 capture_inference(request, folder, self._configs, self._log, held=slot)
             self._lake.expect(session, stages_of(kind_asked(request)))
+            begun[-1]["spent_ns"] = time.monotonic_ns() - since
         self._publish(known, begun, "finished")
         return [str(one["session_id"]) for one in begun]
 
-    def _publish(self, known: pl.DataFrame, begun: list[dict[str, object]], state: str) -> None:
+    def _publish(self, known: pl.DataFrame, begun: list[dict[str, Any]], state: str) -> None:
         rows = pl.DataFrame([{**one, "state": state} for one in begun], schema=polars_types("campaign_sessions"))
         publish_members(self._lake, self._plan.campaign, pl.concat([known, rows]))
 
@@ -189,7 +199,7 @@ def publish_members(lake: TraceLake, campaign: str, rows: pl.DataFrame) -> None:
     lake.publish(campaign, STAGE, {"campaign_sessions": rows}, scope="campaign")
 
 
-def _bury(lake: TraceLake, instance: dg.DagsterInstance, campaign: str) -> None:
+def bury(lake: TraceLake, instance: dg.DagsterInstance, campaign: str) -> None:
     """State that blocks which were begun and not finished were killed, and remove what was measured of them."""
     known = members(lake, campaign)
     begun = known.filter(pl.col("state") == "begun")

@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from aaco_pipeline.automation.campaigns.judging import STAGE, judge_campaign
+from aaco_pipeline.automation.campaigns.judging import STAGE, cache_states, judge_campaign
 from aaco_pipeline.automation.campaigns.measuring import members
 from aaco_pipeline.automation.campaigns.plan import Plan, Subject
 from aaco_pipeline.errors import UsageError
@@ -214,3 +214,21 @@ def test_killed_blocks_do_not_enter_the_verdict(empty_lake: TraceLake) -> None:
         plan.campaign, "measuring", {"campaign_sessions": pl.concat([rows, gone.head(1)])}, scope="campaign"
     )
     assert judge_campaign(empty_lake, plan.campaign)["verdicts"].equals(before)
+
+
+@pytest.mark.parametrize(
+    ("provider", "states", "told"),
+    [
+        ("MIGraphXExecutionProvider", ("empty", "present"), ["cold", "warm"]),
+        ("MIGraphXExecutionProvider", ("present", "present"), [None, None]),
+        ("MIGraphXExecutionProvider", ("empty", "absent"), [None, None]),
+        ("CPUExecutionProvider", ("empty", "present"), [None, None]),
+    ],
+)
+def test_a_session_is_cold_that_lacked_what_another_found(
+    provider: str, states: tuple[str, str], told: list[str | None]
+) -> None:
+    facts = [("a", "miopen", states[0]), ("b", "miopen", states[1]), ("b", "miopen_files", "3")]
+    frame = pl.DataFrame(facts, schema=["session_id", "key", "value"], orient="row")
+    found = cache_states(frame.with_columns(category=pl.lit("cache"), provider=pl.lit(provider)))
+    assert found.sort("session_id").get_column("cache_state").to_list() == told

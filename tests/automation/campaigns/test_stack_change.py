@@ -88,7 +88,7 @@ def test_a_stack_that_is_slower_is_a_graded_regression(slower: tuple[TraceLake, 
     assert document["severity"] > 1
     assert row["ci_low"] < 1.05 < row["ci_high"]
     assert (row["blocks"], row["sessions_baseline"], row["sessions_candidate"]) == (22, 60, 6)
-    assert document["environment"] == ["rocm version: 7.1 → 7.2"]
+    assert [row["subject"] for row in document["environment"]] == ["rocm version: 7.1 → 7.2"]
     assert "22 nights)" in sentence(document)
     assert sentence(document).startswith("Regressed between nights: the median of candidate is 1.0")
     assert any("seen on two boots: what else changed with it counts" in one for one in reasons(document))
