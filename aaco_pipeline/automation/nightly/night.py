@@ -2,6 +2,7 @@
 
 import platform
 from collections.abc import Collection, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Final
@@ -66,7 +67,9 @@ def begin_due(
     night. Nights of the benchmarks that are over and said nothing alert. One process at a time plans.
     """
     begun = Begun()
-    with exclusive_lock(lake.path / ".locks" / "nights.lock", timeout_seconds=_WAIT_SECONDS, purpose="planning nights"):
+    lock = lake.path / ".locks" / "nights.lock"
+    with exclusive_lock(lock, timeout_seconds=_WAIT_SECONDS, purpose="planning nights"), ExitStack() as held:
+        held.callback(lock.unlink, missing_ok=True)  # while it is held: whoever waits for it makes a new one
         # One that never had a night is new: it is told by why it is refused, if it is.
         known = set(campaigns_of_nights(lake).select("workload", "backend").iter_rows())
         missing_nights(lake, [one.key for one in benchmarks if one.key in known], now)

@@ -14,6 +14,7 @@ from aaco_pipeline.automation.nightly import definitions as module
 from aaco_pipeline.automation.nightly.definitions import confirmations_due, nightly_baseline
 from aaco_pipeline.automation.partitions import CAMPAIGN_PARTITIONS_NAME
 from aaco_pipeline.definitions import build_definitions
+from aaco_pipeline.lake.health import faults
 from aaco_pipeline.lake.store import TraceLake
 from tests.automation.nightly.nights import Nights, nights
 
@@ -51,6 +52,7 @@ def test_a_tick_plans_the_whole_night_and_asks_for_each_benchmark_s_campaign(liv
         f"{lived.now:%Y-%m-%d} {name}:cpu first slot attempt 1" for name in ("m", "n")
     ]
     assert {one.tags[ATTEMPT_TAG] for one in requests} == {"1"}
+    assert [one for one in faults(lived.lake) if one.kind == "stale lock"] == []
 
 
 def test_the_same_tick_again_asks_the_same_and_the_next_night_is_another(lived: Nights) -> None:
