@@ -130,8 +130,17 @@ def test_a_text_from_before_a_setting_was_there_has_its_default() -> None:
 def test_the_text_form_has_the_keys_that_lakes_hold() -> None:
     """Requests and captures that were written before are read by these names."""
     assert list(json.loads(MeasurementRequest(model="m").to_json())) == [
-        *("allow_fallback", "arm", "backend", "batch_size", "block", "campaign_id", "counters", "input_shapes"),
-        *("interpreter", "iterations", "model", "optimization", "output_tokens", "precision", "profile"),
+        *("allow_fallback", "arm", "artefact", "backend", "batch_size", "block", "campaign_id", "counters"),
+        *(
+            "input_shapes",
+            "interpreter",
+            "iterations",
+            "model",
+            "optimization",
+            "output_tokens",
+            "precision",
+            "profile",
+        ),
         *("prompt_tokens", "provider_options", "scheduler", "seed", "thread_trace", "threads", "timeout_seconds"),
         *("untraced", "warmup"),
     ]
