@@ -65,7 +65,6 @@ SMALLER: Final[Mapping[str, str]] = {
 }
 #: What a bare machine cannot run, or a test should not, and why. Of these the command line alone is tried.
 NOT_RUN: Final[Mapping[str, str]] = {
-    "aaco alerts acknowledge ALERT --why TEXT": "needs a night that alerted; tests/cli/test_alerts.py acknowledges one",
     "aaco ui": "Dagster's web server runs until it is stopped; tests/test_user_interface.py starts it",
     "aaco run --model my.onnx --backend migraphx": "needs a ROCm host",
     "aaco run --model my.onnx --backend migraphx --precision fp16 --profile": "needs a ROCm host",
