@@ -170,7 +170,10 @@ def _effect(row: Row) -> str:
 def _found(row: Row) -> str:
     if row["minimum_detectable_ratio"] is None:
         return ""
-    return f" A difference of {_percent(row['minimum_detectable_ratio'])} would be found four times in five."
+    ratio = row["minimum_detectable_ratio"]
+    if ratio >= 1:
+        return " So few or unlike sessions find no difference of less than double four times in five."
+    return f" A difference of {_percent(ratio)} would be found four times in five."
 
 
 def _listed(lines: list[str]) -> list[str]:
@@ -190,6 +193,8 @@ def _interval(row: Row) -> str | None:
 
 
 def _percent(ratio: float | None) -> str | None:
+    if ratio is not None and ratio >= 1:
+        return "more than double"
     return None if ratio is None else f"{float(f'{100 * ratio:.2g}'):g} %"
 
 

@@ -19,6 +19,7 @@ from aaco_pipeline.statistics.verdicts.decision import (
     Row,
     busy_host,
     grade,
+    percent,
     unjudged,
 )
 from aaco_pipeline.statistics.verdicts.power import minimum_detectable_ratio
@@ -137,8 +138,8 @@ def _by_interval(effect: Effect, policy_ratio: float) -> tuple[str, str, str | N
     low, high = effect["ci_low"], effect["ci_high"]
     interval = f"the interval, {low:.4f} to {high:.4f}, nights' spread included,"
     if low is not None and low > 1 + policy_ratio:
-        return REGRESSED_BETWEEN_NIGHTS, f"{interval} lies beyond a difference of {policy_ratio:.4f}", None
-    what = f"{interval} does not lie beyond a slowdown of {policy_ratio:.4f}"
+        return REGRESSED_BETWEEN_NIGHTS, f"{interval} lies beyond a difference of {percent(policy_ratio)}", None
+    what = f"{interval} does not lie beyond a slowdown of {percent(policy_ratio)}"
     return INCONCLUSIVE, what, "run both arms in the same blocks if they can alternate"
 
 

@@ -90,8 +90,8 @@ def unjudged(row: Row) -> Iterator[tuple[str, str, str]]:
         yield WITHHELD, "sessions with cold and with warm caches are mixed", "run both arms with caches in one state"
     entered = [row["sessions_baseline"], row["sessions_candidate"]]
     if min(entered) < LEAST_SESSIONS:
-        what = f"{entered[0]} sessions of the baseline and {entered[1]} of the candidate have it: below three it is "
-        yield WITHHELD, f"{what}a description", "run more sessions of both arms"
+        what = f"{entered[0]} sessions of the baseline and {entered[1]} of the candidate have a {_quantile(row)}"
+        yield WITHHELD, f"{what}, and three of each are the least", "run more sessions of both arms"
 
 
 def _obstacles(row: Row, looks: tuple[int, ...]) -> Iterator[tuple[str, str, str]]:
@@ -123,23 +123,24 @@ def _by_interval(row: Row, threshold: float, looks: tuple[int, ...]) -> tuple[st
     """The verdict, why, and what to do, from where the interval lies against the threshold."""
     upper, lower = float(np.log1p(threshold)), float(np.log1p(-threshold))
     interval = f"{ratio_of(row['low']):.4f} to {ratio_of(row['high']):.4f}"
+    matters = f"a difference of {percent(threshold)}"
     ratios = np.array(row["log_ratios"])
     for verdict, beyond, against, quiet in (
         (REGRESSED, row["low"] > upper, ratios - upper, (row["low_quiet"] or 0.0) > upper),
         (IMPROVED, row["high"] < lower, lower - ratios, (row["high_quiet"] or 0.0) < lower),
     ):
         if beyond and not quiet:
-            what = f"the interval, {interval}, lies beyond {threshold:.4f}, but not without slow sessions: {_slow(row)}"
+            what = f"the interval, {interval}, lies beyond {matters}, but not without slow sessions: {_slow(row)}"
             return INCONCLUSIVE, what, "run it again; where they recur, look at what the slow sessions selected"
         if beyond and _flips_agree(against, row["level"]):
-            return verdict, f"the whole interval, {interval}, lies beyond a difference of {threshold:.4f}", None
+            return verdict, f"the whole interval, {interval}, lies beyond {matters}", None
         if beyond:
-            what = f"the interval, {interval}, lies beyond {threshold:.4f}, but flipped signs reach as far by chance"
+            what = f"the interval, {interval}, lies beyond {matters}, but flipped signs reach as far by chance"
             return INCONCLUSIVE, what, _more(row, threshold, looks)
     if row["narrow_low"] > lower and row["narrow_high"] < upper:
         narrow = f"{ratio_of(row['narrow_low']):.4f} to {ratio_of(row['narrow_high']):.4f}"
-        return EQUIVALENT, f"the whole 90 % interval, {narrow}, lies within a difference of {threshold:.4f}", None
-    what = f"the interval, {interval}, holds differences of less and of more than {threshold:.4f}"
+        return EQUIVALENT, f"the whole 90 % interval, {narrow}, lies within {matters}", None
+    what = f"the interval, {interval}, holds differences of less and of more than {percent(threshold)}"
     return INCONCLUSIVE, what, _more(row, threshold, looks)
 
 
@@ -173,7 +174,7 @@ def _remarks(row: Row, policy_ratio: float) -> Iterator[str]:
     if excluded:
         why = ", ".join(f"{each['count']} {each['why']}" for each in row["why"])
         told = "1 session is" if excluded == 1 else f"{excluded} sessions are"
-        yield f"{told} left out of {row['metric']}: {why}"
+        yield f"{told} left out of the {_quantile(row)}: {why}"
     if row["slow_sessions"] and len(row["slow_arms"]) == 1:
         yield f"sessions of one arm ran slower throughout: {_slow(row)}"
     known = row["comparisons"] or 0
@@ -181,6 +182,12 @@ def _remarks(row: Row, policy_ratio: float) -> Iterator[str]:
         yield f"the threshold is the policy alone: {known} of {LEAST_FOR_FLOOR} comparisons of identical code are known"
     elif row["floor_ratio"] > policy_ratio:
         yield f"the threshold is the floor that {known} comparisons of identical code set"
+
+
+def _quantile(row: Row) -> str:
+    """`P99`, `trimmed mean`."""
+    name = str(row["metric"]).removeprefix("latency_").replace("_", " ")
+    return name.upper() if name[1:].isdigit() else name
 
 
 def _slow(row: Row) -> str:
@@ -193,6 +200,11 @@ def _slow(row: Row) -> str:
 def grade(boots: int | None) -> str | None:
     """What a regression was seen on, by the number of boots; None when one of them was not recorded."""
     return None if boots is None else "one boot" if boots == 1 else "two boots"
+
+
+def percent(ratio: float) -> str:
+    """A difference from 1 as people say it: `1 %`."""
+    return f"{100 * ratio:.3g} %"
 
 
 def ratio_of(log: float | None) -> float | None:

@@ -75,7 +75,7 @@ def test_rows_are_those_of_the_contract_and_one_metric_is_primary() -> None:
     }
     p99 = rows.filter(pl.col("metric") == "latency_p99").row(0, named=True)
     assert (p99["verdict"], p99["ci_low"], p99["minimum_detectable_ratio"]) == ("withheld", None, None)
-    assert p99["reasons"][1] == "20 sessions are left out of latency_p99: 20 with too few iterations"
+    assert p99["reasons"][1] == "20 sessions are left out of the P99: 20 with too few iterations"
 
 
 def test_unsteady_and_bimodal_sessions_are_left_out_of_the_median_alone() -> None:
@@ -87,7 +87,7 @@ def test_unsteady_and_bimodal_sessions_are_left_out_of_the_median_alone() -> Non
     median, tail = rows["latency_p50"], rows["latency_p90"]
     assert median["excluded_sessions"] == ["baseline3", "candidate5"]
     assert (median["blocks"], median["level"], tail["blocks"], tail["excluded_sessions"]) == (8, 0.05, 10, [])
-    assert "2 sessions are left out of latency_p50: " in median["reasons"][1]
+    assert "2 sessions are left out of the P50: " in median["reasons"][1]
 
 
 @pytest.mark.parametrize("fact", ["host", "device", "fingerprint"])
@@ -181,7 +181,7 @@ def test_a_difference_that_rests_on_slow_sessions_is_not_claimed() -> None:
     assert row["slow_sessions"] == ["candidate6", "candidate7"]
     assert float(str(row["ci_low"])) > 1.045
     assert row["verdict"] == "inconclusive"
-    assert "lies beyond 0.0450, but not without slow sessions: candidate6 1.21 times" in reasons(row)[0]
+    assert "lies beyond a difference of 4.5 %, but not without slow sessions: candidate6 1.21 times" in reasons(row)[0]
 
 
 def test_sign_flips_take_back_what_one_skewed_block_makes() -> None:
