@@ -134,6 +134,7 @@ WORDS: Final[dict[str, str]] = {
     "kernels.role": "main auxiliary",
     "kernels.family_source": "op name none",
     "memory_copies.direction": "fill",
+    "memory_copies.host_memory": "pageable pinned",
     "operator_kernels.match": "name order marker correlation unattributed",
     "gaps.cause": "sync host_wait launch_latency dependency kernel_kernel unknown",
     "completeness_findings.severity": "fault bound note",

@@ -313,7 +313,6 @@ class _Trace:
         short = pl.col("name").cast(pl.String).str.extract(r"\b([A-Z]to[A-Z])\b")
         fill = pl.col("cat") == "gpu_memset"
         direction = pl.when(fill).then(pl.lit("fill")).otherwise(short.replace_strict(_DIRECTIONS, default=None))
-        on_device = pl.col("device_id")
         return to_contract(
             "memory_copies",
             frame.select(
@@ -321,9 +320,10 @@ class _Trace:
                 copy_id=pl.int_range(pl.len(), dtype=pl.Int32),
                 direction=direction,
                 # A copy between two devices names only the one that executed it.
-                source_device_id=pl.when(~fill & short.is_in(["DtoH", "DtoD"])).then(on_device),
-                destination_device_id=pl.when(fill | short.is_in(["HtoD", "DtoD"])).then(on_device),
+                source_device_id=pl.when(~fill & short.is_in(["DtoH", "DtoD"])).then("device_id"),
+                destination_device_id=pl.when(fill | short.is_in(["HtoD", "DtoD"])).then("device_id"),
                 size_bytes="bytes",
+                host_memory=pl.col("name").cast(pl.String).str.extract("(Pageable|Pinned)").str.to_lowercase(),
             ),
         )
 

@@ -172,7 +172,7 @@ TABLES: Final[tuple[Table, ...]] = (
             column("rank", INT32, ID, "Place in the order in which they are told, from 0."),
             column("what", STRING, NAME, "`execution_provider`, `backend`, `precision`, `graph_replay`, `compilation`, "
                 "`node_placement`, `attention_backend`, `gemm_backend`, `library`, `data_layout`, `datatype`, "
-                "`fusion`, `kernel`, `input_shape`, `cache` or `library_version`."),
+                "`fusion`, `kernel`, `copy_path`, `input_shape`, `cache` or `library_version`."),
             column("from_value", STRING, TEXT, "What the baseline had: names of kernels, or a value."),
             column("to_value", STRING, TEXT, "What the candidate had in its place."),
             nullable("operator", STRING, NAME, "Operator at which it is so; null when everywhere, or not known."),

@@ -150,7 +150,7 @@ TABLES: Final[tuple[Table, ...]] = (
         name="memory_copies", section="Trace",
         meaning="One row is one copy, fill or memset executed on behalf of the workload. Filled by the stage "
                 "kernel_trace.",
-        sort_by=("copy_id",),
+        sort_by=("copy_id",), version=2,
         columns=(
             column("copy_id", INT32, ID, "Dense number of the copy within the session, starting at 0."),
             column("process_id", INT32, ID, "Process that asked for the copy, in `processes`."),
@@ -173,6 +173,8 @@ TABLES: Final[tuple[Table, ...]] = (
             column("start_ns", INT64, NS, "When the copy began to execute, on the session's axis; queueing before it "
                 "is not included."),
             column("end_ns", INT64, NS, "When the copy finished, on the session's axis."),
+            nullable("host_memory", STRING, NAME, "Host memory that was read or written: `pageable`, which goes by way "
+                "of a buffer of the driver, or `pinned`; null when the capture does not say.", since=2),
         ),
     ),
     Table(

@@ -23,6 +23,7 @@ _WHAT: Final[Mapping[str, str]] = {
     "datatype": "datatype",
     "fusion": "fusion",
     "kernel": "kernel",
+    "copy_path": "host memory",
     "input_shape": "input shape",
     "cache": "cache",
     "library_version": "version",

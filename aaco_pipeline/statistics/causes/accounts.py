@@ -50,7 +50,8 @@ class Account:
     `inputs`: operator, shapes, types, count: the calls of operators that ran kernels, by their inputs.
     `order`: for each step the names of its kernels as they began.
     `host_ns` is the launching thread's time outside waits for the device; `waits` how often it waited; both null
-    without host calls. `calls`: name, count, busy_ns of that thread's calls of the device's runtime. `graph_ratio` is
+    without host calls. `calls`: name, count, busy_ns of that thread's calls of the device's runtime. `copies`:
+    direction, host_memory, count, busy_ns of copies whose host memory is known. `graph_ratio` is
     the share of dispatches that a graph replayed. `latency_ns` is the median iteration of the pass without a profiler,
     null where there was none.
     """
@@ -68,6 +69,7 @@ class Account:
     host_ns: int | None
     waits: int | None
     calls: pl.DataFrame
+    copies: pl.DataFrame
     graph_ratio: float | None
     clock_mhz: float | None
     latency_ns: float | None
@@ -127,6 +129,10 @@ def account(tables: Tables) -> Account | str:
         host_ns=host,
         waits=waits,
         calls=calls,
+        copies=own.drop_nulls("host_memory")
+        .group_by("host_memory", direction="name")
+        .agg(count=pl.len().cast(pl.Int64), busy_ns=time.sum())
+        .sort("direction", "host_memory"),
         graph_ratio=_graph_ratio(own, tables["api_calls"]),
         clock_mhz=_clock(tables["gpu_samples"], inside, device),
         latency_ns=_latency(tables["iterations"]),
@@ -185,6 +191,7 @@ def _activities(tables: Tables) -> pl.DataFrame:
             direction.alias("name"),
             pl.col("size_bytes").cast(_TEXT).fill_null("").alias("launch"),
             direction.alias("short_name"),
+            pl.col("host_memory").cast(_TEXT),
         )
     )
     return pl.concat([ran, moved], how="diagonal_relaxed")

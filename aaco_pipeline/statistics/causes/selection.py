@@ -5,14 +5,16 @@ Only replacement counts. Work that was added, and kernels that became slower, ar
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import polars as pl
 
 from aaco_pipeline.statistics.causes.accounts import COPY, Account
 from aaco_pipeline.statistics.causes.arms import Arm
 from aaco_pipeline.statistics.causes.environment import facts
-from aaco_pipeline.statistics.causes.matching import LEAST_COUNT, Replaced
+from aaco_pipeline.statistics.causes.given import copy_paths, other_inputs
+from aaco_pipeline.statistics.causes.matching import Replaced
+from aaco_pipeline.statistics.causes.selected import SCHEMA, Row, few, selected
 
 #: What a selection is of; the first of those that apply.
 OF_SESSIONS: Final = ("execution_provider", "backend", "precision")
@@ -45,30 +47,17 @@ _RUNTIMES: Final = re.compile(
 _LIBRARIES: Final = ("library", "rocm", "package", "provider")
 _CACHE: Final = "cache"
 _OF_A_CACHE: Final = re.compile(r"_(?:files|digest)$")
-SCHEMA: Final[Mapping[str, pl.DataType]] = {
-    "what": pl.String(),
-    "from_value": pl.String(),
-    "to_value": pl.String(),
-    "operator": pl.String(),
-    "position": pl.Int32(),
-    "count": pl.Float64(),
-    "baseline_ns": pl.Int64(),
-    "candidate_ns": pl.Int64(),
-    "matched_by": pl.String(),
-    "evidence": pl.String(),
-}
-Row = dict[str, Any]
 
 
 def selections(baseline: Arm, candidate: Arm, replaced: Iterable[Replaced]) -> pl.DataFrame:
     """One row for each thing that was selected differently, what matters most first.
 
     Columns: what (`execution_provider`, `backend`, `precision`, `graph_replay`, `compilation`, `attention_backend`,
-    `gemm_backend`, `node_placement`, `library`, `data_layout`, `datatype`, `fusion`, `kernel`, `input_shape`, `cache`,
-    `library_version`), from_value and to_value, operator and position (where, null when it is everywhere or not known),
-    count (an iteration), baseline_ns and candidate_ns (time in these places an iteration; null without a time of its
-    own), matched_by, evidence (the table it was read from). Selections that hold for the whole session come first, then
-    places by how much their time changed, then what has no time.
+    `gemm_backend`, `node_placement`, `library`, `data_layout`, `datatype`, `fusion`, `kernel`, `copy_path`,
+    `input_shape`, `cache`, `library_version`), from_value and to_value, operator and position (where, null when it is
+    everywhere or not known), count (an iteration), baseline_ns and candidate_ns (time in these places an iteration;
+    null without a time of its own), matched_by, evidence (the table it was read from). Selections that hold for the
+    whole session come first, then places by how much their time changed, then what has no time.
     """
     if not baseline.accounts or not candidate.accounts:
         whole, places = list(_of_sessions(baseline, candidate)), []
@@ -76,13 +65,13 @@ def selections(baseline: Arm, candidate: Arm, replaced: Iterable[Replaced]) -> p
         sides = baseline.accounts, candidate.accounts
         known = _kernels(sides[0]), _kernels(sides[1])
         whole = [*_of_sessions(baseline, candidate), *_graph_replay(*sides), *_one_sided(*known)]
-        retyped, inputs = _inputs(*sides)
+        retyped, inputs = other_inputs(*sides)
         places = [_replacement(one, *known, *sides) for one in replaced]
         # Kernels of another format at operators whose inputs have it are no choice of their own.
         places = [row for row in places if row["what"] != "datatype" or row["operator"] not in retyped]
         # What the inputs are decides on kernels, not the other way round.
         whole += [row for row in inputs if row["what"] == "datatype"]
-        places += [*_same_name(*known), *(row for row in inputs if row["what"] != "datatype")]
+        places += [*_same_name(*known), *copy_paths(*sides), *(row for row in inputs if row["what"] != "datatype")]
         places.sort(key=lambda row: (-abs((row["candidate_ns"] or 0) - (row["baseline_ns"] or 0)), row["from_value"]))
     rows = [*whole, *places, *_of_environment(baseline, candidate)]
     return pl.DataFrame(rows, schema=dict(SCHEMA), orient="row")
@@ -91,16 +80,12 @@ def selections(baseline: Arm, candidate: Arm, replaced: Iterable[Replaced]) -> p
 # ---- inside ----------------------------------------------------------------------------------------------------------
 
 
-def _row(what: str, was: str, became: str, evidence: str, **more: Any) -> Row:
-    return {**dict.fromkeys(SCHEMA), "what": what, "from_value": was, "to_value": became, "evidence": evidence, **more}
-
-
 def _of_sessions(baseline: Arm, candidate: Arm) -> Iterator[Row]:
     columns = {"execution_provider": "provider", "backend": "backend", "precision": "precision"}
     for what in OF_SESSIONS:
         before, after = (_distinct(side.sessions.get_column(columns[what])) for side in (baseline, candidate))
         if before and after and before != after:
-            yield _row(what, before, after, f"sessions.{columns[what]}")
+            yield selected(what, before, after, f"sessions.{columns[what]}")
 
 
 def _distinct(values: pl.Series) -> str:
@@ -117,7 +102,7 @@ def _graph_replay(before: Sequence[Account], after: Sequence[Account]) -> Iterat
         names = ("single launches", "graph replay")
         count = sum(one.groups.filter(pl.col("category") != COPY)["count"].sum() / one.steps for one in after)
         time = [round(sum(one.time_ns / one.steps for one in side) / len(side)) for side in (before, after)]
-        yield _row(
+        yield selected(
             GRAPH_REPLAY,
             names[first > second],
             names[second > first],
@@ -144,7 +129,7 @@ def _one_sided(before: Mapping[str, Row], after: Mapping[str, Row]) -> Iterator[
         times = [
             round(sum(side[name]["busy_ns"] for name in one)) for side, one in zip((before, after), own, strict=True)
         ]
-        yield _row(
+        yield selected(
             what,
             other if made[0] else plain,
             other if made[1] else plain,
@@ -178,7 +163,7 @@ def _replacement(
     was, became = _told(one.before, known_before), _told(one.after, known_after)
     if what == "datatype":
         was, became = f"{_formats(old)}, {was}", f"{_formats(new)}, {became}"
-    return _row(
+    return selected(
         what,
         was,
         became,
@@ -258,86 +243,17 @@ def _same_name(
                 changed.setdefault(("node_placement" if placed else what, old[key], new[key]), []).append(name)
     for (what, was, became), names in changed.items():
         count = sum(known_after[name]["count"] for name in names)
-        yield _row(
+        yield selected(
             what,
             was,
             became,
-            f"kernels.{'dtype' if what == 'datatype' else 'library'} of {_few(names)}",
-            operator=_few([known_after[name]["short_name"] or name for name in names]),
+            f"kernels.{'dtype' if what == 'datatype' else 'library'} of {few(names)}",
+            operator=few([known_after[name]["short_name"] or name for name in names]),
             count=count,
             baseline_ns=round(sum(known_before[name]["busy_ns"] for name in names)),
             candidate_ns=round(sum(known_after[name]["busy_ns"] for name in names)),
             matched_by="name",
         )
-
-
-def _few(names: Sequence[str], most: int = 3) -> str:
-    distinct = list(dict.fromkeys(names))
-    return ", ".join(distinct[:most]) + (f" and {len(distinct) - most} more" if len(distinct) > most else "")
-
-
-def _inputs(before: Sequence[Account], after: Sequence[Account]) -> tuple[set[str], list[Row]]:
-    """Operators that are called as often, but with other shapes or types of their inputs.
-
-    The operators with other types, and a row for each pair of types and one for all other shapes, of the operators
-    together.
-    """
-    sides = []
-    for side in (before, after):
-        rows = pl.concat([one.inputs.with_columns(pl.col("count") / (one.steps * len(side))) for one in side])
-        sides.append(rows.group_by("operator", "shapes", "types").agg(pl.col("count").sum()))
-    keys = ("operator", "shapes", "types")
-    both = (
-        sides[0]
-        .join(sides[1], on=keys, how="full", coalesce=True, suffix="_after")
-        .with_columns(pl.col("count", "count_after").fill_null(0.0))
-    )
-    change = pl.col("count_after") - pl.col("count")
-    totals = pl.col("count").sum().over("operator"), pl.col("count_after").sum().over("operator")
-    moved = both.filter((totals[0] - totals[1]).abs() < LEAST_COUNT).with_columns(change=change)
-    moved = moved.filter(pl.col("change").abs() >= LEAST_COUNT).sort("operator", "change", "shapes", "types")
-    found: dict[tuple[str, str, str], list[Row]] = {}
-    for (operator,), rows in moved.group_by("operator", maintain_order=True):
-        gone, came = rows.filter(pl.col("change") < 0), rows.filter(pl.col("change") > 0)
-        told = _other_inputs(gone, came) if gone.height and came.height else None
-        if told is not None:
-            what, was, became = told
-            row = {"operator": str(operator), "was": was, "became": became, "count": came.get_column("change").sum()}
-            # Types change everywhere in the same way, shapes at each operator in its own.
-            found.setdefault(told if what == "datatype" else (what, "", ""), []).append(row)
-    retyped = {row["operator"] for (what, *_), places in found.items() if what == "datatype" for row in places}
-    return retyped, [_of_inputs(what, places) for (what, *_), places in found.items()]
-
-
-def _other_inputs(gone: pl.DataFrame, came: pl.DataFrame) -> tuple[str, str, str] | None:
-    """What is other in an operator's inputs: the types that changed, else the shapes; None for another overload."""
-    types = [list(dict.fromkeys(rows.get_column("types"))) for rows in (gone, came)]
-    if set(types[0]) == set(types[1]):
-        return "input_shape", _few(sorted(gone.get_column("shapes"))), _few(sorted(came.get_column("shapes")))
-    pairs = set()
-    for was, became in zip(*map(sorted, types), strict=False):
-        lists = [one.strip("[]").split(",") for one in (was, became)]
-        if len(lists[0]) != len(lists[1]):
-            return None
-        pairs |= {pair for pair in zip(*lists, strict=True) if pair[0] != pair[1]}
-    if len(types[0]) != len(types[1]) or not pairs:
-        return None
-    was, became = (_few(sorted({pair[side].strip('" ') for pair in pairs})) for side in (0, 1))
-    return "datatype", was, became
-
-
-def _of_inputs(what: str, places: Sequence[Row]) -> Row:
-    """One row for all operators at which it is so, the most frequent first; shapes are those of that one."""
-    places = sorted(places, key=lambda row: (-row["count"], row["operator"]))
-    return _row(
-        what,
-        places[0]["was"],
-        places[0]["became"],
-        f"operator_inputs.{'shapes' if what == 'input_shape' else 'types'}",
-        operator=_few([row["operator"] for row in places], most=1),
-        count=float(sum(row["count"] for row in places)),
-        matched_by="operator",
-    )
 
 
 def _of_environment(baseline: Arm, candidate: Arm) -> Iterator[Row]:
@@ -356,11 +272,11 @@ def _of_environment(baseline: Arm, candidate: Arm) -> Iterator[Row]:
     caches = dict.fromkeys(_OF_A_CACHE.sub("", key) for category, key in changed if category == _CACHE)
     for cache in caches:
         was, became = (_cache_state(side, cache) for side in sides)
-        yield _row("cache", f"{cache}: {was}", f"{cache}: {became}", "environment", matched_by="name")
+        yield selected("cache", f"{cache}: {was}", f"{cache}: {became}", "environment", matched_by="name")
     for category, key in changed:
         if category in _LIBRARIES and (category != "package" or _RUNTIMES.search(key.lower())):
             was, became = (side[category, key] for side in sides)
-            yield _row("library_version", f"{key} {was}", f"{key} {became}", "environment", matched_by="name")
+            yield selected("library_version", f"{key} {was}", f"{key} {became}", "environment", matched_by="name")
 
 
 def _cache_state(side: Mapping[tuple[str, str], str], cache: str) -> str:

@@ -224,11 +224,11 @@ def test_columns_of_a_small_trace(tmp_path: Path) -> None:
     assert (row["start_ns"], row["end_ns"], row["self_ns"]) == (10_500, 12_750, 2_250)
     assert (row["lds_allocated_bytes"], row["graph_node_id"], row["thread_id"]) == (512, 2**64 - 1, 41)
     assert tables["memory_copies"].select(
-        "direction", "size_bytes", "source_device_id", "destination_device_id", "stream_id"
+        "direction", "size_bytes", "source_device_id", "destination_device_id", "stream_id", "host_memory"
     ).rows() == [
-        ("host_to_device", 4096, None, 0, 0),
-        ("fill", 4, None, 0, 0),
-        ("device_to_device", None, None, None, 0),
+        ("host_to_device", 4096, None, 0, 0, "pinned"),
+        ("fill", 4, None, 0, 0, None),
+        ("device_to_device", None, None, None, 0, None),
     ]
     assert tables["api_calls"].select("domain", "name").rows() == [
         ("hip_runtime", "hipLaunchKernel"),

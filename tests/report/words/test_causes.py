@@ -7,7 +7,7 @@ import pytest
 from aaco_pipeline.report.words.causes import cause_in_words, difference_in_words, selection_in_words, signed
 from aaco_pipeline.report.words.difference import opening, verdict, waterfall
 from aaco_pipeline.statistics.causes.decomposition import SCHEMA as CAUSE
-from aaco_pipeline.statistics.causes.selection import SCHEMA as SELECTION
+from aaco_pipeline.statistics.causes.selected import SCHEMA as SELECTION
 
 NONE = dict.fromkeys(CAUSE)
 

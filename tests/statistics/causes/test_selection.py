@@ -186,3 +186,24 @@ def test_kernels_of_the_format_that_the_inputs_have_are_no_selection_of_their_ow
     assert [(row["what"], row["from_value"], row["to_value"], row["operator"]) for row in found] == [
         ("datatype", "float", "c10::Half", "aten::mm")
     ]
+
+
+def copied(memory: str | None, ns: int) -> Tables:
+    tables = session(STEP)
+    rows = [{"copy_id": at, "process_id": 0, "device_id": 0, "direction": "host_to_device", "size_bytes": 64,
+             "start_ns": 1_000 + 2_100 * at, "end_ns": 1_000 + 2_100 * at + ns, "host_memory": memory}
+            for at in range(3)]  # fmt: skip
+    schema = {"host_memory": pl.String}
+    tables["memory_copies"] = to_contract("memory_copies", pl.DataFrame(rows, schema_overrides=schema))
+    return tables
+
+
+def test_copies_by_another_kind_of_host_memory() -> None:
+    pageable, pinned = arm_of(copied("pageable", 80)), arm_of(copied("pinned", 20))
+    found = of_arms(pageable, pinned).to_dicts()
+    assert [(row["what"], row["from_value"], row["to_value"], row["operator"]) for row in found] == [
+        ("copy_path", "pageable memory", "pinned memory", "host to device copies")
+    ]
+    assert (found[0]["count"], found[0]["baseline_ns"], found[0]["candidate_ns"]) == (1.0, 80, 20)
+    assert of_arms(pinned, arm_of(copied("pinned", 80))).is_empty()
+    assert of_arms(pinned, arm_of(copied(None, 80))).is_empty()
