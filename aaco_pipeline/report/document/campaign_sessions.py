@@ -39,7 +39,8 @@ def measured_sessions(lake: TraceLake, campaign: str, verdict: Mapping[str, Any]
     """The finished sessions of both arms of a verdict in the order they ran.
 
     Each with session_id, arm, block, position, state, value_ns (the verdict's metric, ns; null where there is none),
-    is_excluded and is_slow (as the verdict has it). Nothing where no session of the campaign was measured.
+    is_excluded and is_slow (as the verdict has it). Of a session that was removed since, value and state are null;
+    nothing where the lake holds no session of the campaign.
     """
     arms = verdict["baseline"], verdict["candidate"]
     rows = lake.read("campaign_sessions", campaign).filter(
@@ -47,7 +48,11 @@ def measured_sessions(lake: TraceLake, campaign: str, verdict: Mapping[str, Any]
     )
     if rows.is_empty():
         return []
-    found = quantiles_of(lake, rows).select("session_id", "state", value_ns=METRICS[verdict["metric"]])
+    # A verdict outlives its sessions: what was removed of them since has no value any more.
+    left = rows.filter(pl.col("session_id").is_in(lake.sessions()))
+    if left.is_empty():
+        return []
+    found = quantiles_of(lake, left).select("session_id", "state", value_ns=METRICS[verdict["metric"]])
     marked = [
         pl.col("session_id").is_in(verdict[named] or []).alias(name)
         for name, named in (("is_excluded", "excluded_sessions"), ("is_slow", "slow_sessions"))

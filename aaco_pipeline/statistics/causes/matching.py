@@ -327,9 +327,11 @@ def _alike(left: Mapping[str, float], came: Mapping[str, float], keys: Mapping[s
 
 
 def _code_keys(sessions: Iterable[Account]) -> dict[str, str]:
-    rows = pl.concat([one.groups.select("name", "short_name") for one in sessions]).unique("name")
+    """What tells the code of each kernel, and the number format that it is made for where that is known."""
+    rows = pl.concat([one.groups.select("name", "short_name", "dtype") for one in sessions]).unique("name")
     keys = code_keys(rows.get_column("name"), rows.get_column("short_name").cast(pl.String))
-    return dict(zip(rows.get_column("name"), keys, strict=True))
+    made_for = pl.concat_str(keys.alias("key"), pl.col("dtype").cast(pl.String).fill_null(""), separator=" ")
+    return dict(zip(rows.get_column("name"), rows.select(made_for).to_series(), strict=True))
 
 
 def _united(replaced: Iterable[Replaced]) -> dict[str, tuple[str, str]]:

@@ -29,6 +29,7 @@ _MADE_FOR_MANY: Final = (
         "torch.compile, kernels written by Inductor",
     ),
     ("fusion", r"\bmulti_tensor_apply_kernel\b", "a kernel for each tensor", "kernels over many tensors at once"),
+    ("fusion", r"Fused(?:Adam|Sgd|Adagrad)\w*Functor", "an optimizer in several kernels", "an optimizer in one kernel"),
 )
 #: Kernels that turn one layout of images into another.
 _LAYOUTS: Final = re.compile(r"(?i)nchw_?(?:to_?|2)\w?nhwc|nhwc_?(?:to_?|2)\w?nchw|cnhw|batched_transpose")
@@ -37,6 +38,9 @@ _GRAPH_DIFFERENCE: Final = 0.5
 #: Fewer or more kernels in the same places, by this part, where kinds of work came or went: fused, or fused no longer.
 _FUSED: Final = 0.1
 _ATTENTION: Final = "attention"
+_ATTENTION_BACKEND: Final = "attention_backend"
+_SOFTMAX: Final = "softmax"
+_UNFUSED: Final = "products and a softmax"
 _GEMM: Final = "gemm"
 _ORT: Final = "onnxruntime "
 #: Packages and libraries whose version decides which kernels run.
@@ -72,6 +76,7 @@ def selections(baseline: Arm, candidate: Arm, replaced: Iterable[Replaced]) -> p
         # What the inputs are decides on kernels, not the other way round.
         whole += [row for row in inputs if row["what"] == "datatype"]
         places += [*_same_name(*known), *copy_paths(*sides), *(row for row in inputs if row["what"] != "datatype")]
+        places += [] if any(one["what"] == _ATTENTION_BACKEND for one in places) else _attention(*known)
         places.sort(key=lambda row: (-abs((row["candidate_ns"] or 0) - (row["baseline_ns"] or 0)), row["from_value"]))
     rows = [*whole, *places, *_of_environment(baseline, candidate)]
     return pl.DataFrame(rows, schema=dict(SCHEMA), orient="row")
@@ -140,6 +145,30 @@ def _one_sided(before: Mapping[str, Row], after: Mapping[str, Row]) -> Iterator[
         )
 
 
+def _attention(before: Mapping[str, Row], after: Mapping[str, Row]) -> Iterator[Row]:
+    """Attention by a kernel of its own on one side, and by products and a softmax of other operators on the other."""
+    own = [{name: one for name, one in side.items() if one["family"] == _ATTENTION} for side in (before, after)]
+    if bool(own[0]) == bool(own[1]):
+        return
+    plain = {
+        name: one
+        for side, other in ((before, after), (after, before))
+        if not any(one["family"] == _ATTENTION for one in side.values())
+        for name, one in side.items()
+        if one["family"] == _SOFTMAX and name not in other
+    }
+    if not plain:
+        return
+    names = (", ".join(sorted({one["short_name"] or name for name, one in (own[0] or own[1]).items()})), _UNFUSED)
+    yield selected(
+        _ATTENTION_BACKEND,
+        names[0] if own[0] else names[1],
+        names[1] if own[0] else names[0],
+        "kernels.family",
+        count=sum(one["count"] for one in plain.values()),
+    )
+
+
 def _kernels(side: Sequence[Account]) -> dict[str, Row]:
     """What is known of each kernel of a side by its name, and its time and count in one iteration."""
     rows = pl.concat([one.groups.with_columns(steps=pl.lit(one.steps)) for one in side], how="diagonal_relaxed")
@@ -188,13 +217,14 @@ def _what(old: Sequence[Row], new: Sequence[Row], count_before: float, count_aft
         tuple({row[key] for row in side if row[key] is not None} for side in (old, new))
         for key in ("family", "library", "dtype")
     )
-    other_library = bool(libraries[0] and libraries[1] and not libraries[0] & libraries[1])
+    # Each side has one that the other lacks: what both call besides is a part of either.
+    other_library = bool(libraries[0] - libraries[1] and libraries[1] - libraries[0])
     if other_library and all(name.startswith(_ORT) for name in libraries[0] | libraries[1]):
         return "node_placement"
     attention = [_ATTENTION in side for side in families]
     # Attention is named after its library; one that is not known is another one than one that is.
     if attention[0] != attention[1] or (all(attention) and libraries[0].isdisjoint(libraries[1]) and any(libraries)):
-        return "attention_backend"
+        return _ATTENTION_BACKEND
     if other_library:
         return "gemm_backend" if _GEMM in families[0] & families[1] else "library"
     if any(layouts[0]) != any(layouts[1]):
@@ -202,7 +232,7 @@ def _what(old: Sequence[Row], new: Sequence[Row], count_before: float, count_aft
     more, fewer = sorted(families, key=len, reverse=True)
     if abs(count_after - count_before) > _FUSED * count_before and fewer < more:
         return "fusion"
-    return "datatype" if formats[0] and formats[1] and formats[0] != formats[1] else "kernel"
+    return "datatype" if all(formats) and formats[0].isdisjoint(formats[1]) else "kernel"
 
 
 def _formats(side: Sequence[Row]) -> str:

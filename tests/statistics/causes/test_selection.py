@@ -207,3 +207,19 @@ def test_copies_by_another_kind_of_host_memory() -> None:
     assert (found[0]["count"], found[0]["baseline_ns"], found[0]["candidate_ns"]) == (1.0, 80, 20)
     assert of_arms(pinned, arm_of(copied("pinned", 80))).is_empty()
     assert of_arms(pinned, arm_of(copied(None, 80))).is_empty()
+
+
+def test_attention_by_products_and_a_softmax_is_another_backend() -> None:
+    softmax = Ran("softmax_warp_forward", 200, operator="aten::softmax", family="softmax")
+    found = of_steps((GEMM, SDPA), (GEMM, replace(GEMM, kernel="bmm", operator="aten::bmm"), softmax))
+    assert [(row["what"], row["from_value"], row["to_value"]) for row in found] == [
+        ("attention_backend", "flash_fwd", "products and a softmax")
+    ]
+    assert of_steps((GEMM, SDPA), (GEMM,)) == []
+
+
+def test_a_format_that_is_shared_is_no_other_datatype() -> None:
+    indexed = Ran("index", 100, operator="aten::index_add_", dtype="float32")
+    sort = replace(indexed, kernel="sort", dtype="int64")
+    found = of_steps((GEMM, indexed), (GEMM, replace(indexed, kernel="segmented"), sort))
+    assert [row["what"] for row in found] == ["kernel"]
