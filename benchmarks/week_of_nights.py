@@ -210,7 +210,10 @@ def live(week: Week, night: Night) -> None:
         week.kill()
         week.start()
     _await(night, "the end of its first time slot", lambda: _ended(week, night, 1))
-    if night.has_second_slot:
+    found = week.lake.read("alerts").filter(pl.col("night") == week.at(night).date())
+    if night.has_second_slot and found.is_empty():
+        night.wrong.append("its first time slot found nothing, so there is nothing to confirm")
+    elif night.has_second_slot:
         week.clock.set(week.clock.now() + timedelta(minutes=35))
         _await(night, "the end of its second time slot", lambda: _ended(week, night, 2))
     _await(night, "the end of its runs", lambda: not _living(week))
