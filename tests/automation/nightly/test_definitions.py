@@ -29,6 +29,13 @@ def lived(
     return made
 
 
+@pytest.fixture
+def tomorrow(lived: Nights) -> Nights:
+    """As `lived`, before a night that is not over yet: of one that is, the schedule measures nothing."""
+    lived.now = datetime.now(UTC).replace(hour=2) + timedelta(days=1)
+    return lived
+
+
 def tick(lived: Nights) -> Sequence[dg.RunRequest]:
     """What the schedule asks for at the time that it is."""
     definitions = build_definitions(resource_overrides=lived.resources)
@@ -41,42 +48,48 @@ def tick(lived: Nights) -> Sequence[dg.RunRequest]:
         return definitions.resolve_schedule_def(nightly_baseline.name).evaluate_tick(context).run_requests or []
 
 
-def test_a_tick_plans_the_whole_night_and_asks_for_each_benchmark_s_campaign(lived: Nights) -> None:
-    requests = tick(lived)
-    planned = lived.lake.read("campaigns")
+def test_a_tick_plans_the_whole_night_and_asks_for_each_benchmark_s_campaign(tomorrow: Nights) -> None:
+    requests = tick(tomorrow)
+    planned = tomorrow.lake.read("campaigns")
     assert [one.partition_key for one in requests] == planned.sort("planned_at").get_column("campaign_id").to_list()
-    assert set(planned.get_column("night")) == {lived.now.date()}
-    known = lived.instance.get_dynamic_partitions(CAMPAIGN_PARTITIONS_NAME)
+    assert set(planned.get_column("night")) == {tomorrow.now.date()}
+    known = tomorrow.instance.get_dynamic_partitions(CAMPAIGN_PARTITIONS_NAME)
     assert sorted(known) == sorted(planned.get_column("campaign_id"))
     assert [one.run_key for one in requests] == [
-        f"{lived.now:%Y-%m-%d} {name}:cpu first slot attempt 1" for name in ("m", "n")
+        f"{tomorrow.now:%Y-%m-%d} {name}:cpu first slot attempt 1" for name in ("m", "n")
     ]
     assert {one.tags[ATTEMPT_TAG] for one in requests} == {"1"}
-    assert [one for one in faults(lived.lake) if one.kind == "stale lock"] == []
+    assert [one for one in faults(tomorrow.lake) if one.kind == "stale lock"] == []
 
 
-def test_the_same_tick_again_asks_the_same_and_the_next_night_is_another(lived: Nights) -> None:
-    first = [one.run_key for one in tick(lived)]
-    assert [one.run_key for one in tick(lived)] == first
-    lived.now += timedelta(days=1)
-    assert not {one.run_key for one in tick(lived)} & set(first)
+def test_the_same_tick_again_asks_the_same_and_the_next_night_is_another(tomorrow: Nights) -> None:
+    first = [one.run_key for one in tick(tomorrow)]
+    assert [one.run_key for one in tick(tomorrow)] == first
+    tomorrow.now += timedelta(days=1)
+    assert not {one.run_key for one in tick(tomorrow)} & set(first)
 
 
-def test_a_benchmark_that_cannot_be_measured_keeps_no_other_from_its_night(lived: Nights) -> None:
-    (lived.configs / "m.onnx").unlink()
-    (request,) = tick(lived)
-    assert read_plan(lived.lake, str(request.partition_key)).workload == "n"
-    (lived.configs / "n.onnx").unlink()
-    lived.now += timedelta(days=1)
+def test_a_benchmark_that_cannot_be_measured_keeps_no_other_from_its_night(tomorrow: Nights) -> None:
+    (tomorrow.configs / "m.onnx").unlink()
+    (request,) = tick(tomorrow)
+    assert read_plan(tomorrow.lake, str(request.partition_key)).workload == "n"
+    (tomorrow.configs / "n.onnx").unlink()
+    tomorrow.now += timedelta(days=1)
+    assert tick(tomorrow) == []
+
+
+def test_a_tick_that_was_missed_and_comes_a_day_late_measures_nothing_of_that_night(lived: Nights) -> None:
+    lived.now = datetime.now(UTC) - timedelta(days=1)
     assert tick(lived) == []
+    assert lived.lake.read("campaigns").is_empty()
 
 
-def test_a_night_without_a_verdict_alerts_at_the_next_tick(lived: Nights) -> None:
-    tick(lived)
-    lived.now += timedelta(days=1)
-    assert lived.events() == []
-    tick(lived)
-    assert [event for _, event in lived.events()] == ["missing", "missing"]
+def test_a_night_without_a_verdict_alerts_at_the_next_tick(tomorrow: Nights) -> None:
+    tick(tomorrow)
+    tomorrow.now += timedelta(days=1)
+    assert tomorrow.events() == []
+    tick(tomorrow)
+    assert [event for _, event in tomorrow.events()] == ["missing", "missing"]
 
 
 def test_the_sensor_asks_for_the_second_slot_once_it_has_come_and_only_once(
