@@ -127,7 +127,7 @@ def number_format(text: str) -> str | None:
     alone: as parameters they are sizes and strides.
     """
     applied = _LAMBDA.search(text)
-    if applied is not None:
+    if applied is not None and applied.group(1) != "int":  # a function of an index has its format elsewhere
         text = applied.group(1)
     found = _PAIRED.search(text) or _FLOATING.search(text)
     if found is None:

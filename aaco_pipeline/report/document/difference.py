@@ -41,6 +41,7 @@ def difference_document(lake: TraceLake, baseline: str, candidate: str) -> Docum
     chosen = selections(*sides, replaced).to_dicts() if alien is None else []
     differing = environment_differences(*sides, interleaved=False).to_dicts()
     hardware = [row for row in differing if row["category"] == "device" and row["key"] in ("product", "arch")]
+    hardware = [row for row in hardware if row["baseline"].lower() != row["candidate"].lower()]
     causes = [] if split is None else split.causes.to_dicts()
     document: Document = {
         "baseline": _side(sides[0], tables[baseline]),

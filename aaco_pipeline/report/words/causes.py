@@ -1,5 +1,6 @@
 """What changed between two sets of sessions, in words: a sentence for each selection, cause and fact."""
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -93,6 +94,9 @@ def _interval(row: Row) -> str:
 
 def _apart(before: str, after: str) -> tuple[str, str]:
     """Two values as a line has room for them: of long ones that begin alike what differs."""
+    heads = [re.sub(r"^void ", "", one.partition("<")[0].partition("(")[0]) for one in (before, after)]
+    if max(len(before), len(after)) > _WIDTH and heads[0] != heads[1] and all(heads):
+        before, after = (head if len(one) > _WIDTH else one for one, head in zip((before, after), heads, strict=True))
     alike = next((at for at, pair in enumerate(zip(before, after, strict=False)) if pair[0] != pair[1]), 0)
     if max(len(before), len(after)) > _WIDTH and alike > _WIDTH // 3:
         begin = max(0, alike - _WIDTH // 3)
@@ -112,7 +116,7 @@ def _cause(row: Row) -> str:
             return f"{name} ({plural}), launched about as often"
         if row["count_part_ns"] or row["kind"] == "launches":
             of = "" if kind == "memset" else f" of {name}"
-            return f"{_more(row, kind, plural)} an iteration{of}{_with_idle(row)}"
+            return f"{_more(row, kind, plural)} an iteration{_with_idle(row)}{of}"
         return f"{name} ({plural}) takes {_each(row, 'candidate')} each in place of {_each(row, 'baseline')}"
     if row["kind"] == "gaps":
         changed = row["baseline_count"] != row["candidate_count"]
@@ -120,7 +124,7 @@ def _cause(row: Row) -> str:
         return f"device {_GAPS.get(row['subject'], row['subject'])}{more}"
     rises = row["delta_ns"] >= 0
     return {
-        "selection": f"replaced, {name}",
+        "selection": f"replaced{_with_idle(row)}, {name}",
         "duration": f"{name} takes {_each(row, 'candidate')} each in place of {_each(row, 'baseline')}",
         "overlap": f"{'less' if rises else 'more'} overlap of device work",
         "clock": f"engine clock {number(row['baseline_count'])} → {number(row['candidate_count'])} MHz",
@@ -146,9 +150,9 @@ def _changed(row: Row) -> bool:
 
 
 def _with_idle(row: Row) -> str:
-    """That a launch's part is mostly the idle time before it, where it is."""
+    """That the part of launches is mostly the idle time before them, where it is."""
     own = abs((row["candidate_ns"] or 0.0) - (row["baseline_ns"] or 0.0))
-    return ", with the idle time before" if abs(row["delta_ns"]) > 2 * own else ""
+    return " (with idle)" if abs(row["delta_ns"]) > 2 * own else ""
 
 
 def _each(row: Row, side: str) -> str | None:

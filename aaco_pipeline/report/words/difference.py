@@ -74,7 +74,8 @@ def opening(document: Row) -> list[str]:
         whole = [row for row in chosen if row["operator"] is None and row["position"] is None]
         apart = counted(len(chosen) - len(whole), "place")
         lines += [f"{row['in_words']}." for row in whole[:LISTED]]
-        return [*lines, f"Kernels or inputs differ at {apart}, as they do on other hardware: `--json`."]
+        told = f"Kernels or inputs differ at {apart}, as they do on other hardware: `--json`."
+        return [*lines, told] if len(chosen) > len(whole) else lines
     lines.append(f"{counted(len(chosen), 'thing')} {'was' if len(chosen) == 1 else 'were'} selected differently:")
     lines += [f"{row['in_words']}." for row in chosen[:LISTED]]
     return [*lines, *([f"{len(chosen) - LISTED} more in `--json`."] if len(chosen) > LISTED else [])]

@@ -52,7 +52,10 @@ def _other_inputs(gone: pl.DataFrame, came: pl.DataFrame) -> tuple[str, str, str
         lists = [one.strip("[]").split(",") for one in (was, became)]
         if len(lists[0]) != len(lists[1]):
             return None
-        pairs |= {pair for pair in zip(*lists, strict=True) if pair[0] != pair[1]}
+        # A type that one side does not tell is no other type.
+        pairs |= {
+            pair for pair in zip(*lists, strict=True) if pair[0] != pair[1] and all(one.strip('" ') for one in pair)
+        }
     if len(types[0]) != len(types[1]) or not pairs:
         return None
     was, became = (few(sorted({pair[side].strip('" ') for pair in pairs})) for side in (0, 1))

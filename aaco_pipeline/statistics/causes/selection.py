@@ -13,23 +13,31 @@ from aaco_pipeline.statistics.causes.accounts import COPY, Account
 from aaco_pipeline.statistics.causes.arms import Arm
 from aaco_pipeline.statistics.causes.environment import facts
 from aaco_pipeline.statistics.causes.given import copy_paths, other_inputs
-from aaco_pipeline.statistics.causes.matching import Replaced
+from aaco_pipeline.statistics.causes.matching import LEAST_COUNT, Replaced
 from aaco_pipeline.statistics.causes.selected import SCHEMA, Row, few, selected
 
 #: What a selection is of; the first of those that apply.
 OF_SESSIONS: Final = ("execution_provider", "backend", "precision")
 GRAPH_REPLAY: Final = "graph_replay"
 COMPILATION: Final = "compilation"
-#: Kernels that stand for those of many operators: what they are, by which names, and what is in their place.
+#: Kernels that stand for those of many operators: what they are, by which names, how many of them at the least (an
+#: optimizer's step has several, a copy of its tensors is one), and what is in their place.
 _MADE_FOR_MANY: Final = (
     (
         COMPILATION,
         r"^triton_(?:poi|per|red|tem|for|split_scan)_fused_",
+        1,
         "eager kernels",
         "torch.compile, kernels written by Inductor",
     ),
-    ("fusion", r"\bmulti_tensor_apply_kernel\b", "a kernel for each tensor", "kernels over many tensors at once"),
-    ("fusion", r"Fused(?:Adam|Sgd|Adagrad)\w*Functor", "an optimizer in several kernels", "an optimizer in one kernel"),
+    ("fusion", r"\bmulti_tensor_apply_kernel\b", 3, "a kernel for each tensor", "kernels over many tensors at once"),
+    (
+        "fusion",
+        r"Fused(?:Adam|Sgd|Adagrad)\w*Functor",
+        1,
+        "an optimizer in several kernels",
+        "an optimizer in one kernel",
+    ),
 )
 #: Kernels that turn one layout of images into another.
 _LAYOUTS: Final = re.compile(r"(?i)nchw_?(?:to_?|2)\w?nhwc|nhwc_?(?:to_?|2)\w?nchw|cnhw|batched_transpose")
@@ -123,26 +131,22 @@ def _one_sided(before: Mapping[str, Row], after: Mapping[str, Row]) -> Iterator[
 
     They stand for kernels of many operators and belong to an operator of their own, so that no place is the same.
     """
-    for what, pattern, plain, other in _MADE_FOR_MANY:
+    for what, pattern, least, plain, other in _MADE_FOR_MANY:
         made = [{name for name in side if re.search(pattern, name)} for side in (before, after)]
-        if bool(made[0]) == bool(made[1]):
+        if bool(made[0]) == bool(made[1]) or len(made[0] | made[1]) < least:
             continue
-        own = before.keys() - after.keys(), after.keys() - before.keys()
         # Kernels that nothing left for are more work, and no choice.
-        if not all(own):
+        if not (before.keys() - after.keys() and after.keys() - before.keys()):
             continue
-        times = [
-            round(sum(side[name]["busy_ns"] for name in one)) for side, one in zip((before, after), own, strict=True)
-        ]
+        # Of the others nothing tells which of them these stand for: so there is no time of either side.
         yield selected(
             what,
             other if made[0] else plain,
             other if made[1] else plain,
             "kernels.name",
             count=sum(side[name]["count"] for side, one in zip((before, after), made, strict=True) for name in one),
-            baseline_ns=times[0],
-            candidate_ns=times[1],
         )
+        return  # what a compiler wrote stands for the rest, too
 
 
 def _attention(before: Mapping[str, Row], after: Mapping[str, Row]) -> Iterator[Row]:
@@ -245,17 +249,26 @@ def _told(counts: Mapping[str, float], known: Mapping[str, Row]) -> str:
     return " + ".join(ordered if len(ordered) == 1 else [known[name]["short_name"] or name for name in ordered])
 
 
-def _time(counts: Mapping[str, float], known: Mapping[str, Row], operator: str | None, side: Sequence[Account]) -> int:
-    """Time of so many runs of these kernels in one iteration: at the operator where it is known, else by their mean."""
-    at_operator: dict[str, float] = {}
+def _time(
+    counts: Mapping[str, float], known: Mapping[str, Row], operator: str | None, side: Sequence[Account]
+) -> int | None:
+    """Time of so many runs of these kernels in one iteration: at the operator where it is known, else of all.
+
+    Null where a kernel runs at the place more often than that: which of its runs are meant, and how long those took, is
+    not known.
+    """
+    ran = {name: (one["count"], one["busy_ns"]) for name, one in known.items()}
     if operator is not None:
-        rows = pl.concat([one.sites for one in side])
+        rows = pl.concat([one.sites.with_columns(pl.col("count", "busy_ns") / (one.steps * len(side))) for one in side])
         own = rows.filter((pl.col("operator") == operator) | (pl.col("outermost_operator") == operator))
-        mean = own.group_by("name").agg(pl.col("busy_ns").sum() / pl.col("count").sum()).sort("name")
-        at_operator = dict(mean.iter_rows())
-    total: float = sum(
-        count * at_operator.get(name, known[name]["busy_ns"] / known[name]["count"]) for name, count in counts.items()
-    )
+        there = own.group_by("name").agg(pl.col("count", "busy_ns").sum()).sort("name")
+        ran |= {name: (count, busy) for name, count, busy in there.iter_rows()}
+    total = 0.0
+    for name, count in counts.items():
+        times, busy = ran[name]
+        if times - count >= LEAST_COUNT:
+            return None
+        total += busy * count / times
     return round(total)
 
 

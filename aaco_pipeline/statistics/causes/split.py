@@ -176,8 +176,8 @@ class Row:
 def pace_ns(sides: Sequence[Side]) -> float:
     """The longest idle time before a typical launch: that of nine in ten launches of both arms is no longer.
 
-    So much of the idle time before a kernel comes with every launch of it. What goes beyond it is the host's or
-    another's, whichever launch ends it.
+    So much of the idle time before a kernel that one arm alone runs comes with every launch of it. What goes beyond it
+    is the host's or another's, whichever launch ends it.
     """
     counts = np.concatenate([side.means_of.count.sum(axis=0) / side.sessions for side in sides])
     idle = np.concatenate([side.means_of.idle.sum(axis=(0, 2)) / side.sessions for side in sides])
@@ -194,7 +194,8 @@ def rows_of(before: Means, after: Means, subjects: Subjects, causes: Sequence[st
     `pace` is that of `pace_ns` for both arms.
     """
     by_count, by_duration = _midpoint(before.count, before.busy, after.count, after.busy)
-    paced = _at_pace(before, pace), _at_pace(after, pace)
+    both = ((before.count > 0) & (after.count > 0))[..., None]
+    paced = [np.where(both, side.idle, _at_pace(side, pace)) for side in (before, after)]
     idle_count, _ = _midpoint(before.count[..., None], paced[0], after.count[..., None], paced[1])
     idle_rest = after.idle - before.idle - idle_count
     idle_count = idle_count.sum(axis=2)

@@ -99,6 +99,7 @@ def _begins_recorder(starts: Ns, activities: pl.DataFrame) -> bool:
     began, reached = ran.get_column("start_ns").to_numpy(), ran.get_column("end_ns").cum_max().to_numpy()
     at = np.searchsorted(began, starts)
     idle = (at == 0) | (reached[np.clip(at - 1, 0, None)] <= starts)
-    to_next = np.where(at < len(began), began[np.clip(at, None, len(began) - 1)] - starts, np.iinfo(np.int64).max // 2)
-    to_first = np.where(idle, to_next, 0)
-    return bool(to_first[0] > 2 * to_first[1:].max())
+    to_first = np.where(at < len(began), began[np.clip(at, None, len(began) - 1)] - starts, np.iinfo(np.int64).max // 2)
+    # Where the device is still at work on the step before, nothing tells how long the way is.
+    others = to_first[1:][idle[1:]]
+    return bool(idle[0] and len(others) >= _LEAST_OTHER_STEPS and to_first[0] > 2 * others.max())

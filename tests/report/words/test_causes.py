@@ -32,7 +32,8 @@ def cause(kind: str, delta: float, **more: Any) -> dict[str, Any]:
             cause("duration", 4e6, baseline_count=4, candidate_count=4, baseline_ns=4e6, candidate_ns=8e6),
             "k takes 2 ms each in place of 1 ms: +4 ms",
         ),
-        (cause("selection", 1e6), "Replaced, k: +1 ms"),
+        (cause("selection", 1e6), "Replaced (with idle), k: +1 ms"),
+        (cause("selection", 1e6, baseline_ns=2e6, candidate_ns=3e6), "Replaced, k: +1 ms"),
         (
             cause("copies", 1e6, count_part_ns=1e6, baseline_count=1, candidate_count=3, candidate_ns=1e6),
             "2 more copies an iteration of k: +1 ms",
@@ -40,7 +41,7 @@ def cause(kind: str, delta: float, **more: Any) -> dict[str, Any]:
         (
             cause("copies", -9e4, short_subject="fill", count_part_ns=-9e4, baseline_count=3, candidate_count=1,
                   baseline_ns=3e3, candidate_ns=1e3),
-            "2 fewer memsets an iteration, with the idle time before: −90 µs",
+            "2 fewer memsets an iteration (with idle): −90 µs",
         ),
         (
             cause("launches", -9e4, baseline_count=3.01, candidate_count=3, baseline_ns=3e3, candidate_ns=3e3),

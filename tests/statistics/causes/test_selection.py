@@ -73,20 +73,17 @@ def test_kernels_that_a_compiler_wrote_are_one_selection() -> None:
         Ran("triton_poi_fused_add_1", 200, operator=region, library="triton"),
     )
     found = of_steps(STEP, (GEMM, *written))
-    assert [(row["what"], row["count"], row["baseline_ns"], row["candidate_ns"]) for row in found] == [
-        ("compilation", 2.0, ADD.ns + NORM.ns, 500)
-    ]
+    assert [(row["what"], row["count"], row["baseline_ns"]) for row in found] == [("compilation", 2.0, None)]
     assert [row["what"] for row in of_steps((GEMM, *written), STEP)] == ["compilation"]
 
 
 def test_an_optimizer_over_many_tensors_at_once_is_a_fusion() -> None:
     single = tuple(Ran(f"add_{at}", 100, operator="aten::add_") for at in range(3))
-    batched = Ran("at::native::multi_tensor_apply_kernel<A>", 200, operator="aten::_foreach_add_")
-    found = of_steps((*STEP, *single), (*STEP, batched))
-    assert [(row["what"], row["count"], row["baseline_ns"], row["candidate_ns"]) for row in found] == [
-        ("fusion", 1.0, 300, 200)
-    ]
-    assert of_steps(STEP, (*STEP, batched)) == []
+    batched = [Ran(f"at::native::multi_tensor_apply_kernel<{one}>", 200, operator="aten::_foreach_") for one in "abc"]
+    found = of_steps((*STEP, *single), (*STEP, *batched))
+    assert [(row["what"], row["count"], row["baseline_ns"]) for row in found] == [("fusion", 3.0, None)]
+    assert of_steps(STEP, (*STEP, *batched)) == []
+    assert of_steps((*STEP, *single), (*STEP, *batched[:2])) == []
 
 
 def test_layouts_that_another_library_needs_no_more_are_the_librarys() -> None:
