@@ -242,7 +242,7 @@ def test_a_stage_that_changed_makes_what_reads_from_it_stale_until_that_is_run_a
     run_session(unanalysed, instance, session, CONFIGS, only=("telemetry",))
     found = stale(instance, session)
     reading = {name for name, one in stages().items() if "telemetry" in one.dependencies}
-    assert reading == {"classification", "perfetto_trace"} <= set(found)
+    assert reading == {"classification", "perfetto_trace", "regression"} <= set(found)
     assert "telemetry" not in found
     run_session(unanalysed, instance, session, CONFIGS, only=(*reading, "report"))
     assert stale(instance, session) == {}

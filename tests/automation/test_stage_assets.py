@@ -264,4 +264,7 @@ def test_a_stage_without_what_it_reads_fails_as_itself_and_stops_only_what_needs
 
 def test_the_definitions_hold_the_assets_of_all_stages_and_of_campaigns() -> None:
     keys = build_definitions().resolve_asset_graph().get_all_asset_keys()
-    assert {key.to_user_string() for key in keys} == {*stages(), "campaign_sessions", "campaign_verdicts"}
+    assert {key.to_user_string() for key in keys} == {
+        *stages(),
+        *("campaign_sessions", "campaign_verdicts", "history", "alerts"),
+    }

@@ -80,6 +80,8 @@ NOT_RUN: Final[Mapping[str, str]] = {
         ("aaco nightly", "aaco nightly --only squeezenet", "aaco nightly --json"),
         "measures for minutes; tests/cli/test_nightly.py runs a small one",
     ),
+    "aaco alerts acknowledge ALERT --why TEXT": "needs an alert; tests/cli/test_alerts.py acknowledges one",
+    "aaco rm CAMPAIGN": "needs a campaign; tests/cli/test_compare.py removes one",
     "aaco compare --resume CAMPAIGN": "needs a campaign that was killed",
     "aaco diff BASELINE.json SESSION": "needs a baseline file of an earlier tool; tests/cli/test_diff.py makes one",
     "aaco report CAMPAIGN": "needs a campaign that was judged; tests/cli/test_compare.py has one",

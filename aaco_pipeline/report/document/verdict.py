@@ -77,7 +77,7 @@ def verdict_document(lake: TraceLake, campaign: str, candidate: str = "candidate
         "sessions": sessions,
         "ratios": block_ratios(sessions, primary),
         "history": history_of(lake, campaign, candidate, primary["metric"]),
-        "kind": plan["kind"],
+        "campaign_kind": plan["kind"],
         "foretold": {
             "time_ns": plan["foretold_ns"],
             "detectable_ratio": plan["foretold_detectable_ratio"],

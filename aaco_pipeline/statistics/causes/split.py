@@ -40,6 +40,9 @@ HIDDEN_HOST: Final = "hidden_host"
 HOST_CALLS: Final = "host_calls"
 #: Idle time that the host makes.
 _OF_THE_HOST: Final = (HOST_WAIT, "launch_latency", AT_THE_ENDS)
+#: A framework's way to its next launch, and the part of an iteration that goes for one where programs are slower.
+_LAUNCH_PACE_NS: Final = 30_000.0
+_OF_ITERATION: Final = 0.01
 #: So many of all launches are typical.
 _OF_TYPICAL: Final = 0.9
 #: Host work can be called hidden where nothing was measured unprofiled only if the host waited for the device in this
@@ -174,8 +177,9 @@ class Row:
 
 
 def pace_ns(sides: Sequence[Side]) -> float:
-    """The longest idle time before a typical launch: that of nine in ten launches of both arms is no longer.
+    """The longest idle time before a launch that is the launch's own: nine in ten launches of both arms wait no longer.
 
+    At the least 30 us, the way of a framework to its next launch, or a hundredth of an iteration where all goes slower.
     So much of the idle time before a kernel that one arm alone runs comes with every launch of it. What goes beyond it
     is the host's or another's, whichever launch ends it.
     """
@@ -185,7 +189,9 @@ def pace_ns(sides: Sequence[Side]) -> float:
     each, weight = idle[ran] / counts[ran], counts[ran]
     order = np.argsort(each, kind="stable")
     reached = np.cumsum(weight[order])
-    return float(each[order][np.searchsorted(reached, _OF_TYPICAL * reached[-1])]) if len(reached) else 0.0
+    usual = float(each[order][np.searchsorted(reached, _OF_TYPICAL * reached[-1])]) if len(reached) else 0.0
+    shortest = min(float(side.means_of.time.min()) for side in sides)
+    return max(usual, _LAUNCH_PACE_NS, _OF_ITERATION * shortest)
 
 
 def rows_of(before: Means, after: Means, subjects: Subjects, causes: Sequence[str], pace: float) -> list[Row]:

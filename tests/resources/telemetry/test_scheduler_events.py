@@ -64,7 +64,8 @@ def test_a_real_trace_finds_every_sleep_of_the_measured_process(tool: str, tmp_p
     unknown = within.filter((within["kind"] == "off_cpu") & within["duration_ns"].is_null()).height
     (said,) = (item for item in reading.evidence if item.item == "scheduler events")
     of_all = events.filter((events["kind"] == "off_cpu") & events["duration_ns"].is_null())
-    assert said.status == ("partial" if of_all.height else "present"), said
+    # Switches that the trace lost on a busy machine leave no row to count.
+    assert said.status in (("partial",) if of_all.height else ("partial", "present")), said
     # Python sleeps until a moment: what it waits for a CPU before it sleeps is sleep that it has no more.
     for start, until in pairwise([*sleeps, ended]):
         meanwhile = within.filter(within["time_ns"].is_between(start - begun - slack, until - begun + slack))
