@@ -34,7 +34,8 @@ def difference_document(lake: TraceLake, baseline: str, candidate: str) -> Docum
     names = dict.fromkeys((*ACCOUNTED_FROM, *FACTS, "kinds_of_work", "time_shares", "answers"))
     tables = {session: {name: lake.read(name, session) for name in names} for session in (baseline, candidate)}
     sides = arm({baseline: tables[baseline]}), arm({candidate: tables[candidate]})
-    alien = other_work(sides[0].accounts, sides[1].accounts) if all(side.accounts for side in sides) else None
+    works = {side.sessions.select("workload", "model_name").row(0) for side in sides}
+    alien = other_work(sides[0].accounts, sides[1].accounts) if len(works) > 1 else None
     known = alien is None and all(side.accounts for side in sides)
     replaced = replaced_kernels(sides[0].accounts, sides[1].accounts) if known else []
     split = decompose(*sides, replaced) if known else None
@@ -117,6 +118,8 @@ def _verdict(
     times = [None if account is None else account.time_ns / account.steps for account in (one, other)]
     source = "unprofiled iterations" if None not in latencies else "recorded iterations"
     before, after = latencies if None not in latencies else times
+    if None in latencies and one is not None and other is not None and one.rule != other.rule:
+        before = after = None  # an iteration and a whole recording have no ratio
     first = next((row for row in causes if row["kind"] != "unexplained" and row["in_sum"]), None)
     suspected = selection_in_words(chosen[0]) if chosen else cause_in_words(first) if first else None
     return {

@@ -49,7 +49,7 @@ def of_verdict(document: Document) -> Outcome:
     figures = [
         Figure(f"{row['metric']}_ratio", "x baseline", row["effect_ratio"], row["ci_low"], row["ci_high"])
         for row in document["verdicts"]
-        if row["effect_ratio"] is not None
+        if row["effect_ratio"] is not None and row["verdict"] != "withheld"
     ]
     if (level := _level(document, primary["candidate"])) is not None:
         figures.append(Figure(primary["metric"], "ns", level))

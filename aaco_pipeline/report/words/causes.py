@@ -54,7 +54,7 @@ def selection_in_words(row: Row) -> str:
     text = f"{capital(_WHAT[row['what']])}{place}: {' → '.join(_apart(row['from_value'], row['to_value']))}"
     if row["count"] is not None:
         text += f", {number(round(row['count'], 1))} an iteration"
-    if row["baseline_ns"] is not None:
+    if row["baseline_ns"] is not None and row["candidate_ns"] is not None:
         text += f", {duration(row['baseline_ns'])} → {duration(row['candidate_ns'])}"
     return text
 
@@ -94,7 +94,8 @@ def _interval(row: Row) -> str:
 
 def _apart(before: str, after: str) -> tuple[str, str]:
     """Two values as a line has room for them: of long ones that begin alike what differs."""
-    heads = [re.sub(r"^void ", "", one.partition("<")[0].partition("(")[0]) for one in (before, after)]
+    before, after = (re.sub(r"\bvoid |\(anonymous namespace\)::", "", one) for one in (before, after))
+    heads = [one.partition("<")[0].partition("(")[0] for one in (before, after)]
     if max(len(before), len(after)) > _WIDTH and heads[0] != heads[1] and all(heads):
         before, after = (head if len(one) > _WIDTH else one for one, head in zip((before, after), heads, strict=True))
     alike = next((at for at, pair in enumerate(zip(before, after, strict=False)) if pair[0] != pair[1]), 0)

@@ -48,7 +48,7 @@ SIDES: Final[Columns] = {
 def title(document: Row) -> str:
     """What stands beside what: the work of both sessions, and their devices where these differ."""
     pair = [document[side] for side in ("candidate", "baseline")]
-    works = [one["workload"] or one["model_name"] or one["session_id"] for one in pair]
+    works = [one["model_name"] or one["workload"] or one["session_id"] for one in pair]
     if document["hardware_differs"]:
         works = [f"{work} on {one['product'] or one['arch']}" for work, one in zip(works, pair, strict=True)]
     return " against ".join(dict.fromkeys(works)) if len(set(works)) > 1 else f"{works[0]}, two sessions"
@@ -84,8 +84,13 @@ def opening(document: Row) -> list[str]:
 def verdict(document: Row) -> list[str]:
     """That nothing is judged, and by how much the two differ."""
     lines = [f"Described, no verdict: {document['verdict_reason']}."]
+    rules = [document[side]["step"] for side in ("baseline", "candidate")]
     if document["latency_delta_pct"] is not None:
         lines.append(_latency(document))
+    elif None not in rules and rules[0] != rules[1]:
+        lines.append(
+            f"Their times have no ratio: of the baseline they are of {rules[0]}, of the candidate of {rules[1]}."
+        )
     lines += [f"{session}: {why}." for session, why in document["not_split"].items()]
     least = _LEAST * (document["baseline"]["iteration_ns"] or 0.0)
     beside = ("hidden_host", "host_calls")

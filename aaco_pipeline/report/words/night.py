@@ -73,5 +73,5 @@ COLUMNS: Final[Columns] = {
     "verdict": lambda row: row["verdict"],
     "*ratio (95 %)": _effect,
     "*matters": lambda row: _percent(row["threshold_ratio"]),
-    "*found": lambda row: _percent(row["minimum_detectable_ratio"]),
+    "*detectable": lambda row: _percent(row["minimum_detectable_ratio"]),
 }

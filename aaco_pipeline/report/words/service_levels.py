@@ -35,7 +35,7 @@ def _lacking(row: Row) -> str:
     """What a state would take that is not there."""
     quantile = row["metric"].removeprefix("latency_").upper()
     if row["ci_high_ns"] is None:
-        return f"{counted(row['sessions'], 'session')} with iterations enough for a {quantile}, of five that it takes"
+        return f"{counted(row['sessions'], 'session')} had iterations enough for a {quantile}, and it takes five"
     return f"{counted(row['iterations'], 'iteration')} cannot show so small a share"
 
 
@@ -43,4 +43,5 @@ def _budget(row: Row) -> str:
     if row["over_limit_ratio"] is None:
         return ""
     over, may = (f"{number(100 * row[name])} %" for name in ("over_limit_ratio", "budget_ratio"))
-    return f"; {over} of its iterations took longer, {may} may"
+    low, high = (number(100 * row[f"over_limit_{end}_ratio"]) for end in ("low", "high"))
+    return f"; {over} of the iterations took longer ({low} … {high} %), and {may} may"

@@ -95,8 +95,11 @@ def waterfall(document: Row) -> list[dict[str, Any]]:
 
 
 def certainty(document: Row) -> str | None:
-    """That no part of the change is certain, where that is so; None where one is, or where no interval is known."""
-    known = [row["is_certain"] for row in waterfall(document) if row["is_certain"] is not None]
+    """That no part of the change is certain, where that is so; None where one is, or where there are none."""
+    parts = waterfall(document)
+    known = [row["is_certain"] for row in parts if row["is_certain"] is not None]
+    if parts and not known:
+        return "None of these parts is certain: so few traced sessions tell nothing of how much the parts vary."
     # What is put together has no interval of its own, but every certain part is shown by itself.
     return None if any(known) or not known else "None of these parts is certain: the interval of each holds zero."
 

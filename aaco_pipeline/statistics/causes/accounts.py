@@ -50,7 +50,7 @@ class Account:
     `inputs`: operator, shapes, types, count: the calls of operators that ran kernels, by their inputs.
     `order`: for each step the names of its kernels as they began.
     `host_ns` is the launching thread's time outside waits for the device; `waits` how often it waited; both null
-    without host calls. `calls`: name, count, busy_ns of that thread's calls of the device's runtime. `copies`:
+    without host calls. `calls`: name, count, busy_ns of all threads' calls of the device's runtime. `copies`:
     direction, host_memory, count, busy_ns of copies whose host memory is known. `graph_ratio` is
     the share of dispatches that a graph replayed. `latency_ns` is the median iteration of the pass without a profiler,
     null where there was none.

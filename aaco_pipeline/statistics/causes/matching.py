@@ -71,9 +71,11 @@ def replaced_kernels(baseline: Sequence[Account], candidate: Sequence[Account]) 
 def other_work(baseline: Sequence[Account], candidate: Sequence[Account]) -> str | None:
     """Why the two sides are not the same work at all: kernels and operators have next to nothing in common.
 
-    None where kernels of one code or of one operator take a tenth of the kernels' time on either side, and where a side
+    None where kernels of one code or of one operator take a tenth of the kernels' time on both sides, and where a side
     has no kernels.
     """
+    if not baseline or not candidate:
+        return None
     keys = _code_keys((*baseline, *candidate))
     times = [_per_iteration(one, "busy_ns") for one in (baseline, candidate)]
     if not all(times):
@@ -85,9 +87,9 @@ def other_work(baseline: Sequence[Account], candidate: Sequence[Account]) -> str
     for time, own, other in zip(times, marks, reversed(marks), strict=True):
         known = set[str]().union(*other.values())
         shared = sum(ns for name, ns in time.items() if own[name] & known)
-        if shared >= _LEAST_IN_COMMON * sum(time.values()):
-            return None
-    return "the kernels and operators of one session do not run in the other"
+        if shared < _LEAST_IN_COMMON * sum(time.values()):
+            return "next to none of the kernels and operators of one session run in the other"
+    return None
 
 
 def groups_of(baseline: Sequence[Account], candidate: Sequence[Account], replaced: Iterable[Replaced]) -> pl.DataFrame:

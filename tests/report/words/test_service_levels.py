@@ -10,8 +10,10 @@ KNOWN: dict[str, Any] = {
     **{"workload": "resnet50", "metric": "latency_p99", "arm": "candidate", "limit_ns": 20_000_000, "sessions": 10},
     **{"ci_low_ns": 18_100_000, "ci_high_ns": 18_700_000, "over_limit_ratio": 0.002, "budget_ratio": 0.01},
     "iterations": 10_000,
+    "over_limit_low_ratio": 0.001,
+    "over_limit_high_ratio": 0.004,
 }
-SPENT = "; 0.2 % of its iterations took longer, 1 % may."
+SPENT = "; 0.2 % of the iterations took longer (0.1 … 0.4 %), and 1 % may."
 
 
 @pytest.mark.parametrize(
@@ -40,14 +42,14 @@ SPENT = "; 0.2 % of its iterations took longer, 1 % may."
                 "sessions": 3,
                 "over_limit_ratio": None,
             },
-            "It is not known whether P99 of resnet50 keeps to 20 ms: 3 sessions with iterations enough for a P99, of "
-            "five that it takes.",
+            "It is not known whether P99 of resnet50 keeps to 20 ms: 3 sessions had iterations enough for a P99, "
+            "and it takes five.",
             "P99 of 20 ms: not enough data",
         ),
         (
-            {"state": "not_enough_data", "iterations": 90, "over_limit_ratio": 0.0},
+            {"state": "not_enough_data", "iterations": 90, "over_limit_ratio": 0.0, "over_limit_low_ratio": 0.0},
             "It is not known whether P99 of resnet50 keeps to 20 ms: 90 iterations cannot show so small a share; 0 % "
-            "of its iterations took longer, 1 % may.",
+            "of the iterations took longer (0 … 0.4 %), and 1 % may.",
             "P99 at most 18.7 ms of 20 ms: not enough data",
         ),
     ],

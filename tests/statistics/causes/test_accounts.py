@@ -136,7 +136,7 @@ def test_of_two_steps_none_is_left_out() -> None:
     assert later_in_the_first_step(5_000, 2).time_ns == 2 * 2_100 + 5_000
 
 
-def test_calls_of_the_runtime_are_counted_on_the_launching_thread() -> None:
+def test_calls_of_the_runtime_are_counted_on_every_thread() -> None:
     tables = session(STEP)
     calls = [
         (0, "hipLaunchKernel", 1_000, 1_010, 1), (1, "hipMalloc", 1_100, 1_400, 1), (2, "hipMalloc", 3_150, 3_250, 1),
@@ -144,7 +144,7 @@ def test_calls_of_the_runtime_are_counted_on_the_launching_thread() -> None:
     ]  # fmt: skip
     made = pl.DataFrame(calls, schema=["call_id", "name", "start_ns", "end_ns", "thread_id"], orient="row")
     tables["api_calls"] = to_contract("api_calls", made.with_columns(process_id=0, domain=pl.lit("hip")))
-    assert accounted(tables).calls.rows() == [("hipLaunchKernel", 1, 10), ("hipMalloc", 2, 400)]
+    assert accounted(tables).calls.rows() == [("hipLaunchKernel", 1, 10), ("hipMalloc", 3, 500)]
 
 
 def test_iterations_that_all_lie_before_the_steady_part_are_refused() -> None:
