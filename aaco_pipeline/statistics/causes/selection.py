@@ -26,7 +26,7 @@ _MADE_FOR_MANY: Final = (
     (
         COMPILATION,
         r"^triton_(?:poi|per|red|tem|for|split_scan)_fused_",
-        1,
+        2,
         "eager kernels",
         "torch.compile, kernels written by Inductor",
     ),
@@ -211,12 +211,14 @@ def _replacement(
 
 
 def _what(old: Sequence[Row], new: Sequence[Row], count_before: float, count_after: float) -> str:
-    layouts = [[bool(_LAYOUTS.search(row["name"])) for row in side] for side in (old, new)]
+    turned = [[bool(_LAYOUTS.search(row["name"])) for row in side] for side in (old, new)]
     # What turns layouts comes and goes with the kernels that it is there for.
-    old, new = (
-        [row for row, turns in zip(side, own, strict=True) if not turns] or side
-        for side, own in zip((old, new), layouts, strict=True)
-    )
+    other_layout = any(turned[0]) != any(turned[1]) and not any(all(side) for side in turned)
+    if other_layout:
+        old, new = (
+            [row for row, turns in zip(side, own, strict=True) if not turns]
+            for side, own in zip((old, new), turned, strict=True)
+        )
     families, libraries, formats = (
         tuple({row[key] for row in side if row[key] is not None} for side in (old, new))
         for key in ("family", "library", "dtype")
@@ -231,10 +233,9 @@ def _what(old: Sequence[Row], new: Sequence[Row], count_before: float, count_aft
         return _ATTENTION_BACKEND
     if other_library:
         return "gemm_backend" if _GEMM in families[0] & families[1] else "library"
-    if any(layouts[0]) != any(layouts[1]):
+    if other_layout:
         return "data_layout"
-    more, fewer = sorted(families, key=len, reverse=True)
-    if abs(count_after - count_before) > _FUSED * count_before and fewer < more:
+    if abs(count_after - count_before) > _FUSED * count_before and len(families[0]) != len(families[1]):
         return "fusion"
     return "datatype" if all(formats) and formats[0].isdisjoint(formats[1]) else "kernel"
 

@@ -35,7 +35,7 @@ def of_steps(before: Sequence[Ran], after: Sequence[Ran]) -> list[dict[str, Any]
         (SDPA, replace(SDPA, kernel="bmm", library="cublas", family="gemm"), "attention_backend"),
         (replace(SDPA, library="cudnn"), replace(SDPA, kernel="fmha", library=None), "attention_backend"),
         (replace(SDPA, kernel="a"), replace(SDPA, kernel="b"), "kernel"),
-        (replace(GEMM, family="conv"), replace(GEMM, family="conv", kernel="nchwToNhwcKernel"), "data_layout"),
+        (replace(GEMM, family="conv"), replace(GEMM, family="conv", kernel="nchwToNhwcKernel"), "kernel"),
         (replace(GEMM, dtype="bfloat16"), replace(GEMM, kernel="sgemm_32", dtype="float32"), "datatype"),
         (replace(GEMM, dtype="bfloat16"), replace(GEMM, dtype="float32"), "datatype"),
         (replace(GEMM, library="onnxruntime CPU"), replace(GEMM, library="onnxruntime MIGraphX"), "node_placement"),
