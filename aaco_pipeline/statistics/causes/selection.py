@@ -43,11 +43,12 @@ _MADE_FOR_MANY: Final = (
 _LAYOUTS: Final = re.compile(r"(?i)nchw_?(?:to_?|2)\w?nhwc|nhwc_?(?:to_?|2)\w?nchw|cnhw|batched_transpose")
 #: A share of dispatches replayed by graphs that is this much larger is another way of launching.
 _GRAPH_DIFFERENCE: Final = 0.5
-#: Fewer or more kernels in the same places, by this part, where kinds of work came or went: fused, or fused no longer.
+#: Fewer or more launches of fewer or more kernels in the same places, by this part: fused, or fused no longer.
 _FUSED: Final = 0.1
 _ATTENTION: Final = "attention"
 _ATTENTION_BACKEND: Final = "attention_backend"
 _SOFTMAX: Final = "softmax"
+_PRODUCTS: Final = {"gemm", "conv", "attention", "linear attention"}
 _UNFUSED: Final = "products and a softmax"
 _GEMM: Final = "gemm"
 _ORT: Final = "onnxruntime "
@@ -235,7 +236,10 @@ def _what(old: Sequence[Row], new: Sequence[Row], count_before: float, count_aft
         return "gemm_backend" if _GEMM in families[0] & families[1] else "library"
     if other_layout:
         return "data_layout"
-    if abs(count_after - count_before) > _FUSED * count_before and len(families[0]) != len(families[1]):
+    # A product in several kernels, or split and then added up, is one product all the same.
+    is_product = (families[0] | families[1]) <= _PRODUCTS
+    merged = (len(old) - len(new)) * (count_before - count_after) > 0
+    if merged and abs(count_after - count_before) > _FUSED * count_before and not is_product:
         return "fusion"
     return "datatype" if all(formats) and formats[0].isdisjoint(formats[1]) else "kernel"
 

@@ -42,7 +42,7 @@ HOST_CALLS: Final = "host_calls"
 _OF_THE_HOST: Final = (HOST_WAIT, "launch_latency", AT_THE_ENDS)
 #: A framework's way to its next launch, and the part of an iteration that goes for one where programs are slower.
 _LAUNCH_PACE_NS: Final = 30_000.0
-_OF_ITERATION: Final = 0.05
+_OF_ITERATION: Final = 0.1
 #: So many of all launches are typical.
 _OF_TYPICAL: Final = 0.9
 #: Host work can be called hidden where nothing was measured unprofiled only if the host waited for the device in this
@@ -179,7 +179,7 @@ class Row:
 def pace_ns(sides: Sequence[Side]) -> float:
     """The longest idle time before a launch that is the launch's own: nine in ten launches of both arms wait no longer.
 
-    At the least 30 us, the way of a framework to its next launch, or a twentieth of an iteration where all goes slower.
+    At the least 30 us, the way of a framework to its next launch, or a tenth of an iteration where all goes slower.
     So much of the idle time before a kernel that one arm alone runs comes with every launch of it. What goes beyond it
     is the host's or another's, whichever launch ends it.
     """

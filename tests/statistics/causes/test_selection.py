@@ -219,4 +219,4 @@ def test_a_format_that_is_shared_is_no_other_datatype() -> None:
     indexed = Ran("index", 100, operator="aten::index_add_", dtype="float32")
     sort = replace(indexed, kernel="sort", dtype="int64")
     found = of_steps((GEMM, indexed), (GEMM, replace(indexed, kernel="segmented"), sort))
-    assert [row["what"] for row in found] == ["kernel"]
+    assert [row["what"] for row in found] == ["fusion"]
