@@ -1,0 +1,66 @@
+"""One call of a kernel: how it is launched and what it is given. What a harness makes, and a target runs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Role = Literal["in", "out", "inout"]
+Content = NDArray[np.generic]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Workgroups, work-items per workgroup and dynamic local data share of one launch."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    dynamic_lds_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A device pointer: `elements` values of the numpy type `dtype`. An `out` buffer is poisoned before each call."""
+
+    name: str
+    dtype: str
+    elements: int
+    role: Role
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """An argument by value, of the numpy type `dtype`."""
+
+    name: str
+    dtype: str
+    value: float | int
+
+
+Argument = Buffer | Scalar
+
+
+@dataclass(frozen=True)
+class Call:
+    """A launch with its arguments in the kernel's order, and the contents of every `in` and `inout` buffer by name.
+
+    Two calls of the same `arguments` and `launch` run in the same buffers, at the same addresses.
+    """
+
+    launch: Launch
+    arguments: tuple[Argument, ...]
+    contents: Mapping[str, Content]
+
+
+@dataclass(frozen=True)
+class Execution:
+    """What a target measured and read back: each `out` and `inout` buffer as it was left, and the call's duration.
+
+    `duration_ns` is what the target says it is (`Target.clock`): the process's CPU time on `cpu`, the GPU's own time on
+    a GPU, null where a target measures no time.
+    """
+
+    outputs: Mapping[str, Content]
+    duration_ns: int | None
