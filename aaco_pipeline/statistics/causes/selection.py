@@ -45,6 +45,8 @@ _LAYOUTS: Final = re.compile(r"(?i)nchw_?(?:to_?|2)\w?nhwc|nhwc_?(?:to_?|2)\w?nc
 _GRAPH_DIFFERENCE: Final = 0.5
 #: Fewer or more launches of fewer or more kernels in the same places, by this part: fused, or fused no longer.
 _FUSED: Final = 0.1
+#: What a compiler writes into the name of a kernel that does the work of several.
+_FUSED_BY_NAME: Final = "_fused_"
 _ATTENTION: Final = "attention"
 _ATTENTION_BACKEND: Final = "attention_backend"
 _SOFTMAX: Final = "softmax"
@@ -236,11 +238,12 @@ def _what(old: Sequence[Row], new: Sequence[Row], count_before: float, count_aft
         return "gemm_backend" if _GEMM in families[0] & families[1] else "library"
     if other_layout:
         return "data_layout"
-    # A product in several kernels, or split and then added up, is one product all the same.
-    is_product = (families[0] | families[1]) <= _PRODUCTS
     merged = (len(old) - len(new)) * (count_before - count_after) > 0
-    if merged and abs(count_after - count_before) > _FUSED * count_before and not is_product:
-        return "fusion"
+    if merged and abs(count_after - count_before) > _FUSED * count_before:
+        # A product in several kernels, or split and then added up, is one product all the same: if not by its name.
+        by_name = [any(_FUSED_BY_NAME in row["name"] for row in side) for side in (old, new)]
+        if by_name[len(new) < len(old)] or not (families[0] | families[1]) <= _PRODUCTS:
+            return "fusion"
     return "datatype" if all(formats) and formats[0].isdisjoint(formats[1]) else "kernel"
 
 

@@ -66,6 +66,14 @@ def test_one_product_in_two_kernels_is_no_fusion() -> None:
     assert [row["what"] for row in found] == ["kernel"]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_products_in_one_kernel_that_is_fused_by_its_name_are_a_fusion(dtype: str) -> None:
+    second = replace(GEMM, kernel="sgemm_64", ns=500)
+    one = replace(GEMM, kernel="triton_tem_fused_mm_mm", dtype=dtype)
+    assert [row["what"] for row in of_steps((GEMM, second, ADD), (one, ADD))] == ["fusion"]
+    assert [row["what"] for row in of_steps((one, ADD), (GEMM, second, ADD))] == ["fusion"]
+
+
 def test_kernels_that_a_compiler_wrote_are_one_selection() -> None:
     region = "Torch-Compiled Region"
     written = (
