@@ -4,8 +4,9 @@ Where both are is decided in `aaco_pipeline.resources.project`.
 """
 
 import os
+import sqlite3
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,12 @@ from aaco_pipeline.resources.project import DEFAULTS, HOME_VARIABLE, LAKE_VARIAB
 #: Held while an instance is opened: Dagster makes the databases of a new home without asking who else does.
 _LOCK: Final = ".opening.lock"
 _WAIT_SECONDS: Final = 300.0
+#: Dagster's databases below its home, each with a table that holds rows as soon as anything was kept in it.
+_DATABASES: Final = (
+    ("history/runs.db", "runs"),
+    ("history/runs/index.db", "event_logs"),
+    ("schedules/schedules.db", "jobs"),
+)
 
 
 def prepare_home(project: Project) -> None:
@@ -52,7 +59,31 @@ def open_instance(project: Project) -> dg.DagsterInstance:
     with ExitStack() as held:
         with _home_errors(home):
             held.enter_context(exclusive_lock(home / _LOCK, timeout_seconds=_WAIT_SECONDS, purpose=f"{home}"))
+            _remove_half_made(home)
         return dg.DagsterInstance.get()
+
+
+def _remove_half_made(home: Path) -> None:
+    """Remove what a process left that was killed while Dagster made its databases.
+
+    Dagster writes the version last, and takes a database without one for an old one: what it lacks, it lacks for ever.
+    """
+    for name, table in _DATABASES:
+        path = home / name
+        if path.exists() and not _is_made(path, table):
+            for end in ("-wal", "-shm", ""):
+                Path(f"{path}{end}").unlink(missing_ok=True)
+
+
+def _is_made(path: Path, table: str) -> bool:
+    """Whether a database has its version, or holds anything; one that SQLite cannot read is for others to judge."""
+    try:
+        with closing(sqlite3.connect(path, timeout=_WAIT_SECONDS)) as database:
+            tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            kept = [one for one in ("alembic_version", table) if one in tables]
+            return any(database.execute(f"SELECT 1 FROM {one} LIMIT 1").fetchone() for one in kept)
+    except sqlite3.DatabaseError:
+        return True
 
 
 @contextmanager

@@ -1,8 +1,10 @@
 """Opening the instance that goes with a lake: made at first use, with the project's settings, found by children."""
 
 import os
+import sqlite3
 import threading
 import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -103,6 +105,29 @@ def test_the_instance_is_the_homes_own(project: Project) -> None:
         assert Path(instance.root_directory) == project.dagster_home
     with dg.DagsterInstance.from_config(str(project.dagster_home)) as again:
         assert again.get_dynamic_partitions("session") == ["a"]
+
+
+@pytest.mark.parametrize("left", ["", "CREATE TABLE event_logs (id INTEGER); CREATE TABLE asset_keys (id INTEGER)"])
+def test_a_kill_while_dagster_made_its_databases_does_not_last(left: str, fresh: Project) -> None:
+    folder = fresh.dagster_home / "history" / "runs"
+    folder.mkdir(parents=True)
+    with closing(sqlite3.connect(folder / "index.db")) as database:
+        database.executescript(f"PRAGMA user_version = 0; {left}")
+    with open_instance(fresh) as instance:
+        instance.add_dynamic_partitions("session", ["one"])
+    with open_instance(fresh) as instance:
+        assert instance.get_dynamic_partitions("session") == ["one"]
+
+
+def test_databases_that_hold_anything_are_left_alone(fresh: Project) -> None:
+    with open_instance(fresh) as instance:
+        instance.report_runless_asset_event(dg.AssetMaterialization("kept"))
+    index = fresh.dagster_home / "history" / "runs" / "index.db"
+    with closing(sqlite3.connect(index)) as database, database:
+        database.execute("DELETE FROM alembic_version")
+    before = index.stat().st_ino
+    with open_instance(fresh):
+        assert index.stat().st_ino == before
 
 
 def test_two_that_open_a_new_home_at_once_make_its_databases_one_after_the_other(
