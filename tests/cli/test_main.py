@@ -90,7 +90,9 @@ def test_every_command_and_each_of_its_options_is_described(aaco: Aaco, command:
     assert (answer.returncode, answer.stderr) == (0, "")
     assert answer.stdout.startswith(f"Usage: aaco {command} ")
     assert cli.commands[command].help
-    assert ("--lake PATH" in answer.stdout) == (command not in ("init", "baseline", "replay"))  # no lake, or its commands have it
+    assert ("--lake PATH" in answer.stdout) == (
+        command not in ("init", "baseline", "replay")
+    )  # no lake, or its commands have it
 
 
 def test_no_command_that_shows_data_is_left_out_below() -> None:

@@ -229,6 +229,39 @@ TABLES: Final[tuple[Table, ...]] = (
         ),
     ),
     Table(
+        name="kernels_to_fix", section="Judgement",
+        meaning="One row is one kernel, in the order in which making it faster can save most: its time on the critical "
+                "path times its distance from its roof. Filled by the stage optimization_loop.",
+        sort_by=("rank",),
+        columns=(
+            column("rank", INT32, COUNT, "Place in the order, 1 first: by saves_at_most_ns, else critical_ns, else "
+                "total_ns."),
+            column("kernel_id", INT32, ID, "The kernel, in `kernels`."),
+            column("total_ns", INT64, NS, "Time of all its dispatches, as in `kernel_stats`."),
+            nullable("share_ratio", FLOAT64, RATIO, "Its share of all kernels' time, as in `kernel_stats`."),
+            nullable("criticality", FLOAT64, RATIO, "Share of its time that lies on a longest path, 0..1; null when "
+                "there is no path."),
+            nullable("critical_ns", INT64, NS, "criticality x total_ns: what the run would be shorter by without it at "
+                "most; null when criticality is."),
+            nullable("bound", STRING, NAME, "Nearest roof, as in `roofline`; null when the evidence does not decide."),
+            nullable("roof_ratio", FLOAT64, RATIO, "Shortest time at that roof divided by the time taken; null when "
+                "bound is."),
+            nullable("headroom_ratio", FLOAT64, RATIO, "1 - roof_ratio, at least 0: the part of its time that its roof "
+                "does not ask for; null when roof_ratio is."),
+            nullable("saves_at_most_ns", INT64, NS, "critical_ns x headroom_ratio; null when either is: critical_ns "
+                "alone bounds it."),
+            nullable("speedup_ratio", FLOAT64, RATIO, "How many times as fast it is imagined to be for saved_ns, as in "
+                "`what_if`; null when it was not asked there."),
+            nullable("saved_ns", INT64, NS, "What the longest path becomes shorter by then; null when not asked."),
+            nullable("label", STRING, NAME, "What limits it, as in `bottlenecks`; null when undecided."),
+            nullable("library", STRING, NAME, "Library that it comes from, as in `kernels`: its source is not the "
+                "program's own; null when the name gives no sign."),
+            column("proposers", STRINGS, NAME, "Proposers of `aaco optimize` that address the label, the likeliest "
+                "first; empty when none does, or there is no label."),
+            column("missing", STRINGS, TEXT, "What was not known, and would sharpen the row; empty when nothing."),
+        ),
+    ),
+    Table(
         name="optimization_attempts", section="Judgement",
         meaning="One row is one attempt to make a kernel faster, kept or not. Filled by the stage optimization.",
         sort_by=("attempt", "kernel"),

@@ -238,15 +238,20 @@ def _what(old: Sequence[Row], new: Sequence[Row], count_before: float, count_aft
         return "gemm_backend" if _GEMM in families[0] & families[1] else "library"
     if other_layout:
         return "data_layout"
-    fused = [any(_FUSED_BY_NAME in row["name"] for row in side) for side in (old, new)]
-    if fused[0] != fused[1] and len(new if fused[0] else old) > 1:
-        return "fusion"
-    # A product in several kernels, or split and then added up, is one product all the same.
-    is_product = (families[0] | families[1]) <= _PRODUCTS
-    merged = (len(old) - len(new)) * (count_before - count_after) > 0
-    if merged and abs(count_after - count_before) > _FUSED * count_before and not is_product:
+    if _is_fusion(old, new, count_before, count_after):
         return "fusion"
     return "datatype" if all(formats) and formats[0].isdisjoint(formats[1]) else "kernel"
+
+
+def _is_fusion(old: Sequence[Row], new: Sequence[Row], count_before: float, count_after: float) -> bool:
+    """Whether fewer kernels do what several did, or the other way round: by a name that says so, or by their counts."""
+    fused = [any(_FUSED_BY_NAME in row["name"] for row in side) for side in (old, new)]
+    if fused[0] != fused[1] and len(new if fused[0] else old) > 1:
+        return True
+    # A product in several kernels, or split and then added up, is one product all the same.
+    is_product = {row["family"] for row in (*old, *new) if row["family"] is not None} <= _PRODUCTS
+    merged = (len(old) - len(new)) * (count_before - count_after) > 0
+    return merged and abs(count_after - count_before) > _FUSED * count_before and not is_product
 
 
 def _formats(side: Sequence[Row]) -> str:

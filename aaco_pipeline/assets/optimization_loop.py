@@ -1,0 +1,51 @@
+"""The stage `optimization_loop`: which kernel to make faster first, and how `aaco optimize` would go about it.
+
+The arithmetic is `aaco_pipeline.optimization.first_to_fix`. The attempts themselves are a campaign's
+(`aaco_pipeline.automation.optimizing`): they need a source, which a session does not have.
+"""
+
+import polars as pl
+
+from aaco_pipeline.assets.stage import Outcome, Session, stage
+from aaco_pipeline.lake.evidence import Evidence
+from aaco_pipeline.optimization.first_to_fix import READS, kernels_to_fix
+
+
+@stage(
+    reads=READS,
+    publishes=("kernels_to_fix",),
+    group="optimization",
+    kinds=("polars", "parquet"),
+)
+def optimization_loop(session: Session) -> Outcome:
+    """Which kernel should be made faster first, and what would that save at most?"""
+    tables = session.tables(*READS)
+    found = kernels_to_fix(tables)
+    named = found.join(
+        tables["kernels"].select("kernel_id", pl.col("short_name").cast(pl.String)), on="kernel_id", how="left"
+    ).sort("rank")
+    first = named.row(0, named=True) if named.height else {}
+    return Outcome(
+        {"kernels_to_fix": found},
+        _evidence(found),
+        {
+            "first_kernel": first.get("short_name"),
+            "saves_at_most_ns": first.get("saves_at_most_ns"),
+            "label": first.get("label"),
+            "proposers": ", ".join(first.get("proposers") or ()) or None,
+        },
+        named.select("rank", kernel="short_name", share_ratio="share_ratio", criticality="criticality",
+                     roof_ratio="roof_ratio", saves_at_most_ns="saves_at_most_ns", label="label"),
+        "kernels to make faster, the first first",
+    )  # fmt: skip
+
+
+def _evidence(found: pl.DataFrame) -> list[Evidence]:
+    """How many kernels have a bound on what can be saved, and why the others have none."""
+    if not found.height:
+        return [Evidence("kernels to fix", "absent", "the session has no kernels with times")]
+    bounded = found.height - int(found.get_column("saves_at_most_ns").null_count())
+    if bounded == found.height:
+        return [Evidence("kernels to fix", "present", None, None, bounded)]
+    reason = f"{found.height - bounded} of {found.height} kernels have no roof, or no place on the critical path"
+    return [Evidence("kernels to fix", "partial" if bounded else "absent", reason, None, bounded)]
