@@ -78,7 +78,7 @@ def test_the_projects_lake_and_settings_are_looked_for_when_they_are_used(
 def test_every_stage_is_one_asset_of_its_name() -> None:
     assert set(SPECS) == set(STAGE_ASSETS)
     assert list(SPECS) == list(stages())
-    assert len(SPECS) == 15
+    assert len(SPECS) == 16
 
 
 @pytest.mark.parametrize("stage", STAGE_ASSETS)
@@ -138,7 +138,8 @@ def test_a_session_flows_from_its_capture_to_its_timeline() -> None:
             *("capture", "session_environment", "telemetry", "model_graph", "classification"),
             *(traced - {"completeness"}),
         },
-        "report": {"model_graph", "perfetto_trace", "classification", "regression"},
+        "optimization_loop": {"classification", "critical_path", "kernel_trace", "roofline", "timeline"},
+        "report": {"model_graph", "perfetto_trace", "classification", "regression", "optimization_loop"},
     }
 
 

@@ -14,7 +14,7 @@ from aaco_pipeline.report.words.session import answer
 
 
 @stage(
-    after=("model_graph", "perfetto_trace", "classification", "regression"),
+    after=("model_graph", "perfetto_trace", "classification", "regression", "optimization_loop"),
     group="presentation",
     session_kinds=ALL_KINDS,
     kinds=("duckdb", "html"),

@@ -119,6 +119,8 @@ PUBLIC: Final[dict[str, str]] = {
         paired_error_ratio is_outlier paired_is_outlier segment paired_segment fingerprint is_new_fingerprint""",
     "forecasts": """workload backend host metric arm nights level_ns slope_ratio slope_ci_low slope_ci_high p_value
         limit_ns state nights_to_limit nights_to_limit_low nights_to_limit_high coverage_ratio pinball_ratio reason""",
+    "kernels_to_fix": """rank kernel_id total_ns share_ratio criticality critical_ns bound roof_ratio headroom_ratio
+        saves_at_most_ns speedup_ratio saved_ns label library proposers missing""",
     "optimization_attempts": """attempt kernel transformation proposer guard decision reason speedup_ratio ci_low
         ci_high executed_on compiler source_sha256 binary_sha256 vgprs_before vgprs_after sgprs_before sgprs_after
         lds_bytes_before lds_bytes_after scratch_bytes_before scratch_bytes_after""",

@@ -84,7 +84,7 @@ SUMMARY: Final[Mapping[str, str]] = {
     "optimization_priority": (
         "SELECT k.kernel_id, k.name, k.short_name AS operator, b.label, b.score, b.recommendation, "
         "b.missing AS missing_signals, t.share_ratio, "
-        "w.saved_ns, w.speedup_ratio, r.bound, r.efficiency_ratio "
+        "w.saved_ns, w.speedup_ratio, r.bound, r.efficiency_ratio, x.criticality, x.saves_at_most_ns, x.proposers "
         "FROM (SELECT * FROM kernels WHERE session_id = '{session}') AS k "
         "LEFT JOIN (SELECT * FROM kernel_stats WHERE session_id = '{session}') AS t USING (kernel_id) "
         "LEFT JOIN (SELECT kernel_id, max(saved_ns) AS saved_ns, "
@@ -92,7 +92,9 @@ SUMMARY: Final[Mapping[str, str]] = {
         "WHERE session_id = '{session}' GROUP BY kernel_id) AS w USING (kernel_id) "
         f"LEFT JOIN {_WHOLE.format(table='roofline')} AS r USING (kernel_id) "
         f"LEFT JOIN {_LABELS_OF_KERNELS} AS b USING (kernel_id) "
-        f"ORDER BY w.saved_ns DESC NULLS LAST, t.share_ratio DESC NULLS LAST, k.kernel_id LIMIT {_PRIORITIES}"
+        "LEFT JOIN (SELECT * FROM kernels_to_fix WHERE session_id = '{session}') AS x USING (kernel_id) "
+        "ORDER BY x.rank NULLS LAST, w.saved_ns DESC NULLS LAST, t.share_ratio DESC NULLS LAST, k.kernel_id "
+        f"LIMIT {_PRIORITIES}"
     ),
 }
 

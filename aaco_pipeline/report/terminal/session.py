@@ -76,14 +76,19 @@ def _print_limits(screen: "Console", kernels: Sequence[Row]) -> None:
             "limited by": lambda row: row["label"] and bottleneck_text.briefly(row["label"]),
             "bound": lambda row: bottleneck_text.resource(row["bound"]),
             "*of that roof": lambda row: share(row["efficiency_ratio"]),
-            "*a faster one saves": lambda row: (
-                None if row["saved_ns"] is None else f"{duration(row['saved_ns'])} at {row['speedup_ratio']:g}×"
-            ),
+            "*a faster one saves": _saving,
         },
         kernels[:_LIMITED_KERNELS],
         title="What to look at first; more of one kernel with `aaco show --kernel NAME`",
         spare=("bound", "*of that roof"),
     )
+
+
+def _saving(row: Row) -> str | None:
+    """What a kernel at its roof would save; where no roof is known, what one of some speed would."""
+    if row["saves_at_most_ns"] is not None:
+        return f"at most {duration(row['saves_at_most_ns'])}"
+    return None if row["saved_ns"] is None else f"{duration(row['saved_ns'])} at {row['speedup_ratio']:g}×"
 
 
 def print_critical_path(document: Document, stream: TextIO | None = None) -> None:
