@@ -1,0 +1,195 @@
+"""One candidate's way through the guards, cheapest first, each step leaving what it saw for the journal."""
+
+import hashlib
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from aaco_pipeline.optimization.candidates import Candidate, Refused
+from aaco_pipeline.optimization.journal import text_of
+from aaco_pipeline.optimization.loop.decisions import Decision, Stop, decide
+from aaco_pipeline.optimization.loop.means import Builder, Means, Ruling, TimingStep, Version, version_of
+from aaco_pipeline.optimization.targets import Build
+
+#: Guards of a proposal that its proposer may mend: it does not compile, or computes something else.
+MENDABLE: Final = ("compile", "result", "outputs", "determinism", "memory", "inputs", "symbols")
+#: What is said of a candidate that changes nothing.
+NO_EFFECT: Final = "the compiler made the same machine code of it"
+
+
+@dataclass(frozen=True)
+class Held:
+    """What candidates are held against: a version, its build, and what is static of it where that was compiled."""
+
+    version: Version
+    build: Build
+    static: Mapping[str, Mapping[str, Any]] | None
+
+
+@dataclass
+class Attempt:
+    """A candidate with what came of it. `record` is its line of the journal; `held` what it is once it is accepted."""
+
+    number: int
+    candidate: Candidate
+    decision: Decision
+    record: dict[str, Any]
+    held: Held | None = None
+
+
+@dataclass
+class _Way:
+    """What the steps left so far, in the words of the journal."""
+
+    seen: dict[str, Any] = field(default_factory=dict)
+    rulings: dict[str, Ruling] = field(default_factory=dict)
+    build: Build | None = None
+    static: Mapping[str, Mapping[str, Any]] | None = None
+
+
+def try_candidate(
+    means: Means, held: Held, candidate: Candidate, *, number: int, seed: int, is_out_of_time: Callable[[], bool]
+) -> Attempt:
+    """Take a candidate through every guard until one stops it; see the module for the order.
+
+    `seed` is the search's: what is drawn for an attempt follows from it and the attempt's number. No step is begun
+    once the time is spent: what was not decided by then is undecided.
+    """
+    way, version = _Way(), version_of(candidate, held.version.parameters)
+    step, stop = "text", None
+    try:
+        for step, take in _steps(means, held, version, number, seed).items():
+            if step == "confirmation" and not way.rulings["search"].passed:
+                break
+            if is_out_of_time():
+                raise Refused("budget", f"the time was spent before the step {step}")
+            take(way)
+    except Refused as refused:
+        stop = Stop(step, refused.guard, refused.reason)
+    decision = decide(stop, way.rulings)
+    record = {
+        "kind": "attempt",
+        "attempt": number,
+        **described(candidate),
+        "baseline_sha256": sha256(held.version.source),
+        "baseline_code_sha256": held.build.code_sha256,
+        "baseline_block": None if held.version.block is None else list(held.version.block),
+        "seed": seed,
+        **way.seen,
+        "stop": None if stop is None else asdict(stop),
+        **asdict(decision),
+    }
+    after = Held(version, way.build, way.static) if decision.decision == "accepted" and way.build is not None else None
+    return Attempt(number, candidate, decision, record, after)
+
+
+def described(candidate: Candidate) -> dict[str, Any]:
+    """A candidate in the journal: all that is needed to try it again."""
+    return {
+        "kernel": candidate.kernel,
+        "proposer": candidate.proposer,
+        "transformation": candidate.transformation,
+        "parameters": dict(candidate.parameters),
+        "bit_exact": candidate.bit_exact,
+        "block": None if candidate.block is None else list(candidate.block),
+        "source": text_of(candidate.source),
+        "source_sha256": sha256(candidate.source),
+    }
+
+
+def built(build: Build) -> dict[str, Any]:
+    """A build in the journal, without the places of its files."""
+    return {
+        "target": build.target,
+        "source_sha256": build.source_sha256,
+        "code_sha256": build.code_sha256,
+        "compiler": build.compiler,
+        "flags": list(build.flags),
+        "layout_seed": build.layout.seed,
+        "resources": dict(build.resources),
+        "warnings": list(build.warnings),
+    }
+
+
+def drawn(seed: int, *what: object) -> int:
+    """A seed for one thing that is drawn, the same whenever the search's seed is."""
+    return random.Random("-".join(map(str, (seed, *what)))).getrandbits(63)
+
+
+def sha256(source: bytes) -> str:
+    """The SHA-256 of a source in hexadecimal digits."""
+    return hashlib.sha256(source).hexdigest()
+
+
+def is_unchanged(baseline_code: str, code: str, block: object, baseline_block: object) -> bool:
+    """Whether a candidate runs the same instructions in the same workgroups."""
+    return baseline_code == code and block == baseline_block
+
+
+# ---- the steps -------------------------------------------------------------------------------------------------------
+
+
+def _steps(means: Means, held: Held, version: Version, number: int, seed: int) -> dict[str, Callable[[_Way], None]]:
+    folder = means.folder / f"attempt-{number}"
+    builder = Builder(means.target, folder / "search")
+
+    def text(way: _Way) -> None:
+        means.check_text(held.version.source, version.source, version.kernel)
+
+    def build(way: _Way) -> None:
+        way.build = builder(version)
+        way.seen["build"] = built(way.build)
+
+    def objects(way: _Way) -> None:
+        means.check_object(held.build, _made(way))
+
+    def effect(way: _Way) -> None:
+        if is_unchanged(held.build.code_sha256, _made(way).code_sha256, version.block, held.version.block):
+            raise Refused("no_effect", NO_EFFECT)
+
+    def static(way: _Way) -> None:
+        if means.static is None or held.static is None:
+            way.seen["static"] = None
+            return
+        way.static = means.static.figures(version)
+        way.seen["static"] = {"before": _plain(held.static), "after": _plain(way.static)}
+        means.static.check(held.static, way.static)
+
+    def correctness(way: _Way) -> None:
+        facts = means.checker.check(builder, held.version, version, drawn(seed, number, "correctness"))
+        way.seen["correctness"] = dict(facts)
+
+    def timed(way: _Way, step: TimingStep, builder: Builder) -> None:
+        evidence = means.timer.measure(step, builder, (held.version, version), drawn(seed, number, step))
+        ruling = means.timer.decide(step, evidence)
+        way.rulings[step] = ruling
+        way.seen.setdefault("timings", {})[step] = {"evidence": dict(evidence), "ruling": asdict(ruling)}
+
+    def search(way: _Way) -> None:
+        timed(way, "search", builder)
+
+    def confirmation(way: _Way) -> None:
+        # Nothing of the first processes is left to the second: built anew in an empty folder, other layouts and inputs.
+        timed(way, "confirmation", Builder(means.target, folder / "confirmation"))
+
+    return {
+        "text": text,
+        "build": build,
+        "object": objects,
+        "effect": effect,
+        "static": static,
+        "correctness": correctness,
+        "search": search,
+        "confirmation": confirmation,
+    }
+
+
+def _made(way: _Way) -> Build:
+    if way.build is None:
+        raise AssertionError("a step that needs the build came before it")
+    return way.build
+
+
+def _plain(figures: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {architecture: dict(one) for architecture, one in figures.items()}

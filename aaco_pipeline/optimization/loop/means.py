@@ -1,0 +1,162 @@
+"""What the search is given: the question, limits, and everything that builds, runs, compiles, measures or decides."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol
+
+from aaco_pipeline.optimization.candidates import Candidate, NotApplicable, Proposer, Refused, Task
+from aaco_pipeline.optimization.targets import Build, Layout, Parameter, Target
+
+Record = Mapping[str, Any]
+"""One line of the journal, of values that JSON has; see `aaco_pipeline.optimization.journal`."""
+
+TimingStep = Literal["aa", "search", "confirmation"]
+#: The layout in which outputs and machine code are compared.
+PLAIN: Final = Layout(0)
+
+
+@dataclass(frozen=True)
+class Version:
+    """A source and how its kernel is launched: `block` takes the place of the harness's workgroup where it is set."""
+
+    source: bytes
+    kernel: str
+    parameters: tuple[Parameter, ...]
+    block: tuple[int, int, int] | None = None
+    bit_exact: bool = False
+
+
+@dataclass(frozen=True)
+class Ruling:
+    """What the timing rule says of recorded pairs.
+
+    `passed`: faster by the threshold or more; of A/A, that identical code was not found to differ. `speedup_ratio` is
+    baseline time / candidate time with its interval; null where the pairs give none. `guard` says what stopped it.
+    """
+
+    passed: bool
+    guard: str | None
+    reason: str
+    speedup_ratio: float | None = None
+    ci_low: float | None = None
+    ci_high: float | None = None
+
+
+class Builder:
+    """Builds versions in folders of their own below `folder`, each version and layout once."""
+
+    def __init__(self, target: Target, folder: Path) -> None:
+        self.target: Final = target
+        self._folder = folder
+        self._built: dict[tuple[bytes, Layout], Build] = {}
+
+    def __call__(self, version: Version, layout: Layout = PLAIN) -> Build:
+        """The build of a version in a layout. Refused when it cannot be built."""
+        key = (version.source, layout)
+        if key not in self._built:
+            place = self._folder / str(len(self._built))
+            place.mkdir(parents=True)
+            self._built[key] = self.target.build(version.source, version.kernel, version.parameters, layout, place)
+        return self._built[key]
+
+
+class Checker(Protocol):
+    """Whether a version computes what the harness's reference does."""
+
+    def check(self, builder: Builder, baseline: Version | None, version: Version, seed: int) -> Record:
+        """Run a version on every size and distribution in a fresh process; facts for the journal, or Refused.
+
+        Without a baseline it is the baseline itself that is checked.
+        """
+        ...
+
+
+class Timer(Protocol):
+    """The timing rule: measuring pairs, and deciding on pairs that were measured, now or when they are replayed."""
+
+    def measure(self, step: TimingStep, builder: Builder, versions: tuple[Version, Version], seed: int) -> Record:
+        """Fresh processes of baseline and candidate, interleaved: raw pairs with all that `decide` needs.
+
+        Refused when a process fails, or computes something wrong in a timed call.
+        """
+        ...
+
+    def decide(self, step: TimingStep, evidence: Record) -> Ruling: ...
+
+
+class Static(Protocol):
+    """What a real compile for GPUs that are not here says of a kernel."""
+
+    def figures(self, version: Version) -> Mapping[str, Mapping[str, Any]]:
+        """By architecture the resources that the compiler states. Refused when it does not compile."""
+        ...
+
+    def check(self, before: Mapping[str, Mapping[str, Any]], after: Mapping[str, Mapping[str, Any]]) -> None:
+        """Refused (guard `resources`) when `after` is worse than `before`."""
+        ...
+
+
+class Repairs(Protocol):
+    """A proposer that can mend what it proposed, told why that was refused."""
+
+    def repair(self, task: Task, candidate: Candidate, refused: Refused) -> Candidate | NotApplicable: ...
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When the search ends: time in all, and candidates that are tried."""
+
+    time_ns: int
+    attempts: int
+
+
+@dataclass(frozen=True)
+class Question:
+    """Which kernel of which source is to be made faster. `block` is the workgroup that the harness launches.
+
+    `evidence` is what a session says of the kernel. Everything drawn (layouts, orders, inputs) comes from `seed`.
+    """
+
+    source: bytes
+    kernel: str
+    parameters: tuple[Parameter, ...]
+    block: tuple[int, int, int]
+    limits: Limits
+    seed: int
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def baseline(self) -> Version:
+        return Version(self.source, self.kernel, self.parameters)
+
+
+@dataclass(frozen=True)
+class Means:
+    """What the search works with. `now_ns` is a monotonic clock; `record` keeps one line of the journal for good.
+
+    `check_text` is given the baseline's source, the candidate's and the kernel; `check_object` the two builds. Both
+    raise Refused. `folder` is empty and the search's own.
+    """
+
+    target: Target
+    proposers: Sequence[Proposer]
+    check_text: Callable[[bytes, bytes, str], None]
+    check_object: Callable[[Build, Build], None]
+    static: Static | None
+    checker: Checker
+    timer: Timer
+    now_ns: Callable[[], int]
+    record: Callable[[Record], None]
+    tell: Callable[[str], None]
+    folder: Path
+
+
+def version_of(candidate: Candidate, parameters: tuple[Parameter, ...]) -> Version:
+    """The version that a candidate proposes."""
+    return Version(candidate.source, candidate.kernel, parameters, candidate.block, candidate.bit_exact)
+
+
+def as_baseline(version: Version) -> Version:
+    """An accepted version as the one that the next candidates are held against."""
+    return replace(version, bit_exact=False)

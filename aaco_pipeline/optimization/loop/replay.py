@@ -1,0 +1,113 @@
+"""Deciding again from a journal alone: nothing is built, nothing runs, every decision must come out as it was."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from aaco_pipeline.optimization.candidates import Refused
+from aaco_pipeline.optimization.journal import Journal, JournalError, bytes_of
+from aaco_pipeline.optimization.loop.attempt import NO_EFFECT, is_unchanged, sha256
+from aaco_pipeline.optimization.loop.decisions import Decision, Stop, decide
+from aaco_pipeline.optimization.loop.means import Record, Ruling, Timer, TimingStep
+
+#: Steps that a journal holds everything of; what the others saw can only be taken from it.
+_TEXT: Final = "text"
+_EFFECT: Final = "effect"
+_TIMED: Final[tuple[TimingStep, ...]] = ("search", "confirmation")
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """One decision made again. `differs` says in words where it is not what the journal has; null where it is."""
+
+    attempt: int | None
+    decision: str
+    guard: str | None
+    reason: str
+    differs: str | None
+
+
+def replay(
+    journal: Journal,
+    check_text: Callable[[bytes, bytes, str], None],
+    timer_of: Callable[[Record], Timer],
+) -> list[Replayed]:
+    """Decide everything again that a journal holds evidence of. JournalError where a line contradicts itself.
+
+    Text guards are run on the recorded texts, hashes are compared, and intervals are made of the recorded pairs; what
+    a compiler or a process said is taken as it was recorded. `timer_of` makes the timing rule that `begin` names.
+    """
+    timer = timer_of(journal.begin)
+    sources = dict(_sources(journal))
+    again = []
+    for line in journal.lines:
+        if line["kind"] == "aa" and line["evidence"] is not None:
+            ruling = timer.decide("aa", line["evidence"])
+            word = "quiet" if ruling.passed else "undecided"
+            differs = _difference(asdict(ruling), line["ruling"])
+            again.append(Replayed(None, word, ruling.guard, ruling.reason, differs))
+        elif line["kind"] == "attempt":
+            decision = _decided(line, sources, check_text, timer)
+            differs = _difference(asdict(decision), line)
+            again.append(Replayed(line["attempt"], decision.decision, decision.guard, decision.reason, differs))
+    return again
+
+
+def _sources(journal: Journal) -> Iterator[tuple[str, bytes]]:
+    """Every source of the journal by its hash, which must be that of its text."""
+    for line in journal.lines:
+        if "source" in line:
+            source = bytes_of(line["source"])
+            if sha256(source) != line["source_sha256"]:
+                raise JournalError(f"line {line['line'] + 1}: its source has another hash than it says")
+            yield line["source_sha256"], source
+
+
+def _decided(
+    line: Mapping[str, Any],
+    sources: Mapping[str, bytes],
+    check_text: Callable[[bytes, bytes, str], None],
+    timer: Timer,
+) -> Decision:
+    recorded = None if line["stop"] is None else Stop(**line["stop"])
+    baseline, source = sources.get(line["baseline_sha256"]), sources[line["source_sha256"]]
+    if baseline is None:
+        raise JournalError(f"line {line['line'] + 1}: the journal does not hold the source it is held against")
+    if recorded is not None and recorded.guard == "budget":
+        stop: Stop | None = recorded
+    else:
+        stop = _stopped_by_its_text(baseline, source, line["kernel"], check_text)
+        stop = stop or _stopped_by_its_code(line)
+        if stop is None and recorded is not None and recorded.step not in (_TEXT, _EFFECT):
+            stop = recorded
+    timings = line.get("timings", {})
+    rulings: dict[str, Ruling] = {
+        step: timer.decide(step, timings[step]["evidence"]) for step in _TIMED if step in timings
+    }
+    return decide(stop, rulings)
+
+
+def _stopped_by_its_text(
+    baseline: bytes, source: bytes, kernel: str, check_text: Callable[[bytes, bytes, str], None]
+) -> Stop | None:
+    try:
+        check_text(baseline, source, kernel)
+    except Refused as refused:
+        return Stop(_TEXT, refused.guard, refused.reason)
+    return None
+
+
+def _stopped_by_its_code(line: Mapping[str, Any]) -> Stop | None:
+    """As the step `effect` does; a candidate that an earlier step stopped has no build in its line, or a stop."""
+    stop = line["stop"]
+    if "build" not in line or (stop is not None and stop["step"] == "object"):
+        return None
+    if is_unchanged(line["baseline_code_sha256"], line["build"]["code_sha256"], line["block"], line["baseline_block"]):
+        return Stop(_EFFECT, "no_effect", NO_EFFECT)
+    return None
+
+
+def _difference(again: Mapping[str, Any], recorded: Mapping[str, Any]) -> str | None:
+    """Where two decisions differ, in words; figures must be equal to the last bit."""
+    wrong = {name: value for name, value in again.items() if recorded.get(name) != value}
+    return "; ".join(f"{name} was {recorded.get(name)!r} and is {value!r}" for name, value in wrong.items()) or None

@@ -1,0 +1,249 @@
+"""The search: from the baseline over candidate after candidate to an answer, within its limits.
+
+An accepted change is the baseline of all candidates after it; then every proposer is asked again about the new source.
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final, Literal
+
+from aaco_pipeline.optimization.candidates import Candidate, NotApplicable, Proposer, Refused, Task
+from aaco_pipeline.optimization.journal import VERSION, text_of
+from aaco_pipeline.optimization.loop.attempt import MENDABLE, Attempt, Held, built, drawn, sha256, try_candidate
+from aaco_pipeline.optimization.loop.means import Builder, Means, Question, Record, Ruling, as_baseline
+
+#: How often a proposer may mend one of its candidates.
+MOST_REPAIRS: Final = 2
+
+End = Literal["searched", "time", "attempts", "baseline", "noise"]
+"""Why a search ended: all proposers were heard, time or attempts were spent, the baseline fails its own check, or the
+machine is too noisy to decide."""
+
+
+@dataclass
+class Outcome:
+    """What a search found. `held` is the last that was accepted, or the baseline; null where that failed."""
+
+    end: End
+    reason: str
+    attempts: list[Attempt] = field(default_factory=list)
+    baseline: Held | None = None
+    held: Held | None = None
+
+    @property
+    def accepted(self) -> list[Attempt]:
+        return [one for one in self.attempts if one.decision.decision == "accepted"]
+
+
+def optimize(question: Question, means: Means, begin: Record) -> Outcome:
+    """Search until the limits are reached or nothing is left to propose. Writes no file but below `means.folder`.
+
+    `begin` holds what else is to be known of the search (the host, the harness, the compile caches) in values of JSON.
+    """
+    return _Search(question, means).run(begin)
+
+
+class _Search:
+    def __init__(self, question: Question, means: Means) -> None:
+        self._question, self._means = question, means
+        self._began_ns = means.now_ns()
+        self._attempts: list[Attempt] = []
+        self._heard: list[tuple[Candidate, str]] = []  # grows while proposers go on: they see what became of theirs
+        self._tried: set[tuple[bytes, object]] = set()
+        self._told: set[tuple[str, str]] = set()
+
+    def run(self, begin: Record) -> Outcome:
+        question, means = self._question, self._means
+        self._record(
+            {
+                "kind": "begin",
+                "version": VERSION,
+                "kernel": question.kernel,
+                "block": list(question.block),
+                "source": text_of(question.source),
+                "source_sha256": sha256(question.source),
+                "target": means.target.name,
+                "executed_on": means.target.executed_on,
+                "speedup_applies_to": applies_to(means.target.name, means.target.executed_on),
+                "clock": means.target.clock,
+                "seed": question.seed,
+                "limits": asdict(question.limits),
+                "evidence": dict(question.evidence),
+                **begin,
+            }
+        )
+        outcome = self._searched()
+        self._record(
+            {
+                "kind": "end",
+                "end": outcome.end,
+                "reason": outcome.reason,
+                "attempts": len(outcome.attempts),
+                "accepted": [one.number for one in outcome.accepted],
+                "source_sha256": None if outcome.held is None else sha256(outcome.held.version.source),
+            }
+        )
+        return outcome
+
+    def _searched(self) -> Outcome:
+        try:
+            held = self._baseline()
+        except Refused as refused:
+            return Outcome("baseline", f"the source as it is fails ({refused.guard}): {refused.reason}")
+        ruling = self._aa(held)
+        outcome = Outcome("noise", ruling.reason, self._attempts, held, held)
+        if not ruling.passed:
+            return outcome
+        while True:
+            accepted = self._round(held)
+            if accepted is None:
+                break
+            held = replace(accepted, version=as_baseline(accepted.version))
+        outcome.held = held
+        outcome.end, outcome.reason = self._spent() or ("searched", "nothing is left to propose")
+        return outcome
+
+    def _baseline(self) -> Held:
+        """Build and check the source as it is. Refused when it fails."""
+        means, version = self._means, self._question.baseline
+        means.tell("baseline: building and checking it")
+        builder, seen, figures = Builder(means.target, means.folder / "baseline"), dict[str, Any](), None
+        try:
+            build = builder(version)
+            seen["build"] = built(build)
+            seen["correctness"] = dict(means.checker.check(builder, None, version, self._drawn("baseline")))
+            if means.static is not None:
+                figures = means.static.figures(version)
+                seen["static"] = {name: dict(one) for name, one in figures.items()}
+        except Refused as refused:
+            told = {"guard": refused.guard, "reason": refused.reason}
+            self._record({"kind": "baseline", **seen, "refused": told})
+            raise
+        self._record({"kind": "baseline", **seen, "refused": None})
+        return Held(version, build, figures)
+
+    def _aa(self, held: Held) -> Ruling:
+        """Time the baseline against a copy of itself: where that differs, nothing can be decided here."""
+        means = self._means
+        means.tell("A/A: timing the baseline against itself")
+        builder = Builder(means.target, means.folder / "aa")
+        try:
+            evidence = means.timer.measure("aa", builder, (held.version, held.version), self._drawn("aa"))
+        except Refused as refused:
+            ruling = Ruling(False, refused.guard, refused.reason)
+            self._record({"kind": "aa", "evidence": None, "ruling": asdict(ruling)})
+            return ruling
+        ruling = means.timer.decide("aa", evidence)
+        self._record({"kind": "aa", "evidence": dict(evidence), "ruling": asdict(ruling)})
+        return ruling
+
+    def _round(self, held: Held) -> Held | None:
+        """Ask every proposer about one source: the first change that is accepted; None when there is none."""
+        block = held.version.block or self._question.block
+        task = Task(
+            source=held.version.source,
+            kernel=self._question.kernel,
+            block=block,
+            wavefront_size=self._means.target.wavefront_size,
+            evidence=self._question.evidence,
+            attempts=self._heard,
+        )
+        for proposer in self._means.proposers:
+            for candidate in self._proposed(proposer, task):
+                if self._spent() is not None:
+                    return None
+                accepted = self._tried_with_repairs(proposer, task, candidate, held)
+                if accepted is not None:
+                    return accepted
+            if self._spent() is not None:
+                return None
+        return None
+
+    def _proposed(self, proposer: Proposer, task: Task) -> Iterator[Candidate]:
+        """A proposer's candidates that were not tried before; why it has none is written down."""
+        proposals = iter(proposer.propose(task))
+        while True:
+            try:
+                proposal = next(proposals)
+            except StopIteration:
+                return
+            except Refused as refused:
+                self._not_applicable(NotApplicable(proposer.name, f"{refused.guard}: {refused.reason}"))
+                return
+            if isinstance(proposal, NotApplicable):
+                self._not_applicable(proposal)
+            elif self._is_new(proposal):
+                yield proposal
+
+    def _tried_with_repairs(self, proposer: Proposer, task: Task, candidate: Candidate, held: Held) -> Held | None:
+        repair = getattr(proposer, "repair", None)
+        for repairs in range(MOST_REPAIRS + 1):
+            attempt = self._try(candidate, held, repairs)
+            stop = attempt.record["stop"]
+            if attempt.held is not None:
+                return attempt.held
+            if repair is None or stop is None or stop["guard"] not in MENDABLE or repairs == MOST_REPAIRS:
+                return None
+            if self._spent() is not None:
+                return None
+            try:
+                mended = repair(task, candidate, Refused(stop["guard"], stop["reason"]))
+            except Refused as refused:
+                mended = NotApplicable(proposer.name, f"{refused.guard}: {refused.reason}")
+            if isinstance(mended, NotApplicable):
+                self._not_applicable(mended)
+                return None
+            if not self._is_new(mended):
+                self._not_applicable(NotApplicable(proposer.name, "its repair is what was tried before"))
+                return None
+            candidate = mended
+        return None
+
+    def _try(self, candidate: Candidate, held: Held, repairs: int) -> Attempt:
+        number, began_ns = len(self._attempts), self._means.now_ns()
+        attempt = try_candidate(
+            self._means,
+            held,
+            candidate,
+            number=number,
+            seed=self._question.seed,
+            is_out_of_time=self._time_is_spent,
+        )
+        attempt.record |= {"repairs": repairs, "spent_ns": self._means.now_ns() - began_ns}
+        self._attempts.append(attempt)
+        self._heard.append((candidate, attempt.decision.words))
+        self._record(attempt.record)
+        return attempt
+
+    def _is_new(self, candidate: Candidate) -> bool:
+        """Whether it was not tried yet, on this baseline or one before; it counts as tried from now on."""
+        key = (candidate.source, candidate.block)
+        is_new = key not in self._tried
+        self._tried.add(key)
+        return is_new
+
+    def _not_applicable(self, told: NotApplicable) -> None:
+        """Write down why a proposer has nothing to say; once, as it is asked again after every accepted change."""
+        if (key := (told.proposer, told.reason)) not in self._told:
+            self._told.add(key)
+            self._record({"kind": "not_applicable", "proposer": told.proposer, "reason": told.reason})
+
+    def _spent(self) -> tuple[End, str] | None:
+        limits = self._question.limits
+        if len(self._attempts) >= limits.attempts:
+            return "attempts", f"{limits.attempts} candidates were tried, as many as it may"
+        return ("time", "its time is spent") if self._time_is_spent() else None
+
+    def _time_is_spent(self) -> bool:
+        return self._means.now_ns() - self._began_ns >= self._question.limits.time_ns
+
+    def _drawn(self, *what: object) -> int:
+        return drawn(self._question.seed, *what)
+
+    def _record(self, record: Record) -> None:
+        self._means.record({"at_ns": self._means.now_ns() - self._began_ns, **record})
+
+
+def applies_to(target: str, executed_on: str) -> str:
+    """What a measured gain says something of: `cpu` where a kernel was emulated there, else the device it ran on."""
+    return "cpu" if target == "cpu" else executed_on

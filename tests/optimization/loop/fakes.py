@@ -1,0 +1,187 @@
+"""Stand-ins for everything that the search is given: a target whose builds and durations follow from the source."""
+
+import hashlib
+import itertools
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aaco_pipeline.optimization.calls import Call, Execution
+from aaco_pipeline.optimization.candidates import Candidate, NotApplicable, Proposer, Refused, Task
+from aaco_pipeline.optimization.loop.means import (
+    Builder,
+    Limits,
+    Means,
+    Question,
+    Record,
+    Ruling,
+    TimingStep,
+    Version,
+)
+from aaco_pipeline.optimization.targets import Build, Layout, Parameter, TargetName
+
+SOURCE = b"// cost 100\nvoid k() {}\n"
+KERNEL = "k"
+
+
+def costing(cost: int, more: str = "") -> bytes:
+    """A source whose kernel takes so long; `more` is written into it."""
+    return SOURCE.replace(b"100", str(cost).encode()) + more.encode()
+
+
+def cost_of(source: bytes) -> int:
+    found = re.search(rb"cost ([0-9]+)", source)
+    assert found is not None
+    return int(found[1])
+
+
+class FakeTarget:
+    """Compiles all but what says `syntax error`; comments that say `same` change no machine code."""
+
+    name: TargetName = "cpu"
+    executed_on = "cpu-emulation"
+    clock = "CPU time of the process"
+    wavefront_size = 64
+
+    def __init__(self) -> None:
+        self.folders: list[Path] = []
+
+    def build(self, source: bytes, kernel: str, parameters: Sequence[Parameter], layout: Layout, folder: Path) -> Build:
+        assert folder.is_dir() and not any(folder.iterdir()), "a build is made in an empty folder of its own"
+        self.folders.append(folder)
+        if b"syntax error" in source:
+            raise Refused("compile", "error: expected ';'")
+        artefact = folder / "kernel.so"
+        artefact.write_bytes(source)
+        code = hashlib.sha256(re.sub(rb"// same.*\n", b"", source)).hexdigest()
+        digest = hashlib.sha256(source).hexdigest()
+        return Build("cpu", kernel, artefact, digest, code, "fake 1", ("-O3",), layout, {"vgprs": cost_of(source)})
+
+    def start(self, build: Build) -> AbstractContextManager["FakeTarget"]:
+        return nullcontext(self)
+
+    def run(self, call: Call) -> Execution:
+        raise AssertionError("the stand-ins for correctness and timing run nothing")
+
+
+class FakeChecker:
+    """Finds everything right that does not say `wrong`."""
+
+    def check(self, builder: Builder, baseline: Version | None, version: Version, seed: int) -> Record:
+        if b"wrong" in builder(version).artefact.read_bytes():
+            raise Refused("outputs", "y[3] is 2.0 and should be 1.0")
+        return {"calls": 12, "seed": seed, "is_baseline": baseline is None}
+
+
+@dataclass
+class FakeTimer:
+    """Reads the costs out of the builds. What says `lucky` is faster in the search alone; `noisy` fails A/A."""
+
+    noisy: bool = False
+    threshold: float = 0.02
+    seeds: dict[str, list[int]] = field(default_factory=dict)
+
+    def measure(self, step: TimingStep, builder: Builder, versions: tuple[Version, Version], seed: int) -> Record:
+        self.seeds.setdefault(step, []).append(seed)
+        baseline, candidate = (builder(one, Layout(seed % 97)).artefact.read_bytes() for one in versions)
+        if b"hangs" in candidate:
+            raise Refused("time", "a call took more than 10 s")
+        luck = 2 if b"lucky" in candidate and step == "search" else 1
+        pairs = [[cost_of(baseline) + jitter, cost_of(candidate) // luck + jitter] for jitter in range(4)]
+        return {"pairs_ns": pairs, "layouts": [seed % 97], "alpha": 0.01, "noisy": self.noisy}
+
+    def decide(self, step: TimingStep, evidence: Record) -> Ruling:
+        ratios = sorted(before / after for before, after in evidence["pairs_ns"])
+        low, high = ratios[0], ratios[-1]
+        figures = (sum(ratios) / len(ratios), low, high)
+        if step == "aa":
+            if evidence["noisy"]:
+                return Ruling(False, "aa", "identical code differs by 9 %", *figures)
+            return Ruling(True, None, "identical code does not differ", *figures)
+        if low >= 1 + self.threshold:
+            return Ruling(True, None, f"at least {low:.3f} times faster", *figures)
+        return Ruling(False, "not_faster", f"{low:.3f} is below {1 + self.threshold}", *figures)
+
+
+class FakeStatic:
+    """Says the cost is the number of registers, and refuses more than 150."""
+
+    def figures(self, version: Version) -> Mapping[str, Mapping[str, Any]]:
+        return {"gfx942": {"vgprs": cost_of(version.source)}}
+
+    def check(self, before: Mapping[str, Mapping[str, Any]], after: Mapping[str, Mapping[str, Any]]) -> None:
+        if after["gfx942"]["vgprs"] > 150:
+            raise Refused("resources", "VGPRs rise")
+
+
+class Scripted:
+    """A proposer that offers these sources one after the other, whatever it is asked about."""
+
+    name = "scripted"
+
+    def __init__(self, *offers: bytes | NotApplicable | Candidate) -> None:
+        self.offers = offers
+        self.asked: list[bytes] = []
+        self.heard: list[list[str]] = []
+
+    def propose(self, task: Task) -> Iterator[Candidate | NotApplicable]:
+        self.asked.append(task.source)
+        for offer in self.offers:
+            yield candidate(offer) if isinstance(offer, bytes) else offer
+            self.heard.append([words for _, words in task.attempts])
+
+
+class Repairing(Scripted):
+    """As `Scripted`; of what is refused it offers these mends, in their order."""
+
+    def __init__(self, offer: bytes, *mends: bytes | NotApplicable) -> None:
+        super().__init__(offer)
+        self.mends = list(mends)
+        self.refusals: list[str] = []
+
+    def repair(self, task: Task, candidate_: Candidate, refused: Refused) -> Candidate | NotApplicable:
+        self.refusals.append(f"{refused.guard}: {refused.reason}")
+        mend = self.mends.pop(0)
+        return candidate(mend) if isinstance(mend, bytes) else mend
+
+
+def candidate(source: bytes, **more: Any) -> Candidate:
+    return Candidate(KERNEL, source, "scripted", "a change", False, **more)
+
+
+def question(source: bytes = SOURCE, *, seconds: float = 1e6, attempts: int = 20, seed: int = 7) -> Question:
+    return Question(source, KERNEL, (), (64, 1, 1), Limits(round(seconds * 1e9), attempts), seed)
+
+
+def check_text(baseline: bytes, source: bytes, kernel: str) -> None:
+    if b"elsewhere" in source:
+        raise Refused("outside_kernel", "bytes outside the kernel differ")
+
+
+def check_object(baseline: Build, build: Build) -> None:
+    if b"fopen" in build.artefact.read_bytes():
+        raise Refused("symbols", "it needs fopen")
+
+
+def means(folder: Path, *proposers: Proposer, **more: Any) -> tuple[Means, list[Record]]:
+    """Means of stand-ins alone, and the lines they record. The clock moves on by a second whenever it is read."""
+    lines: list[Record] = []
+    ticks = itertools.count(step=1_000_000_000)
+    clock: Callable[[], int] = lambda: next(ticks)  # noqa: E731
+    given: dict[str, Any] = {
+        "target": FakeTarget(),
+        "proposers": proposers,
+        "check_text": check_text,
+        "check_object": check_object,
+        "static": FakeStatic(),
+        "checker": FakeChecker(),
+        "timer": FakeTimer(),
+        "now_ns": clock,
+        "record": lines.append,
+        "tell": lambda told: None,
+        "folder": folder,
+    }
+    return Means(**(given | more)), lines

@@ -1,0 +1,165 @@
+"""The search on stand-ins: the order of guards, what is accepted, repairs, limits, and what the journal is told."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aaco_pipeline.optimization.candidates import NotApplicable, Proposer
+from aaco_pipeline.optimization.loop.search import Outcome, optimize
+from tests.optimization.loop.fakes import (
+    SOURCE,
+    FakeTarget,
+    FakeTimer,
+    Repairing,
+    Scripted,
+    candidate,
+    costing,
+    means,
+    question,
+)
+
+
+def searched(folder: Path, *proposers: Proposer, asked: Any = None, **more: Any) -> tuple[Outcome, list[Any]]:
+    given, lines = means(folder, *proposers, **more)
+    return optimize(asked or question(), given, {}), list(lines)
+
+
+def attempts(lines: list[Any]) -> list[tuple[str, str]]:
+    return [(line["decision"], line["guard"]) for line in lines if line["kind"] == "attempt"]
+
+
+def test_a_faster_candidate_is_accepted_with_the_figures_of_the_confirmation(tmp_path: Path) -> None:
+    outcome, lines = searched(tmp_path, Scripted(costing(80)))
+    assert [line["kind"] for line in lines] == ["begin", "baseline", "aa", "attempt", "end"]
+    assert attempts(lines) == [("accepted", "confirmation")]
+    (attempt,) = [line for line in lines if line["kind"] == "attempt"]
+    assert attempt["measured_in"] == "confirmation"
+    assert attempt["speedup_ratio"] == attempt["timings"]["confirmation"]["ruling"]["speedup_ratio"]
+    assert outcome.end == "searched" and outcome.held is not None and outcome.held.version.source == costing(80)
+
+
+@pytest.mark.parametrize(
+    ("source", "decision"),
+    [
+        (costing(50, "elsewhere"), ("rejected", "outside_kernel")),
+        (costing(50, "syntax error"), ("rejected", "compile")),
+        (costing(50, "fopen"), ("rejected", "symbols")),
+        (SOURCE + b"// same\n", ("rejected", "no_effect")),
+        (costing(200), ("rejected", "resources")),
+        (costing(50, "wrong"), ("rejected", "outputs")),
+        (costing(50, "hangs"), ("rejected", "time")),
+        (costing(99), ("rejected", "not_faster")),
+        (costing(100, "lucky"), ("rejected", "not_faster")),
+    ],
+)
+def test_each_guard_stops_what_it_is_for(tmp_path: Path, source: bytes, decision: tuple[str, str]) -> None:
+    outcome, lines = searched(tmp_path, Scripted(source))
+    assert attempts(lines) == [decision]
+    assert outcome.held is not None and outcome.held.version.source == SOURCE
+    assert all(line["reason"] for line in lines if line["kind"] == "attempt")
+
+
+def test_a_gain_of_the_search_alone_is_not_accepted_and_the_second_processes_figures_are_told(tmp_path: Path) -> None:
+    _, lines = searched(tmp_path, Scripted(costing(100, "lucky")))
+    attempt = lines[-2]
+    assert attempt["timings"]["search"]["ruling"]["passed"]
+    assert attempt["measured_in"] == "confirmation" and attempt["speedup_ratio"] == pytest.approx(1.0)
+
+
+def test_the_confirmation_is_built_anew_and_in_other_layouts(tmp_path: Path) -> None:
+    timer, target = FakeTimer(), FakeTarget()
+    searched(tmp_path, Scripted(costing(80)), timer=timer, target=target)
+    assert timer.seeds["search"] != timer.seeds["confirmation"]
+    assert len(set(target.folders)) == len(target.folders)
+    assert sum("confirmation" in one.parts for one in target.folders) == 2
+
+
+def test_a_candidate_of_another_workgroup_may_have_the_same_machine_code(tmp_path: Path) -> None:
+    offer = candidate(SOURCE, block=(128, 1, 1))
+    _, lines = searched(tmp_path, Scripted(offer))
+    assert attempts(lines) == [("rejected", "not_faster")]
+
+
+def test_an_accepted_source_is_the_baseline_of_what_comes_after(tmp_path: Path) -> None:
+    proposer = Scripted(costing(80), costing(79), costing(60))
+    outcome, lines = searched(tmp_path, proposer)
+    assert attempts(lines) == [
+        ("accepted", "confirmation"),
+        ("rejected", "not_faster"),  # 79 against 80: it would have been a gain against the first source
+        ("accepted", "confirmation"),
+    ]
+    assert proposer.asked == [SOURCE, costing(80), costing(60)]
+    assert outcome.held is not None and outcome.held.version.source == costing(60)
+    assert [one.number for one in outcome.accepted] == [0, 2]
+
+
+def test_proposers_hear_what_became_of_their_candidates(tmp_path: Path) -> None:
+    proposer = Scripted(costing(99), costing(50, "wrong"))
+    searched(tmp_path, proposer)
+    assert [len(heard) for heard in proposer.heard] == [1, 2]
+    assert proposer.heard[-1][1] == "rejected (outputs): y[3] is 2.0 and should be 1.0"
+
+
+def test_why_a_proposer_has_nothing_is_told_once(tmp_path: Path) -> None:
+    why = NotApplicable("scripted", "no loop")
+    _, lines = searched(tmp_path, Scripted(why, costing(80)))
+    assert [line["reason"] for line in lines if line["kind"] == "not_applicable"] == ["no loop"]
+
+
+def test_a_refused_candidate_may_be_mended_twice(tmp_path: Path) -> None:
+    broken = [costing(80, f"syntax error {number}") for number in range(4)]
+    proposer = Repairing(broken[0], *broken[1:])
+    _, lines = searched(tmp_path, proposer)
+    assert [line["repairs"] for line in lines if line["kind"] == "attempt"] == [0, 1, 2]
+    assert proposer.refusals == ["compile: error: expected ';'"] * 2
+
+
+def test_a_mend_that_works_is_accepted(tmp_path: Path) -> None:
+    _, lines = searched(tmp_path, Repairing(costing(80, "wrong"), costing(80)))
+    assert attempts(lines) == [("rejected", "outputs"), ("accepted", "confirmation")]
+
+
+@pytest.mark.parametrize("mend", [NotApplicable("scripted", "no idea"), costing(80, "wrong")])
+def test_a_mend_that_is_none_ends_it_with_a_reason(tmp_path: Path, mend: bytes | NotApplicable) -> None:
+    _, lines = searched(tmp_path, Repairing(costing(80, "wrong"), mend))
+    assert attempts(lines) == [("rejected", "outputs")]
+    assert [line["kind"] for line in lines].count("not_applicable") == 1
+
+
+def test_what_is_not_faster_is_not_mended(tmp_path: Path) -> None:
+    proposer = Repairing(costing(99), costing(80))
+    _, lines = searched(tmp_path, proposer)
+    assert attempts(lines) == [("rejected", "not_faster")] and proposer.refusals == []
+
+
+def test_a_baseline_that_fails_its_own_harness_is_told_and_nothing_is_tried(tmp_path: Path) -> None:
+    proposer = Scripted(costing(80))
+    outcome, lines = searched(tmp_path, proposer, asked=question(costing(100, "wrong")))
+    assert outcome.end == "baseline" and "y[3] is 2.0" in outcome.reason
+    assert [line["kind"] for line in lines] == ["begin", "baseline", "end"]
+    assert lines[1]["refused"]["guard"] == "outputs" and proposer.asked == []
+
+
+def test_on_a_noisy_machine_nothing_is_decided(tmp_path: Path) -> None:
+    proposer = Scripted(costing(80))
+    outcome, lines = searched(tmp_path, proposer, timer=FakeTimer(noisy=True))
+    assert outcome.end == "noise" and "9 %" in outcome.reason
+    assert [line["kind"] for line in lines] == ["begin", "baseline", "aa", "end"]
+
+
+def test_as_many_candidates_are_tried_as_may_be(tmp_path: Path) -> None:
+    outcome, lines = searched(tmp_path, Scripted(costing(99), costing(98), costing(50)), asked=question(attempts=2))
+    assert len(attempts(lines)) == 2 and outcome.end == "attempts"
+
+
+def test_no_step_is_begun_once_the_time_is_spent(tmp_path: Path) -> None:
+    # The clock of the stand-ins moves on by a second whenever it is looked at.
+    outcome, lines = searched(tmp_path, Scripted(costing(80), costing(70)), asked=question(seconds=11))
+    assert attempts(lines) == [("undecided", "budget")]
+    assert outcome.end == "time" and outcome.held is not None and outcome.held.version.source == SOURCE
+
+
+def test_no_candidate_is_tried_twice_on_the_same_source(tmp_path: Path) -> None:
+    _, lines = searched(tmp_path, Scripted(costing(99), costing(99), SOURCE))
+    assert len(attempts(lines)) == 2
