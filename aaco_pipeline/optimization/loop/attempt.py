@@ -3,9 +3,11 @@
 import hashlib
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
+from aaco_pipeline.errors import UsageError
 from aaco_pipeline.optimization.candidates import Candidate, Refused
 from aaco_pipeline.optimization.journal import text_of
 from aaco_pipeline.optimization.loop.decisions import Decision, Stop, decide
@@ -20,11 +22,25 @@ NO_EFFECT: Final = "the compiler made the same machine code of it"
 
 @dataclass(frozen=True)
 class Held:
-    """What candidates are held against: a version, its build, and what is static of it where that was compiled."""
+    """What candidates are held against: a version, its build, and what is static of it where that was compiled.
+
+    Outputs are held against those of `original`, the source as it was, so that errors do not add up over accepted
+    changes; `is_exact` while every accepted change kept its bits.
+    """
 
     version: Version
     build: Build
     static: Mapping[str, Mapping[str, Any]] | None
+    original: Version
+    is_exact: bool = True
+
+
+@dataclass(frozen=True)
+class Builders:
+    """Who builds: one for all of the search, so that a baseline is built once a layout, and a new one when asked."""
+
+    search: Builder
+    cold: Callable[[], Builder]
 
 
 @dataclass
@@ -49,24 +65,23 @@ class _Way:
 
 
 def try_candidate(
-    means: Means, held: Held, candidate: Candidate, *, number: int, seed: int, is_out_of_time: Callable[[], bool]
+    means: Means, held: Held, candidate: Candidate, builders: Builders, *, number: int, seed: int
 ) -> Attempt:
     """Take a candidate through every guard until one stops it; see the module for the order.
 
-    `seed` is the search's: what is drawn for an attempt follows from it and the attempt's number. No step is begun
-    once the time is spent: what was not decided by then is undecided.
+    `seed` is the search's: what is drawn for an attempt follows from it and the attempt's number.
     """
-    way, version = _Way(), version_of(candidate, held.version.parameters)
+    way, version = _Way(), version_of(candidate, held.version)
     step, stop = "text", None
     try:
-        for step, take in _steps(means, held, version, number, seed).items():
+        for step, take in _steps(means, held, version, builders, partial(drawn, seed, number)).items():
             if step == "confirmation" and not way.rulings["search"].passed:
                 break
-            if is_out_of_time():
-                raise Refused("budget", f"the time was spent before the step {step}")
             take(way)
     except Refused as refused:
         stop = Stop(step, refused.guard, refused.reason)
+    except UsageError as error:  # an input was drawn on which the source as it was fails: that is no candidate's fault
+        stop = Stop(step, "baseline", str(error))
     decision = decide(stop, way.rulings)
     record = {
         "kind": "attempt",
@@ -80,7 +95,9 @@ def try_candidate(
         "stop": None if stop is None else asdict(stop),
         **asdict(decision),
     }
-    after = Held(version, way.build, way.static) if decision.decision == "accepted" and way.build is not None else None
+    after = None
+    if decision.decision == "accepted":
+        after = Held(version, _made(way), way.static, held.original, held.is_exact and version.bit_exact)
     return Attempt(number, candidate, decision, record, after)
 
 
@@ -130,9 +147,10 @@ def is_unchanged(baseline_code: str, code: str, block: object, baseline_block: o
 # ---- the steps -------------------------------------------------------------------------------------------------------
 
 
-def _steps(means: Means, held: Held, version: Version, number: int, seed: int) -> dict[str, Callable[[_Way], None]]:
-    folder = means.folder / f"attempt-{number}"
-    builder = Builder(means.target, folder / "search")
+def _steps(
+    means: Means, held: Held, version: Version, builders: Builders, seed: Callable[[str], int]
+) -> dict[str, Callable[[_Way], None]]:
+    builder = builders.search
 
     def text(way: _Way) -> None:
         means.check_text(held.version.source, version.source, version.kernel)
@@ -157,11 +175,12 @@ def _steps(means: Means, held: Held, version: Version, number: int, seed: int) -
         means.static.check(held.static, way.static)
 
     def correctness(way: _Way) -> None:
-        facts = means.checker.check(builder, held.version, version, drawn(seed, number, "correctness"))
+        asked = replace(version, bit_exact=version.bit_exact and held.is_exact)
+        facts = means.checker.check(builder, held.original, asked, seed("correctness"))
         way.seen["correctness"] = dict(facts)
 
     def timed(way: _Way, step: TimingStep, builder: Builder) -> None:
-        evidence = means.timer.measure(step, builder, (held.version, version), drawn(seed, number, step))
+        evidence = means.timer.measure(step, builder, (held.version, version), seed(step))
         ruling = means.timer.decide(step, evidence)
         way.rulings[step] = ruling
         way.seen.setdefault("timings", {})[step] = {"evidence": dict(evidence), "ruling": asdict(ruling)}
@@ -171,7 +190,7 @@ def _steps(means: Means, held: Held, version: Version, number: int, seed: int) -
 
     def confirmation(way: _Way) -> None:
         # Nothing of the first processes is left to the second: built anew in an empty folder, other layouts and inputs.
-        timed(way, "confirmation", Builder(means.target, folder / "confirmation"))
+        timed(way, "confirmation", builders.cold())
 
     return {
         "text": text,

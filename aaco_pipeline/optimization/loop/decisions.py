@@ -7,8 +7,8 @@ from typing import Final, Literal
 from aaco_pipeline.optimization.loop.means import Ruling
 
 Word = Literal["accepted", "rejected", "undecided"]
-#: Guards that say nothing against a candidate: the machine is too noisy, or the time was spent.
-UNDECIDED_BY: Final = ("aa", "budget")
+#: What says nothing against a candidate: a noisy machine, time that was spent, a baseline that turns out to be wrong.
+UNDECIDED_BY: Final = ("aa", "budget", "baseline")
 
 
 @dataclass(frozen=True)

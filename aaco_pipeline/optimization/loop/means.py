@@ -1,7 +1,7 @@
 """What the search is given: the question, limits, and everything that builds, runs, compiles, measures or decides."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
@@ -44,18 +44,25 @@ class Ruling:
 
 
 class Builder:
-    """Builds versions in folders of their own below `folder`, each version and layout once."""
+    """Builds versions in folders of their own below `folder`, each version and layout once.
 
-    def __init__(self, target: Target, folder: Path) -> None:
+    `is_out_of_time` ends a step that goes on for long between two builds: what is not decided by then is undecided.
+    """
+
+    def __init__(self, target: Target, folder: Path, is_out_of_time: Callable[[], bool] = lambda: False) -> None:
         self.target: Final = target
-        self._folder = folder
+        self._folder, self._is_out_of_time = folder, is_out_of_time
         self._built: dict[tuple[bytes, Layout], Build] = {}
+        self._begun = 0
 
     def __call__(self, version: Version, layout: Layout = PLAIN) -> Build:
-        """The build of a version in a layout. Refused when it cannot be built."""
+        """The build of a version in a layout. Refused when it cannot be built, or the time is spent."""
+        if self._is_out_of_time():
+            raise Refused("budget", "the time was spent before it was decided")
         key = (version.source, layout)
         if key not in self._built:
-            place = self._folder / str(len(self._built))
+            place = self._folder / str(self._begun)
+            self._begun += 1
             place.mkdir(parents=True)
             self._built[key] = self.target.build(version.source, version.kernel, version.parameters, layout, place)
         return self._built[key]
@@ -82,7 +89,9 @@ class Timer(Protocol):
         """
         ...
 
-    def decide(self, step: TimingStep, evidence: Record) -> Ruling: ...
+    def decide(self, step: TimingStep, evidence: Record) -> Ruling:
+        """The ruling on measured pairs, from them alone and what was decided before: in the order of measuring."""
+        ...
 
 
 class Static(Protocol):
@@ -152,11 +161,7 @@ class Means:
     folder: Path
 
 
-def version_of(candidate: Candidate, parameters: tuple[Parameter, ...]) -> Version:
-    """The version that a candidate proposes."""
-    return Version(candidate.source, candidate.kernel, parameters, candidate.block, candidate.bit_exact)
-
-
-def as_baseline(version: Version) -> Version:
-    """An accepted version as the one that the next candidates are held against."""
-    return replace(version, bit_exact=False)
+def version_of(candidate: Candidate, baseline: Version) -> Version:
+    """The version that a candidate proposes; launched as its baseline is, unless it says how."""
+    block = candidate.block or baseline.block
+    return Version(candidate.source, candidate.kernel, baseline.parameters, block, candidate.bit_exact)

@@ -7,7 +7,7 @@ from typing import Any, Final
 from aaco_pipeline.optimization.candidates import Refused
 from aaco_pipeline.optimization.journal import Journal, JournalError, bytes_of
 from aaco_pipeline.optimization.loop.attempt import NO_EFFECT, is_unchanged, sha256
-from aaco_pipeline.optimization.loop.decisions import Decision, Stop, decide
+from aaco_pipeline.optimization.loop.decisions import UNDECIDED_BY, Decision, Stop, decide
 from aaco_pipeline.optimization.loop.means import Record, Ruling, Timer, TimingStep
 
 #: Steps that a journal holds everything of; what the others saw can only be taken from it.
@@ -73,7 +73,7 @@ def _decided(
     baseline, source = sources.get(line["baseline_sha256"]), sources[line["source_sha256"]]
     if baseline is None:
         raise JournalError(f"line {line['line'] + 1}: the journal does not hold the source it is held against")
-    if recorded is not None and recorded.guard == "budget":
+    if recorded is not None and recorded.guard in UNDECIDED_BY:
         stop: Stop | None = recorded
     else:
         stop = _stopped_by_its_text(baseline, source, line["kernel"], check_text)

@@ -4,13 +4,23 @@ An accepted change is the baseline of all candidates after it; then every propos
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
 
+from aaco_pipeline.errors import UsageError
 from aaco_pipeline.optimization.candidates import Candidate, NotApplicable, Proposer, Refused, Task
 from aaco_pipeline.optimization.journal import VERSION, text_of
-from aaco_pipeline.optimization.loop.attempt import MENDABLE, Attempt, Held, built, drawn, sha256, try_candidate
-from aaco_pipeline.optimization.loop.means import Builder, Means, Question, Record, Ruling, as_baseline
+from aaco_pipeline.optimization.loop.attempt import (
+    MENDABLE,
+    Attempt,
+    Builders,
+    Held,
+    built,
+    drawn,
+    sha256,
+    try_candidate,
+)
+from aaco_pipeline.optimization.loop.means import Builder, Means, Question, Record, Ruling
 
 #: How often a proposer may mend one of its candidates.
 MOST_REPAIRS: Final = 2
@@ -51,6 +61,8 @@ class _Search:
         self._heard: list[tuple[Candidate, str]] = []  # grows while proposers go on: they see what became of theirs
         self._tried: set[tuple[bytes, object]] = set()
         self._told: set[tuple[str, str]] = set()
+        self._cold = 0
+        self._builders = Builders(self._builder("search"), self._cold_builder)
 
     def run(self, begin: Record) -> Outcome:
         question, means = self._question, self._means
@@ -88,17 +100,18 @@ class _Search:
     def _searched(self) -> Outcome:
         try:
             held = self._baseline()
-        except Refused as refused:
-            return Outcome("baseline", f"the source as it is fails ({refused.guard}): {refused.reason}")
+        except (Refused, UsageError) as error:
+            return Outcome("baseline", f"the source as it is fails: {error}")
         ruling = self._aa(held)
-        outcome = Outcome("noise", ruling.reason, self._attempts, held, held)
+        end: End = "time" if ruling.guard == "budget" else "noise"
+        outcome = Outcome(end, ruling.reason, self._attempts, held, held)
         if not ruling.passed:
             return outcome
         while True:
             accepted = self._round(held)
             if accepted is None:
                 break
-            held = replace(accepted, version=as_baseline(accepted.version))
+            held = accepted
         outcome.held = held
         outcome.end, outcome.reason = self._spent() or ("searched", "nothing is left to propose")
         return outcome
@@ -115,18 +128,19 @@ class _Search:
             if means.static is not None:
                 figures = means.static.figures(version)
                 seen["static"] = {name: dict(one) for name, one in figures.items()}
-        except Refused as refused:
-            told = {"guard": refused.guard, "reason": refused.reason}
-            self._record({"kind": "baseline", **seen, "refused": told})
+        except (Refused, UsageError) as error:
+            guard = error.guard if isinstance(error, Refused) else "baseline"
+            reason = error.reason if isinstance(error, Refused) else str(error)
+            self._record({"kind": "baseline", **seen, "refused": {"guard": guard, "reason": reason}})
             raise
         self._record({"kind": "baseline", **seen, "refused": None})
-        return Held(version, build, figures)
+        return Held(version, build, figures, version)
 
     def _aa(self, held: Held) -> Ruling:
         """Time the baseline against a copy of itself: where that differs, nothing can be decided here."""
         means = self._means
         means.tell("A/A: timing the baseline against itself")
-        builder = Builder(means.target, means.folder / "aa")
+        builder = self._builder("aa")
         try:
             evidence = means.timer.measure("aa", builder, (held.version, held.version), self._drawn("aa"))
         except Refused as refused:
@@ -205,9 +219,9 @@ class _Search:
             self._means,
             held,
             candidate,
+            self._builders,
             number=number,
             seed=self._question.seed,
-            is_out_of_time=self._time_is_spent,
         )
         attempt.record |= {"repairs": repairs, "spent_ns": self._means.now_ns() - began_ns}
         self._attempts.append(attempt)
@@ -232,10 +246,19 @@ class _Search:
         limits = self._question.limits
         if len(self._attempts) >= limits.attempts:
             return "attempts", f"{limits.attempts} candidates were tried, as many as it may"
+        if self._attempts and (told := self._attempts[-1].decision).guard == "baseline":
+            return "baseline", told.reason
         return ("time", "its time is spent") if self._time_is_spent() else None
 
     def _time_is_spent(self) -> bool:
         return self._means.now_ns() - self._began_ns >= self._question.limits.time_ns
+
+    def _builder(self, name: str) -> Builder:
+        return Builder(self._means.target, self._means.folder / name, self._time_is_spent)
+
+    def _cold_builder(self) -> Builder:
+        self._cold += 1
+        return self._builder(f"confirmation-{self._cold}")
 
     def _drawn(self, *what: object) -> int:
         return drawn(self._question.seed, *what)

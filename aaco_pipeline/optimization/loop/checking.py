@@ -1,0 +1,33 @@
+"""The calls of a harness as the search's check of correctness: two fresh processes, and a seed that nobody knew."""
+
+from dataclasses import asdict
+
+from aaco_pipeline.optimization.correctness.checking import check
+from aaco_pipeline.optimization.harness import Harness
+from aaco_pipeline.optimization.loop.launching import launch_of
+from aaco_pipeline.optimization.loop.means import Builder, Record, Version
+
+
+class HarnessChecker:
+    """Every size and distribution of a harness, on the target that builds."""
+
+    def __init__(self, harness: Harness) -> None:
+        self._harness = harness
+
+    def check(self, builder: Builder, baseline: Version | None, version: Version, seed: int) -> Record:
+        """What the candidate passed. Refused when it is wrong; UsageError when the baseline or the harness is."""
+        target, size = builder.target, self._harness.timed_size(builder.target.name)
+        if version.block is not None:
+            launch_of(self._harness, size, version.block)
+        before, after = builder(baseline or version), builder(version)
+        with target.start(before) as one, target.start(after) as other:
+            checked = check(
+                self._harness,
+                one,
+                other,
+                seed=seed,
+                bit_exact=version.bit_exact and baseline is not None,
+                timed_size=size,
+                block=version.block,
+            )
+        return asdict(checked)
