@@ -1,0 +1,126 @@
+"""Every size with every distribution, in an order that nobody knows before: the calls that a candidate has to pass."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from aaco_pipeline.errors import UsageError
+from aaco_pipeline.optimization.calls import Call, Execution
+from aaco_pipeline.optimization.candidates import Refused
+from aaco_pipeline.optimization.correctness.comparison import Comparison, differs, outputs_of
+from aaco_pipeline.optimization.harness.contents import Distribution
+from aaco_pipeline.optimization.harness.declaration import Harness, Size
+from aaco_pipeline.optimization.harness.validation import checked_call
+from aaco_pipeline.optimization.targets import Worker
+
+#: Of one size and distribution, while the errors of too few elements look worse than the baseline's.
+_MOST_DRAWS = 64
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a candidate passed: calls and compared elements, and the largest errors in shares of their bounds."""
+
+    seed: int
+    calls: int
+    elements: int
+    largest_error: float
+    baseline_largest_error: float
+
+
+def check(
+    harness: Harness,
+    baseline: Worker,
+    candidate: Worker,
+    *,
+    seed: int,
+    bit_exact: bool,
+    timed_size: Size,
+    block: tuple[int, int, int] | None = None,
+) -> Checked:
+    """Every size of the harness and `timed_size` with every distribution, each call made twice.
+
+    `seed` comes from `random.SystemRandom` after the candidate was built, and is recorded: it fixes contents and order.
+    `block` is the candidate's own workgroup, where it has one. Refused (`outputs`, `determinism`, `result`, or what the
+    worker says) when the candidate is wrong; UsageError when the unchanged kernel or the harness is.
+    """
+    rng = np.random.default_rng(seed)
+    sizes = dict.fromkeys((*harness.sizes, timed_size))
+    rounds = [(size, distribution) for size in sizes for distribution in harness.distributions]
+    run = _Rounds(harness, baseline, candidate, rng, bit_exact=bit_exact, block=block)
+    for position in rng.permutation(len(rounds)):
+        run.round(*rounds[position])
+    run.the_first_again()
+    return Checked(seed, run.calls, run.elements, run.largest[1], run.largest[0])
+
+
+class _Rounds:
+    def __init__(
+        self,
+        harness: Harness,
+        baseline: Worker,
+        candidate: Worker,
+        rng: np.random.Generator,
+        *,
+        bit_exact: bool,
+        block: tuple[int, int, int] | None,
+    ) -> None:
+        self._harness, self._baseline, self._candidate, self._rng = harness, baseline, candidate, rng
+        self._bit_exact, self._block = bit_exact, block
+        self._first: tuple[Call, Execution, str] | None = None
+        self.calls = 0
+        self.elements = 0
+        self.largest = [0.0, 0.0]
+
+    def round(self, size: Size, distribution: Distribution) -> None:
+        comparison = Comparison(self._harness, size, distribution, bit_exact=self._bit_exact)
+        for _ in range(_MOST_DRAWS):
+            self._draw(size, distribution, comparison)
+            if not comparison.undecided():
+                break
+        comparison.conclude()
+        for level in comparison.levels.values():
+            self.elements += level.elements
+            self.largest = [max(pair) for pair in zip(self.largest, level.largest, strict=True)]
+
+    def _draw(self, size: Size, distribution: Distribution, comparison: Comparison) -> None:
+        state = self._rng.bit_generator.state
+        call = checked_call(self._harness, size, distribution, self._rng)
+        changed = call
+        if self._block is not None:
+            # The same contents once more, launched as the candidate is.
+            self._rng.bit_generator.state = state
+            changed = checked_call(self._harness, size, distribution, self._rng, block=self._block)
+        where = f"size {size}, {distribution}"
+        try:
+            before = self._baseline.run(call)
+        except Refused as refused:
+            raise UsageError(
+                f"{self._harness.path or 'harness'}: the unchanged kernel fails ({where}): {refused}"
+            ) from (refused)
+        after = self._candidate.run(changed)
+        comparison.add(call, before.outputs, after.outputs)
+        self.calls += 1
+        self._again(changed, after, where)
+        if self._first is None:
+            self._first = changed, after, where
+
+    def the_first_again(self) -> None:
+        """What was answered once is answered so at the end: an answer does not depend on how many came before."""
+        if self._first is not None:
+            self._again(*self._first)
+
+    def _again(self, call: Call, answered: Execution, where: str) -> None:
+        if not self._harness.deterministic:
+            return
+        self.calls += 1
+        again = self._candidate.run(call).outputs
+        for one in outputs_of(call):
+            different = differs(answered.outputs[one.name], again[one.name])
+            if different.any():
+                at = int(np.argmax(different))
+                raise Refused(
+                    "determinism",
+                    f"{one.name}[{at}] is {answered.outputs[one.name][at]!r} in one call and {again[one.name][at]!r} "
+                    f"in another with the same inputs ({where})",
+                )

@@ -1,0 +1,268 @@
+"""When two answers are the same: a candidate's outputs against the float64 reference and against the baseline's own.
+
+An element passes when
+
+* it was written, or is none of the kernel's (`NOT_AN_OUTPUT`) and was left as it was;
+* it is NaN, Inf or -Inf where the reference is. Where the baseline differs from the reference in that (an overflow in
+  float32, a maximum that passes over NaN), the baseline's own behaviour is right too: NaN for NaN, Inf for Inf; where
+  it overflowed, any other overflow, since the order of a sum decides between Inf and NaN;
+* it is within the bound of the reference otherwise.
+
+Beyond single elements a candidate may be at most twice as far off as the baseline, in root mean square and at the
+worst, errors being taken as shares of their bounds: a bound for the worst case has room for a lower precision, the
+baseline's own error has not. A candidate's error counts only beyond a few units in the last place of the value, so that
+a baseline that happens to be exact refuses nobody.
+
+Bit-exact candidates equal the baseline bit by bit, except that one NaN is as good as another: which operand's payload
+and sign survive is up to instruction selection. Otherwise -0 equals 0.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aaco_pipeline.errors import UsageError
+from aaco_pipeline.optimization.calls import Buffer, Call, Content
+from aaco_pipeline.optimization.candidates import Refused
+from aaco_pipeline.optimization.correctness.poison import bits, untouched
+from aaco_pipeline.optimization.harness.contents import Distribution
+from aaco_pipeline.optimization.harness.declaration import NOT_AN_OUTPUT, Expected, Harness, Size
+from aaco_pipeline.optimization.harness.validation import checked_reference
+
+Flags = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+
+#: How much less accurate than the baseline a candidate may be.
+MOST_TIMES_THE_BASELINE: Final = 2.0
+#: Units in the last place of the value that do not count as a candidate's error.
+FLOOR_ULPS: Final = 4
+#: Elements after which a ratio of errors says something: of two equally good roundings of 256 values, neither has
+#: twice the root mean square error of the other (F test, 256 and 256 degrees of freedom: p < 1e-25).
+ENOUGH_ELEMENTS: Final = 256
+#: Where float32 leaves its range and float64 does not.
+_BEYOND_RANGE: Final = ("tiny", "denormal", "huge", "nan", "inf")
+
+
+@dataclass
+class Level:
+    """How far off an output was so far, in shares of the bound: the baseline and the candidate."""
+
+    elements: int = 0
+    squares: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    largest: list[float] = field(default_factory=lambda: [0.0, 0.0])
+
+    def add(self, baseline: Floats, candidate: Floats) -> None:
+        self.elements += baseline.size
+        for which, shares in enumerate((baseline, candidate)):
+            self.squares[which] += float(np.square(shares).sum())
+            self.largest[which] = max(self.largest[which], float(shares.max(initial=0.0)))
+
+    @property
+    def exceeded(self) -> bool:
+        most = MOST_TIMES_THE_BASELINE
+        return self.squares[1] > most**2 * self.squares[0] or self.largest[1] > most * self.largest[0]
+
+
+class Comparison:
+    """Outputs of calls of one size and distribution, each compared as it is added, and their errors together.
+
+    With `baseline_checked` a call whose outputs equal the baseline's bits is right without its reference, which makes
+    it cheap enough to follow every timed call.
+    """
+
+    def __init__(
+        self,
+        harness: Harness,
+        size: Size,
+        distribution: Distribution,
+        *,
+        bit_exact: bool,
+        baseline_checked: bool = False,
+    ) -> None:
+        self._harness = harness
+        self._size = size
+        self._distribution = distribution
+        self._bit_exact = bit_exact
+        self._baseline_checked = baseline_checked
+        self.levels: dict[str, Level] = {}
+
+    def add(self, call: Call, baseline: Mapping[str, Content], candidate: Mapping[str, Content]) -> None:
+        """Refused (`result`, `outputs`) with the worst element; UsageError where the baseline itself is wrong."""
+        outputs = outputs_of(call)
+        _whole(outputs, candidate)
+        if self._baseline_checked and all(same_bits(baseline[one.name], candidate[one.name]) for one in outputs):
+            return
+        expected = checked_reference(self._harness, call)
+        for one in outputs:
+            self._output(_Output(one, expected[one.name], call.contents.get(one.name)), baseline, candidate)
+
+    def undecided(self) -> bool:
+        """Whether the candidate looks less accurate than it may be, on too few elements to say so."""
+        return any(level.exceeded and level.elements < ENOUGH_ELEMENTS for level in self.levels.values())
+
+    def conclude(self) -> None:
+        """Refused (`outputs`) when the candidate was more than twice as far off as the baseline over all calls."""
+        for name, level in self.levels.items():
+            if level.exceeded:
+                off = [float(np.sqrt(squares / level.elements)) for squares in level.squares]
+                raise Refused(
+                    "outputs",
+                    f"{name} is less accurate than the baseline's: {off[1]:.3g} of the bound in root mean square and "
+                    f"{level.largest[1]:.3g} at worst, against {off[0]:.3g} and {level.largest[0]:.3g}; at most "
+                    f"{MOST_TIMES_THE_BASELINE:g} times as far off is right ({self._where})",
+                )
+
+    @property
+    def _where(self) -> str:
+        return f"size {self._size}, {self._distribution}"
+
+    def _output(self, output: "_Output", baseline: Mapping[str, Content], candidate: Mapping[str, Content]) -> None:
+        name = output.buffer.name
+        before, after = baseline[name], candidate[name]
+        if not self._baseline_checked:
+            self._baseline(output, before)
+        if self._bit_exact:
+            self._first_wrong(output, after, differs(before, after), f"the baseline's bits, {name} being bit-exact")
+        self._first_wrong(output, after, output.never_written(after), "a result; the element was never written")
+        self._first_wrong(output, after, output.overwritten(after), "what it was: it is none of the outputs")
+        self._worst(output, after, output.wrong(after, before))
+        counted = output.finite & np.isfinite(before.astype(np.float64)) & np.isfinite(after.astype(np.float64))
+        self.levels.setdefault(name, Level()).add(
+            output.shares(before, 0)[counted], output.shares(after, FLOOR_ULPS)[counted]
+        )
+
+    def _baseline(self, output: "_Output", before: Content) -> None:
+        """The unchanged kernel is held to the reference as well, or nothing could be said of a changed one."""
+        never = output.never_written(before)
+        values = before.astype(np.float64)
+        off = output.finite & (np.isfinite(values) | (self._distribution not in _BEYOND_RANGE))
+        off &= ~(output.errors(before) <= output.bound)
+        for wrong, why in ((never, "is never written"), (off, "is wrong")):
+            if wrong.any():
+                at = int(np.argmax(wrong))
+                raise UsageError(
+                    f"{self._harness.path or 'harness'}: {output.buffer.name}[{at}] of the unchanged kernel {why}: "
+                    f"{output.told(before, at)} ({self._where}); mend the kernel or reference()"
+                )
+
+    def _first_wrong(self, output: "_Output", after: Content, wrong: Flags, wanted: str) -> None:
+        if wrong.any():
+            at = int(np.argmax(wrong))
+            raise Refused(
+                "outputs",
+                f"{output.buffer.name}[{at}] is {after[at]!r}, expected {wanted} ({self._where}; "
+                f"{int(wrong.sum())} of {wrong.size} elements)",
+            )
+
+    def _worst(self, output: "_Output", after: Content, wrong: Flags) -> None:
+        if not wrong.any():
+            return
+        with np.errstate(all="ignore"):
+            off = np.where(wrong, np.nan_to_num(output.errors(after) / output.bound, nan=np.inf), -1.0)
+        at = int(np.argmax(off))
+        raise Refused(
+            "outputs",
+            f"{output.buffer.name}[{at}] is {output.told(after, at)} ({self._where}; {int(wrong.sum())} of "
+            f"{wrong.size} elements are wrong, this is the worst)",
+        )
+
+
+@dataclass(frozen=True)
+class _Output:
+    """One output of one call: what it should hold, and what it held before (poison, where that is None)."""
+
+    buffer: Buffer
+    expected: Expected
+    initial: Content | None
+
+    @property
+    def values(self) -> Floats:
+        return self.expected[0]
+
+    @property
+    def bound(self) -> Floats:
+        return self.expected[1]
+
+    @property
+    def meant(self) -> Flags:
+        return np.asarray(self.bound != NOT_AN_OUTPUT)
+
+    @property
+    def finite(self) -> Flags:
+        """Elements whose error is a number."""
+        return np.asarray(self.meant & np.isfinite(self.values))
+
+    def never_written(self, given: Content) -> Flags:
+        """Of an integer, poison may be the right answer."""
+        if self.initial is not None:
+            return np.zeros(given.size, dtype=np.bool_)
+        right = given.dtype.kind != "f"
+        return np.asarray(self.meant & untouched(given) & ~(right & (given.astype(np.float64) == self.values)))
+
+    def overwritten(self, given: Content) -> Flags:
+        kept = untouched(given) if self.initial is None else bits(given) == bits(self.initial)
+        return np.asarray(~self.meant & ~kept)
+
+    def errors(self, given: Content) -> Floats:
+        with np.errstate(all="ignore"):
+            return np.asarray(np.abs(given.astype(np.float64) - self.values))
+
+    def shares(self, given: Content, floor_ulps: int) -> Floats:
+        """Errors in shares of their bounds, what lies within `floor_ulps` of the value taken off; 0 of a bound of 0."""
+        errors = self.errors(given)
+        with np.errstate(all="ignore"):
+            if floor_ulps and given.dtype.kind == "f":
+                errors = np.maximum(errors - floor_ulps * np.spacing(np.abs(self.values).astype(given.dtype)), 0.0)
+            return np.where(self.bound > 0, errors / self.bound, 0.0)
+
+    def wrong(self, given: Content, baseline: Content) -> Flags:
+        values, before = given.astype(np.float64), baseline.astype(np.float64)
+        right = _same_kind(values, self.values) & ~self.finite
+        right |= self.finite & (self.errors(given) <= self.bound)
+        astray = ~_same_kind(before, self.values)
+        right |= astray & ~np.isfinite(before) & (_same_kind(values, before) | (self.finite & ~np.isfinite(values)))
+        near = np.nan_to_num(np.where(np.isfinite(self.bound), self.bound, 0.0))
+        if given.dtype.kind == "f":
+            with np.errstate(all="ignore"):
+                near = np.maximum(near, FLOOR_ULPS * np.nan_to_num(np.spacing(np.abs(baseline)), posinf=0.0))
+                right |= astray & np.isfinite(before) & (np.abs(values - before) <= near)
+        return np.asarray(self.meant & ~right)
+
+    def told(self, given: Content, at: int) -> str:
+        return f"{given[at]!r}, expected {self.values[at]!r} within {self.bound[at]:.3g}"
+
+
+def outputs_of(call: Call) -> tuple[Buffer, ...]:
+    """The buffers that a call leaves changed."""
+    return tuple(one for one in call.arguments if isinstance(one, Buffer) and one.role != "in")
+
+
+def differs(one: NDArray[Any], other: NDArray[Any]) -> Flags:
+    """Which elements have other bits, every NaN being the same."""
+    different = np.asarray(bits(one) != bits(other))
+    if one.dtype.kind == "f":
+        different &= ~(np.isnan(one) & np.isnan(other))
+    return different
+
+
+def same_bits(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    """Whether two outputs are the same, bit by bit, NaN payloads included."""
+    return bool(np.array_equal(bits(one), bits(other)))
+
+
+def _same_kind(one: Floats, other: Floats) -> Flags:
+    """Both NaN, both Inf of one sign, or both finite."""
+    same_infinity = np.isinf(one) & (one == other)
+    return np.asarray(
+        (np.isnan(one) & np.isnan(other)) | same_infinity | (np.isfinite(one) & np.isfinite(other)), dtype=np.bool_
+    )
+
+
+def _whole(outputs: tuple[Buffer, ...], given: Mapping[str, Content]) -> None:
+    for one in outputs:
+        values = given.get(one.name)
+        if values is None or values.dtype != np.dtype(one.dtype) or values.shape != (one.elements,):
+            raise Refused("result", f"{one.name} did not come back as {one.elements} values of {one.dtype}")

@@ -1,0 +1,42 @@
+"""How a kernel is called: what a person writes beside a source, reading it, and checking it. docs/optimize_harness.md.
+
+A harness takes everything it needs from here. Running kernels is a target's, judging outputs `correctness`'.
+"""
+
+from aaco_pipeline.optimization.calls import Call, Launch
+from aaco_pipeline.optimization.harness.contents import DISTRIBUTIONS, Distribution, draw, indices, integers
+from aaco_pipeline.optimization.harness.declaration import NOT_AN_OUTPUT, Expected, Harness, Size
+from aaco_pipeline.optimization.harness.helpers import (
+    buffer,
+    exact,
+    grid_for,
+    make_call,
+    output,
+    rounding_bound,
+    scalar,
+)
+from aaco_pipeline.optimization.harness.loading import load_harness
+from aaco_pipeline.optimization.harness.skeleton import skeleton
+
+__all__ = [
+    "DISTRIBUTIONS",
+    "NOT_AN_OUTPUT",
+    "Call",
+    "Distribution",
+    "Expected",
+    "Harness",
+    "Launch",
+    "Size",
+    "buffer",
+    "draw",
+    "exact",
+    "grid_for",
+    "indices",
+    "integers",
+    "load_harness",
+    "make_call",
+    "output",
+    "rounding_bound",
+    "scalar",
+    "skeleton",
+]

@@ -1,0 +1,247 @@
+"""Whether a harness holds together: each fault in one line that names the harness file and says what to do.
+
+A harness is a person's own code. What is checked here is what a mistake in it would turn into: a launch that no device
+takes, memory overwritten, or a comparison that compares nothing.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from aaco_pipeline.errors import UsageError
+from aaco_pipeline.optimization.calls import Buffer, Call, Launch
+from aaco_pipeline.optimization.harness.contents import DISTRIBUTIONS, Distribution
+from aaco_pipeline.optimization.harness.declaration import NOT_AN_OUTPUT, Expected, Harness, Size
+from aaco_pipeline.optimization.harness.types import numpy_type
+from aaco_pipeline.optimization.targets import Parameter
+
+#: Of HIP on every device: work-items of a workgroup, workgroups along x and along y and z, bytes of local data share.
+MOST_WORK_ITEMS: Final = 1024
+MOST_GROUPS: Final = (2**31 - 1, 65535, 65535)
+MOST_LDS_BYTES: Final = 65536
+#: A call's buffers together. The confined process has its own limit, above it.
+MOST_BYTES: Final = 1 << 30
+#: Two seeds for trying out a harness; those of judging a candidate are drawn when it is judged.
+_TRIED_SEEDS: Final = (1, 2)
+
+
+class Faults:
+    """The faults of one harness, each as one line that names its file."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._where = "harness" if path is None else str(path)
+
+    def __call__(self, what: str) -> UsageError:
+        return UsageError(f"{self._where}: {what}")
+
+
+def validate(harness: Harness, parameters: Sequence[Parameter] | None) -> None:
+    """Draw a call of every distribution and compute its reference; UsageError for the first fault.
+
+    `parameters` are the kernel's as parsed, None where nobody parsed it. Faults of other sizes and distributions show
+    when those are drawn (`checked_call`, `checked_reference`).
+    """
+    fault = Faults(harness.path)
+    _declaration(harness, fault)
+    for size in (*harness.sizes, harness.timing_size, *_given(harness.gpu_timing_size)):
+        _floor(harness, size, fault)
+    size = harness.sizes[0]
+    for distribution in harness.distributions:
+        call = checked_call(harness, size, distribution, np.random.default_rng(_TRIED_SEEDS[0]), parameters=parameters)
+        checked_reference(harness, call)
+    timed = [
+        checked_call(harness, harness.timing_size, "normal", np.random.default_rng(seed), parameters=parameters)
+        for seed in _TRIED_SEEDS
+    ]
+    _varies(timed[0], timed[1], fault)
+    if harness.launch is not None:
+        same = _called(fault, "launch", harness.launch, harness.timing_size, timed[0].launch.block)
+        if same != timed[0].launch:
+            raise fault(f"launch(size, block) gives {same} where call() launches {timed[0].launch}; use one for both")
+
+
+def checked_call(
+    harness: Harness,
+    size: Size,
+    distribution: Distribution,
+    rng: np.random.Generator,
+    *,
+    parameters: Sequence[Parameter] | None = None,
+    block: tuple[int, int, int] | None = None,
+) -> Call:
+    """A drawn call that a target can run, or UsageError with its fault."""
+    fault = Faults(harness.path)
+    call = _called(fault, "call", harness.drawn, size, distribution, rng, block)
+    if not isinstance(call, Call) or not isinstance(call.launch, Launch):
+        raise fault(f"call() returned a {type(call).__name__}; return make_call(Launch(grid, block), …)")
+    _launch(call.launch, size, fault)
+    _arguments(call, fault)
+    if parameters is not None:
+        _signature(call, parameters, fault)
+    return call
+
+
+def checked_reference(harness: Harness, call: Call) -> dict[str, Expected]:
+    """The reference of every output of `call`, float64 throughout, or UsageError with its fault."""
+    fault = Faults(harness.path)
+    with np.errstate(all="ignore"):
+        expected = _called(fault, "reference", harness.reference, call)
+    if not isinstance(expected, Mapping):
+        raise fault(f"reference() returned a {type(expected).__name__}; return {{output: (values, bound)}}")
+    outputs = {
+        argument.name: argument
+        for argument in call.arguments
+        if isinstance(argument, Buffer) and argument.role in ("out", "inout")
+    }
+    if set(expected) != set(outputs):
+        raise fault(f"reference() gives {_listed(expected)}; the outputs of the call are {_listed(outputs)}")
+    return {name: _expected(name, outputs[name], expected[name], fault) for name in outputs}
+
+
+def _declaration(harness: Harness, fault: Faults) -> None:
+    if not isinstance(harness.kernel, str) or not harness.kernel.isidentifier():
+        raise fault(f"kernel is {harness.kernel!r}; give the name of the __global__ function")
+    for name in ("call", "reference", "floor"):
+        if not callable(getattr(harness, name)):
+            raise fault(f"{name} is no function")
+    if harness.launch is not None and not callable(harness.launch):
+        raise fault("launch is no function")
+    if not isinstance(harness.sizes, tuple) or not harness.sizes:
+        raise fault("sizes is empty; give a tuple of sizes, with 1, primes and numbers that no block divides")
+    for size in (*harness.sizes, harness.timing_size, *_given(harness.gpu_timing_size)):
+        parts = size if isinstance(size, tuple) else (size,)
+        if not parts or not all(isinstance(part, int) and part >= 1 for part in parts):
+            raise fault(f"the size {size!r} is neither a positive integer nor a tuple of them")
+    unknown = [name for name in harness.distributions if name not in DISTRIBUTIONS]
+    if unknown or "normal" not in harness.distributions:
+        raise fault(
+            f"distributions {_listed(harness.distributions)}: take normal and any of {_listed(DISTRIBUTIONS[1:])}"
+        )
+    if not isinstance(harness.deterministic, bool):
+        raise fault("deterministic is neither True nor False")
+
+
+def _floor(harness: Harness, size: Size, fault: Faults) -> None:
+    floor = _called(fault, "floor", harness.floor, size)
+    if (
+        not isinstance(floor, tuple)
+        or len(floor) != 2
+        or not all(isinstance(part, int | float) and math.isfinite(part) and part >= 0 for part in floor)
+    ):
+        raise fault(f"floor({size}) gives {floor!r}; give (floating-point operations, bytes), both finite")
+    if floor[1] == 0:
+        raise fault(f"floor({size}) says that no bytes are moved; count the outputs at least")
+
+
+def _launch(launch: Launch, size: Size, fault: Faults) -> None:
+    for name, dimensions in (("grid", launch.grid), ("block", launch.block)):
+        if (
+            not isinstance(dimensions, tuple)
+            or len(dimensions) != 3
+            or not all(isinstance(part, int | np.integer) and part >= 1 for part in dimensions)
+        ):
+            raise fault(f"size {size}: the {name} {dimensions!r} is not three positive integers")
+    if math.prod(launch.block) > MOST_WORK_ITEMS:
+        raise fault(f"size {size}: the workgroup {launch.block} has more than {MOST_WORK_ITEMS} work-items")
+    if any(groups > most for groups, most in zip(launch.grid, MOST_GROUPS, strict=True)):
+        raise fault(f"size {size}: the grid {launch.grid} is larger than HIP allows, {MOST_GROUPS}")
+    if not 0 <= launch.dynamic_lds_bytes <= MOST_LDS_BYTES:
+        raise fault(f"size {size}: {launch.dynamic_lds_bytes} bytes of dynamic LDS; {MOST_LDS_BYTES} are the most")
+
+
+def _arguments(call: Call, fault: Faults) -> None:
+    names = [argument.name for argument in call.arguments]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise fault(f"call() gives {_listed(twice)} twice; each argument has a name of its own")
+    buffers = {argument.name: argument for argument in call.arguments if isinstance(argument, Buffer)}
+    filled = {name for name, one in buffers.items() if one.role != "out"}
+    if set(call.contents) != filled:
+        raise fault(f"contents are given for {_listed(call.contents)}; they are needed for {_listed(filled)}")
+    if all(one.role == "in" for one in buffers.values()):
+        raise fault("no buffer is an output; write output(name, elements) or buffer(…, role='inout')")
+    empty = [name for name, one in buffers.items() if one.elements < 1]
+    if empty:
+        raise fault(f"{_listed(empty)} has no element; a size of 1 still has one")
+    total = sum(one.elements * np.dtype(one.dtype).itemsize for one in buffers.values())
+    if total > MOST_BYTES:
+        raise fault(f"the buffers of a call take {total} bytes; {MOST_BYTES} are the most, so choose a smaller size")
+    _contents(call, [buffers[name] for name in call.contents], fault)
+
+
+def _contents(call: Call, filled: Sequence[Buffer], fault: Faults) -> None:
+    for one in filled:
+        name, values = one.name, call.contents[one.name]
+        if not isinstance(values, np.ndarray) or values.dtype != np.dtype(one.dtype) or values.shape != (one.elements,):
+            raise fault(f"the contents of {name} are not {one.elements} values of {one.dtype} in one dimension")
+        if not values.flags.c_contiguous:
+            raise fault(f"the contents of {name} are not contiguous; np.ascontiguousarray mends it")
+    held = list(call.contents.items())
+    for position, (name, values) in enumerate(held):
+        for other, others in held[position + 1 :]:
+            if np.shares_memory(values, others):
+                raise fault(f"{name} and {other} are the same memory; give each buffer its own copy")
+
+
+def _signature(call: Call, parameters: Sequence[Parameter], fault: Faults) -> None:
+    given = [argument.name for argument in call.arguments]
+    wanted = [parameter.name for parameter in parameters]
+    if given != wanted:
+        raise fault(f"call() gives ({', '.join(given)}); the kernel takes ({', '.join(wanted)}), in this order")
+    for argument, parameter in zip(call.arguments, parameters, strict=True):
+        is_buffer = isinstance(argument, Buffer)
+        if is_buffer != parameter.pointer:
+            kind = "a pointer" if parameter.pointer else "a value"
+            helper = "buffer() or output()" if parameter.pointer else "scalar()"
+            raise fault(f"the kernel takes {parameter.name} as {kind}; give it by {helper}")
+        if isinstance(argument, Buffer) and parameter.const and argument.role != "in":
+            raise fault(f"{argument.name} is const in the kernel and cannot be written; its role is 'in'")
+        known = numpy_type(parameter.type)
+        if known is not None and np.dtype(argument.dtype) != known:
+            raise fault(f"{argument.name} is {argument.dtype}; the kernel's {parameter.type} is {known.name}")
+
+
+def _varies(first: Call, second: Call, fault: Faults) -> None:
+    if first.launch != second.launch or [*first.arguments] != [*second.arguments]:
+        raise fault("two calls of one size have other launches or arguments; only contents may be drawn")
+    if first.contents and all(np.array_equal(first.contents[name], second.contents[name]) for name in first.contents):
+        raise fault("two calls have the same contents; draw them from rng, or a remembered answer would look right")
+
+
+def _expected(name: str, buffer: Buffer, given: Any, fault: Faults) -> Expected:
+    if not isinstance(given, tuple) or len(given) != 2:
+        raise fault(f"reference() gives no pair (values, bound) for {name}")
+    values, bound = given
+    for what, one in (("values", values), ("bound", bound)):
+        if not isinstance(one, np.ndarray) or one.dtype != np.float64:
+            raise fault(f"the {what} of {name} are not a numpy array of float64; compute them in float64")
+        if one.size != buffer.elements:
+            raise fault(f"the {what} of {name} are {one.size}; the buffer has {buffer.elements} elements")
+    flat = np.ascontiguousarray(values).reshape(-1), np.ascontiguousarray(bound).reshape(-1)
+    stated = np.isfinite(flat[1]) & ((flat[1] >= 0) | (flat[1] == NOT_AN_OUTPUT))
+    missing = np.flatnonzero(np.isfinite(flat[0]) & ~stated)
+    if missing.size:
+        at = int(missing[0])
+        raise fault(f"the bound of {name}[{at}] is {flat[1][at]}; a finite value has a finite bound, 0 or more")
+    if not (flat[1] != NOT_AN_OUTPUT).any():
+        raise fault(f"no element of {name} is an output")
+    return flat
+
+
+def _called(fault: Faults, name: str, function: Any, *arguments: Any) -> Any:
+    """What the harness' own function returns; whatever it raises is told as its fault."""
+    try:
+        return function(*arguments)
+    except (Exception, SystemExit) as error:
+        raise fault(f"{name}() failed: {type(error).__name__}: {error}") from error
+
+
+def _given(size: Size | None) -> tuple[Size, ...]:
+    return () if size is None else (size,)
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(sorted(str(name) for name in names)) or "nothing"

@@ -1,0 +1,187 @@
+"""Every way of being wrong that a worker of numpy can have is named by its guard; the honest ways pass."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from aaco_pipeline.errors import UsageError
+from aaco_pipeline.optimization.calls import Call, Content, Execution
+from aaco_pipeline.optimization.candidates import Refused
+from aaco_pipeline.optimization.correctness.checking import Checked, check
+from aaco_pipeline.optimization.correctness.poison import poison
+from aaco_pipeline.optimization.harness import Harness
+from aaco_pipeline.optimization.targets import Worker
+from tests.optimization.harness.row_dot import HARNESS, Numpy, factors, in_order, pairwise, reference, shape_of
+
+
+def judged(
+    candidate: Callable[[Call], Content] | Worker,
+    *,
+    bit_exact: bool = False,
+    harness: Harness = HARNESS,
+    seed: int = 20261123,
+    baseline: Callable[[Call], Content] = in_order,
+) -> Checked:
+    worker = candidate if not callable(candidate) else Numpy(candidate)
+    return check(harness, Numpy(baseline), worker, seed=seed, bit_exact=bit_exact, timed_size=harness.timing_size)
+
+
+def refusal(candidate: Callable[[Call], Content] | Worker, *, bit_exact: bool = False) -> Refused:
+    with pytest.raises(Refused) as caught:
+        judged(candidate, bit_exact=bit_exact)
+    return caught.value
+
+
+def test_the_same_kernel_is_bit_exact() -> None:
+    done = judged(in_order, bit_exact=True)
+    assert done.seed == 20261123
+    assert done.calls == 2 * 5 * 11 + 1
+    assert done.largest_error <= done.baseline_largest_error < 1
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_another_order_of_summation_is_right_whatever_the_seed(seed: int) -> None:
+    assert judged(pairwise, seed=seed).elements > 0
+
+
+def test_another_order_of_summation_is_not_bit_exact() -> None:
+    refused = refusal(pairwise, bit_exact=True)
+    assert refused.guard == "outputs"
+    assert "the baseline's bits" in refused.reason
+
+
+def beyond_the_bound(call: Call) -> Content:
+    """The first element just outside its bound."""
+    answered = in_order(call).copy()
+    values, bound = reference(call)["out"]
+    if np.isfinite(values[0]) and bound[0] > 0:
+        answered[0] = np.nextafter(np.float32(values[0] + bound[0]), np.float32(np.inf))
+    return answered
+
+
+def one_element_wrong(call: Call) -> Content:
+    answered = in_order(call).copy()
+    if shape_of(call) == 67:
+        answered[66] += np.float32(1)
+    return answered
+
+
+def constant_for_one_shape(call: Call) -> Content:
+    remembered = np.full(128, 0.25, dtype=np.float32)
+    return remembered if shape_of(call) == 128 else in_order(call)
+
+
+def nan_lost(call: Call) -> Content:
+    return np.asarray(np.nan_to_num(in_order(call), nan=0.0, posinf=np.inf, neginf=-np.inf))
+
+
+def last_row_not_written(call: Call) -> Content:
+    rows = shape_of(call)
+    return in_order(call)[: rows - 1 if rows == 67 else rows]
+
+
+def reads_poison(call: Call) -> Content:
+    return np.asarray(in_order(call) + poison("float32", shape_of(call)))
+
+
+def half_precision(call: Call) -> Content:
+    a, b = (one.astype(np.float16).astype(np.float32) for one in factors(call))
+    with np.errstate(all="ignore"):
+        return np.asarray((a * b).sum(axis=1, dtype=np.float32), dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    ("candidate", "said"),
+    [
+        (beyond_the_bound, "is the worst"),
+        (one_element_wrong, "out[66]"),
+        (constant_for_one_shape, "0.25"),
+        (nan_lost, "expected np.float64(nan)"),
+        (last_row_not_written, "out[66] is np.float32(nan), expected a result; the element was never written"),
+        (reads_poison, "never written"),
+        (half_precision, "out"),
+    ],
+)
+def test_wrong_outputs_are_refused_with_an_element(candidate: Callable[[Call], Content], said: str) -> None:
+    refused = refusal(candidate)
+    assert refused.guard == "outputs"
+    assert said in refused.reason
+    assert "size " in refused.reason
+
+
+def test_a_lower_precision_within_the_bound_is_refused_beside_the_baselines_own_error() -> None:
+    """4,096 terms have a bound that half precision keeps; the float32 kernel is far better than its bound."""
+
+    def half_of_long_rows(call: Call) -> Content:
+        return half_precision(call) if factors(call)[0].shape[1] == 4096 else in_order(call)
+
+    long = replace(HARNESS, sizes=((1, 1),), timing_size=(64, 4096), distributions=("normal",))
+    with pytest.raises(Refused, match="less accurate than the baseline's"):
+        judged(half_of_long_rows, harness=long)
+    assert judged(pairwise, harness=long)
+
+
+class Drifting(Numpy):
+    """Right at first, another answer within the bound from the eighth call on."""
+
+    def run(self, call: Call) -> Execution:
+        answered = super().run(call)
+        if self.calls < 8:
+            return answered
+        out: NDArray[np.float32] = answered.outputs["out"].astype(np.float32)
+        return Execution({"out": out * np.float32(1 + 2**-20)}, None)
+
+
+class Alternating(Numpy):
+    """Every second answer summed in another order."""
+
+    def run(self, call: Call) -> Execution:
+        self.kernel = in_order if self.calls % 2 else pairwise
+        return super().run(call)
+
+
+def test_answers_that_change_from_call_to_call_are_refused() -> None:
+    assert refusal(Alternating(in_order)).guard == "determinism"
+    assert refusal(Drifting(in_order)).guard in ("determinism", "outputs")
+
+
+def test_a_kernel_whose_sums_have_no_order_may_answer_twice_differently() -> None:
+    assert judged(Alternating(in_order), harness=replace(HARNESS, deterministic=False)).elements > 0
+
+
+def test_inputs_cannot_be_changed() -> None:
+    def doubles_its_input(call: Call) -> Content:
+        try:
+            call.contents["a"][0] *= 2
+        except ValueError as error:
+            raise Refused("inputs", f"wrote to a: {error}") from error
+        return in_order(call)
+
+    assert refusal(doubles_its_input).guard == "inputs"
+
+
+def test_outputs_of_another_shape_are_no_result() -> None:
+    class Short(Numpy):
+        def run(self, call: Call) -> Execution:
+            return Execution({"out": super().run(call).outputs["out"][:-1]}, None)
+
+    assert refusal(Short(in_order)).guard == "result"
+
+
+def test_what_the_worker_refuses_stays_refused() -> None:
+    def dies(call: Call) -> Content:
+        raise Refused("memory", "read beyond b")
+
+    assert refusal(dies).guard == "memory"
+    with pytest.raises(UsageError, match=r"the unchanged kernel fails .*read beyond b"):
+        judged(in_order, baseline=dies)
+
+
+def test_a_wrong_baseline_is_the_persons_to_mend() -> None:
+    with pytest.raises(UsageError, match=r"out\[\d+\] of the unchanged kernel is wrong.*mend the kernel or reference"):
+        judged(in_order, baseline=one_element_wrong)
+    with pytest.raises(UsageError, match=r"out\[66\] of the unchanged kernel is never written"):
+        judged(in_order, baseline=last_row_not_written)
