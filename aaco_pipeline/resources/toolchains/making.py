@@ -1,23 +1,19 @@
 """Runs the command that makes a build, to its end or its time limit. No shell stands between: a list of arguments."""
 
-import os
 import shlex
-import signal
-import subprocess
 from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from aaco_pipeline.errors import ModelError, UsageError
+from aaco_pipeline.resources.toolchains.limited import ending, run_limited
 
 REVISION: Final = "{revision}"
 OUTPUT: Final = "{output}"
 #: What a command prints can be gigabytes: of its end so much is read, and so many lines are told.
 _TAIL_BYTES: Final = 1 << 16
 TOLD_LINES: Final = 8
-_WAIT_SECONDS: Final = 0.5
 
 
 class MakeError(ModelError):
@@ -46,43 +42,17 @@ def make(words: Sequence[str], revision: str, output: Path, folder: Path, *, log
     interrupt, all that it started is ended.
     """
     command = [word.replace(REVISION, revision).replace(OUTPUT, str(output)) for word in words]
-    with log.open("wb") as stream:
-        try:
-            process = subprocess.Popen(
-                command,
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=stream,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise MakeError(f"{command[0]}: {error.strerror}", []) from error
-        try:
-            status = _ended(process, limit_seconds)
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+    try:
+        status = run_limited(command, folder, log=log, limit_seconds=limit_seconds)
+    except OSError as error:
+        raise MakeError(f"{command[0]}: {error.strerror}", []) from error
     name = Path(command[0]).name
     if status is None:
         raise MakeError(f"{name} took more than {limit_seconds:g} s", _last_lines(log))
     if status:
-        told = f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
-        raise MakeError(f"{name} ended with {told}", _last_lines(log))
+        raise MakeError(f"{name} ended with {ending(status)}", _last_lines(log))
     if not output.is_file():
         raise MakeError(f"{name} ended well and left no file at {OUTPUT}", _last_lines(log))
-
-
-def _ended(process: "subprocess.Popen[bytes]", limit_seconds: float) -> int | None:
-    """The exit status, None at the limit. Waits in pieces: Polars keeps an interrupt from a long wait."""
-    left = limit_seconds
-    while left > 0:
-        try:
-            return process.wait(min(left, _WAIT_SECONDS))
-        except subprocess.TimeoutExpired:
-            left -= _WAIT_SECONDS
-    return None
 
 
 def _last_lines(log: Path) -> list[str]:

@@ -1,0 +1,184 @@
+"""Whether a candidate's compiled kernel asks for more of an AMD GPU than the baseline's. Decided from figures alone.
+
+The figures come from a compiler (`aaco_pipeline.resources.toolchains.amdgpu`); nothing here claims a speed.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import polars as pl
+
+from aaco_pipeline.hardware.architecture import Architecture
+from aaco_pipeline.hardware.architecture_files import architecture
+from aaco_pipeline.hardware.occupancy import occupancy
+from aaco_pipeline.optimization.calls import Launch
+from aaco_pipeline.optimization.candidates import Refused
+
+_GUARD: Final = "resources"
+
+
+@dataclass(frozen=True)
+class KernelResources:
+    """What one compiled kernel takes on one architecture.
+
+    Registers and spills are those of a wavefront's lane (`sgprs` of the wavefront); `vgprs` includes `agprs`, the
+    accumulation registers, where both come out of one file (gfx90a and later). `lds_bytes` is static, of a workgroup;
+    `scratch_bytes` of a work-item. `max_workgroup_work_items` is the largest workgroup that the kernel was compiled
+    for. `code_sha256` is of the machine code and all that it refers to, without addresses.
+    """
+
+    architecture: str
+    vgprs: int
+    agprs: int
+    sgprs: int
+    vgpr_spills: int
+    sgpr_spills: int
+    lds_bytes: int
+    scratch_bytes: int
+    dynamic_stack: bool
+    max_workgroup_work_items: int
+    wavefront_size: int
+    code_bytes: int
+    code_sha256: str
+
+
+def waves_per_simd(resources: KernelResources) -> int | None:
+    """Wavefronts that registers and static LDS let stay resident on a SIMD, of workgroups of the largest size.
+
+    Registers are reckoned a wavefront at a time, as compilers state it: whether whole workgroups fit is
+    `resident_wavefronts`. None where the architecture's limits are not known, or where none would fit.
+    """
+    known = architecture(resources.architecture)
+    if known is None or known.occupancy is None:
+        return None
+    simds = known.occupancy.shared_by_simds.whole
+    one_wave = _resident(resources, known, resources.wavefront_size, 0)
+    by_lds = _resident(resources, known, resources.max_workgroup_work_items, resources.lds_bytes, registers=False)
+    return None if one_wave is None or by_lds is None else min(one_wave, by_lds) // simds
+
+
+def resident_wavefronts(resources: KernelResources, launch: Launch) -> int | None:
+    """Wavefronts that stay resident on a compute unit of whole workgroups of this launch; None where not known."""
+    known = architecture(resources.architecture)
+    if known is None or known.occupancy is None:
+        return None
+    return _resident(resources, known, _work_items(launch), resources.lds_bytes + launch.dynamic_lds_bytes)
+
+
+def check_resources(
+    before: KernelResources,
+    after: KernelResources,
+    launch: Launch,
+    *,
+    candidate_launch: Launch | None = None,
+    lower_occupancy_allowed: bool = False,
+    declared_work_items: int | None = None,
+) -> None:
+    """Let a candidate pass that takes no more than the baseline.
+
+    Args:
+        before: the baseline, of the same architecture, compiler and flags.
+        after: the candidate.
+        launch: the workgroup and the dynamic LDS that the baseline is launched with.
+        candidate_launch: those of the candidate, where they are others.
+        lower_occupancy_allowed: the user takes fewer resident wavefronts.
+        declared_work_items: the largest workgroup, where the candidate says that it changes it.
+
+    Raises:
+        Refused: `no_effect` when the same machine code is launched in the same way; `resources` when registers are
+            spilled that were not, scratch memory grows, LDS is beyond what a workgroup can have, the largest workgroup
+            is not the one that it was or that was declared, or occupancy falls.
+        ValueError: the two are of different architectures.
+    """
+    if before.architecture != after.architecture:
+        raise ValueError(f"{before.architecture} is compared with {after.architecture}")
+    now = candidate_launch or launch
+    where = f"on {after.architecture}"
+    if before.code_sha256 == after.code_sha256 and now == launch:
+        raise Refused("no_effect", f"the machine code {where} is the baseline's, {after.code_bytes} bytes")
+    _check_spills(before, after, where)
+    _check_lds(after, now, where)
+    _check_workgroup(before, after, now, declared_work_items, where)
+    if not lower_occupancy_allowed:
+        _check_occupancy((before, launch), (after, now), where)
+
+
+def _check_spills(before: KernelResources, after: KernelResources, where: str) -> None:
+    for words, was, now in (
+        ("VGPR spills", before.vgpr_spills, after.vgpr_spills),
+        ("SGPR spills", before.sgpr_spills, after.sgpr_spills),
+        ("bytes of scratch memory of a work-item", before.scratch_bytes, after.scratch_bytes),
+    ):
+        if now > was:
+            raise Refused(_GUARD, f"{now} {words} {where}, where the baseline has {was}")
+    if after.dynamic_stack and not before.dynamic_stack:
+        raise Refused(_GUARD, f"a stack of unknown size {where}, where the baseline has none")
+
+
+def _check_lds(after: KernelResources, launch: Launch, where: str) -> None:
+    known = architecture(after.architecture)
+    if known is None or known.occupancy is None:
+        return
+    used, limit = after.lds_bytes + launch.dynamic_lds_bytes, known.occupancy.lds.bytes.whole
+    if used > limit:
+        raise Refused(_GUARD, f"{used} bytes of LDS of a workgroup {where}, of which there are {limit}")
+
+
+def _check_workgroup(
+    before: KernelResources, after: KernelResources, launch: Launch, declared: int | None, where: str
+) -> None:
+    wanted = before.max_workgroup_work_items if declared is None else declared
+    now = after.max_workgroup_work_items
+    if now != wanted:
+        why = f"the baseline's is {wanted}" if declared is None else f"{wanted} was declared"
+        raise Refused(_GUARD, f"compiled for workgroups of up to {now} work-items {where}, where {why}")
+    if _work_items(launch) > now:
+        asked = f"launched with workgroups of {_work_items(launch)} work-items"
+        raise Refused(_GUARD, f"{asked}, compiled for up to {now} {where}")
+
+
+def _check_occupancy(
+    baseline: tuple[KernelResources, Launch], candidate: tuple[KernelResources, Launch], where: str
+) -> None:
+    (before, _), (after, launch) = baseline, candidate
+    for words, was, now in (
+        ("wavefronts per SIMD", waves_per_simd(before), waves_per_simd(after)),
+        (
+            f"resident wavefronts per compute unit in workgroups of {_work_items(launch)} work-items",
+            resident_wavefronts(*baseline),
+            resident_wavefronts(*candidate),
+        ),
+    ):
+        if was is not None and (now is None or now < was):
+            registers = f"{before.vgprs} to {after.vgprs} VGPRs, {before.sgprs} to {after.sgprs} SGPRs"
+            lds = f"{before.lds_bytes} to {after.lds_bytes} bytes of static LDS"
+            raise Refused(_GUARD, f"occupancy falls from {was} to {now or 0} {words} {where}: {registers}, {lds}")
+
+
+def _work_items(launch: Launch) -> int:
+    x, y, z = launch.block
+    return x * y * z
+
+
+def _resident(
+    resources: KernelResources, known: Architecture, work_items: int, lds_bytes: int, *, registers: bool = True
+) -> int | None:
+    """Wavefronts resident on the units that share a workgroup, by the rules of `hardware.occupancy`."""
+    limits = known.occupancy
+    assert limits is not None, "the caller has looked"
+    frame = pl.DataFrame(
+        {
+            # What is reserved is known as a whole; the parts are rounded to different multiples.
+            "arch_vgprs": resources.vgprs if registers else 0,
+            "accum_vgprs": 0,
+            "sgprs": resources.sgprs if registers else 0,
+            "lds_bytes": lds_bytes,
+            "workgroup_work_items": work_items,
+            "wavefront_size": resources.wavefront_size,
+            "grid_work_items": None,
+            "compute_units": None,
+        },
+        schema_overrides={"grid_work_items": pl.Int64, "compute_units": pl.Int64},
+    )
+    groups = occupancy(frame, known).get_column("workgroups_per_cu").item()
+    return None if groups is None else groups * -(-work_items // resources.wavefront_size)

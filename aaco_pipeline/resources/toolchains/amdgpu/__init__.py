@@ -1,0 +1,6 @@
+"""A kernel compiled for AMD GPUs without one: its registers, LDS, spills, occupancy and machine code.
+
+`finding` says which compiler there is, `compiling` runs it under limits, `code_object` (with `message_pack` and
+`machine_code`) reads what it made, `remarks` what it said. What follows from the figures is decided by
+`aaco_pipeline.optimization.guards.resources`.
+"""

@@ -1,0 +1,265 @@
+"""An AMD GPU code object: its sections, symbols and what its metadata states of each kernel.
+
+ELF with the notes and kernel descriptors of the "User Guide for AMDGPU Backend" of LLVM
+(https://llvm.org/docs/AMDGPUUsage.html), relocatable or linked, of code object version 4 and later. For bytes of
+strangers: every offset is held against the file, and all that is wrong is one `CodeObjectError`.
+"""
+
+import re
+import struct
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from aaco_pipeline.errors import CaptureError
+from aaco_pipeline.resources.toolchains.amdgpu.message_pack import unpacked
+
+_LARGEST_BYTES: Final = 256 << 20
+_MOST_SECTIONS: Final = 4096
+_MOST_SYMBOLS: Final = 1 << 18
+_LARGEST_NOTE_BYTES: Final = 16 << 20
+_MACHINE: Final = 224
+_OS_ABI: Final = 64
+_TARGET: Final = re.compile(r"amdgcn-amd-amdhsa--(gfx[0-9a-f]{3,6}|gfx[0-9]+(?:-[0-9]+)*-generic)(?::.*)?")
+_METADATA_NOTE: Final = 32
+_DESCRIPTOR_BYTES: Final = 64
+#: Kinds of sections and symbols by their numbers in the ELF specification.
+SYMBOL_TABLE, NOTES, NO_BITS, RELOCATIONS = 2, 7, 8, 4
+FUNCTION, SECTION = 2, 3
+_RESERVED_SECTIONS: Final = 0xFF00
+
+
+class CodeObjectError(CaptureError):
+    """The bytes are no code object that can be read; the message says what is wrong with them."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """One section; its figures are what the ELF specification calls sh_type, sh_flags, sh_addr, sh_offset, sh_size,
+    sh_link and sh_info."""
+
+    name: str
+    kind: int
+    address: int
+    offset: int
+    size: int
+    link: int
+    info: int
+    executable: bool
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """One symbol. `section` is its place among the sections, None for one that is defined elsewhere or in none."""
+
+    name: str
+    kind: int
+    value: int
+    size: int
+    section: int | None
+
+
+@dataclass(frozen=True)
+class KernelMetadata:
+    """What the metadata states of a kernel, by the names it has there.
+
+    `vgprs` includes the accumulation registers where both come out of one file (gfx90a and later). `symbol` is that of
+    the machine code. Sizes of LDS and scratch are fixed ones: bytes of a workgroup, and of a work-item.
+    """
+
+    symbol: str
+    vgprs: int
+    agprs: int
+    sgprs: int
+    vgpr_spills: int
+    sgpr_spills: int
+    lds_bytes: int
+    scratch_bytes: int
+    kernarg_bytes: int
+    max_workgroup_work_items: int
+    wavefront_size: int
+    dynamic_stack: bool
+
+
+class CodeObject:
+    """A code object's bytes, taken apart. CodeObjectError when they are none."""
+
+    def __init__(self, data: bytes) -> None:
+        if len(data) > _LARGEST_BYTES:
+            raise CodeObjectError(f"a code object of {len(data)} bytes; {_LARGEST_BYTES} are the most that are read")
+        self.data = data
+        try:
+            self.sections = self._sections()
+            self.symbols = self._symbols()
+            self.architecture, self.kernels = self._metadata()
+            for kernel in self.kernels:
+                self._check_descriptor(kernel)
+        except (struct.error, ValueError, IndexError) as error:
+            raise CodeObjectError(f"not a code object for AMD GPUs: {error}") from error
+
+    def kernel(self, name: str) -> KernelMetadata:
+        """The kernel of this name, as the source or the linker has it; CodeObjectError unless there is just one."""
+        found = [one for one in self.kernels if name in (one.symbol, unqualified(one.symbol))]
+        if len(found) == 1:
+            return found[0]
+        known = ", ".join(sorted(one.symbol for one in self.kernels)) or "none"
+        if found:
+            raise CodeObjectError(
+                f"{len(found)} compiled kernels are called {name} (overloads, instances); give one of {known}"
+            )
+        raise CodeObjectError(f"no compiled kernel is called {name}; there is {known}")
+
+    @cached_property
+    def symbols_by_name(self) -> dict[str, Symbol]:
+        """Defined symbols that have a name, the first of each."""
+        named: dict[str, Symbol] = {}
+        for one in self.symbols:
+            if one.name and one.section is not None:
+                named.setdefault(one.name, one)
+        return named
+
+    def content(self, symbol: Symbol) -> bytes:
+        """The bytes of a defined symbol, of those that take place in the file."""
+        if symbol.section is None:
+            raise CodeObjectError(f"{symbol.name} is not defined in the code object")
+        section = self.sections[symbol.section]
+        start = symbol.value - section.address
+        if start < 0 or start + symbol.size > section.size:
+            raise CodeObjectError(f"{symbol.name} reaches beyond its section {section.name}")
+        return self.bytes_of(section)[start : start + symbol.size]
+
+    def bytes_of(self, section: Section) -> bytes:
+        """The section's bytes; none of one that takes no place in the file."""
+        return b"" if section.kind == NO_BITS else self._slice(section.offset, section.size)
+
+    # ---- inside ------------------------------------------------------------------------------------------------------
+
+    def _slice(self, offset: int, size: int) -> bytes:
+        if offset + size > len(self.data):
+            raise ValueError(f"{size} bytes at {offset} of a file of {len(self.data)}")
+        return self.data[offset : offset + size]
+
+    def _sections(self) -> tuple[Section, ...]:
+        identity = self._slice(0, 16)
+        if identity[:6] != b"\x7fELF\x02\x01" or identity[7] != _OS_ABI:
+            raise ValueError("it is not a 64-bit little-endian ELF file of the AMD HSA system")
+        (machine,) = struct.unpack_from("<H", self.data, 18)
+        if machine != _MACHINE:
+            raise ValueError(f"its machine is {machine}, and not {_MACHINE}")
+        (table,) = struct.unpack_from("<Q", self.data, 40)
+        entry_size, count, names_at = struct.unpack_from("<HHH", self.data, 58)
+        if entry_size != 64 or not 0 < count <= _MOST_SECTIONS or names_at >= count:
+            raise ValueError(f"{count} sections of {entry_size} bytes")
+        entries = list(struct.iter_unpack("<IIQQQQIIQQ", self._slice(table, count * entry_size)))
+        names = self._slice(entries[names_at][4], entries[names_at][5])
+        return tuple(
+            Section(_text(names, name), kind, address, offset, size, link, info, bool(flags & 4))
+            for name, kind, flags, address, offset, size, link, info, _, _ in entries
+        )
+
+    def _symbols(self) -> tuple[Symbol, ...]:
+        table = next((one for one in self.sections if one.kind == SYMBOL_TABLE), None)
+        if table is None:
+            raise ValueError("it has no symbols")
+        names = self.bytes_of(self.sections[table.link])
+        if table.size % 24 or table.size // 24 > _MOST_SYMBOLS:
+            raise ValueError(f"symbols of {table.size} bytes")
+        found = []
+        for name, info, _, section, value, size in struct.iter_unpack("<IBBHQQ", self.bytes_of(table)):
+            place = section if 0 < section < min(len(self.sections), _RESERVED_SECTIONS) else None
+            found.append(Symbol(_text(names, name), info & 0xF, value, size, place))
+        return tuple(found)
+
+    def _metadata(self) -> tuple[str, tuple[KernelMetadata, ...]]:
+        found = [note for one in self.sections if one.kind == NOTES for note in self._notes(one)]
+        if len(found) != 1:
+            raise ValueError(f"it has {len(found)} notes with metadata, and not one")
+        stated = unpacked(found[0])
+        if not isinstance(stated, dict):
+            raise ValueError("its metadata is no mapping")
+        target, kernels = stated.get("amdhsa.target"), stated.get("amdhsa.kernels", [])
+        match = _TARGET.fullmatch(target) if isinstance(target, str) else None
+        if match is None or not isinstance(kernels, list):
+            raise ValueError("its metadata names no target, or no list of kernels")
+        return match[1], tuple(_kernel(one) for one in kernels)
+
+    def _notes(self, section: Section) -> list[bytes]:
+        data, at, found = self.bytes_of(section), 0, []
+        if len(data) > _LARGEST_NOTE_BYTES:
+            raise ValueError(f"notes of {len(data)} bytes")
+        while at < len(data):
+            name_size, size, kind = struct.unpack_from("<III", data, at)
+            begin = at + 12 + _up_to_four(name_size)
+            if begin + size > len(data):
+                raise ValueError(f"a note of {size} bytes reaches beyond its section")
+            if kind == _METADATA_NOTE and data[at + 12 : at + 12 + name_size] == b"AMDGPU\0":
+                found.append(data[begin : begin + size])
+            at = begin + _up_to_four(size)
+        return found
+
+    def _check_descriptor(self, kernel: KernelMetadata) -> None:
+        """What the hardware is told must be what the metadata tells us."""
+        symbol = self.symbols_by_name.get(f"{kernel.symbol}.kd")
+        descriptor = b"" if symbol is None else self.content(symbol)
+        if len(descriptor) != _DESCRIPTOR_BYTES:
+            raise ValueError(f"the kernel {kernel.symbol} has no descriptor of {_DESCRIPTOR_BYTES} bytes")
+        told = struct.unpack_from("<III", descriptor)
+        if told != (kernel.lds_bytes, kernel.scratch_bytes, kernel.kernarg_bytes):
+            raise ValueError(f"the kernel {kernel.symbol} has other sizes in its descriptor than in its metadata")
+
+
+def unqualified(symbol: str) -> str:
+    """The name that a function has in the source, without its scopes and parameters; `symbol` where it is not mangled.
+
+    By the Itanium C++ ABI, of functions with plain names: `_ZN1a1fEPf` is `f`.
+    """
+    match = re.match(r"_Z(N[rVKRO]*)?(?=L?\d)", symbol)
+    if match is None:
+        return symbol
+    name, at = symbol, match.end()
+    while part := re.compile(r"L?(\d{1,4})").match(symbol, at):
+        at = part.end() + int(part[1])
+        name = symbol[part.end() : at]
+        if match[1] is None:
+            break
+    return name
+
+
+def _kernel(stated: object) -> KernelMetadata:
+    if not isinstance(stated, dict):
+        raise ValueError("a kernel's metadata is no mapping")
+
+    def number(key: str, default: int | None = None) -> int:
+        value = stated.get(key, default)
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 32:
+            raise ValueError(f"a kernel's {key} is {value!r:.40}")
+        return value
+
+    descriptor = stated.get(".symbol")
+    if not isinstance(descriptor, str) or not descriptor.endswith(".kd"):
+        raise ValueError("a kernel names no descriptor")
+    return KernelMetadata(
+        symbol=descriptor.removesuffix(".kd"),
+        vgprs=number(".vgpr_count"),
+        agprs=number(".agpr_count", 0),
+        sgprs=number(".sgpr_count"),
+        vgpr_spills=number(".vgpr_spill_count"),
+        sgpr_spills=number(".sgpr_spill_count"),
+        lds_bytes=number(".group_segment_fixed_size"),
+        scratch_bytes=number(".private_segment_fixed_size"),
+        kernarg_bytes=number(".kernarg_segment_size"),
+        max_workgroup_work_items=number(".max_flat_workgroup_size"),
+        wavefront_size=number(".wavefront_size"),
+        dynamic_stack=stated.get(".uses_dynamic_stack") is True,
+    )
+
+
+def _text(table: bytes, at: int) -> str:
+    end = table.find(b"\0", at)
+    if at >= len(table) or end < 0:
+        raise ValueError("a name reaches beyond its table")
+    return table[at:end].decode(errors="replace")
+
+
+def _up_to_four(size: int) -> int:
+    return -(-size // 4) * 4

@@ -1,0 +1,91 @@
+"""Runs a program to its end or to a limit: wall clock, CPU time, memory, size of files. No shell stands between.
+
+With the end, the limit or an interrupt, the program and all that it started in its process group are ended.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_WAIT_SECONDS: Final = 0.5
+#: Sets the limits and becomes the program: a fresh process, because threads forbid doing so between fork and exec.
+_LAUNCHER: Final = """
+import os, resource, sys
+memory, seconds, size = map(int, sys.argv[1:4])
+for what, most in (
+    (resource.RLIMIT_AS, memory),
+    (resource.RLIMIT_CPU, seconds),
+    (resource.RLIMIT_FSIZE, size),
+    (resource.RLIMIT_CORE, 0),
+):
+    hard = resource.getrlimit(what)[1]
+    least = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(what, (least, least))
+os.execv(sys.argv[4], sys.argv[4:])
+"""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one process may take: address space, CPU time, and the largest file it may write."""
+
+    memory_bytes: int
+    cpu_seconds: int
+    file_bytes: int
+
+
+def run_limited(
+    command: Sequence[str],
+    folder: Path,
+    *,
+    log: Path,
+    limit_seconds: float,
+    limits: Limits | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> int | None:
+    """The exit status of a command that runs in `folder` and prints to `log`; None when it took too long.
+
+    With `limits` each of its processes is held to them, and `command` names its program by an absolute path. OSError
+    when it cannot be started.
+    """
+    if limits is not None:
+        stated = (limits.memory_bytes, limits.cpu_seconds, limits.file_bytes)
+        command = [sys.executable, "-I", "-S", "-c", _LAUNCHER, *map(str, stated), *command]
+    with log.open("wb") as stream:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            env=None if environment is None else dict(environment),
+            start_new_session=True,
+        )
+        try:
+            return _ended(process, limit_seconds)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def ending(status: int) -> str:
+    """A status that is no success, in words."""
+    return f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
+
+
+def _ended(process: "subprocess.Popen[bytes]", limit_seconds: float) -> int | None:
+    """The exit status, None at the limit. Waits in pieces: Polars keeps an interrupt from a long wait."""
+    left = limit_seconds
+    while left > 0:
+        try:
+            return process.wait(min(left, _WAIT_SECONDS))
+        except subprocess.TimeoutExpired:
+            left -= _WAIT_SECONDS
+    return None
