@@ -1,7 +1,7 @@
 """One call of a kernel: how it is launched and what it is given. What a harness makes, and a target runs."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -59,8 +59,10 @@ class Execution:
     """What a target measured and read back: each `out` and `inout` buffer as it was left, and the call's duration.
 
     `duration_ns` is what the target says it is (`Target.clock`): the process's CPU time on `cpu`, the GPU's own time on
-    a GPU, null where a target measures no time.
+    a GPU, null where a target measures no time. `conditions` is the state of the device as the call ended (clocks in
+    MHz, power in mW, °C, throttle reasons), where the target can read it; a value that could not be read is null.
     """
 
     outputs: Mapping[str, Content]
     duration_ns: int | None
+    conditions: Mapping[str, int | str | None] = field(default_factory=dict)

@@ -1,0 +1,163 @@
+"""What a device's code object holds: its kernels, their machine code, and what it asks of others or keeps for itself.
+
+Reads the ELF of a cubin (a section per function) and of an AMDGPU code object (functions in one section) alike.
+"""
+
+import hashlib
+import re
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from aaco_pipeline.optimization.candidates import Refused
+
+_WRITE, _ALLOCATE, _EXECUTE = 1, 2, 4
+_NO_BITS, _SYMBOLS, _DYNAMIC_SYMBOLS = 8, 2, 11
+_OBJECT, _FUNCTION = 1, 2
+_LOCAL_DATA: Final = (".nv.shared", ".lds")
+#: What ptxas names in every object and no code calls.
+_RESERVED: Final = re.compile(r"\.nv\.reservedSmem\.|__nv_reservedSMEM_")
+#: What a compiler's own run-time library keeps in an AMDGPU code object for every source.
+_OF_THE_COMPILER: Final = re.compile(r"__oclc_|__hip_cuid_|_DYNAMIC$")
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section of an ELF file; `content` is empty where the file holds none of it."""
+
+    name: str
+    type: int
+    flags: int
+    address: int
+    link: int
+    content: bytes
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A name in an ELF file; `section` is 0 where the object asks others for it."""
+
+    name: str
+    kind: int
+    section: int
+    address: int
+    size: int
+
+
+@dataclass(frozen=True)
+class CodeObject:
+    """The parts of one ELF file."""
+
+    sections: tuple[Section, ...]
+    symbols: tuple[Symbol, ...]
+
+    @property
+    def functions(self) -> tuple[Symbol, ...]:
+        """The functions that it defines."""
+        return tuple(symbol for symbol in self.symbols if symbol.kind == _FUNCTION and symbol.section)
+
+    def code_of(self, function: Symbol) -> bytes:
+        """The machine code of one function."""
+        section = self.sections[function.section]
+        begin = function.address - section.address
+        return section.content[begin : begin + function.size]
+
+
+def read(image: bytes) -> CodeObject:
+    """The parts of a code object. Refused (guard `compile`) when it is no 64-bit ELF file."""
+    try:
+        return _read(image)
+    except (struct.error, IndexError, ValueError) as error:
+        raise Refused("compile", f"the compiler left no readable code object: {error}") from error
+
+
+def symbol_of(code: CodeObject, kernel: str) -> str:
+    """The name by which a driver finds `kernel`: as written, or as C++ mangles it. Refused unless there is just one."""
+    mangled = re.compile(rf"_Z(?:N(?:\d+\w*?)?)?{len(kernel)}{re.escape(kernel)}(?!\w*\.kd$)")
+    exact = [function.name for function in code.functions if function.name == kernel]
+    found = exact or sorted({function.name for function in code.functions if mangled.match(function.name)})
+    if len(found) != 1:
+        names = ", ".join(found) if found else "none"
+        raise Refused("kernel", f"the code object must hold one kernel {kernel}, and holds {names}")
+    return found[0]
+
+
+def code_digest(code: CodeObject, symbol: str) -> str:
+    """The SHA-256 of what `symbol` runs: its machine code and literals, and the functions that are no kernels.
+
+    A compiled section holds offsets from its own begin alone; where it is loaded does not show.
+    """
+    digest = hashlib.sha256()
+    entries = _entries(code)
+    for function in sorted(code.functions, key=lambda function: (function.name != symbol, function.name)):
+        if function.name == symbol or function.name not in entries:
+            digest.update(code.code_of(function))
+    for section in code.sections:
+        literals = re.fullmatch(r"\.nv\.constant(?!0\b)\d+(?:\.(.+))?", section.name)
+        if literals and literals[1] in (None, symbol):
+            digest.update(section.name.encode() + section.content)
+    return digest.hexdigest()
+
+
+def check_symbols(code: CodeObject) -> None:
+    """Refused (guard `symbols`) where device code asks for a service, or keeps memory from one launch to the next."""
+    undefined = {symbol.name for symbol in code.symbols if symbol.name and not symbol.section}
+    asked = sorted(name for name in undefined if not _RESERVED.match(name))
+    if asked:
+        raise Refused("symbols", f"device code calls {', '.join(asked)}; a kernel may not print, allocate or assert")
+    kept = sorted({symbol.name for symbol in code.symbols if _is_kept(code, symbol)})
+    if kept:
+        raise Refused("symbols", f"{', '.join(kept)} would keep its value from one launch to the next")
+
+
+def _is_kept(code: CodeObject, symbol: Symbol) -> bool:
+    if symbol.kind != _OBJECT or not 0 < symbol.section < len(code.sections) or _OF_THE_COMPILER.match(symbol.name):
+        return False
+    section = code.sections[symbol.section]
+    return bool(section.flags & _WRITE and section.flags & _ALLOCATE) and not section.name.startswith(_LOCAL_DATA)
+
+
+def _entries(code: CodeObject) -> set[str]:
+    """The names of kernels: those with launch information (CUDA) or a descriptor (AMD)."""
+    banks = [section.name for section in code.sections if section.name.startswith(".nv.constant0.")]
+    launched = {name.removeprefix(".nv.constant0.") for name in banks}
+    return launched | {symbol.name.removesuffix(".kd") for symbol in code.symbols if symbol.name.endswith(".kd")}
+
+
+def _read(image: bytes) -> CodeObject:
+    if image[:6] != b"\x7fELF\x02\x01":
+        raise ValueError("not a 64-bit little-endian ELF file")
+    (table,) = struct.unpack_from("<Q", image, 40)
+    entry, count, names = struct.unpack_from("<HHH", image, 58)
+    headers = [struct.unpack_from("<IIQQQQIIQQ", image, table + entry * index) for index in range(count)]
+    strings = image[headers[names][4] : headers[names][4] + headers[names][5]]
+    sections = tuple(
+        Section(
+            _text(strings, name),
+            kind,
+            flags,
+            address,
+            link,
+            b"" if kind == _NO_BITS else image[offset : offset + size],
+        )
+        for name, kind, flags, address, offset, size, link, *_ in headers
+    )
+    return CodeObject(sections, tuple(_symbols(sections)))
+
+
+def _symbols(sections: tuple[Section, ...]) -> Iterator[Symbol]:
+    seen = set()
+    for section in sections:
+        if section.type not in (_SYMBOLS, _DYNAMIC_SYMBOLS):
+            continue
+        strings = sections[section.link].content
+        for name, info, _, index, address, size in struct.iter_unpack("<IBBHQQ", section.content):
+            symbol = Symbol(_text(strings, name), info & 15, index, address, size)
+            if symbol not in seen:
+                seen.add(symbol)
+                yield symbol
+
+
+def _text(strings: bytes, begin: int) -> str:
+    return strings[begin : strings.index(b"\0", begin)].decode()

@@ -1,0 +1,274 @@
+"""The process that runs a kernel: it loads one code object and launches it when it is asked, until its input ends.
+
+None of the source's host code is here. Commands come as lines of JSON on standard input, answers leave on a pipe of
+their own, and the contents of buffers pass through shared memory (`process` is the other end). Imports numpy and the
+standard library alone beside this folder: nothing else runs beside a measurement.
+"""
+
+import ctypes
+import json
+import mmap
+import os
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aaco_pipeline.optimization.candidates import Refused
+from aaco_pipeline.resources.targets.gpu.arena import Arena, arrange
+from aaco_pipeline.resources.targets.gpu.conditions import Conditions
+from aaco_pipeline.resources.targets.gpu.driver import LAUNCH_ERRORS, MEMORY_ERRORS, Driver, DriverError
+from aaco_pipeline.resources.targets.gpu.vendors import VENDORS
+
+#: Written before each timed launch: more than any cache before device memory holds (256 MiB on MI300X).
+FLUSH_BYTES: Final = 512 << 20
+#: So often it is written: what is queued behind it waits for no host, and clocks are up when it is reached.
+_FLUSHES: Final = 8
+_CHECK_FLUSHES: Final = 256
+#: How far the device's clock may be from the host's over the check, which lasts tens of milliseconds.
+_CLOCK_TOLERANCE: Final = 0.1
+_NEVER_RANDOM: Final = 0x0040000
+_SET_PDEATHSIG: Final = 1
+_FLOAT_POISON: Final = 0xFF
+
+Bytes = NDArray[np.uint8]
+
+
+class Unavailable(Exception):
+    """The device or its driver is not fit to judge by; nothing is said of the kernel."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A buffer: its bytes, and where its content and its result lie in the shared memory (null where it has none)."""
+
+    size: int
+    floating: bool
+    content: int | None
+    result: int | None
+
+
+class Runner:
+    """One device, one loaded kernel, one set of buffers."""
+
+    def __init__(self, driver: Driver, shared: int) -> None:
+        self._driver = driver
+        self._shared_descriptor = shared
+        self._device = driver.device()
+        self._conditions = Conditions(self._device.bus)
+        self._secret = np.random.default_rng(secrets.randbits(128))
+        self._begin, self._end = driver.event(), driver.event()
+        self._arena_address: int | None = None
+
+    def device(self) -> dict[str, Any]:
+        """What the driver says of the device."""
+        return asdict(self._device)
+
+    def load(self, artefact: str, symbol: str, seed: int) -> dict[str, Any]:
+        """Load the code object behind as many copies of it as the layout's seed says, and hold the clocks together."""
+        image = Path(artefact).read_bytes()
+        self._seed = seed
+        self._flush = self._driver.allocate(FLUSH_BYTES)
+        try:
+            for _ in range(arrange((), seed).decoys):
+                self._driver.load(image, symbol)
+            begin = time.monotonic_ns()
+            self._function = self._driver.load(image, symbol)
+        except DriverError as error:
+            raise Refused("compile", f"the driver does not load the code object: {error}") from error
+        return {"module_load_ns": time.monotonic_ns() - begin, **self._clocks_agree()}
+
+    def buffers(self, places: Sequence[Place], shared_bytes: int) -> dict[str, Any]:
+        """Make the buffers and their canary bands, in place of those there were."""
+        self._shared = np.frombuffer(mmap.mmap(self._shared_descriptor, shared_bytes), dtype=np.uint8)
+        if self._arena_address is not None:
+            self._driver.free(self._arena_address)
+        self._places = places
+        self._arena: Arena = arrange([place.size for place in places], self._seed)
+        self._arena_address = base = self._driver.allocate(self._arena.size)
+        self._bands = [self._secret.integers(0, 256, size, dtype=np.uint8) for _, size in self._arena.bands]
+        for (offset, size), pattern in zip(self._arena.bands, self._bands, strict=True):
+            self._driver.write(base + offset, pattern.ctypes.data, size)
+        largest = max(size for size in [*(size for _, size in self._arena.bands), *(place.size for place in places)])
+        self._scratch = np.empty(largest, dtype=np.uint8)
+        return {"addresses": [base + offset for offset in self._arena.offsets]}
+
+    def call(
+        self, grid: Sequence[int], block: Sequence[int], dynamic_lds_bytes: int, arguments: Sequence[Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        """Write contents, poison outputs, flush caches, time one launch between two events; then check everything."""
+        self._fill_buffers()
+        values = [self._argument(argument) for argument in arguments]
+        duration = self._timed(grid, block, dynamic_lds_bytes, values)
+        conditions = self._conditions.sample()
+        self._check_inputs()
+        self._check_bands()
+        for place, address in self._placed():
+            if place.result is not None:
+                self._driver.read(self._shared.ctypes.data + place.result, address, place.size)
+        return {"duration_ns": duration, "conditions": conditions}
+
+    def _timed(
+        self,
+        grid: Sequence[int],
+        block: Sequence[int],
+        dynamic_lds_bytes: int,
+        values: Sequence["ctypes.Array[ctypes.c_char]"],
+    ) -> int:
+        driver = self._driver
+        try:
+            if dynamic_lds_bytes:
+                driver.allow_dynamic_lds(self._function, dynamic_lds_bytes)
+            driver.wait_for_all()
+            for count in range(_FLUSHES):
+                driver.fill_in_order(self._flush, count, FLUSH_BYTES)
+            host = time.monotonic_ns()
+            driver.record(self._begin)
+            driver.launch(self._function, grid, block, dynamic_lds_bytes, values)
+            driver.record(self._end)
+            driver.wait(self._end)
+            host = time.monotonic_ns() - host
+            driver.wait_for_all()
+        except DriverError as error:
+            raise _refusal(error) from error
+        duration = driver.elapsed_ns(self._begin, self._end)
+        if not 0 < duration <= host * (1 + _CLOCK_TOLERANCE):
+            raise Unavailable(f"the device's clock says {duration} ns of what took the host {host} ns")
+        return duration
+
+    def _clocks_agree(self) -> dict[str, int]:
+        """Hold the device's clock beside the host's over a long stretch of work; Unavailable where they part."""
+        driver = self._driver
+        driver.fill_in_order(self._flush, 0, FLUSH_BYTES)
+        driver.wait_for_all()
+        host = time.monotonic_ns()
+        driver.record(self._begin)
+        for count in range(_CHECK_FLUSHES):
+            driver.fill_in_order(self._flush, count % 256, FLUSH_BYTES)
+        driver.record(self._end)
+        driver.wait(self._end)
+        host = time.monotonic_ns() - host
+        device = driver.elapsed_ns(self._begin, self._end)
+        if abs(device - host) > _CLOCK_TOLERANCE * host:
+            raise Unavailable(f"the device's clock says {device} ns of work that took the host {host} ns")
+        return {"check_device_ns": device, "check_host_ns": host}
+
+    def _fill_buffers(self) -> None:
+        for place, address in self._placed():
+            if place.content is not None:
+                self._driver.write(address, self._shared.ctypes.data + place.content, place.size)
+            else:
+                # As a float a NaN; as an integer something that no call can expect.
+                poison = _FLOAT_POISON if place.floating else int(self._secret.integers(0x81, 0xFF))
+                self._driver.fill(address, poison, place.size)
+
+    def _placed(self) -> list[tuple[Place, int]]:
+        assert self._arena_address is not None
+        base = self._arena_address
+        return [(place, base + offset) for place, offset in zip(self._places, self._arena.offsets, strict=True)]
+
+    def _argument(self, argument: Mapping[str, Any]) -> "ctypes.Array[ctypes.c_char]":
+        if "buffer" in argument:
+            content = self._placed()[argument["buffer"]][1].to_bytes(8, "little")
+        else:
+            content = bytes.fromhex(argument["bytes"])
+        return ctypes.create_string_buffer(content, len(content))
+
+    def _check_inputs(self) -> None:
+        for index, (place, address) in enumerate(self._placed()):
+            if place.content is not None and place.result is None:
+                expected = self._shared[place.content : place.content + place.size]
+                if self._differs(address, expected) is not None:
+                    raise Refused("inputs", f"input buffer {index + 1} was changed by the kernel")
+
+    def _check_bands(self) -> None:
+        assert self._arena_address is not None
+        for (offset, size), pattern in zip(self._arena.bands, self._bands, strict=True):
+            changed = self._differs(self._arena_address + offset, pattern)
+            if changed is not None:
+                raise Refused("memory", self._trespass(offset, size, changed))
+
+    def _trespass(self, offset: int, size: int, changed: int) -> str:
+        """Where a band was written, told by the nearest buffer."""
+        written = offset + changed
+        ends = {begin + place.size: index for index, (place, begin) in enumerate(self._ranges())}
+        begins = {begin: index for index, (_, begin) in enumerate(self._ranges())}
+        if offset in ends:
+            return f"the kernel wrote outside its buffers, {written - offset + 1} bytes past buffer {ends[offset] + 1}"
+        before = offset + size - written
+        return f"the kernel wrote outside its buffers, {before} bytes before buffer {begins[offset + size] + 1}"
+
+    def _ranges(self) -> list[tuple[Place, int]]:
+        return list(zip(self._places, self._arena.offsets, strict=True))
+
+    def _differs(self, address: int, expected: Bytes) -> int | None:
+        """The first byte of device memory that is not as expected."""
+        held = self._scratch[: expected.size]
+        self._driver.read(held.ctypes.data, address, expected.size)
+        if np.array_equal(held, expected):
+            return None
+        return int(np.argmax(held != expected))
+
+
+def _refusal(error: DriverError) -> Exception:
+    if error.code in MEMORY_ERRORS:
+        return Refused("memory", f"the kernel touched memory that it was not given: {error}")
+    if error.code in LAUNCH_ERRORS:
+        return Refused("resources", f"the device does not take the launch: {error}")
+    return Refused("processes", f"the kernel did not come to its end: {error}")
+
+
+def serve(commands: TextIO, answers: TextIO, shared: int) -> None:
+    """Answer every command by one line, until the input ends or a command is refused."""
+    first = json.loads(commands.readline())
+    try:
+        driver = Driver(replace(VENDORS[first["vendor"]], library=first["library"]))
+        runner = Runner(driver, shared)
+        answer = runner.device()
+        _say(answers, first["nonce"], {"ok": answer})
+        for line in commands:
+            command = json.loads(line)
+            _say(answers, command["nonce"], {"ok": _obey(runner, command["do"], command["with"])})
+    except Refused as refused:
+        _say(answers, first["nonce"], {"refused": [refused.guard, refused.reason]})
+    except (Unavailable, DriverError, OSError) as error:
+        _say(answers, first["nonce"], {"unavailable": str(error)})
+
+
+def _obey(runner: Runner, what: str, given: dict[str, Any]) -> dict[str, Any]:
+    if what == "load":
+        return runner.load(**given)
+    if what == "buffers":
+        return runner.buffers([Place(**place) for place in given["places"]], given["shared_bytes"])
+    return runner.call(**given)
+
+
+def _say(answers: TextIO, nonce: str, answer: dict[str, Any]) -> None:
+    answers.write(json.dumps({"nonce": nonce, **answer}) + "\n")
+    answers.flush()
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Make this process the same from start to start, bind it to its parent's life, and serve."""
+    libc = ctypes.CDLL(None)
+    # Without random addresses, two processes that make the same allocations get the same device addresses.
+    persona = libc.personality(0xFFFFFFFF)
+    if persona >= 0 and not persona & _NEVER_RANDOM and libc.personality(persona | _NEVER_RANDOM) >= 0:
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+    answers, shared, parent = map(int, arguments)
+    libc.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        return
+    with os.fdopen(answers, "w") as stream:
+        serve(sys.stdin, stream, shared)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
