@@ -26,6 +26,8 @@ from aaco_pipeline.lake.writers import TEMPORARY_PREFIX, writer_is_gone
 
 #: Folders of a lake that hold no tables.
 _WITHOUT_TABLES: Final = (MANIFESTS, REQUESTS, CALIBRATIONS, JOURNAL, ARTEFACTS, BUILDS, FINDINGS, *SESSION_FOLDERS)
+#: Tables that name artefacts, with the column.
+_NAMING: Final = (("baselines", "artefact"), ("bisection_builds", "artefact"), ("optimizations", "journal"))
 
 
 @dataclass(frozen=True)
@@ -175,12 +177,12 @@ def _unpublished_files(lake: LakeReader, published: set[Path]) -> Iterator[Fault
 
 
 def _unnamed_artefacts(lake: LakeReader) -> Iterator[Fault]:
-    """Artefacts that neither a baseline, a build nor a night names. A young one may be about to be named."""
-    naming = (lake.read(table).get_column("artefact").drop_nulls() for table in ("baselines", "bisection_builds"))
+    """Artefacts that no baseline, build, optimization or night names. A young one may be about to be named."""
+    naming = (lake.read(table).get_column(column).drop_nulls() for table, column in _NAMING)
     named = [*(artefact for column in naming for artefact in column), *_of_the_last_nights(lake)]
     for folder in unnamed_artefacts(lake.path, named):
         if time.time() - folder.stat().st_mtime >= UNFINISHED_STAYS.total_seconds():
-            yield Fault("unnamed artefact", folder, "neither a baseline nor a build names it", mendable=True)
+            yield Fault("unnamed artefact", folder, "no baseline, build or optimization names it", mendable=True)
 
 
 def _of_the_last_nights(lake: LakeReader) -> list[str]:

@@ -123,7 +123,10 @@ PUBLIC: Final[dict[str, str]] = {
         saves_at_most_ns speedup_ratio saved_ns label library proposers missing""",
     "optimization_attempts": """attempt kernel transformation proposer guard decision reason speedup_ratio ci_low
         ci_high executed_on compiler source_sha256 binary_sha256 vgprs_before vgprs_after sgprs_before sgprs_after
-        lds_bytes_before lds_bytes_after scratch_bytes_before scratch_bytes_after""",
+        lds_bytes_before lds_bytes_after scratch_bytes_before scratch_bytes_after resources_of measured_in
+        speedup_applies_to flags baseline_sha256 bit_exact pairs layouts alpha""",
+    "optimizations": """source_name kernel session target executed_on speedup_applies_to threshold_ratio budget_ns seed
+        source_sha256 journal ended_by patch is_applied""",
 }
 
 #: The words an enumerated column may hold; its meaning must list each of them.
@@ -163,6 +166,9 @@ WORDS: Final[dict[str, str]] = {
     "change_points.kind": "level drift",
     "change_points.of": "raw paired",
     "change_points.owed_to": "code host",
+    "optimizations.ended_by": "searched time attempts baseline noise",
+    "optimization_attempts.decision": "accepted rejected undecided",
+    "optimization_attempts.measured_in": "confirmation search",
     "attributions.evidence_grade": "observed correlated isolated",
 }
 
@@ -171,7 +177,7 @@ CAMPAIGN_TABLES: Final = {
     *("campaigns", "campaign_arms", "campaign_sessions", "baselines", "alerts", "nights"),
     *("forecasts", "campaign_limits", "service_levels"),
     *("campaigns", "campaign_arms", "campaign_sessions", "baselines"),
-    *("bisections", "bisection_builds", "bisection_steps"),
+    *("bisections", "bisection_builds", "bisection_steps", "optimizations", "optimization_attempts"),
 }
 
 #: What a name's suffix promises of type and unit.

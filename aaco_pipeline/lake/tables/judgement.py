@@ -7,7 +7,6 @@ from typing import Final
 
 from aaco_pipeline.lake.declaration import (
     BOOL,
-    BYTES,
     COUNT,
     DATE,
     FLOAT64,
@@ -24,7 +23,6 @@ from aaco_pipeline.lake.declaration import (
     TEXT,
     TIMESTAMP,
     TRUTH,
-    VERSION,
     Table,
     column,
     nullable,
@@ -259,55 +257,6 @@ TABLES: Final[tuple[Table, ...]] = (
             column("proposers", STRINGS, NAME, "Proposers of `aaco optimize` that address the label, the likeliest "
                 "first; empty when none does, or there is no label."),
             column("missing", STRINGS, TEXT, "What was not known, and would sharpen the row; empty when nothing."),
-        ),
-    ),
-    Table(
-        name="optimization_attempts", section="Judgement",
-        meaning="One row is one attempt to make a kernel faster, kept or not. Filled by the stage optimization.",
-        sort_by=("attempt", "kernel"),
-        columns=(
-            column("attempt", INT32, ID, "Dense number of the attempt within the session, in the order they were made, "
-                "starting at 0."),
-            column("kernel", STRING, NAME, "Name of the kernel that was to be made faster."),
-            column("transformation", STRING, TEXT, "What was changed, by the name of the transformation and its "
-                "parameters."),
-            column("proposer", STRING, NAME, "Who proposed it: a search strategy, or a language model by its name and "
-                "version."),
-            nullable("guard", STRING, TEXT, "Guard that stopped the attempt or, when none did, the last one it passed; "
-                "null when it never reached one."),
-            column("decision", STRING, NAME, "What was decided on the attempt, such as to accept, to reject or to "
-                "leave it undecided."),
-            column("reason", STRING, TEXT, "Why it was so decided, in words that name the guard, the figure or the "
-                "fault."),
-            nullable("speedup_ratio", FLOAT64, RATIO, "Duration before divided by duration after; above 1 is faster, "
-                "the inverse of an effect_ratio; null when it was not measured."),
-            nullable("ci_low", FLOAT64, RATIO, "Lower end of the confidence interval of speedup_ratio; null when it "
-                "was not measured."),
-            nullable("ci_high", FLOAT64, RATIO, "Upper end of the confidence interval of speedup_ratio; null when it "
-                "was not measured."),
-            nullable("executed_on", STRING, NAME, "Device architecture, or emulation, on which the attempt ran; null "
-                "when it was never executed."),
-            nullable("compiler", STRING, VERSION, "Compiler with version and options that built the attempt; null when "
-                "it was not built."),
-            nullable("source_sha256", STRING, TEXT, "SHA-256 of the attempt's source; null when no source came about."),
-            nullable("binary_sha256", STRING, TEXT, "SHA-256 of the binary that was built; null when it was not "
-                "built."),
-            nullable("vgprs_before", INT64, COUNT, "Vector registers per work-item, accumulation registers included, "
-                "before the change; null when not stated by the compiler."),
-            nullable("vgprs_after", INT64, COUNT, "Vector registers per work-item, accumulation registers included, "
-                "after the change; null when it was not built."),
-            nullable("sgprs_before", INT64, COUNT, "Scalar registers per wavefront before the change; null when not "
-                "stated by the compiler."),
-            nullable("sgprs_after", INT64, COUNT, "Scalar registers per wavefront after the change; null when it was "
-                "not built."),
-            nullable("lds_bytes_before", INT64, BYTES, "Static local data share per workgroup before the change; null "
-                "when not stated by the compiler."),
-            nullable("lds_bytes_after", INT64, BYTES, "Static local data share per workgroup after the change; null "
-                "when it was not built."),
-            nullable("scratch_bytes_before", INT64, BYTES, "Scratch memory per work-item before the change; null when "
-                "not stated by the compiler."),
-            nullable("scratch_bytes_after", INT64, BYTES, "Scratch memory per work-item after the change; null when it "
-                "was not built."),
         ),
     ),
 )

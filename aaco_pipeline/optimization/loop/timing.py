@@ -155,7 +155,7 @@ class _Checks:
             self.waiting = {id(call): (arm, execution)}
             return
         answers = {earlier[0]: earlier[1].outputs, arm: execution.outputs}
-        comparison = Comparison(self.harness, "timed", _DISTRIBUTION, bit_exact=self.bit_exact, baseline_checked=True)
+        comparison = Comparison(self.harness, self.size, _DISTRIBUTION, bit_exact=self.bit_exact, baseline_checked=True)
         comparison.add(call, answers["baseline"], answers["candidate"])
         if not comparison.undecided():
             comparison.conclude()
