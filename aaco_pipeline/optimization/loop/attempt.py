@@ -2,7 +2,7 @@
 
 import hashlib
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, Final
@@ -11,7 +11,7 @@ from aaco_pipeline.errors import UsageError
 from aaco_pipeline.optimization.candidates import Candidate, Refused
 from aaco_pipeline.optimization.journal import text_of
 from aaco_pipeline.optimization.loop.decisions import Decision, Stop, decide
-from aaco_pipeline.optimization.loop.means import Builder, Means, Ruling, TimingStep, Version, version_of
+from aaco_pipeline.optimization.loop.means import Builder, Figures, Means, Ruling, TimingStep, Version, version_of
 from aaco_pipeline.optimization.targets import Build
 
 #: Guards of a proposal that its proposer may mend: it does not compile, or computes something else.
@@ -30,7 +30,7 @@ class Held:
 
     version: Version
     build: Build
-    static: Mapping[str, Mapping[str, Any]] | None
+    static: Figures | None
     original: Version
     is_exact: bool = True
 
@@ -61,7 +61,7 @@ class _Way:
     seen: dict[str, Any] = field(default_factory=dict)
     rulings: dict[str, Ruling] = field(default_factory=dict)
     build: Build | None = None
-    static: Mapping[str, Mapping[str, Any]] | None = None
+    static: Figures | None = None
 
 
 def try_candidate(
@@ -74,7 +74,7 @@ def try_candidate(
     way, version = _Way(), version_of(candidate, held.version)
     step, stop = "text", None
     try:
-        for step, take in _steps(means, held, version, builders, partial(drawn, seed, number)).items():
+        for step, take in _steps(means, held, candidate, builders, partial(drawn, seed, number)).items():
             if step == "confirmation" and not way.rulings["search"].passed:
                 break
             take(way)
@@ -148,9 +148,9 @@ def is_unchanged(baseline_code: str, code: str, block: object, baseline_block: o
 
 
 def _steps(
-    means: Means, held: Held, version: Version, builders: Builders, seed: Callable[[str], int]
+    means: Means, held: Held, candidate: Candidate, builders: Builders, seed: Callable[[str], int]
 ) -> dict[str, Callable[[_Way], None]]:
-    builder = builders.search
+    builder, version = builders.search, version_of(candidate, held.version)
 
     def text(way: _Way) -> None:
         means.check_text(held.version.source, version.source, version.kernel)
@@ -158,9 +158,6 @@ def _steps(
     def build(way: _Way) -> None:
         way.build = builder(version)
         way.seen["build"] = built(way.build)
-
-    def objects(way: _Way) -> None:
-        means.check_object(held.build, _made(way))
 
     def effect(way: _Way) -> None:
         if is_unchanged(held.build.code_sha256, _made(way).code_sha256, version.block, held.version.block):
@@ -170,9 +167,16 @@ def _steps(
         if means.static is None or held.static is None:
             way.seen["static"] = None
             return
-        way.static = means.static.figures(version)
-        way.seen["static"] = {"before": _plain(held.static), "after": _plain(way.static)}
-        means.static.check(held.static, way.static)
+        way.static = means.static.figures(version.source, version.kernel)
+        seen = {"before": _plain(held.static), "after": _plain(way.static), "is_unchanged": False}
+        way.seen["static"] = seen
+        try:
+            means.static.check(held.static, way.static, version.block, candidate.parameters)
+        except Refused as refused:
+            if refused.guard != "no_effect":
+                raise
+            # What runs here has changed: that a GPU would run the same instructions as before is no fault, and is told.
+            seen["is_unchanged"] = True
 
     def correctness(way: _Way) -> None:
         asked = replace(version, bit_exact=version.bit_exact and held.is_exact)
@@ -195,7 +199,6 @@ def _steps(
     return {
         "text": text,
         "build": build,
-        "object": objects,
         "effect": effect,
         "static": static,
         "correctness": correctness,
@@ -210,5 +213,5 @@ def _made(way: _Way) -> Build:
     return way.build
 
 
-def _plain(figures: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+def _plain(figures: Figures) -> dict[str, dict[str, Any]]:
     return {architecture: dict(one) for architecture, one in figures.items()}

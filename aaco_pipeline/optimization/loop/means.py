@@ -5,11 +5,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
-from aaco_pipeline.optimization.candidates import Candidate, NotApplicable, Proposer, Refused, Task
+from aaco_pipeline.optimization.candidates import Candidate, Proposer, Refused
 from aaco_pipeline.optimization.targets import Build, Layout, Parameter, Target
 
 Record = Mapping[str, Any]
 """One line of the journal, of values that JSON has; see `aaco_pipeline.optimization.journal`."""
+
+Figures = Mapping[str, Mapping[str, Any]]
+"""By architecture what a compiler states of one kernel, as plain values."""
 
 TimingStep = Literal["aa", "search", "confirmation"]
 #: The layout in which outputs and machine code are compared.
@@ -97,19 +100,22 @@ class Timer(Protocol):
 class Static(Protocol):
     """What a real compile for GPUs that are not here says of a kernel."""
 
-    def figures(self, version: Version) -> Mapping[str, Mapping[str, Any]]:
+    def figures(self, source: bytes, kernel: str) -> Figures:
         """By architecture the resources that the compiler states. Refused when it does not compile."""
         ...
 
-    def check(self, before: Mapping[str, Mapping[str, Any]], after: Mapping[str, Mapping[str, Any]]) -> None:
-        """Refused (guard `resources`) when `after` is worse than `before`."""
+    def check(
+        self,
+        before: Figures,
+        after: Figures,
+        block: tuple[int, int, int] | None = None,
+        parameters: Mapping[str, int | str] | None = None,
+    ) -> None:
+        """Refused: `resources` when `after` is worse than `before`, `no_effect` when the machine code is the same.
+
+        `block` is the candidate's own workgroup, `parameters` are what it says of its change.
+        """
         ...
-
-
-class Repairs(Protocol):
-    """A proposer that can mend what it proposed, told why that was refused."""
-
-    def repair(self, task: Task, candidate: Candidate, refused: Refused) -> Candidate | NotApplicable: ...
 
 
 @dataclass(frozen=True)
@@ -144,14 +150,13 @@ class Question:
 class Means:
     """What the search works with. `now_ns` is a monotonic clock; `record` keeps one line of the journal for good.
 
-    `check_text` is given the baseline's source, the candidate's and the kernel; `check_object` the two builds. Both
-    raise Refused. `folder` is empty and the search's own.
+    `check_text` is given the baseline's source, the candidate's and the kernel, and raises Refused. `folder` is empty
+    and the search's own.
     """
 
     target: Target
     proposers: Sequence[Proposer]
     check_text: Callable[[bytes, bytes, str], None]
-    check_object: Callable[[Build, Build], None]
     static: Static | None
     checker: Checker
     timer: Timer

@@ -98,11 +98,10 @@ def _stopped_by_its_text(
 
 
 def _stopped_by_its_code(line: Mapping[str, Any]) -> Stop | None:
-    """As the step `effect` does; a candidate that an earlier step stopped has no build in its line, or a stop."""
-    stop = line["stop"]
-    if "build" not in line or (stop is not None and stop["step"] == "object"):
-        return None
-    if is_unchanged(line["baseline_code_sha256"], line["build"]["code_sha256"], line["block"], line["baseline_block"]):
+    """As the step `effect` does; a candidate that an earlier step stopped has no build in its line."""
+    if "build" in line and is_unchanged(
+        line["baseline_code_sha256"], line["build"]["code_sha256"], line["block"], line["baseline_block"]
+    ):
         return Stop(_EFFECT, "no_effect", NO_EFFECT)
     return None
 

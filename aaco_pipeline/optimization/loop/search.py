@@ -126,7 +126,7 @@ class _Search:
             seen["build"] = built(build)
             seen["correctness"] = dict(means.checker.check(builder, None, version, self._drawn("baseline")))
             if means.static is not None:
-                figures = means.static.figures(version)
+                figures = means.static.figures(version.source, version.kernel)
                 seen["static"] = {name: dict(one) for name, one in figures.items()}
         except (Refused, UsageError) as error:
             guard = error.guard if isinstance(error, Refused) else "baseline"

@@ -1,14 +1,18 @@
 """The search on stand-ins: the order of guards, what is accepted, repairs, limits, and what the journal is told."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from aaco_pipeline.errors import UsageError
 from aaco_pipeline.optimization.candidates import NotApplicable, Proposer
+from aaco_pipeline.optimization.loop.means import Builder, Record, Version
 from aaco_pipeline.optimization.loop.search import Outcome, optimize
 from tests.optimization.loop.fakes import (
     SOURCE,
+    FakeChecker,
     FakeTarget,
     FakeTimer,
     Repairing,
@@ -92,6 +96,41 @@ def test_an_accepted_source_is_the_baseline_of_what_comes_after(tmp_path: Path) 
     assert proposer.asked == [SOURCE, costing(80), costing(60)]
     assert outcome.held is not None and outcome.held.version.source == costing(60)
     assert [one.number for one in outcome.accepted] == [0, 2]
+
+
+def test_a_gain_here_that_changes_nothing_on_a_gpu_is_told_so(tmp_path: Path) -> None:
+    _, lines = searched(tmp_path, Scripted(costing(80, "host alone")))
+    assert attempts(lines) == [("accepted", "confirmation")]
+    assert [line["static"]["is_unchanged"] for line in lines if line["kind"] == "attempt"] == [True]
+
+
+def test_errors_do_not_add_up_over_accepted_changes(tmp_path: Path) -> None:
+    """Every candidate's outputs are held against the first source's, and bits only while all were kept."""
+
+    class Watching(FakeChecker):
+        def check(self, builder: Builder, baseline: Version | None, version: Version, seed: int) -> Record:
+            seen.append((baseline and baseline.source, version.bit_exact))
+            return super().check(builder, baseline, version, seed)
+
+    seen: list[Any] = []
+    inexact = candidate(costing(80))
+    exact = replace(candidate(costing(60)), bit_exact=True)
+    searched(tmp_path, Scripted(inexact, exact), checker=Watching())
+    assert seen == [(None, False), (SOURCE, False), (SOURCE, False)]
+    seen.clear()
+    searched(tmp_path / "again", Scripted(exact, replace(exact, source=costing(40))), checker=Watching())
+    assert seen == [(None, False), (SOURCE, True), (SOURCE, True)]
+
+
+def test_an_input_on_which_the_baseline_fails_ends_the_search_undecided(tmp_path: Path) -> None:
+    class Failing(FakeChecker):
+        def check(self, builder: Builder, baseline: Version | None, version: Version, seed: int) -> Record:
+            if baseline is not None:
+                raise UsageError("the unchanged kernel fails (size 7, nan)")
+            return super().check(builder, baseline, version, seed)
+
+    outcome, lines = searched(tmp_path, Scripted(costing(80), costing(70)), checker=Failing())
+    assert attempts(lines) == [("undecided", "baseline")] and outcome.end == "baseline"
 
 
 def test_proposers_hear_what_became_of_their_candidates(tmp_path: Path) -> None:
