@@ -89,6 +89,7 @@ def try_candidate(
         **described(candidate),
         "baseline_sha256": sha256(held.version.source),
         "baseline_code_sha256": held.build.code_sha256,
+        "baseline_resources": dict(held.build.resources),
         "baseline_block": None if held.version.block is None else list(held.version.block),
         "seed": seed,
         **way.seen,

@@ -1,0 +1,64 @@
+"""What is accepted as a patch, and the one step in which a person's source is replaced."""
+
+import difflib
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from aaco_pipeline.errors import UsageError
+from aaco_pipeline.lake.files import sync_folder
+from aaco_pipeline.lake.writers import temporary_beside
+
+
+def unified_diff(before: bytes, after: bytes, name: str) -> bytes:
+    """A diff that `patch -p1` and `git apply` take, of files of any bytes; empty when they are the same."""
+    lines = difflib.diff_bytes(
+        difflib.unified_diff, _lines(before), _lines(after), f"a/{name}".encode(), f"b/{name}".encode()
+    )
+    return b"".join(one if one.endswith(b"\n") else one + b"\n\\ No newline at end of file\n" for one in lines)
+
+
+def read_source(path: Path) -> bytes:
+    """The bytes of a source. UsageError when it cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}; give a file of HIP or CUDA source") from error
+
+
+def replace_source(path: Path, before_sha256: str, after: bytes) -> None:
+    """Put `after` in place of a source at once: a kill leaves the one or the other, whole.
+
+    A link is followed, and the file keeps its permissions. UsageError, and the file as it is, when it has changed since
+    it was read or cannot be replaced.
+    """
+    try:
+        file = path.resolve(strict=True)
+        temporary = temporary_beside(file)
+        try:
+            with temporary.open("xb") as stream:
+                stream.write(after)
+                stream.flush()
+                os.fsync(stream.fileno())
+            temporary.chmod(file.stat().st_mode & 0o7777)
+            if hashlib.sha256(file.read_bytes()).hexdigest() != before_sha256:
+                raise UsageError(f"{path} was changed while the search ran, and stays as it is")
+            temporary.replace(file)
+        finally:
+            temporary.unlink(missing_ok=True)
+        sync_folder(file.parent)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be replaced: {error.strerror}; it stays as it is") from error
+
+
+def _lines(content: bytes) -> list[bytes]:
+    """Lines end at `\\n` alone, as `patch` sees them."""
+    return list(_split(content))
+
+
+def _split(content: bytes) -> Iterator[bytes]:
+    *whole, rest = content.split(b"\n")
+    yield from (line + b"\n" for line in whole)
+    if rest:
+        yield rest

@@ -1,0 +1,187 @@
+"""What the lake holds of a search: a row of the question and answer, a row an attempt, its journal and its patch.
+
+Rows are made of the journal's lines alone, so that the two cannot differ. The journal lies with the lake's artefacts in
+a folder of the search's name, and the row that names it is published before anything is built.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from secrets import token_hex
+from typing import Any, Final
+
+import polars as pl
+
+from aaco_pipeline.errors import LakeError, UsageError
+from aaco_pipeline.lake.artefacts import ARTEFACTS
+from aaco_pipeline.lake.files import lake_errors, make_folder, sync_folder, write_atomically
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.lake.validation import to_contract
+from aaco_pipeline.optimization.journal import JournalWriter
+
+STAGE: Final = "optimization"
+JOURNAL_FILE: Final = "journal.jsonl"
+#: The architecture whose static figures are columns where several were compiled for; the journal has all of them.
+SHOWN_ARCHITECTURE: Final = "gfx942"
+_RESOURCES: Final = ("vgprs", "sgprs", "lds_bytes", "scratch_bytes")
+_OF_THE_QUESTION: Final = (
+    *("source_name", "kernel", "session", "target", "executed_on", "speedup_applies_to", "threshold_ratio", "alpha"),
+    *("seed", "source_sha256", "harness_sha256"),
+)
+
+
+def new_name() -> tuple[str, datetime]:
+    """A name for a search, and when it began."""
+    now = datetime.now(UTC)
+    return f"optimize-{now:%Y%m%dT%H%M%SZ}-{token_hex(4)}", now
+
+
+@dataclass
+class Recorder:
+    """Keeps a search's lines in its journal and publishes it after each attempt; a kill loses the one underway."""
+
+    lake: TraceLake
+    name: str
+    began_at: datetime
+    journal: JournalWriter
+    lines: list[Mapping[str, Any]] = field(default_factory=list)
+    patch: str | None = None
+    is_applied: bool | None = None
+
+    def write(self, line: Mapping[str, Any]) -> None:
+        """Append a line to the journal; it is on the disk before the tables are published with it."""
+        with lake_errors(journal_path(self.lake.path, self.name)):
+            self.journal.write(line)
+        self.lines.append(line)
+        if line["kind"] in ("begin", "attempt"):
+            self.publish()
+
+    def keep_patch(self, content: bytes, file_name: str) -> Path:
+        """Write the accepted changes beside the journal; where they lie."""
+        path = journal_path(self.lake.path, self.name).with_name(file_name)
+        with lake_errors(path):
+            write_atomically(path, content)
+        self.patch = path.relative_to(self.lake.path).as_posix()
+        return path
+
+    def publish(self) -> None:
+        """Publish what is known by now."""
+        journal = journal_path(self.lake.path, self.name).relative_to(self.lake.path).as_posix()
+        known = {"began_at": self.began_at, "journal": journal, "patch": self.patch, "is_applied": self.is_applied}
+        tables = {
+            "optimizations": [{**question_row(self.lines), **known}],
+            "optimization_attempts": attempt_rows(self.lines),
+        }
+        frames = {name: _frame(name, rows) for name, rows in tables.items()}
+        self.lake.publish(self.name, STAGE, frames, scope="campaign")
+
+
+def journal_path(lake: Path, name: str) -> Path:
+    """Where the journal of a search lies."""
+    return lake / ARTEFACTS / name / JOURNAL_FILE
+
+
+def open_journal(lake: TraceLake, name: str) -> JournalWriter:
+    """A new journal in the lake. LakeError when it cannot be made."""
+    path = journal_path(lake.path, name)
+    with lake_errors(path):
+        make_folder(path.parent)
+        writer = JournalWriter(path)
+        sync_folder(path.parent)
+    return writer
+
+
+def question_row(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The row of `optimizations` that a journal's lines make, without where its files lie."""
+    begin = lines[0]
+    end = lines[-1] if lines[-1]["kind"] == "end" else {}
+    return {
+        **{name: begin[name] for name in _OF_THE_QUESTION},
+        "budget_ns": begin["limits"]["time_ns"],
+        "most_attempts": begin["limits"]["attempts"],
+        "spent_ns": end.get("at_ns"),
+        "ended_by": end.get("end"),
+        "reason": end.get("reason"),
+        "result_sha256": end.get("source_sha256"),
+    }
+
+
+def attempt_rows(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of `optimization_attempts` that a journal's lines make."""
+    return [_attempt(lines[0], line) for line in lines if line["kind"] == "attempt"]
+
+
+def find_optimization(lake: TraceLake, name: str) -> str:
+    """The search that an id or the beginning of one means. UsageError when it means none, or several."""
+    known = lake.read("optimizations").get_column("campaign_id").to_list()
+    matching = [name] if name in known else [one for one in known if one.startswith(name)]
+    if len(matching) != 1:
+        why = "is ambiguous" if matching else "is not in this lake"
+        raise UsageError(f'optimization {name!r} {why}; `aaco sql "SELECT * FROM optimizations"` lists them')
+    return matching[0]
+
+
+def read_kept(lake: TraceLake, name: str) -> bytes:
+    """The bytes of a search's journal. LakeError when it cannot be read."""
+    path = lake.path / str(lake.read("optimizations", name).item(0, "journal"))
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise LakeError(f"{path}: {error.strerror}") from error
+
+
+# ---- inside ----------------------------------------------------------------------------------------------------------
+
+
+def _frame(table: str, rows: list[dict[str, Any]]) -> pl.DataFrame:
+    from aaco_pipeline.lake.validation import empty_table
+
+    return to_contract(table, pl.DataFrame(rows, infer_schema_length=None)) if rows else empty_table(table)
+
+
+def _attempt(begin: Mapping[str, Any], line: Mapping[str, Any]) -> dict[str, Any]:
+    build, timings = line.get("build"), line.get("timings", {})
+    taken = [pairs for step in timings.values() for pairs in step["evidence"]["pairs"]["candidate"]]
+    is_executed, is_timed = line.get("correctness") is not None or bool(timings), bool(taken)
+    return {
+        **{name: line[name] for name in _SAME},
+        "transformation": _words(line),
+        "executed_on": begin["executed_on"] if is_executed else None,
+        "speedup_applies_to": begin["speedup_applies_to"] if is_timed else None,
+        "compiler": build and build["compiler"],
+        "flags": build and build["flags"],
+        "binary_sha256": build and build["code_sha256"],
+        **_resources(begin, line),
+        "pairs": sum(len(one["baseline_ns"]) for one in taken) if is_timed else None,
+        "layouts": len(taken) if is_timed else None,
+        "alpha": next(iter(timings.values()))["evidence"]["alpha"] if is_timed else None,
+    }
+
+
+#: Columns that a line of the journal has by the same name.
+_SAME: Final = (
+    *("attempt", "kernel", "proposer", "guard", "decision", "reason", "speedup_ratio", "ci_low", "ci_high"),
+    *("measured_in", "source_sha256", "baseline_sha256", "bit_exact", "spent_ns"),
+)
+
+
+def _words(line: Mapping[str, Any]) -> str:
+    told = ", ".join(f"{name}={value}" for name, value in line["parameters"].items())
+    return f"{line['transformation']} ({told})" if told else str(line["transformation"])
+
+
+def _resources(begin: Mapping[str, Any], line: Mapping[str, Any]) -> dict[str, Any]:
+    """Static figures of an AMD GPU where there are any, else what the target's own compiler states."""
+    static = line.get("static")
+    if static and static["before"]:
+        shown = SHOWN_ARCHITECTURE if SHOWN_ARCHITECTURE in static["before"] else min(static["before"])
+        of, before, after = shown, static["before"][shown], static["after"][shown]
+    else:
+        before, after = line["baseline_resources"], (line.get("build") or {}).get("resources", {})
+        of = begin["executed_on"] if any(name in before for name in _RESOURCES) else None
+    return {
+        "resources_of": of,
+        **{f"{name}_before": before.get(name) for name in _RESOURCES},
+        **{f"{name}_after": after.get(name) for name in _RESOURCES},
+    }
