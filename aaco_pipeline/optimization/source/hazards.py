@@ -1,0 +1,227 @@
+"""What in a piece of code forbids copies of it to follow one another, through macros and functions of the same file."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final, Literal
+
+from aaco_pipeline.optimization.source.facts import Facts, Part, tokens_of
+from aaco_pipeline.optimization.source.grammar import Node, descend, is_broken, text_of
+from aaco_pipeline.optimization.source.preprocessor import Macro, is_specifier
+from aaco_pipeline.optimization.source.tokens import Token
+from aaco_pipeline.optimization.source.vocabulary import (
+    BUILTIN_NAMES,
+    KEYWORDS,
+    PURE_CALLS,
+    SPECIFIERS,
+    hazard_of,
+    is_type,
+    words,
+)
+
+HazardKind = Literal[
+    "damaged",
+    "barrier",
+    "cross_lane",
+    "atomic",
+    "volatile",
+    "dynamic_lds",
+    "assembly",
+    "exit",
+    "header",
+    "unknown",
+    "pragma",
+]
+#: The order in which one of several is named.
+ORDER: Final[tuple[HazardKind, ...]] = (
+    "damaged",
+    "barrier",
+    "cross_lane",
+    "atomic",
+    "volatile",
+    "dynamic_lds",
+    "assembly",
+    "exit",
+    "header",
+    "unknown",
+    "pragma",
+)
+_SAID: Final[dict[str, HazardKind]] = {"barrier": "barrier", "cross_lane": "cross_lane", "atomic": "atomic"}
+_WHAT: Final = {"barrier": "a barrier", "cross_lane": "an operation across lanes", "atomic": "an atomic operation"}
+MOST_DEPTH: Final = 24
+_EXITS: Final = frozenset(words("break continue return goto throw try catch co_await co_return co_yield"))
+_LOOPS: Final = frozenset(("for", "while", "do"))
+_STANDARD: Final = frozenset(words("numeric_limits infinity lowest epsilon quiet_NaN min max array size_t ptrdiff_t"))
+_MEMORY: Final = frozenset(words("__shared__ __constant__ __managed__ __grid_constant__"))
+
+
+@dataclass(frozen=True)
+class Hazard:
+    """Something that forbids unrolling: its kind, its byte in the source, and what it is, in words."""
+
+    kind: HazardKind
+    offset: int
+    text: str
+
+
+class Hazards:
+    """Finds hazards in the code of one source. Functions and macros are each looked into once, `MOST_DEPTH` deep."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self._functions: dict[str, tuple[Hazard, ...]] = {}
+        self._macros: dict[str, tuple[Hazard, ...]] = {}
+        self._depth = 0
+
+    def of(self, part: Part, node: Node) -> tuple[Hazard, ...]:
+        """The hazards of a piece of code, in the order of the source. What leaves a loop is not among them."""
+        found = (*self._of_nodes(part, node), *self._of_tokens(tokens_of(self._facts.text, part, node), frozenset()))
+        return tuple(sorted(found, key=lambda hazard: (hazard.offset, ORDER.index(hazard.kind))))
+
+    def implicit(self) -> tuple[Hazard, ...]:
+        """The hazards of operators and conversions of this file, which any expression may call unnamed."""
+        return tuple(
+            self._through("an operator", each.offset, each) for each in self._function("operator", self._facts.implicit)
+        )
+
+    def _of_nodes(self, part: Part, top: Node) -> Iterator[Hazard]:
+        for node in descend(top):
+            offset = node.start_byte + part.shift
+            if is_broken(node):
+                yield Hazard("damaged", offset, "the grammar does not understand this line")
+            elif node.type == "function_definition" and node != top and _in_a_body(node):
+                yield Hazard("damaged", offset, "a macro that stands for a statement is not understood")
+            elif node.type in ("labeled_statement", "goto_statement"):
+                yield Hazard("exit", offset, "a jump by goto")
+            elif node.type in ("new_expression", "delete_expression"):
+                yield Hazard("unknown", offset, "memory is allocated or freed")
+            elif node.type == "kernel_call_syntax":
+                yield Hazard("unknown", offset, "a kernel is launched")
+            elif node.type == "call_expression":
+                yield from self._of_call(node.child_by_field_name("function"), offset)
+
+    def _of_call(self, function: Node | None, offset: int) -> Iterator[Hazard]:
+        while function is not None and function.type in (
+            "qualified_identifier",
+            "template_function",
+            "field_expression",
+        ):
+            inner = function.child_by_field_name("field" if function.type == "field_expression" else "name")
+            if inner is not None and inner.type in ("dependent_name", "template_method"):
+                inner = next((each for each in descend(inner) if each.type in ("identifier", "field_identifier")), None)
+            function = inner
+        if function is None or function.type in ("lambda_expression", "primitive_type", "sized_type_specifier"):
+            return
+        if function.type not in ("identifier", "field_identifier", "type_identifier"):
+            yield Hazard("unknown", offset, "a function is called through a value")
+        elif not self._is_known_call(text_of(function)):
+            yield Hazard("unknown", offset, f"{text_of(function)} is called, which is not known to be free of barriers")
+
+    def _is_known_call(self, name: str) -> bool:
+        facts = self._facts
+        if name in facts.macros or name in facts.functions or hazard_of(name) is not None:
+            return True
+        if name in facts.variables:
+            return False
+        return name in PURE_CALLS or is_type(name) or name in facts.types or name in _STANDARD
+
+    def _of_tokens(self, tokens: Sequence[Token], parameters: frozenset[str]) -> Iterator[Hazard]:
+        for index, token in enumerate(tokens):
+            if token.kind != "word" or token.text in parameters:
+                continue
+            before = tokens[index - 1].text if index else ""
+            after = tokens[index + 1].text if index + 1 < len(tokens) else ""
+            if token.text == "_Pragma":
+                argument = tokens[index + 2].text if index + 2 < len(tokens) else ""
+                if "unroll" not in argument:
+                    yield Hazard("pragma", token.start, f"the pragma {argument}")
+            else:
+                yield from self._of_word(token, before, after)
+
+    def _of_word(self, token: Token, before: str, after: str) -> Iterator[Hazard]:
+        word, facts = token.text, self._facts
+        if word in ("asm", "__asm__", "__asm"):
+            yield Hazard("assembly", token.start, "inline assembly")
+        elif word == "volatile":
+            yield Hazard("volatile", token.start, "a volatile access")
+        elif word in KEYWORDS or word in SPECIFIERS or word in _MEMORY:
+            return
+        elif word in facts.macros:
+            yield from (self._through(f"the macro {word}", token.start, found) for found in self._macro(word))
+        elif word in facts.functions:
+            found = self._function(word, facts.functions[word])
+            yield from (self._through(word, token.start, each) for each in found)
+        elif (kind := hazard_of(word)) is not None and (word not in facts.declared or after == "("):
+            yield Hazard(_SAID[kind], token.start, f"{word} is {_WHAT[kind]}")
+        elif before not in (".", "->"):
+            if word in facts.dynamic_lds:
+                yield Hazard("dynamic_lds", token.start, f"{word} is dynamic local data share")
+            if word in facts.volatile:
+                yield Hazard("volatile", token.start, f"{word} is volatile")
+            if not self._is_known_name(word, after):
+                yield Hazard("unknown", token.start, f"{word} is declared nowhere in this source")
+
+    def _is_known_name(self, word: str, after: str) -> bool:
+        if word in self._facts.declared or word in BUILTIN_NAMES or word in _STANDARD or is_type(word):
+            return True
+        return word in PURE_CALLS and after in ("(", "<")
+
+    def _function(self, name: str, bodies: Sequence[Part]) -> tuple[Hazard, ...]:
+        if name not in self._functions:
+            # A function that calls itself adds nothing to what its body has.
+            self._functions[name] = ()
+            self._functions[name] = self._looked_into(each for body in bodies for each in self._of_body(name, body))
+        return self._functions[name]
+
+    def _of_body(self, name: str, body: Part) -> Iterator[Hazard]:
+        yield from self._of_nodes(body, body.node)
+        yield from self._of_tokens(tokens_of(self._facts.text, body, body.node), frozenset((name,)))
+
+    def _looked_into(self, found: Iterator[Hazard]) -> tuple[Hazard, ...]:
+        """The first hazard of each kind, unless calls and macros go too deep to be followed."""
+        if self._depth >= MOST_DEPTH:
+            return (Hazard("unknown", 0, f"calls or macros deeper than the {MOST_DEPTH} that are followed"),)
+        self._depth += 1
+        kinds: dict[HazardKind, Hazard] = {}
+        for each in found:
+            kinds.setdefault(each.kind, each)
+        self._depth -= 1
+        return tuple(kinds.values())
+
+    def _macro(self, name: str) -> tuple[Hazard, ...]:
+        if name not in self._macros:
+            self._macros[name] = ()
+            self._macros[name] = self._looked_into(
+                each for macro in self._facts.macros[name] for each in self._of_macro(macro)
+            )
+        return self._macros[name]
+
+    def _of_macro(self, macro: Macro) -> Iterator[Hazard]:
+        if is_specifier(macro.name, self._facts.macros):
+            return
+        words = [token.text for token in macro.body]
+        offset = macro.body[0].start if macro.body else 0
+        once = words[:1] == ["do"] and words[-4:] == ["while", "(", "0", ")"]
+        inner = words[1:-4] if once else words
+        for word in inner:
+            if word in _EXITS:
+                yield Hazard("exit", offset, f"`{word}`")
+            elif word in _LOOPS:
+                yield Hazard("unknown", offset, "a loop")
+            elif word in ("##", "#"):
+                yield Hazard("unknown", offset, "names that are pasted together")
+        for token, after in pairwise(macro.body):
+            called = token.kind == "word" and after.text == "(" and token.text not in KEYWORDS
+            if called and token.text not in (macro.parameters or ()) and not self._is_known_call(token.text):
+                yield Hazard(
+                    "unknown", token.start, f"a call of {token.text}, which is not known to be free of barriers"
+                )
+        yield from self._of_tokens(macro.body, frozenset((*(macro.parameters or ()), "__VA_ARGS__", macro.name)))
+
+    def _through(self, name: str, offset: int, found: Hazard) -> Hazard:
+        line = self._facts.text.line(found.offset)
+        return Hazard(found.kind, offset, f"{name} brings what stands in line {line}: {found.text}")
+
+
+def _in_a_body(node: Node) -> bool:
+    return node.parent is not None and node.parent.type == "compound_statement"

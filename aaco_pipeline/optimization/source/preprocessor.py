@@ -1,0 +1,138 @@
+"""Macros as a file defines them, and the text that the grammar is given: code alone, every byte at its offset."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from aaco_pipeline.optimization.source.tokens import Directive, Text, Token, refuse
+from aaco_pipeline.optimization.source.vocabulary import KEYWORDS, SPECIFIERS, WITH_ARGUMENT
+
+
+@dataclass(frozen=True)
+class Macro:
+    """One `#define`. `parameters` is None for an object-like macro."""
+
+    name: str
+    parameters: tuple[str, ...] | None
+    body: tuple[Token, ...]
+
+
+Macros = Mapping[str, Sequence[Macro]]
+
+
+def macros_of(text: Text) -> Macros:
+    """Every definition of every macro, whatever branch it stands in. Refused where one redefines a keyword."""
+    found: dict[str, list[Macro]] = defaultdict(list)
+    for directive in text.directives:
+        if directive.name != "define":
+            continue
+        if not directive.tokens or directive.tokens[0].kind != "word":
+            raise refuse(text.source, directive.start, "a #define without a name")
+        macro = _macro(directive)
+        if macro.name in KEYWORDS:
+            raise refuse(
+                text.source, directive.start, f"the keyword {macro.name} is redefined; name the macro otherwise"
+            )
+        found[macro.name].append(macro)
+    return dict(found)
+
+
+def _macro(directive: Directive) -> Macro:
+    name, *rest = directive.tokens
+    if rest and rest[0].text == "(" and rest[0].start == name.end:
+        close = next((index for index, token in enumerate(rest) if token.text == ")"), len(rest) - 1)
+        parameters = tuple(token.text for token in rest[:close] if token.kind == "word" or token.text == "...")
+        return Macro(name.text, parameters, tuple(rest[close + 1 :]))
+    return Macro(name.text, None, tuple(rest))
+
+
+def closing(tokens: Sequence[Token], opening: int) -> int:
+    """The index of the bracket that closes the one at `opening`; brackets balance, as `tokens.read` has checked."""
+    depth = 0
+    for index in range(opening, len(tokens)):
+        if tokens[index].kind == "mark":
+            if tokens[index].text in "([{":
+                depth += 1
+            elif tokens[index].text in ")]}":
+                depth -= 1
+                if depth == 0:
+                    return index
+    return len(tokens) - 1
+
+
+def expanded_words(name: str, macros: Macros) -> frozenset[str]:
+    """Every word that the expansion of a macro may bring, through other macros too; none of what is no macro."""
+    words: set[str] = set()
+    waiting, seen = [name], {name}
+    while waiting:
+        for macro in macros.get(waiting.pop(), ()):
+            words |= {token.text for token in macro.body if token.kind == "word"}
+        waiting += (new := words & macros.keys() - seen)
+        seen |= new
+    return frozenset(words)
+
+
+def is_specifier(name: str, macros: Macros) -> bool:
+    """Whether a macro expands to nothing but specifiers, attributes or a `_Pragma`: to no code."""
+    waiting, seen = [name], {name}
+    while waiting:
+        for macro in macros.get(waiting.pop(), ()):
+            inner = _macros_beside_specifiers(macro, macros)
+            if inner is None:
+                return False
+            waiting += inner - seen
+            seen |= inner
+    return name in macros
+
+
+def _macros_beside_specifiers(macro: Macro, macros: Macros) -> set[str] | None:
+    """The macros that a body uses beside specifiers; None where it has anything else."""
+    index, body, used = 0, macro.body, set[str]()
+    while index < len(body):
+        word = body[index].text
+        follows = body[index + 1].text if index + 1 < len(body) else ""
+        if word in WITH_ARGUMENT or word == "_Pragma":
+            if follows != "(":
+                return None
+            index = closing(body, index + 1) + 1
+        elif word == "[" and follows == "[":
+            index = closing(body, index) + 1
+        elif word in SPECIFIERS or word in ("static", "inline", "extern", '"C"'):
+            index += 1
+        elif word in macros:
+            used.add(word)
+            index += 1
+            if follows == "(" and any(each.parameters is not None for each in macros[word]):
+                index = closing(body, index) + 1
+        else:
+            return None
+    return used
+
+
+def code_alone(text: Text, macros: Macros) -> bytes:
+    """The source with comments, directives, specifiers and attributes blanked, each byte of code where it was."""
+    blank = bytearray(b" " * len(text.source))
+    tokens, index = text.tokens, 0
+    while index < len(tokens):
+        token = tokens[index]
+        follows = tokens[index + 1].text if index + 1 < len(tokens) else ""
+        if token.kind == "word" and (token.text in SPECIFIERS or token.text == "alignas"):
+            index = closing(tokens, index + 1) + 1 if token.text in WITH_ARGUMENT and follows == "(" else index + 1
+        elif token.text == "_Pragma" and follows == "(":
+            index = closing(tokens, index + 1) + 1
+        elif token.text == "[" and follows == "[" and tokens[index + 1].start == token.end:
+            index = closing(tokens, index) + 1
+        elif token.kind == "word" and is_specifier(token.text, macros):
+            takes = any(macro.parameters is not None for macro in macros[token.text])
+            index = closing(tokens, index + 1) + 1 if takes and follows == "(" else index + 1
+        else:
+            blank[token.start : token.end] = _plain(token)
+            index += 1
+    return bytes(blank)
+
+
+def _plain(token: Token) -> bytes:
+    """A token as the grammar is to see it: what a literal says is no code."""
+    if token.kind == "string":
+        return b'"' + b"x" * (token.end - token.start - 2) + b'"'
+    return token.text.encode("latin-1")
