@@ -66,7 +66,7 @@ def expanded_words(name: str, macros: Macros) -> frozenset[str]:
     waiting, seen = [name], {name}
     while waiting:
         for macro in macros.get(waiting.pop(), ()):
-            words |= {token.text for token in macro.body if token.kind == "word"}
+            words |= {token.text for token in macro.body if token.kind == "word"} - set(macro.parameters or ())
         waiting += (new := words & macros.keys() - seen)
         seen |= new
     return frozenset(words)
