@@ -99,7 +99,7 @@ class _Rounds:
                 f"{self._harness.path or 'harness'}: the unchanged kernel fails ({where}): {refused}"
             ) from (refused)
         after = self._candidate.run(changed)
-        comparison.add(call, before.outputs, after.outputs)
+        comparison.add(call, before, after)
         self.calls += 1
         self._again(changed, after, where)
         if self._first is None:

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aaco_pipeline.errors import UsageError
-from aaco_pipeline.optimization.calls import Buffer, Call, Content
+from aaco_pipeline.optimization.calls import Buffer, Call, Content, Execution
 from aaco_pipeline.optimization.candidates import Refused
 from aaco_pipeline.optimization.correctness.poison import bits, untouched
 from aaco_pipeline.optimization.harness.contents import Distribution
@@ -89,11 +89,13 @@ class Comparison:
         self._baseline_checked = baseline_checked
         self.levels: dict[str, Level] = {}
 
-    def add(self, call: Call, baseline: Mapping[str, Content], candidate: Mapping[str, Content]) -> None:
+    def add(self, call: Call, baseline: Execution, candidate: Execution) -> None:
         """Refused (`result`, `outputs`) with the worst element; UsageError where the baseline itself is wrong."""
         outputs = outputs_of(call)
-        _whole(outputs, candidate)
-        if self._baseline_checked and all(same_bits(baseline[one.name], candidate[one.name]) for one in outputs):
+        _whole(outputs, candidate.outputs)
+        if self._baseline_checked and all(
+            same_bits(baseline.outputs[one.name], candidate.outputs[one.name]) for one in outputs
+        ):
             return
         expected = checked_reference(self._harness, call)
         for one in outputs:
@@ -119,24 +121,25 @@ class Comparison:
     def _where(self) -> str:
         return f"size {self._size}, {self._distribution}"
 
-    def _output(self, output: "_Output", baseline: Mapping[str, Content], candidate: Mapping[str, Content]) -> None:
+    def _output(self, output: "_Output", baseline: Execution, candidate: Execution) -> None:
         name = output.buffer.name
-        before, after = baseline[name], candidate[name]
+        before, after = baseline.outputs[name], candidate.outputs[name]
+        poison = candidate.poison.get(name)
         if not self._baseline_checked:
-            self._baseline(output, before)
+            self._baseline(output, before, baseline.poison.get(name))
         if self._bit_exact:
             self._first_wrong(output, after, differs(before, after), f"the baseline's bits, {name} being bit-exact")
-        self._first_wrong(output, after, output.never_written(after), "a result; the element was never written")
-        self._first_wrong(output, after, output.overwritten(after), "what it was: it is none of the outputs")
+        self._first_wrong(output, after, output.never_written(after, poison), "a result; the element was never written")
+        self._first_wrong(output, after, output.overwritten(after, poison), "what it was: it is none of the outputs")
         self._worst(output, after, output.wrong(after, before))
         counted = output.finite & np.isfinite(before.astype(np.float64)) & np.isfinite(after.astype(np.float64))
         self.levels.setdefault(name, Level()).add(
             output.shares(before, 0)[counted], output.shares(after, FLOOR_ULPS)[counted]
         )
 
-    def _baseline(self, output: "_Output", before: Content) -> None:
+    def _baseline(self, output: "_Output", before: Content, poison: bytes | None) -> None:
         """The unchanged kernel is held to the reference as well, or nothing could be said of a changed one."""
-        never = output.never_written(before)
+        never = output.never_written(before, poison)
         values = before.astype(np.float64)
         off = output.finite & (np.isfinite(values) | (self._distribution not in _BEYOND_RANGE))
         off &= ~(output.errors(before) <= output.bound)
@@ -195,15 +198,15 @@ class _Output:
         """Elements whose error is a number."""
         return np.asarray(self.meant & np.isfinite(self.values))
 
-    def never_written(self, given: Content) -> Flags:
+    def never_written(self, given: Content, poison: bytes | None) -> Flags:
         """Of an integer, poison may be the right answer."""
         if self.initial is not None:
             return np.zeros(given.size, dtype=np.bool_)
         right = given.dtype.kind != "f"
-        return np.asarray(self.meant & untouched(given) & ~(right & (given.astype(np.float64) == self.values)))
+        return np.asarray(self.meant & untouched(given, poison) & ~(right & (given.astype(np.float64) == self.values)))
 
-    def overwritten(self, given: Content) -> Flags:
-        kept = untouched(given) if self.initial is None else bits(given) == bits(self.initial)
+    def overwritten(self, given: Content, poison: bytes | None) -> Flags:
+        kept = untouched(given, poison) if self.initial is None else bits(given) == bits(self.initial)
         return np.asarray(~self.meant & ~kept)
 
     def errors(self, given: Content) -> Floats:

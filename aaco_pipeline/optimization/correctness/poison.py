@@ -1,6 +1,7 @@
 """What every output holds before a call, so that an element that nobody wrote is recognized.
 
-Floating-point numbers are NaN with a payload that no arithmetic makes; integers a number in no usual range.
+Floating-point numbers are NaN with a payload that no arithmetic makes; integers a number in no usual range. A target
+may have a poison of its own, drawn for each call, and says so in `Execution.poison`.
 """
 
 from typing import Any, Final
@@ -19,9 +20,10 @@ def poison(dtype: str, elements: int) -> NDArray[Any]:
     return np.full(elements, _bits(kind), dtype=_unsigned(kind)).view(kind)
 
 
-def untouched(values: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which elements still are poison, bit by bit."""
-    return np.asarray(bits(values) == _bits(values.dtype))
+def untouched(values: NDArray[Any], element: bytes | None = None) -> NDArray[np.bool_]:
+    """Which elements still are poison, bit by bit: the bytes `element`, or what `poison` gives."""
+    held = _bits(values.dtype) if element is None else np.frombuffer(element, _unsigned(values.dtype))
+    return np.asarray(bits(values) == held)
 
 
 def bits(values: NDArray[Any]) -> NDArray[Any]:

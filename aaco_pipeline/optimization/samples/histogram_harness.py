@@ -1,0 +1,51 @@
+"""histogram: counts of 256 bins, added to what is there. A size is the number of values."""
+
+import numpy as np
+
+from aaco_pipeline.optimization.harness import (
+    Harness,
+    Launch,
+    buffer,
+    exact,
+    grid_for,
+    indices,
+    integers,
+    make_call,
+    scalar,
+)
+
+BINS = 256
+MOST_GROUPS = 32
+
+
+def launch(size, block):
+    return Launch((min(grid_for(size, block)[0], MOST_GROUPS), 1, 1), block)
+
+
+def call(size, distribution, rng):
+    return make_call(
+        launch(size, (256, 1, 1)),
+        buffer("values", indices(distribution, rng, size, BINS)),
+        buffer("counts", integers("uniform", rng, BINS, low=0, high=1000, dtype="uint32"), role="inout"),
+        scalar("n", size),
+    )
+
+
+def reference(call):
+    return {"counts": exact(call.contents["counts"] + np.bincount(call.contents["values"], minlength=BINS))}
+
+
+def floor(size):
+    return 0.0, 4.0 * size
+
+
+HARNESS = Harness(
+    kernel="histogram",
+    sizes=(1, 31, 509, 8192, 40961),
+    timing_size=1 << 18,
+    gpu_timing_size=1 << 24,
+    call=call,
+    reference=reference,
+    floor=floor,
+    launch=launch,
+)
