@@ -61,8 +61,7 @@ class Execution:
     `duration_ns` is what the target says it is (`Target.clock`): the process's CPU time on `cpu`, the GPU's own time on
     a GPU, null where a target measures no time. `conditions` is the state of the device as the call ended (clocks in
     MHz, power in mW, °C, throttle reasons), where the target can read it; a value that could not be read is null.
-    `poison` has the bytes that each element of an `out` buffer held before
-    the call, by name; a target whose poison is `correctness.poison`'s leaves it empty.
+    `poison` has the bytes that each element of an `out` buffer held before the call, by name.
     """
 
     outputs: Mapping[str, Content]

@@ -10,7 +10,7 @@ from aaco_pipeline.optimization.candidates import Refused
 from aaco_pipeline.optimization.correctness.comparison import Comparison, differs, outputs_of
 from aaco_pipeline.optimization.harness.contents import Distribution
 from aaco_pipeline.optimization.harness.declaration import Harness, Size
-from aaco_pipeline.optimization.harness.validation import checked_call
+from aaco_pipeline.optimization.harness.validation import checked_call, relaunched
 from aaco_pipeline.optimization.targets import Worker
 
 #: Of one size and distribution, while the errors of too few elements look worse than the baseline's.
@@ -45,12 +45,13 @@ def check(
     worker says) when the candidate is wrong; UsageError when the unchanged kernel or the harness is.
     """
     rng = np.random.default_rng(seed)
-    sizes = dict.fromkeys((*harness.sizes, timed_size))
-    rounds = [(size, distribution) for size in sizes for distribution in harness.distributions]
+    sizes = list(dict.fromkeys((*harness.sizes, timed_size)))
     run = _Rounds(harness, baseline, candidate, rng, bit_exact=bit_exact, block=block)
-    for position in rng.permutation(len(rounds)):
-        run.round(*rounds[position])
-    run.the_first_again()
+    # All of one size together: a target has other buffers for another size, often in another process.
+    for position in rng.permutation(len(sizes)):
+        for place in rng.permutation(len(harness.distributions)):
+            run.round(sizes[position], harness.distributions[place])
+        run.the_first_again()
     return Checked(seed, run.calls, run.elements, run.largest[1], run.largest[0])
 
 
@@ -84,20 +85,15 @@ class _Rounds:
             self.largest = [max(pair) for pair in zip(self.largest, level.largest, strict=True)]
 
     def _draw(self, size: Size, distribution: Distribution, comparison: Comparison) -> None:
-        state = self._rng.bit_generator.state
         call = checked_call(self._harness, size, distribution, self._rng)
-        changed = call
-        if self._block is not None:
-            # The same contents once more, launched as the candidate is.
-            self._rng.bit_generator.state = state
-            changed = checked_call(self._harness, size, distribution, self._rng, block=self._block)
+        changed = call if self._block is None else relaunched(self._harness, call, size, self._block)
         where = f"size {size}, {distribution}"
         try:
             before = self._baseline.run(call)
         except Refused as refused:
             raise UsageError(
                 f"{self._harness.path or 'harness'}: the unchanged kernel fails ({where}): {refused}"
-            ) from (refused)
+            ) from refused
         after = self._candidate.run(changed)
         comparison.add(call, before, after)
         self.calls += 1
@@ -106,9 +102,10 @@ class _Rounds:
             self._first = changed, after, where
 
     def the_first_again(self) -> None:
-        """What was answered once is answered so at the end: an answer does not depend on how many came before."""
+        """What a size's first call answered, it answers after all others: an answer does not depend on their number."""
         if self._first is not None:
             self._again(*self._first)
+            self._first = None
 
     def _again(self, call: Call, answered: Execution, where: str) -> None:
         if not self._harness.deterministic:

@@ -206,7 +206,13 @@ class _Output:
         return np.asarray(self.meant & untouched(given, poison) & ~(right & (given.astype(np.float64) == self.values)))
 
     def overwritten(self, given: Content, poison: bytes | None) -> Flags:
-        kept = untouched(given, poison) if self.initial is None else bits(given) == bits(self.initial)
+        """Where a target does not say what its poison is, any NaN may be it, and of integers nothing is known."""
+        if self.initial is not None:
+            kept = np.asarray(bits(given) == bits(self.initial))
+        elif poison is not None:
+            kept = untouched(given, poison)
+        else:
+            kept = np.isnan(given) if given.dtype.kind == "f" else np.ones(given.size, dtype=np.bool_)
         return np.asarray(~self.meant & ~kept)
 
     def errors(self, given: Content) -> Floats:

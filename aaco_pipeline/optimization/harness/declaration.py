@@ -53,22 +53,15 @@ class Harness:
         on_a_gpu = target in ("amd", "cuda")
         return self.gpu_timing_size if on_a_gpu and self.gpu_timing_size is not None else self.timing_size
 
-    def drawn(
-        self,
-        size: Size,
-        distribution: Distribution,
-        rng: np.random.Generator,
-        block: tuple[int, int, int] | None = None,
-    ) -> Call:
-        """A call with fresh contents that nobody may write to, launched with `block` where one is given.
-
-        ValueError where the harness does not say how to launch another workgroup.
-        """
+    def drawn(self, size: Size, distribution: Distribution, rng: np.random.Generator) -> Call:
+        """A call with fresh contents that nobody may write to."""
         call = self.call(size, distribution, rng)
         for values in call.contents.values():
             values.flags.writeable = False
-        if block is None or block == call.launch.block:
-            return call
+        return call
+
+    def relaunched(self, call: Call, size: Size, block: tuple[int, int, int]) -> Call:
+        """`call` with another workgroup. ValueError where the harness does not say how to launch one."""
         if self.launch is None:
             raise ValueError(f"the harness of {self.kernel} has no launch(size, block): its workgroup stays as it is")
         return replace(call, launch=self.launch(size, block))

@@ -70,11 +70,10 @@ def checked_call(
     rng: np.random.Generator,
     *,
     parameters: Sequence[Parameter] | None = None,
-    block: tuple[int, int, int] | None = None,
 ) -> Call:
     """A drawn call that a target can run, or UsageError with its fault."""
     fault = Faults(harness.path)
-    call = _called(fault, "call", harness.drawn, size, distribution, rng, block)
+    call = _called(fault, "call", harness.drawn, size, distribution, rng)
     if not isinstance(call, Call) or not isinstance(call.launch, Launch):
         raise fault(f"call() returned a {type(call).__name__}; return make_call(Launch(grid, block), …)")
     _launch(call.launch, size, fault)
@@ -82,6 +81,14 @@ def checked_call(
     if parameters is not None:
         _signature(call, parameters, fault)
     return call
+
+
+def relaunched(harness: Harness, call: Call, size: Size, block: tuple[int, int, int]) -> Call:
+    """`call` with another workgroup, or UsageError where the harness cannot launch it."""
+    fault = Faults(harness.path)
+    changed: Call = _called(fault, "launch", harness.relaunched, call, size, block)
+    _launch(changed.launch, size, fault)
+    return changed
 
 
 def checked_reference(harness: Harness, call: Call) -> dict[str, Expected]:
