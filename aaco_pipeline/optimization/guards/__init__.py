@@ -1,1 +1,1 @@
-"""What a candidate is refused for before it is run, each guard by itself: its text, its objects, its resources."""
+"""What refuses a candidate before it is run: its text, its object file, and what a GPU would need for it."""

@@ -1,0 +1,153 @@
+"""The memory that a kernel's buffers lie in: shared with its process, at the same addresses in every process.
+
+Each buffer has pages of its own with nothing mapped for a gibibyte around them, ends as near to its last page's end as
+an alignment of 64 bytes allows, and has a canary in what is left of its pages. `out` buffers hold a pattern before each
+call (NaN for floating point, made of random bits), `in` buffers the child cannot write.
+"""
+
+import mmap
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aaco_pipeline.optimization.calls import Buffer, Content
+from aaco_pipeline.optimization.candidates import Refused
+
+_FIRST_ADDRESS: Final = 0x10_0000_0000
+_GAP: Final = 1 << 30
+#: What device allocations and the widest loads of this target are aligned to.
+_ALIGNMENT: Final = 64
+_PAGE: Final = mmap.PAGESIZE
+#: Of floating-point numbers by size: all bits of the exponent and the quiet bit of a NaN, and the rest of the mantissa.
+_NOT_A_NUMBER: Final = {2: (0x7E00, 9), 4: (0x7FC00000, 22), 8: (0x7FF8 << 48, 51)}
+
+
+@dataclass(frozen=True)
+class Placed:
+    """One buffer in memory: its mapping in the child, and the views of it that this process writes and reads."""
+
+    buffer: Buffer
+    descriptor: int
+    address: int
+    mapped_address: int
+    mapped_bytes: int
+    whole: NDArray[np.uint8]
+    values: Content
+    poison: int
+    before: bytes
+    after: bytes
+
+    @property
+    def start(self) -> int:
+        """Offset of the first value in the mapping."""
+        return self.address - self.mapped_address
+
+    @property
+    def end(self) -> int:
+        """Offset behind the last value in the mapping."""
+        return self.start + self.values.nbytes
+
+
+class Buffers:
+    """The buffers of one child process. Closed with `close`; the child keeps what it has mapped."""
+
+    def __init__(self, buffers: Sequence[Buffer]) -> None:
+        self.placed: dict[str, Placed] = {}
+        address = _FIRST_ADDRESS
+        for buffer in buffers:
+            if buffer.name in self.placed:
+                raise ValueError(f"two buffers are named {buffer.name}")
+            placed = _place(buffer, address)
+            self.placed[buffer.name] = placed
+            address += (placed.mapped_bytes + _GAP - 1) // _GAP * _GAP + _GAP
+
+    def write(self, contents: Mapping[str, Content]) -> None:
+        """Contents into `in` and `inout` buffers, poison into `out` buffers."""
+        for name, placed in self.placed.items():
+            if placed.buffer.role == "out":
+                _as_numbers(placed.values).fill(placed.poison)
+                continue
+            content = contents[name]
+            if content.dtype != placed.values.dtype or content.size != placed.values.size:
+                raise ValueError(
+                    f"buffer {name} holds {placed.values.size} values of {placed.values.dtype}, "
+                    f"its content {content.size} of {content.dtype}"
+                )
+            np.copyto(placed.values, content.reshape(-1))
+
+    def check_canaries(self) -> None:
+        """Refused (guard `memory`) where bytes beside a buffer have changed."""
+        for name, placed in self.placed.items():
+            if placed.buffer.role == "in":
+                continue
+            view = placed.whole
+            if view[: placed.start].tobytes() != placed.before:
+                raise Refused("memory", f"it wrote before the begin of buffer {name}")
+            if view[placed.end :].tobytes() != placed.after:
+                raise Refused("memory", f"it wrote past the end of buffer {name}")
+
+    def outputs(self) -> dict[str, Content]:
+        """Copies of all `out` and `inout` buffers."""
+        return {name: placed.values.copy() for name, placed in self.placed.items() if placed.buffer.role != "in"}
+
+    def where(self, address: int) -> tuple[str, str]:
+        """The guard and the sentence for a fault at this address of the child."""
+        for name, placed in self.placed.items():
+            start, end = placed.address, placed.address + placed.values.nbytes
+            if start <= address < end:
+                return "inputs", f"it wrote to its input {name}"
+            if end <= address < end + _GAP // 2:
+                return "memory", f"it touched memory {address - end} bytes past the end of buffer {name}"
+            if start - _GAP // 2 <= address < start:
+                return "memory", f"it touched memory {start - address} bytes before the begin of buffer {name}"
+        return "memory", f"it touched memory at {address:#x}, where no buffer lies"
+
+    def close(self) -> None:
+        """Give the descriptors back; the mappings go with the last view of them."""
+        for placed in self.placed.values():
+            with suppress(OSError):
+                os.close(placed.descriptor)
+
+
+def _place(buffer: Buffer, address: int) -> Placed:
+    dtype = np.dtype(buffer.dtype)
+    used = buffer.elements * dtype.itemsize
+    length = max(_PAGE, (used + _PAGE - 1) // _PAGE * _PAGE)
+    start = length - (used + _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT
+    writing = os.memfd_create(f"aaco_{buffer.role}", os.MFD_CLOEXEC)
+    try:
+        os.ftruncate(writing, length)
+        whole = np.frombuffer(mmap.mmap(writing, length), dtype=np.uint8)
+        poison = _poison(dtype)
+        _fill_canary(whole, dtype, poison)
+        # The child's own descriptor cannot be mapped for writing, where it is not to write.
+        flags = os.O_RDONLY if buffer.role == "in" else os.O_RDWR
+        descriptor = os.open(Path("/proc/self/fd", str(writing)), flags | os.O_CLOEXEC)
+    finally:
+        os.close(writing)
+    values: Any = whole[start : start + used].view(dtype)
+    before, after = whole[:start].tobytes(), whole[start + used :].tobytes()
+    return Placed(buffer, descriptor, address + start, address, length, whole, values, poison, before, after)
+
+
+def _poison(dtype: np.dtype[Any]) -> int:
+    """A value that no kernel computes: a NaN of random payload, or random bits for whole numbers."""
+    if dtype.kind == "f":
+        exponent, free = _NOT_A_NUMBER[dtype.itemsize]
+        return exponent | secrets.randbits(free)
+    return 1 if dtype.kind == "b" else secrets.randbits(8 * dtype.itemsize)
+
+
+def _fill_canary(whole: NDArray[np.uint8], dtype: np.dtype[Any], poison: int) -> None:
+    _as_numbers(whole.view(dtype)).fill(poison)
+
+
+def _as_numbers(values: Content) -> NDArray[Any]:
+    return values.view(f"u{values.dtype.itemsize}")

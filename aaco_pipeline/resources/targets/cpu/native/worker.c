@@ -1,0 +1,490 @@
+/* The process in which a kernel runs: shut in before the kernel's first instruction, and trusted in nothing after it.
+ *
+ * It is linked with one kernel. At start it takes its setup from the channel, maps the buffers that the parent shares,
+ * makes stacks, puts what it must rely on into memory that is read-only from then on, and forbids itself every call of
+ * the kernel but three, each by number and by the address it comes from. Then it answers requests.
+ *
+ * The kernel shares this address space, so that nothing here that can be written is believed twice: every request is
+ * read anew, the stack and the fibers are made anew, and the two calls of the kernel of the operating system that it
+ * leaves (`turn_write`, `turn_read`) never return to whoever jumped to them: what follows them is the next request.
+ * What is true of a call is read by the parent: CPU time, the outputs, the canaries around them, the number of threads.
+ */
+#define _GNU_SOURCE
+#include <elf.h>
+#include <errno.h>
+#include <link.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sched.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/ucontext.h>
+#include <unistd.h>
+
+enum {
+  CHANNEL = 3,
+  MOST_BUFFERS = 64,
+  MOST_ARGUMENTS = 64,
+  MOST_ITEMS = 1024,
+  LANES = 64,
+  PAGE = 65536, /* the largest page of the two machines: what is protected alone lies on its own */
+  MAIN_STACK = 1 << 20,
+  FIBER_STACK = 1 << 16,
+  FIBER_STRIDE = FIBER_STACK + PAGE,
+  OWN_STACK = 1 << 12, /* of the main stack: what this file's functions need before the kernel's begin */
+  POISONED_STACK = 1 << 14,
+  POISONED_FIBER_STACK = 512,
+  DYNAMIC_LDS = 1 << 16,
+};
+
+static const uint64_t MAIN_STACK_AT = 0xc00000000, FIBERS_AT = 0xd00000000, DATA_AT = 0xe00000000;
+
+/* ---- what goes over the channel: see process.py, which packs the same fields */
+
+struct mapping {
+  int32_t descriptor;
+  uint32_t writable;
+  uint64_t address, bytes;
+};
+struct setup {
+  uint32_t mappings, parent;
+  uint64_t memory_bytes;
+  struct mapping mapping[MOST_BUFFERS];
+};
+struct ready {
+  uint64_t lds_bytes, data_bytes;
+  uint32_t failed; /* 0, or the number of the step that could not be done */
+  uint32_t error;
+  uint32_t namespaces; /* 1 where it has a network, mounts and process numbers of its own */
+  uint32_t unused;
+};
+struct request {
+  uint64_t nonce;
+  uint32_t grid[3], block[3];
+  uint32_t dynamic_lds, arguments;
+  uint64_t value[MOST_ARGUMENTS];
+};
+enum { DONE = 1, FAULT = 2 };
+struct reply {
+  uint64_t nonce;
+  uint32_t kind, control, lds_overrun, signal;
+  uint64_t address;
+  uint32_t detail, write;
+};
+
+/* ---- what the link gives: the kernel, and where its data are */
+
+struct index { uint32_t x, y, z; };
+struct launch { struct index grid, block, group; };
+extern void aaco_items(const struct launch *, void *const *, unsigned, unsigned);
+extern char aaco_data_start[], aaco_data_end[];
+extern const uint32_t aaco_uses_fibers, aaco_uses_dynamic_lds;
+extern char *aaco_dynamic_lds(void); /* where all arrays of dynamic local data share begin */
+
+/* ---- what must be relied on: read-only once the kernel may run */
+
+static __attribute__((used)) union {
+  struct {
+    char *stack, *fibers, *lds, *data;
+    uint64_t lds_bytes, data_bytes;
+    uint32_t control;
+  } is;
+  char page[PAGE];
+} trusted __attribute__((aligned(PAGE)));
+#define T trusted.is
+_Static_assert(offsetof(__typeof__(trusted.is), stack) == 0, "as in the assembly below");
+
+struct request aaco_request;
+struct reply aaco_reply;
+
+/* ---- the three calls that are left */
+
+void aaco_turn(void) __attribute__((noreturn));
+void aaco_leave(void) __attribute__((noreturn));
+extern const char aaco_wrote[], aaco_heard[], aaco_left[];
+void aaco_serve(long heard) __attribute__((used));
+
+_Static_assert(sizeof(struct request) == 552 && sizeof(struct reply) == 40, "sizes as in the assembly below");
+#if defined(__x86_64__)
+__asm__(
+    ".text\n.balign 64\n.globl aaco_turn\naaco_turn:\n"
+    "  mov $1, %eax\n  mov $3, %edi\n  lea aaco_reply(%rip), %rsi\n  mov $40, %edx\n  syscall\n"
+    ".globl aaco_wrote\naaco_wrote:\n"
+    "  xor %eax, %eax\n  mov $3, %edi\n  lea aaco_request(%rip), %rsi\n  mov $552, %edx\n  syscall\n"
+    ".globl aaco_heard\naaco_heard:\n"
+    "  mov trusted(%rip), %rsp\n  cld\n  xor %ebp, %ebp\n  mov %rax, %rdi\n"
+    "  call aaco_serve\n  jmp aaco_turn\n"
+    ".globl aaco_leave\naaco_leave:\n  mov $231, %eax\n  xor %edi, %edi\n  syscall\n"
+    ".globl aaco_left\naaco_left:\n  hlt\n"
+    /* aaco_switch(where to keep the stack pointer, the one to go on with) */
+    ".balign 16\n.globl aaco_switch\naaco_switch:\n"
+    "  push %rbp\n  push %rbx\n  push %r12\n  push %r13\n  push %r14\n  push %r15\n"
+    "  mov %rsp, (%rdi)\n  mov %rsi, %rsp\n"
+    "  pop %r15\n  pop %r14\n  pop %r13\n  pop %r12\n  pop %rbx\n  pop %rbp\n  ret\n"
+    ".balign 16\n.globl aaco_fiber_start\naaco_fiber_start:\n  xor %ebp, %ebp\n  call aaco_fiber_main\n  hlt\n");
+enum { SAVED_WORDS = 8, RETURN_WORD = 6 };
+#define ARCHITECTURE AUDIT_ARCH_X86_64
+static uint32_t control_state(void) {
+  uint32_t mxcsr;
+  uint16_t x87;
+  __asm__ volatile("stmxcsr %0\n\tfnstcw %1" : "=m"(mxcsr), "=m"(x87));
+  return (mxcsr & 0xffc0u) | (uint32_t)x87 << 16; /* without the flags of what has happened */
+}
+static void reset_control(void) {
+  uint32_t mxcsr = 0x1f80;
+  __asm__ volatile("fninit\n\tldmxcsr %0" : : "m"(mxcsr));
+}
+static void dirty_registers(uint64_t with) {
+  __asm__ volatile(
+      "movq %0, %%xmm0\n\tpunpcklqdq %%xmm0, %%xmm0\n\t"
+      "movdqa %%xmm0, %%xmm1\n\tmovdqa %%xmm0, %%xmm2\n\tmovdqa %%xmm0, %%xmm3\n\tmovdqa %%xmm0, %%xmm4\n\t"
+      "movdqa %%xmm0, %%xmm5\n\tmovdqa %%xmm0, %%xmm6\n\tmovdqa %%xmm0, %%xmm7\n\tmovdqa %%xmm0, %%xmm8\n\t"
+      "movdqa %%xmm0, %%xmm9\n\tmovdqa %%xmm0, %%xmm10\n\tmovdqa %%xmm0, %%xmm11\n\tmovdqa %%xmm0, %%xmm12\n\t"
+      "movdqa %%xmm0, %%xmm13\n\tmovdqa %%xmm0, %%xmm14\n\tmovdqa %%xmm0, %%xmm15\n\t"
+      "mov %0, %%r8\n\tmov %0, %%r9\n\tmov %0, %%r10\n\tmov %0, %%r11\n"
+      :
+      : "r"(with)
+      : "r8", "r9", "r10", "r11", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9",
+        "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15");
+}
+#elif defined(__aarch64__)
+__asm__(
+    ".text\n.balign 64\n.globl aaco_turn\naaco_turn:\n"
+    "  mov x8, #64\n  mov x0, #3\n  adrp x1, aaco_reply\n  add x1, x1, :lo12:aaco_reply\n  mov x2, #40\n  svc #0\n"
+    ".globl aaco_wrote\naaco_wrote:\n"
+    "  mov x8, #63\n  mov x0, #3\n  adrp x1, aaco_request\n  add x1, x1, :lo12:aaco_request\n  mov x2, #552\n  svc #0\n"
+    ".globl aaco_heard\naaco_heard:\n"
+    "  adrp x1, trusted\n  ldr x1, [x1, :lo12:trusted]\n  mov sp, x1\n  mov x29, #0\n"
+    "  bl aaco_serve\n  b aaco_turn\n"
+    ".globl aaco_leave\naaco_leave:\n  mov x8, #94\n  mov x0, #0\n  svc #0\n"
+    ".globl aaco_left\naaco_left:\n  brk #1\n"
+    ".balign 16\n.globl aaco_switch\naaco_switch:\n"
+    "  sub sp, sp, #160\n"
+    "  stp x19, x20, [sp]\n  stp x21, x22, [sp, #16]\n  stp x23, x24, [sp, #32]\n  stp x25, x26, [sp, #48]\n"
+    "  stp x27, x28, [sp, #64]\n  stp x29, x30, [sp, #80]\n"
+    "  stp d8, d9, [sp, #96]\n  stp d10, d11, [sp, #112]\n  stp d12, d13, [sp, #128]\n  stp d14, d15, [sp, #144]\n"
+    "  mov x9, sp\n  str x9, [x0]\n  mov sp, x1\n"
+    "  ldp x19, x20, [sp]\n  ldp x21, x22, [sp, #16]\n  ldp x23, x24, [sp, #32]\n  ldp x25, x26, [sp, #48]\n"
+    "  ldp x27, x28, [sp, #64]\n  ldp x29, x30, [sp, #80]\n"
+    "  ldp d8, d9, [sp, #96]\n  ldp d10, d11, [sp, #112]\n  ldp d12, d13, [sp, #128]\n  ldp d14, d15, [sp, #144]\n"
+    "  add sp, sp, #160\n  ret\n"
+    ".globl aaco_fiber_start\naaco_fiber_start:\n  mov x29, #0\n  bl aaco_fiber_main\n  brk #1\n");
+enum { SAVED_WORDS = 20, RETURN_WORD = 11 };
+#define ARCHITECTURE AUDIT_ARCH_AARCH64
+static uint32_t control_state(void) {
+  uint64_t fpcr;
+  __asm__ volatile("mrs %0, fpcr" : "=r"(fpcr));
+  return (uint32_t)fpcr;
+}
+static void reset_control(void) { __asm__ volatile("msr fpcr, %0" : : "r"((uint64_t)0)); }
+static void dirty_registers(uint64_t with) {
+  __asm__ volatile(
+      "dup v0.2d, %0\n\tmov v1.16b, v0.16b\n\tmov v2.16b, v0.16b\n\tmov v3.16b, v0.16b\n\tmov v4.16b, v0.16b\n\t"
+      "mov v5.16b, v0.16b\n\tmov v6.16b, v0.16b\n\tmov v7.16b, v0.16b\n"
+      :
+      : "r"(with)
+      : "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7");
+}
+#else
+#error "the cpu target runs on x86-64 and AArch64"
+#endif
+
+static void fill(char *place, uint64_t bytes, uint64_t with) {
+  for (uint64_t at = 0; at + 8 <= bytes; at += 8) memcpy(place + at, &with, 8);
+}
+
+/* ---- fibers: one for each work-item of a workgroup that has a barrier or exchanges values between lanes */
+
+void aaco_switch(void **keep, void *go_on);
+void aaco_fiber_start(void);
+void aaco_fiber_main(void) __attribute__((used, noreturn));
+
+enum { CAN_RUN, AT_BARRIER, AT_EXCHANGE, FINISHED };
+static struct {
+  void *stack[MOST_ITEMS], *scheduler;
+  uint8_t state[MOST_ITEMS], bank[MOST_ITEMS / LANES];
+  uint32_t running;
+  unsigned long long value[MOST_ITEMS / LANES][2][LANES], taking_part[MOST_ITEMS / LANES][2];
+  const struct launch *launch;
+  void *const *arguments;
+} fibers;
+
+static void wait_as(int state) {
+  const uint32_t own = fibers.running;
+  fibers.state[own] = (uint8_t)state;
+  aaco_switch(&fibers.stack[own], fibers.scheduler);
+}
+
+void aaco_fiber_main(void) {
+  for (;;) {
+    aaco_items(fibers.launch, fibers.arguments, fibers.running, 1);
+    wait_as(FINISHED);
+  }
+}
+
+void aaco_barrier(void) { wait_as(AT_BARRIER); }
+
+const unsigned long long *aaco_exchange(unsigned item, unsigned long long value, unsigned long long *taking_part) {
+  const uint32_t own = fibers.running, wave = own / LANES, lane = own % LANES, bank = fibers.bank[wave];
+  (void)item;
+  if (fibers.taking_part[wave][bank] == 0) memset(fibers.value[wave][bank], 0, sizeof fibers.value[wave][bank]);
+  fibers.value[wave][bank][lane] = value;
+  fibers.taking_part[wave][bank] |= 1ull << lane;
+  wait_as(AT_EXCHANGE);
+  *taking_part = fibers.taking_part[wave][bank];
+  return fibers.value[wave][bank];
+}
+
+/* Stacks start at different offsets in their pages, so that their tops do not share the same lines of a cache. */
+static char *fiber_top(uint32_t fiber) { return T.fibers + (uint64_t)(fiber + 1) * FIBER_STRIDE - 192 * (fiber % 64); }
+
+static void make_fibers(uint32_t count, uint64_t poison) {
+  memset(&fibers, 0, sizeof fibers);
+  for (uint32_t fiber = 0; fiber < count; ++fiber) {
+    uint64_t *top = (uint64_t *)fiber_top(fiber);
+    fill((char *)top - POISONED_FIBER_STACK, POISONED_FIBER_STACK, poison);
+    top -= SAVED_WORDS;
+    memset(top, 0, SAVED_WORDS * sizeof *top);
+    top[RETURN_WORD] = (uint64_t)(uintptr_t)aaco_fiber_start;
+    fibers.stack[fiber] = top;
+  }
+}
+
+static void run_group(const struct launch *launch, void *const *arguments, uint32_t count) {
+  uint32_t left = count;
+  fibers.launch = launch;
+  fibers.arguments = arguments;
+  memset(fibers.state, CAN_RUN, count);
+  while (left != 0) {
+    uint32_t released = 0;
+    for (uint32_t fiber = 0; fiber < count; ++fiber) {
+      if (fibers.state[fiber] != CAN_RUN) continue;
+      fibers.running = fiber;
+      aaco_switch(&fibers.scheduler, fibers.stack[fiber]);
+      left -= fibers.state[fiber] == FINISHED;
+    }
+    /* Nobody can run now. Lanes that exchange go on when all of their wavefront have come as far as they can. */
+    for (uint32_t first = 0; first < count; first += LANES) {
+      uint32_t end = first + LANES < count ? first + LANES : count, found = 0;
+      for (uint32_t fiber = first; fiber < end; ++fiber) {
+        if (fibers.state[fiber] != AT_EXCHANGE) continue;
+        fibers.state[fiber] = CAN_RUN;
+        found = 1;
+      }
+      if (!found) continue;
+      fibers.bank[first / LANES] ^= 1;
+      fibers.taking_part[first / LANES][fibers.bank[first / LANES]] = 0;
+      released = 1;
+    }
+    if (released) continue;
+    for (uint32_t fiber = 0; fiber < count; ++fiber)
+      if (fibers.state[fiber] == AT_BARRIER) fibers.state[fiber] = CAN_RUN;
+  }
+}
+
+/* ---- a request */
+
+static int changed_control(void) { return control_state() != T.control; }
+
+void aaco_serve(long heard) {
+  struct reply reply = {0};
+  struct launch launch;
+  void *arguments[MOST_ARGUMENTS];
+  if (heard != (long)sizeof aaco_request) aaco_leave();
+  const struct request request = aaco_request;
+  const uint64_t poison = request.nonce | 0x7ff8000000000000ull;
+  const uint64_t items = (uint64_t)request.block[0] * request.block[1] * request.block[2];
+  reply.nonce = request.nonce;
+  reply.kind = DONE;
+  reply.control = changed_control() ? 2 : 0;
+  if (items == 0 || items > MOST_ITEMS || request.arguments > MOST_ARGUMENTS) aaco_leave();
+  reset_control();
+  memcpy(aaco_data_start, T.data, T.data_bytes);
+  fill(T.lds, T.lds_bytes, poison);
+  fill(T.stack - OWN_STACK - POISONED_STACK, POISONED_STACK, poison);
+  for (uint32_t at = 0; at < request.arguments; ++at) arguments[at] = (void *)&request.value[at];
+  memcpy(&launch.grid, request.grid, sizeof launch.grid);
+  memcpy(&launch.block, request.block, sizeof launch.block);
+  if (aaco_uses_fibers) make_fibers((uint32_t)items, poison);
+  dirty_registers(poison);
+  for (launch.group.z = 0; launch.group.z < request.grid[2]; ++launch.group.z)
+    for (launch.group.y = 0; launch.group.y < request.grid[1]; ++launch.group.y)
+      for (launch.group.x = 0; launch.group.x < request.grid[0]; ++launch.group.x)
+        if (aaco_uses_fibers)
+          run_group(&launch, arguments, (uint32_t)items);
+        else
+          aaco_items(&launch, arguments, 0, (uint32_t)items);
+  reply.control |= changed_control() ? 1 : 0;
+  if (aaco_uses_dynamic_lds) {
+    const char *end = aaco_dynamic_lds();
+    for (uint64_t at = (request.dynamic_lds + 7) & ~7ull; at < DYNAMIC_LDS; at += 8)
+      if (memcmp(end + at, &poison, 8) != 0) reply.lds_overrun = 1;
+  }
+  aaco_reply = reply;
+}
+
+/* ---- what went wrong, told as the answer; the parent ends the process then */
+
+static void on_fault(int number, siginfo_t *info, void *context) {
+  struct reply reply = {0};
+  reply.nonce = aaco_request.nonce;
+  reply.kind = FAULT;
+  reply.signal = (uint32_t)number;
+  reply.address = (uint64_t)(uintptr_t)info->si_addr;
+#if defined(__x86_64__)
+  reply.write = (((ucontext_t *)context)->uc_mcontext.gregs[REG_ERR] & 2) != 0;
+#endif
+  (void)context;
+  if (number == SIGSYS) reply.detail = (uint32_t)info->si_syscall;
+  aaco_reply = reply;
+  aaco_turn();
+}
+
+/* ---- before the kernel may run */
+
+static struct ready ready;
+static int channel;
+
+static void must(int done, uint32_t step) {
+  if (done) return;
+  ready.failed = step;
+  ready.error = (uint32_t)errno;
+  (void)!write(channel, &ready, sizeof ready);
+  _exit(1);
+}
+
+/* At the same addresses in every process, so that no stack lies better than another. */
+static void *mapped(uint64_t address, uint64_t bytes, uint32_t step) {
+  void *wanted = (void *)(uintptr_t)address;
+  must(mmap(wanted, bytes, PROT_READ | PROT_WRITE,
+            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0) == wanted, step);
+  return wanted;
+}
+
+static int find_lds(struct dl_phdr_info *info, size_t size, void *unused) {
+  (void)size;
+  (void)unused;
+  for (int at = 0; at < info->dlpi_phnum; ++at)
+    if (info->dlpi_phdr[at].p_type == PT_TLS) {
+      T.lds = info->dlpi_tls_data;
+      T.lds_bytes = info->dlpi_phdr[at].p_memsz;
+    }
+  return 1; /* the first is the program itself */
+}
+
+static void limit(int what, uint64_t most) {
+  struct rlimit both = {most, most};
+  must(setrlimit(what, &both) == 0, 7);
+}
+
+#define LOAD(field) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field))
+#define IS(value, then, otherwise) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)(value), then, otherwise)
+#define HIGH_HALF_OF_ADDRESS BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, instruction_pointer) + 4)
+
+/* Only `write` and `read` of aaco_turn and `exit_group` of aaco_leave, each at its own address, are left. */
+static void forbid_everything_else(void) {
+  struct sock_filter filter[] = {
+      LOAD(arch),
+      IS(ARCHITECTURE, 1, 0),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+      HIGH_HALF_OF_ADDRESS,
+      IS(0, 0, 9),
+      LOAD(nr),
+      IS(__NR_write, 0, 2),
+      LOAD(instruction_pointer),
+      IS((uintptr_t)aaco_wrote, 6, 5),
+      IS(__NR_read, 0, 2),
+      LOAD(instruction_pointer),
+      IS((uintptr_t)aaco_heard, 3, 2),
+      IS(__NR_exit_group, 0, 1),
+      BPF_STMT(BPF_JMP | BPF_JA, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
+  must(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0) == 0, 11);
+}
+
+int main(int count, char **words) {
+  static struct setup setup;
+  static char alternate[PAGE];
+  const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGSYS, SIGTRAP};
+  must(prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) == 0, 1);
+  if (count != 2) return 1;
+  channel = atoi(words[1]);
+  must(read(channel, &setup, sizeof setup) == sizeof setup && setup.mappings <= MOST_BUFFERS, 2);
+  if ((uint32_t)getppid() != setup.parent) _exit(1);
+
+  ready.namespaces = unshare(CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWIPC) == 0 ||
+                     unshare(CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWIPC) == 0;
+  for (uint32_t at = 0; at < setup.mappings; ++at) {
+    const struct mapping *one = &setup.mapping[at];
+    void *wanted = (void *)(uintptr_t)one->address;
+    must(mmap(wanted, one->bytes, PROT_READ | (one->writable ? PROT_WRITE : 0),
+              MAP_SHARED | MAP_FIXED_NOREPLACE | MAP_POPULATE, one->descriptor, 0) == wanted, 3);
+  }
+  must(channel == CHANNEL || dup2(channel, CHANNEL) == CHANNEL, 4);
+  channel = CHANNEL;
+  must(syscall(SYS_close_range, CHANNEL + 1, ~0u, 0) == 0, 4);
+  close(0);
+  close(1);
+  close(2);
+
+  char *stack = mapped(MAIN_STACK_AT, MAIN_STACK + PAGE, 5);
+  must(mprotect(stack, PAGE, PROT_NONE) == 0, 5);
+  T.stack = stack + PAGE + MAIN_STACK;
+  memset(T.stack - (1 << 18), 0, 1 << 18);
+  if (aaco_uses_fibers) {
+    T.fibers = mapped(FIBERS_AT, (uint64_t)MOST_ITEMS * FIBER_STRIDE, 5);
+    for (uint32_t fiber = 0; fiber < MOST_ITEMS; ++fiber)
+      must(mprotect(T.fibers + (uint64_t)fiber * FIBER_STRIDE, PAGE, PROT_NONE) == 0, 5);
+  }
+  dl_iterate_phdr(find_lds, NULL);
+  T.data_bytes = (uint64_t)(aaco_data_end - aaco_data_start);
+  T.data = mapped(DATA_AT, T.data_bytes + 1, 6);
+  memcpy(T.data, aaco_data_start, T.data_bytes);
+  must(mprotect(T.data, T.data_bytes + 1, PROT_READ) == 0, 6);
+
+  limit(RLIMIT_AS, setup.memory_bytes);
+  limit(RLIMIT_CPU, 3600);
+  limit(RLIMIT_FSIZE, 0);
+  limit(RLIMIT_CORE, 0);
+  if (getuid() == 0) {
+    /* Its own number of nobody's, so that a limit on processes holds; not granted in some containers, and then
+       the filter below is what holds. */
+    if (syscall(SYS_setgroups, 0, NULL) != 0 || syscall(SYS_setresgid, 65534, 65534, 65534) != 0 ||
+        syscall(SYS_setresuid, 65534, 65534, 65534) != 0)
+      ready.namespaces |= 2;
+  }
+  limit(RLIMIT_NPROC, 0);
+  must(prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) == 0 && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0, 8);
+  if ((uint32_t)getppid() != setup.parent) _exit(1);
+#if defined(PR_SET_TSC) && defined(__x86_64__)
+  must(prctl(PR_SET_TSC, PR_TSC_SIGSEGV, 0, 0, 0) == 0, 8); /* a kernel has no business with the time */
+#endif
+  stack_t other = {.ss_sp = alternate, .ss_size = sizeof alternate};
+  struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+  sigfillset(&action.sa_mask);
+  must(sigaltstack(&other, NULL) == 0, 9);
+  for (size_t at = 0; at < sizeof signals / sizeof *signals; ++at) must(sigaction(signals[at], &action, NULL) == 0, 9);
+  limit(RLIMIT_NOFILE, 0);
+
+  reset_control();
+  T.control = control_state();
+  ready.lds_bytes = T.lds_bytes;
+  ready.data_bytes = T.data_bytes;
+  must(mprotect(&trusted, sizeof trusted, PROT_READ) == 0, 10);
+  must(write(CHANNEL, &ready, sizeof ready) == sizeof ready, 10);
+  forbid_everything_else();
+  ((void (*)(void))(uintptr_t)aaco_wrote)();
+  return 1;
+}

@@ -1,0 +1,283 @@
+"""The confined process that a kernel runs in, seen from outside: started, called, timed and ended here.
+
+What the process says of itself is not believed where it can be read from outside: its CPU time is the kernel's
+accounting of it, read before the request and after the outputs were taken, so that work put off until after the answer
+is counted; its outputs and the canaries around them are read from the shared memory; its threads are counted.
+`native/worker.c` is the other end.
+"""
+
+import ctypes
+import math
+import os
+import secrets
+import select
+import signal
+import socket
+import struct
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from aaco_pipeline.errors import UsageError
+from aaco_pipeline.optimization.calls import Argument, Buffer, Call, Execution, Scalar
+from aaco_pipeline.optimization.candidates import Refused
+from aaco_pipeline.resources.targets.cpu.buffers import Buffers
+
+_MOST_BUFFERS, _MOST_ARGUMENTS, _MOST_ITEMS = 64, 64, 1024
+MOST_DYNAMIC_LDS_BYTES: Final = 64 << 10
+_SETUP: Final = struct.Struct("=IIQ")
+_MAPPING: Final = struct.Struct("=iIQQ")
+_READY: Final = struct.Struct("=QQIIII")
+_REQUEST: Final = struct.Struct(f"=Q3I3III{8 * _MOST_ARGUMENTS}s")
+_REPLY: Final = struct.Struct("=QIIIIQII")
+_DONE, _FAULT = 1, 2
+#: Of address space, beside the buffers: the program, the C library, stacks for 1024 work-items.
+_MEMORY_BYTES: Final = 512 << 20
+_START_SECONDS: Final = 20
+_PATIENCE: Final = 10
+_LOOK_MS: Final = 50
+#: What a process that waits for a request may use between two calls: the last steps into its waiting.
+MOST_IDLE_NS: Final = 100_000
+_STEPS: Final = {
+    **{1: "be tied to its parent", 2: "read its setup", 3: "map its buffers", 4: "close descriptors"},
+    **{5: "make stacks", 6: "keep its data", 7: "limit itself", 8: "give up privileges", 9: "watch for faults"},
+    **{10: "answer", 11: "install a seccomp filter"},
+}
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True)
+class Confinement:
+    """What the process was shut in by, for the record. Limits and the filter of system calls are always there."""
+
+    namespaces: bool
+    other_user: bool
+
+
+class _Process:
+    """One process with its buffers."""
+
+    def __init__(self, program: Path, buffers: Sequence[Buffer]) -> None:
+        if len(buffers) > _MOST_BUFFERS:
+            raise UsageError(f"a kernel has {len(buffers)} buffers; the cpu target takes {_MOST_BUFFERS}")
+        self.buffers = Buffers(buffers)
+        self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        started = time.monotonic_ns()
+        with theirs:
+            self.child = _spawn(program, theirs.fileno(), [one.descriptor for one in self.buffers.placed.values()])
+        try:
+            self.clock = _cpu_clock(self.child.pid)
+            self.confinement = self._shut_in()
+        except BaseException:
+            self.end()
+            raise
+        self.load_ns = time.monotonic_ns() - started
+        self.last_ns = time.clock_gettime_ns(self.clock)
+        self.tasks = Path("/proc", str(self.child.pid), "task")
+
+    def _shut_in(self) -> Confinement:
+        placed = list(self.buffers.placed.values())
+        memory = _MEMORY_BYTES + sum(one.mapped_bytes for one in placed)
+        mappings = b"".join(
+            _MAPPING.pack(one.descriptor, one.buffer.role != "in", one.mapped_address, one.mapped_bytes)
+            for one in placed
+        )
+        setup = _SETUP.pack(len(placed), os.getpid(), memory) + mappings.ljust(_MOST_BUFFERS * _MAPPING.size, b"\0")
+        try:
+            self.channel.send(setup)
+        except OSError as error:
+            raise UsageError(f"the kernel's process did not start: {error}") from error
+        answer = self._hear(_READY.size, _START_SECONDS * 1_000_000_000)
+        _, _, failed, error_number, namespaces, _ = _READY.unpack(answer)
+        if failed:
+            raise UsageError(
+                f"the kernel's process could not {_STEPS.get(failed, failed)}: {os.strerror(error_number)}"
+            )
+        return Confinement(bool(namespaces & 1), not namespaces & 2)
+
+    def _hear(self, size: int, limit_ns: int) -> bytes:
+        """The next message of that size, within that CPU time of the child and ten times as much of the clock."""
+        began = time.clock_gettime_ns(self.clock)
+        deadline = time.monotonic_ns() + _PATIENCE * limit_ns
+        watched = select.poll()
+        watched.register(self.channel, select.POLLIN)
+        while not watched.poll(_LOOK_MS):
+            used = time.clock_gettime_ns(self.clock) - began
+            if used > limit_ns or time.monotonic_ns() > deadline:
+                raise Refused("time", f"one call did not end within {limit_ns / 1e9:g} s of CPU time")
+        answer = self.channel.recv(size + 1)
+        if not answer:
+            raise self._ended()
+        if len(answer) != size:
+            raise Refused("result", f"its process answered {len(answer)} bytes where {size} are due")
+        return answer
+
+    def _ended(self) -> Refused | UsageError:
+        """Why the process is gone."""
+        status = self.child.wait(_START_SECONDS)
+        if status == -signal.SIGSYS:
+            return Refused("processes", "it made a call of the operating system, which ended it")
+        if status == -signal.SIGXCPU:
+            return Refused("time", "it used up the CPU time of its process")
+        if status < 0:
+            return Refused("memory", f"its process died of {signal.Signals(-status).name}")
+        return Refused("result", f"its process ended by itself with status {status} before it answered")
+
+    def run(self, call: Call, limit_ns: int, flush: Callable[[int, int], None]) -> Execution:
+        """One call; see CpuWorker.run."""
+        buffers = self.buffers
+        buffers.write(call.contents)
+        nonce = secrets.randbits(64)
+        request = _REQUEST.pack(
+            nonce,
+            *call.launch.grid,
+            *call.launch.block,
+            call.launch.dynamic_lds_bytes,
+            *self._arguments(call.arguments),
+        )
+        for placed in buffers.placed.values():
+            flush(placed.whole.ctypes.data, placed.whole.nbytes)
+        idle = time.clock_gettime_ns(self.clock) - self.last_ns
+        if idle > MOST_IDLE_NS:
+            raise Refused("processes", f"its process worked for {idle / 1e3:.0f} µs between two calls")
+        try:
+            self.channel.send(request)
+        except OSError:
+            raise self._ended() from None
+        answer = _REPLY.unpack(self._hear(_REPLY.size, limit_ns))
+        self._judge(answer, nonce)
+        outputs = buffers.outputs()
+        buffers.check_canaries()
+        now = time.clock_gettime_ns(self.clock)
+        duration, self.last_ns = now - self.last_ns, now
+        if self.tasks.stat().st_nlink != 3:
+            raise Refused("processes", "its process has more than one thread")
+        return Execution(outputs, duration)
+
+    def _arguments(self, arguments: Sequence[Argument]) -> tuple[int, bytes]:
+        values = b"".join(
+            argument_bytes(one) if isinstance(one, Scalar) else struct.pack("=Q", self.buffers.placed[one.name].address)
+            for one in arguments
+        )
+        return len(arguments), values
+
+    def _judge(self, answer: tuple[int, ...], nonce: int) -> None:
+        echoed, kind, control, lds_overrun, number, address, detail, _ = answer
+        if kind == _FAULT:
+            raise self._fault(number, address, detail)
+        if kind != _DONE or echoed != nonce:
+            raise Refused("result", "its process answered something that was not asked")
+        if control:
+            raise Refused("floating_point_state", "it left another rounding mode or treatment of tiny numbers behind")
+        if lds_overrun:
+            raise Refused("memory", "it wrote past the dynamic local data share of its launch")
+
+    def _fault(self, number: int, address: int, detail: int) -> Refused:
+        if number == signal.SIGSYS:
+            return Refused("processes", f"it made call {detail} of the operating system")
+        if number in (signal.SIGSEGV, signal.SIGBUS):
+            return Refused(*self.buffers.where(address))
+        if number == signal.SIGFPE:
+            return Refused("result", "it divided a whole number by zero, or by what overflows")
+        return Refused("result", f"its process got {signal.Signals(number).name}")
+
+    def end(self) -> None:
+        """Kill the process and its group, wait for it, give the memory back."""
+        self.channel.close()
+        self.child.kill()
+        self.child.wait()
+        self.buffers.close()
+
+
+class CpuWorker:
+    """Runs one build's kernel. A process is started at the first call, and for each other set of buffers a fresh one.
+
+    `call_limit_ns` is the CPU time after which a call is given up. `load_ns` and `first_call_ns` are of the newest
+    process: from its start until it could be called (by the clock), and its first call (CPU time), null before it.
+    """
+
+    def __init__(self, program: Path, parameters: int, call_limit_ns: int, flush: Callable[[int, int], None]) -> None:
+        self.call_limit_ns = call_limit_ns
+        self.load_ns: int | None = None
+        self.first_call_ns: int | None = None
+        self.confinement: Confinement | None = None
+        self._program = program
+        self._parameters = parameters
+        self._flush = flush
+        self._process: _Process | None = None
+        self._buffers: tuple[Buffer, ...] = ()
+
+    def run(self, call: Call) -> Execution:
+        """One call: contents written, outputs poisoned, caches flushed, kernel run, outputs and canaries read.
+
+        `duration_ns` is the CPU time that the process used since the outputs of the call before it were taken.
+        Refused with the guard that the kernel ran into; the process is gone then, and the next call starts another.
+        UsageError when the call does not fit the kernel or the target, or the process cannot be shut in.
+        """
+        buffers = tuple(one for one in call.arguments if isinstance(one, Buffer))
+        try:
+            if self._process is None or buffers != self._buffers:
+                self._check(call)
+                self.close()
+                self._process, self._buffers = _Process(self._program, buffers), buffers
+                self.load_ns, self.first_call_ns = self._process.load_ns, None
+                self.confinement = self._process.confinement
+            execution = self._process.run(call, self.call_limit_ns, self._flush)
+        except BaseException:
+            self.close()
+            raise
+        if self.first_call_ns is None:
+            self.first_call_ns = execution.duration_ns
+        return execution
+
+    def _check(self, call: Call) -> None:
+        launch = call.launch
+        items = math.prod(launch.block)
+        if not 0 < items <= _MOST_ITEMS or min(launch.block) < 1 or min(launch.grid) < 1:
+            raise UsageError(
+                f"a launch of {launch.grid} workgroups of {launch.block}; a workgroup has 1 to {_MOST_ITEMS}"
+            )
+        if not 0 <= launch.dynamic_lds_bytes <= MOST_DYNAMIC_LDS_BYTES:
+            raise UsageError(f"{launch.dynamic_lds_bytes} bytes of dynamic local data share; a workgroup has 64 KiB")
+        if len(call.arguments) != self._parameters or self._parameters > _MOST_ARGUMENTS:
+            raise UsageError(f"the call gives {len(call.arguments)} arguments to a kernel of {self._parameters}")
+
+    def close(self) -> None:
+        """End the process, if there is one."""
+        if self._process is not None:
+            self._process.end()
+            self._process = None
+
+
+def argument_bytes(scalar: Scalar) -> bytes:
+    """A value as a kernel takes it, in 8 bytes."""
+    value: bytes = np.dtype(scalar.dtype).type(scalar.value).tobytes()
+    return value.ljust(8, b"\0")
+
+
+def _spawn(program: Path, channel: int, descriptors: Sequence[int]) -> "subprocess.Popen[bytes]":
+    try:
+        return subprocess.Popen(
+            [str(program), str(channel)],
+            cwd="/",
+            env={},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[channel, *descriptors],
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise UsageError(f"the kernel's program cannot be started: {error}") from error
+
+
+def _cpu_clock(pid: int) -> int:
+    clock = ctypes.c_int()
+    if (error := _libc.clock_getcpuclockid(pid, ctypes.byref(clock))) != 0:
+        raise OSError(error, f"no CPU clock of process {pid}: {os.strerror(error)}")
+    return clock.value
