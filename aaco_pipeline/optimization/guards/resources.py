@@ -3,6 +3,8 @@
 The figures come from a compiler (`aaco_pipeline.resources.toolchains.amdgpu`); nothing here claims a speed.
 """
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +17,8 @@ from aaco_pipeline.optimization.calls import Launch
 from aaco_pipeline.optimization.candidates import Refused
 
 _GUARD: Final = "resources"
+#: The guard's word for machine code that did not change.
+NO_EFFECT: Final = "no_effect"
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,47 @@ class KernelResources:
     code_sha256: str
 
 
+@dataclass(frozen=True)
+class UnrolledLoop:
+    """A loop that the compiler unrolled by `factor`, or did away with (`completely`), at its place in the source."""
+
+    line: int
+    column: int
+    factor: int
+    completely: bool
+
+
+@dataclass(frozen=True)
+class FailedTransformation:
+    """A loop that was not transformed as a pragma asked, and what the compiler says of it (`-Wpass-failed`)."""
+
+    line: int
+    column: int
+    message: str
+
+
+@dataclass(frozen=True)
+class CompiledKernel:
+    """A kernel on one architecture: what it takes, and what became of its loops."""
+
+    resources: KernelResources
+    unrolled: tuple[UnrolledLoop, ...] = ()
+    failed: tuple[FailedTransformation, ...] = ()
+
+
+@dataclass(frozen=True)
+class Permission:
+    """What a candidate may do beside taking no more than the baseline.
+
+    `lower_occupancy` is the user's, who takes fewer resident wavefronts. `work_items` is the largest workgroup that the
+    candidate says it is compiled for, `factor` the one that it says it unrolls a loop by; null where it says nothing.
+    """
+
+    lower_occupancy: bool = False
+    work_items: int | None = None
+    factor: int | None = None
+
+
 def waves_per_simd(resources: KernelResources) -> int | None:
     """Wavefronts that registers and static LDS let stay resident on a SIMD, of workgroups of the largest size.
 
@@ -65,42 +110,78 @@ def resident_wavefronts(resources: KernelResources, launch: Launch) -> int | Non
     return _resident(resources, known, _work_items(launch), resources.lds_bytes + launch.dynamic_lds_bytes)
 
 
+def check_architectures(
+    before: Mapping[str, CompiledKernel],
+    after: Mapping[str, CompiledKernel],
+    launches: tuple[Launch, Launch],
+    permission: Permission,
+) -> None:
+    """Let a candidate pass that passes on each architecture, and has another machine code on one of them at least.
+
+    Refused as by `check_resources` and `check_loops`. `launches` are the baseline's and the candidate's.
+    """
+    unchanged = []
+    for name, one in after.items():
+        try:
+            check_loops(before[name], one, permission.factor)
+            check_resources(before[name].resources, one.resources, launches, permission)
+        except Refused as refused:
+            if refused.guard != NO_EFFECT or before[name].resources.code_sha256 != one.resources.code_sha256:
+                raise
+            unchanged.append(refused)
+    if unchanged and len(unchanged) == len(after):
+        raise Refused(NO_EFFECT, "; ".join(one.reason for one in unchanged))
+
+
 def check_resources(
-    before: KernelResources,
-    after: KernelResources,
-    launch: Launch,
-    *,
-    candidate_launch: Launch | None = None,
-    lower_occupancy_allowed: bool = False,
-    declared_work_items: int | None = None,
+    before: KernelResources, after: KernelResources, launches: tuple[Launch, Launch], permission: Permission
 ) -> None:
     """Let a candidate pass that takes no more than the baseline.
 
     Args:
         before: the baseline, of the same architecture, compiler and flags.
         after: the candidate.
-        launch: the workgroup and the dynamic LDS that the baseline is launched with.
-        candidate_launch: those of the candidate, where they are others.
-        lower_occupancy_allowed: the user takes fewer resident wavefronts.
-        declared_work_items: the largest workgroup, where the candidate says that it changes it.
+        launches: how the baseline and the candidate are launched: their workgroups and dynamic LDS are looked at.
+        permission: what the candidate may change.
 
     Raises:
         Refused: `no_effect` when the same machine code is launched in the same way; `resources` when registers are
             spilled that were not, scratch memory grows, LDS is beyond what a workgroup can have, the largest workgroup
-            is not the one that it was or that was declared, or occupancy falls.
+            is neither the one that it was nor the one that was declared, or occupancy falls.
         ValueError: the two are of different architectures.
     """
     if before.architecture != after.architecture:
         raise ValueError(f"{before.architecture} is compared with {after.architecture}")
-    now = candidate_launch or launch
     where = f"on {after.architecture}"
-    if before.code_sha256 == after.code_sha256 and now == launch:
-        raise Refused("no_effect", f"the machine code {where} is the baseline's, {after.code_bytes} bytes")
+    if before.code_sha256 == after.code_sha256 and launches[0] == launches[1]:
+        raise Refused(NO_EFFECT, f"the machine code {where} is the baseline's, {after.code_bytes} bytes")
     _check_spills(before, after, where)
-    _check_lds(after, now, where)
-    _check_workgroup(before, after, now, declared_work_items, where)
-    if not lower_occupancy_allowed:
-        _check_occupancy((before, launch), (after, now), where)
+    _check_lds(after, launches[1], where)
+    _check_workgroup(before, after, launches[1], permission.work_items, where)
+    if not permission.lower_occupancy:
+        _check_occupancy((before, launches[0]), (after, launches[1]), where)
+
+
+def check_loops(before: CompiledKernel, after: CompiledKernel, factor: int | None) -> None:
+    """Let a candidate pass whose loops became what its pragmas ask for.
+
+    Refused (`no_effect`) when the compiler says of a loop that it could not, and did not say so of the baseline; or
+    when the candidate is to unroll by `factor`, and no more loops than before were unrolled so or done away with.
+    """
+    where = f"on {after.resources.architecture}"
+    if len(after.failed) > len(before.failed):
+        one = after.failed[-1]
+        raise Refused(NO_EFFECT, f"line {one.line} {where}: {one.message}")
+    if factor is None or factor == 1:
+        return
+    gained = Counter(_ways(after)) - Counter(_ways(before))
+    if not gained[factor] and not gained["completely"]:
+        did = ", ".join(f"line {one.line} by {one.factor}" for one in after.unrolled) or "none"
+        raise Refused(NO_EFFECT, f"no loop was unrolled by {factor} {where} that was not before; unrolled: {did}")
+
+
+def _ways(one: CompiledKernel) -> list[int | str]:
+    return ["completely" if loop.completely else loop.factor for loop in one.unrolled]
 
 
 def _check_spills(before: KernelResources, after: KernelResources, where: str) -> None:
@@ -127,11 +208,13 @@ def _check_lds(after: KernelResources, launch: Launch, where: str) -> None:
 def _check_workgroup(
     before: KernelResources, after: KernelResources, launch: Launch, declared: int | None, where: str
 ) -> None:
-    wanted = before.max_workgroup_work_items if declared is None else declared
-    now = after.max_workgroup_work_items
-    if now != wanted:
-        why = f"the baseline's is {wanted}" if declared is None else f"{wanted} was declared"
-        raise Refused(_GUARD, f"compiled for workgroups of up to {now} work-items {where}, where {why}")
+    was, now = before.max_workgroup_work_items, after.max_workgroup_work_items
+    if now not in (was, declared):
+        said = "nothing else was declared" if declared is None else f"{declared} was declared"
+        raise Refused(
+            _GUARD,
+            f"compiled for workgroups of up to {now} work-items {where}, where the baseline's is {was} and {said}",
+        )
     if _work_items(launch) > now:
         asked = f"launched with workgroups of {_work_items(launch)} work-items"
         raise Refused(_GUARD, f"{asked}, compiled for up to {now} {where}")

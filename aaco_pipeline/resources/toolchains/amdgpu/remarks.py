@@ -10,7 +10,12 @@ from typing import Any, Final
 
 import yaml
 
-from aaco_pipeline.optimization.guards.resources import KernelResources, waves_per_simd
+from aaco_pipeline.optimization.guards.resources import (
+    FailedTransformation,
+    KernelResources,
+    UnrolledLoop,
+    waves_per_simd,
+)
 
 #: The passes whose remarks are asked for.
 PASSES: Final = "kernel-resource-usage|loop-unroll|transform-warning"
@@ -27,25 +32,6 @@ def _document(loader: Any, kind: str, node: yaml.MappingNode) -> dict[str, Any]:
 
 
 _Loader.add_multi_constructor("!", _document)
-
-
-@dataclass(frozen=True)
-class UnrolledLoop:
-    """A loop that was unrolled by `factor`, or done away with (`completely`), at its place in the source."""
-
-    line: int
-    column: int
-    factor: int
-    completely: bool
-
-
-@dataclass(frozen=True)
-class FailedTransformation:
-    """A loop that was not transformed as a pragma asked, and what the compiler says of it."""
-
-    line: int
-    column: int
-    message: str
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,129 @@
+"""The static verdict: a kernel before and after a change, on each architecture, from real compilations of both.
+
+Figures are plain values, as a journal keeps them, so that a decision can be repeated where there is no compiler.
+"""
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import Any, Final
+
+from aaco_pipeline.errors import UnavailableError
+from aaco_pipeline.optimization.calls import Launch
+from aaco_pipeline.optimization.candidates import Refused
+from aaco_pipeline.optimization.guards.resources import (
+    CompiledKernel,
+    FailedTransformation,
+    KernelResources,
+    Permission,
+    UnrolledLoop,
+    check_architectures,
+    waves_per_simd,
+)
+from aaco_pipeline.resources.toolchains.amdgpu.compiling import StaticBuild, compile_kernel
+from aaco_pipeline.resources.toolchains.amdgpu.finding import ARCHITECTURES, Missing, Toolchain, find_toolchain
+
+_PROBE: Final = (
+    b'#include <hip/hip_runtime.h>\nextern "C" __global__ void probe(float *p) { p[threadIdx.x] += 1.0f; }\n'
+)
+
+Figures = Mapping[str, Mapping[str, Any]]
+"""By architecture, the figures of one compiled kernel."""
+
+
+class StaticVerdict:
+    """Compiles sources with one toolchain, in a folder of the caller's, and compares what they take.
+
+    `launch` is how the harness launches the kernel, `flags` are the user's own. With `lower_occupancy_allowed` fewer
+    resident wavefronts are no reason to refuse.
+    """
+
+    def __init__(
+        self,
+        toolchain: Toolchain,
+        folder: Path,
+        launch: Launch,
+        *,
+        flags: Sequence[str] = (),
+        lower_occupancy_allowed: bool = False,
+    ) -> None:
+        self._toolchain = toolchain
+        self._folder = folder
+        self._launch = launch
+        self._flags = tuple(flags)
+        self._lower_occupancy_allowed = lower_occupancy_allowed
+
+    def figures(self, source: bytes, kernel: str) -> dict[str, dict[str, Any]]:
+        """By architecture what the compiled kernel takes, as plain values. Refused (`compile`, `kernel`)."""
+        return {
+            name: _recorded(compile_kernel(self._toolchain, source, kernel, name, self._folder, flags=self._flags))
+            for name in ARCHITECTURES
+        }
+
+    def check(
+        self,
+        before: Figures,
+        after: Figures,
+        block: tuple[int, int, int] | None = None,
+        parameters: Mapping[str, int | str] | None = None,
+    ) -> None:
+        """Let a candidate pass that takes no more than the baseline; Refused (`resources`, `no_effect`) otherwise.
+
+        `block` is the workgroup that the candidate is launched with, where it is another one; of its `parameters` the
+        `factor` it unrolls by and the `work_items` it is compiled for are looked at.
+        """
+        candidate = self._launch if block is None else replace(self._launch, block=block)
+        stated = {} if parameters is None else parameters
+        permission = Permission(
+            lower_occupancy=self._lower_occupancy_allowed,
+            work_items=_whole(stated.get("work_items")),
+            factor=_whole(stated.get("factor")),
+        )
+        check_architectures(_kernels(before), _kernels(after), (self._launch, candidate), permission)
+
+
+def static_verdict(
+    folder: Path, launch: Launch, *, flags: Sequence[str] = (), lower_occupancy_allowed: bool = False
+) -> StaticVerdict | Missing:
+    """The static verdict with the first toolchain of this host that compiles an empty kernel, or why there is none.
+
+    `folder` is the caller's, and takes what is compiled.
+    """
+    found = find_toolchain()
+    if isinstance(found, Missing):
+        return found
+    with tempfile.TemporaryDirectory(dir=folder) as name:
+        try:
+            for architecture in ARCHITECTURES:
+                compile_kernel(found, _PROBE, "probe", architecture, Path(name), flags=flags)
+        except (Refused, UnavailableError) as error:
+            return Missing(f"{' '.join(found.compiler)} compiles no empty kernel: {error}")
+    return StaticVerdict(found, folder, launch, flags=flags, lower_occupancy_allowed=lower_occupancy_allowed)
+
+
+def _recorded(build: StaticBuild) -> dict[str, Any]:
+    return {
+        **asdict(build.resources),
+        "waves_per_simd": waves_per_simd(build.resources),
+        "compiler": build.compiler,
+        "flags": list(build.flags),
+        "unrolled": [asdict(one) for one in build.remarks.unrolled],
+        "failed": [asdict(one) for one in build.remarks.failed],
+        "disagreements": list(build.disagreements),
+    }
+
+
+def _kernels(figures: Figures) -> dict[str, CompiledKernel]:
+    return {
+        name: CompiledKernel(
+            KernelResources(**{each.name: one[each.name] for each in fields(KernelResources)}),
+            tuple(UnrolledLoop(**each) for each in one["unrolled"]),
+            tuple(FailedTransformation(**each) for each in one["failed"]),
+        )
+        for name, one in figures.items()
+    }
+
+
+def _whole(value: int | str | None) -> int | None:
+    return value if isinstance(value, int) else None
