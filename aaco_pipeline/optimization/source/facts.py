@@ -10,7 +10,7 @@ from aaco_pipeline.optimization.source.constants import Constant, evaluate
 from aaco_pipeline.optimization.source.grammar import Node, declared, descend, text_of
 from aaco_pipeline.optimization.source.preprocessor import Macros, expanded_words
 from aaco_pipeline.optimization.source.tokens import Text, Token
-from aaco_pipeline.optimization.source.vocabulary import INTEGER_BITS, KEYWORDS, UNSIGNED, words
+from aaco_pipeline.optimization.source.vocabulary import ASSEMBLY, DYNAMIC_LDS, INTEGER_BITS, KEYWORDS, UNSIGNED, words
 
 _DECLARING: Final = frozenset(
     words(
@@ -86,17 +86,18 @@ def facts_of(text: Text, macros: Macros, parts: Sequence[Part]) -> Facts:
             if node.type in ("struct_specifier", "class_specifier") and node.child_by_field_name("body"):
                 functions[text_of(node.child_by_field_name("name"))].append(Part(node, part.shift))
     constants = _constants(text, macros, parts, variables)
+    dynamic_lds = _dynamic_lds(text, macros)
     return Facts(
         text,
         macros,
         dict(functions),
         tuple(implicit),
-        frozenset(variables) | types | frozenset(functions) | frozenset(macros),
+        frozenset(variables) | types | frozenset(functions) | frozenset(macros) | dynamic_lds,
         frozenset(variables),
         frozenset(types),
         constants,
         _arrays(text, parts, constants, variables),
-        _aliases(parts, _dynamic_lds(text, macros)),
+        _aliases(parts, dynamic_lds),
         _aliases(parts, _volatile(text, macros, frozenset(variables) | types)),
     )
 
@@ -245,7 +246,7 @@ def _dynamic_lds(text: Text, macros: Macros) -> frozenset[str]:
             if "[" not in {token.text for token in piece}:
                 found |= {token.text for token in piece[-1:] if token.kind == "word"}
     for index, token in enumerate(text.tokens):
-        if token.text in ("HIP_DYNAMIC_SHARED", "HIP_DYNAMIC_SHARED_ATTRIBUTE"):
+        if token.text in DYNAMIC_LDS:
             end = next((at for at in range(index, len(text.tokens)) if text.tokens[at].text == ")"), index + 1)
             found.add(text.tokens[end - 1].text)
     return frozenset(found)
@@ -261,7 +262,7 @@ def _volatile(text: Text, macros: Macros, names: frozenset[str]) -> frozenset[st
             alias = bool(piece) and piece[0].text == "using"
             said = _written(piece if alias else head, macros)
             types = found & {token.text for token in head[:-1]}
-            if ("volatile" in said and not said & {"asm", "__asm__", "__asm"}) or (types and len(head) > 1):
+            if ("volatile" in said and not said & set(ASSEMBLY)) or (types and len(head) > 1):
                 new = {token.text for token in head if token.kind == "word" and token.text in names}
                 if "volatile" in said or head[0].text in types:
                     found |= new - KEYWORDS

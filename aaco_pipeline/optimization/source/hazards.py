@@ -10,6 +10,7 @@ from aaco_pipeline.optimization.source.grammar import Node, descend, is_broken, 
 from aaco_pipeline.optimization.source.preprocessor import Macro, is_specifier
 from aaco_pipeline.optimization.source.tokens import Token
 from aaco_pipeline.optimization.source.vocabulary import (
+    ASSEMBLY,
     BUILTIN_NAMES,
     KEYWORDS,
     PURE_CALLS,
@@ -75,7 +76,11 @@ class Hazards:
 
     def of(self, part: Part, node: Node) -> tuple[Hazard, ...]:
         """The hazards of a piece of code, in the order of the source. What leaves a loop is not among them."""
-        found = (*self._of_nodes(part, node), *self._of_tokens(tokens_of(self._facts.text, part, node), frozenset()))
+        found = (
+            *self._of_nodes(part, node),
+            *self._of_tokens(tokens_of(self._facts.text, part, node), frozenset()),
+            *self._of_directives(node.start_byte + part.shift, node.end_byte + part.shift),
+        )
         return tuple(sorted(found, key=lambda hazard: (hazard.offset, ORDER.index(hazard.kind))))
 
     def implicit(self) -> tuple[Hazard, ...]:
@@ -99,6 +104,14 @@ class Hazards:
                 yield Hazard("unknown", offset, "a kernel is launched")
             elif node.type == "call_expression":
                 yield from self._of_call(node.child_by_field_name("function"), offset)
+
+    def _of_directives(self, start: int, end: int) -> Iterator[Hazard]:
+        """Pragmas in a stretch of the source that say more than how to unroll."""
+        for directive in self._facts.text.directives:
+            words = [token.text for token in directive.tokens[:2]]
+            unrolls = words[:1] in (["unroll"], ["nounroll"]) or words in (["GCC", "unroll"], ["clang", "loop"])
+            if start <= directive.start < end and directive.name == "pragma" and not unrolls:
+                yield Hazard("pragma", directive.start, f"the pragma {' '.join(words)}")
 
     def _of_call(self, function: Node | None, offset: int) -> Iterator[Hazard]:
         while function is not None and function.type in (
@@ -140,10 +153,12 @@ class Hazards:
 
     def _of_word(self, token: Token, before: str, after: str) -> Iterator[Hazard]:
         word, facts = token.text, self._facts
-        if word in ("asm", "__asm__", "__asm"):
+        if word in ASSEMBLY:
             yield Hazard("assembly", token.start, "inline assembly")
-        elif word == "volatile":
-            yield Hazard("volatile", token.start, "a volatile access")
+        elif word in ("volatile", "__volatile__"):
+            # Of `asm volatile` the assembly is said.
+            if before not in ASSEMBLY:
+                yield Hazard("volatile", token.start, "a volatile access")
         elif word in KEYWORDS or word in SPECIFIERS or word in _MEMORY:
             return
         elif word in facts.macros:
@@ -176,6 +191,7 @@ class Hazards:
     def _of_body(self, name: str, body: Part) -> Iterator[Hazard]:
         yield from self._of_nodes(body, body.node)
         yield from self._of_tokens(tokens_of(self._facts.text, body, body.node), frozenset((name,)))
+        yield from self._of_directives(body.node.start_byte + body.shift, body.node.end_byte + body.shift)
 
     def _looked_into(self, found: Iterator[Hazard]) -> tuple[Hazard, ...]:
         """The first hazard of each kind, unless calls and macros go too deep to be followed."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from aaco_pipeline.optimization.source.tokens import Directive, Text, Token, refuse
-from aaco_pipeline.optimization.source.vocabulary import KEYWORDS, SPECIFIERS, WITH_ARGUMENT
+from aaco_pipeline.optimization.source.vocabulary import DYNAMIC_LDS, KEYWORDS, SPECIFIERS, WITH_ARGUMENT
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def code_alone(text: Text, macros: Macros) -> bytes:
         follows = tokens[index + 1].text if index + 1 < len(tokens) else ""
         if token.kind == "word" and (token.text in SPECIFIERS or token.text == "alignas"):
             index = closing(tokens, index + 1) + 1 if token.text in WITH_ARGUMENT and follows == "(" else index + 1
-        elif token.text == "_Pragma" and follows == "(":
+        elif token.text in ("_Pragma", *DYNAMIC_LDS) and follows == "(":
             index = closing(tokens, index + 1) + 1
         elif token.text == "[" and follows == "[" and tokens[index + 1].start == token.end:
             index = closing(tokens, index) + 1

@@ -34,6 +34,10 @@ WITH_ARGUMENT: Final = frozenset(
     words("__launch_bounds__ __attribute__ __attribute __align__ __cluster_dims__ __maxnreg__ __declspec alignas")
 )
 
+ASSEMBLY: Final = ("asm", "__asm__", "__asm")
+#: HIP's macros that declare an array of dynamic local data share.
+DYNAMIC_LDS: Final = ("HIP_DYNAMIC_SHARED", "HIP_DYNAMIC_SHARED_ATTRIBUTE")
+
 INTEGER_BITS: Final = {
     "char": 8,
     "signed char": 8,
