@@ -51,7 +51,7 @@ def floor(size):
 HARNESS = Harness(
     kernel="softmax",
     sizes=((1, 1), (3, 7), (67, 31), (5, 509), (100, 64)),
-    timing_size=(64, 1000),
+    timing_size=(128, 1000),
     gpu_timing_size=(8192, 512),
     call=call,
     reference=reference,

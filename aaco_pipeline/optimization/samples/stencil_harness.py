@@ -75,7 +75,7 @@ def floor(size):
 HARNESS = Harness(
     kernel="stencil",
     sizes=((1, 1, 1), (9, 11, 13), (17, 8, 10), (37, 19, 12)),
-    timing_size=(56, 40, 32),
+    timing_size=(64, 48, 40),
     gpu_timing_size=(256, 256, 256),
     call=call,
     reference=reference,

@@ -1,0 +1,212 @@
+"""What makes two answers the same, element by element, whatever the numbers are."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as some
+from numpy.typing import NDArray
+
+from aaco_pipeline.errors import UsageError
+from aaco_pipeline.optimization.calls import Call, Execution, Launch
+from aaco_pipeline.optimization.candidates import Refused
+from aaco_pipeline.optimization.correctness.comparison import Comparison
+from aaco_pipeline.optimization.correctness.poison import poison, untouched
+from aaco_pipeline.optimization.harness import (
+    NOT_AN_OUTPUT,
+    Distribution,
+    Expected,
+    Harness,
+    Size,
+    buffer,
+    draw,
+    make_call,
+    output,
+)
+
+ONE: Launch = Launch((1, 1, 1), (1, 1, 1))
+Floats = NDArray[np.float32]
+EVERY_FLOAT = st.floats(width=32, allow_nan=True, allow_infinity=True)
+ARRAYS = some.arrays(np.float32, st.integers(1, 20), elements=EVERY_FLOAT)
+
+
+def copying(bound: float = 0.0, *, pitch: bool = False) -> Harness:
+    """A kernel that copies x to out; with `pitch` the last element is none of its outputs."""
+
+    def call(size: Size, distribution: Distribution, rng: np.random.Generator) -> Call:
+        assert isinstance(size, int)
+        return make_call(ONE, buffer("x", draw(distribution, rng, size)), output("out", size))
+
+    def reference(call: Call) -> Mapping[str, Expected]:
+        values = call.contents["x"].astype(np.float64)
+        bounds = np.full(values.size, bound)
+        if pitch:
+            bounds[-1] = NOT_AN_OUTPUT
+        return {"out": (values, bounds)}
+
+    return Harness(
+        kernel="copy", sizes=(1,), timing_size=1, call=call, reference=reference, floor=lambda size: (0.0, 8.0)
+    )
+
+
+def of(x: Any) -> Call:
+    values = np.asarray(x, dtype=np.float32)
+    return make_call(ONE, buffer("x", values), output("out", values.size))
+
+
+def float32(values: list[float]) -> Floats:
+    return np.array(values, dtype=np.float32)
+
+
+def executed(out: Any) -> Execution:
+    values = np.asarray(out)
+    element = poison(values.dtype.name, 1).tobytes()
+    return Execution({"out": values}, None, {"out": element})
+
+
+def compared(
+    x: Any, baseline: Any, candidate: Any, *, bit_exact: bool = False, bound: float = 0.0, pitch: bool = False
+) -> None:
+    comparison = Comparison(copying(bound, pitch=pitch), 3, "huge", bit_exact=bit_exact)
+    comparison.add(of(x), executed(np.asarray(baseline, np.float32)), executed(np.asarray(candidate, np.float32)))
+    comparison.conclude()
+
+
+def refused(*arguments: Any, **options: Any) -> str:
+    with pytest.raises(Refused) as caught:
+        compared(*arguments, **options)
+    assert caught.value.guard == "outputs"
+    return caught.value.reason
+
+
+@given(x=ARRAYS, bit_exact=st.booleans())
+@settings(max_examples=60)
+def test_what_equals_the_baseline_is_right_whatever_it_holds(x: Floats, bit_exact: bool) -> None:
+    compared(x, x, x.copy(), bit_exact=bit_exact)
+
+
+@given(x=ARRAYS, at=st.integers(0, 19), other=EVERY_FLOAT)
+@settings(max_examples=150)
+def test_one_other_element_is_found_where_nothing_is_rounded(x: Floats, at: int, other: float) -> None:
+    """With a bound of 0 another number, NaN or Inf is wrong, and nothing else: -0 equals 0, any NaN any NaN."""
+    changed = x.copy()
+    changed[at % x.size] = other
+    same = np.array_equal(x, changed, equal_nan=True)
+    if same:
+        compared(x, x, changed)
+    else:
+        assert f"out[{at % x.size}]" in refused(x, x, changed)
+
+
+@given(x=some.arrays(np.float32, st.integers(1, 9), elements=st.floats(-100, 100, width=32)), at=st.integers(0, 8))
+@settings(max_examples=60)
+def test_the_bound_is_the_last_right_error(x: Floats, at: int) -> None:
+    """The candidate's error alone: a baseline that is as far off leaves nothing but the bound to say."""
+    bound, place = 2.0**-4, at % x.size
+    off = x.astype(np.float64)
+    off[place] = np.round(off[place] * 16) / 16
+    x = off.astype(np.float32)
+    off[place] += bound
+    compared(x, off, off, bound=bound)
+    off[place] = np.nextafter(np.float32(off[place]), np.float32(np.inf))
+    with pytest.raises(UsageError, match="unchanged kernel is wrong"):
+        compared(x, off, off, bound=bound)
+    assert f"out[{place}]" in refused(x, x, off, bound=bound)
+
+
+@pytest.mark.parametrize(
+    ("bit_exact", "right"),
+    [(False, True), (True, False)],
+)
+def test_negative_zero_equals_zero_unless_bits_are_promised(bit_exact: bool, right: bool) -> None:
+    if right:
+        compared([0.0], [0.0], [-0.0], bit_exact=bit_exact)
+    else:
+        assert "the baseline's bits" in refused([0.0], [0.0], [-0.0], bit_exact=bit_exact)
+
+
+def test_one_nan_is_as_good_as_another_even_where_bits_are_promised() -> None:
+    other = np.array([0xFFC00001], dtype=np.uint32).view(np.float32)
+    compared([np.nan], [np.nan], other, bit_exact=True)
+
+
+def test_poison_is_no_nan_of_the_kernel() -> None:
+    left = poison("float32", 1)
+    assert np.isnan(left[0])
+    assert untouched(left)[0] and not untouched(float32([np.nan]))[0]
+    assert "never written" in refused([np.nan], [np.nan], left)
+
+
+def test_a_whole_number_that_looks_like_poison_may_be_the_answer() -> None:
+    value = int(poison("uint8", 1)[0])
+
+    def call(size: Size, distribution: Distribution, rng: np.random.Generator) -> Call:
+        raise AssertionError
+
+    def reference(call: Call) -> Mapping[str, Expected]:
+        return {"out": (np.array([float(value), 3.0]), np.zeros(2))}
+
+    harness = Harness("count", (1,), 1, call, reference, lambda size: (0.0, 1.0))
+    made = make_call(ONE, output("out", 2, "uint8"))
+    comparison = Comparison(harness, 2, "normal", bit_exact=False)
+    right = executed(np.array([value, 3], dtype=np.uint8))
+    comparison.add(made, right, right)
+    with pytest.raises(Refused, match=r"out\[1\].*never written"):
+        comparison.add(made, right, executed(np.array([value, value], dtype=np.uint8)))
+
+
+def test_what_lies_between_rows_stays_as_it_is() -> None:
+    """The last element belongs to no output; the kernel may neither write there nor is it asked what it holds."""
+    kept = np.append(float32([1.0]), poison("float32", 1))
+    compared([1.0, 2.0], kept, kept, pitch=True)
+    assert "none of the outputs" in refused([1.0, 2.0], kept, [1.0, 2.0], pitch=True)
+
+
+@pytest.mark.parametrize("candidate", [np.nan, np.inf, -np.inf, 5.0])
+def test_where_the_baseline_overflows_any_overflow_is_right_and_so_is_the_right_value(candidate: float) -> None:
+    compared([5.0], [np.inf], [candidate])
+
+
+def test_where_the_baseline_overflows_a_wrong_number_is_wrong_all_the_same() -> None:
+    assert "expected np.float64(5.0)" in refused([5.0], [np.inf], [6.0])
+
+
+@pytest.mark.parametrize("candidate", [np.nan, np.inf])
+def test_an_overflow_of_the_candidates_own_is_wrong(candidate: float) -> None:
+    assert "expected np.float64(5.0)" in refused([5.0], [5.0], [candidate])
+
+
+def test_a_baseline_that_passes_over_nan_may_be_followed_or_mended() -> None:
+    compared([np.nan], [7.0], [7.0])
+    compared([np.nan], [7.0], [np.nan])
+    assert "out[0]" in refused([np.nan], [7.0], [8.0])
+    assert "out[0]" in refused([np.inf], [np.inf], [-np.inf])
+
+
+def test_a_checked_baselines_bits_need_no_reference() -> None:
+    """What follows every timed call is cheap, and does not pass an answer of another call."""
+
+    def reference(call: Call) -> Mapping[str, Expected]:
+        raise AssertionError("computed")
+
+    harness = Harness("copy", (1,), 1, copying().call, reference, lambda size: (0.0, 1.0))
+    comparison = Comparison(harness, 1, "normal", bit_exact=False, baseline_checked=True)
+    comparison.add(of([1.0]), executed(float32([1.0])), executed(float32([1.0])))
+    with pytest.raises(UsageError, match="computed"):
+        comparison.add(of([1.0]), executed(float32([1.0])), executed(float32([2.0])))
+
+
+def test_of_few_elements_nothing_is_said_of_accuracy_before_more_are_drawn() -> None:
+    comparison = Comparison(copying(1.0), 1, "normal", bit_exact=False)
+    comparison.add(of([1.0]), executed(float32([1.0])), executed(float32([1.01])))
+    assert comparison.undecided()
+    wide = np.ones(300, dtype=np.float32)
+    comparison.add(of(wide), executed(wide + np.float32(0.1)), executed(wide - np.float32(0.1)))
+    assert not comparison.undecided()
+    comparison.conclude()
+    comparison.add(of(wide), executed(wide), executed(wide + np.float32(0.9)))
+    with pytest.raises(Refused, match="less accurate than the baseline's"):
+        comparison.conclude()

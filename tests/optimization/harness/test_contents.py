@@ -1,0 +1,76 @@
+"""What buffers are filled with is what its name says, in every type and of every length."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aaco_pipeline.optimization.harness import DISTRIBUTIONS, Distribution, draw, indices, integers, rounding_bound
+
+TYPES = ("float16", "float32", "float64")
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_a_distribution_is_what_its_name_says(distribution: Distribution, dtype: str) -> None:
+    limits = np.finfo(dtype)
+    values = draw(distribution, np.random.default_rng(5), 4000, dtype)
+    assert values.dtype == dtype and values.size == 4000
+    size = np.abs(values.astype(np.float64))
+    facts = {
+        "normal": 0.6 < np.median(size) < 0.75 and size.max() > 3,
+        "uniform": size.max() <= 1 and (values >= 0).all() and size.mean() > 0.4,
+        "tiny": 0 < np.median(size) < 2.0 ** (limits.minexp / 3 + 1),
+        "denormal": 0 < size.max() <= 1000 * float(limits.smallest_subnormal),
+        "huge": 2.0 ** (limits.maxexp // 3 - 2) < np.median(size) and np.isfinite(size.max() ** 2),
+        "constant": np.unique(values).size == 1,
+        "zeros": not size.any() and not np.signbit(values).any(),
+        "sparse": 0 < np.count_nonzero(values) < 400,
+        "negative_zero": not size.any() and 1000 < np.signbit(values).sum() < 3000,
+        "nan": 0 < np.isnan(values).sum() < 400,
+        "inf": {-np.inf, np.inf} <= set(values[~np.isfinite(values)]),
+    }
+    assert facts[distribution]
+
+
+@pytest.mark.parametrize("distribution", ["nan", "inf", "sparse"])
+def test_one_element_is_planted_at_least(distribution: Distribution) -> None:
+    (value,) = draw(distribution, np.random.default_rng(1), 1)
+    assert {"nan": np.isnan(value), "inf": np.isinf(value), "sparse": value != 0}[distribution]
+
+
+@given(
+    distribution=st.sampled_from(DISTRIBUTIONS),
+    elements=st.integers(0, 50),
+    low=st.integers(-300, 300),
+    span=st.integers(1, 1 << 40),
+    seed=st.integers(0, 1 << 32),
+)
+@settings(max_examples=80)
+def test_integers_lie_within_their_ends(
+    distribution: Distribution, elements: int, low: int, span: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    values = integers(distribution, rng, elements, low=low, high=low + span, dtype="int64")
+    assert values.size == elements
+    assert ((values >= low) & (values < low + span)).all()
+    assert (indices(distribution, rng, elements, 7) < 7).all()
+
+
+def test_there_is_no_integer_in_an_empty_range() -> None:
+    with pytest.raises(ValueError, match="no integer lies from 3"):
+        integers("normal", np.random.default_rng(1), 1, low=3, high=3)
+
+
+@given(
+    n=st.integers(1, 400), seed=st.integers(0, 1 << 32), distribution=st.sampled_from(["normal", "uniform", "denormal"])
+)
+@settings(max_examples=60)
+def test_no_order_of_summation_leaves_the_bound(n: int, seed: int, distribution: Distribution) -> None:
+    rng = np.random.default_rng(seed)
+    a, b = draw(distribution, rng, n), draw(distribution, rng, n)
+    exact = float(np.dot(a.astype(np.float64), b.astype(np.float64)))
+    bound = float(rounding_bound(np.abs(a.astype(np.float64) * b).sum(), n))
+    products = a * b
+    for terms in (products, products[::-1], np.sort(products)):
+        assert abs(float(np.cumsum(terms, dtype=np.float32)[-1]) - exact) <= bound
