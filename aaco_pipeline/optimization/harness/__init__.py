@@ -15,7 +15,7 @@ from aaco_pipeline.optimization.harness.helpers import (
     rounding_bound,
     scalar,
 )
-from aaco_pipeline.optimization.harness.loading import load_harness
+from aaco_pipeline.optimization.harness.loading import NoHarness, load_harness
 from aaco_pipeline.optimization.harness.skeleton import skeleton
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "Expected",
     "Harness",
     "Launch",
+    "NoHarness",
     "Size",
     "buffer",
     "draw",

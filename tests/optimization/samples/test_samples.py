@@ -1,0 +1,38 @@
+"""The sample kernels: each has a harness without a fault, with awkward sizes and one that takes a while."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from aaco_pipeline.optimization import samples
+from aaco_pipeline.optimization.harness import DISTRIBUTIONS, load_harness
+from aaco_pipeline.optimization.harness.validation import checked_call, checked_reference
+
+FOLDER = Path(samples.__file__).parent
+SOURCES = sorted(FOLDER.glob("*.hip"))
+
+
+def test_the_samples_are_those_that_the_documents_name() -> None:
+    names = [path.stem for path in SOURCES]
+    assert names == ["histogram", "reduction", "row_dot", "softmax", "stencil", "tiled_gemm"]
+    assert {path.name for path in FOLDER.glob("*.py")} == {"__init__.py", *(f"{name}_harness.py" for name in names)}
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
+def test_a_sample_has_a_whole_harness(source: Path) -> None:
+    harness = load_harness(source, None, source.stem)
+    assert harness.distributions == DISTRIBUTIONS
+    sizes = [size if isinstance(size, tuple) else (size,) for size in harness.sizes]
+    assert any(set(size) == {1} for size in sizes)
+    assert any(part % 2 for size in sizes for part in size if part > 1)
+    for size in harness.sizes:
+        for distribution in harness.distributions:
+            call = checked_call(harness, size, distribution, np.random.default_rng(3))
+            checked_reference(harness, call)
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
+def test_a_sample_includes_hip_alone(source: Path) -> None:
+    included = [line for line in source.read_text().splitlines() if line.startswith("#include")]
+    assert included == ["#include <hip/hip_runtime.h>"]
