@@ -165,5 +165,7 @@ def _check_symbol(symbol: Symbol, kernels: Collection[str]) -> None:
         raise Refused("symbols", f"the kernel calls {shown}, which is neither mathematics nor a copy of memory")
     if symbol.name in MAY_CALL or symbol.name == "main":
         raise Refused("symbols", f"the object defines {shown}, which others call")
-    if not (symbol.name.startswith(_MANGLED) or symbol.name == ENTRY or symbol.name in kernels):
+    if symbol.name.startswith(_MANGLED) or symbol.name == ENTRY or symbol.name in kernels:
+        return
+    if symbol.kind == "function" or symbol.name.startswith("_"):
         raise Refused("symbols", f'the object defines {shown}, which is no kernel; do not declare it extern "C"')

@@ -39,7 +39,6 @@ enum {
   PAGE = 65536, /* the largest page of the two machines: what is protected alone lies on its own */
   MAIN_STACK = 1 << 20,
   FIBER_STACK = 1 << 16,
-  FIBER_STRIDE = FIBER_STACK + PAGE,
   OWN_STACK = 1 << 12, /* of the main stack: what this file's functions need before the kernel's begin */
   POISONED_STACK = 1 << 14,
   POISONED_FIBER_STACK = 512,
@@ -212,7 +211,7 @@ enum { CAN_RUN, AT_BARRIER, AT_EXCHANGE, FINISHED };
 static struct {
   void *stack[MOST_ITEMS], *scheduler;
   uint8_t state[MOST_ITEMS], bank[MOST_ITEMS / LANES];
-  uint32_t running;
+  uint32_t running, count, left;
   unsigned long long value[MOST_ITEMS / LANES][2][LANES], taking_part[MOST_ITEMS / LANES][2];
   const struct launch *launch;
   void *const *arguments;
@@ -220,8 +219,15 @@ static struct {
 
 static void wait_as(int state) {
   const uint32_t own = fibers.running;
+  const uint32_t next = own + 1;
   fibers.state[own] = (uint8_t)state;
-  aaco_switch(&fibers.stack[own], fibers.scheduler);
+  fibers.left -= state == FINISHED;
+  if (next < fibers.count && fibers.state[next] == CAN_RUN) {
+    fibers.running = next;
+    aaco_switch(&fibers.stack[own], fibers.stack[next]);
+  } else {
+    aaco_switch(&fibers.stack[own], fibers.scheduler);
+  }
 }
 
 void aaco_fiber_main(void) {
@@ -245,7 +251,7 @@ const unsigned long long *aaco_exchange(unsigned item, unsigned long long value,
 }
 
 /* Stacks start at different offsets in their pages, so that their tops do not share the same lines of a cache. */
-static char *fiber_top(uint32_t fiber) { return T.fibers + (uint64_t)(fiber + 1) * FIBER_STRIDE - 192 * (fiber % 64); }
+static char *fiber_top(uint32_t fiber) { return T.fibers + (uint64_t)(fiber + 1) * FIBER_STACK - 192 * (fiber % 64); }
 
 static void make_fibers(uint32_t count, uint64_t poison) {
   memset(&fibers, 0, sizeof fibers);
@@ -260,17 +266,16 @@ static void make_fibers(uint32_t count, uint64_t poison) {
 }
 
 static void run_group(const struct launch *launch, void *const *arguments, uint32_t count) {
-  uint32_t left = count;
+  fibers.count = fibers.left = count;
   fibers.launch = launch;
   fibers.arguments = arguments;
   memset(fibers.state, CAN_RUN, count);
-  while (left != 0) {
+  while (fibers.left != 0) {
     uint32_t released = 0;
     for (uint32_t fiber = 0; fiber < count; ++fiber) {
       if (fibers.state[fiber] != CAN_RUN) continue;
       fibers.running = fiber;
       aaco_switch(&fibers.scheduler, fibers.stack[fiber]);
-      left -= fibers.state[fiber] == FINISHED;
     }
     /* Nobody can run now. Lanes that exchange go on when all of their wavefront have come as far as they can. */
     for (uint32_t first = 0; first < count; first += LANES) {
@@ -444,9 +449,10 @@ int main(int count, char **words) {
   T.stack = stack + PAGE + MAIN_STACK;
   memset(T.stack - (1 << 18), 0, 1 << 18);
   if (aaco_uses_fibers) {
-    T.fibers = mapped(FIBERS_AT, (uint64_t)MOST_ITEMS * FIBER_STRIDE, 5);
-    for (uint32_t fiber = 0; fiber < MOST_ITEMS; ++fiber)
-      must(mprotect(T.fibers + (uint64_t)fiber * FIBER_STRIDE, PAGE, PROT_NONE) == 0, 5);
+    /* One after another without pages between them, in large pages where there are any: a workgroup's stacks are in
+       use by turns, and the machine's table of pages is short. */
+    T.fibers = mapped(FIBERS_AT, (uint64_t)MOST_ITEMS * FIBER_STACK, 5);
+    (void)madvise(T.fibers, (uint64_t)MOST_ITEMS * FIBER_STACK, MADV_HUGEPAGE);
   }
   dl_iterate_phdr(find_lds, NULL);
   T.data_bytes = (uint64_t)(aaco_data_end - aaco_data_start);
