@@ -36,6 +36,8 @@ _READY: Final = struct.Struct("=QQIIII")
 _REQUEST: Final = struct.Struct(f"=Q3I3III{8 * _MOST_ARGUMENTS}s")
 _REPLY: Final = struct.Struct("=QIIIIQII")
 _DONE, _FAULT = 1, 2
+#: `si_code` of a fault that the machine names no address for (SI_KERNEL).
+_NO_ADDRESS: Final = 0x80
 #: Of address space, beside the buffers: the program, the C library, stacks for 1024 work-items.
 _MEMORY_BYTES: Final = 512 << 20
 _START_SECONDS: Final = 20
@@ -180,6 +182,8 @@ class _Process:
     def _fault(self, number: int, address: int, detail: int) -> Refused:
         if number == signal.SIGSYS:
             return Refused("processes", f"it made call {detail} of the operating system")
+        if number == signal.SIGSEGV and detail == _NO_ADDRESS:
+            return Refused("memory", "it used an address that none can be, or an instruction that it may not")
         if number in (signal.SIGSEGV, signal.SIGBUS):
             return Refused(*self.buffers.where(address))
         if number == signal.SIGFPE:
@@ -211,6 +215,11 @@ class CpuWorker:
         self._flush = flush
         self._process: _Process | None = None
         self._buffers: tuple[Buffer, ...] = ()
+
+    @property
+    def pid(self) -> int | None:
+        """The number of the process; null before the first call and after a refusal."""
+        return None if self._process is None else self._process.child.pid
 
     def run(self, call: Call) -> Execution:
         """One call: contents written, outputs poisoned, caches flushed, kernel run, outputs and canaries read.

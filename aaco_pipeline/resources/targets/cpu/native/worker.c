@@ -349,7 +349,7 @@ static void on_fault(int number, siginfo_t *info, void *context) {
   reply.write = (((ucontext_t *)context)->uc_mcontext.gregs[REG_ERR] & 2) != 0;
 #endif
   (void)context;
-  if (number == SIGSYS) reply.detail = (uint32_t)info->si_syscall;
+  reply.detail = (uint32_t)(number == SIGSYS ? info->si_syscall : info->si_code);
   aaco_reply = reply;
   aaco_turn();
 }
