@@ -106,13 +106,17 @@ def test_an_honest_call_is_answered_by_a_process_that_is_shut_in(worker: CpuWork
         pytest.param(18, WHOLE, "processes", "of the operating system", id="opens a file"),
         pytest.param(19, WHOLE, "processes", "of the operating system", id="writes to the channel"),
         pytest.param(20, WHOLE, "processes", "of the operating system", id="reads from the channel"),
-        pytest.param(21, WHOLE, "memory", "", id="reads the time", marks=pytest.mark.skipif(not X86, reason="of x86-64")),
+        pytest.param(
+            21, WHOLE, "memory", "", id="reads the time", marks=pytest.mark.skipif(not X86, reason="of x86-64")
+        ),
         pytest.param(22, WHOLE, "processes", "of the operating system", id="a call of 32 bits"),
         pytest.param(23, WHOLE, "processes", "of the operating system", id="a call of x32"),
         pytest.param(24, WHOLE, "processes", "of the operating system", id="another stack for signals"),
         pytest.param(25, WHOLE, "result", "SIG", id="stops itself"),
         pytest.param(27, WHOLE, "result", "not asked", id="answers without having heard the question"),
-        pytest.param(32, WHOLE, "result", "divided", id="divides by zero", marks=pytest.mark.skipif(not X86, reason="of x86-64")),
+        pytest.param(
+            32, WHOLE, "result", "divided", id="divides by zero", marks=pytest.mark.skipif(not X86, reason="of x86-64")
+        ),
         pytest.param(33, WHOLE, "processes", "of the operating system", id="another filter"),
         pytest.param(35, WHOLE, "memory", "where no buffer lies", id="a pointer from nowhere"),
     ],
