@@ -88,6 +88,8 @@ def doctor(project: "Project", mend: bool, proven: tuple[str, ...], as_json: boo
 
     --mend finishes half sessions: it measures what was asked for and runs the stages that are not published.
 
+    What it says of optional tools, such as a compiler for AMD GPUs, is no problem.
+
     Exits with 0 when all is well or mended, and with 8 when something is left to do or a table is not reproduced.
     """
     if proven:
@@ -100,6 +102,7 @@ def doctor(project: "Project", mend: bool, proven: tuple[str, ...], as_json: boo
     from aaco_pipeline.cli.progress_bar import progress_bar
     from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.resources.progress import progress_listener
+    from aaco_pipeline.resources.toolchains.amdgpu.finding import availability
 
     lake = TraceLake(project.lake)
     # A home that was deleted comes back with what the lake holds.
@@ -127,6 +130,8 @@ def doctor(project: "Project", mend: bool, proven: tuple[str, ...], as_json: boo
         print_table(("what", "where", "why", "state"), [tuple(row.values()) for row in rows])
         if any(row["state"] == "can be mended" for row in rows):
             say("`aaco doctor --mend` mends what can be mended")
+    if not as_json:
+        say(availability())
     return _PROBLEMS_REMAIN if any(row["state"] != "mended" for row in rows) else 0
 
 

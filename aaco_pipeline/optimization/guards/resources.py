@@ -3,7 +3,6 @@
 The figures come from a compiler (`aaco_pipeline.resources.toolchains.amdgpu`); nothing here claims a speed.
 """
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -79,12 +78,13 @@ class Permission:
     """What a candidate may do beside taking no more than the baseline.
 
     `lower_occupancy` is the user's, who takes fewer resident wavefronts. `work_items` is the largest workgroup that the
-    candidate says it is compiled for, `factor` the one that it says it unrolls a loop by; null where it says nothing.
+    candidate says it is compiled for. `unrolled` is the line of a loop in the baseline, and the factor by which the
+    candidate says it unrolls it. Null where it says nothing.
     """
 
     lower_occupancy: bool = False
     work_items: int | None = None
-    factor: int | None = None
+    unrolled: tuple[int, int] | None = None
 
 
 def waves_per_simd(resources: KernelResources) -> int | None:
@@ -123,7 +123,7 @@ def check_architectures(
     unchanged = []
     for name, one in after.items():
         try:
-            check_loops(before[name], one, permission.factor)
+            check_loops(before[name], one, permission.unrolled)
             check_resources(before[name].resources, one.resources, launches, permission)
         except Refused as refused:
             if refused.guard != NO_EFFECT or before[name].resources.code_sha256 != one.resources.code_sha256:
@@ -162,26 +162,24 @@ def check_resources(
         _check_occupancy((before, launches[0]), (after, launches[1]), where)
 
 
-def check_loops(before: CompiledKernel, after: CompiledKernel, factor: int | None) -> None:
+def check_loops(before: CompiledKernel, after: CompiledKernel, unrolled: tuple[int, int] | None) -> None:
     """Let a candidate pass whose loops became what its pragmas ask for.
 
-    Refused (`no_effect`) when the compiler says of a loop that it could not, and did not say so of the baseline; or
-    when the candidate is to unroll by `factor`, and no more loops than before were unrolled so or done away with.
+    Refused (`no_effect`) when the compiler says of more loops than in the baseline that it could not; or when it does
+    not say of the loop at a line of the baseline, before which a pragma may stand now, that it was unrolled by the
+    factor, or done away with.
     """
     where = f"on {after.resources.architecture}"
     if len(after.failed) > len(before.failed):
         one = after.failed[-1]
         raise Refused(NO_EFFECT, f"line {one.line} {where}: {one.message}")
-    if factor is None or factor == 1:
+    if unrolled is None:
         return
-    gained = Counter(_ways(after)) - Counter(_ways(before))
-    if not gained[factor] and not gained["completely"]:
-        did = ", ".join(f"line {one.line} by {one.factor}" for one in after.unrolled) or "none"
-        raise Refused(NO_EFFECT, f"no loop was unrolled by {factor} {where} that was not before; unrolled: {did}")
-
-
-def _ways(one: CompiledKernel) -> list[int | str]:
-    return ["completely" if loop.completely else loop.factor for loop in one.unrolled]
+    line, factor = unrolled
+    there = [one for one in after.unrolled if one.line in (line, line + 1)]
+    if not any(one.completely or one.factor == factor for one in there):
+        did = ", ".join(f"by {one.factor}" for one in there) or "not at all"
+        raise Refused(NO_EFFECT, f"the loop of line {line} was to be unrolled by {factor}, and was {did} {where}")
 
 
 def _check_spills(before: KernelResources, after: KernelResources, where: str) -> None:

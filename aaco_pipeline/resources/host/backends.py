@@ -12,6 +12,7 @@ from typing import Final
 
 from aaco_pipeline.providers import CPU_PROVIDER, CUDA_PROVIDER, MIGRAPHX_PROVIDER, ROCM_PROVIDER
 from aaco_pipeline.resources.configuration import BackendEntry
+from aaco_pipeline.resources.toolchains.amdgpu.finding import ARCHITECTURES, INSTALL, Missing, find_toolchain
 
 _ROCM_LIBRARIES: Final = (Path("/opt/rocm/lib"), Path("/usr/lib/x86_64-linux-gnu"))
 
@@ -53,7 +54,11 @@ def tool_states() -> list[ToolState]:
         ("amd-smi", "telemetry and partition modes of AMD GPUs", "install ROCm's amd-smi-lib"),
         ("bpftrace", "scheduler events beside a run", "apt-get install bpftrace"),
     )
-    return [ToolState(tool, shutil.which(tool), purpose, fix) for tool, purpose, fix in wanted]
+    tools = [ToolState(tool, shutil.which(tool), purpose, fix) for tool, purpose, fix in wanted]
+    compiler = find_toolchain()
+    path = None if isinstance(compiler, Missing) else compiler.compiler[0]
+    purpose = f"static verdict on {' and '.join(ARCHITECTURES)} when kernels are optimized"
+    return [*tools, ToolState("clang for AMD GPUs", path, purpose, INSTALL)]
 
 
 def _state(name: str, provider: str, listed: bool) -> BackendState:

@@ -70,15 +70,16 @@ class StaticVerdict:
     ) -> None:
         """Let a candidate pass that takes no more than the baseline; Refused (`resources`, `no_effect`) otherwise.
 
-        `block` is the workgroup that the candidate is launched with, where it is another one; of its `parameters` the
-        `factor` it unrolls by and the `work_items` it is compiled for are looked at.
+        `block` is the workgroup that the candidate is launched with, where it is another one. Of its `parameters` are
+        looked at the `line` of the loop that it unrolls with the `factor`, and the `work_items` it is compiled for.
         """
         candidate = self._launch if block is None else replace(self._launch, block=block)
         stated = {} if parameters is None else parameters
+        line, factor = _whole(stated.get("line")), _whole(stated.get("factor"))
         permission = Permission(
             lower_occupancy=self._lower_occupancy_allowed,
             work_items=_whole(stated.get("work_items")),
-            factor=_whole(stated.get("factor")),
+            unrolled=None if line is None or factor is None else (line, factor),
         )
         check_architectures(_kernels(before), _kernels(after), (self._launch, candidate), permission)
 
