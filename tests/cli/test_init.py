@@ -13,6 +13,7 @@ WRITTEN = [
     "configs/backends.yaml",
     "configs/bottleneck_rules.yaml",
     "configs/counter_sets.yaml",
+    "configs/language_model.yaml",
     "configs/models.yaml",
     "configs/nightly.yaml",
     "configs/notifications.yaml",

@@ -48,8 +48,10 @@ def post(url: str, headers: Mapping[str, str], content: bytes, deadline: float) 
     secure = parts.scheme == "https"
     make = http.client.HTTPSConnection if secure else http.client.HTTPConnection
     connection = make(cast(str, parts.hostname), parts.port)
+    connected: _Connected | None = None
     try:
-        connection.sock = cast(socket.socket, _Connected(connection.host, connection.port, secure, deadline))
+        connected = _Connected(connection.host, connection.port, secure, deadline)
+        connection.sock = cast(socket.socket, connected)
         connection.request("POST", parts.path, content, {"Content-Type": "application/json", **headers})
         response = connection.getresponse()
         return Reply(response.status, _seconds(response.headers.get("Retry-After")), _body(response))
@@ -67,6 +69,8 @@ def post(url: str, headers: Mapping[str, str], content: bytes, deadline: float) 
         raise ExchangeError(f"the connection broke ({error.strerror or type(error).__name__})", again=True) from error
     finally:
         connection.close()
+        if connected is not None:
+            connected.hang_up()
 
 
 def _body(response: http.client.HTTPResponse) -> bytes:
@@ -133,6 +137,9 @@ class _Connected:
         return self._socket.recv_into(buffer)
 
     def close(self) -> None:
+        """Nothing: `http.client` closes as soon as it has read the head of a last answer, whose body is then to come."""
+
+    def hang_up(self) -> None:
         self._socket.close()
 
 

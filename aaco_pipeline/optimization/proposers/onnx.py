@@ -1,0 +1,127 @@
+"""What may make an ONNX model faster without touching it: rewriting of the graph, threads, provider options, batch.
+
+Each proposal is the candidate of an A/B: the request that was measured with a few of its fields changed. None lowers
+the precision. What the options do is documented by ONNX Runtime: graph optimizations, thread management, and the page
+of each execution provider.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from aaco_pipeline.optimization.candidates import NotApplicable
+from aaco_pipeline.providers import CPU_PROVIDER, CUDA_PROVIDER, MIGRAPHX_PROVIDER, ROCM_PROVIDER
+
+Level = Literal["none", "basic", "extended", "all"]
+_LEVELS: Final[tuple[Level, ...]] = ("all", "extended", "basic", "none")
+#: By provider, settings in the order in which to try them, each with why.
+_OPTIONS: Final[Mapping[str, tuple[tuple[Mapping[str, str], str], ...]]] = {
+    MIGRAPHX_PROVIDER: (
+        (
+            {"migraphx_exhaustive_tune": "1"},
+            "MIGraphX then times every kernel that it could take; compiling takes longer",
+        ),
+    ),
+    ROCM_PROVIDER: (
+        (
+            {"tunable_op_enable": "1", "tunable_op_tuning_enable": "1"},
+            "matrix products then take the fastest of the libraries' kernels, timed at the first call",
+        ),
+        ({"miopen_conv_exhaustive_search": "1"}, "MIOpen then times every algorithm of a convolution"),
+    ),
+    CUDA_PROVIDER: (
+        ({"cudnn_conv_algo_search": "EXHAUSTIVE"}, "cuDNN then times every algorithm of a convolution"),
+        ({"prefer_nhwc": "1"}, "convolutions on tensor cores then need no change of layout"),
+    ),
+}
+#: What an option is where a request does not say it.
+_DEFAULTS: Final = {"cudnn_conv_algo_search": "EXHAUSTIVE"}
+#: Larger batches that are tried, as multiples of the present one.
+_BATCHES: Final = (2, 4, 8)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a session says of its request.
+
+    `threads` are those within an operator, None where nobody set them; `cores` the physical cores that the process may
+    use, None where that is unknown. `batch_is_free` says whether the model's first dimension is dynamic.
+    """
+
+    provider: str
+    optimization: Level = "all"
+    threads: int | None = None
+    cores: int | None = None
+    batch_size: int | None = None
+    batch_is_free: bool = False
+    provider_options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class OnnxCandidate:
+    """Fields of the request that the candidate's arm changes, and why that may help.
+
+    `same_work` is False where an iteration does other work than the baseline's (a batch): times of the two are then
+    held against each other for each item, and `aaco compare`, which wants the same shapes, does not take the pair.
+    """
+
+    changes: Mapping[str, Any]
+    why: str
+    same_work: bool = True
+
+
+def onnx_candidates(measured: Measured) -> list[OnnxCandidate | NotApplicable]:
+    """What to try, the likeliest first, and of each kind that has nothing to try why."""
+    return [*_levels(measured), *_threads(measured), *_options(measured), *_batches(measured)]
+
+
+def _levels(measured: Measured) -> Iterator[OnnxCandidate | NotApplicable]:
+    if measured.optimization != "all":
+        yield OnnxCandidate({"optimization": "all"}, "all rewritings of the graph: fused nodes, better layouts")
+        return
+    if measured.provider != CPU_PROVIDER:
+        yield NotApplicable(
+            "onnx", f"the graph is rewritten as far as it goes, and {measured.provider} compiles it anew"
+        )
+        return
+    yield OnnxCandidate(
+        {"optimization": "extended"}, "without changes of layout, which cost more than they gain on some models"
+    )
+
+
+def _threads(measured: Measured) -> Iterator[OnnxCandidate | NotApplicable]:
+    if measured.provider != CPU_PROVIDER:
+        yield NotApplicable("onnx", f"threads of the host only submit the work of {measured.provider}")
+        return
+    if measured.cores is None:
+        yield NotApplicable("onnx", "it is not known how many cores the process may use")
+        return
+    tried = [measured.cores, measured.cores // 2, 2, 1]
+    fitting = [one for one in dict.fromkeys(tried) if 0 < one <= measured.cores and one != measured.threads]
+    if not fitting:
+        yield NotApplicable("onnx", "there is one core, and the model runs on one thread")
+    for threads in fitting:
+        whole = threads == measured.cores
+        why = "a thread on every core that there is" if whole else "fewer threads, which wait less for one another"
+        yield OnnxCandidate({"threads": threads}, why)
+
+
+def _options(measured: Measured) -> Iterator[OnnxCandidate | NotApplicable]:
+    known = _OPTIONS.get(measured.provider, ())
+    if not known:
+        yield NotApplicable("onnx", f"no option of {measured.provider} is known to change speed alone")
+    for options, why in known:
+        present = {**_DEFAULTS, **measured.provider_options}
+        if any(present.get(name) != value for name, value in options.items()):
+            yield OnnxCandidate({"provider_options": {**measured.provider_options, **options}}, why)
+        else:
+            yield NotApplicable("onnx", f"{', '.join(options)} is set already")
+
+
+def _batches(measured: Measured) -> Iterator[OnnxCandidate | NotApplicable]:
+    if not measured.batch_is_free:
+        yield NotApplicable("onnx", "the model's first dimension is fixed, so that its batch is too")
+        return
+    for factor in _BATCHES:
+        batch = (measured.batch_size or 1) * factor
+        yield OnnxCandidate({"batch_size": batch}, "more items share one reading of the weights", same_work=False)

@@ -1,0 +1,214 @@
+"""An endpoint may be slow, broken or hostile: each question ends in time, with an answer or one line that says why."""
+
+import time
+from collections.abc import Iterable
+from typing import Any, Final
+
+import pytest
+
+from aaco_pipeline.optimization.proposers.questions import Message, NoAnswer, Question
+from aaco_pipeline.resources.language_model import exchange
+from aaco_pipeline.resources.language_model.client import Client
+from aaco_pipeline.resources.language_model.settings import LanguageModel
+from tests.resources.language_model.endpoint import Endpoint, Script, answer, completion, serving
+
+QUESTION: Final = Question("tiny", (Message("system", "Be brief."), Message("user", "Faster?")), {"type": "object"})
+KEY: Final = "sk-very-secret"
+TIMEOUT_SECONDS: Final = 0.2
+BUSY: Final = answer(b"", "429 Too Many Requests", Retry_After="0")
+BROKEN: Final = answer(b"oops", "500 Internal Server Error", Retry_After="0")
+
+
+def client(endpoint: Endpoint, timeout_seconds: float = 5, waits: list[float] | None = None) -> Client:
+    settings = LanguageModel(
+        base_url=endpoint.url, model="tiny", key_variable="THE_KEY", timeout_seconds=timeout_seconds, most_tokens=77
+    )
+    return Client(settings, KEY, pause=(waits if waits is not None else []).append)
+
+
+def refused(*scripts: Script, timeout_seconds: float = 5) -> tuple[str, Endpoint]:
+    """Why there was no answer, without a key in it, and what the endpoint saw."""
+    with serving(*scripts) as endpoint, pytest.raises(NoAnswer) as raised:
+        client(endpoint, timeout_seconds)(QUESTION)
+    assert KEY not in str(raised.value)
+    assert "\n" not in str(raised.value)
+    return str(raised.value), endpoint
+
+
+def test_the_question_goes_out_in_the_protocol_with_key_limit_and_schema() -> None:
+    with serving(completion("yes")) as endpoint:
+        assert client(endpoint)(QUESTION) == "yes"
+    (request,), (head,) = endpoint.requests, endpoint.headers
+    assert head.startswith("POST /v1/chat/completions HTTP/1.1")
+    assert f"Authorization: Bearer {KEY}" in head
+    assert request["model"] == "tiny"
+    assert request["max_tokens"] == 77
+    assert request["messages"] == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Faster?"},
+    ]
+    assert request["response_format"]["json_schema"]["schema"] == {"type": "object"}
+
+
+def test_without_a_key_no_authorization_is_sent() -> None:
+    with serving(completion("yes")) as endpoint:
+        settings = LanguageModel(base_url=endpoint.url, model="tiny")
+        assert Client(settings, None)(QUESTION) == "yes"
+    assert "authorization" not in endpoint.headers[0].lower()
+
+
+@pytest.mark.parametrize("script", [BUSY, BROKEN, answer(b"not json"), answer(b"{}"), [b"what?\r\n\r\n"], [b""]])
+def test_what_may_pass_is_tried_again(script: Script) -> None:
+    with serving(script, completion("yes")) as endpoint:
+        assert client(endpoint)(QUESTION) == "yes"
+    assert len(endpoint.requests) == 2
+
+
+def test_it_gives_up_after_three_tries_and_waits_longer_each_time() -> None:
+    waits: list[float] = []
+    script = answer(b"", "503 Service Unavailable")
+    with serving(script) as endpoint, pytest.raises(NoAnswer, match="it answered 503"):
+        client(endpoint, timeout_seconds=60, waits=waits)(QUESTION)
+    assert len(endpoint.requests) == 3
+    assert waits == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("seconds", ["31", "99999"])
+def test_a_longer_wait_than_is_bearable_is_not_waited_for(seconds: str) -> None:
+    waits: list[float] = []
+    script = answer(b"", "429 Too Many Requests", Retry_After=seconds)
+    with serving(script) as endpoint, pytest.raises(NoAnswer, match="429"):
+        client(endpoint, timeout_seconds=3000, waits=waits)(QUESTION)
+    assert (len(endpoint.requests), waits) == (1, [])
+
+
+def test_a_wait_that_ends_after_the_time_limit_is_not_begun() -> None:
+    waits: list[float] = []
+    script = answer(b"", "429 Too Many Requests", Retry_After="7")
+    with serving(script) as endpoint, pytest.raises(NoAnswer, match="429"):
+        client(endpoint, timeout_seconds=5, waits=waits)(QUESTION)
+    assert waits == []
+
+
+def drip(head: bytes, piece: bytes) -> Iterable[bytes | float]:
+    yield head
+    for _ in range(30):
+        yield 0.02
+        yield piece
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        [0.5],
+        list(drip(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", b" ")),
+        list(drip(b"HTTP/1.1 200 OK\r\n", b"X-More: 1\r\n")),
+        list(drip(b"", b"HTTP/1.1 100 Continue\r\n\r\n")),
+        list(drip(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n")),
+    ],
+    ids=["says nothing", "drips its body", "drips its head", "always continues", "drips chunks"],
+)
+def test_an_answer_that_does_not_end_is_cut_off_in_time(script: list[bytes | float]) -> None:
+    with serving(script) as endpoint:
+        began = time.monotonic()
+        with pytest.raises(NoAnswer, match="did not answer in time"):
+            client(endpoint, TIMEOUT_SECONDS)(QUESTION)
+        assert time.monotonic() - began < TIMEOUT_SECONDS + 0.5
+
+
+def test_a_body_that_is_too_large_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "LARGEST_ANSWER_BYTES", 100_000)
+    reason, endpoint = refused([b"HTTP/1.1 200 OK\r\n\r\n", b" " * 300_000])
+    assert "larger than 100000 bytes" in reason
+    assert len(endpoint.requests) == 1
+
+
+def test_a_body_shorter_than_it_says_is_no_answer() -> None:
+    whole = completion("yes")[0]
+    assert isinstance(whole, bytes)
+    reason, endpoint = refused(
+        answer(whole.partition(b"\r\n\r\n")[2], length=100_000, Retry_After="0"), timeout_seconds=9
+    )
+    assert "bytes" in reason
+    assert len(endpoint.requests) == 3
+
+
+def test_a_body_longer_than_it_says_is_cut_and_so_no_answer() -> None:
+    whole = completion("yes")[0]
+    assert isinstance(whole, bytes)
+    reason, _ = refused(answer(whole.partition(b"\r\n\r\n")[2], length=20), timeout_seconds=9)
+    assert "not JSON" in reason
+
+
+@pytest.mark.parametrize("elsewhere", ["http://127.0.0.2:9/v1", "/v1/elsewhere"])
+def test_no_redirect_is_followed(elsewhere: str) -> None:
+    reason, endpoint = refused(answer(b"", "307 Temporary Redirect", Location=elsewhere), completion("stolen"))
+    assert "redirect is not followed" in reason
+    assert len(endpoint.requests) == 1
+
+
+def test_what_an_endpoint_does_not_know_is_left_out_from_then_on() -> None:
+    unknown = answer(b'{"error": {"message": "response_format is not supported"}}', "400 Bad Request")
+    with serving(unknown, completion("first"), completion("second")) as endpoint:
+        asking = client(endpoint)
+        assert [asking(QUESTION), asking(QUESTION)] == ["first", "second"]
+    assert ["response_format" in request for request in endpoint.requests] == [True, False, False]
+
+
+def test_a_newer_name_of_the_limit_is_learnt() -> None:
+    unknown = answer(b'{"error": {"message": "use max_completion_tokens"}}', "400 Bad Request")
+    with serving(unknown, completion("yes")) as endpoint:
+        assert client(endpoint)(QUESTION) == "yes"
+    assert endpoint.requests[1]["max_completion_tokens"] == 77
+    assert "max_tokens" not in endpoint.requests[1]
+
+
+def test_a_request_that_stays_bad_ends_with_what_the_endpoint_says() -> None:
+    said = f'{{"error": {{"message": "no model tiny for {KEY}\\nat all"}}}}'.encode()
+    reason, endpoint = refused(answer(said, "400 Bad Request"))
+    assert "no model tiny for [key] at all" in reason
+    assert len(endpoint.requests) == 2
+
+
+@pytest.mark.parametrize("status", ["401 Unauthorized", "403 Forbidden"])
+def test_of_a_refused_key_nothing_is_repeated(status: str) -> None:
+    reason, endpoint = refused(answer(b'{"error": {"message": "incorrect key sk-ve***et"}}', status))
+    assert "is the key in THE_KEY right?" in reason
+    assert "sk-" not in reason
+    assert len(endpoint.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("choice", "reason"),
+    [
+        ({"finish_reason": "length"}, "cut at most_tokens"),
+        ({"message": {"content": None, "refusal": "I would rather not"}}, "refused to answer"),
+        ({"message": {"content": None}}, "holds no text"),
+        ({"message": {"content": ["a", "b"]}}, "holds no text"),
+    ],
+)
+def test_a_completion_without_a_whole_text_is_no_answer(choice: dict[str, Any], reason: str) -> None:
+    said, endpoint = refused(completion("half", **choice))
+    assert reason in said
+    assert len(endpoint.requests) == 1
+
+
+@pytest.mark.parametrize("body", [b"[]", b"null", b'{"choices": 3}', b'{"choices": [null]}', b"[" * 100_000])
+def test_other_json_is_no_completion(body: bytes) -> None:
+    reason, _ = refused(answer(body), timeout_seconds=9)
+    assert "is no chat completion" in reason or "is not JSON" in reason
+
+
+def test_nobody_there_is_one_line() -> None:
+    with serving(completion("yes")) as endpoint:
+        pass
+    with pytest.raises(NoAnswer, match="the connection was refused"):
+        client(endpoint)(QUESTION)
+
+
+def test_a_handshake_that_nobody_answers_ends_in_time() -> None:
+    with serving([]) as endpoint:
+        settings = LanguageModel(base_url=endpoint.url.replace("http:", "https:"), model="tiny", timeout_seconds=0.2)
+        with pytest.raises(NoAnswer, match="did not answer in time"):
+            Client(settings, KEY)(QUESTION)
+    assert endpoint.requests == []
