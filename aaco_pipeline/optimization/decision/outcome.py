@@ -26,9 +26,9 @@ class Decision:
 
     `gain` is the ratio baseline/candidate of the confirmation, null where none was made: it is the figure to report.
     `search` chose the candidate for a confirmation and is biased upwards by that choice. `itself` is the baseline
-    against itself. `beside` is the baseline's time beside the candidate over its time beside itself, in the confirming
-    layouts: above 1 the candidate slows the baseline down. `alpha` is what this candidate might spend of the run's.
-    `layouts` and `pairs` count all that was measured of the candidate.
+    against itself, in the confirming layouts where there were any. `beside` is the baseline's time beside the candidate
+    over its time beside itself, in the same layouts: above 1 the candidate slows the baseline down. `alpha` is what
+    this candidate might spend of the run's. `layouts` and `pairs` count all that was measured of the candidate.
     """
 
     accepted: bool

@@ -7,29 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from aaco_pipeline.optimization.candidates import Refused
-from aaco_pipeline.optimization.decision.bounds import (
-    Estimate,
-    deviation_within,
-    estimate,
-    interval_within,
-    log_ratio,
-    spread,
-    student_bounds,
-)
+from aaco_pipeline.optimization.decision.bounds import Estimate, estimate, log_level, log_ratio
 from aaco_pipeline.optimization.decision.outcome import Decision, FirstCalls
-from aaco_pipeline.optimization.decision.pairs import Durations, Pairs, PairSource
-from aaco_pipeline.optimization.decision.plan import LEAST_LAYOUTS, Plan
-
-#: Error of the other kind that a confirmation is planned for.
-_MISSED = 0.02
-
-
-@dataclass(frozen=True)
-class Itself:
-    """The baseline against itself on this machine: the interval, and the spread between layouts (of log ratios)."""
-
-    interval: Estimate
-    spread: float
+from aaco_pipeline.optimization.decision.pairs import Pairs, PairSource
+from aaco_pipeline.optimization.decision.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -42,34 +23,31 @@ class Layouts:
 
 
 def draw_layouts(seed: int, plan: Plan) -> Layouts:
-    """The layouts of one candidate. The first two sets follow from the plan's size, so a run may share theirs."""
-    sizes = (plan.self_layouts, plan.search_layouts[-1], plan.most_layouts)
+    """As many layouts as the plan may need, drawn from `seed`."""
+    sizes = (plan.self_layouts, plan.search_layouts[-1], plan.confirming_layouts[-1])
     drawn = np.random.default_rng(seed).choice(2**31, size=sum(sizes), replace=False).tolist()
     first, second = sizes[0], sizes[0] + sizes[1]
     return Layouts(tuple(drawn[:first]), tuple(drawn[first:second]), tuple(drawn[second:]))
 
 
-def against_itself(source: PairSource, layouts: Sequence[int], plan: Plan) -> Itself:
+def against_itself(source: PairSource, layouts: Sequence[int], plan: Plan) -> Estimate:
     """The baseline in two layouts, before any candidate is measured; `source` has it in both arms.
 
-    Refused with guard `aa` where identical code passes as faster or slower, or its interval is too wide to decide by.
+    Refused with guard `aa` where identical code passes as changed, or differs so much that nothing can be decided.
     """
-    measured = [source.pairs(layout, plan.pairs) for layout in layouts[: plan.self_layouts]]
+    measured = [source.pairs(layout, plan.pairs) for layout in layouts]
     logs = [log_ratio(pairs) for pairs in measured]
-    least = _within(measured)
-    interval = estimate(logs, sum(pairs.baseline_ns.size for pairs in measured), plan.alpha, least)
-    margin = 1 + plan.threshold
-    if interval.ci_low >= margin or interval.ci_high <= 1 / margin:
-        raise Refused("aa", f"the baseline against itself passes as changed: {words(interval)}")
-    low, high = student_bounds(logs, plan.alpha, least)
-    if (high - low) / 2 > math.log1p(plan.widest_self):
-        half = math.expm1((high - low) / 2)
+    itself = estimate(logs, plan.self_misses, pairs=_count(measured), alpha=plan.alpha)
+    if itself.ci_low > 1 or itself.ci_high < 1:
+        raise Refused("aa", f"the baseline against itself passes as changed: {words(itself)}")
+    usual = math.expm1(float(np.median(np.abs(logs))))
+    if usual > plan.widest_self:
         raise Refused(
             "aa",
-            f"the baseline against itself comes to ±{half:.1%} over {len(logs)} layouts, over ±{plan.widest_self:.0%}; "
-            "this machine is too noisy to decide on",
+            f"the baseline against itself differs by more than {usual:.0%} in half of {len(logs)} layouts: "
+            "nothing can be decided on this machine",
         )
-    return Itself(interval, spread(logs, least))
+    return itself
 
 
 def decide(
@@ -78,50 +56,42 @@ def decide(
     layouts: Layouts,
     plan: Plan,
     *,
-    itself: Itself,
+    itself: Estimate,
     floor_ns: float | None = None,
 ) -> Decision:
     """Search, then confirm. `candidate` times baseline and candidate, `baseline` the baseline and itself.
 
-    `floor_ns` is the least time that the call's operations and bytes take at the machine's measured ceilings; null
-    where none is known, and then that guard does not run. Refused from the source (a worker that dies) passes through.
+    `itself` is what `against_itself` gave. `floor_ns` is the least time that the call's operations and bytes take at
+    the machine's measured ceilings; null where none is known, and then that guard does not run. Refused from a source
+    (a worker that dies) passes through.
     """
     found = search(candidate, layouts.search, plan, itself=itself, floor_ns=floor_ns)
-    if isinstance(found, Decision):
+    if found.guard is not None:
         return found
-    fresh = layouts.confirmation[: found.confirming_layouts]
-    return confirm(candidate, baseline, fresh, plan, itself=itself, found=found, floor_ns=floor_ns)
-
-
-@dataclass(frozen=True)
-class Found:
-    """What a search leaves to a confirmation: its estimate, and how many layouts that is to take."""
-
-    estimate: Estimate
-    confirming_layouts: int
+    return confirm(candidate, baseline, layouts.confirmation, plan, found=found, floor_ns=floor_ns)
 
 
 def search(
-    source: PairSource, layouts: Sequence[int], plan: Plan, *, itself: Itself, floor_ns: float | None
-) -> Found | Decision:
-    """Is it worth a confirmation? Looks after each number of layouts in the plan, and stops when it is clear."""
-    threshold = math.log1p(plan.threshold)
+    source: PairSource, layouts: Sequence[int], plan: Plan, *, itself: Estimate, floor_ns: float | None = None
+) -> Decision:
+    """Is it worth a confirmation? Looks after each number of layouts in the plan, and stops when it is clear.
+
+    Not accepted, but without a guard, where it is.
+    """
     measured: list[Pairs] = []
-    for look in plan.search_layouts:
+    for look, misses in zip(plan.search_layouts, plan.search_misses, strict=True):
         measured += [source.pairs(layout, plan.pairs) for layout in layouts[len(measured) : look]]
         logs = [log_ratio(pairs) for pairs in measured]
-        least = max(_within(measured), itself.spread)
-        seen = estimate(logs, sum(pairs.baseline_ns.size for pairs in measured), plan.look_alpha, least)
-        refusal = Decision(False, "not_faster", "", plan.candidate_alpha, look, seen.pairs, itself.interval, seen)
+        seen = estimate(logs, misses, pairs=_count(measured), alpha=plan.search_alpha)
+        decision = Decision(False, None, "", plan.candidate_alpha, look, seen.pairs, itself=itself, search=seen)
         if (reason := impossible(measured, floor_ns)) is not None:
-            return replace(refusal, guard="impossible", reason=reason)
-        low, _ = student_bounds(logs, plan.look_alpha, least)
-        if low >= threshold:
-            return Found(seen, _layouts_needed(logs, least, plan))
-        _, high = student_bounds(logs, plan.search_alpha, least)
-        if high < threshold:
+            return replace(decision, guard="impossible", reason=reason)
+        if seen.ci_low >= 1 + plan.threshold:
+            return replace(decision, reason=f"{words(seen)} in the search")
+        if seen.ci_high < 1 + plan.threshold:
             break
-    return replace(refusal, reason=f"{words(seen)} in the search: a gain of {plan.threshold:.1%} is not in sight")
+    reason = f"{words(seen)} in the search: a gain of {plan.threshold:.1%} is not in sight"
+    return replace(decision, guard="not_faster", reason=reason)
 
 
 def confirm(
@@ -130,61 +100,62 @@ def confirm(
     layouts: Sequence[int],
     plan: Plan,
     *,
-    itself: Itself,
-    found: Found,
-    floor_ns: float | None,
+    found: Decision,
+    floor_ns: float | None = None,
 ) -> Decision:
     """The verdict, on data of its own: layouts that no search has seen, in processes started for it.
 
-    In each layout the baseline runs beside itself too, before or after, in turn.
+    In each layout the baseline runs beside itself too, before or after, in turn. Looks after each number of layouts in
+    the plan; stops when the gain is proved, or when no look that is left could prove it.
     """
-    beside_candidate: list[Pairs] = []
-    beside_itself: list[Pairs] = []
-    for number, layout in enumerate(layouts):
-        order = ((source, beside_candidate), (itself_source, beside_itself))
-        for arm, taken in order if number % 2 else reversed(order):
-            taken.append(arm.pairs(layout, plan.pairs))
-    logs = [log_ratio(pairs) for pairs in beside_candidate]
-    least = max(_within(beside_candidate), itself.spread)
-    count = sum(pairs.baseline_ns.size for pairs in beside_candidate)
-    gain = estimate(logs, count, plan.candidate_alpha, least)
-    slowed = [_slowdown(*both) for both in zip(beside_candidate, beside_itself, strict=True)]
-    beside = estimate(slowed, count, plan.alpha, _within(beside_candidate))
-    decision = Decision(
-        accepted=False,
-        guard=None,
-        reason="",
-        alpha=plan.candidate_alpha,
-        layouts=found.estimate.layouts + gain.layouts,
-        pairs=found.estimate.pairs + gain.pairs,
-        itself=itself.interval,
-        search=found.estimate,
+    with_candidate: list[Pairs] = []
+    with_itself: list[Pairs] = []
+    threshold = math.log1p(plan.threshold)
+    for look, misses in zip(plan.confirming_layouts, plan.confirming_misses, strict=True):
+        for number in range(len(with_candidate), look):
+            order = ((source, with_candidate), (itself_source, with_itself))
+            for arm, taken in order if number % 2 else reversed(order):
+                taken.append(arm.pairs(layouts[number], plan.pairs))
+        logs = [log_ratio(pairs) for pairs in with_candidate]
+        gain = estimate(logs, misses, pairs=_count(with_candidate), alpha=plan.candidate_alpha)
+        missed = sum(log < threshold for log in logs)
+        if gain.ci_low >= 1 + plan.threshold or missed > max(plan.confirming_misses):
+            break
+    slowed = [
+        log_level(beside.baseline_ns) - log_level(alone.baseline_ns)
+        for beside, alone in zip(with_candidate, with_itself, strict=True)
+    ]
+    decision = replace(
+        found,
+        layouts=found.layouts + gain.layouts,
+        pairs=found.pairs + gain.pairs,
+        itself=estimate([log_ratio(pairs) for pairs in with_itself], misses, pairs=gain.pairs, alpha=gain.alpha),
         gain=gain,
-        beside=beside,
-        first_calls=first_calls(beside_candidate),
+        beside=estimate(slowed, misses, pairs=gain.pairs, alpha=gain.alpha),
+        first_calls=first_calls(with_candidate),
     )
-    for guard, reason in _objections(beside_candidate, gain, beside, plan, floor_ns):
+    needed = f"{gain.layouts - missed} of {gain.layouts} layouts hold"
+    for guard, reason in _objections(decision, impossible(with_candidate, floor_ns), needed, plan.threshold):
         return replace(decision, guard=guard, reason=reason)
-    return replace(decision, accepted=True, reason=f"{words(gain)}, confirmed in {gain.layouts} fresh layouts")
+    return replace(decision, accepted=True, reason=f"{words(gain)}, confirmed: {needed}, all of them fresh")
 
 
-def _objections(
-    measured: Sequence[Pairs], gain: Estimate, beside: Estimate, plan: Plan, floor_ns: float | None
-) -> Iterator[tuple[str, str]]:
-    margin = 1 + plan.threshold
-    if (reason := impossible(measured, floor_ns)) is not None:
-        yield "impossible", reason
+def _objections(decision: Decision, too_fast: str | None, needed: str, threshold: float) -> Iterator[tuple[str, str]]:
+    gain, beside, itself = decision.gain, decision.beside, decision.itself
+    assert gain is not None and beside is not None
+    margin = 1 + threshold
+    if too_fast is not None:
+        yield "impossible", too_fast
     if gain.ci_low < margin:
-        yield "confirmation", f"{words(gain)} in the confirmation: not {plan.threshold:.1%} faster beyond doubt"
-    held = sum(log_ratio(pairs) >= math.log(margin) for pairs in measured)
-    slower = sum(interval_within(pairs, plan.alpha)[1] < 0 for pairs in measured)
-    if held < LEAST_LAYOUTS or slower:
-        yield "layouts", f"faster by {plan.threshold:.1%} in {held} of {len(measured)} layouts, slower in {slower}"
+        guard = "confirmation" if gain.ratio < margin else "layouts"
+        yield guard, f"{words(gain)} in the confirmation: {threshold:.1%} is not proved, {needed}"
+    if itself.ci_low > 1 or itself.ci_high < 1:
+        yield "aa", f"in the confirming layouts the baseline against itself passes as changed: {words(itself)}"
     # The first asks for proof of a slowdown, the second for a gain that does not come from one however noisy it is.
-    if beside.ci_low > 1 + plan.threshold or gain.ratio / max(beside.ratio, 1.0) < margin:
+    if beside.ci_low > margin or gain.ratio / max(beside.ratio, 1.0) < margin:
         yield (
             "not_faster",
-            f"{words(gain)} beside the candidate, but there the baseline takes {beside.ratio:.3f} of its time beside "
+            f"{words(gain)}, but beside the candidate the baseline takes {beside.ratio:.3f} times as long as beside "
             "itself: the candidate slows it down",
         )
 
@@ -220,32 +191,8 @@ def words(interval: Estimate) -> str:
     return f"{interval.ratio:.3f} times as fast [{interval.ci_low:.3f}, {interval.ci_high:.3f}]"
 
 
-def _within(measured: Sequence[Pairs]) -> float:
-    """The spread between layouts that the pairs within them explain alone."""
-    return math.sqrt(float(np.mean([deviation_within(pairs) ** 2 for pairs in measured])))
-
-
-def _slowdown(beside_candidate: Pairs, beside_itself: Pairs) -> float:
-    def level(durations: Durations) -> float:
-        return float(np.median(np.log(durations)))
-
-    return level(beside_candidate.baseline_ns) - level(beside_itself.baseline_ns)
-
-
-def _layouts_needed(logs: Sequence[float], least: float, plan: Plan) -> int:
-    """How many layouts confirm what the search saw, if it is a standard error less than that.
-
-    The search's data are not used again, so their choice of the number changes nothing in what a confirmation proves.
-    """
-    from scipy.special import ndtri, stdtrit
-
-    deviation = spread(logs, least)
-    gain = float(np.mean(logs)) - deviation / math.sqrt(len(logs)) - math.log1p(plan.threshold)
-    for count in range(plan.least_layouts, plan.most_layouts):
-        wanted = float(stdtrit(count - 1, 1 - plan.candidate_alpha)) - float(ndtri(_MISSED))
-        if gain >= wanted * deviation / math.sqrt(count):
-            return count
-    return plan.most_layouts
+def _count(measured: Sequence[Pairs]) -> int:
+    return sum(pairs.baseline_ns.size for pairs in measured)
 
 
 def _median(values: Sequence[int | None]) -> int | None:
