@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from mmap import mmap
@@ -48,19 +49,39 @@ class GpuProcess:
         self._seconds = seconds
         self._arguments: tuple[Buffer | Scalar, ...] | None = None
         self._ended: Exception | None = None
+        self._due: deque[str] = deque()
+        self._rest = b""
+
+    def tell(self, what: str, given: Mapping[str, Any]) -> None:
+        """Send a command, and go on: its answer is waited for with the next one that is asked for."""
+        self._send({"do": what, "with": given})
 
     def ask(self, what: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """The answer to one command; Refused or UnavailableError as the runner says, or as its death does."""
-        return self._exchange({"do": what, "with": given})
+        self.tell(what, given)
+        return self.heard()
 
-    def greet(self, vendor: Vendor) -> dict[str, Any]:
-        """Open the device; what the driver says of it."""
-        return self._exchange({"vendor": vendor.name, "library": vendor.library})
+    def greet(self, vendor: Vendor) -> None:
+        """Have it open the device; what the driver says of it is the answer."""
+        self._send({"vendor": vendor.name, "library": vendor.library})
+
+    def heard(self) -> dict[str, Any]:
+        """The last answer, when all that were due have come."""
+        if self._ended is not None:
+            raise self._ended
+        answer: dict[str, Any] = {}
+        try:
+            while self._due:
+                answer = self._answer(self._due.popleft())
+        except (Refused, UnavailableError) as error:
+            self._ended = error
+            self.end()
+            raise
+        return answer
 
     def run(self, call: Call) -> Execution:
         """One call, as `optimization.targets.Worker` describes it."""
-        if self._ended is not None:
-            raise self._ended
+        self.heard()
         if call.arguments != self._arguments:
             self._place(call.arguments)
         with mmap(self._shared, max(self._shared_bytes, 1)) as memory, memoryview(memory) as held:
@@ -116,27 +137,19 @@ class GpuProcess:
             "arguments": arguments,
         }
 
-    def _exchange(self, command: dict[str, Any]) -> dict[str, Any]:
-        if self._ended is not None:
-            raise self._ended
-        nonce = secrets.token_hex(8)
+    def _send(self, command: dict[str, Any]) -> None:
+        self._due.append(secrets.token_hex(8))
         assert self._process.stdin is not None
         # Where it has ended, its last answer or its death says why.
         with suppress(BrokenPipeError):
-            self._process.stdin.write(json.dumps({**command, "nonce": nonce}) + "\n")
+            self._process.stdin.write(json.dumps({**command, "nonce": self._due[-1]}) + "\n")
             self._process.stdin.flush()
-        try:
-            return self._answer(nonce)
-        except (Refused, UnavailableError) as error:
-            self._ended = error
-            self.end()
-            raise
 
     def _answer(self, nonce: str) -> dict[str, Any]:
         line = self._line()
         if line is None:
             raise Refused("time", f"the kernel was not done after {self._seconds:g} s, and its process was killed")
-        if not line.endswith(b"\n"):
+        if not line:
             raise self._death()
         answer = json.loads(line)
         if "refused" in answer:
@@ -148,18 +161,18 @@ class GpuProcess:
         return dict(answer["ok"])
 
     def _line(self) -> bytes | None:
-        """A line, what there is of one when the process has ended, or None at the deadline."""
+        """A whole line; none when the process has ended without one, None at the deadline."""
         deadline = time.monotonic() + self._seconds
-        line = b""
         with selectors.DefaultSelector() as selector:
             selector.register(self._answers, selectors.EVENT_READ)
-            while not line.endswith(b"\n"):
+            while b"\n" not in self._rest:
                 if not selector.select(max(0.0, deadline - time.monotonic())):
                     return None
                 piece = os.read(self._answers, 1 << 16)
                 if not piece:
-                    break
-                line += piece
+                    return b""
+                self._rest += piece
+        line, _, self._rest = self._rest.partition(b"\n")
         return line
 
     def _death(self) -> Refused:

@@ -76,8 +76,9 @@ class GpuTarget:
         """A fresh process with the build loaded, behind as many copies of it as its layout says."""
         symbol = code_objects.symbol_of(code_objects.read(build.artefact.read_bytes()), build.kernel)
         with started(self.vendor, self.deadline_seconds) as process:
+            # Not waited for: the other arm of a pair starts meanwhile.
             process.greet(self.vendor)
-            process.ask("load", {"artefact": str(build.artefact), "symbol": symbol, "seed": build.layout.seed})
+            process.tell("load", {"artefact": str(build.artefact), "symbol": symbol, "seed": build.layout.seed})
             yield process
 
     def _resources(self, said: str, symbol: str) -> Mapping[str, int]:
@@ -91,7 +92,8 @@ def find_gpu(name: VendorName, flags: tuple[str, ...] = DEFAULT_FLAGS) -> GpuTar
         raise UnavailableError("target amd: no AMD GPU driver (/dev/kfd is absent)")
     try:
         with started(vendor, DEADLINE_SECONDS) as process:
-            device = process.greet(vendor)
+            process.greet(vendor)
+            device = process.heard()
     except UnavailableError as error:
         raise UnavailableError(f"target {name}: no {vendor.people} GPU can be used ({error})") from error
     architecture, wavefront_size = _kfd_facts() if name == "amd" else (device["architecture"], device["wavefront_size"])
