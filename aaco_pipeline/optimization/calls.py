@@ -59,12 +59,13 @@ class Execution:
     """What a target measured and read back: each `out` and `inout` buffer as it was left, and the call's duration.
 
     `duration_ns` is what the target says it is (`Target.clock`): the process's CPU time on `cpu`, the GPU's own time on
-    a GPU, null where a target measures no time. `conditions` is the state of the device as the call ended (clocks in
-    MHz, power in mW, °C, throttle reasons), where the target can read it; a value that could not be read is null.
-    `poison` has the bytes that each element of an `out` buffer held before the call, by name.
+    a GPU, null where a target measures no time. `poison` has the bytes that each element of an `out` buffer held before
+    the call, by name; a target whose poison is `correctness.poison`'s leaves it empty. `conditions` is the state of the
+    device as the call ended (clocks in MHz, power in mW, °C, throttle reasons), where the target can read it; a value
+    that could not be read is null.
     """
 
     outputs: Mapping[str, Content]
     duration_ns: int | None
-    conditions: Mapping[str, int | str | None] = field(default_factory=dict)
     poison: Mapping[str, bytes] = field(default_factory=dict)
+    conditions: Mapping[str, int | str | None] = field(default_factory=dict)

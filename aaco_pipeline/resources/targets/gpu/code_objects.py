@@ -1,6 +1,6 @@
-"""What a device's code object holds: its kernels, their machine code, and what it asks of others or keeps for itself.
+"""What a device's code object holds: kernels and machine code of a cubin, and what either vendor's asks for or keeps.
 
-Reads the ELF of a cubin (a section per function) and of an AMDGPU code object (functions in one section) alike.
+What an AMDGPU code object states of its kernels is read by `aaco_pipeline.resources.toolchains.amdgpu`.
 """
 
 import hashlib
@@ -18,8 +18,11 @@ _OBJECT, _FUNCTION = 1, 2
 _LOCAL_DATA: Final = (".nv.shared", ".lds")
 #: What ptxas names in every object and no code calls.
 _RESERVED: Final = re.compile(r"\.nv\.reservedSmem\.|__nv_reservedSMEM_")
-#: What a compiler's own run-time library keeps in an AMDGPU code object for every source.
-_OF_THE_COMPILER: Final = re.compile(r"__oclc_|__hip_cuid_|_DYNAMIC$")
+#: What clang keeps in every AMDGPU code object.
+_OF_THE_COMPILER: Final = re.compile(r"__hip_cuid_|_DYNAMIC$")
+#: Arguments that a kernel for AMD GPUs has where it prints or asserts, and where it allocates: named in its metadata.
+_SERVICES: Final = (b"hidden_hostcall_buffer", b"hidden_heap_v1")
+_BANK: Final = ".nv.constant0."
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,7 @@ class Symbol:
 class CodeObject:
     """The parts of one ELF file."""
 
+    image: bytes
     sections: tuple[Section, ...]
     symbols: tuple[Symbol, ...]
 
@@ -73,10 +77,10 @@ def read(image: bytes) -> CodeObject:
 
 
 def symbol_of(code: CodeObject, kernel: str) -> str:
-    """The name by which a driver finds `kernel`: as written, or as C++ mangles it. Refused unless there is just one."""
-    mangled = re.compile(rf"_Z(?:N(?:\d+\w*?)?)?{len(kernel)}{re.escape(kernel)}(?!\w*\.kd$)")
-    exact = [function.name for function in code.functions if function.name == kernel]
-    found = exact or sorted({function.name for function in code.functions if mangled.match(function.name)})
+    """The name by which a driver finds `kernel` of a cubin: as written, or as C++ mangles it. Refused unless one is."""
+    mangled = re.compile(rf"_Z(?:N(?:\d+\w*?)?)?{len(kernel)}{re.escape(kernel)}")
+    kernels = _kernels(code)
+    found = [kernel] if kernel in kernels else sorted(name for name in kernels if mangled.match(name))
     if len(found) != 1:
         names = ", ".join(found) if found else "none"
         raise Refused("kernel", f"the code object must hold one kernel {kernel}, and holds {names}")
@@ -84,14 +88,14 @@ def symbol_of(code: CodeObject, kernel: str) -> str:
 
 
 def code_digest(code: CodeObject, symbol: str) -> str:
-    """The SHA-256 of what `symbol` runs: its machine code and literals, and the functions that are no kernels.
+    """The SHA-256 of what a kernel of a cubin runs: its machine code, its literals, and the functions it may call.
 
-    A compiled section holds offsets from its own begin alone; where it is loaded does not show.
+    Each kernel is a section of its own with offsets from its begin alone: where it is loaded does not show.
     """
     digest = hashlib.sha256()
-    entries = _entries(code)
+    kernels = _kernels(code)
     for function in sorted(code.functions, key=lambda function: (function.name != symbol, function.name)):
-        if function.name == symbol or function.name not in entries:
+        if function.name == symbol or function.name not in kernels:
             digest.update(code.code_of(function))
     for section in code.sections:
         literals = re.fullmatch(r"\.nv\.constant(?!0\b)\d+(?:\.(.+))?", section.name)
@@ -106,6 +110,8 @@ def check_symbols(code: CodeObject) -> None:
     asked = sorted(name for name in undefined if not _RESERVED.match(name))
     if asked:
         raise Refused("symbols", f"device code calls {', '.join(asked)}; a kernel may not print, allocate or assert")
+    if any(service in code.image for service in _SERVICES):
+        raise Refused("symbols", "device code calls the host; a kernel may not print, allocate or assert")
     kept = sorted({symbol.name for symbol in code.symbols if _is_kept(code, symbol)})
     if kept:
         raise Refused("symbols", f"{', '.join(kept)} would keep its value from one launch to the next")
@@ -118,11 +124,10 @@ def _is_kept(code: CodeObject, symbol: Symbol) -> bool:
     return bool(section.flags & _WRITE and section.flags & _ALLOCATE) and not section.name.startswith(_LOCAL_DATA)
 
 
-def _entries(code: CodeObject) -> set[str]:
-    """The names of kernels: those with launch information (CUDA) or a descriptor (AMD)."""
-    banks = [section.name for section in code.sections if section.name.startswith(".nv.constant0.")]
-    launched = {name.removeprefix(".nv.constant0.") for name in banks}
-    return launched | {symbol.name.removesuffix(".kd") for symbol in code.symbols if symbol.name.endswith(".kd")}
+def _kernels(code: CodeObject) -> set[str]:
+    """What a cubin can launch: each has a bank of constants for its arguments."""
+    banks = [section.name for section in code.sections if section.name.startswith(_BANK)]
+    return {name.removeprefix(_BANK) for name in banks}
 
 
 def _read(image: bytes) -> CodeObject:
@@ -143,7 +148,7 @@ def _read(image: bytes) -> CodeObject:
         )
         for name, kind, flags, address, offset, size, link, *_ in headers
     )
-    return CodeObject(sections, tuple(_symbols(sections)))
+    return CodeObject(image, sections, tuple(_symbols(sections)))
 
 
 def _symbols(sections: tuple[Section, ...]) -> Iterator[Symbol]:

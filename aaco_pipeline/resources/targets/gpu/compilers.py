@@ -3,27 +3,24 @@
 import os
 import re
 import shutil
-import subprocess
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from aaco_pipeline.errors import UnavailableError
 from aaco_pipeline.optimization.candidates import Refused
-from aaco_pipeline.resources.toolchains.making import OUTPUT, MakeError, make
+from aaco_pipeline.resources.targets.gpu import code_objects
+from aaco_pipeline.resources.toolchains.limited import Limits, ending, run_limited
 
 INCLUDE: Final = Path(__file__).with_name("include")
-#: The user's flags stand before these, which decide what is made and never how fast it is.
-DEFAULT_FLAGS: Final = ("-O3", "-std=c++17")
-_WALL_SECONDS: Final = 180.0
-_CPU_SECONDS: Final = 120
-_MEMORY_KIB: Final = 8 << 20
-_FILE_BLOCKS: Final = (256 << 20) // 512
-_VERSION_SECONDS: Final = 30.0
-#: The shell is given the command as its arguments, and sets the limits that all it starts inherit.
-_LIMITS: Final = (f"-t {_CPU_SECONDS}", f"-v {_MEMORY_KIB}", f"-f {_FILE_BLOCKS}", "-c 0")
-_LIMITED: Final = ("/bin/sh", "-c", " && ".join([*(f"ulimit {limit}" for limit in _LIMITS), 'exec "$@"']), "sh")
+_SOURCE: Final = "kernel.hip"
+_LIMITS: Final = Limits(memory_bytes=8 << 30, cpu_seconds=120, file_bytes=256 << 20)
+_LIMIT_SECONDS: Final = 180.0
+_TOLD_LINES: Final = 4
+#: Where a toolkit lies that is not on the path.
+_TOOLKIT: Final = "/usr/local/cuda/bin"
 _ENTRY: Final = re.compile(r"Compiling entry function '([^']+)'")
 #: What `ptxas -v` says of a kernel, with the name that it has in a record.
 _PTXAS: Final = {
@@ -36,41 +33,107 @@ _PTXAS: Final = {
 
 
 @dataclass(frozen=True)
-class Compiler:
-    """A compiler of device code: its program, what it says of its version, and what it must be told for a device."""
+class Compiled:
+    """Device code in a file; `symbol` is the kernel's name in it. The rest is as in `optimization.targets.Build`."""
 
+    artefact: Path
+    symbol: str
+    code_sha256: str
+    compiler: str
+    flags: tuple[str, ...]
+    resources: Mapping[str, int]
+    warnings: tuple[str, ...] = ()
+
+
+class Compiler(Protocol):
+    """Compiles a kernel of a source into a folder. Refused (guards `compile`, `kernel`) when it cannot."""
+
+    def __call__(self, source: bytes, kernel: str, folder: Path) -> Compiled: ...
+
+
+def cuda_compiler(architecture: str, flags: tuple[str, ...]) -> Compiler | None:
+    """nvcc for one architecture, such as sm_90, with the user's flags last; None where it is not."""
+    program = shutil.which("nvcc") or shutil.which("nvcc", path=_TOOLKIT)
+    if program is None:
+        return None
+    stated = ("-x", "cu", "-cubin", f"-arch={architecture}", "-Xptxas", "-v", "-O3", "-std=c++17", *flags)
+    return _Nvcc(program, stated, _version(program))
+
+
+def amd_compiler(architecture: str, flags: tuple[str, ...]) -> Compiler | None:
+    """ROCm's compiler, or another that makes code for AMD GPUs, with the user's flags; None where there is none."""
+    # Not for those who have the other vendor's GPU: it brings Polars.
+    from aaco_pipeline.resources.toolchains.amdgpu.code_object import CodeObject
+    from aaco_pipeline.resources.toolchains.amdgpu.compiling import compile_kernel
+    from aaco_pipeline.resources.toolchains.amdgpu.finding import Toolchain, find_toolchain
+
+    toolchain = find_toolchain()
+    if not isinstance(toolchain, Toolchain):
+        return None
+
+    def compile_amd(source: bytes, kernel: str, folder: Path) -> Compiled:
+        built = compile_kernel(toolchain, source, kernel, architecture, folder, flags=flags)
+        taken = built.resources
+        return Compiled(
+            artefact=built.artefact,
+            symbol=CodeObject(built.artefact.read_bytes()).kernel(kernel).symbol,
+            code_sha256=taken.code_sha256,
+            compiler=built.compiler,
+            flags=built.flags,
+            resources={
+                "registers": taken.vgprs,
+                "sgprs": taken.sgprs,
+                "lds_bytes": taken.lds_bytes,
+                "stack_bytes": taken.scratch_bytes,
+                "vgpr_spills": taken.vgpr_spills,
+                "sgpr_spills": taken.sgpr_spills,
+            },
+        )
+
+    return compile_amd
+
+
+@dataclass(frozen=True)
+class _Nvcc:
     program: str
+    stated: tuple[str, ...]
     version: str
-    device_flags: tuple[str, ...]
 
-    def compile(self, source: Path, artefact: Path, flags: Sequence[str]) -> str:
-        """Make `artefact` of `source`, in the source's folder; what the compiler said. Refused (guard `compile`)."""
-        log = artefact.with_suffix(".log")
-        command = (*_LIMITED, self.program, *flags, *self.device_flags, source.name, "-o", OUTPUT)
-        try:
-            make(command, "", artefact, source.parent, log=log, limit_seconds=_WALL_SECONDS)
-        except MakeError as error:
-            raise Refused("compile", "; ".join([str(error), *error.lines])) from error
-        return log.read_text(errors="replace")
+    def __call__(self, source: bytes, kernel: str, folder: Path) -> Compiled:
+        (folder / _SOURCE).write_bytes(source)
+        artefact = folder / "kernel.cubin"
+        said = self._run(folder, ("-I", str(INCLUDE), _SOURCE, "-o", artefact.name))
+        code = code_objects.read(artefact.read_bytes())
+        symbol = code_objects.symbol_of(code, kernel)
+        return Compiled(
+            artefact=artefact,
+            symbol=symbol,
+            code_sha256=code_objects.code_digest(code, symbol),
+            compiler=self.version,
+            flags=self.stated,
+            resources=ptxas_resources(said, symbol),
+            warnings=tuple(line.strip() for line in said.splitlines() if "warning" in line.lower()),
+        )
 
-
-def nvcc(architecture: str) -> Compiler | None:
-    """CUDA's compiler for one architecture, such as sm_90; None where it is not on the path or in its usual place."""
-    program = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
-    if program is None:
-        return None
-    own = ("-x", "cu", "-cubin", f"-arch={architecture}", "-I", str(INCLUDE), "-Xptxas", "-v")
-    return Compiler(program, _version(program), own)
-
-
-def hipcc(architecture: str) -> Compiler | None:
-    """ROCm's compiler for one architecture, such as gfx942; None where it is not on the path or in its usual place."""
-    rocm = Path(os.environ.get("ROCM_PATH", "/opt/rocm"))
-    program = shutil.which("hipcc") or shutil.which("hipcc", path=str(rocm / "bin"))
-    if program is None:
-        return None
-    own = ("-x", "hip", "--cuda-device-only", "--no-gpu-bundle-output", f"--offload-arch={architecture}")
-    return Compiler(program, _version(program), own)
+    def _run(self, folder: Path, files: tuple[str, ...]) -> str:
+        log = folder / "log"
+        status = run_limited(
+            [self.program, *self.stated, *files],
+            folder,
+            log=log,
+            limit_seconds=_LIMIT_SECONDS,
+            limits=_LIMITS,
+            # Nothing of the user's environment, in which NVCC_APPEND_FLAGS would change what is compiled.
+            environment={"PATH": os.defpath, "HOME": str(folder), "TMPDIR": str(folder), "LC_ALL": "C"},
+        )
+        said = log.read_text(errors="replace")
+        if status is None:
+            raise Refused("compile", f"nvcc took more than {_LIMIT_SECONDS:g} s")
+        if status:
+            lines = [line.strip() for line in said.splitlines() if "error" in line or "fatal" in line]
+            told = "; ".join(lines[:_TOLD_LINES]) or "it says nothing"
+            raise Refused("compile", f"nvcc ended with {ending(status)}: {told}")
+        return said
 
 
 def ptxas_resources(said: str, symbol: str) -> Mapping[str, int]:
@@ -85,11 +148,10 @@ def ptxas_resources(said: str, symbol: str) -> Mapping[str, int]:
 
 
 def _version(program: str) -> str:
-    try:
-        said = subprocess.run(
-            [program, "--version"], capture_output=True, text=True, timeout=_VERSION_SECONDS, check=True
-        ).stdout
-    except (OSError, subprocess.SubprocessError) as error:
-        raise UnavailableError(f"{program} does not tell its version: {error}") from error
-    lines = [line for line in said.splitlines() if re.search(r"release|version", line, re.IGNORECASE)]
-    return f"{Path(program).name}: {lines[0].strip() if lines else 'no version'}"
+    with tempfile.TemporaryDirectory(prefix="aaco-nvcc-") as name:
+        log = Path(name, "log")
+        status = run_limited([program, "--version"], Path(name), log=log, limit_seconds=_LIMIT_SECONDS, limits=_LIMITS)
+        release = re.search(r"release .*", log.read_text(errors="replace"))
+    if status or release is None:
+        raise UnavailableError(f"{program} does not tell its version; install the CUDA toolkit again")
+    return f"nvcc {release[0]}"

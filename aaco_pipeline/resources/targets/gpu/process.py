@@ -94,7 +94,13 @@ class GpuProcess:
                 del place  # it would keep the memory from being unmapped
             answer = self.ask("call", self._command(call))
             outputs = {name: _values(held, offset, buffer) for name, (offset, buffer) in self._results.items()}
-        return Execution(outputs, answer["duration_ns"], answer["conditions"])
+        buffers = [argument for argument in call.arguments if isinstance(argument, Buffer)]
+        poison = {
+            buffer.name: bytes([byte]) * np.dtype(buffer.dtype).itemsize
+            for buffer, byte in zip(buffers, answer["poisons"], strict=True)
+            if buffer.role == "out"
+        }
+        return Execution(outputs, answer["duration_ns"], poison=poison, conditions=answer["conditions"])
 
     def _place(self, arguments: Sequence[Buffer | Scalar]) -> None:
         """Give every buffer a place in the shared memory, and have the runner make it on the device."""

@@ -104,7 +104,7 @@ class Runner:
         self, grid: Sequence[int], block: Sequence[int], dynamic_lds_bytes: int, arguments: Sequence[Mapping[str, Any]]
     ) -> dict[str, Any]:
         """Write contents, poison outputs, flush caches, time one launch between two events; then check everything."""
-        self._fill_buffers()
+        poisons = self._fill_buffers()
         values = [self._argument(argument) for argument in arguments]
         duration = self._timed(grid, block, dynamic_lds_bytes, values)
         conditions = self._conditions.sample()
@@ -113,7 +113,7 @@ class Runner:
         for place, address in self._placed():
             if place.result is not None:
                 self._driver.read(self._shared.ctypes.data + place.result, address, place.size)
-        return {"duration_ns": duration, "conditions": conditions}
+        return {"duration_ns": duration, "conditions": conditions, "poisons": poisons}
 
     def _timed(
         self,
@@ -160,14 +160,17 @@ class Runner:
             raise Unavailable(f"the device's clock says {device} ns of work that took the host {host} ns")
         return {"check_device_ns": device, "check_host_ns": host}
 
-    def _fill_buffers(self) -> None:
+    def _fill_buffers(self) -> list[int]:
+        """Write contents, and poison what is only written: as a float a NaN, as an integer what no call expects."""
+        poisons = []
         for place, address in self._placed():
+            poison = _FLOAT_POISON if place.floating else int(self._secret.integers(0x81, 0xFF))
+            poisons.append(poison)
             if place.content is not None:
                 self._driver.write(address, self._shared.ctypes.data + place.content, place.size)
             else:
-                # As a float a NaN; as an integer something that no call can expect.
-                poison = _FLOAT_POISON if place.floating else int(self._secret.integers(0x81, 0xFF))
                 self._driver.fill(address, poison, place.size)
+        return poisons
 
     def _placed(self) -> list[tuple[Place, int]]:
         assert self._arena_address is not None

@@ -2,16 +2,16 @@
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from aaco_pipeline.errors import UnavailableError
 from aaco_pipeline.optimization.targets import Build, Layout, Parameter
 from aaco_pipeline.resources.targets.gpu import code_objects
-from aaco_pipeline.resources.targets.gpu.compilers import DEFAULT_FLAGS, Compiler, hipcc, nvcc, ptxas_resources
+from aaco_pipeline.resources.targets.gpu.compilers import Compiled, Compiler, amd_compiler, cuda_compiler
 from aaco_pipeline.resources.targets.gpu.process import GpuProcess, started
 from aaco_pipeline.resources.targets.gpu.vendors import VENDORS, Vendor, VendorName
 
@@ -34,9 +34,9 @@ class GpuTarget:
     compiler: Compiler
     architecture: str
     wavefront_size: int
-    executed_on: str
-    flags: tuple[str, ...] = DEFAULT_FLAGS
+    device: str
     deadline_seconds: float = DEADLINE_SECONDS
+    _compiled: dict[tuple[Path, bytes, str], Compiled] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def name(self) -> VendorName:
@@ -44,49 +44,57 @@ class GpuTarget:
         return self.vendor.name
 
     @property
+    def executed_on(self) -> str:
+        """The device and its architecture."""
+        return f"{self.device} ({self.architecture})"
+
+    @property
     def clock(self) -> str:
         """What a duration is."""
         return f"{self.vendor.people} GPU time between two events around one launch, caches flushed before it"
 
     def build(self, source: bytes, kernel: str, parameters: Sequence[Parameter], layout: Layout, folder: Path) -> Build:
-        """Device code of `source` alone; Refused (guards `compile`, `kernel`, `symbols`)."""
-        folder.mkdir(parents=True, exist_ok=True)
-        file, artefact = folder / "kernel.hip", folder / "kernel.code"
-        file.write_bytes(source)
-        said = self.compiler.compile(file, artefact, self.flags)
-        code = code_objects.read(artefact.read_bytes())
-        symbol = code_objects.symbol_of(code, kernel)
-        code_objects.check_symbols(code)
+        """Device code of `source` alone; Refused (guards `compile`, `kernel`, `symbols`).
+
+        A layout is made where code is loaded, and changes no code: beside one another, in folders of one parent, the
+        builds of a source share what was compiled. In another parent it is compiled anew.
+        """
+        key = (folder.parent, source, kernel)
+        if key not in self._compiled:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._compiled[key] = self.compiler(source, kernel, folder)
+        compiled = self._compiled[key]
+        code_objects.check_symbols(code_objects.read(compiled.artefact.read_bytes()))
         narrow = self.wavefront_size == 32 and _ACROSS_LANES.search(source)
         return Build(
             target=self.name,
             kernel=kernel,
-            artefact=artefact,
+            artefact=compiled.artefact,
             source_sha256=hashlib.sha256(source).hexdigest(),
-            code_sha256=code_objects.code_digest(code, symbol),
-            compiler=self.compiler.version,
-            flags=(*self.flags, *self.compiler.device_flags),
+            code_sha256=compiled.code_sha256,
+            compiler=compiled.compiler,
+            flags=compiled.flags,
             layout=layout,
-            resources=self._resources(said, symbol),
-            warnings=(*_warnings(said), *([_NARROW] if narrow else [])),
+            resources=compiled.resources,
+            warnings=(*compiled.warnings, *([_NARROW] if narrow else [])),
         )
 
     @contextmanager
     def start(self, build: Build) -> Iterator[GpuProcess]:
         """A fresh process with the build loaded, behind as many copies of it as its layout says."""
-        symbol = code_objects.symbol_of(code_objects.read(build.artefact.read_bytes()), build.kernel)
+        symbol = {one.artefact: one.symbol for one in self._compiled.values()}[build.artefact]
         with started(self.vendor, self.deadline_seconds) as process:
             # Not waited for: the other arm of a pair starts meanwhile.
             process.greet(self.vendor)
             process.tell("load", {"artefact": str(build.artefact), "symbol": symbol, "seed": build.layout.seed})
             yield process
 
-    def _resources(self, said: str, symbol: str) -> Mapping[str, int]:
-        return ptxas_resources(said, symbol) if self.name == "cuda" else {}
 
+def find_gpu(name: VendorName, flags: tuple[str, ...] = ()) -> GpuTarget:
+    """The vendor's first visible GPU with its compiler, which gets the user's `flags` for baseline and candidate alike.
 
-def find_gpu(name: VendorName, flags: tuple[str, ...] = DEFAULT_FLAGS) -> GpuTarget:
-    """The vendor's first visible GPU with its compiler. UnavailableError says in one line what is missing."""
+    UnavailableError says in one line what is missing.
+    """
     vendor = VENDORS[name]
     if name == "amd" and not _KFD.exists():
         raise UnavailableError("target amd: no AMD GPU driver (/dev/kfd is absent)")
@@ -96,12 +104,16 @@ def find_gpu(name: VendorName, flags: tuple[str, ...] = DEFAULT_FLAGS) -> GpuTar
             device = process.heard()
     except UnavailableError as error:
         raise UnavailableError(f"target {name}: no {vendor.people} GPU can be used ({error})") from error
-    architecture, wavefront_size = _kfd_facts() if name == "amd" else (device["architecture"], device["wavefront_size"])
-    compiler = hipcc(architecture) if name == "amd" else nvcc(architecture)
+    if name == "amd":
+        architecture, wavefront_size = _kfd_facts()
+        compiler = amd_compiler(architecture, flags)
+    else:
+        architecture, wavefront_size = device["architecture"], device["wavefront_size"]
+        compiler = cuda_compiler(architecture, flags)
     if compiler is None:
-        missing = "hipcc; install ROCm" if name == "amd" else "nvcc; install the CUDA toolkit"
-        raise UnavailableError(f"target {name}: {device['name']} is here, and no compiler for it: no {missing}")
-    return GpuTarget(vendor, compiler, architecture, wavefront_size, f"{device['name']} ({architecture})", flags)
+        missing = "ROCm" if name == "amd" else "nvcc of the CUDA toolkit"
+        raise UnavailableError(f"target {name}: {device['name']} is here, and no compiler for it; install {missing}")
+    return GpuTarget(vendor, compiler, architecture, wavefront_size, device["name"])
 
 
 def _kfd_facts() -> tuple[str, int]:
@@ -113,7 +125,3 @@ def _kfd_facts() -> tuple[str, int]:
             architecture = f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}"
             return architecture, int(facts["wave_front_size"])
     raise UnavailableError(f"target amd: the kernel driver lists no GPU in {_KFD_NODES}")
-
-
-def _warnings(said: str) -> list[str]:
-    return [line.strip() for line in said.splitlines() if "warning" in line.lower()]
