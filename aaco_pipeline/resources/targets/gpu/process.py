@@ -23,6 +23,13 @@ from aaco_pipeline.optimization.calls import Buffer, Call, Content, Execution, S
 from aaco_pipeline.optimization.candidates import Refused
 from aaco_pipeline.resources.targets.gpu.vendors import Vendor
 
+#: Becomes the runner without random addresses: two processes that make the same allocations get the same addresses.
+_LAUNCHER: Final = """
+import ctypes, os, sys
+libc = ctypes.CDLL(None)
+libc.personality(libc.personality(0xFFFFFFFF) | 0x0040000)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
 _MODULE: Final = "aaco_pipeline.resources.targets.gpu.runner"
 _PACKAGE_FOLDER: Final = Path(__file__).parents[4]
 #: What decides which libraries and devices a process sees; nothing else of the environment reaches it.
@@ -212,7 +219,10 @@ def started(vendor: Vendor, seconds: float) -> Iterator[GpuProcess]:
         try:
             with errors.open("wb") as stream:
                 process = subprocess.Popen(
-                    [sys.executable, "-P", "-m", _MODULE, str(answering), str(shared), str(os.getpid())],
+                    [
+                        *(sys.executable, "-I", "-S", "-c", _LAUNCHER),
+                        *(sys.executable, "-P", "-m", _MODULE, str(answering), str(shared), str(os.getpid())),
+                    ],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.DEVNULL,
                     stderr=stream,

@@ -34,7 +34,6 @@ _FLUSHES: Final = 8
 _CHECK_FLUSHES: Final = 256
 #: How far the device's clock may be from the host's over the check, which lasts tens of milliseconds.
 _CLOCK_TOLERANCE: Final = 0.1
-_NEVER_RANDOM: Final = 0x0040000
 _SET_PDEATHSIG: Final = 1
 _FLOAT_POISON: Final = 0xFF
 
@@ -259,14 +258,9 @@ def _say(answers: TextIO, nonce: str, answer: dict[str, Any]) -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Make this process the same from start to start, bind it to its parent's life, and serve."""
-    libc = ctypes.CDLL(None)
-    # Without random addresses, two processes that make the same allocations get the same device addresses.
-    persona = libc.personality(0xFFFFFFFF)
-    if persona >= 0 and not persona & _NEVER_RANDOM and libc.personality(persona | _NEVER_RANDOM) >= 0:
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+    """Bind this process to its parent's life, and serve."""
     answers, shared, parent = map(int, arguments)
-    libc.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    ctypes.CDLL(None).prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         return
     with os.fdopen(answers, "w") as stream:

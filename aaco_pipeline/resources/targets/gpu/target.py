@@ -56,10 +56,9 @@ class GpuTarget:
     def build(self, source: bytes, kernel: str, parameters: Sequence[Parameter], layout: Layout, folder: Path) -> Build:
         """Device code of `source` alone; Refused (guards `compile`, `kernel`, `symbols`).
 
-        A layout is made where code is loaded, and changes no code: beside one another, in folders of one parent, the
-        builds of a source share what was compiled. In another parent it is compiled anew.
+        A layout is made where code is loaded, and changes no code: what a folder has of a source is not compiled again.
         """
-        key = (folder.parent, source, kernel)
+        key = (folder, source, kernel)
         if key not in self._compiled:
             folder.mkdir(parents=True, exist_ok=True)
             self._compiled[key] = self.compiler(source, kernel, folder)
