@@ -12,6 +12,7 @@ from aaco_pipeline.automation.campaigns.definitions import ASSETS as CAMPAIGN_AS
 from aaco_pipeline.automation.campaigns.definitions import run_campaign
 from aaco_pipeline.automation.jobs import ingest_capture, start_session
 from aaco_pipeline.automation.nightly.definitions import due_confirmations, nightly_baseline
+from aaco_pipeline.automation.optimizing.definitions import optimization, optimize_kernel
 from aaco_pipeline.automation.schedules import nightly_retention, retention
 from aaco_pipeline.automation.sensors import (
     capture_inbox,
@@ -32,8 +33,8 @@ def build_definitions(*, resource_overrides: Mapping[str, Any] | None = None) ->
     Without them the lake and the settings are those of the folder that Dagster runs in, looked for when first used.
     """
     return dg.Definitions(
-        assets=[*stage_assets(), *CAMPAIGN_ASSETS],
-        jobs=[observe, run_campaign, start_session, ingest_capture, retention],
+        assets=[*stage_assets(), *CAMPAIGN_ASSETS, optimization],
+        jobs=[observe, run_campaign, optimize_kernel, start_session, ingest_capture, retention],
         schedules=[nightly_baseline, nightly_retention],
         sensors=[
             *(start_observing, dead_runs, capture_inbox, lake_sessions),

@@ -47,7 +47,7 @@ class Ruling:
 
 
 class Builder:
-    """Builds versions in folders of their own below `folder`, each version and layout once.
+    """Builds versions below `folder`: a folder a source, so that a target compiles one once for all its layouts.
 
     `is_out_of_time` ends a step that goes on for long between two builds: what is not decided by then is undecided.
     """
@@ -55,18 +55,17 @@ class Builder:
     def __init__(self, target: Target, folder: Path, is_out_of_time: Callable[[], bool] = lambda: False) -> None:
         self.target: Final = target
         self._folder, self._is_out_of_time = folder, is_out_of_time
+        self._places: dict[bytes, Path] = {}
         self._built: dict[tuple[bytes, Layout], Build] = {}
-        self._begun = 0
 
     def __call__(self, version: Version, layout: Layout = PLAIN) -> Build:
         """The build of a version in a layout. Refused when it cannot be built, or the time is spent."""
         if self._is_out_of_time():
             raise Refused("budget", "the time was spent before it was decided")
+        place = self._places.setdefault(version.source, self._folder / str(len(self._places)))
+        place.mkdir(parents=True, exist_ok=True)
         key = (version.source, layout)
         if key not in self._built:
-            place = self._folder / str(self._begun)
-            self._begun += 1
-            place.mkdir(parents=True)
             self._built[key] = self.target.build(version.source, version.kernel, version.parameters, layout, place)
         return self._built[key]
 

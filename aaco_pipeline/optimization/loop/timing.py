@@ -15,7 +15,7 @@ from aaco_pipeline.optimization.decision.interleaving import InterleavedPairs
 from aaco_pipeline.optimization.decision.outcome import Decision
 from aaco_pipeline.optimization.decision.pairs import Pairs, PairSource
 from aaco_pipeline.optimization.decision.plan import Plan
-from aaco_pipeline.optimization.decision.rule import Found, Itself, against_itself, confirm, draw_layouts, search
+from aaco_pipeline.optimization.decision.rule import against_itself, confirm, draw_layouts, search
 from aaco_pipeline.optimization.harness import Harness, Size
 from aaco_pipeline.optimization.loop.launching import relaunched
 from aaco_pipeline.optimization.loop.means import Builder, Record, Ruling, TimingStep, Version
@@ -39,16 +39,15 @@ class RuleTimer:
 
     def __init__(self, plan: Plan, seed: int, harness: Harness | None = None, floor_ns: float | None = None) -> None:
         self._plan, self._seed, self._harness, self._floor_ns = plan, seed, harness, floor_ns
-        self._itself: Itself | None = None
-        self._found: Found | None = None
+        self._itself: Estimate | None = None
+        self._found: Decision | None = None
 
     def measure(self, step: TimingStep, builder: Builder, versions: tuple[Version, Version], seed: int) -> Record:
         """Pairs of one step as plain values, each layout's with the seed it was built by."""
         if self._harness is None:
             raise AssertionError("a timer without a harness measures nothing")
-        shared = draw_layouts(self._seed, self._plan)
-        fresh = [one for one in draw_layouts(seed, self._plan).confirmation if one not in shared.search]
-        layouts = {"aa": shared.itself, "search": shared.search, "confirmation": tuple(fresh)}[step]
+        shared, own = draw_layouts(self._seed, self._plan), draw_layouts(seed, self._plan)
+        layouts = {"aa": shared.itself, "search": shared.search, "confirmation": own.confirmation}[step]
         arms = {
             "candidate": _Recording(_source(self._harness, builder, versions, seed)),
             "itself": _Recording(_source(self._harness, builder, (versions[0], versions[0]), seed)),
@@ -73,17 +72,17 @@ class RuleTimer:
             ruled = self._ruled(step, arms, evidence["layouts"], evidence["floor_ns"])
         except Refused as refused:
             return Ruling(False, refused.guard, refused.reason)
-        if isinstance(ruled, Itself):
+        if isinstance(ruled, Estimate):
             self._itself = ruled
-            return _ruling(True, None, "identical code does not pass as changed", ruled.interval)
-        if isinstance(ruled, Found):
+            return _ruling(True, None, "identical code does not pass as changed", ruled)
+        if step == "search" and ruled.guard is None:
             self._found = ruled
-            return _ruling(True, None, f"worth {ruled.confirming_layouts} layouts of a confirmation", ruled.estimate)
+            return _ruling(True, None, "worth a confirmation", ruled.search)
         return _ruling(ruled.accepted, ruled.guard, ruled.reason, ruled.gain or ruled.search)
 
     def _ruled(
         self, step: TimingStep, arms: Mapping[str, PairSource], layouts: Sequence[int], floor_ns: float | None
-    ) -> Itself | Found | Decision:
+    ) -> Estimate | Decision:
         if step == "aa":
             return against_itself(arms["itself"], layouts, self._plan)
         if self._itself is None:
@@ -92,25 +91,18 @@ class RuleTimer:
             return search(arms["candidate"], layouts, self._plan, itself=self._itself, floor_ns=floor_ns)
         if self._found is None:
             raise AssertionError("a confirmation comes after a search")
-        return confirm(
-            arms["candidate"],
-            arms["itself"],
-            layouts[: self._found.confirming_layouts],
-            self._plan,
-            itself=self._itself,
-            found=self._found,
-            floor_ns=floor_ns,
-        )
+        return confirm(arms["candidate"], arms["itself"], layouts, self._plan, found=self._found, floor_ns=floor_ns)
 
 
 def plan_record(plan: Plan) -> dict[str, Any]:
     """A plan in the journal."""
-    return {**asdict(plan), "search_layouts": list(plan.search_layouts)}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(plan).items()}
 
 
 def recorded_plan(record: Mapping[str, Any]) -> Plan:
     """The plan that a journal holds."""
-    return Plan(**{**record, "search_layouts": tuple(record["search_layouts"])})
+    values: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in record.items()}
+    return Plan(**values)
 
 
 # ---- pairs from workers ----------------------------------------------------------------------------------------------
@@ -154,7 +146,7 @@ class _Checks:
         if earlier is None:
             self.waiting = {id(call): (arm, execution)}
             return
-        answers = {earlier[0]: earlier[1].outputs, arm: execution.outputs}
+        answers = {earlier[0]: earlier[1], arm: execution}
         comparison = Comparison(self.harness, self.size, _DISTRIBUTION, bit_exact=self.bit_exact, baseline_checked=True)
         comparison.add(call, answers["baseline"], answers["candidate"])
         if not comparison.undecided():

@@ -51,13 +51,15 @@ class FakeTarget:
         self.folders: list[Path] = []
 
     def build(self, source: bytes, kernel: str, parameters: Sequence[Parameter], layout: Layout, folder: Path) -> Build:
-        assert folder.is_dir() and not any(folder.iterdir()), "a build is made in an empty folder of its own"
+        assert folder.is_dir()
+        others = [one for one in folder.iterdir() if one.read_bytes() != source]
+        assert not others, "a source is built in a folder of its own"
         self.folders.append(folder)
         if b"syntax error" in source:
             raise Refused("compile", "error: expected ';'")
         if b"fopen" in source:
             raise Refused("symbols", "it needs fopen")
-        artefact = folder / "kernel.so"
+        artefact = folder / f"{layout.seed}.so"
         artefact.write_bytes(source)
         code = hashlib.sha256(re.sub(rb"// same.*\n", b"", source)).hexdigest()
         digest = hashlib.sha256(source).hexdigest()

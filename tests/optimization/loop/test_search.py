@@ -75,7 +75,7 @@ def test_the_confirmation_is_built_anew_and_in_other_layouts(tmp_path: Path) -> 
     timer, target = FakeTimer(), FakeTarget()
     searched(tmp_path, Scripted(costing(80)), timer=timer, target=target)
     assert timer.seeds["search"] != timer.seeds["confirmation"]
-    assert len(set(target.folders)) == len(target.folders)
+    assert {one.parent.name for one in target.folders} == {"baseline", "aa", "search", "confirmation-1"}
     assert sum(one.parent.name == "confirmation-1" for one in target.folders) == 2
 
 

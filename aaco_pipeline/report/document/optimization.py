@@ -1,0 +1,45 @@
+"""A search for a faster kernel as one document, from the lake's tables: what `aaco optimize` prints.
+
+The decisions are made by `aaco_pipeline.optimization`; here they are only gathered.
+"""
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+from aaco_pipeline.lake.store import TraceLake
+
+Document = dict[str, Any]
+_FIGURES = ("speedup_ratio", "ci_low", "ci_high")
+
+
+def optimization_document(lake: TraceLake, name: str) -> Document:
+    """The question, the answer, and every attempt of one search.
+
+    `gain` is that of all accepted changes together: the product of their confirmed ratios, and of the ends of their
+    intervals, each change having been held against the one before it; null where nothing was accepted. `resources` are
+    those before the first and after the last accepted change.
+    """
+    question = lake.read("optimizations", name).drop("campaign_id").row(0, named=True)
+    attempts = lake.read("optimization_attempts", name).drop("campaign_id").to_dicts()
+    accepted = [row for row in attempts if row["decision"] == "accepted"]
+    return {
+        "optimization_id": name,
+        **question,
+        "gain": _gain(accepted),
+        "resources": _resources(accepted),
+        "attempts": attempts,
+    }
+
+
+def _gain(accepted: Sequence[Mapping[str, Any]]) -> Document | None:
+    return {name: prod(row[name] for row in accepted) for name in _FIGURES} if accepted else None
+
+
+def _resources(accepted: Sequence[Mapping[str, Any]]) -> Document | None:
+    """By resource what the kernel took and takes, with whose figures they are; null where no compiler stated any."""
+    if not accepted or accepted[-1]["resources_of"] is None:
+        return None
+    names = [name.removesuffix("_before") for name in accepted[0] if name.endswith("_before")]
+    figures = {name: [accepted[0][f"{name}_before"], accepted[-1][f"{name}_after"]] for name in names}
+    return {"of": accepted[-1]["resources_of"], **figures}

@@ -1,0 +1,129 @@
+"""A search for a faster kernel in words: its answer in a sentence, and the columns of its table."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from aaco_pipeline.report.words.units import counted, long_duration
+
+Row = Mapping[str, Any]
+#: Guards that are told in other words than their own.
+_RESOURCES: Final = {
+    "vgprs": "VGPRs",
+    "sgprs": "SGPRs",
+    "lds_bytes": "bytes of LDS",
+    "scratch_bytes": "bytes of scratch",
+}
+
+
+def sentence(document: Row) -> str:
+    """The answer in one sentence: what was gained and where, what is static of it, and what was not measured."""
+    kernel, where = document["kernel"], document["executed_on"]
+    if document["ended_by"] is None:
+        return f"The search for a faster {kernel} was broken off; what it decided by then is below."
+    if document["ended_by"] == "baseline":
+        return f"{kernel} was not changed: {document['reason']}."
+    if document["ended_by"] == "noise":
+        return f"Nothing was decided about {kernel}: {document['reason']}."
+    if document["gain"] is None:
+        return f"No change was found that makes {kernel} faster on {where} beyond doubt{_tried(document)}."
+    gain = document["gain"]
+    told = f"{kernel} is {_figures(gain)} times faster on {where}"
+    return f"{told}{_static(document)}{_unmeasured(document)}."
+
+
+def remarks(document: Row) -> list[str]:
+    """What else is to be known: how many changes, what a workgroup must be, why it ended, what came of the source."""
+    told, accepted = [], [row for row in document["attempts"] if row["decision"] == "accepted"]
+    if len(accepted) > 1:
+        told.append(
+            f"{len(accepted)} changes were accepted, each held against the source with those before it; the gain is "
+            "their product."
+        )
+    undecided = [row for row in document["attempts"] if row["decision"] == "undecided"]
+    if undecided:
+        told.append(f"{counted(len(undecided), 'candidate')} could not be decided in the time: give a larger --budget.")
+    if document["patch"] is not None:
+        done = "The source was replaced" if document["is_applied"] else "The source is as it was"
+        told.append(f"{done}; the patch is {document['patch']} in the lake.")
+    elif accepted:
+        told.append("The source needs no change: launch it as the accepted attempt says.")
+    return told
+
+
+def spent(document: Row) -> str:
+    """How many candidates were tried, in what time, and where all of it is written down."""
+    time = "" if document["spent_ns"] is None else f" in {long_duration(document['spent_ns'])}"
+    return (
+        f"{counted(len(document['attempts']), 'candidate')} tried{time}; every decision is in {document['journal']}: "
+        f"`aaco optimize --replay {document['optimization_id']}`"
+    )
+
+
+def is_decided(document: Row) -> bool:
+    """Whether every candidate was decided, on a machine that can decide."""
+    ended = document["ended_by"] in ("searched", "attempts")
+    return ended and all(row["decision"] != "undecided" for row in document["attempts"])
+
+
+ATTEMPTS: Final[Mapping[str, Callable[[Any], str | None]]] = {
+    "*attempt": lambda row: str(row["attempt"]),
+    "what": lambda row: row["transformation"],
+    "decision": lambda row: row["decision"],
+    "guard": lambda row: row["guard"],
+    "*times as fast": lambda row: None if row["speedup_ratio"] is None else f"{row['speedup_ratio']:.3f}",
+    "*interval": lambda row: None if row["ci_low"] is None or row["ci_high"] is None else _interval(row),
+    "reason": lambda row: row["reason"],
+}
+
+REPLAYED: Final[Mapping[str, Callable[[Any], str | None]]] = {
+    "*attempt": lambda row: "A/A" if row["attempt"] is None else str(row["attempt"]),
+    "decision": lambda row: row["decision"],
+    "guard": lambda row: row["guard"],
+    "as recorded": lambda row: "yes" if row["differs"] is None else f"no: {row['differs']}",
+}
+
+
+def replayed(document: Row) -> str:
+    """What came of deciding a journal again."""
+    wrong = sum(row["differs"] is not None for row in document["decisions"])
+    made = counted(len(document["decisions"]), "decision")
+    if wrong:
+        return f"{wrong} of {made} came out otherwise than the journal says."
+    return f"{made} made again from the journal: all came out as recorded."
+
+
+# ---- inside ----------------------------------------------------------------------------------------------------------
+
+
+def _tried(document: Row) -> str:
+    """What a search that found nothing is worth: how far it came."""
+    if not document["attempts"]:
+        return ": no proposer had anything to propose"
+    ended = {"time": "; its time was spent", "attempts": "; as many were tried as may be"}
+    return f" ({counted(len(document['attempts']), 'candidate')} tried{ended.get(document['ended_by'], '')})"
+
+
+def _static(document: Row) -> str:
+    resources = document["resources"]
+    if resources is None:
+        return ""
+    changed = [
+        f"{after} instead of {before} {_RESOURCES[name]}"
+        for name, (before, after) in ((name, resources[name]) for name in _RESOURCES)
+        if before != after and None not in (before, after)
+    ]
+    if not changed:
+        return f"; on {resources['of']} its static figures are unchanged"
+    return f"; on {resources['of']} it takes {', '.join(changed)}"
+
+
+def _unmeasured(document: Row) -> str:
+    return "" if document["target"] == "amd" else "; its speed on an AMD GPU was not measured"
+
+
+def _figures(row: Row) -> str:
+    return f"{row['speedup_ratio']:.2f} {_interval(row, 2)}"
+
+
+def _interval(row: Row, digits: int = 3) -> str:
+    return f"[{row['ci_low']:.{digits}f}, {row['ci_high']:.{digits}f}]"

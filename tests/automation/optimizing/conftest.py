@@ -1,0 +1,29 @@
+"""A search whose target, proposers and static verdict are stand-ins; everything between them is the real one."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from aaco_pipeline.automation.optimizing import running
+from tests.automation.optimizing.stand_in import InProcess, Offers, written
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A source with its harness, in a folder of a person's."""
+    (folder := tmp_path / "mine").mkdir()
+    return written(folder)
+
+
+@pytest.fixture
+def offering(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
+    """Makes these sources what is proposed."""
+
+    def offer(*sources: bytes) -> None:
+        monkeypatch.setenv("AACO_CACHE", str(tmp_path / "cache"))
+        monkeypatch.setattr(running, "choose_target", lambda choice: InProcess())
+        monkeypatch.setattr(running, "static_of", lambda folder, launch: (None, "no compiler for AMD GPUs"))
+        monkeypatch.setattr(running, "proposers_of", lambda configs, kept: (Offers(*sources),))
+
+    return offer

@@ -1,0 +1,196 @@
+"""A search from its question to its patch: what is in the lake, what becomes of the source, and deciding it again."""
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from aaco_pipeline.automation.optimizing import running
+from aaco_pipeline.automation.optimizing.asking import Order
+from aaco_pipeline.automation.optimizing.record import find_optimization, read_kept
+from aaco_pipeline.automation.optimizing.running import Ended, decide_again, run
+from aaco_pipeline.errors import UsageError
+from aaco_pipeline.lake.health import faults
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.optimization.harness import NoHarness
+from tests.automation.optimizing.stand_in import SOURCE, costing
+
+FASTER = costing(8000)
+OFFERS = (costing(9900), costing(5000, " broken"), costing(5000, " /* wrong */ float f = 3.0f;"), FASTER)
+
+
+def searched(lake: TraceLake, source: Path, *, apply: bool = False) -> Ended:
+    return run(source.parent, lake, Order(source, target="cpu", apply=apply), lambda line: None)
+
+
+def test_what_was_accepted_is_a_patch_and_the_source_stays(
+    empty_lake: TraceLake, source: Path, offering: Callable[..., None]
+) -> None:
+    offering(*OFFERS)
+    ended = searched(empty_lake, source)
+    assert source.read_bytes() == SOURCE
+    assert ended.patch is not None and ended.patch.is_relative_to(empty_lake.path)
+    done = subprocess.run(
+        ["patch", "-p1", "-i", str(ended.patch)], cwd=source.parent, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
+    assert source.read_bytes() == FASTER
+
+
+def test_the_lake_holds_the_question_and_every_attempt_with_its_reason(
+    empty_lake: TraceLake, source: Path, offering: Callable[..., None]
+) -> None:
+    offering(*OFFERS)
+    ended = searched(empty_lake, source)
+    question = empty_lake.read("optimizations", ended.name).row(0, named=True)
+    assert question["ended_by"] == "searched" and question["kernel"] == "twice"
+    assert question["executed_on"] == "cpu-emulation" and question["speedup_applies_to"] == "cpu"
+    assert question["session"] is None and question["is_applied"] is False
+    attempts = empty_lake.read("optimization_attempts", ended.name)
+    told = attempts.select("decision", "guard", "measured_in").rows()
+    assert told == [
+        ("rejected", "not_faster", "search"),
+        ("rejected", "compile", None),
+        ("rejected", "outputs", None),
+        ("accepted", "confirmation", "confirmation"),
+    ]
+    assert attempts.get_column("reason").str.len_chars().min() > 0  # type: ignore[operator]
+    accepted = attempts.row(3, named=True)
+    assert accepted["speedup_ratio"] == pytest.approx(1.25, rel=0.01)
+    assert accepted["ci_low"] <= accepted["speedup_ratio"] <= accepted["ci_high"]
+    assert accepted["pairs"] > 0 and accepted["layouts"] >= 4
+    compiled = attempts.row(1, named=True)
+    assert compiled["binary_sha256"] is None and compiled["speedup_ratio"] is None and compiled["executed_on"] is None
+    assert faults(empty_lake) == []
+
+
+def test_with_apply_the_source_is_replaced_and_keeps_its_permissions(
+    empty_lake: TraceLake, source: Path, offering: Callable[..., None]
+) -> None:
+    offering(FASTER)
+    source.chmod(0o640)
+    ended = searched(empty_lake, source, apply=True)
+    assert source.read_bytes() == FASTER and source.stat().st_mode & 0o777 == 0o640
+    assert empty_lake.read("optimizations", ended.name).item(0, "is_applied") is True
+    assert sorted(one.name for one in source.parent.glob("*.hip")) == ["twice.hip"]
+
+
+def test_a_source_that_was_changed_meanwhile_is_not_written_over(
+    empty_lake: TraceLake, source: Path, offering: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offering(FASTER)
+    searching = running.optimize
+
+    def edited(*given: object) -> object:
+        outcome = searching(*given)  # type: ignore[arg-type]
+        source.write_bytes(b"// mine\n" + SOURCE)
+        return outcome
+
+    monkeypatch.setattr(running, "optimize", edited)
+    with pytest.raises(UsageError, match=r"changed while the search ran.*\.patch"):
+        searched(empty_lake, source, apply=True)
+    assert source.read_bytes() == b"// mine\n" + SOURCE
+    row = empty_lake.read("optimizations").row(0, named=True)
+    assert row["is_applied"] is False and row["patch"] is not None
+
+
+def test_nothing_is_written_where_nothing_is_accepted(
+    empty_lake: TraceLake, source: Path, offering: Callable[..., None]
+) -> None:
+    offering(costing(9900))
+    before = source.stat()
+    ended = searched(empty_lake, source, apply=True)
+    after = source.stat()
+    assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
+    assert ended.patch is None
+
+
+def test_a_kept_journal_decides_itself_again(
+    empty_lake: TraceLake, source: Path, offering: Callable[..., None]
+) -> None:
+    offering(*OFFERS)
+    ended = searched(empty_lake, source)
+    journal, again = decide_again(read_kept(empty_lake, find_optimization(empty_lake, ended.name[:12])), "kept")
+    assert journal.is_ended and len(again) == 5
+    assert [one.differs for one in again] == [None] * 5
+
+
+def test_a_search_that_is_broken_off_leaves_what_it_decided(
+    empty_lake: TraceLake, source: Path, offering: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offering(*OFFERS)
+    monkeypatch.setattr("tests.automation.optimizing.stand_in.InProcess.wavefront_size", 64)
+
+    class Interrupting:
+        name = "interrupting"
+
+        def propose(self, task: object) -> object:
+            from tests.automation.optimizing.stand_in import Offers
+
+            yield from Offers(costing(9900)).propose(task)  # type: ignore[arg-type]
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(running, "proposers_of", lambda configs, kept: (Interrupting(),))
+    with pytest.raises(KeyboardInterrupt):
+        searched(empty_lake, source)
+    (name,) = empty_lake.read("optimizations").get_column("campaign_id")
+    assert empty_lake.read("optimizations", name).item(0, "ended_by") is None
+    assert empty_lake.read("optimization_attempts", name).height == 1
+    journal, again = decide_again(read_kept(empty_lake, name), "kept")
+    assert not journal.is_ended and [one.differs for one in again] == [None, None]
+    assert faults(empty_lake) == [] and not empty_lake.is_measuring(name)
+
+
+def test_a_source_without_a_harness_begins_one_and_leaves_no_trace(
+    empty_lake: TraceLake, source: Path, offering: Callable[..., None]
+) -> None:
+    offering()
+    (source.parent / "twice_harness.py").unlink()
+    with pytest.raises(NoHarness) as raised:
+        searched(empty_lake, source)
+    assert 'HARNESS = Harness(\n    kernel="twice"' in str(raised.value.skeleton)
+    assert not empty_lake.path.exists()
+
+
+@pytest.mark.parametrize(
+    ("order", "told"),
+    [
+        ({"source": Path("/nowhere.hip")}, "No such file"),
+        ({"kernel": "thrice"}, "thrice"),
+        ({"session": "latest"}, "session"),
+    ],
+)
+def test_what_is_wrongly_asked_is_told_before_anything_is_done(
+    empty_lake: TraceLake, source: Path, offering: Callable[..., None], order: dict[str, object], told: str
+) -> None:
+    offering()
+    with pytest.raises(UsageError, match=told):
+        run(source.parent, empty_lake, Order(**({"source": source} | order)), lambda line: None)  # type: ignore[arg-type]
+    assert not empty_lake.path.exists()
+
+
+def test_what_is_no_journal_is_told_in_one_line() -> None:
+    with pytest.raises(UsageError, match="mine: it does not begin"):
+        decide_again(b"", "mine")
+
+
+def test_what_dead_searches_left_is_removed(
+    empty_lake: TraceLake, source: Path, offering: Callable[..., None], tmp_path: Path
+) -> None:
+    offering()
+    left = tmp_path / "cache" / "optimizing" / ".tmp-4194305-00000000"
+    left.mkdir(parents=True)
+    searched(empty_lake, source)
+    assert list((tmp_path / "cache" / "optimizing").iterdir()) == []
+
+
+def test_the_tables_are_those_of_one_campaign(
+    empty_lake: TraceLake, source: Path, offering: Callable[..., None]
+) -> None:
+    offering(FASTER)
+    ended = searched(empty_lake, source)
+    manifest = empty_lake.manifest(ended.name, "campaign")
+    assert {entry.table for entry in manifest.of_stage("optimization")} == {"optimizations", "optimization_attempts"}
+    assert empty_lake.read("optimizations").select(pl.col("campaign_id").str.starts_with("optimize-")).item()
