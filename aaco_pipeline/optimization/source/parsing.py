@@ -1,6 +1,7 @@
 """From the bytes of a source to what is known of it."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from aaco_pipeline.optimization.candidates import Refused
@@ -11,12 +12,28 @@ from aaco_pipeline.optimization.source.hazards import Hazard, HazardKind, Hazard
 from aaco_pipeline.optimization.source.kernels import Signature, parameters_of, signatures_of
 from aaco_pipeline.optimization.source.launches import launches_of
 from aaco_pipeline.optimization.source.loops import Loops
-from aaco_pipeline.optimization.source.preprocessor import code_alone, macros_of
+from aaco_pipeline.optimization.source.preprocessor import Macros, code_alone, macros_of
 from aaco_pipeline.optimization.source.tokens import Text, read
 from aaco_pipeline.optimization.source.unit import Kernel, LaunchBounds, Span, Unit
 
 #: A kernel's body is read as that of a function without parameters, so that no head of a kernel can confuse it.
 _HEAD: Final = b"void kernel()"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A source with all that its kernels were read from; `bodies` and `signatures` run beside the unit's kernels.
+
+    `outside` is the tree of everything but the kernels' bodies.
+    """
+
+    unit: Unit
+    text: Text
+    macros: Macros
+    facts: Facts
+    outside: Part
+    signatures: tuple[Signature, ...]
+    bodies: tuple[Part, ...]
 
 
 def parse(source: bytes) -> Unit:
@@ -26,19 +43,26 @@ def parse(source: bytes) -> Unit:
     not UTF-8, a bracket, comment, string or conditional that does not close, a digraph, a trigraph, a keyword that is
     redefined, no kernel. A line that only the grammar does not understand refuses nothing: `Kernel.damaged` names it.
     """
+    return reading_of(source).unit
+
+
+def reading_of(source: bytes) -> Reading:
+    """What `parse` says with what it was read from, for who looks at tokens and trees. Refused as `parse` refuses."""
     text = read(source)
     macros = macros_of(text)
     signatures = signatures_of(text, macros)
     if not signatures:
         raise Refused("parse", "there is no kernel: no function marked __global__ has a body; name a HIP source")
     code = code_alone(text, macros)
-    bodies = [_body(code, text, signature) for signature in signatures]
-    facts = facts_of(text, macros, [Part(tree_of(_without(code, text, signatures)), 0), *bodies])
+    bodies = tuple(_body(code, text, signature) for signature in signatures)
+    outside = Part(tree_of(_without(code, text, signatures)), 0)
+    facts = facts_of(text, macros, [outside, *bodies])
     hazards = Hazards(facts)
     kernels = tuple(
         _kernel(text, facts, hazards, signature, body) for signature, body in zip(signatures, bodies, strict=True)
     )
-    return Unit(source, kernels, launches_of(text))
+    unit = Unit(source, kernels, launches_of(text))
+    return Reading(unit, text, macros, facts, outside, signatures, bodies)
 
 
 def _body(code: bytes, text: Text, signature: Signature) -> Part:

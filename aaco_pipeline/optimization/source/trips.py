@@ -1,5 +1,6 @@
 """How often a loop runs, where its header and body prove it."""
 
+from dataclasses import dataclass
 from typing import Final
 
 from aaco_pipeline.optimization.source.constants import Constant, evaluate
@@ -37,7 +38,8 @@ def trip_count(facts: Facts, part: Part, loop: Node) -> int | None:
         return None if extent is None else extent.value
     if loop.type == "while_statement":
         return 0 if _condition_is(facts, part, loop, 0) else None
-    return _for_trips(facts, part, loop)
+    counted = _counted(facts, part, loop)
+    return None if counted is None else counted.trips
 
 
 def _condition_is(facts: Facts, part: Part, loop: Node, value: int) -> bool:
@@ -48,8 +50,26 @@ def _condition_is(facts: Facts, part: Part, loop: Node, value: int) -> bool:
     return words in (["(", str(value), ")"], ["(", "false", ")"] if value == 0 else [])
 
 
-def _for_trips(facts: Facts, part: Part, loop: Node) -> int | None:
-    started = _start(facts, part, loop.child_by_field_name("initializer"))
+def counter_of(facts: Facts, part: Part, loop: Node) -> tuple[str, int, int] | None:
+    """The variable of a counted loop with the least and the greatest value that its body sees; None of other loops."""
+    counted = _counted(facts, part, loop)
+    if counted is None or counted.trips == 0:
+        return None
+    return counted.name, min(counted.first, counted.last), max(counted.first, counted.last)
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """`last` is the variable's value in the last pass."""
+
+    name: str
+    first: int
+    last: int
+    trips: int
+
+
+def _counted(facts: Facts, part: Part, loop: Node) -> _Counted | None:
+    started = _start(facts, part, loop.child_by_field_name("initializer")) if loop.type == "for_statement" else None
     if started is None:
         return None
     name, first, bits, unsigned = started
@@ -61,11 +81,12 @@ def _for_trips(facts: Facts, part: Part, loop: Node) -> int | None:
     values = _values(first.value, operator, bound.value, *step)
     if values is None:
         return None
-    count, last = values
-    lowest, highest = min(first.value, last, bound.value), max(first.value, last, bound.value)
+    trips, last, after = values
+    lowest, highest = min(first.value, after, bound.value), max(first.value, after, bound.value)
     if lowest < 0 and (unsigned or bound.unsigned or first.unsigned):
         return None
-    return count if highest < 1 << (bits if unsigned else bits - 1) and lowest >= -(1 << (bits - 1)) else None
+    fits = highest < 1 << (bits if unsigned else bits - 1) and lowest >= -(1 << (bits - 1))
+    return _Counted(name, first.value, last, trips) if fits else None
 
 
 def _start(facts: Facts, part: Part, node: Node | None) -> tuple[str, Constant, int, bool] | None:
@@ -126,25 +147,25 @@ def _step(facts: Facts, part: Part, node: Node | None, name: str) -> tuple[str, 
     }.get(operator)
 
 
-def _values(first: int, operator: str, bound: int, step: str, by: int) -> tuple[int, int] | None:
-    """How often the body runs and the variable's value after; None where it does not end."""
+def _values(first: int, operator: str, bound: int, step: str, by: int) -> tuple[int, int, int] | None:
+    """How often the body runs, the variable's value in the last pass and after it; None where it does not end."""
     if step == "+":
         if operator == "!=":
-            return ((bound - first) // by, bound) if (bound - first) % by == 0 and (bound - first) // by >= 0 else None
+            count, rest = divmod(bound - first, by)
+            return (count, bound - by, bound) if rest == 0 and count >= 0 else None
         rising = operator in ("<", "<=")
         if rising != (by > 0):
-            return (0, first) if not _holds(first, operator, bound) else None
-        end = bound + {"<=": 1, ">=": -1}.get(operator, 0)
-        count = len(range(first, end, by))
-        return count, first + count * by
-    value = first
+            return (0, first, first) if not _holds(first, operator, bound) else None
+        count = len(range(first, bound + {"<=": 1, ">=": -1}.get(operator, 0), by))
+        return count, first + (count - 1) * by, first + count * by
+    last = value = first
     for count in range(_MOST_STEPS):
         if not _holds(value, operator, bound):
-            return count, value
+            return count, last, value
         moved = {"*": value * by, "/": value // by, "<<": value << min(by, 40), ">>": value >> by}[step]
         if value < 0 or moved == value:
             return None
-        value = moved
+        last, value = value, moved
     return None
 
 

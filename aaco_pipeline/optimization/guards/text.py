@@ -1,0 +1,140 @@
+"""A candidate's text against the baseline's: what may differ, and nothing else.
+
+A kernel's body is judged by lists of what is allowed: a name that is on none is refused, whatever it would do. What
+every harness and guard after this one relies on is checked here: the same signature, the same rest of the file.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Sequence
+from typing import Final, Literal
+
+from aaco_pipeline.optimization.candidates import Refused
+from aaco_pipeline.optimization.guards.shapes import check_shapes
+from aaco_pipeline.optimization.guards.subject import Subject, subject_of
+from aaco_pipeline.optimization.guards.words import check_words
+from aaco_pipeline.optimization.source.parsing import Reading, reading_of
+from aaco_pipeline.optimization.source.preprocessor import closing
+from aaco_pipeline.optimization.source.tokens import Directive, Token
+
+#: What a proposer may declare that it changes in a signature.
+Difference = Literal["launch_bounds", "restrict"]
+
+MOST_UNROLLED: Final = 64
+MOST_WORK_ITEMS: Final = 1024
+_SPLICE: Final = re.compile(rb"\\[ \t\v\f]*\r?\n")
+_UNROLL: Final = (["unroll"], ["nounroll"])
+
+
+def check_text(baseline: bytes, candidate: bytes, kernel: str, *, allowed: Collection[Difference] = ()) -> None:
+    """Refused where a candidate changes more of its source than the body of `kernel`, or more than a rewrite needs.
+
+    Guards: `parse` and `kernel` as `source.parse`, `outside_kernel`, `signature`, `pragmas`, `macros`, `calls`.
+    `allowed` is what the proposer declared of the signature: `launch_bounds` (two constants at most), `restrict`
+    (`__restrict__` added to pointers).
+    """
+    before, after = reading_of(baseline), reading_of(candidate)
+    _check_outside(before, after, kernel)
+    old, new = subject_of(before, kernel), subject_of(after, kernel)
+    _check_signature(old, new, allowed)
+    _check_directives(old, new)
+    if [token.text for token in old.body] == [token.text for token in new.body]:
+        return
+    check_words(old, new, may_restrict="restrict" in allowed)
+    if damaged := old.kernel.damaged or new.kernel.damaged:
+        raise Refused(
+            "parse", f"line {damaged[0]}: no rewrite is judged around a line that the grammar does not understand"
+        )
+    check_shapes(old, new)
+
+
+def _check_outside(before: Reading, after: Reading, kernel: str) -> None:
+    old, new = before.unit.kernel(kernel).span, after.unit.kernel(kernel).span
+    was, now = before.text.source, after.text.source
+    if was[: old.start] != now[: new.start] or was[old.end :] != now[new.end :]:
+        raise Refused("outside_kernel", f"bytes outside the kernel {kernel} differ from the baseline's")
+    if len(before.unit.kernels) != len(after.unit.kernels):
+        raise Refused("outside_kernel", "the number of kernels differs from the baseline's")
+
+
+def _check_signature(old: Subject, new: Subject, allowed: Collection[Difference]) -> None:
+    was, now = list(old.head), list(new.head)
+    if "launch_bounds" in allowed:
+        was, _ = _without_launch_bounds(was)
+        now, bounds = _without_launch_bounds(now)
+        _check_launch_bounds(bounds)
+    if "restrict" in allowed:
+        _check_restrict(was, now)
+        was, now = _without_restrict(was), _without_restrict(now)
+    if [token.text for token in was] != [token.text for token in now]:
+        raise Refused("signature", _first_difference(was, now))
+    if any(b"\\" in new.source[token.start : token.end] for token in now if token.kind == "word"):
+        raise Refused("signature", "a name is spelled with a backslash")
+
+
+def _first_difference(was: Sequence[Token], now: Sequence[Token]) -> str:
+    for old, new in zip(was, now, strict=False):
+        if old.text != new.text:
+            return f"the signature says {new.text!r} where the baseline says {old.text!r}"
+    return "the signature is longer or shorter than the baseline's"
+
+
+def _without_launch_bounds(tokens: Sequence[Token]) -> tuple[list[Token], list[Token]]:
+    """A head without its launch bounds, and the tokens between their brackets."""
+    for index, token in enumerate(tokens):
+        if token.text == "__launch_bounds__" and index + 1 < len(tokens) and tokens[index + 1].text == "(":
+            end = closing(tokens, index + 1)
+            return [*tokens[:index], *tokens[end + 1 :]], list(tokens[index + 2 : end])
+    return list(tokens), []
+
+
+def _check_launch_bounds(bounds: Sequence[Token]) -> None:
+    """Nothing, one whole number or two: a name or an expression might be worth anything."""
+    words = [token.text for token in bounds]
+    if words and not re.fullmatch(r"[1-9][0-9]{0,3}(,[1-9][0-9]{0,2})?", "".join(words)):
+        raise Refused("signature", f"__launch_bounds__({' '.join(words)}) is not one or two whole numbers")
+    if words and int(words[0]) > MOST_WORK_ITEMS:
+        raise Refused("signature", f"__launch_bounds__ of {words[0]} work-items is more than {MOST_WORK_ITEMS}")
+
+
+def _check_restrict(was: Sequence[Token], now: Sequence[Token]) -> None:
+    old, new = (Counter(token.text == "__restrict__" for token in tokens)[True] for tokens in (was, now))
+    if new < old:
+        raise Refused("signature", "a __restrict__ of the baseline's is missing")
+    for index, token in enumerate(now):
+        if token.text == "__restrict__" and now[index - 1].text not in ("*", "const", "volatile"):
+            raise Refused("signature", "__restrict__ stands where no pointer is declared")
+
+
+def _without_restrict(tokens: Sequence[Token]) -> list[Token]:
+    return [token for token in tokens if token.text != "__restrict__"]
+
+
+def _check_directives(old: Subject, new: Subject) -> None:
+    """No directive but the baseline's own and pragmas that unroll, and no line that a backslash joins."""
+    if [_plain(each) for each in new.directives if not _unrolls(each)] != [
+        _plain(each) for each in old.directives if not _unrolls(each)
+    ]:
+        raise Refused("pragmas", "the kernel has a directive that is neither the baseline's nor #pragma unroll")
+    known = [_plain(each) for each in old.directives]
+    body = new.kernel.body.start
+    for each in new.directives:
+        if _unrolls(each) and _plain(each) not in known and (each.start < body or not _is_plain_unroll(each)):
+            raise Refused("pragmas", f"#pragma {' '.join(_plain(each)[1:])} is more than an unroll by a small number")
+    splices = len(_SPLICE.findall(new.source[new.kernel.span.start : new.kernel.span.end]))
+    if splices > len(_SPLICE.findall(old.source[old.kernel.span.start : old.kernel.span.end])):
+        raise Refused("macros", "a backslash joins two lines in the kernel; write them as one")
+
+
+def _plain(directive: Directive) -> list[str]:
+    return [directive.name, *(token.text for token in directive.tokens)]
+
+
+def _unrolls(directive: Directive) -> bool:
+    return directive.name == "pragma" and [token.text for token in directive.tokens[:1]] in _UNROLL
+
+
+def _is_plain_unroll(directive: Directive) -> bool:
+    words = "".join(token.text for token in directive.tokens[1:])
+    number = re.fullmatch(r"\(?([0-9]{1,2})\)?", words)
+    return not words or (number is not None and 1 <= int(number.group(1)) <= MOST_UNROLLED)

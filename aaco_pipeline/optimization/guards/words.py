@@ -1,0 +1,247 @@
+"""Which words a rewritten kernel may use: the baseline's own in their own places, and a closed list beside them."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from aaco_pipeline.optimization.candidates import Refused
+from aaco_pipeline.optimization.guards.subject import Subject
+from aaco_pipeline.optimization.source.tokens import Token
+from aaco_pipeline.optimization.source.vocabulary import ASSEMBLY, KEYWORDS, SPECIFIERS, VECTOR_TYPES, hazard_of, words
+
+#: Mathematics, and moves between representations, that compute from their arguments alone and as exactly as the
+#: plain operators do; nothing approximate, nothing that assumes, nothing that reads a clock or another lane.
+_MATHEMATICS: Final = words(
+    "fma fabs fmin fmax sqrt rsqrt cbrt exp exp2 exp10 expm1 log log2 log10 log1p pow sin cos tan asin acos atan atan2"
+    " sinh cosh tanh asinh acosh atanh erf erfc floor ceil trunc round rint nearbyint copysign fmod hypot ldexp"
+)
+CALLS: Final = (
+    frozenset(_MATHEMATICS)
+    | frozenset(f"{name}f" for name in _MATHEMATICS)
+    | frozenset(f"make_{name}" for name in VECTOR_TYPES)
+    | frozenset(f"__builtin_{name}{suffix}" for name in words("fma fabs fmin fmax sqrt") for suffix in ("", "f"))
+    | frozenset(
+        words(
+            "min max abs isnan isinf isfinite __ldg __popc __popcll __clz __clzll __ffs __ffsll __brev __brevll"
+            " __mul24 __umul24 __mulhi __umulhi __builtin_popcount __builtin_clz __builtin_ctz __builtin_expect"
+        )
+    )
+    | frozenset(f"__{name}_rn" for name in words("fadd fsub fmul fmaf fdiv fsqrt dadd dsub dmul fma ddiv dsqrt"))
+)
+_STATEMENTS: Final = frozenset(words("if else for while do switch case default break continue return"))
+_TYPES: Final = frozenset(
+    words("bool int long signed unsigned float double size_t uint int32_t uint32_t int64_t uint64_t ptrdiff_t")
+)
+_VALUES: Final = frozenset(words("true false const constexpr auto sizeof static_cast reinterpret_cast __shared__ std"))
+_BUILTINS: Final = frozenset(words("threadIdx blockIdx blockDim gridDim warpSize INFINITY"))
+_PLAIN: Final = _STATEMENTS | _TYPES | _VALUES | _BUILTINS | VECTOR_TYPES
+_MEMBERS: Final = frozenset("xyzw")
+#: Types of fewer bits than `float` and `int`; a kernel that has none gets none.
+_NARROW: Final = re.compile(
+    r"half[1-4]?|__half\w*|_*(?:fp16|bf16|float16|bfloat16|hip_bfloat16|nv_bfloat16|fp8|hip_fp8)\w*|_Float16"
+    r"|u?(?:char|short)[1-4]?|u?int(?:8|16)_t|\w*2(?:half|bfloat16)\w*"
+)
+#: Words whose statements must stay the baseline's own, in order and number: a volatile access that is dropped, a static
+#: variable that is added, a clock that is read twice are changes of another kind than a rewrite.
+_KEPT_NAMES: Final = re.compile(
+    r"(?:v?f?s?n?)printf|puts|putchar|exit|_exit|_Exit|quick_exit|abort|__?trap|__builtin_trap|assert|__assert\w*"
+    r"|malloc|calloc|realloc|free|aligned_alloc|alloca|__builtin_alloca\w*|clock|clock64|wall_clock\w*|__clock\w*|time"
+    r"|__builtin_readcyclecounter|__builtin_amdgcn_s_(?:memtime|memrealtime|getreg|sleep|sethalt|endpgm)\w*|__volatile__"
+    r"|globaltimer\w*|memcpy|memset|memmove|__device__|__managed__|__constant__|__asm__|__asm|_Pragma|__attribute__"
+)
+_KEPT_KEYWORDS: Final = KEYWORDS - _STATEMENTS - _TYPES - _VALUES - {"char", "short"}
+_NUMBER: Final = re.compile(
+    r"(?:0[xX][0-9a-fA-F']+|0[bB][01']+|[0-9][0-9']*)(?:[uU](?:ll?|LL?)?|(?:ll?|LL?)[uU]?)?"
+    r"|(?:[0-9][0-9']*\.[0-9']*|\.[0-9][0-9']*|[0-9][0-9']*(?=[eE]))(?:[eE][+-]?[0-9]+)?[fF]?"
+    r"|0[xX][0-9a-fA-F]*\.?[0-9a-fA-F]*[pP][+-]?[0-9]+[fF]?"
+)
+_REAL: Final = re.compile(r"(?!0[xX])[0-9.']*(?:\.|[eE])[0-9.eE+'-]*")
+_RESERVED: Final = re.compile(r"_[_A-Z].*|.*__.*|(?i:.*aaco.*)|.*\$.*")
+#: Functions of Bessel and others whose short names people give to their variables.
+_SHORT: Final = frozenset(words("y0 y1 j0 j1"))
+_COUNTED: Final = {"barrier": "barrier", "atomic": "atomic operation"}
+
+
+def check_words(old: Subject, new: Subject, *, may_restrict: bool) -> None:
+    """Refused, guard `calls` or `macros`, at the first word, number or string that no list allows."""
+    _check_kept(old, new)
+    _check_declared(old, new)
+    used = _Used(old)
+    tokens = new.body
+    for index, token in enumerate(tokens):
+        before = tokens[index - 1].text if index else ""
+        after = tokens[index + 1].text if index + 1 < len(tokens) else ""
+        if token.kind == "word":
+            _check_word(used, new, token, before, after, may_restrict=may_restrict)
+        elif token.kind == "number":
+            if not _NUMBER.fullmatch(token.text):
+                raise _refused(new, token, "is no plain number")
+        elif token.kind in ("string", "character"):
+            if token.text not in used.literals:
+                raise _refused(new, token, "is a string or character that the baseline's kernel has not")
+        elif token.text in ("<<<", "->*", ".*", "##", "#") and token.text not in used.marks:
+            raise _refused(new, token, "is not for a kernel's body")
+    _check_precision(old, new)
+    _check_counts(old, new)
+
+
+class _Used:
+    """How the baseline's kernel uses its words: as calls, as members, plainly."""
+
+    def __init__(self, old: Subject) -> None:
+        self.subject = old
+        self.calls: set[str] = set()
+        self.members: set[str] = set()
+        # Of the head its types and constants: neither its specifiers nor the kernel itself are for a body.
+        self.plain = {token.text for token in old.head if token.kind == "word" and token.text not in SPECIFIERS}
+        self.plain -= {old.kernel.name, *filter(_kept, old.words)}
+        self.marks = {token.text for token in old.body if token.kind == "mark"}
+        self.literals = {token.text for token in old.body if token.kind in ("string", "character")}
+        for index, token in enumerate(old.body):
+            if token.kind == "word":
+                before = old.body[index - 1].text if index else ""
+                after = old.body[index + 1].text if index + 1 < len(old.body) else ""
+                self.role(before, after).add(token.text)
+
+    def role(self, before: str, after: str) -> set[str]:
+        """The set to which a word between two others belongs."""
+        if before in (".", "->"):
+            return self.members
+        return self.calls if after == "(" else self.plain
+
+
+def _check_word(used: _Used, new: Subject, token: Token, before: str, after: str, *, may_restrict: bool) -> None:
+    word = token.text
+    if word in used.role(before, after) or _kept(word):
+        return
+    if word in new.reading.macros:
+        raise Refused("macros", f"line {new.line(token)}: the macro {word} is not used by the baseline's kernel")
+    if before in (".", "->"):
+        if word not in _MEMBERS or after == "(":
+            raise _refused(new, token, "is a member that the baseline's kernel does not use")
+    elif word == "__restrict__":
+        if not may_restrict:
+            raise _refused(new, token, "is not declared by the proposer")
+    elif after == "(" and word not in _STATEMENTS | _TYPES | _VALUES:
+        _check_call(used, new, token)
+    elif word not in _PLAIN | new.locals | used.plain | new.parameters:
+        of_a_template = word in ("min", "max") and before == "::" and after == "<"
+        if not of_a_template:
+            raise _refused(new, token, "is neither the baseline's, nor declared in the kernel, nor on the list")
+
+
+def _check_call(used: _Used, new: Subject, token: Token) -> None:
+    word = token.text
+    if word in new.locals and word not in used.subject.outer_names:
+        # `float sum(0.0f)`: that it is a declaration and no call is the business of shapes.
+        return
+    if word in VECTOR_TYPES or (word in CALLS and word not in new.outer_names):
+        return
+    raise _refused(new, token, "is called, which the baseline's kernel does not do and which is not on the list")
+
+
+def _kept(word: str) -> bool:
+    return word in _KEPT_KEYWORDS or word in ASSEMBLY or _KEPT_NAMES.fullmatch(word) is not None
+
+
+def _check_kept(old: Subject, new: Subject) -> None:
+    was, now = ([piece for piece in each.statements if any(map(_kept, piece))] for each in (old, new))
+    if was == now:
+        return
+    changed = next((piece for piece in now if piece not in was), None) or next(
+        (piece for piece in was if piece not in now), was[0] if was else ()
+    )
+    word = next((each for each in changed if _kept(each)), "")
+    raise Refused("calls", f"`{word}` is added, moved or taken away: `{' '.join(changed)[:80]}`")
+
+
+def _check_declared(old: Subject, new: Subject) -> None:
+    """No local name hides one of the file, a parameter or a function, nor is one that belongs to compilers."""
+    for name in sorted(new.locals - old.locals):
+        hidden = (
+            name in new.outer_names or name in new.parameters or name in (CALLS | _BUILTINS | VECTOR_TYPES) - _SHORT
+        )
+        if hidden or hazard_of(name) or _kept(name) or _NARROW.fullmatch(name):
+            raise Refused("calls", f"the local name {name} hides another meaning of it; name the variable otherwise")
+        if _RESERVED.fullmatch(name):
+            raise Refused("calls", f"the local name {name} is reserved; name the variable otherwise")
+    for parameter in new.parameters & new.locals - old.locals:
+        raise Refused("calls", f"the parameter {parameter} is declared again")
+
+
+def _check_precision(old: Subject, new: Subject) -> None:
+    for word in sorted(new.words - old.words):
+        if _NARROW.fullmatch(word):
+            raise Refused("calls", f"{word} is a narrower type than the baseline's kernel has")
+    if not any(word.startswith("double") for word in old.words) and not _reals(old, single=False):
+        return
+    was, now = (Counter(token.text for token in each.body)["double"] for each in (old, new))
+    if now < was:
+        raise Refused("calls", f"`double` stands {now} times in the kernel, {was} times in the baseline's")
+    floats = {word for word in new.words - old.words if word.startswith("float")}
+    if floats and "float" not in old.words:
+        raise Refused("calls", f"{sorted(floats)[0]} stands in a kernel of `double`")
+    converted = sorted(_made_float(new) - _made_float(old))
+    if converted:
+        raise Refused("calls", f"{converted[0]} is made `float`, which the baseline's kernel does not do")
+    narrower = sorted(_declared_as(new, "float") & _declared_as(old, "double"))
+    if narrower:
+        raise Refused("calls", f"{narrower[0]} is `float`, in the baseline's kernel `double`")
+    lowered = _reals(old, single=False) & _reals(new, single=True) - _reals(old, single=True)
+    if lowered:
+        raise Refused("calls", f"the number {sorted(lowered)[0]} is `float`, in the baseline's kernel `double`")
+
+
+def _made_float(subject: Subject) -> set[str]:
+    """The first word of what each conversion to `float` is of."""
+    found: set[str] = set()
+    texts = [token.text for token in subject.body]
+    for index, text in enumerate(texts):
+        if text == "float" and texts[index + 1] in (")", ">", "("):
+            found.add(next((word for word in texts[index + 1 :] if word not in (")", ">", "(")), ""))
+    return found
+
+
+def _reals(subject: Subject, *, single: bool) -> set[float]:
+    """The floating-point numbers that are written with `f`, or without."""
+    found: set[float] = set()
+    for token in subject.body:
+        plain = token.text.rstrip("fF") if single else token.text
+        if token.kind == "number" and single == (plain != token.text) and _REAL.fullmatch(plain):
+            found.add(float(plain.replace("'", "")))
+    return found
+
+
+def _declared_as(subject: Subject, kind: str) -> set[str]:
+    """The names after a type's own word, up to the end of their declaration."""
+    found: set[str] = set()
+    for piece in subject.statements:
+        for index, word in enumerate(piece[:-1]):
+            if word == kind and re.fullmatch(r"[A-Za-z_]\w*", piece[index + 1]):
+                found |= set(_names(piece[index + 1 :]))
+    return found
+
+
+def _names(piece: Sequence[str]) -> Iterator[str]:
+    depth = 0
+    for index, word in enumerate(piece):
+        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(word, 0)
+        if depth < 0:
+            return
+        if depth == 0 and (index == 0 or piece[index - 1] == ","):
+            yield word
+
+
+def _check_counts(old: Subject, new: Subject) -> None:
+    """No fewer barriers and atomic operations: what they order is not seen in an output that happens to be right."""
+    for kind, name in _COUNTED.items():
+        was, now = (
+            sum(hazard_of(token.text) == kind for token in each.body if token.kind == "word") for each in (old, new)
+        )
+        if now < was:
+            raise Refused("calls", f"the kernel has {now} words of a {name}, the baseline's {was}")
+
+
+def _refused(new: Subject, token: Token, what: str) -> Refused:
+    return Refused("calls", f"line {new.line(token)}: {token.text[:40]} {what}")
