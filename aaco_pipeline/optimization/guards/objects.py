@@ -56,9 +56,13 @@ _MATHEMATICS: Final = re.findall(
     "fma fmax fmin fmod frexp hypot ilogb ldexp llrint llround log log10 log1p log2 logb lrint lround modf nearbyint "
     "nextafter pow remainder remquo rint round roundeven scalbln scalbn sin sincos sinh sqrt tan tanh tgamma trunc",
 )
-MAY_CALL: Final = frozenset(
-    [*_MATHEMATICS, *(f"{name}f" for name in _MATHEMATICS), "memcpy", "memmove", "memset", "memcmp", *MEETINGS]
+#: What compilers call for operations that a processor has no instruction for.
+_OF_COMPILERS: Final = re.findall(
+    r"\w+",
+    "memcpy memmove memset memcmp __popcountdi2 __popcountsi2 __clzdi2 __clzsi2 __ctzdi2 __ctzsi2 __ffsdi2 __ffssi2 "
+    "__bswapdi2 __bswapsi2 __divti3 __udivti3 __modti3 __umodti3 __multi3",
 )
+MAY_CALL: Final = frozenset([*_MATHEMATICS, *(f"{name}f" for name in _MATHEMATICS), *_OF_COMPILERS, *MEETINGS])
 #: Programs' sections as a compiler writes them for plain functions and data. All others mean something to a linker or
 #: a loader, or hide something from those who look.
 _SECTIONS: Final = re.compile(

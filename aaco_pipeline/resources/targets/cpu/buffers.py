@@ -8,6 +8,7 @@ call (NaN for floating point, made of random bits), `in` buffers the child canno
 import mmap
 import os
 import secrets
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -60,12 +61,16 @@ class Buffers:
 
     def __init__(self, buffers: Sequence[Buffer]) -> None:
         self.placed: dict[str, Placed] = {}
+        #: What each element of an `out` buffer holds before a call.
+        self.poison: dict[str, bytes] = {}
         address = _FIRST_ADDRESS
         for buffer in buffers:
             if buffer.name in self.placed:
                 raise ValueError(f"two buffers are named {buffer.name}")
             placed = _place(buffer, address)
             self.placed[buffer.name] = placed
+            if buffer.role == "out":
+                self.poison[buffer.name] = placed.poison.to_bytes(placed.values.dtype.itemsize, sys.byteorder)
             address += (placed.mapped_bytes + _GAP - 1) // _GAP * _GAP + _GAP
 
     def write(self, contents: Mapping[str, Content]) -> None:

@@ -68,7 +68,7 @@ def _sections(data: bytes) -> list[_Raw]:
     if not header[0].startswith(_MAGIC) or header[1] != _RELOCATABLE:
         raise ValueError("not a relocatable ELF file of 64 bits")
     offset, size, count, names_at = header[6], header[11], header[12], header[13]
-    if size != _SECTION.size or not 0 < count < _FIRST_SPECIAL or names_at >= count:
+    if size != _SECTION.size or not 0 < count < _FIRST_SPECIAL or names_at >= count or offset > len(data):
         raise ValueError("its table of sections is not as the format says")
     rows = [_SECTION.unpack_from(data, offset + at * size) for at in range(count)]
     names = _content(data, rows[names_at])

@@ -164,7 +164,7 @@ class _Process:
         duration, self.last_ns = now - self.last_ns, now
         if self.tasks.stat().st_nlink != 3:
             raise Refused("processes", "its process has more than one thread")
-        return Execution(outputs, duration)
+        return Execution(outputs, duration, buffers.poison)
 
     def _arguments(self, arguments: Sequence[Argument]) -> tuple[int, bytes]:
         values = b"".join(
