@@ -2,7 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
+
+#: What of a kernel's signature a change may touch; neither changes how the kernel is called.
+SignatureChange = Literal["launch_bounds", "restrict"]
 
 
 class Refused(Exception):
@@ -20,6 +23,7 @@ class Candidate:
 
     `bit_exact` is set where the change keeps the order of floating-point operations, so that outputs must equal the
     baseline's bits. `block` is set where the kernel is to be launched with another workgroup than its harness says.
+    `signature` declares what of the kernel's signature differs; nothing else of it may.
     """
 
     kernel: str
@@ -29,6 +33,7 @@ class Candidate:
     bit_exact: bool
     block: tuple[int, int, int] | None = None
     parameters: Mapping[str, int | str] = field(default_factory=dict)
+    signature: tuple[SignatureChange, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ every harness and guard after this one relies on is checked here: the same signa
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
-from typing import Final, Literal
+from typing import Final
 
-from aaco_pipeline.optimization.candidates import Refused
+from aaco_pipeline.optimization.candidates import Refused, SignatureChange
 from aaco_pipeline.optimization.guards.shapes import check_shapes
 from aaco_pipeline.optimization.guards.subject import Subject, subject_of
 from aaco_pipeline.optimization.guards.words import check_words
@@ -17,16 +17,13 @@ from aaco_pipeline.optimization.source.parsing import Reading, reading_of
 from aaco_pipeline.optimization.source.preprocessor import closing
 from aaco_pipeline.optimization.source.tokens import Directive, Token
 
-#: What a proposer may declare that it changes in a signature.
-Difference = Literal["launch_bounds", "restrict"]
-
 MOST_UNROLLED: Final = 64
 MOST_WORK_ITEMS: Final = 1024
 _SPLICE: Final = re.compile(rb"\\[ \t\v\f]*\r?\n")
 _UNROLL: Final = (["unroll"], ["nounroll"])
 
 
-def check_text(baseline: bytes, candidate: bytes, kernel: str, *, allowed: Collection[Difference] = ()) -> None:
+def check_text(baseline: bytes, candidate: bytes, kernel: str, *, allowed: Collection[SignatureChange] = ()) -> None:
     """Refused where a candidate changes more of its source than the body of `kernel`, or more than a rewrite needs.
 
     Guards: `parse` and `kernel` as `source.parse`, `outside_kernel`, `signature`, `pragmas`, `macros`, `calls`.
@@ -57,7 +54,7 @@ def _check_outside(before: Reading, after: Reading, kernel: str) -> None:
         raise Refused("outside_kernel", "the number of kernels differs from the baseline's")
 
 
-def _check_signature(old: Subject, new: Subject, allowed: Collection[Difference]) -> None:
+def _check_signature(old: Subject, new: Subject, allowed: Collection[SignatureChange]) -> None:
     was, now = list(old.head), list(new.head)
     if "launch_bounds" in allowed:
         was, _ = _without_launch_bounds(was)

@@ -4,8 +4,8 @@ from typing import Final
 
 import pytest
 
-from aaco_pipeline.optimization.candidates import Refused
-from aaco_pipeline.optimization.guards.text import Difference, check_text
+from aaco_pipeline.optimization.candidates import Refused, SignatureChange
+from aaco_pipeline.optimization.guards.text import check_text
 
 BASELINE: Final = """#include <hip/hip_runtime.h>
 #define TILE 16
@@ -37,10 +37,10 @@ LOOP: Final = (
     "  for (int i = threadIdx.x; i < n; i += blockDim.x) {\n    sum += a[row * n + i] * b[i];  // one product\n  }\n"
 )
 ROW: Final = "  const int row = blockIdx.x;\n"
-RESTRICT: Final[tuple[Difference, ...]] = ("restrict",)
+RESTRICT: Final[tuple[SignatureChange, ...]] = ("restrict",)
 
 
-def check(candidate: str, *allowed: Difference, kernel: str = "row_dot") -> None:
+def check(candidate: str, *allowed: SignatureChange, kernel: str = "row_dot") -> None:
     check_text(BASELINE.encode(), candidate.encode(), kernel, allowed=allowed)
 
 
@@ -182,7 +182,7 @@ def test_a_declared_change_of_the_signature_is_allowed_and_no_other() -> None:
     check(bounds, "launch_bounds")
     check(with_("__launch_bounds__(256) ", ""), "launch_bounds")
     check(restrict, "restrict")
-    wrong: list[tuple[str, tuple[Difference, ...]]] = [
+    wrong: list[tuple[str, tuple[SignatureChange, ...]]] = [
         (bounds, ("restrict",)),
         (restrict, ("launch_bounds",)),
         (bounds, ()),
@@ -204,7 +204,7 @@ def test_restrict_is_for_pointers_of_the_signature_and_is_not_taken_away() -> No
         check_text(once.encode(), BASELINE.encode(), "row_dot", allowed=RESTRICT)
 
 
-def refused(candidate: str, guard: str, *allowed: Difference) -> str:
+def refused(candidate: str, guard: str, *allowed: SignatureChange) -> str:
     with pytest.raises(Refused) as caught:
         check(candidate, *allowed)
     assert caught.value.guard == guard, caught.value
