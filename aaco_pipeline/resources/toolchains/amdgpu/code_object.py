@@ -152,6 +152,9 @@ class CodeObject:
             raise ValueError(f"{count} sections of {entry_size} bytes")
         entries = list(struct.iter_unpack("<IIQQQQIIQQ", self._slice(table, count * entry_size)))
         names = self._slice(entries[names_at][4], entries[names_at][5])
+        for _, kind, _, _, offset, size, *_ in entries:
+            if kind != NO_BITS:
+                self._slice(offset, size)
         return tuple(
             Section(_text(names, name), kind, address, offset, size, link, info, bool(flags & 4))
             for name, kind, flags, address, offset, size, link, info, _, _ in entries

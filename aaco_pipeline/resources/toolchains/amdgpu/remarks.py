@@ -4,7 +4,7 @@ Read from LLVM's optimization record (`-fsave-optimization-record`), the remarks
 their numbers by name: a source can print anything among diagnostics, and nothing into the record.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,6 +20,10 @@ from aaco_pipeline.optimization.guards.resources import (
 #: The passes whose remarks are asked for.
 PASSES: Final = "kernel-resource-usage|loop-unroll|transform-warning"
 _LARGEST_BYTES: Final = 16 << 20
+_FIGURES: Final = (
+    *("NumSGPR", "NumVGPR", "NumAGPR", "ScratchSize", "DynamicStack", "Occupancy", "SGPRSpill", "VGPRSpill"),
+    "BytesLDS",
+)
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -36,7 +40,7 @@ _Loader.add_multi_constructor("!", _document)
 
 @dataclass(frozen=True)
 class CompilerRemarks:
-    """What was said of one kernel. `usage` is by the record's own names: NumVGPR, NumAGPR, Occupancy, BytesLDS …"""
+    """What was said of one kernel. `usage` is by the record's own names, such as NumVGPR."""
 
     usage: Mapping[str, int]
     unrolled: tuple[UnrolledLoop, ...]
@@ -46,31 +50,34 @@ class CompilerRemarks:
 def read_remarks(record: bytes, symbol: str, source_name: str) -> CompilerRemarks:
     """The remarks on a function, of loops in the file that is called `source_name` (loops of headers are not told).
 
-    ValueError when the record is none, or says nothing of the function's resources.
+    ValueError when the record is none, or does not state the function's resources.
     """
     if len(record) > _LARGEST_BYTES:
         raise ValueError(f"an optimization record of {len(record)} bytes")
     usage: dict[str, int] = {}
     unrolled: dict[UnrolledLoop, None] = {}
     failed: dict[FailedTransformation, None] = {}
-    for one in _documents(record):
-        if one.get("Function") != symbol:
-            continue
-        arguments = {key: value for argument in one.get("Args") or () for key, value in argument.items()}
-        if one.get("Pass") == "kernel-resource-usage":
-            usage |= {key: _number(value) for key, value in arguments.items() if _is_figure(key, value)}
-            continue
-        place = one.get("DebugLoc") or {}
-        if place.get("File") != source_name:
-            continue
-        line, column = int(place["Line"]), int(place["Column"])
-        if one["kind"] == "Passed" and "UnrollCount" in arguments:
-            whole = one["Name"] == "FullyUnrolled"
-            unrolled[UnrolledLoop(line, column, int(arguments["UnrollCount"]), whole)] = None
-        elif one["kind"] == "Failure":
-            failed[FailedTransformation(line, column, str(arguments.get("String", "")))] = None
-    if not usage:
-        raise ValueError(f"the compiler's record says nothing of the resources of {symbol}")
+    try:
+        for one in yaml.load_all(record, Loader=_Loader):
+            if one["Function"] != symbol:
+                continue
+            arguments = {key: value for argument in one.get("Args", ()) for key, value in argument.items()}
+            if one["Pass"] == "kernel-resource-usage":
+                usage |= {key: _number(value) for key, value in arguments.items() if key in _FIGURES}
+                continue
+            place = one.get("DebugLoc", {})
+            if place.get("File") != source_name:
+                continue
+            line, column = int(place["Line"]), int(place["Column"])
+            if one["kind"] == "Passed" and "UnrollCount" in arguments:
+                completely = one["Name"] == "FullyUnrolled"
+                unrolled[UnrolledLoop(line, column, int(arguments["UnrollCount"]), completely)] = None
+            elif one["kind"] == "Failure":
+                failed[FailedTransformation(line, column, str(arguments["String"]))] = None
+    except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"the compiler's optimization record cannot be read: {error}") from error
+    if lacking := [name for name in _FIGURES if name not in usage]:
+        raise ValueError(f"the compiler's record does not state {', '.join(lacking)} of {symbol}")
     return CompilerRemarks(usage, tuple(unrolled), tuple(failed))
 
 
@@ -94,18 +101,5 @@ def disagreements(resources: KernelResources, remarks: CompilerRemarks) -> list[
     return [f"{name} {mine}, by the compiler {its}" for name, (mine, its) in ours.items() if mine != its]
 
 
-def _documents(record: bytes) -> Iterator[dict[str, Any]]:
-    try:
-        for one in yaml.load_all(record, Loader=_Loader):
-            if isinstance(one, dict):
-                yield one
-    except yaml.YAMLError as error:
-        raise ValueError(f"the compiler's optimization record cannot be read: {error}") from error
-
-
-def _is_figure(key: str, value: object) -> bool:
-    return key not in ("String", "FunctionName") and isinstance(value, (str, int, bool))
-
-
-def _number(value: str | int) -> int:
-    return int(value) if str(value) not in ("True", "False") else int(str(value) == "True")
+def _number(value: str) -> int:
+    return int(value == "True") if value in ("True", "False") else int(value)

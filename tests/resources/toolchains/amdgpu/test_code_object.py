@@ -1,0 +1,137 @@
+"""Code objects: what they state is what the compiler says, and whatever is wrong with one is one clear error."""
+
+import random
+import struct
+
+import pytest
+
+from aaco_pipeline.errors import AacoError
+from aaco_pipeline.resources.toolchains.amdgpu.code_object import (
+    NOTES,
+    SYMBOL_TABLE,
+    CodeObject,
+    CodeObjectError,
+    unqualified,
+)
+from aaco_pipeline.resources.toolchains.amdgpu.compiling import SOURCE_NAME, kernel_resources
+from aaco_pipeline.resources.toolchains.amdgpu.remarks import disagreements, read_remarks
+from tests.resources.toolchains.amdgpu.code_objects import SYMBOLS, kept, section_header, section_offset, with_bytes
+
+
+@pytest.mark.parametrize("name", SYMBOLS)
+def test_every_figure_is_the_compilers_own(name: str) -> None:
+    resources, symbol = kernel_resources(kept(name), name.partition("-")[0])
+    assert symbol == SYMBOLS[name]
+    assert disagreements(resources, read_remarks(kept(name, "yaml"), symbol, SOURCE_NAME)) == []
+
+
+def test_what_a_kernel_takes() -> None:
+    """By llvm-readelf-19 --notes and -s of the kept files."""
+    matrix, _ = kernel_resources(kept("matrix-gfx942-1"), "matrix")
+    assert (matrix.architecture, matrix.wavefront_size, matrix.max_workgroup_work_items) == ("gfx942", 64, 256)
+    assert (matrix.vgprs, matrix.agprs, matrix.sgprs, matrix.scratch_bytes) == (308, 256, 20, 1088)
+    lookup, _ = kernel_resources(kept("lookup-gfx90a-1"), "lookup")
+    assert (lookup.architecture, lookup.lds_bytes, lookup.max_workgroup_work_items) == ("gfx90a", 1024, 256)
+    assert (lookup.vgprs, lookup.sgprs, lookup.code_bytes) == (6, 39, 184)
+    star, _ = kernel_resources(kept("star-gfx942-8"), "star")
+    assert (star.vgprs, star.vgpr_spills, star.sgpr_spills, star.scratch_bytes) == (128, 119, 0, 400)
+    assert (star.code_bytes, star.dynamic_stack) == (8216, False)
+
+
+def test_a_linked_code_object_states_the_same() -> None:
+    linked, relocatable = (CodeObject(kept("lookup-gfx90a-1", suffix)) for suffix in ("hsaco", "o"))
+    assert linked.kernel("lookup") == relocatable.kernel("lookup")
+    assert linked.architecture == "gfx90a"
+    functions = [one.symbols_by_name[SYMBOLS["lookup-gfx90a-1"]] for one in (linked, relocatable)]
+    assert functions[0].size == functions[1].size == 184
+    assert functions[0].value != functions[1].value
+
+
+def test_a_kernel_is_found_by_either_name_and_only_when_there_is_one() -> None:
+    code = CodeObject(kept("lookup-gfx90a-1"))
+    assert code.kernel("lookup") == code.kernel("_ZN5scope6lookupIfEEvPKT_PS1_i")
+    with pytest.raises(CodeObjectError, match=r"no compiled kernel is called look; there is _ZN5scope6lookup"):
+        code.kernel("look")
+    code.kernels = (*code.kernels, *code.kernels)
+    with pytest.raises(CodeObjectError, match=r"2 compiled kernels are called lookup \(overloads, instances\)"):
+        code.kernel("lookup")
+
+
+@pytest.mark.parametrize(
+    ("symbol", "name"),
+    [
+        ("star", "star"),
+        ("_Z6matrixPKfS0_Pfi", "matrix"),
+        ("_ZL1kPf", "k"),
+        ("_ZN5scope6lookupIfEEvPKT_PS1_i", "lookup"),
+        ("_ZN1a12_GLOBAL__N_11qEPf", "q"),
+        ("_ZN1aL1rEPf", "r"),
+        ("_Z3addIiEvPT_", "add"),
+        ("_ZSt4swapv", "_ZSt4swapv"),
+    ],
+)
+def test_the_name_of_the_source_is_found_in_a_mangled_one(symbol: str, name: str) -> None:
+    assert unqualified(symbol) == name
+
+
+def _torn(data: bytes) -> dict[str, bytes]:
+    notes, symbols = section_header(data, NOTES), section_header(data, SYMBOL_TABLE)
+    metadata = section_offset(data, NOTES)
+    huge = struct.pack("<Q", 1 << 60)
+    kernel = CodeObject(data).kernel("lookup")
+    sizes = (kernel.lds_bytes, kernel.scratch_bytes, kernel.kernarg_bytes)
+    descriptor = struct.pack("<III", *sizes)
+    return {
+        "nothing": b"",
+        "another file": b"MZ" + data[2:],
+        "32 bits": with_bytes(data, 4, b"\1"),
+        "another system": with_bytes(data, 7, b"\3"),
+        "another machine": with_bytes(data, 18, struct.pack("<H", 62)),
+        "sections beyond the end": with_bytes(data, 40, huge),
+        "most sections": with_bytes(data, 60, struct.pack("<H", 0xFFFF)),
+        "no sections": with_bytes(data, 60, struct.pack("<H", 0)),
+        "names of no section": with_bytes(data, 62, struct.pack("<H", 0xFFFE)),
+        "a huge note section": with_bytes(data, notes + 32, huge),
+        "a huge note": with_bytes(data, metadata + 4, struct.pack("<I", 0xFFFFFFF0)),
+        "a huge name of a note": with_bytes(data, metadata, struct.pack("<I", 0xFFFFFFF0)),
+        "a note of somebody else": with_bytes(data, metadata + 12, b"OTHERS"),
+        "no symbols": with_bytes(data, symbols + 4, struct.pack("<I", 1)),
+        "names of symbols nowhere": with_bytes(data, symbols + 40, struct.pack("<I", 0xFFFF)),
+        "half a symbol": with_bytes(data, symbols + 32, struct.pack("<Q", 25)),
+        "an unknown value in the metadata": with_bytes(data, metadata + 20, b"\xc1"),
+        "a huge map in the metadata": with_bytes(data, metadata + 20, b"\xdf\xff\xff\xff\xff"),
+        "a negative figure": data.replace(b".sgpr_count\x27", b".sgpr_count\xff"),
+        "another figure in the descriptor": data.replace(descriptor, struct.pack("<III", 0, *sizes[1:])),
+    }
+
+
+@pytest.mark.parametrize("damage", _torn(kept("lookup-gfx90a-1")))
+def test_what_is_no_code_object_is_one_error(damage: str) -> None:
+    whole = kept("lookup-gfx90a-1")
+    torn = _torn(whole)[damage]
+    assert torn != whole
+    with pytest.raises(CodeObjectError, match="not a code object for AMD GPUs: ") as raised:
+        CodeObject(torn)
+    assert raised.value.exit_code == 6
+
+
+def test_every_truncation_is_one_error() -> None:
+    whole = kept("lookup-gfx90a-1")
+    for size in range(0, len(whole) - 1, 37):
+        with pytest.raises(CodeObjectError):
+            CodeObject(whole[:size])
+
+
+def test_no_flipped_bytes_are_another_error() -> None:
+    """Some change nothing that is read; what must not be is another exception."""
+    whole, drawn = kept("lookup-gfx90a-1"), random.Random(20261123)
+    refused = 0
+    for _ in range(1500):
+        torn = bytearray(whole)
+        for _ in range(drawn.choice((1, 2, 8))):
+            torn[drawn.randrange(len(torn))] = drawn.randrange(256)
+        try:
+            kernel_resources(bytes(torn), "lookup")
+        except AacoError:
+            refused += 1
+    assert refused > 100
