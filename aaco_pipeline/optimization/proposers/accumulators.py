@@ -50,7 +50,7 @@ def with_accumulators(subject: Subject, one: Reduction, width: int) -> bytes:
 
     The test of the first looks `width - 1` steps ahead in 64 bits, where counters of 32 bits cannot overflow.
     """
-    sums = [one.accumulator, *(subject.fresh(f"{one.accumulator}_{place}") for place in range(1, width))]
+    sums = [one.accumulator, *(subject.fresh(f"{one.accumulator.rstrip('_')}_{place}") for place in range(1, width))]
     step = "1" if one.step is None else f"({one.step})"
     margin = indent(subject.task.source, one.loop.span.start)
     further = ", ".join(f"{name} = {ZEROS[one.type]}" for name in sums[1:])

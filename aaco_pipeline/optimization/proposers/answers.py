@@ -34,11 +34,11 @@ class Unroll(_Form):
 
 
 class LaunchBounds(_Form):
-    """`__launch_bounds__(most_work_items, least_workgroups)`; the second is left out where it is null."""
+    """`__launch_bounds__(most_work_items, resident)`; the second is left out where it is null."""
 
     kind: Literal["launch_bounds"]
     most_work_items: Annotated[int, Field(ge=1, le=1024)]
-    least_workgroups: Annotated[int, Field(ge=1, le=32)] | None
+    resident: Annotated[int, Field(ge=1, le=32)] | None
 
 
 class Rewrite(_Form):

@@ -1,7 +1,7 @@
 """Workgroups of another size, for kernels whose work-items know nothing of each other.
 
-The source stays as it is: the candidate is launched in other workgroups (`Candidate.block`), and in as many more or
-fewer of them that there are at least as many work-items as before.
+The source stays as it is: the candidate is launched in other workgroups (`Candidate.block`), in as many of them as the
+harness says that it needs.
 """
 
 from collections.abc import Iterator
@@ -60,7 +60,7 @@ def _most_work_items(subject: Subject) -> int:
     if kernel.dynamic_lds or any(text_of(node) == "__shared__" for node in descend(subject.body)):
         raise Otherwise("the kernel has local data share, which its workgroup divides")
     others = [one.span for one in subject.unit.kernels]
-    for token in subject.tokens:
+    for token in (*subject.tokens, *(token for directive in subject.directives for token in directive.tokens)):
         if _is_place(token.text) and not any(span.start <= token.start < span.end for span in others):
             raise Otherwise("a function or macro of this file asks for its place in the workgroup")
     indices = [node for node in descend(subject.body) if _is_global_index(text_of(node))]

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import Final
 
-from aaco_pipeline.optimization.candidates import Candidate, NotApplicable, Refused, Task
+from aaco_pipeline.optimization.candidates import Candidate, NotApplicable, Refused, SignatureChange, Task
 from aaco_pipeline.optimization.proposers import prompts
 from aaco_pipeline.optimization.proposers.answers import (
     Change,
@@ -56,8 +56,9 @@ class LanguageModelProposer:
         """The candidate as it should have been, after `refused` said what was wrong with it."""
         try:
             kernel = self._kernel(task)
-            body = candidate.source[kernel.body[0] : len(candidate.source) - (len(task.source) - kernel.body[1])]
-            change = self._asked(prompts.repair(task, kernel, candidate, body, refused))
+            end = len(candidate.source) - (len(task.source) - kernel.span.end)
+            text = candidate.source[kernel.span.start : end]
+            change = self._asked(prompts.repair(task, kernel, candidate, text, refused))
             return self._candidate(task, kernel, change)
         except (NoAnswer, Refused) as error:
             return NotApplicable(self.name, str(error))
@@ -81,19 +82,28 @@ class LanguageModelProposer:
 
     def _candidate(self, task: Task, kernel: Kernel, change: Change) -> Candidate | NotApplicable:
         """The source with the change; NotApplicable when it names what is not there."""
+        signature: tuple[SignatureChange, ...] = ()
         match change:
             case Unroll(loop=identifier, factor=factor):
                 loop = next((one for one in kernel.loops if one.identifier == identifier), None)
                 if loop is None or not loop.safe:
                     state = "does not exist" if loop is None else f"is not safe to unroll: {loop.reason}"
                     return NotApplicable(self.name, f"the model chose a loop that {state}")
-                source, words, exact = unrolled(task.source, loop, factor), f"unroll {identifier} by {factor}", True
-            case LaunchBounds(most_work_items=most, least_workgroups=least):
-                source, words, exact = with_launch_bounds(task.source, kernel, most, least), "launch bounds", True
+                source, words = unrolled(task.source, loop, factor), f"unroll {identifier} by {factor}"
+            case LaunchBounds(most_work_items=most, resident=least):
+                source, words = with_launch_bounds(task.source, kernel, most, least), "launch bounds"
+                signature = ("launch_bounds",)
             case Rewrite(body=body):
                 start, end = kernel.body
-                source, words, exact = task.source[:start] + body.encode() + task.source[end:], "rewritten body", False
+                source, words = task.source[:start] + body.encode() + task.source[end:], "rewritten body"
         if source == task.source:
             return NotApplicable(self.name, "the model's change is what the source has already")
-        parameters = change.model_dump(exclude={"kind", "body"}, exclude_none=True)
-        return Candidate(task.kernel, source, self.name, words, exact, parameters={**parameters, "model": self._model})
+        return Candidate(
+            task.kernel,
+            source,
+            self.name,
+            words,
+            bit_exact=not isinstance(change, Rewrite),
+            parameters={**change.model_dump(exclude={"kind", "body"}, exclude_none=True), "model": self._model},
+            signature=signature,
+        )

@@ -51,4 +51,5 @@ class LaunchBounds:
                 f"launch bounds {work_items}{'' if resident is None else f', {resident}'}",
                 bit_exact=True,
                 parameters={"work_items": work_items, **({} if resident is None else {"resident": resident})},
+                signature=("launch_bounds",),
             )

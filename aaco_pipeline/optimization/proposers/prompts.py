@@ -28,7 +28,7 @@ _FOLDERS: Final = re.compile(r"(?:[A-Za-z]:)?(?:[\w.~+-]*[/\\])+(?=[\w.+-]+)")
 _SYSTEM: Final = """\
 You make one kernel of a HIP source faster. Propose one change that is likely to help, as one JSON object:
 {"change": {"kind": "unroll", "loop": ID, "factor": 2 to 8}}
-{"change": {"kind": "launch_bounds", "most_work_items": N, "least_workgroups": N or null}}
+{"change": {"kind": "launch_bounds", "most_work_items": N, "resident": N or null}}
 {"change": {"kind": "rewrite", "body": "{ ... }"}}
 unroll: only a loop that is listed as safe. rewrite: the whole body of the kernel with its braces.
 
@@ -56,11 +56,11 @@ def conversation(task: Task, kernel: Kernel, proposed: tuple[str, ...] = ()) -> 
     return (Message("system", _SYSTEM), Message("user", "\n\n".join(parts)))
 
 
-def repair(task: Task, kernel: Kernel, candidate: Candidate, body: bytes, refused: Refused) -> tuple[Message, ...]:
-    """The question for a repair of `candidate`, whose kernel's body is `body`: first as it was, then what was wrong."""
+def repair(task: Task, kernel: Kernel, candidate: Candidate, text: bytes, refused: Refused) -> tuple[Message, ...]:
+    """The question for a repair of `candidate`, whose kernel is `text`: first as it was, then what was wrong."""
     system, first = conversation(task, kernel)
     wrong = [
-        _told(f"Your change ({_plain(candidate.transformation)})", body.decode("utf-8", errors="replace")),
+        _told(f"Your change ({_plain(candidate.transformation)})", text.decode("utf-8", errors="replace")),
         _told(f"It was refused by the check {_plain(refused.guard)}", errors_in(refused.reason)),
         "Answer with the change as it should have been.",
     ]

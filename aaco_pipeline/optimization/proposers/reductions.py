@@ -21,7 +21,7 @@ _FUSED: Final = {"fmaf": "float", "fma": "double", "__fmaf_rn": "float"}
 class Reduction:
     """One such loop. `begin` is the declaration of its counter with its semicolon, `step` None where it counts by one.
 
-    `sums` are the places in `body` where the accumulator stands, `terms` what is added, in the order of the source.
+    `sums` are the places in `body` where the accumulator stands.
     """
 
     loop: Loop
@@ -36,7 +36,6 @@ class Reduction:
     type: str
     body: Node
     sums: tuple[Node, ...]
-    terms: tuple[Node, ...]
 
 
 def reduction_of(subject: Subject, loop: Loop) -> Reduction:
@@ -49,8 +48,6 @@ def reduction_of(subject: Subject, loop: Loop) -> Reduction:
         raise Otherwise(f"{loop.identifier} is in a file with operators of its own, which may do more than compute")
     if any(loop.span.start <= one.start < loop.span.end for one in subject.directives):
         raise Otherwise(f"{loop.identifier} holds a line of the preprocessor")
-    if loop.pragma is not None:
-        raise Otherwise(f"{loop.identifier} carries a pragma, which means the loop as it is written")
     node = subject.statement(loop)
     if node is None or node.type != "for_statement":
         raise Otherwise(f"{loop.identifier} is no for loop")
@@ -59,7 +56,7 @@ def reduction_of(subject: Subject, loop: Loop) -> Reduction:
     step, update = _update(subject, loop, node.child_by_field_name("update"), counter)
     body = node.child_by_field_name("body")
     assert body is not None, "a for statement without errors has a body"
-    accumulator, sums, terms = _body(subject, loop, body, counter)
+    accumulator, sums = _body(subject, loop, body, counter)
     for fixed in (test, *([] if step is None else [step])):
         if names(fixed, accumulator):
             raise Otherwise(f"{loop.identifier} ends by its own sum")
@@ -79,7 +76,6 @@ def reduction_of(subject: Subject, loop: Loop) -> Reduction:
         type=declared,
         body=body,
         sums=tuple(sums),
-        terms=tuple(terms),
     )
 
 
@@ -146,28 +142,26 @@ def _update(subject: Subject, loop: Loop, node: Node | None, counter: str) -> tu
     raise Otherwise(f"{loop.identifier} does not step by a fixed value at its end")
 
 
-def _body(subject: Subject, loop: Loop, body: Node, counter: str) -> tuple[str, list[Node], list[Node]]:
+def _body(subject: Subject, loop: Loop, body: Node, counter: str) -> tuple[str, list[Node]]:
     statements = list(body.named_children) if body.type == "compound_statement" else [body]
     accumulator: str | None = None
     sums: list[Node] = []
-    terms: list[Node] = []
     for statement in statements:
         if statement.type == "declaration":
             _named_value(subject, loop, statement)
             continue
-        name, places, term = _sum(subject, loop, statement)
+        name, places = _sum(subject, loop, statement)
         if accumulator not in (None, name):
             raise Otherwise(f"{loop.identifier} adds to more than one variable")
         accumulator = name
         sums += places
-        terms.append(term)
     if accumulator is None:
         raise Otherwise(f"{loop.identifier} adds to nothing")
     if len(names(body, accumulator)) != len(sums):
         raise Otherwise(f"{loop.identifier} uses {accumulator} for more than adding to it")
-    if accumulator == counter or any(names(term, accumulator) for term in terms):
-        raise Otherwise(f"{loop.identifier} adds what depends on the sum")
-    return accumulator, sums, terms
+    if accumulator == counter:
+        raise Otherwise(f"{loop.identifier} adds to its counter")
+    return accumulator, sums
 
 
 def _named_value(subject: Subject, loop: Loop, node: Node) -> None:
@@ -183,8 +177,8 @@ def _named_value(subject: Subject, loop: Loop, node: Node) -> None:
             raise Otherwise(f"{loop.identifier} names more than a value: {reason}")
 
 
-def _sum(subject: Subject, loop: Loop, statement: Node) -> tuple[str, list[Node], Node]:
-    """Variable, its places and the term of `acc += term`, `acc = acc + term` or `acc = fmaf(a, b, acc)`."""
+def _sum(subject: Subject, loop: Loop, statement: Node) -> tuple[str, list[Node]]:
+    """The variable of a sum and its places in `acc += term`, `acc = acc + term` or `acc = fmaf(a, b, acc)`."""
     wrong = Otherwise(f"line {subject.line(statement)} of {loop.identifier} does more than add to one variable")
     node = statement.named_children[0] if statement.type == "expression_statement" and statement.children else None
     if node is None or node.type != "assignment_expression":
@@ -198,29 +192,23 @@ def _sum(subject: Subject, loop: Loop, statement: Node) -> tuple[str, list[Node]
     name = text_of(left)
     inside = names(right, name)
     if operator == "+=" and not inside:
-        return name, [left], right
-    if operator == "=" and len(inside) == 1:
-        term = _added(right, inside[0]) or _fused(subject, right, inside[0])
-        if term is not None:
-            return name, [left, inside[0]], term
+        return name, [left]
+    if operator == "=" and len(inside) == 1 and (_adds(right, inside[0]) or _fuses(subject, right, inside[0])):
+        return name, [left, inside[0]]
     raise wrong
 
 
-def _added(node: Node, place: Node) -> Node | None:
-    """What is added in `acc + term` or `term + acc`."""
-    left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
+def _adds(node: Node, place: Node) -> bool:
+    """Whether an expression is `acc + term` or `term + acc`."""
     if node.type != "binary_expression" or text_of(node.child_by_field_name("operator")) != "+":
-        return None
-    if left == place:
-        return right
-    return left if right == place else None
+        return False
+    return place in (node.child_by_field_name("left"), node.child_by_field_name("right"))
 
 
-def _fused(subject: Subject, node: Node, place: Node) -> Node | None:
-    """The call itself, where the sum is the addend of a fused multiply-add in the sum's own type."""
+def _fuses(subject: Subject, node: Node, place: Node) -> bool:
+    """Whether the sum is the addend of a fused multiply-add in the sum's own type."""
     called = text_of(node.child_by_field_name("function")) if node.type == "call_expression" else ""
     arguments = node.child_by_field_name("arguments")
     if called not in _FUSED or arguments is None or arguments.named_child_count != 3:
-        return None
-    fits = subject.types.get(text_of(place)) == _FUSED[called]
-    return node if fits and arguments.named_children[2] == place else None
+        return False
+    return subject.types.get(text_of(place)) == _FUSED[called] and arguments.named_children[2] == place

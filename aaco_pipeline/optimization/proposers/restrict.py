@@ -48,7 +48,15 @@ class Restrict:
             return
         source = replaced(task.source, changes)
         what = f"__restrict__ on {', '.join(changed)}"
-        yield Candidate(task.kernel, source, self.name, what, bit_exact=True, parameters={"pointers": len(changed)})
+        yield Candidate(
+            task.kernel,
+            source,
+            self.name,
+            what,
+            bit_exact=True,
+            parameters={"pointers": len(changed)},
+            signature=("restrict",),
+        )
 
 
 def _tokens(subject: Subject, index: int) -> list[Token]:

@@ -64,7 +64,7 @@ class Subject:
         """A name that the source does not have: `wanted` if that is free."""
         name = wanted
         while name in self.words:
-            name += "_"
+            name += "x"  # an underscore more could make a name that belongs to the compiler
         return name
 
     def is_signed(self, node: Node) -> bool | None:
@@ -80,6 +80,8 @@ class Subject:
             case "parenthesized_expression" if node.named_child_count == 1:
                 return self.is_signed(node.named_children[0])
             case "field_expression" if text_of(node.child_by_field_name("argument")) in _BUILT_IN:
+                written = "unsigned"
+            case "number_literal" if text_of(node)[:-1].isdigit() and text_of(node)[-1] in "uU":
                 written = "unsigned"
             case "subscript_expression":
                 pointer = self.types.get(text_of(node.child_by_field_name("argument")), "")

@@ -17,12 +17,8 @@ _UNROLLED_BY_THE_COMPILER: Final = 8
 
 
 def unrolled(source: bytes, loop: Loop, factor: int) -> bytes:
-    """The source with `#pragma unroll factor` in front of the loop, in place of the pragma that it may carry."""
+    """The source with `#pragma unroll factor` on a line of its own in front of the loop."""
     start = loop.span.start
-    if loop.pragma is not None:
-        before = source.rfind(b"#", 0, start)
-        end = source.find(b"\n", before)
-        return source[:before] + f"#pragma unroll {factor}".encode() + source[end:]
     margin = indent(source, start)
     is_first = not source[source.rfind(b"\n", 0, start) + 1 : start].strip()
     pragma = f"{'' if is_first else chr(10)}#pragma unroll {factor}\n{margin}"

@@ -135,7 +135,7 @@ def _grows_by_one(index: Node, counter: str) -> bool:
 def _with_vectors(subject: Subject, one: Reduction, loads: list[_Load], width: int) -> bytes:
     """The source with a loop of `width` passes at a time in front of the loop as it was."""
     margin = indent(subject.task.source, one.loop.span.start)
-    vectors = [subject.fresh(f"{one.counter}_vector_{place}") for place in range(len(loads))]
+    vectors = [subject.fresh(f"{one.counter.rstrip('_')}_vector_{place}") for place in range(len(loads))]
     addresses = [f"reinterpret_cast<unsigned long long>(&{load.text})" for load in loads]
     alignments = sorted({width * _BYTES[load.type] for load in loads})
     if len(alignments) == 1:
