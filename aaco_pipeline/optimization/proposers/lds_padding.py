@@ -1,7 +1,7 @@
 """One more column in an array of local data share: lanes that go down a column then meet a bank each.
 
 Banks are four bytes wide and there are 32 or 64 of them: with rows of a multiple of 32 such elements all lanes of a
-column wait for one bank.
+column wait for one bank, with rows of 16 for one of two or four.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,8 @@ from aaco_pipeline.optimization.source.grammar import Node, descend, text_of
 
 #: What a workgroup has on every CDNA and RDNA device before gfx950.
 MOST_LDS_BYTES: Final = 64 * 1024
-_BANKS: Final = 32
+#: Rows of a multiple of so many elements leave a column few banks.
+_ROWS_IN_STEP: Final = 16
 _BYTES: Final = {"float": 4, "int": 4, "unsigned": 4, "unsigned int": 4, "int32_t": 4, "uint32_t": 4}
 _OTHER_BYTES: Final = {"double": 8, "half": 2, "__half": 2, "char": 1, "short": 2, "float2": 8, "float4": 16}
 
@@ -109,8 +110,8 @@ def _require_suitable(subject: Subject, array: _Array, arrays: list[_Array]) -> 
     if len(array.extents) != 2:
         raise Otherwise("is no array of rows and columns")
     columns = array.extents[1][1]
-    if columns is None or columns % _BANKS:
-        raise Otherwise(f"has rows of {columns or 'a length not known here'}, no multiple of {_BANKS} elements")
+    if columns is None or columns % _ROWS_IN_STEP:
+        raise Otherwise(f"has rows of {columns or 'a length not known here'}, no multiple of {_ROWS_IN_STEP} elements")
     in_directives = {token.text for directive in subject.directives for token in directive.tokens}
     if array.name in in_directives or subject.types.get(array.name) is not None:
         raise Otherwise("is a name that stands for something else too")

@@ -142,7 +142,7 @@ def test_one_column_more_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize(
-    "more", ["#define TILE 64\n", "constexpr int TILE = 32;\n", "const int W = 4; constexpr int TILE = 32;\n"]
+    "more", ["#define TILE 64\n", "#define TILE 16\n", "constexpr int TILE = 32;\n", "const int W = 4; constexpr int TILE = 32;\n"]
 )
 def test_extents_are_numbers_or_names_of_numbers(more: str) -> None:
     source = TRANSPOSE.replace("#define TILE 32\n", more)
@@ -159,7 +159,7 @@ def test_a_local_that_is_the_lane_counts_as_the_lane() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "reason"),
     [
-        ("#define TILE 32", "#define TILE 16", "has rows of 16, no multiple of 32 elements"),
+        ("#define TILE 32", "#define TILE 24", "has rows of 24, no multiple of 16 elements"),
         ("#define TILE 32", "#define TILE 32 + 1", "has rows of a length not known here"),
         ("#define TILE 32", "#define TILE 32\n#undef TILE\n#define TILE 64", "has rows of a length not known here"),
         ("#define TILE 32", "#define TILE 128", "does not fit into 65536 bytes with another column"),
