@@ -110,6 +110,7 @@ def described(candidate: Candidate) -> dict[str, Any]:
         "transformation": candidate.transformation,
         "parameters": dict(candidate.parameters),
         "bit_exact": candidate.bit_exact,
+        "signature": list(candidate.signature),
         "block": None if candidate.block is None else list(candidate.block),
         "source": text_of(candidate.source),
         "source_sha256": sha256(candidate.source),
@@ -154,7 +155,7 @@ def _steps(
     builder, version = builders.search, version_of(candidate, held.version)
 
     def text(way: _Way) -> None:
-        means.check_text(held.version.source, version.source, version.kernel)
+        means.check_text(held.version.source, version.source, version.kernel, allowed=candidate.signature)
 
     def build(way: _Way) -> None:
         way.build = builder(version)

@@ -1,11 +1,11 @@
 """What the search is given: the question, limits, and everything that builds, runs, compiles, measures or decides."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
-from aaco_pipeline.optimization.candidates import Candidate, Proposer, Refused
+from aaco_pipeline.optimization.candidates import Candidate, Proposer, Refused, SignatureChange
 from aaco_pipeline.optimization.targets import Build, Layout, Parameter, Target
 
 Record = Mapping[str, Any]
@@ -68,6 +68,16 @@ class Builder:
         if key not in self._built:
             self._built[key] = self.target.build(version.source, version.kernel, version.parameters, layout, place)
         return self._built[key]
+
+
+class TextGuard(Protocol):
+    """What of its source a candidate may change."""
+
+    def __call__(
+        self, baseline: bytes, candidate: bytes, kernel: str, *, allowed: Collection[SignatureChange] = ()
+    ) -> None:
+        """Refused when more than the body of `kernel` differs, and what is `allowed` of its signature."""
+        ...
 
 
 class Checker(Protocol):
@@ -149,13 +159,12 @@ class Question:
 class Means:
     """What the search works with. `now_ns` is a monotonic clock; `record` keeps one line of the journal for good.
 
-    `check_text` is given the baseline's source, the candidate's and the kernel, and raises Refused. `folder` is empty
-    and the search's own.
+    `folder` is empty and the search's own.
     """
 
     target: Target
     proposers: Sequence[Proposer]
-    check_text: Callable[[bytes, bytes, str], None]
+    check_text: TextGuard
     static: Static | None
     checker: Checker
     timer: Timer

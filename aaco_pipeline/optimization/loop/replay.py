@@ -8,7 +8,7 @@ from aaco_pipeline.optimization.candidates import Refused
 from aaco_pipeline.optimization.journal import Journal, JournalError, bytes_of
 from aaco_pipeline.optimization.loop.attempt import NO_EFFECT, is_unchanged, sha256
 from aaco_pipeline.optimization.loop.decisions import UNDECIDED_BY, Decision, Stop, decide
-from aaco_pipeline.optimization.loop.means import Record, Ruling, Timer, TimingStep
+from aaco_pipeline.optimization.loop.means import Record, Ruling, TextGuard, Timer, TimingStep
 
 #: Steps that a journal holds everything of; what the others saw can only be taken from it.
 _TEXT: Final = "text"
@@ -29,7 +29,7 @@ class Replayed:
 
 def replay(
     journal: Journal,
-    check_text: Callable[[bytes, bytes, str], None],
+    check_text: TextGuard,
     timer_of: Callable[[Record], Timer],
 ) -> list[Replayed]:
     """Decide everything again that a journal holds evidence of. JournalError where a line contradicts itself.
@@ -66,7 +66,7 @@ def _sources(journal: Journal) -> Iterator[tuple[str, bytes]]:
 def _decided(
     line: Mapping[str, Any],
     sources: Mapping[str, bytes],
-    check_text: Callable[[bytes, bytes, str], None],
+    check_text: TextGuard,
     timer: Timer,
 ) -> Decision:
     recorded = None if line["stop"] is None else Stop(**line["stop"])
@@ -76,7 +76,7 @@ def _decided(
     if recorded is not None and recorded.guard in UNDECIDED_BY:
         stop: Stop | None = recorded
     else:
-        stop = _stopped_by_its_text(baseline, source, line["kernel"], check_text)
+        stop = _stopped_by_its_text(baseline, source, line, check_text)
         stop = stop or _stopped_by_its_code(line)
         if stop is None and recorded is not None and recorded.step not in (_TEXT, _EFFECT):
             stop = recorded
@@ -87,11 +87,9 @@ def _decided(
     return decide(stop, rulings)
 
 
-def _stopped_by_its_text(
-    baseline: bytes, source: bytes, kernel: str, check_text: Callable[[bytes, bytes, str], None]
-) -> Stop | None:
+def _stopped_by_its_text(baseline: bytes, source: bytes, line: Mapping[str, Any], check_text: TextGuard) -> Stop | None:
     try:
-        check_text(baseline, source, kernel)
+        check_text(baseline, source, line["kernel"], allowed=line["signature"])
     except Refused as refused:
         return Stop(_TEXT, refused.guard, refused.reason)
     return None

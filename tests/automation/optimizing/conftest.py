@@ -1,6 +1,7 @@
 """A search whose target, proposers and static verdict are stand-ins; everything between them is the real one."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,8 @@ def offering(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., N
 
     def offer(*sources: bytes) -> None:
         monkeypatch.setenv("AACO_CACHE", str(tmp_path / "cache"))
+        # Nothing is measured here, so nobody else's measurement is waited for.
+        monkeypatch.setattr(running, "measurement_slot", lambda on_wait: nullcontext())
         monkeypatch.setattr(running, "choose_target", lambda choice: InProcess())
         monkeypatch.setattr(running, "static_of", lambda folder, launch: (None, "no compiler for AMD GPUs"))
         monkeypatch.setattr(running, "proposers_of", lambda configs, kept: (Offers(*sources),))

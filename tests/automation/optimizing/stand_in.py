@@ -48,9 +48,14 @@ HARNESS = Harness(kernel="twice", sizes=(1, 7), timing_size=33, call=call, refer
 """
 
 
-def costing(nanoseconds: int, more: str = "") -> bytes:
-    """The source with a kernel that takes so long; `more` goes into its body."""
-    return SOURCE.replace(b"10000;", f"{nanoseconds};{more}".encode())
+#: What does not compile, and what computes something else.
+BROKEN: Final = SOURCE.replace(b"10000", b"5001")
+WRONG: Final = SOURCE.replace(b"10000", b"5000").replace(b"2.0f", b"3.0f")
+
+
+def costing(nanoseconds: int) -> bytes:
+    """The source with a kernel that takes so long."""
+    return SOURCE.replace(b"10000;", f"{nanoseconds};".encode())
 
 
 def written(folder: Path) -> Path:
@@ -62,7 +67,7 @@ def written(folder: Path) -> Path:
 
 
 class InProcess:
-    """Runs what `twice` does, wrongly where the source has `wrong`; a call takes what the source says, and noise."""
+    """Runs what `twice` does, and triples where the source does. A call takes what the source says, and noise."""
 
     name: TargetName = "cpu"
     executed_on = "cpu-emulation"
@@ -70,8 +75,8 @@ class InProcess:
     wavefront_size = 64
 
     def build(self, source: bytes, kernel: str, parameters: Sequence[Parameter], layout: Layout, folder: Path) -> Build:
-        if b"broken" in source:
-            raise Refused("compile", "error: 'broken' was not declared")
+        if b"cost = 5001" in source:
+            raise Refused("compile", "error: expected ';'")
         digest = hashlib.sha256(source).hexdigest()
         artefact = folder / "twice"
         artefact.write_bytes(source)
@@ -82,7 +87,7 @@ class InProcess:
         source = build.artefact.read_bytes()
         found = re.search(rb"cost = ([0-9]+)", source)
         assert found is not None
-        yield _Worker(int(found[1]), b"wrong" in source, np.random.default_rng(build.layout.seed))
+        yield _Worker(int(found[1]), b"3.0f" in source, np.random.default_rng(build.layout.seed))
 
 
 @dataclass
@@ -94,7 +99,7 @@ class _Worker:
     def run(self, call: Call) -> Execution:
         factor = np.float32(3 if self.is_wrong else 2)
         with np.errstate(all="ignore"):
-            outputs = {"y": factor * call.contents["x"]}
+            outputs = {"y": np.multiply(call.contents["x"], factor, dtype=np.float32)}
         return Execution(outputs, round(self.cost_ns * self.rng.uniform(0.999, 1.001)))
 
 

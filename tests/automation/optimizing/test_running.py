@@ -15,10 +15,11 @@ from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.health import faults
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.optimization.harness import NoHarness
-from tests.automation.optimizing.stand_in import SOURCE, costing
+from aaco_pipeline.optimization.loop.search import optimize
+from tests.automation.optimizing.stand_in import BROKEN, SOURCE, WRONG, Offers, costing
 
 FASTER = costing(8000)
-OFFERS = (costing(9900), costing(5000, " broken"), costing(5000, " /* wrong */ float f = 3.0f;"), FASTER)
+OFFERS = (costing(9900), BROKEN, WRONG, FASTER)
 
 
 def searched(lake: TraceLake, source: Path, *, apply: bool = False) -> Ended:
@@ -81,10 +82,9 @@ def test_a_source_that_was_changed_meanwhile_is_not_written_over(
     empty_lake: TraceLake, source: Path, offering: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     offering(FASTER)
-    searching = running.optimize
 
     def edited(*given: object) -> object:
-        outcome = searching(*given)  # type: ignore[arg-type]
+        outcome = optimize(*given)  # type: ignore[arg-type]
         source.write_bytes(b"// mine\n" + SOURCE)
         return outcome
 
@@ -121,14 +121,11 @@ def test_a_search_that_is_broken_off_leaves_what_it_decided(
     empty_lake: TraceLake, source: Path, offering: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     offering(*OFFERS)
-    monkeypatch.setattr("tests.automation.optimizing.stand_in.InProcess.wavefront_size", 64)
 
     class Interrupting:
         name = "interrupting"
 
         def propose(self, task: object) -> object:
-            from tests.automation.optimizing.stand_in import Offers
-
             yield from Offers(costing(9900)).propose(task)  # type: ignore[arg-type]
             raise KeyboardInterrupt
 
