@@ -6,7 +6,7 @@ from typing import Any, Final
 from aaco_pipeline.report.words.units import counted, long_duration
 
 Row = Mapping[str, Any]
-#: Guards that are told in other words than their own.
+#: Columns of resources, as people call them.
 _RESOURCES: Final = {
     "vgprs": "VGPRs",
     "sgprs": "SGPRs",
@@ -22,7 +22,8 @@ def sentence(document: Row) -> str:
         return f"The search for a faster {kernel} was broken off; what it decided by then is below."
     if document["ended_by"] == "baseline":
         return f"{kernel} was not changed: {document['reason']}."
-    if document["ended_by"] == "noise":
+    decided = [row for row in document["attempts"] if row["decision"] != "undecided"]
+    if document["ended_by"] == "noise" or (document["ended_by"] == "time" and not decided):
         return f"Nothing was decided about {kernel}: {document['reason']}."
     if document["gain"] is None:
         return f"No change was found that makes {kernel} faster on {where} beyond doubt{_tried(document)}."
