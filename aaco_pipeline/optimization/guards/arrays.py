@@ -1,5 +1,6 @@
 """Arrays that a rewritten kernel adds: of a constant, small size, and never left by an index or a pointer."""
 
+from dataclasses import dataclass
 from typing import Final
 
 from aaco_pipeline.optimization.candidates import Refused
@@ -15,14 +16,23 @@ MOST_LOCAL_BYTES: Final = 4096
 MOST_LDS_BYTES: Final = 65536
 _OTHER_BYTES: Final = {"float": 4, "double": 8, "bool": 1}
 _WIDEST: Final = 32
+_INT: Final = 1 << 31
 Interval = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class _Array:
+    """Extents, outermost first; what lies in LDS is indexed by work-items, of which little is known here."""
+
+    extents: tuple[int, ...]
+    in_lds: bool
 
 
 def check_arrays(old: Subject, new: Subject) -> None:
     """Refused, guard `calls`, where a new array has no constant size, is too large, or can be left."""
     known = {_plain(node) for node in descend(old.part.node)}
     local = shared = 0
-    extents: dict[str, list[int]] = {}
+    extents: dict[str, _Array] = {}
     for node in descend(new.part.node):
         if node.type != "declaration":
             continue
@@ -38,11 +48,8 @@ def check_arrays(old: Subject, new: Subject) -> None:
                 continue
             extent = [size for size in sizes if size is not None]
             size = _bytes(text_of(node.child_by_field_name("type")), extent)
-            if in_lds:
-                shared += size
-            else:
-                local += size
-                extents[name] = extent
+            shared, local = (shared + size, local) if in_lds else (shared, local + size)
+            extents[name] = _Array(tuple(extent), in_lds)
             too_large = shared > MOST_LDS_BYTES or local > MOST_LOCAL_BYTES
             if too_large and _plain(node) not in known:
                 raise _refused(new, node, "more than a kernel's arrays may take")
@@ -81,23 +88,28 @@ def _bytes(kind: str, extents: list[int]) -> int:
     return size
 
 
-def _check_use(new: Subject, node: Node, extents: list[int], known: set[str]) -> None:
-    """A local array is indexed in every dimension, by what provably stays inside; else as the baseline does it."""
+def _check_use(new: Subject, node: Node, array: _Array, known: set[str]) -> None:
+    """A local array is indexed in every dimension, by what provably stays inside; else as the baseline does it.
+
+    Of LDS a pointer may be made, and an index is refused only where it provably leaves the array.
+    """
     current, parent = node, node.parent
     if parent is None or parent.type in ("array_declarator", "for_range_loop", "sizeof_expression"):
         return
-    for extent in extents:
+    for extent in array.extents:
         if parent is None or parent.type != "subscript_expression" or parent.child_by_field_name("argument") != current:
-            if parent is not None and _plain(parent) in known:
+            if array.in_lds or (parent is not None and _plain(parent) in known):
                 return
             raise _refused(new, parent or node, f"the local array {text_of(node)} is used as a pointer")
         indices = parent.child_by_field_name("indices")
         index = indices.named_children[0] if indices is not None and indices.named_child_count == 1 else None
         bounds = None if index is None else _interval(new, index)
-        if (bounds is None or bounds[0] < 0 or bounds[1] >= extent) and _plain(parent) not in known:
-            raise _refused(new, parent, f"an index that may leave the {extent} elements of the local array")
+        leaves = not array.in_lds if bounds is None else bounds[0] < 0 or bounds[1] >= extent
+        if leaves and _plain(parent) not in known:
+            raise _refused(new, parent, f"an index that may leave the {extent} elements of the array")
         current, parent = parent, parent.parent
-    if parent is not None and parent.type == "pointer_expression" and _plain(parent) not in known:
+    pointed = not array.in_lds and parent is not None and parent.type == "pointer_expression"
+    if pointed and parent is not None and _plain(parent) not in known:
         raise _refused(new, parent, f"an address in the local array {text_of(node)}")
 
 
@@ -130,11 +142,13 @@ def _combined(operator: str, left: Interval | None, right: Interval | None) -> I
             return None
         return (left[0] // by, left[1] // by) if operator == "/" else (0, min(left[1], by - 1))
     products = [a * b for a in left for b in right]
-    return {
+    interval = {
         "+": (left[0] + right[0], left[1] + right[1]),
         "-": (left[0] - right[1], left[1] - right[0]),
         "*": (min(products), max(products)),
     }.get(operator)
+    # What does not fit an `int` may have become anything.
+    return interval if interval is not None and max(map(abs, interval)) < _INT else None
 
 
 def _counter(new: Subject, node: Node) -> Interval | None:

@@ -1,5 +1,6 @@
 """Which constructs a rewritten kernel may have: plain calls by name, and views of one buffer as its vectors."""
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -54,9 +55,8 @@ class _Type:
 def check_shapes(old: Subject, new: Subject) -> None:
     """Refused, guard `calls`, at the first construct that a rewrite of the baseline's kernel does not need."""
     known = _Known(old)
-    pairs = [pair for pair in pairwise(new.body) if (pair[0].text, pair[1].text) in _PAIRS]
-    if pairs and not known.has_pairs:
-        raise Refused("calls", f"line {new.line(pairs[0][0])}: an attribute or a statement inside an expression")
+    if _pairs(new) - _pairs(old):
+        raise Refused("calls", "an attribute `[[` or a statement inside an expression `({` that the baseline has not")
     for node in descend(new.part.node):
         # The tree's first declarator is that of the head that stands in for the kernel's own.
         if node.start_byte + new.part.shift < new.kernel.body.start:
@@ -69,7 +69,10 @@ def check_shapes(old: Subject, new: Subject) -> None:
     check_arrays(old, new)
 
 
-_PAIRS: Final = frozenset((("[", "["), ("(", "{")))
+def _pairs(subject: Subject) -> Counter[str]:
+    """How often two brackets open together, with or without a space between."""
+    texts = (first.text + second.text for first, second in pairwise(subject.body))
+    return Counter(text for text in texts if text in ("[[", "({"))
 
 
 class _Known:
@@ -77,7 +80,6 @@ class _Known:
 
     def __init__(self, old: Subject) -> None:
         self._old = old
-        self.has_pairs = any((a.text, b.text) in _PAIRS for a, b in pairwise(old.body))
 
     @cached_property
     def calls(self) -> frozenset[str]:

@@ -11,6 +11,7 @@ from typing import Final
 
 from aaco_pipeline.optimization.candidates import Refused, SignatureChange
 from aaco_pipeline.optimization.guards.shapes import check_shapes
+from aaco_pipeline.optimization.guards.stores import check_stores
 from aaco_pipeline.optimization.guards.subject import Subject, subject_of
 from aaco_pipeline.optimization.guards.words import check_words
 from aaco_pipeline.optimization.source.parsing import Reading, reading_of
@@ -43,6 +44,7 @@ def check_text(baseline: bytes, candidate: bytes, kernel: str, *, allowed: Colle
             "parse", f"line {damaged[0]}: no rewrite is judged around a line that the grammar does not understand"
         )
     check_shapes(old, new)
+    check_stores(old, new)
 
 
 def _check_outside(before: Reading, after: Reading, kernel: str) -> None:
