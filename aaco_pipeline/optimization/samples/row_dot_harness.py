@@ -1,4 +1,4 @@
-"""row_dot: every row's dot product. Sizes are (rows, elements of a row)."""
+"""row_dot: every row of a with the vector b. Sizes are (rows, elements of a row)."""
 
 import numpy as np
 
@@ -24,7 +24,7 @@ def call(size, distribution, rng):
     return make_call(
         launch(size, (256, 1, 1)),
         buffer("a", draw(distribution, rng, rows * n)),
-        buffer("b", draw(distribution, rng, rows * n)),
+        buffer("b", draw(distribution, rng, n)),
         output("out", rows),
         scalar("rows", rows),
         scalar("n", n),
@@ -33,14 +33,13 @@ def call(size, distribution, rng):
 
 def reference(call):
     rows, n = (argument.value for argument in call.arguments[3:])
-    terms = call.contents["a"].astype(np.float64) * call.contents["b"].astype(np.float64)
-    terms = terms.reshape(rows, n)
+    terms = call.contents["a"].astype(np.float64).reshape(rows, n) * call.contents["b"]
     return {"out": (terms.sum(axis=1), rounding_bound(np.abs(terms).sum(axis=1), n))}
 
 
 def floor(size):
     rows, n = size
-    return 2.0 * rows * n, 4.0 * (2 * rows * n + rows)
+    return 2.0 * rows * n, 4.0 * (rows * n + n + rows)
 
 
 HARNESS = Harness(
