@@ -16,7 +16,6 @@ from aaco_pipeline.optimization.guards.objects import (
     Section,
     Symbol,
     dynamic_local_arrays,
-    is_writable_data,
     uses_meetings,
 )
 from aaco_pipeline.optimization.targets import Layout
@@ -66,7 +65,6 @@ def _script(sections: Sequence[Section], chosen: random.Random) -> str:
     """The kernel's functions in their own part of the program, in a random order and at random distances."""
     texts = _plain_names(section for section in sections if section.executable and section.size_bytes)
     chosen.shuffle(texts)
-    data = _plain_names(section for section in sections if is_writable_data(section))
     parts = [
         f"    . = . + {_LINE * chosen.randrange(_MOST_LINES_BETWEEN)};\n    *{KERNEL_OBJECT}({name})\n"
         for name in texts
@@ -75,10 +73,6 @@ def _script(sections: Sequence[Section], chosen: random.Random) -> str:
         "SECTIONS\n{\n"
         f"  .aaco_text : ALIGN({_LINE})\n  {{\n{''.join(parts)}    *{KERNEL_OBJECT}(.text .text.*)\n  }}\n"
         "}\nINSERT AFTER .text;\n"
-        "SECTIONS\n{\n"
-        f"  .aaco_data : ALIGN({_LINE})\n  {{\n    aaco_data_start = .;\n"
-        f"    *{KERNEL_OBJECT}({' '.join([*data, 'COMMON'])})\n"
-        "    aaco_data_end = .;\n  }\n}\nINSERT AFTER .data;\n"
     )
 
 

@@ -1,8 +1,10 @@
 """The confined process that a kernel runs in, seen from outside: started, called, timed and ended here.
 
-What the process says of itself is not believed where it can be read from outside: its CPU time is the kernel's
-accounting of it, read before the request and after the outputs were taken, so that work put off until after the answer
-is counted; its outputs and the canaries around them are read from the shared memory; its threads are counted.
+What the process says of itself is not believed where it can be read from outside: its CPU time is the operating
+system's account of it, read before the request and after the outputs were taken, so that work put off until after the
+answer is counted; its outputs and the canaries around them are read from the shared memory; its threads are counted.
+A call is two requests: one that makes the process's memory what it was before the first call, outside the time that is
+measured, and one that runs the kernel.
 `native/worker.c` is the other end.
 """
 
@@ -30,12 +32,13 @@ from aaco_pipeline.resources.targets.cpu.buffers import Buffers
 
 _MOST_BUFFERS, _MOST_ARGUMENTS, _MOST_ITEMS = 64, 64, 1024
 MOST_DYNAMIC_LDS_BYTES: Final = 64 << 10
-_SETUP: Final = struct.Struct("=IIQ")
+_SETUP: Final = struct.Struct("=IIIIQ")
 _MAPPING: Final = struct.Struct("=iIQQ")
 _READY: Final = struct.Struct("=QQIIII")
-_REQUEST: Final = struct.Struct(f"=Q3I3III{8 * _MOST_ARGUMENTS}s")
+_REQUEST: Final = struct.Struct(f"=QII3I3III{8 * _MOST_ARGUMENTS}s")
 _REPLY: Final = struct.Struct("=QIIIIQII")
-_DONE, _FAULT, _SHUT_IN = 1, 2, 3
+_PREPARE, _GO = 1, 2
+_DONE, _FAULT, _SHUT_IN, _PREPARED = 1, 2, 3, 4
 #: `si_code` of a fault that the machine names no address for (SI_KERNEL).
 _NO_ADDRESS: Final = 0x80
 #: Of address space, beside the buffers: the program, the C library, stacks for 1024 work-items.
@@ -66,7 +69,7 @@ class Confinement:
 class _Process:
     """One process with its buffers."""
 
-    def __init__(self, program: Path, buffers: Sequence[Buffer]) -> None:
+    def __init__(self, program: Path, buffers: Sequence[Buffer], items: int) -> None:
         if len(buffers) > _MOST_BUFFERS:
             raise UsageError(f"a kernel has {len(buffers)} buffers; the cpu target takes {_MOST_BUFFERS}")
         self.buffers = Buffers(buffers)
@@ -76,7 +79,7 @@ class _Process:
             self.child = _spawn(program, theirs.fileno(), [one.descriptor for one in self.buffers.placed.values()])
         try:
             self.clock = _cpu_clock(self.child.pid)
-            self.confinement = self._shut_in()
+            self.confinement = self._shut_in(items)
         except BaseException:
             self.end()
             raise
@@ -84,14 +87,16 @@ class _Process:
         self.last_ns = time.clock_gettime_ns(self.clock)
         self.tasks = Path("/proc", str(self.child.pid), "task")
 
-    def _shut_in(self) -> Confinement:
+    def _shut_in(self, items: int) -> Confinement:
         placed = list(self.buffers.placed.values())
         memory = _MEMORY_BYTES + sum(one.mapped_bytes for one in placed)
         mappings = b"".join(
             _MAPPING.pack(one.descriptor, one.buffer.role != "in", one.mapped_address, one.mapped_bytes)
             for one in placed
         )
-        setup = _SETUP.pack(len(placed), os.getpid(), memory) + mappings.ljust(_MOST_BUFFERS * _MAPPING.size, b"\0")
+        setup = _SETUP.pack(len(placed), os.getpid(), items, 0, memory) + mappings.ljust(
+            _MOST_BUFFERS * _MAPPING.size, b"\0"
+        )
         try:
             self.channel.send(setup)
         except OSError as error:
@@ -138,33 +143,23 @@ class _Process:
     def run(self, call: Call, limit_ns: int, flush: Callable[[int, int], None]) -> Execution:
         """One call; see CpuWorker.run."""
         buffers = self.buffers
-        buffers.write(call.contents)
-        nonce = secrets.randbits(64)
-        request = _REQUEST.pack(
-            nonce,
-            *call.launch.grid,
-            *call.launch.block,
-            call.launch.dynamic_lds_bytes,
-            *self._arguments(call.arguments),
-        )
-        for placed in buffers.placed.values():
-            flush(placed.whole.ctypes.data, placed.whole.nbytes)
         idle = time.clock_gettime_ns(self.clock) - self.last_ns
         if idle > MOST_IDLE_NS:
             raise Refused("processes", f"its process worked for {idle / 1e3:.0f} µs between two calls")
-        try:
-            self.channel.send(request)
-        except OSError:
-            raise self._ended() from None
-        answer = _REPLY.unpack(self._hear(_REPLY.size, limit_ns))
-        self._judge(answer, nonce)
+        nonce = self._ask(_PREPARE, call)
+        buffers.write(call.contents)
+        self._judge(limit_ns, nonce, _PREPARED)
+        for placed in buffers.placed.values():
+            flush(placed.whole.ctypes.data, placed.whole.nbytes)
+        began = time.clock_gettime_ns(self.clock)
+        nonce = self._ask(_GO, call)
+        self._judge(limit_ns, nonce, _DONE)
         outputs = buffers.outputs()
         buffers.check_canaries()
-        now = time.clock_gettime_ns(self.clock)
-        duration, self.last_ns = now - self.last_ns, now
+        self.last_ns = time.clock_gettime_ns(self.clock)
         if self.tasks.stat().st_nlink != 3:
             raise Refused("processes", "its process has more than one thread")
-        return Execution(outputs, duration, buffers.poison)
+        return Execution(outputs, self.last_ns - began, buffers.poison)
 
     def _arguments(self, arguments: Sequence[Argument]) -> tuple[int, bytes]:
         values = b"".join(
@@ -173,11 +168,25 @@ class _Process:
         )
         return len(arguments), values
 
-    def _judge(self, answer: tuple[int, ...], nonce: int) -> None:
-        echoed, kind, control, lds_overrun, number, address, detail, _ = answer
+    def _ask(self, kind: int, call: Call) -> int:
+        """Send a request; the number that its answer is to bring back."""
+        nonce = secrets.randbits(64)
+        launch = call.launch
+        asked = (*launch.grid, *launch.block, launch.dynamic_lds_bytes, *self._arguments(call.arguments))
+        try:
+            self.channel.send(_REQUEST.pack(nonce, kind, 0, *asked))
+        except OSError:
+            raise self._ended() from None
+        return nonce
+
+    def _judge(self, limit_ns: int, nonce: int, wanted: int) -> None:
+        """Hear the answer; Refused for all that it tells."""
+        echoed, kind, control, lds_overrun, number, address, detail, _ = _REPLY.unpack(
+            self._hear(_REPLY.size, limit_ns)
+        )
         if kind == _FAULT:
             raise self._fault(number, address, detail)
-        if kind != _DONE or echoed != nonce:
+        if kind != wanted or echoed != nonce:
             raise Refused("result", "its process answered something that was not asked")
         if control:
             raise Refused("floating_point_state", "it left another rounding mode or treatment of tiny numbers behind")
@@ -220,6 +229,7 @@ class CpuWorker:
         self._flush = flush
         self._process: _Process | None = None
         self._buffers: tuple[Buffer, ...] = ()
+        self._items = 0
 
     @property
     def pid(self) -> int | None:
@@ -227,18 +237,20 @@ class CpuWorker:
         return None if self._process is None else self._process.child.pid
 
     def run(self, call: Call) -> Execution:
-        """One call: contents written, outputs poisoned, caches flushed, kernel run, outputs and canaries read.
+        """One call: memory made new, contents written, caches flushed, kernel run, outputs and canaries read.
 
-        `duration_ns` is the CPU time that the process used since the outputs of the call before it were taken.
+        `duration_ns` is the CPU time that the process used from the request until its outputs were taken.
         Refused with the guard that the kernel ran into; the process is gone then, and the next call starts another.
         UsageError when the call does not fit the kernel or the target, or the process cannot be shut in.
         """
         buffers = tuple(one for one in call.arguments if isinstance(one, Buffer))
+        items = math.prod(call.launch.block)
         try:
-            if self._process is None or buffers != self._buffers:
+            if self._process is None or buffers != self._buffers or items > self._items:
                 self._check(call)
                 self.close()
-                self._process, self._buffers = _Process(self._program, buffers), buffers
+                self._process, self._buffers = _Process(self._program, buffers, items), buffers
+                self._items = items
                 self.load_ns, self.first_call_ns = self._process.load_ns, None
                 self.confinement = self._process.confinement
             execution = self._process.run(call, self.call_limit_ns, self._flush)

@@ -12,9 +12,12 @@ struct hostile_reply {
 extern "C" {
 __device__ void aaco_turn();
 __device__ void aaco_wrote();
+__device__ int* __errno_location();
 extern hostile_request aaco_request;
 extern hostile_reply aaco_reply;
 }
+
+__device__ static int& errno_of_the_library() { return *__errno_location(); }
 
 #if defined(__x86_64__)
 enum { WRITE = 1, MMAP = 9, MPROTECT = 10, SIGACTION = 13, SIGALTSTACK = 131, CLONE = 56, FORK = 57, KILL = 62 };
@@ -38,6 +41,11 @@ __device__ static void read_time() { __asm__ volatile("rdtsc" : : : "eax", "edx"
 __device__ static void old_call() { __asm__ volatile("int $0x80" : : "a"(20) : "memory"); }
 __device__ static void strange_call() { raw(0x40000000 + WRITE, 3, 0, 0); }
 __device__ static void backwards() { __asm__ volatile("std"); }
+__device__ static float kept_in_a_register(float next) {
+  float before;
+  __asm__ volatile("movd %%mm3, %0\n\tmovd %1, %%mm3\n\temms" : "=r"(before) : "r"(next));
+  return before;
+}
 #else
 enum { WRITE = 64, MMAP = 222, MPROTECT = 226, SIGACTION = 134, SIGALTSTACK = 132, CLONE = 220, FORK = 220, KILL = 129 };
 enum { OPENAT = 56, EXIT_GROUP = 94, PRCTL = 167, PTRACE = 117, READ = 63, THREAD = 0x10f00 };
@@ -55,6 +63,11 @@ __device__ static void read_time() { raw(KILL, 0, 0); }
 __device__ static void old_call() { raw(KILL, 0, 0); }
 __device__ static void strange_call() { raw(KILL, 0, 0); }
 __device__ static void backwards() {}
+__device__ static float kept_in_a_register(float next) {
+  float before;
+  __asm__ volatile("mov %w0, v31.s[3]\n\tmov v31.s[3], %w1" : "=r"(before) : "r"(next));
+  return before;
+}
 #endif
 
 __device__ static __attribute__((noinline)) int deeper(volatile int* from) {
@@ -109,7 +122,17 @@ __global__ void hostile(const float* in, float* out, int n, int mode) {
       case 34: aaco_request.nonce = 0; break;
       case 35: *reinterpret_cast<volatile long*>(0x123) = 1; break;
       case 36: for (int at = 0; at < 64; ++at) aaco_request.value[at] = 0; break;
+      case 37: {
+        volatile float near = 0.0f;
+        volatile float* far = &near - 30000;
+        out[0] = *far;
+        *far = 5.0f;
+        return;
+      }
+      case 38: out[0] = static_cast<float>(aaco_reply.address); aaco_reply.address = 5; return;
+      case 39: out[0] = kept_in_a_register(5.0f); return;
+      case 40: out[0] = static_cast<float>(errno_of_the_library()); errno_of_the_library() = 5; return;
     }
   }
-  if (item < n && (mode != 30)) out[item] = 2.0f * in[item];
+  if (item < n && mode != 30 && (mode < 37 || mode > 40)) out[item] = 2.0f * in[item];
 }

@@ -152,8 +152,21 @@ def test_who_listens_in_place_of_answering_waits_until_it_is_killed(build: Build
     assert not of_program(build.artefact)
 
 
-def test_what_a_kernel_keeps_is_gone_at_the_next_call(worker: CpuWorker) -> None:
-    assert [worker.run(call(30)).outputs["out"][0] for _ in range(3)] == [0.0, 0.0, 0.0]
+@pytest.mark.parametrize(
+    "mode",
+    [
+        pytest.param(30, id="a static variable"),
+        pytest.param(37, id="deep in its stack"),
+        pytest.param(38, id="the worker's own data"),
+        pytest.param(39, id="a register of vectors"),
+        pytest.param(40, id="data of the C library"),
+    ],
+)
+def test_what_a_kernel_keeps_is_gone_at_the_next_call(worker: CpuWorker, mode: int) -> None:
+    found = [worker.run(call(mode)).outputs["out"][0] for _ in range(3)]
+    assert 5.0 not in found
+    if mode == 30:
+        assert found == [0.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize("mode", [31, 34, 36], ids=["strings backwards", "the nonce erased", "its arguments erased"])

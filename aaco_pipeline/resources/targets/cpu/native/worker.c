@@ -4,14 +4,16 @@
  * makes stacks, puts what it must rely on into memory that is read-only from then on, and forbids itself every call of
  * the kernel but three, each by number and by the address it comes from. Then it answers requests.
  *
- * The kernel shares this address space, so that nothing here that can be written is believed twice: every request is
- * read anew, the stack and the fibers are made anew, and the two calls of the kernel of the operating system that it
- * leaves (`turn_write`, `turn_read`) never return to whoever jumped to them: what follows them is the next request.
+ * The kernel shares this address space, so that nothing here that can be written is believed twice. Before each call all
+ * memory that can be written is made what it was before the first (`prepare`), by code that the kernel cannot reach
+ * into: nothing of one call is left for the next. And the two calls of the operating system that are left, in `turn`,
+ * never return to whoever jumped to them: what follows them is the next request.
  * What is true of a call is read by the parent: CPU time, the outputs, the canaries around them, the number of threads.
  */
 #define _GNU_SOURCE
 #include <elf.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <link.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
@@ -37,15 +39,14 @@ enum {
   MOST_ITEMS = 1024,
   LANES = 64,
   PAGE = 65536, /* the largest page of the two machines: what is protected alone lies on its own */
-  MAIN_STACK = 1 << 20,
-  FIBER_STACK = 1 << 16,
+  MAIN_STACK = 1 << 18,
+  FIBER_STACK = 1 << 15,
+  MOST_REGIONS = 64,
   OWN_STACK = 1 << 12, /* of the main stack: what this file's functions need before the kernel's begin */
-  POISONED_STACK = 1 << 14,
-  POISONED_FIBER_STACK = 512,
   DYNAMIC_LDS = 1 << 16,
 };
 
-static const uint64_t MAIN_STACK_AT = 0xc00000000, FIBERS_AT = 0xd00000000, DATA_AT = 0xe00000000;
+static const uint64_t MAIN_STACK_AT = 0xc00000000, FIBERS_AT = 0xd00000000, COPIES_AT = 0xe00000000;
 
 /* ---- what goes over the channel: see process.py, which packs the same fields */
 
@@ -55,24 +56,26 @@ struct mapping {
   uint64_t address, bytes;
 };
 struct setup {
-  uint32_t mappings, parent;
+  uint32_t mappings, parent, items, unused;
   uint64_t memory_bytes;
   struct mapping mapping[MOST_BUFFERS];
 };
 struct ready {
-  uint64_t lds_bytes, data_bytes;
+  uint64_t lds_bytes, restored_bytes;
   uint32_t failed; /* 0, or the number of the step that could not be done */
   uint32_t error;
   uint32_t namespaces; /* 1 where it has a network, mounts and process numbers of its own */
   uint32_t unused;
 };
+enum { PREPARE = 1, GO = 2 };
 struct request {
   uint64_t nonce;
+  uint32_t kind, unused;
   uint32_t grid[3], block[3];
   uint32_t dynamic_lds, arguments;
   uint64_t value[MOST_ARGUMENTS];
 };
-enum { DONE = 1, FAULT = 2, SHUT_IN = 3 };
+enum { DONE = 1, FAULT = 2, SHUT_IN = 3, PREPARED = 4 };
 struct reply {
   uint64_t nonce;
   uint32_t kind, control, lds_overrun, signal;
@@ -85,7 +88,6 @@ struct reply {
 struct index { uint32_t x, y, z; };
 struct launch { struct index grid, block, group; };
 extern void aaco_items(const struct launch *, void *const *, unsigned, unsigned);
-extern char aaco_data_start[], aaco_data_end[];
 extern const uint32_t aaco_uses_fibers, aaco_uses_dynamic_lds;
 extern char *aaco_dynamic_lds(void); /* where all arrays of dynamic local data share begin */
 
@@ -93,9 +95,13 @@ extern char *aaco_dynamic_lds(void); /* where all arrays of dynamic local data s
 
 static __attribute__((used)) union {
   struct {
-    char *stack, *fibers, *lds, *data;
-    uint64_t lds_bytes, data_bytes;
-    uint32_t control;
+    char *stack, *fibers, *lds;
+    uint64_t lds_bytes, vector_state;
+    uint32_t control, items, regions;
+    struct region {
+      char *place, *copy;
+      uint64_t bytes;
+    } region[MOST_REGIONS];
   } is;
   char page[PAGE];
 } trusted __attribute__((aligned(PAGE)));
@@ -112,13 +118,13 @@ void aaco_leave(void) __attribute__((noreturn));
 extern const char aaco_wrote[], aaco_heard[], aaco_left[];
 void aaco_serve(long heard) __attribute__((used));
 
-_Static_assert(sizeof(struct request) == 552 && sizeof(struct reply) == 40, "sizes as in the assembly below");
+_Static_assert(sizeof(struct request) == 560 && sizeof(struct reply) == 40, "sizes as in the assembly below");
 #if defined(__x86_64__)
 __asm__(
     ".text\n.balign 64\n.globl aaco_turn\naaco_turn:\n"
     "  mov $1, %eax\n  mov $3, %edi\n  lea aaco_reply(%rip), %rsi\n  mov $40, %edx\n  syscall\n"
     ".globl aaco_wrote\naaco_wrote:\n"
-    "  xor %eax, %eax\n  mov $3, %edi\n  lea aaco_request(%rip), %rsi\n  mov $552, %edx\n  syscall\n"
+    "  xor %eax, %eax\n  mov $3, %edi\n  lea aaco_request(%rip), %rsi\n  mov $560, %edx\n  syscall\n"
     ".globl aaco_heard\naaco_heard:\n"
     "  mov trusted(%rip), %rsp\n  cld\n  xor %ebp, %ebp\n  mov %rax, %rdi\n"
     "  call aaco_serve\n  jmp aaco_turn\n"
@@ -138,9 +144,25 @@ static uint32_t control_state(void) {
   __asm__ volatile("stmxcsr %0\n\tfnstcw %1" : "=m"(mxcsr), "=m"(x87));
   return (mxcsr & 0xffc0u) | (uint32_t)x87 << 16; /* without the flags of what has happened */
 }
-static void reset_control(void) {
-  uint32_t mxcsr = 0x1f80;
-  __asm__ volatile("fninit\n\tldmxcsr %0" : : "m"(mxcsr));
+/* All vector registers and their control to what they are in a new program (XRSTOR of an empty image). */
+static const struct {
+  uint16_t x87_control;
+  uint8_t between[22];
+  uint32_t mxcsr;
+  uint8_t rest[548];
+} __attribute__((aligned(64))) initial_state = {.x87_control = 0x37f, .mxcsr = 0x1f80};
+static uint64_t vector_state(void) {
+  uint32_t a, b, c, d;
+  __asm__("cpuid" : "=a"(a), "=b"(b), "=c"(c), "=d"(d) : "a"(1), "c"(0));
+  if (!(c >> 27 & 1)) return 0;
+  __asm__("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
+  return a & 0xe7;
+}
+static void reset_registers(uint64_t which) {
+  if (which != 0)
+    __asm__ volatile("xrstor64 %0" : : "m"(initial_state), "a"((uint32_t)which), "d"(0));
+  else
+    __asm__ volatile("fninit\n\tldmxcsr %0" : : "m"(initial_state.mxcsr));
 }
 static void dirty_registers(uint64_t with) {
   __asm__ volatile(
@@ -160,7 +182,7 @@ __asm__(
     ".text\n.balign 64\n.globl aaco_turn\naaco_turn:\n"
     "  mov x8, #64\n  mov x0, #3\n  adrp x1, aaco_reply\n  add x1, x1, :lo12:aaco_reply\n  mov x2, #40\n  svc #0\n"
     ".globl aaco_wrote\naaco_wrote:\n"
-    "  mov x8, #63\n  mov x0, #3\n  adrp x1, aaco_request\n  add x1, x1, :lo12:aaco_request\n  mov x2, #552\n  svc #0\n"
+    "  mov x8, #63\n  mov x0, #3\n  adrp x1, aaco_request\n  add x1, x1, :lo12:aaco_request\n  mov x2, #560\n  svc #0\n"
     ".globl aaco_heard\naaco_heard:\n"
     "  adrp x1, trusted\n  ldr x1, [x1, :lo12:trusted]\n  mov sp, x1\n  mov x29, #0\n"
     "  bl aaco_serve\n  b aaco_turn\n"
@@ -184,14 +206,48 @@ static uint32_t control_state(void) {
   __asm__ volatile("mrs %0, fpcr" : "=r"(fpcr));
   return (uint32_t)fpcr;
 }
-static void reset_control(void) { __asm__ volatile("msr fpcr, %0" : : "r"((uint64_t)0)); }
+static uint64_t vector_state(void) { return 0; }
+static void reset_registers(uint64_t which) {
+  (void)which;
+  __asm__ volatile("msr fpcr, %0" : : "r"((uint64_t)0));
+}
 static void dirty_registers(uint64_t with) {
   __asm__ volatile(
-      "dup v0.2d, %0\n\tmov v1.16b, v0.16b\n\tmov v2.16b, v0.16b\n\tmov v3.16b, v0.16b\n\tmov v4.16b, v0.16b\n\t"
-      "mov v5.16b, v0.16b\n\tmov v6.16b, v0.16b\n\tmov v7.16b, v0.16b\n"
+      "dup v0.2d, %0"
+      "\n\tmov v1.16b, v0.16b"
+      "\n\tmov v2.16b, v0.16b"
+      "\n\tmov v3.16b, v0.16b"
+      "\n\tmov v4.16b, v0.16b"
+      "\n\tmov v5.16b, v0.16b"
+      "\n\tmov v6.16b, v0.16b"
+      "\n\tmov v7.16b, v0.16b"
+      "\n\tmov v8.16b, v0.16b"
+      "\n\tmov v9.16b, v0.16b"
+      "\n\tmov v10.16b, v0.16b"
+      "\n\tmov v11.16b, v0.16b"
+      "\n\tmov v12.16b, v0.16b"
+      "\n\tmov v13.16b, v0.16b"
+      "\n\tmov v14.16b, v0.16b"
+      "\n\tmov v15.16b, v0.16b"
+      "\n\tmov v16.16b, v0.16b"
+      "\n\tmov v17.16b, v0.16b"
+      "\n\tmov v18.16b, v0.16b"
+      "\n\tmov v19.16b, v0.16b"
+      "\n\tmov v20.16b, v0.16b"
+      "\n\tmov v21.16b, v0.16b"
+      "\n\tmov v22.16b, v0.16b"
+      "\n\tmov v23.16b, v0.16b"
+      "\n\tmov v24.16b, v0.16b"
+      "\n\tmov v25.16b, v0.16b"
+      "\n\tmov v26.16b, v0.16b"
+      "\n\tmov v27.16b, v0.16b"
+      "\n\tmov v28.16b, v0.16b"
+      "\n\tmov v29.16b, v0.16b"
+      "\n\tmov v30.16b, v0.16b"
+      "\n\tmov v31.16b, v0.16b"
       :
       : "r"(with)
-      : "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7");
+      : "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13", "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28", "v29", "v30", "v31");
 }
 #else
 #error "the cpu target runs on x86-64 and AArch64"
@@ -253,11 +309,10 @@ const unsigned long long *aaco_exchange(unsigned item, unsigned long long value,
 /* Stacks start at different offsets in their pages, so that their tops do not share the same lines of a cache. */
 static char *fiber_top(uint32_t fiber) { return T.fibers + (uint64_t)(fiber + 1) * FIBER_STACK - 192 * (fiber % 64); }
 
-static void make_fibers(uint32_t count, uint64_t poison) {
+static void make_fibers(uint32_t count) {
   memset(&fibers, 0, sizeof fibers);
   for (uint32_t fiber = 0; fiber < count; ++fiber) {
     uint64_t *top = (uint64_t *)fiber_top(fiber);
-    fill((char *)top - POISONED_FIBER_STACK, POISONED_FIBER_STACK, poison);
     top -= SAVED_WORDS;
     memset(top, 0, SAVED_WORDS * sizeof *top);
     top[RETURN_WORD] = (uint64_t)(uintptr_t)aaco_fiber_start;
@@ -298,41 +353,59 @@ static void run_group(const struct launch *launch, void *const *arguments, uint3
 
 /* ---- a request */
 
+static const uint64_t QUIET_NAN = 0x7ff8000000000000;
+
 static int changed_control(void) { return control_state() != T.control; }
 
-void aaco_serve(long heard) {
-  struct reply reply = {0};
+/* All memory that can be written to what it was before the first call, stacks and local data share to poison. The own
+   stack is that of this function's caller and below it the kernel's. */
+static void prepare(uint64_t poison) {
+  for (uint32_t at = 0; at < T.regions; ++at) memcpy(T.region[at].place, T.region[at].copy, T.region[at].bytes);
+  fill(T.stack - MAIN_STACK, MAIN_STACK - OWN_STACK, poison);
+  if (T.fibers != NULL) fill(T.fibers, (uint64_t)T.items * FIBER_STACK, poison);
+}
+
+static void run_kernel(const struct request *request, struct reply *reply) {
+  const uint64_t poison = request->nonce | QUIET_NAN;
+  const uint64_t items = (uint64_t)request->block[0] * request->block[1] * request->block[2];
   struct launch launch;
   void *arguments[MOST_ARGUMENTS];
-  if (heard != (long)sizeof aaco_request) aaco_leave();
-  const struct request request = aaco_request;
-  const uint64_t poison = request.nonce | 0x7ff8000000000000ull;
-  const uint64_t items = (uint64_t)request.block[0] * request.block[1] * request.block[2];
-  reply.nonce = request.nonce;
-  reply.kind = DONE;
-  reply.control = changed_control() ? 2 : 0;
-  if (items == 0 || items > MOST_ITEMS || request.arguments > MOST_ARGUMENTS) aaco_leave();
-  reset_control();
-  memcpy(aaco_data_start, T.data, T.data_bytes);
+  if (items == 0 || items > T.items || request->arguments > MOST_ARGUMENTS) aaco_leave();
   fill(T.lds, T.lds_bytes, poison);
-  fill(T.stack - OWN_STACK - POISONED_STACK, POISONED_STACK, poison);
-  for (uint32_t at = 0; at < request.arguments; ++at) arguments[at] = (void *)&request.value[at];
-  memcpy(&launch.grid, request.grid, sizeof launch.grid);
-  memcpy(&launch.block, request.block, sizeof launch.block);
-  if (aaco_uses_fibers) make_fibers((uint32_t)items, poison);
+  for (uint32_t at = 0; at < request->arguments; ++at) arguments[at] = (void *)&request->value[at];
+  memcpy(&launch.grid, request->grid, sizeof launch.grid);
+  memcpy(&launch.block, request->block, sizeof launch.block);
+  if (aaco_uses_fibers) make_fibers((uint32_t)items);
+  reset_registers(T.vector_state);
   dirty_registers(poison);
-  for (launch.group.z = 0; launch.group.z < request.grid[2]; ++launch.group.z)
-    for (launch.group.y = 0; launch.group.y < request.grid[1]; ++launch.group.y)
-      for (launch.group.x = 0; launch.group.x < request.grid[0]; ++launch.group.x)
+  for (launch.group.z = 0; launch.group.z < request->grid[2]; ++launch.group.z)
+    for (launch.group.y = 0; launch.group.y < request->grid[1]; ++launch.group.y)
+      for (launch.group.x = 0; launch.group.x < request->grid[0]; ++launch.group.x)
         if (aaco_uses_fibers)
           run_group(&launch, arguments, (uint32_t)items);
         else
           aaco_items(&launch, arguments, 0, (uint32_t)items);
-  reply.control |= changed_control() ? 1 : 0;
+  reply->control |= changed_control() ? 1 : 0;
   if (aaco_uses_dynamic_lds) {
-    const char *end = aaco_dynamic_lds();
-    for (uint64_t at = (request.dynamic_lds + 7) & ~7ull; at < DYNAMIC_LDS; at += 8)
-      if (memcmp(end + at, &poison, 8) != 0) reply.lds_overrun = 1;
+    const char *arrays = aaco_dynamic_lds();
+    for (uint64_t at = (request->dynamic_lds + 7) & ~7ull; at < DYNAMIC_LDS; at += 8)
+      if (memcmp(arrays + at, &poison, 8) != 0) reply->lds_overrun = 1;
+  }
+}
+
+void aaco_serve(long heard) {
+  struct reply reply = {0};
+  if (heard != (long)sizeof aaco_request) aaco_leave();
+  const struct request request = aaco_request;
+  reply.nonce = request.nonce;
+  reply.control = changed_control() ? 2 : 0;
+  if (request.kind == PREPARE) {
+    reset_registers(T.vector_state);
+    prepare(request.nonce | QUIET_NAN);
+    reply.kind = PREPARED;
+  } else {
+    run_kernel(&request, &reply);
+    reply.kind = DONE;
   }
   aaco_reply = reply;
 }
@@ -386,6 +459,48 @@ static int find_lds(struct dl_phdr_info *info, size_t size, void *unused) {
   return 1; /* the first is the program itself */
 }
 
+/* What can be written, apart from stacks of this file's own and what is about to be read-only. */
+static void add_region(uint64_t start, uint64_t end) {
+  const uint64_t sealed = (uint64_t)(uintptr_t)&trusted;
+  if (start == MAIN_STACK_AT + PAGE || start == FIBERS_AT || start >= end) return;
+  if (start < sealed + sizeof trusted && sealed < end) {
+    add_region(start, sealed);
+    add_region(sealed + sizeof trusted, end);
+    return;
+  }
+  must(T.regions < MOST_REGIONS, 6);
+  T.region[T.regions++] = (struct region){(char *)(uintptr_t)start, NULL, end - start};
+}
+
+static void find_regions(void) {
+  static char text[PAGE];
+  size_t length = 0;
+  const int file = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+  must(file >= 0, 6);
+  for (ssize_t got; (got = read(file, text + length, sizeof text - 1 - length)) > 0;) length += (size_t)got;
+  must(length < sizeof text - 1, 6);
+  close(file);
+  for (char *line = text, *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {
+    char *rest;
+    const uint64_t from = strtoull(line, &rest, 16), to = strtoull(rest + 1, &rest, 16);
+    if (rest[1] == 'r' && rest[2] == 'w' && rest[4] == 'p') add_region(from, to);
+  }
+}
+
+/* The last of this program's doing: from here on its memory is what each call finds. */
+static uint64_t keep_regions(void) {
+  uint64_t total = 0;
+  for (uint32_t at = 0; at < T.regions; ++at) total += T.region[at].bytes;
+  char *copy = mapped(COPIES_AT, total, 6);
+  for (uint32_t at = 0; at < T.regions; ++at) {
+    T.region[at].copy = copy;
+    memcpy(copy, T.region[at].place, T.region[at].bytes);
+    copy += T.region[at].bytes;
+  }
+  must(mprotect((void *)(uintptr_t)COPIES_AT, total, PROT_READ) == 0, 6);
+  return total;
+}
+
 static void limit(int what, uint64_t most) {
   struct rlimit both = {most, most};
   must(setrlimit(what, &both) == 0, 7);
@@ -426,7 +541,9 @@ int main(int count, char **words) {
   must(prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) == 0, 1);
   if (count != 2) return 1;
   channel = atoi(words[1]);
-  must(read(channel, &setup, sizeof setup) == sizeof setup && setup.mappings <= MOST_BUFFERS, 2);
+  must(read(channel, &setup, sizeof setup) == sizeof setup && setup.mappings <= MOST_BUFFERS &&
+           setup.items <= MOST_ITEMS, 2);
+  T.items = setup.items;
   if ((uint32_t)getppid() != setup.parent) _exit(1);
 
   ready.namespaces = unshare(CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWIPC) == 0 ||
@@ -447,20 +564,17 @@ int main(int count, char **words) {
   char *stack = mapped(MAIN_STACK_AT, MAIN_STACK + PAGE, 5);
   must(mprotect(stack, PAGE, PROT_NONE) == 0, 5);
   T.stack = stack + PAGE + MAIN_STACK;
-  memset(T.stack - (1 << 18), 0, 1 << 18);
   if (aaco_uses_fibers) {
     /* One after another without pages between them, in large pages where there are any: a workgroup's stacks are in
        use by turns, and the machine's table of pages is short. */
-    T.fibers = mapped(FIBERS_AT, (uint64_t)MOST_ITEMS * FIBER_STACK, 5);
-    (void)madvise(T.fibers, (uint64_t)MOST_ITEMS * FIBER_STACK, MADV_HUGEPAGE);
+    T.fibers = mapped(FIBERS_AT, (uint64_t)T.items * FIBER_STACK, 5);
+    (void)madvise(T.fibers, (uint64_t)T.items * FIBER_STACK, MADV_HUGEPAGE);
   }
   dl_iterate_phdr(find_lds, NULL);
-  T.data_bytes = (uint64_t)(aaco_data_end - aaco_data_start);
-  T.data = mapped(DATA_AT, T.data_bytes + 1, 6);
-  memcpy(T.data, aaco_data_start, T.data_bytes);
-  must(mprotect(T.data, T.data_bytes + 1, PROT_READ) == 0, 6);
+  find_regions();
 
   limit(RLIMIT_AS, setup.memory_bytes);
+  limit(RLIMIT_STACK, 0); /* the first stack, which is used no longer, does not grow either */
   limit(RLIMIT_CPU, 3600);
   limit(RLIMIT_FSIZE, 0);
   limit(RLIMIT_CORE, 0);
@@ -484,10 +598,11 @@ int main(int count, char **words) {
   for (size_t at = 0; at < sizeof signals / sizeof *signals; ++at) must(sigaction(signals[at], &action, NULL) == 0, 9);
   limit(RLIMIT_NOFILE, 0);
 
-  reset_control();
+  T.vector_state = vector_state();
+  reset_registers(T.vector_state);
   T.control = control_state();
   ready.lds_bytes = T.lds_bytes;
-  ready.data_bytes = T.data_bytes;
+  ready.restored_bytes = keep_regions();
   must(mprotect(&trusted, sizeof trusted, PROT_READ) == 0, 10);
   must(write(CHANNEL, &ready, sizeof ready) == sizeof ready, 10);
   forbid_everything_else();
