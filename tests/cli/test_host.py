@@ -19,6 +19,8 @@ from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import empty_table
 from aaco_pipeline.resources.project import Project
+from aaco_pipeline.resources.toolchains.amdgpu import finding
+from aaco_pipeline.resources.toolchains.amdgpu.finding import Missing, availability
 
 Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -32,7 +34,7 @@ def test_info_with_json_tells_host_backends_tools_and_models(aaco: Aaco, measure
     assert document["dagster_home"] == str(measured.dagster_home)
     assert {"cpu", "cuda", "migraphx", "rocm"} <= {row["backend"] for row in document["backends"]}
     assert {"squeezenet", "control_flow", "gpt_tiny"} <= {row["name"] for row in document["models"]}
-    assert "rocprofv3" in {row["tool"] for row in document["tools"]}
+    assert {"rocprofv3", "clang for AMD GPUs"} <= {row["tool"] for row in document["tools"]}
     assert {("host", "name"), ("kernel", "release"), ("package", "onnxruntime")} <= {
         (row["category"], row["key"]) for row in document["host"]
     }
@@ -57,7 +59,18 @@ def test_info_says_what_a_backend_lacks_and_what_mends_it(aaco: Aaco, monkeypatc
 
 def test_doctor_finds_nothing_wrong_with_a_healthy_lake(aaco: Aaco, measured: Project) -> None:
     answer = aaco("doctor")
-    assert (answer.returncode, answer.stdout, answer.stderr) == (0, f"{measured.lake}: all is well\n", "")
+    said = f"{measured.lake}: all is well\n{availability()}\n"
+    assert (answer.returncode, answer.stdout, answer.stderr) == (0, said, "")
+    assert aaco("doctor", "--json").stdout == "[]\n"
+
+
+def test_doctor_says_how_to_have_the_static_verdict_and_is_well_without(
+    aaco: Aaco, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(finding, "find_toolchain", lambda: Missing("no compiler for AMD GPUs"))
+    answer = aaco("doctor")
+    said = "static verdict on gfx90a and gfx942: not available (no compiler for AMD GPUs); to have it: apt-get install"
+    assert (answer.returncode, said in answer.stdout) == (0, True), answer.stdout
     assert aaco("doctor", "--json").stdout == "[]\n"
 
 

@@ -8,6 +8,7 @@ import pytest
 from aaco_pipeline.resources.configuration import BUILT_IN_BACKENDS, BackendEntry
 from aaco_pipeline.resources.host import backends
 from aaco_pipeline.resources.host.backends import BackendState, backend_states, tool_states
+from aaco_pipeline.resources.toolchains.amdgpu.finding import Missing
 
 MIGRAPHX = {"migraphx": BackendEntry(provider="MIGraphXExecutionProvider")}
 
@@ -77,7 +78,13 @@ def test_tools_are_found_on_the_path_or_told_how_to_install(monkeypatch: pytest.
     tool = tmp_path / "rocminfo"
     tool.touch(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(backends, "find_toolchain", lambda: Missing("none"))
     found = {state.tool: state for state in tool_states()}
     assert found["rocminfo"].path == str(tool)
-    assert {name for name, state in found.items() if state.path is None} == {"rocprofv3", "amd-smi", "bpftrace"}
+    assert {name for name, state in found.items() if state.path is None} == {
+        "rocprofv3",
+        "amd-smi",
+        "bpftrace",
+        "clang for AMD GPUs",
+    }
     assert all(state.purpose and state.fix for state in found.values())
