@@ -142,7 +142,13 @@ def test_one_column_more_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize(
-    "more", ["#define TILE 64\n", "#define TILE 16\n", "constexpr int TILE = 32;\n", "const int W = 4; constexpr int TILE = 32;\n"]
+    "more",
+    [
+        "#define TILE 64\n",
+        "#define TILE 16\n",
+        "constexpr int TILE = 32;\n",
+        "const int W = 4; constexpr int TILE = 32;\n",
+    ],
 )
 def test_extents_are_numbers_or_names_of_numbers(more: str) -> None:
     source = TRANSPOSE.replace("#define TILE 32\n", more)
