@@ -17,19 +17,18 @@ _RESOURCES: Final = {
 
 def sentence(document: Row) -> str:
     """The answer in one sentence: what was gained and where, what is static of it, and what was not measured."""
-    kernel, where = document["kernel"], document["executed_on"]
-    if document["ended_by"] is None:
-        return f"The search for a faster {kernel} was broken off; what it decided by then is below."
-    if document["ended_by"] == "baseline":
-        return f"{kernel} was not changed: {document['reason']}."
+    kernel, where, ended = document["kernel"], document["executed_on"], document["ended_by"]
     decided = [row for row in document["attempts"] if row["decision"] != "undecided"]
-    if document["ended_by"] == "noise" or (document["ended_by"] == "time" and not decided):
+    if ended is None:
+        return f"The search for a faster {kernel} was broken off; what it decided by then is below."
+    if document["gain"] is not None:
+        gain = _figures(document["gain"])
+        return f"{kernel} is {gain} times faster on {where}{_static(document)}{_unmeasured(document)}."
+    if ended == "baseline":
+        return f"{kernel} was not changed: {document['reason']}."
+    if ended == "noise" or (ended == "time" and not decided):
         return f"Nothing was decided about {kernel}: {document['reason']}."
-    if document["gain"] is None:
-        return f"No change was found that makes {kernel} faster on {where} beyond doubt{_tried(document)}."
-    gain = document["gain"]
-    told = f"{kernel} is {_figures(gain)} times faster on {where}"
-    return f"{told}{_static(document)}{_unmeasured(document)}."
+    return f"No change was found that makes {kernel} faster on {where} beyond doubt{_tried(document)}."
 
 
 def remarks(document: Row) -> list[str]:
@@ -40,9 +39,11 @@ def remarks(document: Row) -> list[str]:
             f"{len(accepted)} changes were accepted, each held against the source with those before it; the gain is "
             "their product."
         )
-    undecided = [row for row in document["attempts"] if row["decision"] == "undecided"]
+    undecided = [row for row in document["attempts"] if row["guard"] == "budget"]
     if undecided:
         told.append(f"{counted(len(undecided), 'candidate')} could not be decided in the time: give a larger --budget.")
+    if document["ended_by"] == "baseline" and accepted:
+        told.append(f"The search ended early: {document['reason']}.")
     if document["patch"] is not None:
         done = "The source was replaced" if document["is_applied"] else "The source is as it was"
         told.append(f"{done}; the patch is {document['patch']} in the lake.")
