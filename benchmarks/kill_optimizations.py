@@ -182,8 +182,8 @@ def _left_running(place: Workplace) -> Iterator[str]:
 
 
 def _processes(place: Workplace) -> Iterator[tuple[int, str]]:
-    """Processes other than this one whose command, environment, program or folder names the workplace."""
-    mark = os.fsencode(place.folder)
+    """Processes whose command, environment, program or folder names the cache, which searches alone are told."""
+    mark = os.fsencode(place.folder / "cache")
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal() or int(entry.name) == os.getpid():
             continue

@@ -112,7 +112,9 @@ def evidence_of(lake: TraceLake, session: str, kernel: str) -> Mapping[str, Any]
 
 def same_kernel(recorded: str, name: str) -> bool:
     """Whether a recorded kernel is the source's `name`: it is recorded with parameters or template arguments, too."""
-    plain = recorded.removesuffix(".kd").split("(", 1)[0].split("<", 1)[0].strip()
+    plain = (
+        recorded.removesuffix(".kd").replace("(anonymous namespace)::", "").split("(", 1)[0].split("<", 1)[0].strip()
+    )
     return plain.split(" ")[-1].split("::")[-1] == name
 
 

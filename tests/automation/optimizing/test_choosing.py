@@ -1,0 +1,76 @@
+"""Which kernel of a session has most to gain, whether a source has it, and what becomes of a target that is missing."""
+
+import polars as pl
+import pytest
+
+from aaco_pipeline.automation.optimizing import choosing
+from aaco_pipeline.automation.optimizing.choosing import choose_target, evidence_of, ranked_kernels, same_kernel
+from aaco_pipeline.errors import UnavailableError
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.lake.validation import to_contract
+
+SESSION = "20250102T030405Z-0a1b2c3d"
+
+
+@pytest.fixture
+def lake(empty_lake: TraceLake) -> TraceLake:
+    """A session of three kernels: one critical and near its roof, one with less time and far from it, one unknown."""
+    kernels = pl.DataFrame({"kernel_id": [0, 1, 2], "name": ["near(float*)", "void far<4>(float*)", "unknown.kd"]})
+    whatever = {"short_name": "k", "role": "main", "family_source": "none"}
+    what_if = pl.DataFrame(
+        {"kernel_id": [0, 1, 1, 2], "speedup_ratio": [2.0, 1.5, 2.0, 2.0], "critical_ns": [900, 400, 400, 300]}
+    )
+    saved = {"saved_ns": 1, "saved_ratio": 0.1}
+    roofline = pl.DataFrame({"kernel_id": [0, 1], "efficiency_ratio": [0.9, 0.25], "bound": ["memory", "compute"]})
+    tables = {
+        "kernels": _filled("kernels", kernels.with_columns(**{name: pl.lit(one) for name, one in whatever.items()})),
+        "what_if": _filled("what_if", what_if.with_columns(**{name: pl.lit(one) for name, one in saved.items()})),
+        "roofline": _filled(
+            "roofline", roofline.with_columns(duration_ns=pl.lit(10), quality_flags=pl.lit([], pl.List(pl.String)))
+        ),
+    }
+    for name, frame in tables.items():
+        empty_lake.publish(SESSION, name, {name: frame})
+    return empty_lake
+
+
+def _filled(table: str, frame: pl.DataFrame) -> pl.DataFrame:
+    return to_contract(table, frame)
+
+
+def test_most_is_to_gain_where_critical_time_is_far_from_its_roof(lake: TraceLake) -> None:
+    ranked = [(one.name, round(one.weight_ns)) for one in ranked_kernels(lake, SESSION)]
+    # far from its roof by three quarters of 400 ns; what has no roof may save all of its 300 ns
+    assert ranked == [("unknown.kd", 300), ("void far<4>(float*)", 300), ("near(float*)", 90)]
+
+
+def test_evidence_is_what_the_session_says_and_nothing_else(lake: TraceLake) -> None:
+    assert evidence_of(lake, SESSION, "far") == {"bound": "compute", "efficiency_ratio": 0.25}
+    assert evidence_of(lake, SESSION, "elsewhere") == {}
+
+
+@pytest.mark.parametrize(
+    ("recorded", "is_it"),
+    [
+        ("row_dot", True),
+        ("row_dot.kd", True),
+        ("void row_dot<256, float>(float const*, int)", True),
+        ("(anonymous namespace)::row_dot(int)", True),
+        ("mine::row_dot(float*)", True),
+        ("row_dot2(float*)", False),
+        ("my_row_dot", False),
+    ],
+)
+def test_a_kernel_is_known_as_it_was_recorded(recorded: str, is_it: bool) -> None:
+    assert same_kernel(recorded, "row_dot") is is_it
+
+
+def test_without_a_gpu_auto_is_the_cpu_and_what_was_named_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise UnavailableError(f"target {name}: none")
+
+    monkeypatch.setattr(choosing, "find_gpu", missing)
+    monkeypatch.setattr(choosing, "_cpu", lambda: "the processor")
+    assert choose_target("auto") == "the processor"
+    with pytest.raises(UnavailableError, match="target amd: none"):
+        choose_target("amd")
