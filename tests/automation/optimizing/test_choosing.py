@@ -71,6 +71,6 @@ def test_without_a_gpu_auto_is_the_cpu_and_what_was_named_is_missing(monkeypatch
 
     monkeypatch.setattr(choosing, "find_gpu", missing)
     monkeypatch.setattr(choosing, "_cpu", lambda: "the processor")
-    assert choose_target("auto") == "the processor"
+    assert str(choose_target("auto")) == "the processor"
     with pytest.raises(UnavailableError, match="target amd: none"):
         choose_target("amd")
