@@ -92,6 +92,10 @@ NOT_RUN: Final[Mapping[str, str]] = {
     "aaco bisect --builds builds.txt": "measures for minutes; tests/cli/test_bisect.py does",
     'aaco bisect --revisions v1..main --repository engine --make "python make_model.py {revision} {output}" '
     "--iterations 200": "needs a repository; tests/cli/test_bisect.py makes one",
+    **dict.fromkeys(
+        ("aaco optimize kernels/row_dot.hip --budget 5m", "aaco optimize SOURCE", "aaco optimize --replay SEARCH"),
+        "measures for minutes; tests/cli/test_optimize.py runs a small one",
+    ),
     "pre-commit install": "writes a hook into the checkout",
 }
 #: pip without a registry: it builds with what is installed, and only says what it would install.

@@ -54,7 +54,7 @@ TABLES: Final[tuple[Table, ...]] = (
             column("source_sha256", STRING, TEXT, "SHA-256 of the source as it was."),
             column("harness_sha256", STRING, TEXT, "SHA-256 of the harness' file."),
             column("journal", STRING, TEXT, "The journal's file, relative to the lake: every decision with what it "
-                "was made from; `aaco optimize --replay` decides it again."),
+                "was made from; `aaco optimize --replay SEARCH` decides it again."),
             nullable("spent_ns", INT64, NS, "Time that it took; null until it has ended, or when it was killed."),
             nullable("ended_by", STRING, NAME, "`searched` when nothing was left to propose, `time` or `attempts` when "
                 "they were spent, `baseline` when the source fails its own harness, `noise` when the host is too noisy "
