@@ -19,7 +19,10 @@ _MOST_DRAWS = 64
 
 @dataclass(frozen=True)
 class Checked:
-    """What a candidate passed: calls and compared elements, and the largest errors in shares of their bounds."""
+    """What a candidate passed: calls and compared elements, and the largest errors in shares of their bounds.
+
+    Of the candidate's errors only what exceeds `comparison.FLOOR_ULPS` counts, of the baseline's all.
+    """
 
     seed: int
     calls: int

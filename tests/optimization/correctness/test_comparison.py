@@ -210,3 +210,14 @@ def test_of_few_elements_nothing_is_said_of_accuracy_before_more_are_drawn() -> 
     comparison.add(of(wide), executed(wide), executed(wide + np.float32(0.9)))
     with pytest.raises(Refused, match="less accurate than the baseline's"):
         comparison.conclude()
+
+
+def test_many_small_errors_are_as_bad_as_one_large_one() -> None:
+    """The worst is the same; in root mean square the candidate is ten times as far off."""
+    x = np.ones(1000, dtype=np.float32)
+    baseline, candidate = x.copy(), x + np.float32(0.5)
+    baseline[::100] += np.float32(0.5)
+    comparison = Comparison(copying(1.0), 1000, "normal", bit_exact=False)
+    comparison.add(of(x), executed(baseline), executed(candidate))
+    with pytest.raises(Refused, match=r"out is less accurate than the baseline's: 0.5 of the bound .* against 0.05"):
+        comparison.conclude()
