@@ -130,11 +130,11 @@ def from_the_end(call: Call) -> Content:
         return np.asarray(np.cumsum((a * b)[:, ::-1], axis=1, dtype=np.float32)[:, -1], dtype=np.float32)
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_where_one_number_comes_out_more_calls_say_how_accurate_it_is(seed: int) -> None:
+def test_where_one_number_comes_out_more_calls_say_how_accurate_it_is() -> None:
     """Of two equally good sums, one is often twice as far off as the other; of many, hardly ever."""
     single = replace(HARNESS, sizes=((1, 4096),), timing_size=(1, 4096), distributions=("normal", "uniform"))
-    assert judged(from_the_end, harness=single, seed=seed).elements >= 2
+    drawn = [judged(from_the_end, harness=single, seed=seed).elements for seed in range(20)]
+    assert min(drawn) == 2 < max(drawn)
 
 
 class Drifting(Numpy):

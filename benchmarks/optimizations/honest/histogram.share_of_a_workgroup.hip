@@ -1,0 +1,22 @@
+#include <hip/hip_runtime.h>
+
+#define BINS 256
+
+// Adds to counts how often each bin is in values. A workgroup counts in local data share, then adds what it found.
+__global__ void histogram(const int* values, unsigned* counts, int n) {
+  __shared__ unsigned local[BINS];
+  for (int bin = threadIdx.x; bin < BINS; bin += blockDim.x) {
+    local[bin] = 0;
+  }
+  __syncthreads();
+  int each = n / gridDim.x + (n % gridDim.x != 0);
+  int first = blockIdx.x * each;
+  int end = n - first < each ? n : first + each;
+  for (int i = first + threadIdx.x; i < end; i += blockDim.x) {
+    atomicAdd(&local[values[i]], 1u);
+  }
+  __syncthreads();
+  for (int bin = threadIdx.x; bin < BINS; bin += blockDim.x) {
+    atomicAdd(&counts[bin], local[bin]);
+  }
+}

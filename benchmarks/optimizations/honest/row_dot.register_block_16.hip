@@ -1,0 +1,18 @@
+#include <hip/hip_runtime.h>
+
+// out[row] is the dot product of that row of a with b: one work-item a row.
+__global__ void row_dot(const float* a, const float* b, float* out, int rows, int n) {
+  int row = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row >= rows) return;
+  const float* u = a + (size_t)row * n;
+  const float* v = b;
+  float part[16] = {0.0f};
+  int i = 0;
+  for (; i + 16 <= n; i += 16) {
+    for (int j = 0; j < 16; ++j) part[j] += u[i + j] * v[i + j];
+  }
+  for (; i < n; ++i) part[0] += u[i] * v[i];
+  for (int j = 0; j < 8; ++j) part[j] += part[j + 8];
+  for (int j = 0; j < 4; ++j) part[j] += part[j + 4];
+  out[row] = (part[0] + part[2]) + (part[1] + part[3]);
+}
