@@ -1,0 +1,48 @@
+"""The asset as a person materializes it in the interface: typed configuration in, the answer and a table out."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from aaco_pipeline.automation.optimizing.definitions import optimization
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
+from tests.automation.optimizing.stand_in import SOURCE, costing
+
+
+def materialized(lake: TraceLake, instance: dg.DagsterInstance, **config: object) -> dg.ExecuteInProcessResult:
+    return dg.materialize(
+        [optimization],
+        instance=instance,
+        resources={"lake": LakeResource(path=str(lake.path)), "runner": InferenceRunner(configs="nowhere")},
+        run_config={"ops": {"optimization": {"config": config}}},
+        raise_on_error=False,
+    )
+
+
+def test_it_says_what_was_found_and_names_the_search(
+    empty_lake: TraceLake, source: Path, offering: Callable[..., None], instance: dg.DagsterInstance
+) -> None:
+    offering(costing(8000))
+    done = materialized(empty_lake, instance, source=str(source), target="cpu", budget_seconds=60.0)
+    assert done.success
+    (event,) = done.asset_materializations_for_node("optimization")
+    (search,) = empty_lake.read("optimizations").get_column("campaign_id")
+    assert event.metadata["optimization"].value == search
+    assert "twice is 1.25" in str(event.metadata["answer"].value)
+    assert "confirmation" in str(event.metadata["attempts"].value)
+    assert source.read_bytes() == SOURCE
+
+
+@pytest.mark.parametrize("config", [{"source": "/nowhere.hip"}, {}, {"source": "x", "target": "tpu"}])
+def test_what_is_wrongly_configured_fails_before_the_lake_is_written(
+    empty_lake: TraceLake, offering: Callable[..., None], instance: dg.DagsterInstance, config: dict[str, object]
+) -> None:
+    offering()
+    try:
+        assert not materialized(empty_lake, instance, **config).success
+    except dg.DagsterInvalidConfigError:
+        assert config != {"source": "/nowhere.hip"}
+    assert empty_lake.read("optimizations").is_empty()
