@@ -1,5 +1,6 @@
 """Arrays that a rewritten kernel adds: of a constant, small size, and never left by an index or a pointer."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,40 +23,47 @@ Interval = tuple[int, int]
 
 @dataclass(frozen=True)
 class _Array:
-    """Extents, outermost first; what lies in LDS is indexed by work-items, of which little is known here."""
+    """Extents, outermost first, None where one is no constant; `text` is the whole declaration.
 
-    extents: tuple[int, ...]
+    What lies in LDS is indexed by work-items, of which little is known here.
+    """
+
+    name: str
+    extents: tuple[int | None, ...]
+    bytes: int
     in_lds: bool
+    text: str
+
+
+@dataclass(frozen=True)
+class _Use:
+    """A use of an array that may leave it: what it is, and where."""
+
+    array: str
+    what: str
+    node: Node
 
 
 def check_arrays(old: Subject, new: Subject) -> None:
-    """Refused, guard `calls`, where a new array has no constant size, is too large, or can be left."""
-    known = {_plain(node) for node in descend(old.part.node)}
+    """Refused, guard `calls`, where an array has no constant size, is too large, or can be left.
+
+    A use that may leave its array is the baseline's business where the baseline has the same array with the same use.
+    """
+    was, now = dict(_arrays(old)), dict(_arrays(new))
+    known = {array.text for _, array in was.items()}
     local = shared = 0
-    extents: dict[str, _Array] = {}
-    for node in descend(new.part.node):
-        if node.type != "declaration":
-            continue
-        in_lds = any(text_of(each) == "__shared__" for each in node.children)
-        for each in node.children_by_field_name("declarator"):
-            array = each.child_by_field_name("declarator") if each.type == "init_declarator" else each
-            if array is None or array.type != "array_declarator":
-                continue
-            name, sizes = _sizes(new, array)
-            if None in sizes:
-                if _plain(node) not in known:
-                    raise _refused(new, node, "an array without a constant size")
-                continue
-            extent = [size for size in sizes if size is not None]
-            size = _bytes(text_of(node.child_by_field_name("type")), extent)
-            shared, local = (shared + size, local) if in_lds else (shared, local + size)
-            extents[name] = _Array(tuple(extent), in_lds)
-            too_large = shared > MOST_LDS_BYTES or local > MOST_LOCAL_BYTES
-            if too_large and _plain(node) not in known:
-                raise _refused(new, node, "more than a kernel's arrays may take")
-    for node in descend(new.part.node):
-        if node.type == "identifier" and text_of(node) in extents:
-            _check_use(new, node, extents[text_of(node)], known)
+    for node, array in now.items():
+        if None in array.extents and array.text not in known:
+            raise _refused(new, node, "an array without a constant size")
+        shared, local = (shared + array.bytes, local) if array.in_lds else (shared, local + array.bytes)
+        if (shared > MOST_LDS_BYTES or local > MOST_LOCAL_BYTES) and array.text not in known:
+            raise _refused(new, node, "more than a kernel's arrays may take")
+    before, after = ({array.name: array for array in each.values()} for each in (was, now))
+    excused = {(use.array, _plain(use.node)) for use in _leaving(old, before)}
+    for use in _leaving(new, after):
+        same = before.get(use.array) == after[use.array]
+        if not (same and (use.array, _plain(use.node)) in excused):
+            raise _refused(new, use.node, use.what)
 
 
 def _plain(node: Node) -> str:
@@ -66,70 +74,96 @@ def _refused(new: Subject, node: Node, what: str) -> Refused:
     return Refused("calls", f"line {new.line_of(node)}: {what}: `{' '.join(text_of(node).split())[:80]}`")
 
 
-def _sizes(new: Subject, array: Node) -> tuple[str, list[int | None]]:
-    """The name and the extents of an array, outermost first; None for one that is no constant of the file."""
+def _arrays(subject: Subject) -> Iterator[tuple[Node, _Array]]:
+    """The arrays that a kernel declares."""
+    for node in descend(subject.part.node):
+        if node.type != "declaration":
+            continue
+        in_lds = any(text_of(each) == "__shared__" for each in node.children)
+        for each in node.children_by_field_name("declarator"):
+            array = each.child_by_field_name("declarator") if each.type == "init_declarator" else each
+            if array is not None and array.type == "array_declarator":
+                name, extents = _extents(subject, array)
+                size = _bytes(text_of(node.child_by_field_name("type")), extents)
+                yield array, _Array(name, extents, size, in_lds, _plain(node))
+
+
+def _extents(subject: Subject, array: Node) -> tuple[str, tuple[int | None, ...]]:
     sizes: list[int | None] = []
     current: Node | None = array
     while current is not None and current.type == "array_declarator":
         size = current.child_by_field_name("size")
-        tokens = tokens_of(new.reading.text, new.part, size) if size is not None else ()
-        value = evaluate(tokens, new.reading.facts.constant)
+        tokens = tokens_of(subject.reading.text, subject.part, size) if size is not None else ()
+        value = evaluate(tokens, subject.reading.facts.constant)
         sizes.append(value.value if value is not None and value.value > 0 else None)
         current = current.child_by_field_name("declarator")
-    return text_of(current), sizes[::-1]
+    return text_of(current), tuple(sizes[::-1])
 
 
-def _bytes(kind: str, extents: list[int]) -> int:
-    """The size of an array; a type that is not known here counts as the widest vector."""
+def _bytes(kind: str, extents: tuple[int | None, ...]) -> int:
+    """The size of an array; a type that is not known here counts as the widest vector, an unknown extent as one."""
     bits = INTEGER_BITS.get(" ".join(kind.split()))
     size = bits // 8 if bits is not None else _OTHER_BYTES.get(kind, _WIDEST)
     for extent in extents:
-        size *= extent
+        size *= extent or 1
     return size
 
 
-def _check_use(new: Subject, node: Node, array: _Array, known: set[str]) -> None:
-    """A local array is indexed in every dimension, by what provably stays inside; else as the baseline does it.
+def _leaving(subject: Subject, arrays: Mapping[str, _Array]) -> Iterator[_Use]:
+    """Uses of arrays that are not proven to stay inside.
 
-    Of LDS a pointer may be made, and an index is refused only where it provably leaves the array.
+    A local array is indexed in every dimension by what provably stays inside, and no address in it is taken. Of LDS a
+    pointer may be made, and an index counts only where it provably leaves.
     """
+    for node in descend(subject.part.node):
+        array = arrays.get(text_of(node)) if node.type == "identifier" else None
+        parent = node.parent
+        if (
+            array is None
+            or parent is None
+            or parent.type in ("array_declarator", "for_range_loop", "sizeof_expression")
+        ):
+            continue
+        yield from _leaving_by(subject, array, node)
+
+
+def _leaving_by(subject: Subject, array: _Array, node: Node) -> Iterator[_Use]:
     current, parent = node, node.parent
-    if parent is None or parent.type in ("array_declarator", "for_range_loop", "sizeof_expression"):
-        return
     for extent in array.extents:
         if parent is None or parent.type != "subscript_expression" or parent.child_by_field_name("argument") != current:
-            if array.in_lds or (parent is not None and _plain(parent) in known):
-                return
-            raise _refused(new, parent or node, f"the local array {text_of(node)} is used as a pointer")
+            if not array.in_lds:
+                yield _Use(array.name, f"the local array {array.name} is used as a pointer", parent or node)
+            return
         indices = parent.child_by_field_name("indices")
         index = indices.named_children[0] if indices is not None and indices.named_child_count == 1 else None
-        bounds = None if index is None else _interval(new, index)
-        leaves = not array.in_lds if bounds is None else bounds[0] < 0 or bounds[1] >= extent
-        if leaves and _plain(parent) not in known:
-            raise _refused(new, parent, f"an index that may leave the {extent} elements of the array")
+        bounds = None if index is None else _interval(subject, index)
+        inside = bounds is not None and extent is not None and bounds[0] >= 0 and bounds[1] < extent
+        unknown = bounds is None or extent is None
+        if not (inside or (unknown and array.in_lds)):
+            yield _Use(array.name, f"an index that may leave the {extent} elements of the array", parent)
         current, parent = parent, parent.parent
-    pointed = not array.in_lds and parent is not None and parent.type == "pointer_expression"
-    if pointed and parent is not None and _plain(parent) not in known:
-        raise _refused(new, parent, f"an address in the local array {text_of(node)}")
+    if not array.in_lds and parent is not None and parent.type == "pointer_expression":
+        yield _Use(array.name, f"an address in the local array {array.name}", parent)
 
 
-def _interval(new: Subject, node: Node) -> Interval | None:
+def _interval(subject: Subject, node: Node) -> Interval | None:
     """The least and the greatest value of an integer expression of constants and counters; None of any other."""
-    constant = evaluate(tokens_of(new.reading.text, new.part, node), new.reading.facts.constant)
+    constant = evaluate(tokens_of(subject.reading.text, subject.part, node), subject.reading.facts.constant)
     if constant is not None:
         return constant.value, constant.value
     if node.type == "identifier":
-        return _counter(new, node)
+        return _counter(subject, node)
     if node.type == "parenthesized_expression" and node.named_child_count == 1:
-        return _interval(new, node.named_children[0])
+        return _interval(subject, node.named_children[0])
     left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
     if node.type != "binary_expression" or left is None or right is None:
         return None
-    return _combined(text_of(node.child_by_field_name("operator")), _interval(new, left), _interval(new, right))
+    operator = text_of(node.child_by_field_name("operator"))
+    return _combined(operator, _interval(subject, left), _interval(subject, right))
 
 
 def _combined(operator: str, left: Interval | None, right: Interval | None) -> Interval | None:
-    if operator == "&" and (right is not None or left is not None):
+    if operator == "&":
         # Whatever the other is, the result has no bit that a mask of no sign lacks.
         masks = [each[1] for each in (left, right) if each is not None and each[0] >= 0]
         return (0, min(masks)) if masks else None
@@ -151,12 +185,12 @@ def _combined(operator: str, left: Interval | None, right: Interval | None) -> I
     return interval if interval is not None and max(map(abs, interval)) < _INT else None
 
 
-def _counter(new: Subject, node: Node) -> Interval | None:
+def _counter(subject: Subject, node: Node) -> Interval | None:
     """The values of a counter of the nearest loop around that counts by its name."""
     around = node.parent
     while around is not None:
         if around.type == "for_statement":
-            counter = counter_of(new.reading.facts, new.part, around)
+            counter = counter_of(subject.reading.facts, subject.part, around)
             if counter is not None and counter[0] == text_of(node):
                 return counter[1], counter[2]
         if any(text_of(name) == text_of(node) for each in around.named_children for name in declared_by(each)):

@@ -65,7 +65,9 @@ def check_shapes(old: Subject, new: Subject) -> None:
         if what is not None and not known.has(node):
             raise _refused(new, node, f"{what} that the baseline's kernel has not")
         _check_node(known, new, node)
-    _check_casts(known, new)
+    views = _Views(new)
+    _check_casts(known, views, new)
+    _check_pointers(known, views, new)
     check_arrays(old, new)
 
 
@@ -152,13 +154,36 @@ def _check_step(new: Subject, node: Node) -> None:
     """No index and no step of a pointer by a constant so large that it leaves every buffer of a test."""
     for each in descend(node):
         if each.type == "number_literal":
-            digits = text_of(each).replace("'", "").rstrip("uUlL")
+            digits = text_of(each).replace("'", "").strip("+-uUlL")
             if digits.isdigit() and int(digits) >= _LARGEST_STEP:
                 raise _refused(new, node, f"an address {digits} elements away")
 
 
-def _check_casts(known: _Known, new: Subject) -> None:
-    views = _Views(new)
+def _check_pointers(known: _Known, views: "_Views", new: Subject) -> None:
+    """A pointer begins in a buffer: one that begins at zero, or at nothing, could be moved anywhere."""
+    for node in descend(new.part.node):
+        if known.has(node):
+            continue
+        if node.type == "binary_expression" and views.is_address(node):
+            _check_step(new, node)
+        elif node.type == "declaration":
+            for each in node.children_by_field_name("declarator"):
+                if each.type == "pointer_declarator":
+                    raise _refused(new, node, "a pointer without a value, or an array of pointers")
+                target, value = each.child_by_field_name("declarator"), each.child_by_field_name("value")
+                starred = target is not None and target.type == "pointer_declarator"
+                if each.type == "init_declarator" and starred and (value is None or not views.begins_in_buffer(value)):
+                    raise _refused(new, node, "a pointer that begins outside the kernel's buffers")
+        elif node.type == "assignment_expression":
+            left, value = node.child_by_field_name("left"), node.child_by_field_name("right")
+            moved = text_of(node.child_by_field_name("operator")) != "="
+            if left is None or value is None or moved or not views.is_pointer(left):
+                continue
+            if not views.begins_in_buffer(value):
+                raise _refused(new, node, "a pointer that leaves the kernel's buffers")
+
+
+def _check_casts(known: _Known, views: "_Views", new: Subject) -> None:
     for node in descend(new.part.node):
         target, value, word = _cast(node)
         if target is None or value is None or known.has(node):
@@ -256,6 +281,19 @@ class _Views:
             self.is_address(each) for each in node.named_children
         )
 
+    def is_pointer(self, node: Node) -> bool:
+        """Whether a name is of a pointer that may be given another value."""
+        return node.type == "identifier" and text_of(node) in self.types and text_of(node) not in self.own_arrays
+
+    def begins_in_buffer(self, node: Node) -> bool:
+        """Whether an expression's address is surely one of a buffer: both of a condition's values are."""
+        if node.type == "conditional_expression":
+            values = (node.child_by_field_name(field) for field in ("consequence", "alternative"))
+            return all(value is not None and self.begins_in_buffer(value) for value in values)
+        if node.type == "parenthesized_expression" and node.named_child_count == 1:
+            return self.begins_in_buffer(node.named_children[0])
+        return self.is_address(node)
+
     def buffer(self, node: Node, *, element: bool) -> str | None:
         """The buffer that `p`, `p + i` or `&p[i]` points into (or `p[i]` is of); None of every other expression."""
         while node.type == "parenthesized_expression" and node.named_child_count == 1:
@@ -315,7 +353,20 @@ def _tests_alignment(new: Subject, node: Node) -> bool:
         or parent.child_by_field_name("left") != current
     ):
         return False
+    if not _is_compared_with_zero(parent):
+        return False
     right = parent.child_by_field_name("right")
     mask = [token.text for token in tokens_of(new.reading.text, new.part, right)] if right is not None else []
     digits = mask[0].rstrip("uUlL") if len(mask) == 1 else ""
     return digits.isdigit() and int(digits) < _MOST_ALIGNMENT
+
+
+def _is_compared_with_zero(node: Node) -> bool:
+    current, parent = node, node.parent
+    while parent is not None and parent.type == "parenthesized_expression":
+        current, parent = parent, parent.parent
+    if parent is None or parent.type != "binary_expression":
+        return False
+    right = parent.child_by_field_name("right")
+    operator = text_of(parent.child_by_field_name("operator"))
+    return operator in ("==", "!=") and parent.child_by_field_name("left") == current and text_of(right) == "0"

@@ -432,6 +432,24 @@ STATEMENTS: Final = {
     "a static assertion": 'static_assert(sizeof(float) == 4, "");',
     "a member pointer": "sum += (a->*b)(1);",
     "a thread": "std::thread t;",
+    "a product that looks like a declaration": "sum * environ; sum += environ ? 1.0f : 2.0f;",
+    "a product of a function": "sum * getpid; sum += getpid();",
+    "an index that the runtime gives": "threadIdx.x = 5;",
+    "a reference to such an index": "unsigned& t = threadIdx.x; t = 5;",
+    "a reference to all of them": "auto& t = threadIdx; t.x = 5;",
+    "a pointer to such an index": "unsigned* t = &threadIdx.x;",
+    "a pointer of zero": "const float* p = 0; p += n; sum += p[0];",
+    "a pointer of zero at times": "const float* p = n ? a : 0; sum += p[0];",
+    "a pointer of zero later": "const float* p = a; p = 0; sum += p[n];",
+    "a pointer without a value": "const float* p; sum += p[0];",
+    "pointers in an array": "const float* p[2] = {a, b}; sum += p[0][1];",
+    "far below": "sum += a[-100000];",
+    "a step far away": "const float* p = a + 1000000; sum += p[0];",
+    "a bit of an address": "if (((size_t)a & 127) == 64) sum += 1.0f;",
+    "an element of LDS that is none": "__shared__ float few[4]; few[100] = 1.0f;",
+    "an array by reference": "float few[2]; auto& r = few; r[5] = 1.0f;",
+    "an index that overflows": "float few[4]; for (int j = 0; j < 65535; ++j) few[(j * 65535 * 3) % 4] = 1.0f;",
+    "a name with an ampersand": "const float& r = a[0]; const float* p = &r;",
     "an atomic": "std::atomic<int> counter;",
 }
 
@@ -478,6 +496,51 @@ DOUBLES: Final = """__global__ void mean(const double* x, volatile int* ready, d
 def test_neither_precision_nor_volatile_nor_a_clock_changes(old: str, new: str) -> None:
     with pytest.raises(Refused) as caught:
         check_text(DOUBLES.encode(), with_(old, new, DOUBLES).encode(), "mean")
+    assert caught.value.guard == "calls"
+
+
+PRIVATE: Final = """__global__ void bins(const int* x, int* out, int n) {
+  int few[4] = {0, 0, 0, 0};
+  for (int i = 0; i < n; ++i) few[x[i]] += 1;
+  for (int j = 0; j < 4; ++j) out[j] = few[j];
+}
+"""
+
+
+def test_an_index_that_the_baseline_proves_is_to_stay_proven() -> None:
+    check_text(PRIVATE.encode(), with_("out[j] = few[j]", "out[j] = few[j] + 0", PRIVATE).encode(), "bins")
+    for old, new in (("j < 4", "j < 5"), ("few[4] = {0, 0, 0, 0}", "few[2] = {0, 0}")):
+        with pytest.raises(Refused, match="may leave"):
+            check_text(PRIVATE.encode(), with_(old, new, PRIVATE).encode(), "bins")
+
+
+LASTING: Final = """__constant__ float table[4];
+__device__ float memory[4];
+__global__ void looked_up(const float* x, float* out, int n) {
+  for (int i = 0; i < n; ++i) out[i] = x[i] * table[i & 3] + memory[0];
+}
+"""
+
+
+def test_a_variable_of_the_file_is_read_and_no_more() -> None:
+    hoisted = with_("  for (int", "  const float first = memory[0];\n  for (int", LASTING)
+    hoisted = with_("+ memory[0];", "+ first;", hoisted)
+    check_text(LASTING.encode(), hoisted.encode(), "looked_up")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "memory[1] = x[0];",
+        "memory[0]++;",
+        "float* kept = memory; kept[1] = x[0];",
+        "float& kept = memory[0]; kept = x[0];",
+        "float* kept = &memory[1]; kept[0] = x[0];",
+    ],
+)
+def test_a_variable_of_the_file_is_not_written(statement: str) -> None:
+    with pytest.raises(Refused) as caught:
+        check_text(LASTING.encode(), with_("  for (int", f"  {statement}\n  for (int", LASTING).encode(), "looked_up")
     assert caught.value.guard == "calls"
 
 
