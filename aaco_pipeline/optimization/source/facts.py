@@ -36,10 +36,14 @@ MOST_ROUNDS: Final = 16
 
 @dataclass(frozen=True)
 class Part:
-    """A tree of some of the source; a byte of the tree is `shift` bytes further on in the source."""
+    """A tree of some of the source; a byte of the tree is `shift` bytes further on in the source.
+
+    What is before the byte `start` of the source stands in the tree for something else than what is written there.
+    """
 
     node: Node
     shift: int
+    start: int = 0
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,7 @@ def facts_of(text: Text, macros: Macros, parts: Sequence[Part]) -> Facts:
                     types.add(name)
                 else:
                     variables[name] += 1
-            for name in _function_names(node):
+            for name in _function_names(node) if node.start_byte + part.shift >= part.start else ():
                 (implicit if name.startswith("operator") else functions[name]).append(Part(node, part.shift))
                 variables.pop(name, None)
             if node.type in ("struct_specifier", "class_specifier") and node.child_by_field_name("body"):
@@ -140,7 +144,7 @@ def _function_names(node: Node) -> Iterator[str]:
 
 def tokens_of(text: Text, part: Part, node: Node) -> tuple[Token, ...]:
     """The tokens that a node of a part is written in."""
-    return text.within(node.start_byte + part.shift, node.end_byte + part.shift)
+    return text.within(max(node.start_byte + part.shift, part.start), node.end_byte + part.shift)
 
 
 def _constants(text: Text, macros: Macros, parts: Sequence[Part], variables: Counter[str]) -> dict[str, Constant]:

@@ -67,7 +67,7 @@ def reading_of(source: bytes) -> Reading:
 
 def _body(code: bytes, text: Text, signature: Signature) -> Part:
     start, end = text.tokens[signature.body_open].start, text.tokens[signature.body_close].end
-    return Part(tree_of(_HEAD + code[start:end]), start - len(_HEAD))
+    return Part(tree_of(_HEAD + code[start:end]), start - len(_HEAD), start)
 
 
 def _without(code: bytes, text: Text, signatures: Iterable[Signature]) -> bytes:

@@ -134,7 +134,9 @@ class _Reader:
                 continue
             found = _TOKEN.match(self._text, position)
             kind = found.lastgroup if found else None
-            if found is None or kind is None or kind == "digraph":
+            # Where a comment that ends would have matched, the mark `/` before `*` begins one that does not.
+            unended = kind == "mark" and self._text.startswith("/*", position)
+            if found is None or kind is None or kind == "digraph" or unended:
                 if self._live():
                     raise refuse(self._text, position, self._what_is_wrong(position))
                 position, fresh = position + 1, False
@@ -224,7 +226,7 @@ def _directive_tokens(text: str, raw: str, position: int, *, lenient: bool) -> I
     while index < len(line):
         found = _TOKEN.match(line, index)
         kind = found.lastgroup if found else None
-        if found is None or kind is None or kind == "digraph":
+        if found is None or kind is None or kind == "digraph" or (kind == "mark" and line.startswith("/*", index)):
             if not lenient and line.split(maxsplit=1)[0] not in ("error", "warning", "include", "pragma"):
                 raise refuse(text, offsets[index], "a directive that cannot be read")
             index += 1
