@@ -10,6 +10,7 @@ from aaco_pipeline.optimization.source.unit import Span
 from aaco_pipeline.optimization.source.vocabulary import KEYWORDS, TYPES, WITH_ARGUMENT
 from aaco_pipeline.optimization.targets import Parameter
 
+MOST_KERNELS: Final = 256
 _POINTER_QUALIFIERS: Final = ("__restrict__", "__restrict", "restrict", "const", "volatile")
 _RESTRICT: Final = ("__restrict__", "__restrict", "restrict")
 
@@ -42,6 +43,8 @@ def signatures_of(text: Text, macros: Macros) -> tuple[Signature, ...]:
             signature = _signature(text, macros, index)
             if signature is not None:
                 found.append(signature)
+            if len(found) > MOST_KERNELS:
+                raise refuse(text.source, token.start, f"more than the {MOST_KERNELS} kernels that are read")
     return tuple(found)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from aaco_pipeline.optimization.candidates import Refused
 from aaco_pipeline.optimization.source.facts import Facts, Part, tokens_of
 from aaco_pipeline.optimization.source.grammar import Node, descend, is_broken, text_of
 from aaco_pipeline.optimization.source.hazards import ORDER, Hazard, Hazards
@@ -18,6 +19,8 @@ KINDS: Final[Mapping[str, LoopKind]] = {
     "do_statement": "do",
     "for_range_loop": "range",
 }
+MOST_LOOPS: Final = 256
+MOST_NESTED: Final = 12
 _LEAVES: Final = ("lambda_expression", "function_definition")
 _CHANGES: Final = ("assignment_expression", "update_expression")
 
@@ -37,7 +40,7 @@ class Loops:
         self._part = part
         self._hazards = hazards.of(part, part.node)
         self._implicit = hazards.implicit()
-        self._runtime: dict[str, bool] = {}
+        self._counts: dict[tuple[int, int], int | None] = {}
 
     @property
     def hazards(self) -> tuple[Hazard, ...]:
@@ -45,8 +48,13 @@ class Loops:
         return self._hazards
 
     def described(self) -> tuple[Loop, ...]:
-        """Every loop, in the order of the source."""
-        return tuple(self._loop(found) for found in _own(self._part.node))
+        """Every loop, in the order of the source. Refused, guard `parse`, where there are too many, or too deep."""
+        found = list(_own(self._part.node))
+        if len(found) > MOST_LOOPS or any(each.identifier.count(".") >= MOST_NESTED for each in found):
+            line = self._facts.text.line(self._part.start)
+            limits = f"more than {MOST_LOOPS} loops, or loops in more than {MOST_NESTED} others"
+            raise Refused("parse", f"line {line}: the kernel has {limits}, which are not read")
+        return tuple(self._loop(each) for each in found)
 
     def _loop(self, found: _Found) -> Loop:
         node, shift = found.node, self._part.shift
@@ -130,6 +138,12 @@ class Loops:
         return is_specifier(name, macros) and any(macro.body for macro in macros[name])
 
     def _trips(self, part: Part, node: Node) -> int | None:
+        at = (part.shift, node.id)
+        if at not in self._counts:
+            self._counts[at] = self._counted(part, node)
+        return self._counts[at]
+
+    def _counted(self, part: Part, node: Node) -> int | None:
         if any(_leaves(node)) or any(is_broken(each) for each in descend(node)):
             return None
         return trip_count(self._facts, part, node)

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from aaco_pipeline.optimization.source.tokens import Directive, Text, Token, refuse
 from aaco_pipeline.optimization.source.vocabulary import DYNAMIC_LDS, KEYWORDS, SPECIFIERS, WITH_ARGUMENT
@@ -17,7 +18,16 @@ class Macro:
     body: tuple[Token, ...]
 
 
-Macros = Mapping[str, Sequence[Macro]]
+MOST_MACROS: Final = 2048
+
+
+class Macros(dict[str, list[Macro]]):
+    """The definitions of each macro by its name; what they expand to is worked out once."""
+
+    def __init__(self, found: Mapping[str, list[Macro]]) -> None:
+        super().__init__(found)
+        self.words: dict[str, frozenset[str]] = {}
+        self.specifiers: dict[str, bool] = {}
 
 
 def macros_of(text: Text) -> Macros:
@@ -34,7 +44,9 @@ def macros_of(text: Text) -> Macros:
                 text.source, directive.start, f"the keyword {macro.name} is redefined; name the macro otherwise"
             )
         found[macro.name].append(macro)
-    return dict(found)
+        if len(found) > MOST_MACROS:
+            raise refuse(text.source, directive.start, f"more than the {MOST_MACROS} macros that are read")
+    return Macros(found)
 
 
 def _macro(directive: Directive) -> Macro:
@@ -62,6 +74,14 @@ def closing(tokens: Sequence[Token], opening: int) -> int:
 
 def expanded_words(name: str, macros: Macros) -> frozenset[str]:
     """Every word that the expansion of a macro may bring, through other macros too; none of what is no macro."""
+    if name not in macros:
+        return frozenset()
+    if name not in macros.words:
+        macros.words[name] = _expanded_words(name, macros)
+    return macros.words[name]
+
+
+def _expanded_words(name: str, macros: Macros) -> frozenset[str]:
     words: set[str] = set()
     waiting, seen = [name], {name}
     while waiting:
@@ -74,6 +94,14 @@ def expanded_words(name: str, macros: Macros) -> frozenset[str]:
 
 def is_specifier(name: str, macros: Macros) -> bool:
     """Whether a macro expands to nothing but specifiers, attributes or a `_Pragma`: to no code."""
+    if name not in macros:
+        return False
+    if name not in macros.specifiers:
+        macros.specifiers[name] = _is_specifier(name, macros)
+    return macros.specifiers[name]
+
+
+def _is_specifier(name: str, macros: Macros) -> bool:
     waiting, seen = [name], {name}
     while waiting:
         for macro in macros.get(waiting.pop(), ()):
@@ -82,7 +110,7 @@ def is_specifier(name: str, macros: Macros) -> bool:
                 return False
             waiting += inner - seen
             seen |= inner
-    return name in macros
+    return True
 
 
 def _macros_beside_specifiers(macro: Macro, macros: Macros) -> set[str] | None:

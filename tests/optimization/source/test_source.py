@@ -220,6 +220,21 @@ def test_what_has_too_many_tokens_or_nodes_is_refused(monkeypatch: pytest.Monkey
         parse(ONE.encode())
 
 
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (ONE.replace("x[i] = 1.0f;", "x[i] = 1.0f;" + "for (;;);" * 300), "more than 256 loops"),
+        (ONE.replace("x[i] = 1.0f;", "for (;;) " * 20 + "x[i] = 1.0f;"), "in more than 12 others"),
+        (ONE * 300, "more than the 256 kernels"),
+        ("".join(f"#define A{index}\n" for index in range(2100)) + ONE, "more than the 2048 macros"),
+    ],
+    ids=["loops", "nesting", "kernels", "macros"],
+)
+def test_more_than_is_worth_reading_is_refused(source: str, said: str) -> None:
+    with pytest.raises(Refused, match=said):
+        parse(source.encode())
+
+
 def test_macros_that_grow_without_end_are_read_in_no_time_that_matters() -> None:
     """Each macro names the next twice: expanded it would be 2 to the power of 200 words."""
     chain = "".join(f"#define A{index} A{index + 1} A{index + 1}\n" for index in range(200))
