@@ -51,7 +51,8 @@ class Facts:
     """What is known of a whole source.
 
     `functions` are the bodies of a name's overloads, lambdas among them; `implicit` are operators and conversions,
-    which code may call without naming them. `variables` are the names that are declared as anything but a function.
+    which code may call without naming them. `variables` are the names that are declared as anything but a function,
+    `objects` those among them that are of this file's own classes.
     """
 
     text: Text
@@ -61,6 +62,7 @@ class Facts:
     declared: frozenset[str]
     variables: frozenset[str]
     types: frozenset[str]
+    objects: frozenset[str]
     constants: Mapping[str, Constant]
     arrays: Mapping[str, Constant | None]
     dynamic_lds: frozenset[str]
@@ -99,11 +101,25 @@ def facts_of(text: Text, macros: Macros, parts: Sequence[Part]) -> Facts:
         frozenset(variables) | types | frozenset(functions) | frozenset(macros) | dynamic_lds,
         frozenset(variables),
         frozenset(types),
+        _objects(parts, frozenset(functions)),
         constants,
         _arrays(text, parts, constants, variables),
         _aliases(parts, dynamic_lds),
         _aliases(parts, _volatile(text, macros, frozenset(variables) | types)),
     )
+
+
+def _objects(parts: Sequence[Part], classes: frozenset[str]) -> frozenset[str]:
+    """The variables that are declared of a class of this file, wherever they are declared."""
+    found: set[str] = set()
+    others: set[str] = set()
+    for part in parts:
+        for node in descend(part.node):
+            if node.type in _DECLARING and (kind := node.child_by_field_name("type")) is not None:
+                own = kind.type in ("type_identifier", "template_type") and text_of(kind).split("<")[0] in classes
+                for each in node.children_by_field_name("declarator"):
+                    (found if own else others).update(text_of(name) for name in declared(each))
+    return frozenset(found - others)
 
 
 def _introduced(node: Node) -> Iterator[tuple[str, bool]]:
@@ -221,13 +237,13 @@ def _arrays(
     return found
 
 
-def _statements(tokens: Iterable[Token]) -> Iterator[list[Token]]:
-    """Tokens between semicolons and braces, and in brackets between commas."""
+def _statements(tokens: Iterable[Token], ends: str = ";{}()") -> Iterator[list[Token]]:
+    """Tokens between semicolons and braces; with round brackets among the ends, in these between commas."""
     piece: list[Token] = []
     depth = 0
     for token in tokens:
         depth += {"(": 1, ")": -1}.get(token.text, 0)
-        if token.text in (";", "{", "}", "(", ")") or (token.text == "," and depth > 0):
+        if token.text in tuple(ends) or (token.text == "," and depth > 0 and "(" in ends):
             yield piece
             piece = []
         else:
@@ -244,7 +260,7 @@ def _written(tokens: Iterable[Token], macros: Macros) -> set[str]:
 def _dynamic_lds(text: Text, macros: Macros) -> frozenset[str]:
     """The arrays whose extent the launch gives: `extern __shared__ T name[]` and HIP_DYNAMIC_SHARED(T, name)."""
     found: set[str] = set()
-    for piece in _statements(text.tokens):
+    for piece in _statements(text.tokens, ";{}"):
         if {"extern", "__shared__"} <= _written(piece, macros):
             found |= {token.text for token, after in pairwise(piece) if token.kind == "word" and after.text == "["}
             if "[" not in {token.text for token in piece}:
@@ -305,13 +321,12 @@ def _links(node: Node) -> Iterator[tuple[str, bool, list[tuple[str, bool]]]]:
         names = [text_of(each) for each in declared(target)]
     elif node.type == "assignment_expression":
         target, value = node.child_by_field_name("left"), node.child_by_field_name("right")
-        pointer = target is not None and target.type == "field_expression"
-        first = next((each for each in descend(target) if each.type == "identifier"), None) if target else None
-        names = (
-            [text_of(first)]
-            if first is not None and target is not None and target.type != "subscript_expression"
-            else []
-        )
+        identifiers = [each for each in descend(target) if each.type == "identifier"] if target is not None else []
+        # `float (*rows)[8] = …` is read as an assignment to an element of what a call returned.
+        called = target is not None and any(each.type == "call_expression" for each in descend(target))
+        pointer = called or (target is not None and target.type == "field_expression")
+        stored = target is not None and target.type == "subscript_expression" and not called
+        names = [text_of(each) for each in (identifiers if called else identifiers[:1])] if not stored else []
     else:
         return
     if value is None:

@@ -135,7 +135,8 @@ class Hazards:
         if name in facts.macros or name in facts.functions or hazard_of(name) is not None:
             return True
         if name in facts.variables:
-            return False
+            # Of an object the file's own operator is called, and those are all looked into.
+            return name in facts.objects
         return name in PURE_CALLS or is_type(name) or name in facts.types or name in _STANDARD
 
     def _of_tokens(self, tokens: Sequence[Token], parameters: frozenset[str]) -> Iterator[Hazard]:

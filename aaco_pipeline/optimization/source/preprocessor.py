@@ -140,6 +140,7 @@ def _macros_beside_specifiers(macro: Macro, macros: Macros) -> set[str] | None:
 def code_alone(text: Text, macros: Macros) -> bytes:
     """The source with comments, directives, specifiers and attributes blanked, each byte of code where it was."""
     blank = bytearray(b" " * len(text.source))
+    ended: list[int] = []
     tokens, index = text.tokens, 0
     while index < len(tokens):
         token = tokens[index]
@@ -154,9 +155,21 @@ def code_alone(text: Text, macros: Macros) -> bytes:
             takes = any(macro.parameters is not None for macro in macros[token.text])
             index = closing(tokens, index + 1) + 1 if takes and follows == "(" else index + 1
         else:
+            if follows == "(" and _is_statement(token.text, macros):
+                ended.append(tokens[closing(tokens, index + 1)].end)
             blank[token.start : token.end] = _plain(token)
             index += 1
+    for end in ended:
+        # A macro that is a whole statement needs no semicolon; the grammar does, and a space has room for it.
+        blank[end : end + 1] = blank[end : end + 1].replace(b" ", b";")
     return bytes(blank)
+
+
+def _is_statement(name: str, macros: Macros) -> bool:
+    """Whether every definition of a macro ends as a statement does."""
+    return name in macros and all(
+        macro.parameters is not None and macro.body and macro.body[-1].text in ("}", ";") for macro in macros[name]
+    )
 
 
 def _plain(token: Token) -> bytes:
