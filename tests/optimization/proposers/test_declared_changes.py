@@ -93,6 +93,11 @@ def test_other_sizes_are_whole_wavefronts_and_leave_the_source_as_it_is() -> Non
     assert all(one.source == ROW_DOT.encode() for one in candidates)
 
 
+def test_a_part_of_a_wavefront_is_no_size() -> None:
+    candidates = proposed(BlockSize(), task(ROW_DOT, wavefront=128))
+    assert [one.block for one in candidates] == [(128, 1, 1), (512, 1, 1), (1024, 1, 1)]
+
+
 def test_bounds_limit_the_sizes() -> None:
     source = ROW_DOT.replace("void row_dot", "void __launch_bounds__(256) row_dot")
     assert [one.block for one in proposed(BlockSize(), task(source))] == [(128, 1, 1), (64, 1, 1)]
