@@ -8,7 +8,7 @@ from aaco_pipeline.optimization.proposers import PROPOSERS
 from aaco_pipeline.optimization.proposers.language_model import LanguageModelProposer
 from tests.optimization.proposers.kernels import ROW_DOT, TRANSPOSE, task
 from tests.optimization.proposers.test_language_model import BODY, Model, change
-from tests.optimization.proposers.test_rewrites import BODIES, body
+from tests.optimization.proposers.test_rewrites import BODIES, body, rewritten
 
 SOURCES = {
     "row_dot": (ROW_DOT, (256, 1, 1)),
@@ -39,7 +39,7 @@ def test_each_candidate_differs_in_what_it_declares_and_nothing_else(kernel: str
 @pytest.mark.parametrize("name", BODIES)
 def test_each_rewrite_passes_the_guard_of_text(name: str) -> None:
     source = body(BODIES[name])
-    for one in candidates(source, "row_dot", (64, 1, 1)):
+    for one in rewritten(source):
         check_text(source.encode(), one.source, "row_dot", allowed=one.signature)
 
 
