@@ -137,7 +137,7 @@ class _Connected:
         return self._socket.recv_into(buffer)
 
     def close(self) -> None:
-        """Nothing: `http.client` closes as soon as it has read the head of a last answer, whose body is then to come."""
+        """Nothing: `http.client` closes once it has read the head of a last answer, whose body is then to come."""
 
     def hang_up(self) -> None:
         self._socket.close()
