@@ -90,9 +90,10 @@ def _stub(symbols: Sequence[Symbol]) -> str:
     for name in arrays:
         if not _NAME.fullmatch(name):
             raise Refused("symbols", f"an array of dynamic local data share has no plain name: {name[:80]!r}")
-    room = f"_Thread_local char aaco_lds[{MOST_LOCAL_BYTES}] __attribute__((aligned(64)));\n" if arrays else ""
+    size = MOST_LOCAL_BYTES
+    room = f"_Thread_local char aaco_lds[{size}] __attribute__((aligned(64)));\n" if arrays else ""
     aliases = "".join(
-        f'extern _Thread_local char aaco_lds_{at}[] __asm__("{name}") __attribute__((alias("aaco_lds")));\n'
+        f'extern _Thread_local char lds_{at}[{size}] __asm__("{name}") __attribute__((alias("aaco_lds")));\n'
         for at, name in enumerate(arrays)
     )
     return (

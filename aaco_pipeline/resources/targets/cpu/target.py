@@ -21,6 +21,7 @@ from aaco_pipeline.resources.targets.cpu.worker import CpuWorker
 
 _HEADERS: Final = Path(__file__).with_name("include")
 _SOURCE: Final = "kernel.cpp"
+_WARNINGS: Final = "warnings.txt"
 #: The best that a user would build with, but for contraction: a compiler joins a product and a sum into one operation
 #: in some copies of an unrolled loop and not in others (g++ 12 does), and then no unrolled loop keeps the bits.
 BEST_FLAGS: Final = ("-O3", "-march=native", "-std=c++17", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math")
@@ -29,7 +30,7 @@ ALIGNMENT_FLAGS: Final = ("-falign-functions=64", "-falign-loops=32")
 #: What the target needs to judge the object and to lay it out.
 _OWN_FLAGS: Final = (
     *("-fno-exceptions", "-fno-rtti", "-fno-pie", "-fno-stack-protector", "-fno-asynchronous-unwind-tables"),
-    *("-fno-threadsafe-statics", "-ffunction-sections", "-fdata-sections", "-fno-common", "-fno-ident", "-w"),
+    *("-fno-threadsafe-statics", "-ffunction-sections", "-fdata-sections", "-fno-common", "-fno-ident"),
 )
 _GCC_FLAGS: Final = ("-fno-gnu-unique", "-fno-extern-tls-init", "-frandom-seed=aaco")
 _FIXED_TIME: Final = ('-D__DATE__="Jan  1 2000"', '-D__TIME__="00:00:00"', '-D__TIMESTAMP__="Sat Jan  1 00:00:00 2000"')
@@ -117,13 +118,15 @@ def _translation_unit(source: bytes, kernel: str, compiler: Compiler) -> bytes:
 
 
 def _compile(compiler: Compiler, text: bytes, flags: Sequence[str], home: Path) -> tuple[str, ...]:
-    made = home / KERNEL_OBJECT
+    """The warnings; kept beside the object, which is whole when it is there."""
+    made, told = home / KERNEL_OBJECT, home / _WARNINGS
     if made.is_file():
-        return ()
+        return tuple(told.read_text().splitlines())
     home.mkdir(parents=True, exist_ok=True)
     (home / _SOURCE).write_bytes(text)
     part = home / "unchecked.o"
     warnings = compile_confined(compiler, [*flags, f"-I{_HEADERS}", "-c", _SOURCE, "-o", part.name], home)
+    told.write_text("\n".join(warnings))
     part.replace(made)
     return warnings
 

@@ -76,7 +76,7 @@ __device__ static __attribute__((noinline)) int deeper(volatile int* from) {
   return deeper(own) + own[1];
 }
 __device__ static __attribute__((noinline)) void smash(long with) {
-  volatile long own[1];
+  volatile long* own = static_cast<volatile long*>(__builtin_frame_address(0));
   for (int at = 0; at < 64; ++at) own[at] = with;
 }
 
@@ -117,7 +117,7 @@ __global__ void hostile(const float* in, float* out, int n, int mode) {
       case 29: aaco_wrote(); break;
       case 30: out[0] = static_cast<float>(calls++); return;
       case 31: backwards(); break;
-      case 32: out[0] = static_cast<float>(1 / (n - n)); break;
+      case 32: { volatile int nothing = 0; out[0] = static_cast<float>(n / nothing); break; }
       case 33: raw(PRCTL, 22, 0, 0); break;
       case 34: aaco_request.nonce = 0; break;
       case 35: *reinterpret_cast<volatile long*>(0x123) = 1; break;

@@ -236,7 +236,7 @@ def test_a_build_says_what_made_it_and_what_it_takes(made: Made) -> None:
     [
         (b"int f(", "compile", "error"),
         (
-            b"__device__ int late(); __device__ int now = late(); __device__ int late() { return 1; }",
+            b"__device__ int f(); __device__ int n = f(); __device__ int f() { volatile int x = 1; return x; }",
             "constructors",
             "",
         ),
@@ -270,3 +270,19 @@ def test_without_a_compiler_it_says_what_to_install(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UsageError, match="apt-get install"):
         compilers.find_compiler.__wrapped__(None)
+
+
+def test_what_is_timed_is_the_kernels_own_cpu_time(made: Made) -> None:
+    """A hundred times the work takes far longer; the file's other figures are those of the newest process."""
+    durations: list[int] = []
+    with TARGET.start(made("sum")) as worker:
+        assert worker.load_ns is None and worker.first_call_ns is None
+        for n in (1 << 14, 1 << 21):
+            values = np.ones(n, dtype=np.float32)
+            arguments, contents = buffers({"in": values}, Buffer("out", "float32", 1, "out"), n=n)
+            call = Call(Launch((1, 1, 1), (256, 1, 1), 16), arguments, contents)
+            taken = [worker.run(call).duration_ns or 0 for _ in range(3)]
+            assert worker.first_call_ns == taken[0]
+            assert worker.load_ns is not None and worker.load_ns > 0
+            durations.append(min(taken))
+    assert durations[1] > 4 * durations[0] > 0
