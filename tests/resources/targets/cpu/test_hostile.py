@@ -1,6 +1,9 @@
 """Kernels that mean harm are stopped by the worker alone: their object is judged by nobody here, and their text too."""
 
 import os
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -181,4 +184,33 @@ def test_a_child_dies_with_the_worker_that_was_interrupted(build: Build) -> None
     with pytest.raises(KeyboardInterrupt), TARGET.start(build) as worker:
         worker.run(call(HONEST))
         raise KeyboardInterrupt
+    assert not of_program(build.artefact)
+
+
+ABANDONED: Final = """
+import sys
+from pathlib import Path
+from aaco_pipeline.optimization.calls import Buffer, Call, Launch, Scalar
+from aaco_pipeline.resources.targets.cpu.worker import CpuWorker
+import numpy as np
+buffers = Buffer("in", "float32", 16, "in"), Buffer("out", "float32", 16, "out")
+worker = CpuWorker(Path(sys.argv[1]), 4, 10**12, lambda start, length: None)
+for mode in (0, 7):
+    scalars = Scalar("n", "int32", 16), Scalar("mode", "int32", mode)
+    call = Call(Launch((1, 1, 1), (64, 1, 1)), (*buffers, *scalars), {"in": np.ones(16, np.float32)})
+    if mode:
+        print("looping", flush=True)
+    worker.run(call)
+"""
+
+
+def test_a_kernel_that_loops_dies_with_its_parent(build: Build) -> None:
+    command = [sys.executable, "-c", ABANDONED, str(build.artefact)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None and parent.stdout.readline() == "looping\n"
+        assert of_program(build.artefact)
+        parent.kill()
+    deadline = time.monotonic() + 20
+    while of_program(build.artefact) and time.monotonic() < deadline:
+        time.sleep(0.01)
     assert not of_program(build.artefact)
