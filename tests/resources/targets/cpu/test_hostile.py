@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -208,9 +208,21 @@ def test_a_kernel_that_loops_dies_with_its_parent(build: Build) -> None:
     command = [sys.executable, "-c", ABANDONED, str(build.artefact)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None and parent.stdout.readline() == "looping\n"
-        assert of_program(build.artefact)
+        (child,) = of_program(build.artefact)
+        assert within_seconds(lambda: user_ticks(child) > 10)
         parent.kill()
+    assert within_seconds(lambda: not of_program(build.artefact))
+
+
+def user_ticks(process: str) -> int:
+    """How long a process has worked, in hundredths of a second."""
+    return int(Path("/proc", process, "stat").read_text().rpartition(")")[2].split()[11])
+
+
+def within_seconds(so: Callable[[], bool]) -> bool:
     deadline = time.monotonic() + 20
-    while of_program(build.artefact) and time.monotonic() < deadline:
+    while time.monotonic() < deadline:
+        if so():
+            return True
         time.sleep(0.01)
-    assert not of_program(build.artefact)
+    return False
