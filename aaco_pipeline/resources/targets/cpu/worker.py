@@ -53,7 +53,7 @@ MOST_IDLE_NS: Final = 1_000_000
 _STEPS: Final = {
     **{1: "be tied to its parent", 2: "read its setup", 3: "map its buffers", 4: "close descriptors"},
     **{5: "make stacks", 6: "keep its data", 7: "limit itself", 8: "give up privileges", 9: "watch for faults"},
-    **{10: "answer", 11: "install a seccomp filter"},
+    10: "answer",
 }
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
@@ -108,8 +108,9 @@ class _Process:
                 f"the kernel's process could not {_STEPS.get(failed, failed)}: {os.strerror(error_number)}"
             )
         # The filter is in place: this is answered from behind it.
-        if _REPLY.unpack(self._hear(_REPLY.size, _START_NS))[1] != _SHUT_IN:
-            raise UsageError("the kernel's process did not say that it is shut in")
+        _, kind, *_, error_number, _ = _REPLY.unpack(self._hear(_REPLY.size, _START_NS))
+        if kind != _SHUT_IN:
+            raise UsageError(f"no kernel is run here: the seccomp filter was refused ({os.strerror(error_number)})")
         return Confinement(bool(namespaces & 1), not namespaces & 2)
 
     def _hear(self, size: int, limit_ns: int) -> bytes:
