@@ -129,6 +129,12 @@ __global__ void hostile(const float* in, float* out, int n, int mode) {
         *far = 5.0f;
         return;
       }
+      case 38: {
+        volatile float* near_the_top = reinterpret_cast<volatile float*>(0xc00050000 - 3800);
+        out[0] = *near_the_top;
+        *near_the_top = 5.0f;
+        return;
+      }
       case 39: out[0] = kept_in_a_register(5.0f); return;
       case 40: out[0] = static_cast<float>(errno_of_the_library()); errno_of_the_library() = 5; return;
     }

@@ -160,6 +160,7 @@ def test_who_listens_in_place_of_answering_waits_until_it_is_killed(build: Build
     [
         pytest.param(30, id="a static variable"),
         pytest.param(37, id="deep in its stack"),
+        pytest.param(38, id="where the worker's own frames lie"),
         pytest.param(39, id="a register of vectors"),
         pytest.param(40, id="data of the C library"),
     ],

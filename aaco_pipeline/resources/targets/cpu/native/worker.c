@@ -118,6 +118,7 @@ void aaco_leave(void) __attribute__((noreturn));
 extern const char aaco_wrote[], aaco_heard[], aaco_left[];
 void aaco_serve(long heard) __attribute__((used));
 
+_Static_assert(OWN_STACK == 4096, "what is cleared of the stack in the assembly below");
 _Static_assert(sizeof(struct request) == 560 && sizeof(struct reply) == 40, "sizes as in the assembly below");
 #if defined(__x86_64__)
 __asm__(
@@ -126,7 +127,8 @@ __asm__(
     ".globl aaco_wrote\naaco_wrote:\n"
     "  xor %eax, %eax\n  mov $3, %edi\n  lea aaco_request(%rip), %rsi\n  mov $560, %edx\n  syscall\n"
     ".globl aaco_heard\naaco_heard:\n"
-    "  mov trusted(%rip), %rsp\n  cld\n  xor %ebp, %ebp\n  mov %rax, %rdi\n"
+    "  mov trusted(%rip), %rsp\n  cld\n  xor %ebp, %ebp\n  mov %rax, %rdx\n"
+    "  lea -4096(%rsp), %rdi\n  mov $512, %ecx\n  xor %eax, %eax\n  rep stosq\n  mov %rdx, %rdi\n"
     "  call aaco_serve\n  jmp aaco_turn\n"
     ".globl aaco_leave\naaco_leave:\n  mov $231, %eax\n  xor %edi, %edi\n  syscall\n"
     ".globl aaco_left\naaco_left:\n  hlt\n"
@@ -185,6 +187,7 @@ __asm__(
     "  mov x8, #63\n  mov x0, #3\n  adrp x1, aaco_request\n  add x1, x1, :lo12:aaco_request\n  mov x2, #560\n  svc #0\n"
     ".globl aaco_heard\naaco_heard:\n"
     "  adrp x1, trusted\n  ldr x1, [x1, :lo12:trusted]\n  mov sp, x1\n  mov x29, #0\n"
+    "  sub x2, x1, #4096\n1:\n  stp xzr, xzr, [x2], #16\n  cmp x2, x1\n  b.lo 1b\n"
     "  bl aaco_serve\n  b aaco_turn\n"
     ".globl aaco_leave\naaco_leave:\n  mov x8, #94\n  mov x0, #0\n  svc #0\n"
     ".globl aaco_left\naaco_left:\n  brk #1\n"
