@@ -24,7 +24,7 @@ PARAMETERS: Final = (
     Parameter("n", "int", False, False),
     Parameter("mode", "int", False, False),
 )
-TARGET: Final = CpuTarget(flags=("-O1", "-std=c++17", "-g0"), call_limit_ns=100_000_000)
+TARGET: Final = CpuTarget(flags=("-O1", "-std=c++17", "-g0"), call_limit_ns=500_000_000)
 #: A whole number of the alignment of buffers, so that a page without memory comes right behind the last value.
 WHOLE, ODD = 1024, 1003
 HONEST: Final = 0
@@ -52,7 +52,7 @@ def of_program(program: Path) -> list[str]:
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            if os.readlink(process / "exe").startswith(str(program)):
+            if str((process / "exe").readlink()).startswith(str(program)):
                 found.append(process.name)
         except OSError:
             continue
@@ -81,7 +81,7 @@ def test_an_honest_call_is_answered_by_a_process_that_is_shut_in(worker: CpuWork
     assert status["Seccomp"] == "2"
     assert status["NoNewPrivs"] == "1"
     assert status["Threads"] == "1"
-    assert os.listdir(f"/proc/{worker.pid}/fd") == ["3"]
+    assert [one.name for one in Path(f"/proc/{worker.pid}/fd").iterdir()] == ["3"]
     assert os.getsid(worker.pid or 0) == worker.pid != os.getsid(0)
 
 
@@ -95,7 +95,7 @@ def test_an_honest_call_is_answered_by_a_process_that_is_shut_in(worker: CpuWork
         pytest.param(4, WHOLE, "inputs", "wrote to its input in", id="writes to its input"),
         pytest.param(5, WHOLE, "result", "ended by itself with status 0", id="exits early"),
         pytest.param(6, WHOLE, "processes", "of the operating system", id="signals everybody"),
-        pytest.param(7, WHOLE, "time", "did not end within 0.1 s", id="loops for ever"),
+        pytest.param(7, WHOLE, "time", "did not end within 0.5 s", id="loops for ever"),
         pytest.param(8, WHOLE, "processes", "of the operating system", id="forks"),
         pytest.param(9, WHOLE, "processes", "of the operating system", id="starts a thread"),
         pytest.param(10, WHOLE, "processes", "of the operating system", id="takes a terabyte"),
@@ -149,9 +149,9 @@ def test_a_changed_floating_point_state_behind_a_forged_answer_is_seen_at_the_ne
 
 
 def test_who_listens_in_place_of_answering_waits_until_it_is_killed(build: Build) -> None:
-    with CpuTarget(flags=TARGET.flags, call_limit_ns=20_000_000).start(build) as worker:
-        with pytest.raises(Refused, match="time"):
-            worker.run(call(29))
+    impatient = CpuTarget(flags=TARGET.flags, call_limit_ns=100_000_000)
+    with impatient.start(build) as worker, pytest.raises(Refused, match="time"):
+        worker.run(call(29))
     assert not of_program(build.artefact)
 
 
