@@ -257,7 +257,7 @@ def tries(part: str, share: float, chosen: random.Random) -> list[Try]:
         ("true 5 %, two busy processes", TRUE, 201, True),
     ):
         for number in range(max(len(names), round(count * share))):
-            loaded = chosen.random() < 0.25 if busy is None else busy
+            loaded = chosen.random() < 0.1 if busy is None else busy
             listed.append(Try(kind, gain, names[number % len(names)], number % HOMES, loaded))
     chosen.shuffle(listed)
     return listed

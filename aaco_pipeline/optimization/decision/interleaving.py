@@ -41,10 +41,19 @@ class InterleavedPairs:
                     durations[number, arm] = execution.duration_ns
                     if arm:
                         self.check(call, execution)
+            loads = _load_ns(baseline), _load_ns(candidate)
         return Pairs(
             baseline_ns=durations[1:, 0],
             candidate_ns=durations[1:, 1],
             candidate_first=candidate_first[1:],
             baseline_first_call_ns=int(durations[0, 0]),
             candidate_first_call_ns=int(durations[0, 1]),
+            baseline_load_ns=loads[0],
+            candidate_load_ns=loads[1],
         )
+
+
+def _load_ns(worker: Worker) -> int | None:
+    """What loading took, where this kind of worker says so."""
+    load_ns = getattr(worker, "load_ns", None)
+    return load_ns if isinstance(load_ns, int) else None
