@@ -70,6 +70,10 @@ KERNELS: Final[dict[str, dict[str, Kernel]]] = {
             "  for (int j = i; j < work; j += 64) y[j & 65535] = other(x[j & 65535]);\n",
             *(1 << 16, 64, 400_000),
         ),
+        "stencil": (
+            "  for (int j = i + 1; j < work; j += 64) y[j & 65535] = other(x[(j - 1) & 65535] + x[j & 65535]);\n",
+            *(1 << 16, 64, 400_000),
+        ),
         "reduction": (
             "  __shared__ float s[16]; float a = x[i];\n"
             "  for (int r = 0; r < work; ++r) { s[threadIdx.x] = a; __syncthreads();\n"
@@ -84,9 +88,9 @@ KERNELS: Final[dict[str, dict[str, Kernel]]] = {
             "  y[i] = other((float)h);\n",
             *(256, 64, 700),
         ),
-        "stencil": (
-            "  for (int j = i + 1; j < work; j += 64) y[j & 65535] = other(x[(j - 1) & 65535] + x[j & 65535]);\n",
-            *(1 << 16, 64, 400_000),
+        "gathering": (
+            "  for (int j = i; j < work; j += 64) y[j & 65535] = other(x[(j * 17) & 65535]);\n",
+            *(1 << 16, 64, 200_000),
         ),
         "scan": (
             "  __shared__ float s[16]; float a = x[i]; int t = threadIdx.x;\n"

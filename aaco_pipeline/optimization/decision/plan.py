@@ -26,9 +26,9 @@ class Plan:
     alpha: float = 0.01
     candidates: int = 1
     pairs: int = 16
-    search_layouts: tuple[int, ...] = (4, 6, 8, 12)
-    search_alpha: float = 0.25
-    confirming_layouts: tuple[int, ...] = (12, 16, 20, 24, 28, 32)
+    search_layouts: tuple[int, ...] = (6, 8, 12, 16, 24)
+    search_alpha: float = 0.3
+    confirming_layouts: tuple[int, ...] = (12, 16, 24, 32, 48, 64)
     self_layouts: int = 8
     widest_self: float = 0.25
 

@@ -106,7 +106,7 @@ def confirm(
     """The verdict, on data of its own: layouts that no search has seen, in processes started for it.
 
     In each layout the baseline runs beside itself too, before or after, in turn. Looks after each number of layouts in
-    the plan; stops when the gain is proved, or when no look that is left could prove it.
+    the plan; stops when the gain is proved, when most layouts fall short, or when no look that is left could prove it.
     """
     with_candidate: list[Pairs] = []
     with_itself: list[Pairs] = []
@@ -119,7 +119,8 @@ def confirm(
         logs = [log_ratio(pairs) for pairs in with_candidate]
         gain = estimate(logs, misses, pairs=_count(with_candidate), alpha=plan.candidate_alpha)
         missed = sum(log < threshold for log in logs)
-        if gain.ci_low >= 1 + plan.threshold or missed > max(plan.confirming_misses):
+        hopeless = gain.ratio < 1 + plan.threshold or missed > max(plan.confirming_misses)
+        if gain.ci_low >= 1 + plan.threshold or hopeless:
             break
     slowed = [
         log_level(beside.baseline_ns) - log_level(alone.baseline_ns)

@@ -96,7 +96,10 @@ def test_the_gain_reported_is_that_of_the_confirmation() -> None:
 
 def test_a_gain_in_three_of_five_layouts_is_refused() -> None:
     candidate, baseline = made(1.0)
-    decision = decided(replace(candidate, gain=lambda number: 1.2 if number < 4 or number % 5 < 3 else 1.01), baseline)
+    decision = decided(
+        replace(candidate, gain=lambda number: 1.2 if number < PLAN.search_layouts[0] or number % 5 < 3 else 1.01),
+        baseline,
+    )
     assert decision.guard == "layouts"
     assert decision.gain is not None
     assert decision.gain.ratio >= 1.02
@@ -113,7 +116,7 @@ def test_a_confirmation_sees_no_layout_of_the_search() -> None:
     candidate, baseline = made(1.10)
     assert decided(candidate, baseline).accepted
     assert len(set(candidate.asked)) == len(candidate.asked)
-    searched, confirmed = candidate.asked[:4], candidate.asked[4:]
+    searched, confirmed = candidate.asked[:6], candidate.asked[6:]
     assert set(confirmed) <= set(baseline.asked)
     assert not set(searched) & set(baseline.asked)
 
@@ -152,7 +155,7 @@ def test_a_time_below_the_floor_is_impossible() -> None:
 
 def test_a_time_that_falls_below_the_floor_only_later_is_impossible_too() -> None:
     candidate, baseline = made(1.0)
-    later = replace(candidate, gain=lambda number: 1.5 if number < 4 else 3.0)
+    later = replace(candidate, gain=lambda number: 1.5 if number < PLAN.search_layouts[0] else 3.0)
     assert decided(later, baseline, floor_ns=500_000).guard == "impossible"
 
 
