@@ -86,7 +86,7 @@ KERNELS: Final[dict[str, dict[str, Kernel]]] = {
             "  unsigned h = (unsigned)(x[i] * 1e6f) | 1u;\n"
             "  for (int r = 0; r < work; ++r) { h ^= h << 13; h ^= h >> 17; h ^= h << 5; if (h & 64u) h += 77u; }\n"
             "  y[i] = other((float)h);\n",
-            *(256, 64, 700),
+            *(64, 64, 2800),
         ),
         "gathering": (
             "  for (int j = i; j < work; j += 64) y[j & 65535] = other(x[(j * 17) & 65535]);\n",
