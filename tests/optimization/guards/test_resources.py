@@ -121,6 +121,11 @@ def test_a_declared_workgroup_may_be_another_one_that_holds_the_launch() -> None
     assert said == ("resources", "launched with workgroups of 512 work-items, compiled for up to 256 on gfx942")
 
 
+def test_all_of_the_lds_may_be_taken() -> None:
+    full = replace(AFTER, lds_bytes=65536)
+    assert refusal(full, permission=Permission(lower_occupancy=True)) is None
+
+
 def test_dynamic_lds_counts_in_what_a_workgroup_takes() -> None:
     large = replace(LAUNCH, dynamic_lds_bytes=65536)
     said = refusal(replace(AFTER, lds_bytes=4), (LAUNCH, large))

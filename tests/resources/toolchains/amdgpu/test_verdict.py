@@ -82,7 +82,7 @@ def test_a_comment_has_no_effect(judge: StaticVerdict, before: dict[str, dict[st
 
 @needs_compiler
 def test_a_source_that_does_not_compile_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match=r"^compile: clang\S* ended with status 1: kernel\.hip:1:\d+: error: ") as raised:
+    with pytest.raises(Refused, match=r"^compile: \S+ ended with status 1: kernel\.hip:1:\d+: error: ") as raised:
         compile_kernel(toolchain(), b"__global__ void star(float* p) { *p = }", "star", "gfx90a", tmp_path)
     assert str(tmp_path) not in raised.value.reason
     assert list(tmp_path.iterdir()) == []
