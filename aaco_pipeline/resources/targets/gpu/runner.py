@@ -198,14 +198,12 @@ class Runner:
                 raise Refused("memory", self._trespass(offset, size, changed))
 
     def _trespass(self, offset: int, size: int, changed: int) -> str:
-        """Where a band was written, told by the nearest buffer."""
-        written = offset + changed
-        ends = {begin + place.size: index for index, (place, begin) in enumerate(self._ranges())}
-        begins = {begin: index for index, (_, begin) in enumerate(self._ranges())}
-        if offset in ends:
-            return f"the kernel wrote outside its buffers, {written - offset + 1} bytes past buffer {ends[offset] + 1}"
-        before = offset + size - written
-        return f"the kernel wrote outside its buffers, {before} bytes before buffer {begins[offset + size] + 1}"
+        """Where a band was written first, told by the nearer buffer."""
+        ends = {begin + place.size: f"past buffer {index + 1}" for index, (place, begin) in enumerate(self._ranges())}
+        begins = {begin: f"before buffer {index + 1}" for index, (_, begin) in enumerate(self._ranges())}
+        near = [(changed + 1, ends.get(offset)), (size - changed, begins.get(offset + size))]
+        distance, where = min((distance, where) for distance, where in near if where is not None)
+        return f"the kernel wrote outside its buffers, {distance} bytes {where}"
 
     def _ranges(self) -> list[tuple[Place, int]]:
         return list(zip(self._places, self._arena.offsets, strict=True))
