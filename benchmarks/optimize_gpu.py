@@ -1,9 +1,9 @@
 """The guarded optimization loop on a GPU: bad kernels refused, identical code never accepted, samples searched.
 
-`python -m benchmarks.optimize_gpu --target cuda` builds and runs on the GPU of this machine; with `--results FILE` every
-decision is kept there as a line of JSON. It exits with 1 when a bad kernel is not refused by the guard that is named,
-when identical code is accepted, when a sample's search does not come to its end, or when the GPU is not well afterwards.
-Needs numpy, scipy and tree-sitter-cuda beside this package's sources; nothing of the lake or of Dagster.
+`python -m benchmarks.optimize_gpu` builds and runs on this machine's GPU (an AMD one with `--target amd`); `--results
+FILE` keeps every decision as a line of JSON. It exits with 1 when a bad kernel is not refused by the guard that is
+named, when identical code is accepted, when a sample's search does not come to its end, or when the GPU is not well
+afterwards. Needs numpy, scipy and tree-sitter-cuda beside this package's sources; nothing of the lake or of Dagster.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from aaco_pipeline.optimization.guards.text import check_text
 from aaco_pipeline.optimization.harness import Harness, load_harness
 from aaco_pipeline.optimization.loop.checking import HarnessChecker
 from aaco_pipeline.optimization.loop.means import Limits, Means, Question
-from aaco_pipeline.optimization.loop.search import optimize
+from aaco_pipeline.optimization.loop.search import Outcome, optimize
 from aaco_pipeline.optimization.loop.timing import RuleTimer, plan_record
 from aaco_pipeline.optimization.proposers import PROPOSERS
 from aaco_pipeline.optimization.source import parse
@@ -55,10 +55,7 @@ BAD: Final = {
     "never ends": (f"{_SUM} volatile float* seen = out; while (seen[0] == seen[0]) {{}}", "time"),
     "prints": (f'{_SUM} printf("%d", i);', "symbols"),
     "allocates": ("float* p = (float*)malloc(4); *p = a[0]; out[i % n] = *p;", "symbols"),
-    "keeps a value from call to call": (
-        f"__shared__ float s; {_SUM} static float kept; kept += s; out[0] = kept;",
-        "symbols",
-    ),
+    "keeps a value from call to call": (f"{_SUM} static float kept; kept += 1.0f; out[0] = kept;", "symbols"),
     "leaves half undone": ("if (i < n / 2) out[i] = a[i] + b[i];", "outputs"),
     "is wrong in one element": (f"{_SUM} if (i == 77) out[i] += 1.0f;", "outputs"),
     "asks for too much local data share": (_SUM, "resources"),
@@ -108,9 +105,8 @@ def guards(target: GpuTarget, folder: Path, log: Log) -> list[str]:
         guard, reason = _outcome(target, _adding(body), folder / str(number), lds)
         held = guard == expected
         log({"kind": "guard", "what": what, "guard": guard, "expected": expected, "reason": reason})
-        print(
-            f"{'ok ' if held else 'NOT'} {what}: {guard} ({time.monotonic() - began:.1f} s): {reason[:110]}", flush=True
-        )
+        seconds = time.monotonic() - began
+        print(f"{'ok ' if held else 'NOT'} {what}: {guard} ({seconds:.1f} s): {reason[:110]}", flush=True)
         if not held:
             broken.append(f"{what}: {guard} instead of {expected}")
     return broken
@@ -134,8 +130,12 @@ def _outcome(target: GpuTarget, source: bytes, folder: Path, lds: int) -> tuple[
     """The guard that refuses a kernel, `none` where none does."""
     rng = np.random.default_rng(7)
     contents = {name: rng.standard_normal(_ELEMENTS, dtype=np.float32) for name in ("a", "b")}
-    inputs = tuple(Buffer(name, "float32", _ELEMENTS, "in") for name in contents)
-    arguments = (*inputs, Buffer("out", "float32", _ELEMENTS, "out"), Scalar("n", "int32", _ELEMENTS))
+    arguments = (
+        Buffer("a", "float32", _ELEMENTS, "in"),
+        Buffer("b", "float32", _ELEMENTS, "in"),
+        Buffer("out", "float32", _ELEMENTS, "out"),
+        Scalar("n", "int32", _ELEMENTS),
+    )
     call = Call(Launch((_ELEMENTS // 256 + 1, 1, 1), (256, 1, 1), lds), arguments, contents)
     try:
         build = target.build(source, "adding", (), Layout(1), folder)
@@ -186,10 +186,10 @@ def identical(target: GpuTarget, folder: Path, decisions: int, seed: int, log: L
         worst = float(np.max(np.abs(pairs.log_ratios)))
         log({"kind": "resolution", "sample": name, "medians_ns": pairs.medians_ns, "log_ratios": pairs.log_ratios})
         print(
-            f"identical {name} {size}: {share} decisions, {dict(guards_seen)}; median {np.median(pairs.medians_ns):.0f} ns, "
-            f"standard deviation of {len(pairs.medians_ns)} processes' medians {spread:.2%}, of a layout's ratio "
-            f"{np.std(pairs.log_ratios):.2%}, at most {worst:.2%}; itself {itself.ci_low:.4f} to "
-            f"{itself.ci_high:.4f}",
+            f"identical {name} {size}: {share} decisions, {dict(guards_seen)}; median "
+            f"{np.median(pairs.medians_ns):.0f} ns, standard deviation of {len(pairs.medians_ns)} processes' medians "
+            f"{spread:.2%}, of a layout's ratio {np.std(pairs.log_ratios):.2%}, at most {worst:.2%}; itself "
+            f"{itself.ci_low:.4f} to {itself.ci_high:.4f}",
             flush=True,
         )
     return [f"identical code was accepted {accepted} times"] if accepted else []
@@ -222,7 +222,7 @@ def searches(target: GpuTarget, folder: Path, seconds: int, seed: int, log: Log)
     for name, size in SIZES.items():
         source, harness = _sample(name, size)
         began = time.monotonic()
-        outcome = _search(target, source, harness, folder / name, seconds, seed, log)
+        outcome = _search(target, source, harness, folder=folder / name, seconds=seconds, seed=seed, log=log)
         print(f"search {name} {size}: {outcome.end} after {time.monotonic() - began:.0f} s", flush=True)
         for attempt in outcome.attempts:
             found = attempt.decision
@@ -238,7 +238,9 @@ def searches(target: GpuTarget, folder: Path, seconds: int, seed: int, log: Log)
     return broken
 
 
-def _search(target: GpuTarget, source: bytes, harness: Harness, folder: Path, seconds: int, seed: int, log: Log) -> Any:
+def _search(
+    target: GpuTarget, source: bytes, harness: Harness, *, folder: Path, seconds: int, seed: int, log: Log
+) -> Outcome:
     kernel = parse(source).kernel(harness.kernel)
     launch = harness.drawn(harness.timed_size(target.name), _DISTRIBUTION, np.random.default_rng(seed)).launch
     question = Question(
