@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from aaco_pipeline.errors import UnavailableError
+from aaco_pipeline.optimization.candidates import Refused
 from aaco_pipeline.optimization.targets import Build, Layout, Parameter
 from aaco_pipeline.resources.targets.gpu import code_objects
 from aaco_pipeline.resources.targets.gpu.compilers import Compiled, Compiler, amd_compiler, cuda_compiler
@@ -101,7 +102,7 @@ def find_gpu(name: VendorName, flags: tuple[str, ...] = ()) -> GpuTarget:
         with started(vendor, DEADLINE_SECONDS) as process:
             process.greet(vendor)
             device = process.heard()
-    except UnavailableError as error:
+    except (UnavailableError, Refused) as error:
         raise UnavailableError(f"target {name}: no {vendor.people} GPU can be used ({error})") from error
     if name == "amd":
         architecture, wavefront_size = _kfd_facts()
