@@ -438,6 +438,8 @@ STATEMENTS: Final = {
     "a reference to such an index": "unsigned& t = threadIdx.x; t = 5;",
     "a reference to all of them": "auto& t = threadIdx; t.x = 5;",
     "a pointer to such an index": "unsigned* t = &threadIdx.x;",
+    "a call of a local name": "long getpid; sum += getpid();",
+    "a bit operation that looks like a declaration": "n & environ; sum += environ ? 1.0f : 2.0f;",
     "a pointer of zero": "const float* p = 0; p += n; sum += p[0];",
     "a pointer of zero at times": "const float* p = n ? a : 0; sum += p[0];",
     "a pointer of zero later": "const float* p = a; p = 0; sum += p[n];",
