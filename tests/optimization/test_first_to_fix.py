@@ -3,10 +3,10 @@
 from typing import Any
 
 import polars as pl
-from aaco_pipeline.optimization.proposers import PROPOSERS
 
 from aaco_pipeline.lake.validation import empty_table, to_contract
 from aaco_pipeline.optimization.first_to_fix import MOST_KERNELS, PROPOSERS_OF, kernels_to_fix
+from aaco_pipeline.optimization.proposers import PROPOSERS
 
 READ = ("kernels", "kernel_stats", "dispatches", "critical_path", "what_if", "roofline", "bottlenecks")
 
@@ -33,7 +33,7 @@ def tables(*kernels: dict[str, Any]) -> dict[str, pl.DataFrame]:
             rows["bottlenecks"] = of | {"scope": "kernel", "label": one["label"]}
         for name, row in rows.items():
             added = pl.DataFrame([row], infer_schema_length=None)
-            found[name] = pl.concat([found[name], added.cast(found[name].select(added.columns).schema)], how="diagonal")  # type: ignore[arg-type]
+            found[name] = pl.concat([found[name], added.cast(found[name].select(added.columns).schema)], how="diagonal")
     return found
 
 
