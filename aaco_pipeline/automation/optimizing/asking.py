@@ -82,8 +82,8 @@ def _of_session(lake: TraceLake, session: str | None, unit: Unit) -> str | None:
         return None
     ranked = ranked_kernels(lake, session)
     names = [one.name for one in unit.kernels]
-    found = next((name for one in ranked for name in names if same_kernel(one.name, name)), None)
+    found = next((name for one in ranked for name in names if same_kernel(one, name)), None)
     if found is None:
-        most = f"; most is to gain in {ranked[0].name}" if ranked else ", which has no critical path"
+        most = f"; most is to gain in {ranked[0]}" if ranked else ", which has no critical path"
         raise UsageError(f"the source has no kernel of session {session}{most}; name one of the source's with --kernel")
     return found

@@ -1,7 +1,6 @@
 """What a search is made with: the target, the proposers, the static verdict, and the kernel a session points at."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -11,6 +10,7 @@ from aaco_pipeline.errors import UnavailableError, UsageError
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.optimization.calls import Launch
 from aaco_pipeline.optimization.candidates import Proposer
+from aaco_pipeline.optimization.first_to_fix import READS, kernels_to_fix
 from aaco_pipeline.optimization.loop.means import Static
 from aaco_pipeline.optimization.proposers import PROPOSERS
 from aaco_pipeline.optimization.proposers.language_model import LanguageModelProposer
@@ -26,20 +26,6 @@ from aaco_pipeline.resources.toolchains.amdgpu.verdict import static_verdict
 
 TargetChoice = Literal["auto", "amd", "cuda", "cpu"]
 CHOICES: Final[tuple[TargetChoice, ...]] = ("auto", "amd", "cuda", "cpu")
-
-
-@dataclass(frozen=True)
-class Ranked:
-    """A kernel of a session: its time on the critical path, and the part of it above its roof; null where not known."""
-
-    name: str
-    critical_ns: int
-    headroom_ratio: float | None
-
-    @property
-    def weight_ns(self) -> float:
-        """Criticality × headroom: the most that could be saved. A kernel whose roof is not known may save it all."""
-        return self.critical_ns * (1.0 if self.headroom_ratio is None else self.headroom_ratio)
 
 
 def choose_target(choice: TargetChoice) -> Target:
@@ -76,15 +62,12 @@ def proposers_of(configs: Path, kept: Callable[[Ask], Ask]) -> tuple[Proposer, .
     return (*PROPOSERS, LanguageModelProposer(kept(Client(settings, key_of(settings))), settings.model))
 
 
-def ranked_kernels(lake: TraceLake, session: str) -> list[Ranked]:
-    """A session's kernels by criticality × headroom, the most to gain first; of `what_if` and `roofline`."""
-    names = lake.read("kernels", session).select("kernel_id", pl.col("name").cast(pl.String))
-    critical = lake.read("what_if", session).group_by("kernel_id").agg(pl.col("critical_ns").max())
-    roof = lake.read("roofline", session).filter(pl.col("dispatch_id").is_null())
-    headroom = roof.group_by("kernel_id").agg(headroom_ratio=1 - pl.col("efficiency_ratio").max().clip(0, 1))
-    table = names.join(critical, on="kernel_id").join(headroom, on="kernel_id", how="left")
-    rows = table.select("name", "critical_ns", "headroom_ratio").drop_nulls("critical_ns").iter_rows()
-    return sorted((Ranked(*row) for row in rows), key=lambda one: (-one.weight_ns, one.name))
+def ranked_kernels(lake: TraceLake, session: str) -> list[str]:
+    """A session's kernels on its critical path by their recorded names, the one with most to gain first."""
+    tables = {name: lake.read(name, session).drop("session_id") for name in READS}
+    ranked = kernels_to_fix(tables).filter(pl.col("critical_ns") > 0)
+    names = tables["kernels"].select("kernel_id", pl.col("name").cast(pl.String))
+    return ranked.join(names, on="kernel_id", how="left", maintain_order="left").get_column("name").to_list()
 
 
 def evidence_of(lake: TraceLake, session: str, kernel: str) -> Mapping[str, Any]:

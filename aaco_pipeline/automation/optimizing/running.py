@@ -16,6 +16,7 @@ import numpy as np
 from aaco_pipeline import __version__
 from aaco_pipeline.automation.optimizing.asking import MOST_ATTEMPTS, Order, Subject, find_subject
 from aaco_pipeline.automation.optimizing.choosing import choose_target, proposers_of, static_of
+from aaco_pipeline.automation.optimizing.floors import floor_ns
 from aaco_pipeline.automation.optimizing.patches import replace_source, unified_diff
 from aaco_pipeline.automation.optimizing.record import Recorder, journal_path, new_name, open_journal
 from aaco_pipeline.cache_folder import default_cache_dir
@@ -74,7 +75,7 @@ def run(configs: Path, lake: TraceLake, order: Order, log: Log) -> Ended:
         recorder = Recorder(lake, name, began_at, journal)
         kept = partial(_kept, recorder, journal_path(lake.path, name).with_name("exchanges"))
         proposers = proposers_of(configs, kept)
-        question, means, begin = _prepared(order, subject, target, folder)
+        question, means, begin = _prepared(order, subject, target, folder, lake)
         outcome = optimize(
             question, means(proposers=proposers, record=_told(recorder, log), tell=log), begin | {"campaign": name}
         )
@@ -95,7 +96,7 @@ def decide_again(content: bytes, source: str) -> tuple[Journal, list[Replayed]]:
 
 
 def _prepared(
-    order: Order, subject: Subject, target: Target, folder: Path
+    order: Order, subject: Subject, target: Target, folder: Path, lake: TraceLake
 ) -> tuple[Question, Callable[..., Means], dict[str, Any]]:
     """The question, the means but for what is given when it is asked, and what the journal begins with."""
     harness, seed = subject.harness, SystemRandom().getrandbits(62)
@@ -103,6 +104,8 @@ def _prepared(
     (static_folder := folder / "static").mkdir()
     static, lacking = static_of(static_folder, launch)
     plan = Plan(threshold=order.threshold_ratio, candidates=MOST_ATTEMPTS)
+    facts = host_facts()["facts"]
+    floor, no_floor = floor_ns(lake.path, harness, target.name, facts)
     question = Question(
         source=subject.source,
         kernel=subject.kernel.name,
@@ -118,7 +121,7 @@ def _prepared(
         check_text=check_text,
         static=static,
         checker=HarnessChecker(harness),
-        timer=RuleTimer(plan, seed, harness),
+        timer=RuleTimer(plan, seed, harness, floor),
         now_ns=time.monotonic_ns,
         folder=folder / "search",
     )
@@ -131,15 +134,16 @@ def _prepared(
         "alpha": plan.alpha,
         "plan": plan_record(plan),
         "static": {"lacking": lacking},
+        "floor": {"call_ns": floor, "lacking": no_floor},
         # What is compiled is compiled in an empty folder, and once more in another one to be confirmed.
-        "caches": {"compiled": "cold: empty folders", "tuned": "none is used", **_cache_facts()},
-        "environment": host_facts()["facts"],
+        "caches": {"compiled": "cold: empty folders", "tuned": "none is used", **_cache_facts(facts)},
+        "environment": facts,
     }
     return question, means, begin
 
 
-def _cache_facts() -> dict[str, Any]:
-    return {f"{one['key']}": one["value"] for one in host_facts()["facts"] if one["category"] == "cache"}
+def _cache_facts(facts: list[dict[str, Any]]) -> dict[str, Any]:
+    return {f"{one['key']}": one["value"] for one in facts if one["category"] == "cache"}
 
 
 def _told(recorder: Recorder, log: Log) -> Callable[[Mapping[str, Any]], None]:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.optimization.candidates import Candidate, Refused
+from aaco_pipeline.optimization.guards.objects import check_state
 from aaco_pipeline.optimization.journal import text_of
 from aaco_pipeline.optimization.loop.decisions import Decision, Stop, decide
 from aaco_pipeline.optimization.loop.means import Builder, Figures, Means, Ruling, TimingStep, Version, version_of
@@ -160,6 +161,9 @@ def _steps(
     def build(way: _Way) -> None:
         way.build = builder(version)
         way.seen["build"] = built(way.build)
+        kept = [one.resources.get("writable_bytes") for one in (held.build, way.build)]
+        if kept[0] is not None and kept[1] is not None:
+            check_state(kept[0], kept[1])
 
     def effect(way: _Way) -> None:
         if is_unchanged(held.build.code_sha256, _made(way).code_sha256, version.block, held.version.block):

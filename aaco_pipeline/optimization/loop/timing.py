@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -132,25 +132,22 @@ def _source(harness: Harness, builder: Builder, versions: tuple[Version, Version
     )
 
 
-@dataclass
 class _Checks:
-    """Compares both answers to every call, timed or not, as soon as there are two."""
+    """Compares both answers to every call, timed or not, as soon as there are two; errors of all calls together."""
 
-    harness: Harness
-    size: Size
-    bit_exact: bool
-    waiting: dict[int, tuple[str, Execution]] = field(default_factory=dict)
+    def __init__(self, harness: Harness, size: Size, bit_exact: bool) -> None:
+        self._waiting: dict[int, tuple[str, Execution]] = {}
+        self._comparison = Comparison(harness, size, _DISTRIBUTION, bit_exact=bit_exact, baseline_checked=True)
 
     def answered(self, arm: str, call: Call, execution: Execution) -> None:
-        earlier = self.waiting.pop(id(call), None)
+        earlier = self._waiting.pop(id(call), None)
         if earlier is None:
-            self.waiting = {id(call): (arm, execution)}
+            self._waiting = {id(call): (arm, execution)}
             return
         answers = {earlier[0]: earlier[1], arm: execution}
-        comparison = Comparison(self.harness, self.size, _DISTRIBUTION, bit_exact=self.bit_exact, baseline_checked=True)
-        comparison.add(call, answers["baseline"], answers["candidate"])
-        if not comparison.undecided():
-            comparison.conclude()
+        self._comparison.add(call, answers["baseline"], answers["candidate"])
+        if not self._comparison.undecided():
+            self._comparison.conclude()
 
 
 @dataclass(frozen=True)

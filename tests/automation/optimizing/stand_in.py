@@ -67,7 +67,10 @@ def written(folder: Path) -> Path:
 
 
 class InProcess:
-    """Runs what `twice` does, and triples where the source does. A call takes what the source says, and noise."""
+    """Runs what `twice` does, and triples where the source does. A call takes what the source says, to the nanosecond.
+
+    Without noise: of code against itself that differs by chance, one search in a hundred is refused, and rightly so.
+    """
 
     name: TargetName = "cpu"
     executed_on = "cpu-emulation"
@@ -87,20 +90,19 @@ class InProcess:
         source = build.artefact.read_bytes()
         found = re.search(rb"cost = ([0-9]+)", source)
         assert found is not None
-        yield _Worker(int(found[1]), b"3.0f" in source, np.random.default_rng(build.layout.seed))
+        yield _Worker(int(found[1]), b"3.0f" in source)
 
 
 @dataclass
 class _Worker:
     cost_ns: int
     is_wrong: bool
-    rng: np.random.Generator
 
     def run(self, call: Call) -> Execution:
         factor = np.float32(3 if self.is_wrong else 2)
         with np.errstate(all="ignore"):
             outputs = {"y": np.multiply(call.contents["x"], factor, dtype=np.float32)}
-        return Execution(outputs, round(self.cost_ns * self.rng.uniform(0.999, 1.001)))
+        return Execution(outputs, self.cost_ns)
 
 
 class Offers:

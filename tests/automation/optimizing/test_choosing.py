@@ -15,22 +15,31 @@ SESSION = "20250102T030405Z-0a1b2c3d"
 @pytest.fixture
 def lake(empty_lake: TraceLake) -> TraceLake:
     """A session of three kernels: one critical and near its roof, one with less time and far from it, one unknown."""
-    kernels = pl.DataFrame({"kernel_id": [0, 1, 2], "name": ["near(float*)", "void far<4>(float*)", "unknown.kd"]})
-    whatever = {"short_name": "k", "role": "main", "family_source": "none"}
-    what_if = pl.DataFrame(
-        {"kernel_id": [0, 1, 1, 2], "speedup_ratio": [2.0, 1.5, 2.0, 2.0], "critical_ns": [900, 400, 400, 300]}
-    )
-    saved = {"saved_ns": 1, "saved_ratio": 0.1}
-    roofline = pl.DataFrame({"kernel_id": [0, 1], "efficiency_ratio": [0.9, 0.25], "bound": ["memory", "compute"]})
+    number = {"kernel_id": [0, 1, 2]}
+    named = {"name": ["near(float*)", "void far<4>(float*)", "unknown.kd"], "short_name": ["near", "far", "unknown"]}
+    times = {"total_ns": [900, 400, 290], "dispatch_count": [1, 1, 1], "share_ratio": [0.6, 0.25, 0.15]}
+    each = dict.fromkeys(("mean_ns", "min_ns", "p50_ns", "p99_ns", "max_ns"), times["total_ns"])
+    path = {"activity_kind": ["dispatch"] * 3, "activity_id": [0, 1, 2], "criticality": [1.0, 1.0, 1.0]}
+    edges = {"slack_ns": [0] * 3, "free_slack_ns": [0] * 3, "is_critical": [True] * 3, "binding_edge": ["queue"] * 3}
+    ran = {"dispatch_id": [0, 1, 2], "process_id": [0] * 3, "device_id": [0] * 3, "below_resolution": [False] * 3}
     tables = {
-        "kernels": _filled("kernels", kernels.with_columns(**{name: pl.lit(one) for name, one in whatever.items()})),
-        "what_if": _filled("what_if", what_if.with_columns(**{name: pl.lit(one) for name, one in saved.items()})),
-        "roofline": _filled(
-            "roofline", roofline.with_columns(duration_ns=pl.lit(10), quality_flags=pl.lit([], pl.List(pl.String)))
+        "dispatches": pl.DataFrame(ran | number),
+        "kernels": pl.DataFrame(number | named | {"role": ["main"] * 3, "family_source": ["none"] * 3}),
+        "kernel_stats": pl.DataFrame(number | times | each),
+        "critical_path": pl.DataFrame(path | edges | {"unexplained_wait_ns": [0] * 3}),
+        "roofline": pl.DataFrame(
+            {
+                "kernel_id": [0, 1],
+                "efficiency_ratio": [0.9, 0.25],
+                "bound": ["memory", "compute"],
+                "duration_ns": [10, 10],
+                "quality_flags": [[], []],
+            },
+            schema_overrides={"quality_flags": pl.List(pl.String)},
         ),
     }
     for name, frame in tables.items():
-        empty_lake.publish(SESSION, name, {name: frame})
+        empty_lake.publish(SESSION, name, {name: _filled(name, frame)})
     return empty_lake
 
 
@@ -39,9 +48,8 @@ def _filled(table: str, frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def test_most_is_to_gain_where_critical_time_is_far_from_its_roof(lake: TraceLake) -> None:
-    ranked = [(one.name, round(one.weight_ns)) for one in ranked_kernels(lake, SESSION)]
-    # far from its roof by three quarters of 400 ns; what has no roof may save all of its 300 ns
-    assert ranked == [("unknown.kd", 300), ("void far<4>(float*)", 300), ("near(float*)", 90)]
+    # far from its roof by three quarters of 400 ns; what has no roof may save all of its 290 ns
+    assert ranked_kernels(lake, SESSION) == ["void far<4>(float*)", "unknown.kd", "near(float*)"]
 
 
 def test_evidence_is_what_the_session_says_and_nothing_else(lake: TraceLake) -> None:

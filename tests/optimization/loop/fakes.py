@@ -40,7 +40,10 @@ def cost_of(source: bytes) -> int:
 
 
 class FakeTarget:
-    """Compiles all but what says `syntax error`; comments that say `same` change no machine code."""
+    """Compiles all but what says `syntax error`; comments that say `same` change no machine code.
+
+    What says `keeps` has eight bytes of writable data.
+    """
 
     name: TargetName = "cpu"
     executed_on = "cpu-emulation"
@@ -63,7 +66,8 @@ class FakeTarget:
         artefact.write_bytes(source)
         code = hashlib.sha256(re.sub(rb"// same.*\n", b"", source)).hexdigest()
         digest = hashlib.sha256(source).hexdigest()
-        return Build("cpu", kernel, artefact, digest, code, "fake 1", ("-O3",), layout, {"vgprs": cost_of(source)})
+        resources = {"vgprs": cost_of(source), "writable_bytes": 8 if b"keeps" in source else 0}
+        return Build("cpu", kernel, artefact, digest, code, "fake 1", ("-O3",), layout, resources)
 
     def start(self, build: Build) -> AbstractContextManager["FakeTarget"]:
         return nullcontext(self)

@@ -49,6 +49,7 @@ def test_a_faster_candidate_is_accepted_with_the_figures_of_the_confirmation(tmp
         (costing(50, "elsewhere"), ("rejected", "outside_kernel")),
         (costing(50, "syntax error"), ("rejected", "compile")),
         (costing(50, "fopen"), ("rejected", "symbols")),
+        (costing(50, "keeps"), ("rejected", "symbols")),
         (SOURCE + b"// same\n", ("rejected", "no_effect")),
         (costing(200), ("rejected", "resources")),
         (costing(50, "wrong"), ("rejected", "outputs")),
