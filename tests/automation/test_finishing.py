@@ -126,7 +126,7 @@ def test_a_stage_that_failed_is_recorded_with_its_reason_and_run_again_with_what
     failed = StageState("roofline", stages()["roofline"].code_version, "what, where and what to do")
     assert empty_lake.progress(begun).failed == (failed,)
     finish_session(empty_lake, instance, begun, CONFIGS)
-    assert hollow.ran == ["roofline", "classification", "regression", "report"]
+    assert hollow.ran == ["roofline", "classification", "optimization_loop", "regression", "report"]
     progress = empty_lake.progress(begun)
     assert progress.is_whole
     assert {state.stage: state.code_version for state in progress.published} == {
@@ -142,7 +142,9 @@ def test_a_stage_whose_tables_were_withdrawn_is_run_again_with_what_depends_on_i
     torn = empty_lake.manifest(begun).without_stage("telemetry")
     write_atomically(empty_lake.manifest_path(begun, "session"), torn.to_bytes())
     finish_session(empty_lake, instance, begun, CONFIGS)
-    assert hollow.ran == ["telemetry", "perfetto_trace", "classification", "regression", "report"]
+    assert hollow.ran == [
+        *("telemetry", "perfetto_trace", "classification", "optimization_loop", "regression", "report"),
+    ]
 
 
 @pytest.mark.parametrize("lock", ["attended", "running"])

@@ -149,8 +149,8 @@ def test_what_is_shown_and_checked_is_what_dagsters_own_executor_leaves(
 
 
 NODES: Final = """
-query Nodes($partitions: [String!]) {
-  assetNodes {
+query Nodes($partitions: [String!], $assets: [AssetKeyInput!]) {
+  assetNodes(assetKeys: $assets) {
     assetKey { path }
     staleStatusByPartition(partitions: $partitions)
     staleCausesByPartition(partitions: $partitions) { reason key { path } }
@@ -171,11 +171,10 @@ query Check($asset: AssetKeyInput!, $check: String!, $partition: String) {
 
 
 def nodes(instance: dg.DagsterInstance, session: str) -> dict[str, Any]:
-    """What the interface shows of a session's stages; assets of campaigns have partitions of their own."""
-    found = {
-        "/".join(node["assetKey"]["path"]): node for node in asked(instance, NODES, partitions=[session])["assetNodes"]
-    }
-    return {name: node for name, node in found.items() if name in stages()}
+    """What the interface shows of a session's stages."""
+    own = [{"path": [name]} for name in stages()]
+    found = asked(instance, NODES, partitions=[session], assets=own)["assetNodes"]
+    return {"/".join(node["assetKey"]["path"]): node for node in found}
 
 
 def stale(instance: dg.DagsterInstance, session: str) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from tests.conftest import CapturedLake
 from tests.places import CONFIGS
 from tests.sessions import unlisted
 
-CHECKS: Final = 24
+CHECKS: Final = 25
 
 
 # An expected error.
@@ -154,6 +154,7 @@ def test_every_stage_that_has_something_to_show_shows_a_table(replayed: Replayed
         ("model_graph", "operators"),
         ("roofline", "kernels and their nearest roofs"),
         ("classification", "bottlenecks of the top kernels"),
+        ("optimization_loop", "kernels to make faster, the first first"),
     }
 
 
@@ -266,5 +267,5 @@ def test_the_definitions_hold_the_assets_of_all_stages_and_of_campaigns() -> Non
     keys = build_definitions().resolve_asset_graph().get_all_asset_keys()
     assert {key.to_user_string() for key in keys} == {
         *stages(),
-        *("campaign_sessions", "campaign_verdicts", "history", "alerts"),
+        *("campaign_sessions", "campaign_verdicts", "history", "alerts", "optimization"),
     }

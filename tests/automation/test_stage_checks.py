@@ -21,7 +21,7 @@ from tests.conftest import CapturedLake
 from tests.places import CONFIGS
 from tests.sessions import republished, tables_of
 
-CHECKS: Final = 24
+CHECKS: Final = 25
 
 
 def evaluated(lake: TraceLake, session: str) -> dict[str, dg.AssetCheckResult]:
@@ -147,7 +147,7 @@ def test_a_stage_that_published_nothing_does_not_pass(empty_lake: TraceLake) -> 
 
 FROM_KERNELS: Final = {
     *("completeness", "timeline", "critical_path", "model_graph", "att_enrichment", "roofline"),
-    *("classification", "perfetto_trace", "regression", "report"),
+    *("classification", "optimization_loop", "perfetto_trace", "regression", "report"),
 }
 
 
