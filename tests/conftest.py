@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     import dagster as dg
 
 # No test asserts wall-clock seconds, and a shared machine may stop for longer than any deadline.
-settings.register_profile("aaco", deadline=None)
+# Fewer examples than hypothesis' own hundred: all tests together are to take less than a quarter of an hour.
+settings.register_profile("aaco", deadline=None, max_examples=60)
 settings.load_profile("aaco")
 
 CAPTURED_MODELS: Final = ("control_flow", "squeezenet")

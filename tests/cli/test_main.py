@@ -45,6 +45,8 @@ ELSEWHERE: Final = {
     "ui",
     "init",
     "compare",
+    "optimize",
+    "replay",
     "bisect",
     "nightly",
     "baseline",

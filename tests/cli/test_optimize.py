@@ -15,6 +15,7 @@ from aaco_pipeline.automation.optimizing import choosing, running
 from aaco_pipeline.cli.main import main
 from aaco_pipeline.cli.optimize import budget_ns, optimize, threshold_ratio
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE
+from aaco_pipeline.resources.targets.cpu.compiler import find_compiler
 from tests.automation.optimizing.stand_in import BROKEN, SOURCE, InProcess, Offers, costing, written
 
 FASTER = costing(8000)
@@ -116,6 +117,7 @@ def test_without_a_compiler_it_is_four(
 ) -> None:
     monkeypatch.setattr(running, "choose_target", choosing.choose_target)
     monkeypatch.setenv("PATH", str(source.parent))
+    monkeypatch.setattr(choosing, "find_compiler", find_compiler.__wrapped__)  # which one there is was asked before
     assert main(["optimize", str(source), "--target", "cpu"]) == 4
     assert "no C++ compiler" in capsys.readouterr().err
 
