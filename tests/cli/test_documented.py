@@ -90,7 +90,7 @@ NOT_RUN: Final[Mapping[str, str]] = {
     'aaco report "$campaign" --format html --output page/verdict.html': "needs a campaign that was judged",
     'aaco report "$campaign" --format junit --output page/junit.xml': "needs a campaign that was judged",
     "aaco bisect --resume SEARCH": "needs a search that was killed",
-    "aaco sweep --model gpt_tiny --batch 1,2,4,8 --prompt 16,128 --tokens 32": "tests/cli/test_sweep.py measures a curve",
+    "aaco sweep --model gpt_tiny --batch 1,2,4,8 --prompt 16,128 --tokens 32": "tests/cli/test_sweep.py does",
     "aaco baseline pin --model resnet50": "tests/cli/test_baseline.py pins one",
     "aaco bisect --builds builds.txt": "measures for minutes; tests/cli/test_bisect.py does",
     'aaco bisect --revisions v1..main --repository engine --make "python make_model.py {revision} {output}" '
