@@ -15,6 +15,7 @@ from aaco_pipeline.optimization.calls import Buffer, Call, Launch, Scalar
 from aaco_pipeline.optimization.candidates import Refused
 from aaco_pipeline.optimization.targets import Build, Layout, Parameter
 from aaco_pipeline.resources.targets.cpu import CpuTarget, target
+from aaco_pipeline.resources.targets.cpu import worker as workers
 from aaco_pipeline.resources.targets.cpu.worker import CpuWorker
 
 SOURCE: Final = Path(__file__).with_name("hostile.hip")
@@ -134,6 +135,16 @@ def test_harm_is_refused_by_name_and_the_next_call_is_served(
     assert words in refused.value.reason
     assert worker.pid is None
     assert worker.run(call(HONEST, n)).outputs["out"][0] == 2.0
+
+
+def test_one_pause_of_the_host_is_no_work_between_calls_and_the_second_is(
+    worker: CpuWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "MOST_IDLE_NS", -1)
+    worker.run(call(HONEST))
+    with pytest.raises(Refused, match="worked between calls, 2 times in 1 calls") as refused:
+        worker.run(call(HONEST))
+    assert refused.value.guard == "processes"
 
 
 def test_who_answers_early_with_the_right_nonce_has_only_ended_the_call(worker: CpuWorker) -> None:
