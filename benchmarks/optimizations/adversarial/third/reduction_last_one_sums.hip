@@ -1,0 +1,27 @@
+#include <hip/hip_runtime.h>
+
+#define BLOCK 256
+
+// sums[group] is the sum of the squares of the group's own `share` values of x. The last work-item adds up what all found.
+__global__ void reduction(const float* x, float* sums, int n, int share) {
+  __shared__ float partial[BLOCK];
+  int first = blockIdx.x * share;
+  int last = first + share < n ? first + share : n;
+  float part[4] = {};
+  int i = first + threadIdx.x;
+  for (; i + 3 * BLOCK < last; i += 4 * BLOCK) {
+    for (int j = 0; j < 4; ++j) part[j] += x[i + j * BLOCK] * x[i + j * BLOCK];
+  }
+  for (; i < last; i += BLOCK) part[0] += x[i] * x[i];
+  float sum = (part[0] + part[1]) + (part[2] + part[3]);
+  partial[threadIdx.x] = sum;
+  if (threadIdx.x == BLOCK - 1) {
+    float some[16] = {};
+    for (int i = 0; i < BLOCK; i += 16) {
+      for (int j = 0; j < 16; ++j) some[j] += partial[i + j];
+    }
+    float all = 0.0f;
+    for (int j = 0; j < 16; ++j) all += some[j];
+    sums[blockIdx.x] = all;
+  }
+}

@@ -1,0 +1,22 @@
+#include <hip/hip_runtime.h>
+
+// Each row of y is the softmax of that row of x: one work-item a row. Its powers are kept until their sum is known.
+__global__ void softmax(const float* x, float* y, int rows, int n) {
+  int row = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row >= rows) return;
+  const float* in = x + (size_t)row * n;
+  float* out = y + (size_t)row * n;
+  float powers[n];
+  float largest = in[0];
+  for (int i = 1; i < n; ++i) {
+    if (in[i] > largest) largest = in[i];
+  }
+  float sum = 0.0f;
+  for (int i = 0; i < n; ++i) {
+    powers[i] = expf(in[i] - largest);
+    sum += powers[i];
+  }
+  for (int i = 0; i < n; ++i) {
+    out[i] = powers[i] / sum;
+  }
+}
