@@ -1,4 +1,4 @@
-"""Every size with every distribution, in an order that nobody knows before: the calls that a candidate has to pass."""
+"""Listed and drawn sizes, in an order that nobody knows before: the calls that a candidate has to pass."""
 
 from dataclasses import dataclass
 
@@ -8,6 +8,7 @@ from aaco_pipeline.errors import UsageError
 from aaco_pipeline.optimization.calls import Call, Execution
 from aaco_pipeline.optimization.candidates import Refused
 from aaco_pipeline.optimization.correctness.comparison import Comparison, differs, outputs_of
+from aaco_pipeline.optimization.correctness.sizes import Trial, at_a_drawn_size, draw_deeply, draw_sizes
 from aaco_pipeline.optimization.harness.contents import Distribution
 from aaco_pipeline.optimization.harness.declaration import Harness, Size
 from aaco_pipeline.optimization.harness.validation import checked_call, relaunched
@@ -21,7 +22,8 @@ _MOST_DRAWS = 64
 class Checked:
     """What a candidate passed: calls and compared elements, and the largest errors in shares of their bounds.
 
-    Of the candidate's errors only what exceeds `comparison.FLOOR_ULPS` counts, of the baseline's all.
+    Of the candidate's errors only what exceeds `comparison.FLOOR_ULPS` counts, of the baseline's all. `drawn` are the
+    sizes that the harness does not list; `note` says where there were too few of them.
     """
 
     seed: int
@@ -29,6 +31,8 @@ class Checked:
     elements: int
     largest_error: float
     baseline_largest_error: float
+    drawn: tuple[Size, ...]
+    note: str | None
 
 
 def check(
@@ -40,22 +44,32 @@ def check(
     bit_exact: bool,
     timed_size: Size,
     block: tuple[int, int, int] | None = None,
+    is_deep: bool = False,
 ) -> Checked:
-    """Every size of the harness and `timed_size` with every distribution, each call made twice.
+    """Every size of the harness and `timed_size` with every distribution, drawn sizes with some; each call made twice.
 
-    `seed` comes from `random.SystemRandom` after the candidate was built, and is recorded: it fixes contents and order.
+    A deep check is of drawn sizes alone, three times as many, and of large ones (`sizes.draw_deeply`).
+    `seed` comes from `random.SystemRandom` after the candidate was built, and is recorded: it fixes sizes, contents and
+    order.
     `block` is the candidate's own workgroup, where it has one. Refused (`outputs`, `determinism`, `result`, or what the
     worker says) when the candidate is wrong; UsageError when the unchanged kernel or the harness is.
     """
     rng = np.random.default_rng(seed)
-    sizes = list(dict.fromkeys((*harness.sizes, timed_size)))
+    drawn = (draw_deeply if is_deep else draw_sizes)(harness, timed_size, rng)
+    listed = () if is_deep else dict.fromkeys((*harness.sizes, timed_size))
+    trials = [*(Trial(size, harness.distributions) for size in listed), *drawn.trials]
     run = _Rounds(harness, baseline, candidate, rng, bit_exact=bit_exact, block=block)
     # All of one size together: a target has other buffers for another size, often in another process.
-    for position in rng.permutation(len(sizes)):
-        for place in rng.permutation(len(harness.distributions)):
-            run.round(sizes[position], harness.distributions[place])
+    for position in rng.permutation(len(trials)):
+        trial = trials[position]
+        try:
+            for place in rng.permutation(len(trial.distributions)):
+                run.round(trial.size, trial.distributions[place])
+        except UsageError as error:
+            raise at_a_drawn_size(error) if trial in drawn.trials else error from error
         run.the_first_again()
-    return Checked(seed, run.calls, run.elements, run.largest[1], run.largest[0])
+    sizes = tuple(trial.size for trial in drawn.trials)
+    return Checked(seed, run.calls, run.elements, run.largest[1], run.largest[0], sizes, drawn.note)
 
 
 class _Rounds:

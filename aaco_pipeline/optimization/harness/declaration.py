@@ -32,8 +32,9 @@ class Harness:
     `launch(size, block)` says how the kernel is launched with another workgroup; without it the workgroup is never
     changed. A kernel that adds floating-point numbers in an order that is not its own (atomics) sets
     `deterministic=False`. `distributions` leaves out those that the kernel is not made for. `gpu_timing_size` is the
-    size that is timed on a GPU, where `timing_size` is too small a problem for one. `path` is the file that says all
-    this.
+    size that is timed on a GPU, where `timing_size` is too small a problem for one. `takes(size)` says of a kernel that
+    is made for certain sizes alone whether that is one; without it the kernel takes every size up to the declared ones.
+    `path` is the file that says all this.
     """
 
     kernel: str
@@ -46,7 +47,14 @@ class Harness:
     distributions: tuple[Distribution, ...] = DISTRIBUTIONS
     deterministic: bool = True
     gpu_timing_size: Size | None = None
+    takes: Callable[[Size], bool] | None = None
     path: Path | None = None
+
+    @property
+    def declared_sizes(self) -> tuple[Size, ...]:
+        """Every size that the harness names, whatever it is for."""
+        on_a_gpu = () if self.gpu_timing_size is None else (self.gpu_timing_size,)
+        return (*self.sizes, self.timing_size, *on_a_gpu)
 
     def timed_size(self, target: TargetName) -> Size:
         """The size that is timed on `target`."""

@@ -46,8 +46,10 @@ def validate(harness: Harness, parameters: Sequence[Parameter] | None) -> None:
     """
     fault = Faults(harness.path)
     _declaration(harness, fault)
-    for size in (*harness.sizes, harness.timing_size, *_given(harness.gpu_timing_size)):
-        _floor(harness, size, fault)
+    for size in harness.declared_sizes:
+        checked_floor(harness, size)
+        if not checked_takes(harness, size):
+            raise fault(f"takes({size}) is False, and the harness lists that size; mend one of the two")
     size = harness.sizes[0]
     for distribution in harness.distributions:
         call = checked_call(harness, size, distribution, np.random.default_rng(_TRIED_SEEDS[0]), parameters=parameters)
@@ -114,11 +116,12 @@ def _declaration(harness: Harness, fault: Faults) -> None:
     for name in ("call", "reference", "floor"):
         if not callable(getattr(harness, name)):
             raise fault(f"{name} is no function")
-    if harness.launch is not None and not callable(harness.launch):
-        raise fault("launch is no function")
+    for name in ("launch", "takes"):
+        if getattr(harness, name) is not None and not callable(getattr(harness, name)):
+            raise fault(f"{name} is no function")
     if not isinstance(harness.sizes, tuple) or not harness.sizes:
         raise fault("sizes is empty; give a tuple of sizes, with 1, primes and numbers that no block divides")
-    for size in (*harness.sizes, harness.timing_size, *_given(harness.gpu_timing_size)):
+    for size in harness.declared_sizes:
         parts = size if isinstance(size, tuple) else (size,)
         if not parts or not all(isinstance(part, int) and part >= 1 for part in parts):
             raise fault(f"the size {size!r} is neither a positive integer nor a tuple of them")
@@ -131,7 +134,9 @@ def _declaration(harness: Harness, fault: Faults) -> None:
         raise fault("deterministic is neither True nor False")
 
 
-def _floor(harness: Harness, size: Size, fault: Faults) -> None:
+def checked_floor(harness: Harness, size: Size) -> tuple[float, float]:
+    """The least floating-point operations and bytes of a size, or UsageError with the fault of `floor`."""
+    fault = Faults(harness.path)
     floor = _called(fault, "floor", harness.floor, size)
     if (
         not isinstance(floor, tuple)
@@ -141,6 +146,18 @@ def _floor(harness: Harness, size: Size, fault: Faults) -> None:
         raise fault(f"floor({size}) gives {floor!r}; give (floating-point operations, bytes), both finite")
     if floor[1] == 0:
         raise fault(f"floor({size}) says that no bytes are moved; count the outputs at least")
+    return floor
+
+
+def checked_takes(harness: Harness, size: Size) -> bool:
+    """Whether the kernel is made for a size, or UsageError with the fault of `takes`."""
+    if harness.takes is None:
+        return True
+    fault = Faults(harness.path)
+    taken = _called(fault, "takes", harness.takes, size)
+    if not isinstance(taken, bool | np.bool_):
+        raise fault(f"takes({size}) gives {taken!r}; give True or False")
+    return bool(taken)
 
 
 def _launch(launch: Launch, size: Size, fault: Faults) -> None:
@@ -244,10 +261,6 @@ def _called(fault: Faults, name: str, function: Any, *arguments: Any) -> Any:
         return function(*arguments)
     except (Exception, SystemExit) as error:
         raise fault(f"{name}() failed: {type(error).__name__}: {error}") from error
-
-
-def _given(size: Size | None) -> tuple[Size, ...]:
-    return () if size is None else (size,)
 
 
 def _listed(names: Any) -> str:

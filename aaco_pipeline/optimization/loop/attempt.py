@@ -4,7 +4,7 @@ import hashlib
 import random
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final
 
 from aaco_pipeline.errors import UsageError
@@ -76,7 +76,7 @@ def try_candidate(
     step, stop = "text", None
     try:
         for step, take in _steps(means, held, candidate, builders, partial(drawn, seed, number)).items():
-            if step == "confirmation" and not way.rulings["search"].passed:
+            if step == "deep_correctness" and not way.rulings["search"].passed:
                 break
             take(way)
     except Refused as refused:
@@ -154,6 +154,9 @@ def _steps(
     means: Means, held: Held, candidate: Candidate, builders: Builders, seed: Callable[[str], int]
 ) -> dict[str, Callable[[_Way], None]]:
     builder, version = builders.search, version_of(candidate, held.version)
+    asked = replace(version, bit_exact=version.bit_exact and held.is_exact)
+    # Nothing of the first processes is left to what confirms: built anew in an empty folder, other layouts and inputs.
+    cold = cache(builders.cold)
 
     def text(way: _Way) -> None:
         means.check_text(held.version.source, version.source, version.kernel, allowed=candidate.signature)
@@ -185,9 +188,11 @@ def _steps(
             seen["is_unchanged"] = True
 
     def correctness(way: _Way) -> None:
-        asked = replace(version, bit_exact=version.bit_exact and held.is_exact)
-        facts = means.checker.check(builder, held.original, asked, seed("correctness"))
-        way.seen["correctness"] = dict(facts)
+        way.seen["correctness"] = dict(means.checker.check(builder, held.original, asked, seed("correctness")))
+
+    def deep_correctness(way: _Way) -> None:
+        facts = means.checker.check_deeply(cold(), held.original, asked, seed("deep_correctness"))
+        way.seen["deep_correctness"] = dict(facts)
 
     def timed(way: _Way, step: TimingStep, builder: Builder) -> None:
         evidence = means.timer.measure(step, builder, (held.version, version), seed(step))
@@ -199,8 +204,7 @@ def _steps(
         timed(way, "search", builder)
 
     def confirmation(way: _Way) -> None:
-        # Nothing of the first processes is left to the second: built anew in an empty folder, other layouts and inputs.
-        timed(way, "confirmation", builders.cold())
+        timed(way, "confirmation", cold())
 
     return {
         "text": text,
@@ -209,6 +213,7 @@ def _steps(
         "static": static,
         "correctness": correctness,
         "search": search,
+        "deep_correctness": deep_correctness,
         "confirmation": confirmation,
     }
 

@@ -9,13 +9,22 @@ from aaco_pipeline.optimization.loop.means import Builder, Record, Version
 
 
 class HarnessChecker:
-    """Every size and distribution of a harness, on the target that builds."""
+    """Sizes and distributions of a harness, listed and drawn, on the target that builds."""
 
     def __init__(self, harness: Harness) -> None:
         self._harness = harness
 
     def check(self, builder: Builder, baseline: Version | None, version: Version, seed: int) -> Record:
         """What the candidate passed. Refused when it is wrong; UsageError when the baseline or the harness is."""
+        return self._checked(builder, baseline, version, seed, is_deep=False)
+
+    def check_deeply(self, builder: Builder, baseline: Version | None, version: Version, seed: int) -> Record:
+        """As `check`, at many drawn sizes and at large ones."""
+        return self._checked(builder, baseline, version, seed, is_deep=True)
+
+    def _checked(
+        self, builder: Builder, baseline: Version | None, version: Version, seed: int, *, is_deep: bool
+    ) -> Record:
         target, size = builder.target, self._harness.timed_size(builder.target.name)
         if version.block is not None:
             launch_of(self._harness, size, version.block)
@@ -29,5 +38,6 @@ class HarnessChecker:
                 bit_exact=version.bit_exact and baseline is not None,
                 timed_size=size,
                 block=version.block,
+                is_deep=is_deep,
             )
         return asdict(checked)

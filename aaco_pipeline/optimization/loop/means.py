@@ -86,8 +86,12 @@ class Checker(Protocol):
     def check(self, builder: Builder, baseline: Version | None, version: Version, seed: int) -> Record:
         """Run a version on every size and distribution in a fresh process; facts for the journal, or Refused.
 
-        Without a baseline it is the baseline itself that is checked.
+        Without a baseline it is the baseline itself that is checked. `note` of the facts is what a person has to know.
         """
+        ...
+
+    def check_deeply(self, builder: Builder, baseline: Version | None, version: Version, seed: int) -> Record:
+        """As `check`, on sizes that nobody listed, large ones among them: for what is about to be accepted."""
         ...
 
 

@@ -124,7 +124,11 @@ class _Search:
         try:
             build = builder(version)
             seen["build"] = built(build)
-            seen["correctness"] = dict(means.checker.check(builder, None, version, self._drawn("baseline")))
+            for step, check in (("correctness", means.checker.check), ("deep_correctness", means.checker.check_deeply)):
+                seen[step] = dict(check(builder, None, version, self._drawn("baseline", step)))
+            for note in dict.fromkeys(seen[step].get("note") for step in ("correctness", "deep_correctness")):
+                if note is not None:
+                    means.tell(f"note: {note}")
             if means.static is not None:
                 figures = means.static.figures(version.source, version.kernel)
                 seen["static"] = {name: dict(one) for name, one in figures.items()}

@@ -84,6 +84,12 @@ class FakeChecker:
             raise Refused("outputs", "y[3] is 2.0 and should be 1.0")
         return {"calls": 12, "seed": seed, "is_baseline": baseline is None}
 
+    def check_deeply(self, builder: Builder, baseline: Version | None, version: Version, seed: int) -> Record:
+        """Finds the sources wrong that say `astray`."""
+        if b"astray" in builder(version).artefact.read_bytes():
+            raise Refused("outputs", "y[877] is 0.0 and should be 1.0")
+        return {"calls": 120, "seed": seed, "is_baseline": baseline is None}
+
 
 @dataclass
 class FakeTimer:
