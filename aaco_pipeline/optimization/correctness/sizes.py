@@ -58,7 +58,7 @@ def draw_sizes(harness: Harness, timed_size: Size, rng: np.random.Generator) -> 
     limit = drawing.seconds(timed_size)
     sizes = [
         *drawing.neighbours(_NEIGHBOURS, limit),
-        *drawing.many(_ANYWHERE, lambda: drawing.anywhere(drawing.near), limit),
+        *drawing.many(_ANYWHERE, lambda: drawing.anywhere(drawing.near, limit), limit),
     ]
     return drawing.drawn([Trial(size, drawing.some()) for size in sizes], _NEIGHBOURS + _ANYWHERE)
 
@@ -66,23 +66,24 @@ def draw_sizes(harness: Harness, timed_size: Size, rng: np.random.Generator) -> 
 def draw_deeply(harness: Harness, timed_size: Size, rng: np.random.Generator) -> Drawn:
     """Three dozen sizes for what is about to be accepted, and large ones up to the largest that is declared.
 
-    The largest is tried with as many distributions as its bound allows, one at least, or is made smaller until one is
-    allowed. The largest that can be tried with every distribution is.
+    The largest is tried with as many distributions as its bound allows, or is made smaller until one is allowed; a
+    smaller one, where that is needed, with every distribution.
     """
     drawing = _Drawing(harness, timed_size, rng)
     limit = min(drawing.seconds(timed_size), _MOST_EACH)
     sizes = [
         *drawing.neighbours(_DEEP_NEIGHBOURS, limit),
-        *drawing.many(_DEEP_ANYWHERE, lambda: drawing.anywhere(drawing.near), limit),
-        *drawing.many(_DEEP_ANYWHERE, lambda: drawing.anywhere(drawing.wide), _MOST_EACH),
+        *drawing.many(_DEEP_ANYWHERE, lambda: drawing.anywhere(drawing.near, limit), limit),
+        *drawing.many(_DEEP_ANYWHERE, lambda: drawing.anywhere(drawing.wide, _MOST_EACH), _MOST_EACH),
     ]
     trials = [Trial(size, drawing.some()) for size in sizes]
     largest = max(harness.declared_sizes, key=drawing.seconds)
-    for size in drawing.many(1, lambda: largest, _MOST_LARGEST):
+    each = _MOST_EVERY / len(harness.distributions)
+    for size in drawing.many(1, lambda: drawing.affordable(largest, each), each):
+        trials.append(Trial(size, harness.distributions))
+    for size in drawing.many(1, lambda: drawing.affordable(largest, _MOST_LARGEST), _MOST_LARGEST):
         affordable = max(int(_MOST_LARGEST / drawing.seconds(size)), 1)
         trials.append(Trial(size, drawing.some(affordable)))
-    for size in drawing.many(1, lambda: largest, _MOST_EVERY / len(harness.distributions)):
-        trials.append(Trial(size, harness.distributions))
     return drawing.drawn(trials, _DEEP_NEIGHBOURS + 2 * _DEEP_ANYWHERE)
 
 
@@ -119,10 +120,12 @@ class _Drawing:
         self.wide = _boxes(harness.declared_sizes, harness.declared_sizes)
 
     def seconds(self, size: Size) -> float:
-        """What one round at a size is estimated to take."""
+        """What one round at a size is estimated to take; infinite where the kernel has none."""
         try:
             operations, moved = checked_floor(self._harness, size)
         except UsageError as error:
+            if not checked_takes(self._harness, size):
+                return math.inf
             raise at_a_drawn_size(error) from error
         return (_NS_AN_OPERATION * operations + _NS_A_BYTE * moved) / 1e9
 
@@ -131,16 +134,27 @@ class _Drawing:
         yield from self.many(count // 2, lambda: self._neighbour(self._timed), limit)
         yield from self.many(count - count // 2, lambda: self._neighbour(self._one_of(self._listed)), limit)
 
-    def anywhere(self, boxes: dict[int | None, _Box]) -> Size:
+    def anywhere(self, boxes: dict[int | None, _Box], limit: float) -> Size:
         """A size of which each number is drawn evenly, or so that every order of magnitude is as likely."""
         like = self._one_of(self._listed)
-        return _as(like, [self._within(one) for one in boxes[_shape(like)]])
+        return self.affordable(_as(like, [self._within(one) for one in boxes[_shape(like)]]), limit)
+
+    def affordable(self, size: Size, limit: float) -> Size:
+        """The size, its numbers cut by up to a half, one after the other in any order, until it costs no more."""
+        numbers, box = list(_numbers(size)), self.wide[_shape(size)]
+        while self.seconds(_as(size, numbers)) > limit:
+            longer = [place for place, one in enumerate(box) if numbers[place] > one.low]
+            if not longer:
+                break
+            place = self._one_of(longer)
+            numbers[place] = max(int(numbers[place] * self._rng.uniform(0.5, 1)), box[place].low)
+        return _as(size, numbers)
 
     def many(self, count: int, draw: Callable[[], Size], limit: float) -> Iterator[Size]:
-        """Up to `count` new sizes that the kernel takes, made smaller until a round costs no more than `limit`."""
+        """Up to `count` new sizes that the kernel takes, a round of which is estimated to take `limit` at most."""
         for _ in range(count):
             for _ in range(_MOST_TRIES):
-                size = self._taken(self._affordable(draw(), limit))
+                size = self._taken(draw())
                 if size not in self._seen and self.seconds(size) <= limit and checked_takes(self._harness, size):
                     self._seen.add(size)
                     yield size
@@ -176,17 +190,6 @@ class _Drawing:
         if self._rng.random() < 0.5:
             return int(self._rng.integers(one.low, one.high + 1))
         return min(int(math.exp(self._rng.uniform(math.log(one.low), math.log(one.high + 1)))), one.high)
-
-    def _affordable(self, size: Size, limit: float) -> Size:
-        """The size, its numbers cut by up to a half, one after the other in any order, until it costs no more."""
-        numbers, box = list(_numbers(size)), self.wide[_shape(size)]
-        while self.seconds(_as(size, numbers)) > limit:
-            longer = [place for place, one in enumerate(box) if numbers[place] > one.low]
-            if not longer:
-                break
-            place = self._one_of(longer)
-            numbers[place] = max(int(numbers[place] * self._rng.uniform(0.5, 1)), box[place].low)
-        return _as(size, numbers)
 
     def _taken(self, size: Size) -> Size:
         """The size, or, where the kernel does not take it, one of multiples of what all declared sizes share."""

@@ -24,9 +24,10 @@ def judged(
     harness: Harness = HARNESS,
     seed: int = 20261123,
     baseline: Callable[[Call], Content] = in_order,
+    is_deep: bool = False,
 ) -> Checked:
-    worker = candidate if not callable(candidate) else Numpy(candidate)
-    return check(harness, Numpy(baseline), worker, seed=seed, bit_exact=bit_exact, timed_size=harness.timing_size)
+    worker, size = candidate if not callable(candidate) else Numpy(candidate), harness.timing_size
+    return check(harness, Numpy(baseline), worker, seed=seed, bit_exact=bit_exact, timed_size=size, is_deep=is_deep)
 
 
 def refusal(candidate: Callable[[Call], Content] | Worker, *, bit_exact: bool = False) -> Refused:
@@ -38,7 +39,7 @@ def refusal(candidate: Callable[[Call], Content] | Worker, *, bit_exact: bool = 
 def test_the_same_kernel_is_bit_exact() -> None:
     done = judged(in_order, bit_exact=True)
     assert done.seed == 20261123
-    assert done.calls == 5 * (2 * 11 + 1)
+    assert done.calls == 5 * (2 * 11 + 1) + len(done.drawn) * (2 * 3 + 1)
     assert done.largest_error <= done.baseline_largest_error < 1
 
 
@@ -88,8 +89,8 @@ def reads_poison(call: Call) -> Content:
 
 
 def half_precision(call: Call) -> Content:
-    a, b = (one.astype(np.float16).astype(np.float32) for one in factors(call))
     with np.errstate(all="ignore"):
+        a, b = (one.astype(np.float16).astype(np.float32) for one in factors(call))
         return np.asarray((a * b).sum(axis=1, dtype=np.float32), dtype=np.float32)
 
 
@@ -135,6 +136,55 @@ def test_where_one_number_comes_out_more_calls_say_how_accurate_it_is() -> None:
     single = replace(HARNESS, sizes=((1, 4096),), timing_size=(1, 4096), distributions=("normal", "uniform"))
     drawn = [judged(from_the_end, harness=single, seed=seed).elements for seed in range(20)]
     assert min(drawn) == 2 < max(drawn)
+
+
+def wrong_from(rows: int) -> Callable[[Call], Content]:
+    """Right at every listed and timed size: the last row is lost of `rows` and more that no four divide."""
+
+    def lost(call: Call) -> Content:
+        answered = in_order(call)
+        return answered[:-1] if shape_of(call) >= rows and shape_of(call) % 4 else answered
+
+    return lost
+
+
+def test_what_is_wrong_at_sizes_that_nobody_listed_is_refused() -> None:
+    for seed in range(5):
+        with pytest.raises(Refused, match="never written"):
+            judged(wrong_from(70), seed=seed, is_deep=True)
+    found = 0
+    for seed in range(5):
+        try:
+            judged(wrong_from(70), seed=seed)
+        except Refused:
+            found += 1
+    assert found >= 4
+
+
+def test_a_deep_check_finds_what_is_wrong_at_large_sizes_alone() -> None:
+    large = replace(HARNESS, gpu_timing_size=(4097, 31))
+    assert judged(wrong_from(400), harness=large)
+    with pytest.raises(Refused, match="never written"):
+        judged(wrong_from(400), harness=large, is_deep=True)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_an_honest_change_passes_at_every_size(seed: int) -> None:
+    done = judged(from_the_end, seed=seed, is_deep=True)
+    assert len(done.drawn) >= 32 and done.note is None
+
+
+def test_a_baseline_that_is_not_made_for_a_drawn_size_is_told_to_say_so() -> None:
+    """One that works on rows in fours, which all listed sizes are."""
+
+    def in_fours(call: Call) -> Content:
+        return in_order(call)[: shape_of(call) // 4 * 4]
+
+    fours = replace(HARNESS, sizes=((4, 1), (8, 7), (64, 33)))
+    with pytest.raises(UsageError, match=r"unchanged kernel .*drawn between .*takes=lambda size: … in HARNESS$"):
+        judged(in_fours, harness=fours, baseline=in_fours)
+    taking = replace(fours, takes=lambda size: isinstance(size, tuple) and size[0] % 4 == 0)
+    assert len(judged(in_fours, harness=taking, baseline=in_fours).drawn) == 12
 
 
 class Drifting(Numpy):

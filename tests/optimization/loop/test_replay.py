@@ -23,6 +23,7 @@ OFFERS = (
     costing(100, "lucky"),
     costing(80),
     costing(70),
+    costing(50, "astray"),
 )
 
 
@@ -45,7 +46,7 @@ def test_every_decision_comes_out_as_it_was(content: bytes) -> None:
     assert [one.differs for one in again] == [None] * len(again)
     assert [one.guard for one in again[1:]] == [
         *("outside_kernel", "compile", "symbols", "no_effect", "resources", "outputs", "time"),
-        *("not_faster", "not_faster", "confirmation", "confirmation"),
+        *("not_faster", "not_faster", "confirmation", "confirmation", "outputs"),
     ]
 
 

@@ -56,6 +56,7 @@ def test_a_faster_candidate_is_accepted_with_the_figures_of_the_confirmation(tmp
         (costing(50, "hangs"), ("rejected", "time")),
         (costing(99), ("rejected", "not_faster")),
         (costing(100, "lucky"), ("rejected", "not_faster")),
+        (costing(50, "astray"), ("rejected", "outputs")),
     ],
 )
 def test_each_guard_stops_what_it_is_for(tmp_path: Path, source: bytes, decision: tuple[str, str]) -> None:
@@ -77,7 +78,34 @@ def test_the_confirmation_is_built_anew_and_in_other_layouts(tmp_path: Path) -> 
     searched(tmp_path, Scripted(costing(80)), timer=timer, target=target)
     assert timer.seeds["search"] != timer.seeds["confirmation"]
     assert {one.parent.name for one in target.folders} == {"baseline", "aa", "search", "confirmation-1"}
-    assert sum(one.parent.name == "confirmation-1" for one in target.folders) == 2
+    assert sum(one.parent.name == "confirmation-1" for one in target.folders) == 3
+
+
+def test_what_the_search_found_faster_is_checked_deeply_before_it_is_timed_again(tmp_path: Path) -> None:
+    timer = FakeTimer()
+    _, lines = searched(tmp_path, Scripted(costing(50, "astray"), costing(99, "astray"), costing(80)), timer=timer)
+    astray, slow, accepted = (line for line in lines if line["kind"] == "attempt")
+    assert astray["stop"]["step"] == "deep_correctness" and astray["measured_in"] == "search"
+    assert "confirmation" not in astray["timings"] and len(timer.seeds["confirmation"]) == 1
+    assert slow["guard"] == "not_faster"
+    assert accepted["deep_correctness"]["calls"] == 120
+    assert accepted["deep_correctness"]["seed"] != accepted["correctness"]["seed"]
+
+
+def test_what_a_person_has_to_know_of_the_check_is_told_once(tmp_path: Path) -> None:
+    class Noting(FakeChecker):
+        def check(self, builder: Builder, baseline: Version | None, version: Version, seed: int) -> Record:
+            return {**super().check(builder, baseline, version, seed), "note": "few sizes"}
+
+    told: list[str] = []
+    searched(tmp_path, Scripted(costing(99)), checker=Noting(), tell=told.append)
+    assert told.count("note: few sizes") == 1
+
+
+def test_a_baseline_that_fails_at_large_sizes_is_told_before_anything_is_tried(tmp_path: Path) -> None:
+    outcome, lines = searched(tmp_path, Scripted(costing(80)), asked=question(costing(100, "astray")))
+    assert outcome.end == "baseline" and "y[877]" in outcome.reason
+    assert [line["kind"] for line in lines] == ["begin", "baseline", "end"]
 
 
 def test_a_candidate_of_another_workgroup_may_have_the_same_machine_code(tmp_path: Path) -> None:
