@@ -45,7 +45,7 @@ HARNESS = Harness(
     reference=reference,
     floor=floor,
     launch=launch,
-    # Sizes that are not listed are tried as well: takes=lambda size: size % 64 == 0 leaves out what the kernel does not take.
+    # Other sizes are tried as well: takes=lambda size: size % 64 == 0 leaves out what the kernel is not made for.
 )
 '''
 
