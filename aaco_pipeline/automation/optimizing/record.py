@@ -19,6 +19,7 @@ from aaco_pipeline.lake.files import lake_errors, make_folder, sync_folder, writ
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import to_contract
 from aaco_pipeline.optimization.journal import JournalWriter
+from aaco_pipeline.optimization.loop.whole import gain_of
 
 STAGE: Final = "optimization"
 JOURNAL_FILE: Final = "journal.jsonl"
@@ -54,7 +55,7 @@ class Recorder:
         with lake_errors(journal_path(self.lake.path, self.name)):
             self.journal.write(line)
         self.lines.append(line)
-        if line["kind"] in ("begin", "attempt"):
+        if line["kind"] in ("begin", "attempt", "whole"):
             self.publish()
 
     def keep_patch(self, content: bytes, file_name: str) -> Path:
@@ -96,6 +97,8 @@ def question_row(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The row of `optimizations` that a journal's lines make, without where its files lie."""
     begin = lines[0]
     end = lines[-1] if lines[-1]["kind"] == "end" else {}
+    whole = next((line for line in lines if line["kind"] == "whole"), None)
+    gain = gain_of([line for line in lines if line["kind"] == "attempt" and line["decision"] == "accepted"], whole)
     return {
         **{name: begin[name] for name in _OF_THE_QUESTION},
         "budget_ns": begin["limits"]["time_ns"],
@@ -104,6 +107,10 @@ def question_row(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "ended_by": end.get("end"),
         "reason": end.get("reason"),
         "result_sha256": end.get("source_sha256"),
+        **{name: getattr(gain, name, None) for name in ("speedup_ratio", "ci_low", "ci_high")},
+        "speedup_of": gain and gain.of,
+        "whole_decision": whole and whole["decision"],
+        "whole_reason": whole and whole["reason"],
     }
 
 

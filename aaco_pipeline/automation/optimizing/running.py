@@ -103,7 +103,8 @@ def _prepared(
     launch = harness.drawn(harness.timed_size(target.name), _CALL_DISTRIBUTION, np.random.default_rng(seed)).launch
     (static_folder := folder / "static").mkdir()
     static, lacking = static_of(static_folder, launch)
-    plan = Plan(threshold=order.threshold_ratio, candidates=MOST_ATTEMPTS)
+    # What is accepted is confirmed once more as a whole: a claim beside the candidates', with an equal part of alpha.
+    plan = Plan(threshold=order.threshold_ratio, candidates=MOST_ATTEMPTS + 1)
     facts = host_facts()["facts"]
     floor, no_floor = floor_ns(lake.path, harness, target.name, facts)
     question = Question(
@@ -156,6 +157,8 @@ def _told(recorder: Recorder, log: Log) -> Callable[[Mapping[str, Any]], None]:
             if line["speedup_ratio"] is not None:
                 gain = f" {line['speedup_ratio']:.3f} times as fast"
             log(f"{line['attempt']} {line['transformation']}: {line['decision']}{gain} ({line['guard']})")
+        elif line["kind"] == "whole":
+            log(f"the accepted changes as a whole: {line['decision']} ({line['guard']}): {line['reason']}")
 
     return record
 
@@ -179,13 +182,16 @@ def _kept(recorder: Recorder, folder: Path, ask: Ask) -> Ask:
 
 
 def _keep(order: Order, subject: Subject, outcome: Outcome, recorder: Recorder) -> Path | None:
-    """The patch of what was accepted, in the lake; with `apply` the source is replaced by it, as it was read."""
+    """The patch of what was accepted, in the lake; with `apply` the source is replaced by it, as it was read.
+
+    Changes that did not hold as a whole are kept as a patch for a person to look at, and never applied.
+    """
     recorder.is_applied, patch, unwritten = False, None, None
     after = subject.source if outcome.held is None else outcome.held.version.source
     if after != subject.source:
         name = subject.path.name
         patch = recorder.keep_patch(unified_diff(subject.source, after, name), f"{subject.path.stem}.patch")
-        if order.apply:
+        if order.apply and outcome.is_kept:
             try:
                 replace_source(subject.path, sha256(subject.source), after)
                 recorder.is_applied = True

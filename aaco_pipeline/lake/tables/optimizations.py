@@ -32,7 +32,7 @@ TABLES: Final[tuple[Table, ...]] = (
         name="optimizations", section="Judgement",
         meaning="One row is one search for a faster kernel: what was asked, written before anything is built, and what "
                 "was found once it has ended. Filled by the stage optimization.",
-        sort_by=("began_at",), scope="campaign",
+        sort_by=("began_at",), scope="campaign", version=2,
         columns=(
             column("began_at", TIMESTAMP, DATE, "When the search began."),
             column("source_name", STRING, NAME, "Name of the source's file, without its folder."),
@@ -61,10 +61,21 @@ TABLES: Final[tuple[Table, ...]] = (
                 "to decide; null until it has ended."),
             nullable("reason", STRING, TEXT, "Why it ended, in words; null until it has."),
             nullable("result_sha256", STRING, TEXT, "SHA-256 of the source with all that was accepted, which is that "
-                "of the source where nothing was; null until it has ended."),
+                "of the source where nothing was, or it did not hold as a whole; null until it has ended."),
             nullable("patch", STRING, TEXT, "The accepted changes as a unified diff, relative to the lake; null when "
                 "none was accepted, or not yet."),
             nullable("is_applied", BOOL, TRUTH, "Whether the source's file was replaced; null until it has ended."),
+            nullable("speedup_ratio", FLOAT64, RATIO, "Duration of the source as it was divided by that of the source "
+                "with all that was accepted; null when nothing was, or it did not hold as a whole.", since=2),
+            nullable("ci_low", FLOAT64, RATIO, "Lower end of the confidence interval of speedup_ratio; null when that "
+                "is.", since=2),
+            nullable("ci_high", FLOAT64, RATIO, "Upper end of the confidence interval of speedup_ratio; null when that "
+                "is.", since=2),
+            nullable("speedup_of", STRING, NAME, "What speedup_ratio is: the `confirmation` of the one accepted "
+                "change, of several as a `whole`, or the `product` of theirs where the whole was not timed.", since=2),
+            nullable("whole_decision", STRING, NAME, "What became of timing several accepted changes as a whole: "
+                "`accepted`, `rejected` or `undecided`; null when it was not done.", since=2),
+            nullable("whole_reason", STRING, TEXT, "Why it was so decided, in words; null when it was not.", since=2),
         ),
     ),
     Table(

@@ -25,7 +25,8 @@ class Decision:
     """What was decided on an attempt and why.
 
     Figures are those of the confirming processes, `measured_in` says so; of an attempt that never got there they are
-    those of the search, which choosing the best of many makes too large. Null where nothing was timed.
+    those of the search, which choosing the best of many makes too large. Null where nothing was timed. Of several
+    changes as a whole they are measured in `whole`.
     """
 
     decision: Word
@@ -61,6 +62,19 @@ def decide(stop: Stop | None, rulings: Mapping[str, Ruling]) -> Decision:
     # A gain that the first processes showed and the second did not is no gain, whatever the rule calls it.
     guard = ruling.guard or ("confirmation" if last == "confirmation" else "not_faster")
     return Decision("undecided" if guard in UNDECIDED_BY else "rejected", guard, ruling.reason, *figures)
+
+
+def decide_whole(stop: Stop | None, ruling: Ruling | None) -> Decision:
+    """The decision on several accepted changes timed as a whole: accepted only where their confirmation passed."""
+    figures = () if ruling is None else ("whole", *_figures(ruling))
+    if stop is None and ruling is None:
+        raise ValueError("what nothing stopped was not timed")
+    if ruling is not None and ruling.passed:
+        return Decision("accepted", "confirmation", ruling.reason, *figures)
+    said = stop if stop is not None else ruling
+    assert said is not None
+    guard = said.guard or "confirmation"
+    return Decision("undecided" if guard in UNDECIDED_BY else "rejected", guard, said.reason, *figures)
 
 
 def _figures(ruling: Ruling) -> tuple[float | None, float | None, float | None]:

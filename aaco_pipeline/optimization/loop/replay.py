@@ -7,7 +7,7 @@ from typing import Any, Final
 from aaco_pipeline.optimization.candidates import Refused
 from aaco_pipeline.optimization.journal import Journal, JournalError, bytes_of
 from aaco_pipeline.optimization.loop.attempt import NO_EFFECT, is_unchanged, sha256
-from aaco_pipeline.optimization.loop.decisions import UNDECIDED_BY, Decision, Stop, decide
+from aaco_pipeline.optimization.loop.decisions import UNDECIDED_BY, Decision, Stop, decide, decide_whole
 from aaco_pipeline.optimization.loop.means import Record, Ruling, TextGuard, Timer, TimingStep
 
 #: Steps that a journal holds everything of; what the others saw can only be taken from it.
@@ -18,8 +18,12 @@ _TIMED: Final[tuple[TimingStep, ...]] = ("search", "confirmation")
 
 @dataclass(frozen=True)
 class Replayed:
-    """One decision made again. `differs` says in words where it is not what the journal has; null where it is."""
+    """One decision made again, of a line of this kind: `aa`, `attempt`, which has a number, or `whole`.
 
+    `differs` says in words where it is not what the journal has; null where it is.
+    """
+
+    kind: str
     attempt: int | None
     decision: str
     guard: str | None
@@ -45,12 +49,35 @@ def replay(
             ruling = timer.decide("aa", line["evidence"])
             word = "quiet" if ruling.passed else "undecided"
             differs = _difference(asdict(ruling), line["ruling"])
-            again.append(Replayed(None, word, ruling.guard, ruling.reason, differs))
+            again.append(Replayed("aa", None, word, ruling.guard, ruling.reason, differs))
         elif line["kind"] == "attempt":
             decision = _decided(line, sources, check_text, timer)
             differs = _difference(asdict(decision), line)
-            again.append(Replayed(line["attempt"], decision.decision, decision.guard, decision.reason, differs))
+            again.append(
+                Replayed("attempt", line["attempt"], decision.decision, decision.guard, decision.reason, differs)
+            )
+        elif line["kind"] == "whole":
+            decision = _decided_whole(line, timer)
+            wrong = (_difference(_parts(journal), line), _difference(asdict(decision), line))
+            differs = "; ".join(filter(None, wrong)) or None
+            again.append(Replayed("whole", None, decision.decision, decision.guard, decision.reason, differs))
     return again
+
+
+def _decided_whole(line: Mapping[str, Any], timer: Timer) -> Decision:
+    stop = None if line["stop"] is None else Stop(**line["stop"])
+    timed = line["timings"].get("confirmation")
+    return decide_whole(stop, None if timed is None else timer.decide("confirmation", timed["evidence"]))
+
+
+def _parts(journal: Journal) -> Mapping[str, Any]:
+    """What a line about the whole must be about: every accepted attempt, the first source and the last accepted."""
+    accepted = [line for line in journal.of_kind("attempt") if line["decision"] == "accepted"]
+    return {
+        "attempts": [line["attempt"] for line in accepted],
+        "baseline_sha256": journal.begin["source_sha256"],
+        "source_sha256": accepted[-1]["source_sha256"] if accepted else None,
+    }
 
 
 def _sources(journal: Journal) -> Iterator[tuple[str, bytes]]:

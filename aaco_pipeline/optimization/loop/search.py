@@ -1,6 +1,7 @@
 """The search: from the baseline over candidate after candidate to an answer, within its limits.
 
 An accepted change is the baseline of all candidates after it; then every proposer is asked again about the new source.
+Where several were accepted, they are timed as a whole at the end.
 """
 
 from collections.abc import Iterator
@@ -20,7 +21,9 @@ from aaco_pipeline.optimization.loop.attempt import (
     sha256,
     try_candidate,
 )
+from aaco_pipeline.optimization.loop.decisions import Decision
 from aaco_pipeline.optimization.loop.means import Builder, Means, Question, Record, Ruling
+from aaco_pipeline.optimization.loop.whole import is_kept, time_whole
 
 #: How often a proposer may mend one of its candidates.
 MOST_REPAIRS: Final = 2
@@ -32,17 +35,33 @@ machine is too noisy to decide."""
 
 @dataclass
 class Outcome:
-    """What a search found. `held` is the last that was accepted, or the baseline; null where that failed."""
+    """What a search found. `held` is the last that was accepted, or the baseline; null where that failed.
+
+    `whole` is what was decided of several accepted changes together; null where there are none or only one.
+    """
 
     end: End
     reason: str
     attempts: list[Attempt] = field(default_factory=list)
     baseline: Held | None = None
     held: Held | None = None
+    whole: Decision | None = None
 
     @property
     def accepted(self) -> list[Attempt]:
         return [one for one in self.attempts if one.decision.decision == "accepted"]
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether what was accepted is handed on: nothing spoke against it as a whole."""
+        return self.whole is None or is_kept(self.whole.decision, self.whole.guard)
+
+    @property
+    def result(self) -> bytes | None:
+        """The source that the search ends with: with what was accepted, or as it was where that is not handed on."""
+        if self.held is None:
+            return None
+        return (self.held.version if self.is_kept else self.held.original).source
 
 
 def optimize(question: Question, means: Means, begin: Record) -> Outcome:
@@ -62,6 +81,7 @@ class _Search:
         self._tried: set[tuple[bytes, object]] = set()
         self._told: set[tuple[str, str]] = set()
         self._cold = 0
+        self._kept_back_ns = 0  # time that timing the whole will ask for, once there is a whole
         self._builders = Builders(self._builder("search"), self._cold_builder)
 
     def run(self, begin: Record) -> Outcome:
@@ -92,7 +112,7 @@ class _Search:
                 "reason": outcome.reason,
                 "attempts": len(outcome.attempts),
                 "accepted": [one.number for one in outcome.accepted],
-                "source_sha256": None if outcome.held is None else sha256(outcome.held.version.source),
+                "source_sha256": None if outcome.result is None else sha256(outcome.result),
             }
         )
         return outcome
@@ -114,6 +134,8 @@ class _Search:
             held = accepted
         outcome.held = held
         outcome.end, outcome.reason = self._spent() or ("searched", "nothing is left to propose")
+        if len(outcome.accepted) > 1:
+            outcome.whole = self._whole(held, [one.number for one in outcome.accepted])
         return outcome
 
     def _baseline(self) -> Held:
@@ -154,6 +176,17 @@ class _Search:
         ruling = means.timer.decide("aa", evidence)
         self._record({"kind": "aa", "evidence": dict(evidence), "ruling": asdict(ruling)})
         return ruling
+
+    def _whole(self, held: Held, accepted: list[int]) -> Decision:
+        """Time all that was accepted against the source as it was; in the time that was kept back for it."""
+        means, began_ns = self._means, self._means.now_ns()
+        means.tell(f"timing the {len(accepted)} accepted changes as a whole")
+        self._kept_back_ns = 0
+        decision, record = time_whole(
+            means, held, self._builder("whole"), accepted=accepted, seed=self._drawn("whole", "confirmation")
+        )
+        self._record(record | {"spent_ns": means.now_ns() - began_ns})
+        return decision
 
     def _round(self, held: Held) -> Held | None:
         """Ask every proposer about one source: the first change that is accepted; None when there is none."""
@@ -231,6 +264,9 @@ class _Search:
         self._attempts.append(attempt)
         self._heard.append((candidate, attempt.decision.words))
         self._record(attempt.record)
+        accepted = [one.record["spent_ns"] for one in self._attempts if one.decision.decision == "accepted"]
+        if len(accepted) > 1:
+            self._kept_back_ns = max(accepted)
         return attempt
 
     def _is_new(self, candidate: Candidate) -> bool:
@@ -255,7 +291,7 @@ class _Search:
         return ("time", "its time is spent") if self._time_is_spent() else None
 
     def _time_is_spent(self) -> bool:
-        return self._means.now_ns() - self._began_ns >= self._question.limits.time_ns
+        return self._means.now_ns() - self._began_ns >= self._question.limits.time_ns - self._kept_back_ns
 
     def _builder(self, name: str) -> Builder:
         return Builder(self._means.target, self._means.folder / name, self._time_is_spent)

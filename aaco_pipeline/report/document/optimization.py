@@ -4,10 +4,11 @@ The decisions are made by `aaco_pipeline.optimization`; here they are only gathe
 """
 
 from collections.abc import Mapping, Sequence
-from math import prod
+from dataclasses import asdict
 from typing import Any
 
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.optimization.loop.whole import gain_of
 
 Document = dict[str, Any]
 _FIGURES = ("speedup_ratio", "ci_low", "ci_high")
@@ -16,9 +17,9 @@ _FIGURES = ("speedup_ratio", "ci_low", "ci_high")
 def optimization_document(lake: TraceLake, name: str) -> Document:
     """The question, the answer, and every attempt of one search.
 
-    `gain` is that of all accepted changes together: the product of their confirmed ratios, and of the ends of their
-    intervals, each change having been held against the one before it; null where nothing was accepted. `resources` are
-    those before the first and after the last accepted change.
+    `gain` is that of all accepted changes together, and `of` says how it was found, as `speedup_of` of the table does;
+    null where nothing was accepted, or it did not hold as a whole. `resources` are those before the first and after the
+    last accepted change.
     """
     question = lake.read("optimizations", name).drop("campaign_id").row(0, named=True)
     attempts = lake.read("optimization_attempts", name).drop("campaign_id").to_dicts()
@@ -26,14 +27,18 @@ def optimization_document(lake: TraceLake, name: str) -> Document:
     return {
         "optimization_id": name,
         **question,
-        "gain": _gain(accepted),
+        "gain": _gain(question, accepted),
         "resources": _resources(accepted),
         "attempts": attempts,
     }
 
 
-def _gain(accepted: Sequence[Mapping[str, Any]]) -> Document | None:
-    return {name: prod(row[name] for row in accepted) for name in _FIGURES} if accepted else None
+def _gain(question: Mapping[str, Any], accepted: Sequence[Mapping[str, Any]]) -> Document | None:
+    if question["speedup_of"] is not None:
+        return {"of": question["speedup_of"], **{name: question[name] for name in _FIGURES}}
+    # A search of an earlier version timed nothing as a whole, and its row holds no gain.
+    gain = gain_of(accepted, None) if question["whole_decision"] is None else None
+    return None if gain is None else asdict(gain)
 
 
 def _resources(accepted: Sequence[Mapping[str, Any]]) -> Document | None:

@@ -24,6 +24,12 @@ def sentence(document: Row) -> str:
     if document["gain"] is not None:
         gain = _figures(document["gain"])
         return f"{kernel} is {gain} times faster on {where}{_static(document)}{_unmeasured(document)}."
+    if document["whole_decision"] is not None:
+        changes = counted(_accepted(document), "change")
+        return (
+            f"{kernel} was not changed: each of {changes} was proved faster than the source before it, but all of them "
+            f"together were not proved faster than the source as it was: {document['whole_reason']}."
+        )
     if ended == "baseline":
         return f"{kernel} was not changed: {document['reason']}."
     if ended == "noise" or (ended == "time" and not decided):
@@ -33,11 +39,15 @@ def sentence(document: Row) -> str:
 
 def remarks(document: Row) -> list[str]:
     """What else is to be known: how many changes, what a workgroup must be, why it ended, what came of the source."""
-    told, accepted = [], [row for row in document["attempts"] if row["decision"] == "accepted"]
-    if len(accepted) > 1:
+    told, accepted, gain = [], _accepted(document), document["gain"]
+    if accepted > 1 and gain is not None:
+        if gain["of"] == "whole":
+            how = "that of all of them, timed once more as a whole"
+        else:
+            late = ": there was no time left to time them as a whole" if document["whole_decision"] is not None else ""
+            how = f"the product of theirs{late}"
         told.append(
-            f"{len(accepted)} changes were accepted, each held against the source with those before it; the gain is "
-            "their product."
+            f"{accepted} changes were accepted, each held against the source with those before it; the gain is {how}."
         )
     undecided = [row for row in document["attempts"] if row["guard"] == "budget"]
     if undecided:
@@ -46,8 +56,9 @@ def remarks(document: Row) -> list[str]:
         told.append(f"The search ended early: {document['reason']}.")
     if document["patch"] is not None:
         done = "The source was replaced" if document["is_applied"] else "The source is as it was"
-        told.append(f"{done}; the patch is {document['patch']} in the lake.")
-    elif accepted:
+        what = "the patch is" if gain is not None else "what did not hold as a whole is kept as"
+        told.append(f"{done}; {what} {document['patch']} in the lake.")
+    elif gain is not None:
         told.append("The source needs no change: launch it as the accepted attempt says.")
     return told
 
@@ -64,7 +75,8 @@ def spent(document: Row) -> str:
 def is_decided(document: Row) -> bool:
     """Whether every candidate was decided, on a machine that can decide."""
     ended = document["ended_by"] in ("searched", "attempts")
-    return ended and all(row["decision"] != "undecided" for row in document["attempts"])
+    decisions = (document["whole_decision"], *(row["decision"] for row in document["attempts"]))
+    return ended and "undecided" not in decisions
 
 
 def _gain(row: Row) -> str | None:
@@ -87,7 +99,7 @@ ATTEMPTS: Final[Mapping[str, Callable[[Any], str | None]]] = {
 SPARE: Final = ("reason",)
 
 REPLAYED: Final[Mapping[str, Callable[[Any], str | None]]] = {
-    "*attempt": lambda row: "A/A" if row["attempt"] is None else str(row["attempt"]),
+    "*attempt": lambda row: {"aa": "A/A", "whole": "the whole"}.get(row["kind"], str(row["attempt"])),
     "decision": lambda row: row["decision"],
     "guard": lambda row: row["guard"],
     "as recorded": lambda row: "yes" if row["differs"] is None else f"no: {row['differs']}",
@@ -104,6 +116,10 @@ def replayed(document: Row) -> str:
 
 
 # ---- inside ----------------------------------------------------------------------------------------------------------
+
+
+def _accepted(document: Row) -> int:
+    return sum(row["decision"] == "accepted" for row in document["attempts"])
 
 
 def _tried(document: Row) -> str:

@@ -2,7 +2,9 @@
 
 import subprocess
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -15,7 +17,11 @@ from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.health import faults
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.optimization.harness import NoHarness
+from aaco_pipeline.optimization.loop import search
+from aaco_pipeline.optimization.loop.decisions import Decision
 from aaco_pipeline.optimization.loop.search import optimize
+from aaco_pipeline.optimization.loop.whole import time_whole
+from aaco_pipeline.report.document.optimization import optimization_document
 from tests.automation.optimizing.stand_in import BROKEN, SOURCE, WRONG, Offers, costing
 
 FASTER = costing(8000)
@@ -65,6 +71,42 @@ def test_the_lake_holds_the_question_and_every_attempt_with_its_reason(
     compiled = attempts.row(1, named=True)
     assert compiled["binary_sha256"] is None and compiled["speedup_ratio"] is None and compiled["executed_on"] is None
     assert faults(empty_lake) == []
+
+
+def test_several_changes_are_reported_as_they_were_timed_as_a_whole(
+    empty_lake: TraceLake, source: Path, offering: Callable[..., None]
+) -> None:
+    offering(FASTER, costing(9900), costing(5000))
+    ended = searched(empty_lake, source, apply=True)
+    question = empty_lake.read("optimizations", ended.name).row(0, named=True)
+    assert question["speedup_of"] == "whole" and question["whole_decision"] == "accepted"
+    assert question["speedup_ratio"] == pytest.approx(2.0, rel=0.01)
+    assert question["ci_low"] <= question["speedup_ratio"] <= question["ci_high"]
+    assert question["is_applied"] and source.read_bytes() == costing(5000)
+    document = optimization_document(empty_lake, ended.name)
+    assert document["gain"]["of"] == "whole" and document["gain"]["ci_low"] == question["ci_low"]
+    _, again = decide_again(read_kept(empty_lake, ended.name), "kept")
+    assert [one.kind for one in again] == ["aa", "attempt", "attempt", "attempt", "whole"]
+    assert [one.differs for one in again] == [None] * 5
+
+
+def test_what_does_not_hold_as_a_whole_is_a_patch_to_look_at_and_is_not_applied(
+    empty_lake: TraceLake, source: Path, offering: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offering(FASTER, costing(5000))
+
+    def fallen(*given: Any, **more: Any) -> tuple[Decision, dict[str, Any]]:
+        decision = Decision("rejected", "layouts", "too few layouts hold", "whole", 1.9, 0.9, 2.0)
+        _, record = time_whole(*given, **more)
+        return decision, record | asdict(decision)
+
+    monkeypatch.setattr(search, "time_whole", fallen)
+    ended = searched(empty_lake, source, apply=True)
+    assert source.read_bytes() == SOURCE and ended.patch is not None
+    question = empty_lake.read("optimizations", ended.name).row(0, named=True)
+    assert question["speedup_ratio"] is None and question["speedup_of"] is None and not question["is_applied"]
+    assert question["whole_decision"] == "rejected" and question["result_sha256"] == question["source_sha256"]
+    assert optimization_document(empty_lake, ended.name)["gain"] is None
 
 
 def test_with_apply_the_source_is_replaced_and_keeps_its_permissions(

@@ -42,11 +42,11 @@ def replayed(journal: Journal) -> list[Replayed]:
 
 def test_every_decision_comes_out_as_it_was(content: bytes) -> None:
     again = replayed(read_journal(content))
-    assert len(again) == 1 + len(OFFERS)
+    assert [one.kind for one in again] == ["aa", *["attempt"] * len(OFFERS), "whole"]
     assert [one.differs for one in again] == [None] * len(again)
     assert [one.guard for one in again[1:]] == [
         *("outside_kernel", "compile", "symbols", "no_effect", "resources", "outputs", "time"),
-        *("not_faster", "not_faster", "confirmation", "confirmation", "outputs"),
+        *("not_faster", "not_faster", "confirmation", "confirmation", "outputs", "confirmation"),
     ]
 
 
@@ -57,8 +57,16 @@ def test_a_search_that_was_killed_is_replayed_as_far_as_it_came(content: bytes) 
 
 
 def changed(content: bytes, attempt: int, change: Any) -> Journal:
+    return _changed(content, lambda line: line.get("attempt") == attempt, change)
+
+
+def changed_whole(content: bytes, change: Any) -> Journal:
+    return _changed(content, lambda line: line["kind"] == "whole", change)
+
+
+def _changed(content: bytes, is_meant: Any, change: Any) -> Journal:
     lines = [json.loads(line) for line in content.splitlines()]
-    change(next(line for line in lines if line.get("attempt") == attempt))
+    change(next(line for line in lines if is_meant(line)))
     return read_journal(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
 
 
@@ -66,7 +74,7 @@ def changed(content: bytes, attempt: int, change: Any) -> Journal:
 def test_a_decision_that_does_not_follow_from_its_evidence_is_seen(content: bytes, what: str) -> None:
     journal = changed(content, 9, lambda line: line.update({what: "another"}))
     wrong = [one for one in replayed(journal) if one.differs is not None]
-    assert [one.attempt for one in wrong] == [9] and what in str(wrong[0].differs)
+    assert [one.attempt for one in wrong if one.kind == "attempt"] == [9] and what in str(wrong[0].differs)
 
 
 def test_a_pair_that_was_changed_is_seen(content: bytes) -> None:
@@ -74,6 +82,27 @@ def test_a_pair_that_was_changed_is_seen(content: bytes) -> None:
         line["timings"]["confirmation"]["evidence"]["pairs_ns"][0][1] = 100
 
     assert [one.attempt for one in replayed(changed(content, 9, slower)) if one.differs is not None] == [9]
+
+
+def test_the_whole_is_decided_again_from_its_own_pairs(content: bytes) -> None:
+    def slower(line: Any) -> None:
+        for pair in line["timings"]["confirmation"]["evidence"]["pairs_ns"]:
+            pair[1] = pair[0]
+
+    (wrong,) = [one for one in replayed(changed_whole(content, slower)) if one.differs is not None]
+    assert (wrong.kind, wrong.attempt, wrong.decision) == ("whole", None, "rejected")
+
+
+@pytest.mark.parametrize(
+    ("what", "value"), [("attempts", [10]), ("baseline_sha256", "0" * 64), ("source_sha256", "0" * 64)]
+)
+def test_a_whole_that_is_of_other_changes_is_seen(content: bytes, what: str, value: Any) -> None:
+    (wrong,) = [
+        one
+        for one in replayed(changed_whole(content, lambda line: line.update({what: value})))
+        if one.differs is not None
+    ]
+    assert wrong.kind == "whole" and what in str(wrong.differs)
 
 
 def test_a_text_that_was_changed_is_no_journal(content: bytes) -> None:

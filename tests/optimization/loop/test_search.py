@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from aaco_pipeline.errors import UsageError
-from aaco_pipeline.optimization.candidates import NotApplicable, Proposer
-from aaco_pipeline.optimization.loop.means import Builder, Record, Version
+from aaco_pipeline.optimization.candidates import NotApplicable, Proposer, Refused
+from aaco_pipeline.optimization.loop.means import Builder, Record, TimingStep, Version
 from aaco_pipeline.optimization.loop.search import Outcome, optimize
 from tests.optimization.loop.fakes import (
     SOURCE,
@@ -125,6 +125,89 @@ def test_an_accepted_source_is_the_baseline_of_what_comes_after(tmp_path: Path) 
     assert proposer.asked == [SOURCE, costing(80), costing(60)]
     assert outcome.held is not None and outcome.held.version.source == costing(60)
     assert [one.number for one in outcome.accepted] == [0, 2]
+
+
+def whole_of(lines: list[Any]) -> Any:
+    (whole,) = [line for line in lines if line["kind"] == "whole"]
+    return whole
+
+
+def test_several_accepted_changes_are_timed_once_more_as_a_whole_in_fresh_layouts(tmp_path: Path) -> None:
+    timer, target = FakeTimer(), FakeTarget()
+    outcome, lines = searched(tmp_path, Scripted(costing(80), costing(99), costing(60)), timer=timer, target=target)
+    assert [line["kind"] for line in lines][-2:] == ["whole", "end"]
+    whole = whole_of(lines)
+    assert (whole["decision"], whole["attempts"], whole["measured_in"]) == ("accepted", [0, 2], "whole")
+    # 100 against 60, which no attempt was: each was held against the one before it
+    assert whole["timings"]["confirmation"]["evidence"]["pairs_ns"][0] == [100, 60]
+    assert (
+        whole["baseline_sha256"] == lines[0]["source_sha256"] and whole["source_sha256"] == lines[-1]["source_sha256"]
+    )
+    assert len(set(timer.seeds["confirmation"])) == 3
+    assert sum(one.parent.name == "whole" for one in target.folders) == 2
+    assert outcome.is_kept and outcome.result == costing(60)
+
+
+def test_one_accepted_change_was_timed_against_the_source_itself_already(tmp_path: Path) -> None:
+    outcome, lines = searched(tmp_path, Scripted(costing(80)))
+    assert outcome.whole is None and outcome.is_kept and "whole" not in [line["kind"] for line in lines]
+
+
+def test_changes_that_do_not_hold_as_a_whole_are_not_the_result(tmp_path: Path) -> None:
+    outcome, lines = searched(tmp_path, Scripted(costing(80), costing(60, "interferes")))
+    assert attempts(lines) == [("accepted", "confirmation")] * 2
+    assert (whole_of(lines)["decision"], whole_of(lines)["guard"]) == ("rejected", "not_faster")
+    assert not outcome.is_kept and outcome.result == SOURCE
+    assert lines[-1]["source_sha256"] == lines[0]["source_sha256"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "decision", "result"),
+    [
+        (Refused("outputs", "y[3] is 2.0"), ("rejected", "outputs"), SOURCE),
+        (UsageError("the unchanged kernel fails"), ("undecided", "baseline"), SOURCE),
+        (Refused("budget", "the time was spent before it was decided"), ("undecided", "budget"), costing(60)),
+    ],
+)
+def test_of_a_whole_that_was_not_timed_only_lacking_time_leaves_the_changes_accepted(
+    tmp_path: Path, fault: Exception, decision: tuple[str, str], result: bytes
+) -> None:
+    class Failing(FakeTimer):
+        def measure(self, step: TimingStep, builder: Builder, versions: tuple[Version, Version], seed: int) -> Record:
+            if versions[0].source == SOURCE and versions[1].source == costing(60):
+                raise fault
+            return super().measure(step, builder, versions, seed)
+
+    outcome, lines = searched(tmp_path, Scripted(costing(80), costing(60)), timer=Failing())
+    assert attempts(lines) == [("accepted", "confirmation")] * 2
+    assert (whole_of(lines)["decision"], whole_of(lines)["guard"]) == decision
+    assert outcome.result == result and outcome.is_kept == (result != SOURCE)
+
+
+def test_where_time_is_short_some_is_kept_back_to_time_the_whole(tmp_path: Path) -> None:
+    class Taking(FakeTimer):
+        """Every step takes ten seconds, and nothing else any time."""
+
+        def measure(self, step: TimingStep, builder: Builder, versions: tuple[Version, Version], seed: int) -> Record:
+            found = super().measure(step, builder, versions, seed)
+            clock.append(clock[-1] + 10_000_000_000)
+            return found
+
+    clock = [0]
+    offers = [costing(cost) for cost in range(95, 0, -5)]
+    asked = question(seconds=100)
+    outcome, lines = searched(tmp_path, Scripted(*offers), asked=asked, timer=Taking(), now_ns=lambda: clock[-1])
+    assert attempts(lines) == [("accepted", "confirmation")] * 3 + [("undecided", "budget")]
+    assert outcome.end == "time" and whole_of(lines)["decision"] == "accepted"
+    assert lines[-1]["at_ns"] <= asked.limits.time_ns
+
+
+def test_the_whole_keeps_its_bits_only_where_every_change_did(tmp_path: Path) -> None:
+    inexact, exact = candidate(costing(80)), replace(candidate(costing(60)), bit_exact=True)
+    _, lines = searched(tmp_path, Scripted(inexact, exact))
+    assert whole_of(lines)["bit_exact"] is False
+    _, lines = searched(tmp_path / "again", Scripted(replace(inexact, bit_exact=True), exact))
+    assert whole_of(lines)["bit_exact"] is True
 
 
 def test_a_gain_here_that_changes_nothing_on_a_gpu_is_told_so(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from aaco_pipeline.report.words.optimization import is_decided, remarks, sentence
 
-GAIN = {"speedup_ratio": 1.2412, "ci_low": 1.2101, "ci_high": 1.2744}
+GAIN = {"of": "confirmation", "speedup_ratio": 1.2412, "ci_low": 1.2101, "ci_high": 1.2744}
 UNCHANGED = {"of": "gfx942", "vgprs": [28, 28], "sgprs": [16, 16], "lds_bytes": [0, 0], "scratch_bytes": [0, 0]}
 ACCEPTED = {"decision": "accepted", "guard": "confirmation"}
 REJECTED = {"decision": "rejected", "guard": "not_faster"}
@@ -17,7 +17,7 @@ def document(**changed: Any) -> dict[str, Any]:
     found = {
         **{"kernel": "row_dot", "target": "cpu", "executed_on": "cpu-emulation", "ended_by": "searched"},
         **{"reason": "nothing is left to propose", "gain": None, "resources": None, "attempts": [REJECTED]},
-        **{"patch": None, "is_applied": False},
+        **{"patch": None, "is_applied": False, "whole_decision": None, "whole_reason": None},
     }
     return found | changed
 
@@ -81,9 +81,36 @@ def test_a_gain_is_told_though_the_search_ended_early() -> None:
     ]
 
 
-def test_several_changes_are_a_product_and_a_workgroup_needs_no_patch() -> None:
-    told = remarks(document(gain=GAIN, attempts=[ACCEPTED, ACCEPTED]))
-    assert told[0].startswith("2 changes were accepted") and told[1].startswith("The source needs no change")
+def test_what_the_gain_of_several_changes_is_is_told_and_a_workgroup_needs_no_patch() -> None:
+    several = document(gain=GAIN | {"of": "whole"}, attempts=[ACCEPTED, ACCEPTED], whole_decision="accepted")
+    told = remarks(several)
+    assert told[0].startswith("2 changes were accepted") and told[0].endswith(
+        "all of them, timed once more as a whole."
+    )
+    assert told[1].startswith("The source needs no change")
+    untimed = several | {"gain": GAIN | {"of": "product"}, "whole_decision": "undecided"}
+    assert remarks(untimed)[0].endswith(
+        "the gain is the product of theirs: there was no time left to time them as a whole."
+    )
+    assert is_decided(several) and not is_decided(untimed)
+    earlier = untimed | {"whole_decision": None}
+    assert remarks(earlier)[0].endswith("the gain is the product of theirs.")
+
+
+def test_changes_that_do_not_hold_as_a_whole_are_no_gain() -> None:
+    fell = document(
+        attempts=[ACCEPTED, ACCEPTED],
+        whole_decision="rejected",
+        whole_reason="2 % is not proved",
+        patch="a/row_dot.patch",
+    )
+    assert sentence(fell) == (
+        "row_dot was not changed: each of 2 changes was proved faster than the source before it, but all of them "
+        "together were not proved faster than the source as it was: 2 % is not proved."
+    )
+    assert remarks(fell) == [
+        "The source is as it was; what did not hold as a whole is kept as a/row_dot.patch in the lake."
+    ]
 
 
 def test_what_is_undecided_is_not_decided() -> None:
