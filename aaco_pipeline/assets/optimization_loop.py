@@ -9,6 +9,7 @@ import polars as pl
 from aaco_pipeline.assets.stage import Outcome, Session, stage
 from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.optimization.first_to_fix import READS, kernels_to_fix
+from aaco_pipeline.report.document.optimization import searches_of
 
 
 @stage(
@@ -22,9 +23,11 @@ def optimization_loop(session: Session) -> Outcome:
     tables = session.tables(*READS)
     found = kernels_to_fix(tables)
     named = found.join(
-        tables["kernels"].select("kernel_id", pl.col("short_name").cast(pl.String)), on="kernel_id", how="left"
+        tables["kernels"].select("kernel_id", pl.col("name", "short_name").cast(pl.String)), on="kernel_id", how="left"
     ).sort("rank")
     first = named.row(0, named=True) if named.height else {}
+    # Searches come after this stage: it tells of those that were there when it ran, `aaco show --kernel` of all.
+    made = searches_of(session.lake, session.id, first["name"]) if first else []
     return Outcome(
         {"kernels_to_fix": found},
         _evidence(found),
@@ -33,6 +36,9 @@ def optimization_loop(session: Session) -> Outcome:
             "saves_at_most_ns": first.get("saves_at_most_ns"),
             "label": first.get("label"),
             "proposers": ", ".join(first.get("proposers") or ()) or None,
+            "attempts": sum(one["attempts"] for one in made) or None,
+            "last_search": made[0]["optimization_id"] if made else None,
+            "last_search_speedup_ratio": made[0]["speedup_ratio"] if made else None,
         },
         named.select("rank", kernel="short_name", share_ratio="share_ratio", criticality="criticality",
                      roof_ratio="roof_ratio", saves_at_most_ns="saves_at_most_ns", label="label"),

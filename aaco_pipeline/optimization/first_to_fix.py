@@ -1,4 +1,4 @@
-"""Which kernel to work on first: what it takes of the critical path, times how far it is from its roof."""
+"""Which kernel to work on first: by its time on the critical path and how far it is from its roof."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -33,8 +33,9 @@ READS: Final = ("kernels", "kernel_stats", "dispatches", "critical_path", "what_
 def kernels_to_fix(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     """Rows of the table `kernels_to_fix` without the session, from the tables in `READS`.
 
-    `saves_at_most_ns` is critical_ns x (1 - roof_ratio): nothing can be faster than its roof, nor save more than its
-    time without slack. Where no roof is known it is null, and critical_ns stands for it in the order.
+    `saves_at_most_ns` is the lesser of critical_ns and total_ns x (1 - roof_ratio): nothing saves more than its time
+    without slack, and all dispatches together cannot be faster than their roof. Which of them are far from it is not
+    known, so the two are not multiplied. Where no roof is known it is null, and critical_ns stands for it in the order.
     """
     path = tables["critical_path"].filter(pl.col("activity_kind").cast(pl.String) == "dispatch")
     critical = (
@@ -61,7 +62,10 @@ def kernels_to_fix(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     found = found.with_columns(pl.col(pl.Categorical).cast(pl.String)).with_columns(
         critical_ns=critical_ns,
         headroom_ratio=headroom,
-        saves_at_most_ns=(critical_ns * headroom).round().cast(pl.Int64),
+        # min_horizontal would leave a null out, and a bound that is not known is none.
+        saves_at_most_ns=pl.when(critical_ns.is_not_null() & headroom.is_not_null()).then(
+            pl.min_horizontal(critical_ns, (pl.col("total_ns") * headroom).round().cast(pl.Int64))
+        ),
         proposers=pl.col("label").replace_strict(
             {label: list(names) for label, names in PROPOSERS_OF.items()}, default=[], return_dtype=pl.List(pl.String)
         ),
@@ -73,6 +77,14 @@ def kernels_to_fix(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     return first.with_columns(rank=pl.int_range(pl.len()) + 1).select(
         pl.col(name).cast(types[name]) for name in types if name != "session_id"
     )
+
+
+def same_kernel(recorded: str, name: str) -> bool:
+    """Whether a recorded kernel is the source's `name`: it is recorded with parameters or template arguments, too."""
+    plain = (
+        recorded.removesuffix(".kd").replace("(anonymous namespace)::", "").split("(", 1)[0].split("<", 1)[0].strip()
+    )
+    return plain.split(" ")[-1].split("::")[-1] == name
 
 
 # ---- inside ----------------------------------------------------------------------------------------------------------

@@ -65,6 +65,14 @@ def test_what_is_not_known_is_null_with_its_reason_and_never_zero() -> None:
     assert row["missing"] == []
 
 
+def test_no_kernel_saves_more_than_its_critical_time_or_than_its_roof_leaves() -> None:
+    # Half of its time is critical, and all that is far from the roof may lie in that half.
+    (row,) = kernels_to_fix(tables({"total": 1_000, "criticality": 0.5, "roof": 0.6})).to_dicts()
+    assert row["saves_at_most_ns"] == 400
+    (row,) = kernels_to_fix(tables({"total": 1_000, "criticality": 0.5, "roof": 0.1})).to_dicts()
+    assert row["saves_at_most_ns"] == 500
+
+
 def test_a_kernel_above_its_roof_has_no_headroom_rather_than_less_than_none() -> None:
     (row,) = kernels_to_fix(tables({"total": 100, "criticality": 1.0, "roof": 1.2})).to_dicts()
     assert (row["headroom_ratio"], row["saves_at_most_ns"]) == (0.0, 0)

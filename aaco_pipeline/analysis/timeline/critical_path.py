@@ -131,11 +131,16 @@ def what_if(network: Network, speedups: Mapping[int, float]) -> int:
     if any(not factor > 0 for factor in speedups.values()):
         message = "a speed-up is a factor above zero"
         raise ValueError(message)
+    return longest_path(network, network.weight_ns) - longest_path(network, faster_weights(network, speedups))
+
+
+def faster_weights(network: Network, speedups: Mapping[int, float]) -> Numbers:
+    """The nodes' own times in whole ns when each kernel runs `speedup` times as fast, by kernel_id."""
     factor = network.nodes.get_column("kernel_id").replace_strict(
         list(speedups), list(speedups.values()), default=1.0, return_dtype=pl.Float64
     )
-    weights = np.rint(network.weight_ns / factor.fill_null(1.0).to_numpy()).astype(np.int64)
-    return longest_path(network, network.weight_ns) - longest_path(network, weights)
+    weights: Numbers = np.rint(network.weight_ns / factor.fill_null(1.0).to_numpy()).astype(np.int64)
+    return weights
 
 
 def largest_savings(network: Network, kernels: pl.DataFrame, count: int, speedup: float) -> pl.DataFrame:

@@ -92,6 +92,16 @@ def longest_path(network: Network, weights: Numbers) -> int:
     return graph.window_ns - int(least[graph.sink])
 
 
+def earliest_finish(network: Network, weights: Numbers) -> Numbers:
+    """When each node would end, ns from the window's start, if nothing waited but for what it depends on.
+
+    The nodes have these weights, none above the observed one.
+    """
+    graph = _Graph(network, edge_waits(network, weights), weights, 1)
+    least, _ = graph.forward(predecessors=False)
+    return network.start_ns - graph.window_start - least[: graph.count] + weights
+
+
 def is_acyclic(network: Network) -> bool:
     """Whether no activity depends on itself; edges never go back in time, so only edges within an instant matter."""
     within = network.start_ns[network.source] == network.start_ns[network.target]

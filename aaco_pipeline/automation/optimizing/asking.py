@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from aaco_pipeline.automation.optimizing.choosing import TargetChoice, evidence_of, ranked_kernels, same_kernel
+from aaco_pipeline.automation.optimizing.choosing import TargetChoice, evidence_of, ranked_kernels
 from aaco_pipeline.automation.optimizing.patches import read_source
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.optimization.candidates import Refused
+from aaco_pipeline.optimization.first_to_fix import same_kernel
 from aaco_pipeline.optimization.harness import Harness, load_harness
 from aaco_pipeline.optimization.source import Kernel, Unit, parse
 

@@ -10,7 +10,7 @@ from aaco_pipeline.errors import UnavailableError, UsageError
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.optimization.calls import Launch
 from aaco_pipeline.optimization.candidates import Proposer
-from aaco_pipeline.optimization.first_to_fix import READS, kernels_to_fix
+from aaco_pipeline.optimization.first_to_fix import READS, kernels_to_fix, same_kernel
 from aaco_pipeline.optimization.loop.means import Static
 from aaco_pipeline.optimization.proposers import PROPOSERS
 from aaco_pipeline.optimization.proposers.language_model import LanguageModelProposer
@@ -91,14 +91,6 @@ def evidence_of(lake: TraceLake, session: str, kernel: str) -> Mapping[str, Any]
         for column in columns
         if (value := frame.item(0, column)) is not None
     }
-
-
-def same_kernel(recorded: str, name: str) -> bool:
-    """Whether a recorded kernel is the source's `name`: it is recorded with parameters or template arguments, too."""
-    plain = (
-        recorded.removesuffix(".kd").replace("(anonymous namespace)::", "").split("(", 1)[0].split("<", 1)[0].strip()
-    )
-    return plain.split(" ")[-1].split("::")[-1] == name
 
 
 # ---- inside ----------------------------------------------------------------------------------------------------------

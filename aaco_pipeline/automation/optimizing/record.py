@@ -19,7 +19,7 @@ from aaco_pipeline.lake.files import lake_errors, make_folder, sync_folder, writ
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import to_contract
 from aaco_pipeline.optimization.journal import JournalWriter
-from aaco_pipeline.optimization.loop.whole import gain_of
+from aaco_pipeline.optimization.loop.whole import Gain, gain_of
 
 STAGE: Final = "optimization"
 JOURNAL_FILE: Final = "journal.jsonl"
@@ -49,6 +49,12 @@ class Recorder:
     lines: list[Mapping[str, Any]] = field(default_factory=list)
     patch: str | None = None
     is_applied: bool | None = None
+    effect: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def gain(self) -> Gain | None:
+        """The gain that the search reports, by what is written."""
+        return _gain(self.lines)
 
     def write(self, line: Mapping[str, Any]) -> None:
         """Append a line to the journal; it is on the disk before the tables are published with it."""
@@ -71,7 +77,7 @@ class Recorder:
         journal = journal_path(self.lake.path, self.name).relative_to(self.lake.path).as_posix()
         known = {"began_at": self.began_at, "journal": journal, "patch": self.patch, "is_applied": self.is_applied}
         tables = {
-            "optimizations": [{**question_row(self.lines), **known}],
+            "optimizations": [{**question_row(self.lines), **self.effect, **known}],
             "optimization_attempts": attempt_rows(self.lines),
         }
         frames = {name: _frame(name, rows) for name, rows in tables.items()}
@@ -94,11 +100,10 @@ def open_journal(lake: TraceLake, name: str) -> JournalWriter:
 
 
 def question_row(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The row of `optimizations` that a journal's lines make, without where its files lie."""
+    """The row of `optimizations` that a journal's lines make: without where files lie, and the effect on a session."""
     begin = lines[0]
     end = lines[-1] if lines[-1]["kind"] == "end" else {}
-    whole = next((line for line in lines if line["kind"] == "whole"), None)
-    gain = gain_of([line for line in lines if line["kind"] == "attempt" and line["decision"] == "accepted"], whole)
+    whole, gain = _whole(lines), _gain(lines)
     return {
         **{name: begin[name] for name in _OF_THE_QUESTION},
         "budget_ns": begin["limits"]["time_ns"],
@@ -139,6 +144,15 @@ def read_kept(lake: TraceLake, name: str) -> bytes:
 
 
 # ---- inside ----------------------------------------------------------------------------------------------------------
+
+
+def _whole(lines: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    return next((line for line in lines if line["kind"] == "whole"), None)
+
+
+def _gain(lines: Sequence[Mapping[str, Any]]) -> Gain | None:
+    accepted = [line for line in lines if line["kind"] == "attempt" and line["decision"] == "accepted"]
+    return gain_of(accepted, _whole(lines))
 
 
 def _frame(table: str, rows: list[dict[str, Any]]) -> pl.DataFrame:

@@ -16,6 +16,7 @@ import numpy as np
 from aaco_pipeline import __version__
 from aaco_pipeline.automation.optimizing.asking import MOST_ATTEMPTS, Order, Subject, find_subject
 from aaco_pipeline.automation.optimizing.choosing import choose_target, proposers_of, static_of
+from aaco_pipeline.automation.optimizing.effect import predicted_effect
 from aaco_pipeline.automation.optimizing.floors import floor_ns
 from aaco_pipeline.automation.optimizing.patches import replace_source, unified_diff
 from aaco_pipeline.automation.optimizing.record import Recorder, journal_path, new_name, open_journal
@@ -80,6 +81,10 @@ def run(configs: Path, lake: TraceLake, order: Order, log: Log) -> Ended:
             question, means(proposers=proposers, record=_told(recorder, log), tell=log), begin | {"campaign": name}
         )
         patch = _keep(order, subject, outcome, recorder)
+        if subject.session is not None:
+            applies_to = str(recorder.lines[0]["speedup_applies_to"])
+            recorder.effect = predicted_effect(lake, subject.session, subject.kernel.name, recorder.gain, applies_to)
+            recorder.publish()
     return Ended(name, outcome, patch)
 
 

@@ -228,8 +228,8 @@ TABLES: Final[tuple[Table, ...]] = (
     ),
     Table(
         name="kernels_to_fix", section="Judgement",
-        meaning="One row is one kernel, in the order in which making it faster can save most: its time on the critical "
-                "path times its distance from its roof. Filled by the stage optimization_loop.",
+        meaning="One row is one kernel, in the order in which making it faster can save most: by its time on the "
+                "critical path and its distance from its roof. Filled by the stage optimization_loop.",
         sort_by=("rank",),
         columns=(
             column("rank", INT32, COUNT, "Place in the order, 1 first: by saves_at_most_ns, else critical_ns, else "
@@ -246,8 +246,8 @@ TABLES: Final[tuple[Table, ...]] = (
                 "bound is."),
             nullable("headroom_ratio", FLOAT64, RATIO, "1 - roof_ratio, at least 0: the part of its time that its roof "
                 "does not ask for; null when roof_ratio is."),
-            nullable("saves_at_most_ns", INT64, NS, "critical_ns x headroom_ratio; null when either is: critical_ns "
-                "alone bounds it."),
+            nullable("saves_at_most_ns", INT64, NS, "The lesser of critical_ns and total_ns x headroom_ratio; null "
+                "when either is: critical_ns alone bounds it."),
             nullable("speedup_ratio", FLOAT64, RATIO, "How many times as fast it is imagined to be for saved_ns, as in "
                 "`what_if`; null when it was not asked there."),
             nullable("saved_ns", INT64, NS, "What the longest path becomes shorter by then; null when not asked."),

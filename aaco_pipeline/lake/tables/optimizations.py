@@ -76,6 +76,18 @@ TABLES: Final[tuple[Table, ...]] = (
             nullable("whole_decision", STRING, NAME, "What became of timing several accepted changes as a whole: "
                 "`accepted`, `rejected` or `undecided`; null when it was not done.", since=2),
             nullable("whole_reason", STRING, TEXT, "Why it was so decided, in words; null when it was not.", since=2),
+            nullable("effect_scope", STRING, NAME, "What critical_share_ratio and shorter_ratio are of: an `iteration` "
+                "of the session, or its `recording` where none is marked; null without a session.", since=2),
+            nullable("critical_share_ratio", FLOAT64, RATIO, "Part of it that the kernel takes on the critical path, "
+                "median over measured iterations: no gain saves more; null when it is not known.", since=2),
+            nullable("shorter_ratio", FLOAT64, RATIO, "Part that it would be shorter by, were the kernel speedup_ratio "
+                "times as fast: the path computed anew, not measured; null with effect_reason.", since=2),
+            nullable("shorter_low_ratio", FLOAT64, RATIO, "The same for ci_low of the gain; null when that is.",
+                since=2),
+            nullable("shorter_high_ratio", FLOAT64, RATIO, "The same for ci_high of the gain; null when that is.",
+                since=2),
+            nullable("effect_reason", STRING, TEXT, "Why shorter_ratio is null, such as a gain on another architecture "
+                "than the session's; null when it is known, or there is no session.", since=2),
         ),
     ),
     Table(

@@ -9,6 +9,7 @@ from typing import Final
 
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.report.document.optimization import searches_of
 from aaco_pipeline.report.document.session import read_parts
 from aaco_pipeline.report.words.bottleneck_text import bottleneck_fields
 from aaco_pipeline.report.words.printable import in_a_line
@@ -84,7 +85,7 @@ def kernel_document(lake: TraceLake, session: str, wanted: str) -> Document:
     """All that is known of the kernel that `wanted` names, as JSON-able values; UsageError unless it names one.
 
     `kernel`, `roofline`, `occupancy` and `critical_path` are one object, or null where no stage has such a row; the
-    others are lists. The verdict's fields are those of `aaco show`.
+    others are lists, `searches` of those made to make it faster. The verdict's fields are those of `aaco show`.
     """
     names = read_parts(lake, session, {"names": _NAMES.format(session=session)})["names"]
     kernel = find_kernel(names, wanted)
@@ -97,6 +98,7 @@ def kernel_document(lake: TraceLake, session: str, wanted: str) -> Document:
         **bottleneck_fields(parts["bottleneck"]),
         **single,
         **parts,
+        "searches": [] if single["kernel"] is None else searches_of(lake, session, single["kernel"]["name"]),
         "progress": lake.progress(session).as_document(),
     }
 

@@ -7,11 +7,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+import polars as pl
+
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.optimization.first_to_fix import same_kernel
 from aaco_pipeline.optimization.loop.whole import gain_of
 
 Document = dict[str, Any]
 _FIGURES = ("speedup_ratio", "ci_low", "ci_high")
+#: Columns of `optimizations` that a session's page tells of a search.
+_TOLD = (
+    *("executed_on", "ended_by", *_FIGURES, "speedup_of", "effect_scope", "critical_share_ratio", "shorter_ratio"),
+    *("shorter_low_ratio", "shorter_high_ratio", "effect_reason"),
+)
 
 
 def optimization_document(lake: TraceLake, name: str) -> Document:
@@ -31,6 +39,22 @@ def optimization_document(lake: TraceLake, name: str) -> Document:
         "resources": _resources(accepted),
         "attempts": attempts,
     }
+
+
+def searches_of(lake: TraceLake, session: str, kernel: str) -> list[Document]:
+    """The searches that were made for one kernel of a session, by its recorded name; the newest first.
+
+    Each has optimization_id, its question's executed_on, ended_by, gain and effect, and how many attempts it made and
+    accepted.
+    """
+    asked = lake.read("optimizations").filter(pl.col("session") == session).sort("began_at", descending=True)
+    found = []
+    for row in asked.iter_rows(named=True):
+        if same_kernel(kernel, row["kernel"]):
+            decisions = lake.read("optimization_attempts", row["campaign_id"]).get_column("decision")
+            counts = {"attempts": decisions.len(), "accepted": int((decisions == "accepted").sum())}
+            found.append({"optimization_id": row["campaign_id"], **counts, **{name: row[name] for name in _TOLD}})
+    return found
 
 
 def _gain(question: Mapping[str, Any], accepted: Sequence[Mapping[str, Any]]) -> Document | None:

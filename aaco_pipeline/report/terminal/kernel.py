@@ -10,6 +10,7 @@ from aaco_pipeline.report.terminal.screen import open_screen, print_table
 from aaco_pipeline.report.terminal.session import print_head
 from aaco_pipeline.report.words import bottleneck_text, tables
 from aaco_pipeline.report.words.kernel import kernel_answer
+from aaco_pipeline.report.words.optimization import search_in_a_line
 from aaco_pipeline.report.words.printable import in_a_line
 from aaco_pipeline.report.words.session import Document, Row
 from aaco_pipeline.report.words.units import counted, duration, grouped, number, prefixed, share, shortened
@@ -23,6 +24,7 @@ _FULL_NAME: Final = 600
 _OPERATORS: Final = 10
 _COSTS: Final = 20
 _METRICS_SHOWN: Final = 12
+_SEARCHES: Final = 3
 #: Figures from counters, the most telling first: is it at work, does it wait, and does data come from near.
 _METRICS: Final = (
     *("cu_busy_ratio", "valu_busy_ratio", "matrix_busy_ratio", "ipc", "dependency_wait_ratio", "issue_wait_ratio"),
@@ -84,6 +86,7 @@ def _facts(document: Document) -> Iterable[tuple[str, str | None]]:
             )
             for row in document["what_if"]
         ),
+        *(("made faster", search_in_a_line(row)) for row in document["searches"][:_SEARCHES]),
     )
 
 

@@ -3,9 +3,11 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from aaco_pipeline.report.words.units import counted, long_duration
+from aaco_pipeline.report.words.units import counted, long_duration, share
 
 Row = Mapping[str, Any]
+#: A saving below this part of what the kernel's share alone gives is held back by other work.
+_BESIDE: Final = 0.95
 #: Columns of resources, as people call them.
 _RESOURCES: Final = {
     "vgprs": "VGPRs",
@@ -49,6 +51,7 @@ def remarks(document: Row) -> list[str]:
         told.append(
             f"{accepted} changes were accepted, each held against the source with those before it; the gain is {how}."
         )
+    told += _effect(document)
     undecided = [row for row in document["attempts"] if row["guard"] == "budget"]
     if undecided:
         told.append(f"{counted(len(undecided), 'candidate')} could not be decided in the time: give a larger --budget.")
@@ -70,6 +73,17 @@ def spent(document: Row) -> str:
         f"{counted(len(document['attempts']), 'candidate')} tried{time}; every decision is in {document['journal']}: "
         f"`aaco optimize --replay {document['optimization_id']}`"
     )
+
+
+def search_in_a_line(row: Row) -> str:
+    """A search on the page of a session's kernel: how many attempts, what they gained where, and what it would mean."""
+    made = f"{counted(row['attempts'], 'attempt')} on {row['executed_on']}, {row['accepted']} accepted"
+    if row["speedup_ratio"] is None:
+        return f"{made} ({row['optimization_id']})"
+    shorter = row["shorter_ratio"]
+    scope = {"iteration": "an iteration", "recording": "the recording"}.get(row["effect_scope"])
+    effect = f"; {scope} would be {share(shorter)} shorter" if shorter is not None else ""
+    return f"{made}: {_figures(row)} times as fast{effect} ({row['optimization_id']})"
 
 
 def is_decided(document: Row) -> bool:
@@ -120,6 +134,29 @@ def replayed(document: Row) -> str:
 
 def _accepted(document: Row) -> int:
     return sum(row["decision"] == "accepted" for row in document["attempts"])
+
+
+def _effect(document: Row) -> list[str]:
+    """What the gain would do to the session that was given: predicted, not measured, or why it is not predicted."""
+    session, part, shorter = document["session"], document["critical_share_ratio"], document["shorter_ratio"]
+    reason = document["effect_reason"] if document["gain"] is not None else None
+    if session is None or (part is None and reason is None):
+        return []
+    if part is None:
+        return [f"What this does to session {session} is not predicted: {reason}."]
+    scope = {"iteration": "an iteration", "recording": "the recording"}[document["effect_scope"]]
+    takes = f"{document['kernel']} takes {share(part)} of {scope} of session {session} on its critical path"
+    if shorter is None:
+        return [f"{takes}{f'; what it would be shorter by is not predicted: {reason}' if reason else ''}."]
+    low, high = document["shorter_low_ratio"], document["shorter_high_ratio"]
+    alone = part * (1 - 1 / document["gain"]["speedup_ratio"])
+    beside = ", no more for the work beside it" if shorter < _BESIDE * alone else ""
+    return [
+        f"{takes}: {_figures(document['gain'])} times as fast would make it {100 * shorter:.1f} [{100 * low:.1f}, "
+        f"{100 * high:.1f}] % shorter{beside}, if the gain is the same at the session's sizes. This is predicted; "
+        f"after a run with the change `aaco diff {session} latest` shows what became of it, and `aaco compare` judges "
+        "it."
+    ]
 
 
 def _tried(document: Row) -> str:

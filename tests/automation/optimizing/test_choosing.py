@@ -4,10 +4,11 @@ import polars as pl
 import pytest
 
 from aaco_pipeline.automation.optimizing import choosing
-from aaco_pipeline.automation.optimizing.choosing import choose_target, evidence_of, ranked_kernels, same_kernel
+from aaco_pipeline.automation.optimizing.choosing import choose_target, evidence_of, ranked_kernels
 from aaco_pipeline.errors import UnavailableError
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import to_contract
+from aaco_pipeline.optimization.first_to_fix import same_kernel
 
 SESSION = "20250102T030405Z-0a1b2c3d"
 

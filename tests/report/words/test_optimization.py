@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from aaco_pipeline.report.words.optimization import is_decided, remarks, sentence
+from aaco_pipeline.report.words.optimization import is_decided, remarks, search_in_a_line, sentence
 
 GAIN = {"of": "confirmation", "speedup_ratio": 1.2412, "ci_low": 1.2101, "ci_high": 1.2744}
 UNCHANGED = {"of": "gfx942", "vgprs": [28, 28], "sgprs": [16, 16], "lds_bytes": [0, 0], "scratch_bytes": [0, 0]}
@@ -18,6 +18,7 @@ def document(**changed: Any) -> dict[str, Any]:
         **{"kernel": "row_dot", "target": "cpu", "executed_on": "cpu-emulation", "ended_by": "searched"},
         **{"reason": "nothing is left to propose", "gain": None, "resources": None, "attempts": [REJECTED]},
         **{"patch": None, "is_applied": False, "whole_decision": None, "whole_reason": None},
+        **dict.fromkeys(("session", "effect_scope", "critical_share_ratio", "shorter_ratio", "effect_reason")),
     }
     return found | changed
 
@@ -111,6 +112,48 @@ def test_changes_that_do_not_hold_as_a_whole_are_no_gain() -> None:
     assert remarks(fell) == [
         "The source is as it was; what did not hold as a whole is kept as a/row_dot.patch in the lake."
     ]
+
+
+PREDICTED = {
+    **{"gain": GAIN, "attempts": [ACCEPTED], "session": "S", "effect_scope": "iteration", "critical_share_ratio": 0.12},
+    **{"shorter_ratio": 0.0233, "shorter_low_ratio": 0.0208, "shorter_high_ratio": 0.0255},
+}
+
+
+def test_a_predicted_effect_is_told_with_its_interval_its_condition_and_how_to_measure_it() -> None:
+    assert remarks(document(**PREDICTED))[0] == (
+        "row_dot takes 12.0 % of an iteration of session S on its critical path: 1.24 [1.21, 1.27] times as fast would "
+        "make it 2.3 [2.1, 2.5] % shorter, if the gain is the same at the session's sizes. This is predicted; after a "
+        "run with the change `aaco diff S latest` shows what became of it, and `aaco compare` judges it."
+    )
+    held_back = remarks(document(**PREDICTED | {"shorter_ratio": 0.01, "effect_scope": "recording"}))[0]
+    assert "of the recording of session S" in held_back and "% shorter, no more for the work beside it" in held_back
+
+
+def test_where_no_effect_is_predicted_the_reason_stands_in_its_place() -> None:
+    other = PREDICTED | {"shorter_ratio": None, "effect_reason": "the gain was measured on sm_90, and not there"}
+    assert remarks(document(**other))[0] == (
+        "row_dot takes 12.0 % of an iteration of session S on its critical path; what it would be shorter by is not "
+        "predicted: the gain was measured on sm_90, and not there."
+    )
+    unknown = other | {"critical_share_ratio": None, "effect_scope": None}
+    assert remarks(document(**unknown))[0].startswith("What this does to session S is not predicted: the gain")
+    assert remarks(document(**other | {"gain": None, "attempts": [REJECTED]})) == [
+        "row_dot takes 12.0 % of an iteration of session S on its critical path."
+    ]
+
+
+def test_a_search_is_one_line_on_the_page_of_a_sessions_kernel() -> None:
+    row = {"optimization_id": "optimize-1", "attempts": 9, "accepted": 2, "executed_on": "cpu-emulation", **GAIN}
+    untold = {"effect_scope": "iteration", "shorter_ratio": None}
+    assert search_in_a_line(row | untold) == (
+        "9 attempts on cpu-emulation, 2 accepted: 1.24 [1.21, 1.27] times as fast (optimize-1)"
+    )
+    assert "as fast; an iteration would be 2.3 % shorter (optimize-1)" in search_in_a_line(
+        row | untold | {"shorter_ratio": 0.0233}
+    )
+    nothing = row | untold | {"speedup_ratio": None, "accepted": 0}
+    assert search_in_a_line(nothing) == "9 attempts on cpu-emulation, 0 accepted (optimize-1)"
 
 
 def test_what_is_undecided_is_not_decided() -> None:
