@@ -9,7 +9,6 @@ from typing import Final
 
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.report.document.optimization import searches_of
 from aaco_pipeline.report.document.session import read_parts
 from aaco_pipeline.report.words.bottleneck_text import bottleneck_fields
 from aaco_pipeline.report.words.printable import in_a_line
@@ -87,6 +86,8 @@ def kernel_document(lake: TraceLake, session: str, wanted: str) -> Document:
     `kernel`, `roofline`, `occupancy` and `critical_path` are one object, or null where no stage has such a row; the
     others are lists, `searches` of those made to make it faster. The verdict's fields are those of `aaco show`.
     """
+    from aaco_pipeline.report.document.optimization import searches_of  # Polars, which a command's help does not need
+
     names = read_parts(lake, session, {"names": _NAMES.format(session=session)})["names"]
     kernel = find_kernel(names, wanted)
     fields = {"session": session, "kernel": kernel}

@@ -34,7 +34,7 @@ def with_session(lake: TraceLake, *names: str, arch: str | None = "gfx942:sramec
     """A session of two measured iterations of 100 ns, 60 of them in `twice`, then 40 in another kernel."""
     names = names or ("twice(float const*, float*, int)", "other")
     iteration = {"pass": "trace", "phase": "measure"}
-    tables = {
+    tables: dict[str, list[dict[str, Any]]] = {
         "devices": [{"device_id": 0, "arch": arch}],
         "kernels": [
             {"kernel_id": at, "name": name, "short_name": name, "role": "main", "family_source": "none"}
