@@ -13,12 +13,12 @@ import click
 
 from aaco_pipeline.cli.finishing import finish_first
 from aaco_pipeline.cli.lake_option import lake_option
-from aaco_pipeline.cli.output import say
+from aaco_pipeline.cli.output import json_value, say
 from aaco_pipeline.cli.verdict_output import BESIDE, give
 from aaco_pipeline.lake.files import lake_errors, write_atomically
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.document.session import session_document
-from aaco_pipeline.report.markdown import render_markdown
+from aaco_pipeline.report.markdown import render_markdown, render_search
 from aaco_pipeline.report.terminal.session import print_session
 from aaco_pipeline.report.words.session import Document
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _SERVED: Final = ("reports", "traces")
 _FORMATS: Final = ("html", "terminal", "markdown", "json")
+#: How the ids of searches for a faster kernel begin.
+_SEARCHES: Final = "optimize-"
 #: Forms of a verdict alone.
 _OF_VERDICTS: Final = ("junit", "bencher", "github-action-benchmark")
 
@@ -52,12 +54,15 @@ _OF_VERDICTS: Final = ("junit", "bencher", "github-action-benchmark")
 def report(project: "Project", *, session: str, form: str, as_json: bool, output: Path | None, opened: bool) -> None:
     """Report on one session (an id, a unique prefix, or latest): the answer first, then the evidence.
 
-    Given the id of a campaign, it reports on its verdict, and writes verdict.json beside the page.
+    Given the id of a campaign, it reports on its verdict, and writes verdict.json beside the page; given the id of a
+    search for a faster kernel (optimize-…), on that.
     """
     form = "json" if as_json else form
     if opened and form != "html":
         raise click.UsageError("--open shows the page: it goes with --format html")
     lake = TraceLake(project.lake)
+    if session.startswith(_SEARCHES):
+        return _report_search(lake, session, form, output, opened=opened)
     if lake.has_campaign(session):
         return _report_verdict(lake, session, form, output, opened=opened)
     if form in _OF_VERDICTS:
@@ -94,6 +99,46 @@ def _report_verdict(lake: TraceLake, campaign: str, form: str, output: Path | No
     give(document, "table" if form == "terminal" else form, path, "verdict")
     if opened and path is not None:
         _serve({f"/{path.name}": path.read_bytes(), f"/{BESIDE}": path.with_name(BESIDE).read_bytes()})
+
+
+def _report_search(lake: TraceLake, named: str, form: str, output: Path | None, *, opened: bool) -> None:
+    """A search for a faster kernel: the page into the lake, unless there is another place for it."""
+    from aaco_pipeline.automation.optimizing.record import find_optimization
+    from aaco_pipeline.report.document.optimization_evidence import optimization_report
+    from aaco_pipeline.report.terminal.optimization import print_optimization
+
+    if form in _OF_VERDICTS:
+        raise click.UsageError(f"--format {form} is of verdicts, and {named} is a search for a faster kernel")
+    name = find_optimization(lake, named)
+    document = optimization_report(lake, name)
+    if form == "terminal" and output is None:
+        return print_optimization(document)
+    content = _search_rendered(document, form)
+    path = lake.search_page(name) if form == "html" and output is None else output
+    if path is None:
+        return click.echo(content, nl=False)
+    with lake_errors(path):
+        write_atomically(path.absolute(), content.encode())
+    say(path)
+    if opened:
+        _serve({f"/{path.name}": content.encode()})
+    return None
+
+
+def _search_rendered(document: Document, form: str) -> str:
+    """A search as the text of its file."""
+    if form == "html":
+        from aaco_pipeline.report.html.comparison.search import render_search as render_page
+
+        return render_page(document)
+    if form == "json":
+        return json.dumps(document, indent=2, default=json_value) + "\n"
+    if form == "markdown":
+        return render_search(document)
+    from aaco_pipeline.report.terminal.optimization import print_optimization
+
+    print_optimization(document, text := StringIO())
+    return text.getvalue()
 
 
 def _rendered(document: Document, form: str, trace: bytes | None) -> str:

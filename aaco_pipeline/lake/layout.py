@@ -51,6 +51,10 @@ class LakeFolder:
         """Where the page of the campaign's verdict belongs, with verdict.json beside it."""
         return self.path / "reports" / f"campaign_id={require_campaign_id(campaign)}" / "verdict.html"
 
+    def search_page(self, campaign: str) -> Path:
+        """Where the page of a search for a faster kernel belongs."""
+        return self.path / "reports" / f"campaign_id={require_campaign_id(campaign)}" / "search.html"
+
     def has_campaign(self, name: str) -> bool:
         """Whether a campaign of this name has published anything."""
         is_name = CAMPAIGN_ID.fullmatch(name) is not None and SESSION_ID.fullmatch(name) is None

@@ -7,8 +7,16 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from aaco_pipeline.report.words import bottleneck_text, difference, stored_difference, tables, verdicts
-from aaco_pipeline.report.words.printable import in_a_line
+from aaco_pipeline.report.words import (
+    bottleneck_text,
+    difference,
+    optimization,
+    optimization_evidence,
+    stored_difference,
+    tables,
+    verdicts,
+)
+from aaco_pipeline.report.words.printable import in_a_line, in_lines
 from aaco_pipeline.report.words.session import Document, Row, answer, half, history, run_description, title
 from aaco_pipeline.report.words.tables import Columns
 from aaco_pipeline.report.words.units import counted, duration, share, size, work
@@ -107,6 +115,28 @@ def render_verdict(document: Document) -> str:
         f"`aaco report {document['campaign_id']}` makes the page with the plots.",
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def render_search(document: Document) -> str:
+    """A search for a faster kernel in Markdown: the answer, every attempt, and the change."""
+    text = document["evidence"]["patch_text"]
+    parts = [
+        f"# {markdown_text(optimization_evidence.title(document))}",
+        markdown_text(optimization_evidence.asked(document)),
+        f"**{markdown_text(optimization.sentence(document))}**",
+        *(markdown_text(line) for line in optimization.remarks(document)),
+        *_table("Attempts", optimization.ATTEMPTS, document["attempts"], most=len(document["attempts"])),
+        *([] if text is None else ["## What was changed", _fenced(text, "diff")]),
+        f"`aaco report {document['optimization_id']}` makes the page with the plots.",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _fenced(text: str, language: str) -> str:
+    """Code as it is, in a fence that nothing in it ends."""
+    longest = max((len(found) for found in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{in_lines(text.expandtabs(8))}{fence}"
 
 
 def render_stored_difference(document: Document) -> str:

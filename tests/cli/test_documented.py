@@ -87,6 +87,7 @@ NOT_RUN: Final[Mapping[str, str]] = {
     "aaco compare --resume CAMPAIGN": "needs a campaign that was killed",
     "aaco diff BASELINE.json SESSION": "needs a baseline file of an earlier tool; tests/cli/test_diff.py makes one",
     "aaco report CAMPAIGN": "needs a campaign that was judged; tests/cli/test_compare.py has one",
+    "aaco report SEARCH": "needs a search that was run; tests/cli/test_report_of_search.py has one",
     'aaco report "$campaign" --format html --output page/verdict.html': "needs a campaign that was judged",
     'aaco report "$campaign" --format junit --output page/junit.xml': "needs a campaign that was judged",
     "aaco bisect --resume SEARCH": "needs a search that was killed",

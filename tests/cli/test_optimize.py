@@ -43,7 +43,7 @@ def test_it_ends_with_every_attempt_and_the_answer_in_a_sentence(
         printed = capsys.readouterr()
         assert max(map(len, printed.out.splitlines())) <= width
         told = " ".join(printed.out.split())
-        assert "twice is 1.25 [1.2" in told and "times faster on cpu-emulation" in told
+        assert "twice is 1.25 [1.2" in told and "times as fast on cpu-emulation" in told
         assert "its speed on an AMD GPU was not measured" in told and "The source is as it was" in told
         assert "A/A" in printed.err and "0 offer 0: rejected (compile)" in printed.err
     assert source.read_bytes() == SOURCE

@@ -3,11 +3,13 @@
 import pytest
 
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.report.document.optimization_evidence import optimization_report
 from aaco_pipeline.report.document.session import session_document
 from aaco_pipeline.report.html.page import render_html
 from aaco_pipeline.report.words.session import Document
 from tests.report.full_session import publish_session
 from tests.report.made_up import SESSION, rows_of
+from tests.report.searched import searched
 
 
 @pytest.fixture(scope="session")
@@ -42,3 +44,10 @@ def hollow(tmp_path_factory: pytest.TempPathFactory) -> TraceLake:
 @pytest.fixture(scope="session")
 def page(document: Document) -> str:
     return render_html(document, b"a trace")
+
+
+@pytest.fixture(scope="session")
+def search(tmp_path_factory: pytest.TempPathFactory) -> Document:
+    """A search that tried a source that fails, a slower and a faster one. Look, do not touch."""
+    with pytest.MonkeyPatch.context() as patched:
+        return optimization_report(*searched(tmp_path_factory.mktemp("search"), patched))

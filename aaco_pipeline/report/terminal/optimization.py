@@ -14,7 +14,7 @@ def print_optimization(document: dict[str, Any], stream: TextIO | None = None) -
     screen.print()
     style = "bold green" if document["gain"] is not None else "bold yellow"
     print_prose(screen, words.sentence(document), style)
-    for line in (*words.remarks(document), words.spent(document)):
+    for line in (*words.remarks(document), words.spent(document), words.page(document)):
         print_prose(screen, line)
 
 

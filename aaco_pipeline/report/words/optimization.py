@@ -1,8 +1,10 @@
 """A search for a faster kernel in words: its answer in a sentence, and the columns of its table."""
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from aaco_pipeline.report.words.kernel import listed
 from aaco_pipeline.report.words.units import counted, long_duration, share
 
 Row = Mapping[str, Any]
@@ -15,6 +17,8 @@ _RESOURCES: Final = {
     "lds_bytes": "bytes of LDS",
     "scratch_bytes": "bytes of scratch",
 }
+#: How the timing rule begins a reason: with the ratio and its interval.
+_FIGURES_FIRST: Final = re.compile(r"\A[0-9.]+ times as fast \[[^]]*\](?:, (?=confirmed)| (?=in the ))")
 
 
 def sentence(document: Row) -> str:
@@ -25,7 +29,7 @@ def sentence(document: Row) -> str:
         return f"The search for a faster {kernel} was broken off; what it decided by then is below."
     if document["gain"] is not None:
         gain = _figures(document["gain"])
-        return f"{kernel} is {gain} times faster on {where}{_static(document)}{_unmeasured(document)}."
+        return f"{kernel} is {gain} times as fast on {where}{_static(document)}{_unmeasured(document)}."
     if document["whole_decision"] is not None:
         changes = counted(_accepted(document), "change")
         return (
@@ -37,6 +41,12 @@ def sentence(document: Row) -> str:
     if ended == "noise" or (ended == "time" and not decided):
         return f"Nothing was decided about {kernel}: {document['reason']}."
     return f"No change was found that makes {kernel} faster on {where} beyond doubt{_tried(document)}."
+
+
+def gain_alone(document: Row) -> tuple[str, str] | None:
+    """The gain and its interval, apart; None where nothing was accepted."""
+    gain = document["gain"]
+    return None if gain is None else (f"{gain['speedup_ratio']:.2f}", _interval(gain, 2))
 
 
 def remarks(document: Row) -> list[str]:
@@ -86,11 +96,21 @@ def search_in_a_line(row: Row) -> str:
     return f"{made}: {_figures(row)} times as fast{effect} ({row['optimization_id']})"
 
 
+def page(document: Row) -> str:
+    """Where more of it is to be seen."""
+    return f"`aaco report {document['optimization_id']}` makes a page of it: layouts, static figures, the change."
+
+
 def is_decided(document: Row) -> bool:
     """Whether every candidate was decided, on a machine that can decide."""
     ended = document["ended_by"] in ("searched", "attempts")
     decisions = (document["whole_decision"], *(row["decision"] for row in document["attempts"]))
     return ended and "undecided" not in decisions
+
+
+def what(row: Row) -> str:
+    """What an attempt changed, without the parameters that its name repeats."""
+    return str(row["transformation"]).split(" (")[0]
 
 
 def _gain(row: Row) -> str | None:
@@ -101,13 +121,19 @@ def _gain(row: Row) -> str | None:
     return f"{row['speedup_ratio']:.3f}" + (f" {_interval(row)}" if has_interval else "")
 
 
+def _reason(row: Row) -> str:
+    """Why, without the figures that stand beside it."""
+    told = str(row["reason"])
+    return told if row["speedup_ratio"] is None else _FIGURES_FIRST.sub("", told)
+
+
 ATTEMPTS: Final[Mapping[str, Callable[[Any], str | None]]] = {
     "*#": lambda row: str(row["attempt"]),
-    "what": lambda row: row["transformation"].split(" (")[0],
+    "what": what,
     "decision": lambda row: row["decision"],
     "guard": lambda row: row["guard"],
     "*times as fast": _gain,
-    "reason": lambda row: row["reason"],
+    "reason": _reason,
 }
 #: What a narrow screen leaves out; the guard says in a word what the reason says in a sentence.
 SPARE: Final = ("reason",)
@@ -178,7 +204,7 @@ def _static(document: Row) -> str:
     ]
     if not changed:
         return f"; on {resources['of']} its static figures are unchanged"
-    return f"; on {resources['of']} it takes {', '.join(changed)}"
+    return f"; on {resources['of']} it takes {listed(changed)}"
 
 
 def _unmeasured(document: Row) -> str:

@@ -28,17 +28,17 @@ def document(**changed: Any) -> dict[str, Any]:
     [
         (
             {"gain": GAIN, "resources": UNCHANGED, "attempts": [ACCEPTED]},
-            "row_dot is 1.24 [1.21, 1.27] times faster on cpu-emulation; on gfx942 its static figures are unchanged; "
+            "row_dot is 1.24 [1.21, 1.27] times as fast on cpu-emulation; on gfx942 its static figures are unchanged; "
             "its speed on an AMD GPU was not measured.",
         ),
         (
             {"gain": GAIN, "resources": UNCHANGED | {"vgprs": [28, 34]}, "attempts": [ACCEPTED]},
-            "row_dot is 1.24 [1.21, 1.27] times faster on cpu-emulation; on gfx942 it takes 34 instead of 28 VGPRs; "
+            "row_dot is 1.24 [1.21, 1.27] times as fast on cpu-emulation; on gfx942 it takes 34 instead of 28 VGPRs; "
             "its speed on an AMD GPU was not measured.",
         ),
         (
             {"gain": GAIN, "target": "amd", "executed_on": "AMD Instinct MI300X (gfx942)", "attempts": [ACCEPTED]},
-            "row_dot is 1.24 [1.21, 1.27] times faster on AMD Instinct MI300X (gfx942).",
+            "row_dot is 1.24 [1.21, 1.27] times as fast on AMD Instinct MI300X (gfx942).",
         ),
         ({}, "No change was found that makes row_dot faster on cpu-emulation beyond doubt (1 candidate tried)."),
         (

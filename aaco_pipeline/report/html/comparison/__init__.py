@@ -1,1 +1,1 @@
-"""The pages of a verdict and of a difference: where everything lies on them, and how they are put together."""
+"""The pages of a verdict, a difference and a search: where everything lies on them, and how they are put together."""

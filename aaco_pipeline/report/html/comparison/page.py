@@ -1,22 +1,17 @@
 """A verdict, and a difference of two sessions, as one self-contained HTML page each.
 
-What they say is `aaco_pipeline.report.words`, where everything lies `places` and `nights`, how it looks
-`templates/comparison`. Nothing is loaded from elsewhere, and without its script a page only lacks the switch of themes.
+What they say is `aaco_pipeline.report.words`, where everything lies `places` and `nights`, the frame around them
+`framed`.
 """
 
-from importlib.resources import files
 from typing import Any, Final
 
-from markupsafe import Markup
-
-from aaco_pipeline import __version__
+from aaco_pipeline.report.html.comparison.framed import cells, framed_page
 from aaco_pipeline.report.html.comparison.nights import placed_nights
-from aaco_pipeline.report.html.comparison.places import HEIGHT, placed_blocks, placed_intervals, placed_steps
-from aaco_pipeline.report.html.page import OF_THE_PAGE, UNIT, templates
+from aaco_pipeline.report.html.comparison.places import placed_blocks, placed_intervals, placed_steps
 from aaco_pipeline.report.html.sections import shell_command
 from aaco_pipeline.report.words import difference, verdicts
 from aaco_pipeline.report.words.causes import signed
-from aaco_pipeline.report.words.printable import printable
 from aaco_pipeline.report.words.units import capital, duration, share
 from aaco_pipeline.report.words.verdicts import Row
 from aaco_pipeline.report.words.waterfall import of_change
@@ -54,7 +49,7 @@ def render_verdict(document: Row) -> str:
         "history": "History",
         "next": "Next",
     }
-    return _page(
+    return framed_page(
         "verdict",
         document=document,
         primary=primary,
@@ -68,8 +63,8 @@ def render_verdict(document: Row) -> str:
         opening=[*([placebo] if placebo else []), *verdicts.reasons(document), *verdicts.kept(document)],
         tiles=_tiles(primary),
         certainty=verdicts.certainty(document),
-        metrics=_cells(verdicts.METRICS, document["verdicts"]),
-        sessions=_cells(verdicts.SESSIONS, document["sessions"]),
+        metrics=cells(verdicts.METRICS, document["verdicts"]),
+        sessions=cells(verdicts.SESSIONS, document["sessions"]),
         changes=verdicts.changes(document),
         sources={
             name: (table, shell_command(f"SELECT * FROM {table} WHERE campaign_id = '{document['campaign_id']}'"))
@@ -87,8 +82,8 @@ def render_difference(document: Row) -> str:
     opening = difference.opening(document)
     first = [line for line in opening if line.startswith(("Hardware differs", "The work differs"))]
     values = {
-        "sides": _cells(difference.SIDES, difference.sides(document)),
-        "kinds": _cells(difference.KINDS, document["kinds"]),
+        "sides": cells(difference.SIDES, difference.sides(document)),
+        "kinds": cells(difference.KINDS, document["kinds"]),
         "selections": [row["in_words"] for row in document["selections"]],
         "causes": _steps(difference.waterfall(document), change),
         "environment": [row["in_words"] for row in document["environment"]],
@@ -105,7 +100,7 @@ def render_difference(document: Row) -> str:
         "next": "Next",
     }
     answer, *rest = [*first, *difference.verdict(document)]
-    return _page(
+    return framed_page(
         "difference",
         document=document,
         shown=[(name, label) for name, label in labels.items() if values[name]],
@@ -124,29 +119,6 @@ def render_difference(document: Row) -> str:
 # ---- inside ----------------------------------------------------------------------------------------------------------
 
 
-def _page(template: str, **values: Any) -> str:
-    folder = files("aaco_pipeline.report.html").joinpath("templates")
-    style, script = (
-        Markup("".join(folder.joinpath(name).read_text(encoding="utf-8") for name in names))
-        for names in (("report.css", "comparison/comparison.css"), ("comparison/comparison.js",))
-    )
-    page = (
-        templates()
-        .get_template(f"comparison/{template}.html.jinja")
-        .render(style=style, script=script, height=HEIGHT, written_by=f"aaco_pipeline {__version__}", **_held(values))
-    )
-    return printable(page, keep=OF_THE_PAGE)
-
-
-def _held(value: Any) -> Any:
-    """The same with every figure held to its unit, so that no line ends between them."""
-    if isinstance(value, str):
-        return UNIT.sub("\N{NO-BREAK SPACE}", value)
-    if isinstance(value, dict):
-        return {key: _held(one) for key, one in value.items()}
-    return type(value)(map(_held, value)) if isinstance(value, list | tuple) else value
-
-
 def _tiles(row: Row) -> list[tuple[str, str, str | None]]:
     """Label, figure, and what stands beneath it, of what is known."""
     tiles = [
@@ -158,12 +130,6 @@ def _tiles(row: Row) -> list[tuple[str, str, str | None]]:
         ("Seen on", row["alert_grade"], None),
     ]
     return [(label, text, aside) for label, text, aside in tiles if text is not None]
-
-
-def _cells(columns: Any, rows: Any) -> dict[str, Any]:
-    """A table as texts; empty, and so not shown, without rows."""
-    told = [["–" if (text := show(row)) is None else text for show in columns.values()] for row in rows]
-    return {"columns": list(columns), "rows": told} if told else {}
 
 
 def _steps(steps: list[dict[str, Any]], change: Row | None) -> list[dict[str, Any]]:

@@ -1,0 +1,121 @@
+"""What the journal and the patch of a search hold beyond its tables, for whoever wants to see what it was decided from.
+
+The tables alone are `aaco_pipeline.report.document.optimization`. Nothing is decided here: ratios of layouts are those
+that the timing rule takes, their intervals the ones that it wrote down.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from aaco_pipeline.lake.files import lake_errors
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.optimization.decision.bounds import log_ratio
+from aaco_pipeline.optimization.decision.pairs import Pairs
+from aaco_pipeline.optimization.journal import Journal, JournalError, read_journal
+from aaco_pipeline.report.document.optimization import Document, optimization_document
+
+#: What the first line of a journal says of how was measured, as it stands there.
+_BEGUN: Final = ("clock", "writer", "floor", "block", "environment")
+_INTERVAL: Final = ("speedup_ratio", "ci_low", "ci_high")
+
+
+def optimization_report(lake: TraceLake, name: str) -> Document:
+    """The document of a search with `evidence`: what its journal and its patch hold.
+
+    `timings` has one entry a step that was timed, identical code first (`attempt` null): the ratio of each layout,
+    baseline / candidate, with the interval that was decided by. `static` has the accepted source's figures by
+    architecture beside those of the source as it was, or the latter alone. Of a journal that is gone or cannot be read
+    everything is empty, and `lacking` says why.
+    """
+    document = optimization_document(lake, name)
+    return document | {"evidence": _evidence(lake.path, document)}
+
+
+# ---- inside ----------------------------------------------------------------------------------------------------------
+
+
+def _evidence(lake: Path, document: Document) -> Document:
+    content = _read(lake / document["journal"])
+    journal, lacking = None, f"{document['journal']} is not in the lake any more"
+    if content is not None:
+        try:
+            journal = read_journal(content)
+        except JournalError as error:
+            lacking = f"{document['journal']}: {error}"
+    patch = None if document["patch"] is None else _read(lake / document["patch"])
+    found = {"patch_text": None if patch is None else patch.decode("utf-8", "replace")}
+    if journal is None:
+        nothing: Document = {"timings": [], "static": [], "static_lacking": None, "not_applicable": [], "builds": []}
+        return {"lacking": lacking, "notes": [], **nothing, **dict.fromkeys(_BEGUN), "launched_in": None, **found}
+    accepted = [line for line in journal.of_kind("attempt") if line["decision"] == "accepted"]
+    return {
+        "lacking": None,
+        "notes": list(journal.notes),
+        "timings": list(_timings(journal)),
+        "static": _static(journal, accepted),
+        "static_lacking": journal.begin["static"]["lacking"],
+        "not_applicable": [
+            {name: line[name] for name in ("proposer", "reason")} for line in journal.of_kind("not_applicable")
+        ],
+        "builds": _builds(journal),
+        **{name: journal.begin[name] for name in _BEGUN},
+        "launched_in": accepted[-1]["block"] or accepted[-1]["baseline_block"] if accepted else None,
+        **found,
+    }
+
+
+def _read(file: Path) -> bytes | None:
+    """A file of the search; None when it is gone. LakeError when it cannot be read."""
+    with lake_errors(file):
+        try:
+            return file.read_bytes()
+        except FileNotFoundError:
+            return None
+
+
+def _timings(journal: Journal) -> Iterator[Document]:
+    for line in journal.of_kind("aa"):
+        if line["evidence"] is not None:
+            yield _timing(None, "aa", line, line["evidence"]["pairs"]["itself"])
+    for line in journal.of_kind("attempt"):
+        for step, timed in line.get("timings", {}).items():
+            yield _timing(line["attempt"], step, timed, timed["evidence"]["pairs"]["candidate"])
+
+
+def _timing(attempt: int | None, step: str, timed: Mapping[str, Any], taken: list[Mapping[str, Any]]) -> Document:
+    return {
+        "attempt": attempt,
+        "step": step,
+        **{name: timed["ruling"][name] for name in _INTERVAL},
+        "layouts": [math.exp(log_ratio(_pairs(one))) for one in taken],
+    }
+
+
+def _pairs(taken: Mapping[str, Any]) -> Pairs:
+    return Pairs(
+        baseline_ns=np.asarray(taken["baseline_ns"], dtype=np.int64),
+        candidate_ns=np.asarray(taken["candidate_ns"], dtype=np.int64),
+        candidate_first=np.asarray(taken["candidate_first"], dtype=np.bool_),
+    )
+
+
+def _static(journal: Journal, accepted: list[Mapping[str, Any]]) -> list[Document]:
+    """By architecture the figures of the source as it was and, where a change was accepted, of the last one."""
+    before = next((line.get("static") for line in journal.of_kind("baseline")), None) or {}
+    last = (accepted[-1]["static"] or {}).get("after") if accepted else None
+    return [
+        {"architecture": name, "before": figures, "after": last and last[name]}
+        for name, figures in sorted(before.items())
+    ]
+
+
+def _builds(journal: Journal) -> list[Document]:
+    """Compilers with their flags, each once: the target's, and those of the static figures."""
+    target = [line["build"] for line in journal.of_kind("baseline") if "build" in line]
+    static = [one for line in journal.of_kind("baseline") for one in (line.get("static") or {}).values()]
+    named = [("", one) for one in target] + [(one["architecture"], one) for one in static]
+    return [{"of": of or None, "compiler": one["compiler"], "flags": list(one["flags"])} for of, one in named]

@@ -1,0 +1,78 @@
+"""The page of a search: what there is and nothing else, every layout, and no text of others that runs."""
+
+import re
+from typing import Any
+
+from aaco_pipeline.report.html.comparison.search import render_search
+from aaco_pipeline.report.words.session import Document
+from tests.report.html.pages import Page
+from tests.report.made_up import EVIL
+from tests.report.searched import changed
+
+SECTIONS = ["attempts", "change", "layouts", "static", "circumstances", "next"]
+NOTHING: dict[str, Any] = {"timings": [], "static": [], "not_applicable": [], "builds": [], "environment": None}
+
+
+def sections(page: str) -> list[str | None]:
+    return [attributes["id"] for tag, attributes in Page(page).elements if tag == "section"]
+
+
+def test_the_answer_comes_first_then_attempts_change_layouts_and_figures(search: Document) -> None:
+    page = render_search(search)
+    assert sections(page) == SECTIONS
+    assert page.index("twice is 1.25 [1.25, 1.25] times as fast on cpu-emulation; on gfx942 it takes 40") < page.index(
+        "<section"
+    )
+    assert render_search(search) == page
+
+
+def test_every_layout_is_a_mark_and_the_threshold_is_drawn_in_every_row(search: Document) -> None:
+    page = render_search(search)
+    timings = search["evidence"]["timings"]
+    assert [(row["attempt"], row["step"]) for row in timings] == [
+        (None, "aa"), (1, "search"), (2, "search"), (2, "confirmation")
+    ]  # fmt: skip
+    assert page.count('<circle class="dot"') == sum(len(row["layouts"]) for row in timings) > 30
+    assert page.count('<line class="change"') == len(timings)
+
+
+def test_the_accepted_row_stands_out_and_lines_of_the_diff_say_what_they_are(search: Document) -> None:
+    parsed = Page(render_search(search))
+    assert [tag for tag, attributes in parsed.elements if attributes.get("class") == "strong"] == ["tr"]
+    assert '<span class="removed">-    int cost = 10000;\n' in render_search(search)
+    assert '<span class="added">+    int cost = 8000;\n' in render_search(search)
+
+
+def test_figures_that_changed_are_before_and_after_and_others_once(search: Document) -> None:
+    page = render_search(search)
+    figures = page[page.index('id="static"') : page.index('id="circumstances"')]
+    assert figures.count("28 → 40") == 2 and figures.count(">16<") == 2
+    assert "machine code is the same" not in figures
+
+
+def test_code_is_text_as_it_was_and_names_of_others_do_nothing(search: Document) -> None:
+    text = f"--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a = 7 % 3;\n+\t{EVIL}\n"
+    page = render_search(changed({**search, "kernel": EVIL, "source_name": EVIL}, patch_text=text))
+    assert '<span class="removed">-a = 7 % 3;\n' in page
+    parsed = Page(page)
+    assert not any(
+        tag == "img" or "onerror" in attributes or "style" in attributes for tag, attributes in parsed.elements
+    )
+    assert re.findall(r"https?://", page) == []
+
+
+def test_without_its_journal_the_tables_are_shown_and_why_no_more_is(search: Document) -> None:
+    page = render_search(changed(search, **NOTHING, lacking="artefacts/x is not in the lake any more"))
+    assert sections(page) == ["attempts", "change", "circumstances", "next"]
+    assert "artefacts/x is not in the lake any more: what it was decided from is not shown." in page
+
+
+def test_a_search_that_was_killed_or_found_nothing_has_its_page(search: Document) -> None:
+    bare = changed({**search, "gain": None, "resources": None, "patch": None}, patch_text=None, launched_in=None)
+    page = render_search({**bare, "attempts": bare["attempts"][:2]})
+    assert sections(page) == ["attempts", "layouts", "static", "circumstances", "next"]
+    assert "patch -p1" not in page and "None" not in page
+    killed = changed({**bare, "ended_by": None, "reason": None, "spent_ns": None, "attempts": []}, **NOTHING)
+    page = render_search(killed)
+    assert "was broken off" in page and "None" not in page.replace("None: the search ended", "")
+    assert sections(page) == ["static", "circumstances", "next"]

@@ -1,0 +1,51 @@
+"""A search for a faster kernel in a lake, with stand-ins for compilers and processes: what reports are made of."""
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from aaco_pipeline.automation.optimizing import running
+from aaco_pipeline.automation.optimizing.asking import Order
+from aaco_pipeline.lake.store import TraceLake
+from tests.automation.optimizing.stand_in import BROKEN, InProcess, Offers, costing, written
+
+FASTER: Final = costing(8000)
+SLOWER: Final = costing(11000)
+
+
+class States:
+    """A static verdict that states what the source costs as registers, and lets everything pass."""
+
+    def figures(self, source: bytes, kernel: str) -> dict[str, dict[str, Any]]:
+        vgprs = 40 if source == FASTER else 28
+        one = {"vgprs": vgprs, "sgprs": 16, "lds_bytes": 0, "scratch_bytes": 0, "waves_per_simd": 8}
+        built = {"compiler": "clang 19", "flags": ["-O3"], "code_sha256": f"{vgprs}"}
+        return {name: {"architecture": name, **one, **built} for name in ("gfx90a", "gfx942")}
+
+    def check(self, before: object, after: object, block: object = None, parameters: object = None) -> None:
+        """Nothing is refused."""
+
+
+def searched(
+    folder: Path, patched: pytest.MonkeyPatch, *offers: bytes, static: bool = True, **order: Any
+) -> tuple[TraceLake, str]:
+    """A lake with a search that was offered these sources; without any, one that fails and one that is faster."""
+    patched.setenv("AACO_CACHE", str(folder / "cache"))
+    patched.setattr(running, "measurement_slot", lambda on_wait: nullcontext())
+    patched.setattr(running, "choose_target", lambda choice: InProcess())
+    patched.setattr(
+        running, "static_of", lambda folder, launch: (States(), None) if static else (None, "no compiler for AMD GPUs")
+    )
+    patched.setattr(running, "proposers_of", lambda configs, kept: (Offers(*(offers or (BROKEN, SLOWER, FASTER))),))
+    (mine := folder / "mine").mkdir()
+    lake = TraceLake(folder / "lake")
+    ended = running.run(folder / "configs", lake, Order(written(mine), **order), lambda line: None)
+    return lake, ended.name
+
+
+def changed(document: Mapping[str, Any], **evidence: Any) -> dict[str, Any]:
+    """The document with other evidence."""
+    return {**document, "evidence": {**document["evidence"], **evidence}}
