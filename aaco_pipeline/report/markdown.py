@@ -126,13 +126,13 @@ def render_search(document: Document) -> str:
         f"**{markdown_text(optimization.sentence(document))}**",
         *(markdown_text(line) for line in optimization.remarks(document)),
         *_table("Attempts", optimization.ATTEMPTS, document["attempts"], most=len(document["attempts"])),
-        *([] if text is None else ["## What was changed", _fenced(text, "diff")]),
+        *([] if text is None else ["## What was changed", fenced(text, "diff")]),
         f"`aaco report {document['optimization_id']}` makes the page with the plots.",
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _fenced(text: str, language: str) -> str:
+def fenced(text: str, language: str) -> str:
     """Code as it is, in a fence that nothing in it ends."""
     longest = max((len(found) for found in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)

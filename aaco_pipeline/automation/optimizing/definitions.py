@@ -11,13 +11,13 @@ from aaco_pipeline.automation.optimizing.asking import DEFAULT_BUDGET_NS, DEFAUL
 from aaco_pipeline.automation.optimizing.choosing import TargetChoice
 from aaco_pipeline.automation.optimizing.running import run
 from aaco_pipeline.automation.stage_assets import OWNERS, expected_errors, markdown_table
-from aaco_pipeline.report.document.optimization import optimization_document
-from aaco_pipeline.report.words.optimization import remarks, sentence
+from aaco_pipeline.report.document.optimization_evidence import optimization_report
+from aaco_pipeline.report.markdown import fenced
+from aaco_pipeline.report.words.optimization import ATTEMPTS, remarks, sentence
 from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
 from aaco_pipeline.resources.host.process_identity import process_tags
 
 JOB: Final = "optimize_kernel"
-_SHOWN: Final = ("attempt", "transformation", "decision", "guard", "speedup_ratio", "ci_low", "ci_high", "reason")
 
 
 class OptimizeKernel(dg.Config):
@@ -56,16 +56,22 @@ def optimization(
     opened = lake.open()
     with expected_errors():
         ended = run(runner.folder, opened, order, context.log.info)
-    document = optimization_document(opened, ended.name)
-    attempts = opened.read("optimization_attempts", ended.name)
-    shown = attempts.select(_SHOWN).with_columns(pl.col("speedup_ratio", "ci_low", "ci_high").round(3))
+    document = optimization_report(opened, ended.name)
+    patch = document["evidence"]["patch_text"]
+    # A gain is how many times as fast it is, and no share: the columns are those of the command.
+    shown = pl.DataFrame(
+        {name.lstrip("*"): [show(row) for row in document["attempts"]] for name, show in ATTEMPTS.items()},
+        schema_overrides={name.lstrip("*"): pl.String for name in ATTEMPTS},
+    )
     return dg.MaterializeResult(
         metadata={
             "answer": "\n".join((sentence(document), *remarks(document))),
             "attempts": dg.MetadataValue.md(markdown_table(shown)),
+            **({} if patch is None else {"change": dg.MetadataValue.md(fenced(patch, "diff"))}),
+            "page": f"aaco report {ended.name}",
             "optimization": ended.name,
             "journal": document["journal"],
-            "dagster/row_count": attempts.height,
+            "dagster/row_count": shown.height,
         }
     )
 

@@ -19,11 +19,29 @@ _LONGEST_NAME: Final = 48
 
 
 def kernel_in_words(row: Row) -> str:
-    """A kernel as a line has room for it: what it does with its own name, or of a long name the short form."""
+    """A kernel as a line has room for it: what it does with its own name, or of a long name the short form.
+
+    A short form keeps its template arguments where there is room: they tell kernels apart that are called the same.
+    """
     name, short = str(row["name"]), row["operator"]
-    if short is None or name.startswith(str(short)):
+    if short is None or (len(name) <= _LONGEST_NAME and name.startswith(str(short))):
         return name
-    return f"{short} {name}" if len(name) <= _LONGEST_NAME and " " not in name and "<" not in name else str(short)
+    if len(name) <= _LONGEST_NAME and " " not in name and "<" not in name:
+        return f"{short} {name}"
+    return _without_parameters(name, str(short))
+
+
+def _without_parameters(name: str, short: str) -> str:
+    """The short form with the template arguments that follow it in the name, if both together are short."""
+    before, found, after = name.partition(short)
+    if not found or after[:1] not in ("<", "("):
+        return name if found and not before else short
+    depth = 0
+    for at, one in enumerate(after[: _LONGEST_NAME - len(short)]):
+        depth += (one == "<") - (one == ">" and after[at - 1] != "-")
+        if depth == 0:
+            return short + after[: at + 1] if one == ">" else short
+    return short
 
 
 _TIMES: Final[Columns] = {

@@ -32,7 +32,8 @@ def test_it_says_what_was_found_and_names_the_search(
     (search,) = empty_lake.read("optimizations").get_column("campaign_id")
     assert event.metadata["optimization"].value == search
     assert "twice is 1.25" in str(event.metadata["answer"].value)
-    assert "confirmation" in str(event.metadata["attempts"].value)
+    assert "| confirmation | 1.250 \\[1.250, 1.250\\] | confirmed: 16 of 16" in str(event.metadata["attempts"].value)
+    assert "\n+    int cost = 8000;\n" in str(event.metadata["change"].value)
     assert source.read_bytes() == SOURCE
 
 

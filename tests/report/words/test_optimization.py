@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from aaco_pipeline.report.words.optimization import is_decided, remarks, search_in_a_line, sentence
+from aaco_pipeline.report.words.optimization import ATTEMPTS, is_decided, remarks, search_in_a_line, sentence
 
 GAIN = {"of": "confirmation", "speedup_ratio": 1.2412, "ci_low": 1.2101, "ci_high": 1.2744}
 UNCHANGED = {"of": "gfx942", "vgprs": [28, 28], "sgprs": [16, 16], "lds_bytes": [0, 0], "scratch_bytes": [0, 0]}
@@ -163,3 +163,22 @@ def test_what_is_undecided_is_not_decided() -> None:
         "1 candidate could not be decided in the time: give a larger --budget."
     ]
     assert not is_decided(document(ended_by="noise"))
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        ("1.241 times as fast [1.210, 1.274], confirmed: 16 of 16 layouts hold", "confirmed: 16 of 16 layouts hold"),
+        ("0.959 times as fast [0.953, 0.971] in the search: not in sight", "in the search: not in sight"),
+        (
+            "1.2 times as fast [1.1, 1.3], but beside the candidate",
+            "1.2 times as fast [1.1, 1.3], but beside the candidate",
+        ),
+        (
+            "in the confirming layouts: 1.1 times as fast [1.0, 1.2]",
+            "in the confirming layouts: 1.1 times as fast [1.0, 1.2]",
+        ),
+    ],
+)
+def test_a_reason_does_not_repeat_the_figures_beside_it(reason: str, told: str) -> None:
+    assert ATTEMPTS["reason"]({"reason": reason, "speedup_ratio": 1.0}) == told
