@@ -84,7 +84,8 @@ SUMMARY: Final[Mapping[str, str]] = {
     "optimization_priority": (
         "SELECT k.kernel_id, k.name, k.short_name AS operator, b.label, b.score, b.recommendation, "
         "b.missing AS missing_signals, t.share_ratio, "
-        "w.saved_ns, w.speedup_ratio, r.bound, r.efficiency_ratio, x.criticality, x.saves_at_most_ns, x.proposers "
+        "w.saved_ns, w.speedup_ratio, r.bound, r.efficiency_ratio, x.criticality, x.critical_ns, x.saves_at_most_ns, "
+        "x.proposers "
         "FROM (SELECT * FROM kernels WHERE session_id = '{session}') AS k "
         "LEFT JOIN (SELECT * FROM kernel_stats WHERE session_id = '{session}') AS t USING (kernel_id) "
         "LEFT JOIN (SELECT kernel_id, max(saved_ns) AS saved_ns, "

@@ -79,15 +79,20 @@ def _print_limits(screen: "Console", kernels: Sequence[Row]) -> None:
             "*a faster one saves": _saving,
         },
         kernels[:_LIMITED_KERNELS],
-        title="What to look at first; more of one kernel with `aaco show --kernel NAME`",
+        title="Kernels that could save most; more of one with `aaco show --kernel NAME`",
         spare=("bound", "*of that roof"),
     )
 
 
 def _saving(row: Row) -> str | None:
-    """What a kernel at its roof would save; where no roof is known, what one of some speed would."""
+    """What a kernel at its roof would save; where no roof is known, all that it takes of the critical path.
+
+    They are ordered by that. Of a session that has neither it is what a kernel of some speed would save.
+    """
     if row["saves_at_most_ns"] is not None:
         return f"at most {duration(row['saves_at_most_ns'])}"
+    if row["critical_ns"] is not None:
+        return f"at most {duration(row['critical_ns'])}, no roof"
     return None if row["saved_ns"] is None else f"{duration(row['saved_ns'])} at {row['speedup_ratio']:g}×"
 
 

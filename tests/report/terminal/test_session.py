@@ -30,3 +30,12 @@ def test_terminal_tells_what_the_answer_rests_on_and_what_was_missing_when_asked
     assert "time that goes to the device's own work 50.0 % time_shares" in " ".join(
         printed(print_evidence, document).split()
     )
+
+
+def test_kernels_that_could_save_most_say_by_what_they_are_ordered(document: Document) -> None:
+    first = {**document["optimization_priority"][0], "bound": "dram", "share_ratio": 0.5}
+    known = {**first, "name": "near", "critical_ns": 9_000, "saves_at_most_ns": 5_000}
+    rows = [{**first, "name": "roofless", "critical_ns": 7_000, "saves_at_most_ns": None}, known]
+    rows.append({**first, "name": "unplaced", "critical_ns": None, "saves_at_most_ns": None})
+    told = " ".join(printed(print_session, {**document, "optimization_priority": rows}).split())
+    assert told.index("at most 7 µs, no roof") < told.index("at most 5 µs") < told.index("unplaced")
