@@ -6,7 +6,7 @@ One session never claims a regression: two processes of identical code differ by
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from aaco_pipeline.report.words.units import capital, counted, duration, share, shortened
+from aaco_pipeline.report.words.units import capital, counted, duration, number, share, shortened
 
 Row = Mapping[str, Any]
 Columns = Mapping[str, Callable[[Any], str | None]]
@@ -16,6 +16,8 @@ _TOLD: Final = 3
 _WIDTH: Final = 40
 #: Below this part of the median a session is as fast as the others.
 _AS_FAST: Final = 0.0005
+#: From here on a difference is told in times, not as a share.
+_IN_TIMES: Final = 2
 #: Categories of the environment by how likely a person wants to hear of them; what is not named comes after them.
 _FIRST: Final = ("rocm", "identity", "host", "package", "firmware", "gpu", "device", "nvidia", "python", "kernel")
 _NAMES: Final[Mapping[tuple[str, str | None], str]] = {
@@ -61,16 +63,24 @@ def of_campaign(arm: str | None, verdicts: Sequence[Row]) -> list[str]:
 def _placed(place: Row) -> str | None:
     if place.get("median_ratio") is None:
         return None
-    difference = place["median_ratio"] - 1
-    slower = "as fast as" if abs(difference) < _AS_FAST else f"{share(abs(difference))} "
-    if abs(difference) >= _AS_FAST:
-        slower += f"{'slower' if difference > 0 else 'faster'} than"
+    is_slower = _compared(place["median_ratio"])
     where = "in this environment" if place["compared_within"] == "environment" else "on this host"
     count = place["earlier_sessions"]
     if count == 1:
-        return f"it is {slower} the one earlier session {where} ({duration(place['median_ns'])})"
+        return f"it {is_slower} the one earlier session {where} ({duration(place['median_ns'])})"
     spread = "beyond all of them" if _stands_out(place) else "within their spread"
-    return f"it is {slower} the median of {count} earlier sessions {where} ({duration(place['median_ns'])}), {spread}"
+    return f"it {is_slower} the median of {count} earlier sessions {where} ({duration(place['median_ns'])}), {spread}"
+
+
+def _compared(ratio: float) -> str:
+    """How a session's time is to that of others; from twice on in times, as shares beyond 100 % are hard to read."""
+    if abs(ratio - 1) < _AS_FAST:
+        return "is as fast as"
+    if ratio >= _IN_TIMES:
+        return f"takes {number(ratio)} times as long as"
+    if ratio <= 1 / _IN_TIMES:
+        return f"is {number(1 / ratio)} times as fast as"
+    return f"is {share(abs(ratio - 1))} {'slower' if ratio > 1 else 'faster'} than"
 
 
 def _stands_out(place: Row) -> bool:

@@ -40,6 +40,11 @@ def test_a_session_within_the_spread_of_earlier_ones_after_a_new_rocm() -> None:
     [
         ({"median_ratio": 0.9, "value_ns": 900_000}, "10.0 % faster than the median of 12 .*, beyond all of them"),
         ({"median_ratio": 1.1, "value_ns": 1_100_000}, "10.0 % slower than the median of 12 .*, beyond all of them"),
+        (
+            {"median_ratio": 12.04, "value_ns": 12_040_000},
+            "It takes 12.04 times as long as the median of 12 .*, beyond all",
+        ),
+        ({"median_ratio": 0.25, "value_ns": 250_000}, "It is 4 times as fast as the median of 12 .*, beyond all"),
         ({"median_ratio": 1.0001, "compared_within": "environment"}, "as fast as the median .* in this environment"),
         ({"earlier_sessions": 1}, r"1.8 % slower than the one earlier session on this host \(1 ms\)\.$"),
     ],
