@@ -26,8 +26,9 @@ _INTERVAL: Final = ("speedup_ratio", "ci_low", "ci_high")
 def optimization_report(lake: TraceLake, name: str) -> Document:
     """The document of a search with `evidence`: what its journal and its patch hold.
 
-    `timings` has one entry a step that was timed, identical code first (`attempt` null): the ratio of each layout,
-    baseline / candidate, with the interval that was decided by. `static` has the accepted source's figures by
+    `timings` has one entry a step that was timed, identical code (`aa`) first and several accepted changes together
+    (`whole`) last, both without an attempt: the ratio of each layout, baseline / candidate, with the interval that was
+    decided by. `static` has the accepted source's figures by
     architecture beside those of the source as it was, or the latter alone. Of a journal that is gone or cannot be read
     everything is empty, and `lacking` says why.
     """
@@ -84,6 +85,9 @@ def _timings(journal: Journal) -> Iterator[Document]:
     for line in journal.of_kind("attempt"):
         for step, timed in line.get("timings", {}).items():
             yield _timing(line["attempt"], step, timed, timed["evidence"]["pairs"]["candidate"])
+    for line in journal.of_kind("whole"):
+        for timed in line["timings"].values():
+            yield _timing(None, "whole", timed, timed["evidence"]["pairs"]["candidate"])
 
 
 def _timing(attempt: int | None, step: str, timed: Mapping[str, Any], taken: list[Mapping[str, Any]]) -> Document:

@@ -85,6 +85,11 @@ def spent(document: Row) -> str:
     )
 
 
+def page(document: Row) -> str:
+    """Where more of it is to be seen."""
+    return f"`aaco report {document['optimization_id']}` makes a page of it: layouts, static figures, the change."
+
+
 def search_in_a_line(row: Row) -> str:
     """A search on the page of a session's kernel: how many attempts, what they gained where, and what it would mean."""
     made = f"{counted(row['attempts'], 'attempt')} on {row['executed_on']}, {row['accepted']} accepted"
@@ -94,11 +99,6 @@ def search_in_a_line(row: Row) -> str:
     scope = {"iteration": "an iteration", "recording": "the recording"}.get(row["effect_scope"])
     effect = f"; {scope} would be {share(shorter)} shorter" if shorter is not None else ""
     return f"{made}: {_figures(row)} times as fast{effect} ({row['optimization_id']})"
-
-
-def page(document: Row) -> str:
-    """Where more of it is to be seen."""
-    return f"`aaco report {document['optimization_id']}` makes a page of it: layouts, static figures, the change."
 
 
 def is_decided(document: Row) -> bool:

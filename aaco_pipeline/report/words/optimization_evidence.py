@@ -10,7 +10,9 @@ from typing import Any, Final
 from aaco_pipeline.report.words.optimization import Row, what
 from aaco_pipeline.report.words.units import counted, duration, grouped, long_duration, number
 
-_STEPS: Final = {"aa": "A/A", "search": "search", "confirmation": "confirmation"}
+_STEPS: Final = {"aa": "A/A", "search": "search", "confirmation": "confirmation", "whole": "confirmation"}
+#: What is timed besides attempts.
+_NO_ATTEMPT: Final = {"aa": "identical code", "whole": "all that was accepted"}
 #: Static figures in the order in which they matter, by their name in the journal.
 _FIGURES: Final[Mapping[str, str]] = {
     "waves_per_simd": "wavefronts per SIMD (occupancy)",
@@ -44,7 +46,7 @@ def timed(document: Row) -> list[dict[str, Any]]:
     return [
         {
             **row,
-            "called": "identical code" if row["attempt"] is None else named.get(row["attempt"], str(row["attempt"])),
+            "called": _NO_ATTEMPT.get(row["step"]) or named.get(row["attempt"], str(row["attempt"])),
             "aside": f"{_STEPS[row['step']]}, {counted(len(row['layouts']), 'layout')}",
             "figure": "–" if row["speedup_ratio"] is None else f"{row['speedup_ratio']:.3f}",
             "interval": None
@@ -77,7 +79,7 @@ def static_intro(document: Row) -> str:
         lacking = document["evidence"]["static_lacking"]
         return f"None: {lacking}." if lacking else "None: the search ended before the source was compiled for a GPU."
     told = "What a compiler states for AMD GPUs, which need not be here: what the kernel takes, not how fast it is."
-    if document["gain"] is None:
+    if all(one["after"] is None for one in document["evidence"]["static"]):
         return f"{told} Of the source as it is; nothing was accepted."
     same = [
         one["architecture"]
@@ -136,13 +138,14 @@ def next_steps(document: Row) -> list[tuple[str, str | None]]:
     """What can be done now: a sentence and, where there is one, the command."""
     name = document["optimization_id"]
     told: list[tuple[str, str | None]] = []
-    if document["patch"] is not None and document["is_applied"]:
+    is_kept = document["gain"] is not None  # what does not hold as a whole is kept as a patch, and not to be applied
+    if is_kept and document["patch"] is not None and document["is_applied"]:
         undo = f"patch -R -p1 < LAKE/{shlex.quote(document['patch'])}"
         told.append((f"The change stands in {document['source_name']} already. To take it back, in its folder:", undo))
-    elif document["patch"] is not None:
+    elif is_kept and document["patch"] is not None:
         apply = f"patch -p1 < LAKE/{shlex.quote(document['patch'])}"
         told.append((f"To apply the change, in the folder of {document['source_name']} (LAKE is the lake's):", apply))
-    if (block := document["evidence"]["launched_in"]) is not None:
+    if is_kept and (block := document["evidence"]["launched_in"]) is not None:
         told.append((f"Launch the kernel in workgroups of {' × '.join(map(str, block))} work-items.", None))
     again = "To decide everything again from the journal, without running anything:"
     return [*told, (again, f"aaco optimize --replay {name}")]

@@ -68,7 +68,10 @@ def test_without_its_journal_the_tables_are_shown_and_why_no_more_is(search: Doc
 
 
 def test_a_search_that_was_killed_or_found_nothing_has_its_page(search: Document) -> None:
-    bare = changed({**search, "gain": None, "resources": None, "patch": None}, patch_text=None, launched_in=None)
+    static = [{**one, "after": None} for one in search["evidence"]["static"]]
+    bare = changed(
+        {**search, "gain": None, "resources": None, "patch": None}, patch_text=None, launched_in=None, static=static
+    )
     page = render_search({**bare, "attempts": bare["attempts"][:2]})
     assert sections(page) == ["attempts", "layouts", "static", "circumstances", "next"]
     assert "patch -p1" not in page and "None" not in page
@@ -76,3 +79,11 @@ def test_a_search_that_was_killed_or_found_nothing_has_its_page(search: Document
     page = render_search(killed)
     assert "was broken off" in page and "None" not in page.replace("None: the search ended", "")
     assert sections(page) == ["static", "circumstances", "next"]
+
+
+def test_what_did_not_hold_as_a_whole_is_timed_on_the_page_and_not_to_be_applied(search: Document) -> None:
+    whole = {**search["evidence"]["timings"][-1], "attempt": None, "step": "whole"}
+    fell = {**search, "gain": None, "whole_decision": "rejected", "whole_reason": "1.001 times as fast"}
+    page = render_search(changed(fell, timings=[*search["evidence"]["timings"], whole]))
+    assert "all that was accepted" in page and "patch -p1" not in page
+    assert "nothing was accepted" not in page and sections(page) == SECTIONS
