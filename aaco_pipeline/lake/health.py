@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -50,18 +51,14 @@ def faults(lake: LakeReader) -> list[Fault]:
         found: list[Fault] = []
         published: set[Path] = set()
         unreadable: set[str] = set()
-        for path in sorted((lake.path / MANIFESTS).glob("*.json")):
-            try:
-                manifest = read_manifest(path)
-            except LakeError as error:
+        for path, manifest in _manifests(lake):
+            if isinstance(manifest, LakeError):
                 unreadable.add(path.stem)
-                found.append(_unreadable(path, error))
-                continue
-            if manifest is not None:
+                found.append(_unreadable(path, manifest))
+            else:
                 published |= {lake.path / file for file in manifest.files}
                 found += _damaged_files(lake, manifest)
-        # An unreadable manifest may publish what looks like an orphan.
-        orphans = (one for one in _unpublished_files(lake, published) if owner_of(one.path)[1] not in unreadable)
+        orphans = _unneeded_files(lake, published, unreadable)
         # A torn table of baselines is told above, and what it names is not known.
         torn = any(one.kind != "unreadable manifest" and one.path.parts[-3] == "baselines" for one in found)
         artefacts = () if unreadable or torn else _unnamed_artefacts(lake)
@@ -78,6 +75,24 @@ def leftovers(lake: LakeReader) -> list[Fault]:
         published = {lake.path / file for manifest in lake.manifests() for file in manifest.files}
         unneeded = (*_unpublished_files(lake, published), *_unnamed_artefacts(lake), *_stale_locks(lake))
         return [fault for fault in unneeded if fault.mendable]
+
+
+def clear_away(lake: TraceLake) -> None:
+    """Remove what killed writers were at: files that they were writing or had not named yet, and their locks.
+
+    Whoever is about to write calls it, so that nothing is left to tell once work was taken up again. What a manifest
+    that cannot be read may publish stays; `faults` tells of it.
+    """
+    with lake_errors(lake.path):
+        manifests = dict(_manifests(lake))
+        readable = [one for one in manifests.values() if isinstance(one, Manifest)]
+        published = {lake.path / file for manifest in readable for file in manifest.files}
+        unreadable = {path.stem for path, one in manifests.items() if isinstance(one, LakeError)}
+        # The locks come last: removing a file takes its owner's.
+        for fault in chain(_unneeded_files(lake, published, unreadable), _stale_locks(lake)):
+            mend(lake, fault)
+        for lock in (lake.path / ".locks" / "runs").glob("*.measuring"):
+            remove_free_lock(lock)
 
 
 def mend(lake: TraceLake, fault: Fault) -> bool:
@@ -158,6 +173,25 @@ def _captures(lake: LakeReader) -> Iterator[Fault]:
         if not is_verified and raw.is_dir():
             told = "received by an earlier version, which kept no digests: its files are taken as they are now"
             yield Fault("unverified capture", raw, told, mendable=True)
+
+
+def _manifests(lake: LakeReader) -> Iterator[tuple[Path, Manifest | LakeError]]:
+    """Each manifest's file with what it states, or why it cannot be read."""
+    for path in sorted((lake.path / MANIFESTS).glob("*.json")):
+        try:
+            manifest = read_manifest(path)
+        except LakeError as error:
+            yield path, error
+            continue
+        if manifest is not None:
+            yield path, manifest
+
+
+def _unneeded_files(lake: LakeReader, published: set[Path], unreadable: set[str]) -> Iterator[Fault]:
+    """What no manifest publishes, but for what an unreadable one may."""
+    for fault in _unpublished_files(lake, published):
+        if owner_of(fault.path)[1] not in unreadable:
+            yield fault
 
 
 def _unpublished_files(lake: LakeReader, published: set[Path]) -> Iterator[Fault]:

@@ -162,6 +162,32 @@ def test_a_file_that_no_manifest_publishes_is_found_and_removed(populated: Trace
     }
 
 
+def test_what_killed_writers_were_at_is_cleared_away_and_all_else_stays(
+    populated: TraceLake, snapshot: Snapshot
+) -> None:
+    torn = populated.manifest_path(SESSION, "session")
+    torn.write_bytes(torn.read_bytes()[:9])
+    perhaps_published = populated.path / "kernels" / f"session_id={SESSION}" / "a-0.parquet"
+    perhaps_published.write_bytes(b"x")
+    living = populated.path / "kernels" / f"session_id={SESSION}" / f".tmp-{os.getpid()}-0"
+    living.write_bytes(b"x")
+    with populated.measuring("weekly"):
+        before = snapshot(populated.path)
+        for left in (
+            populated.path / "verdicts" / "campaign_id=gone" / "a-0.parquet",
+            populated.path / "verdicts" / "campaign_id=nightly" / f".tmp-{dead_process()}-0",
+            populated.path / ".locks" / "gone.lock",
+            populated.path / ".locks" / "runs" / "gone.measuring",
+        ):
+            left.parent.mkdir(parents=True, exist_ok=True)
+            left.write_bytes(b"x")
+        health.clear_away(populated)
+        assert populated.is_measuring("weekly")
+        kept = {name for name, content in snapshot(populated.path).items() if content is not None}
+    assert kept == {name for name, content in before.items() if content is not None}
+    assert perhaps_published.is_file() and living.is_file()
+
+
 def test_whatever_lies_in_a_tables_folder_is_mended_or_not_called_mendable(populated: TraceLake) -> None:
     misnamed = populated.path / "kernels" / "session_id=misnamed"
     misnamed.mkdir()

@@ -52,7 +52,7 @@ def measure_campaign(
         require_resumable(lake, plan)
         goes_on = not members(lake, campaign).is_empty()
         bury(lake, instance, campaign)
-        _clear_away(lake)
+        health.clear_away(lake)
         work = _Measuring(lake, plan, configs, log, attended)
         with fresh_copy(lake, plan):
             for purpose, wanted in (("latency", plan.blocks), ("trace", plan.traced_blocks)):
@@ -209,13 +209,6 @@ def bury(lake: TraceLake, instance: dg.DagsterInstance, campaign: str) -> None:
         forget(lake, instance, session)
     state = pl.when(pl.col("state") == "begun").then(pl.lit("killed")).otherwise(pl.col("state"))
     publish_members(lake, campaign, known.with_columns(state.alias("state")))
-
-
-def _clear_away(lake: TraceLake) -> None:
-    """Remove what dead writers were at, the campaign's own among them, before anything is measured."""
-    for fault in health.leftovers(lake):
-        if fault.kind in ("unfinished write", "stale lock"):
-            health.mend(lake, fault)
 
 
 def _make_known(lake: TraceLake, instance: dg.DagsterInstance, sessions: Sequence[str]) -> None:

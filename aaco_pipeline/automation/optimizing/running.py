@@ -23,11 +23,12 @@ from aaco_pipeline.automation.optimizing.record import Recorder, journal_path, n
 from aaco_pipeline.cache_folder import default_cache_dir
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.files import lake_errors
+from aaco_pipeline.lake.health import clear_away
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.writers import TEMPORARY_PREFIX, temporary_beside, writer_is_gone
 from aaco_pipeline.optimization.decision.plan import Plan
 from aaco_pipeline.optimization.guards.text import check_text
-from aaco_pipeline.optimization.journal import Journal, JournalError, read_journal
+from aaco_pipeline.optimization.journal import Journal, JournalError, JournalWriter, read_journal
 from aaco_pipeline.optimization.loop.attempt import sha256
 from aaco_pipeline.optimization.loop.checking import HarnessChecker
 from aaco_pipeline.optimization.loop.means import Limits, Means, Question
@@ -71,7 +72,7 @@ def run(configs: Path, lake: TraceLake, order: Order, log: Log) -> Ended:
         lake.measuring(name),
         measurement_slot(on_wait=lambda: log("waiting for the measurement slot: another run is measuring")),
         _scratch() as folder,
-        open_journal(lake, name) as journal,
+        _journal(lake, name) as journal,
     ):
         recorder = Recorder(lake, name, began_at, journal)
         kept = partial(_kept, recorder, journal_path(lake.path, name).with_name("exchanges"))
@@ -210,6 +211,12 @@ def _keep(order: Order, subject: Subject, outcome: Outcome, recorder: Recorder) 
 
 def _replaying(begin: Mapping[str, Any]) -> RuleTimer:
     return RuleTimer(recorded_plan(begin["plan"]), begin["seed"])
+
+
+def _journal(lake: TraceLake, name: str) -> JournalWriter:
+    """A new journal, in a lake from which what killed writers left is cleared away: nobody goes on with a search."""
+    clear_away(lake)
+    return open_journal(lake, name)
 
 
 @contextmanager

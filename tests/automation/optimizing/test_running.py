@@ -14,6 +14,7 @@ from aaco_pipeline.automation.optimizing.asking import Order
 from aaco_pipeline.automation.optimizing.record import find_optimization, read_kept
 from aaco_pipeline.automation.optimizing.running import Ended, decide_again, run
 from aaco_pipeline.errors import UsageError
+from aaco_pipeline.lake import store
 from aaco_pipeline.lake.health import faults
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.optimization.harness import NoHarness
@@ -233,3 +234,22 @@ def test_the_tables_are_those_of_one_campaign(
     manifest = empty_lake.manifest(ended.name, "campaign")
     assert {entry.table for entry in manifest.of_stage("optimization")} == {"optimizations", "optimization_attempts"}
     assert empty_lake.read("optimizations").select(pl.col("campaign_id").str.starts_with("optimize-")).item()
+
+
+def test_what_a_kill_in_a_first_publication_left_is_cleared_away_by_the_next_search(
+    empty_lake: TraceLake, source: Path, offering: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offering()
+
+    def killed(path: Path, content: bytes) -> None:
+        path.with_name(".tmp-999999999-ab").write_bytes(content[:1])  # no process has that number
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as killing, pytest.raises(KeyboardInterrupt):
+        (empty_lake.path / "manifests").mkdir(parents=True)
+        killing.setattr(store, "write_atomically", killed)
+        searched(empty_lake, source)
+    assert {fault.kind for fault in faults(empty_lake)} == {"unfinished write", "orphan file", "stale lock"}
+    ended = searched(empty_lake, source)
+    assert faults(empty_lake) == []
+    assert empty_lake.read("optimizations").get_column("campaign_id").to_list() == [ended.name]
