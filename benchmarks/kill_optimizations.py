@@ -26,6 +26,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
+from aaco_pipeline.automation.doctor import examine
 from aaco_pipeline.automation.optimizing.record import journal_path
 from aaco_pipeline.automation.optimizing.running import decide_again
 from aaco_pipeline.automation.optimizing.samples import copy_samples
@@ -37,7 +38,7 @@ SAMPLE: Final = "row_dot"
 #: How long what a killed command started may take to notice.
 GRACE_SECONDS: Final = 10.0
 #: The next search only has to begin.
-_NEXT_BUDGET: Final = "1s"
+_NEXT_BUDGET: Final = "0.001s"
 _CACHE: Final = "AACO_CACHE"
 
 
@@ -203,14 +204,8 @@ def _unwell(place: Workplace, source: Path) -> Iterator[str]:
     done = place.call("optimize", str(source), "--target", "cpu", "--budget", _NEXT_BUDGET, "--json")
     if done.returncode != 0:
         yield f"the next search ended with {done.returncode}: {done.stderr}"
-    done = place.call("doctor", "--json")
-    try:
-        found = json.loads(done.stdout)
-    except ValueError:
-        yield f"doctor ended with {done.returncode}: {done.stderr or done.stdout}"
-        return
-    for one in found:
-        yield f"{one['kind']}: {one['subject']}: {one['why']}"
+    for one in examine(place.lake, None):
+        yield f"{one.kind}: {one.subject}: {one.explanation}"
 
 
 def _usual_seconds(place: Workplace, budget: str) -> float:
