@@ -14,23 +14,8 @@ from pathlib import Path
 from typing import Final
 
 _WAIT_SECONDS: Final = 0.5
-#: Sets the limits and becomes the program: a fresh process, because threads forbid doing so between fork and exec.
-_LAUNCHER: Final = """
-import os, resource, sys
-memory, seconds, size = map(int, sys.argv[1:4])
-for what, most in (
-    (resource.RLIMIT_AS, memory),
-    (resource.RLIMIT_CPU, seconds),
-    (resource.RLIMIT_FSIZE, size),
-    (resource.RLIMIT_CORE, 0),
-):
-    hard = resource.getrlimit(what)[1]
-    least = most if hard == resource.RLIM_INFINITY else min(most, hard)
-    # A second between the limits on CPU time: SIGXCPU, which says what it is, and not SIGKILL.
-    beyond = least + 1 if what == resource.RLIMIT_CPU and least != hard else least
-    resource.setrlimit(what, (least, beyond))
-os.execv(sys.argv[4], sys.argv[4:])
-"""
+#: Becomes the program within the limits: a fresh process, because threads forbid doing so between fork and exec.
+_CONFINED: Final = Path(__file__).with_name("confined.py")
 
 
 @dataclass(frozen=True)
@@ -53,12 +38,12 @@ def run_limited(
 ) -> int | None:
     """The exit status of a command that runs in `folder` and prints to `log`; None when it took too long.
 
-    With `limits` each of its processes is held to them, and `command` names its program by an absolute path. OSError
-    when it cannot be started.
+    With `limits` each of its processes is held to them, without new privileges and, where the machine grants that,
+    without a network; `command` then names its program by an absolute path. OSError when it cannot be started.
     """
     if limits is not None:
-        stated = (limits.memory_bytes, limits.cpu_seconds, limits.file_bytes)
-        command = [sys.executable, "-I", "-S", "-c", _LAUNCHER, *map(str, stated), *command]
+        stated = (limits.cpu_seconds, limits.memory_bytes, limits.file_bytes)
+        command = [sys.executable, "-I", "-S", str(_CONFINED), *map(str, stated), *command]
     with log.open("wb") as stream:
         process = subprocess.Popen(
             command,

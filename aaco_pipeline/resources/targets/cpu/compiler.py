@@ -3,11 +3,8 @@
 import os
 import re
 import shutil
-import signal
 import subprocess
-import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,15 +12,13 @@ from typing import Final
 
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.optimization.candidates import Refused
+from aaco_pipeline.resources.toolchains.limited import Limits, ending, run_limited
 
-_CPU_SECONDS: Final = 60
 _WALL_SECONDS: Final = 180
-_MEMORY_BYTES: Final = 4 << 30
-_FILE_BYTES: Final = 128 << 20
+_LIMITS: Final = Limits(memory_bytes=4 << 30, cpu_seconds=60, file_bytes=128 << 20)
 _TOLD_LINES: Final = 6
 _TOLD_LETTERS: Final = 1_000
 _READ_BYTES: Final = 1 << 16
-_CONFINED: Final = Path(__file__).with_name("confined.py")
 _CHOICES: Final = ("c++", "g++", "clang++")
 HOW_TO_INSTALL: Final = "install g++ or clang++ (Debian, Ubuntu: apt-get install g++)"
 
@@ -64,31 +59,22 @@ def compile_confined(compiler: Compiler, arguments: Sequence[str], folder: Path)
     started has ended.
     """
     said = folder / "compiler.txt"
-    command = [sys.executable, "-I", "-S", str(_CONFINED), str(_CPU_SECONDS), str(_MEMORY_BYTES), str(_FILE_BYTES)]
     environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "TMPDIR": str(folder)}
-    with said.open("wb") as stream:
-        process = subprocess.Popen(
-            [*command, compiler.path, *arguments],
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=stream,
-            stderr=stream,
-            start_new_session=True,
-        )
-        try:
-            status = process.wait(_WALL_SECONDS)
-        except subprocess.TimeoutExpired:
-            raise Refused("compile", f"the compiler took more than {_WALL_SECONDS} s") from None
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+    status = run_limited(
+        [compiler.path, *arguments],
+        folder,
+        log=said,
+        limit_seconds=_WALL_SECONDS,
+        limits=_LIMITS,
+        environment=environment,
+    )
+    if status is None:
+        raise Refused("compile", f"the compiler took more than {_WALL_SECONDS} s")
     with said.open("rb") as stream:
         text = stream.read(_READ_BYTES).decode(errors="replace")
     if status != 0:
         raise Refused(
-            "compile", _shortened(text, folder) or f"the compiler ended with status {status} and said nothing"
+            "compile", _shortened(text, folder) or f"the compiler ended with {ending(status)} and said nothing"
         )
     return tuple(line for line in _plain(text, folder).splitlines() if ": warning: " in line)[:_TOLD_LINES]
 

@@ -48,7 +48,7 @@ def test_a_compiler_has_limits_of_its_own(tmp_path: Path) -> None:
     program = """
 import resource
 for what in ("CPU", "AS", "FSIZE", "CORE"):
-    print("x: warning: ", what, resource.getrlimit(getattr(resource, "RLIMIT_" + what))[1])
+    print("x: warning: ", what, resource.getrlimit(getattr(resource, "RLIMIT_" + what))[0])
 print("x: warning: ", open("/proc/self/status").read().partition("NoNewPrivs:")[2].split()[0])
 """
     told = compile_confined(PYTHON, ["-I", "-S", "-c", program], tmp_path)

@@ -32,7 +32,9 @@ def main() -> None:
     ):
         hard = resource.getrlimit(what)[1]
         least = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(what, (least, least))
+        # A second between the limits on CPU time: SIGXCPU, which says what it is, and not SIGKILL.
+        beyond = least + 1 if what == resource.RLIMIT_CPU and least != hard else least
+        resource.setrlimit(what, (least, beyond))
     os.execve(sys.argv[4], sys.argv[4:], dict(os.environ))
 
 
