@@ -10,6 +10,9 @@ TESTS := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 # Counting lines takes a quarter of the time again: only where it is asked for, and by these rooms' own tests alone.
 COVERED := lake formats analysis
 
+# Hundreds of processes that tests start import the package: compiled once, not by each, whatever the caller's shell says.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo demo-mi300x test ui check clean
 
 demo: $(READY)

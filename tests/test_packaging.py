@@ -3,6 +3,7 @@
 Also what people who join find at the top of the repository: it says and runs what is there.
 """
 
+import json
 import os
 import re
 import subprocess
@@ -18,6 +19,19 @@ import yaml
 from tests.places import ROOT
 
 ENTRY: Final = "from aaco_pipeline.cli.main import entry; entry()"
+#: Runs commands one after the other in one process, loads the definitions, and writes what each printed.
+EACH: Final = """
+import contextlib, io, json, sys
+from aaco_pipeline.cli.main import main
+told = []
+for command in json.loads(sys.argv[1]):
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        assert main(command) == 0, command
+    told.append(printed.getvalue())
+import dagster as dg, aaco_pipeline.definitions as definitions
+dg.Definitions.validate_loadable(definitions.defs)
+json.dump([*told, str(definitions)], sys.stdout)
+"""
 KERNEL_TRACE: Final = (
     '"Kind","Agent_Id","Queue_Id","Thread_Id","Dispatch_Id","Kernel_Id","Kernel_Name","Correlation_Id",'
     '"Start_Timestamp","End_Timestamp","Private_Segment_Size","Group_Segment_Size","Workgroup_Size_X",'
@@ -93,17 +107,19 @@ def test_from_the_wheel_alone_an_empty_folder_is_enough(run: Run, installed: Pat
     capture = tmp_path / "capture"
     capture.mkdir()
     (capture / "7_kernel_trace.csv").write_text(KERNEL_TRACE)
-    assert "1 new session of 1 run" in run(ENTRY, "ingest", str(capture))
-
-    assert "2 sessions, " in run(ENTRY, "ls")
-    assert "vector_add" in run(ENTRY, "show", "latest")
-    counted = run(ENTRY, "sql", "SELECT count(DISTINCT session_id) AS n, count(*) > 2 AS many FROM dispatches")
-    assert counted.split()[-4:-2] == ["2", "True"]
-
-    run(ENTRY, "init")
+    count = "SELECT count(DISTINCT session_id) AS n, count(*) > 2 AS many FROM dispatches"
+    commands = [["ingest", str(capture)], ["ls"], ["show", "latest"], ["sql", count], ["init"]]
+    told = dict(
+        zip(
+            ("ingest", "ls", "show", "sql", "init", "loading"), json.loads(run(EACH, json.dumps(commands))), strict=True
+        )
+    )
+    assert "1 new session of 1 run" in told["ingest"]
+    assert "2 sessions, " in told["ls"]
+    assert "vector_add" in told["show"]
+    assert told["sql"].split()[-4:-2] == ["2", "True"]
     assert (here / "configs" / "counter_sets.yaml").is_file()
-    loading = "import dagster as dg, aaco_pipeline.definitions as d; dg.Definitions.validate_loadable(d.defs); print(d)"
-    assert str(installed) in run(loading)
+    assert str(installed) in told["loading"]
 
 
 def test_hosted_ci_runs_what_everyone_runs() -> None:
