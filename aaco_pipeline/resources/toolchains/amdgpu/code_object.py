@@ -46,6 +46,7 @@ class Section:
     link: int
     info: int
     executable: bool
+    writable: bool = False
 
 
 @dataclass(frozen=True)
@@ -60,11 +61,21 @@ class Symbol:
 
 
 @dataclass(frozen=True)
+class KernelArgument:
+    """A place in the kernel's argument segment, in bytes; `kind` is the metadata's `.value_kind`."""
+
+    kind: str
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True)
 class KernelMetadata:
     """What the metadata states of a kernel, by the names it has there.
 
-    `vgprs` includes the accumulation registers where both come out of one file (gfx90a and later). `symbol` is that of
-    the machine code. Sizes of LDS and scratch are fixed ones: bytes of a workgroup, and of a work-item.
+    `arguments` are those of the source in its order, then the hidden ones that whoever launches it fills. `vgprs`
+    includes the accumulation registers where both come out of one file (gfx90a and later). `symbol` is that of the
+    machine code. Sizes of LDS and scratch are fixed ones: bytes of a workgroup, and of a work-item.
     """
 
     symbol: str
@@ -79,6 +90,7 @@ class KernelMetadata:
     max_workgroup_work_items: int
     wavefront_size: int
     dynamic_stack: bool
+    arguments: tuple[KernelArgument, ...] = ()
 
 
 class CodeObject:
@@ -156,7 +168,7 @@ class CodeObject:
             if kind != NO_BITS:
                 self._slice(offset, size)
         return tuple(
-            Section(_text(names, name), kind, address, offset, size, link, info, bool(flags & 4))
+            Section(_text(names, name), kind, address, offset, size, link, info, bool(flags & 4), bool(flags & 1))
             for name, kind, flags, address, offset, size, link, info, _, _ in entries
         )
 
@@ -233,11 +245,11 @@ def _kernel(stated: object) -> KernelMetadata:
         raise ValueError("a kernel's metadata is no mapping")
 
     def number(key: str, default: int | None = None) -> int:
-        value = stated.get(key, default)
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 32:
-            raise ValueError(f"a kernel's {key} is {value!r:.40}")
-        return value
+        return _number(stated, key, default)
 
+    arguments = stated.get(".args", [])
+    if not isinstance(arguments, list):
+        raise ValueError("a kernel's arguments are no list")
     descriptor = stated.get(".symbol")
     if not isinstance(descriptor, str) or not descriptor.endswith(".kd"):
         raise ValueError("a kernel names no descriptor")
@@ -254,7 +266,21 @@ def _kernel(stated: object) -> KernelMetadata:
         max_workgroup_work_items=number(".max_flat_workgroup_size"),
         wavefront_size=number(".wavefront_size"),
         dynamic_stack=stated.get(".uses_dynamic_stack") is True,
+        arguments=tuple(_argument(one) for one in arguments),
     )
+
+
+def _argument(stated: object) -> KernelArgument:
+    if not isinstance(stated, dict) or not isinstance(kind := stated.get(".value_kind"), str):
+        raise ValueError("a kernel's argument says no kind")
+    return KernelArgument(kind, _number(stated, ".offset"), _number(stated, ".size"))
+
+
+def _number(stated: dict[str, object], key: str, default: int | None = None) -> int:
+    value = stated.get(key, default)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 32:
+        raise ValueError(f"a kernel's {key} is {value!r:.40}")
+    return value
 
 
 def _text(table: bytes, at: int) -> str:

@@ -7,7 +7,7 @@ gfx942, as Debian's device libraries of ROCm 5.2 do, is given one in the cache f
 import importlib.util
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -55,12 +55,16 @@ class Missing:
 def find_toolchain() -> Toolchain | Missing:
     """The first compiler of the order above that is whole; else what each of them lacks."""
     lacking = []
-    for name, find in (("ROCm", _rocm), ("clang-19", _debian), ("Python packages", _packages)):
-        found = find()
+    for name, found in _each():
         if isinstance(found, Toolchain):
             return found
         lacking.append(f"{name}: {found}")
     return Missing("no compiler for AMD GPUs; " + "; ".join(lacking))
+
+
+def find_toolchains() -> list[Toolchain]:
+    """Every compiler that is whole, in the order above: a later one may know more architectures."""
+    return [found for _, found in _each() if isinstance(found, Toolchain)]
 
 
 def availability() -> str:
@@ -70,6 +74,11 @@ def availability() -> str:
     if isinstance(found, Toolchain):
         return f"static verdict on {architectures}: available, with {' '.join(found.compiler)}"
     return f"static verdict on {architectures}: not available ({found.reason}); to have it: {found.fix}"
+
+
+def _each() -> Iterator[tuple[str, Toolchain | str]]:
+    for name, find in (("ROCm", _rocm), ("clang-19", _debian), ("Python packages", _packages)):
+        yield name, find()
 
 
 def _rocm() -> Toolchain | str:
