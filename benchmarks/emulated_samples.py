@@ -2,10 +2,10 @@
 
 Each sample's machine code is executed instruction by instruction on every size of its harness, in both orders of its
 wavefronts, and held against the source as it is: `bit_exact`, `within_bound` of the float64 reference, or what the
-emulator lacks. Instructions are those that wavefronts executed. Run as `AACO_EMULATOR=… python -m
-benchmarks.emulated_samples`, where the variable names a checkout of tinygrad; `--flag=-ffp-contract=off` compiles
-emulator lacks. Instructions are those of wavefronts. Run as `AACO_EMULATOR=… python -m
-or when fewer than three samples are emulated.
+emulator lacks. Instructions are those that wavefronts executed. Run as `python -m benchmarks.emulated_samples` with
+AACO_EMULATOR set to a checkout of tinygrad; `--flag=-ffp-contract=off` compiles without fused multiply-add, so that what
+is left of a difference is the unrolling's. It exits with 1 when a row is wrong, or when fewer than three samples are
+emulated.
 """
 
 import argparse

@@ -83,7 +83,7 @@ class _Emulated:
         is_exact = True
         for size in self._harness.sizes:
             is_exact &= self._call(size, before, after, version.block)
-        return "bit_exact" if is_exact else "within_bound"
+        return "bit_exact" if is_exact and before is not after else "within_bound"
 
     def _started(self, stack: ExitStack, version: Version, *, is_candidate: bool = False) -> EmulatedWorker:
         try:

@@ -37,9 +37,9 @@ _FLOAT_MODE: Final = 0xF0
 class Program:
     """A kernel in memory. Offsets are from the beginning of `image`; `writable` are (offset, bytes) of its variables.
 
-    `user_registers` says what the first SGPRs hold, one name a register: `arguments.0` is the low half of the address
-    of the arguments, `packet.0` that of the dispatch packet, null is 0. The workgroup's numbers follow, of the
-    dimensions that `group_registers` has.
+    `code` is where instructions may be. `user_registers` says what the first SGPRs hold, one name a register:
+    `arguments.0` is the low half of the address of the arguments, `packet.0` that of the dispatch packet, null is 0.
+    The workgroup's numbers follow, of the dimensions that `group_registers` has.
     """
 
     image: bytes
@@ -67,7 +67,10 @@ def read_program(data: bytes, kernel: str) -> Program:
         content = code.bytes_of(one)
         image[one.address : one.address + len(content)] = content
     descriptor = code.symbols_by_name[f"{stated.symbol}.kd"]
-    function = code.symbols_by_name[stated.symbol]
+    function = code.symbols_by_name.get(stated.symbol)
+    if function is None or function.section is None:
+        raise NotEmulated(f"the code object has a kernel {stated.symbol} and no code of it")
+    text = code.sections[function.section]  # with the functions that it calls
     (entry,) = struct.unpack_from("<q", code.content(descriptor), 16)
     _, first, second, properties, preloaded = struct.unpack_from("<IIIHH", code.content(descriptor), 44)
     if stated.dynamic_stack:
@@ -79,7 +82,7 @@ def read_program(data: bytes, kernel: str) -> Program:
     return Program(
         image=bytes(image),
         entry=descriptor.value + entry,
-        code=(function.value, function.size),
+        code=(text.address, text.size),
         writable=tuple((one.address, one.size) for one in placed if one.writable and one.name not in _LOADERS),
         user_registers=_user_registers(properties, preloaded & 0x7F),
         group_registers=tuple(dimension for dimension, bit in enumerate(_GROUP_BITS) if second & bit),
