@@ -102,6 +102,7 @@ def doctor(project: "Project", mend: bool, proven: tuple[str, ...], as_json: boo
     from aaco_pipeline.cli.progress_bar import progress_bar
     from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.resources.progress import progress_listener
+    from aaco_pipeline.resources.targets.emulated import finding as emulators
     from aaco_pipeline.resources.toolchains.amdgpu.finding import availability
 
     lake = TraceLake(project.lake)
@@ -132,6 +133,7 @@ def doctor(project: "Project", mend: bool, proven: tuple[str, ...], as_json: boo
             say("`aaco doctor --mend` mends what can be mended")
     if not as_json:
         say(availability())
+        say(emulators.availability())
     return _PROBLEMS_REMAIN if any(row["state"] != "mended" for row in rows) else 0
 
 

@@ -19,6 +19,7 @@ from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import empty_table
 from aaco_pipeline.resources.project import Project
+from aaco_pipeline.resources.targets.emulated import finding as emulators
 from aaco_pipeline.resources.toolchains.amdgpu import finding
 from aaco_pipeline.resources.toolchains.amdgpu.finding import Missing, availability
 
@@ -59,7 +60,7 @@ def test_info_says_what_a_backend_lacks_and_what_mends_it(aaco: Aaco, monkeypatc
 
 def test_doctor_finds_nothing_wrong_with_a_healthy_lake(aaco: Aaco, measured: Project) -> None:
     answer = aaco("doctor")
-    said = f"{measured.lake}: all is well\n{availability()}\n"
+    said = f"{measured.lake}: all is well\n{availability()}\n{emulators.availability()}\n"
     assert (answer.returncode, answer.stdout, answer.stderr) == (0, said, "")
     assert aaco("doctor", "--json").stdout == "[]\n"
 

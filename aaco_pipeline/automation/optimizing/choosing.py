@@ -1,4 +1,4 @@
-"""What a search is made with: the target, the proposers, the static verdict, and the kernel a session points at."""
+"""What a search is made with: target, proposers, static and emulated verdict, and the kernel a session points at."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,7 +11,10 @@ from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.optimization.calls import Launch
 from aaco_pipeline.optimization.candidates import Proposer
 from aaco_pipeline.optimization.first_to_fix import READS, kernels_to_fix, same_kernel
-from aaco_pipeline.optimization.loop.means import Static
+from aaco_pipeline.optimization.harness import Harness
+from aaco_pipeline.optimization.loop.checking import HarnessChecker
+from aaco_pipeline.optimization.loop.emulated import EmulatedChecker
+from aaco_pipeline.optimization.loop.means import Checker, Static
 from aaco_pipeline.optimization.proposers import PROPOSERS
 from aaco_pipeline.optimization.proposers.language_model import LanguageModelProposer
 from aaco_pipeline.optimization.proposers.questions import Ask
@@ -20,6 +23,8 @@ from aaco_pipeline.resources.language_model.client import Client
 from aaco_pipeline.resources.language_model.settings import key_of, load_language_model
 from aaco_pipeline.resources.targets.cpu import CpuTarget
 from aaco_pipeline.resources.targets.cpu.compiler import find_compiler
+from aaco_pipeline.resources.targets.emulated.finding import NoEmulator
+from aaco_pipeline.resources.targets.emulated.target import emulated_target
 from aaco_pipeline.resources.targets.gpu.target import find_gpu
 from aaco_pipeline.resources.toolchains.amdgpu.finding import Missing
 from aaco_pipeline.resources.toolchains.amdgpu.verdict import static_verdict
@@ -49,6 +54,17 @@ def static_of(folder: Path, launch: Launch) -> tuple[Static | None, str | None]:
     """The static verdict, or why there is none. `folder` takes what is compiled."""
     found = static_verdict(folder, launch)
     return (None, found.reason) if isinstance(found, Missing) else (found, None)
+
+
+def checker_of(harness: Harness, folder: Path) -> tuple[Checker, str | None]:
+    """The checker of a harness, with the user's emulator where there is one, or why nothing is emulated.
+
+    `folder` takes what is compiled.
+    """
+    checker, found = HarnessChecker(harness), emulated_target(folder)
+    if isinstance(found, NoEmulator):
+        return checker, found.reason
+    return EmulatedChecker(checker, harness, found, folder), None
 
 
 def proposers_of(configs: Path, kept: Callable[[Ask], Ask]) -> tuple[Proposer, ...]:

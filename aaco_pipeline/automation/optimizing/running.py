@@ -15,7 +15,7 @@ import numpy as np
 
 from aaco_pipeline import __version__
 from aaco_pipeline.automation.optimizing.asking import MOST_ATTEMPTS, Order, Subject, find_subject
-from aaco_pipeline.automation.optimizing.choosing import choose_target, proposers_of, static_of
+from aaco_pipeline.automation.optimizing.choosing import checker_of, choose_target, proposers_of, static_of
 from aaco_pipeline.automation.optimizing.effect import predicted_effect
 from aaco_pipeline.automation.optimizing.floors import floor_ns
 from aaco_pipeline.automation.optimizing.patches import replace_source, unified_diff
@@ -30,7 +30,6 @@ from aaco_pipeline.optimization.decision.plan import Plan
 from aaco_pipeline.optimization.guards.text import check_text
 from aaco_pipeline.optimization.journal import Journal, JournalError, JournalWriter, read_journal
 from aaco_pipeline.optimization.loop.attempt import sha256
-from aaco_pipeline.optimization.loop.checking import HarnessChecker
 from aaco_pipeline.optimization.loop.means import Limits, Means, Question
 from aaco_pipeline.optimization.loop.replay import Replayed, replay
 from aaco_pipeline.optimization.loop.search import Outcome, optimize
@@ -109,6 +108,8 @@ def _prepared(
     launch = harness.drawn(harness.timed_size(target.name), _CALL_DISTRIBUTION, np.random.default_rng(seed)).launch
     (static_folder := folder / "static").mkdir()
     static, lacking = static_of(static_folder, launch)
+    (emulated_folder := folder / "emulated").mkdir()
+    checker, not_emulated = checker_of(harness, emulated_folder)
     # What is accepted is confirmed once more as a whole: a claim beside the candidates', with an equal part of alpha.
     plan = Plan(threshold=order.threshold_ratio, candidates=MOST_ATTEMPTS + 1)
     facts = host_facts()["facts"]
@@ -127,7 +128,7 @@ def _prepared(
         target=target,
         check_text=check_text,
         static=static,
-        checker=HarnessChecker(harness),
+        checker=checker,
         timer=RuleTimer(plan, seed, harness, floor),
         now_ns=time.monotonic_ns,
         folder=folder / "search",
@@ -141,6 +142,7 @@ def _prepared(
         "alpha": plan.alpha,
         "plan": plan_record(plan),
         "static": {"lacking": lacking},
+        "emulated": {"lacking": not_emulated},
         "floor": {"call_ns": floor, "lacking": no_floor},
         # What is compiled is compiled in an empty folder, and once more in another one to be confirmed.
         "caches": {"compiled": "cold: empty folders", "tuned": "none is used", **_cache_facts(facts)},

@@ -79,6 +79,9 @@ class Passing:
     def check(self, builder: Builder, baseline: Version | None, version: Version, seed: int) -> Record:
         return {"calls": 12}
 
+    def check_deeply(self, builder: Builder, baseline: Version | None, version: Version, seed: int) -> Record:
+        return {"calls": 30}
+
 
 def version(words: str) -> Version:
     return Version(words.encode(), "k", ())
@@ -109,10 +112,14 @@ def test_a_right_candidate_is_told_how_near_it_is_and_what_it_executes(
     }
 
 
-def test_it_stands_beside_the_other_checks_facts(tmp_path: Path) -> None:
-    checker = EmulatedChecker(Passing(), HARNESS, FakeTarget(), tmp_path / "emulated")
-    facts = checker.check(Builder(FakeTarget(), tmp_path), BASELINE, version("same"), 5)  # type: ignore[arg-type]
-    assert (facts["calls"], facts["emulated"]["verdict"]) == (12, "bit_exact")
+def test_only_what_is_about_to_be_accepted_is_emulated_beside_the_other_checks(tmp_path: Path) -> None:
+    target = FakeTarget()
+    checker = EmulatedChecker(Passing(), HARNESS, target, tmp_path / "emulated")
+    builder = Builder(target, tmp_path)  # type: ignore[arg-type]
+    assert checker.check(builder, BASELINE, version("same"), 5) == {"calls": 12}
+    assert target.built == []
+    facts = checker.check_deeply(builder, BASELINE, version("same"), 5)
+    assert (facts["calls"], facts["emulated"]["verdict"]) == (30, "bit_exact")
 
 
 @pytest.mark.parametrize(
