@@ -3,9 +3,9 @@
 Each sample's machine code is executed instruction by instruction on every size of its harness, in both orders of its
 wavefronts, and held against the source as it is: `bit_exact`, `within_bound` of the float64 reference, or what the
 emulator lacks. Instructions are those that wavefronts executed. Run as `python -m benchmarks.emulated_samples` with
-AACO_EMULATOR set to a checkout of tinygrad; `--flag=-ffp-contract=off` compiles without fused multiply-add, so that what
-is left of a difference is the unrolling's. It exits with 1 when a row is wrong, or when fewer than three samples are
-emulated.
+AACO_EMULATOR set to a checkout of tinygrad; `--flag=-ffp-contract=off` compiles without fused multiply-add, so that
+what is left of a difference is the unrolling's. It exits with 1 when a row is wrong, or when fewer than three samples
+are emulated.
 """
 
 import argparse
@@ -55,7 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     through = {kernel for kernel, _, verdict in told if verdict in ("bit_exact", "within_bound")}
     wrong = [f"{kernel} by {factor}" for kernel, factor, verdict in told if verdict == "wrong"]
     exact = sum(verdict == "bit_exact" for _, _, verdict in told)
-    print(f"\n{exact} of {len(told)} bit-exact; {len(through)} samples emulated; wrong: {', '.join(wrong) or 'none'}")
+    changed = sum(factor > 1 for _, factor, _ in told)
+    print(
+        f"\n{exact} of {changed} changes bit-exact; {len(through)} samples emulated; wrong: {', '.join(wrong) or 'none'}"
+    )
     return 1 if wrong or len(through) < min(ENOUGH_SAMPLES, len({kernel for kernel, *_ in told})) else 0
 
 

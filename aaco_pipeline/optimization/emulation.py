@@ -24,6 +24,11 @@ class EmulatedWorker(Protocol):
         """Those that wavefronts executed in the last call, by class."""
         ...
 
+    @property
+    def unconfined(self) -> Sequence[str]:
+        """What the host does not grant of its confinement, in words; empty where it is whole."""
+        ...
+
     def emulate(self, call: Call, *, backwards: bool) -> Execution:
         """One call, with workgroups and wavefronts in the order of their numbers or `backwards`; no duration.
 

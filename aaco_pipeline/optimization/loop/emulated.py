@@ -65,7 +65,12 @@ class EmulatedChecker:
                     verdict = run.compared(stack, baseline or version, version)
             except (NotEmulated, AacoError) as error:
                 return {**said, "lacking": str(error)}
-        counted = {"calls": run.calls, "elements": run.elements, "instructions": run.instructions()}
+        counted = {
+            "unconfined": run.unconfined,
+            "calls": run.calls,
+            "elements": run.elements,
+            "instructions": run.instructions(),
+        }
         return {**said, "verdict": verdict, **counted, "barriers": BARRIERS}
 
 
@@ -75,6 +80,7 @@ class _Emulated:
     def __init__(self, harness: Harness, target: EmulatingTarget, folder: Path, rng: np.random.Generator) -> None:
         self._harness, self._target, self._folder, self._rng = harness, target, folder, rng
         self._counts: tuple[dict[str, int], dict[str, int]] = ({}, {})
+        self.unconfined: list[str] = []
         self.calls = 0
         self.elements = 0
 
@@ -93,9 +99,11 @@ class _Emulated:
         try:
             place = self._folder / ("after" if is_candidate else "before")
             built = self._target.build(version.source, version.kernel, version.parameters, PLAIN, place)
-            return stack.enter_context(self._target.start(built))
+            worker = stack.enter_context(self._target.start(built))
         except Refused as refused:
             raise NotEmulated(f"it is not built for {self._target.executed_on}: {refused}") from refused
+        self.unconfined = list(worker.unconfined)
+        return worker
 
     def _call(
         self, size: Size, before: EmulatedWorker, after: EmulatedWorker, block: tuple[int, int, int] | None

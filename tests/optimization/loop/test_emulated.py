@@ -53,6 +53,7 @@ class FakeTarget:
 @dataclass
 class FakeWorker:
     words: str
+    unconfined = ("no Landlock",)
 
     @property
     def instructions(self) -> Mapping[str, int]:
@@ -105,6 +106,7 @@ def test_a_right_candidate_is_told_how_near_it_is_and_what_it_executes(
         "executed_on": "emulated gfx950 (a stand-in)",
         "verdict": expected,
         "lacking": None,
+        "unconfined": ["no Landlock"],
         "calls": len(SIZES),
         "elements": sum(SIZES),
         "instructions": {"before": {"vector": 20, "lds": 0}, "after": {"vector": 16, "lds": 0}},

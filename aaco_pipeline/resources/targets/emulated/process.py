@@ -15,7 +15,6 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,15 +36,6 @@ MOST_INSTRUCTIONS: Final = 1_000_000
 #: Not the pattern of a float that a kernel could mean, nor of a small integer; the second is the first's opposite.
 _POISONS: Final = (0xA5, 0x5A)
 _INSTRUCTION_CLASSES: Final = ("scalar", "vector", "matrix", "scalar_memory", "vector_memory", "lds", "control")
-
-
-@dataclass(frozen=True)
-class Emulation:
-    """One emulated launch: each output as it was left, and executed instructions of wavefronts by their class."""
-
-    outputs: Mapping[str, Content]
-    instructions: Mapping[str, int]
-    poison: Mapping[str, bytes]
 
 
 class EmulatorProcess:
