@@ -11,7 +11,6 @@ of one that is on, for the length of the instruction, so that what they hold by 
 
 import base64
 import ctypes
-import importlib
 import itertools
 import json
 import mmap
@@ -94,8 +93,11 @@ class Emulator:
 
     def __init__(self, architecture: str) -> None:
         try:
-            self._emulate = importlib.import_module("test.mockgpu.amd.emu")
-            self.decode: Callable[[bytes, str], Any] = importlib.import_module("tinygrad.renderer.amd").decode_inst
+            from test.mockgpu.amd import emu  # type: ignore[import-not-found]
+            from tinygrad.renderer.amd import decode_inst  # type: ignore[import-not-found]
+
+            self._emulate: Any = emu
+            self.decode: Callable[[bytes, str], Any] = decode_inst
             self.compiled: Callable[[int, str], Any] = self._emulate._decode_at
             self._wave: Callable[[int, int], Any] = self._emulate.WaveState
             self._stride_register: int = self._emulate.SCRATCH_STRIDE_IDX
