@@ -165,6 +165,10 @@ def _told(recorder: Recorder, log: Log) -> Callable[[Mapping[str, Any]], None]:
             if line["speedup_ratio"] is not None:
                 gain = f" {line['speedup_ratio']:.3f} times as fast"
             log(f"{line['attempt']} {line['transformation']}: {line['decision']}{gain} ({line['guard']})")
+            emulated = line.get("deep_correctness", {}).get("emulated")
+            if emulated is not None:
+                said = emulated["verdict"] or f"nothing can be said, {emulated['lacking']}"
+                log(f"{line['attempt']} on {emulated['executed_on']}: {said}")
         elif line["kind"] == "whole":
             log(f"the accepted changes as a whole: {line['decision']} ({line['guard']}): {line['reason']}")
 

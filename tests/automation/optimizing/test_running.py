@@ -19,7 +19,9 @@ from aaco_pipeline.lake.health import faults
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.optimization.harness import NoHarness
 from aaco_pipeline.optimization.loop import search
+from aaco_pipeline.optimization.loop.checking import HarnessChecker
 from aaco_pipeline.optimization.loop.decisions import Decision
+from aaco_pipeline.optimization.loop.means import Builder, Record, Version
 from aaco_pipeline.optimization.loop.search import optimize
 from aaco_pipeline.optimization.loop.whole import time_whole
 from aaco_pipeline.report.document.optimization import optimization_document
@@ -108,6 +110,38 @@ def test_what_does_not_hold_as_a_whole_is_a_patch_to_look_at_and_is_not_applied(
     assert question["speedup_ratio"] is None and question["speedup_of"] is None and not question["is_applied"]
     assert question["whole_decision"] == "rejected" and question["result_sha256"] == question["source_sha256"]
     assert optimization_document(empty_lake, ended.name)["gain"] is None
+
+
+@pytest.mark.parametrize(
+    ("verdict", "lacking", "told"),
+    [
+        ("bit_exact", None, "0 on emulated gfx950: bit_exact"),
+        (None, "v_new: no such instruction", "0 on emulated gfx950: nothing can be said, v_new: no such instruction"),
+    ],
+)
+def test_what_was_emulated_is_told_and_kept_in_the_journal(
+    empty_lake: TraceLake,
+    source: Path,
+    offering: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    verdict: str | None,
+    lacking: str | None,
+    told: str,
+) -> None:
+    emulated = {"executed_on": "emulated gfx950", "verdict": verdict, "lacking": lacking}
+
+    class Emulating(HarnessChecker):
+        def check_deeply(self, builder: Builder, baseline: Version | None, version: Version, seed: int) -> Record:
+            return {**super().check_deeply(builder, baseline, version, seed), "emulated": emulated}
+
+    monkeypatch.setattr(running, "checker_of", lambda harness, folder: (Emulating(harness), None))
+    offering(FASTER)
+    log: list[str] = []
+    ended = run(source.parent, empty_lake, Order(source, target="cpu"), log.append)
+    assert told in log
+    lines = decide_again(read_kept(empty_lake, ended.name), "the journal")[0].lines
+    assert [line["deep_correctness"]["emulated"] for line in lines if line["kind"] == "attempt"] == [emulated]
 
 
 def test_with_apply_the_source_is_replaced_and_keeps_its_permissions(
