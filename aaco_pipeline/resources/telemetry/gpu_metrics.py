@@ -7,7 +7,6 @@ table from the firmware, so it is neither free nor instant.
 
 import base64
 import os
-import time
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
@@ -15,45 +14,25 @@ from os import pread
 from pathlib import Path
 from typing import Any, Final
 
-#: The firmware's own averages move about this often; reading sooner tells nothing new.
-GPU_PERIOD_NS: Final = 100_000_000
-#: Readings kept of one device: above half an hour at the shortest period. Beyond it every second one goes.
-READING_LIMIT: Final = 20_000
+from aaco_pipeline.resources.telemetry.gpu_source import READING_LIMIT, GpuSource
+
 TABLE_FILE: Final = "gpu_metrics"
 _AMD: Final = "0x1002"
 _LARGEST_TABLE: Final = 1 << 16
 _HEADER_BYTES: Final = 4
 
 
-class GpuMetricsSource:
-    """One device's table, opened once and read in place; a reading is kept as the bytes it gave and when.
-
-    A source of the sampler whose readings are no integers: it has no columns and keeps them itself.
-    """
-
-    columns: tuple[str, ...] = ()
+class GpuMetricsSource(GpuSource[bytes]):
+    """One device's table, opened once and read in place; a reading is kept as the bytes it gave and when."""
 
     def __init__(self, folder: Path, device: str, *, reading_limit: int = READING_LIMIT) -> None:
         """Opens `folder / "gpu_metrics"`; raises OSError when that cannot be done."""
-        self.device = device
-        self.period_ns: int | None = None
-        self.failure: str | None = None
-        self._limit = reading_limit + reading_limit % 2
-        self._times: list[int] = []
-        self._tables: list[bytes] = []
-        self._every = 1
-        self._due_in = 0
+        super().__init__(device, reading_limit)
         #: Where the device sits on its bus: its folder in sysfs is a link to one of that name.
         self._address = folder.resolve().name
         self._descriptor: int | None = os.open(folder / TABLE_FILE, os.O_RDONLY | os.O_CLOEXEC)
 
-    def read(self) -> tuple[int, ...]:
-        """Take one reading. Raises OSError or ValueError, and keeps why in `failure`, when the table cannot be read."""
-        if self._due_in:
-            self._due_in -= 1
-            return ()
-        self._due_in = self._every - 1
-        now = time.monotonic_ns()
+    def _taken(self) -> bytes:
         try:
             if self._descriptor is None:
                 raise ValueError("the file is closed")
@@ -63,30 +42,12 @@ class GpuMetricsSource:
         except (OSError, ValueError) as error:
             self.failure = f"{TABLE_FILE} of {self.device}: {getattr(error, 'strerror', None) or error}"
             raise
-        self._times.append(now)
-        self._tables.append(table)
-        if len(self._times) >= self._limit:
-            # The counters are cumulative: what is left is a true sampling at twice the period, and so is what follows
-            # as long as the reading just taken, the last of an even number, is among those that go.
-            del self._times[1::2], self._tables[1::2]
-            self._every *= 2
-        return ()
-
-    def forget(self) -> None:
-        """Drop the readings taken so far: they were trials of what one costs."""
-        self._times.clear()
-        self._tables.clear()
+        return table
 
     def recording(self) -> dict[str, Any]:
         """What was read, for a JSON document: the times on CLOCK_MONOTONIC, and the tables one after another."""
-        return {
-            "device": self.device,
-            "address": self._address,
-            "period_ns": self.period_ns and self.period_ns * self._every,
-            "failure": self.failure,
-            "times_ns": list(self._times),
-            "tables": base64.b64encode(zlib.compress(b"".join(self._tables), 1)).decode(),
-        }
+        packed = base64.b64encode(zlib.compress(b"".join(self._readings), 1)).decode()
+        return {**self._kept(), "address": self._address, "tables": packed}
 
     def close(self) -> None:
         """Close the file; what was read stays."""

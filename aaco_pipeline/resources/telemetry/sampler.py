@@ -21,7 +21,9 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from aaco_pipeline.resources.telemetry.clocks import clock_readings
-from aaco_pipeline.resources.telemetry.gpu_metrics import GPU_PERIOD_NS, GpuMetricsSource, amd_cards, open_sources
+from aaco_pipeline.resources.telemetry.gpu_source import GPU_PERIOD_NS, GpuSource
+from aaco_pipeline.resources.telemetry.gpus import NO_GPU, open_gpus
+from aaco_pipeline.resources.telemetry.nvml import LIBRARY as NVML_LIBRARY
 from aaco_pipeline.resources.telemetry.sources import (
     CLOCK_COLUMNS,
     HOST_COLUMNS,
@@ -127,18 +129,20 @@ class SystemSampler:
         row_limit: int = ROW_LIMIT,
         proc: Path = Path("/proc"),
         sys: Path = Path("/sys"),
+        nvml_library: str = NVML_LIBRARY,
     ) -> None:
         if interval_ns <= 0 or row_limit < 2:
             raise ValueError("the interval must be above 0 and the limit of rows at least 2")
         self._interval_asked = self._interval = interval_ns
         self._budget = source_budget_ratio
         self._row_limit = row_limit
-        self._proc, self._sys = proc, sys
+        self._proc, self._sys, self._nvml_library = proc, sys, nvml_library
         self._arrays: dict[str, array[int]] = {name: array("q") for name in COLUMNS}
         self._times, self._took, self._segment_of = (self._arrays[name] for name in ("time_ns", "took_ns", "segment"))
         self._rows = 0
         self._host: list[_Lane] = []
-        self._gpus: list[GpuMetricsSource] = []
+        self._gpus: list[GpuSource[Any]] = []
+        self._gpu_names: tuple[str, ...] = ()
         self._gpu_reasons: dict[str, str] = {}
         self._reasons: dict[str, str] = {}
         self._segments: list[_Watched] = []
@@ -216,7 +220,6 @@ class SystemSampler:
             name: [None if value == _MISSING else value for value in values[: self._rows]]
             for name, values in self._arrays.items()
         }
-        cards, unread = gpu_sources(self._sys)
         return {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
@@ -236,17 +239,18 @@ class SystemSampler:
             "periods_ns": _periods(self._host),
             "reasons": dict(self._reasons),
             "gpu": {
-                "sources": list(cards),
-                "reason": "; ".join(self._gpu_reasons.values()) or (None if self._gpus else unread),
+                "sources": list(self._gpu_names),
+                "reason": "; ".join(self._gpu_reasons.values()) or (None if self._gpus else NO_GPU),
                 "samples": [source.recording() for source in self._gpus],
             },
         }
 
     def _open_gpus(self) -> None:
-        """A lane for each GPU's table; its readings stay with the source, which has no columns here."""
-        sources, reasons = open_sources(self._sys)
-        self._gpu_reasons.update(reasons)
-        for source in sources:
+        """A lane for each GPU; its readings stay with the source, which has no columns here."""
+        gpus = open_gpus(self._sys, self._nvml_library)
+        self._gpu_names = gpus.names
+        self._gpu_reasons.update(gpus.reasons)
+        for source in gpus.sources:
             try:
                 lane = self._lane(source, GPU_PERIOD_NS)
             except UNREADABLE as error:
@@ -365,15 +369,6 @@ class SystemSampler:
         self._rows = len(keep)
         self._interval *= 2
         self._thinned += 1
-
-
-def gpu_sources(sys: Path = Path("/sys")) -> tuple[tuple[str, ...], str | None]:
-    """The AMD GPUs of this host, by their folder in sysfs, and why some or all of them are not sampled."""
-    cards = amd_cards(sys)
-    sources, reasons = open_sources(sys)
-    for source in sources:
-        source.close()
-    return cards, "; ".join(reasons.values()) or (None if cards else "this host has no AMD GPU")
 
 
 def _give_way() -> None:

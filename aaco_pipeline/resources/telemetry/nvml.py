@@ -1,0 +1,380 @@
+"""Readings of NVIDIA GPUs beside a run, by NVML, the driver's own library: raw integers with their times.
+
+What they mean is `aaco_pipeline.formats.native.nvml`; when one is due is the sampler's business. The library is opened
+by `ctypes`, so that nothing has to be installed. Names and layouts are those of NVIDIA's NVML API reference. What a
+device, a driver or a permission does not give is null, with NVML's own words for why.
+"""
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from ctypes import Structure, byref, c_char, c_int, c_int64, c_uint, c_uint64, c_void_p, sizeof
+from typing import Any, Final
+
+from aaco_pipeline.resources.telemetry.gpu_source import READING_LIMIT, GpuSource
+from aaco_pipeline.resources.telemetry.sources import UnreadableError
+
+#: The driver's library, found as the loader finds libraries.
+LIBRARY: Final = "libnvidia-ml.so.1"
+#: Values that are asked for together, by their number in NVML: `held_…` count the ns in which a limit held the clocks.
+FIELDS: Final[Mapping[str, int]] = {
+    "memory_temperature_c": 82,
+    "ecc_corrected": 3,
+    "ecc_uncorrected": 4,
+    "held_sw_power_cap_ns": 74,
+    "held_sync_boost_ns": 76,
+    "held_board_limit_ns": 77,
+    "held_sw_thermal_slowdown_ns": 269,
+    "held_hw_thermal_slowdown_ns": 270,
+    "held_hw_power_brake_slowdown_ns": 271,
+}
+_OK: Final = 0
+_NO_FUNCTION: Final = 13
+#: What NVML answers when it has nothing more to say of a device: shut down, no driver, fallen off the bus, in need of
+#: a reset, not found.
+_GONE: Final = (1, 9, 15, 16, 28)
+#: What cannot change while a process runs: not asked again.
+_NEVER: Final = (2, 3, 4, _NO_FUNCTION, 25, 26)
+_SM_CLOCK, _MEMORY_CLOCK = 1, 2
+_GPU_SENSOR: Final = 0
+_TEXT_BYTES: Final = 96
+_CLOSED: Final = "the library is closed"
+
+#: One call with the columns it gives.
+_Call = tuple[tuple[str, ...], Callable[[], Sequence[int | None]]]
+
+
+class _Utilization(Structure):
+    _fields_ = (("gpu", c_uint), ("memory", c_uint))
+
+
+class _Memory(Structure):
+    _fields_ = (("total", c_uint64), ("free", c_uint64), ("used", c_uint64))
+
+
+class _MemoryApart(Structure):
+    """As `_Memory`, with what the driver keeps for itself told apart from what is used."""
+
+    _fields_ = (
+        ("version", c_uint),
+        ("total", c_uint64),
+        ("reserved", c_uint64),
+        ("free", c_uint64),
+        ("used", c_uint64),
+    )
+
+
+class _Pci(Structure):
+    _fields_ = (
+        ("legacy_bus_id", c_char * 16),
+        ("domain", c_uint),
+        ("bus", c_uint),
+        ("device", c_uint),
+        ("device_and_vendor", c_uint),
+        ("subsystem", c_uint),
+        ("bus_id", c_char * 32),
+    )
+
+
+class _Field(Structure):
+    """A value that NVML is asked for by number; every type of value that is asked for here is in `bits`."""
+
+    _fields_ = (
+        ("number", c_uint),
+        ("scope", c_uint),
+        ("timestamp_us", c_int64),
+        ("latency_us", c_int64),
+        ("type", c_uint),
+        ("status", c_uint),
+        ("bits", c_uint64),
+    )
+
+
+#: Bytes of a field's value by its type: unsigned int, unsigned long, unsigned long long, long long, int, short.
+_FIELD_BYTES: Final[Mapping[int, int]] = {1: 4, 2: 8, 3: 8, 4: 8, 5: 4, 6: 2}
+
+
+class NvmlError(Exception):
+    """NVML answered a call with an error; `number` is NVML's."""
+
+    def __init__(self, number: int, told: str) -> None:
+        super().__init__(told)
+        self.number = number
+
+
+class Nvml:
+    """The library, initialized. UnreadableError when there is none, or it finds no driver."""
+
+    def __init__(self, library: str = LIBRARY) -> None:
+        try:
+            self._library = ctypes.CDLL(library)
+        except OSError as error:
+            raise UnreadableError(f"{LIBRARY} cannot be loaded: {error}") from error
+        try:
+            self.call("nvmlInit_v2")
+        except NvmlError as error:
+            raise UnreadableError(f"NVML cannot be initialized: {error}") from error
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call a function. NvmlError for its error, or when this version of the library lacks it."""
+        self.check(self.function(name)(*arguments), name)
+
+    def has(self, name: str) -> bool:
+        """Whether this version of the library has the function."""
+        return hasattr(self._library, name)
+
+    def function(self, name: str) -> Callable[..., int]:
+        """A function by name. NvmlError when this version of the library lacks it."""
+        try:
+            found: Callable[..., int] = getattr(self._library, name)
+        except AttributeError:
+            raise NvmlError(_NO_FUNCTION, f"this driver's NVML has no {name}") from None
+        return found
+
+    def check(self, status: int, name: str) -> None:
+        """NvmlError, with NVML's own words, for a status that is an error."""
+        if status == _OK:
+            return
+        words = f"error {status}"
+        if self.has("nvmlErrorString"):
+            text = self._library.nvmlErrorString
+            text.restype = ctypes.c_char_p
+            words = (text(status) or words.encode()).decode("utf-8", "replace")
+        raise NvmlError(status, f"{name}: {words}")
+
+    def close(self) -> None:
+        """Let go of the library; NVML counts how often it was initialized in a process."""
+        if self.has("nvmlShutdown"):
+            self._library.nvmlShutdown()
+
+
+class NvmlSource(GpuSource["tuple[int | None, ...]"]):
+    """One device of NVML's; a reading is one integer, or None, for each of `names`."""
+
+    def __init__(self, nvml: Nvml, index: int, *, reading_limit: int = READING_LIMIT) -> None:
+        """NvmlError when the device cannot be had. `index` is NVML's own, in the order of the PCI bus."""
+        super().__init__(f"GPU {index}", reading_limit)
+        self._nvml = nvml
+        self._handle = c_void_p()
+        nvml.call("nvmlDeviceGetHandleByIndex_v2", c_uint(index), byref(self._handle))
+        self.reasons: dict[str, str] = {}
+        self.facts = self._facts()
+        self._calls = list(self._all_calls())
+        self.names: tuple[str, ...] = tuple(name for names, _ in self._calls for name in names)
+        self._open = True
+
+    def _taken(self) -> tuple[int | None, ...]:
+        if not self._open:
+            self.failure = f"NVML of {self.device}: {_CLOSED}"
+            raise UnreadableError(_CLOSED)
+        values: list[int | None] = []
+        for at, (names, call) in enumerate(self._calls):
+            try:
+                values += call()
+            except NvmlError as error:
+                values += [None] * len(names)
+                self._without(at, names, error)
+        if all(value is None for value in values):
+            told = next(iter(self.reasons.values()), "it states no value")
+            self.failure = f"NVML of {self.device} gives no reading: {told}"
+            raise UnreadableError(self.failure)
+        return tuple(values)
+
+    def _without(self, at: int, names: tuple[str, ...], error: NvmlError) -> None:
+        """Note why a call gave nothing; one that never will is not made again. Raises when the device is gone."""
+        if error.number in _GONE:
+            self.failure = f"NVML of {self.device}: {error}"
+            raise UnreadableError(self.failure) from error
+        for name in names:
+            self.reasons.setdefault(name, str(error))
+        if error.number in _NEVER:
+            self._calls[at] = (names, lambda: (None,) * len(names))
+
+    def recording(self) -> dict[str, Any]:
+        """What was read, for a JSON document: a list for each of `names`, with null for what was not read."""
+        return {
+            **self._kept(),
+            "library": "nvml",
+            "facts": self.facts,
+            "reasons": dict(self.reasons),
+            "columns": {name: [reading[at] for reading in self._readings] for at, name in enumerate(self.names)},
+        }
+
+    def close(self) -> None:
+        """Let go of the device; what was read stays."""
+        if self._open:
+            self._open = False
+            self._nvml.close()
+
+    def _all_calls(self) -> Sequence[_Call]:
+        """Every call of a reading; a newer function before the one that it replaced."""
+        reasons = "nvmlDeviceGetCurrentClocksEventReasons"
+        if not self._nvml.has(reasons):
+            reasons = "nvmlDeviceGetCurrentClocksThrottleReasons"
+        return (
+            self._number("power_mw", "nvmlDeviceGetPowerUsage"),
+            self._number("energy_mj", "nvmlDeviceGetTotalEnergyConsumption", c_uint64),
+            self._number("gpu_temperature_c", "nvmlDeviceGetTemperature", c_uint, _GPU_SENSOR),
+            self._number("sm_clock_mhz", "nvmlDeviceGetClockInfo", c_uint, _SM_CLOCK),
+            self._number("memory_clock_mhz", "nvmlDeviceGetClockInfo", c_uint, _MEMORY_CLOCK),
+            self._utilization(),
+            self._memory_used(),
+            self._number("event_reasons", reasons, c_uint64),
+            self._number("pcie_generation", "nvmlDeviceGetCurrPcieLinkGeneration"),
+            self._number("pcie_lanes", "nvmlDeviceGetCurrPcieLinkWidth"),
+            self._fields(),
+        )
+
+    def _ask(self, name: str, value: Any, *before: Any) -> Callable[[], None]:
+        """A call that fills `value`: resolved once, so that a reading costs little more than the driver's work."""
+        try:
+            function = self._nvml.function(name)
+        except NvmlError as error:
+            missing = error
+
+            def fail() -> None:
+                raise missing
+
+            return fail
+        check, handle, reference = self._nvml.check, self._handle, byref(value)
+
+        def ask() -> None:
+            check(function(handle, *before, reference), name)
+
+        return ask
+
+    def _number(self, column: str, name: str, of: Any = c_uint, kind: int | None = None) -> _Call:
+        """A function that gives one unsigned number, of the sensor or clock `kind` where it has several."""
+        value = of()
+        ask = self._ask(name, value, *(() if kind is None else (c_uint(kind),)))
+
+        def call() -> Sequence[int | None]:
+            ask()
+            return (_known(value.value, sizeof(of)),)
+
+        return (column,), call
+
+    def _utilization(self) -> _Call:
+        value = _Utilization()
+        ask = self._ask("nvmlDeviceGetUtilizationRates", value)
+
+        def call() -> Sequence[int | None]:
+            ask()
+            return value.gpu, value.memory
+
+        return ("gpu_busy_percent", "memory_busy_percent"), call
+
+    def _memory_used(self) -> _Call:
+        value, name = self._memory()
+        ask = self._ask(name, value)
+
+        def call() -> Sequence[int | None]:
+            ask()
+            return (_known(value.used, 8),)
+
+        return ("memory_used_bytes",), call
+
+    def _memory(self) -> tuple[Any, str]:
+        """Where NVML writes the sizes of the memory, and the function; older drivers count what they reserve as used."""
+        if self._nvml.has("nvmlDeviceGetMemoryInfo_v2"):
+            return _MemoryApart(version=2 << 24 | sizeof(_MemoryApart)), "nvmlDeviceGetMemoryInfo_v2"
+        return _Memory(), "nvmlDeviceGetMemoryInfo"
+
+    def _fields(self) -> _Call:
+        asked = (_Field * len(FIELDS))(*(_Field(number=number) for number in FIELDS.values()))
+        check = self._nvml.check
+        try:
+            function = self._nvml.function("nvmlDeviceGetFieldValues")
+        except NvmlError as error:
+            missing = error
+
+            def fail() -> Sequence[int | None]:
+                raise missing
+
+            return tuple(FIELDS), fail
+
+        def call() -> Sequence[int | None]:
+            check(function(self._handle, c_int(len(asked)), asked), "nvmlDeviceGetFieldValues")
+            return [self._field(name, one) for name, one in zip(FIELDS, asked, strict=True)]
+
+        return tuple(FIELDS), call
+
+    def _field(self, name: str, field: _Field) -> int | None:
+        """A value that was asked for by number, None with a reason where the device has none."""
+        if field.status == _OK and field.type in _FIELD_BYTES:
+            size = _FIELD_BYTES[field.type]
+            return _known(field.bits & ((1 << 8 * size) - 1), size)
+        if field.status in _GONE:
+            self._nvml.check(field.status, name)
+        if name not in self.reasons:
+            try:
+                self._nvml.check(field.status or 999, f"field {field.number}")
+            except NvmlError as error:
+                self.reasons[name] = str(error)
+        return None
+
+    def _facts(self) -> dict[str, Any]:
+        """What the device is; null for what NVML does not say."""
+        pci, (memory, memory_call) = _Pci(), self._memory()
+        major, minor, mig, pending = c_int(), c_int(), c_uint(), c_uint()
+        has_pci = self._told("nvmlDeviceGetPciInfo_v3", byref(pci))
+        has_memory = self._told(memory_call, byref(memory))
+        capable = self._told("nvmlDeviceGetCudaComputeCapability", byref(major), byref(minor))
+        divided = self._told("nvmlDeviceGetMigMode", byref(mig), byref(pending))
+        return {
+            "product": self._text("nvmlDeviceGetName"),
+            "uuid": self._text("nvmlDeviceGetUUID"),
+            "pci_address": pci.bus_id.decode("ascii", "replace").lower() if has_pci else None,
+            "compute_capability": f"{major.value}.{minor.value}" if capable else None,
+            "memory_bytes": _known(memory.total, 8) if has_memory else None,
+            "max_sm_clock_mhz": self._fact("nvmlDeviceGetMaxClockInfo", c_uint(_SM_CLOCK)),
+            "max_memory_clock_mhz": self._fact("nvmlDeviceGetMaxClockInfo", c_uint(_MEMORY_CLOCK)),
+            "memory_bus_bits": self._fact("nvmlDeviceGetMemoryBusWidth"),
+            "power_limit_mw": self._fact("nvmlDeviceGetEnforcedPowerLimit"),
+            "mig": bool(mig.value) if divided else None,
+        }
+
+    def _told(self, name: str, *arguments: Any) -> bool:
+        """Whether NVML answers a question about the device."""
+        try:
+            self._nvml.call(name, self._handle, *arguments)
+        except NvmlError:
+            return False
+        return True
+
+    def _fact(self, name: str, *before: Any) -> int | None:
+        value = c_uint()
+        return value.value if self._told(name, *before, byref(value)) else None
+
+    def _text(self, name: str) -> str | None:
+        buffer = ctypes.create_string_buffer(_TEXT_BYTES)
+        return buffer.value.decode("utf-8", "replace") if self._told(name, buffer, c_uint(_TEXT_BYTES)) else None
+
+
+def _known(value: int, size: int) -> int | None:
+    """An unsigned number of `size` bytes as it is kept, in 63 bits; None for all ones, NVML's word for no value."""
+    return value if value < min(1 << 63, (1 << 8 * size) - 1) else None
+
+
+def open_devices(library: str = LIBRARY) -> tuple[list[NvmlSource], Mapping[str, str]]:
+    """A source for each GPU that NVML lists, and why it gives none for others. Never raises for them.
+
+    UnreadableError when there is no library, no driver, or no list of its devices.
+    """
+    nvml = Nvml(library)
+    count = c_uint()
+    sources: list[NvmlSource] = []
+    reasons: dict[str, str] = {}
+    try:
+        nvml.call("nvmlDeviceGetCount_v2", byref(count))
+        for index in range(count.value):
+            own = Nvml(library)
+            try:
+                sources.append(NvmlSource(own, index))
+            except NvmlError as error:
+                own.close()
+                reasons[f"GPU {index}"] = f"NVML of GPU {index}: {error}"
+    except NvmlError as error:
+        raise UnreadableError(f"NVML cannot list its devices: {error}") from error
+    finally:
+        nvml.close()
+    return sources, reasons
