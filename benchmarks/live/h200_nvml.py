@@ -120,7 +120,7 @@ def microseconds(call: Callable[[], Any], count: int = READINGS) -> dict[str, fl
 
 def costs(source: NvmlSource) -> dict[str, Any]:
     """What a reading costs, and each of its calls."""
-    calls = {"+".join(names): microseconds(lambda call=call: call(), 300) for names, call in source._calls}
+    calls = {"+".join(names): microseconds(call, 300) for names, call in source._calls}
     return {"reading": microseconds(source._taken), "calls": calls}
 
 

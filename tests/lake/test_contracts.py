@@ -45,7 +45,8 @@ PUBLIC: Final[dict[str, str]] = {
     "counters": "dispatch_id counter value pass pass_duration_ns",
     # Telemetry
     "gpu_samples": """time_ns device_id power_w energy_j temperature_hotspot_c temperature_memory_c gfx_clock_mhz
-        memory_clock_mhz gfx_activity_ratio memory_activity_ratio memory_used_bytes throttle_reasons""",
+        memory_clock_mhz gfx_activity_ratio memory_activity_ratio memory_used_bytes throttle_reasons
+        temperature_gpu_c pcie_generation pcie_lanes ecc_corrected ecc_uncorrected""",
     "system_samples": """time_ns cpu_ratio process_cpu_ns run_delay_ns rss_bytes voluntary_switches
         involuntary_switches major_faults load_1m cpu_pressure_ratio clock_mhz""",
     "scheduler_events": "time_ns cpu thread_id kind duration_ns",

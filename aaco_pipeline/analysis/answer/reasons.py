@@ -26,7 +26,11 @@ _LOADED: Final = 0.5
 #: A limit that costs less of the clock than this is none: samples of a clock scatter by as much.
 _LEAST_LOSS: Final = 0.05
 #: Limits whose names in `throttle_reasons` say power and current, and temperature, as the driver spells them.
-_POWER: Final = r"(?i)^(?:ppt\d?|spl|fppt|sppt(?:_apu)?|tdc_\w+|edc_\w+|apcc|ppm)$"
+#: A hardware slowdown of NVIDIA's is one of power or of temperature, whichever the board says.
+_POWER: Final = (
+    r"(?i)^(?:ppt\d?|spl|fppt|sppt(?:_apu)?|tdc_\w+|edc_\w+|apcc|ppm"
+    r"|sw_power_cap|board_limit|hw_power_brake_slowdown|hw_slowdown)$"
+)
 _THERMAL: Final = r"(?i)thm|temp|therm|^vrhot|^prochot"
 
 

@@ -31,6 +31,8 @@ from aaco_pipeline.lake.validation import to_contract
 #: The energy accumulator counts in 2^-16 J, the driver's "15.259 µJ".
 ENERGY_UNIT_J: Final = 2.0**-16
 FIRMWARE_TICK_NS: Final = 10
+#: Generations of PCIe by the rate of a lane, which the tables state in 0.1 GT/s.
+PCIE_GENERATION: Final[Mapping[float, int]] = {25.0: 1, 50.0: 2, 80.0: 3, 160.0: 4, 320.0: 5, 640.0: 6}
 #: Time spent held back by a limit since the firmware started, by the limit, on the scale of `accumulation_counter`.
 RESIDENCIES: Final = ("prochot", "ppt", "socket_thm", "vr_thm", "hbm_thm")
 #: What the bits of `indep_throttle_status` mean, in the driver's names.
@@ -50,6 +52,7 @@ _COMMON: Final = pl.Schema(
         "energy_accumulator": pl.UInt64(),
         **dict.fromkeys(("system_clock_counter", "firmware_timestamp", "indep_throttle_status"), pl.UInt64()),
         **dict.fromkeys(("power_w", "temperature_hotspot_c", "temperature_memory_c"), pl.Float64()),
+        **dict.fromkeys(("temperature_gpu_c", "pcie_decigigatransfers", "pcie_lanes"), pl.Float64()),
         **dict.fromkeys(("gfx_clock_mhz", "memory_clock_mhz", "gfx_percent", "memory_percent"), pl.Float64()),
         **{f"{name}_growth": pl.Int64() for name in ("energy", *_COUNTERS, *RESIDENCIES)},
         "elapsed_ns": pl.Int64(),
@@ -124,6 +127,11 @@ def gpu_samples(samples: pl.DataFrame) -> pl.DataFrame:
             "temperature_memory_c",
             "gfx_clock_mhz",
             "memory_clock_mhz",
+            "temperature_gpu_c",
+            "pcie_lanes",
+            pcie_generation=pl.col("pcie_decigigatransfers").replace_strict(
+                PCIE_GENERATION, default=None, return_dtype=pl.Int64
+            ),
             energy_j=pl.col("energy_accumulator") * ENERGY_UNIT_J,
             gfx_activity_ratio=_ratio("gfx_percent"),
             memory_activity_ratio=_ratio("memory_percent"),
@@ -251,7 +259,7 @@ class Decoded:
             if table.get_column(column).count() or column in said:
                 continue
             why = "the device reports it as not supported, or its tables do not hold it"
-            if column == "memory_used_bytes":
+            if column in ("memory_used_bytes", "ecc_corrected", "ecc_uncorrected"):
                 why = "gpu_metrics tables do not hold it"
             elif column == "throttle_reasons" and {"1.4", "1.5"} & self._versions.keys():
                 why = "the throttle status of versions 1.4 and 1.5 differs by chip, so its bits are not named"
@@ -327,6 +335,9 @@ def _common(fields: pl.DataFrame) -> pl.DataFrame:
         power_w=pl.coalesce(number("curr_socket_power"), number("average_socket_power")),
         temperature_hotspot_c=number("temperature_hotspot"),
         temperature_memory_c=pl.max_horizontal(number("temperature_mem"), *hottest),
+        temperature_gpu_c=number("temperature_edge"),
+        pcie_decigigatransfers=number("pcie_link_speed"),
+        pcie_lanes=number("pcie_link_width"),
         gfx_clock_mhz=number("current_gfxclk"),
         memory_clock_mhz=number("current_uclk"),
         gfx_percent=number("average_gfx_activity"),

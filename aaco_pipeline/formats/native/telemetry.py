@@ -13,9 +13,9 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats import gpu_metrics
 from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, Limits
 from aaco_pipeline.formats.native.checks import UNFIT, Said, Whole, check_document, check_form
+from aaco_pipeline.formats.native.gpus import read_gpus
 from aaco_pipeline.formats.parsing.json_document import json_document
 from aaco_pipeline.formats.parsing.regular_files import open_regular, status_of
 from aaco_pipeline.lake.evidence import Evidence
@@ -103,13 +103,15 @@ def load(path: Path, limits: Limits | None = None) -> dict[str, Any] | None:
     return document
 
 
-def read(document: Mapping[str, Any] | None, axis_zero_monotonic_ns: int) -> CaptureTables:
+def read(
+    document: Mapping[str, Any] | None, axis_zero_monotonic_ns: int, device_ids: Mapping[str, int] | None = None
+) -> CaptureTables:
     """`system_samples` and `gpu_samples` on the session's axis, with what was missed and why.
 
     Counters stay cumulative. `cpu_ratio` and `cpu_pressure_ratio` are means over the time since the sample before
     which holds that reading. Details: `segments` (label, pid, start_ns, end_ns of each watched process), `gpu_devices`
-    (the devices of `gpu_samples`, as in the table `devices`) and those of `gpu_metrics.read_recorded`, named `gpu_…`.
-    CaptureError when the document is not the sampler's.
+    (the devices of `gpu_samples`, as in the table `devices`) and those of `gpus.read_gpus`, named `gpu_…`;
+    `device_ids` as there. CaptureError when the document is not the sampler's.
     """
     if document is None:
         absent = "the capture has no telemetry: it was taken without the sampler"
@@ -124,7 +126,7 @@ def read(document: Mapping[str, Any] | None, axis_zero_monotonic_ns: int) -> Cap
     if document["clock"] != "CLOCK_MONOTONIC":
         raise CaptureError(f"{TELEMETRY_FILE}: its clock is {document['clock']}, expected CLOCK_MONOTONIC")
     samples = _system_samples(raw, int(document["page_bytes"]), axis_zero_monotonic_ns)
-    gpu = _gpu(document["gpu"], axis_zero_monotonic_ns)
+    gpu = read_gpus(document["gpu"], axis_zero_monotonic_ns, TELEMETRY_FILE, device_ids or {})
     return CaptureTables(
         {"system_samples": to_contract("system_samples", samples), "gpu_samples": gpu.tables["gpu_samples"]},
         (*_evidence(document, raw, samples), *gpu.evidence),
@@ -134,22 +136,6 @@ def read(document: Mapping[str, Any] | None, axis_zero_monotonic_ns: int) -> Cap
             **{f"gpu_{name}": frame for name, frame in gpu.details.items()},
         },
     )
-
-
-#: In a session that was run here device 0 is the CPU, so the GPUs that were read come after it.
-FIRST_GPU_ID: Final = 1
-
-
-def _gpu(gpu: Mapping[str, Any], zero: int) -> CaptureTables:
-    """`gpu_samples` and `devices` of the GPUs that were read; what was not read, and why, as evidence."""
-    if not gpu["samples"]:
-        absent = Evidence("gpu samples", "absent", str(gpu["reason"]), ", ".join(gpu["sources"]) or None)
-        return CaptureTables({"gpu_samples": empty_table("gpu_samples"), "devices": empty_table("devices")}, (absent,))
-    reading = gpu_metrics.read_recorded(gpu["samples"], zero, TELEMETRY_FILE, first_device_id=FIRST_GPU_ID)
-    if gpu["reason"]:
-        unread = Evidence("gpu samples of other devices", "absent", str(gpu["reason"]), TELEMETRY_FILE)
-        return CaptureTables(reading.tables, (*reading.evidence, unread), reading.details)
-    return reading
 
 
 def _system_samples(raw: pl.DataFrame, page_bytes: int, zero: int) -> pl.DataFrame:

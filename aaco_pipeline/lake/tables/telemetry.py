@@ -21,6 +21,7 @@ from aaco_pipeline.lake.declaration import (
     RATIO,
     STRING,
     STRINGS,
+    VERSION,
     WATT,
     Table,
     column,
@@ -33,7 +34,7 @@ TABLES: Final[tuple[Table, ...]] = (
     Table(
         name="gpu_samples", section="Telemetry",
         meaning="One row is one reading of one GPU's sensors. Filled by the stage telemetry.",
-        sort_by=("time_ns", "device_id"),
+        sort_by=("time_ns", "device_id"), version=2,
         columns=(
             column("time_ns", INT64, NS, "When the reading was taken, on the session's axis."),
             column("device_id", INT32, ID, "Device that was read, in `devices`."),
@@ -45,8 +46,8 @@ TABLES: Final[tuple[Table, ...]] = (
                 "null when not reported."),
             nullable("temperature_memory_c", FLOAT64, DEG_C, "Temperature of the device memory at its hottest stack; "
                 "null when not reported."),
-            nullable("gfx_clock_mhz", FLOAT64, MHZ, "Current engine clock, averaged over the XCCs that report one; "
-                "null when not reported."),
+            nullable("gfx_clock_mhz", FLOAT64, MHZ, "Current engine clock, averaged over the XCCs that report one; on "
+                "NVIDIA of the SMs; null when not reported."),
             nullable("memory_clock_mhz", FLOAT64, MHZ, "Current memory clock, before any data-rate multiplier; null "
                 "when not reported."),
             nullable("gfx_activity_ratio", FLOAT64, RATIO, "Share of the firmware's own window in which the engine was "
@@ -57,6 +58,16 @@ TABLES: Final[tuple[Table, ...]] = (
                 "reported."),
             nullable("throttle_reasons", STRINGS, NAME, "Limits that held the clocks down at or since the previous "
                 "sample, in the driver's names; empty when none did; null when not reported."),
+            nullable("temperature_gpu_c", FLOAT64, DEG_C, "Temperature of the die by its ordinary sensor, AMD's edge "
+                "or NVIDIA's GPU temperature; null when not reported.", since=2),
+            nullable("pcie_generation", INT64, VERSION, "Generation of PCIe that the device's link runs at; it falls "
+                "while the device idles; null when not reported.", since=2),
+            nullable("pcie_lanes", INT64, COUNT, "Lanes that the device's PCIe link runs with; null when not "
+                "reported.", since=2),
+            nullable("ecc_corrected", INT64, COUNT, "Memory errors that ECC has corrected since the driver was loaded; "
+                "null when not reported or without ECC.", since=2),
+            nullable("ecc_uncorrected", INT64, COUNT, "Memory errors that ECC could not correct since the driver was "
+                "loaded; null when not reported or without ECC.", since=2),
         ),
     ),
     Table(

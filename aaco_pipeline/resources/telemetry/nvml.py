@@ -274,7 +274,7 @@ class NvmlSource(GpuSource["tuple[int | None, ...]"]):
         return ("memory_used_bytes",), call
 
     def _memory(self) -> tuple[Any, str]:
-        """Where NVML writes the sizes of the memory, and the function; older drivers count what they reserve as used."""
+        """Where NVML writes the memory's sizes, and the function; older drivers count what they reserve as used."""
         if self._nvml.has("nvmlDeviceGetMemoryInfo_v2"):
             return _MemoryApart(version=2 << 24 | sizeof(_MemoryApart)), "nvmlDeviceGetMemoryInfo_v2"
         return _Memory(), "nvmlDeviceGetMemoryInfo"

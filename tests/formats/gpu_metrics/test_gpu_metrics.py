@@ -146,7 +146,9 @@ def test_samples_of_a_fixed_table(version: Version, tmp_path: Path) -> None:
         average_umc_activity=0,
         current_uclk=1300,
         energy_accumulator=65536 * 1000,
-        **{power: 512, "current_gfxclk": clock},
+        pcie_link_speed=320,
+        pcie_link_width=16,
+        **{power: 512, "current_gfxclk": clock, **({"temperature_edge": 55} if version == (1, 3) else {})},
     )
     reading = reading_of(tmp_path, tables.tobytes())
     assert reading.tables["gpu_samples"].row(0, named=True) == {
@@ -162,6 +164,11 @@ def test_samples_of_a_fixed_table(version: Version, tmp_path: Path) -> None:
         "memory_activity_ratio": 0.0,
         "memory_used_bytes": None,
         "throttle_reasons": None,
+        "temperature_gpu_c": 55.0 if version == (1, 3) else None,
+        "pcie_generation": 5,
+        "pcie_lanes": 16,
+        "ecc_corrected": None,
+        "ecc_uncorrected": None,
     }
     assert reading.tables["devices"].select("device_id", "vendor", "handle").row(0) == (0, "AMD", "card0")
     assert reading.tables["clock_domains"].select("domain", "offset_ns", "uncertainty_ns").row(0) == ("boottime", 0, 0)

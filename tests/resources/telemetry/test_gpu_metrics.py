@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import pytest
@@ -13,10 +14,15 @@ import pytest
 from aaco_pipeline.formats.capture_tables import CaptureTables
 from aaco_pipeline.formats.gpu_metrics.layouts import layout
 from aaco_pipeline.formats.native import telemetry as telemetry_format
+from aaco_pipeline.formats.native.gpus import FIRST_GPU_ID
 from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.validation import conform
 from aaco_pipeline.resources.telemetry.gpu_metrics import GpuMetricsSource, amd_cards, open_sources
-from aaco_pipeline.resources.telemetry.sampler import SystemSampler, gpu_sources
+from aaco_pipeline.resources.telemetry.gpus import NO_GPU, open_gpus
+from aaco_pipeline.resources.telemetry.sampler import SystemSampler
+
+#: So that NVIDIA GPUs of this host are not among those of the test.
+NO_LIBRARY: Final = "no such library"
 
 
 def table(power_w: int, energy: int) -> bytes:
@@ -105,7 +111,7 @@ def test_why_a_card_is_not_read_is_said(tmp_path: Path) -> None:
     assert "does not read its sensors out" in reasons["card1"]
     for source in sources:
         source.close()
-    assert gpu_sources(tmp_path)[0] == ("card1", "card2")
+    assert open_gpus(tmp_path, NO_LIBRARY).names == ("card1", "card2")
     card(tmp_path, "card3", None, address="c").joinpath("gpu_metrics").symlink_to("gpu_metrics")
     assert "gpu_metrics of card3" in open_sources(tmp_path)[1]["card3"]
 
@@ -118,7 +124,7 @@ def open_files() -> Iterator[str]:
 
 
 def sampled(sys: Path, seconds: float) -> CaptureTables:
-    with SystemSampler(10_000_000, sys=sys) as sampler:
+    with SystemSampler(10_000_000, sys=sys, nvml_library=NO_LIBRARY) as sampler:
         zero = time.monotonic_ns()
         time.sleep(seconds)
     reading = telemetry_format.read(sampler.samples(), zero)
@@ -134,7 +140,7 @@ def test_the_sampler_reads_the_card_and_the_readings_come_out_as_samples(tmp_pat
     samples = reading.tables["gpu_samples"]
     assert samples.height >= 2
     assert set(samples.get_column("power_w")) == {321.0} and set(samples.get_column("energy_j")) == {50.0}
-    assert set(samples.get_column("device_id")) == {telemetry_format.FIRST_GPU_ID}
+    assert set(samples.get_column("device_id")) == {FIRST_GPU_ID}
     assert samples.get_column("time_ns").is_sorted()
     assert reading.details["gpu_devices"].select("device_id", "handle").rows() == [(1, "card1")]
     assert set(reading.details["gpu_between_samples"].get_column("average_power_w")) == {None, 0.0}
@@ -163,5 +169,7 @@ def test_one_card_of_two_is_said_to_be_missing(tmp_path: Path) -> None:
 
 
 def test_this_host_says_what_it_has() -> None:
-    cards, reason = gpu_sources()
-    assert cards or reason == "this host has no AMD GPU"
+    with SystemSampler() as sampler:
+        pass
+    gpu = sampler.samples()["gpu"]
+    assert gpu["sources"] or gpu["reason"] == NO_GPU

@@ -16,10 +16,10 @@ import pytest
 from aaco_pipeline.resources.telemetry import sampler as telemetry
 from aaco_pipeline.resources.telemetry import sources
 from aaco_pipeline.resources.telemetry.clocks import clock_readings
+from aaco_pipeline.resources.telemetry.gpus import open_gpus
 from aaco_pipeline.resources.telemetry.sampler import (
     COLUMNS,
     SystemSampler,
-    gpu_sources,
 )
 
 #: Every source is read at every interval, whatever it costs on the machine that tests.
@@ -585,15 +585,16 @@ def test_senseless_settings_are_refused(wrong: dict[str, int]) -> None:
         SystemSampler(**wrong)  # type: ignore[arg-type]
 
 
-def test_a_host_without_an_amd_gpu_says_so_and_samples_none(tmp_path: Path) -> None:
-    assert gpu_sources(tmp_path) == ((), "this host has no AMD GPU")
+def test_a_host_without_a_gpu_says_so_and_one_with_why_it_samples_none(tmp_path: Path) -> None:
+    with SystemSampler(sys=tmp_path, nvml_library="no such library") as sampler:
+        pass
+    assert sampler.samples()["gpu"] == {"sources": [], "reason": "this host has no AMD or NVIDIA GPU", "samples": []}
     for card, vendor in (("card0", "0x10de"), ("card1", "0x1002"), ("card1-DP-1", "0x1002")):
         (tmp_path / "class/drm" / card / "device").mkdir(parents=True)
         (tmp_path / "class/drm" / card / "device/vendor").write_text(vendor + "\n")
-    sources, reason = gpu_sources(tmp_path)
-    assert sources == ("card1",)
-    assert reason is not None
-    assert "does not read" in reason
+    gpus = open_gpus(tmp_path, "no such library")
+    assert gpus.names == ("card1",) and gpus.sources == []
+    assert "does not read" in gpus.reasons["card1"]
 
 
 def test_clocks_are_read_close_together() -> None:
