@@ -71,9 +71,10 @@ def _numbers(recordings: Sequence[Mapping[str, Any]], device_ids: Mapping[str, i
     following = max([FIRST_GPU_ID, *(number + 1 for number in known.values())])
     numbers: dict[int, int] = {}
     for place, one in enumerate(recordings):
-        facts = one.get("facts", {})
-        names = (facts.get("uuid"), facts.get("pci_address"), one.get("address"))
-        number = next((known[_identity(name)] for name in names if name and _identity(name) in known), None)
+        facts = one["facts"] if one.get("library") == nvml.LIBRARY else {}
+        stated = (facts.get("uuid"), facts.get("pci_address"), one.get("address"))
+        names = [_identity(name) for name in stated if isinstance(name, str)]
+        number = next((known[name] for name in names if name in known), None)
         if number is None or number in numbers.values():
             number, following = following, following + 1
         numbers[place] = number

@@ -22,7 +22,7 @@ from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.lake.validation import empty_table, to_contract
 
 FORMAT: Final = "aaco-telemetry"
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
 TELEMETRY_FILE: Final = "telemetry.json"
 
 _DOCUMENT_KEYS: Final = (

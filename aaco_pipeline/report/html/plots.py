@@ -32,6 +32,7 @@ _DEVICE_STRIPS: Final = (
     ("gfx_clock_mhz", "Engine clock", "MHz"),
     ("gfx_activity_ratio", "Engine busy", "ratio"),
     ("temperature_hotspot_c", "Hot spot", "°C"),
+    ("temperature_gpu_c", "Die temperature", "°C"),
     ("memory_used_bytes", "Device memory used", "bytes"),
 )
 PASSES: Final = {"latency": "Unprofiled pass", "trace": "Profiled pass"}

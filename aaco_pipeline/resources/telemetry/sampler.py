@@ -46,7 +46,8 @@ from aaco_pipeline.resources.telemetry.sources import (
 )
 
 FORMAT: Final = "aaco-telemetry"
-FORMAT_VERSION: Final = 1
+#: Version 2 has NVIDIA GPUs among its recordings.
+FORMAT_VERSION: Final = 2
 #: Ten milliseconds; `benchmarks/sampler_cost.py` measures what that costs the measured process.
 DEFAULT_INTERVAL_NS: Final = 10_000_000
 #: Share of one CPU that a single source may cost; a dearer one is read less often.

@@ -49,6 +49,10 @@ def sample(clock: float | None, *held: str, busy: float | None = 1.0) -> dict[st
     [
         ([sample(1000, "ppt0")], 500),
         ([sample(1000, "temp_hotspot")], 500),
+        ([sample(1000, "sw_power_cap")], 500),
+        ([sample(1000, "sw_thermal_slowdown")], 500),
+        # Clocks that somebody has set are no limit of power or temperature.
+        ([sample(1000, "applications_clocks_setting")], 0),
         # Half of the loaded samples name a limit.
         ([sample(1000, "ppt0"), sample(2000)], 250),
         # An idle device's clock says nothing, a clock within the scatter neither, and a low clock alone is no limit.

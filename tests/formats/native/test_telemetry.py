@@ -264,7 +264,7 @@ def test_nothing_watched_is_evidence() -> None:
     ("change", "words"),
     [
         ({"format": "something"}, "format something"),
-        ({"format_version": 2}, "upgrade aaco_pipeline"),
+        ({"format_version": 3}, "upgrade aaco_pipeline"),
         ({"format_version": None}, "upgrade aaco_pipeline"),
         ({"clock": "CLOCK_REALTIME"}, "CLOCK_REALTIME"),
         ({"columns": {}}, "time_ns"),

@@ -90,7 +90,7 @@ def worked() -> dict[str, Any]:
 def test_the_document_is_json_and_says_what_it_is(worked: dict[str, Any]) -> None:
     document = worked["document"]
     assert json.loads(json.dumps(document)) == document
-    assert (document["format"], document["format_version"]) == ("aaco-telemetry", 1)
+    assert (document["format"], document["format_version"]) == ("aaco-telemetry", 2)
     assert set(document["columns"]) == set(COLUMNS)
     assert len({len(values) for values in document["columns"].values()}) == 1
 
