@@ -83,6 +83,7 @@ class _Recording(TypedDict):
     failure: str | None
     facts: _Facts
     reasons: dict[str, Said]
+    turns: NotRequired[dict[str, Whole]]
     times_ns: list[Whole]
     columns: dict[str, list[Any]]
 
@@ -96,9 +97,10 @@ def read_recorded(
 ) -> CaptureTables:
     """`gpu_samples` and `devices` of what the sampler recorded, numbered from `first_device_id` in NVML's order.
 
-    `throttle_reasons` are the limits that hold at the reading or whose time has grown since the reading before it.
+    `throttle_reasons` are the limits that hold at the reading or whose time has grown since it was last read.
     Detail `between_samples`: device_id, time_ns, elapsed_ns, average_power_w (by the energy counter), and for each of
-    `HELD` the share of that time in which it held the clocks, `<name>_ratio`; null in a device's first sample.
+    `HELD` the share of time in which it held the clocks, `<name>_ratio`: each since the counter was last read, null
+    where it was not read, and the first time.
     CaptureError when the recordings are not what the sampler writes.
     """
     check_form({"samples": list(recordings)}, _Recordings, source)
@@ -168,19 +170,29 @@ def _ratio(column: str) -> pl.Expr:
 
 
 def _grown(name: str) -> pl.Expr:
-    """For how many ns more than at the reading before a limit has held the clocks."""
-    return growth(pl.col(_HELD_COLUMN[name]), 64)
+    """For how many ns more than when it was last read a limit has held the clocks; null where it was not read."""
+    return _growth(_HELD_COLUMN[name])
+
+
+def _growth(counter: str) -> pl.Expr:
+    """How much a counter has grown since the last reading that has it; null where it was not read."""
+    return pl.when(pl.col(counter).is_not_null()).then(growth(pl.col(counter).forward_fill(), 64))
+
+
+def _passed(counter: str) -> pl.Expr:
+    """Time since the last reading that has the counter; null where there is none."""
+    known = pl.when(pl.col(counter).is_not_null()).then(pl.col("time_ns"))
+    passed = known - known.forward_fill().shift(1)
+    return pl.when(passed > 0).then(passed)
 
 
 def _between(raw: pl.DataFrame, device_id: int) -> pl.DataFrame:
-    elapsed = pl.col("time_ns").diff()
-    passed = pl.when(elapsed > 0).then(elapsed)
     return raw.select(
         pl.lit(device_id, pl.Int32()).alias("device_id"),
         "time_ns",
-        elapsed_ns=elapsed,
-        average_power_w=growth(pl.col("energy_mj"), 64) * 1e6 / passed,
-        **{f"{name}_ratio": _grown(name) / passed for name in HELD},
+        elapsed_ns=pl.col("time_ns").diff(),
+        average_power_w=_growth("energy_mj") * 1e6 / _passed("energy_mj"),
+        **{f"{name}_ratio": _grown(name) / _passed(_HELD_COLUMN[name]) for name in HELD},
     )
 
 
@@ -211,6 +223,9 @@ def _device_evidence(recording: Mapping[str, Any], rows: int, source: str) -> It
     elif period_ns is not None:
         told = f"read every {period_ns / 1e6:.3g} ms, as often as the cost of a reading allows"
         yield Evidence(item, "present", told, source, rows)
+    for name, turn in recording.get("turns", {}).items():
+        told = f"made at one reading in {turn}, for it takes long; null in between"
+        yield Evidence(f"NVML's call for {name} of {recording['device']}", "present", told, source)
     if recording["facts"].get("mig"):
         yield Evidence(f"instances of {recording['device']}", "absent", _MIG, source)
 

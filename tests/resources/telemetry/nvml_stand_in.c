@@ -1,12 +1,14 @@
 /* A stand-in for libnvidia-ml.so.1 with known answers, for tests on hosts without an NVIDIA GPU.
  *
  * Macros make it lack functions (OLD), and the environment variable NVML_STAND_IN, read at every call, makes it fail:
- * "lost" after a device has fallen off the bus, "forbidden" without permission, "no_driver", "mig".
+ * "lost" after a device has fallen off the bus, "forbidden" without permission, "no_driver", "mig", and "dear" with a slow
+ * reading of the energy.
  */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { OK = 0, INVALID = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NO_DRIVER = 9, LOST = 15 };
 
@@ -108,6 +110,8 @@ int nvmlDeviceGetMemoryInfo_v2(void *device, struct memory_v2 *memory)
 int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *mj)
 {
     (void)device;
+    if (mode("dear"))
+        usleep(250); /* an H200 takes 3 ms */
     *mj = 5000000000ull + 32000 * ++readings; /* beyond 32 bits */
     return answer();
 }

@@ -11,6 +11,7 @@ import pytest
 from pytest import approx
 
 from aaco_pipeline.formats.capture_tables import CaptureTables
+from aaco_pipeline.formats.native import nvml
 from aaco_pipeline.formats.native import telemetry as telemetry_format
 from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.evidence import Evidence
@@ -91,6 +92,26 @@ def test_a_reading_is_what_the_driver_says_in_its_own_units(library: str) -> Non
     }
     assert source.recording()["reasons"]["held_board_limit_ns"] == "field 77: Not Supported"
     source.close()
+
+
+def test_a_dear_call_is_made_less_often_and_what_it_counts_is_taken_from_one_to_the_next(
+    library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NVML_STAND_IN", "dear")
+    source = first(library)
+    turn = source.recording()["turns"]["energy_mj"]
+    assert turn >= 3
+    for _ in range(2 * turn):
+        source.read()
+    source.close()
+    recording = {**source.recording(), "times_ns": [1_000_000 * number for number in range(2 * turn)]}
+    energies = recording["columns"]["energy_mj"]
+    assert [at for at, energy in enumerate(energies) if energy is not None] == [0, turn]
+    reading = nvml.read_recorded([recording], 0, "telemetry.json", first_device_id=0)
+    powers = reading.details["between_samples"].get_column("average_power_w").to_list()
+    grown_mj, passed_ms = energies[turn] - energies[0], turn
+    assert [power for power in powers if power is not None] == [approx(grown_mj / passed_ms)]
+    assert f"one reading in {turn}," in str(told(reading)["NVML's call for energy_mj of GPU 0"].reason)
 
 
 def test_the_devices_are_described_with_what_tells_them_apart(library: str) -> None:
