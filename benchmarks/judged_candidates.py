@@ -1,12 +1,15 @@
 """Candidates of others through every guard of the loop: those that cheat or harm, and improvements that are honest.
 
-`--set adversarial/first` and `adversarial/second` hold candidates that were written by somebody who had not seen the
+`--set adversarial/first`, `second` and `third` hold candidates that were written by somebody who had not seen the
 guards, to be accepted though they are wrong, cheat, change nothing or harm the machine: none may be. `--set honest`
 holds improvements that are right and gain 5 % or more (`benchmarks.honest_optimizations` says so): nine in ten must be
 accepted, since refusing everything is no guard. Each candidate is held against its sample as it ships, with the static
-verdict where a compiler for AMD GPUs is installed, as `aaco optimize --target cpu` does.
+verdict where a compiler for AMD GPUs is installed, as `aaco optimize --target cpu` does. Of one that differs outside
+its kernel in comments alone the kernel is judged, or a comment would decide.
 
 Run as `python -m benchmarks.judged_candidates --set NAME [--results FILE]`. It exits with 1 when a set does not hold.
+`--correctness-only` asks the checks of outputs and no other guard, of the sources as they are: which bad candidates
+they find by themselves, and whether they refuse an honest one, which none may be.
 Some candidates harm: they fork, fill the memory, look for files. They run in the loop's own confinement alone.
 """
 
@@ -17,7 +20,7 @@ import random
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +29,7 @@ import numpy as np
 
 from aaco_pipeline.automation.optimizing.asking import MOST_ATTEMPTS
 from aaco_pipeline.automation.optimizing.choosing import static_of
+from aaco_pipeline.errors import UsageError
 from aaco_pipeline.optimization import samples
 from aaco_pipeline.optimization.candidates import Candidate, Refused
 from aaco_pipeline.optimization.decision.plan import Plan
@@ -36,11 +40,12 @@ from aaco_pipeline.optimization.loop.checking import HarnessChecker
 from aaco_pipeline.optimization.loop.means import Builder, Means, Version
 from aaco_pipeline.optimization.loop.timing import RuleTimer
 from aaco_pipeline.optimization.source import parse
+from aaco_pipeline.optimization.source.parsing import reading_of
 from aaco_pipeline.resources.targets.cpu.target import CpuTarget
 
 FOLDER: Final = Path(__file__).parent / "optimizations"
 SAMPLES: Final = Path(samples.__file__).parent
-SETS: Final = ("adversarial/first", "adversarial/second", "honest")
+SETS: Final = ("adversarial/first", "adversarial/second", "adversarial/third", "honest")
 LEAST_ACCEPTED: Final = 0.9
 
 
@@ -101,18 +106,35 @@ class Sample:
         self.builders = Builders(builder, self._cold_builder)
         figures = None if static is None else static.figures(source, kernel.name)
         self.held = Held(version, builder(version), figures, version)
-        self._against_itself(version)
+
+    def only_correct(self, number: int, one: Given) -> dict[str, Any]:
+        """As `judge`, by the checks of outputs alone."""
+        version, began = replace(self.held.version, source=one.source), time.monotonic()
+        guard, reason, step = "correctness", "its outputs are right", "build"
+        try:
+            parse(one.source).kernel(version.kernel)
+            self.builders.search(version)
+            for step, check in (("correctness", self.means.checker.check), ("deep", self.means.checker.check_deeply)):
+                check(self.builders.search, self.held.version, version, drawn(self.seed, number, step))
+        except (Refused, UsageError) as error:
+            guard = f"{step}: {error.guard if isinstance(error, Refused) else 'baseline'}"
+            reason = error.reason if isinstance(error, Refused) else str(error)
+        decision = "accepted" if guard == "correctness" else "rejected"
+        seconds = round(time.monotonic() - began, 1)
+        return {"decision": decision, "guard": guard, "reason": reason, "speedup_ratio": None, "seconds": seconds}
 
     def judge(self, number: int, one: Given) -> dict[str, Any]:
         """The journal's line of one candidate, without its source."""
         candidate = Candidate(self.held.version.kernel, one.source, "somebody", one.name, bit_exact=False)
         began = time.monotonic()
+        candidate = replace(candidate, source=beside(self.held.version.source, one.source, candidate.kernel))
         record = try_candidate(self.means, self.held, candidate, self.builders, number=number, seed=self.seed).record
         kept = ("decision", "guard", "reason", "speedup_ratio", "ci_low", "ci_high", "stop")
         return {name: record[name] for name in kept} | {"seconds": round(time.monotonic() - began, 1)}
 
-    def _against_itself(self, version: Version) -> None:
+    def against_itself(self) -> None:
         """Identical code that passes as changed is one search in a hundred: then other layouts are drawn, once."""
+        version = self.held.version
         for trial in range(2):
             builder = Builder(self.means.target, self.means.folder / f"aa-{trial}")
             evidence = self.means.timer.measure("aa", builder, (version, version), drawn(self.seed, "aa", trial))
@@ -125,16 +147,36 @@ class Sample:
         return Builder(self.means.target, self.means.folder / f"confirmation-{self._cold}")
 
 
-def judged(found: list[Given], folder: Path) -> Iterator[dict[str, Any]]:
+def beside(baseline: bytes, candidate: bytes, kernel: str) -> bytes:
+    """The candidate's kernel in the baseline's file, where the two differ outside of it in comments and space alone."""
+    try:
+        old, new = reading_of(baseline), reading_of(candidate)
+        was, now = old.unit.kernel(kernel).span, new.unit.kernel(kernel).span
+    except Refused:
+        return candidate
+    outside = [
+        [token.text for part in ((0, span.start), (span.end, len(one.text.source))) for token in one.text.within(*part)]
+        + [[token.text for token in line.tokens] for line in one.text.directives if line.start < span.start]
+        for one, span in ((old, was), (new, now))
+    ]
+    if outside[0] != outside[1]:
+        return candidate
+    return baseline[: was.start] + candidate[now.start : now.end] + baseline[was.end :]
+
+
+def judged(found: list[Given], folder: Path, *, only_correctness: bool) -> Iterator[dict[str, Any]]:
     """Each candidate with what was decided of it."""
     sample, name = None, None
     for number, one in enumerate(found):
         if one.sample != name:
             sample, name = Sample(one.sample, folder / one.sample), one.sample
-            if sample.lacking is not None:
-                print(f"{name}: no static verdict: {sample.lacking}", flush=True)
+            if not only_correctness:
+                sample.against_itself()
+                if sample.lacking is not None:
+                    print(f"{name}: no static verdict: {sample.lacking}", flush=True)
         assert sample is not None
-        yield {"name": one.name, "sample": one.sample, "said": one.said, **sample.judge(number, one)}
+        decided = sample.only_correct(number, one) if only_correctness else sample.judge(number, one)
+        yield {"name": one.name, "sample": one.sample, "said": one.said, **decided}
 
 
 def main() -> int:
@@ -142,12 +184,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--set", choices=SETS, required=True)
     parser.add_argument("--results", type=Path, default=None, help="a line for each candidate is appended here")
+    parser.add_argument("--correctness-only", action="store_true", help="ask the checks of outputs alone")
     options = parser.parse_args()
     found, accepted = given(options.set), 0
     log = partial(_append, options.results)
     before = _processes()
     with tempfile.TemporaryDirectory(prefix="aaco-judged-") as folder:
-        for row in judged(found, Path(folder)):
+        for row in judged(found, Path(folder), only_correctness=options.correctness_only):
             log(row)
             accepted += row["decision"] == "accepted"
             ratio = "" if row["speedup_ratio"] is None else f" {row['speedup_ratio']:.3f}"
@@ -158,7 +201,8 @@ def main() -> int:
             )
     left = sorted(_processes() - before)
     print(f"{accepted} of {len(found)} accepted; processes left running: {left or 'none'}")
-    held = accepted >= LEAST_ACCEPTED * len(found) if options.set == "honest" else accepted == 0
+    least = 1.0 if options.correctness_only else LEAST_ACCEPTED
+    held = accepted >= least * len(found) if options.set == "honest" else accepted == 0
     return 0 if held and not left else 1
 
 
