@@ -1,8 +1,9 @@
 """The memory that a kernel's buffers lie in: shared with its process, at the same addresses in every process.
 
 Each buffer has pages of its own with nothing mapped for a gibibyte around them, ends as near to its last page's end as
-an alignment of 64 bytes allows, and has a canary in what is left of its pages. `out` buffers hold a pattern before each
-call (NaN for floating point, made of random bits), `in` buffers the child cannot write.
+an alignment of 64 bytes allows (of 256 where a call asks for that), and has a canary in what is left of its pages.
+`out` buffers hold a pattern before each call (NaN for floating point, made of random bits) or what the call says, `in`
+buffers the child cannot write.
 """
 
 import mmap
@@ -11,7 +12,7 @@ import secrets
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,8 +24,9 @@ from aaco_pipeline.optimization.candidates import Refused
 
 _FIRST_ADDRESS: Final = 0x10_0000_0000
 _GAP: Final = 1 << 30
-#: What device allocations and the widest loads of this target are aligned to.
+#: What the widest loads of this target are aligned to, and what device allocations are.
 _ALIGNMENT: Final = 64
+_DEVICE_ALIGNMENT: Final = 256
 _PAGE: Final = mmap.PAGESIZE
 #: Of floating-point numbers by size: all bits of the exponent and the quiet bit of a NaN, and the rest of the mantissa.
 _NOT_A_NUMBER: Final = {2: (0x7E00, 9), 4: (0x7FC00000, 22), 8: (0x7FF8 << 48, 51)}
@@ -63,6 +65,7 @@ class Buffers:
         self.placed: dict[str, Placed] = {}
         #: What each element of an `out` buffer holds before a call.
         self.poison: dict[str, bytes] = {}
+        self._is_aligned = False
         address = _FIRST_ADDRESS
         for buffer in buffers:
             if buffer.name in self.placed:
@@ -73,13 +76,21 @@ class Buffers:
                 self.poison[buffer.name] = placed.poison.to_bytes(placed.values.dtype.itemsize, sys.byteorder)
             address += (placed.mapped_bytes + _GAP - 1) // _GAP * _GAP + _GAP
 
-    def write(self, contents: Mapping[str, Content]) -> None:
-        """Contents into `in` and `inout` buffers, poison into `out` buffers."""
+    def place(self, *, is_aligned: bool) -> None:
+        """Move every buffer within its pages to where the next call wants it; what it holds has to be written anew."""
+        if is_aligned == self._is_aligned:
+            return
+        alignment = _DEVICE_ALIGNMENT if is_aligned else _ALIGNMENT
+        self.placed = {name: _moved(placed, alignment) for name, placed in self.placed.items()}
+        self._is_aligned = is_aligned
+
+    def write(self, contents: Mapping[str, Content], before: Mapping[str, Content]) -> None:
+        """Contents into `in` and `inout` buffers, what `before` has or poison into `out` buffers."""
         for name, placed in self.placed.items():
-            if placed.buffer.role == "out":
+            if placed.buffer.role == "out" and name not in before:
                 _as_numbers(placed.values).fill(placed.poison)
                 continue
-            content = contents[name]
+            content = before[name] if placed.buffer.role == "out" else contents[name]
             if content.dtype != placed.values.dtype or content.size != placed.values.size:
                 raise ValueError(
                     f"buffer {name} holds {placed.values.size} values of {placed.values.dtype}, "
@@ -125,21 +136,32 @@ def _place(buffer: Buffer, address: int) -> Placed:
     dtype = np.dtype(buffer.dtype)
     used = buffer.elements * dtype.itemsize
     length = max(_PAGE, (used + _PAGE - 1) // _PAGE * _PAGE)
-    start = length - (used + _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT
     writing = os.memfd_create(f"aaco_{buffer.role}", os.MFD_CLOEXEC)
     try:
         os.ftruncate(writing, length)
         whole = np.frombuffer(mmap.mmap(writing, length), dtype=np.uint8)
         poison = _poison(dtype)
-        _fill_canary(whole, dtype, poison)
+        _as_numbers(whole.view(dtype)).fill(poison)
         # The child's own descriptor cannot be mapped for writing, where it is not to write.
         flags = os.O_RDONLY if buffer.role == "in" else os.O_RDWR
         descriptor = os.open(Path("/proc/self/fd", str(writing)), flags | os.O_CLOEXEC)
     finally:
         os.close(writing)
-    values: Any = whole[start : start + used].view(dtype)
+    everything: Any = whole.view(dtype)
+    return _moved(Placed(buffer, descriptor, address, address, length, whole, everything, poison, b"", b""), _ALIGNMENT)
+
+
+def _moved(placed: Placed, alignment: int) -> Placed:
+    """The buffer as near to its last page's end as the alignment allows, with canaries around it."""
+    dtype, whole = placed.values.dtype, placed.whole
+    used = placed.buffer.elements * dtype.itemsize
+    start = (placed.mapped_bytes - used) // alignment * alignment
+    numbers = _as_numbers(whole.view(dtype))
+    first, behind = start // dtype.itemsize, (start + used) // dtype.itemsize
+    numbers[:first], numbers[behind:] = placed.poison, placed.poison
     before, after = whole[:start].tobytes(), whole[start + used :].tobytes()
-    return Placed(buffer, descriptor, address + start, address, length, whole, values, poison, before, after)
+    values = whole[start : start + used].view(dtype)
+    return replace(placed, address=placed.mapped_address + start, values=values, before=before, after=after)
 
 
 def _poison(dtype: np.dtype[Any]) -> int:
@@ -148,10 +170,6 @@ def _poison(dtype: np.dtype[Any]) -> int:
         exponent, free = _NOT_A_NUMBER[dtype.itemsize]
         return exponent | secrets.randbits(free)
     return 1 if dtype.kind == "b" else secrets.randbits(8 * dtype.itemsize)
-
-
-def _fill_canary(whole: NDArray[np.uint8], dtype: np.dtype[Any], poison: int) -> None:
-    _as_numbers(whole.view(dtype)).fill(poison)
 
 
 def _as_numbers(values: Content) -> NDArray[Any]:

@@ -35,7 +35,7 @@ MOST_DYNAMIC_LDS_BYTES: Final = 64 << 10
 _SETUP: Final = struct.Struct("=IIIIQ")
 _MAPPING: Final = struct.Struct("=iIQQ")
 _READY: Final = struct.Struct("=QQIIII")
-_REQUEST: Final = struct.Struct(f"=QII3I3III{8 * _MOST_ARGUMENTS}s")
+_REQUEST: Final = struct.Struct(f"=QII3I3IIIII{8 * _MOST_ARGUMENTS}s")
 _REPLY: Final = struct.Struct("=QIIIIQII")
 _PREPARE, _GO = 1, 2
 _DONE, _FAULT, _SHUT_IN, _PREPARED = 1, 2, 3, 4
@@ -149,8 +149,10 @@ class _Process:
         idle = time.clock_gettime_ns(self.clock) - self.last_ns
         if idle > MOST_IDLE_NS:
             raise Refused("processes", f"its process worked for {idle / 1e3:.0f} µs between two calls")
+        old = {name: values for name, values in call.circumstances.before.items() if name in buffers.poison}
+        buffers.place(is_aligned=call.circumstances.is_aligned)
         nonce = self._ask(_PREPARE, call)
-        buffers.write(call.contents)
+        buffers.write(call.contents, old)
         self._judge(limit_ns, nonce, _PREPARED)
         for placed in buffers.placed.values():
             flush(placed.whole.ctypes.data, placed.whole.nbytes)
@@ -162,7 +164,8 @@ class _Process:
         self.last_ns = self._used_ns(limit_ns)
         if self.tasks.stat().st_nlink != 3:
             raise Refused("processes", "its process has more than one thread")
-        return Execution(outputs, self.last_ns - began, buffers.poison)
+        poison = {name: element for name, element in buffers.poison.items() if name not in old}
+        return Execution(outputs, self.last_ns - began, poison, old)
 
     def _used_ns(self, limit_ns: int) -> int:
         """The process's CPU time once it waits for the next request.
@@ -193,17 +196,18 @@ class _Process:
     def _ask(self, kind: int, call: Call) -> int:
         """Send a request; the number that its answer is to bring back."""
         nonce = secrets.randbits(64)
-        launch = call.launch
-        asked = (*launch.grid, *launch.block, launch.dynamic_lds_bytes, *self._arguments(call.arguments))
+        launch, given = call.launch, call.circumstances
+        count, values = self._arguments(call.arguments)
+        asked = (*launch.grid, *launch.block, launch.dynamic_lds_bytes, count, given.keeps_lds, 0, values)
         try:
-            self.channel.send(_REQUEST.pack(nonce, kind, 0, *asked))
+            self.channel.send(_REQUEST.pack(nonce, kind, given.order, *asked))
         except OSError:
             raise self._ended() from None
         return nonce
 
     def _judge(self, limit_ns: int, nonce: int, wanted: int) -> None:
         """Hear the answer; Refused for all that it tells."""
-        echoed, kind, control, lds_overrun, number, address, detail, _ = _REPLY.unpack(
+        echoed, kind, control, lds_overrun, number, address, detail, sites_met = _REPLY.unpack(
             self._hear(_REPLY.size, limit_ns)
         )
         if kind == _FAULT:
@@ -212,6 +216,11 @@ class _Process:
             raise Refused("result", "its process answered something that was not asked")
         if control:
             raise Refused("floating_point_state", "it left another rounding mode or treatment of tiny numbers behind")
+        if sites_met:
+            raise Refused(
+                "cross_lane",
+                "lanes of a wavefront meet in different exchanges: on a GPU each side reads lanes that are not active",
+            )
         if lds_overrun:
             raise Refused("memory", "it wrote past the dynamic local data share of its launch")
 

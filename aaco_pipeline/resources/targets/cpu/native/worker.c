@@ -29,7 +29,6 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/ucontext.h>
 #include <unistd.h>
 
 enum {
@@ -46,7 +45,8 @@ enum {
   DYNAMIC_LDS = 1 << 16,
 };
 
-static const uint64_t MAIN_STACK_AT = 0xc00000000, FIBERS_AT = 0xd00000000, COPIES_AT = 0xe00000000;
+static const uint64_t MAIN_STACK_AT = 0xc00000000, FIBERS_AT = 0xd00000000, COPIES_AT = 0xe00000000,
+                      LDS_LEFT_AT = 0xf00000000;
 
 /* ---- what goes over the channel: see process.py, which packs the same fields */
 
@@ -70,9 +70,10 @@ struct ready {
 enum { PREPARE = 1, GO = 2 };
 struct request {
   uint64_t nonce;
-  uint32_t kind, unused;
+  uint32_t kind, order; /* of workgroups and work-items: 0 ascending, 1 descending, else a permutation's seed */
   uint32_t grid[3], block[3];
   uint32_t dynamic_lds, arguments;
+  uint32_t keeps_lds, unused; /* 1 where local data share holds what the last call left */
   uint64_t value[MOST_ARGUMENTS];
 };
 enum { DONE = 1, FAULT = 2, SHUT_IN = 3, PREPARED = 4, UNCONFINED = 5 };
@@ -80,7 +81,7 @@ struct reply {
   uint64_t nonce;
   uint32_t kind, control, lds_overrun, signal;
   uint64_t address;
-  uint32_t detail, write;
+  uint32_t detail, sites_met; /* 1 where lanes of one wavefront met in different exchanges */
 };
 
 /* ---- what the link gives: the kernel, and where its data are */
@@ -95,7 +96,7 @@ extern char *aaco_dynamic_lds(void); /* where all arrays of dynamic local data s
 
 static __attribute__((used)) union {
   struct {
-    char *stack, *fibers, *lds;
+    char *stack, *fibers, *lds, *lds_left;
     uint64_t lds_bytes, vector_state;
     uint32_t control, items, regions;
     struct region {
@@ -119,13 +120,13 @@ extern const char aaco_wrote[], aaco_heard[], aaco_left[];
 void aaco_serve(long heard) __attribute__((used));
 
 _Static_assert(OWN_STACK == 4096, "what is cleared of the stack in the assembly below");
-_Static_assert(sizeof(struct request) == 560 && sizeof(struct reply) == 40, "sizes as in the assembly below");
+_Static_assert(sizeof(struct request) == 568 && sizeof(struct reply) == 40, "sizes as in the assembly below");
 #if defined(__x86_64__)
 __asm__(
     ".text\n.balign 64\n.globl aaco_turn\naaco_turn:\n"
     "  mov $1, %eax\n  mov $3, %edi\n  lea aaco_reply(%rip), %rsi\n  mov $40, %edx\n  syscall\n"
     ".globl aaco_wrote\naaco_wrote:\n"
-    "  xor %eax, %eax\n  mov $3, %edi\n  lea aaco_request(%rip), %rsi\n  mov $560, %edx\n  syscall\n"
+    "  xor %eax, %eax\n  mov $3, %edi\n  lea aaco_request(%rip), %rsi\n  mov $568, %edx\n  syscall\n"
     ".globl aaco_heard\naaco_heard:\n"
     "  mov trusted(%rip), %rsp\n  cld\n  xor %ebp, %ebp\n  mov %rax, %rdx\n"
     "  lea -4096(%rsp), %rdi\n  mov $512, %ecx\n  xor %eax, %eax\n  rep stosq\n  mov %rdx, %rdi\n"
@@ -184,7 +185,7 @@ __asm__(
     ".text\n.balign 64\n.globl aaco_turn\naaco_turn:\n"
     "  mov x8, #64\n  mov x0, #3\n  adrp x1, aaco_reply\n  add x1, x1, :lo12:aaco_reply\n  mov x2, #40\n  svc #0\n"
     ".globl aaco_wrote\naaco_wrote:\n"
-    "  mov x8, #63\n  mov x0, #3\n  adrp x1, aaco_request\n  add x1, x1, :lo12:aaco_request\n  mov x2, #560\n  svc #0\n"
+    "  mov x8, #63\n  mov x0, #3\n  adrp x1, aaco_request\n  add x1, x1, :lo12:aaco_request\n  mov x2, #568\n  svc #0\n"
     ".globl aaco_heard\naaco_heard:\n"
     "  adrp x1, trusted\n  ldr x1, [x1, :lo12:trusted]\n  mov sp, x1\n  mov x29, #0\n"
     "  sub x2, x1, #4096\n1:\n  stp xzr, xzr, [x2], #16\n  cmp x2, x1\n  b.lo 1b\n"
@@ -260,6 +261,31 @@ static void fill(char *place, uint64_t bytes, uint64_t with) {
   for (uint64_t at = 0; at + 8 <= bytes; at += 8) memcpy(place + at, &with, 8);
 }
 
+/* ---- orders of workgroups and work-items: where the one after another comes from, without room for all of them */
+
+enum { ASCENDING = 0, DESCENDING = 1 };
+
+/* Steps that each have an inverse, on as many bits as `count` needs; what lies beyond it is sent on. */
+static uint64_t permuted(uint64_t at, uint64_t count, uint64_t seed) {
+  uint64_t mask = 1;
+  while (mask < count - 1) mask = mask << 1 | 1;
+  const int half = (64 - __builtin_clzll(mask) + 1) / 2;
+  do {
+    uint64_t key = seed;
+    for (int round = 0; round < 4; ++round) {
+      key = key * 6364136223846793005u + 1442695040888963407u;
+      at = (at * (key >> 20 | 1) + (key >> 40)) & mask;
+      at ^= at >> half;
+    }
+  } while (at >= count);
+  return at;
+}
+
+static uint64_t in_order(uint32_t order, uint64_t at, uint64_t count, uint64_t phase) {
+  if (order == ASCENDING || count < 2) return at;
+  return order == DESCENDING ? count - 1 - at : permuted(at, count, order * 0x9e3779b97f4a7c15u + phase);
+}
+
 /* ---- fibers: one for each work-item of a workgroup that has a barrier or exchanges values between lanes */
 
 void aaco_switch(void **keep, void *go_on);
@@ -270,18 +296,22 @@ enum { CAN_RUN, AT_BARRIER, AT_EXCHANGE, FINISHED };
 static struct {
   void *stack[MOST_ITEMS], *scheduler;
   uint8_t state[MOST_ITEMS], bank[MOST_ITEMS / LANES];
-  uint32_t running, count, left;
+  uint16_t turn[MOST_ITEMS]; /* the order of this phase, and which place of it runs */
+  uint32_t place, running, count, left, order;
   unsigned long long value[MOST_ITEMS / LANES][2][LANES], taking_part[MOST_ITEMS / LANES][2];
+  uint32_t site[MOST_ITEMS / LANES][2], sites_met;
   const struct launch *launch;
   void *const *arguments;
 } fibers;
 
 static void wait_as(int state) {
   const uint32_t own = fibers.running;
-  const uint32_t next = own + 1;
+  const uint32_t place = fibers.place + 1;
+  const uint32_t next = place < fibers.count ? fibers.turn[place] : own;
   fibers.state[own] = (uint8_t)state;
   fibers.left -= state == FINISHED;
-  if (next < fibers.count && fibers.state[next] == CAN_RUN) {
+  if (next != own && fibers.state[next] == CAN_RUN) {
+    fibers.place = place;
     fibers.running = next;
     aaco_switch(&fibers.stack[own], fibers.stack[next]);
   } else {
@@ -298,10 +328,13 @@ void aaco_fiber_main(void) {
 
 void aaco_barrier(void) { wait_as(AT_BARRIER); }
 
-const unsigned long long *aaco_exchange(unsigned item, unsigned long long value, unsigned long long *taking_part) {
+const unsigned long long *aaco_exchange(unsigned site, unsigned long long value, unsigned long long *taking_part) {
   const uint32_t own = fibers.running, wave = own / LANES, lane = own % LANES, bank = fibers.bank[wave];
-  (void)item;
-  if (fibers.taking_part[wave][bank] == 0) memset(fibers.value[wave][bank], 0, sizeof fibers.value[wave][bank]);
+  if (fibers.taking_part[wave][bank] == 0) {
+    memset(fibers.value[wave][bank], 0, sizeof fibers.value[wave][bank]);
+    fibers.site[wave][bank] = site;
+  }
+  fibers.sites_met |= fibers.site[wave][bank] != site;
   fibers.value[wave][bank][lane] = value;
   fibers.taking_part[wave][bank] |= 1ull << lane;
   wait_as(AT_EXCHANGE);
@@ -312,8 +345,9 @@ const unsigned long long *aaco_exchange(unsigned item, unsigned long long value,
 /* Stacks start at different offsets in their pages, so that their tops do not share the same lines of a cache. */
 static char *fiber_top(uint32_t fiber) { return T.fibers + (uint64_t)(fiber + 1) * FIBER_STACK - 192 * (fiber % 64); }
 
-static void make_fibers(uint32_t count) {
+static void make_fibers(uint32_t count, uint32_t order) {
   memset(&fibers, 0, sizeof fibers);
+  fibers.order = order;
   for (uint32_t fiber = 0; fiber < count; ++fiber) {
     uint64_t *top = (uint64_t *)fiber_top(fiber);
     top -= SAVED_WORDS;
@@ -328,10 +362,15 @@ static void run_group(const struct launch *launch, void *const *arguments, uint3
   fibers.launch = launch;
   fibers.arguments = arguments;
   memset(fibers.state, CAN_RUN, count);
-  while (fibers.left != 0) {
+  for (uint64_t phase = 0; fibers.left != 0; ++phase) {
     uint32_t released = 0;
-    for (uint32_t fiber = 0; fiber < count; ++fiber) {
+    if (phase == 0 || fibers.order > DESCENDING)
+      for (uint32_t place = 0; place < count; ++place)
+        fibers.turn[place] = (uint16_t)in_order(fibers.order, place, count, phase);
+    for (uint32_t place = 0; place < count; ++place) {
+      const uint32_t fiber = fibers.turn[place];
       if (fibers.state[fiber] != CAN_RUN) continue;
+      fibers.place = place;
       fibers.running = fiber;
       aaco_switch(&fibers.scheduler, fibers.stack[fiber]);
     }
@@ -361,9 +400,12 @@ static const uint64_t QUIET_NAN = 0x7ff8000000000000;
 static int changed_control(void) { return control_state() != T.control; }
 
 /* All memory that can be written to what it was before the first call, stacks and local data share to poison. The own
-   stack is that of this function's caller and below it the kernel's. */
-static void prepare(uint64_t poison) {
+   stack is that of this function's caller and below it the kernel's. Local data share may stay as it was left. */
+static void prepare(uint64_t poison, uint32_t keeps_lds) {
+  if (keeps_lds) memcpy(T.lds_left, T.lds, T.lds_bytes);
   for (uint32_t at = 0; at < T.regions; ++at) memcpy(T.region[at].place, T.region[at].copy, T.region[at].bytes);
+  if (keeps_lds) memcpy(T.lds, T.lds_left, T.lds_bytes);
+  fill(T.lds_left, T.lds_bytes, poison);
   fill(T.stack - MAIN_STACK, MAIN_STACK - OWN_STACK, poison);
   if (T.fibers != NULL) fill(T.fibers, (uint64_t)T.items * FIBER_STACK, poison);
 }
@@ -374,21 +416,38 @@ static void run_kernel(const struct request *request, struct reply *reply) {
   struct launch launch;
   void *arguments[MOST_ARGUMENTS];
   if (items == 0 || items > T.items || request->arguments > MOST_ARGUMENTS) aaco_leave();
-  fill(T.lds, T.lds_bytes, poison);
+  if (!request->keeps_lds)
+    fill(T.lds, T.lds_bytes, poison);
+  else if (aaco_uses_dynamic_lds && request->dynamic_lds < DYNAMIC_LDS)
+    fill(aaco_dynamic_lds() + ((request->dynamic_lds + 7) & ~7ull), DYNAMIC_LDS - request->dynamic_lds, poison);
   for (uint32_t at = 0; at < request->arguments; ++at) arguments[at] = (void *)&request->value[at];
   memcpy(&launch.grid, request->grid, sizeof launch.grid);
   memcpy(&launch.block, request->block, sizeof launch.block);
-  if (aaco_uses_fibers) make_fibers((uint32_t)items);
+  if (aaco_uses_fibers) make_fibers((uint32_t)items, request->order);
   reset_registers(T.vector_state);
   dirty_registers(poison);
-  for (launch.group.z = 0; launch.group.z < request->grid[2]; ++launch.group.z)
-    for (launch.group.y = 0; launch.group.y < request->grid[1]; ++launch.group.y)
-      for (launch.group.x = 0; launch.group.x < request->grid[0]; ++launch.group.x)
-        if (aaco_uses_fibers)
-          run_group(&launch, arguments, (uint32_t)items);
-        else
-          aaco_items(&launch, arguments, 0, (uint32_t)items);
+  const uint64_t row = request->grid[0], plane = row * request->grid[1], groups = plane * request->grid[2];
+  launch.group = (struct index){0, 0, 0};
+  for (uint64_t place = 0; place < groups; ++place) {
+    const uint64_t group = in_order(request->order, place, groups, ~0ull);
+    if (request->order != ASCENDING) {
+      launch.group.x = (uint32_t)(group % row);
+      launch.group.y = (uint32_t)(group / row % request->grid[1]);
+      launch.group.z = (uint32_t)(group / plane);
+    } else if (place != 0 && ++launch.group.x == request->grid[0]) {
+      launch.group.x = 0;
+      if (++launch.group.y == request->grid[1]) launch.group.y = 0, ++launch.group.z;
+    }
+    if (aaco_uses_fibers)
+      run_group(&launch, arguments, (uint32_t)items);
+    else if (request->order == ASCENDING)
+      aaco_items(&launch, arguments, 0, (uint32_t)items);
+    else
+      for (uint64_t item = 0; item < items; ++item)
+        aaco_items(&launch, arguments, (unsigned)in_order(request->order, item, items, group), 1);
+  }
   reply->control |= changed_control() ? 1 : 0;
+  reply->sites_met = aaco_uses_fibers ? fibers.sites_met : 0;
   if (aaco_uses_dynamic_lds) {
     const char *arrays = aaco_dynamic_lds();
     for (uint64_t at = (request->dynamic_lds + 7) & ~7ull; at < DYNAMIC_LDS; at += 8)
@@ -400,11 +459,12 @@ void aaco_serve(long heard) {
   struct reply reply = {0};
   if (heard != (long)sizeof aaco_request) aaco_leave();
   const struct request request = aaco_request;
+  aaco_request.order = 0; /* a kernel that looks here does not see in which order it runs */
   reply.nonce = request.nonce;
   reply.control = changed_control() ? 2 : 0;
   if (request.kind == PREPARE) {
     reset_registers(T.vector_state);
-    prepare(request.nonce | QUIET_NAN);
+    prepare(request.nonce | QUIET_NAN, request.keeps_lds);
     reply.kind = PREPARED;
   } else {
     run_kernel(&request, &reply);
@@ -421,9 +481,6 @@ static void on_fault(int number, siginfo_t *info, void *context) {
   reply.kind = FAULT;
   reply.signal = (uint32_t)number;
   reply.address = (uint64_t)(uintptr_t)info->si_addr;
-#if defined(__x86_64__)
-  reply.write = (((ucontext_t *)context)->uc_mcontext.gregs[REG_ERR] & 2) != 0;
-#endif
   (void)context;
   reply.detail = (uint32_t)(number == SIGSYS ? info->si_syscall : info->si_code);
   aaco_reply = reply;
@@ -578,6 +635,7 @@ int main(int count, char **words) {
   }
   dl_iterate_phdr(find_lds, NULL);
   find_regions();
+  T.lds_left = T.lds_bytes == 0 ? NULL : mapped(LDS_LEFT_AT, T.lds_bytes, 6);
 
   limit(RLIMIT_AS, setup.memory_bytes);
   limit(RLIMIT_STACK, 0); /* the first stack, which is used no longer, does not grow either */

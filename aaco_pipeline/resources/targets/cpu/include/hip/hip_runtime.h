@@ -2,8 +2,8 @@
 //
 // A workgroup's work-items run one after another on one thread. Only a kernel that meets others (barriers, cross-lane
 // operations) pays for a fiber per work-item; what then switches between them is the worker's (native/worker.c).
-// A wavefront has 64 lanes, as on CDNA. Lanes that are in different branches meet each other in cross-lane operations:
-// a kernel that uses those on both sides of a divergent branch is not run as a GPU runs it.
+// A wavefront has 64 lanes, as on CDNA. Lanes in different branches would meet each other in cross-lane operations, which
+// they do not on a GPU: a kernel that uses those on both sides of a divergent branch is refused.
 #pragma once
 
 #include <float.h>
@@ -98,9 +98,10 @@ static aaco_index threadIdx, blockIdx, blockDim, gridDim;
 
 extern "C" {
 // The worker's: run all other work-items of the workgroup up to their barrier, or of the wavefront up to their
-// exchange. `aaco_exchange` returns the 64 values that the lanes gave, zero of a lane that takes no part, and who does.
+// exchange. `aaco_exchange` returns the 64 values that the lanes gave, zero of a lane that takes no part, and who does;
+// `site` is the place in the source.
 void aaco_barrier(void);
-const unsigned long long* aaco_exchange(unsigned int item, unsigned long long value, unsigned long long* taking_part);
+const unsigned long long* aaco_exchange(unsigned int site, unsigned long long value, unsigned long long* taking_part);
 }
 
 static inline unsigned int aaco_item_number() {
@@ -117,64 +118,67 @@ static inline void __threadfence() {}
 static inline void __threadfence_block() {}
 static inline void __threadfence_system() {}
 
-// ---- cross-lane operations
+// ---- cross-lane operations: each place where one is written has a number, and lanes that meet come from the same place
 
-static inline const unsigned long long* aaco_meet(unsigned long long value, unsigned long long* taking_part) {
+static inline const unsigned long long* aaco_meet(
+    unsigned int site, unsigned long long value, unsigned long long* taking_part) {
   const aaco_index item = threadIdx;
-  const unsigned long long* values = aaco_exchange(aaco_item_number(), value, taking_part);
+  const unsigned long long* values = aaco_exchange(site, value, taking_part);
   threadIdx = item;
   return values;
 }
-static inline void __syncwarp(unsigned long long = ~0ull) {
+static inline unsigned long long aaco_active(unsigned int site) {
   unsigned long long taking_part;
-  aaco_meet(0, &taking_part);
-}
-static inline unsigned long long __activemask() {
-  unsigned long long taking_part;
-  aaco_meet(0, &taking_part);
+  aaco_meet(site, 0, &taking_part);
   return taking_part;
 }
-static inline unsigned long long __ballot(int predicate) {
+static inline unsigned long long aaco_ballot(unsigned int site, int predicate) {
   unsigned long long taking_part, found = 0;
-  const unsigned long long* values = aaco_meet(predicate != 0, &taking_part);
+  const unsigned long long* values = aaco_meet(site, predicate != 0, &taking_part);
   for (int lane = 0; lane < warpSize; ++lane) found |= values[lane] << lane;
   return found;
 }
-static inline int __any(int predicate) { return __ballot(predicate) != 0; }
-static inline int __all(int predicate) { return __ballot(!predicate) == 0; }
-static inline unsigned long long __ballot_sync(unsigned long long, int predicate) { return __ballot(predicate); }
-static inline int __any_sync(unsigned long long, int predicate) { return __any(predicate); }
-static inline int __all_sync(unsigned long long, int predicate) { return __all(predicate); }
-
 template <class T>
-static inline T aaco_from_lane(T value, int lane) {
+static inline T aaco_from_lane(unsigned int site, T value, int lane) {
   static_assert(std::is_arithmetic<T>::value && sizeof(T) <= 8, "a cross-lane value is a number of at most 64 bits");
   unsigned long long bits = 0, taking_part;
   __builtin_memcpy(&bits, &value, sizeof value);
-  bits = aaco_meet(bits, &taking_part)[lane & (warpSize - 1)];
+  bits = aaco_meet(site, bits, &taking_part)[lane & (warpSize - 1)];
   __builtin_memcpy(&value, &bits, sizeof value);
   return value;
 }
 template <class T>
-static inline T __shfl(T value, int source, int width = warpSize) {
+static inline T aaco_shfl(unsigned int site, T value, int source, int width = warpSize) {
   const int own = static_cast<int>(__lane_id());
-  return aaco_from_lane(value, (own & ~(width - 1)) | (source & (width - 1)));
+  return aaco_from_lane(site, value, (own & ~(width - 1)) | (source & (width - 1)));
 }
 template <class T>
-static inline T __shfl_xor(T value, int mask, int width = warpSize) {
+static inline T aaco_shfl_xor(unsigned int site, T value, int mask, int width = warpSize) {
   const int own = static_cast<int>(__lane_id()), other = own ^ mask;
-  return aaco_from_lane(value, (other & ~(width - 1)) > (own & ~(width - 1)) ? own : other);
+  return aaco_from_lane(site, value, (other & ~(width - 1)) > (own & ~(width - 1)) ? own : other);
 }
 template <class T>
-static inline T __shfl_down(T value, unsigned int by, int width = warpSize) {
-  const int own = static_cast<int>(__lane_id());
-  return aaco_from_lane(value, (own & (width - 1)) + static_cast<int>(by) >= width ? own : own + static_cast<int>(by));
+static inline T aaco_shfl_down(unsigned int site, T value, unsigned int by, int width = warpSize) {
+  const int own = static_cast<int>(__lane_id()), other = own + static_cast<int>(by);
+  return aaco_from_lane(site, value, (own & (width - 1)) + static_cast<int>(by) >= width ? own : other);
 }
 template <class T>
-static inline T __shfl_up(T value, unsigned int by, int width = warpSize) {
+static inline T aaco_shfl_up(unsigned int site, T value, unsigned int by, int width = warpSize) {
   const int own = static_cast<int>(__lane_id());
-  return aaco_from_lane(value, (own & (width - 1)) < static_cast<int>(by) ? own : own - static_cast<int>(by));
+  return aaco_from_lane(site, value, (own & (width - 1)) < static_cast<int>(by) ? own : own - static_cast<int>(by));
 }
+#define __syncwarp(...) static_cast<void>(aaco_active(__COUNTER__))
+#define __activemask() aaco_active(__COUNTER__)
+#define __ballot(...) aaco_ballot(__COUNTER__, __VA_ARGS__)
+#define __any(...) static_cast<int>(aaco_ballot(__COUNTER__, __VA_ARGS__) != 0)
+#define __all(...) static_cast<int>(aaco_ballot(__COUNTER__, !(__VA_ARGS__)) == 0)
+#define __ballot_sync(mask, ...) __ballot(__VA_ARGS__)
+#define __any_sync(mask, ...) __any(__VA_ARGS__)
+#define __all_sync(mask, ...) __all(__VA_ARGS__)
+#define __shfl(...) aaco_shfl(__COUNTER__, __VA_ARGS__)
+#define __shfl_xor(...) aaco_shfl_xor(__COUNTER__, __VA_ARGS__)
+#define __shfl_down(...) aaco_shfl_down(__COUNTER__, __VA_ARGS__)
+#define __shfl_up(...) aaco_shfl_up(__COUNTER__, __VA_ARGS__)
 #define __shfl_sync(mask, ...) __shfl(__VA_ARGS__)
 #define __shfl_xor_sync(mask, ...) __shfl_xor(__VA_ARGS__)
 #define __shfl_down_sync(mask, ...) __shfl_down(__VA_ARGS__)
