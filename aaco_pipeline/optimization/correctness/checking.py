@@ -1,14 +1,26 @@
-"""Listed and drawn sizes, in an order that nobody knows before: the calls that a candidate has to pass."""
+"""Listed and drawn sizes, in an order that nobody knows before: the calls that a candidate has to pass.
 
-from dataclasses import dataclass
+The baseline is called as in use, the candidate under drawn circumstances (`circumstances`): its answers are compared
+with the baseline's, and with one another.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from aaco_pipeline.errors import UsageError
-from aaco_pipeline.optimization.calls import Call, Execution
+from aaco_pipeline.optimization.calls import Call, Content, Execution
 from aaco_pipeline.optimization.candidates import Refused
-from aaco_pipeline.optimization.correctness.comparison import Comparison, differs, outputs_of
-from aaco_pipeline.optimization.correctness.sizes import Trial, at_a_drawn_size, draw_deeply, draw_sizes
+from aaco_pipeline.optimization.correctness.circumstances import draw_pair, told
+from aaco_pipeline.optimization.correctness.comparison import Comparison, differs, left_as_it_was, outputs_of
+from aaco_pipeline.optimization.correctness.sizes import (
+    Trial,
+    at_a_drawn_size,
+    draw_deeply,
+    draw_sizes,
+    every_distribution,
+)
 from aaco_pipeline.optimization.harness.contents import Distribution
 from aaco_pipeline.optimization.harness.declaration import Harness, Size
 from aaco_pipeline.optimization.harness.validation import checked_call, relaunched
@@ -46,7 +58,8 @@ def check(
     block: tuple[int, int, int] | None = None,
     is_deep: bool = False,
 ) -> Checked:
-    """Every size of the harness and `timed_size` with every distribution, drawn sizes with some; each call made twice.
+    """Every size of the harness and `timed_size` with every distribution, drawn sizes with some; each call made twice,
+    in other circumstances.
 
     A deep check is of drawn sizes alone, three times as many, and of large ones (`sizes.draw_deeply`).
     `seed` comes from `random.SystemRandom` after the candidate was built, and is recorded: it fixes sizes, contents and
@@ -57,7 +70,7 @@ def check(
     rng = np.random.default_rng(seed)
     drawn = (draw_deeply if is_deep else draw_sizes)(harness, timed_size, rng)
     listed = () if is_deep else dict.fromkeys((*harness.sizes, timed_size))
-    trials = [*(Trial(size, harness.distributions) for size in listed), *drawn.trials]
+    trials = [*(Trial(size, every_distribution(harness)) for size in listed), *drawn.trials]
     run = _Rounds(harness, baseline, candidate, rng, bit_exact=bit_exact, block=block)
     # All of one size together: a target has other buffers for another size, often in another process.
     for position in rng.permutation(len(trials)):
@@ -86,6 +99,7 @@ class _Rounds:
         self._harness, self._baseline, self._candidate, self._rng = harness, baseline, candidate, rng
         self._bit_exact, self._block = bit_exact, block
         self._first: tuple[Call, Execution, str] | None = None
+        self._earlier: Mapping[str, Content] | None = None
         self.calls = 0
         self.elements = 0
         self.largest = [0.0, 0.0]
@@ -103,7 +117,9 @@ class _Rounds:
 
     def _draw(self, size: Size, distribution: Distribution, comparison: Comparison) -> None:
         call = checked_call(self._harness, size, distribution, self._rng)
+        first, second = draw_pair(call, self._earlier, self._rng)
         changed = call if self._block is None else relaunched(self._harness, call, size, self._block)
+        changed = replace(changed, circumstances=first)
         where = f"size {size}, {distribution}"
         try:
             before = self._baseline.run(call)
@@ -111,30 +127,46 @@ class _Rounds:
             raise UsageError(
                 f"{self._harness.path or 'harness'}: the unchanged kernel fails ({where}): {refused}"
             ) from refused
-        after = self._candidate.run(changed)
-        comparison.add(call, before, after)
+        try:
+            after = self._candidate.run(changed)
+            comparison.add(call, before, after)
+        except Refused as refused:
+            raise _under(refused, changed) from refused
         self.calls += 1
-        self._again(changed, after, where)
+        self._again(replace(changed, circumstances=second), after, where)
         if self._first is None:
             self._first = changed, after, where
+        self._earlier = after.outputs
 
     def the_first_again(self) -> None:
         """What a size's first call answered, it answers after all others: an answer does not depend on their number."""
         if self._first is not None:
-            self._again(*self._first)
-            self._first = None
+            call, answered, where = self._first
+            _, other = draw_pair(call, None, self._rng)
+            self._again(replace(call, circumstances=other), answered, where)
+        self._first = self._earlier = None
 
     def _again(self, call: Call, answered: Execution, where: str) -> None:
         if not self._harness.deterministic:
             return
         self.calls += 1
-        again = self._candidate.run(call).outputs
+        try:
+            again = self._candidate.run(call)
+        except Refused as refused:
+            raise _under(refused, call) from refused
         for one in outputs_of(call):
-            different = differs(answered.outputs[one.name], again[one.name])
+            values = answered.outputs[one.name], again.outputs[one.name]
+            different = differs(*values) & ~(left_as_it_was(answered, one) & left_as_it_was(again, one))
             if different.any():
                 at = int(np.argmax(different))
                 raise Refused(
                     "determinism",
-                    f"{one.name}[{at}] is {answered.outputs[one.name][at]!r} in one call and {again[one.name][at]!r} "
-                    f"in another with the same inputs ({where})",
+                    f"{one.name}[{at}] is {values[0][at]!r} in one call and {values[1][at]!r} in another with the same "
+                    f"inputs ({where}; {told(call.circumstances) or 'as in use'} there)",
                 )
+
+
+def _under(refused: Refused, call: Call) -> Refused:
+    """The refusal with the circumstances of the call, where they were other than in use."""
+    words = told(call.circumstances)
+    return Refused(refused.guard, f"{refused.reason}; called with {words}") if words else refused

@@ -24,8 +24,10 @@ _NEIGHBOURS, _ANYWHERE = 4, 8
 _DEEP_NEIGHBOURS, _DEEP_ANYWHERE = 8, 12
 #: How far a neighbour's numbers lie from the declared ones: what four at a time leave over, and one more.
 _NEAR: Final = 4
-#: Distributions that a drawn size is tried with: normal, and two of the others.
-_DISTRIBUTIONS: Final = 3
+#: Distributions that a drawn size is tried with: normal, mixed, and two of the others.
+_DISTRIBUTIONS: Final = 4
+#: Rounds of `mixed` where every distribution is tried: no other stands for so many contents.
+_MIXED_ROUNDS: Final = 3
 #: Tries for one new size before it is said that there is none.
 _MOST_TRIES: Final = 200
 #: One call's round (contents, three runs, the reference) on an ordinary core: within a factor of three of what rounds
@@ -33,7 +35,7 @@ _MOST_TRIES: Final = 200
 _NS_A_BYTE, _NS_AN_OPERATION = 20.0, 5.0
 #: Estimated seconds: of one round at a drawn size of a deep check, of the largest declared size with as many
 #: distributions as fit, and of the largest size that can be tried with all of them.
-_MOST_EACH, _MOST_LARGEST, _MOST_EVERY = 0.1, 2.0, 4.0
+_MOST_EACH, _MOST_LARGEST, _MOST_EVERY = 0.1, 3.0, 5.0
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,12 @@ class Drawn:
     note: str | None
 
 
+def every_distribution(harness: Harness) -> tuple[Distribution, ...]:
+    """The distributions of a harness, `mixed` several times."""
+    more = [one for one in harness.distributions if one == "mixed"] * (_MIXED_ROUNDS - 1)
+    return (*harness.distributions, *more)
+
+
 def draw_sizes(harness: Harness, timed_size: Size, rng: np.random.Generator) -> Drawn:
     """A dozen sizes for every check, none of more work than `timed_size`."""
     drawing = _Drawing(harness, timed_size, rng)
@@ -66,7 +74,7 @@ def draw_sizes(harness: Harness, timed_size: Size, rng: np.random.Generator) -> 
 def draw_deeply(harness: Harness, timed_size: Size, rng: np.random.Generator) -> Drawn:
     """Three dozen sizes for what is about to be accepted, and large ones up to the largest that is declared.
 
-    The largest is tried with as many distributions as its bound allows, or is made smaller until one is allowed; a
+    The largest is tried with as many distributions as its bound allows, or is made smaller until two are allowed; a
     smaller one, where that is needed, with every distribution.
     """
     drawing = _Drawing(harness, timed_size, rng)
@@ -78,12 +86,15 @@ def draw_deeply(harness: Harness, timed_size: Size, rng: np.random.Generator) ->
     ]
     trials = [Trial(size, drawing.some()) for size in sizes]
     largest = max(harness.declared_sizes, key=drawing.seconds)
-    each = _MOST_EVERY / len(harness.distributions)
+    every = every_distribution(harness)
+    each = _MOST_EVERY / len(every)
     for size in drawing.many(1, lambda: drawing.affordable(largest, each), each):
-        trials.append(Trial(size, harness.distributions))
-    for size in drawing.many(1, lambda: drawing.affordable(largest, _MOST_LARGEST), _MOST_LARGEST):
-        affordable = max(int(_MOST_LARGEST / drawing.seconds(size)), 1)
-        trials.append(Trial(size, drawing.some(affordable)))
+        trials.append(Trial(size, every))
+    # With one value all over, counts and sums are as large as they become.
+    each = _MOST_LARGEST / 2
+    for size in drawing.many(1, lambda: drawing.affordable(largest, each), each):
+        affordable = max(int(_MOST_LARGEST / drawing.seconds(size)), 2)
+        trials.append(Trial(size, drawing.some("constant", count=affordable)))
     return drawing.drawn(trials, _DEEP_NEIGHBOURS + 2 * _DEEP_ANYWHERE)
 
 
@@ -162,10 +173,12 @@ class _Drawing:
             else:
                 return
 
-    def some(self, count: int = _DISTRIBUTIONS) -> tuple[Distribution, ...]:
-        """So many distributions, normal the first of them."""
-        others = [one for one in self._harness.distributions if one != "normal"]
-        return ("normal", *(others[place] for place in self._rng.permutation(len(others))[: count - 1]))
+    def some(self, second: Distribution = "mixed", *, count: int = _DISTRIBUTIONS) -> tuple[Distribution, ...]:
+        """So many distributions: normal, the second where the harness has it, and any of the others."""
+        allowed = self._harness.distributions
+        first = [one for one in ("normal", second) if one in allowed]
+        others = [one for one in allowed if one not in first]
+        return (*first, *(others[place] for place in self._rng.permutation(len(others))[: count - len(first)]))
 
     def drawn(self, trials: Sequence[Trial], wanted: int) -> Drawn:
         note = None

@@ -1,13 +1,19 @@
 """What buffers are filled with: numbers of many kinds, since a shortcut is often right for one kind alone.
 
 Each kind is drawn from a generator whose seed a candidate cannot know. Scales depend on the type, so that `huge`
-squared does not overflow and `tiny` squared is no zero.
+squared does not overflow and `tiny` squared is no zero. Inputs that are all of one kind hide what goes wrong between
+two kinds, a zero here and an infinity there: `mixed` gives each a kind and a scale of its own.
 """
 
-from typing import Any, Final, Literal, get_args
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, cast, get_args
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+Floats = NDArray[np.floating[Any]]
 
 Distribution = Literal[
     "normal",
@@ -21,10 +27,57 @@ Distribution = Literal[
     "negative_zero",
     "nan",
     "inf",
+    "ties",
+    "runs",
+    "spread",
+    "scales",
+    "masked",
+    "overflow",
+    "mixed",
 ]
 DISTRIBUTIONS: Final[tuple[Distribution, ...]] = get_args(Distribution)
 #: One in so many elements is not zero in `sparse`, or planted in `nan` and `inf`.
 _ONE_IN: Final = 37
+#: Kinds between which shortcuts go wrong: what is ordinary, holds zeros, is no number, or is of another scale.
+_FAMILIES: Final[tuple[tuple[Distribution, ...], ...]] = (
+    ("normal", "uniform", "constant", "ties", "runs"),
+    ("zeros", "sparse", "negative_zero"),
+    ("nan", "inf", "overflow"),
+    ("tiny", "denormal", "huge", "spread", "scales", "masked"),
+)
+#: Kinds that are multiplied by a power of two where each input has its own: the others are of a scale by their nature.
+_WITHOUT_SCALE: Final = (*_FAMILIES[0], "sparse", "nan", "inf")
+
+
+class Mixture(str):
+    """The distribution `mixed` of one call: every buffer that is drawn by it gets another kind, of another family.
+
+    `kinds` are those that the harness allows. It goes wherever a `Distribution` goes, and reads as "mixed".
+    """
+
+    _families: list[list[Distribution]]
+    _order: list[int]
+    _given: int
+
+    def __new__(cls, kinds: Sequence[Distribution], rng: np.random.Generator) -> "Mixture":
+        """The order of families is drawn here, once for a call; kinds are drawn as buffers ask."""
+        self = super().__new__(cls, "mixed")
+        allowed = [[kind for kind in family if kind in kinds] for family in _FAMILIES]
+        self._families = [family for family in allowed if family]
+        self._order = [int(place) for place in rng.permutation(len(self._families))]
+        self._given = 0
+        return self
+
+    def next(self, rng: np.random.Generator) -> Distribution:
+        """The kind of the next buffer."""
+        family = self._families[self._order[self._given % len(self._families)]]
+        self._given += 1
+        return family[int(rng.integers(len(family)))]
+
+
+def mixture(kinds: Sequence[Distribution], rng: np.random.Generator) -> Distribution:
+    """A `Mixture` as the distribution that a harness' `call` is given."""
+    return cast(Distribution, Mixture(kinds, rng))
 
 
 def draw(
@@ -35,37 +88,92 @@ def draw(
     normal: mean 0, deviation 1. uniform: 0 to 1. tiny and huge: normal, times 2 to a third of the least and of the
     greatest exponent. denormal: multiples of the smallest number. constant: one number drawn for all. zeros.
     sparse: normal, most of them 0. negative_zero: -0 and 0 by halves. nan and inf: normal, with some planted, one at
-    least; Inf of both signs.
+    least; Inf of both signs. ties: -2 to 2. runs: stretches of one normal value each. spread: even over a range that
+    is drawn between 0.23 and 0.98 of the logarithm of the greatest number (20 to 87 in float32), where powers of e
+    neither all vanish nor are all alike. scales: normal times any power of two, 1e-4 to 1e4 in float32. masked: normal,
+    with stretches of the least finite number or of 0.29 of it (-1e38 in float32). overflow: normal times half the
+    greatest number, with NaN and Inf beside. mixed: one of the others, times a power of two.
     """
-    limits = np.finfo(np.dtype(dtype))
-    values: NDArray[np.floating[Any]] = rng.standard_normal(elements)
+    kind = np.dtype(dtype)
+    if distribution == "mixed":
+        which = _kind(distribution, rng)
+        drawn = draw(which, rng, elements, kind)
+        return np.ldexp(drawn, rng.integers(*_powers(kind))) if which in _WITHOUT_SCALE else drawn
+    normal = rng.standard_normal(elements)
     planted = rng.random(elements) < 1 / _ONE_IN
     if elements:
         planted[rng.integers(elements)] = True
-    match distribution:
-        case "normal":
-            pass
-        case "uniform":
-            values = rng.random(elements)
-        case "tiny":
-            values = np.ldexp(values, int(limits.minexp) // 3)
-        case "denormal":
-            values = rng.integers(-1000, 1001, elements) * float(limits.smallest_subnormal)
-        case "huge":
-            values = np.ldexp(values, int(limits.maxexp) // 3)
-        case "constant":
-            values = np.full(elements, rng.standard_normal())
-        case "zeros":
-            values = np.zeros(elements)
-        case "sparse":
-            values[~planted] = 0.0
-        case "negative_zero":
-            values = np.where(rng.random(elements) < 0.5, -0.0, 0.0)
-        case "nan":
-            values[planted] = np.nan
-        case "inf":
-            values[planted] = np.where(rng.random(int(planted.sum())) < 0.5, -np.inf, np.inf)
-    return values.astype(dtype)
+    with np.errstate(over="ignore"):
+        return _MADE[distribution](_Given(rng, kind, normal, planted)).astype(kind)
+
+
+@dataclass(frozen=True)
+class _Given:
+    """What kinds are made of: normal numbers, and one in so many places, one at least."""
+
+    rng: np.random.Generator
+    kind: np.dtype[Any]
+    normal: Floats
+    planted: NDArray[np.bool_]
+
+    @property
+    def limits(self) -> Any:
+        return np.finfo(self.kind)
+
+    @property
+    def count(self) -> int:
+        return self.normal.size
+
+    def with_planted(self, values: ArrayLike) -> Floats:
+        return np.where(self.planted, values, self.normal)
+
+    def one_of(self, *values: float) -> Floats:
+        return self.rng.choice(values, self.count)
+
+
+def _runs(given: _Given) -> Floats:
+    return np.asarray(given.normal[_stretches(given.rng, given.count)])
+
+
+def _spread(given: _Given) -> Floats:
+    return (given.rng.random(given.count) - 0.5) * given.rng.uniform(0.23, 0.98) * math.log(float(given.limits.max))
+
+
+def _masked(given: _Given) -> Floats:
+    low = float(given.limits.min) * (1.0 if given.rng.random() < 0.5 else 0.29387)
+    return np.where(_stretches(given.rng, given.count) % 2 == 0, low, given.normal)
+
+
+def _overflow(given: _Given) -> Floats:
+    large = given.normal * (float(given.limits.max) / 2)
+    return np.where(given.planted, given.one_of(np.nan, -np.inf, np.inf), large)
+
+
+_MADE: Final[Mapping[Distribution, Callable[[_Given], Floats]]] = {
+    "normal": lambda given: given.normal,
+    "uniform": lambda given: given.rng.random(given.count),
+    "tiny": lambda given: np.ldexp(given.normal, int(given.limits.minexp) // 3),
+    "denormal": lambda given: given.rng.integers(-1000, 1001, given.count) * float(given.limits.smallest_subnormal),
+    "huge": lambda given: np.ldexp(given.normal, int(given.limits.maxexp) // 3),
+    "constant": lambda given: np.full(given.count, given.rng.standard_normal()),
+    "zeros": lambda given: np.zeros(given.count),
+    "sparse": lambda given: np.where(given.planted, given.normal, 0.0),
+    "negative_zero": lambda given: given.one_of(-0.0, 0.0),
+    "nan": lambda given: given.with_planted(np.nan),
+    "inf": lambda given: given.with_planted(given.one_of(-np.inf, np.inf)),
+    "ties": lambda given: given.rng.integers(-2, 3, given.count).astype(np.float64),
+    "runs": _runs,
+    "spread": _spread,
+    "scales": lambda given: np.ldexp(given.normal, given.rng.integers(*_powers(given.kind), given.count)),
+    "masked": _masked,
+    "overflow": _overflow,
+}
+
+
+def _powers(kind: np.dtype[Any]) -> tuple[int, int]:
+    """The powers of two between which scales are drawn, the upper not included: a ninth of the exponents each way."""
+    most = int(np.finfo(kind).maxexp) // 9
+    return -most, most + 1
 
 
 def integers(
@@ -80,8 +188,11 @@ def integers(
     """`elements` integers from `low` up to, not including, `high`, whatever the distribution.
 
     constant, zeros and negative_zero give one number for all (`low` for the latter two), normal a heap in the middle,
-    huge and tiny the upper and the lower end, sparse `low` mostly; the others are even.
+    huge and tiny the upper and the lower end, sparse `low` mostly, ties five numbers, runs and masked stretches of one
+    number each; mixed one of the others; what is left is even.
     """
+    if distribution == "mixed":
+        distribution = _kind(distribution, rng)
     if high <= low:
         raise ValueError(f"no integer lies from {low} up to, not including, {high}")
     span = high - low
@@ -98,9 +209,26 @@ def integers(
             offsets = span - 1.0 - rng.integers(0, max(span // 8, 1), elements)
         case "tiny":
             offsets = rng.integers(0, max(span // 8, 1), elements).astype(np.float64)
+        case "ties":
+            offsets = rng.integers(0, span, 5)[rng.integers(0, 5, elements)].astype(np.float64)
+        case "runs" | "masked":
+            offsets = rng.integers(0, span, elements).astype(np.float64)[_stretches(rng, elements)]
         case _:
             offsets = rng.integers(0, span, elements).astype(np.float64)
     return (low + np.clip(offsets, 0, span - 1).astype(np.int64)).astype(dtype)
+
+
+def _kind(distribution: Distribution, rng: np.random.Generator) -> Distribution:
+    """What `mixed` stands for; outside a harness' call every kind is allowed."""
+    mixed = distribution if isinstance(distribution, Mixture) else Mixture(DISTRIBUTIONS, rng)
+    return mixed.next(rng)
+
+
+def _stretches(rng: np.random.Generator, elements: int) -> NDArray[np.int64]:
+    """The number of the stretch that each element lies in: stretches of 2 up to half of all, every order as likely."""
+    length = math.exp(rng.uniform(math.log(2), math.log(max(elements / 2, 3))))
+    begins = rng.random(elements) < 1 / length
+    return np.cumsum(begins, dtype=np.int64) % max(elements, 1)
 
 
 def indices(

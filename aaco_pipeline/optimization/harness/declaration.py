@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aaco_pipeline.optimization.calls import Call, Launch
-from aaco_pipeline.optimization.harness.contents import DISTRIBUTIONS, Distribution
+from aaco_pipeline.optimization.harness.contents import DISTRIBUTIONS, Distribution, mixture
 from aaco_pipeline.optimization.targets import TargetName
 
 #: What a problem's size is, is the harness' own: elements, or rows and columns.
@@ -63,7 +63,8 @@ class Harness:
 
     def drawn(self, size: Size, distribution: Distribution, rng: np.random.Generator) -> Call:
         """A call with fresh contents that nobody may write to."""
-        call = self.call(size, distribution, rng)
+        given = mixture(self.distributions, rng) if distribution == "mixed" else distribution
+        call = self.call(size, given, rng)
         for values in call.contents.values():
             values.flags.writeable = False
         return call

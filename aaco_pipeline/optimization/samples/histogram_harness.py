@@ -15,6 +15,7 @@ from aaco_pipeline.optimization.harness import (
 )
 
 BINS = 256
+MOST = 1 << 32
 MOST_GROUPS = 32
 
 
@@ -26,13 +27,15 @@ def call(size, distribution, rng):
     return make_call(
         launch(size, (256, 1, 1)),
         buffer("values", indices(distribution, rng, size, BINS)),
-        buffer("counts", integers("uniform", rng, BINS, low=0, high=1000, dtype="uint32"), role="inout"),
+        buffer("counts", integers("uniform", rng, BINS, low=MOST - size, high=MOST, dtype="uint32"), role="inout"),
         scalar("n", size),
     )
 
 
 def reference(call):
-    return {"counts": exact(call.contents["counts"] + np.bincount(call.contents["values"], minlength=BINS))}
+    """Counts begin near the end of their type, so that some pass it, and go on from 0 there."""
+    counted = call.contents["counts"].astype(np.int64) + np.bincount(call.contents["values"], minlength=BINS)
+    return {"counts": exact(counted % MOST)}
 
 
 def floor(size):

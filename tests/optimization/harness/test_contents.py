@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aaco_pipeline.optimization.harness import DISTRIBUTIONS, Distribution, draw, indices, integers, rounding_bound
+from aaco_pipeline.optimization.harness.contents import mixture
 
 TYPES = ("float16", "float32", "float64")
 
@@ -17,20 +18,43 @@ def test_a_distribution_is_what_its_name_says(distribution: Distribution, dtype:
     values = draw(distribution, np.random.default_rng(5), 4000, dtype)
     assert values.dtype == dtype and values.size == 4000
     size = np.abs(values.astype(np.float64))
-    facts = {
-        "normal": 0.6 < np.median(size) < 0.75 and size.max() > 3,
-        "uniform": size.max() <= 1 and (values >= 0).all() and size.mean() > 0.4,
-        "tiny": 0 < np.median(size) < 2.0 ** (limits.minexp / 3 + 1),
-        "denormal": 0 < size.max() <= 1000 * float(limits.smallest_subnormal),
-        "huge": 2.0 ** (limits.maxexp // 3 - 2) < np.median(size) and np.isfinite(size.max() ** 2),
-        "constant": np.unique(values).size == 1,
-        "zeros": not size.any() and not np.signbit(values).any(),
-        "sparse": 0 < np.count_nonzero(values) < 400,
-        "negative_zero": not size.any() and 1000 < np.signbit(values).sum() < 3000,
-        "nan": 0 < np.isnan(values).sum() < 400,
-        "inf": {-np.inf, np.inf} <= set(values[~np.isfinite(values)]),
-    }
+    with np.errstate(over="ignore"):
+        facts = {
+            "normal": 0.6 < np.median(size) < 0.75 and size.max() > 3,
+            "uniform": size.max() <= 1 and (values >= 0).all() and np.median(size) > 0.4,
+            "tiny": 0 < np.median(size) < 2.0 ** (limits.minexp / 3 + 1),
+            "denormal": 0 < size.max() <= 1000 * float(limits.smallest_subnormal),
+            "huge": 2.0 ** (limits.maxexp // 3 - 2) < np.median(size) and np.isfinite(size.max() ** 2),
+            "constant": np.unique(values).size == 1,
+            "zeros": not size.any() and not np.signbit(values).any(),
+            "sparse": 0 < np.count_nonzero(values) < 400,
+            "negative_zero": not size.any() and 1000 < np.signbit(values).sum() < 3000,
+            "nan": 0 < np.isnan(values).sum() < 400,
+            "inf": {-np.inf, np.inf} <= set(values[~np.isfinite(values)]),
+            "ties": set(values) == {-2, -1, 0, 1, 2},
+            "runs": 1 < np.count_nonzero(values[1:] != values[:-1]) < 3000,
+            "spread": 0.2 < np.ptp(np.clip(values, -1e4, 1e4).astype(np.float64)) / np.log(float(limits.max)) < 1,
+            "scales": (limits.maxexp < 99)
+            or np.quantile(size, 0.9) > 2.0 ** (limits.maxexp // 9) * np.quantile(size, 0.1),
+            "masked": 0 < (values < limits.min / 4).sum() < 4000 and np.isfinite(values).all(),
+            "overflow": np.isnan(values).any() and (size == np.inf).sum() > np.isnan(values).sum(),
+            "mixed": True,
+        }
     assert facts[distribution]
+
+
+def test_where_each_input_has_its_own_kind_zeros_meet_infinities_and_scales_differ() -> None:
+    """And no kind comes that the harness leaves out."""
+    rng, met, ratios = np.random.default_rng(3), 0, []
+    for _ in range(200):
+        kind = mixture(("normal", "zeros", "inf", "sparse", "mixed"), rng)
+        assert kind == "mixed" and f"{kind}" == "mixed"
+        one, other = draw(kind, rng, 100), draw(kind, rng, 100)
+        assert not np.isnan(one).any() and not np.isnan(other).any()
+        met += any((not a.any() and np.isinf(b).any()) for a, b in ((one, other), (other, one)))
+        finite = [np.abs(values[np.isfinite(values)]).max(initial=0) for values in (one, other)]
+        ratios += [finite[0] / finite[1]] if all(finite) else []
+    assert met > 10 and max(ratios) > 1e4 and min(ratios) < 1e-4
 
 
 @pytest.mark.parametrize("distribution", ["nan", "inf", "sparse"])
