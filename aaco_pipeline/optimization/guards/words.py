@@ -42,6 +42,7 @@ _NARROW: Final = re.compile(
     r"half[1-4]?|__half\w*|_*(?:fp16|bf16|float16|bfloat16|hip_bfloat16|nv_bfloat16|fp8|hip_fp8)\w*|_Float16"
     r"|u?(?:char|short)[1-4]?|u?int(?:8|16)_t|\w*2(?:half|bfloat16)\w*"
 )
+_WIDE: Final = frozenset(words("size_t long int64_t uint64_t ptrdiff_t"))
 #: Words whose statements must stay the baseline's own, in order and number: a volatile access that is dropped, a static
 #: variable that is added, a clock that is read twice are changes of another kind than a rewrite.
 _KEPT_NAMES: Final = re.compile(
@@ -83,6 +84,7 @@ def check_words(old: Subject, new: Subject, *, may_restrict: bool) -> None:
         elif token.text in ("<<<", "->*", ".*", "##", "#") and token.text not in used.marks:
             raise _refused(new, token, "is not for a kernel's body")
     _check_precision(old, new)
+    _check_width(old, new)
     _check_counts(old, new)
 
 
@@ -191,6 +193,18 @@ def _check_precision(old: Subject, new: Subject) -> None:
     lowered = _reals(old, single=False) & _reals(new, single=True) - _reals(old, single=True)
     if lowered:
         raise Refused("calls", f"the number {sorted(lowered)[0]} is `float`, in the baseline's kernel `double`")
+
+
+def _check_width(old: Subject, new: Subject) -> None:
+    """Offsets of 64 bits stay so: where 32 are too few, a harness would have to fill gibibytes to show it."""
+    if old.words & _WIDE and not new.words & _WIDE:
+        raise Refused("calls", f"nothing has 64 bits; the baseline's kernel has {min(old.words & _WIDE)}")
+    wide, narrow = (
+        {name for kind in kinds for name in _declared_as(each, kind)}
+        for each, kinds in ((old, _WIDE), (new, ("int", "unsigned", "uint", "int32_t", "uint32_t")))
+    )
+    if narrowed := sorted(narrow & wide):
+        raise Refused("calls", f"{narrowed[0]} has 32 bits, in the baseline's kernel 64")
 
 
 def _made_float(subject: Subject) -> set[str]:

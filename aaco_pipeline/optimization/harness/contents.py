@@ -36,7 +36,7 @@ Distribution = Literal[
     "mixed",
 ]
 DISTRIBUTIONS: Final[tuple[Distribution, ...]] = get_args(Distribution)
-#: One in so many elements is not zero in `sparse`, or planted in `nan` and `inf`.
+#: At most one in so many elements is not zero in `sparse`, or planted in `nan`, `inf` and `overflow`.
 _ONE_IN: Final = 37
 #: Kinds between which shortcuts go wrong: what is ordinary, holds zeros, is no number, or is of another scale.
 _FAMILIES: Final[tuple[tuple[Distribution, ...], ...]] = (
@@ -88,11 +88,12 @@ def draw(
     normal: mean 0, deviation 1. uniform: 0 to 1. tiny and huge: normal, times 2 to a third of the least and of the
     greatest exponent. denormal: multiples of the smallest number. constant: one number drawn for all. zeros.
     sparse: normal, most of them 0. negative_zero: -0 and 0 by halves. nan and inf: normal, with some planted, one at
-    least; Inf of both signs. ties: -2 to 2. runs: stretches of one normal value each. spread: even over a range that
-    is drawn between 0.23 and 0.98 of the logarithm of the greatest number (20 to 87 in float32), where powers of e
-    neither all vanish nor are all alike. scales: normal times any power of two, 1e-4 to 1e4 in float32. masked: normal,
-    with stretches of the least finite number or of 0.29 of it (-1e38 in float32). overflow: normal times half the
-    greatest number, with NaN and Inf beside. mixed: one of the others, times a power of two.
+    least; Inf of both signs. ties: two to five of the numbers -2 to 2. runs: stretches of one normal value each.
+    spread: even over a range that is drawn between 0.23 and 0.98 of the logarithm of the greatest number (20 to 87 in
+    float32), where powers of e neither all vanish nor are all alike. scales: normal times any power of two, 1e-4 to 1e4
+    in float32. masked: normal, with stretches of the least finite number or of 0.29 of it (-1e38 in float32).
+    overflow: normal times half the greatest number, with NaN and Inf beside. mixed: one of the others, times a power of
+    two.
     """
     kind = np.dtype(dtype)
     if distribution == "mixed":
@@ -100,7 +101,9 @@ def draw(
         drawn = draw(which, rng, elements, kind)
         return np.ldexp(drawn, rng.integers(*_powers(kind))) if which in _WITHOUT_SCALE else drawn
     normal = rng.standard_normal(elements)
-    planted = rng.random(elements) < 1 / _ONE_IN
+    # A few among very many, or many: what is lost behind another of them shows where they are rare.
+    rare = math.exp(rng.uniform(-math.log(max(elements, _ONE_IN)), -math.log(_ONE_IN)))
+    planted = rng.random(elements) < rare
     if elements:
         planted[rng.integers(elements)] = True
     with np.errstate(over="ignore"):
@@ -161,7 +164,7 @@ _MADE: Final[Mapping[Distribution, Callable[[_Given], Floats]]] = {
     "negative_zero": lambda given: given.one_of(-0.0, 0.0),
     "nan": lambda given: given.with_planted(np.nan),
     "inf": lambda given: given.with_planted(given.one_of(-np.inf, np.inf)),
-    "ties": lambda given: given.rng.integers(-2, 3, given.count).astype(np.float64),
+    "ties": lambda given: given.one_of(*given.rng.permutation(np.arange(-2.0, 3.0))[: given.rng.integers(2, 6)]),
     "runs": _runs,
     "spread": _spread,
     "scales": lambda given: np.ldexp(given.normal, given.rng.integers(*_powers(given.kind), given.count)),

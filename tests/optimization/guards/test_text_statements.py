@@ -1,5 +1,6 @@
 """The guard of text on the kernel's body: statements that no rewrite needs, and what is not to be taken away."""
 
+import re
 from typing import Final
 
 import pytest
@@ -235,3 +236,25 @@ def test_a_variable_of_the_file_is_not_written(statement: str) -> None:
     with pytest.raises(Refused) as caught:
         check_text(LASTING.encode(), with_("  for (int", f"  {statement}\n  for (int", LASTING).encode(), "looked_up")
     assert caught.value.guard == "calls"
+
+
+WIDE: Final = """__global__ void scale(const float* x, float* out, int n, int pitch) {
+  size_t at = (size_t)blockIdx.x * pitch + threadIdx.x;
+  out[at] = 2.0f * x[at];
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("rewritten", "words"),
+    [
+        (WIDE.replace("size_t at = (size_t)", "int at = "), "nothing has 64 bits; the baseline's kernel has size_t"),
+        (WIDE.replace("size_t at", "int at"), "at has 32 bits, in the baseline's kernel 64"),
+        (WIDE.replace("size_t at", "unsigned most = 0, at"), "at has 32 bits, in the baseline's kernel 64"),
+    ],
+)
+def test_an_offset_of_64_bits_is_not_made_32(rewritten: str, words: str) -> None:
+    with pytest.raises(Refused, match=re.escape(words)):
+        check_text(WIDE.encode(), rewritten.encode(), "scale")
+    walking = WIDE.replace("size_t at = (size_t)", "const float* in = x + (long long)")
+    check_text(WIDE.encode(), walking.replace("out[at]", "out[in - x]").replace("x[at]", "*in").encode(), "scale")
