@@ -6,7 +6,8 @@ An element passes when
 * it is NaN, Inf or -Inf where the reference is. Where the baseline differs from the reference in that (an overflow in
   float32, a maximum that passes over NaN), the baseline's own behaviour is right too: NaN for NaN, Inf for Inf; where
   it overflowed, any other overflow, since the order of a sum decides between Inf and NaN. Where the bound is that of
-  terms as large as the greatest number, the order decides whether a sum overflows at all;
+  terms as large as the greatest number, the order decides whether a sum overflows at all; and where Inf stands among
+  such terms (`_OVERFLOWING`), NaN is as right;
 * it is within the bound of the reference otherwise.
 
 Beyond single elements a candidate may be at most twice as far off as the baseline, in root mean square and at the
@@ -43,6 +44,8 @@ FLOOR_ULPS: Final = 4
 #: Elements after which a ratio of errors says something: of two equally good roundings of 256 values, neither has
 #: twice the root mean square error of the other (F test, 256 and 256 degrees of freedom: p < 1e-25).
 ENOUGH_ELEMENTS: Final = 256
+#: Where finite terms may overflow beside an infinite one: -Inf that a sum came to on the way makes NaN of Inf.
+_OVERFLOWING: Final = ("masked", "overflow", "mixed")
 #: Where many elements may have one and the same error.
 _REPEATING: Final = ("constant", "runs", "masked", "mixed")
 #: Where float32 leaves its range and float64 does not.
@@ -102,7 +105,8 @@ class Comparison:
             return
         expected = checked_reference(self._harness, call)
         for one in outputs:
-            self._output(_Output(one, expected[one.name], call.contents.get(one.name)), baseline, candidate)
+            initial, overflows = call.contents.get(one.name), self._distribution in _OVERFLOWING
+            self._output(_Output(one, expected[one.name], initial, overflows), baseline, candidate)
 
     def undecided(self) -> bool:
         """Whether the candidate looks less accurate than it may be, on too few elements to say so.
@@ -189,6 +193,7 @@ class _Output:
     buffer: Buffer
     expected: Expected
     initial: Content | None
+    overflows: bool
 
     @property
     def values(self) -> Floats:
@@ -240,6 +245,7 @@ class _Output:
         values, before = given.astype(np.float64), baseline.astype(np.float64)
         right = _same_kind(values, self.values) & ~self.finite
         right |= self.finite & (self.errors(given) <= self.bound)
+        right |= self.overflows & np.isinf(self.values) & np.isnan(values)
         astray = ~_same_kind(before, self.values)
         right |= astray & ~np.isfinite(before) & (_same_kind(values, before) | (self.finite & ~np.isfinite(values)))
         near = np.nan_to_num(np.where(np.isfinite(self.bound), self.bound, 0.0))

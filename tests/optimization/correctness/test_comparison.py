@@ -1,6 +1,7 @@
 """What makes two answers the same, element by element, whatever the numbers are."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,9 @@ from hypothesis.extra import numpy as some
 from numpy.typing import NDArray
 
 from aaco_pipeline.errors import UsageError
-from aaco_pipeline.optimization.calls import Call, Execution, Launch
+from aaco_pipeline.optimization.calls import Buffer, Call, Execution, Launch
 from aaco_pipeline.optimization.candidates import Refused
-from aaco_pipeline.optimization.correctness.comparison import Comparison
+from aaco_pipeline.optimization.correctness.comparison import Comparison, left_as_it_was
 from aaco_pipeline.optimization.correctness.poison import poison, untouched
 from aaco_pipeline.optimization.harness import (
     NOT_AN_OUTPUT,
@@ -221,3 +222,46 @@ def test_many_small_errors_are_as_bad_as_one_large_one() -> None:
     comparison.add(of(x), executed(baseline), executed(candidate))
     with pytest.raises(Refused, match=r"out is less accurate than the baseline's: 0.5 of the bound .* against 0.05"):
         comparison.conclude()
+
+
+def test_terms_as_large_as_the_greatest_number_may_overflow_in_another_order() -> None:
+    beyond = 2.0**-24 * float(np.finfo(np.float32).max)
+    compared([1e38], [1e38], [np.inf], bound=beyond)
+    compared([1e38], [1e38], [np.nan], bound=beyond)
+    with pytest.raises(Refused, match="is the worst"):
+        compared([1e38], [1e38], [np.inf], bound=beyond / 2)
+
+
+def test_beside_an_infinity_what_overflows_may_make_nan_and_nothing_else() -> None:
+    for distribution, is_right in (("mixed", True), ("overflow", True), ("masked", True), ("inf", False)):
+        comparison = Comparison(copying(), 3, distribution, bit_exact=False)  # type: ignore[arg-type]
+        if is_right:
+            comparison.add(of([np.inf]), executed(float32([np.inf])), executed(float32([np.nan])))
+        wrong = [(np.nan, np.inf), (np.inf, 1.0), (np.inf, -np.inf), *([] if is_right else [(np.inf, np.nan)])]
+        for value, answer in wrong:
+            with pytest.raises(Refused, match="is the worst"):
+                comparison.add(of([value]), executed(float32([value])), executed(float32([answer])))
+
+
+def test_of_contents_that_repeat_many_calls_say_how_accurate_a_candidate_is() -> None:
+    """A thousand elements with one and the same error say no more than one of them."""
+    x = np.ones(1000, np.float32)
+    for distribution, decides in (("normal", True), ("constant", False)):
+        comparison = Comparison(copying(1e-3), 3, distribution, bit_exact=False)  # type: ignore[arg-type]
+        comparison.add(of(x), executed(x + np.float32(1e-5)), executed(x + np.float32(1e-4)))
+        assert comparison.undecided() is not decides
+
+
+def test_padding_that_is_left_alone_is_the_same_whatever_it_held() -> None:
+    """Old values in one call and poison in the other; and no promise of bits is broken there."""
+    old = float32([7.0, 8.0, 9.0])
+    kept = Execution({"out": float32([1.0, 2.0, 9.0])}, None, before={"out": old})
+    (out,) = (one for one in of([1.0, 2.0, 3.0]).arguments if one.name == "out")
+    assert isinstance(out, Buffer) and left_as_it_was(kept, out).tolist() == [False, False, True]
+    poisoned = float32([1.0, 2.0, 0.0])
+    poisoned[2:] = poison("float32", 1)
+    assert left_as_it_was(executed(poisoned), out).tolist() == [False, False, True]
+    comparison = Comparison(copying(pitch=True), 3, "normal", bit_exact=True)
+    comparison.add(of([1.0, 2.0, 3.0]), executed(poisoned), kept)
+    with pytest.raises(Refused, match="none of the outputs"):
+        comparison.add(of([1.0, 2.0, 3.0]), executed(poisoned), replace(kept, before={"out": -old}))

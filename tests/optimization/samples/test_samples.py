@@ -36,3 +36,26 @@ def test_a_sample_has_a_whole_harness(source: Path) -> None:
 def test_a_sample_includes_hip_alone(source: Path) -> None:
     included = [line for line in source.read_text().splitlines() if line.startswith("#include")]
     assert included == ["#include <hip/hip_runtime.h>"]
+
+
+def test_what_may_vary_in_use_varies_with_the_size() -> None:
+    """A stencil's padding and a reduction's share: a kernel that takes them for constants is wrong at some size."""
+    stencil = load_harness(FOLDER / "stencil.hip", None, "stencil")
+    reduction = load_harness(FOLDER / "reduction.hip", None, "reduction")
+    rng = np.random.default_rng(1)
+    arguments = [stencil.drawn((nx, 9, 9), "zeros", rng).arguments for nx in range(9, 30)]
+    assert {last.value - nx.value for _, _, nx, _, _, last in arguments} == set(range(7))  # type: ignore[union-attr]
+    shares = [reduction.drawn(size, "zeros", rng).arguments[3].value for size in range(20000, 20050)]  # type: ignore[union-attr]
+    assert len(set(shares)) > 40 and max(shares) <= 16384
+
+
+def test_counts_pass_the_end_of_their_type() -> None:
+    histogram = load_harness(FOLDER / "histogram.hip", None, "histogram")
+    call = histogram.drawn(40961, "constant", np.random.default_rng(2))
+    (expected, _) = checked_reference(histogram, call)["counts"]
+    assert (expected < 1 << 32).all() and call.contents["counts"].min() > 0.9 * (1 << 32)
+    wraps = [
+        (checked_reference(histogram, one)["counts"][0] < one.contents["counts"].astype(np.float64)).any()
+        for one in (histogram.drawn(8192, "uniform", np.random.default_rng(seed)) for seed in range(20))
+    ]
+    assert any(wraps)
