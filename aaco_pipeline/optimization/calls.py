@@ -90,5 +90,5 @@ class Execution:
     outputs: Mapping[str, Content]
     duration_ns: int | None
     poison: Mapping[str, bytes] = field(default_factory=dict)
-    before: Mapping[str, Content] = field(default_factory=dict)
     conditions: Mapping[str, int | str | None] = field(default_factory=dict)
+    before: Mapping[str, Content] = field(default_factory=dict)

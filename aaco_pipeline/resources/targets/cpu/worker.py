@@ -165,7 +165,7 @@ class _Process:
         if self.tasks.stat().st_nlink != 3:
             raise Refused("processes", "its process has more than one thread")
         poison = {name: element for name, element in buffers.poison.items() if name not in old}
-        return Execution(outputs, self.last_ns - began, poison, old)
+        return Execution(outputs, self.last_ns - began, poison, before=old)
 
     def _used_ns(self, limit_ns: int) -> int:
         """The process's CPU time once it waits for the next request.
