@@ -199,3 +199,25 @@ class MeasurementRequest(MeasurementSettings):
             return MeasurementRequest.model_validate(json.loads(text))
         except (ValueError, UsageError) as error:
             raise UsageError(f"{source}: not a measurement request ({error})") from error
+
+
+def spelling_of(setting: str) -> str:
+    """How a setting is spelled on the command line: `--batch`."""
+    extras = MeasurementSettings.model_fields[setting].json_schema_extra
+    own = extras.get("option") if isinstance(extras, dict) else None
+    return str(own or f"--{setting.replace('_', '-')}")
+
+
+def as_options(settings: Mapping[str, Any]) -> list[str]:
+    """Settings by their names as words of `aaco run`'s command line; what is None or False takes none."""
+    words: list[str] = []
+    for name, value in settings.items():
+        spelling = spelling_of(name)
+        if isinstance(value, Mapping):
+            for key, one in value.items():
+                words += [spelling, f"{key}={'x'.join(map(str, one)) if isinstance(one, list) else one}"]
+        elif value is True:
+            words.append(spelling)
+        elif value not in (None, False):
+            words += [spelling, str(value)]
+    return words

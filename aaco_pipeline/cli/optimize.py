@@ -1,6 +1,6 @@
 """`aaco optimize`: make a kernel of a standalone source faster, or say that nothing that was tried does.
 
-What is searched, measured and kept is `aaco_pipeline.automation.optimizing`.
+What is searched, measured and kept is `aaco_pipeline.automation.optimizing`; a model's half is `optimize_model`.
 """
 
 import re
@@ -12,6 +12,7 @@ import click
 
 from aaco_pipeline.cli.compare import INCONCLUSIVE
 from aaco_pipeline.cli.lake_option import new_lake_option
+from aaco_pipeline.cli.optimize_model import is_of_a_model, optimize_model
 from aaco_pipeline.cli.output import data_format, print_json, say
 from aaco_pipeline.errors import IncompleteError
 
@@ -53,7 +54,9 @@ def threshold_ratio(context: click.Context, parameter: click.Parameter, value: s
     help="How the kernel is called and what comes out (default: NAME_harness.py beside NAME.hip).",
 )
 @click.option(
-    "--session", metavar="SESSION", help="Take the kernel of this session that has most to gain, and its evidence."
+    "--session",
+    metavar="SESSION",
+    help="Take the kernel of this session that has most to gain, and its evidence; without a SOURCE, its model.",
 )
 @click.option(
     "--target",
@@ -95,9 +98,14 @@ def optimize(
 
     Where it cannot be decided beyond doubt the source stays as it is. Nothing is said about the speed on an AMD GPU
     unless it ran on one.
+
+    Of a model (MODEL.onnx, a SPEC as `aaco compare` takes it, or a --session that measured one), configurations of
+    the runtime are tried: graph optimization, threads, options of the provider, batch. No file of it is changed.
     """
+    if samples is None and replay is None and is_of_a_model(source, asked["session"]):
+        return optimize_model(project, None if source is None else str(source), asked, strict=strict, as_json=as_json)
     if [source, samples, replay].count(None) != 2:
-        raise click.UsageError("give a SOURCE, or --samples, or --replay")
+        raise click.UsageError("give a SOURCE or a model, or --session of a model, or --samples, or --replay")
     if samples is not None:
         return _copy_samples(samples)
     if replay is not None:

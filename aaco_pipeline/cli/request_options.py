@@ -51,12 +51,13 @@ def request_of(options: dict[str, Any], **more: Any) -> "MeasurementRequest":
 
 
 def _option(name: str, field: "FieldInfo") -> click.Option:
+    from aaco_pipeline.capture.request import spelling_of
+
     extras = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
-    spelling = str(extras.get("option", f"--{name.replace('_', '-')}"))
     # A default of None would count as given, and what is required as answered.
     stated: dict[str, Any] = {"default": field.default} if isinstance(field.default, str | int | float) else {}
     return click.Option(
-        [spelling, name],
+        [spelling_of(name), name],
         type=_type(field),
         required=field.is_required(),
         show_default=field.annotation is not bool,

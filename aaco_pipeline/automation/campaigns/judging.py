@@ -30,6 +30,7 @@ from aaco_pipeline.statistics.service_level import service_levels
 from aaco_pipeline.statistics.session_quantiles import session_quantiles
 from aaco_pipeline.statistics.verdicts import comparison
 from aaco_pipeline.statistics.verdicts.comparison import compare
+from aaco_pipeline.statistics.verdicts.decision import withheld
 from aaco_pipeline.statistics.verdicts.identical_code import ledger_rows
 
 #: The stage that publishes what is judged: with it a campaign is done.
@@ -66,6 +67,8 @@ def judge_campaign(lake: TraceLake, campaign: str) -> Tables:
     for candidate in (name for name in plan.arms if name != _BASELINE):
         design = comparison.Plan(_BASELINE, candidate, (plan.blocks,), plan.threshold_ratio, plan.metric)
         judged = compare(summed_up, design, ledger)
+        if (other := _other_work(plan, candidate)) is not None:
+            judged = withheld(judged, other)
         if is_identical(plan, candidate):
             designs = summed_up.select("campaign_id", "workload", "host").unique("campaign_id")
             run = pl.lit(timed.get_column("block").n_unique()).alias("blocks")
@@ -184,6 +187,15 @@ def is_identical(plan: Plan, candidate: Arm) -> bool:
     compared = plan.arms["baseline"], plan.arms[candidate]
     asked = [{**dict(one.request), "model": one.artefact_sha256, "artefact": None} for one in compared]
     return asked[0] == asked[1]
+
+
+def _other_work(plan: Plan, candidate: Arm) -> str | None:
+    """Why the times of an arm say nothing beside the baseline's: it has another batch. None where it does the same."""
+    batches = [plan.arms[arm].request.batch_size for arm in (_BASELINE, candidate)]
+    if batches[0] == batches[1]:
+        return None
+    told = " and ".join("the model's own" if batch is None else str(batch) for batch in batches)
+    return f"the arms do not do the same work: their batches are {told}"
 
 
 def _causes(lake: TraceLake, traced: pl.DataFrame, candidate: str) -> tuple[pl.DataFrame, pl.DataFrame, str | None]:

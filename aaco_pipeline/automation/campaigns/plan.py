@@ -23,7 +23,9 @@ from aaco_pipeline.resources.measure.models import model_digest
 from aaco_pipeline.statistics.service_level import Limit
 from aaco_pipeline.statistics.verdicts.decision import INTERLEAVED
 
-Kind = Literal["compare", "nightly", "bisect", "stack"]
+Kind = Literal["compare", "nightly", "bisect", "optimize", "stack"]
+#: Kinds that are steps of a search: alone they answer nothing, and one may add a few blocks to those that there are.
+STEPS: Final = ("bisect", "optimize")
 #: The kind of a campaign without sessions of its own: nights before and after the host's stack changed.
 BETWEEN_NIGHTS_KIND: Final = "between_nights"
 #: The stage that publishes a plan.
@@ -119,8 +121,7 @@ def new_plan(
     """A plan of a new campaign. UsageError when it could never come to a verdict."""
     if "baseline" not in arms or len(arms) < 2:
         raise UsageError("a campaign needs a baseline and at least one arm to hold against it")
-    # One step of a search may add a single block to those that its build has.
-    least = 1 if kind == "bisect" else LEAST_BLOCKS
+    least = 1 if kind in STEPS else LEAST_BLOCKS
     if not least <= blocks <= MOST_BLOCKS:
         raise UsageError(f"{blocks} sessions an arm; expected {least} to {MOST_BLOCKS}")
     if not 0 <= traced_blocks <= MOST_BLOCKS:

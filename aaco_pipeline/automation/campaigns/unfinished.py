@@ -14,6 +14,7 @@ from aaco_pipeline.automation.attempts import PARTITION_TAG, attempts_at
 from aaco_pipeline.automation.campaigns.definitions import JOB
 from aaco_pipeline.automation.campaigns.judging import STAGE as LAST_STAGE
 from aaco_pipeline.automation.campaigns.plan import STAGE as PLAN
+from aaco_pipeline.automation.campaigns.plan import STEPS
 from aaco_pipeline.automation.dead_runs import living_runs
 from aaco_pipeline.automation.partitions import CAMPAIGN_PARTITIONS_NAME
 from aaco_pipeline.automation.unfinished import half_removed
@@ -62,8 +63,8 @@ def due(lake: TraceLake, instance: dg.DagsterInstance, now: datetime) -> Asked:
     for campaign in half_campaigns(lake):
         if campaign in living or lake.is_measuring(campaign):
             continue
-        if lake.read("campaigns", campaign).item(0, "kind") == "bisect":
-            continue  # one step of a search answers nothing: `aaco bisect --resume` goes on with it
+        if lake.read("campaigns", campaign).item(0, "kind") in STEPS:
+            continue  # one step of a search answers nothing: whoever goes on with the search measures it
         tried = attempts_at(instance, JOB, campaign)
         if tried.runs == 0:
             continue  # whoever planned it is about to run it

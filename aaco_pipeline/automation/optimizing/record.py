@@ -16,6 +16,7 @@ import polars as pl
 from aaco_pipeline.errors import LakeError, UsageError
 from aaco_pipeline.lake.artefacts import ARTEFACTS
 from aaco_pipeline.lake.files import lake_errors, make_folder, sync_folder, write_atomically
+from aaco_pipeline.lake.health import clear_away
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import to_contract
 from aaco_pipeline.optimization.journal import JournalWriter
@@ -90,7 +91,11 @@ def journal_path(lake: Path, name: str) -> Path:
 
 
 def open_journal(lake: TraceLake, name: str) -> JournalWriter:
-    """A new journal in the lake. LakeError when it cannot be made."""
+    """A new journal, in a lake from which what killed writers left is cleared away: nobody goes on with a search.
+
+    LakeError when it cannot be made.
+    """
+    clear_away(lake)
     path = journal_path(lake.path, name)
     with lake_errors(path):
         make_folder(path.parent)
@@ -116,6 +121,7 @@ def question_row(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "speedup_of": gain and gain.of,
         "whole_decision": whole and whole["decision"],
         "whole_reason": whole and whole["reason"],
+        "run_options": end.get("run_options"),
     }
 
 
@@ -177,6 +183,8 @@ def _attempt(begin: Mapping[str, Any], line: Mapping[str, Any]) -> dict[str, Any
         "pairs": sum(len(one["baseline_ns"]) for one in taken) if is_timed else None,
         "layouts": len(taken) if is_timed else None,
         "alpha": next(iter(timings.values()))["evidence"]["alpha"] if is_timed else None,
+        "ratio_of": line.get("ratio_of", "call"),
+        "campaigns": line.get("campaigns"),
     }
 
 

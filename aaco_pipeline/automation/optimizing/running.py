@@ -23,13 +23,13 @@ from aaco_pipeline.automation.optimizing.record import Recorder, journal_path, n
 from aaco_pipeline.cache_folder import default_cache_dir
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.files import lake_errors
-from aaco_pipeline.lake.health import clear_away
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.writers import TEMPORARY_PREFIX, temporary_beside, writer_is_gone
 from aaco_pipeline.optimization.decision.plan import Plan
 from aaco_pipeline.optimization.guards.text import check_text
-from aaco_pipeline.optimization.journal import Journal, JournalError, JournalWriter, read_journal
+from aaco_pipeline.optimization.journal import Journal, JournalError, read_journal
 from aaco_pipeline.optimization.loop.attempt import sha256
+from aaco_pipeline.optimization.loop.configurations import replay_configurations
 from aaco_pipeline.optimization.loop.means import Limits, Means, Question
 from aaco_pipeline.optimization.loop.replay import Replayed, replay
 from aaco_pipeline.optimization.loop.search import Outcome, optimize
@@ -70,15 +70,15 @@ def run(configs: Path, lake: TraceLake, order: Order, log: Log) -> Ended:
     with (
         lake.measuring(name),
         measurement_slot(on_wait=lambda: log("waiting for the measurement slot: another run is measuring")),
-        _scratch() as folder,
-        _journal(lake, name) as journal,
+        scratch() as folder,
+        open_journal(lake, name) as journal,
     ):
         recorder = Recorder(lake, name, began_at, journal)
         kept = partial(_kept, recorder, journal_path(lake.path, name).with_name("exchanges"))
         proposers = proposers_of(configs, kept)
         question, means, begin = _prepared(order, subject, target, folder, lake)
         outcome = optimize(
-            question, means(proposers=proposers, record=_told(recorder, log), tell=log), begin | {"campaign": name}
+            question, means(proposers=proposers, record=telling(recorder, log), tell=log), begin | {"campaign": name}
         )
         patch = _keep(order, subject, outcome, recorder)
         if subject.session is not None:
@@ -92,9 +92,48 @@ def decide_again(content: bytes, source: str) -> tuple[Journal, list[Replayed]]:
     """A journal's decisions made again from what it holds. UsageError when it is no journal, or contradicts itself."""
     try:
         journal = read_journal(content)
+        if "specification" in journal.begin:
+            return journal, replay_configurations(journal)
         return journal, replay(journal, check_text, _replaying)
     except (JournalError, KeyError, TypeError) as error:
         raise UsageError(f"{source}: {error}") from error
+
+
+def telling(recorder: Recorder, log: Log) -> Callable[[Mapping[str, Any]], None]:
+    """Keeps each line, then says what a person wants to see of it while the search goes on."""
+
+    def record(line: Mapping[str, Any]) -> None:
+        recorder.write(line)
+        if line["kind"] == "attempt":
+            gain = ""
+            if line["speedup_ratio"] is not None:
+                gain = f" {line['speedup_ratio']:.3f} times as fast"
+            log(f"{line['attempt']} {line['transformation']}: {line['decision']}{gain} ({line['guard']})")
+            emulated = line.get("deep_correctness", {}).get("emulated")
+            if emulated is not None:
+                said = emulated["verdict"] or f"nothing can be said, {emulated['lacking']}"
+                log(f"{line['attempt']} on {emulated['executed_on']}: {said}")
+        elif line["kind"] == "whole":
+            log(f"the accepted changes as a whole: {line['decision']} ({line['guard']}): {line['reason']}")
+
+    return record
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """An empty folder that goes with the block; what killed searches left of theirs goes as well."""
+    place = default_cache_dir() / _SCRATCH
+    with lake_errors(place):
+        place.mkdir(parents=True, exist_ok=True)
+        for left in place.glob(f"{TEMPORARY_PREFIX}*"):
+            if writer_is_gone(left):
+                shutil.rmtree(left, ignore_errors=True)
+        folder = temporary_beside(place / "search")
+        folder.mkdir()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 # ---- inside ----------------------------------------------------------------------------------------------------------
@@ -155,26 +194,6 @@ def _cache_facts(facts: list[dict[str, Any]]) -> dict[str, Any]:
     return {f"{one['key']}": one["value"] for one in facts if one["category"] == "cache"}
 
 
-def _told(recorder: Recorder, log: Log) -> Callable[[Mapping[str, Any]], None]:
-    """Keeps each line, then says what a person wants to see of it while the search goes on."""
-
-    def record(line: Mapping[str, Any]) -> None:
-        recorder.write(line)
-        if line["kind"] == "attempt":
-            gain = ""
-            if line["speedup_ratio"] is not None:
-                gain = f" {line['speedup_ratio']:.3f} times as fast"
-            log(f"{line['attempt']} {line['transformation']}: {line['decision']}{gain} ({line['guard']})")
-            emulated = line.get("deep_correctness", {}).get("emulated")
-            if emulated is not None:
-                said = emulated["verdict"] or f"nothing can be said, {emulated['lacking']}"
-                log(f"{line['attempt']} on {emulated['executed_on']}: {said}")
-        elif line["kind"] == "whole":
-            log(f"the accepted changes as a whole: {line['decision']} ({line['guard']}): {line['reason']}")
-
-    return record
-
-
 def _kept(recorder: Recorder, folder: Path, ask: Ask) -> Ask:
     """Asks, keeps the exchange beside the journal, and writes both digests into it."""
     keeping = Recorded(ask, folder)
@@ -217,26 +236,3 @@ def _keep(order: Order, subject: Subject, outcome: Outcome, recorder: Recorder) 
 
 def _replaying(begin: Mapping[str, Any]) -> RuleTimer:
     return RuleTimer(recorded_plan(begin["plan"]), begin["seed"])
-
-
-def _journal(lake: TraceLake, name: str) -> JournalWriter:
-    """A new journal, in a lake from which what killed writers left is cleared away: nobody goes on with a search."""
-    clear_away(lake)
-    return open_journal(lake, name)
-
-
-@contextmanager
-def _scratch() -> Iterator[Path]:
-    """An empty folder that goes with the block; what killed searches left of theirs goes as well."""
-    place = default_cache_dir() / _SCRATCH
-    with lake_errors(place):
-        place.mkdir(parents=True, exist_ok=True)
-        for left in place.glob(f"{TEMPORARY_PREFIX}*"):
-            if writer_is_gone(left):
-                shutil.rmtree(left, ignore_errors=True)
-        folder = temporary_beside(place / "search")
-        folder.mkdir()
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Searches for a faster kernel: what was asked and found, and every attempt with what it was decided from."""
+"""Searches for a faster kernel, or configuration of a model: what was asked and found, every attempt with evidence."""
 
 from typing import Final
 
@@ -30,19 +30,21 @@ from aaco_pipeline.lake.declaration import (
 TABLES: Final[tuple[Table, ...]] = (
     Table(
         name="optimizations", section="Judgement",
-        meaning="One row is one search for a faster kernel: what was asked, written before anything is built, and what "
-                "was found once it has ended. Filled by the stage optimization.",
+        meaning="One row is one search for a faster kernel, or a faster configuration of a model: what was asked, "
+                "written before anything is built, and what was found once it has ended. Filled by the stage "
+                "optimization.",
         sort_by=("began_at",), scope="campaign", version=2,
         columns=(
             column("began_at", TIMESTAMP, DATE, "When the search began."),
-            column("source_name", STRING, NAME, "Name of the source's file, without its folder."),
-            column("kernel", STRING, NAME, "Kernel that was to be made faster."),
+            column("source_name", STRING, NAME, "Name of the source's file, without its folder; of a model its "
+                "name, or its file's."),
+            nullable("kernel", STRING, NAME, "Kernel that was to be made faster; null for a model."),
             nullable("session", STRING, ID, "Session whose evidence chose the kernel or was given to the proposers, "
                 "in `sessions`; null for a source that came without one."),
             column("target", STRING, NAME, "Where candidates were built and run: `cpu`, `cuda`, `amd` or "
-                "`amd-emulated`."),
+                "`amd-emulated`; of a model its backend."),
             column("executed_on", STRING, NAME, "Device, or `cpu-emulation`: the kernel's source compiled for the CPU "
-                "and run there."),
+                "and run there. Of a model the processor, or the execution provider of another device."),
             column("speedup_applies_to", STRING, NAME, "What a gain says something of: the device it was measured on. "
                 "A gain on `cpu` says nothing of a GPU."),
             column("threshold_ratio", FLOAT64, RATIO, "Least gain that counts, as a difference from 1."),
@@ -51,14 +53,15 @@ TABLES: Final[tuple[Table, ...]] = (
             column("budget_ns", INT64, NS, "Time that the search might take."),
             column("most_attempts", INT32, COUNT, "Candidates that the search might try."),
             column("seed", INT64, ID, "From which layouts, orders and inputs were drawn."),
-            column("source_sha256", STRING, TEXT, "SHA-256 of the source as it was."),
-            column("harness_sha256", STRING, TEXT, "SHA-256 of the harness' file."),
+            column("source_sha256", STRING, TEXT, "SHA-256 of the source as it was; of a model as in "
+                "`sessions.artefact_sha256`."),
+            nullable("harness_sha256", STRING, TEXT, "SHA-256 of the harness' file; null for a model."),
             column("journal", STRING, TEXT, "The journal's file, relative to the lake: every decision with what it "
                 "was made from; `aaco optimize --replay SEARCH` decides it again."),
             nullable("spent_ns", INT64, NS, "Time that it took; null until it has ended, or when it was killed."),
             nullable("ended_by", STRING, NAME, "`searched` when nothing was left to propose, `time` or `attempts` when "
-                "they were spent, `baseline` when the source fails its own harness, `noise` when the host is too noisy "
-                "to decide; null until it has ended."),
+                "they were spent, `baseline` when the source fails its own harness or a model's outputs differ from "
+                "run to run, `noise` when the host is too noisy to decide; null until it has ended."),
             nullable("reason", STRING, TEXT, "Why it ended, in words; null until it has."),
             nullable("result_sha256", STRING, TEXT, "SHA-256 of the source with all that was accepted, which is that "
                 "of the source where nothing was, or it did not hold as a whole; null until it has ended."),
@@ -88,18 +91,21 @@ TABLES: Final[tuple[Table, ...]] = (
                 since=2),
             nullable("effect_reason", STRING, TEXT, "Why shorter_ratio is null, such as a gain on another architecture "
                 "than the session's; null when it is known, or there is no session.", since=2),
+            nullable("run_options", STRING, TEXT, "Of a model, the options of `aaco run` that measure it with all that "
+                "was accepted, batches aside; null for a kernel, and until it has ended.", since=2),
         ),
     ),
     Table(
         name="optimization_attempts", section="Judgement",
-        meaning="One row is one attempt to make a kernel faster, kept or not. Filled by the stage optimization.",
-        sort_by=("attempt", "kernel"), scope="campaign", version=2,
+        meaning="One row is one attempt to make a kernel or a model faster, kept or not. Filled by the stage "
+                "optimization.",
+        sort_by=("attempt", "kernel"), scope="campaign", version=3,
         columns=(
             column("attempt", INT32, ID, "Dense number of the attempt within the search, in the order they were made, "
                 "starting at 0."),
-            column("kernel", STRING, NAME, "Name of the kernel that was to be made faster."),
+            nullable("kernel", STRING, NAME, "Name of the kernel that was to be made faster; null for a model."),
             column("transformation", STRING, TEXT, "What was changed, by the name of the transformation and its "
-                "parameters."),
+                "parameters; of a model the options of `aaco run`."),
             column("proposer", STRING, NAME, "Who proposed it: a search strategy, or a language model by its name and "
                 "version."),
             nullable("guard", STRING, TEXT, "Guard that stopped the attempt or, when none did, the last one it passed; "
@@ -147,13 +153,17 @@ TABLES: Final[tuple[Table, ...]] = (
             nullable("baseline_sha256", STRING, TEXT, "SHA-256 of the source that it was held against: the one as it "
                 "was, or the last that was accepted.", since=2),
             nullable("bit_exact", BOOL, TRUTH, "Whether outputs had to equal the baseline's bit by bit.", since=2),
-            nullable("pairs", INT64, COUNT, "Timed pairs of search and confirmation; null when it was not timed.",
-                since=2),
-            nullable("layouts", INT64, COUNT, "Layouts of code that they were timed in, each with fresh processes; "
+            nullable("pairs", INT64, COUNT, "Timed pairs of search and confirmation, of a model pairs of sessions; "
                 "null when it was not timed.", since=2),
+            nullable("layouts", INT64, COUNT, "Layouts of code that they were timed in, each with fresh processes, of "
+                "a model blocks of sessions; null when it was not timed.", since=2),
             nullable("alpha", FLOAT64, RATIO, "Part of the search's alpha that this attempt might spend; null when it "
                 "was not timed.", since=2),
             nullable("spent_ns", INT64, NS, "Time that the attempt took.", since=2),
+            nullable("ratio_of", STRING, NAME, "Of what speedup_ratio is the ratio of times: a `call` of a kernel, an "
+                "`iteration` of a model, or, where batches differ, one `item` of it; null before version 3.", since=3),
+            nullable("campaigns", STRINGS, TEXT, "Campaigns whose sessions it was decided from, in the order they were "
+                "measured; null for a kernel, whose pairs are in the journal.", since=3),
         ),
     ),
 )

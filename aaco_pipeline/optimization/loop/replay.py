@@ -48,17 +48,17 @@ def replay(
         if line["kind"] == "aa" and line["evidence"] is not None:
             ruling = timer.decide("aa", line["evidence"])
             word = "quiet" if ruling.passed else "undecided"
-            differs = _difference(asdict(ruling), line["ruling"])
+            differs = difference(asdict(ruling), line["ruling"])
             again.append(Replayed("aa", None, word, ruling.guard, ruling.reason, differs))
         elif line["kind"] == "attempt":
             decision = _decided(line, sources, check_text, timer)
-            differs = _difference(asdict(decision), line)
+            differs = difference(asdict(decision), line)
             again.append(
                 Replayed("attempt", line["attempt"], decision.decision, decision.guard, decision.reason, differs)
             )
         elif line["kind"] == "whole":
             decision = _decided_whole(line, timer)
-            wrong = (_difference(_parts(journal), line), _difference(asdict(decision), line))
+            wrong = (difference(_parts(journal), line), difference(asdict(decision), line))
             differs = "; ".join(filter(None, wrong)) or None
             again.append(Replayed("whole", None, decision.decision, decision.guard, decision.reason, differs))
     return again
@@ -131,7 +131,7 @@ def _stopped_by_its_code(line: Mapping[str, Any]) -> Stop | None:
     return None
 
 
-def _difference(again: Mapping[str, Any], recorded: Mapping[str, Any]) -> str | None:
+def difference(again: Mapping[str, Any], recorded: Mapping[str, Any]) -> str | None:
     """Where two decisions differ, in words; figures must be equal to the last bit."""
     wrong = {name: value for name, value in again.items() if recorded.get(name) != value}
     return "; ".join(f"{name} was {recorded.get(name)!r} and is {value!r}" for name, value in wrong.items()) or None

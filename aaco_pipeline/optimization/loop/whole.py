@@ -79,8 +79,10 @@ def is_kept(decision: str | None, guard: str | None) -> bool:
 def gain_of(accepted: Sequence[Mapping[str, Any]], whole: Mapping[str, Any] | None) -> Gain | None:
     """The gain that a search reports, of its journal's lines; null where nothing was accepted, or the whole fell.
 
-    The ends of a product are the products of the ends.
+    The ends of a product are the products of the ends. A larger batch of a model is another question: what it gains for
+    each item is no part of what an iteration gained.
     """
+    accepted = [line for line in accepted if line.get("ratio_of") != "item"]
     if not accepted or (whole is not None and not is_kept(whole["decision"], whole["guard"])):
         return None
     if whole is not None and whole["decision"] == "accepted":

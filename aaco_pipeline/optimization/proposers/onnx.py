@@ -38,6 +38,7 @@ _OPTIONS: Final[Mapping[str, tuple[tuple[Mapping[str, str], str], ...]]] = {
 _DEFAULTS: Final = {"cudnn_conv_algo_search": "EXHAUSTIVE"}
 #: Larger batches that are tried, as multiples of the present one.
 _BATCHES: Final = (2, 4, 8)
+LARGEST_BATCH_FACTOR: Final = max(_BATCHES)
 
 
 @dataclass(frozen=True)

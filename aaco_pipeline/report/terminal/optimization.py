@@ -9,7 +9,7 @@ from aaco_pipeline.report.words import optimization as words
 def print_optimization(document: dict[str, Any], stream: TextIO | None = None) -> None:
     """Print every attempt with what was decided and why, then the answer."""
     screen = open_screen(stream)
-    print_prose(screen, f"{document['optimization_id']}  {document['kernel']} of {document['source_name']}", "bold")
+    print_prose(screen, words.title(document), "bold")
     print_table(screen, words.ATTEMPTS, document["attempts"], names=("what",), spare=words.SPARE)
     screen.print()
     style = "bold green" if document["gain"] is not None else "bold yellow"

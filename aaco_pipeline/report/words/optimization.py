@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from aaco_pipeline.report.words import model_optimization
 from aaco_pipeline.report.words.kernel import listed
 from aaco_pipeline.report.words.units import counted, long_duration, share
 
@@ -21,8 +22,16 @@ _RESOURCES: Final = {
 _FIGURES_FIRST: Final = re.compile(r"\A[0-9.]+ times as fast \[[^]]*\](?:, (?=confirmed)| (?=in the ))")
 
 
+def title(document: Row) -> str:
+    """What was to be made faster: a kernel of a source, or a model."""
+    kernel = "" if document["kernel"] is None else f"{document['kernel']} of "
+    return f"{document['optimization_id']}  {kernel}{document['source_name']}"
+
+
 def sentence(document: Row) -> str:
     """The answer in one sentence: what was gained and where, what is static of it, and what was not measured."""
+    if document["kernel"] is None:
+        return model_optimization.sentence(document)
     kernel, where, ended = document["kernel"], document["executed_on"], document["ended_by"]
     decided = [row for row in document["attempts"] if row["decision"] != "undecided"]
     if ended is None:
@@ -51,6 +60,8 @@ def gain_alone(document: Row) -> tuple[str, str] | None:
 
 def remarks(document: Row) -> list[str]:
     """What else is to be known: how many changes, what a workgroup must be, why it ended, what came of the source."""
+    if document["kernel"] is None:
+        return model_optimization.remarks(document)
     told, accepted, gain = [], _accepted(document), document["gain"]
     if accepted > 1 and gain is not None:
         if gain["of"] == "whole":

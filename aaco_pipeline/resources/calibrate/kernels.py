@@ -87,10 +87,14 @@ def cpus_in_order(usable: Collection[int], folder: Path = _CPUS) -> list[int]:
     first: list[int] = []
     later: list[int] = []
     for cpu in sorted(usable):
-        core = cpu_list(_text(folder / f"cpu{cpu}" / "topology" / "thread_siblings_list")) or frozenset({cpu})
-        (later if core in taken else first).append(cpu)
+        (later if (core := _core_of(cpu, folder)) in taken else first).append(cpu)
         taken.add(core)
     return first + later
+
+
+def cores_of(usable: Collection[int], folder: Path = _CPUS) -> int:
+    """On how many cores the usable CPUs lie."""
+    return len({_core_of(cpu, folder) for cpu in usable})
 
 
 def cpu_list(text: str) -> frozenset[int]:
@@ -102,6 +106,11 @@ def cpu_list(text: str) -> frozenset[int]:
             return frozenset()
         numbers.update(range(int(first), int(last or first) + 1))
     return frozenset(numbers)
+
+
+def _core_of(cpu: int, folder: Path) -> frozenset[int]:
+    """The CPUs of a CPU's core; itself alone where the kernel does not say."""
+    return cpu_list(_text(folder / f"cpu{cpu}" / "topology" / "thread_siblings_list")) or frozenset({cpu})
 
 
 def available_bytes(file: Path = _MEMORY) -> int | None:

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,6 +41,7 @@ from aaco_pipeline.resources.telemetry.sampler import SystemSampler
 from aaco_pipeline.resources.telemetry.scheduler_events import SchedulerTrace
 
 PASSES: Final = ("latency", "trace")
+_ANSWERS: Final = "answers.npz"
 #: What a disk must still take for the end of a measured process to say anything of the model.
 _ROOM_BYTES: Final = 1 << 20
 _PRECISION_OPTIONS: Final = {
@@ -176,6 +176,36 @@ def capture_inference(
     )
 
 
+def answer_inference(
+    request: MeasurementRequest,
+    folder: Path,
+    configs: Path,
+    held: int,
+    *,
+    runs: int,
+    inputs_of: Path | None = None,
+    joined: int = 1,
+) -> list[dict[str, Any]]:
+    """What the model gives in a fresh process: of each run its outputs by name, arrays. Nothing is timed.
+
+    Inputs are drawn from the request's seed, another for each run, or those that the folder `inputs_of` of an earlier
+    answer has, `joined` of them as one batch. `folder` keeps both. Raises AacoError.
+    """
+    import numpy as np
+
+    model, backend = plan(request, configs)
+    file = folder / _ANSWERS
+    asked = {"runs": runs, "inputs_of": inputs_of and str(inputs_of / _ANSWERS), "joined": joined, "answers": str(file)}
+    deadline = time.monotonic() + request.timeout_seconds
+    measurement = _Measurement(folder, held, deadline, request.timeout_seconds, None)
+    _run_pass({**_job(request, model, backend), "pass": "answer", **asked}, measurement)
+    names = json.loads((folder / "answer.json").read_text())["outputs"]
+    with np.load(file) as kept:
+        return [
+            {name: kept[f"output_{run}_{place}"] for place, name in enumerate(names)} for run in range(runs // joined)
+        ]
+
+
 @contextmanager
 def _slot(held: int | None, log: Callable[[str], None]) -> Iterator[int]:
     if held is not None:
@@ -230,13 +260,16 @@ def _keep_graphs(model: Path, folder: Path) -> None:
 
 @dataclass(frozen=True)
 class _Measurement:
-    """What the passes of one session share: where they leave their files, the slot, the time limit, the sampler."""
+    """What the passes of one session share: where they leave their files, the slot, the time limit, the sampler.
+
+    There is no sampler where nothing is timed.
+    """
 
     folder: Path
     slot: int
     deadline: float
     timeout_seconds: float
-    sampler: SystemSampler
+    sampler: SystemSampler | None
 
 
 @dataclass(frozen=True)
@@ -284,7 +317,7 @@ def _run_pass(job: dict[str, Any], measurement: _Measurement, profiled: _Profile
         errors,
         measurement.deadline,
         progress=lambda done, total: report_progress(f"{name} pass", int(done), int(total)),
-        started=partial(measurement.sampler.watch, label=name),
+        started=lambda process: None if measurement.sampler is None else measurement.sampler.watch(process, label=name),
     )
     if status is None:
         raise ModelError(

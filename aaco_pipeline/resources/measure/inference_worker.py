@@ -6,7 +6,8 @@ and ONNX Runtime, so that nothing else runs beside the model; deciding what to r
 elsewhere. It is one file, long as it is: with -P its folder is not searched for modules, so that no file beside it can
 stand in for one that NumPy or the runtime imports.
 
-It writes `FOLDER/pass.json` (and, in the traced pass, ONNX Runtime's profile beside it) or `FOLDER/error.json`.
+It writes `FOLDER/pass.json` (and, in the traced pass, ONNX Runtime's profile beside it) or `FOLDER/error.json`. The
+pass `answer` times nothing: it runs the model on drawn inputs, or on those of an earlier answer, and keeps its outputs.
 Progress goes to standard output, one JSON object a line, never from inside a timed interval.
 """
 
@@ -78,7 +79,7 @@ def main(arguments: list[str]) -> int:
     _die_with_parent(parent, nested="nested" in arguments[3:])
     job = json.loads(job_path.read_text())
     try:
-        outcome = measure(job, folder)
+        outcome = answer(job, folder) if job["pass"] == "answer" else measure(job, folder)
     except Refusal as refusal:
         _write_json(folder / "error.json", {"kind": refusal.kind, "message": str(refusal)})
         return 1
@@ -142,6 +143,48 @@ def measure(job: dict[str, Any], folder: Path) -> dict[str, Any]:
         "io_binding": binding_note,
         "versions": {"python": sys.version.split()[0], "onnxruntime": ort.__version__, "numpy": np.__version__},
     }
+
+
+def answer(job: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Run the model `job["runs"]` times, each on other inputs, and keep its outputs. Raises Refusal.
+
+    Inputs are drawn and kept too; or they are those that the file `job["inputs_of"]` kept, `job["joined"]` of them in a
+    row joined along the first dimension. In the file `job["answers"]` they are `input_RUN_PLACE`, `output_RUN_PLACE`.
+    """
+    import numpy as np
+
+    session, _ = _load(job, folder, traced=False)
+    _placement(session, job)
+    names = [one.name for one in session.get_inputs()]
+    kept: dict[str, np.ndarray[Any, Any]] = {}
+    if job["inputs_of"] is None:
+        for run in range(job["runs"]):
+            drawn = _make_inputs(session, {**job, "seed": job["seed"] + run})
+            kept |= {f"input_{run}_{place}": drawn[name] for place, name in enumerate(names)}
+        given, joined = kept, 1
+    else:
+        with np.load(job["inputs_of"]) as earlier:
+            given, joined = {name: earlier[name] for name in earlier.files}, job["joined"]
+    for run, first in enumerate(range(0, job["runs"], joined)):
+        inputs = {
+            name: np.concatenate([given[f"input_{one}_{place}"] for one in range(first, first + joined)])
+            if joined > 1
+            else given[f"input_{first}_{place}"]
+            for place, name in enumerate(names)
+        }
+        try:
+            outputs = session.run(None, inputs)
+        except Exception as error:  # ONNX Runtime's errors share no base, and each of them ends the pass
+            raise Refusal("model", f"the model failed on drawn inputs: {_one_line(error)}") from error
+        for place, (value, output) in enumerate(zip(outputs, session.get_outputs(), strict=True)):
+            if not isinstance(value, np.ndarray) or value.dtype.hasobject:
+                reason = (
+                    f"output {output.name!r} is {output.type}; only tensors of numbers can be held against each other"
+                )
+                raise Refusal("model", reason)
+            kept[f"output_{run}_{place}"] = value
+    np.savez(job["answers"], **kept)  # type: ignore[arg-type]  # no array is called `allow_pickle`
+    return {"outputs": [one.name for one in session.get_outputs()]}
 
 
 class _Border(NamedTuple):

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
+import polars as pl
 
 from aaco_pipeline.statistics.verdicts.block_effects import (
     LEAST_BLOCKS,
@@ -78,6 +79,17 @@ def _mean(row: Row, paired: bool) -> float | None:
     """The mean log ratio of blocks, or a description by the arms' means where nothing is paired."""
     mean: float | None = row["mean"] if paired and row["mean"] is not None else row["unpaired_mean"]
     return mean
+
+
+def withheld(verdicts: pl.DataFrame, reason: str) -> pl.DataFrame:
+    """Rows of `verdicts` of arms that cannot be held against each other: without any figure of the two together."""
+    figures = ("effect_ratio", "ci_low", "ci_high", "p_value", "minimum_detectable_ratio", "sessions_needed")
+    no_longer = (*figures, "confidence", "confidence_source", "alert_grade", "recommendation")
+    return verdicts.with_columns(
+        pl.lit(WITHHELD).alias("verdict"),
+        pl.lit([reason]).alias("reasons"),
+        *(pl.lit(None, verdicts.schema[name]).alias(name) for name in no_longer),
+    )
 
 
 def unjudged(row: Row) -> Iterator[tuple[str, str, str]]:

@@ -1,0 +1,293 @@
+"""The search among configurations of the runtime for a model: what is tried in which order, and what comes of it.
+
+It is the search for kernels with another thing that changes: fields of the measurement request. What an iteration does
+stays the same first, and an accepted change is the baseline of those after it; then larger batches are held against
+what was accepted, by the time of each item, and none of them is the baseline of another. Its journal has the same kinds
+of lines, and is decided again from them alone.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Protocol
+
+from aaco_pipeline.optimization.candidates import NotApplicable, Refused
+from aaco_pipeline.optimization.journal import VERSION, Journal
+from aaco_pipeline.optimization.loop.blocks import looks_of, plan_of, rule_on
+from aaco_pipeline.optimization.loop.decisions import Stop, decide
+from aaco_pipeline.optimization.loop.means import Limits, Record, Ruling, TimingStep
+from aaco_pipeline.optimization.loop.replay import Replayed, difference
+from aaco_pipeline.optimization.loop.search import End
+from aaco_pipeline.optimization.loop.timing import plan_record, recorded_plan
+from aaco_pipeline.optimization.proposers.onnx import OnnxCandidate
+
+#: Fields of the measurement request, by name, that differ from those of the request that was asked to be made faster.
+Configuration = Mapping[str, Any]
+_PROPOSER: Final = "onnx"
+_TIMED: Final[tuple[TimingStep, ...]] = ("search", "confirmation")
+
+
+@dataclass(frozen=True)
+class ModelQuestion:
+    """What is to be made faster, but for the request itself. `items` is the batch of the request as it is."""
+
+    threshold: float
+    limits: Limits
+    items: int = 1
+
+
+class Measure(Protocol):
+    """Measures blocks of fresh sessions of both configurations."""
+
+    def __call__(self, step: TimingStep, held: Configuration, candidate: Configuration, blocks: int) -> Record:
+        """`campaign`, and `pairs`: by `candidate` and `itself` a block's medians, `baseline_ns` and `candidate_ns`.
+
+        Of `aa` there is `itself` alone, of `search` `candidate` alone, of `confirmation` both. Refused when a session
+        of the candidate fails, the sessions did not share a machine, or the blocks would take more time than is left.
+        """
+        ...
+
+
+class Check(Protocol):
+    """Whether a configuration computes what the request as it was computes."""
+
+    def __call__(self, configuration: Configuration) -> Record:
+        """Facts for the journal, `depend_on_inputs` among them; Refused where outputs differ by more than rounding.
+
+        Of the empty configuration it is the request as it was that is held against itself.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class ModelMeans:
+    """What the search works with; `now_ns` is a monotonic clock.
+
+    `called` says changes as options of `aaco run`, `command` all of its options for a configuration.
+    """
+
+    propose: Callable[[Configuration], Sequence[OnnxCandidate | NotApplicable]]
+    check: Check
+    measure: Measure
+    called: Callable[[Configuration], str]
+    command: Callable[[Configuration], str]
+    now_ns: Callable[[], int]
+    record: Callable[[Record], None]
+    tell: Callable[[str], None]
+
+
+@dataclass
+class ModelOutcome:
+    """What a search found: why it ended, and the configuration with all that was accepted but for batches."""
+
+    end: End
+    reason: str
+    held: Configuration = field(default_factory=dict)
+
+
+def search_configurations(question: ModelQuestion, means: ModelMeans, begin: Record) -> ModelOutcome:
+    """Search until the limits are reached or nothing is left to propose.
+
+    `begin` holds what else is to be known of the search (the request, the host) in values of JSON.
+    """
+    return _Search(question, means).run(begin)
+
+
+def replay_configurations(journal: Journal) -> list[Replayed]:
+    """Decide everything again that the journal of such a search holds evidence of."""
+    plan, again = recorded_plan(journal.begin["plan"]), []
+    for line in journal.lines:
+        if line["kind"] == "aa" and line["evidence"] is not None:
+            ruling = rule_on("aa", line["evidence"], plan)
+            assert ruling is not None, "one look decides"
+            told = difference(asdict(ruling), line["ruling"])
+            word = "quiet" if ruling.passed else "undecided"
+            again.append(Replayed("aa", None, word, ruling.guard, ruling.reason, told))
+        elif line["kind"] == "attempt":
+            rulings = {
+                step: ruling
+                for step, timing in line["timings"].items()
+                if timing["ruling"] is not None and (ruling := rule_on(step, timing["evidence"], plan)) is not None
+            }
+            decision = decide(None if line["stop"] is None else Stop(**line["stop"]), rulings)
+            told = difference(asdict(decision), line)
+            again.append(
+                Replayed("attempt", line["attempt"], decision.decision, decision.guard, decision.reason, told)
+            )
+    return again
+
+
+@dataclass
+class _Way:
+    """What the steps of one attempt left so far."""
+
+    correctness: Record | None = None
+    timings: dict[TimingStep, Any] = field(default_factory=dict)
+    rulings: dict[str, Ruling] = field(default_factory=dict)
+
+
+class _Search:
+    def __init__(self, question: ModelQuestion, means: ModelMeans) -> None:
+        self._question, self._means = question, means
+        self._plan = plan_of(question.threshold)
+        self._began_ns = means.now_ns()
+        self._tried: set[str] = {_key({})}
+        self._told: set[str] = set()
+        self._accepted: list[int] = []
+        self._attempts = 0
+
+    def run(self, begin: Record) -> ModelOutcome:
+        question = {"limits": asdict(self._question.limits), "threshold_ratio": self._question.threshold}
+        plan = {"alpha": self._plan.alpha, "plan": plan_record(self._plan)}
+        self._record({"kind": "begin", "version": VERSION, "kernel": None, **question, **plan, **begin})
+        outcome = self._searched()
+        self._record(
+            {
+                "kind": "end",
+                "end": outcome.end,
+                "reason": outcome.reason,
+                "attempts": self._attempts,
+                "accepted": self._accepted,
+                "configuration": dict(outcome.held),
+                "run_options": self._means.command(outcome.held),
+                "source_sha256": begin["source_sha256"],
+            }
+        )
+        return outcome
+
+    def _searched(self) -> ModelOutcome:
+        try:
+            self._means.tell("outputs: running the model twice on drawn inputs")
+            facts = dict(self._means.check({}))
+            self._record({"kind": "baseline", "correctness": facts, "refused": None})
+        except Refused as refused:
+            self._record({"kind": "baseline", "refused": {"guard": refused.guard, "reason": refused.reason}})
+            return ModelOutcome("baseline", refused.reason)
+        ruling = self._aa()
+        if not ruling.passed:
+            return ModelOutcome("time" if ruling.guard == "budget" else "noise", ruling.reason)
+        held: Configuration = {}
+        while (accepted := self._round(held, same_work=True)) is not None:
+            held = accepted
+        self._round(held, same_work=False)
+        end, reason = self._spent() or ("searched", "nothing is left to propose")
+        if not facts["depend_on_inputs"]:
+            reason = f"{reason}; the model's outputs are the same on all drawn inputs, so that equal ones say little"
+        return ModelOutcome(end, reason, held)
+
+    def _aa(self) -> Ruling:
+        self._means.tell(f"A/A: {self._plan.self_layouts} blocks of the model beside itself")
+        way = _Way()
+        try:
+            ruling = self._timed(way, "aa", {}, {})
+        except Refused as refused:
+            ruling = Ruling(False, refused.guard, refused.reason)
+            self._record({"kind": "aa", "evidence": None, "ruling": asdict(ruling)})
+            return ruling
+        self._record({"kind": "aa", **way.timings["aa"]})
+        return ruling
+
+    def _round(self, held: Configuration, *, same_work: bool) -> Configuration | None:
+        """Try what is proposed for one configuration: the first that is accepted; of other work all are tried."""
+        for candidate in self._proposed(held):
+            if candidate.same_work is not same_work:
+                continue
+            if self._spent() is not None:
+                return None
+            configuration = {**held, **candidate.changes}
+            if (key := _key(configuration)) in self._tried:
+                continue
+            self._tried.add(key)
+            if self._try(held, configuration, candidate) and same_work:
+                return configuration
+        return None
+
+    def _proposed(self, held: Configuration) -> Iterator[OnnxCandidate]:
+        for proposal in self._means.propose(held):
+            if isinstance(proposal, OnnxCandidate):
+                yield proposal
+            elif proposal.reason not in self._told:  # once, as it is asked again after every accepted change
+                self._told.add(proposal.reason)
+                told = {"proposer": proposal.proposer, "reason": proposal.reason}
+                self._record({"kind": "not_applicable", **told})
+
+    def _try(self, held: Configuration, configuration: Configuration, candidate: OnnxCandidate) -> bool:
+        number, began_ns, way = self._attempts, self._means.now_ns(), _Way()
+        self._attempts += 1
+        stop, reached = None, "correctness"
+        try:
+            way.correctness = dict(self._means.check(configuration))
+            for step in _TIMED:
+                reached = step
+                if not self._timed(way, step, held, configuration).passed:
+                    break
+        except Refused as refused:
+            stop = Stop(reached, refused.guard, refused.reason)
+        decision = decide(stop, way.rulings)
+        if decision.decision == "accepted":
+            self._accepted.append(number)
+        self._record(
+            {
+                "kind": "attempt",
+                "attempt": number,
+                **_unlike_a_kernel(),
+                "transformation": self._means.called(candidate.changes),
+                "why": candidate.why,
+                "held": dict(held),
+                "configuration": dict(configuration),
+                "ratio_of": "iteration" if candidate.same_work else "item",
+                "correctness": way.correctness,
+                "timings": way.timings,
+                "campaigns": [one for timing in way.timings.values() for one in timing["evidence"]["campaigns"]],
+                "stop": None if stop is None else asdict(stop),
+                "spent_ns": self._means.now_ns() - began_ns,
+                **asdict(decision),
+            }
+        )
+        return decision.decision == "accepted"
+
+    def _timed(self, way: _Way, step: TimingStep, held: Configuration, candidate: Configuration) -> Ruling:
+        """Measure blocks until a look decides. What was measured stays in `way` when the time is spent before."""
+        pairs: dict[str, list[Any]] = {"candidate": [], "itself": []}
+        evidence: dict[str, Any] = {
+            "alpha": self._plan.candidate_alpha,
+            "items": [self._items(held), self._items(candidate)],
+            "campaigns": [],
+            "pairs": pairs,
+        }
+        timing = way.timings[step] = {"evidence": evidence, "ruling": None}
+        measured = 0
+        for look in looks_of(step, self._plan):
+            more = self._means.measure(step, held, candidate, look - measured)
+            measured = look
+            evidence["campaigns"].append(more["campaign"])
+            for arm, taken in more["pairs"].items():
+                pairs[arm] += taken
+            if (ruling := rule_on(step, evidence, self._plan)) is not None:
+                way.rulings[step] = ruling
+                timing["ruling"] = asdict(ruling)
+                return ruling
+        raise AssertionError("the last look decides")
+
+    def _items(self, configuration: Configuration) -> int:
+        return int(configuration.get("batch_size", self._question.items))
+
+    def _spent(self) -> tuple[End, str] | None:
+        limits = self._question.limits
+        if self._attempts >= limits.attempts:
+            return "attempts", f"{limits.attempts} candidates were tried, as many as it may"
+        is_over = self._means.now_ns() - self._began_ns >= limits.time_ns
+        return ("time", "its time is spent") if is_over else None
+
+    def _record(self, record: Record) -> None:
+        self._means.record({"at_ns": self._means.now_ns() - self._began_ns, **record})
+
+
+def _key(configuration: Configuration) -> str:
+    return json.dumps(configuration, sort_keys=True)
+
+
+def _unlike_a_kernel() -> dict[str, Any]:
+    """What the line of a kernel's attempt has and this one lacks: a source, a build, what a compiler says."""
+    nothing = dict.fromkeys(("kernel", "source_sha256", "baseline_sha256", "build", "static"))
+    return {**nothing, "proposer": _PROPOSER, "parameters": {}, "baseline_resources": {}, "bit_exact": False}
