@@ -45,15 +45,16 @@ def test_a_search_ends_at_its_first_look_where_all_blocks_agree_and_goes_on_wher
 def test_a_gain_is_confirmed_by_twelve_blocks_that_all_hold_with_the_figures_of_these() -> None:
     ruling = rule_on("confirmation", evidence(around(1.3, 12), around(1.0, 12)), PLAN)
     assert ruling is not None and ruling.passed
-    assert ruling.speedup_ratio == pytest.approx(1.3, rel=0.01)
-    assert ruling.ci_low is not None and ruling.ci_high is not None
-    assert 1.02 < ruling.ci_low < ruling.speedup_ratio < ruling.ci_high
+    low, ratio, high = ruling.ci_low, ruling.speedup_ratio, ruling.ci_high
+    assert ratio == pytest.approx(1.3, rel=0.01)
+    assert low is not None and ratio is not None and high is not None and 1.02 < low < ratio < high
 
 
 def test_a_block_without_a_median_counts_against_what_is_to_be_shown() -> None:
     gains = around(1.3, 12)
     assert rule_on("confirmation", evidence([None, *gains[1:]], around(1.0, 12)), PLAN) is None
-    told = rule_on("confirmation", evidence([None] * 13 + around(1.3, 11), around(1.0, 24)), PLAN)
+    silent: list[float | None] = [None] * 13
+    told = rule_on("confirmation", evidence(silent + around(1.3, 11), around(1.0, 24)), PLAN)
     assert told is not None and told.guard == "confirmation" and "13 of 24 blocks" in told.reason
 
 
