@@ -19,11 +19,19 @@ from aaco_pipeline.optimization.loop.means import Record, Ruling, TimingStep
 #: Of each block the log of baseline/candidate; None where one of the two has no steady median.
 Logs = Sequence[float | None]
 Pair = Mapping[str, Any]
+_FIRST_BLOCKS: Final = 2
 
 
 def looks_of(step: TimingStep, plan: Plan) -> tuple[int, ...]:
-    """After how many blocks a step is looked at; the last is where it ends."""
-    looks = {"aa": (plan.self_layouts,), "search": plan.search_layouts, "confirmation": plan.confirming_layouts}
+    """After how many blocks a step is looked at; the last is where it ends.
+
+    The first blocks of all decide nothing: by them it is known how long a session takes, and what the time allows.
+    """
+    looks = {
+        "aa": (_FIRST_BLOCKS, plan.self_layouts),
+        "search": plan.search_layouts,
+        "confirmation": plan.confirming_layouts,
+    }
     return looks[step]
 
 
@@ -38,7 +46,7 @@ def rule_on(step: TimingStep, evidence: Record, plan: Plan) -> Ruling | None:
     itself = [_log(pair, (1, 1)) for pair in evidence["pairs"]["itself"]]
     unit = "" if items[0] == items[1] else " for each item"
     if step == "aa":
-        return _against_itself(itself, plan)
+        return _against_itself(itself, plan) if len(itself) == plan.self_layouts else None
     if step == "search":
         return _search(candidate, plan, unit)
     return _confirmation(candidate, itself, plan, unit)

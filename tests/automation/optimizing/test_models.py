@@ -58,7 +58,9 @@ def searched(
     return search
 
 
-def test_what_was_accepted_is_told_with_the_command_that_runs_it(searched: Any, empty_lake: TraceLake) -> None:
+def test_what_was_accepted_is_told_with_the_command_that_runs_it_and_decided_again_from_its_journal(
+    searched: Any, empty_lake: TraceLake
+) -> None:
     name = searched()
     document = optimization_document(empty_lake, name)
     assert document["kernel"] is None and document["gain"]["speedup_ratio"] == pytest.approx(2.0, rel=0.02)
@@ -71,10 +73,6 @@ def test_what_was_accepted_is_told_with_the_command_that_runs_it(searched: Any, 
     assert set(plans.get_column("kind").cast(pl.String)) == {"optimize"}
     assert [read_plan(empty_lake, one).blocks for one in accepted["campaigns"]] == [4, 12]
     assert list(read_plan(empty_lake, accepted["campaigns"][1]).arms) == ["baseline", "candidate", "placebo"]
-
-
-def test_its_journal_is_decided_again(searched: Any, empty_lake: TraceLake) -> None:
-    name = searched()
     _, again = decide_again(read_kept(empty_lake, name), name)
     assert len(again) > 1 and all(one.differs is None for one in again)
 
