@@ -303,7 +303,7 @@ class _Work:
         """Refused where so many sessions, each as long as the longest so far, would not end in time."""
         left = self.order.budget_ns - (time.monotonic_ns() - self._began_ns)
         if sessions * self._session_ns > left or left <= 0:
-            raise Refused("budget", f"{sessions} sessions would take more time than is left")
+            raise Refused("budget", f"{sessions} sessions would take more time than is left: give a larger --budget")
 
     def _run(self, plan: Plan) -> None:
         begin(self.lake, self.instance, plan)
