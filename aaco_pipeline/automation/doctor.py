@@ -190,11 +190,15 @@ def _half_campaigns(lake: TraceLake, instance: dg.DagsterInstance | None) -> Ite
     living = set() if instance is None else {run.tags.get(PARTITION_TAG) for run in living_runs(instance)}
     half = half_campaigns(lake)
     busy = {one for one in half if one in living or lake.is_measuring(one)}
-    nights = dict(lake.read("campaigns").select("campaign_id", "night").iter_rows())
+    plans = lake.read("campaigns")
+    nights = dict(plans.select("campaign_id", "night").iter_rows())
+    configures = set(plans.filter(kind="configure").get_column("campaign_id"))
     at_work = {nights[one] for one in busy} - {None}
     ended = over(lake, datetime.now(UTC).date())
     for campaign in half:
         why = f"it has a plan and no verdict; `aaco compare --resume {campaign}` goes on, `aaco rm` gives it up"
+        if campaign in configures:
+            why = f"the search that it is a step of ended without it; `aaco rm {campaign}` removes it"
         if campaign in ended:
             why = f"its night, {ended[campaign]}, is over, so nobody goes on with it; `aaco rm {campaign}` removes it"
         if campaign not in busy and nights.get(campaign) not in at_work:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _SERVED: Final = ("reports", "traces")
 _FORMATS: Final = ("html", "terminal", "markdown", "json")
-#: How the ids of searches for a faster kernel begin.
+#: How the ids of searches by `aaco optimize` begin.
 _SEARCHES: Final = "optimize-"
 #: Forms of a verdict alone.
 _OF_VERDICTS: Final = ("junit", "bencher", "github-action-benchmark")
@@ -55,7 +55,7 @@ def report(project: "Project", *, session: str, form: str, as_json: bool, output
     """Report on one session (an id, a unique prefix, or latest): the answer first, then the evidence.
 
     Given the id of a campaign, it reports on its verdict, and writes verdict.json beside the page; given the id of a
-    search for a faster kernel (optimize-…), on that.
+    search by `aaco optimize` (optimize-…), on that.
     """
     form = "json" if as_json else form
     if opened and form != "html":
@@ -102,13 +102,13 @@ def _report_verdict(lake: TraceLake, campaign: str, form: str, output: Path | No
 
 
 def _report_search(lake: TraceLake, named: str, form: str, output: Path | None, *, opened: bool) -> None:
-    """A search for a faster kernel: the page into the lake, unless there is another place for it."""
+    """A search by `aaco optimize`: the page into the lake, unless there is another place for it."""
     from aaco_pipeline.automation.optimizing.record import find_optimization
     from aaco_pipeline.report.document.optimization_evidence import optimization_report
     from aaco_pipeline.report.terminal.optimization import print_optimization
 
     if form in _OF_VERDICTS:
-        raise click.UsageError(f"--format {form} is of verdicts, and {named} is a search for a faster kernel")
+        raise click.UsageError(f"--format {form} is of verdicts, and {named} is a search by `aaco optimize`")
     name = find_optimization(lake, named)
     document = optimization_report(lake, name)
     if form == "terminal" and output is None:

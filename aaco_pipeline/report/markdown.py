@@ -118,7 +118,7 @@ def render_verdict(document: Document) -> str:
 
 
 def render_search(document: Document) -> str:
-    """A search for a faster kernel in Markdown: the answer, every attempt, and the change."""
+    """A search for a faster kernel or configuration in Markdown: the answer, every attempt, and the change."""
     text = document["evidence"]["patch_text"]
     parts = [
         f"# {markdown_text(optimization_evidence.title(document))}",

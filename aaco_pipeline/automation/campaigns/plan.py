@@ -23,9 +23,9 @@ from aaco_pipeline.resources.measure.models import model_digest
 from aaco_pipeline.statistics.service_level import Limit
 from aaco_pipeline.statistics.verdicts.decision import INTERLEAVED
 
-Kind = Literal["compare", "nightly", "bisect", "optimize", "stack"]
+Kind = Literal["compare", "nightly", "bisect", "configure", "stack"]
 #: Kinds that are steps of a search: alone they answer nothing, and one may add a few blocks to those that there are.
-STEPS: Final = ("bisect", "optimize")
+STEPS: Final = ("bisect", "configure")
 #: The kind of a campaign without sessions of its own: nights before and after the host's stack changed.
 BETWEEN_NIGHTS_KIND: Final = "between_nights"
 #: The stage that publishes a plan.

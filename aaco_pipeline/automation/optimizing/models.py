@@ -241,7 +241,7 @@ class _Work:
             arms["placebo"] = placebo_of(self.lake, baseline)
         sessions = blocks * len(arms)
         self._require_time(sessions)
-        plan = new_plan("optimize", arms, blocks=blocks, traced_blocks=0, threshold_ratio=self.order.threshold_ratio)
+        plan = new_plan("configure", arms, blocks=blocks, traced_blocks=0, threshold_ratio=self.order.threshold_ratio)
         began_ns = time.monotonic_ns()
         self._run(plan)
         self._session_ns = max(self._session_ns, (time.monotonic_ns() - began_ns) // sessions)

@@ -38,9 +38,9 @@ TABLES: Final[tuple[Table, ...]] = (
                 "session, so that nothing of the design is chosen after a result was seen. Filled by the stage plan.",
         sort_by=("kind",), scope="campaign", version=2,
         columns=(
-            column("kind", STRING, NAME, "`compare` when a person asked, `nightly`, `bisect` and `optimize` for a "
-                "step of such a search, `stack` when the host's stack changed, or `between_nights` for nights before "
-                "and after that, held against each other."),
+            column("kind", STRING, NAME, "`compare` when a person asked, `nightly`, `bisect` for a step of a "
+                "bisection, `configure` for one of a search for a faster configuration, `stack` when the host's stack "
+                "changed, or `between_nights` for nights before and after that, held against each other."),
             column("design", STRING, NAME, "How sessions are laid out: `interleaved` when every block holds one "
                 "session of each arm in random order, so that a drift of the host strikes all arms alike."),
             column("workload", STRING, NAME, "Model or program that is measured."),

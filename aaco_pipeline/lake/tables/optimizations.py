@@ -80,7 +80,7 @@ TABLES: Final[tuple[Table, ...]] = (
                 "`accepted`, `rejected` or `undecided`; null when it was not done.", since=2),
             nullable("whole_reason", STRING, TEXT, "Why it was so decided, in words; null when it was not.", since=2),
             nullable("effect_scope", STRING, NAME, "What critical_share_ratio and shorter_ratio are of: an `iteration` "
-                "of the session, or its `recording` where none is marked; null without a session.", since=2),
+                "of the session, or its `recording` where none is marked; null without one, and for a model.", since=2),
             nullable("critical_share_ratio", FLOAT64, RATIO, "Part of it that the kernel takes on the critical path, "
                 "median over measured iterations: no gain saves more; null when it is not known.", since=2),
             nullable("shorter_ratio", FLOAT64, RATIO, "Part that it would be shorter by, were the kernel speedup_ratio "

@@ -42,14 +42,19 @@ def rule_on(step: TimingStep, evidence: Record, plan: Plan) -> Ruling | None:
     and of the candidate does.
     """
     items = evidence["items"]
-    candidate = [_log(pair, items) for pair in evidence["pairs"]["candidate"]]
-    itself = [_log(pair, (1, 1)) for pair in evidence["pairs"]["itself"]]
+    candidate, itself = logs_of(evidence, "candidate"), logs_of(evidence, "itself")
     unit = "" if items[0] == items[1] else " for each item"
     if step == "aa":
         return _against_itself(itself, plan) if len(itself) == plan.self_layouts else None
     if step == "search":
         return _search(candidate, plan, unit)
     return _confirmation(candidate, itself, plan, unit)
+
+
+def logs_of(evidence: Record, arm: str) -> Logs:
+    """Of each block the log of baseline/`candidate`, of a larger batch for each item, or of the baseline `itself`."""
+    items = evidence["items"] if arm == "candidate" else (1, 1)
+    return [_log(pair, items) for pair in evidence["pairs"][arm]]
 
 
 def _log(pair: Pair, items: Sequence[int]) -> float | None:

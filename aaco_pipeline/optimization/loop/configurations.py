@@ -111,9 +111,7 @@ def replay_configurations(journal: Journal) -> list[Replayed]:
             }
             decision = decide(None if line["stop"] is None else Stop(**line["stop"]), rulings)
             told = difference(asdict(decision), line)
-            again.append(
-                Replayed("attempt", line["attempt"], decision.decision, decision.guard, decision.reason, told)
-            )
+            again.append(Replayed("attempt", line["attempt"], decision.decision, decision.guard, decision.reason, told))
     return again
 
 
@@ -138,7 +136,7 @@ class _Search:
 
     def run(self, begin: Record) -> ModelOutcome:
         question = {"limits": asdict(self._question.limits), "threshold_ratio": self._question.threshold}
-        plan = {"alpha": self._plan.alpha, "plan": plan_record(self._plan)}
+        plan = {"alpha": self._plan.alpha, "plan": plan_record(self._plan), "run_options": self._means.command({})}
         self._record({"kind": "begin", "version": VERSION, "kernel": None, **question, **plan, **begin})
         outcome = self._searched()
         self._record(

@@ -1,4 +1,4 @@
-"""A search for a faster kernel as one document, from the lake's tables: what `aaco optimize` prints.
+"""A search for a faster kernel or configuration as one document, from the lake's tables: what `aaco optimize` prints.
 
 The decisions are made by `aaco_pipeline.optimization`; here they are only gathered.
 """
@@ -47,7 +47,8 @@ def searches_of(lake: TraceLake, session: str, kernel: str) -> list[Document]:
     Each has optimization_id, its question's executed_on, ended_by, gain and effect, and how many attempts it made and
     accepted.
     """
-    asked = lake.read("optimizations").filter(pl.col("session") == session).sort("began_at", descending=True)
+    of_kernels = lake.read("optimizations").filter(pl.col("session") == session, pl.col("kernel").is_not_null())
+    asked = of_kernels.sort("began_at", descending=True)
     found = []
     for row in asked.iter_rows(named=True):
         if same_kernel(kernel, row["kernel"]):

@@ -5,7 +5,7 @@ that the timing rule takes, their intervals the ones that it wrote down.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,10 +16,11 @@ from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.optimization.decision.bounds import log_ratio
 from aaco_pipeline.optimization.decision.pairs import Pairs
 from aaco_pipeline.optimization.journal import Journal, JournalError, read_journal
+from aaco_pipeline.optimization.loop.blocks import logs_of
 from aaco_pipeline.report.document.optimization import Document, optimization_document
 
-#: What the first line of a journal says of how was measured, as it stands there.
-_BEGUN: Final = ("clock", "writer", "floor", "block", "environment")
+#: What the first line of a journal says of how was measured, as it stands there; null where a search has no such thing.
+_BEGUN: Final = ("clock", "writer", "floor", "block", "environment", "run_options")
 _INTERVAL: Final = ("speedup_ratio", "ci_low", "ci_high")
 
 
@@ -28,9 +29,10 @@ def optimization_report(lake: TraceLake, name: str) -> Document:
 
     `timings` has one entry a step that was timed, identical code (`aa`) first and several accepted changes together
     (`whole`) last, both without an attempt: the ratio of each layout, baseline / candidate, with the interval that was
-    decided by. `static` has the accepted source's figures by
-    architecture beside those of the source as it was, or the latter alone. Of a journal that is gone or cannot be read
-    everything is empty, and `lacking` says why.
+    decided by. Of a model's search layouts are blocks of sessions, null where one has no two steady medians; figures
+    are null where no look came to a decision. `static` has the accepted source's figures by architecture beside those
+    of the source as it was, or the latter alone; `run_options` are those of the model as it was. Of a journal that is
+    gone or cannot be read everything is empty, and `lacking` says why.
     """
     document = optimization_document(lake, name)
     return document | {"evidence": _evidence(lake.path, document)}
@@ -58,13 +60,13 @@ def _evidence(lake: Path, document: Document) -> Document:
         "notes": list(journal.notes),
         "timings": list(_timings(journal)),
         "static": _static(journal, accepted),
-        "static_lacking": journal.begin["static"]["lacking"],
+        "static_lacking": journal.begin.get("static", {}).get("lacking"),
         "not_applicable": [
             {name: line[name] for name in ("proposer", "reason")} for line in journal.of_kind("not_applicable")
         ],
         "builds": _builds(journal),
-        **{name: journal.begin[name] for name in _BEGUN},
-        "launched_in": accepted[-1]["block"] or accepted[-1]["baseline_block"] if accepted else None,
+        **{name: journal.begin.get(name) for name in _BEGUN},
+        "launched_in": _block(accepted[-1]) if accepted else None,
         **found,
     }
 
@@ -81,22 +83,31 @@ def _read(file: Path) -> bytes | None:
 def _timings(journal: Journal) -> Iterator[Document]:
     for line in journal.of_kind("aa"):
         if line["evidence"] is not None:
-            yield _timing(None, "aa", line, line["evidence"]["pairs"]["itself"])
+            yield _timing(None, "aa", line, "itself")
     for line in journal.of_kind("attempt"):
         for step, timed in line.get("timings", {}).items():
-            yield _timing(line["attempt"], step, timed, timed["evidence"]["pairs"]["candidate"])
+            if timed["evidence"]["pairs"]["candidate"]:  # none where the time was spent before the first block
+                yield _timing(line["attempt"], step, timed)
     for line in journal.of_kind("whole"):
         for timed in line["timings"].values():
-            yield _timing(None, "whole", timed, timed["evidence"]["pairs"]["candidate"])
+            yield _timing(None, "whole", timed)
 
 
-def _timing(attempt: int | None, step: str, timed: Mapping[str, Any], taken: list[Mapping[str, Any]]) -> Document:
+def _timing(attempt: int | None, step: str, timed: Mapping[str, Any], arm: str = "candidate") -> Document:
+    ruling = timed["ruling"] or {}
     return {
         "attempt": attempt,
         "step": step,
-        **{name: timed["ruling"][name] for name in _INTERVAL},
-        "layouts": [math.exp(log_ratio(_pairs(one))) for one in taken],
+        **{name: ruling.get(name) for name in _INTERVAL},
+        "layouts": [None if log is None else math.exp(log) for log in _logs(timed["evidence"], arm)],
     }
+
+
+def _logs(evidence: Mapping[str, Any], arm: str) -> Sequence[float | None]:
+    """Of each layout, or block of a model, the log of baseline/candidate as the rule took it."""
+    if "items" in evidence:
+        return logs_of(evidence, arm)
+    return [log_ratio(_pairs(one)) for one in evidence["pairs"][arm]]
 
 
 def _pairs(taken: Mapping[str, Any]) -> Pairs:
@@ -105,6 +116,11 @@ def _pairs(taken: Mapping[str, Any]) -> Pairs:
         candidate_ns=np.asarray(taken["candidate_ns"], dtype=np.int64),
         candidate_first=np.asarray(taken["candidate_first"], dtype=np.bool_),
     )
+
+
+def _block(line: Mapping[str, Any]) -> list[int] | None:
+    """In which workgroups an accepted attempt is launched; null where that is as it was, and of a model."""
+    return line.get("block") or line.get("baseline_block")
 
 
 def _static(journal: Journal, accepted: list[Mapping[str, Any]]) -> list[Document]:

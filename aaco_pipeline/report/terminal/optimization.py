@@ -1,4 +1,4 @@
-"""A search for a faster kernel on a terminal; what it says is `aaco_pipeline.report.words.optimization`."""
+"""A search by `aaco optimize` on a terminal; what it says is `aaco_pipeline.report.words.optimization`."""
 
 from typing import Any, TextIO
 

@@ -1,11 +1,21 @@
 """A search for a faster configuration of a model in words; what is the same of a kernel's is `optimization`."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from aaco_pipeline.report.words.units import counted
 
 Row = Mapping[str, Any]
+ATTEMPTS_INTRO: Final = (
+    "In the order in which they were tried; each is held against the model with what was accepted before it. The guard "
+    "is what stopped an attempt, or the last that it passed. A larger batch is judged by the time of each item."
+)
+BLOCKS_INTRO: Final = (
+    "Time before divided by time after: right of 1 is faster. Each mark is one block: a session of each configuration, "
+    "both of them fresh processes, at the ratio of their median iterations, of a larger batch for each item. Rings are "
+    "of the search, which only chooses what is worth a confirmation; dots are of the confirmation, which decides in "
+    "sessions that no search has seen."
+)
 
 
 def sentence(document: Row) -> str:

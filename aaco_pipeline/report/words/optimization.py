@@ -1,4 +1,4 @@
-"""A search for a faster kernel in words: its answer in a sentence, and the columns of its table."""
+"""A search for a faster kernel or configuration in words: its answer in a sentence, and the columns of its table."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -19,7 +19,9 @@ _RESOURCES: Final = {
     "scratch_bytes": "bytes of scratch",
 }
 #: How the timing rule begins a reason: with the ratio and its interval.
-_FIGURES_FIRST: Final = re.compile(r"\A[0-9.]+ times as fast \[[^]]*\](?:, (?=confirmed)| (?=in the ))")
+_FIGURES_FIRST: Final = re.compile(
+    r"\A[0-9.]+ times as fast(?: for each item)?(?: \[[^]]*\])?(?:, (?=confirmed)| (?=in the ))"
+)
 
 
 def title(document: Row) -> str:
@@ -30,26 +32,7 @@ def title(document: Row) -> str:
 
 def sentence(document: Row) -> str:
     """The answer in one sentence: what was gained and where, what is static of it, and what was not measured."""
-    if document["kernel"] is None:
-        return model_optimization.sentence(document)
-    kernel, where, ended = document["kernel"], document["executed_on"], document["ended_by"]
-    decided = [row for row in document["attempts"] if row["decision"] != "undecided"]
-    if ended is None:
-        return f"The search for a faster {kernel} was broken off; what it decided by then is below."
-    if document["gain"] is not None:
-        gain = _figures(document["gain"])
-        return f"{kernel} is {gain} times as fast on {where}{_static(document)}{_unmeasured(document)}."
-    if document["whole_decision"] is not None:
-        changes = counted(_accepted(document), "change")
-        return (
-            f"{kernel} was not changed: each of {changes} was proved faster than the source before it, but all of them "
-            f"together were not proved faster than the source as it was: {document['whole_reason']}."
-        )
-    if ended == "baseline":
-        return f"{kernel} was not changed: {document['reason']}."
-    if ended == "noise" or (ended == "time" and not decided):
-        return f"Nothing was decided about {kernel}: {document['reason']}."
-    return f"No change was found that makes {kernel} faster on {where} beyond doubt{_tried(document)}."
+    return _of_a_kernel(document) if document["kernel"] is not None else model_optimization.sentence(document)
 
 
 def gain_alone(document: Row) -> tuple[str, str] | None:
@@ -98,7 +81,8 @@ def spent(document: Row) -> str:
 
 def page(document: Row) -> str:
     """Where more of it is to be seen."""
-    return f"`aaco report {document['optimization_id']}` makes a page of it: layouts, static figures, the change."
+    held = "layouts, static figures, the change" if document["kernel"] is not None else "every block, and the host"
+    return f"`aaco report {document['optimization_id']}` makes a page of it: {held}."
 
 
 def search_in_a_line(row: Row) -> str:
@@ -129,7 +113,8 @@ def _gain(row: Row) -> str | None:
     if row["speedup_ratio"] is None:
         return None
     has_interval = row["ci_low"] is not None and row["ci_high"] is not None
-    return f"{row['speedup_ratio']:.3f}" + (f" {_interval(row)}" if has_interval else "")
+    item = " per item" if row["ratio_of"] == "item" else ""
+    return f"{row['speedup_ratio']:.3f}" + (f" {_interval(row)}" if has_interval else "") + item
 
 
 def _reason(row: Row) -> str:
@@ -167,6 +152,27 @@ def replayed(document: Row) -> str:
 
 
 # ---- inside ----------------------------------------------------------------------------------------------------------
+
+
+def _of_a_kernel(document: Row) -> str:
+    kernel, where, ended = document["kernel"], document["executed_on"], document["ended_by"]
+    decided = [row for row in document["attempts"] if row["decision"] != "undecided"]
+    if ended is None:
+        return f"The search for a faster {kernel} was broken off; what it decided by then is below."
+    if document["gain"] is not None:
+        gain = _figures(document["gain"])
+        return f"{kernel} is {gain} times as fast on {where}{_static(document)}{_unmeasured(document)}."
+    if document["whole_decision"] is not None:
+        changes = counted(_accepted(document), "change")
+        return (
+            f"{kernel} was not changed: each of {changes} was proved faster than the source before it, but all of them "
+            f"together were not proved faster than the source as it was: {document['whole_reason']}."
+        )
+    if ended == "baseline":
+        return f"{kernel} was not changed: {document['reason']}."
+    if ended == "noise" or (ended == "time" and not decided):
+        return f"Nothing was decided about {kernel}: {document['reason']}."
+    return f"No change was found that makes {kernel} faster on {where} beyond doubt{_tried(document)}."
 
 
 def _accepted(document: Row) -> int:

@@ -7,12 +7,22 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from aaco_pipeline.report.words import model_optimization
 from aaco_pipeline.report.words.optimization import Row, what
 from aaco_pipeline.report.words.units import counted, duration, grouped, long_duration, number
 
 _STEPS: Final = {"aa": "A/A", "search": "search", "confirmation": "confirmation", "whole": "confirmation"}
 #: What is timed besides attempts.
 _NO_ATTEMPT: Final = {"aa": "identical code", "whole": "all that was accepted"}
+_ATTEMPTS: Final = (
+    "In the order in which they were tried; each is held against the source with what was accepted before it. The "
+    "guard is what stopped an attempt, or the last that it passed."
+)
+_LAYOUTS: Final = (
+    "Time before divided by time after: right of 1 is faster. Each mark is one random layout of the code, with two "
+    "fresh processes of its own, at the median ratio of its pairs. Rings are of the search, which only chooses what is "
+    "worth a confirmation; dots are of the confirmation, which decides in layouts that no search has seen."
+)
 #: Static figures in the order in which they matter, by their name in the journal.
 _FIGURES: Final[Mapping[str, str]] = {
     "waves_per_simd": "wavefronts per SIMD (occupancy)",
@@ -31,6 +41,8 @@ _OF_THE_HOST: Final = {("cpu", "model"): "", ("kernel", "release"): "kernel "}
 
 def title(document: Row) -> str:
     """What the search was for."""
+    if document["kernel"] is None:
+        return f"{document['source_name']}: a search for a faster configuration"
     return f"{document['kernel']}: a search for a faster kernel"
 
 
@@ -40,14 +52,39 @@ def asked(document: Row) -> str:
     return f"{document['source_name']} on {document['executed_on']}, {began}"
 
 
+def attempts_intro(document: Row) -> str:
+    """What stands above the table of attempts."""
+    return _ATTEMPTS if document["kernel"] is not None else model_optimization.ATTEMPTS_INTRO
+
+
+def layouts_intro(document: Row) -> tuple[str, str]:
+    """The heading above the drawn layouts, and what a mark of them is."""
+    heading, told = ("Layout by layout", _LAYOUTS)
+    if document["kernel"] is None:
+        heading, told = ("Block by block", model_optimization.BLOCKS_INTRO)
+    least = number(1 + document["threshold_ratio"])
+    return heading, f"{told} The orange line is the least gain that counts ({least}), the bar the interval."
+
+
+def itself(document: Row) -> tuple[str, str | None, str] | None:
+    """What timing the same thing twice gave: what was timed, the ratio, and how often; None where it was not."""
+    found = next((row for row in timed(document) if row["step"] == "aa"), None)
+    if found is None:
+        return None
+    count = len(found["layouts"])
+    ratio = None if found["speedup_ratio"] is None else found["figure"]
+    return (_called_itself(document).capitalize(), ratio, f"beside itself, {counted(count, _layout(document))}")
+
+
 def timed(document: Row) -> list[dict[str, Any]]:
     """Each timed step with what it is called and how many layouts it has."""
+    no_attempt = {**_NO_ATTEMPT, "aa": _called_itself(document)}
     named = {row["attempt"]: f"{row['attempt']}: {what(row)}" for row in document["attempts"]}
     return [
         {
             **row,
-            "called": _NO_ATTEMPT.get(row["step"]) or named.get(row["attempt"], str(row["attempt"])),
-            "aside": f"{_STEPS[row['step']]}, {counted(len(row['layouts']), 'layout')}",
+            "called": no_attempt.get(row["step"]) or named.get(row["attempt"], str(row["attempt"])),
+            "aside": f"{_STEPS[row['step']]}, {_how_many(row['layouts'], _layout(document))}",
             "figure": "–" if row["speedup_ratio"] is None else f"{row['speedup_ratio']:.3f}",
             "interval": None
             if None in (row["ci_low"], row["ci_high"])
@@ -104,6 +141,7 @@ def circumstances(document: Row) -> list[tuple[str, str, Sequence[str]]]:
     built = [(_compiler_of(one), str(one["compiler"]), one["flags"]) for one in evidence["builds"]]
     first: tuple[tuple[str, str | None], ...] = (
         ("Ran on", document["executed_on"]),
+        ("Measured as", _run(evidence["run_options"])),
         ("A gain says something of", _applies_to(document)),
         ("Host", _host(evidence["environment"] or ())),
         ("Clock", evidence["clock"]),
@@ -115,7 +153,7 @@ def circumstances(document: Row) -> list[tuple[str, str, Sequence[str]]]:
         ("Time", _time(document)),
         ("Evidence of a session", document["session"]),
         ("Seed", str(document["seed"])),
-        ("SHA-256 of the source", document["source_sha256"]),
+        (f"SHA-256 of the {'model' if document['kernel'] is None else 'source'}", document["source_sha256"]),
         ("SHA-256 of the harness", document["harness_sha256"]),
         ("Written by", evidence["writer"]),
     )
@@ -147,6 +185,8 @@ def next_steps(document: Row) -> list[tuple[str, str | None]]:
         told.append((f"To apply the change, in the folder of {document['source_name']} (LAKE is the lake's):", apply))
     if is_kept and (block := document["evidence"]["launched_in"]) is not None:
         told.append((f"Launch the kernel in workgroups of {' × '.join(map(str, block))} work-items.", None))
+    if is_kept and document["run_options"] is not None:
+        told.append(("To measure the model as it was accepted:", f"aaco run {document['run_options']}"))
     again = "To decide everything again from the journal, without running anything:"
     return [*told, (again, f"aaco optimize --replay {name}")]
 
@@ -159,6 +199,24 @@ def _changed(before: int | None, after: Row | None, name: str) -> str | None:
     if before is None or then is None or then == before:
         return grouped(before)
     return f"{grouped(before)} → {grouped(then)}"
+
+
+def _called_itself(document: Row) -> str:
+    return _NO_ATTEMPT["aa"] if document["kernel"] is not None else "the same configuration"
+
+
+def _layout(document: Row) -> str:
+    return "layout" if document["kernel"] is not None else "block"
+
+
+def _how_many(layouts: Sequence[float | None], noun: str) -> str:
+    """How many of them there are, and how many say something where some do not."""
+    known = sum(ratio is not None for ratio in layouts)
+    return counted(known, noun) if known == len(layouts) else f"{known} of {counted(len(layouts), noun)} steady"
+
+
+def _run(options: str | None) -> str | None:
+    return None if options is None else f"`aaco run {options}`"
 
 
 def _applies_to(document: Row) -> str:

@@ -125,7 +125,7 @@ def next_step(document: Row) -> str | None:
 def spent(document: Row) -> str | None:
     """What measuring took beside what was foretold of it; None of what was never timed, and of a step of a search."""
     took = document["spent"]
-    if document["campaign_kind"] in ("bisect", "optimize") or not took["time_ns"]:
+    if document["campaign_kind"] in ("bisect", "configure") or not took["time_ns"]:
         return None
     time = f"{'' if took['all_timed'] else 'at least '}{long_duration(took['time_ns'])}"
     return f"Spent: {time} on {counted(took['sessions'], 'session')}. {foretold(document['foretold'])}"

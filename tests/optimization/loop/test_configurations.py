@@ -54,7 +54,7 @@ class Host:
             return [{"baseline_ns": [10**9], "candidate_ns": [round(1e9 * ratio * one)]} for one in wanders]
 
         took = pairs(self.time(candidate) / self.time(held) * factor)
-        campaign = f"optimize-{len(self.measured)}"
+        campaign = f"configure-{len(self.measured)}"
         itself = [] if step == "search" else pairs(self.itself)
         return {"campaign": campaign, "pairs": {"candidate": [] if step == "aa" else took, "itself": itself}}
 
@@ -117,7 +117,7 @@ def test_sessions_of_search_and_confirmation_are_of_different_campaigns() -> Non
     host = Host(TIMES, [THREADS])
     host.search()
     line = host.lines[-2]
-    assert line["campaigns"] == ["optimize-3", "optimize-4"]
+    assert line["campaigns"] == ["configure-3", "configure-4"]
     assert [len(line["timings"][step]["evidence"]["pairs"]["candidate"]) for step in ("search", "confirmation")] == [
         4,
         12,

@@ -39,7 +39,7 @@ def placed_layouts(timings: Sequence[Row], threshold_ratio: float) -> dict[str, 
         "rows": [
             {
                 **row,
-                "dots": [(at(ratio), ratio) for ratio in row["layouts"]],
+                "dots": [(at(ratio), ratio) for ratio in row["layouts"] if ratio is not None],
                 "point": None if row["speedup_ratio"] is None else at(row["speedup_ratio"]),
                 "span": None if None in (row["ci_low"], row["ci_high"]) else (at(row["ci_low"]), at(row["ci_high"])),
             }

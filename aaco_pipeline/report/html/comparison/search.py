@@ -1,4 +1,4 @@
-"""A search for a faster kernel as one self-contained HTML page: its answer, and everything it was decided from.
+"""A search by `aaco optimize` as one self-contained HTML page: its answer, and everything it was decided from.
 
 What it says is `aaco_pipeline.report.words.optimization` and `optimization_evidence`, where the layouts lie `layouts`.
 """
@@ -11,25 +11,26 @@ from aaco_pipeline.report.html.comparison.framed import cells, framed_page
 from aaco_pipeline.report.html.comparison.layouts import placed_layouts
 from aaco_pipeline.report.html.sections import shell_command
 from aaco_pipeline.report.words import optimization, optimization_evidence
-from aaco_pipeline.report.words.units import counted, long_duration, number
+from aaco_pipeline.report.words.units import long_duration, number
 from aaco_pipeline.report.words.verdicts import Row
 
 
 def render_search(document: Row) -> str:
     """The page of a search, from `optimization_report`. The same document gives the same page."""
     evidence, name = document["evidence"], document["optimization_id"]
+    has_static = evidence["lacking"] is None and document["kernel"] is not None
     values: dict[str, Any] = {
         "attempts": cells(optimization.ATTEMPTS, document["attempts"]),
         "layouts": placed_layouts(optimization_evidence.timed(document), document["threshold_ratio"]),
         "change": [(kind, escape(line)) for kind, line in _change(document)],
-        "static": optimization_evidence.static_intro(document) if evidence["lacking"] is None else None,
+        "static": optimization_evidence.static_intro(document) if has_static else None,
         "circumstances": optimization_evidence.circumstances(document),
         "next": optimization_evidence.next_steps(document),
     }
     labels = {
         "attempts": "Attempts",
         "change": "Change",
-        "layouts": "Layouts",
+        "layouts": "Blocks" if document["kernel"] is None else "Layouts",
         "static": "Static figures",
         "circumstances": "Measured on",
         "next": "Next",
@@ -48,7 +49,8 @@ def render_search(document: Row) -> str:
         silent=cells(optimization_evidence.NOT_APPLICABLE, evidence["not_applicable"]),
         figures=cells(optimization_evidence.static_columns(document), optimization_evidence.static_rows(document)),
         facts=cells(optimization_evidence.HOST_FACTS, evidence["environment"] or ()),
-        threshold=number(1 + document["threshold_ratio"]),
+        attempts_intro=optimization_evidence.attempts_intro(document),
+        layouts_intro=optimization_evidence.layouts_intro(document),
         sources={
             "attempts": (
                 "optimization_attempts",
@@ -72,17 +74,13 @@ def _tiles(document: Row) -> list[tuple[str, str, str | None]]:
     """Label, figure, and what stands beneath it, of what is known."""
     attempts = document["attempts"]
     accepted = sum(row["decision"] == "accepted" for row in attempts)
-    itself = next((row for row in document["evidence"]["timings"] if row["step"] == "aa"), None)
+    itself = optimization_evidence.itself(document)
     gain = optimization.gain_alone(document)
     tiles = [
         ("Times as fast", *(gain or (None, None))),
         ("Counts from", f"{number(1 + document['threshold_ratio'])}", None),
         ("Tried", str(len(attempts)), f"{accepted} accepted"),
-        (
-            "Identical code",
-            None if itself is None or itself["speedup_ratio"] is None else f"{itself['speedup_ratio']:.3f}",
-            None if itself is None else f"beside itself, {counted(len(itself['layouts']), 'layout')}",
-        ),
+        *([] if itself is None else [itself]),
         ("Took", long_duration(document["spent_ns"]), f"of {long_duration(document['budget_ns'])}"),
     ]
     return [(label, text, aside) for label, text, aside in tiles if text is not None]
