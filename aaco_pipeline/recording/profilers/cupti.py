@@ -1,0 +1,271 @@
+"""NVIDIA's CUPTI beside a program: finds its headers and library, compiles what is injected, sets the environment.
+
+What the library does inside the program is `injection.cpp`; what it writes is read by `aaco_pipeline.formats.cupti`.
+"""
+
+import ctypes
+import hashlib
+import os
+import pkgutil
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from aaco_pipeline.errors import UnavailableError
+
+#: Where the streams of a recording lie within its folder.
+STREAMS: Final = "cupti"
+_DRIVER: Final = "libcuda.so.1"
+_COMPILERS: Final = ("g++", "c++", "clang++")
+_COMPILE_SECONDS: Final = 120.0
+_ASK_SECONDS: Final = 15.0
+_FLAGS: Final = ("-x", "c++", "-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden")
+#: The program may bring an older libstdc++ than the compiler's: the library then brings its own, and shows nobody.
+_OWN_RUNTIME: Final = ("-static-libstdc++", "-static-libgcc", "-Wl,--exclude-libs,ALL")
+#: Without these a folder is not CUPTI's headers.
+_OWN_HEADERS: Final = ("cupti_version.h", "cupti_activity.h", "cupti_callbacks.h", "cupti_result.h")
+#: What CUPTI's headers include of CUDA itself.
+_CUDA_HEADERS: Final = ("cuda.h", "builtin_types.h")
+_API_VERSION: Final = re.compile(r"^\s*#\s*define\s+CUPTI_API_VERSION\s+(\d{1,9})", re.MULTILINE)
+#: `CUPTI_API_VERSION` of CUDA 12.0, and where it began to count as CUDA does (130001 is 13.0 update 1).
+_FIRST_OF_12: Final = 18
+_AS_CUDA: Final = 10_000
+
+
+@dataclass(frozen=True)
+class Cupti:
+    """A CUPTI to build against: folders of headers, its library and both's major version of CUDA."""
+
+    includes: tuple[Path, ...]
+    library: Path
+    major: int
+    api_version: int
+
+
+@dataclass(frozen=True)
+class Injection:
+    """The compiled library and the CUPTI that it loads where the program has not loaded one."""
+
+    library: Path
+    cupti: Cupti
+
+    def environment(self, folder: Path) -> dict[str, str]:
+        """What to add to the program's environment so that every process of it writes a stream into `folder`."""
+        return {
+            "CUDA_INJECTION64_PATH": str(self.library),
+            "NVTX_INJECTION64_PATH": str(self.library),
+            "AACO_CUPTI_FOLDER": str(folder.absolute()),
+            "AACO_CUPTI_LIBRARY": str(self.cupti.library),
+        }
+
+
+def present(cache: Path, command: Sequence[str] = ()) -> str | None:
+    """Why this profiler cannot be used for the program of `command`, in one line with the remedy; None if it can."""
+    try:
+        prepared(cache, command)
+    except UnavailableError as error:
+        return str(error)
+    return None
+
+
+def prepared(cache: Path, command: Sequence[str] = (), environment: Mapping[str, str] | None = None) -> Injection:
+    """The injection library for the program of `command`, compiled into `cache` unless it is there already.
+
+    Args:
+        cache: folder for what can be made again; made where missing.
+        command: the program's command line: of a Python program its interpreter's packages are searched first, because
+            it is their CUPTI that the program loads.
+        environment: where CUDA_HOME, PATH and the like are looked up; this process's without one.
+
+    Raises:
+        UnavailableError: no driver, compiler, headers or library, or it does not compile; says what to do.
+
+    """
+    known = os.environ if environment is None else environment
+    driver = _driver_major()
+    if driver is None:
+        raise UnavailableError(f"no NVIDIA driver on this host: {_DRIVER} cannot be loaded; record with --trace off")
+    compiler = next(filter(None, (shutil.which(name, path=known.get("PATH")) for name in _COMPILERS)), None)
+    if compiler is None:
+        raise UnavailableError("no C++ compiler to build the CUPTI injection library with; install g++, or --trace off")
+    found = list(candidates(known, python_folders(command, known)))
+    usable = [one for one in found if one.major <= driver]
+    if not usable:
+        raise UnavailableError(_nothing_usable(found, driver))
+    reasons = []
+    for cupti in usable:
+        try:
+            return Injection(compiled(cache, compiler, cupti), cupti)
+        except UnavailableError as error:
+            reasons.append(str(error))
+    raise UnavailableError(reasons[0])
+
+
+def _nothing_usable(found: Sequence[Cupti], driver: int) -> str:
+    if found:
+        majors = ", ".join(sorted({str(one.major) for one in found}))
+        return (
+            f"the CUPTI found is of CUDA {majors}, newer than the driver's CUDA {driver}: update the driver, or "
+            f"pip install nvidia-cuda-cupti-cu{driver} nvidia-cuda-runtime-cu{driver} for the program's Python"
+        )
+    return (
+        "no CUPTI of CUDA 12 or later (headers and libcupti.so): set CUDA_HOME to a CUDA toolkit, or pip install "
+        "nvidia-cuda-cupti nvidia-cuda-runtime nvidia-cuda-crt for the program's Python"
+    )
+
+
+def _driver_major() -> int | None:
+    """The major version of CUDA that the driver supports; None without a driver."""
+    try:
+        driver = ctypes.CDLL(_DRIVER)
+        version = ctypes.c_int()
+        status = int(driver.cuDriverGetVersion(ctypes.byref(version)))
+    except (OSError, AttributeError):
+        return None
+    return version.value // 1000 if status == 0 else None
+
+
+def python_folders(command: Sequence[str], environment: Mapping[str, str]) -> list[Path]:
+    """Folders with the packages of the Python that runs `command`, then those of this one; none twice."""
+    folders = []
+    interpreter = _interpreter(command, environment)
+    if interpreter is not None:
+        question = [interpreter, "-c", "import sys; print(*filter(None, sys.path), sep='\\n')"]
+        try:
+            asked = subprocess.run(
+                question, capture_output=True, text=True, timeout=_ASK_SECONDS, env=dict(environment), check=False
+            )
+            folders = asked.stdout.splitlines() if asked.returncode == 0 else []
+        except (OSError, subprocess.TimeoutExpired):
+            pass  # the program will say itself what is wrong with its interpreter
+    return [Path(folder) for folder in dict.fromkeys([*folders, *filter(None, sys.path)])]
+
+
+def _interpreter(command: Sequence[str], environment: Mapping[str, str]) -> str | None:
+    """The Python that runs the command: its first word, or what the first line of that script names."""
+    program = shutil.which(command[0], path=environment.get("PATH")) if command else None
+    if program is None:
+        return None
+    if re.fullmatch(r"python[\d.]*t?", Path(program).name):
+        return program
+    try:
+        with Path(program).open("rb") as file:
+            first = file.readline(512)
+    except OSError:
+        return None
+    words = first[2:].decode(errors="replace").split() if first.startswith(b"#!") else []
+    named = [word for word in words if re.fullmatch(r"python[\d.]*t?", Path(word).name)]
+    return shutil.which(named[0], path=environment.get("PATH")) if named else None
+
+
+def candidates(environment: Mapping[str, str], packages: Iterable[Path]) -> Iterator[Cupti]:
+    """Every CUPTI of CUDA 12 or later on this host: of Python packages first, then of toolkits, the newest first."""
+    for folder in packages:
+        wheels = [*sorted(folder.glob("nvidia/cu[1-9][0-9]"), reverse=True), folder / "nvidia" / "cuda_cupti"]
+        cuda = [folder / "nvidia" / "cuda_runtime" / "include"]
+        for wheel in wheels:
+            yield from _at(wheel, (wheel / "include", *cuda), (wheel / "lib",))
+        triton = folder / "triton" / "backends" / "nvidia"
+        if (triton / "include").is_dir():  # headers alone: the library is the one of a wheel beside it
+            yield from _at(
+                triton, (triton / "include", *cuda), (*(one / "lib" for one in wheels), triton / "lib/cupti")
+            )
+    named = [Path(place) for name in ("CUDA_HOME", "CUDA_PATH") if (place := environment.get(name))]
+    installed = sorted(Path("/usr/local").glob("cuda-[1-9]*"), key=_numbers, reverse=True)
+    for root in dict.fromkeys([*named, Path("/usr/local/cuda"), *installed, Path("/opt/cuda")]):
+        targets = sorted(root.glob("targets/*"))
+        extras = root / "extras" / "CUPTI"
+        includes = (root / "include", *(one / "include" for one in targets), extras / "include")
+        libraries = (*(one / "lib" for one in targets), root / "lib64", root / "lib", extras / "lib64")
+        yield from _at(root, includes, libraries)
+
+
+def _numbers(path: Path) -> list[int]:
+    return [int(number) for number in re.findall(r"\d{1,6}", path.name)]
+
+
+def _at(root: Path, includes: Sequence[Path], libraries: Sequence[Path]) -> Iterator[Cupti]:
+    """The CUPTI of one place, if its headers are whole and a library of their major version lies beside them."""
+    own = next((folder for folder in includes if all((folder / name).is_file() for name in _OWN_HEADERS)), None)
+    if own is None:
+        return
+    try:
+        stated = _API_VERSION.search((own / "cupti_version.h").read_text(errors="replace"))
+    except OSError:
+        return
+    version = int(stated[1]) if stated else 0
+    if version < _FIRST_OF_12:
+        return
+    major = version // _AS_CUDA if version >= _AS_CUDA else 12
+    needed = [next((folder for folder in includes if (folder / name).is_file()), None) for name in _CUDA_HEADERS]
+    names = (f"libcupti.so.{major}", "libcupti.so")
+    library = next((folder / name for folder in libraries for name in names if (folder / name).is_file()), None)
+    if library is not None and None not in needed:
+        folders = dict.fromkeys([own, *(folder for folder in needed if folder is not None)])
+        yield Cupti(tuple(folders), library.resolve(), major, version)
+
+
+def compiled(cache: Path, compiler: str, cupti: Cupti) -> Path:
+    """The injection library built against these headers by this compiler; one build for the same of all three.
+
+    Two that build at once both succeed: each puts a whole file in place. Raises UnavailableError with the compiler's
+    first error.
+    """
+    source = pkgutil.get_data(__package__, "injection.cpp")
+    if source is None:
+        raise UnavailableError(f"{__package__}: injection.cpp is missing; install aaco_pipeline again")
+    content = hashlib.sha256(source)
+    for name in (*_OWN_HEADERS, "cupti_activity_deprecated.h", *_CUDA_HEADERS):
+        found = next((folder / name for folder in cupti.includes if (folder / name).is_file()), None)
+        content.update(found.read_bytes() if found else b"none")
+    content.update(_compiler_version(compiler).encode())
+    target = cache / f"cupti-injection-{content.hexdigest()[:32]}.so"
+    if target.is_file():
+        return target
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache, prefix="building-") as folder:
+            made = Path(folder) / "injection.so"
+            _compile(compiler, cupti, source, made)
+            made.replace(target)
+    except OSError as error:
+        raise UnavailableError(f"{cache}: the CUPTI injection library cannot be kept here: {error.strerror}") from error
+    return target
+
+
+def _compiler_version(compiler: str) -> str:
+    try:
+        asked = subprocess.run(
+            [compiler, "--version"], capture_output=True, text=True, timeout=_ASK_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UnavailableError(f"{compiler} does not run: {error}; install g++, or record with --trace off") from error
+    return f"{compiler}\n{asked.stdout}"
+
+
+def _compile(compiler: str, cupti: Cupti, source: bytes, target: Path) -> None:
+    includes = [f"-I{folder}" for folder in cupti.includes]
+    errors = b""
+    for runtime in (_OWN_RUNTIME, ()):  # without a static libstdc++ to be had, the host's
+        command = [compiler, *_FLAGS, *includes, "-", "-o", str(target), *runtime, "-lpthread", "-ldl"]
+        try:
+            done = subprocess.run(command, input=source, capture_output=True, timeout=_COMPILE_SECONDS, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise UnavailableError(
+                f"{compiler} did not build the CUPTI injection library within {_COMPILE_SECONDS:.0f} s"
+            ) from error
+        if done.returncode == 0:
+            return
+        errors = errors or done.stderr
+    lines = errors.decode(errors="replace").splitlines()
+    first = next((line for line in lines if "error" in line), lines[0] if lines else "no message")
+    raise UnavailableError(
+        f"{compiler} cannot build the CUPTI injection library against {cupti.includes[0]}: {first.strip()}; "
+        "set CUDA_HOME to a whole CUDA toolkit, or record with --trace off"
+    )
