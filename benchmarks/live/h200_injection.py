@@ -117,6 +117,7 @@ class Bench:
         self.program = work / "injected_program"
         self.injection: cupti.Injection | None = None
         self.kept: list[tuple[str, Path]] = []
+        self.headers: list[Path] = []
 
     def run(
         self,
@@ -196,9 +197,9 @@ def build(bench: Bench) -> dict[str, Any]:
         except OSError as error:
             answer[name] = str(error)
     folders = cupti.python_folders([bench.python], os.environ)
-    answer["candidates"] = [
-        [str(one.includes[0]), str(one.library), one.api_version] for one in cupti.candidates(os.environ, folders)
-    ]
+    found = list(cupti.candidates(os.environ, folders))
+    bench.headers = [folder for one in found for folder in one.includes]
+    answer["candidates"] = [[str(one.includes[0]), str(one.library), one.api_version] for one in found]
     headers = [path.name for folder in folders for path in folder.glob("triton/backends/nvidia/include/*")]
     answer["triton_headers"] = headers[:40]
     cache = bench.work / "cache"
@@ -253,7 +254,7 @@ def counts(bench: Bench) -> dict[str, Any]:
 def ratio(bench: Bench) -> dict[str, Any]:
     """201,000 launches, plain and traced in turn."""
     plain, traced = [], []
-    for _ in range(5):
+    for _ in range(7):
         plain.append(bench.run([str(bench.program), "launches", "201000"]))
         traced.append(bench.run([str(bench.program), "launches", "201000"], traced=True))
     loops = [[one.said["loop_ns"] for one in runs] for runs in (plain, traced)]
@@ -276,20 +277,30 @@ def variants(bench: Bench) -> dict[str, Any]:
     """The same launches with other sizes and periods, and with less enabled: where the cost lies."""
     assert bench.injection is not None
     source = (ROOT / "aaco_pipeline/recording/profilers/injection.cpp").read_text()
-    driver = "count += enable_calls(CUPTI_CB_DOMAIN_DRIVER_API"
-    runtime = "size_t count = enable_calls("
     size = "kBufferBytes = 1 << 20"
+    before = '  try_to("buffers",'
+    give = "    free_.push_back(buffer);"
+
+    def attribute(number: int, kind: str, value: int) -> tuple[str, str]:
+        call = (
+            'reinterpret_cast<CUptiResult (*)(int, size_t*, void*)>(dlsym(cupti.library, "cuptiActivitySetAttribute"))'
+        )
+        line = f'  {{ {kind} v = {value}; size_t s = sizeof v; try_to("attribute", {call}({number}, &s, &v)); }}\n'
+        return before, line + before
+
     changes = {
         "as it is": [],
-        "buffers 4 MiB": [(size, "kBufferBytes = 4 << 20"), ("kPoolBuffers = 128", "kPoolBuffers = 32")],
-        "buffers 256 KiB": [(size, "kBufferBytes = 1 << 18")],
-        "flush 20 ms": [("kFlushMs = 50", "kFlushMs = 20")],
+        "as it is, again": [],
+        "buffers 8 MiB": [(size, "kBufferBytes = 8 << 20"), ("kPoolBuffers = 128", "kPoolBuffers = 16")],
         "flush 90 ms": [("kFlushMs = 50", "kFlushMs = 90")],
-        "no overhead records": [('    {CUPTI_ACTIVITY_KIND_OVERHEAD, "OVERHEAD"},\n', "")],
-        "no driver calls": [(driver, f"if (0) {driver}")],
-        "no calls": [(runtime, "size_t count = 0; if (0) count = enable_calls("), (driver, f"if (0) {driver}")],
-        "CUPTI's clock": [("  if (cupti.register_timestamp) {", "  if (0) {")],
-        "nothing written": [("  if (file_.append(out_)) {", "  if (true) {")],
+        "per thread buffers": [attribute(9, "uint8_t", 1)],
+        "zeroed buffers": [attribute(5, "uint8_t", 1), (give, "    memset(buffer, 0, kBufferBytes);\n" + give)],
+        "device buffers 16 MiB": [attribute(0, "size_t", 16 << 20)],
+        "semaphores 65536": [attribute(3, "size_t", 65536)],
+        "no calls": [
+            ("size_t count = enable_calls(", "size_t count = 0; if (0) count = enable_calls("),
+            ("count += enable_calls(", "if (0) count += enable_calls("),
+        ],
     }
     answer: dict[str, Any] = {}
     built: dict[str, cupti.Injection] = {}
@@ -301,16 +312,19 @@ def variants(bench: Bench) -> dict[str, Any]:
                 answer[name] = f"not in the source: {old}"
             text = text.replace(old, new)
         target = bench.work / f"variant-{len(built)}.so"
-        cupti._compile(compiler, bench.injection.cupti, text.encode(), target)
+        cupti._compile(compiler, bench.injection.cupti, text.encode(), target, bench.headers)
         built[name] = cupti.Injection(target, bench.injection.cupti)
     loops = collections.defaultdict(list)
-    for _ in range(3):
+    for _ in range(8):
         loops["plain"].append(bench.run([str(bench.program), "launches", "101000"]).said["loop_ns"])
         for name, injection in built.items():
             ran = bench.run([str(bench.program), "launches", "101000"], traced=True, injection=injection, read=False)
             loops[name].append(ran.said.get("loop_ns", 0))
     base = statistics.median(loops["plain"])
-    added = {name: (statistics.median(ns) - base) / 101e3 / 1e3 for name, ns in loops.items()}
+    added = {
+        name: [(statistics.median(ns) - base) / 101e3 / 1e3, (min(ns) - min(loops["plain"])) / 101e3 / 1e3]
+        for name, ns in loops.items()
+    }
     every = {name: [one / 1e6 for one in ns] for name, ns in loops.items()}
     return answer | {"added_us_per_launch": added, "loop_ms": every}
 

@@ -98,10 +98,12 @@ def prepared(cache: Path, command: Sequence[str] = (), environment: Mapping[str,
     usable = [one for one in found if one.major <= driver]
     if not usable:
         raise UnavailableError(_nothing_usable(found, driver))
+    # A wheel of CUPTI's headers includes some that come in wheels of their own, which may not be installed.
+    elsewhere = tuple(dict.fromkeys(folder for one in found for folder in one.includes))
     reasons = []
     for cupti in usable:
         try:
-            return Injection(compiled(cache, compiler, cupti), cupti)
+            return Injection(compiled(cache, compiler, cupti, elsewhere), cupti)
         except UnavailableError as error:
             reasons.append(str(error))
     raise UnavailableError(reasons[0])
@@ -211,11 +213,11 @@ def _at(root: Path, includes: Sequence[Path], libraries: Sequence[Path]) -> Iter
         yield Cupti(tuple(folders), library.resolve(), major, version)
 
 
-def compiled(cache: Path, compiler: str, cupti: Cupti) -> Path:
+def compiled(cache: Path, compiler: str, cupti: Cupti, elsewhere: Sequence[Path] = ()) -> Path:
     """The injection library built against these headers by this compiler; one build for the same of all three.
 
-    Two that build at once both succeed: each puts a whole file in place. Raises UnavailableError with the compiler's
-    first error.
+    What these headers include and do not have is taken from the folders `elsewhere`. Two that build at once both
+    succeed: each puts a whole file in place. Raises UnavailableError with the compiler's first error.
     """
     source = pkgutil.get_data(__package__, "injection.cpp")
     if source is None:
@@ -232,7 +234,7 @@ def compiled(cache: Path, compiler: str, cupti: Cupti) -> Path:
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache, prefix="building-") as folder:
             made = Path(folder) / "injection.so"
-            _compile(compiler, cupti, source, made)
+            _compile(compiler, cupti, source, made, elsewhere)
             made.replace(target)
     except OSError as error:
         raise UnavailableError(f"{cache}: the CUPTI injection library cannot be kept here: {error.strerror}") from error
@@ -249,8 +251,8 @@ def _compiler_version(compiler: str) -> str:
     return f"{compiler}\n{asked.stdout}"
 
 
-def _compile(compiler: str, cupti: Cupti, source: bytes, target: Path) -> None:
-    includes = [f"-I{folder}" for folder in cupti.includes]
+def _compile(compiler: str, cupti: Cupti, source: bytes, target: Path, elsewhere: Sequence[Path]) -> None:
+    includes = [f"-I{folder}" for folder in cupti.includes] + [f"-idirafter{folder}" for folder in elsewhere]
     errors = b""
     for runtime in (_OWN_RUNTIME, ()):  # without a static libstdc++ to be had, the host's
         command = [compiler, *_FLAGS, *includes, "-", "-o", str(target), *runtime, "-lpthread", "-ldl"]

@@ -29,6 +29,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -711,6 +712,8 @@ size_t Recorder::enable_calls(CUpti_CallbackDomain domain, const char* what, Cal
 }
 
 void Recorder::enable_all() {
+  utsname system{};
+  if (uname(&system) == 0) note(std::string("host ") + system.nodename);
   if (cupti.register_timestamp) {
     const CUptiResult result = cupti.register_timestamp(monotonic_for_cupti);
     own_clock_ = result == CUPTI_SUCCESS;
