@@ -18,6 +18,7 @@ from aaco_pipeline.capture.homes import CAPTURE_TRACES, OF_DEVICES, Found, with_
 from aaco_pipeline.capture.unread_files import homes
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats import (
+    cupti,
     kineto,
     ort_profile,
     rocpd,
@@ -339,8 +340,9 @@ def _marks(run: Run, part: Part, raws: Sequence[tuple[Path, tuple[str, int, int]
         )
     if part.reader in map(_name, OF_DEVICES):
         return Marks(name, is_devices=True)
-    if part.reader in map(_name, _ALONE):
-        return Marks(name, is_trace=True)
+    if part.reader in map(_name, (*_ALONE, cupti)):
+        # A recording has a folder of its own for the CUPTI streams of its processes.
+        return Marks(name, f"{Path(name).parent}/cupti" if part.reader == _name(cupti) else None, is_trace=True)
     if part.reader == _name(rocprofv3_csv):
         stem = "" if part.name == "." else part.name
         return Marks(name, stem, is_trace=any("kernel_trace" in path.name for path in part.files))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from aaco_pipeline.formats import (
+    cupti,
     gpu_metrics,
     kineto,
     ort_profile,
@@ -57,6 +58,7 @@ FILE_READERS: Final[tuple[Reader, ...]] = (
     rocprof,
     gpu_metrics,
     prometheus,
+    cupti,
 )
 READERS: Final = (*FOLDER_READERS, *FILE_READERS)
 _BEGIN: Final = "<!-- Made by `python -m aaco_pipeline.formats.readers docs/captures.md`; change the readers. -->\n"

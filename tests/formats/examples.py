@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from aaco_pipeline.formats.gpu_metrics.layouts import layout
+from tests.formats.cupti import streams
 
 
 def _json(path: Path, document: Any) -> Path:
@@ -24,6 +25,12 @@ def _json(path: Path, document: Any) -> Path:
 def _text(path: Path, *lines: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
+def _cupti(folder: Path) -> Path:
+    path = folder / "41-1000.cupti"
+    path.write_bytes(b"".join(streams.whole()))
     return path
 
 
@@ -169,6 +176,7 @@ def _thread_trace(folder: Path) -> Path:
 
 #: What makes a capture in a folder, by the last word of its reader's module.
 EXAMPLES: Final[Mapping[str, Callable[[Path], Path]]] = {
+    "cupti": _cupti,
     "gpu_metrics": _gpu_metrics,
     "kineto": _kineto,
     "nsys": _nsys,

@@ -97,11 +97,18 @@ int main(int count, char** words) {
     launch_many(1000000);
     keep(0);
   }
-  if (is("names")) {
-    char name[256];
-    for (int one = 0; one < 200000; ++one) {
-      snprintf(name, sizeof name, "%0200d", one % 150000);  // one address, many texts
-      launch(name);
+  if (is("names")) {  // more than are remembered at once; the memory of each batch is used again for the next
+    for (int batch = 0; batch < 3; ++batch) {
+      constexpr int kTexts = 8000;
+      char** texts = static_cast<char**>(calloc(kTexts, sizeof(char*)));
+      for (int one = 0; one < kTexts; ++one) {
+        texts[one] = static_cast<char*>(malloc(1000));
+        snprintf(texts[one], 1000, "%0999d", batch * kTexts / 2 + one);
+        launch(texts[one]);
+      }
+      wait_for_flush();
+      for (int one = 0; one < kTexts; ++one) free(texts[one]);
+      free(texts);
     }
   }
   if (is("small disk")) {

@@ -1,0 +1,278 @@
+"""Columns of device activities of a CUPTI stream as canonical tables: dispatches, copies and fills, waits.
+
+Calls, allocations and ranges are `host_records`'s, devices and clocks `surroundings`'s.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from aaco_pipeline.formats.capture_tables import described_kernels
+from aaco_pipeline.formats.cupti.stream import Columns, Stream
+from aaco_pipeline.lake.validation import empty_table, to_contract
+
+#: CUPTI's CUpti_ActivityMemcpyKind; arrays lie in the device's memory.
+_DIRECTIONS: Final = {
+    **dict.fromkeys((1, 3), "host_to_device"),
+    **dict.fromkeys((2, 4), "device_to_host"),
+    **dict.fromkeys((5, 6, 7, 8, 10), "device_to_device"),
+    9: "host_to_host",
+}
+_PEERS: Final = 10
+#: CUPTI's CUpti_ActivityMemoryKind of host memory.
+_HOST_MEMORY: Final = {1: "pageable", 2: "pinned"}
+#: CUPTI's CUpti_ActivitySynchronizationType.
+_WAITS: Final = {
+    1: "event_synchronize",
+    2: "stream_wait_event",
+    3: "stream_synchronize",
+    4: "device_synchronize",
+}
+_NONE: Final = 0xFFFFFFFF
+
+Numbers = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Link:
+    """The thread of the call of each correlation."""
+
+    correlations: Numbers
+    threads: Numbers
+
+    @classmethod
+    def of(cls, calls: Columns) -> "Link":
+        """The first call of each correlation; a launch of the runtime precedes what it calls of the driver."""
+        correlations, first = np.unique(calls["correlation"], return_index=True)
+        return cls(correlations, calls["thread"][first])
+
+    def unknown(self, correlations: Numbers) -> int:
+        """How many have no recorded call."""
+        return int((~np.isin(correlations, self.correlations)).sum())
+
+    def thread(self, correlations: Numbers) -> pl.Series:
+        """The thread of each, null where no call was recorded."""
+        if not len(self.correlations):
+            return pl.Series([None] * len(correlations), dtype=pl.Int64)
+        at = np.minimum(np.searchsorted(self.correlations, correlations), len(self.correlations) - 1)
+        return _where(self.correlations[at] == correlations, self.threads[at]).cast(pl.Int64)
+
+
+@dataclass(frozen=True)
+class Streams:
+    """The streams that work ran on, each with a dense number: a stream is unique within its context."""
+
+    keys: Numbers
+
+    @classmethod
+    def of(cls, *activities: Columns) -> "Streams":
+        """All streams that any of these ran on, in order of device, context and stream."""
+        keys = [_distinct(_key(one)[one["stream"] != _NONE]) for one in activities]
+        return cls(np.unique(np.concatenate(keys)))
+
+    def number(self, activities: Columns) -> pl.Series:
+        """The number of each activity's stream; null where it names none."""
+        keys = _key(activities)
+        return _where(activities["stream"] != _NONE, np.searchsorted(self.keys, keys).astype(np.int32)).cast(pl.Int32)
+
+    def listed(self, device_of: dict[int, int]) -> pl.DataFrame:
+        """The detail `streams`."""
+        rows = [(at, device_of.get(int(key) >> 56), int(key) & 0xFFFFFFFF) for at, key in enumerate(self.keys)]
+        schema = {"stream_id": pl.Int32, "device_id": pl.Int32, "source_stream": pl.Int64}
+        return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def _key(activities: Columns) -> Numbers:
+    """Device, context and stream as one number; contexts are numbered from 1 within a process."""
+    device, context = activities["device"].astype(np.uint64), activities["context"].astype(np.uint64)
+    return (device << np.uint64(56)) | ((context & np.uint64(0xFFFFFF)) << np.uint64(32)) | activities["stream"]
+
+
+def kernels_and_dispatches(
+    stream: Stream, runs: Columns, link: Link, streams: Streams, device_of: dict[int, int]
+) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """The tables `kernels` and `dispatches` in the stream's order, and the detail `launch_facts`.
+
+    The columns of `runs` are taken out of it as they are used: there may be many millions of rows. A kernel that had
+    not ended when the process did has no times.
+    """
+    count = len(runs["start"])
+    if not count:
+        facts = pl.DataFrame(schema={"dispatch_id": pl.Int32, "registers_per_thread": pl.Int64})
+        return empty_table("kernels"), empty_table("dispatches"), facts
+    static, local = runs.pop("static_shared"), runs.pop("local_memory")
+    kernel_id, kernels = _kernels(stream, runs.pop("name"), static, local)
+    parts = {
+        "dispatch_id": pl.Series(np.arange(count, dtype=np.int32)),
+        "process_id": pl.Series(np.zeros(count, np.int32)),
+        "kernel_id": kernel_id,
+        "stream_id": streams.number(runs),
+        "device_id": devices_of(runs.pop("device"), device_of),
+        "lds_allocated_bytes": pl.Series(static.astype(np.int64) + runs.pop("dynamic_shared")),
+        "scratch_bytes": pl.Series(local.astype(np.int64)),
+        "graph_node_id": or_none(runs.pop("graph_node")),
+        "below_resolution": pl.Series(np.zeros(count, np.bool_)),
+        "thread_id": link.thread(runs["correlation"]),
+        "correlation_id": or_none(runs.pop("correlation")),
+    }
+    del static, local, runs["context"], runs["stream"]
+    for axis in "xyz":
+        block = runs.pop(f"block_{axis}").astype(np.int64)
+        parts[f"grid_{axis}"] = pl.Series(runs.pop(f"grid_{axis}") * block)  # CUPTI counts blocks
+        parts[f"workgroup_{axis}"] = pl.Series(block)
+    start, end = runs.pop("start"), runs.pop("end")
+    timed = (start > 0) & (end > 0)
+    for name, values in (("start_ns", start), ("end_ns", end), ("self_ns", np.maximum(end - start, 0))):
+        parts[name] = _where(timed, values)
+    facts = pl.DataFrame(
+        {"dispatch_id": parts["dispatch_id"], "registers_per_thread": runs.pop("registers").astype(np.int64)}
+    )
+    return kernels, to_contract("dispatches", pl.DataFrame(parts)), facts
+
+
+def _kernels(stream: Stream, names: Numbers, static: Numbers, local: Numbers) -> tuple[pl.Series, pl.DataFrame]:
+    """The number of each execution's kernel, and the table `kernels`.
+
+    A kernel is its text and what the compiler fixed; the stream may number one text twice.
+    """
+    used = _distinct(names)
+    first: dict[tuple[str, str | None], int] = {}
+    same = [first.setdefault(_text(stream, number), number) for number in used.tolist()]
+    named = np.array(same, np.uint64)[np.searchsorted(used, names)]
+    resources = (static.astype(np.uint64) << np.uint64(32)) | local
+    fixed = _distinct(resources)
+    keys = (named << np.uint64(32)) | np.searchsorted(fixed, resources).astype(np.uint64)
+    del named, resources
+    distinct = _distinct(keys)
+    rows = []
+    for number, key in enumerate(distinct.tolist()):
+        name, symbol = _text(stream, key >> 32)
+        of_it = int(fixed[key & 0xFFFFFFFF])
+        rows.append((number, name, symbol, of_it >> 32, of_it & 0xFFFFFFFF))
+    schema = {"kernel_id": pl.Int32, "name": pl.String, "symbol": pl.String} | dict.fromkeys(
+        ("static_lds_bytes", "static_scratch_bytes"), pl.Int64
+    )
+    kernels = described_kernels(pl.DataFrame(rows, schema=schema, orient="row"))
+    return pl.Series(np.searchsorted(distinct, keys).astype(np.int32)), kernels
+
+
+def _text(stream: Stream, number: int) -> tuple[str, str | None]:
+    """A kernel's name and its symbol; what the stream does not say of it is said."""
+    name = stream.names.get(number) or "kernel not stated"
+    return name, stream.symbols.get(number, name if number in stream.names else None)
+
+
+def copies(moved: Columns, filled: Columns, streams: Streams, device_of: dict[int, int]) -> pl.DataFrame:
+    """The table `memory_copies`: copies, then fills, each in the stream's order."""
+    kind = pl.col("kind")
+    is_from = pl.col("direction").is_in(["device_to_host", "device_to_device"])
+    is_to = pl.col("direction").is_in(["host_to_device", "device_to_device"])
+    host_side = pl.when(kind.is_in([1, 3])).then("source_kind").when(kind.is_in([2, 4])).then("destination_kind")
+    ways = pl.DataFrame(
+        {
+            **_activity(moved, streams, device_of),
+            "kind": moved["kind"],
+            "source_kind": moved["source_kind"],
+            "destination_kind": moved["destination_kind"],
+            "source": devices_of(moved["source"], device_of),
+            "destination": devices_of(moved["destination"], device_of),
+        }
+    ).with_columns(direction=kind.replace_strict(_DIRECTIONS, default=None, return_dtype=pl.String))
+    between = kind == _PEERS  # names both of its devices; any other copy only the one that carried it out
+    copied = ways.select(
+        *_ACTIVITY,
+        "direction",
+        source_device_id=pl.when(is_from).then(pl.when(between).then("source").otherwise("device_id")),
+        destination_device_id=pl.when(is_to).then(pl.when(between).then("destination").otherwise("device_id")),
+        host_memory=host_side.replace_strict(_HOST_MEMORY, default=None, return_dtype=pl.String),
+    )
+    set_to = pl.DataFrame(_activity(filled, streams, device_of)).with_columns(
+        direction=pl.lit("fill"),
+        source_device_id=pl.lit(None, pl.Int32),
+        destination_device_id="device_id",
+        host_memory=pl.lit(None, pl.String),
+    )
+    rows = pl.concat([copied, set_to.select(copied.columns)])
+    return to_contract(
+        "memory_copies",
+        rows.with_columns(copy_id=pl.int_range(pl.len(), dtype=pl.Int32), process_id=pl.lit(0, pl.Int32)),
+    )
+
+
+_ACTIVITY: Final = ("device_id", "stream_id", "correlation_id", "size_bytes", "start_ns", "end_ns")
+
+
+def _activity(records: Columns, streams: Streams, device_of: dict[int, int]) -> dict[str, pl.Series]:
+    """What copies and fills have in common."""
+    return {
+        "device_id": devices_of(records["device"], device_of),
+        "stream_id": streams.number(records),
+        "correlation_id": or_none(records["correlation"]),
+        "size_bytes": pl.Series(records["bytes"].astype(np.int64)),
+        "start_ns": pl.Series(records["start"]),
+        "end_ns": pl.Series(records["end"]),
+    }
+
+
+def waits(recorded: Columns, events: Columns, streams: Streams, device_of: dict[int, int]) -> pl.DataFrame:
+    """The table `synchronizations`. Both kinds of records have the `device` of their context.
+
+    What was waited for is known where CUPTI names the one recording of the event: since CUDA 12.8.
+    """
+    recordings = pl.DataFrame(
+        {
+            "recording": pl.Series(events["recording"]),
+            "waited_stream_id": streams.number(events),
+            "waited_correlation_id": or_none(events["correlation"]),
+        }
+    )
+    recordings = recordings.filter(pl.col("recording") > 0).unique("recording", keep="first", maintain_order=True)
+    rows = pl.DataFrame(
+        {
+            "device_id": devices_of(recorded["device"], device_of),
+            "stream_id": streams.number(recorded),
+            "kind": pl.Series(recorded["type"]),
+            "correlation_id": or_none(recorded["correlation"]),
+            "recording": pl.Series(recorded["recording"]),
+            "start_ns": pl.Series(recorded["start"]),
+            "end_ns": pl.Series(recorded["end"]),
+        }
+    ).join(recordings, on="recording", how="left", maintain_order="left")
+    return to_contract(
+        "synchronizations",
+        rows.drop("recording").with_columns(
+            synchronization_id=pl.int_range(pl.len(), dtype=pl.Int32),
+            process_id=pl.lit(0, pl.Int32),
+            kind=pl.col("kind").replace_strict(_WAITS, default="unknown", return_dtype=pl.String),
+        ),
+    )
+
+
+def devices_of(numbers: Numbers, device_of: dict[int, int]) -> pl.Series:
+    """The device of each of CUDA's numbers, null for a number that is none."""
+    table = pl.DataFrame({"number": pl.Series(numbers)})
+    return (
+        table.select(pl.col("number").replace_strict(device_of, default=None, return_dtype=pl.Int32)).to_series()
+        if device_of
+        else pl.Series([None] * len(numbers), dtype=pl.Int32)
+    )
+
+
+def or_none(numbers: Numbers) -> pl.Series:
+    """An unsigned number in which 0 means none."""
+    return _where(numbers != 0, numbers).cast(pl.UInt64)
+
+
+def _where(known: Numbers, values: Numbers) -> pl.Series:
+    """The values where they are known, else null."""
+    if known.all():
+        return pl.Series(values)
+    return pl.DataFrame({"known": known, "values": values}).select(pl.when("known").then("values")).to_series()
+
+
+def _distinct(values: Numbers) -> Numbers:
+    """The distinct values in order, without sorting all of them."""
+    return pl.Series(values).unique().sort().to_numpy()

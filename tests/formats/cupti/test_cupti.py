@@ -1,0 +1,278 @@
+"""Streams of the CUPTI recorder: what becomes of their records, of cut and contradicting ones, and of lost records."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from aaco_pipeline.capture.discovery import discover_runs
+from aaco_pipeline.errors import CaptureError
+from aaco_pipeline.formats import cupti
+from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
+from aaco_pipeline.formats.cupti import layout
+from aaco_pipeline.lake.evidence import Evidence
+from tests.formats.cupti import streams
+from tests.formats.cupti.streams import kernel, records
+
+WHOLE = b"".join(streams.whole())
+
+
+def read(tmp_path: Path, *pieces: bytes, limits: Limits | None = None) -> CaptureTables:
+    path = tmp_path / "41-7.cupti"
+    path.write_bytes(b"".join(pieces))
+    return cupti.read(path, limits)
+
+
+def evidence(reading: CaptureTables) -> Mapping[str, Evidence]:
+    return {item.item: item for item in reading.evidence}
+
+
+def column(reading: CaptureTables, table: str, name: str) -> list[object]:
+    return reading.tables[table].get_column(name).to_list()
+
+
+def test_a_kernel_has_its_grid_in_work_items_its_resources_and_the_thread_that_launched_it(tmp_path: Path) -> None:
+    first, *_ = read(tmp_path, WHOLE).tables["dispatches"].to_dicts()
+    expected = {"start_ns": 2_000, "end_ns": 3_000, "self_ns": 1_000, "correlation_id": 2, "thread_id": 77}
+    expected |= {"grid_x": 1536, "grid_y": 2, "grid_z": 1, "workgroup_x": 128, "workgroup_y": 1, "workgroup_z": 1}
+    expected |= {"lds_allocated_bytes": 1536, "scratch_bytes": 16, "device_id": 0, "stream_id": 0, "kernel_id": 0}
+    assert {name: first[name] for name in expected} == expected
+    assert first["queue_id"] is None
+    assert first["graph_node_id"] is None
+
+
+def test_a_kernel_of_a_graph_names_its_node(tmp_path: Path) -> None:
+    assert column(read(tmp_path, WHOLE), "dispatches", "graph_node_id") == [None, 9, None]
+
+
+def test_a_kernel_that_had_not_ended_has_no_times_and_is_told(tmp_path: Path) -> None:
+    reading = read(tmp_path, WHOLE)
+    assert column(reading, "dispatches", "start_ns") == [2_000, 4_000, None]
+    assert column(reading, "dispatches", "self_ns") == [1_000, 1_000, None]
+    assert evidence(reading)["times of kernels"].rows == 1
+
+
+def test_kernels_are_told_apart_by_text_and_resources_and_not_by_the_number_of_a_text(tmp_path: Path) -> None:
+    again = streams.texts(layout.NAMES, {5: "tiny(int*)", 6: "other()"})
+    symbol = streams.texts(layout.SYMBOLS, {5: "_Z4tinyPi"})
+    more = [kernel(7_000, name=5), kernel(8_000, name=6), kernel(9_000, name=5, static_shared=0), kernel(9_900, name=8)]
+    reading = read(tmp_path, *streams.whole(), again, symbol, records(layout.KERNELS, more))
+    kernels = reading.tables["kernels"].select("kernel_id", "name", "symbol", "static_lds_bytes").rows()
+    assert kernels == [
+        (0, "tiny(int*)", "_Z4tinyPi", 0),
+        (1, "tiny(int*)", "_Z4tinyPi", 1024),
+        (2, "other()", "other()", 1024),
+        (3, "kernel not stated", None, 1024),
+    ]
+    assert column(reading, "dispatches", "kernel_id") == [1, 1, 1, 1, 2, 0, 3]
+
+
+def test_calls_have_their_names_without_versions_and_their_interface(tmp_path: Path) -> None:
+    calls = read(tmp_path, WHOLE).tables["api_calls"]
+    assert calls.select("name", "domain", "thread_id", "correlation_id").rows() == [
+        ("cudaLaunchKernel", "cuda_runtime", 77, 2),
+        ("cudaLaunchKernel", "cuda_runtime", 78, 4),
+        ("cuCtxSynchronize", "cuda_driver", 77, 8),
+    ]
+
+
+def test_copies_have_their_way_their_devices_and_the_memory_of_the_host(tmp_path: Path) -> None:
+    copies = read(tmp_path, WHOLE).tables["memory_copies"]
+    wanted = ("direction", "size_bytes", "device_id", "source_device_id", "destination_device_id", "host_memory")
+    assert copies.select(wanted).rows() == [
+        ("host_to_device", 4096, 0, None, 0, "pageable"),
+        ("device_to_device", 8192, 0, 0, 1, None),
+        ("device_to_host", 8, 0, 0, None, "pinned"),
+        ("fill", 64, 0, None, 0, None),
+    ]
+
+
+def test_a_wait_is_at_the_device_of_its_context_and_names_the_recording_that_it_waits_for(tmp_path: Path) -> None:
+    waits = read(tmp_path, WHOLE).tables["synchronizations"]
+    wanted = ("kind", "device_id", "stream_id", "waited_stream_id", "waited_correlation_id")
+    assert waits.select(wanted).rows() == [
+        ("stream_wait_event", 0, 1, 0, 504),
+        ("device_synchronize", 0, None, None, None),
+    ]
+
+
+def test_allocations_of_the_host_have_no_device(tmp_path: Path) -> None:
+    table = read(tmp_path, WHOLE).tables["memory_allocations"]
+    assert table.select("operation", "device_id", "size_bytes", "address", "thread_id").rows() == [
+        ("allocation", 0, 1 << 20, 0x7000, 77),
+        ("release", None, 64, 0x9000, None),
+    ]
+
+
+def test_ranges_are_paired_by_number_also_where_one_is_used_again(tmp_path: Path) -> None:
+    again = [
+        {"time": 3_000, "range": 1, "kind": 1, "thread": 77, "name": 3},
+        {"time": 3_100, "range": 4, "kind": 1, "thread": 77, "name": 2},
+        {"time": 3_200, "range": 1, "kind": 2, "thread": 77},
+    ]
+    reading = read(tmp_path, *streams.whole(), records(layout.RANGES, again))
+    assert reading.tables["markers"].select("name", "start_ns", "end_ns").rows() == [
+        ("step 1", 1_000, 1_900),
+        ("now", 1_200, 1_200),
+        ("now", 3_000, 3_200),
+    ]
+    assert evidence(reading)["open NVTX ranges"].rows == 1
+
+
+def test_a_device_is_what_its_record_says_and_has_the_uuid_that_the_driver_prints(tmp_path: Path) -> None:
+    devices = read(tmp_path, WHOLE).tables["devices"].to_dicts()
+    assert [one["handle"] for one in devices] == ["GPU-ab000102-0304-0506-0708-090a0b0c0d00", "CUDA device 1"]
+    expected = {"vendor": "NVIDIA", "arch": "sm_90", "product": "NVIDIA H200", "compute_units": 132}
+    expected |= {"wavefront_size": 32, "max_clock_mhz": 1980.0, "memory_bytes": 150_000_000_000, "lds_bytes": 233_472}
+    assert {name: devices[0][name] for name in expected} == expected
+
+
+def test_times_of_cuptis_own_clock_are_brought_onto_the_hosts(tmp_path: Path) -> None:
+    ahead = 10_000_000_000
+    readings = [
+        {"monotonic": 1_000, "realtime": 5_000, "cupti": ahead + 1_000, "uncertainty": 10},
+        {"monotonic": 9_000, "realtime": 13_060, "cupti": ahead + 9_040, "uncertainty": 30},
+    ]
+    pieces = [streams.header(cupti=ahead + 1_000), records(layout.CLOCKS, readings)]
+    rows = [kernel(ahead + 2_020), kernel(0, end=0)]
+    reading = read(tmp_path, *pieces, records(layout.KERNELS, rows))
+    assert column(reading, "dispatches", "start_ns") == [2_000, None]
+    clocks = {row["domain"]: row for row in reading.tables["clock_domains"].to_dicts()}
+    assert clocks["monotonic"]["uncertainty_ns"] == 20 + 30
+    assert clocks["realtime"]["offset_ns"] == -4_000
+    assert clocks["realtime"]["uncertainty_ns"] == 30
+
+
+def test_another_tool_that_takes_cupti_over_is_told(tmp_path: Path) -> None:
+    readings = [
+        {"monotonic": 1_000, "realtime": 5_000, "cupti": 1_000},
+        {"monotonic": 2_000, "realtime": 6_000, "cupti": 7_000_000_000},
+    ]
+    told = streams.notes("clock monotonic", "other_profiler 1990 another tool in the program gave CUPTI its own clock")
+    items = evidence(read(tmp_path, streams.header(), told, records(layout.CLOCKS, readings)))
+    assert items["other profiler"].status == "invalid"
+    assert "1990" in str(items["other profiler"].reason)
+    assert items["clock of CUPTI"].status == "invalid"
+
+
+def test_dropped_records_and_refusals_are_counted(tmp_path: Path) -> None:
+    lost = records(layout.DROPPED, [{"time": 5, "count": 40}, {"time": 6, "count": 2}])
+    refused = streams.notes(*(f"refused kind K{number}: no" for number in range(5)))
+    items = evidence(read(tmp_path, *streams.whole(), lost, refused))
+    assert str(items["dropped records"].reason).startswith("42 records")
+    assert items["enabled by CUPTI"].rows == 5
+    assert str(items["enabled by CUPTI"].reason).endswith("kind K2: no; and 2 more")
+
+
+def test_events_that_are_recorded_all_the_same_are_not_told_as_refused(tmp_path: Path) -> None:
+    refused = streams.notes("refused kind CUDA_EVENT: CUPTI_ERROR_INVALID_KIND")
+    assert "enabled by CUPTI" not in evidence(read(tmp_path, *streams.whole(), refused))
+    assert "enabled by CUPTI" in evidence(read(tmp_path, streams.header(), refused))
+
+
+@pytest.mark.parametrize(
+    ("reasons", "more", "status"),
+    [
+        ((1,), False, "present"),
+        ((1,), True, "present"),
+        ((2,), False, "present"),
+        ((2,), True, "partial"),
+        ((), 0, "partial"),
+    ],
+)
+def test_a_stream_is_whole_only_where_the_process_came_to_its_end(
+    tmp_path: Path, reasons: tuple[int, ...], more: bool, status: str
+) -> None:
+    pieces = [streams.header(), *(records(layout.ENDS, [{"time": 9, "reason": one}]) for one in reasons)]
+    pieces += [records(layout.KERNELS, [kernel(5_000)])] * more
+    assert evidence(read(tmp_path, *pieces))["end of the stream"].status == status
+
+
+def test_fields_and_kinds_of_a_later_recorder_are_passed_over_and_missing_fields_are_unknown(tmp_path: Path) -> None:
+    pieces = [
+        streams.header(),
+        records(layout.CONTEXTS, [{"context": 1}]),
+        records(layout.KERNELS, [kernel(2_000), kernel(3_000)], more=24),
+        records(layout.WAITS, [{"start": 7, "end": 9, "type": 3, "context": 1, "stream": 7}], less=8),
+        streams.chunk(99, b"something", record_bytes=9),
+    ]
+    reading = read(tmp_path, *pieces)
+    assert column(reading, "dispatches", "start_ns") == [2_000, 3_000]
+    assert column(reading, "synchronizations", "kind") == ["stream_synchronize"]
+    assert evidence(reading)["records kind 99"].rows == 1
+
+
+def test_a_later_version_is_refused_by_its_number(tmp_path: Path) -> None:
+    with pytest.raises(CaptureError, match="version 2, and 1 is known"):
+        read(tmp_path, streams.header(version=2))
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        streams.chunk(layout.KERNELS, bytes(104), record_bytes=100),
+        streams.chunk(layout.KERNELS, bytes(104), record_bytes=104, count=2),
+        streams.chunk(layout.NAMES, np.array([1, 500], "<u4").tobytes()),
+        streams.chunk(layout.NAMES, bytes(8), count=2),
+    ],
+)
+def test_a_chunk_that_contradicts_itself_is_refused_with_its_place(tmp_path: Path, piece: bytes) -> None:
+    with pytest.raises(CaptureError, match=r"damaged .*byte .*; copy the file again"):
+        read(tmp_path, streams.header(), piece)
+
+
+def test_more_records_than_the_limit_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(CaptureError, match="more than 3 records"):
+        read(tmp_path, WHOLE, limits=Limits(events=3))
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(cut=st.integers(0, len(WHOLE)))
+def test_every_prefix_of_a_stream_is_read_or_refused_in_one_line(tmp_path: Path, cut: int) -> None:
+    path = tmp_path / "cut.cupti"
+    path.write_bytes(WHOLE[:cut])
+    if cut < layout.HEADER.itemsize:
+        with pytest.raises(CaptureError, match="CUPTI stream"):
+            cupti.read(path)
+        return
+    reading = cupti.read(path)
+    whole = [sum(map(len, streams.whole()[:number])) for number in range(1, len(streams.whole()) + 1)]
+    status = evidence(reading)["end of the stream"]
+    assert ("was not written whole" in str(status.reason)) == (cut not in whole)
+    # Chunks before the cut are there whole.
+    at = next(
+        number for number, piece in enumerate(streams.whole()) if piece[:4] == layout.KERNELS.to_bytes(4, "little")
+    )
+    assert reading.tables["dispatches"].height == (3 if cut >= whole[at] else 0)
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(at=st.integers(0, len(WHOLE) - 1), value=st.integers(0, 255))
+def test_a_flipped_byte_is_read_or_refused(tmp_path: Path, at: int, value: int) -> None:
+    path = tmp_path / "flipped.cupti"
+    path.write_bytes(WHOLE[:at] + bytes([value]) + WHOLE[at + 1 :])
+    try:
+        reading = cupti.read(path)
+    except CaptureError as error:
+        assert str(path) in str(error)
+    else:
+        assert isinstance(reading.tables["dispatches"], pl.DataFrame)
+
+
+def test_blocks_of_many_chunks_are_put_together_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aaco_pipeline.formats.cupti.stream._BLOCK_BYTES", 300)
+    pieces = [records(layout.KERNELS, [kernel(start), kernel(start + 500)]) for start in range(1_000, 20_000, 1_000)]
+    starts = column(read(tmp_path, streams.header(), *pieces), "dispatches", "start_ns")
+    assert starts == list(range(1_000, 20_000, 500))
+
+
+def test_streams_of_one_folder_are_one_run_and_of_two_folders_two(tmp_path: Path) -> None:
+    for folder, pid in (("a", 41), ("a", 42), ("b", 43)):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        pieces = [streams.header(pid=pid), *streams.whole()[1:]]
+        (tmp_path / folder / f"{pid}-7.cupti").write_bytes(b"".join(pieces))
+    assert sorted(len(run.parts) for run in discover_runs(tmp_path).runs) == [1, 2]
