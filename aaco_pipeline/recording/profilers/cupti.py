@@ -28,6 +28,8 @@ _ASK_SECONDS: Final = 15.0
 _FLAGS: Final = ("-x", "c++", "-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden")
 #: The program may bring an older libstdc++ than the compiler's: the library then brings its own, and shows nobody.
 _OWN_RUNTIME: Final = ("-static-libstdc++", "-static-libgcc", "-Wl,--exclude-libs,ALL")
+#: How linkers name what is missing where only the shared runtime is installed.
+_NO_STATIC_RUNTIME: Final = (b"stdc++", b"libgcc")
 #: Without these a folder is not CUPTI's headers.
 _OWN_HEADERS: Final = ("cupti_version.h", "cupti_activity.h", "cupti_callbacks.h", "cupti_result.h")
 #: What CUPTI's headers include of CUDA itself.
@@ -265,6 +267,8 @@ def _compile(compiler: str, cupti: Cupti, source: bytes, target: Path, elsewhere
         if done.returncode == 0:
             return
         errors = errors or done.stderr
+        if not any(word in done.stderr for word in _NO_STATIC_RUNTIME):
+            break
     lines = errors.decode(errors="replace").splitlines()
     first = next((line for line in lines if "error" in line), lines[0] if lines else "no message")
     raise UnavailableError(

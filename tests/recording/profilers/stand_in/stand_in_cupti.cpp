@@ -41,6 +41,7 @@ void give_back() {
 template <class Record>
 void put(const Record& record) {
   static_assert(sizeof(Record) % 8 == 0, "records are 8 bytes aligned");
+  if (!request) return;  // nobody listens
   if (buffer && used + sizeof record > size) give_back();
   if (!buffer) {
     size_t most = 0;
