@@ -160,7 +160,7 @@ class _Reading:
         count = len(records["start"])
         if count:
             spent = float((records["end"] - records["start"]).sum()) / _MS
-            reason = f"CUPTI states {count} spans of its own work and lazy loading, {spent:.3f} ms; no table holds them"
+            reason = f"what CUPTI itself and lazy loading took, {spent:.3f} ms in all: no table holds it"
             self.findings.say("records overheads", "absent", reason, count)
 
     def _say_enabled(self) -> None:

@@ -850,14 +850,18 @@ void Recorder::start() {
   const std::string lacking = cupti.load();
   FileHeader header{{'A', 'A', 'C', 'O', 'C', 'U', 'P', 'T'}, 1, static_cast<uint32_t>(getpid()), 0, driver_version(),
                     clock_ns(CLOCK_MONOTONIC), clock_ns(CLOCK_REALTIME), 0, {}};
-  const std::string path = std::string(folder) + "/" + std::to_string(getpid()) + "-" + start_ticks() + ".cupti";
+  const std::string path = std::string(folder) + "/" + std::to_string(getpid()) + "-" + start_ticks();
   if (lacking.empty()) {
     cupti.version(&header.cupti_version);
     uint64_t time = 0;
     if (cupti.timestamp(&time) == CUPTI_SUCCESS) header.cupti_ns = static_cast<int64_t>(time);
   }
   cupti_version_ = header.cupti_version;
-  if (!file_.create(path) || !file_.append(std::string(reinterpret_cast<const char*>(&header), sizeof header))) return;
+  // A process that becomes another program keeps its number and its start.
+  bool made = file_.create(path + ".cupti");
+  for (int program = 2; !made && errno == EEXIST && program < 100; ++program)
+    made = file_.create(path + "-" + std::to_string(program) + ".cupti");
+  if (!made || !file_.append(std::string(reinterpret_cast<const char*>(&header), sizeof header))) return;
   if (!lacking.empty()) {
     note("refused cupti: " + lacking);
     write_out();

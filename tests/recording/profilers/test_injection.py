@@ -177,6 +177,11 @@ def test_forked_children_write_nothing_and_die_as_without_us(built: Built, tmp_p
     assert ends(ran.streams[0]) == [1]
 
 
+def test_a_process_that_becomes_another_program_leaves_a_stream_of_each(built: Built, tmp_path: Path) -> None:
+    ran = run(built, tmp_path, "becomes another")
+    assert (ran.status, [stream.count(layout.KERNELS) for stream in ran.streams]) == (0, [1000, 1000])
+
+
 def test_a_program_that_closes_all_descriptors_keeps_its_own_files_clean(built: Built, tmp_path: Path) -> None:
     ran = run(built, tmp_path, "closed")
     assert (ran.status, ran.kernels) == (0, 2000)

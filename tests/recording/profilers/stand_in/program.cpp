@@ -71,6 +71,10 @@ int main(int count, char** words) {
     launch_many(100000);  // more than a buffer
     raise(SIGKILL);
   }
+  if (is("becomes another")) {
+    wait_for_flush();
+    execl(words[0], words[0], words[1], words[2], "exit", static_cast<char*>(nullptr));
+  }
   if (is("terminated") || is("own handler") || is("ignored")) raise(SIGTERM);
   if (is("forked")) {
     const pid_t child = fork();
