@@ -21,6 +21,7 @@ from onnx import TensorProto, helper
 from aaco_pipeline.capture.merging import NamedReading, merge_parts
 from aaco_pipeline.errors import CaptureError, ModelError
 from aaco_pipeline.formats import (
+    cupti,
     gpu_metrics,
     kineto,
     native,
@@ -397,6 +398,11 @@ def _read_onnx(folder: Path) -> list[CaptureTables]:
     return []
 
 
+def _cupti() -> list[Files]:
+    plain = _made(EXAMPLES["cupti"])
+    return [plain, {f"{name}.gz": gzip.compress(content, 1) for name, content in plain.items()}]
+
+
 def _nsys() -> list[Files]:
     exports = [_made(partial(_nsys_export, release)) for release in nsys_exports.RELEASES]
     return [_made(EXAMPLES["nsys"]), *exports]
@@ -424,6 +430,7 @@ TARGETS: Final[Mapping[str, Target]] = {
     "rocprof_db": Target(_rocprof_db, _one(rocprof_db.read)),
     "rpd": Target(_rpd, _one(rpd.read)),
     "nsys": Target(_nsys, _one(nsys.read)),
+    "cupti": Target(_cupti, _one(cupti.read)),
     "rocprofv3_json": Target(_rocprofv3_json, _one(rocprofv3_json.read)),
     "rocprofv3_csv": Target(_rocprofv3_csv, lambda folder: [rocprofv3_csv.read_run(sorted(folder.iterdir()), LIMITS)]),
     "rocprof": Target(_rocprof, _one(rocprof.read)),

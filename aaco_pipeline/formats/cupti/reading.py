@@ -56,8 +56,10 @@ class _Reading:
         lanes = [columns[kind] for kind in (*_ACTIVITIES, layout.WAITS, layout.EVENTS)]
         streams = Streams.of(*lanes)
         places = [one["device"] for one in lanes] + [columns[layout.COPIES][end] for end in ("source", "destination")]
-        used = np.unique(np.concatenate([pl.Series(one).unique().to_numpy() for one in places]))
-        devices, device_of = surroundings.devices(stream, used.tolist(), self.findings)
+        named = {int(number) for one in places for number in pl.Series(one).unique()} - {surroundings.NO_DEVICE}
+        # A kernel ran on some device, also where none is stated.
+        used = sorted(named | {int(number) for number in pl.Series(columns[layout.KERNELS]["device"]).unique()})
+        devices, device_of = surroundings.devices(stream, used, self.findings)
         link = Link.of(columns[layout.CALLS])
         overheads = columns.pop(layout.OVERHEADS)
         unlinked = {kind: link.unknown(columns[kind]["correlation"]) for kind in _ACTIVITIES}
@@ -101,7 +103,7 @@ class _Reading:
         for kind in (layout.WAITS, layout.EVENTS):
             of_it = self.columns[kind]
             numbers = np.unique(of_it["context"])
-            devices = np.array([known.get(number, 0xFFFFFFFF) for number in numbers.tolist()], np.uint32)
+            devices = np.array([known.get(number, surroundings.NO_DEVICE) for number in numbers.tolist()], np.uint32)
             of_it["device"] = devices[np.searchsorted(numbers, of_it["context"])]
 
     def _say_end(self) -> None:

@@ -1,12 +1,13 @@
 """What a CUPTI stream says of where it was made: the process, its devices, its clocks, versions and settings."""
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
 import polars as pl
 
+from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import Findings
 from aaco_pipeline.formats.cupti import layout
 from aaco_pipeline.formats.cupti.stream import Columns, Stream
@@ -19,7 +20,10 @@ CLOCK: Final = "monotonic"
 _KHZ_PER_MHZ: Final = 1e3
 #: Further apart than any slewing of a clock within a run: another clock was put in place.
 _OTHER_CLOCK_NS: Final = 1_000_000_000
-_NO_DEVICE: Final = 0xFFFFFFFF
+#: CUPTI's number of a device that is none.
+NO_DEVICE: Final = 0xFFFFFFFF
+#: No clock and no memory is read beyond it: the numbers of a damaged stream.
+_MOST: Final = 1 << 62
 
 
 def process(stream: Stream) -> pl.DataFrame:
@@ -40,10 +44,11 @@ def devices(stream: Stream, used: Sequence[int], findings: Findings) -> tuple[pl
     `used` are numbers that activities name; one that the stream does not describe is a device of which only that is
     known.
     """
-    rows = dict(_described(stream.take(layout.DEVICES)))
-    unknown = sorted(set(used) - {_NO_DEVICE} - set(rows))
-    rows |= {number: {"vendor": "NVIDIA", "handle": f"CUDA device {number}"} for number in unknown}
-    reason = f"the stream does not describe CUDA device {', '.join(map(str, unknown))}"
+    rows = dict(_described(stream, stream.take(layout.DEVICES)))
+    unknown = {number: f"CUDA device {number}" for number in sorted(set(used) - set(rows))}
+    unknown |= {NO_DEVICE: "device not stated"} if NO_DEVICE in unknown else {}
+    rows |= {number: {"vendor": "NVIDIA", "handle": handle} for number, handle in unknown.items()}
+    reason = f"the stream does not describe these: {', '.join(unknown.values())}"
     findings.note(len(unknown), "device properties", "partial", reason)
     numbered = {number: at for at, number in enumerate(sorted(rows))}
     frame = pl.DataFrame(
@@ -59,10 +64,17 @@ _DEVICE: Final = (
 )
 
 
-def _described(records: Columns) -> list[tuple[int, dict[str, Any]]]:
+def _require(stream: Stream, what: str, numbers: Iterable[int]) -> None:
+    """Refuse numbers that nothing measures."""
+    if any(not 0 <= number < _MOST for number in numbers):
+        raise CaptureError(f"{stream.path}: damaged: impossible numbers are stated of {what}; copy the file again")
+
+
+def _described(stream: Stream, records: Columns) -> list[tuple[int, dict[str, Any]]]:
     found = []
     for at, number in enumerate(records["device"].tolist()):
         one = {name: int(records[name][at]) for name in _NUMBERS}
+        _require(stream, f"CUDA device {number}", one.values())
         found.append(
             (
                 number,
@@ -100,6 +112,8 @@ def onto_monotonic(stream: Stream, findings: Findings) -> tuple[int, pl.DataFram
     readings = stream.take(layout.CLOCKS)
     own = "clock monotonic" in stream.notes
     header = stream.header
+    for name in ("monotonic", "realtime", "cupti"):
+        _require(stream, "its clocks", [header[name], *readings[name].tolist()])
     rows: list[tuple[str, int | None, int | None, str]] = []
     by, uncertainty, anchor = 0, 0, "CUPTI read this clock for its own"
     if len(readings["monotonic"]):

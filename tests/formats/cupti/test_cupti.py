@@ -131,6 +131,26 @@ def test_a_device_is_what_its_record_says_and_has_the_uuid_that_the_driver_print
     assert {name: devices[0][name] for name in expected} == expected
 
 
+def test_a_kernel_of_no_stated_device_is_kept_at_a_device_of_its_own(tmp_path: Path) -> None:
+    reading = read(tmp_path, streams.header(), records(layout.KERNELS, [kernel(5_000, device=0xFFFFFFFF)]))
+    assert column(reading, "dispatches", "device_id") == [0]
+    assert column(reading, "devices", "handle") == ["device not stated"]
+    assert "device properties" in evidence(reading)
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [streams.header(realtime=-5)],
+        [streams.header(), records(layout.CLOCKS, [{"monotonic": 1, "realtime": 1 << 62, "cupti": 1}])],
+        [streams.header(), records(layout.DEVICES, [streams.device(memory_bytes=1 << 63)])],
+    ],
+)
+def test_numbers_that_nothing_measures_are_refused(tmp_path: Path, pieces: list[bytes]) -> None:
+    with pytest.raises(CaptureError, match=r"damaged: impossible numbers are stated of .*; copy the file again"):
+        read(tmp_path, *pieces)
+
+
 def test_times_of_cuptis_own_clock_are_brought_onto_the_hosts(tmp_path: Path) -> None:
     ahead = 10_000_000_000
     readings = [
