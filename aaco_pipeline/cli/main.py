@@ -28,6 +28,7 @@ from aaco_pipeline.cli import (
     nightly,
     optimize,
     query,
+    record,
     replay,
     report,
     run,
@@ -49,7 +50,7 @@ BAD_USAGE: Final = 2
 INTERRUPTED: Final = 130
 _ALLOCATIONS_BETWEEN_COLLECTIONS: Final = 100_000
 _EPILOG: Final = (
-    "Exit codes: 0 done, 1 internal fault, 2 bad usage or configuration, 3 model cannot be loaded or run, "
+    "Exit codes: 0 done, 1 internal fault, 2 bad usage or configuration, 3 model or program cannot be loaded or run, "
     "4 hardware, provider or tool not available, 5 regression found, 6 capture cannot be read, 7 inconclusive "
     "(with --strict), 8 lake cannot be read, written or locked, 9 the recording is not whole (check), 130 interrupted."
 )
@@ -69,6 +70,7 @@ def cli(context: click.Context, lake: str | None) -> None:
 
 for command in (
     run.run,
+    record.record,
     sweep.sweep,
     compare.compare,
     bisect.bisect,

@@ -33,6 +33,7 @@ LOOKS: Final = {
 }
 #: Commands whose JSON is tested where the command is: they change the lake, take two sessions, or show no data.
 ELSEWHERE: Final = {
+    "record",
     "amend",
     "diff",
     "run",

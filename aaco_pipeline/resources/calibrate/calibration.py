@@ -20,6 +20,7 @@ from aaco_pipeline.lake.calibrations import Calibration, Ceiling, machine_of
 from aaco_pipeline.resources.calibrate import kernels
 from aaco_pipeline.resources.calibrate.worker import SETTLED_WITHIN
 from aaco_pipeline.resources.host.facts import host_facts
+from aaco_pipeline.resources.host.processor_caches import caches
 from aaco_pipeline.resources.measure.measured_process import last_line, run_measured, status_text
 from aaco_pipeline.resources.measure.measurement_slot import measurement_slot
 from aaco_pipeline.resources.progress import report_progress
@@ -98,7 +99,7 @@ def _calibrate(
 ) -> Calibration:
     usable = os.sched_getaffinity(0)
     cpus = kernels.cpus_in_order(usable)[:threads]
-    known = kernels.caches(usable)
+    known = caches(usable)
     sets, absent = kernels.working_sets(known, cpus, kernels.available_bytes())
     measured_at = datetime.now(UTC).replace(microsecond=0)
     outcomes: list[Outcome] = []

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from aaco_pipeline.resources.host.kernel_files import text_of
+from aaco_pipeline.resources.host.processor_caches import Cache, cpu_list
 
 _CPUS: Final = Path("/sys/devices/system/cpu")
 _MEMORY: Final = Path("/proc/meminfo")
-_SIZE: Final = re.compile(r"(\d+)([KMG]?)")
-_FACTORS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 #: Sides of square matrices. A processor of many threads needs larger ones to have work for all.
 _SIDES: Final = (256, 512, 1024, 2048, 4096)
 _SIDES_AT_ONCE: Final = 3
@@ -38,23 +37,6 @@ Reasons = dict[str, str]
 
 
 @dataclass(frozen=True)
-class Cache:
-    """One level: bytes of one cache, and the CPUs that share it, for each of the caches of that level."""
-
-    level: int
-    size_bytes: int
-    groups: tuple[frozenset[int], ...]
-
-    def threads_sharing(self, cpus: Collection[int]) -> int:
-        """The most of `cpus` that share one cache."""
-        return max((len(group & set(cpus)) for group in self.groups), default=0)
-
-    def touched(self, cpus: Collection[int]) -> int:
-        """How many caches of this level `cpus` have between them."""
-        return sum(1 for group in self.groups if group & set(cpus))
-
-
-@dataclass(frozen=True)
 class Process:
     """One measured process: its name for people, what is added to its environment, and its share of the time."""
 
@@ -62,23 +44,6 @@ class Process:
     environment: Mapping[str, str]
     measurements: tuple[Mapping[str, Any], ...]
     time_share: float
-
-
-def caches(cpus: Collection[int], folder: Path = _CPUS) -> tuple[Cache, ...]:
-    """The data and unified caches of these CPUs by level, as the kernel states them; empty where it does not."""
-    found: dict[int, tuple[int, set[frozenset[int]]]] = {}
-    for cpu in sorted(cpus):
-        for index in sorted((folder / f"cpu{cpu}" / "cache").glob("index[0-9]*")):
-            level, size = _text(index / "level"), _SIZE.fullmatch(_text(index / "size"))
-            shared = cpu_list(_text(index / "shared_cpu_list"))
-            if _text(index / "type") in ("Data", "Unified") and level.isdigit() and size is not None and cpu in shared:
-                amount = int(size[1]) * _FACTORS[size[2]]
-                known, groups = found.setdefault(int(level), (amount, set()))
-                # Cores of two kinds have caches of two sizes: what fits the smaller fits all.
-                found[int(level)] = (min(known, amount), groups | {shared})
-    return tuple(
-        Cache(level, size, tuple(sorted(groups, key=min))) for level, (size, groups) in sorted(found.items()) if size
-    )
 
 
 def cpus_in_order(usable: Collection[int], folder: Path = _CPUS) -> list[int]:
@@ -95,22 +60,6 @@ def cpus_in_order(usable: Collection[int], folder: Path = _CPUS) -> list[int]:
 def cores_of(usable: Collection[int], folder: Path = _CPUS) -> int:
     """On how many cores the usable CPUs lie."""
     return len({_core_of(cpu, folder) for cpu in usable})
-
-
-def cpu_list(text: str) -> frozenset[int]:
-    """The numbers that the kernel writes as `0-3,8`; none when it is not of that form."""
-    numbers: set[int] = set()
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        if not first.isdigit() or not (last or first).isdigit():
-            return frozenset()
-        numbers.update(range(int(first), int(last or first) + 1))
-    return frozenset(numbers)
-
-
-def _core_of(cpu: int, folder: Path) -> frozenset[int]:
-    """The CPUs of a CPU's core; itself alone where the kernel does not say."""
-    return cpu_list(_text(folder / f"cpu{cpu}" / "topology" / "thread_siblings_list")) or frozenset({cpu})
 
 
 def available_bytes(file: Path = _MEMORY) -> int | None:

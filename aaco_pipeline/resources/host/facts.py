@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from aaco_pipeline.formats.parsing.redaction import MEASURED_VARIABLES, safe_variable
-from aaco_pipeline.resources.calibrate.kernels import caches
 from aaco_pipeline.resources.host.cgroups import cgroup_limits
 from aaco_pipeline.resources.host.identity import identity_of
 from aaco_pipeline.resources.host.kernel_files import text_of
+from aaco_pipeline.resources.host.processor_caches import caches
 
 #: Packages whose version can change what is run or how it is measured.
 MEASURED_PACKAGES: Final = (

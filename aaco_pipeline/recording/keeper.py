@@ -1,0 +1,271 @@
+"""The process between the recorder and a program: starts it, times it, and leaves nothing of it running.
+
+It is a program of its own, handed to a fresh interpreter as text, and imports nothing of this package. It adopts what
+the program leaves behind (a subreaper), and when the recorder is killed, whose end of the control pipe then closes, it
+ends everything: a signal that the kernel sends at a parent's death would reach neither grandchildren nor programs with
+other rights. Arguments: the descriptors of the control pipe and of the reports, then those that it only holds (the
+measurement slot, the recording's lock): they are let go of when nothing of the program is left.
+"""
+
+import ctypes
+import json
+import os
+import resource
+import select
+import signal
+import struct
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+_SET_PDEATHSIG: Final = 1
+_SET_CHILD_SUBREAPER: Final = 36
+#: What a program that ends well may still have to tidy, such as helpers that end when they see it gone.
+_STRAGGLERS_SECONDS: Final = 0.2
+#: From SIGTERM, or Ctrl-C, to SIGKILL.
+_GRACE_SECONDS: Final = 5.0
+#: A process that lives so long after SIGKILL belongs to somebody else or hangs in the kernel.
+_KILL_SECONDS: Final = 10.0
+_POLL_SECONDS: Final = 0.02
+_LONGEST_COMMAND: Final = 4096
+#: What the new process says before it becomes the program: its memory in pages, and the time.
+_BEGUN: Final = struct.Struct("<qq")
+_ERROR: Final = struct.Struct("<i")
+
+
+def main(control: int, reports: int, held: Sequence[int]) -> None:
+    """One run: the job comes as a line of JSON, `started` and `ended` go back as one each."""
+    for descriptor in (control, reports, *held):
+        os.set_inheritable(descriptor, False)
+    # The terminal's interrupt is the recorder's to pass on; it comes as a byte of the control pipe.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, lambda *_: None)  # without a handler nothing would wake the wait below
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    job = json.loads(_line(control))
+    woken, wakes = os.pipe()
+    for end in (woken, wakes):
+        os.set_blocking(end, False)
+    signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
+    before = _clocks()
+    started = _start(job, libc)
+    if isinstance(started, str):
+        _report(reports, {"refused": started})
+        return
+    pid, start_ns, floor_bytes = started
+    _report(reports, {"process_id": pid, "start_monotonic_ns": start_ns})
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):  # else the recorder would never see the end of the output
+        os.dup2(null, descriptor)
+    run = _Run(pid, control, woken)
+    ended = run.until_its_end(start_ns, job["timeout_seconds"])
+    clocks = {"clocks_before": before, "clocks_after": _clocks(), "max_rss_floor_bytes": floor_bytes}
+    _report(reports, {**ended, **clocks, **run.leave_nothing()})
+
+
+def _line(descriptor: int) -> bytes:
+    """The job: one line, of any length."""
+    text = b""
+    while not text.endswith(b"\n"):
+        piece = os.read(descriptor, 1 << 20)
+        if not piece:
+            os._exit(1)  # the recorder was killed before it asked for anything
+        text += piece
+    return text
+
+
+def _report(descriptor: int, document: dict[str, Any]) -> None:
+    data = json.dumps(document).encode() + b"\n"
+    try:
+        while data:
+            data = data[os.write(descriptor, data) :]
+    except BrokenPipeError:
+        pass  # the recorder is gone, and there is nobody to tell
+
+
+def _clocks() -> dict[str, int]:
+    """CLOCK_MONOTONIC against CLOCK_REALTIME and CLOCK_BOOTTIME: the tightest of several bracketed readings."""
+    readings = []
+    for _ in range(9):
+        before = time.monotonic_ns()
+        real = time.time_ns()
+        boot = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        readings.append((time.monotonic_ns() - before, before, real, boot))
+    bracket, before, real, boot = min(readings)
+    return {
+        "monotonic_ns": before + bracket // 2,
+        "realtime_ns": real,
+        "boottime_ns": boot,
+        "uncertainty_ns": (bracket + 1) // 2,
+    }
+
+
+def _start(job: dict[str, Any], libc: ctypes.CDLL) -> tuple[int, int, int] | str:
+    """Fork and exec: the process, the time just before exec, and the memory it then held; or why it does not start.
+
+    The kernel counts what a process held before exec into its peak memory: less than that cannot be told apart.
+    """
+    told, tells = os.pipe()
+    keeper = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            # A session of its own: the terminal's signals go to the recorder, and nothing waits for a password there.
+            os.setsid()
+            libc.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            if os.getppid() != keeper:
+                os._exit(1)
+            for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGCHLD):
+                signal.signal(number, signal.SIG_DFL)  # what Python and this process have changed
+            pages = int(_read("/proc/self/statm").split()[1])
+            os.write(tells, _BEGUN.pack(pages, time.monotonic_ns()))
+            os.execve(job["path"], job["command"], job["environment"])
+        except OSError as error:
+            os.write(tells, _ERROR.pack(error.errno or 0))
+        finally:
+            os._exit(127)
+    os.close(tells)
+    answer = b""
+    while piece := os.read(told, 64):
+        answer += piece
+    os.close(told)
+    if len(answer) == _BEGUN.size:
+        pages, start_ns = _BEGUN.unpack(answer)
+        return pid, start_ns, pages * os.sysconf("SC_PAGE_SIZE")
+    os.waitpid(pid, 0)
+    return os.strerror(_ERROR.unpack(answer[-_ERROR.size :])[0]) if answer else "it was killed before it began"
+
+
+class _Run:
+    """The program as it runs, and everything that it started."""
+
+    def __init__(self, pid: int, control: int, woken: int) -> None:
+        self._pid = pid
+        self._control = control
+        self._woken = woken
+        self._ended: tuple[int, resource.struct_rusage, int] | None = None
+        #: Nothing is below this process any more: of orphans it would be the parent.
+        self._all_gone = False
+
+    def until_its_end(self, start_ns: int, timeout_seconds: float | None) -> dict[str, Any]:
+        """What the program's end tells, be it by itself or by its time limit, Ctrl-C or the recorder's end."""
+        deadline = None if timeout_seconds is None else start_ns / 1e9 + timeout_seconds
+        timed_out = interrupted = False
+        while self._ended is None and not timed_out and not interrupted:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            ready, _, _ = select.select([self._control, self._woken], [], [], left)
+            self._reap()
+            if self._ended is not None:
+                break
+            interrupted = self._control in ready
+            timed_out = not ready and left is not None
+        if interrupted or timed_out:
+            self._end_all(signal.SIGINT if interrupted else signal.SIGTERM)
+        ended: dict[str, Any] = {"timed_out": timed_out, "interrupted": interrupted}
+        if self._ended is None:  # not even SIGKILL: what it used is not known, and it must not hold us
+            times = dict.fromkeys(("user_ns", "system_ns", "max_rss_bytes", "status", "signal"))
+            return {"end_monotonic_ns": time.monotonic_ns(), **times, **ended}
+        status, usage, end_ns = self._ended
+        return {
+            "end_monotonic_ns": end_ns,
+            "user_ns": round(usage.ru_utime * 1e9),
+            "system_ns": round(usage.ru_stime * 1e9),
+            "max_rss_bytes": usage.ru_maxrss * 1024,
+            "status": os.WEXITSTATUS(status) if os.WIFEXITED(status) else None,
+            "signal": _signal_name(os.WTERMSIG(status)) if os.WIFSIGNALED(status) else None,
+            **ended,
+        }
+
+    def leave_nothing(self) -> dict[str, Any]:
+        """End what the program has left running; what that was, and what could not be ended."""
+        self._wait_for_all(_STRAGGLERS_SECONDS)
+        left = [] if self._all_gone else [{"pid": pid, "command": _command(pid)} for pid in descendants(os.getpid())]
+        if not self._all_gone:
+            self._end_all(signal.SIGTERM)
+        living = [] if self._all_gone else descendants(os.getpid())
+        return {"left_running": left, "not_ended": [{"pid": pid, "command": _command(pid)} for pid in living]}
+
+    def _end_all(self, first: int) -> None:
+        """`first` to every process, SIGKILL after the grace, until all are gone or will not go."""
+        self._signal(first)
+        self._wait_for_all(_GRACE_SECONDS)
+        deadline = time.monotonic() + _KILL_SECONDS
+        while not self._all_gone and time.monotonic() < deadline:
+            self._signal(signal.SIGKILL)  # again and again: some may just have been started
+            self._wait_for_all(_POLL_SECONDS)
+
+    def _wait_for_all(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        self._reap()
+        while not self._all_gone and (left := deadline - time.monotonic()) > 0:
+            select.select([self._woken], [], [], min(left, _POLL_SECONDS))
+            self._reap()
+
+    def _signal(self, number: int) -> None:
+        for pid in descendants(os.getpid()):
+            for one in (number, signal.SIGCONT):  # what is stopped takes no other signal than SIGKILL
+                with suppress(OSError):  # it has ended, or it is not ours to end: what is left is told
+                    os.kill(pid, one)
+
+    def _reap(self) -> None:
+        try:
+            while os.read(self._woken, 512):
+                pass
+        except BlockingIOError:
+            pass
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                self._all_gone = True
+                return
+            if pid == 0:
+                return
+            if pid == self._pid:
+                self._ended = (status, usage, time.monotonic_ns())
+
+
+def descendants(root: int) -> list[int]:
+    """The numbers of all processes that come from `root` and have not ended, from one look at /proc."""
+    children: dict[int, list[tuple[int, bytes]]] = {}
+    for name in os.listdir("/proc"):  # noqa: PTH208 - names are all that is wanted
+        if not name.isdigit():
+            continue
+        try:
+            state, parent = _read(f"/proc/{name}/stat").rpartition(b")")[2].split()[:2]
+        except (OSError, ValueError):
+            continue  # it has just ended
+        children.setdefault(int(parent), []).append((int(name), state))
+    found, parents = [], [root]
+    while parents:
+        for pid, state in children.get(parents.pop(), ()):
+            parents.append(pid)
+            if state not in (b"Z", b"X"):
+                found.append(pid)
+    return sorted(found)
+
+
+def _command(pid: int) -> str:
+    try:
+        words = _read(f"/proc/{pid}/cmdline")[:_LONGEST_COMMAND]
+    except OSError:
+        return ""
+    return words.rstrip(b"\0").replace(b"\0", b" ").decode(errors="replace")
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:  # noqa: PTH123 - pathlib takes longer to import than this process to start
+        return file.read()
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIG{number}"  # of the real-time ones only the first and the last have names
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), [int(number) for number in sys.argv[3:]])

@@ -1,0 +1,110 @@
+"""What a person asks to be recorded: every setting declared once, for the command, the archive and the capture.
+
+What can be known to be wrong before anything is made is refused here, in one line.
+"""
+
+import dataclasses
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from aaco_pipeline.errors import UsageError
+
+#: What may be put beside the program for the traced pass: whatever this host has, one by its name, or nothing.
+TRACES: Final = ("auto", "rocprofv3", "cupti", "off")
+#: A recording is looked at run by run.
+MOST_RUNS: Final = 10_000
+#: What only a shell understands.
+_SHELL_SIGNS: Final = ("|", "&&", ";", ">", "<", "$(", "`")
+
+
+def _option(text: str, default: Any, metavar: str | None = None, spelling: str | None = None) -> Any:
+    return field(default=default, metadata={"help": text, "metavar": metavar, "spelling": spelling})
+
+
+@dataclass(frozen=True)
+class RecordRequest:
+    """One recording. Raises UsageError when it is made of what cannot be.
+
+    Of a setting, `help` says what it means, `metavar` stands for its value on the command line, and `spelling` is its
+    option where that is not its name.
+    """
+
+    command: tuple[str, ...]
+    runs: int = _option("Runs without a profiler, a fresh process each: the times that count.", 5, "COUNT")
+    warmup_runs: int = _option("Runs before those, kept and excluded.", 0, "COUNT")
+    timeout_seconds: float | None = _option(
+        "Time limit of each run (default: none); SIGTERM to all its processes then, and SIGKILL 5 s later.",
+        None,
+        "SECONDS",
+        "--timeout",
+    )
+    trace: str = _option("Profiler of one more run, for what the GPU did: auto, rocprofv3, cupti or off.", "auto")
+    iterations_from: str | None = _option(
+        "Ranges (roctx, NVTX) that are iterations, by a pattern such as 'step*'; of the traced run.", None, "PATTERN"
+    )
+    scheduler: bool = _option("Record scheduler events with bpftrace or perf, where allowed.", False)
+    workload: str | None = _option("What the program is called in the lake (default: its file's name).", None, "NAME")
+    quiet: bool = _option(
+        "Keep what the program writes from the terminal; its end is kept all the same.", False, None, "--no-output"
+    )
+
+    def __post_init__(self) -> None:
+        if not self.command:
+            raise UsageError("record: no program; give it after --, as in `aaco record -- python train.py`")
+        if any("\0" in word for word in self.command):
+            raise UsageError("record: a word of the program's command line holds a zero byte; leave it out")
+        if not 1 <= self.runs <= MOST_RUNS:
+            raise UsageError(f"runs is {self.runs}; expected 1 to {MOST_RUNS}")
+        if not 0 <= self.warmup_runs <= MOST_RUNS:
+            raise UsageError(f"warmup_runs is {self.warmup_runs}; expected 0 to {MOST_RUNS}")
+        if self.timeout_seconds is not None and not 0 < self.timeout_seconds <= 365 * 86_400:
+            raise UsageError(f"timeout is {self.timeout_seconds:g} s; expected more than 0 and at most a year")
+        if self.trace not in TRACES:
+            raise UsageError(f"trace is {self.trace!r}; expected one of {', '.join(TRACES)}")
+        for name in ("iterations_from", "workload"):
+            given = getattr(self, name)
+            if given is not None and (not given.strip() or not given.isprintable()):
+                raise UsageError(f"{name} is {given!r}; give a name, or leave it out")
+        if self.iterations_from is not None and self.trace == "off":
+            raise UsageError("iterations_from: ranges are of the traced run, and --trace is off; leave one of them out")
+
+    def document(self) -> dict[str, Any]:
+        """The settings for a JSON document, without the command, which has a place of its own there."""
+        return {key: value for key, value in dataclasses.asdict(self).items() if key != "command"}
+
+
+def settings() -> "tuple[dataclasses.Field[Any], ...]":
+    """The settings that a command line offers, in the order of their declaration."""
+    return tuple(one for one in dataclasses.fields(RecordRequest) if one.metadata)
+
+
+def spelling(setting: "dataclasses.Field[Any]") -> str:
+    """The option of a setting."""
+    return setting.metadata["spelling"] or f"--{setting.name.replace('_', '-')}"
+
+
+def program_path(command: tuple[str, ...], environment: Mapping[str, str]) -> str:
+    """The file that the first word of a command means, as a shell would find it. UsageError where it means none."""
+    program = command[0]
+    if "/" not in program:
+        found = shutil.which(program, path=environment.get("PATH", os.defpath))
+        if found is not None:
+            return found
+        if len(command) == 1 and any(sign in program for sign in (*_SHELL_SIGNS, " ")):
+            raise UsageError(
+                f"{program}: no such program; give its words apart, and a pipeline to a shell: "
+                "aaco record -- sh -c 'a | b'"
+            )
+        raise UsageError(f"{program}: no such program in PATH; check its name, or give its path")
+    path = Path(program)
+    if not path.exists():
+        raise UsageError(f"{program}: no such file; check the path")
+    if path.is_dir():
+        raise UsageError(f"{program}: a folder, not a program")
+    if not os.access(path, os.X_OK):
+        raise UsageError(f"{program}: not executable; chmod +x it, or name its interpreter, as in `python {program}`")
+    return program

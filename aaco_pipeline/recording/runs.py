@@ -1,0 +1,163 @@
+"""One run of a program: started by a keeper of its own, its output passed on, its end waited for.
+
+What keeps the times, and leaves nothing running, is `aaco_pipeline.recording.keeper`.
+"""
+
+import json
+import os
+import pkgutil
+import select
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from aaco_pipeline.errors import UnavailableError, UsageError
+from aaco_pipeline.recording.output import Pump, Written
+
+_PIECE: Final = 1 << 16
+#: Waits are in pieces: Polars takes over the interrupt signal in such a way that a read would sleep through Ctrl-C.
+_WAIT_SECONDS: Final = 0.5
+#: Bytes that a pipe takes before the program waits for its reader; the most that anybody may ask for.
+_PIPE_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True)
+class Program:
+    """What is run: the file, its whole command line, and its environment."""
+
+    path: str
+    command: Sequence[str]
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What came of one run: the keeper's words (see `keeper.main`) and the output."""
+
+    ended: Mapping[str, Any]
+    stdout: Written
+    stderr: Written
+
+    @property
+    def failure(self) -> str | None:
+        """How it failed, in words; None when it ended well."""
+        if self.ended["timed_out"]:
+            return "did not end within its time limit"
+        if self.ended["signal"] is not None:
+            return f"was ended by {self.ended['signal']}"
+        if self.ended["status"] is None:
+            return "could not be waited for"
+        return None if self.ended["status"] == 0 else f"ended with status {self.ended['status']}"
+
+
+def run_program(
+    program: Program,
+    *,
+    timeout_seconds: float | None,
+    held: Sequence[int],
+    quiet: bool,
+    started: Callable[[int], object],
+) -> Run:
+    """Run it once, to its end or that of its time; nothing of it runs when this returns.
+
+    It reads from /dev/null. `held` are descriptors that its keeper holds as long as anything of it lives; `started` is
+    called with its process number. UsageError when the system does not start it, UnavailableError when its keeper dies,
+    KeyboardInterrupt when this process was interrupted: the program was, too.
+    """
+    with ExitStack() as opened:
+        outputs = [_output_pipe(opened, 1, "stdout", quiet=quiet), _output_pipe(opened, 2, "stderr", quiet=quiet)]
+        control_read, control = os.pipe()
+        reports, reports_write = os.pipe()
+        opened.callback(os.close, reports)
+        handed = (control_read, reports_write, *held)
+        source = (pkgutil.get_data(__package__, "keeper.py") or b"").decode()
+        try:
+            keeper = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", source, *map(str, handed)],
+                stdin=subprocess.DEVNULL,
+                stdout=outputs[0][0],
+                stderr=outputs[1][0],
+                pass_fds=handed,
+                start_new_session=True,
+            )
+        except BaseException:
+            os.close(control)
+            raise
+        finally:
+            for descriptor in (control_read, reports_write, outputs[0][0], outputs[1][0]):
+                os.close(descriptor)
+        job = {
+            "path": program.path,
+            "command": list(program.command),
+            "environment": dict(program.environment),
+            "timeout_seconds": timeout_seconds,
+        }
+        ended = _followed(keeper, control, reports, job, started)
+        if "refused" in ended:
+            raise UsageError(f"{program.path}: cannot be started: {ended['refused']}; {_remedy(program)}")
+        stdout, stderr = (pump.finish() for _, pump in outputs)
+    return Run(ended, stdout, stderr)
+
+
+def _output_pipe(opened: ExitStack, target: int, name: str, *, quiet: bool) -> tuple[int, Pump]:
+    """The end to write into, and the pump at the other."""
+    read, write = os.pipe()
+    pump = Pump(read, None if quiet else target, name)
+    opened.callback(pump.finish)
+    return write, pump
+
+
+def _followed(
+    keeper: "subprocess.Popen[bytes]",
+    control: int,
+    reports: int,
+    job: Mapping[str, Any],
+    started: Callable[[int], object],
+) -> dict[str, Any]:
+    """Give the keeper its job and take its reports, to the last; what they say together."""
+    said: dict[str, Any] = {}
+    try:
+        _write(control, json.dumps(job).encode() + b"\n")
+        for report in _lines(reports):
+            if "start_monotonic_ns" in report:
+                started(report["process_id"])
+            said.update(report)
+    except KeyboardInterrupt:
+        with suppress(BrokenPipeError):
+            os.write(control, b"!")
+        keeper.wait()
+        raise
+    except BrokenPipeError:
+        pass  # told below
+    finally:
+        os.close(control)  # whatever went wrong here, the keeper then ends the program
+        keeper.wait()
+    if "end_monotonic_ns" not in said and "refused" not in said:
+        raise UnavailableError(
+            f"{job['command'][0]}: the process that keeps it was killed, and the program with it; record it again"
+        )
+    return said
+
+
+def _lines(descriptor: int) -> Iterator[dict[str, Any]]:
+    rest = b""
+    while True:
+        if not select.select([descriptor], [], [], _WAIT_SECONDS)[0]:
+            continue
+        piece = os.read(descriptor, _PIECE)
+        if not piece:
+            return
+        *whole, rest = (rest + piece).split(b"\n")
+        yield from map(json.loads, whole)
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+def _remedy(program: Program) -> str:
+    return f"is it a script without a first line `#!`? then name its interpreter, as in `sh {program.command[0]}`"
