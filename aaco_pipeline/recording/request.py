@@ -47,7 +47,7 @@ class RecordRequest:
         "Ranges (roctx, NVTX) that are iterations, by a pattern such as 'step*'; of the traced run.", None, "PATTERN"
     )
     scheduler: bool = _option("Record scheduler events with bpftrace or perf, where allowed.", False)
-    workload: str | None = _option("What the program is called in the lake (default: its file's name).", None, "NAME")
+    workload: str | None = _option("What the program is called in the lake.", None, "NAME")
     quiet: bool = _option(
         "Keep what the program writes from the terminal; its end is kept all the same.", False, None, "--no-output"
     )

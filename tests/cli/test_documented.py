@@ -67,6 +67,15 @@ SMALLER: Final[Mapping[str, str]] = {
 #: What a bare machine cannot run, or a test should not, and why. Of these the command line alone is tried.
 NOT_RUN: Final[Mapping[str, str]] = {
     "aaco ui": "Dagster's web server runs until it is stopped; tests/test_user_interface.py starts it",
+    **dict.fromkeys(
+        (
+            "aaco record -- python train.py",
+            "aaco record --runs 10 --timeout 60 -- ./app",
+            "aaco record --output recorded -- ./app",
+        ),
+        "needs a program; tests/recording and tests/cli/test_record.py record some",
+    ),
+    "aaco record --archive aaco-record.pyz": "tests/recording/test_archive.py writes it",
     "aaco run --model my.onnx --backend migraphx": "needs a ROCm host",
     "aaco run --model my.onnx --backend migraphx --precision fp16 --profile": "needs a ROCm host",
     "aaco run --model my.onnx --backend migraphx --profile": "needs a ROCm host",

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from aaco_pipeline.errors import LakeError, UnavailableError, UsageError
 from aaco_pipeline.recording import documents
 from aaco_pipeline.recording.keeper import descendants
 from aaco_pipeline.recording.output import TAIL_BYTES
+from aaco_pipeline.recording.profilers import rocprofv3
 from aaco_pipeline.recording.recorder import Recorded, record
 from aaco_pipeline.recording.request import RecordRequest
 from aaco_pipeline.resources.measure import measurement_slot
@@ -229,10 +230,43 @@ def test_a_folder_that_is_there_is_never_written_into(recorded: Record, tmp_path
         recorded("true")
 
 
-def test_a_profiler_asked_for_by_name_is_there_or_is_refused(recorded: Record, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ROCM_PATH", "/nonexistent")
-    with pytest.raises(UnavailableError, match="rocprofv3: not found"):
+def test_a_profiler_asked_for_by_name_is_there_or_is_refused(
+    recorded: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def absent(*_: object) -> None:
+        raise UnavailableError("no GPU here")
+
+    monkeypatch.setattr(rocprofv3, "prepared", absent)
+    with pytest.raises(UnavailableError, match="no GPU here"):
         recorded("true", trace="rocprofv3")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_profiler_is_put_around_one_more_run_and_the_others_say_why_not(
+    recorded: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Stand:
+        version = "7"
+
+        def around(self, program: Sequence[str], folder: Path) -> tuple[str, ...]:
+            return ("sh", "-c", f'touch {folder}/kept; test "$HERE" = {folder}; exec "$@"', "sh", *program)
+
+        def environment(self, folder: Path) -> dict[str, str]:
+            return {"HERE": str(folder)}
+
+    monkeypatch.setattr(rocprofv3, "prepared", lambda _: Stand())
+    made = recorded("true", trace="auto", runs=2)
+    capture = document(made, "capture.json")
+    assert [(one["name"], one["profiler"]) for one in capture["passes"]] == [
+        ("run_1", None),
+        ("run_2", None),
+        ("trace", "rocprofv3"),
+    ]
+    assert (made.folder / "trace/rocprofv3/kept").is_file()
+    assert [(one["name"], one["present"], one["reason"]) for one in capture["profilers"]] == [
+        ("rocprofv3", True, None),
+        ("cupti", False, "not asked for"),
+    ]
 
 
 def test_a_full_disk_leaves_nothing(recorded: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
