@@ -81,7 +81,7 @@ def record(
         say(f"{recorded.folder}: recorded; `aaco ingest {recorded.folder}` takes it in", err=as_json)
     else:
         recorded = record_into(request, _place(project), _tell)
-        _take_in(project, recorded, as_json=as_json)
+        _take_in(project, recorded, request.name, as_json=as_json)
     if recorded.failure is not None:
         raise ModelError(f"{recorded.failure}; what there is of it is kept")
     return 0
@@ -108,7 +108,7 @@ def _place(project: "Project") -> Path:
     return project.lake.parent / f"aaco-recorded-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
 
 
-def _take_in(project: "Project", recorded: "Recorded", *, as_json: bool) -> None:
+def _take_in(project: "Project", recorded: "Recorded", name: str, *, as_json: bool) -> None:
     """Make a session of it and show that; the recording goes once the lake has it, and else stays and is named."""
     from aaco_pipeline.automation.ingestion import discovered, ingest
     from aaco_pipeline.automation.instance import open_instance
@@ -127,7 +127,7 @@ def _take_in(project: "Project", recorded: "Recorded", *, as_json: bool) -> None
                 add_partition(instance, session)
                 finish_session(lake, instance, session, project.configs)
 
-            taken = [*ingest(lake, discovered(lake, recorded.folder), finish=finish)]
+            taken = [*ingest(lake, discovered(lake, recorded.folder), name, finish=finish)]
         failed = next((one.error for one in taken if one.error is not None), None)
         if failed is not None:
             raise failed

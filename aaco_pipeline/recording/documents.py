@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from aaco_pipeline import __version__
-from aaco_pipeline.formats.parsing.redaction import safe_command, safe_words
+from aaco_pipeline.formats.parsing.redaction import safe_command, safe_name, safe_words
 from aaco_pipeline.recording.output import Written
 from aaco_pipeline.recording.request import RecordRequest
 from aaco_pipeline.recording.runs import Run
@@ -44,7 +44,7 @@ def capture_document(
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "writer": f"aaco_pipeline {__version__}",
-        "workload": {"kind": "program", "name": request.workload, "command": _shown(request.command)},
+        "workload": {"kind": "program", "name": safe_name(request.name), "command": _shown(request.command)},
         "request": request.document(),
         "measurement_slot": dict(slot),
         "passes": list(passes),

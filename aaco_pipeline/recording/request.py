@@ -5,6 +5,7 @@ What can be known to be wrong before anything is made is refused here, in one li
 
 import dataclasses
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,8 @@ TRACES: Final = ("auto", "rocprofv3", "cupti", "off")
 MOST_RUNS: Final = 10_000
 #: What only a shell understands.
 _SHELL_SIGNS: Final = ("|", "&&", ";", ">", "<", "$(", "`")
+#: Programs that run another, named by their first word that is no option.
+_INTERPRETER: Final = re.compile(r"python[\d.]*|sh|bash|torchrun")
 
 
 def _option(text: str, default: Any, metavar: str | None = None, spelling: str | None = None) -> Any:
@@ -47,7 +50,7 @@ class RecordRequest:
         "Ranges (roctx, NVTX) that are iterations, by a pattern such as 'step*'; of the traced run.", None, "PATTERN"
     )
     scheduler: bool = _option("Record scheduler events with bpftrace or perf, where allowed.", False)
-    workload: str | None = _option("What the program is called in the lake.", None, "NAME")
+    workload: str | None = _option("What the program is called in the lake (default: its file's name).", None, "NAME")
     quiet: bool = _option(
         "Keep what the program writes from the terminal; its end is kept all the same.", False, None, "--no-output"
     )
@@ -71,6 +74,16 @@ class RecordRequest:
                 raise UsageError(f"{name} is {given!r}; give a name, or leave it out")
         if self.iterations_from is not None and self.trace == "off":
             raise UsageError("iterations_from: ranges are of the traced run, and --trace is off; leave one of them out")
+
+    @property
+    def name(self) -> str:
+        """What the program is called: as it was asked, else by its file, of an interpreter's by that of its script."""
+        if self.workload is not None:
+            return self.workload
+        first = Path(self.command[0]).name
+        if "-c" in self.command or not _INTERPRETER.fullmatch(first):
+            return first
+        return next((Path(word).name for word in self.command[1:] if not word.startswith("-")), first)
 
     def document(self) -> dict[str, Any]:
         """The settings for a JSON document, without the command, which has a place of its own there."""

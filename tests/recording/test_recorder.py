@@ -185,6 +185,21 @@ def test_secrets_of_the_command_are_not_kept(recorded: Record) -> None:
 
 
 @pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (("/opt/bin/app", "x.py"), "app"),
+        (("python3.12", "-u", "src/train.py", "--epochs", "2"), "train.py"),
+        (("python", "-m", "package.train"), "package.train"),
+        (("sh", "-c", "a | b"), "sh"),
+        (("bash",), "bash"),
+    ],
+)
+def test_a_program_is_called_by_its_file_or_its_script(command: tuple[str, ...], name: str) -> None:
+    assert RecordRequest(command).name == name
+    assert RecordRequest(command, workload="other").name == "other"
+
+
+@pytest.mark.parametrize(
     ("command", "words"),
     [
         (("no-such-program",), "no such program in PATH"),
