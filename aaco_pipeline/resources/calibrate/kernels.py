@@ -62,6 +62,11 @@ def cores_of(usable: Collection[int], folder: Path = _CPUS) -> int:
     return len({_core_of(cpu, folder) for cpu in usable})
 
 
+def _core_of(cpu: int, folder: Path) -> frozenset[int]:
+    """The CPUs of a CPU's core; itself alone where the kernel does not say."""
+    return cpu_list(_text(folder / f"cpu{cpu}" / "topology" / "thread_siblings_list")) or frozenset({cpu})
+
+
 def available_bytes(file: Path = _MEMORY) -> int | None:
     """Memory that can be had without swapping, as the kernel states it."""
     found = re.search(r"^MemAvailable:\s+(\d+) kB$", _text(file), re.MULTILINE)
