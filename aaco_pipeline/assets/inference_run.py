@@ -8,6 +8,7 @@ import polars as pl
 from aaco_pipeline.analysis.sessions import invariants
 from aaco_pipeline.analysis.sessions.iteration_gaps import gap_metrics, iteration_gaps
 from aaco_pipeline.analysis.sessions.metrics import latency_metrics
+from aaco_pipeline.analysis.sessions.program_runs import of_one_unit
 from aaco_pipeline.analysis.sessions.token_latency import generation_metrics, units_of_work
 from aaco_pipeline.assets.stage import ALL_KINDS, Check, Outcome, Session, stage
 from aaco_pipeline.report.html.svg import latency_of_session
@@ -16,7 +17,7 @@ from aaco_pipeline.statistics.steady_state import steady_state_metrics
 
 @stage(
     reads=("sessions",),
-    publishes=("iterations", "iteration_gaps", "iteration_blocks", "session_metrics"),
+    publishes=("iterations", "iteration_gaps", "iteration_blocks", "program_runs", "program_marks", "session_metrics"),
     group="capture",
     session_kinds=ALL_KINDS,
     kinds=("onnx", "parquet"),
@@ -41,13 +42,14 @@ from aaco_pipeline.statistics.steady_state import steady_state_metrics
 def inference_run(session: Session) -> Outcome:
     """How long does one inference take, how steady is it, and how much does profiling distort it?"""
     captured = session.capture
-    iterations, blocks = captured.tables()["iterations"], captured.tables()["iteration_blocks"]
+    tables = captured.tables()
+    iterations, blocks, runs = (tables[name] for name in ("iterations", "iteration_blocks", "program_runs"))
     # What lies between the steps of a program that this project's loop did not run is that program's own work.
     gaps = iteration_gaps(iterations if captured.facts().ran_here else iterations.clear(), blocks)
     what = session.tables("sessions")["sessions"].row(0, named=True)
     metrics = pl.concat(
         [
-            latency_metrics(iterations, blocks, what["batch_size"]),
+            latency_metrics(of_one_unit(iterations, runs), blocks, what["batch_size"]),
             gap_metrics(iterations, gaps),
             steady_state_metrics(units_of_work(iterations)),
             *(
@@ -60,7 +62,14 @@ def inference_run(session: Session) -> Outcome:
     latency = metrics.filter(pl.col("pass").is_null() | (pl.col("pass") == "latency"))
     values = dict(latency.select("metric", "value").iter_rows())
     return Outcome(
-        {"iterations": iterations, "iteration_gaps": gaps, "iteration_blocks": blocks, "session_metrics": metrics},
+        {
+            "iterations": iterations,
+            "iteration_gaps": gaps,
+            "iteration_blocks": blocks,
+            "program_runs": runs,
+            "program_marks": tables["program_marks"],
+            "session_metrics": metrics,
+        },
         captured.evidence("iterations"),
         {
             "latency_p50_ns": values.get("latency_p50"),

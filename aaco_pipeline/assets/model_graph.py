@@ -82,7 +82,7 @@ def model_graph(session: Session) -> Outcome:
 
 def _without_model(found: Attribution) -> Outcome:
     """A capture without the model: a framework's operators, where it recorded them, and no graph."""
-    absent = Evidence("model graph", "absent", "the capture was made elsewhere and holds no model")
+    absent = Evidence("model graph", "absent", "the capture holds no model")
     return Outcome(
         {
             **{name: empty_table(name) for name in ("model_nodes", "model_edges", "session_metrics")},

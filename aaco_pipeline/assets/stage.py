@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 Group = Literal["capture", "analysis", "judgement", "optimization", "presentation"]
 Log = Callable[[str], None]
 Derived = TypeVar("Derived")
-ALL_KINDS: Final[frozenset[Kind]] = frozenset({"measured", "profiled", "ingested", "timed"})
+ALL_KINDS: Final[frozenset[Kind]] = frozenset({"measured", "profiled", "ingested", "timed", "program"})
 #: Kinds whose kernels are recorded: what most stages are about.
 TRACED_KINDS: Final[frozenset[Kind]] = ALL_KINDS - {"timed"}
 EVIDENCE: Final = "evidence"
@@ -248,11 +248,16 @@ def stages_of(kind: Kind) -> tuple[str, ...]:
 
 def kind_of(lake: "TraceLake", session: str) -> Kind:
     """What kind a session's capture is, or will be by what was asked for; without either it is a measured one."""
-    from aaco_pipeline.capture import ingested, measured, profiled  # readers: only for a session that states no stages
+    from aaco_pipeline.capture import (
+        ingested,
+        measured,
+        profiled,
+        program,
+    )  # readers: only for a session that states no stages
 
     raw = lake.raw(session)
     if ingested.probe(raw):
-        return "ingested"
+        return "program" if program.probe(raw) else "ingested"
     try:
         asked = json.loads(lake.requested(session) or "{}")
         request: Mapping[str, object] = asked if isinstance(asked, dict) else {}

@@ -3,9 +3,10 @@
 Whoever opens captures of strangers goes through `aaco_pipeline.resources.confinement.doors`, which reads them in a
 process that can do nothing else; this is what that process does, and what tests may.
 
-The kinds are beside this module: `measured` (this project's own runs), `profiled` (those with passes under rocprofv3)
-and `ingested` (captures made elsewhere). Finding runs in a folder is `discovery`, putting a run's parts together
-`merging`, what may be asked to be measured `request`. What a file's bytes mean is `aaco_pipeline.formats`.
+The kinds are beside this module: `measured` (this project's own runs), `profiled` (those with passes under rocprofv3),
+`ingested` (captures made elsewhere) and `program` (what `aaco record` ran, here or elsewhere). Finding runs in a folder
+is `discovery`, putting a run's parts together `merging`, what may be asked to be measured `request`. What a file's
+bytes mean is `aaco_pipeline.formats`.
 """
 
 from pathlib import Path
@@ -34,9 +35,9 @@ def open_capture(raw: Path) -> Capture:
     if known not in _OPENED:
         opened: Capture
         if known.place is None:
-            from aaco_pipeline.capture import ingested
+            from aaco_pipeline.capture import program
 
-            opened = ingested.read(raw)
+            opened = program.read(raw)
         else:
             from aaco_pipeline.capture import profiled  # the readers of models and profiles: only for what ran here
 

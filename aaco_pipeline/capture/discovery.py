@@ -21,6 +21,7 @@ from aaco_pipeline.formats import (
     cupti,
     kineto,
     ort_profile,
+    program,
     rocpd,
     rocprof,
     rocprof_compute,
@@ -359,7 +360,7 @@ def _name(reader: Reader) -> str:
 
 _BY_NAME: Final[dict[str, Reader]] = {_name(reader): reader for reader in READERS}
 #: Formats whose every file is a run of its own; traces of one job's ranks are put together afterwards.
-_ALONE: Final[tuple[Reader, ...]] = (kineto, nsys, ort_profile, rocprof_compute, rpd)
+_ALONE: Final[tuple[Reader, ...]] = (kineto, nsys, ort_profile, program, rocprof_compute, rpd)
 #: Formats of which several files are read together.
 _BY_FILES: Final = {_name(rocprofv3_csv): rocprofv3_csv.read_run, _name(prometheus): prometheus.read_run}
 _RICHEST_FIRST: Final = ("rocpd", "rocprofv3-json", "rocprofv3-csv", "rocprof-database", "rocprof-csv")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from aaco_pipeline.lake.evidence import Evidence
 
 #: `timed` is measured without a trace: a campaign takes many such sessions, and traces a few others.
-Kind = Literal["measured", "profiled", "ingested", "timed"]
+Kind = Literal["measured", "profiled", "ingested", "timed", "program"]
 #: Element type and sizes of a tensor, each None where it is not known.
 TensorType = tuple[str | None, tuple[int | None, ...] | None]
 #: What a statement of evidence is about; each is published by the stage that answers for it.

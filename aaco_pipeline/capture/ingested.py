@@ -33,8 +33,8 @@ FILES_FOLDER: Final = "files"
 #: Where files are kept untouched, when that is asked for; nothing reads them.
 ORIGINALS_FOLDER: Final = "originals"
 _KEYS: Final = ("workload", "capture_digest", "files", "unread")
-#: Tables that only a host's own sampler can fill, and no profiler's files.
-_NEVER: Final = ("iteration_blocks", "system_samples", "scheduler_events")
+#: Tables that only this project's own runner, recorder and sampler can fill, and no profiler's files.
+_NEVER: Final = ("iteration_blocks", "program_runs", "program_marks", "system_samples", "scheduler_events")
 
 
 def probe(raw: Path) -> bool:
@@ -148,7 +148,7 @@ class IngestedCapture:
             "source_kind": "capture",
             "source_format": self._formats,
             "workload": self._named[0],
-            "started_at": _started(tables["clock_domains"]),
+            "started_at": started(tables["clock_domains"]),
             "host": hosts.first() if len(hosts) else None,
             "fingerprint": fingerprint(rows) if rows.height else None,
             "capture_digest": self.digest,
@@ -227,7 +227,7 @@ def _telemetry(samples: int) -> tuple[Evidence, ...]:
     )
 
 
-def _started(clocks: pl.DataFrame) -> datetime | None:
+def started(clocks: pl.DataFrame) -> datetime | None:
     """Wall-clock time at the axis' zero, where the capture ties its clock to it."""
     offsets = clocks.filter(pl.col("domain") == "realtime").get_column("offset_ns").drop_nulls()
     if not len(offsets):

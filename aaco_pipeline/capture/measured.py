@@ -58,6 +58,7 @@ class MeasuredCapture:
             "environment": lambda: {"environment": self._environment},
             "iterations": lambda: {"iterations": own.iterations()},
             "iteration_blocks": lambda: {"iteration_blocks": own.iteration_blocks()},
+            **{name: lambda name=name: {name: empty_table(name)} for name in ("program_runs", "program_marks")},  # type: ignore[misc]
             **dict.fromkeys(("devices", "processes", "clock_domains"), self._machine),
             **dict.fromkeys(TRACE_TABLES, self._of_trace),
             **dict.fromkeys(self._frames_beside(), lambda: self._trace.details),

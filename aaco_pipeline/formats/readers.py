@@ -16,6 +16,7 @@ from aaco_pipeline.formats import (
     gpu_metrics,
     kineto,
     ort_profile,
+    program,
     rocpd,
     rocprof,
     rocprof_compute,
@@ -45,7 +46,7 @@ class Reader(Protocol):
 
 
 #: Formats that are a folder; what they recognize is not looked into any further.
-FOLDER_READERS: Final[tuple[Reader, ...]] = (thread_trace, rocprof_compute)
+FOLDER_READERS: Final[tuple[Reader, ...]] = (program, thread_trace, rocprof_compute)
 FILE_READERS: Final[tuple[Reader, ...]] = (
     rocpd,
     rpd,

@@ -25,6 +25,8 @@ from aaco_pipeline.formats.parsing.compression import Unpacked, first_bytes, ope
 from aaco_pipeline.formats.parsing.redaction import RULES_VERSION, safe_name
 from aaco_pipeline.formats.parsing.redaction.streams import redacted_pieces
 from aaco_pipeline.formats.parsing.regular_files import is_regular, open_regular
+from aaco_pipeline.formats.program.documents import MARKS_SUFFIX
+from aaco_pipeline.formats.program.marks import without_secrets
 from aaco_pipeline.formats.rocpd.signs import MAGIC
 from aaco_pipeline.lake.files import lake_errors
 from aaco_pipeline.resources.confinement.bounds import size_on_disk
@@ -138,6 +140,8 @@ def _copy(path: Path, target: Path) -> tuple[str, int, int]:
     if path.suffix in _BINARY:
         _copy_bytes(path, target)
         return digest, size, 0
+    if path.suffix == MARKS_SUFFIX:
+        return digest, size, _copy_marks(path, target)
     plain = target.with_name(f"{target.name}.unpacked")
     limits = Limits()
     is_database = first_bytes(path, len(MAGIC)) == MAGIC
@@ -159,6 +163,18 @@ def _copy(path: Path, target: Path) -> tuple[str, int, int]:
     if not (hits or is_database):
         _copy_bytes(path, target)
     return digest, size, hits
+
+
+def _copy_marks(path: Path, target: Path) -> int:
+    """Copy a program's marks, whose names may hold secrets; how many did."""
+    limits = Limits()
+    if path.lstat().st_size > limits.whole_bytes:
+        raise CaptureError(f"{path}: more than {limits.whole_bytes} bytes of marks; mark less and record again")
+    with open_regular(path) as source:
+        clean, hits = without_secrets(source.read())
+    with _writing(target):
+        target.write_bytes(clean)
+    return hits
 
 
 def _keep_original(path: Path, target: Path) -> None:

@@ -11,7 +11,17 @@ from typing import Final, Literal
 
 import polars as pl
 
-Tool = Literal["rocprofv3", "torch.profiler", "nsys", "rocprof", "rpd", "rocprof-compute", "onnxruntime", "aaco"]
+Tool = Literal[
+    "rocprofv3",
+    "torch.profiler",
+    "nsys",
+    "rocprof",
+    "rpd",
+    "rocprof-compute",
+    "onnxruntime",
+    "aaco",
+    "aaco record",
+]
 #: `sessions.source_format` is the formats of the parts, joined by a plus.
 _TOOL_OF: Final[Mapping[str, Tool]] = {
     "rocpd": "rocprofv3",
@@ -40,6 +50,7 @@ _EVERYTHING: Final[Mapping[Tool, str]] = {
     "rocprof-compute": f"{ANOTHER}{_ROCPROFV3}",
     "onnxruntime": f"{ANOTHER}{_ROCPROFV3}",
     "aaco": "aaco run --profile",
+    "aaco record": "aaco record -- COMMAND, on a host with rocprofv3 or CUPTI",
 }
 _DURATIONS: Final[Mapping[Tool, str]] = {
     **_EVERYTHING,
@@ -70,6 +81,7 @@ _OF_EACH_TOOL: Final[Mapping[str, Mapping[Tool, str]]] = {
         "rocprof-compute": "rocprof-compute profile -n NAME --dispatch N -- COMMAND, with dispatches after the warm-up",
         "onnxruntime": "more runs with SessionOptions.enable_profiling=True",
         "aaco": "aaco run --profile with more --warmup",
+        "aaco record": "aaco record -- COMMAND, with the warm-up in a phase of that name (docs/marks.md)",
     },
     "one_clock": {
         **_EVERYTHING,
@@ -84,6 +96,7 @@ _OF_EACH_TOOL: Final[Mapping[str, Mapping[Tool, str]]] = {
         "rocprof-compute": "rocprof-compute profile with fewer blocks (-b)",
         "onnxruntime": "a shorter run with SessionOptions.enable_profiling=True",
         "aaco": "aaco run with fewer --iterations",
+        "aaco record": "aaco record of a shorter run",
     },
     "each_rank": {
         "rocprofv3": "rocprofv3 -d OUT -o %hostname%_%rank% --hip-trace --kernel-trace -- COMMAND",
@@ -94,6 +107,7 @@ _OF_EACH_TOOL: Final[Mapping[str, Mapping[Tool, str]]] = {
         "rocprof-compute": f"{ANOTHER}rocprofv3 -d OUT -o %hostname%_%rank% --kernel-trace -- COMMAND",
         "onnxruntime": "SessionOptions.profile_file_prefix with the rank",
         "aaco": f"{ANOTHER}rocprofv3 -d OUT -o %hostname%_%rank% --kernel-trace -- COMMAND",
+        "aaco record": "aaco record -- COMMAND that starts all ranks",
     },
     "graph_nodes": {
         **dict.fromkeys(_EVERYTHING, "record without graphs: enforce_eager=True, --disable-cuda-graph"),
@@ -112,6 +126,7 @@ _OF_EACH_TOOL: Final[Mapping[str, Mapping[Tool, str]]] = {
         "rocprof": "rocprof -i INPUT with one line of pmc a run -- COMMAND",
         "rocprof-compute": "rocprof-compute profile -n NAME -- COMMAND",
         "aaco": "aaco run --counters basic,memory,compute",
+        "aaco record": "aaco record --counters basic,memory,compute -- COMMAND",
     },
     "cycles": {
         **dict.fromkeys(_EVERYTHING, f"{ANOTHER}rocprofv3 --pmc GRBM_GUI_ACTIVE SQ_WAVES -- COMMAND"),
@@ -133,7 +148,7 @@ def tool_of(sessions: pl.DataFrame) -> Tool:
     if not sessions.height:
         return "rocprofv3"
     if sessions.item(0, "source_kind") == "live":
-        return "aaco"
+        return "aaco record" if sessions.item(0, "workload_kind") == "program" else "aaco"
     formats = str(sessions.item(0, "source_format") or "").split("+")
     return next((_TOOL_OF[one] for one in formats if one in _TOOL_OF), "rocprofv3")
 

@@ -39,7 +39,7 @@ def from_markers(
     numbered = named.select("name", "start_ns", number=pl.int_range(pl.len(), dtype=pl.Int32), until_ns="end_ns")
     processes = dispatches.get_column("process_id").unique().sort().to_list()
     own = [_own(ranges, numbered, process, leading, clock_of) for process in processes]
-    placed = _assigned(dispatches, tables["api_calls"], pl.concat([_RANGE.to_frame(), *own]))
+    placed = placed_in(dispatches, tables["api_calls"], pl.concat([_RANGE.to_frame(), *own]))
     return iterations, placed, _without(placed, leading, clock_of)
 
 
@@ -110,8 +110,10 @@ def _own(
     return found.with_columns(pl.lit(process, pl.Int32).alias("process_id")).select(_RANGE.names())
 
 
-def _assigned(dispatches: pl.DataFrame, calls: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
-    """A dispatch belongs to the iteration in which it was launched; without a launch, to the one it began in."""
+def placed_in(dispatches: pl.DataFrame, calls: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
+    """The dispatches with their iterations: each belongs to the one in which it was launched; without a launch, to the
+    one it began in. `ranges` has process_id, number, start_ns and until_ns.
+    """
     launches = (
         calls.drop_nulls("correlation_id")
         .group_by("process_id", "correlation_id")

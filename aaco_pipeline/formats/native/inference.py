@@ -108,6 +108,7 @@ class InferenceCapture:
                     "source_kind": ["live"],
                     "source_format": [FORMAT],
                     "workload": ["generation" if self.tokens_per_request else "inference"],
+                    "workload_kind": ["model"],
                     "model_name": [self.capture["model"]["name"]],
                     "model_sha256": [self.capture["model"]["sha256"]],
                     "artefact_sha256": [self.capture["model"].get("artefact_sha256")],

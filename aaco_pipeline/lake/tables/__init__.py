@@ -19,6 +19,7 @@ from aaco_pipeline.lake.tables import (
     model,
     optimizations,
     profiler_records,
+    program,
     session_history,
     telemetry,
     trace,
@@ -27,7 +28,7 @@ from aaco_pipeline.lake.tables import (
 
 #: Every declared table, in the order of the data dictionary.
 TABLES: Final[tuple[Table, ...]] = (
-    *(*what_was_run.TABLES, *model.TABLES, *inference.TABLES, *trace.TABLES, *profiler_records.TABLES),
+    *(*what_was_run.TABLES, *model.TABLES, *inference.TABLES, *program.TABLES, *trace.TABLES, *profiler_records.TABLES),
     *(*telemetry.TABLES, *completeness.TABLES, *analysis.TABLES, *device_limits.TABLES),
     *(
         *answer.TABLES,

@@ -28,8 +28,9 @@ from aaco_pipeline.lake.declaration import (
 TABLES: Final[tuple[Table, ...]] = (
     Table(
         name="iterations", section="Inference",
-        meaning="One row is one iteration of one pass over the workload. Filled by the stage inference_run.",
-        sort_by=("pass", "iteration"),
+        meaning="One row is one iteration of one pass over the workload; of a program that marks none "
+                "each unprofiled run. Filled by the stage inference_run.",
+        sort_by=("pass", "iteration"), version=2,
         columns=(
             column("pass", STRING, NAME, "`latency` for the run without a profiler attached, `trace` for the run under "
                 "the tracer; only `latency` may judge speed."),
@@ -47,6 +48,8 @@ TABLES: Final[tuple[Table, ...]] = (
                 "exceed latency_ns; null when not read, as by a loop that reads it in blocks (`iteration_blocks`)."),
             nullable("run_delay_ns", INT64, NS, "Time the process's threads were runnable but waited for a CPU during "
                 "the iteration; null when not read, or when the kernel does not report it."),
+            nullable("run", INT32, ID, "Run of the program that it belongs to, in `program_runs`: a fresh process each; "
+                "null for a model, whose pass is one process.", since=2),
             nullable("token_index", INT32, ID, "Position of the generated token this iteration produced, starting at "
                 "0; null for workloads that generate none."),
         ),

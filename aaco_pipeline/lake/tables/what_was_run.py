@@ -35,7 +35,7 @@ TABLES: Final[tuple[Table, ...]] = (
         name="sessions", section="What was run",
         meaning="One row is one session: a fresh measured process in one environment, or a capture taken in. Filled by "
                 "the stage capture.",
-        sort_by=("session_id",), version=3,
+        sort_by=("session_id",), version=4,
         columns=(
             column("source_kind", STRING, NAME, "How the session came about: `live` when this project ran the "
                 "workload, `capture` when it took in a capture made elsewhere."),
@@ -43,6 +43,10 @@ TABLES: Final[tuple[Table, ...]] = (
                 "null when no foreign capture was read."),
             nullable("workload", STRING, NAME, "Name of the workload as the user or the capture gave it; null when "
                 "neither did."),
+            nullable("workload_kind", STRING, NAME, "`model` for one that this project's runner ran, `program` for one "
+                "that `aaco record` ran; null for a capture made elsewhere.", since=4),
+            nullable("failure", STRING, TEXT, "Which run of a program failed and how, as `run_2 was ended by SIGSEGV`: "
+                "such a session is compared with none; null when all ended well, and for anything else.", since=4),
             nullable("model_name", STRING, NAME, "Name of the model that was run, normally its file name without the "
                 "suffix; null when the capture does not name one."),
             nullable("model_sha256", STRING, TEXT, "SHA-256 of the model file in lower-case hex; null when the model "

@@ -37,6 +37,7 @@ SUMMARY: Final[Mapping[str, str]] = {
         "WHERE session_id = '{session}' AND iteration IS NULL AND window_rule = 'first_to_last_activity' "
         "ORDER BY ALL"
     ),
+    "program_runs": "SELECT * EXCLUDE (session_id) FROM program_runs WHERE session_id = '{session}' ORDER BY run",
     "top_kernels": (
         "SELECT k.name, k.short_name AS operator, k.library, t.dispatch_count, t.total_ns, t.mean_ns, t.share_ratio "
         "FROM kernel_stats AS t JOIN kernels AS k USING (session_id, kernel_id) "

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from aaco_pipeline.report.words import regression
 from aaco_pipeline.report.words.answer import paragraph
+from aaco_pipeline.report.words.program import of_program
 from aaco_pipeline.report.words.units import bounded, counted, duration, number, share
 
 Document = dict[str, Any]
@@ -66,6 +67,8 @@ def half(document: Document) -> str | None:
 
 def answer(document: Document) -> str:
     """Where the time went, what to fix first, and what that saves at most; of a thread trace alone its stalls."""
+    if document.get("program_runs"):
+        return of_program(document)
     said, measured = paragraph(document), facts(document)
     if said is not None:
         untimed = document["answers"][0]["window_ns"] is None and _stalled(document) is not None
@@ -129,9 +132,8 @@ def _speed(document: Document) -> str | None:
     throughput = value(document, "throughput", "latency")
     aside = [f"95 % interval {interval(median)}"] if interval(median) else []
     aside += [f"{number(throughput)} inferences/s"] if throughput is not None else []
-    return f"The median inference takes {duration(median['value'])}{whole}" + (
-        f" ({', '.join(aside)})" if aside else ""
-    )
+    unit = "iteration" if document.get("program_runs") else "inference"
+    return f"The median {unit} takes {duration(median['value'])}{whole}" + (f" ({', '.join(aside)})" if aside else "")
 
 
 def _between(document: Document) -> str | None:

@@ -12,7 +12,7 @@ from typing import Any, Final, get_args
 
 import polars as pl
 
-from aaco_pipeline.capture import ingested
+from aaco_pipeline.capture import ingested, program
 from aaco_pipeline.capture.discovery import Run, discover_runs
 from aaco_pipeline.capture.face import Capture, Subject
 from aaco_pipeline.capture.merging import row_accounts
@@ -159,7 +159,7 @@ def _inferred(request: Request, results: Path) -> dict[str, Any]:
 def _opened(request: Request) -> Capture:
     folder = Path(request["folder"])
     if request["ingested"]:
-        return ingested.read(folder)
+        return program.read(folder)
     from aaco_pipeline.capture import profiled  # the reader server has imported it by now
 
     return profiled.read(folder)

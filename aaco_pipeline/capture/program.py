@@ -1,0 +1,300 @@
+"""The capture of a program that `aaco record` ran, here or anywhere: its runs and marks, samples, and profilers' files.
+
+What the recorder itself knows is read by `aaco_pipeline.formats.program`. What a profiler left in a pass's folder is
+recognized and read as any capture's files are, and placed on the axis of the runs by the clock that it states.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from aaco_pipeline.analysis.sessions.environment import environment, fingerprint
+from aaco_pipeline.capture import ingested
+from aaco_pipeline.capture.discovery import Part, Run, discover_runs
+from aaco_pipeline.capture.face import Facts, Subject
+from aaco_pipeline.capture.ingested import FILES_FOLDER, IngestedCapture
+from aaco_pipeline.capture.measured import TRACE_TABLES
+from aaco_pipeline.capture.merging import moved
+from aaco_pipeline.capture.merging.iterations import as_iterations, placed_in
+from aaco_pipeline.capture.parts import read_run
+from aaco_pipeline.capture.workload import program_of
+from aaco_pipeline.errors import CaptureError
+from aaco_pipeline.formats import program
+from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
+from aaco_pipeline.formats.native import scheduler, telemetry
+from aaco_pipeline.formats.parsing.redaction import safe_name
+from aaco_pipeline.formats.parsing.regular_files import is_folder, readable_entries, settled
+from aaco_pipeline.formats.program.documents import MARKS_FOLDER, RUN_FILE, ProgramDocuments, read_documents
+from aaco_pipeline.formats.program.tables import tables_of
+from aaco_pipeline.lake.evidence import Evidence
+from aaco_pipeline.lake.validation import empty_table, to_contract
+
+#: What the recorder leaves in a run's folder; anything else there is a profiler's.
+_OF_THE_RECORDER: Final = (RUN_FILE, MARKS_FOLDER, "stdout_tail", "stderr_tail")
+_TELEMETRY_TABLES: Final = ("system_samples", "gpu_samples", "scheduler_events")
+
+
+def probe(raw: Path) -> bool:
+    """Whether a session's raw folder holds what `aaco record` left."""
+    return ingested.probe(raw) and _recorded_in(raw) is not None
+
+
+def read(raw: Path) -> IngestedCapture:
+    """The capture in a raw folder that was taken in: of a program where it is one. CaptureError when it is damaged."""
+    capture = ingested.read(raw)
+    folder = _recorded_in(raw)
+    return capture if folder is None else ProgramCapture(capture, folder)
+
+
+def _recorded_in(raw: Path) -> Path | None:
+    files = settled(raw) / FILES_FOLDER
+    if not is_folder(files):
+        return None
+    folders = [entry.path for entry in readable_entries(files) if entry.is_folder]
+    return next((folder for folder in folders if program.probe(folder) is not None), None)
+
+
+class ProgramCapture(IngestedCapture):
+    """A recorded program's runs with what samplers and profilers left beside them, parsed when first asked."""
+
+    def __init__(self, taken: IngestedCapture, recorded: Path) -> None:
+        super().__init__(taken.folder, taken.listed)
+        self._recorded = recorded
+
+    @cached_property
+    def contents(self) -> CaptureTables:
+        """All that was recorded as one set of tables."""
+        own, traced = self._own, self._trace
+        tables = {name: traced.tables.get(name, empty_table(name)) for name in TRACE_TABLES}
+        dispatches, iterations = self._with_iterations(tables)
+        devices = [own.tables["devices"], *([traced.tables["devices"]] if "devices" in traced.tables else [])]
+        sampled = self._samples.details.get("gpu_devices")
+        devices += [] if sampled is None else [sampled]
+        tables |= {
+            "program_runs": own.tables["program_runs"],
+            "program_marks": own.tables["program_marks"],
+            "dispatches": dispatches,
+            "iterations": iterations,
+            "iteration_blocks": empty_table("iteration_blocks"),
+            "environment": self._environment,
+            "devices": pl.concat(devices).unique("device_id", keep="first", maintain_order=True),
+            "processes": pl.concat([own.tables["processes"], traced.tables.get("processes", empty_table("processes"))]),
+            "clock_domains": pl.concat(
+                [own.tables["clock_domains"], traced.tables.get("clock_domains", empty_table("clock_domains"))]
+            ),
+            # Ceilings that a profiler's files bring along are another machine's.
+            "ceilings": empty_table("ceilings"),
+            **{name: {**self._samples.tables, **self._scheduler.tables}[name] for name in _TELEMETRY_TABLES},
+        }
+        evidence = (*own.evidence, *traced.evidence)
+        return CaptureTables(tables, evidence, traced.details)
+
+    def tables(self) -> Mapping[str, pl.DataFrame]:
+        return {**self.contents.details, **self.contents.tables, "sessions": self._session}
+
+    def facts(self) -> Facts:
+        summary = {
+            "workload": self._workload,
+            "runs": len(self._documents.runs),
+            "failure": self._documents.failure,
+            "raw_bytes": sum(one["bytes"] for one in self.listed["files"]),
+        }
+        # What lies between its iterations is the program's own; where it ran may be another machine.
+        return Facts("program", "compiler", ran_here=False, summary=summary)
+
+    def evidence(self, subject: Subject) -> tuple[Evidence, ...]:
+        if subject == "files":
+            *others, _ = super().evidence("files")  # but for what the workload is called by, which the recording tells
+            return (*others, *self._slot())
+        if subject == "host":
+            known = self._environment.get_column("value").drop_nulls().len()
+            return (Evidence("host facts", "present", None, "host.json", known),)
+        if subject == "iterations":
+            return (*self._own.evidence, *self._units())
+        if subject == "telemetry":
+            return (*self._samples.evidence, *self._scheduler.evidence)
+        return (*self._trace.evidence, *self._profilers())
+
+    @cached_property
+    def _named(self) -> tuple[str | None, Evidence]:
+        return self._workload, Evidence("workload", "present", "the program that was recorded")
+
+    @cached_property
+    def _documents(self) -> ProgramDocuments:
+        return read_documents(self._recorded)
+
+    @cached_property
+    def _own(self) -> CaptureTables:
+        return tables_of(self._documents, Limits())
+
+    @cached_property
+    def _workload(self) -> str | None:
+        """As whoever took it in calls it, else as the recording says, else the program's own name."""
+        stated = self.listed["workload"] or self._documents.capture["workload"]["name"]
+        called = stated or program_of(self._documents.command) or "program"
+        return safe_name(called)
+
+    @cached_property
+    def _environment(self) -> pl.DataFrame:
+        facts = [{"volatile": False, **one} for one in self._documents.host["facts"]]
+        own = environment(facts)
+        traced = self._trace.tables.get("environment", empty_table("environment"))
+        return pl.concat([own, traced]).unique(["category", "key"], keep="first", maintain_order=True)
+
+    @cached_property
+    def _session(self) -> pl.DataFrame:
+        documents, request = self._documents, self._documents.capture["request"]
+        row = {
+            "source_kind": "live",
+            "source_format": program.FORMAT,
+            "workload": self._workload,
+            "workload_kind": "program",
+            "failure": documents.failure,
+            **{name: request.get(name) for name in ("campaign_id", "arm", "block")},
+            "started_at": ingested.started(self.contents.tables["clock_domains"]),
+            "host": documents.fact("host", "name"),
+            "fingerprint": fingerprint(self._environment),
+            "capture_digest": self.digest,
+        }
+        return to_contract("sessions", pl.DataFrame([row], infer_schema_length=None))
+
+    @cached_property
+    def _trace(self) -> CaptureTables:
+        """What the profilers left of all passes, on the axis, numbered after the runs; nothing where they left nothing.
+
+        Files that cannot be read are evidence: the runs without a profiler say as much as they did.
+        """
+        try:
+            parts = self._parts()
+            if not parts:
+                return CaptureTables({})
+            reading = read_run(Run(self._recorded, parts))
+            by_ns, said = self._onto_axis(reading.tables["clock_domains"])
+        except CaptureError as error:
+            return CaptureTables({}, (Evidence("trace", "invalid", str(error)),))
+        placed = moved(
+            reading,
+            by_ns,
+            processes=self._own.tables["processes"].height,
+            devices=self._own.tables["devices"].height,
+        )
+        of_profiler = placed.tables["clock_domains"].with_columns(pl.col("offset_ns") + by_ns)
+        known = self._own.tables["clock_domains"].get_column("domain")
+        clocks = of_profiler.filter(~pl.col("domain").is_in(known.implode()))
+        kernels = placed.tables["dispatches"].height
+        reason = None if kernels else "the profiler recorded none: the program ran nothing on a device"
+        found = Evidence("device kernels", "present" if kernels else "absent", reason, "trace", kernels)
+        return CaptureTables(
+            {**placed.tables, "clock_domains": clocks}, (*placed.evidence, *said, found), placed.details
+        )
+
+    def _parts(self) -> list[Part]:
+        """Every file of a profiler in the passes' folders, as a part that is called after its pass."""
+        found = []
+        for run in self._documents.runs:
+            if run.kind == "run":
+                continue
+            for entry in readable_entries(run.folder):
+                if entry.refused is None and entry.path.name not in _OF_THE_RECORDER:
+                    for one in discover_runs(entry.path).runs:
+                        found += [replace(part, name=f"{run.name}/{part.name}") for part in one.parts]
+        return found
+
+    def _onto_axis(self, clocks: pl.DataFrame) -> tuple[int, tuple[Evidence, ...]]:
+        """What to add to the profilers' times, by the first of the host's clocks that they state."""
+        documents = self._documents
+        offsets = dict(clocks.select("domain", "offset_ns").drop_nulls().iter_rows())
+        traced = next((run for run in documents.runs if run.kind == "trace"), documents.runs[-1])
+        readings: dict[str, Any] = dict(traced.document["clocks_before"])
+        for domain, key in (("monotonic", "monotonic_ns"), ("boottime", "boottime_ns"), ("realtime", "realtime_ns")):
+            if domain in offsets and key in readings:
+                apart = readings["monotonic_ns"] - readings[key]
+                return apart - documents.axis_zero_monotonic_ns - offsets[domain], ()
+        began = traced.document["start_monotonic_ns"] - documents.axis_zero_monotonic_ns
+        reason = "its files tie their times to no clock of the host: they are put where the traced run began"
+        return began, (Evidence("clock of the trace", "partial", reason),)
+
+    def _with_iterations(self, tables: Mapping[str, pl.DataFrame]) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """The dispatches with their iterations, and all iterations.
+
+        Those of the traced run are its own marks, else the ranges that the recording asks for by their names, else
+        those that are commonly called so.
+        """
+        own, dispatches = self._own.tables["iterations"], tables["dispatches"]
+        traced = own.filter(pl.col("pass") == "trace")
+        if not traced.height:
+            traced = self._ranges(tables["markers"])
+        if not traced.height:
+            others = self._trace.tables.get("iterations", empty_table("iterations"))
+            return dispatches, pl.concat([own, others])
+        number = next((run.number for run in self._documents.runs if run.kind == "trace"), None)
+        traced = traced.with_columns(run=pl.lit(number, pl.Int32))
+        ranges = traced.select(number="iteration", start_ns="start_ns", until_ns="end_ns")
+        processes = dispatches.select("process_id").unique()
+        placed = placed_in(dispatches, tables["api_calls"], ranges.join(processes, how="cross"))
+        return placed, pl.concat([own.filter(pl.col("pass") != "trace"), traced])
+
+    def _ranges(self, markers: pl.DataFrame) -> pl.DataFrame:
+        """Iterations from the markers whose names match what was asked, of the thread that set one first."""
+        pattern = self._documents.capture["request"].get("iterations_from")
+        if pattern is None:
+            return empty_table("iterations")
+        names = [name for name in markers.get_column("name").unique() if fnmatchcase(name, pattern)]
+        found = markers.filter(pl.col("name").is_in(names) & (pl.col("end_ns") > pl.col("start_ns"))).sort("start_ns")
+        if not found.height:
+            return empty_table("iterations")
+        thread = [pl.col(key).eq_missing(pl.lit(found.item(0, key))) for key in ("process_id", "thread_id")]
+        own = found.filter(*thread)
+        ends = pl.col("end_ns").cum_max().shift(1)
+        return as_iterations(own.filter(ends.is_null() | (pl.col("start_ns") >= ends)))
+
+    def _units(self) -> tuple[Evidence, ...]:
+        iterations, runs = self.contents.tables["iterations"], self._own.tables["program_runs"]
+        timed = iterations.filter(pl.col("pass") == "latency")
+        marked = timed.join(
+            runs.select("run", "start_ns", "end_ns"), on=["run", "start_ns", "end_ns"], how="anti"
+        ).height
+        if marked:
+            return (Evidence("iterations", "present", None, "marks", timed.height),)
+        pattern = self._documents.capture["request"].get("iterations_from")
+        reason = "the program marks none: each unprofiled run is one (docs/marks.md)"
+        if pattern is not None:
+            reason += f"; ranges called {pattern!r} are known of the traced run alone"
+        return (Evidence("iterations", "partial", reason, "program_runs", timed.height),)
+
+    def _profilers(self) -> tuple[Evidence, ...]:
+        """Which profilers could not be had; that there was no traced pass where none could."""
+        said = [
+            Evidence(f"profiler {one['name']}", "absent", one["reason"] or "not on this host", "capture.json")
+            for one in self._documents.capture["profilers"]
+            if not one["present"]
+        ]
+        if not any(run.kind == "trace" for run in self._documents.runs):
+            said.append(Evidence("trace pass", "absent", "no run was traced", "capture.json"))
+        return tuple(said)
+
+    def _slot(self) -> tuple[Evidence, ...]:
+        slot = self._documents.capture.get("measurement_slot")
+        if slot is None:
+            return ()
+        inside = slot["container"]
+        reason = None if inside is None else f"in a container ({inside}): others of its host are not kept apart"
+        return (Evidence("measurement slot", "present", reason, slot["file"]),)
+
+    @cached_property
+    def _samples(self) -> CaptureTables:
+        zero = self._documents.axis_zero_monotonic_ns
+        return telemetry.read(telemetry.load(self._recorded / telemetry.TELEMETRY_FILE), zero)
+
+    @cached_property
+    def _scheduler(self) -> CaptureTables:
+        document = telemetry.load(self._recorded / scheduler.SCHEDULER_FILE)
+        file = document.get("file") if document is not None else None
+        lines = scheduler.event_lines(self._recorded, str(file)) if file is not None else ()
+        pids = {run.document["process_id"] for run in self._documents.runs}
+        return scheduler.read(document, lines, pids, self._documents.axis_zero_monotonic_ns)

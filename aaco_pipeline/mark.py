@@ -1,0 +1,18 @@
+"""Marks that a program sets of itself, for `aaco record`; `python -m aaco_pipeline.mark` prints where aaco_mark.h is.
+
+In Python `from aaco_pipeline.mark import iteration, mark, phase`; in C and C++ `#include <aaco_mark.h>`, compiled with
+`-I"$(python -m aaco_pipeline.mark)"`. What they do is told in docs/marks.md.
+"""
+
+from pathlib import Path
+
+from aaco_pipeline.recording import mark as _marks
+
+__all__ = ["iteration", "mark", "phase"]
+
+iteration = _marks.iteration
+mark = _marks.mark
+phase = _marks.phase
+
+if __name__ == "__main__":
+    print(Path(_marks.__file__).parent)

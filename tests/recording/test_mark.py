@@ -1,0 +1,135 @@
+"""Marks that a program sets of itself: nothing without the variable, a file a process with it, in Python and C."""
+
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from aaco_pipeline.formats.capture_tables import Limits
+from aaco_pipeline.formats.program.marks import INSTANT, ITERATION, PHASE, Marks, read_marks
+from tests.places import ROOT
+
+HELPERS = ROOT / "aaco_pipeline" / "recording"
+C_PROGRAM = """
+#include <aaco_mark.h>
+#include <pthread.h>
+#include <sys/wait.h>
+
+static void *work(void *unused)
+{
+    for (int i = 0; i < 3000; i++) {
+        aaco_iteration_begin();
+        aaco_phase_begin("décode");
+        aaco_phase_end();
+        aaco_iteration_end();
+    }
+    return unused;
+}
+
+int main(void)
+{
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++) pthread_create(&threads[i], NULL, work, NULL);
+    for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+    if (fork() == 0) { aaco_mark("child"); _exit(0); }
+    wait(NULL);
+    aaco_mark("parent");
+    return 0;
+}
+"""
+
+
+def alone(folder: Path, program: str, *, marks: bool = True) -> list[Marks]:
+    """What Python code marks that has a copy of the helper and nothing else of this project."""
+    shutil.copy(HELPERS / "mark.py", folder / "mark.py")
+    kept = folder / "marks"
+    kept.mkdir()
+    environment = {"AACO_MARKS": str(kept)} if marks else {}
+    code = f"import sys; sys.path.insert(0, {str(folder)!r})\nfrom mark import iteration, mark, phase\n{program}"
+    subprocess.run([sys.executable, "-I", "-S", "-c", code], env=environment, check=True)
+    return [read_marks(file, Limits()) for file in sorted(kept.iterdir())]
+
+
+def kinds(marks: Marks) -> dict[int, int]:
+    return dict(Counter(marks.ranges.get_column("kind").to_list()))
+
+
+def test_without_the_variable_nothing_is_left(tmp_path: Path) -> None:
+    program = "with iteration(), phase('a'):\n    mark('b')\niteration.begin(); iteration.end()"
+    assert alone(tmp_path, program, marks=False) == []
+
+
+def test_a_copied_helper_marks_iterations_phases_and_instants_by_name(tmp_path: Path) -> None:
+    program = "for _ in range(5000):\n    with iteration(), phase('prefill'):\n        mark('a' * 300)\nmark('')"
+    (marks,) = alone(tmp_path, program)
+    assert kinds(marks) == {ITERATION: 5000, PHASE: 5000, INSTANT: 5001}
+    assert set(marks.ranges.get_column("name")) == {None, "prefill", "a" * 255}
+    assert (marks.unpaired, marks.impossible, marks.error) == (0, 0, 0)
+    inside = marks.ranges.filter(kind=PHASE).get_column("start") - marks.ranges.filter(kind=ITERATION)["start"]
+    assert inside.min() >= 0  # type: ignore[operator]
+
+
+def test_a_forked_child_and_threads_mark_whole(tmp_path: Path) -> None:
+    program = """
+import os, threading
+def work():
+    for _ in range(1000):
+        with iteration():
+            mark(str(_ % 7))
+threads = [threading.Thread(target=work) for _ in range(4)]
+[one.start() for one in threads]; [one.join() for one in threads]
+if os.fork() == 0:
+    mark("child"); os._exit(0)
+os.wait()
+"""
+    found = sorted(alone(tmp_path, program), key=lambda one: one.ranges.height)
+    assert [kinds(one) for one in found] == [{INSTANT: 1}, {ITERATION: 4000, INSTANT: 4000}]
+    assert found[1].ranges.get_column("thread").n_unique() == 4
+    assert found[0].process != found[1].process
+    assert (found[1].unpaired, found[1].impossible) == (0, 0)
+
+
+def test_a_kill_loses_nothing(tmp_path: Path) -> None:
+    program = "import os, signal\nwith iteration():\n    mark('x')\n"
+    code = f"{program}if os.fork() == 0:\n    mark('y'); os.kill(os.getpid(), signal.SIGKILL)\nos.wait()"
+    assert sorted(one.ranges.height for one in alone(tmp_path, code)) == [1, 2]
+
+
+def test_a_program_that_cannot_be_marked_runs_all_the_same(tmp_path: Path) -> None:
+    program = "import os\nos.rmdir(os.environ['AACO_MARKS'])\nwith iteration():\n    mark('x')\nos.mkdir(os.environ['AACO_MARKS'])"
+    assert alone(tmp_path, program) == []
+
+
+@pytest.mark.parametrize(
+    "compiler",
+    [["cc", "-std=c99", "-D_GNU_SOURCE", "-pedantic"], ["c++", "-x", "c++", "-std=c++11"]],
+    ids=["C99", "C++"],
+)
+def test_a_c_program_marks_with_the_header_alone(tmp_path: Path, compiler: list[str]) -> None:
+    if shutil.which(compiler[0]) is None:
+        pytest.skip(f"no {compiler[0]} on this host")
+    source, program, kept = tmp_path / "program.c", tmp_path / "program", tmp_path / "marks"
+    source.write_text(C_PROGRAM)
+    kept.mkdir()
+    flags = ["-Wall", "-Wextra", "-Werror", f"-I{HELPERS}", "-pthread", "-o", str(program)]
+    subprocess.run([*compiler, str(source), *flags], check=True)
+    subprocess.run([program], env={}, check=True)
+    assert list(kept.iterdir()) == []
+    subprocess.run([program], env={"AACO_MARKS": str(kept)}, check=True)
+    found = sorted((read_marks(file, Limits()) for file in kept.iterdir()), key=lambda one: one.ranges.height)
+    assert [kinds(one) for one in found] == [{INSTANT: 1}, {ITERATION: 12_000, PHASE: 12_000, INSTANT: 1}]
+    assert [one.ranges.get_column("name").drop_nulls().unique().sort().to_list() for one in found] == [
+        ["child"],
+        ["décode", "parent"],
+    ]
+    assert all((one.unpaired, one.impossible, one.error) == (0, 0, 0) for one in found)
+
+
+def test_the_command_names_the_headers_folder() -> None:
+    said = subprocess.run(
+        [sys.executable, "-m", "aaco_pipeline.mark"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert (Path(said.stdout.strip()) / "aaco_mark.h").is_file()
