@@ -21,6 +21,7 @@ FLOORS: Final = (
     ("cli", "definitions"),
     ("automation",),
     ("assets",),
+    ("mark",),
     ("recording",),
     ("resources", "report"),
     ("capture",),

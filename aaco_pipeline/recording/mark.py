@@ -110,7 +110,7 @@ class _File:
     def discard(self) -> None:
         """Remove the file, in which nothing was marked."""
         with suppress(OSError):
-            os.unlink(self._path)
+            os.remove(self._path)  # noqa: PTH107 - pathlib is slow to import, and programs pay for it
 
     def _define(self, name: str) -> int:
         """Number a name, and write it. Two threads may number one name at once: both numbers then mean it."""

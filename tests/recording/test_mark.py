@@ -99,7 +99,10 @@ def test_a_kill_loses_nothing(tmp_path: Path) -> None:
 
 
 def test_a_program_that_cannot_be_marked_runs_all_the_same(tmp_path: Path) -> None:
-    program = "import os\nos.rmdir(os.environ['AACO_MARKS'])\nwith iteration():\n    mark('x')\nos.mkdir(os.environ['AACO_MARKS'])"
+    program = (
+        "import os\nfolder = os.environ['AACO_MARKS']\nos.rmdir(folder)\nwith iteration():\n    mark('x')\n"
+        "os.mkdir(folder)"
+    )
     assert alone(tmp_path, program) == []
 
 

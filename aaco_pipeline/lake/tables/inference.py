@@ -28,8 +28,8 @@ from aaco_pipeline.lake.declaration import (
 TABLES: Final[tuple[Table, ...]] = (
     Table(
         name="iterations", section="Inference",
-        meaning="One row is one iteration of one pass over the workload; of a program that marks none "
-                "each unprofiled run. Filled by the stage inference_run.",
+        meaning="One row is one iteration of one pass over the workload; of a program that marks none, one unprofiled "
+                "run. Filled by the stage inference_run.",
         sort_by=("pass", "iteration"), version=2,
         columns=(
             column("pass", STRING, NAME, "`latency` for the run without a profiler attached, `trace` for the run under "
