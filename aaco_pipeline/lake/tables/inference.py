@@ -48,7 +48,7 @@ TABLES: Final[tuple[Table, ...]] = (
                 "exceed latency_ns; null when not read, as by a loop that reads it in blocks (`iteration_blocks`)."),
             nullable("run_delay_ns", INT64, NS, "Time the process's threads were runnable but waited for a CPU during "
                 "the iteration; null when not read, or when the kernel does not report it."),
-            nullable("run", INT32, ID, "Run of the program that it belongs to, in `program_runs`: a fresh process each; "
+            nullable("run", INT32, ID, "Run of the program that it belongs to, in `program_runs`, a process each; "
                 "null for a model, whose pass is one process.", since=2),
             nullable("token_index", INT32, ID, "Position of the generated token this iteration produced, starting at "
                 "0; null for workloads that generate none."),
