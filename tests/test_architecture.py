@@ -6,6 +6,8 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Final
@@ -58,8 +60,40 @@ CLOCK_CALLS: Final = ("now", "utcnow", "today")
 LINKS: Final = ("assets", "resources", "lake")
 
 
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(), str(path))
+@dataclass(frozen=True)
+class Read:
+    """What these tests want to know of a module: it is parsed once for all of them."""
+
+    docstring: str
+    lines: int
+    #: Every module that it imports anywhere, in functions and under TYPE_CHECKING too. Of `from a import b` both `a`
+    #: and `a.b` are given, because `b` may be a module.
+    imports: tuple[str, ...]
+    #: The names of the module `os` that it uses.
+    os_names: tuple[str, ...]
+    attributes: frozenset[str]
+    #: Where it imports or runs what is named only at run time.
+    by_name: tuple[str, ...]
+
+
+@cache
+def read(path: Path) -> Read:
+    text = path.read_text()
+    tree = ast.parse(text, str(path))
+    nodes = list(ast.walk(tree))
+    return Read(
+        docstring=ast.get_docstring(tree) or "",
+        lines=len(text.splitlines()),
+        imports=tuple(name for node in nodes for name in imported_by(node, path)),
+        os_names=tuple(name for node in nodes for name in os_names_in(node)),
+        attributes=frozenset(node.attr for node in nodes if isinstance(node, ast.Attribute)),
+        by_name=tuple(
+            ast.unparse(node)
+            for node in nodes
+            if (isinstance(node, ast.Attribute) and node.attr == "import_module")
+            or (isinstance(node, ast.Name) and node.id in ("__import__", "exec", "eval"))
+        ),
+    )
 
 
 def name_of(path: Path) -> str:
@@ -67,22 +101,21 @@ def name_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imported(path: Path) -> Iterator[str]:
-    """Every module that `path` imports anywhere, in functions and under TYPE_CHECKING too.
+def imported_by(node: ast.AST, path: Path) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        base = node.module or ""
+        if node.level:
+            package = name_of(path) if path.name == "__init__.py" else name_of(path).rpartition(".")[0]
+            above = package.split(".")[: len(package.split(".")) - node.level + 1]
+            base = ".".join([*above, *([node.module] if node.module else [])])
+        yield base
+        yield from (f"{base}.{alias.name}" for alias in node.names)
 
-    Of `from a import b` both `a` and `a.b` are given, because `b` may be a module.
-    """
-    package = name_of(path) if path.name == "__init__.py" else name_of(path).rpartition(".")[0]
-    for node in ast.walk(parsed(path)):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                above = package.split(".")[: len(package.split(".")) - node.level + 1]
-                base = ".".join([*above, *([node.module] if node.module else [])])
-            yield base
-            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+def imported(path: Path) -> tuple[str, ...]:
+    return read(path).imports
 
 
 def room_of(module: str) -> str | None:
@@ -93,6 +126,7 @@ def room_of(module: str) -> str | None:
     return parts[1] if len(parts) > 1 and parts[1] in rooms() else "aaco_pipeline"
 
 
+@cache
 def rooms() -> set[str]:
     return {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
 
@@ -101,19 +135,17 @@ def is_or_is_in(module: str, parents: tuple[str, ...]) -> bool:
     return any(module == parent or module.startswith(f"{parent}.") for parent in parents)
 
 
-def os_names(path: Path) -> Iterator[str]:
-    """Every name of the module `os` that `path` uses."""
-    for node in ast.walk(parsed(path)):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in ("os", "posix"):
-            yield node.attr
-        elif isinstance(node, ast.ImportFrom) and node.module in ("os", "posix"):
-            yield from (alias.name for alias in node.names)
+def os_names_in(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in ("os", "posix"):
+        yield node.attr
+    elif isinstance(node, ast.ImportFrom) and node.module in ("os", "posix"):
+        yield from (alias.name for alias in node.names)
 
 
 def process_starts(path: Path) -> list[str]:
     """How `path` could start a process."""
     found = [module for module in imported(path) if is_or_is_in(module, STARTS_PROCESSES)]
-    return found + [f"os.{name}" for name in os_names(path) if name.startswith(OS_STARTS)]
+    return found + [f"os.{name}" for name in read(path).os_names if name.startswith(OS_STARTS)]
 
 
 def in_rooms(*names: str) -> list[Path]:
@@ -124,18 +156,19 @@ def test_every_room_has_its_floor() -> None:
     assert rooms() - {"__init__"} <= set(FLOOR_OF)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_arrows_run_one_way(path: Path) -> None:
-    room = room_of(name_of(path))
-    assert room is not None
-    wrong = [
-        f"{room} → {module}"
-        for module in imported(path)
-        if (target := room_of(module)) is not None
-        and target != room
-        and FLOOR_OF[target] <= FLOOR_OF[room]
-        and (room, target) not in ALONG_A_FLOOR
-    ]
+def test_arrows_run_one_way() -> None:
+    wrong = []
+    for path in MODULES:
+        room = room_of(name_of(path))
+        assert room is not None
+        wrong += [
+            f"{name_of(path)}: {room} → {module}"
+            for module in imported(path)
+            if (target := room_of(module)) is not None
+            and target != room
+            and FLOOR_OF[target] <= FLOOR_OF[room]
+            and (room, target) not in ALONG_A_FLOOR
+        ]
     assert wrong == []
 
 
@@ -178,15 +211,15 @@ def test_the_top_of_a_room_shows_few_doors(room: str) -> None:
 
 
 def test_no_module_is_too_long_but_those_with_a_reason() -> None:
-    longer = {name_of(path) for path in MODULES if len(path.read_text().splitlines()) > MOST_LINES}
+    longer = {name_of(path) for path in MODULES if read(path).lines > MOST_LINES}
     assert longer == set(LONGER)
 
 
-@pytest.mark.parametrize("path", in_rooms(*PURE_ROOMS), ids=name_of)
-def test_pure_rooms_know_neither_dagster_nor_the_store(path: Path) -> None:
+def test_pure_rooms_know_neither_dagster_nor_the_store() -> None:
     allowed = tuple(f"aaco_pipeline.lake.{name}" for name in LAKE_FOR_PURE_ROOMS)
     wrong = [
-        module
+        f"{name_of(path)}: {module}"
+        for path in in_rooms(*PURE_ROOMS)
         for module in imported(path)
         if is_or_is_in(module, ("dagster",))
         or (
@@ -198,13 +231,13 @@ def test_pure_rooms_know_neither_dagster_nor_the_store(path: Path) -> None:
     assert wrong == []
 
 
-@pytest.mark.parametrize("path", in_rooms(*PURE_ROOMS), ids=name_of)
-def test_pure_rooms_start_nothing_and_read_no_clock(path: Path) -> None:
-    wrong = process_starts(path)
-    wrong += [module for module in imported(path) if is_or_is_in(module, ("time", *TOUCHES_THE_NETWORK))]
-    wrong += [
-        node.attr for node in ast.walk(parsed(path)) if isinstance(node, ast.Attribute) and node.attr in CLOCK_CALLS
-    ]
+def test_pure_rooms_start_nothing_and_read_no_clock() -> None:
+    wrong = []
+    for path in in_rooms(*PURE_ROOMS):
+        found = process_starts(path)
+        found += [module for module in imported(path) if is_or_is_in(module, ("time", *TOUCHES_THE_NETWORK))]
+        found += sorted(read(path).attributes.intersection(CLOCK_CALLS))
+        wrong += [f"{name_of(path)}: {name}" for name in found]
     assert wrong == []
 
 
@@ -242,19 +275,12 @@ def test_only_resources_may_call_the_network_and_only_the_command_may_serve() ->
 
 def test_only_stages_are_found_by_the_names_of_their_files() -> None:
     """What these tests cannot see may not exist: nothing else is imported by a name made at run time."""
-    wrong = [
-        f"{name_of(path)}: {ast.unparse(node)}"
-        for path in MODULES
-        for node in ast.walk(parsed(path))
-        if (isinstance(node, ast.Attribute) and node.attr == "import_module")
-        or (isinstance(node, ast.Name) and node.id in ("__import__", "exec", "eval"))
-    ]
+    wrong = [f"{name_of(path)}: {shown}" for path in MODULES for shown in read(path).by_name]
     assert wrong == [f"{FINDS_MODULES}: importlib.import_module"]
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_every_module_says_what_belongs_there(path: Path) -> None:
-    assert (ast.get_docstring(parsed(path)) or "").endswith((".", ":"))
+def test_every_module_says_what_belongs_there() -> None:
+    assert [name_of(path) for path in MODULES if not read(path).docstring.endswith((".", ":"))] == []
 
 
 @pytest.mark.parametrize("name", LINKS)
