@@ -35,6 +35,8 @@ _TOOL_OF: Final[Mapping[str, Tool]] = {
     "rpd": "rpd",
     "rocprof-compute": "rocprof-compute",
     "onnxruntime-profile": "onnxruntime",
+    "cupti": "aaco record",
+    "aaco-program": "aaco record",
 }
 #: How advice says that it means another tool than the one that made the recording.
 ANOTHER: Final = "with another tool, "
