@@ -52,7 +52,7 @@ _EVERYTHING: Final[Mapping[Tool, str]] = {
     "rocprof-compute": f"{ANOTHER}{_ROCPROFV3}",
     "onnxruntime": f"{ANOTHER}{_ROCPROFV3}",
     "aaco": "aaco run --profile",
-    "aaco record": "aaco record -- COMMAND, on a host with rocprofv3 or CUPTI",
+    "aaco record": "aaco record -- COMMAND, on a host with a profiler of its GPUs",
 }
 _DURATIONS: Final[Mapping[Tool, str]] = {
     **_EVERYTHING,

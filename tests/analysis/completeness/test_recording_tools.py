@@ -27,6 +27,7 @@ OWN: Final[dict[Tool, str]] = {
     "rocprof-compute": r"rocprof-compute",
     "onnxruntime": r"SessionOptions",
     "aaco": r"aaco run",
+    "aaco record": r"aaco record",
 }
 FORMATS: Final[dict[str | None, Tool]] = {
     "rocpd": "rocprofv3",
@@ -42,6 +43,8 @@ FORMATS: Final[dict[str | None, Tool]] = {
     "rpd": "rpd",
     "rocprof-compute": "rocprof-compute",
     "onnxruntime-profile": "onnxruntime",
+    "cupti": "aaco record",
+    "aaco-program": "aaco record",
     None: "aaco",
 }
 
