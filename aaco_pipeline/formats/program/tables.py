@@ -63,7 +63,8 @@ def tables_of(documents: ProgramDocuments, limits: Limits) -> CaptureTables:
     }
     for run in documents.runs:
         _say_run(run, findings)
-    return CaptureTables(tables, tuple(findings.evidence))
+    findings.took("runs", len(documents.runs))
+    return CaptureTables(tables, tuple(findings.evidence), {"source_rows": findings.source_rows()})
 
 
 def _marked(run: ProgramRun, limits: Limits, findings: Findings) -> _Marked:
@@ -95,6 +96,7 @@ def _say_marks(marks: Marks, source: str, findings: Findings) -> None:
     if marks.error:
         reasons.append(f"marking ended with the system's error {marks.error}: later marks are missing")
     status: Status = "partial" if reasons else "present"
+    findings.took(f"marks {source}", marks.ranges.height + marks.unpaired + marks.impossible, marks.ranges.height)
     findings.say(f"marks {source}", status, "; ".join(reasons) or None, marks.ranges.height, source)
 
 
