@@ -16,11 +16,9 @@ from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, FormatRow, Limits
 from aaco_pipeline.formats.parsing.json_document import json_document
 from aaco_pipeline.formats.parsing.regular_files import is_regular
+from aaco_pipeline.formats.program.names import CAPTURE_FILE, FORMAT
 
 __all__ = ["CAPTURE_FILE", "DOCUMENTATION", "FORMAT", "probe", "read"]
-
-FORMAT: Final = "aaco-program"
-CAPTURE_FILE: Final = "capture.json"
 
 DOCUMENTATION: Final = FormatRow(
     "`aaco record`, the folder of a program's runs",
