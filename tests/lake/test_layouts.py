@@ -35,9 +35,13 @@ READERS: Final[Mapping[str, Callable[[Path], pl.DataFrame]]] = {
 }
 
 
-@pytest.fixture
-def two_sessions(lake: TraceLake, filled: Filled) -> TraceLake:
-    """A lake in which every table of sessions has a row in each of two sessions, but one that has none in the first."""
+@pytest.fixture(scope="module")
+def two_sessions(filled: Filled, tmp_path_factory: pytest.TempPathFactory) -> TraceLake:
+    """A lake in which every table of sessions has a row in each of two sessions, but one that has none in the first.
+
+    Look, do not touch: it is written once for all readers of all tables.
+    """
+    lake = TraceLake(tmp_path_factory.mktemp("two_sessions") / "lake")
     for session in (SESSION, LATER):
         firsts = {t.name: t.columns[0] for t in all_tables().values() if t.scope == "session"}
         tables = {name: filled(name, {c.name: ["a" if c.dtype == STRING else 1]}) for name, c in firsts.items()}
