@@ -1,0 +1,23 @@
+#include <hip/hip_runtime.h>
+
+// Each row of y is the softmax of that row of x: one work-item a row, in three passes.
+__global__ void softmax(const float* x, float* y, int rows, int n) {
+  __shared__ float powers[1024];
+  int row = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row >= rows) return;
+  const float* in = x + (size_t)row * n;
+  float* out = y + (size_t)row * n;
+  float largest = in[0];
+  for (int i = 1; i < n; ++i) {
+    if (in[i] > largest) largest = in[i];
+  }
+  float* kept = n <= 1024 ? powers : out;
+  float sum = 0.0f;
+  for (int i = 0; i < n; ++i) {
+    kept[i] = expf(in[i] - largest);
+    sum += kept[i];
+  }
+  for (int i = 0; i < n; ++i) {
+    out[i] = kept[i] / sum;
+  }
+}
