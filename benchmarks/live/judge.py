@@ -1,0 +1,284 @@
+"""What the pipeline says of the programs with a known cause that `h200_programs.py` ran on a real NVIDIA GPU.
+
+Claims: (1) every kernel, fill and copy is in the tables: of the C++ programs as many as they counted, of PyTorch's the
+names and counts of torch.profiler in another process, busy within 2 % of it; (2) the answer's class, and its resource
+where the device limits, are those that the program was built for; (3) where the cause alone was removed,
+`saves_at_most` bounds what that gained in the unprofiled runs, and is at most 25 % above it in three quarters of the
+programs. A resource may be left unsaid, for these captures have neither counters nor shapes. What tracing cost stands
+beside torch.profiler's and is not judged. Run as `python -m benchmarks.live.judge RESULTS`, the folder that came back
+from the GPU machine; it exits with 1 when a claim fails. `--lake PATH` keeps the sessions.
+"""
+
+import argparse
+import collections
+import gzip
+import json
+import statistics
+import sys
+import tarfile
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from aaco_pipeline.assets.stage import Session, materialize, stages
+from aaco_pipeline.capture.discovery import discover_runs
+from aaco_pipeline.errors import AacoError
+from aaco_pipeline.lake.identity import new_session_id
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.resources.ingestion import copy_capture
+from benchmarks.live.programs.catalogue import PROGRAMS, TORCH, Program
+
+Run = Mapping[str, Any]
+_CONFIGS: Final = Path(__file__).parents[2] / "configs"
+_UNASKED: Final = ("perfetto_trace", "report")
+_BUSY: Final = 0.02
+_ABOVE: Final = 1.25
+_CLOSE_SHARE: Final = 0.75
+#: How torch.profiler names copies and fills, among kernels.
+_COPY, _FILL = "Memcpy", "Memset"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the pipeline holds of one traced run: names and counts of kernels in the loop, totals, and its answer."""
+
+    names: collections.Counter[str]
+    totals: Mapping[str, int]
+    in_loop: Mapping[str, int]
+    busy_ns: int
+    answer: Mapping[str, Any]
+    idle: str
+
+
+def taken_in(lake: TraceLake, folder: Path) -> list[str]:
+    """The sessions of one capture folder, every stage of an answer done."""
+    sessions = []
+    for run in discover_runs(folder).runs:
+        session = new_session_id()
+        with lake.receive_raw(session) as raw:
+            copy_capture(run, raw, folder.name)
+        materialize(Session(lake, session, _CONFIGS), [name for name in stages() if name not in _UNASKED])
+        sessions.append(session)
+    return sessions
+
+
+def union_ns(spans: pl.DataFrame) -> int:
+    """Time covered by at least one span (start_ns, end_ns)."""
+    busy, until = 0, 0
+    for start, end in spans.drop_nulls().sort("start_ns").iter_rows():
+        busy += max(0, end - max(start, until))
+        until = max(until, end)
+    return busy
+
+
+def seen(lake: TraceLake, sessions: Sequence[str]) -> Seen:
+    """What the sessions of one traced run hold; the answer is the first one's."""
+    totals: collections.Counter[str] = collections.Counter()
+    in_loop: collections.Counter[str] = collections.Counter()
+    names: collections.Counter[str] = collections.Counter()
+    busy = 0
+    for session in sessions:
+        kernels = lake.read("kernels", session).select("kernel_id", pl.col("name").cast(pl.String))
+        dispatches = lake.read("dispatches", session).join(kernels, on="kernel_id", how="left")
+        both = lake.read("memory_copies", session).with_columns(pl.col("direction").cast(pl.String))
+        fills = both.filter(pl.col("direction") == "fill")
+        copies = both.filter(pl.col("direction").is_null() | (pl.col("direction") != "fill"))
+        rows = {"kernels": dispatches, "copies": copies, "fills": fills}
+        allocations = lake.read("memory_allocations", session).filter(
+            (pl.col("operation").cast(pl.String) == "allocation") & pl.col("device_id").is_not_null()
+        )
+        totals.update({name: table.height for name, table in rows.items()} | {"allocations": allocations.height})
+        loops = lake.read("markers", session).filter(pl.col("name").cast(pl.String) == "loop")
+        for start, end in loops.select("start_ns", "end_ns").iter_rows():
+            within = {name: table.filter(pl.col("start_ns").is_between(start, end)) for name, table in rows.items()}
+            in_loop.update({name: table.height for name, table in within.items()})
+            names.update(within["kernels"].get_column("name").to_list())
+            busy += union_ns(pl.concat([table.select("start_ns", "end_ns") for table in within.values()]))
+    answer = lake.read("answers", sessions[0]).row(0, named=True)
+    return Seen(names, totals, in_loop, busy, answer, idle_shares(lake, sessions[0]))
+
+
+def idle_shares(lake: TraceLake, session: str) -> str:
+    """The shares of the answer's window, the largest first, as they are printed; parts behind a slash."""
+    shares = lake.read("time_shares", session).filter(pl.col("share_ratio") >= 0.01)
+    shares = shares.sort("share_ratio", descending=True)
+    rows = shares.select(pl.col("share").cast(pl.String), pl.col("reason").cast(pl.String), "share_ratio").iter_rows()
+    return ", ".join(f"{share}{'/' + reason if reason else ''} {ratio:.2f}" for share, reason, ratio in rows)
+
+
+@dataclass
+class Results:
+    """What came back: runs by program and way, and the captures' folder."""
+
+    runs: Mapping[tuple[str, str], list[Run]]
+    captures: Path
+
+    def loops(self, program: Program, way: str) -> list[int]:
+        """The loops' times of all runs that went well, in ns."""
+        good = [one for one in self.runs.get((program.name, way), []) if one["status"] == 0 and one["said"]]
+        return [one["said"]["loop_ns"] for one in good]
+
+    def said(self, program: Program, way: str) -> Run | None:
+        """What the first good run said of itself."""
+        good = [one for one in self.runs.get((program.name, way), []) if one["status"] == 0 and one["said"]]
+        return good[0]["said"] if good else None
+
+
+def results(folder: Path, scratch: Path) -> Results:
+    """The runs and the unpacked captures of a folder that came back."""
+    runs: dict[tuple[str, str], list[Run]] = collections.defaultdict(list)
+    for line in (folder / "runs.jsonl").read_text().splitlines():
+        run = json.loads(line)
+        if run.get("program"):
+            runs[run["program"], run["way"]].append(run)
+    for archive in sorted(folder.glob("captures_*.tar")):
+        with tarfile.open(archive) as packed:
+            packed.extractall(scratch, filter="data")
+    for path in scratch.rglob("*.cupti.gz"):
+        path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))
+        path.unlink()
+    return Results(runs, scratch)
+
+
+def complete(program: Program, own: Seen, said: Run | None, profiled: Run | None) -> tuple[bool | None, str]:
+    """Claim 1 of one program, and what tells it; None without anything to compare with."""
+    if program.language != TORCH:
+        if said is None:
+            return None, "the program said nothing"
+        counted = {name: said[name] for name in ("kernels", "copies", "fills", "allocations")}
+        told = ", ".join(f"{name} {own.totals[name]} of {count}" for name, count in counted.items() if count)
+        return all(own.totals[name] == count for name, count in counted.items()), told
+    if profiled is None:
+        return None, "no run under torch.profiler"
+    theirs = {name: count for name, (count, _) in profiled["names"].items()}
+    kernels = {name: count for name, count in theirs.items() if not name.startswith((_COPY, _FILL))}
+    copies = sum(count for name, count in theirs.items() if name.startswith(_COPY))
+    fills = sum(count for name, count in theirs.items() if name.startswith(_FILL))
+    apart = own.busy_ns / profiled["busy_ns"] - 1 if profiled["busy_ns"] else float("inf")
+    counts = (own.in_loop["kernels"], own.in_loop["copies"], own.in_loop["fills"])
+    expected = (sum(kernels.values()), copies, fills)
+    same_names = dict(own.names) == kernels
+    told = f"kernels, copies, fills {counts} of {expected}; names {'equal' if same_names else 'DIFFER'}; "
+    told += f"busy {100 * apart:+.2f} %"
+    return counts == expected and same_names and abs(apart) <= _BUSY, told
+
+
+def right(program: Program, answer: Mapping[str, Any]) -> bool:
+    """Claim 2 of one program."""
+    limit = answer["resource"]
+    return answer["class"] in program.classes and (limit is None or not program.resources or limit in program.resources)
+
+
+@dataclass(frozen=True)
+class Gain:
+    """Shares of the unprofiled loop: what the answer bounds, and what removing the cause gained (medians)."""
+
+    bound: float | None
+    gained: float
+
+    @property
+    def bounds(self) -> bool:
+        return self.bound is not None and self.bound >= self.gained
+
+    @property
+    def is_close(self) -> bool:
+        return self.bounds and self.bound is not None and self.bound <= _ABOVE * self.gained
+
+
+def gain(program: Program, own: Seen, found: Results) -> Gain | None:
+    """What the cause cost; None without runs of both ways."""
+    plain, fixed = found.loops(program, "plain"), found.loops(program, "fixed")
+    if not plain or not fixed:
+        return None
+    saves, window = own.answer["saves_at_most_ns"], own.answer["window_ns"]
+    bound = saves / window if saves is not None and window else None
+    return Gain(bound, 1 - statistics.median(fixed) / statistics.median(plain))
+
+
+def cost(program: Program, own: Seen | None, found: Results, way: str) -> str:
+    """The ratio of a way's loops to the unprofiled ones (medians), with the time that it adds to each launch."""
+    plain, other = found.loops(program, "plain"), found.loops(program, way)
+    if not plain or not other:
+        return "–"
+    base, slow = statistics.median(plain), statistics.median(other)
+    kernels = own.in_loop["kernels"] if own else 0
+    added = f", {(slow - base) / kernels / 1e3:+.2f} us" if kernels else ""
+    return f"{slow / base:.3f}{added} (n={len(other)})"
+
+
+def told(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """One printed table."""
+    print(f"\n{title}")
+    lines = [[str(cell) for cell in row] for row in [columns, *rows]]
+    widths = [max(len(line[at]) for line in lines) for at in range(len(columns))]
+    for line in lines:
+        print("  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def word(verdict: bool | None) -> str:
+    """A verdict as it is printed."""
+    return {True: "right", False: "WRONG", None: "–"}[verdict]
+
+
+def judge(lake: TraceLake, found: Results) -> bool:
+    """Print every table; whether every claim holds."""
+    records, answers, gains, costs = [], [], [], []
+    verdicts: list[bool] = []
+    judged_gains: list[Gain] = []
+    for program in PROGRAMS:
+        folders = {way: found.captures / f"{program.name}-{way}" for way in ("traced", "traced_fixed")}
+        try:
+            held = {way: seen(lake, taken_in(lake, one)) for way, one in folders.items() if one.is_dir()}
+        except AacoError as error:
+            print(f"{program.name}: {error}")
+            held = {}
+        own = held.get("traced")
+        costs.append((program.name, *(cost(program, own, found, way) for way in ("traced", "profiled"))))
+        if own is None:
+            records.append((program.name, "no capture came back", word(False)))
+            verdicts.append(False)
+            continue
+        whole, what = complete(program, own, found.said(program, "traced"), found.said(program, "profiled"))
+        records.append((program.name, what, word(whole)))
+        answer = own.answer
+        is_right = right(program, answer)
+        verdicts += [is_right] + ([] if whole is None else [whole])
+        after = held["traced_fixed"].answer["class"] if "traced_fixed" in held else "–"
+        truth = " or ".join(program.classes) + (f" ({' or '.join(program.resources)})" if program.resources else "")
+        said = (answer["class"], answer["resource"], answer["subject"])
+        answers.append((program.name, truth, *said, own.idle, after, word(is_right)))
+        one = gain(program, own, found)
+        if one is not None:
+            bound = "none" if one.bound is None else f"{100 * one.bound:.1f} %"
+            verdict = ("close" if one.is_close else "bounds" if one.bounds else "WRONG") if program.bounded else "–"
+            runs = f"{len(found.loops(program, 'plain'))}, {len(found.loops(program, 'fixed'))}"
+            gains.append((program.name, program.removed, bound, f"{100 * one.gained:.1f} %", runs, verdict))
+            judged_gains += [one] if program.bounded else []
+    told("Records", ("program", "in the tables, of what it counted or torch.profiler saw", ""), records)
+    told("Answers", ("program", "built as", "class", "resource", "subject", "shares", "with --fixed", ""), answers)
+    heads = ("program", "removed", "saves at most", "gained", "runs", "")
+    told("Counterfactuals (– where --fixed is not the change that saves_at_most bounds)", heads, gains)
+    told("Cost over unprofiled, and for each launch", ("program", "traced", "torch.profiler"), costs)
+    bounded, close = sum(one.bounds for one in judged_gains), sum(one.is_close for one in judged_gains)
+    print(f"\n{sum(verdicts)} of {len(verdicts)} verdicts on records and answers right")
+    print(f"saves_at_most bounds the gain in {bounded} of {len(judged_gains)} programs, within 25 % of it in {close}")
+    enough = bool(judged_gains) and bounded == len(judged_gains) and close >= _CLOSE_SHARE * len(judged_gains)
+    return bool(verdicts) and all(verdicts) and enough
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--lake", type=Path)
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        found = results(asked.results, Path(scratch) / "captures")
+        return 0 if judge(TraceLake(asked.lake or Path(scratch) / "lake"), found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
