@@ -93,8 +93,9 @@ def seen(lake: TraceLake, sessions: Sequence[str]) -> Seen:
         )
         totals.update({name: table.height for name, table in rows.items()} | {"allocations": allocations.height})
         loops = lake.read("markers", session).filter(pl.col("name").cast(pl.String) == "loop")
-        for start, end in loops.select("start_ns", "end_ns").iter_rows():
-            within = {name: table.filter(pl.col("start_ns").is_between(start, end)) for name, table in rows.items()}
+        for process, start, end in loops.select("process_id", "start_ns", "end_ns").iter_rows():
+            its_own = (pl.col("process_id") == process) & pl.col("start_ns").is_between(start, end)
+            within = {name: table.filter(its_own) for name, table in rows.items()}
             in_loop.update({name: table.height for name, table in within.items()})
             names.update(within["kernels"].get_column("name").to_list())
             busy += union_ns(pl.concat([table.select("start_ns", "end_ns") for table in within.values()]))
