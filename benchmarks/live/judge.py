@@ -1,12 +1,13 @@
 """What the pipeline says of the programs with a known cause that `h200_programs.py` ran on a real NVIDIA GPU.
 
 Claims: (1) every kernel, fill and copy is in the tables: of the C++ programs as many as they counted, of PyTorch's the
-names and counts of torch.profiler in another process, busy within 2 % of it; (2) the answer's class, and its resource
-where the device limits, are those that the program was built for; (3) where the cause alone was removed,
-`saves_at_most` bounds what that gained in the unprofiled runs, and is at most 25 % above it in three quarters of the
-programs. A resource may be left unsaid, for these captures have neither counters nor shapes. What tracing cost stands
-beside torch.profiler's and is not judged. Run as `python -m benchmarks.live.judge RESULTS`, the folder that came back
-from the GPU machine; it exits with 1 when a claim fails. `--lake PATH` keeps the sessions.
+names and counts of torch.profiler in another process, its kernels' time within 2 %; (2) the answer's class, and its
+resource where the device limits and one is said, are those that the program was built for; (3) where the cause alone
+was removed, `saves_at_most` bounds what that gained in the unprofiled runs, and is at most 25 % above it in three
+quarters of the programs. A resource may be left unsaid, for these captures have neither counters nor shapes. Not judged
+are what tracing cost, which stands beside torch.profiler's, and busy time with copies: the host paces a pageable one,
+and processes differ by an eighth. Run as `python -m benchmarks.live.judge RESULTS`, the folder that came back from the
+GPU machine; it exits with 1 when a claim fails. `--lake PATH` keeps the sessions.
 """
 
 import argparse
@@ -38,6 +39,7 @@ _UNASKED: Final = ("perfetto_trace", "report")
 _BUSY: Final = 0.02
 _ABOVE: Final = 1.25
 _CLOSE_SHARE: Final = 0.75
+_ROOM: Final = 40
 #: How torch.profiler names copies and fills, among kernels.
 _COPY, _FILL = "Memcpy", "Memset"
 
@@ -50,6 +52,8 @@ class Seen:
     totals: Mapping[str, int]
     in_loop: Mapping[str, int]
     busy_ns: int
+    kernels_ns: int
+    loop_ns: int
     answer: Mapping[str, Any]
     idle: str
 
@@ -80,7 +84,7 @@ def seen(lake: TraceLake, sessions: Sequence[str]) -> Seen:
     totals: collections.Counter[str] = collections.Counter()
     in_loop: collections.Counter[str] = collections.Counter()
     names: collections.Counter[str] = collections.Counter()
-    busy = 0
+    busy = kernels_ns = loop_ns = 0
     for session in sessions:
         kernels = lake.read("kernels", session).select("kernel_id", pl.col("name").cast(pl.String))
         dispatches = lake.read("dispatches", session).join(kernels, on="kernel_id", how="left")
@@ -98,9 +102,11 @@ def seen(lake: TraceLake, sessions: Sequence[str]) -> Seen:
             within = {name: table.filter(its_own) for name, table in rows.items()}
             in_loop.update({name: table.height for name, table in within.items()})
             names.update(within["kernels"].get_column("name").to_list())
+            kernels_ns += int(within["kernels"].select((pl.col("end_ns") - pl.col("start_ns")).sum()).item())
+            loop_ns = max(loop_ns, end - start)
             busy += union_ns(pl.concat([table.select("start_ns", "end_ns") for table in within.values()]))
     answer = lake.read("answers", sessions[0]).row(0, named=True)
-    return Seen(names, totals, in_loop, busy, answer, idle_shares(lake, sessions[0]))
+    return Seen(names, totals, in_loop, busy, kernels_ns, loop_ns, answer, idle_shares(lake, sessions[0]))
 
 
 def idle_shares(lake: TraceLake, session: str) -> str:
@@ -159,12 +165,14 @@ def complete(program: Program, own: Seen, said: Run | None, profiled: Run | None
     kernels = {name: count for name, count in theirs.items() if not name.startswith((_COPY, _FILL))}
     copies = sum(count for name, count in theirs.items() if name.startswith(_COPY))
     fills = sum(count for name, count in theirs.items() if name.startswith(_FILL))
-    apart = own.busy_ns / profiled["busy_ns"] - 1 if profiled["busy_ns"] else float("inf")
+    their_ns = sum(time for name, (_, time) in profiled["names"].items() if name in kernels)
+    apart = own.kernels_ns / their_ns - 1 if their_ns else float("inf")
+    busy = own.busy_ns / profiled["busy_ns"] - 1 if profiled["busy_ns"] else float("inf")
     counts = (own.in_loop["kernels"], own.in_loop["copies"], own.in_loop["fills"])
     expected = (sum(kernels.values()), copies, fills)
     same_names = dict(own.names) == kernels
     told = f"kernels, copies, fills {counts} of {expected}; names {'equal' if same_names else 'DIFFER'}; "
-    told += f"busy {100 * apart:+.2f} %"
+    told += f"kernels' time {100 * apart:+.2f} %, busy {100 * busy:+.2f} %"
     return counts == expected and same_names and abs(apart) <= _BUSY, told
 
 
@@ -188,6 +196,13 @@ class Gain:
     @property
     def is_close(self) -> bool:
         return self.bounds and self.bound is not None and self.bound <= _ABOVE * self.gained
+
+    @property
+    def verdict(self) -> str:
+        """The bound beside the gain, in a word."""
+        if self.bound is None:
+            return "NONE"
+        return "close" if self.is_close else "bounds" if self.bounds else "WRONG"
 
 
 def gain(program: Program, own: Seen, found: Results) -> Gain | None:
@@ -220,6 +235,11 @@ def told(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -
         print("  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
+def short(text: str | None) -> str:
+    """A name as far as a table has room for it."""
+    return "–" if text is None else text if len(text) <= _ROOM else text[: _ROOM - 1] + "…"
+
+
 def word(verdict: bool | None) -> str:
     """A verdict as it is printed."""
     return {True: "right", False: "WRONG", None: "–"}[verdict]
@@ -250,17 +270,22 @@ def judge(lake: TraceLake, found: Results) -> bool:
         verdicts += [is_right] + ([] if whole is None else [whole])
         after = held["traced_fixed"].answer["class"] if "traced_fixed" in held else "–"
         truth = " or ".join(program.classes) + (f" ({' or '.join(program.resources)})" if program.resources else "")
-        said = (answer["class"], answer["resource"], answer["subject"])
+        beside = f"{(answer['window_ns'] or 0) / own.loop_ns:.2f}"
+        said = (answer["class"], answer["resource"], short(answer["subject"]), beside)
         answers.append((program.name, truth, *said, own.idle, after, word(is_right)))
         one = gain(program, own, found)
         if one is not None:
             bound = "none" if one.bound is None else f"{100 * one.bound:.1f} %"
-            verdict = ("close" if one.is_close else "bounds" if one.bounds else "WRONG") if program.bounded else "–"
+            verdict = one.verdict if program.bounded else "–"
             runs = f"{len(found.loops(program, 'plain'))}, {len(found.loops(program, 'fixed'))}"
             gains.append((program.name, program.removed, bound, f"{100 * one.gained:.1f} %", runs, verdict))
             judged_gains += [one] if program.bounded else []
     told("Records", ("program", "in the tables, of what it counted or torch.profiler saw", ""), records)
-    told("Answers", ("program", "built as", "class", "resource", "subject", "shares", "with --fixed", ""), answers)
+    told(
+        "Answers",
+        ("program", "built as", "class", "resource", "subject", "window / loop", "shares", "with --fixed", ""),
+        answers,
+    )
     heads = ("program", "removed", "saves at most", "gained", "runs", "")
     told("Counterfactuals (– where --fixed is not the change that saves_at_most bounds)", heads, gains)
     told("Cost over unprofiled, and for each launch", ("program", "traced", "torch.profiler"), costs)
