@@ -53,7 +53,7 @@ __device__ __forceinline__ unsigned int lane() {
 #define __all hip_names::all
 #define __lane_id hip_names::lane
 
-// What a source's host part names. It is read, and never built or run.
+// What the host part of a source names. Of a candidate it is read, and never built or run.
 #if !defined(__CUDACC_RTC__)
 #define hipLaunchKernelGGL(kernel, grid, block, lds_bytes, stream, ...) \
   kernel<<<(grid), (block), (lds_bytes), (stream)>>>(__VA_ARGS__)

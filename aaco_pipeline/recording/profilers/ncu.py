@@ -1,0 +1,190 @@
+"""NVIDIA's Nsight Compute (`ncu`) beside a program: which metrics a set means, the command of a pass, why one failed.
+
+Counters come from these passes, and nothing else: ncu runs kernels one after another, and again for metrics that do
+not fit into one pass, so no duration of it says anything of the program. What it writes is read by
+`aaco_pipeline.formats.ncu`.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from aaco_pipeline.errors import UnavailableError, UsageError
+
+#: What a pass writes into its folder.
+OUTPUT: Final = "ncu.csv"
+_PROGRAM: Final = "ncu"
+#: Where it lies when it is not on the path; of several releases the last by name.
+_INSTALLED: Final = ("/usr/local/cuda/bin/ncu", "/usr/local/cuda-*/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu")
+_ASK_SECONDS: Final = 60.0
+_QUERIED: Final = re.compile(r"^([a-z][a-z0-9]*__[a-z0-9_]+)\s", re.MULTILINE)
+_VERSION: Final = re.compile(r"^Version (\S+)", re.MULTILINE)
+
+
+def _executed(*operations: str) -> tuple[str, ...]:
+    """Thread instructions whose predicate was on: each of them one operation of one lane, of a packed pair's two."""
+    return tuple(f"smsp__sass_thread_inst_executed_op_{operation}_pred_on.sum" for operation in operations)
+
+
+def _tensor_operations(*paths: str) -> tuple[str, ...]:
+    return tuple(f"sm__ops_path_tensor_src_{path}.sum" for path in paths)
+
+
+#: Metrics by set, for the same resources as the sets of AMD's counters. A GPU that lacks a metric is not asked for it.
+METRIC_SETS: Final[Mapping[str, tuple[str, ...]]] = {
+    # How busy the device was, and with what kind of instructions.
+    "basic": (
+        "gpc__cycles_elapsed.max",
+        "sm__cycles_active.sum",
+        "sm__cycles_elapsed.sum",
+        "sm__warps_active.sum",
+        "smsp__warps_launched.sum",
+        "smsp__inst_executed.sum",
+        "smsp__inst_issued.sum",
+    ),
+    # Bytes at every level: shared memory, L1, between the multiprocessors and L2, and memory.
+    "memory": (
+        "dram__bytes_read.sum",
+        "dram__bytes_write.sum",
+        "lts__t_sectors_srcunit_tex_op_read.sum",
+        "lts__t_sectors_srcunit_tex_op_write.sum",
+        "lts__t_sectors_srcunit_tex_op_atom.sum",
+        "lts__t_sectors_srcunit_tex_op_red.sum",
+        "lts__t_sectors_srcunit_tex_lookup_hit.sum",
+        "lts__t_sectors_srcunit_tex_lookup_miss.sum",
+        "l1tex__t_bytes.sum",
+        "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
+        "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
+    ),
+    # Operations by number format, on the vector units and on the tensor cores, and how busy both were.
+    "compute": (
+        *_executed("fadd", "fmul", "ffma", "dadd", "dmul", "dfma", "hadd", "hmul", "hfma", "integer"),
+        *_tensor_operations("fp64", "tf32_dst_fp32", "fp16_dst_fp16", "fp16_dst_fp32", "bf16_dst_fp32"),
+        *_tensor_operations("fp8", "fp8_dst_fp16", "fp8_dst_fp32", "int8"),
+        "sm__pipe_tensor_cycles_active.sum",
+        "sm__cycles_active.sum",
+        "smsp__inst_executed.sum",
+        "smsp__thread_inst_executed.sum",
+        "smsp__thread_inst_executed_pred_on.sum",
+    ),
+    # How many warps were resident, and what kept the schedulers from issuing.
+    "occupancy": (
+        "sm__warps_active.sum",
+        "sm__cycles_active.sum",
+        "sm__maximum_warps_per_active_cycle_pct",
+        "smsp__issue_active.sum",
+        "smsp__warps_eligible.sum",
+        "smsp__warps_launched.sum",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Ncu:
+    """An ncu that answers, and the metrics that the GPU in use has, without their roll-ups (`.sum`)."""
+
+    program: Path
+    version: str
+    metrics: frozenset[str]
+
+    def of_sets(self, names: Iterable[str]) -> tuple[str, ...]:
+        """The metrics of the sets, each once, that this GPU has.
+
+        UsageError for an unknown set; UnavailableError when the GPU has none of a set's metrics.
+        """
+        wanted: dict[str, None] = {}
+        for name in names:
+            if name not in METRIC_SETS:
+                raise UsageError(f"counters: unknown set {name!r}; expected one or several of {', '.join(METRIC_SETS)}")
+            known = [one for one in METRIC_SETS[name] if one.partition(".")[0] in self.metrics]
+            if not known:
+                raise UnavailableError(f"counters: this GPU has none of the metrics of the set {name}; leave it out")
+            wanted |= dict.fromkeys(known)
+        return tuple(wanted)
+
+    def command(self, metrics: Sequence[str], folder: Path, program: Sequence[str]) -> tuple[str, ...]:
+        """The command that runs `program`, and every process it starts, and writes `OUTPUT` into `folder`.
+
+        Clocks are left as they are, because locking them needs rights and no time is taken from this pass. Caches are
+        left as the program left them, as on AMD: ncu would empty them before each pass. Units are the base ones, names
+        are those of the binary, so that they are found again in a trace.
+        """
+        return (
+            str(self.program),
+            *("--csv", "--page", "raw", "--print-units", "base", "--print-kernel-base", "mangled"),
+            *("--metrics", ",".join(metrics)),
+            *("--clock-control", "none", "--cache-control", "none", "--replay-mode", "kernel"),
+            *("--target-processes", "all", "--log-file", str(folder / OUTPUT)),
+            *program,
+        )
+
+
+def present(environment: Mapping[str, str] | None = None) -> str | None:
+    """Why this profiler cannot be used, in one line with the remedy; None if it can."""
+    try:
+        find(environment)
+    except UnavailableError as error:
+        return str(error)
+    return None
+
+
+def find(environment: Mapping[str, str] | None = None) -> Ncu:
+    """The ncu of the path, or else of the places where it is installed, with what the GPU has.
+
+    UnavailableError, in one line with the remedy, when there is none, or when it does not answer.
+    """
+    known = os.environ if environment is None else environment
+    found = shutil.which(_PROGRAM, path=known.get("PATH", os.defpath))
+    program = Path(found) if found else _installed()
+    if program is None:
+        raise UnavailableError(
+            "counters: no ncu on the path, and none where CUDA installs it; install NVIDIA Nsight Compute "
+            "(it comes with the CUDA toolkit), or leave --counters out"
+        )
+    version = _VERSION.search(_said([str(program), "--version"]))
+    metrics = frozenset(_QUERIED.findall(_said([str(program), "--query-metrics"])))
+    if version is None or not metrics:
+        raise UnavailableError(
+            f"counters: {program} names no metrics; check that `ncu --query-metrics` works on this GPU by hand"
+        )
+    return Ncu(program, version[1], metrics)
+
+
+def why_failed(said: str) -> str | None:
+    """The reason in what ncu wrote that it counted nothing, with the remedy; None when it says none."""
+    if "ERR_NVGPUCTRPERM" in said:
+        return (
+            "counters: the driver keeps GPU counters to administrators; run as root, or load the driver with "
+            "NVreg_RestrictProfilingToAdminUsers=0 (/etc/modprobe.d, then reboot)"
+        )
+    if "No kernels were profiled" in said:
+        return "counters: the program launched no kernel; check that it runs on the GPU, or leave --counters out"
+    told = next((line for line in said.splitlines() if line.startswith("==ERROR==")), None)
+    return None if told is None else f"counters: ncu says: {told.removeprefix('==ERROR==').strip()}"
+
+
+def _installed() -> Path | None:
+    for pattern in _INSTALLED:
+        found = sorted(path for path in Path("/").glob(pattern.lstrip("/")) if os.access(path, os.X_OK))
+        if found:
+            return found[-1]
+    return None
+
+
+def _said(command: Sequence[str]) -> str:
+    """What a quick command writes; UnavailableError when it fails or does not end."""
+    try:
+        ended = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=_ASK_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UnavailableError(f"counters: {command[0]} does not answer ({error}); install it again") from error
+    if ended.returncode:
+        said = why_failed(ended.stdout + ended.stderr)
+        raise UnavailableError(said or f"counters: {' '.join(command)} ended with status {ended.returncode}")
+    return ended.stdout

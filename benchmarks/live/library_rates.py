@@ -1,0 +1,83 @@
+"""What libraries reach on this GPU: copies and sums of PyTorch, and matrix products through cuBLAS; prints JSON.
+
+Rates are of windows of launches between two events, the best and the median; bytes are those read plus those written.
+"""
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+
+import torch
+
+WINDOW_SECONDS = 0.003
+SECONDS = 2.0
+
+
+def rate(work: float, launch: Callable[[], object]) -> dict[str, float]:
+    """Work per second over windows of launches, during `SECONDS`."""
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+
+    def once(launches: int) -> float:
+        begin.record()
+        for _ in range(launches):
+            launch()
+        end.record()
+        end.synchronize()
+        return begin.elapsed_time(end) / 1e3 / launches
+
+    once(2)
+    launches = max(1, int(WINDOW_SECONDS / once(2)))
+    until = time.monotonic() + SECONDS
+    windows = []
+    while time.monotonic() < until:
+        windows.append(work / once(launches))
+    return {"best": max(windows), "median": statistics.median(windows), "windows": len(windows)}
+
+
+def memory() -> dict[str, dict[str, float]]:
+    """Copies, sums and products of arrays of 2 GiB."""
+    a, b, c = (torch.rand(1 << 29, device="cuda") for _ in range(3))
+    size = a.nbytes
+    return {
+        "memory copy_": rate(2 * size, lambda: b.copy_(a)),
+        "memory add(a, b, alpha)": rate(3 * size, lambda: torch.add(a, b, alpha=0.5, out=c)),
+        "memory mul in place": rate(2 * size, lambda: a.mul_(1.0001)),
+        "memory sum": rate(size, a.sum),
+        "memory fill_": rate(size, lambda: c.fill_(1.0)),
+    }
+
+
+def main() -> int:
+    """Memory, and products of two sizes in five formats."""
+    found = {"torch": torch.__version__, "device": torch.cuda.get_device_name(0), **memory()}
+    torch.backends.cuda.matmul.allow_tf32 = True
+    one = torch.ones((), device="cuda")
+    for side in (4096, 8192):
+        left, right = (torch.rand(side, side, device="cuda") * 2 - 1 for _ in range(2))
+        for name, dtype in (
+            ("fp64", torch.float64),
+            ("xf32", torch.float32),
+            ("fp16", torch.half),
+            ("bf16", torch.bfloat16),
+        ):
+            x, y = left.to(dtype), right.to(dtype)
+            out = torch.empty(side, side, device="cuda", dtype=dtype)
+            found[f"matrix {name} {side}"] = rate(2 * side**3, lambda x=x, y=y, out=out: torch.mm(x, y, out=out))
+            found[f"matrix {name} {side} transposed"] = rate(
+                2 * side**3, lambda x=x, y=y, out=out: torch.mm(x, y.t(), out=out)
+            )
+        x, y = left.to(torch.float8_e4m3fn), right.to(torch.float8_e4m3fn).t()
+        found[f"matrix fp8 {side}"] = rate(
+            2 * side**3,
+            lambda x=x, y=y: torch._scaled_mm(x, y, one, one, out_dtype=torch.bfloat16, use_fast_accum=True),
+        )
+    torch.backends.cuda.matmul.allow_tf32 = False
+    found["vector fp32 product 8192"] = rate(2 * 8192**3, lambda: left @ right)
+    print(json.dumps(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
