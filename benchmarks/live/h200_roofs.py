@@ -35,13 +35,17 @@ def main() -> int:
     found["compiler"] = {"name": compiler.name, "libraries": compiler.libraries()}
     with tempfile.TemporaryDirectory(prefix="aaco-roofs-") as name:
         program = Path(name) / "gpu_roofs"
+
+        def measuring(seconds: float, part: str) -> tuple[str, ...]:
+            return compiler.measuring(program, 0, seconds, options.out / f"{part}.jsonl")
+
         commands = {
-            "build": compiler.command(program),
-            "roofs_1": (str(program), "0", f"{options.seconds:g}", str(gpu_program.ROUNDS), *compiler.libraries()),
+            "build": compiler.compiling(program),
+            "roofs_1": measuring(options.seconds, "roofs_1"),
             "libraries": (sys.executable, str(HERE / "library_rates.py")),
-            "quick": (str(program), "0", "8", str(gpu_program.ROUNDS), *compiler.libraries()),
-            "roofs_2": (str(program), "0", f"{options.seconds:g}", str(gpu_program.ROUNDS), *compiler.libraries()),
-            "no_device": (str(program), "7", "1", "1"),
+            "quick": measuring(8, "quick"),
+            "roofs_2": measuring(options.seconds, "roofs_2"),
+            "no_device": (str(program), "7", "1", "1", str(options.out / "no_device.jsonl")),
         }
         for part, command in commands.items():
             clocks = said(["nvidia-smi", CLOCKS, "--format=csv"])["out"]
@@ -49,8 +53,6 @@ def main() -> int:
             ended = said(command)
             found["parts"][part] = {"seconds": time.monotonic() - begun, "clocks": clocks, **ended}
             print(part, f"{time.monotonic() - begun:.1f} s", ended["status"], ended["error"][-300:], flush=True)
-            if part in ("roofs_1", "roofs_2", "quick"):
-                (options.out / f"{part}.jsonl").write_text(ended["out"])
             (options.out / "roofs.json").write_text(json.dumps(found, indent=1))
     return 0
 

@@ -34,13 +34,17 @@ class GpuCompiler:
     name: str
     program: Path
 
-    def command(self, program: Path) -> tuple[str, ...]:
+    def compiling(self, program: Path) -> tuple[str, ...]:
         """The command that compiles the source to `program`."""
         if self.name == "nvcc":
             own: tuple[str, ...] = ("-x", "cu", "-arch=native", "-I", str(NAMES))
         else:
             own = ("--offload-arch=native",)
         return (str(self.program), *own, "-O3", "-std=c++17", str(SOURCE), "-o", str(program), "-ldl")
+
+    def measuring(self, program: Path, device: int, seconds: float, result: Path) -> tuple[str, ...]:
+        """The command that measures within about `seconds` and writes what `read_result` reads."""
+        return (str(program), str(device), f"{seconds:g}", str(ROUNDS), str(result), *self.libraries())
 
     def libraries(self) -> tuple[str, ...]:
         """Under which names the vendor's library of products is tried: as the loader finds it, then by place."""
@@ -65,7 +69,7 @@ def find_compiler(environment: Mapping[str, str] | None = None) -> GpuCompiler:
     )
 
 
-def read_output(text: str) -> tuple[Mapping[str, Any], list[dict[str, Any]]]:
+def read_result(text: str) -> tuple[Mapping[str, Any], list[dict[str, Any]]]:
     """What the program wrote: the device, and each measurement.
 
     UnavailableError when it says that it failed, or says nothing of a device.

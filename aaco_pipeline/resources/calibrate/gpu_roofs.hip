@@ -1,15 +1,18 @@
 // What one GPU does at best: memory at every level, arithmetic of the vector units, and of the matrix units through
 // the vendor's library. HIP; nvcc reads it through a header of names (targets/gpu/include).
 //
-//     gpu_roofs DEVICE SECONDS ROUNDS [LIBRARY ...]
+//     gpu_roofs DEVICE SECONDS ROUNDS RESULT [LIBRARY ...]
 //
-// LIBRARY are the names under which cuBLASLt or hipBLASLt is tried. Writes JSON, one document a line: the device, then
-// each measurement with the work of one launch and, per round, the nanoseconds a launch took in each window of
-// launches between two events; or why it could not be made. Bytes are those a kernel reads plus those it writes.
+// LIBRARY are the names under which cuBLASLt or hipBLASLt is tried. Writes JSON to RESULT, one document a line: the
+// device, then each measurement with the work of one launch and, per round, the nanoseconds a launch took in each
+// window of launches between two events; or why it could not be made. Bytes are those a kernel reads plus those it
+// writes. Tells on standard output how far it is, and ends with the process that started it.
 #include <hip/hip_fp16.h>
 #include <hip/hip_runtime.h>
 
 #include <dlfcn.h>
+#include <signal.h>
+#include <sys/prctl.h>
 
 #include <algorithm>
 #include <chrono>
@@ -34,9 +37,10 @@ constexpr double kWarmUpSeconds = 0.5;
 constexpr size_t kWorkspaceBytes = size_t{64} << 20;
 constexpr int kAlgorithms = 8;
 
+std::FILE* result = nullptr;
+
 void fail(const char* what, hipError_t error) {
-  std::printf("{\"failed\": \"%s: %s\"}\n", what, hipGetErrorString(error));
-  std::fflush(stdout);
+  std::fprintf(result, "{\"failed\": \"%s: %s\"}\n", what, hipGetErrorString(error));
   std::exit(1);
 }
 
@@ -466,9 +470,12 @@ void measure(Clock& clock, double seconds, int rounds) {
   size_t active = 0;
   for (const Measurement& one : measurements) active += bool(one.launch);
   double share = seconds / (rounds * std::max<size_t>(active, 1));
+  size_t done = 0;
   for (int round = 0; round < rounds; ++round) {
     for (Measurement& one : measurements) {
       if (!one.launch) continue;
+      std::printf("{\"done\": %zu, \"total\": %zu}\n", done++, active * rounds);
+      std::fflush(stdout);
       one.rounds.emplace_back();
       one.launch();
       double until = seconds_now() + share;
@@ -489,35 +496,38 @@ std::string quoted(const std::string& text) {
 
 void tell() {
   for (const Measurement& one : measurements) {
-    std::printf("{\"resource\": %s, \"dtype\": %s, \"kernel\": %s", quoted(one.resource).c_str(),
+    std::fprintf(result, "{\"resource\": %s, \"dtype\": %s, \"kernel\": %s", quoted(one.resource).c_str(),
                 one.dtype.empty() ? "null" : quoted(one.dtype).c_str(), quoted(one.kernel).c_str());
     if (!one.failed.empty()) {
-      std::printf(", \"failed\": %s}\n", quoted(one.failed).c_str());
+      std::fprintf(result, ", \"failed\": %s}\n", quoted(one.failed).c_str());
       continue;
     }
-    std::printf(", \"work\": %.17g, \"unit\": \"%s\", \"launches\": %d, \"rounds\": [", one.work, one.unit, one.launches);
+    std::fprintf(result, ", \"work\": %.17g, \"unit\": \"%s\", \"launches\": %d, \"rounds\": [", one.work, one.unit,
+                 one.launches);
     for (size_t round = 0; round < one.rounds.size(); ++round) {
-      std::printf("%s[", round ? ", " : "");
-      for (size_t n = 0; n < one.rounds[round].size(); ++n) std::printf("%s%.1f", n ? ", " : "", one.rounds[round][n]);
-      std::printf("]");
+      std::fprintf(result, "%s[", round ? ", " : "");
+      const std::vector<double>& windows = one.rounds[round];
+      for (size_t n = 0; n < windows.size(); ++n) std::fprintf(result, "%s%.1f", n ? ", " : "", windows[n]);
+      std::fprintf(result, "]");
     }
-    std::printf("]}\n");
+    std::fprintf(result, "]}\n");
   }
 }
 
 }  // namespace
 
 int main(int count, char** arguments) {
-  if (count < 4) {
-    std::fprintf(stderr, "usage: gpu_roofs DEVICE SECONDS ROUNDS [LIBRARY ...]\n");
+  if (count < 5 || !(result = std::fopen(arguments[4], "w"))) {
+    std::fprintf(stderr, "usage: gpu_roofs DEVICE SECONDS ROUNDS RESULT [LIBRARY ...]\n");
     return 2;
   }
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
   int device = std::atoi(arguments[1]), devices = 0;
   double seconds = std::atof(arguments[2]);
   int rounds = std::atoi(arguments[3]);
   CHECK(hipGetDeviceCount(&devices));
   if (device < 0 || device >= devices) {
-    std::printf("{\"failed\": \"there is no device %d, only %d of them\"}\n", device, devices);
+    std::fprintf(result, "{\"failed\": \"there is no device %d, only %d of them\"}\n", device, devices);
     return 1;
   }
   CHECK(hipSetDevice(device));
@@ -525,14 +535,13 @@ int main(int count, char** arguments) {
   CHECK(hipGetDeviceProperties(&about, device));
   size_t free_bytes = 0, all_bytes = 0;
   CHECK(hipMemGetInfo(&free_bytes, &all_bytes));
-  std::printf("{\"device\": {\"name\": %s, \"compute_units\": %d, \"memory_bytes\": %zu, \"l2_bytes\": %d, ",
-              quoted(about.name).c_str(), about.multiProcessorCount, size_t(about.totalGlobalMem), about.l2CacheSize);
+  std::fprintf(result, "{\"device\": {\"name\": %s, \"compute_units\": %d, \"memory_bytes\": %zu, \"l2_bytes\": %d, ",
+               quoted(about.name).c_str(), about.multiProcessorCount, size_t(about.totalGlobalMem), about.l2CacheSize);
 #if defined(__HIP_PLATFORM_AMD__)
-  std::printf("\"arch\": %s}}\n", quoted(about.gcnArchName).c_str());
+  std::fprintf(result, "\"arch\": %s}}\n", quoted(about.gcnArchName).c_str());
 #else
-  std::printf("\"arch\": \"sm_%d%d\"}}\n", about.major, about.minor);
+  std::fprintf(result, "\"arch\": \"sm_%d%d\"}}\n", about.major, about.minor);
 #endif
-  std::fflush(stdout);
 
   size_t each = size_t{64} << 20;
   while (each < size_t{2} << 30 && each * 2 <= free_bytes / 8) each *= 2;
@@ -561,7 +570,7 @@ int main(int count, char** arguments) {
   add_arithmetic<double>("vector", "fp64", 2, c, units);
   add_arithmetic<float>("vector", "fp32", 2, c, units);
   add_arithmetic<__half2>("vector_packed", "fp16", 4, c, units);
-  add_products(std::vector<const char*>(arguments + 4, arguments + count));
+  add_products(std::vector<const char*>(arguments + 5, arguments + count));
 
   Clock clock;
   double warm = seconds_now() + kWarmUpSeconds;
