@@ -31,7 +31,7 @@ from aaco_pipeline.hardware.ceilings import missing_ceilings, spec_ceilings
 from aaco_pipeline.hardware.device_facts import cache_bytes
 from aaco_pipeline.hardware.kernel_occupancy import kernel_occupancy, why_no_limits
 from aaco_pipeline.hardware.reported_ceilings import reported_ceilings
-from aaco_pipeline.lake.calibrations import ceilings_for
+from aaco_pipeline.lake.calibrations import ceilings_for, gpu_ceilings_for
 from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.lake.validation import to_contract
 from aaco_pipeline.report.html.roofline_plot import roofline_of_session
@@ -126,6 +126,14 @@ def _ceilings(
         else:
             parts.append(measured.frame)
             said.append(Evidence(_CALIBRATION, "present", None, "aaco calibrate", measured.frame.height))
+    for device, of_gpu in gpu_ceilings_for(session.lake.path, tables["environment"], devices).items():
+        if of_gpu.frame is not None:
+            parts.append(of_gpu.frame)
+            said.append(
+                Evidence(f"calibration of device {device}", "present", None, "aaco calibrate", of_gpu.frame.height)
+            )
+        elif session.capture.facts().ran_here:
+            said.append(Evidence(f"calibration of device {device}", "absent", of_gpu.reason, "aaco calibrate"))
     return pl.concat([to_contract("ceilings", part) for part in parts]), said
 
 

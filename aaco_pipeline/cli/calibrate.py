@@ -1,7 +1,7 @@
 """`aaco calibrate`: measure this machine's ceilings and keep them in the lake, for the roofline of its sessions.
 
-Measuring is `aaco_pipeline.resources.calibrate.calibration`, keeping `aaco_pipeline.lake.calibrations`; here it is
-shown.
+Measuring is `aaco_pipeline.resources.calibrate` (`calibration` the CPU, `gpu` a GPU), keeping
+`aaco_pipeline.lake.calibrations`; here it is shown.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -30,37 +30,61 @@ _NOTE: Final = (
 @click.command()
 @click.option("--threads", type=Sizes(), help="Thread counts, such as 1,8 (default: one, and all usable CPUs).")
 @click.option(
-    "--seconds", type=click.FloatRange(1, 3600), help="Total measuring time over all thread counts (default 16)."
+    "--device", type=click.IntRange(min=0), help="A GPU by its number, in place of the CPU; needs hipcc or nvcc."
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(1, 3600),
+    help="Total measuring time over all thread counts (default 16), or of the GPU (default 20).",
 )
 @new_lake_option
 @data_format
-def calibrate(project: "Project", as_json: bool, threads: list[int] | None, seconds: float | None) -> None:
+def calibrate(
+    project: "Project", as_json: bool, threads: list[int] | None, device: int | None, seconds: float | None
+) -> None:
     """Measure what this machine can do at best: arithmetic, caches, memory.
 
     The ceilings are kept in the lake, one file per thread count, and apply to sessions that ran on this machine with
-    as many threads. Leave the machine idle meanwhile; whatever disturbed the measurement is reported.
+    as many threads; those of a GPU to all that ran on it. Leave the machine idle meanwhile; whatever disturbed the
+    measurement is reported.
     """
+    from aaco_pipeline.errors import UsageError
     from aaco_pipeline.lake.calibrations import write_calibration
-    from aaco_pipeline.resources.calibrate import calibration as measuring
     from aaco_pipeline.resources.progress import progress_listener
 
-    wanted = threads or measuring.default_threads()
-    earlier = {count: _earlier(project, measuring.this_machine(), count) for count in wanted}
+    if threads and device is not None:
+        raise UsageError("--threads is of the CPU and --device of a GPU; measure one after the other")
     with _progress(quiet=as_json) as show, progress_listener(show):
-        made = measuring.calibrate(wanted, seconds or measuring.DEFAULT_SECONDS, lambda line: say(line, err=True))
+        made = _of_cpu(project, threads, seconds) if device is None else _of_gpu(device, seconds)
     kept = []
     for calibration in made:
+        earlier = _earlier(project, calibration.machine, calibration.threads)
         file = write_calibration(project.lake, calibration)
         kept.append({"file": str(file), **calibration.document()})
         if not as_json:
-            _print(calibration, earlier[calibration.threads])
+            _print(calibration, earlier)
     if as_json:
         print_json(kept)
     else:
         _print_foot(made, [document["file"] for document in kept])
 
 
-def _earlier(project: "Project", machine: "Mapping[str, str | None]", threads: int) -> "Calibration | None":
+def _of_cpu(project: "Project", threads: list[int] | None, seconds: float | None) -> "list[Calibration]":
+    from aaco_pipeline.resources.calibrate import calibration as measuring
+
+    wanted = threads or measuring.default_threads()
+    for count in wanted:  # before time is spent on one that could not be kept
+        _earlier(project, measuring.this_machine(), count)
+    return measuring.calibrate(wanted, seconds or measuring.DEFAULT_SECONDS, lambda line: say(line, err=True))
+
+
+def _of_gpu(device: int, seconds: float | None) -> "list[Calibration]":
+    from aaco_pipeline.resources.calibrate import gpu
+
+    return [gpu.calibrate_gpu(device, seconds or gpu.DEFAULT_SECONDS, lambda line: say(line, err=True))]
+
+
+def _earlier(project: "Project", machine: "Mapping[str, str | None]", threads: int | None) -> "Calibration | None":
     """The calibration that will be replaced. One that is damaged is no loss; one of a newer version is refused."""
     from aaco_pipeline.lake.calibrations import DamagedCalibrationError, read_calibration
 
@@ -71,7 +95,6 @@ def _earlier(project: "Project", machine: "Mapping[str, str | None]", threads: i
 
 
 def _print(calibration: "Calibration", before: "Calibration | None") -> None:
-    from aaco_pipeline.report.words.units import counted
     from aaco_pipeline.resources.calibrate.calibration import (
         best_outcomes,
         resource_name,
@@ -96,13 +119,7 @@ def _print(calibration: "Calibration", before: "Calibration | None") -> None:
                 what_was_run(outcome, calibration.threads, briefly=True),
             )
         )
-    model = calibration.machine.get("cpu.model") or "CPU of unknown model"
-    print_table(
-        _COLUMNS,
-        rows,
-        title=f"{model}, {counted(calibration.threads, 'thread')} {_caches(calibration)}",
-        numeric=_NUMERIC,
-    )
+    print_table(_COLUMNS, rows, title=_title(calibration), numeric=_NUMERIC)
 
 
 def _print_foot(made: "list[Calibration]", files: list[str]) -> None:
@@ -112,9 +129,9 @@ def _print_foot(made: "list[Calibration]", files: list[str]) -> None:
     screen = console()
     screen.print(_NOTE, style="dim", markup=False)
     for calibration in made:
-        threads = counted(calibration.threads, "thread")
+        where = "" if calibration.threads is None else f" with {counted(calibration.threads, 'thread')}"
         for reservation in calibration.reservations:
-            screen.print(f"doubtful with {threads}: {reservation}", style="yellow", markup=False)
+            screen.print(f"doubtful{where}: {reservation}", style="yellow", markup=False)
     for name, reason in {name: why for c in made for name, why in c.absent.items()}.items():
         screen.print(f"absent: {name.replace('_', ' ')}: {reason}", markup=False)
     if any(calibration.reservations for calibration in made):
@@ -133,6 +150,19 @@ def _rate(value: float, unit: str) -> str:
 
 def _change(ratio: float | None) -> str | None:
     return None if ratio is None else f"{100 * ratio:+.1f} %"
+
+
+def _title(calibration: "Calibration") -> str:
+    """The model and how much of it was used."""
+    from aaco_pipeline.report.words.units import counted, size
+
+    if calibration.threads is None:
+        device = calibration.details["device"]
+        kind = "multiprocessors" if device["arch"].startswith("sm_") else "compute units"
+        sizes = f"L2 {size(device['l2_bytes'])}, memory {size(device['memory_bytes'])}"
+        return f"{device['name']} ({device['arch']}), {device['compute_units']} {kind} ({sizes})"
+    model = calibration.machine.get("cpu.model") or "CPU of unknown model"
+    return f"{model}, {counted(calibration.threads, 'thread')} {_caches(calibration)}"
 
 
 def _caches(calibration: "Calibration") -> str:

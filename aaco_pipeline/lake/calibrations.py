@@ -1,7 +1,7 @@
-"""Calibrations kept in the lake: the measured ceilings of one machine, one file for each number of threads.
+"""Calibrations kept in the lake: the measured ceilings of one machine, one file for each number of threads and GPU.
 
-Measuring them is `aaco_pipeline.resources.calibrate.calibration`; here they are written, read, checked, and found again
-for the session that ran on the same machine with as many threads.
+Measuring them is `aaco_pipeline.resources.calibrate`; here they are written, read, checked, and found again for the
+session that ran on the same machine with as many threads, or on the same GPU.
 """
 
 import hashlib
@@ -40,11 +40,14 @@ MACHINE_FACTS: Final = (
     ("cpu", "scaling_max_khz"),
     ("container", "cgroup_cpu_max"),
 )
+#: What tells a GPU, of facts and of the table `devices`: GPUs of one host, architecture and size have one calibration.
+GPU_FACTS: Final = ("host.name", "gpu.arch", "gpu.compute_units")
 #: Far above what a calibration with all its measurements takes.
 MOST_BYTES: Final = 4 << 20
 _HOST_NAME: Final = "host.name"
 _CPU_MODEL: Final = "cpu.model"
-_FILE: Final = re.compile(r"([0-9a-f]{16})-([1-9][0-9]{0,5})\.json")
+_FILE: Final = re.compile(r"([0-9a-f]{16})-(gpu|[1-9][0-9]{0,5})\.json")
+_GPU_ARCH: Final = "gpu.arch"
 
 
 class DamagedCalibrationError(LakeError):
@@ -64,15 +67,15 @@ class Ceiling:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What one machine reached with `threads` threads.
+    """What one machine reached with `threads` threads, or one of its GPUs: then `threads` is null.
 
-    `machine` holds the facts of `MACHINE_FACTS` by `category.key`, `absent` the reason for each resource that could
-    not be measured, `reservations` what made the measurement doubtful. `details` is everything else that was seen:
-    every kernel that was tried, the caches, the noise, the versions.
+    `machine` holds the facts of `MACHINE_FACTS` by `category.key`, of a GPU those of `GPU_FACTS` and its product;
+    `absent` the reason for each resource that could not be measured, `reservations` what made the measurement doubtful.
+    `details` is everything else that was seen: every kernel that was tried, the caches, the noise, the versions.
     """
 
     machine: Mapping[str, str | None]
-    threads: Annotated[int, Field(gt=0)]
+    threads: Annotated[int, Field(gt=0)] | None
     measured_at: str
     ceilings: tuple[Ceiling, ...]
     absent: Mapping[str, str] = field(default_factory=dict)
@@ -81,8 +84,8 @@ class Calibration:
 
     @property
     def file_name(self) -> str:
-        """Where in `calibrations/` it belongs: the machine's digest and the number of threads."""
-        return f"{machine_digest(self.machine)}-{self.threads}.json"
+        """Where in `calibrations/` it belongs: the machine's or GPU's digest and the number of threads or `gpu`."""
+        return _file_name(self.machine, self.threads)
 
     def document(self) -> dict[str, Any]:
         """The calibration as it stands in its file."""
@@ -122,8 +125,9 @@ class MeasuredCeilings:
 
 
 def machine_digest(machine: Mapping[str, str | None]) -> str:
-    """The first 16 hexadecimal digits of the SHA-256 over the machine's facts in the order of `MACHINE_FACTS`."""
-    values = [machine.get(f"{category}.{key}") for category, key in MACHINE_FACTS]
+    """The first 16 hexadecimal digits of the SHA-256 over the facts in the order of `MACHINE_FACTS` or `GPU_FACTS`."""
+    names = GPU_FACTS if _GPU_ARCH in machine else [f"{category}.{key}" for category, key in MACHINE_FACTS]
+    values = [machine.get(name) for name in names]
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()[:16]
 
 
@@ -132,17 +136,26 @@ def machine_of(facts: "Mapping[tuple[str, str], str | None]") -> dict[str, str |
     return {f"{category}.{key}": facts.get((category, key)) for category, key in MACHINE_FACTS}
 
 
+def gpu_of(host: str | None, arch: str, compute_units: int, product: str | None) -> dict[str, str | None]:
+    """What tells a GPU, by `GPU_FACTS`, and its product; of `gfx942:sramecc+:xnack-` the name before the features."""
+    facts = (host, arch.partition(":")[0], str(compute_units))
+    return {**dict(zip(GPU_FACTS, facts, strict=True)), "gpu.product": product}
+
+
 def write_calibration(lake: Path, calibration: Calibration) -> Path:
-    """Keep the calibration in the lake in place of the machine's earlier one with as many threads; its file."""
+    """Keep the calibration in the lake in place of an earlier one of the same machine and threads, or GPU; its file."""
     path = lake / CALIBRATIONS / calibration.file_name
     with lake_errors(path):
         write_atomically(path, calibration.to_bytes())
     return path
 
 
-def read_calibration(lake: Path, machine: Mapping[str, str | None], threads: int) -> Calibration | None:
-    """The machine's calibration with that many threads; None when there is none. LakeError when it cannot be read."""
-    return _read(lake / CALIBRATIONS / f"{machine_digest(machine)}-{threads}.json")
+def read_calibration(lake: Path, machine: Mapping[str, str | None], threads: int | None) -> Calibration | None:
+    """The machine's calibration with that many threads, or the GPU's; None when there is none.
+
+    LakeError when it cannot be read.
+    """
+    return _read(lake / CALIBRATIONS / _file_name(machine, threads))
 
 
 def ceilings_for(
@@ -168,6 +181,34 @@ def ceilings_for(
     return MeasuredCeilings(_frame(calibration, int(cpu["device_id"][0])), None)
 
 
+def gpu_ceilings_for(lake: Path, environment: "pl.DataFrame", devices: "pl.DataFrame") -> "dict[int, MeasuredCeilings]":
+    """The measured ceilings of each GPU of a session, by device_id; LakeError when a calibration is damaged or newer.
+
+    `environment` and `devices` are the session's tables.
+    """
+    import polars as pl
+
+    named = environment.filter((pl.col("category") == "host") & (pl.col("key") == "name")).get_column("value")
+    host = named[0] if len(named) else None
+    found = {}
+    gpus = devices.filter(pl.col("handle").ne_missing("cpu"))
+    for device, arch, units, product in gpus.select("device_id", "arch", "compute_units", "product").iter_rows():
+        if host is None or arch is None or units is None:
+            found[device] = MeasuredCeilings(None, "the session does not state host, architecture and size of the GPU")
+            continue
+        calibration = read_calibration(lake, gpu_of(host, arch, units, product), None)
+        if calibration is None:
+            reason = "its GPU was not calibrated; run `aaco calibrate --device NUMBER` on that host"
+            found[device] = MeasuredCeilings(None, reason)
+        else:
+            found[device] = MeasuredCeilings(_frame(calibration, device), None)
+    return found
+
+
+def _file_name(machine: Mapping[str, str | None], threads: int | None) -> str:
+    return f"{machine_digest(machine)}-{'gpu' if threads is None else threads}.json"
+
+
 def _frame(calibration: Calibration, device_id: int) -> "pl.DataFrame":
     import polars as pl
 
@@ -181,7 +222,8 @@ def _why_none(lake: Path, machine: Mapping[str, str | None], threads: int) -> st
     """What the nearest calibration differs in, so that a person knows which one to make."""
     advice = f"run `aaco calibrate --threads {threads}` on that machine, as the session ran there"
     others = _calibrations_of_host(lake, machine)
-    same = sorted(c.threads for c in others if machine_digest(c.machine) == machine_digest(machine))
+    digest = machine_digest(machine)
+    same = sorted(c.threads for c in others if c.threads is not None and machine_digest(c.machine) == digest)
     if same:
         measured = ", ".join(map(str, same))
         return f"its machine was calibrated with {measured} threads, and the session ran with {threads}; {advice}"
@@ -201,12 +243,14 @@ def _differences(one: Mapping[str, str | None], other: Mapping[str, str | None])
 
 
 def _calibrations_of_host(lake: Path, machine: Mapping[str, str | None]) -> list[Calibration]:
-    """The readable calibrations of the host of that name; one that cannot be read explains nothing."""
+    """The readable calibrations of the CPUs of the host of that name; one that cannot be read explains nothing."""
     found = []
     for path in sorted((lake / CALIBRATIONS).glob("*.json")):
         with suppress(LakeError):
             calibration = _read(path) if _FILE.fullmatch(path.name) else None
-            if calibration is not None and calibration.machine.get(_HOST_NAME) == machine[_HOST_NAME]:
+            if calibration is None or calibration.threads is None:
+                continue
+            if calibration.machine.get(_HOST_NAME) == machine[_HOST_NAME]:
                 found.append(calibration)
     return found
 

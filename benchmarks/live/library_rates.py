@@ -25,7 +25,7 @@ def rate(work: float, launch: Callable[[], object]) -> dict[str, float]:
             launch()
         end.record()
         end.synchronize()
-        return begin.elapsed_time(end) / 1e3 / launches
+        return float(begin.elapsed_time(end)) / 1e3 / launches
 
     once(2)
     launches = max(1, int(WINDOW_SECONDS / once(2)))
@@ -49,32 +49,32 @@ def memory() -> dict[str, dict[str, float]]:
     }
 
 
+def product(left: torch.Tensor, right: torch.Tensor) -> dict[str, float]:
+    """One format's product through cuBLAS."""
+    out = torch.empty_like(left)
+    return rate(2 * len(left) ** 3, lambda: torch.mm(left, right, out=out))
+
+
+def product_of_bytes(left: torch.Tensor, right: torch.Tensor) -> dict[str, float]:
+    """The product of 8-bit floating-point numbers, accumulated as quickly as the GPU can."""
+    one = torch.ones((), device="cuda")
+    given = {"out_dtype": torch.bfloat16, "use_fast_accum": True}
+    return rate(2 * len(left) ** 3, lambda: torch._scaled_mm(left, right, one, one, **given))
+
+
 def main() -> int:
     """Memory, and products of two sizes in five formats."""
     found = {"torch": torch.__version__, "device": torch.cuda.get_device_name(0), **memory()}
     torch.backends.cuda.matmul.allow_tf32 = True
-    one = torch.ones((), device="cuda")
     for side in (4096, 8192):
         left, right = (torch.rand(side, side, device="cuda") * 2 - 1 for _ in range(2))
-        for name, dtype in (
-            ("fp64", torch.float64),
-            ("xf32", torch.float32),
-            ("fp16", torch.half),
-            ("bf16", torch.bfloat16),
-        ):
-            x, y = left.to(dtype), right.to(dtype)
-            out = torch.empty(side, side, device="cuda", dtype=dtype)
-            found[f"matrix {name} {side}"] = rate(2 * side**3, lambda x=x, y=y, out=out: torch.mm(x, y, out=out))
-            found[f"matrix {name} {side} transposed"] = rate(
-                2 * side**3, lambda x=x, y=y, out=out: torch.mm(x, y.t(), out=out)
-            )
-        x, y = left.to(torch.float8_e4m3fn), right.to(torch.float8_e4m3fn).t()
-        found[f"matrix fp8 {side}"] = rate(
-            2 * side**3,
-            lambda x=x, y=y: torch._scaled_mm(x, y, one, one, out_dtype=torch.bfloat16, use_fast_accum=True),
-        )
+        formats = {"fp64": torch.float64, "xf32": torch.float32, "fp16": torch.half, "bf16": torch.bfloat16}
+        for name, dtype in formats.items():
+            found[f"matrix {name} {side}"] = product(left.to(dtype), right.to(dtype))
+            found[f"matrix {name} {side} transposed"] = product(left.to(dtype), right.to(dtype).t())
+        found[f"matrix fp8 {side}"] = product_of_bytes(left.to(torch.float8_e4m3fn), right.to(torch.float8_e4m3fn).t())
     torch.backends.cuda.matmul.allow_tf32 = False
-    found["vector fp32 product 8192"] = rate(2 * 8192**3, lambda: left @ right)
+    found["vector fp32 product 8192"] = product(left, right)
     print(json.dumps(found))
     return 0
 

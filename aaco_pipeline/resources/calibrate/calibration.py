@@ -44,6 +44,16 @@ _KERNEL_TEXTS: Final = {
     "copy": "NumPy copyto, one array read and one written",
 }
 
+#: What a person calls a resource that is not called by its own name in capitals.
+_SPOKEN: Final = {
+    "vector": "arithmetic",
+    "vector_integer": "arithmetic",
+    "vector_packed": "packed arithmetic",
+    "matrix": "matrix",
+    "vl1d": "L1",
+    "lds": "shared memory",
+}
+
 Outcome = dict[str, Any]
 
 
@@ -205,14 +215,16 @@ def reservations(best: Sequence[Outcome], noise: Mapping[str, Mapping[str, float
 
 
 def resource_name(outcome: Outcome) -> str:
-    """What a person calls it: `arithmetic fp32`, `L2`, `DRAM`."""
+    """What a person calls it: `arithmetic fp32`, `matrix bf16`, `L2`, `DRAM`."""
     resource, dtype = outcome["resource"], outcome["dtype"]
-    spoken = "arithmetic" if resource.startswith("vector") else resource.upper()
+    spoken = _SPOKEN.get(resource, resource.upper())
     return f"{spoken} {dtype}" if dtype else spoken
 
 
-def what_was_run(outcome: Outcome, threads: int, *, briefly: bool = False) -> str:
-    """The kernel and its size in words; briefly, without what it reads and writes."""
+def what_was_run(outcome: Outcome, threads: int | None, *, briefly: bool = False) -> str:
+    """The kernel and its size in words; briefly, without what it reads and writes. A GPU's kernel says so itself."""
+    if threads is None:
+        return str(outcome["kernel"])
     if outcome["kernel"] in ("runtime", "product"):
         return f"{outcome['label']}, {outcome['side']}²"
     size = outcome["thread_bytes"] * threads

@@ -1,0 +1,136 @@
+"""Measures a GPU's ceilings with a compiled program, in a fresh process that holds the host's measurement slot.
+
+What the program runs is `gpu_roofs.hip`, how it is built and read is `aaco_pipeline.resources.calibrate.gpu_program`;
+keeping what comes of it is `aaco_pipeline.lake.calibrations`.
+"""
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from aaco_pipeline.errors import UnavailableError
+from aaco_pipeline.lake.calibrations import Calibration, Ceiling, gpu_of
+from aaco_pipeline.resources.calibrate.calibration import Outcome, best_outcomes, reservations, shortfall
+from aaco_pipeline.resources.calibrate.gpu_program import GpuCompiler, find_compiler, read_result
+from aaco_pipeline.resources.host.facts import host_facts
+from aaco_pipeline.resources.measure.measured_process import last_line, run_measured, status_text
+from aaco_pipeline.resources.measure.measurement_slot import measurement_slot
+from aaco_pipeline.resources.progress import report_progress
+from aaco_pipeline.resources.toolchains.limited import ending, run_limited
+
+#: Of measuring; compiling, and choosing among the kernels of a library, come on top.
+DEFAULT_SECONDS: Final = 20.0
+_COMPILE_SECONDS: Final = 300.0
+_SPARE_SECONDS: Final = 120.0
+
+
+def calibrate_gpu(device: int, seconds: float, log: Callable[[str], None]) -> Calibration:
+    """What the GPU of that number, as its runtime counts them, reaches, measured within about `seconds`.
+
+    Waits for the host's measurement slot. UnavailableError when there is no compiler, no such GPU, or nothing could be
+    measured.
+    """
+    compiler = find_compiler()
+    with tempfile.TemporaryDirectory(prefix="aaco-calibrate-") as name:
+        folder = Path(name)
+        program = _built(compiler, folder)
+        with measurement_slot(
+            on_wait=lambda: log("waiting for the measurement slot: another run is measuring")
+        ) as slot:
+            measured_at = datetime.now(UTC).replace(microsecond=0)
+            about, measurements = _measured(compiler, program, device, seconds, slot)
+    facts = {(fact["category"], fact["key"]): fact["value"] for fact in host_facts()["facts"]}
+    date = measured_at.isoformat().replace("+00:00", "Z")
+    return calibration_of(about, measurements, facts.get(("host", "name")), date)
+
+
+def calibration_of(
+    about: Mapping[str, Any], measurements: Sequence[Mapping[str, Any]], host: str | None, date: str
+) -> Calibration:
+    """The calibration that the program's device and measurements make; UnavailableError when none succeeded."""
+    outcomes = [_outcome(one) for one in measurements]
+    best = best_outcomes(outcomes)
+    if not best:
+        why = next((one["failed"] for one in outcomes if "failed" in one), "nothing was measured")
+        raise UnavailableError(f"calibrate: nothing could be measured on {about['name']}: {why}")
+    measured = {(one["resource"], one["dtype"]) for one in best}
+    absent = {
+        " ".join(filter(None, (one["resource"], one["dtype"]))): str(one["failed"])
+        for one in outcomes
+        if (one["resource"], one["dtype"]) not in measured
+    }
+    return Calibration(
+        machine=gpu_of(host, about["arch"], about["compute_units"], about["name"]),
+        threads=None,
+        measured_at=date,
+        ceilings=tuple(_ceiling(one, date) for one in best),
+        absent=absent,
+        reservations=tuple(reservations(best, {})),
+        details={"device": dict(about), "measurements": outcomes},
+    )
+
+
+def _built(compiler: GpuCompiler, folder: Path) -> Path:
+    program, log = folder / "gpu_roofs", folder / "compiler"
+    status = run_limited(compiler.compiling(program), folder, log=log, limit_seconds=_COMPILE_SECONDS)
+    if status is None:
+        raise UnavailableError(f"calibrate: {compiler.program} was not done after {_COMPILE_SECONDS:g} s")
+    if status:
+        raise UnavailableError(
+            f"calibrate: {compiler.program} ended with {ending(status)}: {last_line(log)}; check that it compiles for "
+            "the GPU of this host"
+        )
+    return program
+
+
+def _measured(
+    compiler: GpuCompiler, program: Path, device: int, seconds: float, slot: int
+) -> tuple[Mapping[str, Any], list[dict[str, Any]]]:
+    result, errors = program.with_name("result"), program.with_name("errors")
+    status = run_measured(
+        compiler.measuring(program, device, seconds, result),
+        slot,
+        errors,
+        time.monotonic() + _SPARE_SECONDS + 2 * seconds,
+        progress=lambda done, total: report_progress("GPU kernels", round(done), round(total)),
+    )
+    if status is None:
+        raise UnavailableError("calibrate: the GPU did not end its work; see the kernel's log (`dmesg`)")
+    found = read_result(result.read_text()) if result.exists() else None
+    if status or found is None:
+        raise UnavailableError(
+            f"calibrate: the measuring program ended with {status_text(status)}: {last_line(errors)}"
+        )
+    return found
+
+
+def _outcome(measurement: Mapping[str, Any]) -> Outcome:
+    """A measurement as those of the CPU are kept: best and median window in its unit, and the best of each round."""
+    kept = {name: measurement[name] for name in ("resource", "dtype", "kernel")}
+    if "failed" in measurement:
+        return {**kept, "failed": measurement["failed"]}
+    work = float(measurement["work"])
+    rounds = [[1e9 * work / ns for ns in windows] for windows in measurement["rounds"]]
+    every = [rate for windows in rounds for rate in windows]
+    outcome = {
+        "best": max(every),
+        "median": statistics.median(every),
+        "rounds": [max(windows) for windows in rounds],
+        "windows": len(every),
+        "variation": statistics.pstdev(every) / statistics.fmean(every),
+    }
+    return {**kept, "unit": measurement["unit"], "launches": measurement["launches"], "outcome": outcome}
+
+
+def _ceiling(outcome: Outcome, date: str) -> Ceiling:
+    best = outcome["outcome"]
+    text = (
+        f"{outcome['kernel']}; best of {best['windows']} windows of {outcome['launches']} launches in "
+        f"{len(best['rounds'])} rounds, median {100 * shortfall(outcome):.1f} % below, coefficient of variation "
+        f"{best['variation']:.3f}; {date}"
+    )
+    return Ceiling(outcome["resource"], outcome["dtype"], float(best["best"]), outcome["unit"], text)
