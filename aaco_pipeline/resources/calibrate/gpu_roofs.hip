@@ -161,8 +161,18 @@ __device__ inline float value_of(double x) { return float(x); }
 __device__ inline float value_of(float x) { return x; }
 __device__ inline float value_of(__half2 x) { return __low2float(x) + __high2float(x); }
 
-// Chains of fused multiply-adds in registers.
+// Keeps the compiler from joining two operations on fp32 to a packed one, which some architectures have.
 template <typename T>
+__device__ inline void stay_single(T&) {}
+#if defined(__HIP_PLATFORM_AMD__)
+template <>
+__device__ inline void stay_single(float& x) {
+  asm volatile("" : "+v"(x));
+}
+#endif
+
+// Chains of fused multiply-adds in registers.
+template <typename T, bool kPacked>
 __global__ void multiply_adds(float4* __restrict__ out, float factor, float addend, int steps) {
   T x[kChains], a, b;
   set(a, factor);
@@ -173,7 +183,10 @@ __global__ void multiply_adds(float4* __restrict__ out, float factor, float adde
 #pragma unroll
     for (int again = 0; again < kSteps; ++again) {
 #pragma unroll
-      for (int k = 0; k < kChains; ++k) x[k] = multiply_add(x[k], a, b);
+      for (int k = 0; k < kChains; ++k) {
+        x[k] = multiply_add(x[k], a, b);
+        if (!kPacked) stay_single(x[k]);
+      }
     }
   }
   float4 sum = make_float4(0, 0, 0, 0);
@@ -342,13 +355,13 @@ void add_shared(float4* out, int units) {
       [=] { shared_memory<kStream><<<blocks, kShared>>>(out, 0.5f, steps); });
 }
 
-template <typename T>
+template <typename T, bool kPacked>
 void add_arithmetic(const char* resource, const char* dtype, int per_operation, float4* out, int units) {
   int steps = 512;
   unsigned blocks = unsigned(units) * 16;
   add(resource, dtype, "fused multiply-adds, 8 chains of each work-item",
       double(per_operation) * blocks * kBlock * kChains * kSteps * steps, "flop/s",
-      [=] { multiply_adds<T><<<blocks, kBlock>>>(out, 0.999f, 0.001f, steps); });
+      [=] { multiply_adds<T, kPacked><<<blocks, kBlock>>>(out, 0.999f, 0.001f, steps); });
 }
 
 struct Product {
@@ -567,14 +580,20 @@ int main(int count, char** arguments) {
   add_shared<Stream::kRead>(c, units);
   add_shared<Stream::kCopy>(c, units);
   add_shared<Stream::kTriad>(c, units);
-  add_arithmetic<double>("vector", "fp64", 2, c, units);
-  add_arithmetic<float>("vector", "fp32", 2, c, units);
-  add_arithmetic<__half2>("vector_packed", "fp16", 4, c, units);
+  add_arithmetic<double, false>("vector", "fp64", 2, c, units);
+  add_arithmetic<float, false>("vector", "fp32", 2, c, units);
+  add_arithmetic<__half2, true>("vector_packed", "fp16", 4, c, units);
+#if defined(__HIP_PLATFORM_AMD__)
+  if (std::strncmp(about.gcnArchName, "gfx90a", 6) == 0 || std::strncmp(about.gcnArchName, "gfx94", 5) == 0 ||
+      std::strncmp(about.gcnArchName, "gfx95", 5) == 0) {
+    add_arithmetic<float, true>("vector_packed", "fp32", 2, c, units);
+  }
+#endif
   add_products(std::vector<const char*>(arguments + 5, arguments + count));
 
   Clock clock;
   double warm = seconds_now() + kWarmUpSeconds;
-  while (seconds_now() < warm) clock.launch_ns([=] { multiply_adds<float><<<blocks, kBlock>>>(c, 0.999f, 0.001f, 512); }, 8);
+  while (seconds_now() < warm) clock.launch_ns([=] { multiply_adds<float, false><<<blocks, kBlock>>>(c, 0.999f, 0.001f, 512); }, 8);
   keep_quickest(clock);
   measure(clock, seconds, rounds);
   tell();
