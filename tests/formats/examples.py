@@ -69,6 +69,18 @@ def _nsys(folder: Path) -> Path:
     return path
 
 
+def _ncu(folder: Path) -> Path:
+    described = '"Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device","CC"'
+    kernel = '"0","41","program","127.0.0.1","k","1","7","(64, 1, 1)","(8, 1, 1)","0","9.0","1024"'
+    return _text(
+        folder / "ncu.csv",
+        "==PROF== Connected to process 41",
+        f'"ID","Process ID",{described},"dram__bytes_read.sum"',
+        ",".join(['""'] * 11 + ['"byte"']),
+        kernel,
+    )
+
+
 def _ort_profile(folder: Path) -> Path:
     session = {"cat": "Session", "pid": 1, "tid": 1, "args": {}}
     node = {"cat": "Node", "pid": 1, "tid": 1, "name": "conv_kernel_time", "ts": 11, "dur": 3}
@@ -179,6 +191,7 @@ EXAMPLES: Final[Mapping[str, Callable[[Path], Path]]] = {
     "cupti": _cupti,
     "gpu_metrics": _gpu_metrics,
     "kineto": _kineto,
+    "ncu": _ncu,
     "nsys": _nsys,
     "ort_profile": _ort_profile,
     "prometheus": _prometheus,
