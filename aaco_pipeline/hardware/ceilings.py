@@ -221,7 +221,7 @@ def _of_gpu(facts: DeviceFacts, known: Architecture) -> Iterator[_Ceiling]:
     if facts.infinity_cache is not None:
         for resource in ("infinity_cache", "fabric"):
             yield _Ceiling(resource, None, facts.infinity_cache.value, "byte/s", facts.infinity_cache.origin)
-    elif facts.memory_bandwidth is not None and known.vendor == "AMD" and _is_without_infinity_cache(known):
+    elif facts.memory_bandwidth is not None and _is_without_infinity_cache(known):
         origin = f"no cache between L2 and memory, so that of dram: {facts.memory_bandwidth.origin}"
         yield _Ceiling("fabric", None, facts.memory_bandwidth.value, "byte/s", origin)
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import polars as pl
 
-from aaco_pipeline.hardware.counters import AMOUNTS, RATIOS, TRAITS, Family, floating_formats
+from aaco_pipeline.hardware.counters import AMOUNTS, MULTIPROCESSORS, RATIOS, TRAITS, Family, floating_formats
 from aaco_pipeline.hardware.counters.formulas import read_size_is_assumed, term, work_formulas
 
 #: The columns of `work_of`, in order.
@@ -98,7 +98,8 @@ def _lower_bound(family: Family) -> pl.Expr:
     if not formats:
         return pl.lit(None, pl.Boolean)
     known = pl.any_horizontal(pl.col(name).is_not_null() for name in formats)
-    return pl.when(known).then(_is_packed().fill_null(True) | _uncounted(formats))
+    packed = pl.lit(False) if family in MULTIPROCESSORS else _is_packed().fill_null(True)
+    return pl.when(known).then(packed | _uncounted(formats))
 
 
 def _is_packed() -> pl.Expr:
@@ -129,12 +130,13 @@ def _conditions() -> dict[str, pl.Expr]:
     ]
     assumed = [within[family] & read_size_is_assumed(family) for family in Family]
     knows_flops = pl.col("flops_is_lower_bound").is_not_null()
+    of_wavefronts = ~pl.any_horizontal(within[family] for family in MULTIPROCESSORS)
     return {
         "packed_math_possible": knows_flops & _is_packed(),
         "formats_not_counted": knows_flops & pl.any_horizontal(uncounted),
         "no_vector_format_counters": pl.any_horizontal(unsplit),
         "matrix_instructions_included": pl.any_horizontal(together) & pl.col("valu_instructions").is_not_null(),
-        "masked_lanes_counted": knows_flops & (pl.col("active_threads_ratio") < _FEW_LANES),
+        "masked_lanes_counted": knows_flops & of_wavefronts & (pl.col("active_threads_ratio") < _FEW_LANES),
         "request_size_assumed": pl.any_horizontal(assumed),
         "writes_left_in_l2": pl.col("TCC_EA_WRREQ") < _WRITES_PASSED_ON * pl.col("TCC_WRITE"),
         "implausible_clock": pl.col("clock_is_implausible"),
@@ -154,7 +156,8 @@ def _lacks(family: Family) -> pl.Expr:
     """Whether an amount that the family's counters give is null; formats and clocks have flags of their own."""
     if family is Family.UNKNOWN:
         return pl.lit(False)
-    names = ["wavefronts", "valu_instructions", "fabric_read_bytes", "fabric_write_bytes"]
+    names = ["wavefronts", "fabric_read_bytes", "fabric_write_bytes"]
+    names += ["l2_bytes", "vl1d_bytes", "lds_bytes"] if family in MULTIPROCESSORS else ["valu_instructions"]
     if TRAITS[family].l2_bytes_per_request is not None:
         names += ["l2_bytes", "vl1d_bytes", "lds_bytes"]
     return pl.any_horizontal(pl.col(name).is_null() for name in names)

@@ -13,7 +13,7 @@ import polars as pl
 from aaco_pipeline.capture.merging import counted, other_passes, telemetry, traced_kernels
 from aaco_pipeline.capture.merging.base import DEVICE_COLUMNS, TIMES, base_trace, choose_base, renumbered
 from aaco_pipeline.capture.merging.iterations import as_iterations, from_markers
-from aaco_pipeline.capture.merging.parts import EVENTS, NamedReading
+from aaco_pipeline.capture.merging.parts import EVENTS, NamedReading, plainly_named
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import CaptureTables
 from aaco_pipeline.formats.thread_trace.matching import matched_instructions
@@ -50,6 +50,7 @@ def merge_parts(parts: Sequence[NamedReading]) -> CaptureTables:
     """
     if not parts:
         raise CaptureError("nothing to assemble: no part could be read")
+    parts = [plainly_named(part) for part in parts]
     base, evidence = choose_base(parts)
     merged = base_trace(base)
     tables = merged.tables

@@ -4,13 +4,13 @@ Which files make a part is `aaco_pipeline.capture.discovery`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
 import polars as pl
 
-from aaco_pipeline.formats.capture_tables import CaptureTables
+from aaco_pipeline.formats.capture_tables import CaptureTables, described_kernels
 from aaco_pipeline.lake.validation import empty_table, to_contract
 
 #: Tables whose rows are events of a process, with the column that numbers them.
@@ -22,6 +22,31 @@ EVENTS: Final[Mapping[str, str]] = {
     "memory_allocations": "allocation_id",
     "synchronizations": "synchronization_id",
 }
+
+
+def plainly_named(part: "NamedReading") -> "NamedReading":
+    """The part with C++ names where its reader says that kernels have those of the binary (`mangled_kernels`).
+
+    A trace of the same run names them in C++, and counters find their dispatches by name.
+    """
+    mangled = part.reading.details.get("mangled_kernels")
+    if mangled is None or mangled.is_empty():
+        return part
+    # Only where such names are: it brings the whole grammar of them.
+    from aaco_pipeline.analysis.kernels.demangling import demangled
+
+    plain = {name: demangled(name) for name in mangled.get_column("name")}
+    reading = part.reading
+    kernels = reading.tables["kernels"].with_columns(pl.col("name").replace(plain))
+    counted = reading.details["counter_dispatches"].with_columns(pl.col("kernel_name").replace(plain))
+    return NamedReading(
+        part.name,
+        replace(
+            reading,
+            tables={**reading.tables, "kernels": described_kernels(kernels.select("kernel_id", "name"))},
+            details={**reading.details, "counter_dispatches": counted},
+        ),
+    )
 
 
 @dataclass

@@ -37,6 +37,7 @@ RATIOS: Final = (
     *("valu_busy_ratio", "matrix_busy_ratio", "salu_busy_ratio", "lds_access_ratio"),
     *("active_threads_ratio", "achieved_occupancy_ratio"),
 )
+_MULTIPROCESSOR: Final = re.compile(r"sm_(80|90)a?")
 _ARCHITECTURE: Final = re.compile(r"gfx(9[0-9a-f]{2}|1[0-9][0-9a-f]{2})(?![0-9a-f])")
 _EXTERNAL: Final = re.compile(r"^TCC_EA\d?_")
 
@@ -51,7 +52,13 @@ class Family(StrEnum):
     GFX950 = "gfx950"
     GFX11 = "gfx11"
     GFX12 = "gfx12"
+    SM80 = "sm_80"
+    SM90 = "sm_90"
     UNKNOWN = "unknown"
+
+
+#: NVIDIA's, which count the operations of each lane that was switched on, and packed ones as two.
+MULTIPROCESSORS: Final = (Family.SM80, Family.SM90)
 
 
 @dataclass(frozen=True)
@@ -81,6 +88,13 @@ _GFX90A_MATRIX: Final = (
     "matrix_bf16_flops",
     "matrix_int8_ops",
 )
+_SM80_MATRIX: Final = (
+    "matrix_fp64_flops",
+    "matrix_xf32_flops",
+    "matrix_fp16_flops",
+    "matrix_bf16_flops",
+    "matrix_int8_ops",
+)
 #: Bytes per request and access, and wavefronts per compute unit: ROCm Compute Profiler's documentation of each block.
 TRAITS: Final[Mapping[Family, Traits]] = {
     Family.GFX906: Traits(64, 40, 64, 64, 16, 1),
@@ -96,6 +110,18 @@ TRAITS: Final[Mapping[Family, Traits]] = {
     ),
     Family.GFX11: Traits(None, 32, xcc_count=1),
     Family.GFX12: Traits(None, 32, xcc_count=1),
+    Family.SM80: Traits(
+        *(32, 64),
+        counts_vector_formats=True,
+        has_matrix_instructions=True,
+        matrix_formats=_SM80_MATRIX,
+    ),
+    Family.SM90: Traits(
+        *(32, 64),
+        counts_vector_formats=True,
+        has_matrix_instructions=True,
+        matrix_formats=(*_SM80_MATRIX, "matrix_fp8_flops"),
+    ),
     Family.UNKNOWN: Traits(None, None),
 }
 
@@ -104,7 +130,8 @@ def family_of(arch: str | None) -> Family:
     """The family of an architecture such as `gfx942`; `UNKNOWN` for one without formulas here, and for none."""
     found = _ARCHITECTURE.match(arch or "")
     if found is None:
-        return Family.UNKNOWN
+        nvidia = _MULTIPROCESSOR.fullmatch(arch or "")
+        return Family.UNKNOWN if nvidia is None else Family(f"sm_{nvidia[1]}")
     number = found[1]
     if number in ("900", "902", "906", "909", "90c"):
         return Family.GFX906
@@ -129,5 +156,6 @@ def plain_name(counter: str) -> str:
     """The counter's name as the formulas spell it: without `_sum`, and with `TCC_EA_` for every `TCC_EA<n>_`.
 
     Architectures and releases differ in both: MI100's captures say `TCC_EA_RDREQ_sum`, MI300's `TCC_EA0_RDREQ_sum`.
+    NVIDIA's metrics go without their roll-up `.sum`; others of theirs (`.max`, `.pct`) are no counters of formulas.
     """
-    return _EXTERNAL.sub("TCC_EA_", counter.removesuffix("_sum"))
+    return _EXTERNAL.sub("TCC_EA_", counter.removesuffix("_sum").removesuffix(".sum"))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from aaco_pipeline.capture import discovery
 from aaco_pipeline.capture.merging import NamedReading, merge_parts
+from aaco_pipeline.formats import ncu
 from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
 from tests.capture.merging.test_merging import reading, valid
 from tests.places import SHARED
@@ -62,6 +63,20 @@ def test_where_a_pass_counts_its_dispatches_otherwise_the_nth_of_a_kernel_and_gr
     ]
     (told,) = [item for item in assembled.evidence if item.item == "counter values matched by execution"]
     assert (told.status, told.rows) == ("partial", 4)
+
+
+def test_counters_under_the_names_of_the_binary_find_the_kernels_that_a_trace_names_in_cpp(tmp_path: Path) -> None:
+    plain = "copy(float const*, float*)"
+    base = reading("base", [100, 200], [plain, plain], numbers=[0, 1])
+    described = '"ID","Process ID","Kernel Name","Block Size","Grid Size","dram__bytes_read.sum"'
+    rows = [f'"{n}","41","_Z4copyPKfPf","(64, 1, 1)","(20, 1, 1)","{n + 1}"' for n in (0, 1)]
+    (tmp_path / "ncu.csv").write_text("\n".join((described, '"","","","","","byte"', *rows)) + "\n")
+    assembled = merge_parts([base, NamedReading("counters_1/ncu.csv", ncu.read(tmp_path / "ncu.csv"))])
+    assert [(dispatch, kernel, value) for dispatch, kernel, value, _ in placed(assembled)] == [
+        (0, plain, 1.0),
+        (1, plain, 2.0),
+    ]
+    assert valid(assembled)["kernels"].height == 1
 
 
 def test_an_execution_on_another_grid_is_no_dispatch_of_the_trace() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from aaco_pipeline.hardware.counters import (
     AMOUNTS,
     MATRIX_FORMATS,
+    MULTIPROCESSORS,
     RATIOS,
     TRAITS,
     Family,
@@ -66,7 +67,11 @@ def figure(family: Family, name: str) -> DerivedMetric:
         ("gfx90aa", Family.UNKNOWN),
         ("gfx1030", Family.UNKNOWN),
         ("gfx803", Family.UNKNOWN),
-        ("sm_90", Family.UNKNOWN),
+        ("sm_90", Family.SM90),
+        ("sm_90a", Family.SM90),
+        ("sm_80", Family.SM80),
+        ("sm_100", Family.UNKNOWN),
+        ("sm_86", Family.UNKNOWN),
         ("", Family.UNKNOWN),
         (None, Family.UNKNOWN),
     ],
@@ -84,6 +89,8 @@ def test_architectures_belong_to_families(arch: str | None, family: Family) -> N
         ("TCC_EA1_WRREQ_sum", "TCC_EA_WRREQ"),
         ("TCC_HIT_sum", "TCC_HIT"),
         ("SQ_WAVES", "SQ_WAVES"),
+        ("dram__bytes_read.sum", "dram__bytes_read"),
+        ("gpc__cycles_elapsed.max", "gpc__cycles_elapsed.max"),
         ("TCP_TCC_EA0_X", "TCP_TCC_EA0_X"),
     ],
 )
@@ -164,12 +171,31 @@ def test_gfx11_and_gfx12_count_by_size() -> None:
 
 
 def test_writes_are_of_32_or_64_bytes() -> None:
-    for family in Family:
+    for family in (family for family in Family if family not in MULTIPROCESSORS):
         if family not in (Family.GFX11, Family.GFX12):
             written = evaluated(term("fabric_write_bytes", family), TCC_EA_WRREQ=5, TCC_EA_WRREQ_64B=3)
             assert written == 3 * 64 + 2 * 32
         assert evaluated(term("fabric_write_bytes", family), WRITE_SIZE=1) == 1024
         assert evaluated(term("fabric_write_bytes", family), TCC_EA_WRREQ=5) is None
+
+
+@pytest.mark.parametrize("family", MULTIPROCESSORS)
+def test_on_nvidia_a_multiply_add_is_two_operations_and_l2_bytes_are_the_multiprocessors_sectors(
+    family: Family,
+) -> None:
+    work = work_formulas(family)
+    executed = {
+        f"smsp__sass_thread_inst_executed_op_{op}_pred_on": n for op, n in (("fadd", 3), ("fmul", 5), ("ffma", 7))
+    }
+    assert evaluated(work["valu_fp32_flops"], **executed) == 3 + 5 + 2 * 7
+    assert evaluated(work["valu_fp32_flops"], smsp__sass_thread_inst_executed_op_ffma_pred_on=7) is None
+    sectors = {f"lts__t_sectors_srcunit_tex_op_{op}": float(n) for op, n in (("read", 10), ("write", 5))}
+    assert evaluated(work["l2_bytes"], **sectors) == 15 * 32
+    assert evaluated(work["l2_bytes"], **sectors, lts__t_sectors_srcunit_tex_op_red=2.0) == 17 * 32
+    assert evaluated(work["l2_bytes"], lts__t_sectors=99.0) is None
+    assert evaluated(work["fabric_read_bytes"], dram__bytes_read=64) == 64
+    assert evaluated(work["matrix_fp16_flops"]) is None, "what was not counted is not zero"
+    assert evaluated(work["valu_instructions"], SQ_INSTS_VALU=7) is None
 
 
 def test_dram_reads_are_known_only_where_no_infinity_cache_lies_between() -> None:
