@@ -28,6 +28,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--seconds", type=float, default=40, help="of measuring in each run of the program")
+    parser.add_argument("--without-libraries", action="store_true", help="run the program once, and nothing beside it")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     found: dict[str, Any] = {"parts": {}}
@@ -47,6 +48,8 @@ def main() -> int:
             "roofs_2": measuring(options.seconds, "roofs_2"),
             "no_device": (str(program), "7", "1", "1", str(options.out / "no_device.jsonl")),
         }
+        if options.without_libraries:
+            commands = {part: commands[part] for part in ("build", "roofs_1")}
         for part, command in commands.items():
             clocks = said(["nvidia-smi", CLOCKS, "--format=csv"])["out"]
             begun = time.monotonic()
