@@ -2,6 +2,7 @@
 
 import io
 from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +32,14 @@ _DESCRIBING: Final = frozenset(
         *("rule_name", "rule_type", "rule_description", "estimated_speedup_type", "estimated_speedup"),
     )
 )
+_NOT_OF_THE_PROGRAM: Final = ("profiler__", "gpu__time_duration")
+_VALUES: Final = {
+    "source_dispatch_id": pl.UInt64,
+    "pid": pl.Int64,
+    "counter": pl.String,
+    "text": pl.String,
+    "unit": pl.String,
+}
 _PREFIXES: Final = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _SECONDS: Final = {"": 1e9, "m": 1e6, "u": 1e3, "n": 1.0, "p": 1e-3}
 #: Factors to the base unit, by unit as ncu prints it.
@@ -145,12 +154,27 @@ def _product(name: str) -> pl.Expr:
 def _of_long(rows: pl.DataFrame) -> pl.DataFrame:
     """Number, process, counter, unit and text of each value of the plain page; rows of rules have no metric."""
     found = rows.select("source_dispatch_id", "pid", counter="metric_name", unit="metric_unit", text="metric_value")
-    return found.filter(pl.col("counter").fill_null("") != "")
+    named = found.get_column("counter").drop_nulls().unique().to_list()
+    kept = [name for name in named if _is_counter(name, named)]
+    return found.filter(pl.col("counter").is_in(kept))
+
+
+def _is_counter(name: str, names: Collection[str]) -> bool:
+    """Whether a metric is a counter that is kept.
+
+    A counter has a roll-up behind a dot: what has none tells of the device and the launch. The raw page adds those over
+    units (`.avg`, `.min`, `.max`) to every sum that was asked for. ncu's own work and its durations are no counters.
+    """
+    base, dot, roll_up = name.rpartition(".")
+    added = roll_up in ("avg", "min", "max") and f"{base}.sum" in names
+    return bool(dot) and not added and not name.startswith(_NOT_OF_THE_PROGRAM)
 
 
 def _of_wide(rows: pl.DataFrame, names: tuple[str, ...], units: pl.DataFrame) -> pl.DataFrame:
     """The same of the raw page, whose units stand in a row of their own."""
-    metrics = [name for name in names if name not in _DESCRIBING]
+    metrics = [name for name in names if name not in _DESCRIBING and _is_counter(name, names)]
+    if not metrics:
+        return pl.DataFrame(schema=_VALUES)
     texts = rows.select("source_dispatch_id", "pid", *metrics)
     long = texts.unpivot(metrics, index=["source_dispatch_id", "pid"], variable_name="counter", value_name="text")
     stated = units.select(metrics).unpivot(variable_name="counter", value_name="unit")

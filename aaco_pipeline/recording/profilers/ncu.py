@@ -22,17 +22,14 @@ _PROGRAM: Final = "ncu"
 #: Where it lies when it is not on the path; of several releases the last by name.
 _INSTALLED: Final = ("/usr/local/cuda/bin/ncu", "/usr/local/cuda-*/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu")
 _ASK_SECONDS: Final = 60.0
+_TENSOR_PATHS: Final = ("fp64", "tf32_dst_fp32", "fp16", "bf16_dst_fp32", "fp8", "int8")
 _QUERIED: Final = re.compile(r"^([a-z][a-z0-9]*__[a-z0-9_]+)\s", re.MULTILINE)
 _VERSION: Final = re.compile(r"^Version (\S+)", re.MULTILINE)
 
 
 def _executed(*operations: str) -> tuple[str, ...]:
-    """Thread instructions whose predicate was on: each of them one operation of one lane, of a packed pair's two."""
+    """Instructions by lane, of lanes that were switched on alone; one of packed halves counts once."""
     return tuple(f"smsp__sass_thread_inst_executed_op_{operation}_pred_on.sum" for operation in operations)
-
-
-def _tensor_operations(*paths: str) -> tuple[str, ...]:
-    return tuple(f"sm__ops_path_tensor_src_{path}.sum" for path in paths)
 
 
 #: Metrics by set, for the same resources as the sets of AMD's counters. A GPU that lacks a metric is not asked for it.
@@ -58,16 +55,15 @@ METRIC_SETS: Final[Mapping[str, tuple[str, ...]]] = {
         "lts__t_sectors_srcunit_tex_lookup_hit.sum",
         "lts__t_sectors_srcunit_tex_lookup_miss.sum",
         "l1tex__t_bytes.sum",
-        "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
+        "smsp__sass_data_bytes_mem_shared.sum",
         "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
     ),
     # Operations by number format, on the vector units and on the tensor cores, and how busy both were.
     "compute": (
         *_executed("fadd", "fmul", "ffma", "dadd", "dmul", "dfma", "hadd", "hmul", "hfma", "integer"),
-        *_tensor_operations("fp64", "tf32_dst_fp32", "fp16_dst_fp16", "fp16_dst_fp32", "bf16_dst_fp32"),
-        *_tensor_operations("fp8", "fp8_dst_fp16", "fp8_dst_fp32", "int8"),
+        *(f"sm__ops_path_tensor_src_{path}.sum" for path in _TENSOR_PATHS),
         "sm__pipe_tensor_cycles_active.sum",
-        "sm__cycles_active.sum",
+        "sm__cycles_elapsed.sum",
         "smsp__inst_executed.sum",
         "smsp__thread_inst_executed.sum",
         "smsp__thread_inst_executed_pred_on.sum",
@@ -76,7 +72,6 @@ METRIC_SETS: Final[Mapping[str, tuple[str, ...]]] = {
     "occupancy": (
         "sm__warps_active.sum",
         "sm__cycles_active.sum",
-        "sm__maximum_warps_per_active_cycle_pct",
         "smsp__issue_active.sum",
         "smsp__warps_eligible.sum",
         "smsp__warps_launched.sum",

@@ -54,18 +54,19 @@ def test_the_raw_page_gives_every_metric_of_every_kernel_in_base_units(tmp_path:
     assert unread.rows == 1
 
 
-def test_the_plain_page_says_the_same_and_rows_of_rules_are_no_counters(tmp_path: Path) -> None:
+def test_the_plain_page_says_the_same_and_rows_of_rules_and_launches_are_no_counters(tmp_path: Path) -> None:
     long = f'{AROUND}{DESCRIBED},"Section Name","Metric Name","Metric Unit","Metric Value"\n'
     text = (
         long
         + row(0, "k", "Command line profiler metrics", "dram__bytes_read.sum", "Kbyte", "67,112.96")
         + row(0, "k", "Command line profiler metrics", "gpu__time_duration.sum", "usecond", "52.5")
+        + row(0, "k", "Command line profiler metrics", "dram__bytes_read.max", "byte", "7")
         + row(0, "k", "SpeedOfLight", "", "", "")
+        + row(0, "k", "Launch Statistics", "launch__registers_per_thread", "register/thread", "32")
         + row(1, "k", "Command line profiler metrics", "dram__bytes_read.sum", "byte", "32")
     )
     assert values(read(tmp_path, text)) == [
         (0, "dram__bytes_read.sum", 67_112_960.0),
-        (0, "gpu__time_duration.sum", 52_500.0),
         (1, "dram__bytes_read.sum", 32.0),
     ]
 

@@ -194,6 +194,11 @@ def test_on_nvidia_a_multiply_add_is_two_operations_and_l2_bytes_are_the_multipr
     assert evaluated(work["l2_bytes"], **sectors, lts__t_sectors_srcunit_tex_op_red=2.0) == 17 * 32
     assert evaluated(work["l2_bytes"], lts__t_sectors=99.0) is None
     assert evaluated(work["fabric_read_bytes"], dram__bytes_read=64) == 64
+    halves = {
+        name.replace("op_ffma", "op_hfma").replace("op_fa", "op_ha").replace("op_fm", "op_hm"): value
+        for name, value in executed.items()
+    }
+    assert evaluated(work["valu_fp16_flops"], **halves) == 2 * (3 + 5 + 2 * 7), "two halves an instruction"
     assert evaluated(work["matrix_fp16_flops"]) is None, "what was not counted is not zero"
     assert evaluated(work["valu_instructions"], SQ_INSTS_VALU=7) is None
 
