@@ -49,8 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=DEFAULT_SECONDS)
     parser.add_argument("--accept", type=float, default=0.05)
     options = parser.parse_args(arguments)
-    values: dict[tuple[int, str], list[float]] = defaultdict(list)
-    doubts: dict[tuple[int, str], int] = defaultdict(int)
+    values: dict[tuple[int | None, str], list[float]] = defaultdict(list)
+    doubts: dict[tuple[int | None, str], int] = defaultdict(int)
     waited: list[float] = []
     begun = time.monotonic()
     for _ in range(options.runs):

@@ -21,7 +21,6 @@ from onnx import TensorProto, helper
 from aaco_pipeline.capture.merging import NamedReading, merge_parts
 from aaco_pipeline.errors import CaptureError, ModelError
 from aaco_pipeline.formats import (
-    cupti,
     gpu_metrics,
     kineto,
     native,
@@ -40,6 +39,7 @@ from aaco_pipeline.formats.gpu_metrics.layouts import SELF_DESCRIBING, VERSIONS
 from aaco_pipeline.formats.kineto import nsys
 from aaco_pipeline.formats.kineto import ranks as kineto_ranks
 from aaco_pipeline.formats.native import scheduler, telemetry
+from aaco_pipeline.formats.nvidia import cupti
 from aaco_pipeline.formats.rocpd import rpd
 from aaco_pipeline.formats.rocprof import rocprof_db
 from aaco_pipeline.lake.contracts import contract

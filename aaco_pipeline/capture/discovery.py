@@ -18,10 +18,8 @@ from aaco_pipeline.capture.homes import CAPTURE_TRACES, OF_DEVICES, Found, with_
 from aaco_pipeline.capture.unread_files import homes
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats import (
-    cupti,
     kineto,
     ort_profile,
-    program,
     rocpd,
     rocprof,
     rocprof_compute,
@@ -32,6 +30,8 @@ from aaco_pipeline.formats import (
 from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
 from aaco_pipeline.formats.gpu_metrics import prometheus
 from aaco_pipeline.formats.kineto import nsys
+from aaco_pipeline.formats.native import program
+from aaco_pipeline.formats.nvidia import cupti
 from aaco_pipeline.formats.parsing.regular_files import (
     Entry,
     files_beneath,

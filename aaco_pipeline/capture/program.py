@@ -1,7 +1,7 @@
 """The capture of a program that `aaco record` ran, here or anywhere: its runs and marks, samples, and profilers' files.
 
-What the recorder itself knows is read by `aaco_pipeline.formats.program`. What a profiler left in a pass's folder is
-recognized and read as any capture's files are, and placed on the axis of the runs by the clock that it states.
+What the recorder itself knows is read by `aaco_pipeline.formats.native.program`. What a profiler left in a pass's
+folder is recognized and read as any capture's files are, and placed on the axis of the runs by the clock it states.
 """
 
 from collections.abc import Mapping
@@ -24,13 +24,12 @@ from aaco_pipeline.capture.merging.iterations import as_iterations, placed_in
 from aaco_pipeline.capture.parts import read_run
 from aaco_pipeline.capture.workload import program_of
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats import program
 from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
-from aaco_pipeline.formats.native import scheduler, telemetry
+from aaco_pipeline.formats.native import program, scheduler, telemetry
+from aaco_pipeline.formats.native.program.documents import MARKS_FOLDER, RUN_FILE, ProgramDocuments, read_documents
+from aaco_pipeline.formats.native.program.tables import tables_of
 from aaco_pipeline.formats.parsing.redaction import safe_name
 from aaco_pipeline.formats.parsing.regular_files import is_folder, readable_entries, settled
-from aaco_pipeline.formats.program.documents import MARKS_FOLDER, RUN_FILE, ProgramDocuments, read_documents
-from aaco_pipeline.formats.program.tables import tables_of
 from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.lake.validation import empty_table, to_contract
 

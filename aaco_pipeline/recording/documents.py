@@ -1,6 +1,6 @@
 """The files of a recorded folder: their names, their keys, and how they are written.
 
-They are read by `aaco_pipeline.formats.program`; what is raw telemetry is `aaco_pipeline.resources.telemetry`'s.
+They are read by `aaco_pipeline.formats.native.program`; what is raw telemetry is `aaco_pipeline.resources.telemetry`'s.
 """
 
 import json

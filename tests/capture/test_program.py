@@ -11,8 +11,8 @@ from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import conform
 from aaco_pipeline.report.document.session import session_summary
 from aaco_pipeline.report.words.session import answer
-from tests.formats.cupti import streams
-from tests.formats.program.recorded import MS, ZERO, marks_file, recorded, run_document
+from tests.formats.native.program.recorded import MS, ZERO, marks_file, recorded, run_document
+from tests.formats.nvidia.cupti import streams
 from tests.sessions import replayed, taken_in
 
 SESSION = "20260102T030405Z-0a1b2c3d"

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from aaco_pipeline.formats.gpu_metrics.layouts import layout
-from tests.formats.cupti import streams
+from tests.formats.nvidia.cupti import streams
 
 
 def _json(path: Path, document: Any) -> Path:

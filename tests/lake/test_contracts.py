@@ -232,6 +232,7 @@ def test_sections_come_in_the_order_of_the_dictionary_without_a_break() -> None:
         "What was run",
         "Model",
         "Inference",
+        "Program",
         "Trace",
         "Telemetry",
         "Completeness",

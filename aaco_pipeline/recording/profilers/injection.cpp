@@ -2,7 +2,7 @@
 // program (CUDA_INJECTION64_PATH) and NVTX, too (NVTX_INJECTION64_PATH).
 //
 // It asks CUPTI's activity API for kernels, copies, fills, waits, allocations, ranges and chosen calls, and appends
-// them as binary chunks to $AACO_CUPTI_FOLDER/<pid>-<start ticks>.cupti. `aaco_pipeline/formats/cupti` reads them; the
+// them as binary chunks to $AACO_CUPTI_FOLDER/<pid>-<start ticks>.cupti. `aaco_pipeline/formats/nvidia/cupti` reads them; the
 // layouts below and its numpy types state the same. It owes the program that it runs in:
 // - it never prints, never throws, never changes what the program is told of a signal or an exit;
 // - it takes no more memory than kPoolBuffers buffers and some staging: what does not fit is dropped and counted;

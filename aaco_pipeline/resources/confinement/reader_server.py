@@ -21,11 +21,11 @@ from typing import Any, Final
 # Only so that no child pays for them; Polars imports `numpy.ma` when it is first given an array.
 import numpy.ma  # noqa: F401
 
-import aaco_pipeline.formats.cupti.reading
 import aaco_pipeline.formats.gpu_metrics.prometheus.reading
 import aaco_pipeline.formats.gpu_metrics.reading
 import aaco_pipeline.formats.kineto.nsys.reading
 import aaco_pipeline.formats.kineto.reading
+import aaco_pipeline.formats.nvidia.cupti.reading
 import aaco_pipeline.formats.ort_profile.tables
 import aaco_pipeline.formats.rocpd.reading
 import aaco_pipeline.formats.rocpd.rpd.reading

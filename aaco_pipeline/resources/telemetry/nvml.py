@@ -8,10 +8,11 @@ device, a driver or a permission does not give is null, with NVML's own words fo
 import ctypes
 import time
 from collections.abc import Callable, Mapping, Sequence
-from ctypes import Structure, byref, c_char, c_int, c_int64, c_uint, c_uint64, c_void_p, sizeof
+from ctypes import byref, c_int, c_uint, c_uint64, c_void_p, sizeof
 from typing import Any, Final
 
 from aaco_pipeline.resources.telemetry.gpu_source import READING_LIMIT, GpuSource
+from aaco_pipeline.resources.telemetry.nvml_structures import Field, Memory, MemoryApart, Pci, Utilization
 from aaco_pipeline.resources.telemetry.sources import UnreadableError
 
 #: The driver's library, found as the loader finds libraries.
@@ -46,52 +47,6 @@ _CLOSED: Final = "the library is closed"
 
 #: One call with the columns it gives.
 _Call = tuple[tuple[str, ...], Callable[[], Sequence[int | None]]]
-
-
-class _Utilization(Structure):
-    _fields_ = (("gpu", c_uint), ("memory", c_uint))
-
-
-class _Memory(Structure):
-    _fields_ = (("total", c_uint64), ("free", c_uint64), ("used", c_uint64))
-
-
-class _MemoryApart(Structure):
-    """As `_Memory`, with what the driver keeps for itself told apart from what is used."""
-
-    _fields_ = (
-        ("version", c_uint),
-        ("total", c_uint64),
-        ("reserved", c_uint64),
-        ("free", c_uint64),
-        ("used", c_uint64),
-    )
-
-
-class _Pci(Structure):
-    _fields_ = (
-        ("legacy_bus_id", c_char * 16),
-        ("domain", c_uint),
-        ("bus", c_uint),
-        ("device", c_uint),
-        ("device_and_vendor", c_uint),
-        ("subsystem", c_uint),
-        ("bus_id", c_char * 32),
-    )
-
-
-class _Field(Structure):
-    """A value that NVML is asked for by number; every type of value that is asked for here is in `bits`."""
-
-    _fields_ = (
-        ("number", c_uint),
-        ("scope", c_uint),
-        ("timestamp_us", c_int64),
-        ("latency_us", c_int64),
-        ("type", c_uint),
-        ("status", c_uint),
-        ("bits", c_uint64),
-    )
 
 
 #: Bytes of a field's value by its type: unsigned int, unsigned long, unsigned long long, long long, int, short.
@@ -284,7 +239,7 @@ class NvmlSource(GpuSource["tuple[int | None, ...]"]):
         return (column,), call
 
     def _utilization(self) -> _Call:
-        value = _Utilization()
+        value = Utilization()
         ask = self._ask("nvmlDeviceGetUtilizationRates", value)
 
         def call() -> Sequence[int | None]:
@@ -306,11 +261,11 @@ class NvmlSource(GpuSource["tuple[int | None, ...]"]):
     def _memory(self) -> tuple[Any, str]:
         """Where NVML writes the memory's sizes, and the function; older drivers count what they reserve as used."""
         if self._nvml.has("nvmlDeviceGetMemoryInfo_v2"):
-            return _MemoryApart(version=2 << 24 | sizeof(_MemoryApart)), "nvmlDeviceGetMemoryInfo_v2"
-        return _Memory(), "nvmlDeviceGetMemoryInfo"
+            return MemoryApart(version=2 << 24 | sizeof(MemoryApart)), "nvmlDeviceGetMemoryInfo_v2"
+        return Memory(), "nvmlDeviceGetMemoryInfo"
 
     def _fields(self) -> _Call:
-        asked = (_Field * len(FIELDS))(*(_Field(number=number) for number in FIELDS.values()))
+        asked = (Field * len(FIELDS))(*(Field(number=number) for number in FIELDS.values()))
         check = self._nvml.check
         try:
             function = self._nvml.function("nvmlDeviceGetFieldValues")
@@ -328,7 +283,7 @@ class NvmlSource(GpuSource["tuple[int | None, ...]"]):
 
         return tuple(FIELDS), call
 
-    def _field(self, name: str, field: _Field) -> int | None:
+    def _field(self, name: str, field: Field) -> int | None:
         """A value that was asked for by number, None with a reason where the device has none."""
         if field.status == _OK and field.type in _FIELD_BYTES:
             size = _FIELD_BYTES[field.type]
@@ -344,7 +299,7 @@ class NvmlSource(GpuSource["tuple[int | None, ...]"]):
 
     def _facts(self) -> dict[str, Any]:
         """What the device is; null for what NVML does not say."""
-        pci, (memory, memory_call) = _Pci(), self._memory()
+        pci, (memory, memory_call) = Pci(), self._memory()
         major, minor, mig, pending = c_int(), c_int(), c_uint(), c_uint()
         has_pci = self._told("nvmlDeviceGetPciInfo_v3", byref(pci))
         has_memory = self._told(memory_call, byref(memory))

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from aaco_pipeline.capture import discovery
 from aaco_pipeline.capture.merging import NamedReading, merge_parts
-from aaco_pipeline.formats import ncu
 from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
+from aaco_pipeline.formats.nvidia import ncu
 from tests.capture.merging.test_merging import reading, valid
 from tests.places import SHARED
 

@@ -11,16 +11,16 @@ import polars as pl
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import CaptureTables, Findings, Limits
 from aaco_pipeline.formats.native.checks import as_table
-from aaco_pipeline.formats.parsing.redaction import safe_text
-from aaco_pipeline.formats.parsing.regular_files import is_folder, open_regular, readable_entries
-from aaco_pipeline.formats.program.documents import (
+from aaco_pipeline.formats.native.program.documents import (
     HOST_FILE,
     MARKS_FOLDER,
     MARKS_SUFFIX,
     ProgramDocuments,
     ProgramRun,
 )
-from aaco_pipeline.formats.program.marks import INSTANT, ITERATION, Marks, read_marks
+from aaco_pipeline.formats.native.program.marks import INSTANT, ITERATION, Marks, read_marks
+from aaco_pipeline.formats.parsing.redaction import safe_text
+from aaco_pipeline.formats.parsing.regular_files import is_folder, open_regular, readable_entries
 from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.lake.evidence import Status
 from aaco_pipeline.lake.validation import to_contract

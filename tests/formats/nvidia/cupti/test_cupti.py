@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from aaco_pipeline.capture.discovery import discover_runs
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats import cupti
 from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
-from aaco_pipeline.formats.cupti import layout
+from aaco_pipeline.formats.nvidia import cupti
+from aaco_pipeline.formats.nvidia.cupti import layout
 from aaco_pipeline.lake.evidence import Evidence
-from tests.formats.cupti import streams
-from tests.formats.cupti.streams import kernel, records
+from tests.formats.nvidia.cupti import streams
+from tests.formats.nvidia.cupti.streams import kernel, records
 
 WHOLE = b"".join(streams.whole())
 
@@ -284,7 +284,7 @@ def test_a_flipped_byte_is_read_or_refused(tmp_path: Path, at: int, value: int) 
 
 
 def test_blocks_of_many_chunks_are_put_together_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aaco_pipeline.formats.cupti.stream._BLOCK_BYTES", 300)
+    monkeypatch.setattr("aaco_pipeline.formats.nvidia.cupti.stream._BLOCK_BYTES", 300)
     pieces = [records(layout.KERNELS, [kernel(start), kernel(start + 500)]) for start in range(1_000, 20_000, 1_000)]
     starts = column(read(tmp_path, streams.header(), *pieces), "dispatches", "start_ns")
     assert starts == list(range(1_000, 20_000, 500))

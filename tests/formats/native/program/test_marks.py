@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats.program.marks import INSTANT, ITERATION, PHASE, marks_of, without_secrets
-from tests.formats.program.recorded import marks_file
+from aaco_pipeline.formats.native.program.marks import INSTANT, ITERATION, PHASE, marks_of, without_secrets
+from tests.formats.native.program.recorded import marks_file
 
 WHOLE = marks_file(
     [(10, 7, 1, 0), (11, 7, 3, 1), (12, 7, 3, 2), (13, 7, 4, 0), (14, 7, 4, 0), (15, 7, 2, 0), (16, 7, 5, 2)],

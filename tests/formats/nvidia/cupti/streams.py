@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from aaco_pipeline.formats.cupti import layout
-from aaco_pipeline.formats.cupti.signs import MAGIC
+from aaco_pipeline.formats.nvidia.cupti import layout
+from aaco_pipeline.formats.nvidia.cupti.signs import MAGIC
 
 Row = Mapping[str, object]
 

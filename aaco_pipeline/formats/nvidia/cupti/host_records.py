@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 
 from aaco_pipeline.formats.capture_tables import Findings
-from aaco_pipeline.formats.cupti.stream import Columns, Stream
-from aaco_pipeline.formats.cupti.tables import Link, devices_of, or_none
+from aaco_pipeline.formats.nvidia.cupti.stream import Columns, Stream
+from aaco_pipeline.formats.nvidia.cupti.tables import Link, devices_of, or_none
 from aaco_pipeline.lake.validation import empty_table, to_contract
 
 _DOMAINS: Final = {1: "cuda_runtime", 2: "cuda_driver"}

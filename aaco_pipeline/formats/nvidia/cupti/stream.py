@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import Limits
-from aaco_pipeline.formats.cupti import layout
-from aaco_pipeline.formats.cupti.signs import MAGIC
+from aaco_pipeline.formats.nvidia.cupti import layout
+from aaco_pipeline.formats.nvidia.cupti.signs import MAGIC
 from aaco_pipeline.formats.parsing.compression import DAMAGED, open_decompressed
 
 Columns = dict[str, NDArray[Any]]

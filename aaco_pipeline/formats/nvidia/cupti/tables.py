@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from aaco_pipeline.formats.capture_tables import described_kernels
-from aaco_pipeline.formats.cupti.stream import Columns, Stream
+from aaco_pipeline.formats.nvidia.cupti.stream import Columns, Stream
 from aaco_pipeline.lake.validation import empty_table, to_contract
 
 #: CUPTI's CUpti_ActivityMemcpyKind; arrays lie in the device's memory.

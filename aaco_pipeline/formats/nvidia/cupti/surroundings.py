@@ -9,8 +9,8 @@ import polars as pl
 
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import Findings
-from aaco_pipeline.formats.cupti import layout
-from aaco_pipeline.formats.cupti.stream import Columns, Stream
+from aaco_pipeline.formats.nvidia.cupti import layout
+from aaco_pipeline.formats.nvidia.cupti.stream import Columns, Stream
 from aaco_pipeline.formats.parsing.redaction import safe_value
 from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.lake.validation import empty_table, to_contract

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats import program
-from tests.formats.program.recorded import MS, ZERO, marks_file, recorded, run_document
+from aaco_pipeline.formats.native import program
+from tests.formats.native.program.recorded import MS, ZERO, marks_file, recorded, run_document
 
 
 def marked(folder: Path, run: str, records: list[tuple[int, int, int, int]], names: list[str] | None = None) -> None:

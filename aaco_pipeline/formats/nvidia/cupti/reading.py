@@ -10,10 +10,10 @@ import numpy as np
 import polars as pl
 
 from aaco_pipeline.formats.capture_tables import CaptureTables, Findings, Limits
-from aaco_pipeline.formats.cupti import layout, surroundings
-from aaco_pipeline.formats.cupti.host_records import allocations, api_calls, markers
-from aaco_pipeline.formats.cupti.stream import Columns, Stream, read_stream
-from aaco_pipeline.formats.cupti.tables import Link, Streams, copies, kernels_and_dispatches, waits
+from aaco_pipeline.formats.nvidia.cupti import layout, surroundings
+from aaco_pipeline.formats.nvidia.cupti.host_records import allocations, api_calls, markers
+from aaco_pipeline.formats.nvidia.cupti.stream import Columns, Stream, read_stream
+from aaco_pipeline.formats.nvidia.cupti.tables import Link, Streams, copies, kernels_and_dispatches, waits
 from aaco_pipeline.lake.evidence import Status
 
 _ACTIVITIES: Final = (layout.KERNELS, layout.COPIES, layout.FILLS)
@@ -34,7 +34,7 @@ _MS: Final = 1e6
 
 
 def read(path: Path, limits: Limits) -> CaptureTables:
-    """See `aaco_pipeline.formats.cupti.read`."""
+    """See `aaco_pipeline.formats.nvidia.cupti.read`."""
     return _Reading(read_stream(path, limits)).reading()
 
 

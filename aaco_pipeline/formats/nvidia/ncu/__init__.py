@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from aaco_pipeline.formats.capture_tables import CaptureTables, FormatRow, Limits
-from aaco_pipeline.formats.ncu.signs import probe
+from aaco_pipeline.formats.nvidia.ncu.signs import probe
 
 __all__ = ["DOCUMENTATION", "probe", "read"]
 
@@ -25,6 +25,6 @@ def read(path: Path, limits: Limits | None = None) -> CaptureTables:
     `aaco_pipeline.formats.parsing.counter_passes`; no execution has times), `mangled_kernels` (the column `name`),
     `source_rows`. Raises CaptureError for anything else.
     """
-    from aaco_pipeline.formats.ncu import reading
+    from aaco_pipeline.formats.nvidia.ncu import reading
 
     return reading.read(path, limits or Limits())

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats import ncu
 from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
+from aaco_pipeline.formats.nvidia import ncu
 from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.validation import conform
 

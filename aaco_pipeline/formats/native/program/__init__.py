@@ -14,9 +14,9 @@ from typing import Final
 
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, FormatRow, Limits
+from aaco_pipeline.formats.native.program.names import CAPTURE_FILE, FORMAT
 from aaco_pipeline.formats.parsing.json_document import json_document
 from aaco_pipeline.formats.parsing.regular_files import is_regular
-from aaco_pipeline.formats.program.names import CAPTURE_FILE, FORMAT
 
 __all__ = ["CAPTURE_FILE", "DOCUMENTATION", "FORMAT", "probe", "read"]
 
@@ -47,7 +47,7 @@ def read(path: Path, limits: Limits | None = None) -> CaptureTables:
     Tables: `program_runs`, `program_marks`, `iterations`, `processes`, `devices`, `clock_domains`. CaptureError, in one
     line, for what is no such folder, is of a later version, contradicts itself, or goes beyond the limits.
     """
-    from aaco_pipeline.formats.program.documents import read_documents
-    from aaco_pipeline.formats.program.tables import tables_of
+    from aaco_pipeline.formats.native.program.documents import read_documents
+    from aaco_pipeline.formats.native.program.tables import tables_of
 
     return tables_of(read_documents(path), limits or Limits())

@@ -10,7 +10,7 @@ import polars as pl
 
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import CaptureTables, Findings, Limits
-from aaco_pipeline.formats.ncu.signs import COLUMNS, HEADER, LONG, columns_of
+from aaco_pipeline.formats.nvidia.ncu.signs import COLUMNS, HEADER, LONG, columns_of
 from aaco_pipeline.formats.parsing.compression import read_decompressed
 from aaco_pipeline.formats.parsing.counter_passes import (
     EXECUTION,
@@ -52,7 +52,7 @@ FACTORS: Final = {
 
 
 def read(path: Path, limits: Limits) -> CaptureTables:
-    """See `aaco_pipeline.formats.ncu.read`."""
+    """See `aaco_pipeline.formats.nvidia.ncu.read`."""
     names, frame, cut = _table(path, limits)
     rows = frame.with_columns(pl.col(name).str.strip_chars() for name in COLUMNS)
     is_units = rows.get_column("id").fill_null("") == ""

@@ -10,9 +10,9 @@ from typing_extensions import TypedDict
 
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.native.checks import Realtime, Small, Whole, check_form
+from aaco_pipeline.formats.native.program.names import CAPTURE_FILE, FORMAT
 from aaco_pipeline.formats.parsing.json_document import json_document
 from aaco_pipeline.formats.parsing.redaction import safe_command
-from aaco_pipeline.formats.program.names import CAPTURE_FILE, FORMAT
 
 FORMAT_VERSION: Final = 1
 HOST_FILE: Final = "host.json"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from aaco_pipeline.formats.capture_tables import CaptureTables, FormatRow, Limits
-from aaco_pipeline.formats.cupti.signs import probe
+from aaco_pipeline.formats.nvidia.cupti.signs import probe
 
 __all__ = ["DOCUMENTATION", "probe", "read"]
 
@@ -35,6 +35,6 @@ def read(path: Path, limits: Limits | None = None) -> CaptureTables:
     and what came after another tool took CUPTI over. Raises CaptureError for what is no such stream, is of a later
     version, contradicts itself, or goes beyond the limits.
     """
-    from aaco_pipeline.formats.cupti import reading
+    from aaco_pipeline.formats.nvidia.cupti import reading
 
     return reading.read(path, limits or Limits())
