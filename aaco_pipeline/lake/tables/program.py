@@ -63,7 +63,7 @@ TABLES: Final[tuple[Table, ...]] = (
         sort_by=("run", "start_ns"),
         columns=(
             column("run", INT32, ID, "Run that it was marked in, in `program_runs`."),
-            column("kind", STRING, NAME, "`phase` or `instant`."),
+            column("kind", STRING, NAME, "`phase` or `instant`: a range of time or one moment."),
             nullable("name", STRING, NAME, "Its name, without secrets; null when it has none or the process had too "
                 "many."),
             column("pid", INT64, ID, "Process that marked it, as the operating system numbers it."),
