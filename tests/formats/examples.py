@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from aaco_pipeline.formats.gpu_metrics.layouts import layout
+from tests.formats.native.program.recorded import recorded
 from tests.formats.nvidia.cupti import streams
 
 
@@ -194,6 +195,7 @@ EXAMPLES: Final[Mapping[str, Callable[[Path], Path]]] = {
     "ncu": _ncu,
     "nsys": _nsys,
     "ort_profile": _ort_profile,
+    "program": lambda folder: recorded(folder / "solve"),
     "prometheus": _prometheus,
     "rocpd": _rocpd,
     "rocprof": _rocprof,

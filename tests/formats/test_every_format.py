@@ -18,8 +18,8 @@ from tests.places import ROOT
 
 PAGE: Final = ROOT / "docs" / "captures.md"
 FOLDER: Final = ROOT / "aaco_pipeline" / "formats"
-#: Folders that read no captures made elsewhere: what several share, models, and our own runner's documents.
-NO_READERS: Final = {"parsing", "redaction", "onnx", "native"}
+#: Folders that read no captures made elsewhere: what several share, models, halls, and our own runner's documents.
+NO_READERS: Final = {"parsing", "redaction", "onnx", "native", "nvidia"}
 
 
 def name_of(reader: Reader) -> str:
