@@ -47,9 +47,11 @@ ENOUGH_ELEMENTS: Final = 256
 #: Where finite terms may overflow beside an infinite one: -Inf that a sum came to on the way makes NaN of Inf.
 _OVERFLOWING: Final = ("masked", "overflow", "mixed")
 #: Where many elements may have one and the same error.
-_REPEATING: Final = ("constant", "ties", "runs", "masked", "mixed")
+_REPEATING: Final = ("constant", "ties", "runs", "masked", "infinite_mask", "mixed")
 #: Where float32 leaves its range and float64 does not.
-_BEYOND_RANGE: Final = ("tiny", "denormal", "huge", "nan", "inf", "spread", "scales", "masked", "overflow", "mixed")
+_BEYOND_RANGE: Final = (
+    *("tiny", "denormal", "huge", "nan", "inf", "spread", "scales", "masked", "infinite_mask", "overflow", "mixed"),
+)
 
 
 @dataclass

@@ -24,6 +24,8 @@ _NEIGHBOURS, _ANYWHERE = 4, 8
 _DEEP_NEIGHBOURS, _DEEP_ANYWHERE = 8, 12
 #: How far a neighbour's numbers lie from the declared ones: what four at a time leave over, and one more.
 _NEAR: Final = 4
+#: A third of the numbers drawn anywhere are multiples of one of these: what a shortcut for whole tiles asks for.
+_WHOLE: Final = (4, 8, 16, 32, 64)
 #: Distributions that a drawn size is tried with: normal, mixed, and two of the others.
 _DISTRIBUTIONS: Final = 4
 #: Rounds of `mixed` where every distribution is tried: no other stands for so many contents.
@@ -201,8 +203,12 @@ class _Drawing:
 
     def _within(self, one: _Range) -> int:
         if self._rng.random() < 0.5:
-            return int(self._rng.integers(one.low, one.high + 1))
-        return min(int(math.exp(self._rng.uniform(math.log(one.low), math.log(one.high + 1)))), one.high)
+            number = int(self._rng.integers(one.low, one.high + 1))
+        else:
+            number = min(int(math.exp(self._rng.uniform(math.log(one.low), math.log(one.high + 1)))), one.high)
+        whole = self._one_of(_WHOLE)
+        is_whole = self._rng.random() < 1 / 3
+        return number // whole * whole if is_whole and number // whole * whole >= one.low else number
 
     def _taken(self, size: Size) -> Size:
         """The size, or, where the kernel does not take it, one of multiples of what all declared sizes share."""

@@ -86,6 +86,7 @@ def check_words(old: Subject, new: Subject, *, may_restrict: bool) -> None:
     _check_precision(old, new)
     _check_width(old, new)
     _check_counts(old, new)
+    _check_shared_memory(old, new)
 
 
 class _Used:
@@ -255,6 +256,15 @@ def _check_counts(old: Subject, new: Subject) -> None:
         )
         if now < was:
             raise Refused("calls", f"the kernel has {now} words of a {name}, the baseline's {was}")
+
+
+def _check_shared_memory(old: Subject, new: Subject) -> None:
+    """Local data share that is new comes with a barrier: without one, it is right only while work-items take turns."""
+    first = next((token for token in new.body if token.text == "__shared__"), None)
+    if first is None or any(token.text == "__shared__" for token in old.body):
+        return
+    if not any(hazard_of(token.text) == "barrier" for token in new.body if token.kind == "word"):
+        raise _refused(new, first, "is new, and no barrier of the kernel orders what work-items do there")
 
 
 def _refused(new: Subject, token: Token, what: str) -> Refused:

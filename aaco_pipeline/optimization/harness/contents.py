@@ -32,6 +32,7 @@ Distribution = Literal[
     "spread",
     "scales",
     "masked",
+    "infinite_mask",
     "overflow",
     "mixed",
 ]
@@ -42,7 +43,7 @@ _ONE_IN: Final = 37
 _FAMILIES: Final[tuple[tuple[Distribution, ...], ...]] = (
     ("normal", "uniform", "constant", "ties", "runs"),
     ("zeros", "sparse", "negative_zero"),
-    ("nan", "inf", "overflow"),
+    ("nan", "inf", "infinite_mask", "overflow"),
     ("tiny", "denormal", "huge", "spread", "scales", "masked"),
 )
 #: Kinds that are multiplied by a power of two where each input has its own: the others are of a scale by their nature.
@@ -92,6 +93,7 @@ def draw(
     spread: even over a range that is drawn between 0.23 and 0.98 of the logarithm of the greatest number (20 to 87 in
     float32), where powers of e neither all vanish nor are all alike. scales: normal times any power of two, 1e-4 to 1e4
     in float32. masked: normal, with stretches of the least finite number or of 0.29 of it (-1e38 in float32).
+    infinite_mask: the same with -Inf, as attention masks have it; in half of the draws all of it.
     overflow: normal times half the greatest number, with NaN and Inf beside. mixed: one of the others, times a power of
     two.
     """
@@ -147,6 +149,11 @@ def _masked(given: _Given) -> Floats:
     return np.where(_stretches(given.rng, given.count) % 2 == 0, low, given.normal)
 
 
+def _infinite_mask(given: _Given) -> Floats:
+    masked = _stretches(given.rng, given.count) % 2 == 0
+    return np.where(masked | (given.rng.random() < 0.5), -np.inf, given.normal)
+
+
 def _overflow(given: _Given) -> Floats:
     large = given.normal * (float(given.limits.max) / 2)
     return np.where(given.planted, given.one_of(np.nan, -np.inf, np.inf), large)
@@ -169,6 +176,7 @@ _MADE: Final[Mapping[Distribution, Callable[[_Given], Floats]]] = {
     "spread": _spread,
     "scales": lambda given: np.ldexp(given.normal, given.rng.integers(*_powers(given.kind), given.count)),
     "masked": _masked,
+    "infinite_mask": _infinite_mask,
     "overflow": _overflow,
 }
 

@@ -256,6 +256,7 @@ def test_the_session_row_says_what_was_run(capture: InferenceCapture) -> None:
     row = capture.sessions("print", "digest").row(0, named=True)
     assert {name: value for name, value in row.items() if value is not None} == {
         "source_kind": "live",
+        "workload_kind": "model",
         "source_format": "aaco-inference",
         "workload": "inference",
         "model_name": "small",

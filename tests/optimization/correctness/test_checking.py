@@ -39,7 +39,7 @@ def refusal(candidate: Callable[[Call], Content] | Worker, *, bit_exact: bool = 
 def test_the_same_kernel_is_bit_exact() -> None:
     done = judged(in_order, bit_exact=True)
     assert done.seed == 20261123
-    assert done.calls == 5 * (2 * 20 + 1) + len(done.drawn) * (2 * 4 + 1)
+    assert done.calls == 5 * (2 * 21 + 1) + len(done.drawn) * (2 * 4 + 1)
     assert done.largest_error <= done.baseline_largest_error < 1
 
 

@@ -105,5 +105,5 @@ def test_a_refusal_says_under_what_it_was_called() -> None:
         "work-items in descending order, buffers at multiples of 256 bytes, local data share as it was left, "
         "outputs with old values"
     )
-    with pytest.raises(Refused, match=r"called with .*buffers at multiples of 256 bytes"):
+    with pytest.raises(Refused, match=r"buffers at multiples of 256 bytes, .*outputs with old values"):
         checked(Obliging(lambda one: one.is_aligned and bool(one.before)), 1)

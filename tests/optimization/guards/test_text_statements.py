@@ -175,6 +175,12 @@ def test_what_orders_work_items_is_not_taken_away(name: str) -> None:
     refused(TAKEN_AWAY[name], "calls")
 
 
+def test_new_local_data_share_comes_with_a_barrier() -> None:
+    shared = with_("double sum = 0.0;", "__shared__ double last[64]; double sum = last[0] = 0.0;", DOUBLES)
+    with pytest.raises(Refused, match="no barrier of the kernel orders"):
+        check_text(DOUBLES.encode(), shared.encode(), "mean")
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [

@@ -18,7 +18,7 @@ def test_a_distribution_is_what_its_name_says(distribution: Distribution, dtype:
     values = draw(distribution, np.random.default_rng(5), 4000, dtype)
     assert values.dtype == dtype and values.size == 4000
     size = np.abs(values.astype(np.float64))
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         facts = {
             "normal": 0.6 < np.median(size) < 0.75 and size.max() > 3,
             "uniform": size.max() <= 1 and (values >= 0).all() and np.median(size) > 0.4,
@@ -37,6 +37,7 @@ def test_a_distribution_is_what_its_name_says(distribution: Distribution, dtype:
             "scales": (limits.maxexp < 99)
             or np.quantile(size, 0.9) > 2.0 ** (limits.maxexp // 9) * np.quantile(size, 0.1),
             "masked": 0 < (values < limits.min / 4).sum() < 4000 and np.isfinite(values).all(),
+            "infinite_mask": 0 < (values == -np.inf).sum() and not np.isnan(values).any() and (values < np.inf).all(),
             "overflow": np.isnan(values).any() and (size == np.inf).sum() > np.isnan(values).sum(),
             "mixed": True,
         }
