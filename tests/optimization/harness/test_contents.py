@@ -37,7 +37,7 @@ def test_a_distribution_is_what_its_name_says(distribution: Distribution, dtype:
             "scales": (limits.maxexp < 99)
             or np.quantile(size, 0.9) > 2.0 ** (limits.maxexp // 9) * np.quantile(size, 0.1),
             "masked": 0 < (values < limits.min / 4).sum() < 4000 and np.isfinite(values).all(),
-            "infinite_mask": 0 < (values == -np.inf).sum() and not np.isnan(values).any() and (values < np.inf).all(),
+            "infinite_mask": (values == -np.inf).sum() > 0 and not np.isnan(values).any() and (values < np.inf).all(),
             "overflow": np.isnan(values).any() and (size == np.inf).sum() > np.isnan(values).sum(),
             "mixed": True,
         }

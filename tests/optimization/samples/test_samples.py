@@ -44,7 +44,8 @@ def test_what_may_vary_in_use_varies_with_the_size() -> None:
     reduction = load_harness(FOLDER / "reduction.hip", None, "reduction")
     rng = np.random.default_rng(1)
     arguments = [stencil.drawn((nx, 9, 9), "zeros", rng).arguments for nx in range(9, 30)]
-    assert {last.value - nx.value for _, _, nx, _, _, last in arguments} == set(range(7))  # type: ignore[union-attr]
+    paddings = {last.value - nx.value for _, _, nx, _, _, last in arguments}  # type: ignore[union-attr]
+    assert len(paddings) > 15 and min(paddings) < 7 and max(paddings) > 15
     shares = [reduction.drawn(size, "zeros", rng).arguments[3].value for size in range(20000, 20050)]  # type: ignore[union-attr]
     assert len(set(shares)) > 40 and max(shares) <= 16384
 
