@@ -8,6 +8,7 @@ each part) and OUT/streams.tar.gz with small streams. Programs: injected_program
 
 import argparse
 import collections
+import itertools
 import json
 import os
 import random
@@ -36,6 +37,7 @@ KINDS = {
     **{17: "event", 18: "context"},
 }
 TEXTS = (1, 12, 16)
+PACKED = 0x100
 
 
 @dataclass
@@ -62,6 +64,23 @@ class Stream:
         return self.records("kernel", "<4q4I I3I3I3I Q2I")
 
 
+def unpacked(payload: bytes, record_bytes: int, count: int) -> bytes:
+    """The records of a packed chunk: see `pack` in injection.cpp."""
+    words = record_bytes // 4
+    at = (words + 3) // 4 * 4
+    first = struct.unpack_from(f"<{words}I", payload, at)
+    at += record_bytes
+    columns: list[Iterator[int]] = []
+    for word, width in enumerate(payload[:words]):
+        form = {1: "B", 2: "H", 4: "I"}.get(width)
+        coded = struct.unpack_from(f"<{count - 1}{form}", payload, at) if form else itertools.repeat(0, count - 1)
+        at += width * (count - 1)
+        steps = ((one >> 1) ^ -(one & 1) for one in coded)
+        columns.append(itertools.accumulate(steps, lambda sum_, one: (sum_ + one) & 0xFFFFFFFF, initial=first[word]))
+    row = struct.Struct(f"<{words}I")
+    return b"".join(row.pack(*one) for one in zip(*columns, strict=True))
+
+
 def stream(path: Path) -> Stream:
     """A stream read whole, up to a torn chunk."""
     data = path.read_bytes()
@@ -72,10 +91,13 @@ def stream(path: Path) -> Stream:
     found.header = struct.unpack_from("<4I3q", data, 8)
     at = 64
     while at + 16 <= len(data):
-        kind, _, count, payload = struct.unpack_from("<4I", data, at)
+        kind, record_bytes, count, payload = struct.unpack_from("<4I", data, at)
         if at + 16 + payload > len(data):
             break
         body = data[at + 16 : at + 16 + payload]
+        if kind & PACKED:
+            kind &= ~PACKED
+            body = unpacked(body, record_bytes, count)
         name = KINDS.get(kind, str(kind))
         found.counts[name] += count if kind != 15 else 1
         found.last_kind = name
@@ -111,8 +133,8 @@ class Ran:
 class Bench:
     """Everything built, and the running of programs with and without the library."""
 
-    def __init__(self, work: Path) -> None:
-        self.work = work
+    def __init__(self, work: Path, out: Path) -> None:
+        self.work, self.out = work, out.resolve()
         self.python = shutil.which("python3") or sys.executable
         self.program = work / "injected_program"
         self.injection: cupti.Injection | None = None
@@ -417,7 +439,7 @@ def inside(bench: Bench) -> dict[str, Any]:
     command = [bench.python, str(HERE / "torch_program.py"), "mixed"]
     answer = {}
     for how in ("whole", "part"):
-        ran = bench.run([*command, how], traced=True)
+        ran = bench.run([*command, how], traced=True, keep=f"inside-{how}")
         names = ran.said.get("profiler_names", {})
         answer[how] = summary(ran) | {
             "profiler_events": sum(names.values()),
@@ -444,26 +466,56 @@ def bound(bench: Bench) -> dict[str, Any]:
     return answer
 
 
-def many(bench: Bench) -> dict[str, Any]:
-    """Ten million launches: memory of the program, losses, bytes."""
-    plain = bench.run([str(bench.program), "launches", "2000000"])
-    traced = bench.run([str(bench.program), "launches", "10000000"], traced=True, keep="many", read=False)
-    path = traced.streams[0].path
-    answer = {"plain_rss_mib": plain.rss_mib, "plain_loop_ms": plain.said["loop_ns"] / 1e6, **summary(traced)}
-    answer["bytes"] = path.stat().st_size
-    bench.kept = [one for one in bench.kept if one[1] != path]
+def tally(path: Path) -> dict[str, int]:
+    """Bytes, kernels and dropped records of a stream that is too long to keep in memory; the file is removed."""
     kernels = dropped = 0
     with path.open("rb") as file:
         file.seek(64)
         while len(head := file.read(16)) == 16:
             kind, _, count, payload = struct.unpack("<4I", head)
-            kernels += count if kind == 2 else 0
+            kernels += count if kind & ~PACKED == 2 else 0
             if kind == 11:
                 dropped += sum(lost for _, lost in struct.iter_unpack("<qQ", file.read(payload)))
             else:
                 file.seek(payload, 1)
+    size = path.stat().st_size
     path.unlink()
-    return answer | {"kernels": kernels, "dropped": dropped}
+    return {"bytes": size, "kernels": kernels, "dropped": dropped}
+
+
+def launched(bench: Bench, count: int, *, traced: bool) -> dict[str, Any]:
+    """So many launches: time, memory, and what the stream holds."""
+    ran = bench.run([str(bench.program), "launches", str(count)], traced=traced, keep="launched", read=False)
+    bench.kept = [one for one in bench.kept if not one[0].startswith("launched-")]
+    told = {"launches": count, "loop_ms": ran.said["loop_ns"] / 1e6, "rss_mib": round(ran.rss_mib, 1)}
+    return told | {"us_per_launch": ran.said["loop_ns"] / 1e3 / count} | (tally(ran.streams[0].path) if traced else {})
+
+
+def many(bench: Bench) -> dict[str, Any]:
+    """Ten million launches, plain and traced: time, memory of the program, losses, bytes."""
+    return {name: launched(bench, 10_000_000, traced=name == "traced") for name in ("plain", "traced")}
+
+
+def places(bench: Bench) -> dict[str, Any]:
+    """As many launches plain and traced in turn, with the stream on the disk of OUT and in memory: is it the disk?"""
+    before = bench.work
+    answer: dict[str, Any] = {}
+    for count, times in ((201_000, 4), (3_000_000, 1)):
+        rows = collections.defaultdict(list)
+        for _ in range(times):
+            rows["plain"].append(launched(bench, count, traced=False))
+            for name, folder in (("disk", bench.out), ("memory", Path("/dev/shm"))):
+                with tempfile.TemporaryDirectory(prefix="streams-", dir=folder) as work:
+                    bench.work = Path(work)
+                    rows[name].append(launched(bench, count, traced=True))
+                bench.work = before
+        rows["plain"].append(launched(bench, count, traced=False))
+        plain = statistics.median(one["us_per_launch"] for one in rows["plain"])
+        added = {
+            name: statistics.median(one["us_per_launch"] for one in rows[name]) - plain for name in ("disk", "memory")
+        }
+        answer[str(count)] = {"plain_us": plain, "added_us": added, "runs": rows}
+    return answer
 
 
 PARTS: dict[str, Callable[[Bench], dict[str, Any]]] = {
@@ -476,6 +528,7 @@ PARTS: dict[str, Callable[[Bench], dict[str, Any]]] = {
     "variants": variants,
     "bound": bound,
     "many": many,
+    "places": places,
 }
 
 
@@ -490,7 +543,7 @@ def main() -> None:
     asked.out.mkdir(parents=True, exist_ok=True)
     answers: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="injection-") as work:
-        bench = Bench(Path(work))
+        bench = Bench(Path(work), asked.out)
         for name in dict.fromkeys(["build", *asked.only.split(",")]):
             since = time.monotonic()
             if since - begin > asked.seconds:

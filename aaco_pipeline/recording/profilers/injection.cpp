@@ -58,6 +58,9 @@ enum Kind : uint32_t {
   kEnd, kEnabled, kSymbols, kEvent, kContext,
 };
 enum Reason : uint32_t { kAtExit = 1, kSignal = 2 };
+constexpr uint32_t kVersion = 2;
+constexpr uint32_t kPacked = 0x100;            // added to a kind: its records are columns of steps, see `pack`
+constexpr size_t kPackedFrom = 64;             // records of a chunk; fewer are written as they are
 
 struct FileHeader {
   char magic[8];
@@ -345,9 +348,50 @@ void add_chunk(std::string& out, Kind kind, size_t record_bytes, size_t count, c
   out.append(reinterpret_cast<const char*>(&header), sizeof header).append(static_cast<const char*>(payload), bytes);
 }
 
+// Records of `words` 32-bit words as columns: a byte for each word that says how many bytes its steps take (0, 1, 2, 4),
+// filled up to a multiple of four; the first record; then, word by word, each record's step from the one before. A step
+// is the difference modulo 2^32 with its sign in the lowest bit. What stays as it was, as most of a kernel's launch does,
+// takes no bytes, and a time's step takes two.
+void pack(std::string& out, const char* rows, size_t words, size_t count) {
+  const size_t record_bytes = words * 4;
+  const auto step = [=](size_t row, size_t word) {
+    uint32_t before, now;
+    memcpy(&before, rows + (row - 1) * record_bytes + word * 4, 4);
+    memcpy(&now, rows + row * record_bytes + word * 4, 4);
+    const uint32_t difference = now - before;
+    return difference << 1 ^ (0u - (difference >> 31));
+  };
+  const size_t widths = out.size();
+  out.append((words + 3) / 4 * 4, '\0').append(rows, record_bytes);
+  for (size_t word = 0; word < words; ++word) {
+    uint32_t bits = 0;
+    for (size_t row = 1; row < count; ++row) bits |= step(row, word);
+    const size_t width = bits == 0 ? 0 : bits < 1u << 8 ? 1 : bits < 1u << 16 ? 2 : 4;
+    if (!width) continue;
+    out[widths + word] = static_cast<char>(width);
+    const size_t begin = out.size();
+    out.resize(begin + width * (count - 1));
+    char* to = &out[begin];
+    for (size_t row = 1; row < count; ++row, to += width) {
+      const uint32_t one = step(row, word);
+      memcpy(to, &one, width);  // little endian: the lowest bytes
+    }
+  }
+}
+
 template <class Row>
 void add_rows(std::string& out, Kind kind, std::vector<Row>& rows) {
-  add_chunk(out, kind, sizeof(Row), rows.size(), rows.data(), rows.size() * sizeof(Row));
+  static_assert(sizeof(Row) % 4 == 0, "records are words");
+  if (rows.size() < kPackedFrom) {
+    add_chunk(out, kind, sizeof(Row), rows.size(), rows.data(), rows.size() * sizeof(Row));
+  } else {
+    const size_t begin = out.size();
+    out.append(sizeof(ChunkHeader), '\0');
+    pack(out, reinterpret_cast<const char*>(rows.data()), sizeof(Row) / 4, rows.size());
+    const ChunkHeader header{kind | kPacked, sizeof(Row), static_cast<uint32_t>(rows.size()),
+                             static_cast<uint32_t>(out.size() - begin - sizeof(ChunkHeader))};
+    memcpy(&out[begin], &header, sizeof header);
+  }
   rows.clear();
 }
 
@@ -447,6 +491,7 @@ class Recorder {
   void note(const std::string& line) { notes_ += line + "\n"; }
   void read_clocks();
   void look_for_others();
+  void look_for_other_cupti();
 
   std::mutex lock_;
   File file_;
@@ -469,7 +514,7 @@ class Recorder {
   std::vector<bool> taken_[2];     // by runtime and driver, then by call: all that counts where a whole kind is enabled
   uint64_t unwritten_ = 0, staged_ = 0;
   uint32_t cupti_version_ = 0;
-  bool own_clock_ = false;
+  bool own_clock_ = false, other_cupti_ = false;
   std::atomic<bool> others_{false};
   std::atomic<bool> stopped_{false};
   std::timed_mutex flushing_;      // held by whoever calls CUPTI's flush: the thread stays out of CUPTI's own ending
@@ -685,6 +730,36 @@ void Recorder::look_for_others() {
   }
 }
 
+// A second CUPTI of another version, as a profiler in the program brings it: only one of both is given GPU events, and
+// neither is told of the other. The kernel's list is read, not the loader's, whose lock the program may hold.
+void Recorder::look_for_other_cupti() {
+  if (other_cupti_) return;
+  FILE* maps = fopen("/proc/self/maps", "re");
+  if (!maps) return;
+  const auto inside = reinterpret_cast<uintptr_t>(cupti.version);
+  std::string ours;
+  std::vector<std::string> found;
+  char* line = nullptr;
+  size_t capacity = 0;
+  for (ssize_t length; (length = getline(&line, &capacity, maps)) > 0;) {
+    const char* path = strstr(line, "/libcupti.so");
+    if (!path) continue;
+    unsigned long begin = 0, end = 0;
+    if (sscanf(line, "%lx-%lx", &begin, &end) != 2) continue;
+    const std::string whole(strchr(line, '/'), line + length - 1);
+    if (begin <= inside && inside < end) ours = whole;
+    if (found.empty() || found.back() != whole) found.push_back(whole);
+  }
+  free(line);
+  fclose(maps);
+  for (const std::string& one : found) {
+    if (ours.empty() || one == ours || other_cupti_) continue;
+    other_cupti_ = true;
+    note("other_cupti " + std::to_string(clock_ns(CLOCK_MONOTONIC)) + " " + one.substr(one.rfind('/') + 1) +
+         " beside " + ours.substr(ours.rfind('/') + 1));
+  }
+}
+
 void Recorder::try_to(const std::string& what, CUptiResult result) {
   note(result == CUPTI_SUCCESS ? what : "refused " + what + ": " + cupti.text(result));
 }
@@ -749,6 +824,7 @@ void Recorder::finish(Reason reason) {
   const std::lock_guard<std::mutex> held(lock_);
   try {
     if (reason == kAtExit) look_for_others();
+    look_for_other_cupti();
     read_clocks();
     ends_.push_back({clock_ns(CLOCK_MONOTONIC), reason, 0});
     write_out();
@@ -778,6 +854,7 @@ void Recorder::watch() {
     const std::lock_guard<std::mutex> held(lock_);
     try {
       if (!stopped_) read_clocks();
+      look_for_other_cupti();
       write_out();
     } catch (...) {
     }
@@ -848,7 +925,7 @@ void Recorder::start() {
   const char* folder = getenv("AACO_CUPTI_FOLDER");
   if (!folder || !*folder) return;
   const std::string lacking = cupti.load();
-  FileHeader header{{'A', 'A', 'C', 'O', 'C', 'U', 'P', 'T'}, 1, static_cast<uint32_t>(getpid()), 0, driver_version(),
+  FileHeader header{{'A', 'A', 'C', 'O', 'C', 'U', 'P', 'T'}, kVersion, static_cast<uint32_t>(getpid()), 0, driver_version(),
                     clock_ns(CLOCK_MONOTONIC), clock_ns(CLOCK_REALTIME), 0, {}};
   const std::string path = std::string(folder) + "/" + std::to_string(getpid()) + "-" + start_ticks();
   if (lacking.empty()) {

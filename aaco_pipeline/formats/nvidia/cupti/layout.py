@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-VERSION: Final = 1
+VERSION: Final = 2
 HEADER: Final = np.dtype(
     [
         ("magic", "S8"),
@@ -22,6 +22,9 @@ HEADER: Final = np.dtype(
     ]
 )
 CHUNK: Final = np.dtype([("kind", "<u4"), ("record_bytes", "<u4"), ("count", "<u4"), ("payload_bytes", "<u4")])
+
+#: Added to a kind whose records are columns of steps: see `unpacked` in `packing`.
+PACKED: Final = 0x100
 
 #: Chunks of texts: records are a number, a length and so many bytes, filled up to a multiple of four.
 NAMES: Final = 1

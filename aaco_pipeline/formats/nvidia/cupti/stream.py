@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import Limits
 from aaco_pipeline.formats.nvidia.cupti import layout
+from aaco_pipeline.formats.nvidia.cupti.packing import unpacked
 from aaco_pipeline.formats.nvidia.cupti.signs import MAGIC
 from aaco_pipeline.formats.parsing.compression import DAMAGED, open_decompressed
 
@@ -82,11 +83,17 @@ class _Reading:
                 found.torn_bytes = len(head)
                 break
             kind, record_bytes, count, payload_bytes = (int(value) for value in np.frombuffer(head, "<u4"))
-            self._check(kind, record_bytes, count, payload_bytes)
+            is_packed, kind = bool(kind & layout.PACKED), kind & ~layout.PACKED
+            self._check(kind, record_bytes, count, payload_bytes, is_packed=is_packed)
             payload = self._take(payload_bytes)
             if len(payload) < payload_bytes:
                 found.torn_bytes = len(head) + len(payload)
                 break
+            if is_packed and kind in layout.RECORDS:
+                records = unpacked(payload, record_bytes, count)
+                if records is None:
+                    raise self._damaged(kind, record_bytes, count, payload_bytes)
+                payload = records
             found.ends_with_end = kind == layout.ENDS
             self._put(found, kind, record_bytes, count, payload)
         for kind, record_bytes in list(self._pending):
@@ -122,21 +129,26 @@ class _Reading:
             )
         return header
 
-    def _check(self, kind: int, record_bytes: int, count: int, payload_bytes: int) -> None:
+    def _check(self, kind: int, record_bytes: int, count: int, payload_bytes: int, *, is_packed: bool) -> None:
         """Refuse a chunk that no recorder writes: what follows it would be read wrongly."""
+        most = self._limits.whole_bytes
         if kind in layout.RECORDS:
             smallest = min(layout.RECORDS[kind].itemsize, 8)
-            sound = count > 0 and record_bytes >= smallest and record_bytes * count == payload_bytes
+            whole = record_bytes * count
+            sound = count > 0 and record_bytes >= smallest and (whole <= most if is_packed else whole == payload_bytes)
         else:
             sound = kind not in _TEXTS or payload_bytes >= 8 * count
-        if not sound or payload_bytes > self._limits.whole_bytes:
-            raise CaptureError(
-                f"{self._path}: damaged at byte {self._at - layout.CHUNK.itemsize}: a chunk of kind {kind} states "
-                f"{count} records of {record_bytes} bytes in {payload_bytes}; copy the file again"
-            )
+        if not sound or payload_bytes > most:
+            raise self._damaged(kind, record_bytes, count, payload_bytes)
         self._events += count if kind in layout.RECORDS else 0
         if self._events > self._limits.events:
             raise CaptureError(f"{self._path}: more than {self._limits.events} records; not read")
+
+    def _damaged(self, kind: int, record_bytes: int, count: int, payload_bytes: int) -> CaptureError:
+        return CaptureError(
+            f"{self._path}: damaged before byte {self._at}: a chunk of kind {kind} states {count} records of "
+            f"{record_bytes} bytes in {payload_bytes}; copy the file again"
+        )
 
     def _put(self, found: Stream, kind: int, record_bytes: int, count: int, payload: bytes) -> None:
         if kind in layout.RECORDS:

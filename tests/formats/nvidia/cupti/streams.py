@@ -11,7 +11,7 @@ Row = Mapping[str, object]
 
 
 def header(
-    *, pid: int = 41, version: int = 1, monotonic: int = 1_000, realtime: int = 5_000, cupti: int = 1_000
+    *, pid: int = 41, version: int = 2, monotonic: int = 1_000, realtime: int = 5_000, cupti: int = 1_000
 ) -> bytes:
     """The first 64 bytes."""
     values = np.zeros(1, layout.HEADER)

@@ -227,8 +227,8 @@ def test_fields_and_kinds_of_a_later_recorder_are_passed_over_and_missing_fields
 
 
 def test_a_later_version_is_refused_by_its_number(tmp_path: Path) -> None:
-    with pytest.raises(CaptureError, match="version 2, and 1 is known"):
-        read(tmp_path, streams.header(version=2))
+    with pytest.raises(CaptureError, match="version 3, and 2 is known"):
+        read(tmp_path, streams.header(version=3))
 
 
 @pytest.mark.parametrize(
