@@ -1,11 +1,12 @@
 """The clocks of a run's parts on one axis: what is added to each part's times, and how sure that is.
 
-Parts of one stated host share a clock. Others are placed by wall-clock where each states it, for hosts keep that alike
-to some unknown difference; without it each stated host begins where the first one does.
+Parts of one stated host share a clock; those in CLOCK_MONOTONIC, one count since the host's start, lie to each other
+exactly as their times say, whatever wall-clock each of them read. Others are placed by wall-clock where each states
+it, for hosts keep that alike to some unknown difference; without it each stated host begins where the first one does.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import polars as pl
@@ -14,6 +15,10 @@ from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.lake.validation import empty_table, to_contract
 
 WALL: Final = "realtime"
+#: What readers call times in the host's CLOCK_MONOTONIC.
+MONOTONIC: Final = "monotonic"
+#: Readings of wall-clock that are further apart tell of another start of the host, or of another host of that name.
+_ONE_BOOT_NS: Final = 1_000_000_000
 _OWN: Final = "the capture's own clock; zero is its earliest event"
 _FRAME_ORDER: Final = ("domain", "offset_ns", "uncertainty_ns", "anchor")
 
@@ -67,6 +72,7 @@ def placed(parts: Sequence[PartTimes]) -> Placed:
     An uncertainty is 0 for the clock of the first part, and null for every other clock: how far the hosts' wall-clocks
     are apart is not stated.
     """
+    parts = _on_one_count(parts)
     zeros: dict[tuple[object, ...], int] = {}
     for part in parts:
         if part.first_ns is not None:
@@ -78,6 +84,26 @@ def placed(parts: Sequence[PartTimes]) -> Placed:
     frame = to_contract("clock_domains", pl.DataFrame(rows)) if rows else empty_table("clock_domains")
     evidence += _apart(timed, offsets)
     return Placed(frame, offsets, {part.name: part.clock for part in parts}, tuple(evidence))
+
+
+def _on_one_count(parts: Sequence[PartTimes]) -> list[PartTimes]:
+    """The parts, those in one host's CLOCK_MONOTONIC with the wall-clock that the first of them read."""
+    firsts: list[PartTimes] = []
+    found = []
+    for part in parts:
+        epoch = part.epoch_ns
+        if part.domain == MONOTONIC and part.host is not None and epoch is not None:
+            alike = (one for one in firsts if one.host == part.host and _near(one.epoch_ns, epoch))
+            if first := next(alike, None):
+                part = replace(part, clock_domains=first.clock_domains)  # noqa: PLW2901 - the same part
+            else:
+                firsts.append(part)
+        found.append(part)
+    return found
+
+
+def _near(one: int | None, other: int) -> bool:
+    return one is not None and abs(one - other) <= _ONE_BOOT_NS
 
 
 def _frame_of(part: PartTimes) -> tuple[object, ...]:

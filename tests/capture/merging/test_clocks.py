@@ -72,6 +72,19 @@ def test_files_of_one_stated_host_are_one_clock_whatever_they_count_from() -> No
     assert methods(parts) == ["same_process", "same_host"]
 
 
+def test_files_of_one_host_in_monotonic_time_lie_as_their_times_say_whatever_wall_clock_they_read() -> None:
+    def monotonic(name: str, first: int, base: int, host: str = "node") -> PartTimes:
+        return part(name, first, host=host, base=EPOCH + base, domain="monotonic")
+
+    found = placed([monotonic("a", 1000, 0), monotonic("b", 1500, 700), monotonic("c", 900, -80_000)])
+    assert found.offsets == dict.fromkeys("abc", -900)
+    assert found.clock_domains.filter(pl.col("domain") != "realtime").height == 1
+    # Of another host, and after another start of the host, monotonic time counts from another instant.
+    assert placed([monotonic("a", 0, 0), monotonic("b", 0, 700, "other")]).offsets == {"a": 0, "b": 700}
+    later = 3_600_000_000_000
+    assert placed([monotonic("a", 0, 0), monotonic("b", 0, later)]).offsets == {"a": 0, "b": later}
+
+
 def test_another_host_is_another_clock_also_where_wall_clock_is_known() -> None:
     places = (("a", "one", 0), ("b", "two", 40), ("c", "two", 40))
     parts = [part(name, 0, host=host, base=EPOCH + later) for name, host, later in places]

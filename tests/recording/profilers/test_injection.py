@@ -91,6 +91,8 @@ def test_a_program_that_ends_leaves_every_launch_and_says_that_it_ended(built: B
     assert stream.path.name.startswith(f"{stream.header['pid']}-")
     assert stream.count(layout.CALLS) == 1000, "a call that nobody asked for was recorded"
     assert ends(stream) == [1]
+    assert not [note for note in stream.notes if note.startswith("other")]
+    assert stream.path.stat().st_size < 40 * 1000, "launches are not packed"
     assert ran.output.strip().isdigit(), "the library printed into the program's output"
 
 
@@ -224,6 +226,13 @@ def test_another_profiler_in_the_program_is_told_and_the_program_goes_on(
     ran = run(built, tmp_path, mode)
     assert ran.status == 0
     assert [note.split()[0] for note in ran.streams[0].notes if note.startswith("other")] == ["other_profiler"]
+
+
+def test_a_second_cupti_in_the_program_is_told(built: Built, tmp_path: Path) -> None:
+    shutil.copy(built.injection.cupti.library, tmp_path / "libcupti.so.12")
+    (stream,) = run(built, tmp_path, "second").streams
+    (told,) = (note for note in stream.notes if note.startswith("other_cupti "))
+    assert told.endswith(" libcupti.so.12 beside libcupti.so.13")
 
 
 def test_without_a_folder_to_write_to_the_program_runs_as_ever(built: Built, tmp_path: Path) -> None:

@@ -3,10 +3,10 @@
 Written by `aaco_pipeline/recording/profilers/injection.cpp`, which states the layouts as C++ structs; `layout` states
 the same. A file is a header and chunks of equal records, each appended whole, so that what a kill leaves is readable up
 to its last chunk; chunks of many records are packed (`packing`), which leaves 16 bytes of a launch with its call.
-Fields may be added at the end of a record and kinds of chunks be new: both are passed over. Facts of CUPTI this reader relies
-on: a device is CUDA's own number within the process and a UUID everywhere; a grid counts blocks; correlations are
-unique within the process, and all kernels of one launch of a graph share the launch's; a wait names its context, not
-its device. NVIDIA's streams are streams; it tells of no hardware queues, which are null.
+Fields may be added at the end of a record and kinds of chunks be new: both are passed over. Facts of CUPTI this reader
+relies on: a device is CUDA's own number within the process and a UUID everywhere; a grid counts blocks; correlations
+are unique within the process, and all kernels of one launch of a graph share the launch's; a wait names its context,
+not its device. NVIDIA's streams are streams; it tells of no hardware queues, which are null.
 Not taken: what CUPTI itself cost, which is summed in evidence, and calls that were not enabled, which it names.
 """
 

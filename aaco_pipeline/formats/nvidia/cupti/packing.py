@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-_STEPS: Final = {1: np.dtype("u1"), 2: np.dtype("<u2"), 4: np.dtype("<u4")}
+_STEPS: Final[dict[int, str]] = {1: "u1", 2: "<u2", 4: "<u4"}
 _WORD: Final = np.dtype("<u4")
 
 
@@ -25,11 +25,11 @@ def unpacked(payload: bytes, record_bytes: int, count: int) -> bytes | None:
     if not {*widths} <= {0, *_STEPS} or len(payload) != steps + sum(widths) * (count - 1):
         return None
     records = np.empty((count, words), _WORD)
-    records[:] = np.frombuffer(payload, _WORD, words, first)
+    records[:] = np.frombuffer(payload, dtype=_WORD, count=words, offset=first)
     at = steps
     for word, width in enumerate(widths):
         if width:
-            coded = np.frombuffer(payload, _STEPS[width], count - 1, at).astype(_WORD)
+            coded = np.frombuffer(payload, dtype=np.dtype(_STEPS[width]), count=count - 1, offset=at).astype(_WORD)
             at += width * (count - 1)
             # Sums wrap around as the recorder's differences do.
             records[1:, word] += np.cumsum((coded >> 1) ^ -(coded & 1), dtype=_WORD)

@@ -14,7 +14,7 @@ from aaco_pipeline.formats.nvidia.cupti import layout, surroundings
 from aaco_pipeline.formats.nvidia.cupti.host_records import allocations, api_calls, markers
 from aaco_pipeline.formats.nvidia.cupti.stream import Columns, Stream, read_stream
 from aaco_pipeline.formats.nvidia.cupti.tables import Link, Streams, copies, kernels_and_dispatches, waits
-from aaco_pipeline.lake.evidence import Status
+from aaco_pipeline.lake.evidence import DROPPED, Status
 
 _ACTIVITIES: Final = (layout.KERNELS, layout.COPIES, layout.FILLS)
 _WITH_TIMES: Final = {
@@ -46,8 +46,16 @@ class _Reading:
         self.counts = {kind: stream.count(kind) for kind in layout.WORDS}
         self._say_end()
         self._say_dropped()
-        self.by, self.clocks = surroundings.onto_monotonic(stream, self.findings)
+        self._say_others()
+        self.by, self.clocks, self.replaced_ns = surroundings.onto_monotonic(stream, self.findings)
+        self.left_out: dict[int, int] = {}
         self.columns = {kind: self._placed(kind) for kind in (*_WITH_TIMES, layout.EVENTS)}
+        misplaced = sum(self.left_out.values())
+        reason = (
+            f"{misplaced} records have times of the clock that another tool in the program gave CUPTI: they lie "
+            "outside the time in which the recorder's clock was CUPTI's; left out"
+        )
+        self.findings.note(misplaced, "records on another clock", "partial", reason)
 
     def reading(self) -> CaptureTables:
         """All tables, and what was found and missed."""
@@ -94,7 +102,17 @@ class _Reading:
         for name in _WITH_TIMES.get(kind, ()):
             if self.by:
                 columns[name] = np.where(columns[name] > 0, columns[name] + self.by, 0)
-        return columns
+        return columns if self.replaced_ns is None else self._on_our_clock(kind, columns, self.replaced_ns)
+
+    def _on_our_clock(self, kind: int, columns: Columns, replaced_ns: int) -> Columns:
+        """The records that lie between the beginning and the instant by which CUPTI had been given another clock."""
+        begin_ns = self.stream.header["monotonic"]
+        times = [columns[name] for name in _WITH_TIMES.get(kind, ())]
+        sound = [(time == 0) | ((time >= begin_ns) & (time <= replaced_ns)) for time in times]
+        if not sound or (kept := np.logical_and.reduce(sound)).all():
+            return columns
+        self.left_out[kind] = int((~kept).sum())
+        return {name: values[kept] for name, values in columns.items()}
 
     def _at_their_contexts(self) -> None:
         """Waits and events get the device of their context: CUPTI does not say it with them."""
@@ -127,18 +145,35 @@ class _Reading:
         reason = (
             f"{dropped} records were dropped in the program, of which kind is not known: its disk was too slow or full"
         )
-        self.findings.note(dropped, "dropped records", "partial", reason)
+        self.findings.note(dropped, DROPPED, "partial", reason)
+
+    def _say_others(self) -> None:
+        """What else in the program used CUPTI: the person can do something about it."""
         for note in self.stream.notes:
             if note.startswith("other_profiler "):
                 _, since, words = note.split(" ", 2)
-                reason = f"{words} (noticed at {since} ns): from some time before on records may be missing"
-                self.findings.say("other profiler", "invalid", reason)
+                reason = (
+                    f"{words} (noticed at {since} ns), so that from some time before on this recording lacks what the "
+                    "GPU did; take the profiler out of the program and record again, or ingest the trace that it wrote"
+                )
+                self.findings.say("other profiler", "partial", reason)
+                break
+        for note in self.stream.notes:
+            if note.startswith("other_cupti "):
+                reason = (
+                    f"the program loaded another CUPTI ({note.split(' ', 2)[2]}, which recorded this): a profiler in "
+                    "the program (torch.profiler) then gets no GPU events for its own trace; take it out of the "
+                    "program, or profile without aaco record"
+                )
+                self.findings.say("second CUPTI in the program", "partial", reason)
                 break
 
     def _say(self, tables: dict[str, pl.DataFrame], unlinked: dict[int, int], paired: int) -> None:
         findings = self.findings
         for kind, words in layout.WORDS.items():
-            taken = {layout.RANGES: paired, layout.OVERHEADS: 0}.get(kind, self.counts[kind])
+            taken = {layout.RANGES: paired, layout.OVERHEADS: 0}.get(
+                kind, self.counts[kind] - self.left_out.get(kind, 0)
+            )
             if self.counts[kind]:
                 findings.took(words, self.counts[kind], taken)
         for kind, count in sorted(self.stream.unknown.items()):
@@ -151,10 +186,10 @@ class _Reading:
         findings.note(untimed, "times of kernels", "partial", reason)
         for kind, count in unlinked.items():
             words = layout.WORDS[kind]
-            if self.counts[kind]:
-                reason = f"{count} of {self.counts[kind]} have no recorded call with their correlation; they are kept"
-                status: Status = "absent" if count == self.counts[kind] else "partial" if count else "present"
-                findings.say(f"launch of {words}", status, reason if count else None, self.counts[kind] - count)
+            if rows := self.counts[kind] - self.left_out.get(kind, 0):
+                reason = f"{count} of {rows} have no recorded call with their correlation; they are kept"
+                status: Status = "absent" if count == rows else "partial" if count else "present"
+                findings.say(f"launch of {words}", status, reason if count else None, rows - count)
         unknown = tables["synchronizations"].filter(pl.col("kind") == "unknown").height
         findings.note(unknown, "kinds of waits", "partial", f"{unknown} waits are of a kind that CUPTI does not name")
 

@@ -103,11 +103,12 @@ _NUMBERS: Final = (
 )
 
 
-def onto_monotonic(stream: Stream, findings: Findings) -> tuple[int, pl.DataFrame]:
-    """What to add to CUPTI's times to get CLOCK_MONOTONIC, and the table `clock_domains`.
+def onto_monotonic(stream: Stream, findings: Findings) -> tuple[int, pl.DataFrame, int | None]:
+    """What to add to CUPTI's times to get CLOCK_MONOTONIC, the table `clock_domains`, and when another clock was seen.
 
     Where CUPTI took its times from the recorder's clock the sum is 0. Else it is the middle of what pairs of readings
-    say, and half their spread is the uncertainty: CUPTI's default is the wall-clock, which is slewed.
+    say, and half their spread is the uncertainty: CUPTI's default is the wall-clock, which is slewed. The last is an
+    instant of CLOCK_MONOTONIC by which another tool had given CUPTI its clock; None where none did.
     """
     readings = stream.take(layout.CLOCKS)
     own = "clock monotonic" in stream.notes
@@ -116,6 +117,7 @@ def onto_monotonic(stream: Stream, findings: Findings) -> tuple[int, pl.DataFram
         _require(stream, "its clocks", [header[name], *readings[name].tolist()])
     rows: list[tuple[str, int | None, int | None, str]] = []
     by, uncertainty, anchor = 0, 0, "CUPTI read this clock for its own"
+    since: int | None = None
     if len(readings["monotonic"]):
         apart = readings["monotonic"] - readings["cupti"]
         alike = np.abs(apart - apart[0]) < _OTHER_CLOCK_NS
@@ -123,10 +125,10 @@ def onto_monotonic(stream: Stream, findings: Findings) -> tuple[int, pl.DataFram
         if replaced:
             since = int(readings["monotonic"][~alike][0])
             reason = (
-                f"from {since} ns on CUPTI's times are of another clock, which another tool in the program gave it: "
-                "records of then are placed wrongly"
+                f"another tool in the program gave CUPTI its own clock, as was seen at {since} ns: records that lie "
+                "later, or before the recording, are of that clock and left out"
             )
-            findings.say("clock of CUPTI", "invalid", reason, replaced)
+            findings.say("clock of CUPTI", "partial", reason, replaced)
         if not own:
             low, high = int(apart[alike].min()), int(apart[alike].max())
             by = (low + high) // 2
@@ -141,7 +143,7 @@ def onto_monotonic(stream: Stream, findings: Findings) -> tuple[int, pl.DataFram
     told = "the first of the recorder's readings of both clocks; the uncertainty is half their spread over the run"
     rows.append(("realtime", ahead[0], spread, told))
     frame = pl.DataFrame(rows, schema=polars_types("clock_domains"), orient="row")
-    return by, to_contract("clock_domains", frame)
+    return by, to_contract("clock_domains", frame), since
 
 
 def environment(stream: Stream) -> pl.DataFrame:

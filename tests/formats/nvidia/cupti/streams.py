@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from aaco_pipeline.formats.nvidia.cupti import layout
 from aaco_pipeline.formats.nvidia.cupti.signs import MAGIC
@@ -35,6 +36,22 @@ def records(kind: int, rows: Sequence[Row], *, more: int = 0, less: int = 0) -> 
     size = made.itemsize - less + more
     raw = made.view(np.uint8).reshape(len(rows), made.itemsize)[:, : made.itemsize - less]
     return chunk(kind, np.pad(raw, ((0, 0), (0, more))).tobytes(), record_bytes=size, count=len(rows))
+
+
+def packed(values: NDArray[np.uint32]) -> bytes:
+    """Rows of 32-bit words as the recorder packs them."""
+    steps = values[1:] - values[:-1]
+    coded = (steps << np.uint32(1)) ^ (np.uint32(0) - (steps >> np.uint32(31)))
+    largest = [int(column.max(initial=0)) for column in coded.T]
+    widths = [next(width for width in (0, 1, 2, 4) if most < 1 << 8 * width) for most in largest]
+    columns = [coded[:, at].astype(f"<u{width}").tobytes() for at, width in enumerate(widths) if width]
+    return b"".join([bytes(widths), bytes(-len(widths) % 4), values[0].tobytes(), *columns])
+
+
+def packed_records(kind: int, rows: Sequence[Row]) -> bytes:
+    """A packed chunk of records."""
+    plain = np.frombuffer(records(kind, rows)[layout.CHUNK.itemsize :], "<u4").reshape(len(rows), -1)
+    return chunk(kind | layout.PACKED, packed(plain), record_bytes=plain.shape[1] * 4, count=len(rows))
 
 
 def texts(kind: int, named: Mapping[int, str]) -> bytes:
@@ -120,6 +137,7 @@ def whole() -> list[bytes]:
                 {"time": 1_900, "range": 1, "kind": 2, "thread": 77},
             ],
         ),
+        packed_records(layout.OVERHEADS, [{"start": at, "end": at + 10} for at in range(1_200, 1_280, 10)]),
         records(layout.OVERHEADS, [{"start": 1_300, "end": 1_400, "kind": 1 << 16}]),
         records(layout.ENDS, [{"time": 9_999, "reason": 1}]),
     ]

@@ -14,7 +14,8 @@ from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
 from aaco_pipeline.formats.nvidia import cupti
 from aaco_pipeline.formats.nvidia.cupti import layout
-from aaco_pipeline.lake.evidence import Evidence
+from aaco_pipeline.formats.nvidia.cupti.packing import unpacked
+from aaco_pipeline.lake.evidence import DROPPED, Evidence
 from tests.formats.nvidia.cupti import streams
 from tests.formats.nvidia.cupti.streams import kernel, records
 
@@ -167,23 +168,57 @@ def test_times_of_cuptis_own_clock_are_brought_onto_the_hosts(tmp_path: Path) ->
     assert clocks["realtime"]["uncertainty_ns"] == 30
 
 
-def test_another_tool_that_takes_cupti_over_is_told(tmp_path: Path) -> None:
+def test_another_tool_that_takes_cupti_over_is_told_and_its_clock_places_nothing(tmp_path: Path) -> None:
     readings = [
         {"monotonic": 1_000, "realtime": 5_000, "cupti": 1_000},
-        {"monotonic": 2_000, "realtime": 6_000, "cupti": 7_000_000_000},
+        {"monotonic": 9_000, "realtime": 13_000, "cupti": 7_000_000_000},
     ]
-    told = streams.notes("clock monotonic", "other_profiler 1990 another tool in the program gave CUPTI its own clock")
-    items = evidence(read(tmp_path, streams.header(), told, records(layout.CLOCKS, readings)))
-    assert items["other profiler"].status == "invalid"
-    assert "1990" in str(items["other profiler"].reason)
-    assert items["clock of CUPTI"].status == "invalid"
+    told = streams.notes("clock monotonic", "other_profiler 8990 another tool in the program gave CUPTI its own clock")
+    rows = [kernel(2_000), kernel(0, end=0), kernel(8_500), kernel(6_999_000_000), kernel(500)]
+    pieces = [told, records(layout.CLOCKS, readings), records(layout.KERNELS, rows)]
+    reading = read(tmp_path, streams.header(), *pieces)
+    items = evidence(reading)
+    assert items["other profiler"].status == "partial"
+    reason = str(items["other profiler"].reason)
+    assert "8990" in reason
+    assert reason.endswith("take the profiler out of the program and record again, or ingest the trace that it wrote")
+    assert items["clock of CUPTI"].status == "partial"
+    assert column(reading, "dispatches", "start_ns") == [2_000, None]
+    assert items["records on another clock"].rows == 3
+    assert reading.details["source_rows"].rows()[0] == ("kernels", 5, 2)
+
+
+def test_a_second_cupti_in_the_program_is_told(tmp_path: Path) -> None:
+    told = streams.notes("other_cupti 990 libcupti.so.13 beside libcupti.so.12")
+    one = evidence(read(tmp_path, *streams.whole(), told))["second CUPTI in the program"]
+    assert one.status == "partial"
+    assert "libcupti.so.13 beside libcupti.so.12" in str(one.reason)
+    assert "second CUPTI in the program" not in evidence(read(tmp_path, WHOLE))
+
+
+@given(
+    rows=st.lists(st.lists(st.integers(0, 2**32 - 1), min_size=3, max_size=3), min_size=1, max_size=6),
+    near=st.booleans(),
+)
+def test_packed_records_are_what_they_were(rows: list[list[int]], near: bool) -> None:
+    values = np.array(rows, "<u4") & np.uint32(0xFF if near else 0xFFFFFFFF)
+    assert unpacked(streams.packed(values), 12, len(rows)) == values.tobytes()
+
+
+def test_a_packed_chunk_is_read_as_its_records_are(tmp_path: Path) -> None:
+    rows = [kernel(start, name=start % 3) for start in range(1_000, 90_000, 1_000)]
+    plain = read(tmp_path, streams.header(), records(layout.KERNELS, rows))
+    small = streams.packed_records(layout.KERNELS, rows)
+    assert len(small) < len(records(layout.KERNELS, rows)) / 5
+    packed = read(tmp_path, streams.header(), small)
+    assert packed.tables["dispatches"].equals(plain.tables["dispatches"])
 
 
 def test_dropped_records_and_refusals_are_counted(tmp_path: Path) -> None:
     lost = records(layout.DROPPED, [{"time": 5, "count": 40}, {"time": 6, "count": 2}])
     refused = streams.notes(*(f"refused kind K{number}: no" for number in range(5)))
     items = evidence(read(tmp_path, *streams.whole(), lost, refused))
-    assert str(items["dropped records"].reason).startswith("42 records")
+    assert str(items[DROPPED].reason).startswith("42 records")
     assert items["enabled by CUPTI"].rows == 5
     assert str(items["enabled by CUPTI"].reason).endswith("kind K2: no; and 2 more")
 
@@ -238,6 +273,10 @@ def test_a_later_version_is_refused_by_its_number(tmp_path: Path) -> None:
         streams.chunk(layout.KERNELS, bytes(104), record_bytes=104, count=2),
         streams.chunk(layout.NAMES, np.array([1, 500], "<u4").tobytes()),
         streams.chunk(layout.NAMES, bytes(8), count=2),
+        streams.chunk(layout.KERNELS | layout.PACKED, bytes(28 + 104 + 1), record_bytes=104, count=90),
+        streams.chunk(layout.KERNELS | layout.PACKED, bytes([3]) + bytes(27 + 104), record_bytes=104, count=90),
+        streams.chunk(layout.KERNELS | layout.PACKED, bytes(28 + 103), record_bytes=103, count=1),
+        streams.chunk(layout.KERNELS | layout.PACKED, bytes(28 + 104), record_bytes=104, count=90_000_000),
     ],
 )
 def test_a_chunk_that_contradicts_itself_is_refused_with_its_place(tmp_path: Path, piece: bytes) -> None:
