@@ -90,6 +90,10 @@ def test_a_program_that_ends_leaves_every_launch_and_says_that_it_ended(built: B
     (stream,) = ran.streams
     assert stream.path.name.startswith(f"{stream.header['pid']}-")
     assert stream.count(layout.CALLS) == 1000, "a call that nobody asked for was recorded"
+    launches = stream.take(layout.KERNELS)
+    assert launches["correlation"].tolist() == list(range(1, 1001))
+    assert launches["dynamic_shared"].tolist() == [512, 256] * 500
+    assert ((launches["end"] - launches["start"]) == 2500).all()
     assert ends(stream) == [1]
     assert not [note for note in stream.notes if note.startswith("other")]
     assert stream.path.stat().st_size < 40 * 1000, "launches are not packed"
