@@ -491,7 +491,7 @@ class Recorder {
   void note(const std::string& line) { notes_ += line + "\n"; }
   void read_clocks();
   void look_for_others();
-  void look_for_other_cupti();
+  void note_other_cupti(const std::string& which);
 
   std::mutex lock_;
   File file_;
@@ -514,7 +514,8 @@ class Recorder {
   std::vector<bool> taken_[2];     // by runtime and driver, then by call: all that counts where a whole kind is enabled
   uint64_t unwritten_ = 0, staged_ = 0;
   uint32_t cupti_version_ = 0;
-  bool own_clock_ = false, other_cupti_ = false;
+  bool own_clock_ = false;
+  std::atomic<bool> other_cupti_{false};
   std::atomic<bool> others_{false};
   std::atomic<bool> stopped_{false};
   std::timed_mutex flushing_;      // held by whoever calls CUPTI's flush: the thread stays out of CUPTI's own ending
@@ -731,11 +732,11 @@ void Recorder::look_for_others() {
 }
 
 // A second CUPTI of another version, as a profiler in the program brings it: only one of both is given GPU events, and
-// neither is told of the other. The kernel's list is read, not the loader's, whose lock the program may hold.
-void Recorder::look_for_other_cupti() {
-  if (other_cupti_) return;
+// neither is told of the other. The kernel's list is read, not the loader's, whose lock the program may hold. It takes
+// milliseconds in a large program: call it without the recorder's lock, for which launches may wait.
+std::string other_cupti() {
   FILE* maps = fopen("/proc/self/maps", "re");
-  if (!maps) return;
+  if (!maps) return "";
   const auto inside = reinterpret_cast<uintptr_t>(cupti.version);
   std::string ours;
   std::vector<std::string> found;
@@ -752,12 +753,16 @@ void Recorder::look_for_other_cupti() {
   }
   free(line);
   fclose(maps);
-  for (const std::string& one : found) {
-    if (ours.empty() || one == ours || other_cupti_) continue;
-    other_cupti_ = true;
-    note("other_cupti " + std::to_string(clock_ns(CLOCK_MONOTONIC)) + " " + one.substr(one.rfind('/') + 1) +
-         " beside " + ours.substr(ours.rfind('/') + 1));
-  }
+  for (const std::string& one : found)
+    if (!ours.empty() && one != ours)
+      return one.substr(one.rfind('/') + 1) + " beside " + ours.substr(ours.rfind('/') + 1);
+  return "";
+}
+
+void Recorder::note_other_cupti(const std::string& which) {
+  if (other_cupti_ || which.empty()) return;
+  other_cupti_ = true;
+  note("other_cupti " + std::to_string(clock_ns(CLOCK_MONOTONIC)) + " " + which);
 }
 
 void Recorder::try_to(const std::string& what, CUptiResult result) {
@@ -821,10 +826,11 @@ void Recorder::finish(Reason reason) {
     if (!others_ && alone) cupti.flush(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
   }
   const SignalsHeld no_signals;
-  const std::lock_guard<std::mutex> held(lock_);
   try {
+    const std::string other = other_cupti_ ? "" : other_cupti();
+    const std::lock_guard<std::mutex> held(lock_);
     if (reason == kAtExit) look_for_others();
-    look_for_other_cupti();
+    note_other_cupti(other);
     read_clocks();
     ends_.push_back({clock_ns(CLOCK_MONOTONIC), reason, 0});
     write_out();
@@ -851,10 +857,11 @@ void Recorder::watch() {
     }
     if (clock_ns(CLOCK_MONOTONIC) < clocks_due) continue;
     clocks_due += kClocksMs * 1000000;
-    const std::lock_guard<std::mutex> held(lock_);
     try {
+      const std::string other = other_cupti_ ? "" : other_cupti();
+      const std::lock_guard<std::mutex> held(lock_);
       if (!stopped_) read_clocks();
-      look_for_other_cupti();
+      note_other_cupti(other);
       write_out();
     } catch (...) {
     }
