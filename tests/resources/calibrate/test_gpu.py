@@ -49,6 +49,13 @@ def compiler(folder: Path, monkeypatch: pytest.MonkeyPatch, *documents: object, 
     monkeypatch.setattr(gpu_program, "_ROCM", str(folder / "absent"))
 
 
+def test_what_no_kernel_is_proven_to_reach_is_no_roof(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler(tmp_path, monkeypatch, {"device": DEVICE}, COPY, {**COPY, "resource": "vl1d", "work": 1e15})
+    made = gpu.calibrate_gpu(0, 1.0, print)
+    assert [one.resource for one in made.ceilings] == ["dram"]
+    assert made.absent == {"vl1d": "its kernel is not proven to read from L1: the compiler may keep what it read"}
+
+
 def test_the_best_window_is_the_ceiling_of_that_gpu_and_what_failed_has_its_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
