@@ -36,7 +36,7 @@ _TOOL_OF: Final[Mapping[str, Tool]] = {
     "rocprof-compute": "rocprof-compute",
     "onnxruntime-profile": "onnxruntime",
     "cupti": "aaco record",
-    "ncu": "aaco record",
+    "ncu-csv": "aaco record",
     "aaco-program": "aaco record",
 }
 #: How advice says that it means another tool than the one that made the recording.
