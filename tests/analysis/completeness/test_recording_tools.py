@@ -44,6 +44,7 @@ FORMATS: Final[dict[str | None, Tool]] = {
     "rocprof-compute": "rocprof-compute",
     "onnxruntime-profile": "onnxruntime",
     "cupti": "aaco record",
+    "ncu-csv": "aaco record",
     "aaco-program": "aaco record",
     None: "aaco",
 }
