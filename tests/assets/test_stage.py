@@ -148,6 +148,7 @@ def test_a_stage_for_some_kinds_only_is_not_asked_of_others(room: Room) -> None:
         "ingested": ("b",),
         "measured": ("a", "b"),
         "profiled": ("b",),
+        "program": ("b",),
         "timed": (),
     }
 
