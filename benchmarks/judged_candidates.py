@@ -1,6 +1,6 @@
 """Candidates of others through every guard of the loop: those that cheat or harm, and improvements that are honest.
 
-`--set adversarial/first`, `second` and `third` hold candidates that were written by somebody who had not seen the
+`--set adversarial/first` to `fourth` hold candidates that were written by somebody who had not seen the
 guards, to be accepted though they are wrong, cheat, change nothing or harm the machine: none may be. `--set honest`
 holds improvements that are right and gain 5 % or more (`benchmarks.honest_optimizations` says so): nine in ten must be
 accepted, since refusing everything is no guard. Each candidate is held against its sample as it ships, with the static
@@ -45,7 +45,7 @@ from aaco_pipeline.resources.targets.cpu.target import CpuTarget
 
 FOLDER: Final = Path(__file__).parent / "optimizations"
 SAMPLES: Final = Path(samples.__file__).parent
-SETS: Final = ("adversarial/first", "adversarial/second", "adversarial/third", "honest")
+SETS: Final = ("adversarial/first", "adversarial/second", "adversarial/third", "adversarial/fourth", "honest")
 LEAST_ACCEPTED: Final = 0.9
 
 
