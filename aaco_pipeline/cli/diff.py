@@ -39,6 +39,8 @@ def diff(project: "Project", *, baseline: str, candidate: str, form: str, output
         raise UsageError(f"{before} is both sides: name two sessions; `aaco ls` lists them")
     for session in (before, after):
         finish_first(project, lake, session, quiet=form != "table")
+        if (failure := lake.read("sessions", session).item(0, "failure")) is not None:
+            raise UsageError(f"{session}: its program failed ({failure}), so it is compared with no other")
     return give(difference_document(lake, before, after), form, output, "difference")
 
 

@@ -39,14 +39,15 @@ def alike(earlier: pl.DataFrame, own: Mapping[str, Any]) -> pl.DataFrame:
     """The rows of `sessions` that do the same work on the same host as `own`, a row of it, does; the newest first.
 
     A model is the same by its name or, in one campaign, by its place in it. Candidates of campaigns are left out, for
-    they may be what is slow. `same_environment` says whether the fingerprint is that of `own`. Nothing is like a
-    session whose host is not recorded.
+    they may be what is slow, and sessions whose program failed. `same_environment` says whether the fingerprint is that
+    of `own`. Nothing is like a session whose host is not recorded, or whose own program failed.
     """
     work = pl.all_horizontal(pl.col(name).eq_missing(pl.lit(own[name])) for name in _SAME_WORK)
     model = pl.col("model_name").eq_missing(pl.lit(own["model_name"]))
     campaign = (pl.col("campaign_id") == pl.lit(own["campaign_id"])).fill_null(False)
     arm = pl.col("arm").cast(pl.String).ne_missing(pl.lit(_CANDIDATE))
-    found = earlier.filter(work & (model | campaign) & arm & pl.col("host").is_not_null())
+    whole = pl.col("failure").is_null() & pl.lit(own["failure"] is None)
+    found = earlier.filter(work & (model | campaign) & arm & whole & pl.col("host").is_not_null())
     same = (pl.col("fingerprint") == pl.lit(own["fingerprint"])).fill_null(False)
     return found.with_columns(same_environment=same).sort("session_id", descending=True)
 

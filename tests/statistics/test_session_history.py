@@ -49,6 +49,7 @@ def levels(values: list[int | None], same: bool = True) -> pl.DataFrame:
         ({"batch_size": None}, False),
         ({"model_name": "bert"}, False),
         ({"precision": "fp16"}, False),
+        ({"failure": "run_1 ended with status 7"}, False),
     ],
 )
 def test_the_same_work_on_the_same_host_counts(changed: dict[str, Any], is_like: bool) -> None:
@@ -66,6 +67,10 @@ def test_in_one_campaign_models_of_other_names_are_the_same_work() -> None:
 
 def test_nothing_is_like_a_session_of_an_unknown_host() -> None:
     assert alike(sessions({"host": None}), {**OWN, "host": None}).is_empty()
+
+
+def test_a_program_that_failed_is_like_no_other() -> None:
+    assert alike(sessions({}), {**OWN, "failure": "run_1 was ended by SIGSEGV"}).is_empty()
 
 
 def test_it_lies_where_it_lies() -> None:
