@@ -46,6 +46,21 @@ def test_a_kernel_has_its_grid_in_work_items_its_resources_and_the_thread_that_l
     assert first["graph_node_id"] is None
 
 
+def test_a_stream_of_a_real_gpu_holds_what_its_program_did() -> None:
+    """An H200, by `aaco record`: bf16 products of 4096 a side, five before 50 steps, each with a sum that is fetched."""
+    reading = cupti.read(Path(__file__).with_name("521-4092.cupti"))
+    ran = reading.tables["dispatches"].join(reading.tables["kernels"].select("kernel_id", "name"), on="kernel_id")
+    said = {"product": "nvjet_sm90", "conversion": "unrolled_elementwise", "sum": "reduce_kernel", "": ""}
+    counts = {what: ran.filter(pl.col("name").str.contains(text)).height for what, text in said.items()}
+    assert counts == {"product": 55, "conversion": 50, "sum": 50, "": 157}
+    assert ran.filter(pl.col("start_ns") >= pl.col("end_ns")).is_empty()
+    assert column(reading, "markers", "name") == [f"step {number}" for number in range(50)]
+    fetched = reading.tables["memory_copies"].filter(pl.col("direction").cast(pl.String) == "device_to_host")
+    assert fetched.get_column("size_bytes").to_list() == [4] * 50
+    assert column(reading, "devices", "product") == ["NVIDIA H200"]
+    assert evidence(reading)["end of the stream"].status == "present"
+
+
 def test_a_kernel_of_a_graph_names_its_node(tmp_path: Path) -> None:
     assert column(read(tmp_path, WHOLE), "dispatches", "graph_node_id") == [None, 9, None]
 
