@@ -47,7 +47,7 @@ def test_a_kernel_has_its_grid_in_work_items_its_resources_and_the_thread_that_l
 
 
 def test_a_stream_of_a_real_gpu_holds_what_its_program_did() -> None:
-    """An H200, by `aaco record`: bf16 products of 4096 a side, five before 50 steps, each with a sum that is fetched."""
+    """An H200, by `aaco record`: bf16 products of 4096 a side, five before 50 steps, each with a sum fetched."""
     reading = cupti.read(Path(__file__).with_name("521-4092.cupti"))
     ran = reading.tables["dispatches"].join(reading.tables["kernels"].select("kernel_id", "name"), on="kernel_id")
     said = {"product": "nvjet_sm90", "conversion": "unrolled_elementwise", "sum": "reduce_kernel", "": ""}
