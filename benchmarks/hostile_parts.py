@@ -83,7 +83,8 @@ def fill_host(host: Path) -> None:
             if name in _MARKED:
                 run_sql(file, _MARKED[name])
             elif file.suffix != ".bin":
-                file.write_text(file.read_text().replace('"k"', f'"{MARKER}"').replace("kernel(int)", MARKER))
+                marked = file.read_bytes().replace(b'"k"', f'"{MARKER}"'.encode())
+                file.write_bytes(marked.replace(b"kernel(int)", MARKER.encode()))
     (host / "secret.txt").write_text(f"{MARKER}\n")
 
 

@@ -72,10 +72,14 @@ NOT_RUN: Final[Mapping[str, str]] = {
             "aaco record -- python train.py",
             "aaco record --runs 10 --timeout 60 -- ./app",
             "aaco record --output recorded -- ./app",
+            "aaco record -- PROGRAM",
+            "aaco record -- sh -c PIPELINE",
         ),
         "needs a program; tests/recording and tests/cli/test_record.py record some",
     ),
     "aaco record --archive aaco-record.pyz": "tests/recording/test_archive.py writes it",
+    "aaco ingest recorded": "needs a recorded folder; tests/capture/test_program.py takes one in",
+    "aaco calibrate --device 0": "needs a GPU",
     "aaco run --model my.onnx --backend migraphx": "needs a ROCm host",
     "aaco run --model my.onnx --backend migraphx --precision fp16 --profile": "needs a ROCm host",
     "aaco run --model my.onnx --backend migraphx --profile": "needs a ROCm host",
@@ -106,7 +110,12 @@ NOT_RUN: Final[Mapping[str, str]] = {
     'aaco bisect --revisions v1..main --repository engine --make "python make_model.py {revision} {output}" '
     "--iterations 200": "needs a repository; tests/cli/test_bisect.py makes one",
     **dict.fromkeys(
-        ("aaco optimize kernels/row_dot.hip --budget 5m", "aaco optimize SOURCE", "aaco optimize --replay SEARCH"),
+        (
+            *("aaco optimize kernels/row_dot.hip --budget 5m", "aaco optimize SOURCE", "aaco optimize --replay SEARCH"),
+            "aaco optimize model.onnx",
+            'aaco optimize "squeezenet --optimization basic"',
+            "aaco optimize --session latest --budget 20m",
+        ),
         "measures for minutes; tests/cli/test_optimize.py runs a small one",
     ),
     "pre-commit install": "writes a hook into the checkout",
