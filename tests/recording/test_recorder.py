@@ -124,6 +124,7 @@ def test_a_failed_run_is_kept_and_is_the_last(
 
 
 def test_a_time_limit_ends_every_process_however_it_hides(recorded: Record) -> None:
+    others = set(descendants(os.getpid()))  # such as the confined reader that an earlier test has started
     made = recorded(
         *python(
             "import os, signal, time\n"
@@ -140,7 +141,7 @@ def test_a_time_limit_ends_every_process_however_it_hides(recorded: Record) -> N
     assert document(made)["signal"] == "SIGTERM"
     assert made.failure is not None
     assert "time limit" in made.failure
-    assert descendants(os.getpid()) == []
+    assert set(descendants(os.getpid())) <= others
 
 
 def test_a_daemon_is_ended_named_and_holds_nothing_up(recorded: Record) -> None:
@@ -252,7 +253,7 @@ def test_a_profiler_asked_for_by_name_is_there_or_is_refused(
         raise UnavailableError("no GPU here")
 
     monkeypatch.setattr(rocprofv3, "prepared", absent)
-    with pytest.raises(UnavailableError, match="no GPU here"):
+    with pytest.raises(UnavailableError, match="no GPU here; or record with --trace off"):
         recorded("true", trace="rocprofv3")
     assert list(tmp_path.iterdir()) == []
 
