@@ -62,6 +62,7 @@ def render_markdown(document: Document) -> str:
         f"**{markdown_text(answer(document))}**",
         *(markdown_text(sentence) for sentence in history(document)),
         *_table("Latency", tables.LATENCIES, tables.latencies(document)),
+        *_table("Phases, in the runs without a profiler", tables.PHASES, document["phases"]),
         *_table("Where the time went", tables.SHARES, tables.shares(document)),
         *_table("By kind of work", tables.KINDS, document["kinds_of_work"]),
         *_table("Kernel time by kernel", tables.KERNELS, document["kernels"]),

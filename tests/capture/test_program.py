@@ -52,6 +52,30 @@ def test_every_stage_runs_on_a_program_without_a_model_and_without_a_gpu(tmp_pat
     )
 
 
+def test_phases_are_told_of_the_measured_runs_alone_with_their_part_of_the_iterations(tmp_path: Path) -> None:
+    lake = TraceLake(tmp_path / "lake")
+    folder = recorded(tmp_path / "solve", (100.0, 100.0, 100.0), kinds=["run", "run", "trace"])
+    for number, name in enumerate(("run_1", "run_2", "trace")):
+        start = run_document(number)["start_monotonic_ns"]
+        # An iteration of 10 ms whose phase takes 4, 6 or, traced, 9 ms; one of 20 ms outside of any iteration.
+        took = (4, 6, 9)[number]
+        marks = [(0, 1, 1, 0), (1, 1, 3, 1), (1 + took, 1, 4, 0), (10, 1, 2, 0), (20, 1, 3, 2), (40, 1, 4, 0)]
+        (folder / name / "marks").mkdir()
+        content = marks_file([(start + at * MS, *rest) for at, *rest in marks], ["decode", "save"])
+        (folder / name / "marks" / "1-2.marks").write_bytes(content)
+    session = taken_in(lake, folder)
+    replayed(lake, session, "capture", "inference_run")
+    save, decode = session_summary(lake, session)["phases"]
+    assert save == {
+        **{"name": "save", "times": 2, "runs": 2, "median_ns": 20 * MS, "longest_ns": 20 * MS},
+        **{"run_ns": 20 * MS, "iterations_ratio": None},
+    }
+    assert decode == {
+        **{"name": "decode", "times": 2, "runs": 2, "median_ns": 5 * MS, "longest_ns": 6 * MS},
+        **{"run_ns": 5 * MS, "iterations_ratio": 0.5},
+    }
+
+
 def test_a_failed_program_is_said_to_have_failed_first_and_why(tmp_path: Path) -> None:
     lake = TraceLake(tmp_path / "lake")
     runs = [run_document(0), run_document(1, status=None, signal="SIGSEGV")]

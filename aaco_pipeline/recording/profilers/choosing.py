@@ -77,7 +77,7 @@ def choose(trace: str, command: Sequence[str], environment: Mapping[str, str]) -
                 name, reason, version = candidate, None, chosen.version
             except UnavailableError as error:
                 if trace != "auto":
-                    raise
+                    raise UnavailableError(f"{error}; or record with --trace off") from error
                 reason = str(error)
             except AacoError as error:  # such as a cache that cannot be: no reason to leave the runs undone
                 reason = str(error)

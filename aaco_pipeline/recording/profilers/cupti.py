@@ -93,7 +93,7 @@ def prepared(cache: Path, command: Sequence[str] = (), environment: Mapping[str,
     known = os.environ if environment is None else environment
     driver = _driver_major()
     if driver is None:
-        raise UnavailableError(f"no NVIDIA driver on this host: {_DRIVER} cannot be loaded; record with --trace off")
+        raise UnavailableError(f"no NVIDIA driver on this host: {_DRIVER} cannot be loaded")
     compiler = next(filter(None, (shutil.which(name, path=known.get("PATH")) for name in _COMPILERS)), None)
     if compiler is None:
         raise UnavailableError("no C++ compiler to build the CUPTI injection library with; install g++, or --trace off")
@@ -250,7 +250,7 @@ def _compiler_version(compiler: str) -> str:
             [compiler, "--version"], capture_output=True, text=True, timeout=_ASK_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise UnavailableError(f"{compiler} does not run: {error}; install g++, or record with --trace off") from error
+        raise UnavailableError(f"{compiler} does not run: {error}; install g++") from error
     return f"{compiler}\n{asked.stdout}"
 
 
@@ -274,5 +274,5 @@ def _compile(compiler: str, cupti: Cupti, source: bytes, target: Path, elsewhere
     first = next((line for line in lines if "error" in line), lines[0] if lines else "no message")
     raise UnavailableError(
         f"{compiler} cannot build the CUPTI injection library against {cupti.includes[0]}: {first.strip()}; "
-        "set CUDA_HOME to a whole CUDA toolkit, or record with --trace off"
+        "set CUDA_HOME to a whole CUDA toolkit"
     )

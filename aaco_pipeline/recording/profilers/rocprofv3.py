@@ -43,9 +43,7 @@ class Rocprofv3:
 def prepared(environment: Mapping[str, str], sys: Path = _SYS) -> Rocprofv3:
     """The tool of this host, asked for its version. UnavailableError without one, or without a GPU that it sees."""
     if not amd_cards(sys):
-        raise UnavailableError(
-            f"rocprofv3: this host has no AMD GPU (none in {sys}/class/drm); record with --trace off"
-        )
+        raise UnavailableError(f"rocprofv3: this host has no AMD GPU (none in {sys}/class/drm)")
     tool = find_tool(environment)
     version, release = installed_release(tool)
     return Rocprofv3(tool, version, release)

@@ -38,6 +38,21 @@ SUMMARY: Final[Mapping[str, str]] = {
         "ORDER BY ALL"
     ),
     "program_runs": "SELECT * EXCLUDE (session_id) FROM program_runs WHERE session_id = '{session}' ORDER BY run",
+    # Of the runs that count, and of each name all its ranges: those of warm-up stand with the iterations left out.
+    "phases": (
+        "WITH timed AS (SELECT run FROM program_runs "
+        "WHERE session_id = '{session}' AND \"pass\" = 'latency' AND phase = 'measure'), "
+        "measured AS (SELECT run, iteration, latency_ns FROM iterations "
+        "WHERE session_id = '{session}' AND \"pass\" = 'latency' AND phase = 'measure') "
+        "SELECT m.name, count(*) AS times, count(DISTINCT m.run) AS runs, "
+        "CAST(median(m.end_ns - m.start_ns) AS BIGINT) AS median_ns, max(m.end_ns - m.start_ns) AS longest_ns, "
+        "CAST(sum(m.end_ns - m.start_ns) / count(DISTINCT m.run) AS BIGINT) AS run_ns, "
+        "sum(m.end_ns - m.start_ns) FILTER (i.iteration IS NOT NULL) "
+        "/ (SELECT sum(latency_ns) FROM measured) AS iterations_ratio "
+        "FROM (SELECT * FROM program_marks WHERE session_id = '{session}' AND kind = 'phase') AS m "
+        "JOIN timed USING (run) LEFT JOIN measured AS i ON i.run = m.run AND i.iteration = m.iteration "
+        "GROUP BY m.name ORDER BY run_ns DESC, m.name"
+    ),
     "top_kernels": (
         "SELECT k.name, k.short_name AS operator, k.library, t.dispatch_count, t.total_ns, t.mean_ns, t.share_ratio "
         "FROM kernel_stats AS t JOIN kernels AS k USING (session_id, kernel_id) "

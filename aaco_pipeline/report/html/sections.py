@@ -221,6 +221,7 @@ SECTIONS: Final = (
     ),
     Section("distribution", "Distribution", "Distribution", ("iterations", "metrics"), ("latencies",)),
     Section("warmup", "Warm-up", "Warm-up and steady state", ("iterations",), ("latencies",), values=_warmup),
+    Section("phases", "Phases", "Phases", ("phases",), ("phases",)),
     Section("scaling", "Scaling", "How it scales", ("scaling",), ("scaling",), values=_scaling),
     Section(
         *("kernels", "Kernels", "Kernels", ("operators", "kernels"), ("kernels",)),

@@ -36,6 +36,7 @@ def print_session(document: Document, stream: TextIO | None = None) -> None:
     kinds = document.get("kinds_of_work", [])
     print_table(screen, tables.KINDS, kinds, title="By kind of work", names=("heaviest",), spare=_SPARE_OF_KINDS)
     print_table(screen, tables.LATENCIES, tables.latencies(document))
+    print_table(screen, tables.PHASES, document["phases"], title="Phases, in the runs without a profiler")
     print_table(screen, tables.KERNELS, document["top_kernels"], title="By kernel", spare=_SPARE)
     heading = "What the wavefronts stalled for; the instructions with `aaco show --kernel NAME`"
     print_table(screen, tables.STALLS, document.get("stalls", []), title=heading, spare=_SPARE_OF_STALLS)

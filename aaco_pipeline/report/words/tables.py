@@ -56,6 +56,14 @@ LATENCIES: Final[Columns] = {
     "*95 % interval": lambda row: interval(row["unprofiled"]),
     "*profiled": lambda row: row["profiled"] and duration(row["profiled"]["value"]),
 }
+PHASES: Final[Columns] = {
+    "phase": lambda row: row["name"] or "without a name",
+    "*times": lambda row: grouped(row["times"]),
+    "*median": lambda row: duration(row["median_ns"]),
+    "*longest": lambda row: duration(row["longest_ns"]),
+    "*in a run": lambda row: duration(row["run_ns"]),
+    "*of the iterations": lambda row: share(row["iterations_ratio"]),
+}
 KERNELS: Final[Columns] = {
     "kernel": kernel_in_words,
     "library": lambda row: row["library"],
