@@ -1,9 +1,12 @@
 """What libraries reach on this GPU: copies and sums of PyTorch, and matrix products through cuBLAS; prints JSON.
 
-Rates are of windows of launches between two events, the best and the median; bytes are those read plus those written.
+Rates are the best and the median of windows of 50 ms between two events, as `aaco calibrate --device` measures: two
+windows after a rest, several times. Bytes are those read plus those written.
 """
 
+import ctypes
 import json
+import math
 import statistics
 import sys
 import time
@@ -11,12 +14,14 @@ from collections.abc import Callable
 
 import torch
 
-WINDOW_SECONDS = 0.003
-SECONDS = 2.0
+WINDOW_SECONDS = 0.05
+REST_SECONDS = 0.1
+ROUNDS = 2
+DEVICE_TO_DEVICE = 3
 
 
 def rate(work: float, launch: Callable[[], object]) -> dict[str, float]:
-    """Work per second over windows of launches, during `SECONDS`."""
+    """Work per second over windows of launches."""
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
 
     def once(launches: int) -> float:
@@ -28,11 +33,12 @@ def rate(work: float, launch: Callable[[], object]) -> dict[str, float]:
         return float(begin.elapsed_time(end)) / 1e3 / launches
 
     once(2)
-    launches = max(1, int(WINDOW_SECONDS / once(2)))
-    until = time.monotonic() + SECONDS
+    launches = max(1, math.ceil(WINDOW_SECONDS / once(2)))
     windows = []
-    while time.monotonic() < until:
-        windows.append(work / once(launches))
+    for _ in range(ROUNDS):
+        time.sleep(REST_SECONDS)
+        launch()
+        windows += [work / once(launches) for _ in range(2)]
     return {"best": max(windows), "median": statistics.median(windows), "windows": len(windows)}
 
 
@@ -40,7 +46,15 @@ def memory() -> dict[str, dict[str, float]]:
     """Copies, sums and products of arrays of 2 GiB."""
     a, b, c = (torch.rand(1 << 29, device="cuda") for _ in range(3))
     size = a.nbytes
+    runtime = ctypes.CDLL(f"libcudart.so.{str(torch.version.cuda).partition('.')[0]}")
+    places = ctypes.c_void_p(b.data_ptr()), ctypes.c_void_p(a.data_ptr())
+
+    def copy() -> None:
+        if runtime.cudaMemcpyAsync(*places, ctypes.c_size_t(size), DEVICE_TO_DEVICE, ctypes.c_void_p(0)):
+            raise RuntimeError("cudaMemcpyAsync failed")
+
     return {
+        "memory cudaMemcpyAsync": rate(2 * size, copy),
         "memory copy_": rate(2 * size, lambda: b.copy_(a)),
         "memory add(a, b, alpha)": rate(3 * size, lambda: torch.add(a, b, alpha=0.5, out=c)),
         "memory mul in place": rate(2 * size, lambda: a.mul_(1.0001)),

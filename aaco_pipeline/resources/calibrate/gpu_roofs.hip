@@ -16,23 +16,29 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace {
 
 constexpr int kBlock = 512;
-constexpr int kUnroll = 4;
+constexpr int kUnroll = 2;
 constexpr int kChunk = kBlock * kUnroll;  // float4s that a block moves at a time
-constexpr int kShared = 512;              // float4s of one array in shared memory: 8 KiB, which fits every L1, too
+constexpr int kShared = 512;              // float4s of one array in shared memory: 8 KiB
+constexpr int kWindows = 128;             // float4s, a power of two, over which the window that L1 holds moves
+constexpr int kWindowStep = 32;
 constexpr int kChains = 8;                // independent operations a work-item has under way
 constexpr int kSteps = 16;
-constexpr double kWindowNs = 3e6;
+constexpr double kChoiceNs = 3e6;
+constexpr double kWindowNs = 50e6;
+constexpr double kRestSeconds = 0.1;
 constexpr double kWarmUpSeconds = 0.5;
 constexpr size_t kWorkspaceBytes = size_t{64} << 20;
 constexpr int kAlgorithms = 8;
@@ -100,7 +106,8 @@ __global__ void stream(const float4* __restrict__ a, const float4* __restrict__ 
 }
 
 // `steps` chunks of arrays that L2 holds, in a circle. Blocks start evenly apart, so that those of one compute unit
-// never read what another of them has just brought into its L1. Where they write, all write the same values.
+// never read what another of them has just brought into its L1, and so that no two read the same at the same time: on
+// the way to NVIDIA's L2 such reads become one. Where they write, all write the same values.
 template <Stream kStream>
 __global__ void circle(const float4* __restrict__ a, const float4* __restrict__ b, float4* __restrict__ c, float s,
                        int chunks, int steps) {
@@ -126,13 +133,17 @@ __global__ void circle(const float4* __restrict__ a, const float4* __restrict__ 
   if (kStream == Stream::kRead) keep(sum, c);
 }
 
-// Every block reads the same 8 KiB, which its L1 holds, again and again.
-__global__ void first_level(const float4* a, float4* out, int steps) {
+// Every wavefront reads the same few KiB, which its L1 holds, again and again: a window of 304 float4s that moves by
+// `stride` within `mask` each step. Only the caller knows both, so that no compiler can keep what was read: one that
+// sees the same addresses twice takes the loads out of the loop, whatever stands between them.
+__global__ void first_level(const float4* a, float4* out, int mask, int stride, int steps) {
   float4 sum = make_float4(0, 0, 0, 0);
+  int offset = 0;
   for (int step = 0; step < steps; ++step) {
-    EVERY_TIME();
+    const float4* window = a + offset + threadIdx.x % 64;
 #pragma unroll
-    for (int k = 0; k < kSteps; ++k) gather(sum, a[(threadIdx.x + k * 32) % kShared]);
+    for (int k = 0; k < kSteps; ++k) gather(sum, window[k * 16]);
+    offset = (offset + stride) & mask;
   }
   keep(sum, out);
 }
@@ -165,7 +176,8 @@ __device__ inline float multiply_add(float x, float a, float b) { return fmaf(x,
 __device__ inline __half2 multiply_add(__half2 x, __half2 a, __half2 b) { return __hfma2(x, a, b); }
 __device__ inline void set(double& x, float value) { x = value; }
 __device__ inline void set(float& x, float value) { x = value; }
-__device__ inline void set(__half2& x, float value) { x = __float2half2_rn(value); }
+// Two halves that differ: of equal ones nvcc keeps one, and an instruction that spreads it.
+__device__ inline void set(__half2& x, float value) { x = __floats2half2_rn(value, 0.5f * value); }
 __device__ inline float value_of(double x) { return float(x); }
 __device__ inline float value_of(float x) { return x; }
 __device__ inline float value_of(__half2 x) { return __low2float(x) + __high2float(x); }
@@ -206,10 +218,11 @@ __global__ void multiply_adds(float4* __restrict__ out, float factor, float adde
 
 enum class Format { kFp64, kFp32, kFp16, kBf16, kFp8 };
 
-// Numbers of both signs without pattern: a product of zeros takes less power, and runs at a higher clock.
-__global__ void scatter_numbers(void* place, size_t elements, Format format) {
+// Numbers of both signs without pattern, evenly from -1 to 1: a product of zeros takes less power, and runs at a higher
+// clock. Another `seed` gives others.
+__global__ void scatter_numbers(void* place, size_t elements, Format format, uint32_t seed) {
   for (size_t i = size_t(blockIdx.x) * blockDim.x + threadIdx.x; i < elements; i += size_t(gridDim.x) * blockDim.x) {
-    uint32_t h = uint32_t(i) * 2654435761u;
+    uint32_t h = (uint32_t(i) + seed) * 2654435761u;
     h ^= h >> 15;
     h *= 2246822519u;
     h ^= h >> 13;
@@ -349,8 +362,11 @@ template <Stream kStream>
 void add_circle(float4* a, float4* b, float4* c, size_t set_bytes, int units) {
   size_t each = size_t(double(set_bytes) / arrays_of(kStream));
   int chunks = int(std::max<size_t>(each / (kChunk * sizeof(float4)), 1));
-  int steps = 256;
+  int steps = 512;
   unsigned blocks = unsigned(units) * 4;
+#if !defined(__HIP_PLATFORM_AMD__)
+  if (unsigned(chunks) < blocks) return;  // two would read the same at the same time
+#endif
   std::string kernel =
       std::string(name_of(kStream)) + ", " + std::to_string(size_t(chunks) * kChunk * sizeof(float4) >> 10) + " KiB an array";
   add("l2", "", kernel, arrays_of(kStream) * blocks * steps * kChunk * sizeof(float4), "byte/s",
@@ -396,8 +412,8 @@ void add_product(Library& library, void* blas, const Product& product, int side,
     (void)hipGetLastError();
     return add_failed("matrix", product.dtype, title.c_str(), "the memory is too small for the matrices");
   }
-  scatter_numbers<<<1024, 256>>>(a, elements, product.format);
-  scatter_numbers<<<1024, 256>>>(b, elements, product.format);
+  scatter_numbers<<<1024, 256>>>(a, elements, product.format, 0);
+  scatter_numbers<<<1024, 256>>>(b, elements, product.format, 0x9e3779b9u);
   CHECK(hipMemset(d, 0, elements * output_bytes));
   void *work = nullptr, *in = nullptr, *out = nullptr, *preference = nullptr;
   int transposed = transpose ? kTransposed : kPlain;
@@ -483,8 +499,10 @@ void keep_quickest(Clock& clock) {
     if (!one.launch) continue;
     one.launch();
     double ns = std::min(clock.launch_ns(one.launch, 1), clock.launch_ns(one.launch, 1));
-    one.launches = std::max(1, int(kWindowNs / ns));
-    rate[n] = one.work / clock.launch_ns(one.launch, one.launches);
+    int launches = std::max(1, int(kChoiceNs / ns));
+    ns = clock.launch_ns(one.launch, launches);
+    one.launches = std::max(1, int(std::ceil(kWindowNs / ns)));
+    rate[n] = one.work / ns;
   }
   std::vector<Measurement> kept;
   for (size_t n = 0; n < measurements.size(); ++n) {
@@ -501,6 +519,9 @@ void keep_quickest(Clock& clock) {
   measurements = std::move(kept);
 }
 
+// Each measurement starts from rest. Products of matrices take more power than a GPU may have for long, so that one that
+// comes straight after another starts at the clock to which the power limit brought the last; what the GPU does at best
+// is what it does before. A window lasts long enough that it is no mere moment.
 void measure(Clock& clock, double seconds, int rounds) {
   size_t active = 0;
   for (const Measurement& one : measurements) active += bool(one.launch);
@@ -512,8 +533,10 @@ void measure(Clock& clock, double seconds, int rounds) {
       std::printf("{\"done\": %zu, \"total\": %zu}\n", done++, active * rounds);
       std::fflush(stdout);
       one.rounds.emplace_back();
-      one.launch();
       double until = seconds_now() + share;
+      CHECK(hipDeviceSynchronize());
+      std::this_thread::sleep_for(std::chrono::duration<double>(std::min(kRestSeconds, share / 2)));
+      one.launch();
       do one.rounds.back().push_back(clock.launch_ns(one.launch, one.launches));
       while (seconds_now() < until);
     }
@@ -583,22 +606,22 @@ int main(int count, char** arguments) {
   float4 *a = nullptr, *b = nullptr, *c = nullptr;
   for (float4** place : {&a, &b, &c}) {
     CHECK(hipMalloc(reinterpret_cast<void**>(place), each));
-    scatter_numbers<<<1024, 256>>>(*place, each / sizeof(float), Format::kFp32);
+    scatter_numbers<<<1024, 256>>>(*place, each / sizeof(float), Format::kFp32, 0);
   }
   int units = about.multiProcessorCount;
   size_t elements = each / sizeof(float4);
   add_streams<Stream::kRead>(a, b, c, elements);
   add_streams<Stream::kCopy>(a, b, c, elements);
   add_streams<Stream::kTriad>(a, b, c, elements);
-  for (int share : {8, 4, 2}) {
+  for (int share : {4, 2}) {
     size_t set_bytes = size_t(about.l2CacheSize) / share;
     add_circle<Stream::kRead>(a, b, c, set_bytes, units);
     add_circle<Stream::kCopy>(a, b, c, set_bytes, units);
     add_circle<Stream::kTriad>(a, b, c, set_bytes, units);
   }
   unsigned blocks = unsigned(units) * 4;
-  add("vl1d", "", "read, 8 KiB", double(blocks) * kShared * kSteps * 512 * sizeof(float4), "byte/s",
-      [=] { first_level<<<blocks, kShared>>>(a, c, 512); });
+  add("vl1d", "", "read, 6 KiB", double(blocks) * kBlock * kSteps * 512 * sizeof(float4), "byte/s",
+      [=] { first_level<<<blocks, kBlock>>>(a, c, kWindows - 1, kWindowStep, 512); });
   add_shared<Stream::kCopy>(c, units);
   add_shared<Stream::kTriad>(c, units);
   add_arithmetic<double, false>("vector", "fp64", 2, c, units);
