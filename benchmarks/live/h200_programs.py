@@ -1,19 +1,31 @@
-"""Programs with a known cause on a real NVIDIA GPU: as they are, with the cause removed, traced, under torch.profiler.
+"""Programs with a known cause on a real NVIDIA GPU: as they are, with the cause removed, traced, profiled, recorded.
 
-    python3 benchmarks/live/h200_programs.py OUT [--seconds 390] [--rounds 5] [--only NAME,…]
+    python3 benchmarks/live/h200_programs.py OUT [--only NAME,…] [--ways WAY,…] [--rounds 5] [--seconds 390]
 
-Needs the standard library, nvcc, a C++ compiler and a Python with torch. In each round every program runs in a fresh
-process as it is and with `--fixed`, in turn; in the first round also under the CUPTI injection library (both ways) and
-PyTorch's under torch.profiler; further such runs, for what tracing costs, fill the time that is left. OUT gets
-runs.jsonl (a line a run, as it ends), captures_N.tar (gzipped streams of the first traced runs), gpu.csv (what
-nvidia-smi says every half second). Nothing is judged here: `judge.py` does that, where the project is installed.
+Needs the standard library, nvcc, a C++ compiler and a Python with torch. Each run of a program is a fresh process, in
+one of the ways
+
+    plain, fixed             as it is, and with its cause removed
+    traced, traced_fixed     the same under the CUPTI injection library
+    profiled                 PyTorch's under torch.profiler
+    recorded                 by `aaco record`: fresh processes without a profiler, and one under CUPTI
+    recorded_fixed           by `aaco record --trace off`, with the cause removed
+
+In a round every program runs in all ways that were asked for, in random order, so that what tracing costs is a matter
+of neighbours in time; `traced_fixed` and the recorded ways come in the first round alone, the recorded ones behind it.
+`--only` takes names of programs and of the catalogue's sets. OUT gets runs.jsonl (a line a run, as it ends),
+captures_N.tar (gzipped streams of the first traced runs), recorded_N.tar.gz (the folders PROGRAM-recorded and
+PROGRAM-recorded_fixed), gpu.csv (what nvidia-smi says every half second). Nothing is judged here: `judge.py` does that,
+where the project is installed.
 """
 
 import argparse
 import contextlib
 import gzip
+import io
 import json
 import os
+import random
 import shutil
 import struct
 import subprocess
@@ -21,22 +33,29 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, Final
 
 HERE: Final = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1]))
+ROOT: Final = HERE.parents[1]
+sys.path.insert(0, str(ROOT))
 from aaco_pipeline.errors import UnavailableError  # noqa: E402
 from aaco_pipeline.recording.profilers import cupti  # noqa: E402
-from benchmarks.live.programs.catalogue import PROGRAMS, TORCH, Program  # noqa: E402
+from benchmarks.live.programs.catalogue import CUDA, SETS, TORCH, Program  # noqa: E402
 
 #: The first run of a library's kernels loads them from a cold disk.
-_RUN_SECONDS: Final = 60.0
+_RUN_SECONDS: Final = 150.0
 #: Captures larger than this are counted and not kept.
 _KEPT_BYTES: Final = 2 << 20
 _ARCHIVE_BYTES: Final = 12 << 20
-_WAYS: Final = ("plain", "fixed", "traced", "traced_fixed", "profiled")
+#: So many archives of each kind: eight files come back at most.
+_MOST_ARCHIVES: Final = {"captures": 1, "recorded": 4}
+_SINGLE: Final = ("plain", "fixed", "traced", "traced_fixed", "profiled")
+_REPEATED: Final = ("plain", "fixed", "traced", "profiled")
+_RECORDED: Final = ("recorded", "recorded_fixed")
+#: Runs of a recorded way without a profiler. A process that imports PyTorch first is seconds old before its first step.
+_RECORDED_RUNS: Final = {CUDA: 3, TORCH: 2}
 _SAMPLED: Final = (
     "timestamp,clocks.sm,clocks.mem,power.draw,temperature.gpu,utilization.gpu,clocks_event_reasons.active"
 )
@@ -48,59 +67,80 @@ class Bench:
     def __init__(self, out: Path, work: Path) -> None:
         self.out, self.work = out, work
         self.python = shutil.which("python3") or sys.executable
-        self.binary = work / "device_programs"
         self.injection: cupti.Injection | None = None
-        self.server: subprocess.Popen[str] | None = None
-        self._captures = work / "captures"
+        self._servers: dict[str, subprocess.Popen[str]] = {}
+        self._cache, self._captures, self._recorded = work / "cache", work / "captures", work / "recorded"
 
-    def build(self) -> dict[str, Any]:
-        """The binary, the injection library and a started PyTorch; what the machine is."""
+    def build(self, programs: Sequence[Program]) -> dict[str, Any]:
+        """The binaries, the injection library and a started PyTorch; what the machine is."""
         said: dict[str, Any] = {"way": "machine", "python": sys.version}
         query = ["nvidia-smi", "--query-gpu=name,driver_version,clocks.max.sm,power.limit", "--format=csv,noheader"]
-        source = str(HERE / "programs" / "device_programs.cu")
-        build = ["nvcc", "-O2", "-arch=native", source, "-o", str(self.binary)]
-        for name, command in (("gpu", query), ("nvcc", build)):
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            said[name] = (done.stdout + done.stderr).strip()[-600:]
+        said["gpu"] = _said(query)
+        for source in sorted({one.source for one in programs if one.language == CUDA}):
+            build = ["nvcc", "-O2", "-arch=native", f"-I{ROOT / 'aaco_pipeline' / 'recording'}"]
+            said[source] = _said([*build, str(HERE / "programs" / source), "-o", str(self._binary(source))])
         try:
-            self.injection = cupti.prepared(self.work / "cache", [self.python])
+            self.injection = cupti.prepared(self._cache, [self.python])
             found = self.injection.cupti
             said["cupti"] = [str(found.library), str(found.includes[0]), found.api_version]
         except UnavailableError as error:
             said["cupti"] = str(error)
-        said["torch"] = self._serve()
+        for source in sorted({one.source for one in programs if one.language == TORCH}):
+            said[source] = self._serve(source)
         return said
 
-    def _serve(self) -> str:
-        """Start the server of the PyTorch programs; what it says first."""
-        script = str(HERE / "programs" / "torch_programs.py")
-        errors = (self.out / "torch_errors.txt").open("w")
-        self.server = subprocess.Popen(
-            [self.python, script, "--serve"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-        )
-        assert self.server.stdout is not None
-        return self.server.stdout.readline().strip()
+    def _binary(self, source: str) -> Path:
+        return self.work / Path(source).stem
+
+    def _serve(self, source: str) -> str:
+        """Start the server of some PyTorch programs; what it says first. It also has the disk's cache hold PyTorch."""
+        with (self.out / "torch_errors.txt").open("a") as errors:
+            server = subprocess.Popen(
+                [self.python, str(HERE / "programs" / source), "--serve"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+        self._servers[source] = server
+        assert server.stdout is not None
+        return server.stdout.readline().strip()
+
+    def command(self, program: Program, way: str) -> list[str]:
+        """The program as a command of its own."""
+        if program.language == TORCH:
+            words = [self.python, str(HERE / "programs" / program.source)]
+        else:
+            words = [str(self._binary(program.source))]
+        return [*words, *self._arguments(program, way)]
+
+    def _arguments(self, program: Program, way: str) -> list[str]:
+        words = [program.name, "--steps", str(program.steps)]
+        words += ["--fixed"] if way.endswith("fixed") else []
+        return words + (["--profiled"] if way == "profiled" else [])
 
     def run(self, program: Program, way: str) -> dict[str, Any]:
         """One run in a fresh process: what the program said, its wall time, how many records of what it left."""
         folder = Path(tempfile.mkdtemp(dir=self.work, prefix="run-"))
-        arguments = [program.name, "--steps", str(program.steps)]
-        arguments += ["--fixed"] if way.endswith("fixed") else []
-        arguments += ["--profiled"] if way == "profiled" else []
         environment = self.injection.environment(folder) if way.startswith("traced") and self.injection else {}
         output = folder / "output"
-        if program.language == TORCH:
-            ran = self._in_server(arguments, environment, output)
+        if way in _RECORDED:
+            ran = self._in_process(
+                self._recording(program, way),
+                {"AACO_CACHE": str(self._cache)},
+                output,
+                1 + _RECORDED_RUNS[program.language],
+            )
+        elif program.language == TORCH:
+            ran = self._in_server(program, self._arguments(program, way), environment, output)
         else:
-            ran = self._in_process([str(self.binary), *arguments], environment, output)
+            ran = self._in_process(self.command(program, way), environment, output)
         text = output.read_text(errors="replace") if output.exists() else ""
-        lines = [line for line in text.splitlines() if line.startswith("{")]
-        ran |= {"program": program.name, "way": way, "said": json.loads(lines[-1]) if lines else None}
-        if not lines or ran["status"] != 0:
+        said = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+        ran |= {"program": program.name, "way": way, "said": said[0] if said else None}
+        if way in _RECORDED:
+            ran |= {"said_by_pass": said, "folder_bytes": _size(self._folder(program, way))}
+        if not said or ran["status"] != 0:
             ran["output"] = text[-800:]
         streams = sorted(folder.glob("*.cupti"))
         if streams:
@@ -108,32 +148,49 @@ class Bench:
         shutil.rmtree(folder)
         return ran
 
-    def _in_process(self, command: list[str], environment: dict[str, str], output: Path) -> dict[str, Any]:
+    def _folder(self, program: Program, way: str) -> Path:
+        return self._recorded / f"{program.name}-{way}"
+
+    def _recording(self, program: Program, way: str) -> list[str]:
+        """The recorder's command line, around the program as a command of its own."""
+        words = [self.python, "-m", "aaco_pipeline.recording", "--runs", str(_RECORDED_RUNS[program.language])]
+        words += ["--trace", "cupti", "--iterations-from", "step*"] if way == "recorded" else ["--trace", "off"]
+        words += ["--workload", program.name, "--timeout", str(_RUN_SECONDS)]
+        return [*words, "--output", str(self._folder(program, way)), "--", *self.command(program, way)]
+
+    def _in_process(
+        self, command: list[str], environment: dict[str, str], output: Path, passes: int = 1
+    ) -> dict[str, Any]:
         begin = time.monotonic_ns()
         with output.open("w") as file:
             process = subprocess.Popen(
                 command,
                 env={**os.environ, **environment},
+                stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
+                cwd=ROOT,
                 start_new_session=True,
             )
             try:
-                status = process.wait(_RUN_SECONDS)
+                status = process.wait(passes * _RUN_SECONDS)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, 9)
                 status = process.wait()
         return {"status": status, "wall_ns": time.monotonic_ns() - begin}
 
-    def _in_server(self, arguments: list[str], environment: dict[str, str], output: Path) -> dict[str, Any]:
-        if self.server is None or self.server.poll() is not None:
+    def _in_server(
+        self, program: Program, arguments: list[str], environment: dict[str, str], output: Path
+    ) -> dict[str, Any]:
+        server = self._servers[program.source]
+        if server.poll() is not None:
             return {"status": None, "wall_ns": None}
-        assert self.server.stdin is not None
-        assert self.server.stdout is not None
+        assert server.stdin is not None
+        assert server.stdout is not None
         request = {"arguments": arguments, "environment": environment, "output": str(output)}
-        self.server.stdin.write(json.dumps({**request, "timeout_s": _RUN_SECONDS}) + "\n")
-        self.server.stdin.flush()
-        answer = self.server.stdout.readline()
+        server.stdin.write(json.dumps({**request, "timeout_s": _RUN_SECONDS}) + "\n")
+        server.stdin.flush()
+        answer = server.stdout.readline()
         return dict(json.loads(answer)) if answer else {"status": None, "wall_ns": None}
 
     def _kept(self, path: Path, program: Program, way: str, number: int) -> dict[str, Any]:
@@ -148,26 +205,58 @@ class Bench:
         return {"bytes": len(data), "kept": first, "kernels": kernels_in(data)}
 
     def pack(self) -> None:
-        """Every kept stream into archives that are each small enough to come back."""
-        waiting = sorted(self._captures.rglob("*.cupti.gz")) if self._captures.exists() else []
-        archives: list[list[Path]] = [[]]
-        size = 0
-        for path in waiting:
-            size += path.stat().st_size
-            if size > _ARCHIVE_BYTES:
-                archives.append([])
-                size = path.stat().st_size
-            archives[-1].append(path)
-        for number, paths in enumerate(archives, 1):
+        """Every kept stream and recorded folder into archives that are each small enough to come back."""
+        streams = sorted(self._captures.rglob("*.cupti.gz")) if self._captures.exists() else []
+        for number, paths in enumerate(packed("captures", {path: path.stat().st_size for path in streams}), 1):
             with tarfile.open(self.out / f"captures_{number}.tar", "w") as archive:
                 for path in paths:
                     archive.add(path, str(path.relative_to(self._captures)))
+        folders = sorted(self._recorded.glob("[!.]*")) if self._recorded.exists() else []
+        for number, paths in enumerate(packed("recorded", {path: compressed(path) for path in folders}), 1):
+            with tarfile.open(self.out / f"recorded_{number}.tar.gz", "w:gz", compresslevel=6) as archive:
+                for path in paths:
+                    archive.add(path, path.name)
 
     def close(self) -> None:
-        """End the server."""
-        if self.server is not None and self.server.stdin is not None:
-            self.server.stdin.close()
-            self.server.wait(30)
+        """End the servers."""
+        for server in self._servers.values():
+            assert server.stdin is not None
+            server.stdin.close()
+            server.wait(30)
+
+
+def _said(command: list[str]) -> str:
+    """The end of what a command says."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return (done.stdout + done.stderr).strip()[-600:]
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def compressed(folder: Path) -> int:
+    """The size of a folder in a compressed archive."""
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w:gz", compresslevel=6) as archive:
+        archive.add(folder, folder.name)
+    return data.tell()
+
+
+def packed(kind: str, sizes: dict[Path, int]) -> list[list[Path]]:
+    """What lies in each archive of a kind; what finds no place is told."""
+    archives: list[list[Path]] = []
+    room = 0
+    for path, size in sizes.items():
+        if size > room and len(archives) < _MOST_ARCHIVES[kind] and size <= _ARCHIVE_BYTES:
+            archives.append([])
+            room = _ARCHIVE_BYTES
+        if size <= room:
+            archives[-1].append(path)
+            room -= size
+        else:
+            print(f"{path.name}: {size} bytes find no place in what comes back", flush=True)
+    return archives
 
 
 def kernels_in(data: bytes) -> int:
@@ -180,20 +269,31 @@ def kernels_in(data: bytes) -> int:
     return kernels
 
 
-def planned(programs: list[Program], rounds: int) -> Iterator[tuple[int, Program, str]]:
-    """Round, program and way, in the order of their worth: everything once, then gains, then costs."""
-    for program in programs:
-        for way in _WAYS:
-            if way != "profiled" or program.language == TORCH:
-                yield 1, program, way
-    for number in range(2, rounds + 1):
+def has(program: Program, way: str) -> bool:
+    """Whether a program can be run in a way."""
+    if way == "profiled":
+        return program.language == TORCH
+    return bool(program.removed) or not way.endswith("fixed")
+
+
+def planned(programs: list[Program], ways: Sequence[str], rounds: int) -> Iterator[tuple[int, Program, str]]:
+    """Round, program and way: every program's ways in random order, and behind the first round what is recorded.
+
+    Recorded are all programs as they are before any with its cause removed, of these first those whose gain is judged.
+    """
+    draw = random.Random(1)
+    for number in range(1, rounds + 1):
         for program in programs:
-            for way in ("plain", "fixed") if number % 2 else ("fixed", "plain"):
+            own = [way for way in ways if way in (_SINGLE if number == 1 else _REPEATED) and has(program, way)]
+            draw.shuffle(own)
+            for way in own:
                 yield number, program, way
-    for number in range(2, rounds + 1):
-        for program in programs:
-            for way in ("traced", "profiled") if program.language == TORCH else ("traced",):
-                yield number, program, way
+        for way in _RECORDED:
+            if number > 1 or way not in ways:
+                continue
+            for program in sorted(programs, key=lambda one: way == "recorded_fixed" and not one.bounded):
+                if has(program, way):
+                    yield number, program, way
 
 
 @contextlib.contextmanager
@@ -209,16 +309,12 @@ def sampled(path: Path) -> Iterator[None]:
             process.wait()
 
 
-def measure(bench: Bench, programs: list[Program], rounds: int, until: float, file: IO[str]) -> None:
+def measure(bench: Bench, plan: Iterator[tuple[int, Program, str]], until: float, file: IO[str]) -> None:
     """Run what is planned until the time is up; each run's line is written as it ends."""
-    packed = False
-    for number, program, way in planned(programs, rounds):
+    for number, program, way in plan:
         if time.monotonic() > until:
             print("no time left in round", number, "for", program.name, way, flush=True)
             break
-        if number > 1 and not packed:
-            bench.pack()
-            packed = True
         ran = bench.run(program, way)
         file.write(json.dumps({"round": number, **ran}) + "\n")
         file.flush()
@@ -230,27 +326,43 @@ def measure(bench: Bench, programs: list[Program], rounds: int, until: float, fi
             )
 
 
+def chosen(only: str) -> list[Program]:
+    """The programs of a list of their names and those of sets."""
+    known = {program.name: (program,) for one in SETS.values() for program in one} | dict(SETS)
+    unknown = [word for word in only.split(",") if word not in known]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: expected of {', '.join(known)}")
+    return [program for word in only.split(",") for program in known[word]]
+
+
+def ways(text: str) -> tuple[str, ...]:
+    """Ways of running a program, of a list of their names."""
+    unknown = [word for word in text.split(",") if word not in _SINGLE + _RECORDED]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: expected of {', '.join(_SINGLE + _RECORDED)}")
+    return tuple(text.split(","))
+
+
 def main() -> None:
     """Run the programs; see the module."""
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=Path)
     parser.add_argument("--seconds", type=float, default=390.0)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", type=chosen, default="programs")
+    parser.add_argument("--ways", type=ways, default=",".join(_SINGLE))
     asked = parser.parse_args()
     until = time.monotonic() + asked.seconds
     asked.out.mkdir(parents=True, exist_ok=True)
-    wanted = asked.only.split(",") if asked.only else [one.name for one in PROGRAMS]
-    programs = [one for one in PROGRAMS if one.name in wanted]
     with tempfile.TemporaryDirectory(prefix="programs-") as work, (asked.out / "runs.jsonl").open("w") as file:
         bench = Bench(asked.out, Path(work))
         try:
-            machine = bench.build()
+            machine = bench.build(asked.only)
             file.write(json.dumps(machine) + "\n")
             file.flush()
             print(json.dumps(machine), flush=True)
             with sampled(asked.out / "gpu.csv"):
-                measure(bench, programs, asked.rounds, until, file)
+                measure(bench, planned(asked.only, asked.ways, asked.rounds), until, file)
         finally:
             bench.pack()
             bench.close()

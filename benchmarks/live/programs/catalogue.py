@@ -14,6 +14,7 @@ class Program:
     `classes`: the classes of an answer that are right, `resources`: those of the device's time, none where it is not
     the device that limits. `removed`: what `--fixed` does instead. `bounded`: that is just what the answer's
     `saves_at_most` bounds: the cause goes, and nothing else. Steps are so many that the capture stays below 2 MiB.
+    Programs of `COSTS` are there for what tracing costs: nothing is removed from them, and nothing of them is kept.
     """
 
     name: str
@@ -25,9 +26,15 @@ class Program:
     resources: tuple[str, ...] = ()
     bounded: bool = False
 
+    @property
+    def source(self) -> str:
+        """Its file in this folder."""
+        return _SOURCES[self.language]
+
 
 CUDA: Final = "CUDA C++"
 TORCH: Final = "PyTorch"
+_SOURCES: Final = {CUDA: "device_programs.cu", TORCH: "torch_programs.py"}
 _DEVICE: Final = ("device",)
 
 PROGRAMS: Final = (
@@ -103,3 +110,24 @@ PROGRAMS: Final = (
         *(_DEVICE,),
     ),
 )
+
+COSTS: Final = (
+    Program(
+        *("transformer_batch_8", TORCH, 60, "an eager transformer whose products are longer than their launches", ""),
+        *(_DEVICE, ("compute_matrix",)),
+    ),
+    Program(
+        *("resnet_inference", TORCH, 60, "ResNet-50 on 128 images at once", ""),
+        *(_DEVICE, ("compute_matrix", "memory_dram")),
+    ),
+    Program(
+        *("launches_200k", CUDA, 200, "200,000 launches of a tiny kernel, back to back", ""),
+        *(("launch",),),
+    ),
+    Program(
+        *("launches_10m", CUDA, 10_000, "10,000,000 launches of a tiny kernel, back to back", ""),
+        *(("launch",),),
+    ),
+)
+
+SETS: Final = {"programs": PROGRAMS, "costs": COSTS}

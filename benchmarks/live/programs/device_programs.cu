@@ -1,57 +1,11 @@
-// Programs with a known cause, written against the CUDA runtime alone; `catalogue.py` says what each is slow by.
-//
-//   device_programs NAME [--steps N] [--fixed]
-//
-// Prints one JSON object: what the process asked of the GPU in all, counted where it asks, and the time of its steps.
-// Every step is an NVTX range "step N", all of them together are the range "loop". Steps do not wait for the device
-// unless waiting is the cause.
-#include <cuda_runtime.h>
-#include <nvtx3/nvToolsExt.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+// Programs with a known cause, written against the CUDA runtime alone; `catalogue.py` says what each is slow by, and
+// `loop.cuh` how they are called and what they print.
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-#include <functional>
-#include <string>
-
-#define CHECK(call)                                                    \
-  do {                                                                 \
-    const cudaError_t status_ = (call);                                \
-    if (status_ != cudaSuccess) {                                      \
-      fprintf(stderr, "%s: %s\n", #call, cudaGetErrorString(status_)); \
-      exit(9);                                                         \
-    }                                                                  \
-  } while (0)
-
-struct Counts {
-  long kernels = 0, copies = 0, fills = 0, allocations = 0;
-};
-static Counts counts;
-
-#define LAUNCH(kernel, grid, block, stream, ...)               \
-  do {                                                         \
-    kernel<<<(grid), (block), 0, (stream)>>>(__VA_ARGS__);     \
-    CHECK(cudaGetLastError());                                 \
-    ++counts.kernels;                                          \
-  } while (0)
+#include "loop.cuh"
 
 // ---- kernels --------------------------------------------------------------------------------------------------------
-
-// Busy for about so many cycles of the clock, on as many multiprocessors as there are blocks.
-__global__ void spin(long long cycles) {
-  const long long begin = clock64();
-  while (clock64() - begin < cycles) {
-  }
-}
-
-__global__ void scale(const float4* from, float4* to, float by) {
-  const size_t at = blockIdx.x * size_t(blockDim.x) + threadIdx.x;
-  const float4 value = from[at];
-  to[at] = make_float4(by * value.x, by * value.y, by * value.z, by * value.w);
-}
 
 __global__ void add(const float4* left, const float4* right, float4* sum) {
   const size_t at = blockIdx.x * size_t(blockDim.x) + threadIdx.x;
@@ -97,51 +51,9 @@ __global__ void add_in_blocks(const float* values, float* total, unsigned count)
   }
 }
 
-__global__ void increment(float* values) { values[blockIdx.x * blockDim.x + threadIdx.x] += 1.0f; }
-
 __global__ void increment_often(float* values, int times) {
   volatile float* own = values + blockIdx.x * blockDim.x + threadIdx.x;
   for (int one = 0; one < times; ++one) *own += 1.0f;
-}
-
-// ---- the loop -------------------------------------------------------------------------------------------------------
-
-static long long now_ns() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * 1000000000LL + now.tv_nsec;
-}
-
-template <typename Type>
-static Type* allocated(size_t count) {
-  Type* place = nullptr;
-  CHECK(cudaMalloc(&place, count * sizeof(Type)));
-  ++counts.allocations;
-  CHECK(cudaMemset(place, 0, count * sizeof(Type)));
-  ++counts.fills;
-  return place;
-}
-
-static const long long kCyclesOfMicrosecond = 1700;
-static const int kWarmSteps = 3;
-
-// The steps' time in ns; the clock is up and everything loaded before. `ready` is called just before the first.
-static long long timed(int steps, const std::function<void()>& step, const std::function<void()>& ready = [] {}) {
-  LAUNCH(spin, 132, 32, nullptr, 150000 * kCyclesOfMicrosecond);
-  for (int one = 0; one < kWarmSteps; ++one) step();
-  CHECK(cudaDeviceSynchronize());
-  ready();
-  nvtxRangePushA("loop");
-  const long long begin = now_ns();
-  for (int one = 0; one < steps; ++one) {
-    nvtxRangePushA(("step " + std::to_string(one)).c_str());
-    step();
-    nvtxRangePop();
-  }
-  CHECK(cudaDeviceSynchronize());
-  const long long end = now_ns();
-  nvtxRangePop();
-  return end - begin;
 }
 
 // ---- the programs ---------------------------------------------------------------------------------------------------
@@ -273,33 +185,29 @@ static long long two_processes(int steps, bool fixed) {
   return loop_ns;
 }
 
+// ---- what tracing costs ---------------------------------------------------------------------------------------------
+
+// Nothing but launches, a thousand a step: the host has no other work, and the device keeps up.
+static long long back_to_back(int steps, bool) {
+  auto* values = allocated<float>(32);
+  return timed(steps, [&] {
+    for (int one = 0; one < 1000; ++one) LAUNCH(increment, 1, 32, nullptr, values);
+  });
+}
+
 int main(int count, char** words) {
-  const struct {
-    const char* name;
-    long long (*run)(int, bool);
-  } programs[] = {
-      {"stream", stream},
-      {"random_gather", random_gather},
-      {"atomics_one_address", atomics_one_address},
-      {"tiny_kernels", tiny_kernels},
-      {"cuda_graph", cuda_graph},
-      {"two_streams", two_streams},
-      {"allocation_each_step", allocation_each_step},
-      {"two_processes", two_processes},
-  };
-  int steps = 20;
-  bool fixed = false;
-  for (int at = 2; at < count; ++at) {
-    if (!strcmp(words[at], "--fixed")) fixed = true;
-    else if (!strcmp(words[at], "--steps") && at + 1 < count) steps = atoi(words[++at]);
-  }
-  for (const auto& program : programs) {
-    if (count < 2 || strcmp(words[1], program.name)) continue;
-    const long long loop_ns = program.run(steps, fixed);
-    printf("{\"steps\": %d, \"loop_ns\": %lld, \"kernels\": %ld, \"copies\": %ld, \"fills\": %ld, \"allocations\": %ld}\n",
-           steps, loop_ns, counts.kernels, counts.copies, counts.fills, counts.allocations);
-    return 0;
-  }
-  fprintf(stderr, "see the head of the source\n");
-  return 2;
+  return run_named(
+      {
+          {"stream", stream},
+          {"random_gather", random_gather},
+          {"atomics_one_address", atomics_one_address},
+          {"tiny_kernels", tiny_kernels},
+          {"cuda_graph", cuda_graph},
+          {"two_streams", two_streams},
+          {"allocation_each_step", allocation_each_step},
+          {"two_processes", two_processes},
+          {"launches_200k", back_to_back},
+          {"launches_10m", back_to_back},
+      },
+      count, words);
 }

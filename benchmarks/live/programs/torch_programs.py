@@ -1,33 +1,16 @@
-"""Programs with a known cause in PyTorch; `catalogue.py` says what each is slow by.
+"""Programs with a known cause in PyTorch; `catalogue.py` says what each is slow by, `torch_loop.py` how to run them."""
 
-    python3 torch_programs.py NAME [--steps N] [--fixed] [--profiled]
-    python3 torch_programs.py --serve
-
-A program prints one JSON object: the time of its steps and, with --profiled, what torch.profiler saw of them. Every
-step is an NVTX range "step N", all of them together are the range "loop". Steps do not wait for the device unless
-waiting is the cause. `--serve` imports PyTorch once and forks for each line on standard input, a JSON object with
-`arguments`, `environment`, `output` (a file) and `timeout_s`; it answers each with a line. CUDA begins in the forked
-process alone, so every run has its own context and whatever is injected into it.
-"""
-
-import argparse
-import collections
-import json
-import os
-import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from pathlib import Path
 
 import torch
 from torch.nn import functional
 
-Step = Callable[[], object]
-WARM_STEPS = 5
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+from benchmarks.live.programs.torch_loop import Programs, Step, main
 
-
-# ---- the programs: each makes its data and gives its step ------------------------------------------------------------
+# ---- each makes its data and gives its step --------------------------------------------------------------------------
 
 
 def products(size: int, dtype: torch.dtype) -> Step:
@@ -194,7 +177,35 @@ def training(fixed: bool) -> Step:
     return step
 
 
-PROGRAMS: dict[str, Callable[[bool], Step]] = {
+# ---- what tracing costs where the device is the limit ----------------------------------------------------------------
+
+
+def transformer_batch_8(_: bool) -> Step:
+    layer = torch.nn.TransformerEncoderLayer(2048, 16, 8192, batch_first=True, dropout=0.0)
+    model = torch.nn.TransformerEncoder(layer, 6, enable_nested_tensor=False).cuda().to(torch.bfloat16).train()
+    tokens = torch.randn(8, 512, 2048, device="cuda", dtype=torch.bfloat16)
+
+    def step() -> None:
+        with torch.no_grad():
+            model(tokens)
+
+    return step
+
+
+def resnet_inference(_: bool) -> Step:
+    from torchvision.models import resnet50  # type: ignore[import-not-found]  # not installed where types are checked
+
+    model = resnet50(weights=None).eval().cuda().to(torch.bfloat16, memory_format=torch.channels_last)
+    images = torch.randn(128, 3, 224, 224, device="cuda").to(torch.bfloat16, memory_format=torch.channels_last)
+
+    def step() -> None:
+        with torch.no_grad():
+            model(images)
+
+    return step
+
+
+PROGRAMS: Programs = {
     "gemm_fp32": gemm_fp32,
     "gemm_tf32": gemm_tf32,
     "gemm_bf16": gemm_bf16,
@@ -203,117 +214,9 @@ PROGRAMS: dict[str, Callable[[bool], Step]] = {
     "pageable_copies": pageable_copies,
     "transformer_batch_1": transformer_batch_1,
     "training": training,
+    "transformer_batch_8": transformer_batch_8,
+    "resnet_inference": resnet_inference,
 }
 
-
-# ---- one run ---------------------------------------------------------------------------------------------------------
-
-
-def timed(step: Step, steps: int) -> int:
-    """The steps' time in ns, to their end on the device."""
-    torch.cuda.nvtx.range_push("loop")
-    begin = time.monotonic_ns()
-    for number in range(steps):
-        torch.cuda.nvtx.range_push(f"step {number}")
-        step()
-        torch.cuda.nvtx.range_pop()
-    torch.cuda.synchronize()
-    end = time.monotonic_ns()
-    torch.cuda.nvtx.range_pop()
-    return end - begin
-
-
-def activities(profiler: Any) -> Iterator[tuple[str, int, int]]:
-    """What the profiler saw on the device: name, start and duration in ns."""
-    for event in profiler.profiler.kineto_results.events():
-        is_range = getattr(event, "is_user_annotation", lambda: False)()
-        if event.device_type() == torch.autograd.DeviceType.CUDA and event.name() and not is_range:
-            yield event.name(), event.start_ns(), event.duration_ns()
-
-
-def busy_ns(spans: list[tuple[int, int]]) -> int:
-    """Time covered by at least one span (start, end)."""
-    busy, until = 0, 0
-    for start, end in sorted(spans):
-        busy += max(0, end - max(start, until))
-        until = max(until, end)
-    return busy
-
-
-def run(name: str, steps: int, fixed: bool, profiled: bool) -> dict[str, Any]:
-    """The program's answer."""
-    torch.manual_seed(0)
-    torch.zeros(1, device="cuda")
-    step = PROGRAMS[name](fixed)
-    torch.cuda._sleep(250_000_000)  # cycles of a spinning kernel: the clock goes up
-    for _ in range(WARM_STEPS):
-        step()
-    torch.cuda.synchronize()
-    answer: dict[str, Any] = {"steps": steps}
-    if not profiled:
-        return answer | {"loop_ns": timed(step, steps)}
-    both = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
-    with torch.profiler.profile(activities=both) as profiler:
-        answer["loop_ns"] = timed(step, steps)
-    names: dict[str, list[int]] = collections.defaultdict(lambda: [0, 0])
-    spans = []
-    for kind, start, duration in activities(profiler):
-        names[kind][0] += 1
-        names[kind][1] += duration
-        spans.append((start, start + duration))
-    first_to_last = max(end for _, end in spans) - min(start for start, _ in spans) if spans else 0
-    return answer | {"names": names, "busy_ns": busy_ns(spans), "first_to_last_ns": first_to_last}
-
-
-def main(words: list[str]) -> None:
-    """Run what was asked for."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("name", choices=PROGRAMS)
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--fixed", action="store_true")
-    parser.add_argument("--profiled", action="store_true")
-    asked = parser.parse_args(words)
-    print(json.dumps(run(asked.name, asked.steps, asked.fixed, asked.profiled)), flush=True)
-
-
-# ---- the server ------------------------------------------------------------------------------------------------------
-
-
-def waited(child: int, timeout_s: float) -> int:
-    """The child's exit code once it has ended; a child that takes longer is killed."""
-    until = time.monotonic() + timeout_s
-    while True:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            return os.waitstatus_to_exitcode(status)
-        if time.monotonic() > until:
-            os.kill(child, signal.SIGKILL)
-            until = float("inf")
-        time.sleep(0.005)
-
-
-def serve() -> list[str] | None:
-    """Fork for each request; in the forked process the arguments of the program, None once there are no more."""
-    for line in iter(sys.stdin.readline, ""):
-        request = json.loads(line)
-        begin = time.monotonic_ns()
-        child = os.fork()
-        if child == 0:
-            os.environ.update(request["environment"])
-            output = os.open(request["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-            os.dup2(output, 1)
-            os.dup2(output, 2)
-            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # the requests are the server's
-            return list(request["arguments"])
-        status = waited(child, request["timeout_s"])
-        print(json.dumps({"status": status, "wall_ns": time.monotonic_ns() - begin}), flush=True)
-    return None
-
-
 if __name__ == "__main__":
-    arguments: list[str] | None = sys.argv[1:]
-    if arguments == ["--serve"]:
-        print(json.dumps({"torch": torch.__version__}), flush=True)
-        arguments = serve()
-    if arguments is not None:
-        main(arguments)
+    main(PROGRAMS)
