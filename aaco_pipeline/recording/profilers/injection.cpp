@@ -245,6 +245,16 @@ uint64_t monotonic_for_cupti() {
   return static_cast<uint64_t>(clock_ns(CLOCK_MONOTONIC));
 }
 
+// Which of a job's ranks this process is, by what starters of jobs tell it; an empty text where none does.
+std::string job_rank() {
+  for (const char* name : {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"}) {
+    const char* value = getenv(name);
+    const size_t digits = value ? strspn(value, "0123456789") : 0;
+    if (digits && digits < 9 && !value[digits]) return value;
+  }
+  return "";
+}
+
 // ---- buffers for CUPTI ------------------------------------------------------------------------------------------
 
 class Pool {
@@ -794,6 +804,7 @@ size_t Recorder::enable_calls(CUpti_CallbackDomain domain, const char* what, Cal
 void Recorder::enable_all() {
   utsname system{};
   if (uname(&system) == 0) note(std::string("host ") + system.nodename);
+  if (const std::string number = job_rank(); !number.empty()) note("rank " + number);
   if (cupti.register_timestamp) {
     const CUptiResult result = cupti.register_timestamp(monotonic_for_cupti);
     own_clock_ = result == CUPTI_SUCCESS;
