@@ -3,8 +3,8 @@
     python3 two_ranks.py [--fixed | --slow-host] [--own-device] [--steps 50] [--profiled FOLDER]
 
 Needs the standard library; the processes that it starts need PyTorch with NCCL. A step of a rank: products of
-matrices on its own GPU, an all-reduce over both, a wait for it. Rank 1 multiplies half as often again as rank 0;
-with --fixed both do the same, with --slow-host the same, and rank 1's host sleeps 2 ms before each step's launches.
+matrices on its own GPU, an all-reduce over both, a wait for it. Rank 1 multiplies three times as often as rank 0; with
+--fixed both do the same, with --slow-host the same, and rank 1's host sleeps 4 ms before each step's launches.
 With --own-device a rank sees its own GPU alone (CUDA_VISIBLE_DEVICES), as device 0.
 Each step is an iteration by `aaco_pipeline/recording/mark.py` and an NVTX range "step N".
 
@@ -28,9 +28,9 @@ from typing import Any, Final
 RANKS: Final = 2
 LATE: Final = 1
 SIZE: Final = 4096
-PRODUCTS: Final = 20
-MORE_PRODUCTS: Final = 10
-SLEEP_SECONDS: Final = 0.002
+PRODUCTS: Final = 10
+MORE_PRODUCTS: Final = 20
+SLEEP_SECONDS: Final = 0.004
 EXCHANGED_BYTES: Final = 32 << 20
 WARM_STEPS: Final = 5
 _SECONDS: Final = 60.0
