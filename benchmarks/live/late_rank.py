@@ -52,17 +52,23 @@ def recorded(way: str, steps: int, work: Path) -> dict[str, Any]:
         text=True,
         check=False,
     )
-    ends = {one.parent.name: one.read_text(errors="replace") for one in sorted(folder.glob("*/stdout_tail"))}
     return {
         "way": way,
         "status": done.returncode,
         "wall_ns": time.monotonic_ns() - begin,
         "told": done.stderr.splitlines()[-8:],
-        "said": {run: [json.loads(line) for line in text.splitlines() if line[:1] == "{"] for run, text in ends.items()},
+        "said": {
+            one.parent.name: _said(one.read_text(errors="replace")) for one in sorted(folder.glob("*/stdout_tail"))
+        },
         "failed": {one.parent.name: one.read_text(errors="replace")[-1_500:] for one in _told_errors(folder, done)},
         "streams": {str(one.relative_to(folder)): one.stat().st_size for one in sorted(folder.rglob("*.cupti"))},
         "too_large": sum(one.stat().st_size > _MOST_BYTES for one in folder.rglob("*.cupti")),
     }
+
+
+def _said(output: str) -> list[Any]:
+    """What each rank of a run said."""
+    return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
 
 
 def _told_errors(folder: Path, done: "subprocess.CompletedProcess[str]") -> list[Path]:
@@ -81,7 +87,7 @@ def profiled(steps: int, work: Path) -> dict[str, Any]:
         "way": "profiled",
         "status": done.returncode,
         "wall_ns": time.monotonic_ns() - begin,
-        "said": {"profiled": [json.loads(line) for line in done.stdout.splitlines() if line[:1] == "{"]},
+        "said": {"profiled": _said(done.stdout)},
         "failed": {"profiled": done.stderr[-1_500:]} if done.returncode else {},
     }
 
@@ -89,11 +95,15 @@ def profiled(steps: int, work: Path) -> dict[str, Any]:
 def machine() -> dict[str, Any]:
     """The GPUs, how they are joined, and what the environment says to NCCL."""
     said: dict[str, Any] = {"way": "machine", "python": sys.version, "program_python": shutil.which("python3")}
-    query = ["nvidia-smi", "--query-gpu=index,name,uuid,driver_version,clocks.max.sm,power.limit", "--format=csv,noheader"]
-    for name, command in (("gpus", query), ("topology", ["nvidia-smi", "topo", "-m"])):
+    query = "--query-gpu=index,name,uuid,driver_version,clocks.max.sm,power.limit"
+    for name, command in (
+        ("gpus", ["nvidia-smi", query, "--format=csv,noheader"]),
+        ("topology", ["nvidia-smi", "topo", "-m"]),
+    ):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         said[name] = done.stdout.splitlines()
-    said["nccl"] = {key: value for key, value in os.environ.items() if key.startswith(("NCCL_", "TORCH_NCCL", "CUDA_V"))}
+    named = ("NCCL_", "TORCH_NCCL", "CUDA_VISIBLE")
+    said["environment"] = {key: value for key, value in os.environ.items() if key.startswith(named)}
     return said
 
 
@@ -112,8 +122,10 @@ def main() -> None:
         def say(one: dict[str, Any]) -> None:
             file.write(json.dumps(one) + "\n")
             file.flush()
-            shown = {key: value for key, value in one.items() if key != "said"}
-            print(json.dumps(shown | {"ranks": {run: len(ranks) for run, ranks in one.get("said", {}).items()}}), flush=True)
+            ranks = {run: len(said) for run, said in one.get("said", {}).items()}
+            print(
+                json.dumps({key: value for key, value in one.items() if key != "said"} | {"ranks": ranks}), flush=True
+            )
 
         try:
             say(machine())

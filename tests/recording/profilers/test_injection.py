@@ -60,12 +60,12 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     return Built(program, Injection(compiled(folder / "cache", COMPILER, stand_in), stand_in))
 
 
-def run(built: Built, tmp_path: Path, mode: str) -> Ran:
+def run(built: Built, tmp_path: Path, mode: str, **environment: str) -> Ran:
     folder = tmp_path / "streams"
     folder.mkdir()
     done = subprocess.run(
         [built.program, built.injection.library, built.injection.cupti.library, mode],
-        env={**os.environ, **built.injection.environment(folder)},
+        env={**os.environ, **built.injection.environment(folder), **environment},
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -130,6 +130,24 @@ def test_every_kind_of_record_comes_with_its_values(built: Built, tmp_path: Path
     assert ranges["kind"].tolist() == [1, 2, 3]
     assert ranges["range"].tolist() == [1, 1, 2]
     assert ranges["time"].tolist() == [1000, 1100, 1200]
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ({"RANK": "13", "SLURM_PROCID": "2"}, ["rank 13"]),  # of several starters within another the innermost
+        ({"OMPI_COMM_WORLD_RANK": "0"}, ["rank 0"]),
+        ({"RANK": "first"}, []),
+        ({}, []),
+    ],
+)
+def test_a_stream_says_which_rank_of_a_job_it_is_of(
+    told: dict[str, str], expected: list[str], built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"):
+        monkeypatch.delenv(name, raising=False)
+    (stream,) = run(built, tmp_path, "exit", **told).streams
+    assert [note for note in stream.notes if note.startswith("rank")] == expected
 
 
 def test_what_cupti_refuses_is_kept_as_its_text(built: Built, tmp_path: Path) -> None:

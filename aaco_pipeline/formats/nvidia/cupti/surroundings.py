@@ -1,5 +1,6 @@
 """What a CUPTI stream says of where it was made: the process, its devices, its clocks, versions and settings."""
 
+import re
 import uuid
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
@@ -24,18 +25,25 @@ _OTHER_CLOCK_NS: Final = 1_000_000_000
 NO_DEVICE: Final = 0xFFFFFFFF
 #: No clock and no memory is read beyond it: the numbers of a damaged stream.
 _MOST: Final = 1 << 62
+#: What the recorder passes on of a rank in a job.
+_RANK: Final = re.compile(r"[0-9]{1,8}")
 
 
 def process(stream: Stream) -> pl.DataFrame:
     """The table `processes`: the one that wrote the stream."""
-    host = next((note.removeprefix("host ") for note in stream.notes if note.startswith("host ")), None)
+    host, rank = (_noted(stream, what) for what in ("host", "rank"))
     row = {
         "process_id": 0,
+        "rank": int(rank) if rank and _RANK.fullmatch(rank) else None,
         "guid": f"{stream.header['pid']}@{stream.header['monotonic']}",
         "host": safe_value("host", host) if host else None,
         "pid": stream.header["pid"],
     }
     return to_contract("processes", pl.DataFrame([row], schema=polars_types("processes", *row)))
+
+
+def _noted(stream: Stream, what: str) -> str | None:
+    return next((note.removeprefix(f"{what} ") for note in stream.notes if note.startswith(f"{what} ")), None)
 
 
 def devices(stream: Stream, used: Sequence[int], findings: Findings) -> tuple[pl.DataFrame, dict[int, int]]:

@@ -61,6 +61,15 @@ def test_a_stream_of_a_real_gpu_holds_what_its_program_did() -> None:
     assert evidence(reading)["end of the stream"].status == "present"
 
 
+@pytest.mark.parametrize(
+    ("noted", "rank"), [(["rank 3"], 3), ([], None), (["rank -1"], None), (["rank 123456789"], None)]
+)
+def test_a_process_has_the_rank_that_its_recorder_noted(noted: list[str], rank: int | None, tmp_path: Path) -> None:
+    reading = read(tmp_path, streams.header(), streams.notes("host node01", *noted))
+    assert column(reading, "processes", "rank") == [rank]
+    assert column(reading, "processes", "host") == ["node01"]
+
+
 def test_a_kernel_of_a_graph_names_its_node(tmp_path: Path) -> None:
     assert column(read(tmp_path, WHOLE), "dispatches", "graph_node_id") == [None, 9, None]
 
