@@ -117,7 +117,7 @@ class ProgramCapture(IngestedCapture):
             return (*self._own.evidence, *self._units())
         if subject == "telemetry":
             return (*self._samples.evidence, *self._scheduler.evidence)
-        return (*self._trace.evidence, *self._profilers())
+        return (*self._trace.evidence, *self._counted(), *self._profilers())
 
     @cached_property
     def _named(self) -> tuple[str | None, Evidence]:
@@ -276,6 +276,16 @@ class ProgramCapture(IngestedCapture):
         if not any(run.kind == "trace" for run in self._documents.runs):
             said.append(Evidence("trace pass", "absent", "no run was traced", "capture.json"))
         return tuple(said)
+
+    def _counted(self) -> tuple[Evidence, ...]:
+        """Whether the runs that were to count did, and why not; nothing where none was to."""
+        asked = [run for run in self._documents.runs if run.kind == "counters"]
+        if not asked:
+            return ()
+        values = self._trace.tables.get("counters", empty_table("counters")).height
+        told = dict.fromkeys(run.reason for run in asked if run.reason is not None)
+        reason = None if values else "; ".join(told) or "the profiler counted nothing: the program ran no kernel"
+        return (Evidence("counters", "present" if values else "absent", reason, "capture.json", values),)
 
     def _slot(self) -> tuple[Evidence, ...]:
         slot = self._documents.capture.get("measurement_slot")

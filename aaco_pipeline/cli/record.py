@@ -7,6 +7,7 @@ Recording is `aaco_pipeline.recording`, which runs without this project, too; ta
 import os
 import shutil
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,15 +73,17 @@ def record(
     from aaco_pipeline.errors import ModelError
     from aaco_pipeline.recording.recorder import record as record_into
     from aaco_pipeline.recording.request import RecordRequest
+    from aaco_pipeline.resources.rocprofv3.counter_sets import COUNTER_SETS_FILE, load_counter_sets
 
     if archive is not None:
-        return _write_archive(archive, program)
+        return _write_archive(archive, program, project.configs)
     request = RecordRequest(program, **options)
+    sets = partial(load_counter_sets, project.configs / COUNTER_SETS_FILE)
     if output is not None:
-        recorded = record_into(request, output, _tell)
+        recorded = record_into(request, output, _tell, counter_sets=sets)
         say(f"{recorded.folder}: recorded; `aaco ingest {recorded.folder}` takes it in", err=as_json)
     else:
-        recorded = record_into(request, _place(project), _tell)
+        recorded = record_into(request, _place(project), _tell, counter_sets=sets)
         _take_in(project, recorded, request.name, as_json=as_json)
     if recorded.failure is not None:
         raise ModelError(f"{recorded.failure}; what there is of it is kept")
@@ -91,14 +94,14 @@ def _tell(line: str) -> None:
     say(f"aaco: {line}", err=True)
 
 
-def _write_archive(file: Path, program: tuple[str, ...]) -> int:
+def _write_archive(file: Path, program: tuple[str, ...], configs: Path) -> int:
     from aaco_pipeline.errors import UsageError
     from aaco_pipeline.recording.archive import write_archive
     from aaco_pipeline.report.words.units import size
 
     if program:
         raise UsageError("record: --archive only writes a file; leave the program out")
-    written = write_archive(file)
+    written = write_archive(file, configs)
     say(f"{file}: {size(written)}; on another host: python3 {file.name} --output FOLDER -- PROGRAM")
     return 0
 

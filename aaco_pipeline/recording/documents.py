@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from aaco_pipeline import __version__
-from aaco_pipeline.formats.parsing.redaction import safe_command, safe_name, safe_words
+from aaco_pipeline.formats.parsing.redaction import safe_command, safe_name, safe_text, safe_words
 from aaco_pipeline.recording.output import Written
 from aaco_pipeline.recording.request import RecordRequest
 from aaco_pipeline.recording.runs import Run
@@ -62,6 +62,11 @@ def pass_document(name: str, kind: str, command: Sequence[str], profiler: str | 
         "command": _shown(command),
         "counters": [],
     }
+
+
+def counting_document(document: Mapping[str, Any], counters: Sequence[str], reason: str | None) -> dict[str, Any]:
+    """The document of a pass that counted, with what it was asked for, and why it counted nothing or not all."""
+    return {**document, "counters": list(counters), "reason": None if reason is None else safe_text(reason)}
 
 
 def write_run(folder: Path, run: Run) -> None:

@@ -18,17 +18,17 @@ from typing import Any, Final
 
 from aaco_pipeline.errors import LakeError, UsageError
 from aaco_pipeline.recording import documents
-from aaco_pipeline.recording.profilers.choosing import Chosen, choose
+from aaco_pipeline.recording.profilers.choosing import Beside, Chosen, Counting, choose
 from aaco_pipeline.recording.request import RecordRequest, program_path
 from aaco_pipeline.recording.runs import Program, Run, run_program
 from aaco_pipeline.resources.host.facts import host_facts, momentary_facts
 from aaco_pipeline.resources.measure.measurement_slot import measurement_slot, own_container, slot_path
+from aaco_pipeline.resources.rocprofv3.counter_groups import CounterSets, unpacked
 from aaco_pipeline.resources.telemetry.sampler import SystemSampler
 from aaco_pipeline.resources.telemetry.scheduler_events import SchedulerTrace
 
 #: What a folder is called while it is filled; the name of what it is to become follows.
 _UNFINISHED: Final = ".aaco-recording-"
-_TRACE: Final = "trace"
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -46,17 +46,19 @@ def record(
     folder: Path,
     tell: Callable[[str], None],
     environment: Mapping[str, str] | None = None,
+    counter_sets: Callable[[], CounterSets] = unpacked,
 ) -> Recorded:
     """Record into `folder`, which must not be there yet. Waits for the host's measurement slot.
 
-    `tell` is given a line for what a person should know as it happens. Raises UsageError before anything is made,
-    UnavailableError for a profiler that is asked for and is not there, LakeError when the folder cannot be written.
+    `tell` is given a line for what a person should know as it happens; `counter_sets` are of AMD's counters. Raises
+    UsageError before anything is made, UnavailableError for a profiler that is asked for and is not there, LakeError
+    when the folder cannot be written.
     """
     known = dict(os.environ if environment is None else environment)
     program = Program(program_path(request.command, known), request.command, known)
     if os.path.lexists(folder):
         raise UsageError(f"{folder}: is there already; name a folder that is not, or remove it")
-    chosen = choose(request.trace, request.command, known)
+    chosen = choose(request, known, counter_sets)
     waits = partial(tell, "waiting for the measurement slot: another run is measuring")
     with measurement_slot(on_wait=waits) as slot, _system_errors(folder), _unfinished(folder) as (work, lock):
         passes = _Passes(request, program, chosen, work, (slot, lock), tell)
@@ -87,14 +89,9 @@ class _Passes:
         kind = next(f["value"] for f in facts["facts"] if (f["category"], f["key"]) == ("container", "kind"))
         lock = {"file": str(slot_path()), "container": own_container(kind)}
         scheduler = SchedulerTrace(self.folder) if self.request.scheduler else None
-        made = []
         # Whatever starts a process of its own is started before the first measured one.
         with scheduler or nullcontext(), SystemSampler() as sampler:
-            for document in self._planned():
-                made.append(document)
-                self._run(document, sampler)
-                if self.failure is not None:
-                    break
+            made = list(self._made(sampler))
         documents.write_json(self.folder / documents.HOST, facts)
         documents.write_json(self.folder / documents.TELEMETRY, sampler.samples())
         if scheduler is not None:
@@ -102,33 +99,48 @@ class _Passes:
         capture = documents.capture_document(self.request, lock, made, self.chosen.documents)
         documents.write_json(self.folder / documents.CAPTURE, capture)
 
-    def _planned(self) -> Iterator[dict[str, Any]]:
+    def _made(self, sampler: SystemSampler) -> Iterator[dict[str, Any]]:
+        """What the capture says of each pass, as it is made. One in which the program fails is the last."""
         for number in range(1, self.request.warmup_runs + self.request.runs + 1):
-            yield documents.pass_document(f"run_{number}", "run", self.request.command)
+            yield self._run(f"run_{number}", "run", sampler)
+            if self._failed():
+                return
         if self.chosen.profiler is not None:
-            command = self.chosen.profiler.around(self.request.command, self._profile())
-            yield documents.pass_document(_TRACE, "trace", command, self.chosen.name)
+            yield self._run("trace", "trace", sampler, self.chosen.profiler, self.chosen.name)
+            if self._failed():
+                return
+        for number, counting in enumerate(self.chosen.counting, 1):
+            document = self._run(f"counters_{number}", "counters", sampler, counting, counting.name)
+            name, run = self.runs[-1]
+            reason = _why_not_counted(counting, self.folder / name / counting.name, run)
+            if reason is not None:
+                self.tell(reason)
+            yield documents.counting_document(document, counting.counters, reason)
+            if run.ended["timed_out"]:  # the others take as long
+                return
 
-    def _profile(self) -> Path:
-        assert self.chosen.name is not None
-        return self.folder / _TRACE / self.chosen.name
+    def _failed(self) -> bool:
+        """Whether the program failed in the last run: by itself or under a trace, for one that counts is another's."""
+        name, run = self.runs[-1]
+        if run.failure is not None:
+            self.failure = f"{self.request.command[0]}: {name} {run.failure}"
+        return run.failure is not None
 
-    def _run(self, document: Mapping[str, Any], sampler: SystemSampler) -> None:
-        name = document["name"]
-        folder = self.folder / name
+    def _run(
+        self, name: str, kind: str, sampler: SystemSampler, beside: Beside | None = None, profiler: str | None = None
+    ) -> dict[str, Any]:
+        """One pass, in a folder of its name, under what is `beside` it; its document."""
+        folder = self.folder.absolute() / name
         marks = folder / documents.MARKS
         marks.mkdir(parents=True)
-        program = Program(
-            self.program.path, self.program.command, {**self.program.environment, "AACO_MARKS": str(marks.absolute())}
-        )
-        if document["kind"] == "trace" and self.chosen.profiler is not None:
-            self._profile().mkdir()
-            command = self.chosen.profiler.around(self.program.command, self._profile().absolute())
-            program = Program(
-                program_path(command, program.environment),
-                command,
-                {**program.environment, **self.chosen.profiler.environment(self._profile())},
-            )
+        environment = {**self.program.environment, "AACO_MARKS": str(marks)}
+        program = Program(self.program.path, self.program.command, environment)
+        if beside is not None and profiler is not None:
+            profile = folder / profiler
+            profile.mkdir()
+            command = beside.around(self.program.command, profile)
+            environment |= beside.environment(profile)
+            program = Program(program_path(command, environment), command, environment)
         run = run_program(
             program,
             timeout_seconds=self.request.timeout_seconds,
@@ -139,8 +151,7 @@ class _Passes:
         documents.write_run(folder, run)
         self.runs.append((name, run))
         self.tell(self._told(name, run))
-        if run.failure is not None:
-            self.failure = f"{self.request.command[0]}: {name} {run.failure}"
+        return documents.pass_document(name, kind, program.command, profiler)
 
     def _told(self, name: str, run: Run) -> str:
         seconds = (run.ended["end_monotonic_ns"] - run.ended["start_monotonic_ns"]) / 1e9
@@ -149,6 +160,20 @@ class _Passes:
         stuck = ", ".join(str(one["pid"]) for one in run.ended["not_ended"])
         more += f"; could not end {stuck}: whose are they?" if stuck else ""
         return f"{name}: {seconds:.3f} s{more}"
+
+
+def _why_not_counted(counting: Counting, folder: Path, run: Run) -> str | None:
+    """Why a run counted nothing, or not all; None when it did."""
+    if run.ended["timed_out"]:
+        return (
+            f"counters: {counting.name} did not end within the time limit; raise --timeout, ask for fewer sets, or "
+            "record a shorter run"
+        )
+    said = b"\n".join((run.stdout.tail, run.stderr.tail)).decode(errors="replace")
+    reason = counting.why_failed(folder, said)
+    if reason is None and run.failure is not None:
+        reason = f"counters: the program {run.failure} under {counting.name}, and did not without it"
+    return reason
 
 
 @contextmanager

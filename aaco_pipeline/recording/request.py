@@ -46,6 +46,12 @@ class RecordRequest:
         "--timeout",
     )
     trace: str = _option("Profiler of one more run, for what the GPU did: auto, rocprofv3, cupti or off.", "auto")
+    counters: str | None = _option(
+        "Hardware counters of further runs after the traced one: one or several of basic, memory, compute, occupancy, "
+        "separated by commas. On NVIDIA GPUs each kernel is run several times for them: minutes.",
+        None,
+        "SETS",
+    )
     iterations_from: str | None = _option(
         "Ranges (roctx, NVTX) that are iterations, by a pattern such as 'step*'; of the traced run.", None, "PATTERN"
     )
@@ -68,12 +74,15 @@ class RecordRequest:
             raise UsageError(f"timeout is {self.timeout_seconds:g} s; expected more than 0 and at most a year")
         if self.trace not in TRACES:
             raise UsageError(f"trace is {self.trace!r}; expected one of {', '.join(TRACES)}")
-        for name in ("iterations_from", "workload"):
+        for name in ("counters", "iterations_from", "workload"):
             given = getattr(self, name)
             if given is not None and (not given.strip() or not given.isprintable()):
                 raise UsageError(f"{name} is {given!r}; give a name, or leave it out")
         if self.iterations_from is not None and self.trace == "off":
             raise UsageError("iterations_from: ranges are of the traced run, and --trace is off; leave one of them out")
+
+        if self.counters is not None and self.trace == "off":
+            raise UsageError("counters: the traced run's profiler counts, and --trace is off; leave one of them out")
 
     @property
     def name(self) -> str:

@@ -63,10 +63,11 @@ def sharpened(name: str, kind: object, tables: Mapping[str, pl.DataFrame], *, st
     operators = tables["api_calls"].get_column("domain").cast(pl.String) == OPERATOR_DOMAIN
     if kind is not None and operators.any() and not tables["operator_shapes"].height:
         wanted.append(("what the kernels achieve", "torch.profiler.profile(record_shapes=True)"))
-    if kind is not None and "AMD" in vendors:
-        if not tables["counters"].height:
+    if kind is not None:
+        # Only the recorder counts on NVIDIA's as on AMD's.
+        if not tables["counters"].height and ("AMD" in vendors or ("NVIDIA" in vendors and tool == "aaco record")):
             wanted.append(("which unit limits the kernels", in_words("{counters}", tool)))
-        if not tables["att_stalls"].height:
+        if "AMD" in vendors and not tables["att_stalls"].height:
             wanted.append(("which instructions stall", in_words("{instructions}", tool)))
     return wanted[:_AT_MOST]
 

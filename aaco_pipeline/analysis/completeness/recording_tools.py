@@ -137,6 +137,7 @@ _OF_EACH_TOOL: Final[Mapping[str, Mapping[Tool, str]]] = {
         "rocprof": "rocprof -i INPUT with the line `pmc: GRBM_GUI_ACTIVE SQ_WAVES` COMMAND",
         "rocprof-compute": "rocprof-compute profile -n NAME -b 2 -- COMMAND",
         "aaco": "aaco run --counters basic",
+        "aaco record": "aaco record --counters basic -- COMMAND",
     },
     "instructions": {
         **dict.fromkeys(_EVERYTHING, f"{ANOTHER}{_ATT}"),

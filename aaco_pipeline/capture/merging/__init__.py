@@ -50,7 +50,7 @@ def merge_parts(parts: Sequence[NamedReading]) -> CaptureTables:
     """
     if not parts:
         raise CaptureError("nothing to assemble: no part could be read")
-    parts = [plainly_named(part) for part in parts]
+    parts = plainly_named(parts)
     base, evidence = choose_base(parts)
     merged = base_trace(base)
     tables = merged.tables

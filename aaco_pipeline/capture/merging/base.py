@@ -23,11 +23,15 @@ _STREAM_COLUMNS: Final = ("stream_id", "waited_stream_id")
 _KERNEL_IDENTITY: Final = ("name", "arch_vgprs", "accum_vgprs", "sgprs", "static_lds_bytes", "static_scratch_bytes")
 #: The folder of one of several runs of the program under the tool, at the beginning of a part's name.
 _PASS: Final = re.compile(r"pass_\d+/")
+#: The folder of a run that `aaco record` made to count.
+_COUNTER_PASS: Final = re.compile(r"counters_\d+/")
 
 
 def choose_base(parts: Sequence[NamedReading]) -> tuple[Sequence[NamedReading], list[Evidence]]:
     """The parts whose times count, and what is to be said about the others."""
-    timed = [part for part in parts if not part.counts and any(part.table(name).height for name in EVENTS)]
+    eventful = [part for part in parts if not part.counts and any(part.table(name).height for name in EVENTS)]
+    # One that was to count and could not still ran the program once more.
+    timed = [part for part in eventful if not _COUNTER_PASS.match(part.name)] or eventful
     counting = [part for part in parts if part.counts]
     findings = Findings()
     if timed:

@@ -3,7 +3,7 @@
 Which files make a part is `aaco_pipeline.capture.discovery`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
@@ -24,18 +24,27 @@ EVENTS: Final[Mapping[str, str]] = {
 }
 
 
-def plainly_named(part: "NamedReading") -> "NamedReading":
-    """The part with C++ names where its reader says that kernels have those of the binary (`mangled_kernels`).
+def plainly_named(parts: Sequence["NamedReading"]) -> list["NamedReading"]:
+    """The parts with C++ names where their readers say that kernels have those of the binary (`mangled_kernels`).
 
-    A trace of the same run names them in C++, and counters find their dispatches by name.
+    A trace of the same run names them in C++, and counters find their dispatches by name: as the trace spells it, where
+    it states the name of the binary, too.
     """
+    spelled: dict[str, str] = {}
+    for part in parts:
+        named = part.table("kernels").select("symbol", "name").drop_nulls()
+        spelled |= dict(named.filter(pl.col("symbol") != pl.col("name")).iter_rows())
+    return [_plainly_named(part, spelled) for part in parts]
+
+
+def _plainly_named(part: "NamedReading", spelled: Mapping[str, str]) -> "NamedReading":
     mangled = part.reading.details.get("mangled_kernels")
     if mangled is None or mangled.is_empty():
         return part
     # Only where such names are: it brings the whole grammar of them.
     from aaco_pipeline.analysis.kernels.demangling import demangled
 
-    plain = {name: demangled(name) for name in mangled.get_column("name")}
+    plain = {name: spelled.get(name) or demangled(name) for name in mangled.get_column("name")}
     reading = part.reading
     kernels = reading.tables["kernels"].with_columns(pl.col("name").replace(plain))
     counted = reading.details["counter_dispatches"].with_columns(pl.col("kernel_name").replace(plain))

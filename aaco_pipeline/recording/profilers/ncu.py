@@ -18,7 +18,7 @@ from aaco_pipeline.errors import UnavailableError, UsageError
 
 #: What a pass writes into its folder.
 OUTPUT: Final = "ncu.csv"
-_PROGRAM: Final = "ncu"
+NAME: Final = "ncu"
 #: Where it lies when it is not on the path; of several releases the last by name.
 _INSTALLED: Final = ("/usr/local/cuda/bin/ncu", "/usr/local/cuda-*/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu")
 _ASK_SECONDS: Final = 60.0
@@ -119,6 +119,44 @@ class Ncu:
         )
 
 
+@dataclass(frozen=True)
+class Counting:
+    """The run that counts: ncu itself runs each kernel as often as the metrics need."""
+
+    ncu: Ncu
+    counters: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return NAME
+
+    @property
+    def version(self) -> str | None:
+        return self.ncu.version
+
+    def around(self, program: Sequence[str], folder: Path) -> tuple[str, ...]:
+        return self.ncu.command(self.counters, folder, program)
+
+    def environment(self, folder: Path) -> dict[str, str]:
+        """Nothing: all is said on the command line."""
+        return {}
+
+    def why_failed(self, folder: Path, said: str) -> str | None:
+        """What ncu says against it, in its file or on its output; None when it says nothing."""
+        try:
+            with (folder / OUTPUT).open(errors="replace") as written:
+                told = [line for line in written if line.startswith("==")]
+        except FileNotFoundError:
+            told = []
+        return why_failed("".join(told) + said)
+
+
+def counting(sets: str, environment: Mapping[str, str]) -> tuple[Counting]:
+    """The one run that counts all metrics of the sets, separated by commas. AacoError when it cannot be."""
+    found = find(environment)
+    return (Counting(found, found.of_sets(one.strip() for one in sets.split(","))),)
+
+
 def present(environment: Mapping[str, str] | None = None) -> str | None:
     """Why this profiler cannot be used, in one line with the remedy; None if it can."""
     try:
@@ -134,7 +172,7 @@ def find(environment: Mapping[str, str] | None = None) -> Ncu:
     UnavailableError, in one line with the remedy, when there is none, or when it does not answer.
     """
     known = os.environ if environment is None else environment
-    found = shutil.which(_PROGRAM, path=known.get("PATH", os.defpath))
+    found = shutil.which(NAME, path=known.get("PATH", os.defpath))
     program = Path(found) if found else _installed()
     if program is None:
         raise UnavailableError(

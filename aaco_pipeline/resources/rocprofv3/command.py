@@ -156,9 +156,12 @@ def escaped(name: str) -> str:
     return _REGEX_CHARACTERS.sub(r"\\\1", name)
 
 
-def expected_outputs(release: Release, profiler_pass: ProfilerPass, process_id: int) -> tuple[str, ...]:
-    """Patterns, relative to the pass's folder, each of which some output of a good run of that process matches."""
-    prefix = OUTPUT_NAME.replace("%pid%", str(process_id))
+def expected_outputs(release: Release, profiler_pass: ProfilerPass, process_id: int | None) -> tuple[str, ...]:
+    """Patterns, relative to the pass's folder, each of which some output of a good run of that process matches.
+
+    None is any process: which of a program's own uses a GPU is not known.
+    """
+    prefix = OUTPUT_NAME.replace("%pid%", "*" if process_id is None else str(process_id))
     if profiler_pass.kind == "thread_trace":
         return ("ui_output_agent_*_dispatch_*/filenames.json",)
     if release.rocpd:

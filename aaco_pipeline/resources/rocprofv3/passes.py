@@ -4,7 +4,6 @@ Which command a pass is and what it must leave is `aaco_pipeline.resources.rocpr
 process is `aaco_pipeline.resources.measure.inference`.
 """
 
-import re
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from aaco_pipeline.errors import CaptureError, UnavailableError, UsageError
 from aaco_pipeline.formats.capture_tables import Limits
 from aaco_pipeline.providers import MIGRAPHX_PROVIDER, ROCM_PROVIDER
 from aaco_pipeline.resources.configuration import BackendEntry
+from aaco_pipeline.resources.rocprofv3.architecture import gpu_architecture, stated
 from aaco_pipeline.resources.rocprofv3.command import (
     BASE_PASS,
     ProfilerPass,
@@ -37,7 +37,6 @@ PROFILED_PROVIDERS: Final = (MIGRAPHX_PROVIDER, ROCM_PROVIDER)
 #: The folder of all its passes within a raw capture.
 FOLDER: Final = "rocprofv3"
 AUTOMATIC_KERNEL: Final = "auto"
-_KFD_NODES: Final = Path("/sys/class/kfd/kfd/topology/nodes")
 #: Folders that rocprofv3 makes below the one it is given, when it reads counters from a file.
 _OWN_FOLDERS: Final = ("pmc_1", "pass_1")
 
@@ -87,12 +86,7 @@ def prepare_profiler(request: MeasurementRequest, backend: BackendEntry, configs
     architecture = gpu_architecture(backend.device_id or 0)
     groups: tuple[tuple[str, ...], ...] = ()
     if request.counters is not None:
-        if architecture is None:
-            raise UnavailableError(
-                f"counters: {_KFD_NODES} does not tell the GPU's architecture; load the amdgpu driver, or leave "
-                "--counters out"
-            )
-        groups = load_counter_sets(configs / COUNTER_SETS_FILE).groups(request.counters, architecture)
+        groups = load_counter_sets(configs / COUNTER_SETS_FILE).groups(request.counters, stated(architecture))
     return Profiler(tool, version, release, counter_passes(groups), request.thread_trace, architecture)
 
 
@@ -166,17 +160,6 @@ def kernel_to_trace(folder: Path, asked: str) -> tuple[str, int]:
     return name, kernels[name][1] // 2 + 1
 
 
-def gpu_architecture(device: int) -> str | None:
-    """The architecture (such as gfx942) of the `device`th AMD GPU that the kernel driver lists; None when it has none.
-
-    When the listed GPUs are all of one architecture, it is that one, whichever of them are visible.
-    """
-    found = [name for name in map(_architecture_of, _nodes()) if name is not None]
-    if len(set(found)) == 1:
-        return found[0]
-    return found[device] if device < len(found) else None
-
-
 def _passes(profiler: Profiler, raw: Path) -> Iterator[ProfilerPass]:
     yield BASE_PASS
     yield from profiler.counter_passes
@@ -234,20 +217,3 @@ def _check_outputs(profiler: Profiler, profiler_pass: ProfilerPass, folder: Path
             f"{FOLDER}/{folder.name}: rocprofv3 of ROCm {profiler.version} left no {pattern} in the "
             f"{profiler_pass.name} pass; {advice}"
         )
-
-
-def _nodes() -> list[Path]:
-    try:
-        return sorted((node for node in _KFD_NODES.iterdir() if node.name.isdigit()), key=lambda node: int(node.name))
-    except OSError:
-        return []
-
-
-def _architecture_of(node: Path) -> str | None:
-    """The driver's number 90402 is gfx942, 90010 is gfx90a, 110501 is gfx1151; a processor's is 0."""
-    try:
-        found = re.search(r"^gfx_target_version (\d+)$", (node / "properties").read_text(), re.MULTILINE)
-    except OSError:
-        return None
-    number = int(found[1]) if found else 0
-    return f"gfx{number // 10000}{number // 100 % 100:x}{number % 100:x}" if number else None

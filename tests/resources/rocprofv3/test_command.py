@@ -37,6 +37,7 @@ from aaco_pipeline.resources.configuration import BackendEntry
 from aaco_pipeline.resources.measure import inference_worker
 from aaco_pipeline.resources.measure.inference import _job, capture_inference, plan
 from aaco_pipeline.resources.measure.models import ModelChoice
+from aaco_pipeline.resources.rocprofv3 import architecture as driver
 from aaco_pipeline.resources.rocprofv3 import command as rocprofv3
 from aaco_pipeline.resources.rocprofv3 import passes as rocprofv3_passes
 from aaco_pipeline.resources.rocprofv3.command import (
@@ -53,8 +54,9 @@ from aaco_pipeline.resources.rocprofv3.command import (
     rocprofv3_command,
     stated_release,
 )
-from aaco_pipeline.resources.rocprofv3.counter_sets import counter_block, counter_groups, load_counter_sets
-from aaco_pipeline.resources.rocprofv3.passes import gpu_architecture, kernel_to_trace
+from aaco_pipeline.resources.rocprofv3.counter_groups import counter_block, counter_groups
+from aaco_pipeline.resources.rocprofv3.counter_sets import load_counter_sets
+from aaco_pipeline.resources.rocprofv3.passes import kernel_to_trace
 from tests.places import CONFIGS, SHARED
 from tests.sessions import replayed
 
@@ -319,7 +321,7 @@ def test_the_architecture_is_the_drivers(
     targets: list[int], device: int, name: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listed_gpus(targets, tmp_path / "nodes", monkeypatch)
-    assert gpu_architecture(device) == name
+    assert driver.gpu_architecture(device) == name
 
 
 def listed_gpus(targets: Sequence[int], nodes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -327,7 +329,7 @@ def listed_gpus(targets: Sequence[int], nodes: Path, monkeypatch: pytest.MonkeyP
     for number, target in enumerate(targets):
         (nodes / str(number)).mkdir(parents=True)
         (nodes / str(number) / "properties").write_text(f"simd_count 4\ngfx_target_version {target}\nvendor_id 4098\n")
-    monkeypatch.setattr(rocprofv3_passes, "_KFD_NODES", nodes)
+    monkeypatch.setattr(driver, "_KFD_NODES", nodes)
 
 
 def test_a_missing_tool_is_told_with_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,10 @@ MARKS_SUFFIX: Final = ".marks"
 
 @dataclass(frozen=True)
 class ProgramRun:
-    """One run of the program: `number` is its place in the recording, `kind` is run, trace or counters."""
+    """One run of the program: `number` is its place in the recording, `kind` is run, trace or counters.
+
+    `reason` is why one that counts counted nothing, or not all.
+    """
 
     number: int
     name: str
@@ -32,6 +35,7 @@ class ProgramRun:
     profiler: str | None
     is_warmup: bool
     document: Mapping[str, Any]
+    reason: str | None = None
 
     @property
     def failure(self) -> str | None:
@@ -65,8 +69,12 @@ class ProgramDocuments:
 
     @property
     def failure(self) -> str | None:
-        """How the recording's first failed run failed; None when all ended well."""
-        return next((f"{one.name} {one.failure}" for one in self.runs if one.failure is not None), None)
+        """How the recording's first failed run failed; None when all ended well.
+
+        One that counts is none of them: the program ended well before, and what failed is the counting.
+        """
+        own = (one for one in self.runs if one.kind != "counters")
+        return next((f"{one.name} {one.failure}" for one in own if one.failure is not None), None)
 
     def fact(self, category: str, key: str) -> str | None:
         """One fact about the host by category and key; None when it is unknown."""
@@ -98,7 +106,8 @@ def read_documents(path: Path) -> ProgramDocuments:
             raise CaptureError(f"{folder / RUN_FILE}: ends before it begins; the file is damaged")
         is_warmup = one["kind"] == "run" and plain < warmup
         plain += one["kind"] == "run"
-        runs.append(ProgramRun(number, one["name"], one["kind"], folder, one["profiler"], is_warmup, document))
+        reason = one.get("reason")
+        runs.append(ProgramRun(number, one["name"], one["kind"], folder, one["profiler"], is_warmup, document, reason))
     return ProgramDocuments(path, capture, _document(path / HOST_FILE, _Host), runs)
 
 
@@ -148,6 +157,7 @@ class _Pass(TypedDict):
     kind: Literal["run", "trace", "counters"]
     folder: str
     profiler: str | None
+    reason: NotRequired[str | None]
 
 
 class _Profiler(TypedDict):

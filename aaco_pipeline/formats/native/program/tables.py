@@ -44,7 +44,8 @@ class _Marked:
 def tables_of(documents: ProgramDocuments, limits: Limits) -> CaptureTables:
     """All tables of a recorded folder, and what it has and lacks."""
     findings = Findings()
-    marked = [_marked(run, limits, findings) for run in documents.runs]
+    # Where kernels run one by one, and several times each, marks tell nothing of the program's time.
+    marked = [_marked(run, limits, findings) for run in documents.runs if run.kind != "counters"]
     iterations = pl.concat([_of_run(one, documents, findings) for one in marked])
     ordered = iterations.sort("pass", "run", "start_ns", maintain_order=True).with_columns(
         iteration=pl.int_range(pl.len()).over("pass"), latency_ns=pl.col("end_ns") - pl.col("start_ns")
@@ -103,13 +104,13 @@ def _say_marks(marks: Marks, source: str, findings: Findings) -> None:
 def _of_run(one: _Marked, documents: ProgramDocuments, findings: Findings) -> pl.DataFrame:
     """The iterations of a run on the axis: those it marked on the thread that began one first, else itself, whole.
 
-    A run under a profiler is no iteration by itself; one that counts has none at all.
+    A run under a profiler is no iteration by itself.
     """
     run, zero = one.run, documents.axis_zero_monotonic_ns
     ranges = one.ranges.filter(pl.col("kind") == ITERATION)
     phase = "warmup" if run.is_warmup else "measure"
     document = run.document
-    if ranges.height and run.kind != "counters":
+    if ranges.height:
         first = ranges.row(0, named=True)
         own = ranges.filter((pl.col("pid") == first["pid"]) & (pl.col("thread") == first["thread"]))
         if own.height < ranges.height:
@@ -247,6 +248,9 @@ def _clocks(documents: ProgramDocuments) -> pl.DataFrame:
 
 def _say_run(run: ProgramRun, findings: Findings) -> None:
     what = {"run": "unprofiled run", "trace": "traced run", "counters": "counting run"}[run.kind]
+    if run.kind == "counters" and (run.reason or run.failure) is not None:
+        findings.say(f"{what} {run.name}", "partial", run.reason or run.failure, 1, f"{run.name}/run.json")
+        return
     if run.failure is not None:
         findings.say(f"{what} {run.name}", "invalid", f"the program {run.failure}", 1, f"{run.name}/run.json")
         return
