@@ -121,6 +121,9 @@ class Bench:
 
     def run(self, program: Program, way: str) -> dict[str, Any]:
         """One run in a fresh process: what the program said, its wall time, how many records of what it left."""
+        if way.startswith("traced") and self.injection is None:
+            not_run = {"status": None, "wall_ns": None, "said": None, "output": "there is no injection library"}
+            return {"program": program.name, "way": way, **not_run}
         folder = Path(tempfile.mkdtemp(dir=self.work, prefix="run-"))
         environment = self.injection.environment(folder) if way.startswith("traced") and self.injection else {}
         output = folder / "output"

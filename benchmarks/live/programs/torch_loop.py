@@ -31,6 +31,24 @@ Programs = Mapping[str, Callable[[bool], Step]]
 WARM_STEPS = 5
 
 
+def graphed(step: Step) -> Step:
+    """The step as a CUDA graph of what it launches."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+
+    def replay() -> None:
+        graph.replay()
+
+    return replay
+
+
 # ---- one run ---------------------------------------------------------------------------------------------------------
 
 

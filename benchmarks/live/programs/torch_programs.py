@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
-from benchmarks.live.programs.torch_loop import Programs, Step, main
+from benchmarks.live.programs.torch_loop import Programs, Step, graphed, main
 
 # ---- each makes its data and gives its step --------------------------------------------------------------------------
 
@@ -120,22 +120,7 @@ def transformer_batch_1(fixed: bool) -> Step:
         with torch.no_grad():
             model(tokens)
 
-    if not fixed:
-        return eager
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            eager()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        eager()
-
-    def replay() -> None:
-        graph.replay()
-
-    return replay
+    return graphed(eager) if fixed else eager
 
 
 class Block(torch.nn.Module):  # type: ignore[misc]  # torch is not installed where types are checked
@@ -181,9 +166,10 @@ def training(fixed: bool) -> Step:
 
 
 def transformer_batch_8(_: bool) -> Step:
-    layer = torch.nn.TransformerEncoderLayer(2048, 16, 8192, batch_first=True, dropout=0.0)
-    model = torch.nn.TransformerEncoder(layer, 6, enable_nested_tensor=False).cuda().to(torch.bfloat16).train()
-    tokens = torch.randn(8, 512, 2048, device="cuda", dtype=torch.bfloat16)
+    where = {"device": "cuda", "dtype": torch.bfloat16}
+    layer = torch.nn.TransformerEncoderLayer(2048, 16, 8192, batch_first=True, dropout=0.0, **where)
+    model = torch.nn.TransformerEncoder(layer, 6, enable_nested_tensor=False).train()  # the fast path fuses
+    tokens = torch.randn(8, 512, 2048, **where)
 
     def step() -> None:
         with torch.no_grad():
@@ -195,8 +181,9 @@ def transformer_batch_8(_: bool) -> Step:
 def resnet_inference(_: bool) -> Step:
     from torchvision.models import resnet50  # type: ignore[import-not-found]  # not installed where types are checked
 
-    model = resnet50(weights=None).eval().cuda().to(torch.bfloat16, memory_format=torch.channels_last)
-    images = torch.randn(128, 3, 224, 224, device="cuda").to(torch.bfloat16, memory_format=torch.channels_last)
+    with torch.device("cuda"):
+        model = resnet50(weights=None).eval().to(torch.bfloat16, memory_format=torch.channels_last)
+        images = torch.randn(128, 3, 224, 224).to(torch.bfloat16, memory_format=torch.channels_last)
 
     def step() -> None:
         with torch.no_grad():
