@@ -66,7 +66,8 @@ _KEPT_RAW: Final = {
 class Part:
     """Files of one run that one reader reads together. `name` is their common path inside the run.
 
-    `path` is the file or folder that the reader is given; None where it is given the files.
+    `path` is the file or folder that the reader is given; None where it is given the files. `counts_first` says that
+    of each kernel only the first executions were counted.
     """
 
     name: str
@@ -75,6 +76,7 @@ class Part:
     files: tuple[Path, ...]
     reader: str
     path: Path | None = None
+    counts_first: bool = False
 
     @property
     def holds_captures(self) -> bool:

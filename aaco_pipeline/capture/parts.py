@@ -24,7 +24,8 @@ def read_run(run: Run, limits: Limits | None = None) -> CaptureTables:
     captures = [part for part in run.parts if part.holds_captures]
     for part in (part for part in run.parts if not part.holds_captures):
         try:
-            one = NamedReading(part.name, _bounded(part.read(limits), limits, str(run.folder / part.name)))
+            reading = _bounded(part.read(limits), limits, str(run.folder / part.name))
+            one = NamedReading(part.name, reading, part.counts_first)
         except CaptureError as error:
             failed.append(Evidence(f"part {part.name}", "invalid", str(error), part.name))
             continue

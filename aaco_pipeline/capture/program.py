@@ -195,13 +195,16 @@ class ProgramCapture(IngestedCapture):
     def _parts(self) -> list[Part]:
         """Every file of a profiler in the passes' folders, as a part that is called after its pass."""
         found = []
+        few = self._documents.capture["request"].get("count_first") is not None
         for run in self._documents.runs:
             if run.kind == "run":
                 continue
+            first = few and run.kind == "counters"
             for entry in readable_entries(run.folder):
                 if entry.refused is None and entry.path.name not in _OF_THE_RECORDER:
                     for one in discover_runs(entry.path).runs:
-                        found += [replace(part, name=f"{run.name}/{part.name}") for part in one.parts]
+                        named = (replace(part, name=f"{run.name}/{part.name}") for part in one.parts)
+                        found += [replace(part, counts_first=first) for part in named]
         return found
 
     def _onto_axis(self, clocks: pl.DataFrame) -> tuple[int, tuple[Evidence, ...]]:

@@ -25,12 +25,12 @@ class RecordCommand(click.Command):
     """A command with the settings of a recording; they are made when they are needed."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        from aaco_pipeline.recording.request import TRACES, settings, spelling
+        from aaco_pipeline.recording.request import TRACES, kind_of, settings, spelling
 
         made: list[click.Parameter] = []
         for setting in settings():
             default = setting.default
-            kind: Any = float if setting.name.endswith("_seconds") else int if isinstance(default, int) else str
+            kind = kind_of(setting)
             made.append(
                 click.Option(
                     [spelling(setting), setting.name],

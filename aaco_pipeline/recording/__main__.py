@@ -11,7 +11,7 @@ from pathlib import Path
 from aaco_pipeline import __version__
 from aaco_pipeline.errors import AacoError, ModelError
 from aaco_pipeline.recording.recorder import record
-from aaco_pipeline.recording.request import TRACES, RecordRequest, settings, spelling
+from aaco_pipeline.recording.request import TRACES, RecordRequest, kind_of, settings, spelling
 
 _INTERRUPTED = 130
 
@@ -60,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
         parser.add_argument(
             spelling(setting),
             dest=setting.name,
-            type=float if setting.name.endswith("_seconds") else int if isinstance(default, int) else str,
+            type=kind_of(setting),
             default=default,
             choices=TRACES if setting.name == "trace" else None,
             metavar=setting.metadata["metavar"],

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from aaco_pipeline.errors import UsageError
 
@@ -18,6 +18,8 @@ from aaco_pipeline.errors import UsageError
 TRACES: Final = ("auto", "rocprofv3", "cupti", "off")
 #: A recording is looked at run by run.
 MOST_RUNS: Final = 10_000
+#: ncu is told their numbers one by one; whoever wants more wants all.
+MOST_COUNTED: Final = 100
 #: What only a shell understands.
 _SHELL_SIGNS: Final = ("|", "&&", ";", ">", "<", "$(", "`")
 #: Programs that run another, named by their first word that is no option.
@@ -52,6 +54,11 @@ class RecordRequest:
         None,
         "SETS",
     )
+    count_first: int | None = _option(
+        "Count the first COUNT executions of each kernel alone (default: all); on NVIDIA GPUs.",
+        None,
+        "COUNT",
+    )
     iterations_from: str | None = _option(
         "Ranges (roctx, NVTX) that are iterations, by a pattern such as 'step*'; of the traced run.", None, "PATTERN"
     )
@@ -81,6 +88,10 @@ class RecordRequest:
         if self.iterations_from is not None and self.trace == "off":
             raise UsageError("iterations_from: ranges are of the traced run, and --trace is off; leave one of them out")
 
+        if self.count_first is not None and self.counters is None:
+            raise UsageError("count_first: nothing is to be counted; give --counters, too, or leave it out")
+        if self.count_first is not None and not 1 <= self.count_first <= MOST_COUNTED:
+            raise UsageError(f"count_first is {self.count_first}; expected 1 to {MOST_COUNTED}")
         if self.counters is not None and self.trace == "off":
             raise UsageError("counters: the traced run's profiler counts, and --trace is off; leave one of them out")
 
@@ -102,6 +113,12 @@ class RecordRequest:
 def settings() -> "tuple[dataclasses.Field[Any], ...]":
     """The settings that a command line offers, in the order of their declaration."""
     return tuple(one for one in dataclasses.fields(RecordRequest) if one.metadata)
+
+
+def kind_of(setting: "dataclasses.Field[Any]") -> type:
+    """What the value of a setting that takes one is."""
+    kind: type = (get_args(setting.type) or (setting.type,))[0]
+    return kind
 
 
 def spelling(setting: "dataclasses.Field[Any]") -> str:

@@ -1,11 +1,14 @@
 """A recorded program as a session: every stage runs, the answer says what ran, profilers' files have their place."""
 
+import json
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from aaco_pipeline.assets.stage import kind_of, stages
 from aaco_pipeline.capture import open_capture
+from aaco_pipeline.formats.nvidia.cupti import layout
 from aaco_pipeline.lake.contracts import all_tables, contract
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import conform
@@ -29,6 +32,87 @@ def traced(folder: Path, **more: object) -> Path:
     chunks = [header, streams.notes("clock monotonic"), streams.texts(1, {1: "scale"}), streams.records(2, kernels)]
     (kept / "4323-77.cupti").write_bytes(b"".join(chunks))
     return folder
+
+
+def counted(folder: Path, counters: str | None, **more: object) -> Path:
+    """The same with a run that was to count, and what ncu left of it."""
+    kinds = ["run", "run", "trace", "counters"]
+    recorded(folder, (100.0, 100.0, 150.0, 900.0), kinds=kinds, **more)  # type: ignore[arg-type]
+    start = run_document(2)["start_monotonic_ns"]
+    kept = folder / "trace" / "cupti"
+    kept.mkdir()
+    header = streams.header(pid=4323, monotonic=start, realtime=start + 7, cupti=start)
+    kernels = [streams.kernel(start + at * MS, grid_x=1024) for at in (10, 20)]
+    named = [streams.texts(1, {1: "scale(float*)"}), streams.texts(layout.SYMBOLS, {1: "_Z5scalePf"})]
+    facts = [streams.records(layout.DEVICES, [streams.device()]), streams.records(layout.CONTEXTS, [{"context": 1}])]
+    chunks = [header, streams.notes("clock monotonic"), *named, *facts, streams.records(2, kernels)]
+    (kept / "4323-77.cupti").write_bytes(b"".join(chunks))
+    if counters is not None:
+        (folder / "counters_1" / "ncu").mkdir()
+        (folder / "counters_1" / "ncu" / "ncu.csv").write_text(counters)
+    return folder
+
+
+def ncu_rows(*metrics: str, values: tuple[tuple[int, ...], ...]) -> str:
+    """What ncu writes of those executions of the kernel, 1024 by 2 blocks of 128."""
+    columns = ("ID", "Process ID", "Kernel Name", "Block Size", "Grid Size", "Device", "CC", *metrics)
+    empty = [""] * len(columns)
+    rows = [(at, 99, "_Z5scalePf", "(128, 1, 1)", "(1024, 2, 1)", 0, "9.0", *one) for at, one in enumerate(values)]
+    lines = [",".join(f'"{field}"' for field in line) for line in (columns, empty, *rows)]
+    return "==PROF== Connected to process 99 (/tmp/solve)\n" + "\n".join(lines) + "\n"
+
+
+def test_counters_of_a_run_that_counts_are_the_traced_kernels_and_its_time_is_nowhere(tmp_path: Path) -> None:
+    metrics = ("dram__bytes_read.sum", "dram__bytes_write.sum", "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum")
+    text = ncu_rows(*metrics, values=((4_000_000, 2_000_000, 500_000), (4_000_000, 1_000_000, 500_000)))
+    folder = counted(tmp_path / "solve", text)
+    (folder / "counters_1" / "marks").mkdir()
+    start = run_document(3)["start_monotonic_ns"]
+    marked = [(start + 9 * MS, 7, 1, 0), (start + 15 * MS, 7, 2, 0)]
+    (folder / "counters_1" / "marks" / "1-2.marks").write_bytes(marks_file(marked))
+    lake = TraceLake(tmp_path / "lake")
+    session = taken_in(lake, folder)
+    capture = open_capture(lake.raw(session))
+    tables = capture.tables()
+    found = tables["counters"].filter(pl.col("counter") == metrics[1]).select("dispatch_id", "value", "matched_by")
+    assert found.rows() == [(0, 2e6, "dispatch"), (1, 1e6, "dispatch")]
+    assert tables["kernels"].get_column("name").to_list() == ["scale(float*)"]
+    assert tables["dispatches"].height == 2
+    assert set(tables["iterations"].get_column("run")) <= {0, 1, 2}
+    assert tables["program_runs"].get_column("pass").to_list() == ["latency", "latency", "trace", "counters"]
+    (said,) = [item for item in capture.evidence("trace") if item.item == "counters"]
+    assert (said.status, said.rows) == ("present", 6)
+    replayed(lake, session)
+    read = lake.read("counter_metrics", session).filter(pl.col("metric") == "fabric_read_bandwidth")
+    assert read.get_column("value").to_list() == [pytest.approx(4e6 / 1e-6)]  # bytes of the pass, time of the trace
+    said_of_it = answer(session_summary(lake, session))
+    assert "A run of solve takes 100 ms" in said_of_it
+    assert "aaco record --counters" not in said_of_it
+
+
+def test_what_could_not_be_counted_is_evidence_and_the_program_did_not_fail(tmp_path: Path) -> None:
+    reason = "counters: the driver keeps GPU counters to administrators; run as root"
+    folder = counted(tmp_path / "solve", "==ERROR== ERR_NVGPUCTRPERM\n")
+    document = json.loads((folder / "capture.json").read_text())
+    document["passes"][3]["reason"] = reason
+    (folder / "capture.json").write_text(json.dumps(document))
+    (folder / "counters_1" / "run.json").write_text(json.dumps(run_document(3, status=1)))
+    lake = TraceLake(tmp_path / "lake")
+    session = taken_in(lake, folder)
+    capture = open_capture(lake.raw(session))
+    assert capture.tables()["sessions"].item(0, "failure") is None
+    assert capture.tables()["dispatches"].height == 2
+    told = {
+        item.item: (item.status, item.reason)
+        for subject in ("iterations", "trace")
+        for item in capture.evidence(subject)
+    }
+    assert told["counters"] == ("absent", reason)
+    assert told["counting run counters_1"] == ("partial", reason)
+    replayed(lake, session)
+    said = answer(session_summary(lake, session))
+    assert said.startswith("A run of solve takes 100 ms")
+    assert "failed" not in said
 
 
 def test_every_stage_runs_on_a_program_without_a_model_and_without_a_gpu(tmp_path: Path) -> None:

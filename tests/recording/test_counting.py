@@ -129,6 +129,32 @@ def test_nothing_else_looks_on_while_ncu_counts(nvidia: Path, recorded: Record, 
     assert "CUDA_INJECTION64_PATH" not in (tmp_path / "environment").read_text()
 
 
+def test_ncu_is_asked_for_the_first_executions_of_each_kernel(nvidia: Path, recorded: Record) -> None:
+    recorded(count_first=3)
+    words = nvidia.with_name("asked").read_text().split()
+    assert words[words.index("--kernel-id") + 1] == ":::^(1|2|3)$"
+    assert words[words.index("--kernel-name-base") + 1] == "mangled"
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"count_first": 3, "counters": None}, "give --counters, too"),
+        ({"count_first": 0}, "expected 1 to 100"),
+        ({"counters": " "}, "counters is ' '"),
+        ({"trace": "off"}, "--trace is off; leave one of them out"),
+    ],
+)
+def test_what_cannot_be_counted_is_refused(settings: dict[str, Any], words: str, recorded: Record) -> None:
+    with pytest.raises(UsageError, match=words):
+        recorded(**settings)
+
+
+def test_rocprofv3_is_not_asked_for_the_first_executions(amd: Path, recorded: Record) -> None:
+    with pytest.raises(UsageError, match="rocprofv3 counts every launch, and runs none of them again"):
+        recorded(count_first=3)
+
+
 @pytest.mark.parametrize(
     ("mode", "words"),
     [
@@ -193,8 +219,6 @@ def test_without_a_profiler_that_traces_nothing_counts_and_nothing_is_made(
         monkeypatch.setattr(profiler, "prepared", absent)
     with pytest.raises(UnavailableError, match="leave --counters out, for no profiler of a GPU can be had here"):
         recorded()
-    with pytest.raises(UsageError, match="--trace is off; leave one of them out"):
-        recorded(trace="off")
     assert list(tmp_path.iterdir()) == []
 
 

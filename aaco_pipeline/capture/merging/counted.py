@@ -1,8 +1,9 @@
 """Hardware counters of all passes at their places: a dispatch of the base trace, or a kernel where none can be told.
 
 Passes are runs of their own. An execution is a dispatch's where both runs number it alike, else where both ran the
-kernel on that grid equally often: then the n-th is the n-th. What neither tells keeps its kernel and no dispatch.
-Whatever the base trace lacks, no value is left out.
+kernel on that grid equally often: then the n-th is the n-th. Of a pass that counted the first executions of each kernel
+alone the n-th is the n-th of at least as many. What neither tells keeps its kernel and no dispatch. Whatever the base
+trace lacks, no value is left out.
 """
 
 from collections.abc import Sequence
@@ -59,7 +60,8 @@ def _evidence(found_by: dict[str, dict[str, int]]) -> list[Evidence]:
     words = {
         EXECUTION: (
             "counter values matched by execution",
-            "are of dispatches that their pass numbers otherwise: the n-th of a kernel and grid that ran equally often",
+            "are of dispatches that their pass numbers otherwise: the n-th of a kernel and grid that ran as often, or "
+            "whose first were counted",
         ),
         KERNEL: (
             "counter values matched to dispatches",
@@ -82,8 +84,9 @@ def _placed(part: NamedReading, base: Base, kernels: pl.DataFrame) -> tuple[pl.D
     """
     kernels, of_part = _kernels(part, kernels)
     executions = part.keys.join(of_part, on="dispatch_id", how="left").with_columns(_process(part, base))
-    by_number = _by_number(executions, base.keys)
-    by_turn = _by_turn(executions, base.keys, by_number)
+    # Numbers of those that were counted alone are not the trace's.
+    by_number = _by_number(executions.clear() if part.counts_first else executions, base.keys)
+    by_turn = _by_turn(executions, base.keys, by_number, first=part.counts_first)
     rest = executions.select("dispatch_id").join(pl.concat([by_number, by_turn]), on="dispatch_id", how="anti")
     alone = rest.with_columns(session_dispatch=pl.lit(None, pl.Int32), matched_by=pl.lit(KERNEL))
     places = executions.select("dispatch_id", "source_dispatch_id", "kernel_id").join(
@@ -125,8 +128,11 @@ def _by_number(executions: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _by_turn(executions: pl.DataFrame, keys: pl.DataFrame, taken: pl.DataFrame) -> pl.DataFrame:
-    """The other executions of kernels that ran on one grid as often in the base trace: the n-th is the n-th."""
+def _by_turn(executions: pl.DataFrame, keys: pl.DataFrame, taken: pl.DataFrame, *, first: bool) -> pl.DataFrame:
+    """The other executions of kernels that ran on one grid as often in the base trace: the n-th is the n-th.
+
+    With `first`, of those that ran at least as often there.
+    """
     known = pl.col("process").is_not_null() & pl.col("grid").is_not_null()
     turn = pl.int_range(pl.len(), dtype=pl.Int32).over(_LAUNCH)
     ordered = pl.col("source_dispatch_id")
@@ -140,10 +146,12 @@ def _by_turn(executions: pl.DataFrame, keys: pl.DataFrame, taken: pl.DataFrame) 
 
     left = executions.join(taken, on="dispatch_id", how="anti", maintain_order="left")
     free = keys.join(taken.select(dispatch_id="session_dispatch"), on="dispatch_id", how="anti", maintain_order="left")
-    theirs = turns(free).select(*_LAUNCH, "turn", "count", session_dispatch="dispatch_id")
+    theirs = turns(free).select(*_LAUNCH, "turn", base_count="count", session_dispatch="dispatch_id")
+    as_often = pl.col("count") <= pl.col("base_count") if first else pl.col("count") == pl.col("base_count")
     return (
         turns(left)
-        .join(theirs, on=[*_LAUNCH, "turn", "count"], how="inner", nulls_equal=True)
+        .join(theirs, on=[*_LAUNCH, "turn"], how="inner", nulls_equal=True)
+        .filter(as_often)
         .select("dispatch_id", "session_dispatch", matched_by=pl.lit(EXECUTION))
     )
 

@@ -55,15 +55,20 @@ def _plainly_named(part: "NamedReading", spelled: Mapping[str, str]) -> "NamedRe
             tables={**reading.tables, "kernels": described_kernels(kernels.select("kernel_id", "name"))},
             details={**reading.details, "counter_dispatches": counted},
         ),
+        part.counts_first,
     )
 
 
 @dataclass
 class NamedReading:
-    """What one reader gave, with the part's name inside the run."""
+    """What one reader gave, with the part's name inside the run.
+
+    `counts_first`: of each kernel it counted the first executions alone.
+    """
 
     name: str
     reading: CaptureTables
+    counts_first: bool = False
 
     def table(self, name: str) -> pl.DataFrame:
         return self.reading.tables[name] if name in self.reading.tables else empty_table(name)

@@ -49,8 +49,11 @@ class Counting(Beside, Protocol):
 class DeviceProfiler(Beside, Protocol):
     """A profiler that traces, and knows how the same GPUs' counters are had."""
 
-    def counting(self, sets: str, known: Callable[[], CounterSets]) -> tuple[Counting, ...]:
-        """The runs that count the sets. AacoError, with what to do, where they cannot be had; `known` are AMD's."""
+    def counting(self, sets: str, first: int | None, known: Callable[[], CounterSets]) -> tuple[Counting, ...]:
+        """The runs that count the sets, of each kernel the `first` launches where that is asked for.
+
+        AacoError, with what to do, where they cannot be had; `known` are AMD's sets.
+        """
         ...
 
 
@@ -81,8 +84,8 @@ class _Injected:
     def version(self) -> str | None:
         return str(self.injection.cupti.api_version)
 
-    def counting(self, sets: str, known: Callable[[], CounterSets]) -> tuple[Counting, ...]:
-        return ncu.counting(sets, self.known)
+    def counting(self, sets: str, first: int | None, known: Callable[[], CounterSets]) -> tuple[Counting, ...]:
+        return ncu.counting(sets, first, self.known)
 
 
 def choose(request: RecordRequest, environment: Mapping[str, str], known: Callable[[], CounterSets]) -> Chosen:
@@ -131,4 +134,4 @@ def _counting(
     if chosen is None:
         reasons = "; ".join(f"{one['name']}: {one['reason']}" for one in documents)
         raise UnavailableError(f"counters: leave --counters out, for no profiler of a GPU can be had here: {reasons}")
-    return chosen.counting(request.counters, known)
+    return chosen.counting(request.counters, request.count_first, known)

@@ -102,18 +102,23 @@ class Ncu:
             wanted |= dict.fromkeys(known)
         return tuple(wanted)
 
-    def command(self, metrics: Sequence[str], folder: Path, program: Sequence[str]) -> tuple[str, ...]:
+    def command(
+        self, metrics: Sequence[str], folder: Path, program: Sequence[str], first: int | None = None
+    ) -> tuple[str, ...]:
         """The command that runs `program`, and every process it starts, and writes `OUTPUT` into `folder`.
 
+        Counted are all executions, or the `first` ones of each kernel; the others run as they are.
         Clocks are left as they are, because locking them needs rights and no time is taken from this pass. Caches are
         left as the program left them, as on AMD: ncu would empty them before each pass. Units are the base ones, names
         are those of the binary, so that they are found again in a trace.
         """
+        turns = "|".join(str(turn) for turn in range(1, (first or 0) + 1))
+        few = ("--kernel-name-base", "mangled", "--kernel-id", f":::^({turns})$") if turns else ()
         return (
             str(self.program),
             *("--csv", "--page", "raw", "--print-units", "base", "--print-kernel-base", "mangled"),
             *("--metrics", ",".join(metrics)),
-            *("--clock-control", "none", "--cache-control", "none", "--replay-mode", "kernel"),
+            *("--clock-control", "none", "--cache-control", "none", "--replay-mode", "kernel", *few),
             *("--target-processes", "all", "--log-file", str(folder / OUTPUT)),
             *program,
         )
@@ -125,6 +130,7 @@ class Counting:
 
     ncu: Ncu
     counters: tuple[str, ...]
+    first: int | None
 
     @property
     def name(self) -> str:
@@ -135,7 +141,7 @@ class Counting:
         return self.ncu.version
 
     def around(self, program: Sequence[str], folder: Path) -> tuple[str, ...]:
-        return self.ncu.command(self.counters, folder, program)
+        return self.ncu.command(self.counters, folder, program, self.first)
 
     def environment(self, folder: Path) -> dict[str, str]:
         """Nothing: all is said on the command line."""
@@ -151,10 +157,10 @@ class Counting:
         return why_failed("".join(told) + said)
 
 
-def counting(sets: str, environment: Mapping[str, str]) -> tuple[Counting]:
+def counting(sets: str, first: int | None, environment: Mapping[str, str]) -> tuple[Counting]:
     """The one run that counts all metrics of the sets, separated by commas. AacoError when it cannot be."""
     found = find(environment)
-    return (Counting(found, found.of_sets(one.strip() for one in sets.split(","))),)
+    return (Counting(found, found.of_sets(one.strip() for one in sets.split(",")), first),)
 
 
 def present(environment: Mapping[str, str] | None = None) -> str | None:

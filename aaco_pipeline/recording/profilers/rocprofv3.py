@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from aaco_pipeline.errors import UnavailableError
+from aaco_pipeline.errors import UnavailableError, UsageError
 from aaco_pipeline.resources.rocprofv3.architecture import gpu_architecture, stated
 from aaco_pipeline.resources.rocprofv3.command import (
     BASE_PASS,
@@ -46,8 +46,10 @@ class Rocprofv3:
         """Nothing: all is said on the command line."""
         return {}
 
-    def counting(self, sets: str, known: Callable[[], CounterSets]) -> "tuple[Counting, ...]":
+    def counting(self, sets: str, first: int | None, known: Callable[[], CounterSets]) -> "tuple[Counting, ...]":
         """A run for each group of counters of the sets, on the GPUs of this host. AacoError when a set means none."""
+        if first is not None:
+            raise UsageError("count_first: rocprofv3 counts every launch, and runs none of them again; leave it out")
         groups = known().groups(sets, stated(gpu_architecture(0)))
         return tuple(Counting(self, one) for one in counter_passes(groups))
 

@@ -79,6 +79,41 @@ def test_counters_under_the_names_of_the_binary_find_the_kernels_that_a_trace_na
     assert valid(assembled)["kernels"].height == 1
 
 
+def test_a_kernel_of_the_binary_is_called_as_the_trace_spells_it(tmp_path: Path) -> None:
+    """Compilers' libraries spell one name in several ways; what they agree on is the name of the binary."""
+    spelled = "copy(const float*, float*)"
+    base = reading("base", [100], [spelled], numbers=[0])
+    kernels = base.reading.tables["kernels"].with_columns(symbol=pl.lit("_Z4copyPKfPf"))
+    named = NamedReading("base", CaptureTables({**base.reading.tables, "kernels": kernels}, (), base.reading.details))
+    described = '"ID","Process ID","Kernel Name","Block Size","Grid Size","dram__bytes_read.sum"'
+    row = '"0","41","_Z4copyPKfPf","(64, 1, 1)","(20, 1, 1)","7"'
+    (tmp_path / "ncu.csv").write_text("\n".join((described, '"","","","","","byte"', row)) + "\n")
+    assembled = merge_parts([named, NamedReading("counters_1/ncu.csv", ncu.read(tmp_path / "ncu.csv"))])
+    assert [(dispatch, kernel) for dispatch, kernel, *_ in placed(assembled)] == [(0, spelled)]
+
+
+def test_where_the_first_executions_of_each_kernel_were_counted_the_nth_is_the_nth_whatever_its_number() -> None:
+    base = reading("base", [100, 200, 300, 400, 500], ["a", "a", "a", "b", "b"], numbers=[0, 1, 2, 3, 4])
+    # Its third number is, by chance, that of the second b.
+    values = [(0, "C", 1.0), (1, "C", 2.0), (2, "C", 3.0)]
+    passed = reading("counters_1/p", [1, 2, 3], ["a", "a", "b"], numbers=[0, 1, 4], counters=values)
+    first = NamedReading(passed.name, passed.reading, counts_first=True)
+    assert placed(merge_parts([base, first])) == [
+        (0, "a", 1.0, "execution"),
+        (1, "a", 2.0, "execution"),
+        (3, "b", 3.0, "execution"),
+    ]
+    # A kernel that the trace ran less often ran otherwise.
+    again = reading("counters_1/p", [1, 2, 3], ["b", "b", "b"], numbers=[0, 1, 2], counters=values)
+    first = NamedReading(again.name, again.reading, counts_first=True)
+    assert [how for *_, how in placed(merge_parts([base, first]))] == ["kernel"] * 3
+
+
+def test_a_run_that_was_to_count_and_could_not_gives_no_second_trace() -> None:
+    base, failed = reading("trace/t", [100], ["a"]), reading("counters_1/p", [100], ["a"])
+    assert merge_parts([base, failed]).tables["dispatches"].height == 1
+
+
 def test_an_execution_on_another_grid_is_no_dispatch_of_the_trace() -> None:
     base = reading("base", [100, 200], ["a", "a"], numbers=[1, 2])
     passed = reading("pass_1", [1, 2], ["a", "a"], numbers=[1, 2], counters=[(0, "C", 1.0), (1, "C", 2.0)])

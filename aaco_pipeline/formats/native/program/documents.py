@@ -146,6 +146,7 @@ class _Workload(TypedDict):
 
 class _Request(TypedDict):
     warmup_runs: NotRequired[Annotated[int, Field(ge=0, lt=2**31)]]
+    count_first: NotRequired[Small | None]
     iterations_from: NotRequired[str | None]
     campaign_id: NotRequired[str | None]
     arm: NotRequired[str | None]

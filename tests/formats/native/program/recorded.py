@@ -55,9 +55,9 @@ def recorded(
     """A recorded folder of these runs; `kinds` are run, trace or counters, and `more` is of capture.json."""
     documents = [run_document(i, wall) for i, wall in enumerate(walls_ms)] if runs is None else list(runs)
     kinds = kinds or ["run"] * len(documents)
-    passes = []
-    for number, (kind, document) in enumerate(zip(kinds, documents, strict=True), 1):
-        name = f"run_{number}" if kind == "run" else kind
+    passes: list[dict[str, Any]] = []
+    for kind, document in zip(kinds, documents, strict=True):
+        name = kind if kind == "trace" else f"{kind}_{1 + sum(one['kind'] == kind for one in passes)}"
         place = folder / name
         place.mkdir(parents=True)
         (place / "run.json").write_text(json.dumps(document))
