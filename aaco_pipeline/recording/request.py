@@ -49,13 +49,13 @@ class RecordRequest:
     )
     trace: str = _option("Profiler of one more run, for what the GPU did: auto, rocprofv3, cupti or off.", "auto")
     counters: str | None = _option(
-        "Hardware counters of further runs after the traced one: one or several of basic, memory, compute, occupancy, "
-        "separated by commas. On NVIDIA GPUs each kernel is run several times for them: minutes.",
+        "Count in further runs after the traced one: one or several of basic, memory, compute, occupancy, separated by "
+        "commas. AMD: a run for each group of counters. NVIDIA: one run, each kernel alone and several times: minutes.",
         None,
         "SETS",
     )
     count_first: int | None = _option(
-        "Count the first COUNT executions of each kernel alone (default: all); on NVIDIA GPUs.",
+        "NVIDIA: count no more than the first COUNT executions of each kernel (default: all).",
         None,
         "COUNT",
     )

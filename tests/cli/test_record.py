@@ -31,6 +31,8 @@ def test_the_recorder_is_written_as_one_file(aaco: Aaco, tmp_path: Path) -> None
         (2, ("--", "no-such-program"), "no such program in PATH"),
         (2, ("--runs", "0", "--", "true"), "runs is 0"),
         (2, ("--archive", "x.pyz", "--", "true"), "leave the program out"),
+        (2, ("--trace", "off", "--counters", "basic", "--", "true"), "the traced run's profiler counts"),
+        (2, ("--count-first", "3", "--", "true"), "give --counters, too"),
     ],
 )
 def test_what_cannot_be_recorded_is_refused_in_one_line(

@@ -132,6 +132,6 @@ def _counting(
     if request.counters is None:
         return ()
     if chosen is None:
-        reasons = "; ".join(f"{one['name']}: {one['reason']}" for one in documents)
+        reasons = "; ".join(str(one["reason"]) for one in documents)
         raise UnavailableError(f"counters: leave --counters out, for no profiler of a GPU can be had here: {reasons}")
     return chosen.counting(request.counters, request.count_first, known)

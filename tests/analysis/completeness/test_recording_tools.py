@@ -107,6 +107,20 @@ def test_nothing_that_sharpens_an_answer_is_another_tools(form: str | None) -> N
     assert {"the steady state", "when the kernels ran", "which unit limits the kernels"} <= told
 
 
+@pytest.mark.parametrize("vendor", ["AMD", "NVIDIA"])
+def test_what_limits_a_recorded_programs_kernels_is_recorded_by_the_recorder_on_either_makers_gpus(vendor: str) -> None:
+    recorded = {"source_kind": "live", "source_format": "aaco-program", "workload_kind": "program"}
+    given: dict[str, list[dict[str, Any]]] = {
+        "sessions": [recorded],
+        "devices": [{"device_id": 0, "vendor": vendor}],
+    }
+    tables = {table: rows(table, given.get(table, [])) for table in INPUTS}
+    told = dict(sharpened("device", "gemm", tables, steady=True))
+    assert told["which unit limits the kernels"] == "aaco record --counters basic,memory,compute -- COMMAND"
+    tables["counters"] = rows("counters", [{"dispatch_id": 0, "counter": "SQ_WAVES", "value": 1.0}])
+    assert "which unit limits the kernels" not in dict(sharpened("device", "gemm", tables, steady=True))
+
+
 def test_a_need_without_a_command_is_a_fault() -> None:
     with pytest.raises(KeyError):
         in_words("record again: {something}", "nsys")
