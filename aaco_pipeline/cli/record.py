@@ -17,8 +17,11 @@ from aaco_pipeline.cli.lake_option import new_lake_option
 from aaco_pipeline.cli.output import data_format, say
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from aaco_pipeline.recording.recorder import Recorded
     from aaco_pipeline.resources.project import Project
+    from aaco_pipeline.resources.rocprofv3.counter_groups import CounterSets
 
 
 class RecordCommand(click.Command):
@@ -75,10 +78,10 @@ def record(
     from aaco_pipeline.recording.request import RecordRequest
     from aaco_pipeline.resources.rocprofv3.counter_sets import COUNTER_SETS_FILE, load_counter_sets
 
-    if archive is not None:
-        return _write_archive(archive, program, project.configs)
-    request = RecordRequest(program, **options)
     sets = partial(load_counter_sets, project.configs / COUNTER_SETS_FILE)
+    if archive is not None:
+        return _write_archive(archive, program, sets)
+    request = RecordRequest(program, **options)
     if output is not None:
         recorded = record_into(request, output, _tell, counter_sets=sets)
         say(f"{recorded.folder}: recorded; `aaco ingest {recorded.folder}` takes it in", err=as_json)
@@ -94,14 +97,14 @@ def _tell(line: str) -> None:
     say(f"aaco: {line}", err=True)
 
 
-def _write_archive(file: Path, program: tuple[str, ...], configs: Path) -> int:
+def _write_archive(file: Path, program: tuple[str, ...], sets: "Callable[[], CounterSets]") -> int:
     from aaco_pipeline.errors import UsageError
     from aaco_pipeline.recording.archive import write_archive
     from aaco_pipeline.report.words.units import size
 
     if program:
         raise UsageError("record: --archive only writes a file; leave the program out")
-    written = write_archive(file, configs)
+    written = write_archive(file, sets())
     say(f"{file}: {size(written)}; on another host: python3 {file.name} --output FOLDER -- PROGRAM")
     return 0
 

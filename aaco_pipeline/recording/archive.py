@@ -1,4 +1,4 @@
-"""The recorder as one file for hosts without this project: `python -m aaco_pipeline.recording.archive FILE`.
+"""The recorder as one file for hosts without this project; writing it, too, needs the standard library alone.
 
 The file holds what the recorder imports and nothing else, and the sets of AMD's counters, which are YAML here and JSON
 there. It is the same byte for byte wherever it is made of the same sets: nothing in it is compressed, because libraries
@@ -6,7 +6,6 @@ differ in how they do that.
 """
 
 import ast
-import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +13,8 @@ from typing import Final
 
 import aaco_pipeline
 from aaco_pipeline.errors import LakeError, UsageError
-from aaco_pipeline.resources.project import DEFAULTS
 from aaco_pipeline.resources.rocprofv3 import counter_groups
-from aaco_pipeline.resources.rocprofv3.counter_sets import COUNTER_SETS_FILE, load_counter_sets
+from aaco_pipeline.resources.rocprofv3.counter_groups import CounterSets
 
 NAME: Final = "aaco-record.pyz"
 _ROOT: Final = Path(aaco_pipeline.__file__).parent
@@ -35,10 +33,10 @@ sys.exit(main(sys.argv[1:]))
 _DAY: Final = (1980, 1, 1, 0, 0, 0)
 
 
-def write_archive(target: Path, configs: Path = DEFAULTS / "configs") -> int:
+def write_archive(target: Path, sets: CounterSets) -> int:
     """Write the archive, in the place of one that is there; its size in bytes. LakeError where it cannot be.
 
-    Its sets of counters are those of `configs`, and the package's where that folder has none.
+    `sets` are those of AMD's counters that it brings along.
     """
     if target.is_dir():
         raise UsageError(f"{target}: a folder; name the file to write, such as {NAME}")
@@ -47,7 +45,7 @@ def write_archive(target: Path, configs: Path = DEFAULTS / "configs") -> int:
         with temporary.open("wb") as stream:
             stream.write(_FIRST_LINE)
             with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as packed:
-                for name, data in contents(configs):
+                for name, data in contents(sets):
                     packed.writestr(zipfile.ZipInfo(name, _DAY), data)
         temporary.chmod(0o755)
         temporary.replace(target)
@@ -57,11 +55,11 @@ def write_archive(target: Path, configs: Path = DEFAULTS / "configs") -> int:
     return target.stat().st_size
 
 
-def contents(configs: Path) -> Iterator[tuple[str, bytes]]:
+def contents(sets: CounterSets) -> Iterator[tuple[str, bytes]]:
     """Every file of the archive with its bytes, in order of name but for the first two."""
     yield "__main__.py", _MAIN.encode()
     packed = Path(counter_groups.__file__).with_name(counter_groups.PACKED).relative_to(_ROOT.parent)
-    yield packed.as_posix(), counter_groups.packed(load_counter_sets(configs / COUNTER_SETS_FILE))
+    yield packed.as_posix(), counter_groups.packed(sets)
     data = {path for path in _ROOM.rglob("*") if path.is_file() and path.suffix in (".cpp", ".h")}
     for path in sorted({*modules(), *data}):
         yield path.relative_to(_ROOT.parent).as_posix(), path.read_bytes()
@@ -98,10 +96,3 @@ def _file(module: str) -> Path | None:
     if not place.is_relative_to(_ROOT):
         return None
     return next((file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()), None)
-
-
-if __name__ == "__main__":
-    given = sys.argv[1:]
-    if len(given) != 1:
-        sys.exit("usage: python -m aaco_pipeline.recording.archive FILE")
-    write_archive(Path(given[0]))

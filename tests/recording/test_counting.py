@@ -22,6 +22,7 @@ from aaco_pipeline.recording.recorder import Recorded, record
 from aaco_pipeline.recording.request import RecordRequest
 from aaco_pipeline.resources.rocprofv3 import architecture
 from aaco_pipeline.resources.rocprofv3.counter_groups import CounterSets, unpacked
+from aaco_pipeline.resources.rocprofv3.counter_sets import load_counter_sets
 from tests.formats.nvidia.ncu.test_ncu import RAW, row
 from tests.places import ROOT
 
@@ -219,6 +220,14 @@ def test_a_group_that_rocprofv3_refuses_is_told_and_the_others_are_counted(amd: 
     assert made.failure is None
 
 
+def test_after_a_time_limit_no_further_group_is_tried(amd: Path, recorded: Record) -> None:
+    """The third time, which is the first group's, the program hangs."""
+    third = f"cd {amd}; echo >> times; test $(wc -l < times) -lt 3 || sleep 600"
+    made = recorded("sh", "-c", third, counters="basic,memory", timeout_seconds=3.0)
+    assert [one["name"] for one in passes(made)] == ["run_1", "trace", "counters_1"]
+    assert made.failure is None
+
+
 def test_without_a_profiler_that_traces_nothing_counts_and_nothing_is_made(
     recorded: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,10 +275,9 @@ def test_a_program_that_fails_under_the_trace_is_not_counted(nvidia: Path, recor
 
 def test_the_archive_carries_the_sets_of_the_project_that_wrote_it(tmp_path: Path) -> None:
     own = "counter_sets: {mine: [{architectures: [gfx1100], counters: [SQ_WAVES, GRBM_COUNT]}]}\n"
-    (tmp_path / "configs").mkdir()
-    (tmp_path / "configs" / "counter_sets.yaml").write_text(own)
+    (tmp_path / "counter_sets.yaml").write_text(own)
     file = tmp_path / archive.NAME
-    archive.write_archive(file, tmp_path / "configs")
+    archive.write_archive(file, load_counter_sets(tmp_path / "counter_sets.yaml"))
     asked = [sys.executable, "-I", "-S", "-c", ASK_THE_ARCHIVE, str(file)]
     said = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.splitlines()
     assert said[0] == "(('SQ_WAVES',), ('GRBM_COUNT',))"
