@@ -1,4 +1,4 @@
-"""Whether the measured iterations of one process ran at one level, and since when.
+"""Whether the measured iterations of each process of a session ran at one level, and since when.
 
 Judging sets of sessions against each other is not here: this only says whether a session's own median means something.
 """
@@ -50,28 +50,35 @@ _DIFFERENCE_TO_DEVIATION: Final = 1.0483
 def steady_state_metrics(units: pl.DataFrame) -> pl.DataFrame:
     """Rows of `session_metrics` about units of work in the order they ran: steady_state and steady_from.
 
-    `units` has `iteration` (the first of the unit) and `time_ns`, measured ones of the unprofiled pass alone.
-    steady_state is 1 when every level of them lies within 5 % of the last one, else 0; null with fewer than 30. A level
-    is the beginning, or what lasts for a tenth of them: less is an interruption.
-    steady_from is the first iteration since which that holds, null when it holds for less than the final third. No
-    rows where nothing ran.
+    `units` has `iteration` (the first of the unit), `time_ns` and `run` (the process of a recorded program, null where
+    there is but one), measured ones of the unprofiled pass alone. Processes differ from one another, so each run has
+    its own levels; whole runs that are the units themselves are one series.
+    steady_state is 1 when in every run all levels lie within 5 % of the run's last one, else 0; null with fewer than 30
+    units a run. A level is the beginning, or what lasts for a tenth of them: less is an interruption.
+    steady_from is the first iteration since which that holds, of the run in which that comes latest; null when it holds
+    for less than the final third of a run. No rows where nothing ran.
     """
-    time = units.get_column("time_ns").to_numpy()
-    count = len(time)
-    since = int(levels_since(time, np.array([count]))[0]) if count >= LEAST_ITERATIONS else None
-    lasting = since is not None and (count - since) / count >= LEAST_LAST_SHARE
-    rows = [
-        {"metric": "steady_state", "value": None if since is None else float(since == 0), "unit": "flag"},
-        {
-            "metric": "steady_from",
-            "value": float(units.get_column("iteration")[since]) if since is not None and lasting else None,
-            "unit": "iteration",
-        },
-    ]
     schema = polars_types("session_metrics")
-    if not count:
+    if units.is_empty():
         return pl.DataFrame(schema=schema)
-    return pl.DataFrame([{"pass": "latency", "phase": "measure", "n": count, **row} for row in rows], schema=schema)
+    counts = units.group_by("run", maintain_order=True).len().get_column("len").to_numpy().astype(np.int64)
+    if counts.max() == 1:
+        counts = np.array([units.height])
+    state: float | None = None
+    first: float | None = None
+    if counts.min() >= LEAST_ITERATIONS:
+        since = levels_since(units.get_column("time_ns").to_numpy(), counts)
+        state = float(not since.any())
+        latest = int(since.argmax())
+        if ((counts - since) / counts >= LEAST_LAST_SHARE).all():
+            first = float(units.get_column("iteration")[int(counts[:latest].sum() + since[latest])])
+    rows = [
+        {"metric": "steady_state", "value": state, "unit": "flag"},
+        {"metric": "steady_from", "value": first, "unit": "iteration"},
+    ]
+    return pl.DataFrame(
+        [{"pass": "latency", "phase": "measure", "n": units.height, **row} for row in rows], schema=schema
+    )
 
 
 def states_of(times: Counts, counts: Counts) -> tuple[npt.NDArray[np.str_], Counts]:

@@ -16,10 +16,13 @@ def series(levels: list[tuple[int, float]], seed: int = 0) -> np.ndarray:
     return np.concatenate([level * (1 + 0.02 * random.standard_normal(count)) for count, level in levels])
 
 
-def judged(latency: np.ndarray, warmup: int = 3, tokens: int | None = None) -> dict[str, float | None]:
+def judged(
+    latency: np.ndarray, warmup: int = 3, tokens: int | None = None, runs: list[int] | None = None
+) -> dict[str, float | None]:
     iterations = pl.DataFrame(
         {
             "pass": "latency",
+            "run": pl.Series([0] * warmup + runs if runs else [None] * (len(latency) + warmup), dtype=pl.Int32),
             "iteration": np.arange(len(latency) + warmup),
             "phase": ["warmup"] * warmup + ["measure"] * len(latency),
             "latency_ns": np.concatenate([np.full(warmup, 10**9), latency]).astype(np.int64),
@@ -47,6 +50,28 @@ def test_a_slow_beginning_is_not_steady_and_the_level_after_it_is_named() -> Non
 
 def test_a_level_that_came_late_is_not_called_the_steady_one() -> None:
     assert judged(series([(240, 1e6), (60, 1.3e6)])) == {"steady_state": 0.0, "steady_from": None}
+
+
+def test_processes_that_differ_are_each_steady() -> None:
+    levels = series([(100, 1e6), (100, 1.3e6), (100, 1e6)])
+    assert judged(levels)["steady_state"] == 0.0
+    runs = [0] * 100 + [1] * 100 + [2] * 100
+    assert judged(levels, runs=runs) == {"steady_state": 1.0, "steady_from": 3.0}
+
+
+def test_of_several_processes_the_one_that_became_steady_last_counts() -> None:
+    levels = series([(30, 1.3e6), (170, 1e6), (60, 1.3e6), (140, 1e6)])
+    found = judged(levels, runs=[0] * 200 + [1] * 200)
+    assert found["steady_state"] == 0.0
+    assert found["steady_from"] == pytest.approx(203 + 60, abs=4)
+    late = series([(200, 1e6), (150, 1e6), (50, 1.3e6)])
+    assert judged(late, runs=[0] * 200 + [1] * 200) == {"steady_state": 0.0, "steady_from": None}
+
+
+def test_runs_too_short_for_a_level_are_not_judged_and_whole_runs_are_one_series() -> None:
+    levels = series([(100, 1e6)])
+    assert judged(levels, runs=[0] * 80 + [1] * 20) == {"steady_state": None, "steady_from": None}
+    assert judged(levels, warmup=0, runs=list(range(100))) == {"steady_state": 1.0, "steady_from": 0.0}
 
 
 def test_a_shift_within_the_tolerance_is_steady() -> None:

@@ -36,15 +36,15 @@ def requests(iterations: pl.DataFrame) -> pl.DataFrame:
 
 
 def units_of_work(iterations: pl.DataFrame) -> pl.DataFrame:
-    """What one may compare within a session, in order: `iteration` and `time_ns` of the measured, unprofiled units.
+    """What one may compare within a session, in order: `iteration`, `run`, `time_ns` of the measured, unprofiled units.
 
     A unit is an iteration, or a whole request where iterations are tokens, for these grow slower with the cache.
     """
     measured = iterations.filter((pl.col("pass") == "latency") & (pl.col("phase") == "measure")).sort("iteration")
     if measured.get_column("token_index").null_count() == measured.height:
-        return measured.select("iteration", time_ns="latency_ns")
+        return measured.select("iteration", "run", time_ns="latency_ns")
     first = measured.filter(pl.col("token_index") == 0).get_column("iteration")
-    return requests(measured).select(first, time_ns="end_to_end_ns")
+    return requests(measured).select(first, run=pl.lit(None, pl.Int32), time_ns="end_to_end_ns")
 
 
 def generation_metrics(iterations: pl.DataFrame, batch_size: int, prompt_tokens: int) -> pl.DataFrame:

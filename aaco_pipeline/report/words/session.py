@@ -187,8 +187,21 @@ def steadiness(document: Document) -> str:
     elif row["value"] is None:
         told = "It ran too briefly to tell whether it was steady"
     else:
-        told = "It did not run steadily"
+        told = _unsteady(document)
     return f"{told}; {disturbed}" if disturbed else told
+
+
+def _unsteady(document: Document) -> str:
+    """What did not stay at one level: only the beginning, where it did so from then on."""
+    since = value(document, "steady_from", "latency")
+    if since is None:
+        return "It did not run steadily"
+    runs = {run["run"] for run in document.get("program_runs") or [] if run["pass"] == "latency"}
+    several, from_then = (
+        f"Each run came to one level, the last at iteration {since:.0f}",
+        f"from iteration {since:.0f} on",
+    )
+    return several if len(runs) > 1 else f"It ran steadily {from_then}"
 
 
 def disturbances(document: Document) -> list[str]:

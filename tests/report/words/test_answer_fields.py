@@ -110,6 +110,16 @@ def test_a_run_whose_level_held_while_others_took_its_cpus_did_not_simply_run_st
     assert steadiness(drifting) == "It did not run steadily; other work took its CPUs 78.6 % of the time"
 
 
+def test_where_only_the_beginning_was_at_another_level_its_end_is_told() -> None:
+    level = {"metric": "steady_state", "pass": "latency", "phase": None, "value": 0.0}
+    since = {"metric": "steady_from", "pass": "latency", "phase": None, "value": 63.0}
+    runs = [{"run": 0, "pass": "latency"}, {"run": 1, "pass": "latency"}, {"run": 2, "pass": "trace"}]
+    one = {"metrics": [level, since], "program_runs": [runs[0], runs[2]]}
+    assert steadiness(one) == "It ran steadily from iteration 63 on"
+    assert steadiness({**one, "program_runs": runs}) == "Each run came to one level, the last at iteration 63"
+    assert steadiness({**one, "metrics": [level, {**since, "value": None}]}) == "It did not run steadily"
+
+
 TAKEN: Final = "other work took its CPUs"
 SLOWED: Final = "profiling slowed it"
 
