@@ -50,7 +50,7 @@ int main(int count, char** arguments) {
   float4 *a = nullptr, *b = nullptr, *c = nullptr;
   for (float4** place : {&a, &b, &c}) {
     CHECK(hipMalloc(reinterpret_cast<void**>(place), each));
-    CHECK(hipMemset(*place, 0x3c, each));
+    scatter_numbers<<<1024, 256>>>(*place, each / sizeof(float), Format::kFp32, 0);
   }
   // 304 float4s are read in each of (mask + 1) / stride places.
   for (int windows : {kWindows, 4096, 65536}) {

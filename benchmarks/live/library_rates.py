@@ -1,7 +1,7 @@
 """What libraries reach on this GPU: copies and sums of PyTorch, and matrix products through cuBLAS; prints JSON.
 
-Rates are the best and the median of windows of 50 ms between two events, as `aaco calibrate --device` measures: two
-windows after a rest, several times. Bytes are those read plus those written.
+Rates are the best and the median of windows of 50 ms between two events, each after a rest, which is how `aaco
+calibrate --device` measures. Bytes are those read plus those written.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ import torch
 
 WINDOW_SECONDS = 0.05
 REST_SECONDS = 0.1
-ROUNDS = 2
+WINDOWS = 4
 DEVICE_TO_DEVICE = 3
 
 
@@ -35,10 +35,9 @@ def rate(work: float, launch: Callable[[], object]) -> dict[str, float]:
     once(2)
     launches = max(1, math.ceil(WINDOW_SECONDS / once(2)))
     windows = []
-    for _ in range(ROUNDS):
+    for _ in range(WINDOWS):
         time.sleep(REST_SECONDS)
-        launch()
-        windows += [work / once(launches) for _ in range(2)]
+        windows.append(work / once(launches))
     return {"best": max(windows), "median": statistics.median(windows), "windows": len(windows)}
 
 

@@ -18,7 +18,7 @@ from aaco_pipeline.errors import UnavailableError
 SOURCE: Final = Path(__file__).with_name("gpu_roofs.hip")
 #: HIP's names as CUDA's, for nvcc.
 NAMES: Final = Path(__file__).parents[1] / "targets" / "gpu" / "include"
-ROUNDS: Final = 3
+ROUNDS: Final = 4
 _TOOLKIT: Final = "/usr/local/cuda/bin"
 _ROCM: Final = "/opt/rocm/bin"
 _LIBRARIES: Final = {

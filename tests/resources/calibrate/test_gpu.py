@@ -49,11 +49,21 @@ def compiler(folder: Path, monkeypatch: pytest.MonkeyPatch, *documents: object, 
     monkeypatch.setattr(gpu_program, "_ROCM", str(folder / "absent"))
 
 
-def test_what_no_kernel_is_proven_to_reach_is_no_roof(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    compiler(tmp_path, monkeypatch, {"device": DEVICE}, COPY, {**COPY, "resource": "vl1d", "work": 1e15})
+@pytest.mark.parametrize(
+    ("architecture", "proven"), [("sm_90", True), ("sm_80", False), ("gfx942:sramecc+:xnack-", False)]
+)
+def test_a_cache_has_a_roof_only_where_its_kernel_is_proven_to_read_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, architecture: str, proven: bool
+) -> None:
+    caches = [{**COPY, "resource": resource} for resource in ("vl1d", "l2")]
+    compiler(tmp_path, monkeypatch, {"device": {**DEVICE, "arch": architecture}}, COPY, *caches)
     made = gpu.calibrate_gpu(0, 1.0, print)
-    assert [one.resource for one in made.ceilings] == ["dram"]
-    assert made.absent == {"vl1d": "its kernel is not proven to read from L1: the compiler may keep what it read"}
+    assert [one.resource for one in made.ceilings] == (["dram", "vl1d", "l2"] if proven else ["dram"])
+    told = {
+        "vl1d": "its kernel is proven to read from L1 on sm_90 alone",
+        "l2": "its kernel is proven to read from L2 on sm_90 alone",
+    }
+    assert made.absent == ({} if proven else told)
 
 
 def test_the_best_window_is_the_ceiling_of_that_gpu_and_what_failed_has_its_reason(

@@ -1,4 +1,4 @@
-"""The measuring program's source, as compilers for either vendor's GPUs read it: what is measured is still in the code."""
+"""The measuring program's source, compiled for either vendor's GPUs: what is to be measured is still in the code."""
 
 import re
 import shutil
