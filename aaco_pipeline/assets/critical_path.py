@@ -25,6 +25,11 @@ _TABLES: Final = ("critical_path", "critical_path_summary", "what_if", "rank_clo
 #: Kernels that are asked about, and how many times as fast they are imagined: each costs a pass over the network.
 _ASKED: Final = 5
 _SPEEDUP: Final = 2.0
+_NOT_DESCRIBED: Final = "the capture describes no collective: names are of ranges and kernels, and sizes are not known"
+_BY_STREAMS: Final = (
+    "put together by their streams, which agree in number and names of collectives and overlap throughout: the capture "
+    "states no group"
+)
 
 
 @stage(
@@ -107,13 +112,16 @@ def _ranks_evidence(several: Ranks) -> list[Evidence]:
     unnamed = int(found.get_column("name").null_count())
     told = f"{unnamed} of {found.height} parts are not named by anything in the capture" if unnamed else None
     items = [Evidence("collectives", "partial" if unnamed else "present", told, None, found.height)]
+    if not several.described:
+        items.append(Evidence("groups and sizes of collectives", "absent", _NOT_DESCRIBED))
     waits = int(found.get_column("wait_ns").is_not_null().sum())
     if found.get_column("process_id").n_unique() == 1:
         items.append(Evidence("waits between ranks", "absent", "one rank only: the others' traces are not here"))
     elif waits:
         status: Status = "present" if waits == found.height else "partial"
         by_order = None if several.numbered else "matched by order of issue: the capture does not number collectives"
-        items.append(Evidence("waits between ranks", status, by_order, None, waits))
+        how = by_order if several.described else _BY_STREAMS
+        items.append(Evidence("waits between ranks", status, how, None, waits))
     else:
         reason = "no collective has the parts of all its ranks, on clocks that are aligned"
         items.append(Evidence("waits between ranks", "absent", reason))

@@ -1,15 +1,18 @@
 """From traces of a job's ranks to the paragraph: who is late and why, and what one rank alone cannot tell."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any, Final
 
+import polars as pl
 import pytest
 
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.document.session import session_document
 from aaco_pipeline.report.words.session import answer
-from tests.sessions import replayed, taken_in
+from tests.formats.nvidia.cupti import ranks
+from tests.sessions import replayed, said, taken_in
 
 RANKS: Final = 3
 LATE: Final = 1
@@ -89,10 +92,10 @@ def told(lake: TraceLake, place: Path) -> tuple[dict[str, Any], str]:
 @pytest.mark.parametrize(
     ("cause", "because"),
     [
-        ("work", "which runs more kernels"),
-        ("device", "whose same kernels take 3 times as long"),
-        ("data", "whose kernels run on other grids"),
-        ("host", "whose device waits for its host before it"),
+        ("work", "it runs more kernels"),
+        ("device", "its same kernels take 3 times as long"),
+        ("data", "its kernels run on other grids"),
+        ("host", "its device waits for its host"),
     ],
 )
 def test_the_paragraph_names_the_late_rank_and_what_made_it_late(
@@ -101,7 +104,8 @@ def test_the_paragraph_names_the_late_rank_and_what_made_it_late(
     for rank in range(RANKS):
         written(tmp_path / "job", rank, cause)
     row, paragraph = told(empty_lake, tmp_path / "job")
-    assert f"for rank {LATE}, {because}" in paragraph
+    told_so = rf"ank {LATE} is late by 2(\.01)? ms an iteration \(median\), because {because}"
+    assert re.search(f"{told_so}: the others wait for it in all_reduce", paragraph)
     assert len(paragraph.split()) <= 70
     if row["class"] == "imbalance":
         assert "a late rank" in paragraph or "last rank" in paragraph
@@ -125,3 +129,43 @@ def test_one_rank_alone_says_which_files_would_tell(rank: int, empty_lake: Trace
     wanted = dict(zip(row["sharpen"], row["sharpen_commands"], strict=True))
     assert "tensorboard_trace_handler" in wanted["which rank is late"]
     assert "a file for each rank" in wanted["which rank is late"]
+
+
+@pytest.mark.parametrize("see_all", [True, False])
+@pytest.mark.parametrize("cause", ["work", "host"])
+def test_streams_of_a_recorded_job_name_the_late_rank(
+    cause: str, see_all: bool, empty_lake: TraceLake, tmp_path: Path
+) -> None:
+    """A stream of CUPTI's a rank, which describes no collective: two processes, two GPUs, one clock, one session."""
+    work, pauses_ns = ((8, 24), {}) if cause == "work" else ((8, 8), {LATE: 4_000_000})
+    late_ms, because = {"work": (4.016, "it runs more kernels"), "host": (4.0, "its device waits for its host")}[cause]
+    session = taken_in(empty_lake, ranks.job(tmp_path / "job", work, pauses_ns, see_all=see_all))
+    made = replayed(empty_lake, session)
+    ran = empty_lake.read("dispatches", session).join(empty_lake.read("processes", session), on="process_id")
+    assert sorted(ran.select("rank", "device_id").unique().rows()) == [(0, 1), (1, 2)]
+    gpus = empty_lake.read("devices", session).filter(pl.col("vendor") == "NVIDIA")
+    assert gpus.get_column("handle").n_unique() == gpus.height == 2
+    found = empty_lake.read("collectives", session)
+    assert found.get_column("collective_id").n_unique() * 2 == found.height == ranks.STEPS * 2
+    facts = found.select("name", "communicator", "expected_participants", "size_bytes").unique().rows()
+    assert facts == [("all_reduce", "unnamed group 0", None, None)]
+    assert found.get_column("arrival_spread_ns").unique().to_list() == [round(late_ms * 1e6)]
+    told_of = said(made["critical_path"])
+    assert told_of["waits between ranks"][0] == "present"
+    assert "states no group" in str(told_of["waits between ranks"][1])
+    assert told_of["groups and sizes of collectives"][0] == "absent"
+    document = session_document(empty_lake, session)
+    row, paragraph = document["answers"][0], answer(document)
+    assert row["class"] == "imbalance"
+    assert row["reason"] == (
+        f"rank 1 is late by {late_ms:.3g} ms an iteration (median), because {because}: the others wait for it in "
+        "all_reduce"
+    )
+    assert f"R{row['reason'][1:]}." in paragraph
+    assert row["saves_at_most_ns"] == pytest.approx(late_ms * 1e6 * ranks.STEPS, rel=0.01)
+
+
+def test_streams_of_ranks_that_come_together_name_nobody(empty_lake: TraceLake, tmp_path: Path) -> None:
+    row, paragraph = told(empty_lake, ranks.job(tmp_path / "job", (8, 8)))
+    assert (row["class"], row["reason"]) == ("device", None)
+    assert "late" not in paragraph

@@ -18,13 +18,16 @@ Cause = Literal["work", "device", "host", "data"]
 _MOSTLY: Final = 0.5
 #: What makes it late is told where it explains at least this part of the others' shorter time.
 _EXPLAINS: Final = 0.5
+_MS: Final = 1e6
 _GRID: Final = ("grid_x", "grid_y", "grid_z", "workgroup_x", "workgroup_y", "workgroup_z")
 
 
 @dataclass(frozen=True)
 class LateRank:
-    """The late rank, None where the capture does not number it; `wait_ns` is the median wait of another for it.
+    """The late rank, None where the capture does not number it.
 
+    `late_ns` is by how much it comes after the first to the collectives to which it comes last, the median of their
+    sums over an iteration, or of each where none is `in_iterations`; `operation` is where most of that is waited.
     `cause`: `work` (more kernels, or others), `device` (the same kernels and grids take longer), `data` (the same
     kernels on other grids) or `host` (its device is idle before the collective); None where none explains most of it.
     `times` is how many times as long its kernels take where the device is the cause; null otherwise.
@@ -32,9 +35,11 @@ class LateRank:
 
     process_id: int
     rank: int | None
-    wait_ns: int
+    late_ns: int
     cause: Cause | None
     times: float | None
+    in_iterations: bool = False
+    operation: str | None = None
 
 
 def late_rank(tables: Mapping[str, pl.DataFrame]) -> LateRank | None:
@@ -51,25 +56,40 @@ def late_rank(tables: Mapping[str, pl.DataFrame]) -> LateRank | None:
     process, times = counts.row(0)
     if times < _MOSTLY * behind.get_column("collective_id").n_unique():
         return None
-    late = behind.filter(pl.col("process_id") == process).select("collective_id")
-    waits = known.join(late, on="collective_id", how="semi").filter(pl.col("process_id") != process)
-    wait = waits.get_column("wait_ns").median()
+    late = _lateness(int(process), known, tables["dispatches"])
+    of_iterations = late.drop_nulls("iteration").group_by("iteration").agg(pl.col("late_ns").sum())
+    each = (of_iterations if of_iterations.height else late.filter("is_last")).get_column("late_ns").to_list()
+    named = late.drop_nulls("name").group_by("name").agg(pl.col("late_ns").sum())
+    most = named.sort("late_ns", "name", descending=[True, False]).get_column("name").to_list()
     cause, longer = _cause(int(process), tables)
     ranks = tables["processes"].filter(pl.col("process_id") == process).get_column("rank").drop_nulls()
-    return LateRank(int(process), int(ranks.item(0)) if len(ranks) else None, round(float(str(wait))), cause, longer)
+    return LateRank(
+        int(process),
+        int(ranks.item(0)) if len(ranks) else None,
+        round(_median(each)),
+        cause,
+        longer,
+        in_iterations=of_iterations.height > 0,
+        operation=most[0] if most else None,
+    )
 
 
 def in_words(late: LateRank) -> str:
-    """`the other ranks wait 250 µs a collective for rank 1, which runs more kernels`, without a full stop."""
+    """`rank 1 is late by 2.1 ms an iteration (median), because it runs more kernels: the others wait for it in
+    all_reduce`, without a full stop.
+    """
     name = f"rank {late.rank}" if late.rank is not None else f"process {late.process_id}"
+    by = f"{late.late_ns / 1e6:.3g} ms" if late.late_ns >= _MS else f"{late.late_ns / 1e3:,.0f} µs"
+    one = "an iteration" if late.in_iterations else "a collective"
+    where = f" in {late.operation}" if late.operation is not None else ""
     because = {
-        "work": "which runs more kernels",
-        "device": f"whose same kernels take {late.times or 0:.2g} times as long",
-        "data": "whose kernels run on other grids",
-        "host": "whose device waits for its host before it",
-        None: "and nothing recorded says why it is late",
+        "work": "because it runs more kernels",
+        "device": f"because its same kernels take {late.times or 0:.2g} times as long",
+        "data": "because its kernels run on other grids",
+        "host": "because its device waits for its host",
+        None: "and nothing recorded says why",
     }[late.cause]
-    return f"the other ranks wait {late.wait_ns / 1e3:,.0f} µs a collective for {name}, {because}"
+    return f"{name} is late by {by} {one} (median), {because}: the others wait for it{where}"
 
 
 # ---- inside ----------------------------------------------------------------------------------------------------------
@@ -104,6 +124,18 @@ def _cause(process: int, tables: Mapping[str, pl.DataFrame]) -> tuple[Cause | No
     if most < _EXPLAINS * excess:
         return None, None
     return cause, times if cause == "device" else None
+
+
+def _lateness(process: int, known: pl.DataFrame, dispatches: pl.DataFrame) -> pl.DataFrame:
+    """Of each collective of the process name, iteration, whether it came last, and by how much after the first."""
+    own = known.filter(pl.col("process_id") == process).join(
+        dispatches.select("dispatch_id", "iteration"), on="dispatch_id", how="left"
+    )
+    longest = known.group_by("collective_id").agg(longest_ns=pl.col("wait_ns").max())
+    last = pl.col("is_straggler").fill_null(False)
+    return own.join(longest, on="collective_id").select(
+        pl.col("name").cast(pl.String), "iteration", is_last=last, late_ns=pl.when(last).then("longest_ns").otherwise(0)
+    )
 
 
 def _between(collectives: pl.DataFrame, dispatches: pl.DataFrame) -> pl.DataFrame:

@@ -41,6 +41,8 @@ _NAMES: Final[Mapping[str, str]] = {
 }
 _RCCL: Final = "rccl"
 _RANGE: Final = re.compile("^(?:nccl:|nccl(?=[A-Z])|rccl)")
+#: Ranges by which PyTorch and the library itself name what they launch.
+_OF_LIBRARY: Final = "^nccl[:A-Z]"
 _THREAD: Final = ("process_id", "thread_id")
 _STATED: Final = ("communicator", "group_size", "sequence", "size_bytes")
 _MEMBER: Final = ("communicator", "process_id", "device_id")
@@ -87,7 +89,7 @@ def parts(activities: pl.DataFrame, markers: pl.DataFrame, api_calls: pl.DataFra
     # An operation that is not known here keeps the capture's word for it, and its place in the communicator's order.
     operations = pl.col("collective").replace(_operations(recorded.get_column("collective")))
     stated = recorded.select(*_THREAD, "start_ns", "end_ns", *_STATED, operation=operations)
-    named = _named(markers.filter(pl.col("name").str.starts_with("nccl:")))
+    named = _named(markers.filter(pl.col("name").str.contains(_OF_LIBRARY)))
     called = _named(api_calls.filter(pl.col("domain") == _RCCL))
     described = _enclosed(_enclosed(kernels, stated), pl.concat([named, called]))
     return described.select(

@@ -17,6 +17,7 @@ import polars as pl
 from aaco_pipeline.analysis.kernels.statistics import timed
 from aaco_pipeline.analysis.timeline.activities import COMMUNICATION, device_activities
 from aaco_pipeline.analysis.timeline.collectives import SYNCHRONIZING, Matched, collectives, matched, parts
+from aaco_pipeline.analysis.timeline.unstated_collectives import put_together
 
 SAME_PROCESS: Final = "same_process"
 SAME_HOST: Final = "same_host"
@@ -66,12 +67,16 @@ class Ends:
 
 @dataclass(frozen=True)
 class Ranks:
-    """The processes' clocks and parts in collectives, in the columns of the analyses, and what kept parts apart."""
+    """The processes' clocks and parts in collectives, in the columns of the analyses, and what kept parts apart.
+
+    `numbered`: the capture numbers the collectives; `described`: it says of any of them whose it is.
+    """
 
     clocks: pl.DataFrame
     collectives: pl.DataFrame
     unmatched: pl.DataFrame
     numbered: bool
+    described: bool
 
 
 def ranks_of(tables: Mapping[str, pl.DataFrame], activities: pl.DataFrame, calls: pl.DataFrame) -> Ranks:
@@ -82,10 +87,18 @@ def ranks_of(tables: Mapping[str, pl.DataFrame], activities: pl.DataFrame, calls
     """
     if (activities.get_column("category") == COMMUNICATION).any():
         activities = device_activities(timed(tables["dispatches"]), tables["memory_copies"], tables["kernels"], calls)
-    together = matched(parts(activities, tables["markers"], tables["api_calls"]))
+    own = parts(activities, tables["markers"], tables["api_calls"])
+    described = own.is_empty() or own.get_column("communicator").is_not_null().any()
+    if not described:
+        clocks_read = _clocks(tables["processes"], tables["clock_domains"])
+        own = put_together(own, activities, tables["kernels"], clocks_read)
+    together = matched(own)
     clocks = rank_clocks(tables["processes"], tables["clock_domains"], together)
     found = collectives(together, clocks, activities)
-    return Ranks(clocks, found, together.unmatched, bool(together.parts.get_column("numbered").all()))
+    if not described:  # as many as were found to belong together is not what the capture states
+        found = found.with_columns(expected_participants=pl.lit(None, pl.Int64))
+    numbered = bool(together.parts.get_column("numbered").all())
+    return Ranks(clocks, found, together.unmatched, numbered, described)
 
 
 def rank_clocks(processes: pl.DataFrame, clock_domains: pl.DataFrame, matched: Matched) -> pl.DataFrame:

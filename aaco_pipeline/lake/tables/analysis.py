@@ -230,14 +230,15 @@ TABLES: Final[tuple[Table, ...]] = (
             column("process_id", INT32, ID, "Process that took part, in `processes`."),
             column("dispatch_id", INT32, ID, "Communication kernel of that process, in `dispatches`."),
             nullable("name", STRING, NAME, "Operation, such as `all_reduce`; null when nothing states it."),
-            nullable("communicator", STRING, NAME, "Group of ranks, as the capture names it; null if unnamed."),
+            nullable("communicator", STRING, NAME, "Group of ranks, as the capture names it; `unnamed group N` where "
+                "it describes no collective and streams tell who takes part; null if neither does."),
             column("participants", INT64, COUNT, "Processes of the session whose part was found."),
             nullable("expected_participants", INT64, COUNT, "Size of the group, if the capture states it."),
             nullable("size_bytes", INT64, BYTES, "Bytes the process put in; null when not stated."),
             column("arrival_ns", INT64, NS, "When the process's kernel began, on the session's axis, moved by the "
                 "offset in `rank_clocks`; not moved where there is none."),
             nullable("wait_ns", INT64, NS, "How much later the last process arrived; null when clocks are not aligned, "
-                "parts are missing, or the group's size is not stated."),
+                "parts are missing, or neither the capture nor streams tell the group's size."),
             nullable("arrival_spread_ns", INT64, NS, "Last arrival minus first, the same on all rows of the "
                 "collective; null as wait_ns is."),
             nullable("is_straggler", BOOL, TRUTH, "True for the process that arrived last by more than the clocks' "

@@ -1,5 +1,6 @@
 """The late rank of a job, and what makes it late: jobs written down with one cause each."""
 
+from dataclasses import replace
 from typing import Any, Final
 
 import polars as pl
@@ -72,7 +73,7 @@ def job(cause: str | None, late: int = 2, offset: int = 10**9) -> dict[str, pl.D
 def test_the_late_rank_is_named_with_what_makes_it_late(cause: str, late: int, offset: int) -> None:
     found = late_rank(job(cause, late, offset))
     assert found is not None
-    assert (found.process_id, found.rank, found.cause, found.wait_ns) == (late, late + 8, cause, LATE_NS)
+    assert (found.process_id, found.rank, found.cause, found.late_ns) == (late, late + 8, cause, LATE_NS)
     assert found.times == (pytest.approx(1.5) if cause == "device" else None)
 
 
@@ -104,13 +105,34 @@ def test_what_two_causes_share_has_none() -> None:
 @pytest.mark.parametrize(
     ("cause", "told"),
     [
-        ("work", "the other ranks wait 80 µs a collective for rank 3, which runs more kernels"),
-        ("device", "the other ranks wait 80 µs a collective for rank 3, whose same kernels take 1.5 times as long"),
-        ("data", "the other ranks wait 80 µs a collective for rank 3, whose kernels run on other grids"),
-        ("host", "the other ranks wait 80 µs a collective for rank 3, whose device waits for its host before it"),
-        (None, "the other ranks wait 80 µs a collective for rank 3, and nothing recorded says why it is late"),
+        ("work", "because it runs more kernels"),
+        ("device", "because its same kernels take 1.5 times as long"),
+        ("data", "because its kernels run on other grids"),
+        ("host", "because its device waits for its host"),
+        (None, "and nothing recorded says why"),
     ],
 )
 def test_a_late_rank_in_words(cause: Any, told: str) -> None:
-    assert in_words(LateRank(5, 3, 80_000, cause, 1.5 if cause == "device" else None)) == told
-    assert "for process 5," in in_words(LateRank(5, None, 80_000, cause, 1.5))
+    late = LateRank(5, 3, 80_000, cause, 1.5 if cause == "device" else None)
+    assert in_words(late) == f"rank 3 is late by 80 µs a collective (median), {told}: the others wait for it"
+    assert in_words(replace(late, rank=None)).startswith("process 5 is late by 80 µs a collective")
+    known = replace(late, late_ns=2_104_000, in_iterations=True, operation="all_reduce")
+    assert in_words(known) == (
+        f"rank 3 is late by 2.1 ms an iteration (median), {told}: the others wait for it in all_reduce"
+    )
+
+
+def test_lateness_is_of_an_iteration_where_there_are_any() -> None:
+    """Two collectives a step, to both of which the rank is late, and one before the first step that is nobody's."""
+    tables = job("work")
+    named = pl.when(pl.col("collective_id") % 2 == 0).then(pl.lit("all_reduce")).otherwise(pl.lit("barrier"))
+    # Of the two the barrier's wait is half as long.
+    shorter = pl.when(pl.col("collective_id") % 2 == 0).then("wait_ns").otherwise(pl.col("wait_ns") // 2)
+    collectives = tables["collectives"].with_columns(name=named.cast(pl.Categorical), wait_ns=shorter)
+    own = tables["dispatches"].join(collectives.select("dispatch_id", "collective_id"), on="dispatch_id", how="left")
+    numbered = own.with_columns(
+        iteration=pl.when(pl.col("collective_id") >= 2).then(pl.col("collective_id") // 2).cast(pl.Int32)
+    ).drop("collective_id")
+    found = late_rank({**tables, "collectives": collectives, "dispatches": numbered})
+    assert found is not None
+    assert (found.late_ns, found.in_iterations, found.operation) == (LATE_NS + LATE_NS // 2, True, "all_reduce")

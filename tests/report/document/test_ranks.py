@@ -42,7 +42,10 @@ def publish_job(lake: TraceLake, ranks: int = 3, steps: int = 5) -> None:
     lake.publish(SESSION, "timeline", {"timeline": rows_of("timeline", windows)})
     lake.publish(SESSION, "critical_path", {"collectives": rows_of("collectives", collectives)})
     answer = {**ANSWER, "device_id": 0, "window_start_ns": STEP, "window_end_ns": steps * STEP, "repetitions": 2}
-    judged = {**answer, "reason": "the other ranks wait 0 µs a collective for rank 6, which runs more kernels"}
+    judged = {
+        **answer,
+        "reason": "rank 6 is late by 0 µs a collective (median), because it runs more kernels: the others wait for it",
+    }
     lake.publish(SESSION, "classification", {"answers": rows_of("answers", [judged])})
 
 
@@ -55,7 +58,7 @@ def test_waits_are_those_of_the_judged_window(tmp_path: Path) -> None:
     values = rank_values(document)
     assert values["sentences"][0].startswith("Rank 6 comes last to 4 of 4 collectives")
     assert f"{4 * WAIT // 2} ns a repetition" in values["sentences"][0]
-    assert values["sentences"][1].endswith("which runs more kernels.")
+    assert values["sentences"][1].endswith("because it runs more kernels: the others wait for it.")
 
 
 def test_bars_have_one_scale_and_cover_each_ranks_window(tmp_path: Path) -> None:

@@ -4,7 +4,9 @@ from typing import Any
 
 from aaco_pipeline.report.words.ranks import per_repetition, told_of_ranks
 
-REASON = "the other ranks wait 306 µs a collective for rank 2, whose same kernels take 1.3 times as long"
+REASON = (
+    "rank 2 is late by 306 µs a collective (median), because its same kernels take 1.3 times as long: the others wait"
+)
 
 
 def rank(number: int, **more: Any) -> dict[str, Any]:
@@ -28,7 +30,7 @@ def test_the_late_rank_is_told_with_how_late_it_comes_and_why() -> None:
     late = rank(2, last_count=18, wait_ns=0, behind_first_ns=5_000_000)
     assert told_of_ranks(document(rank(0), rank(1, last_count=2), late)) == [
         "Rank 2 comes last to 18 of 20 collectives; from the first rank’s arrival to its own pass 500 µs a repetition.",
-        f"T{REASON[1:]}.",
+        f"R{REASON[1:]}.",
     ]
     nothing = {
         **document(rank(0), late),
