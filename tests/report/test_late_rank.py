@@ -2,6 +2,7 @@
 
 import json
 import re
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ import pytest
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.document.session import session_document
 from aaco_pipeline.report.words.session import answer
+from benchmarks import generate_rocpd as rocpd
 from tests.formats.nvidia.cupti import ranks
 from tests.sessions import replayed, said, taken_in
 
@@ -169,3 +171,44 @@ def test_streams_of_ranks_that_come_together_name_nobody(empty_lake: TraceLake, 
     row, paragraph = told(empty_lake, ranks.job(tmp_path / "job", (8, 8)))
     assert (row["class"], row["reason"]) == ("device", None)
     assert "late" not in paragraph
+
+
+def database(folder: Path, rank: int, kernels: int) -> None:
+    """A rank's database of rocprofv3: products, then RCCL's one kernel for all collectives, in each step."""
+    path, guid = folder / f"{100 + rank}_results.db", f"0000000{rank}-92cb-72cb-9169-c7e541b1fcdf"
+    with closing(rocpd.create(path, guid)) as connection:
+        suffix = "_" + guid.replace("-", "_")
+        changes = {
+            "info_process": f"pid = {100 + rank}, environment = '{json.dumps({'RANK': str(rank)})}'",
+            "info_agent": f"extdata = replace(extdata, '3072', '{3072 + 256 * rank}')",
+            "info_kernel_symbol": "display_name = 'ncclDevKernel_Generic_1(ncclDevComm*)' WHERE id = 2",
+        }
+        for kind, change in changes.items():
+            connection.execute(f'UPDATE "rocpd_{kind}{suffix}" SET {change}')
+        columns = ("nid", "pid", "tid", "agent_id", "queue_id", "stream_id", "kernel_id", "dispatch_id", "start", "end")
+        sizes = [f"{what}_size_{axis}" for what in ("workgroup", "grid") for axis in "xyz"]
+        owner = (rocpd.NODE, rocpd.PROCESS, rocpd.THREAD, rocpd.AGENT, 1, 1)
+        rows, begun = [], rocpd.FIRST_NS + 10**9
+        for _ in range(STEPS):
+            over = begun + 8 * 251_000 + 60_000
+            spans = [(1, begun + 251_000 * one, begun + 251_000 * one + 250_000) for one in range(kernels)]
+            for kernel, start, end in [*spans, (2, begun + 251_000 * kernels, over)]:
+                rows.append((*owner, kernel, len(rows) + 1, start, end, 256, 1, 1, 65_536, 1, 1))
+            begun = over + 15_000
+        rocpd.insert(connection, suffix, "kernel_dispatch", (*columns, *sizes), rows)
+        connection.commit()
+
+
+def test_databases_of_ranks_name_the_late_one_although_no_kernel_says_its_operation(
+    empty_lake: TraceLake, tmp_path: Path
+) -> None:
+    folder = tmp_path / "job"
+    folder.mkdir()
+    for rank in range(2):
+        database(folder, rank, 8 if rank == LATE else 2)
+    row, paragraph = told(empty_lake, folder)
+    assert (
+        row["reason"]
+        == "rank 1 is late by 1.51 ms a collective (median), because it runs more kernels: the others wait for it"
+    )
+    assert f"R{row['reason'][1:]}" in paragraph or row["reason"] in paragraph

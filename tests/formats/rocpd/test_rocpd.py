@@ -241,8 +241,9 @@ class TestTraps:
         path = made(
             "UPDATE rocpd_info_process@ SET pid = 4711",
             "UPDATE rocpd_info_thread@ SET tid = 4712",
-            """UPDATE rocpd_info_process@ SET environment = '{"RANK": "3", "HSA_XNACK": "1", "HF_TOKEN": "hf_x"}',
-            command = 'run --api-key abc'""",
+            "UPDATE rocpd_info_process@ SET command = 'run --api-key abc'",
+            """UPDATE rocpd_info_process@ SET environment = '{"SLURM_PROCID": "1", "RANK": "3", "HSA_XNACK": "1",
+            "HF_TOKEN": "hf_x"}'""",
         )
         reading = checked(path)
         process = reading.tables["processes"].row(0, named=True)

@@ -50,8 +50,9 @@ MEASURED_VARIABLES: Final = (
     *("TRITON_DEFAULT_FP_FUSION", "TRITON_HIP_GLOBAL_PREFETCH", "TRITON_HIP_LOCAL_PREFETCH"),
     *("TRITON_HIP_USE_BLOCK_PINGPONG", "TRITON_HOME"),
 )
-#: Environment variables in which launchers of distributed jobs state the rank, the most specific first.
-RANK_VARIABLES: Final = ("OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK", "RANK")
+#: Environment variables in which launchers of distributed jobs state the rank. What PyTorch reads comes first: torchrun
+#: sets it for each process, while those that it starts all inherit the one number of a launcher around it.
+RANK_VARIABLES: Final = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 #: Names under which a table of settings keeps an environment: a variable a row, or all of them in one value.
 _ONE_VARIABLE: Final = "ENVIRONMENT_VARIABLE"
 _ALL_VARIABLES: Final = "DeviceEnvironment"
