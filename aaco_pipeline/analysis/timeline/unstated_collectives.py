@@ -75,14 +75,16 @@ def put_together(
         .with_columns(name=pl.coalesce("name", known))
     )
     groups = sorted(_groups(named), key=lambda group: min(int(lane.start[0]) for lane in group))
-    communicator: list[str | None] = [None] * named.height
-    size: list[int | None] = [None] * named.height
+    group_of = np.full(named.height, -1, np.int64)
     for number, group in enumerate(groups):
-        for row in (int(row) for lane in group for row in lane.rows):
-            communicator[row], size[row] = f"{UNNAMED} {number}", len(group)
-    return named.with_columns(
-        communicator=pl.Series(communicator, dtype=pl.String), group_size=pl.Series(size, dtype=pl.Int64)
-    ).select(parts.columns)
+        for lane in group:
+            group_of[lane.rows] = number
+    sizes = {number: len(group) for number, group in enumerate(groups)}
+    size = pl.Series(group_of).replace_strict(sizes, default=None, return_dtype=pl.Int64)
+    name = pl.format(f"{UNNAMED} {{}}", pl.Series(group_of))
+    return named.with_columns(communicator=pl.when(size.is_not_null()).then(name), group_size=size).select(
+        parts.columns
+    )
 
 
 # ---- inside ----------------------------------------------------------------------------------------------------------
@@ -94,13 +96,11 @@ def _groups(named: pl.DataFrame) -> Iterable[Sequence[_Lane]]:
     ordered = named.with_row_index("row").with_columns(held=held).sort("start_ns", "dispatch_id")
     lanes = ordered.group_by("clock", *_LANE, maintain_order=True).agg("name", "row", "start_ns", "end_ns", "held")
     for _, alike in lanes.group_by("clock", "name", maintain_order=True):
-        columns = ("row", "start_ns", "end_ns", "held")
-        yield from _together(
-            [
-                _Lane(one["process_id"], *(np.array(one[name]) for name in columns))
-                for one in alike.iter_rows(named=True)
-            ]
-        )
+        processes = alike.get_column("process_id").to_list()
+        if len(set(processes)) > 1:
+            columns = [alike.get_column(name) for name in ("row", "start_ns", "end_ns", "held")]
+            lists = zip(*([one.to_numpy() for one in column] for column in columns), strict=True)
+            yield from _together([_Lane(process, *one) for process, one in zip(processes, lists, strict=True)])
 
 
 def _together(lanes: Sequence[_Lane]) -> Iterable[Sequence[_Lane]]:
