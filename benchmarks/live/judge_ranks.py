@@ -2,10 +2,11 @@
 
 Claims, of each way it was recorded: (1) one session holds both ranks, each on the GPU whose UUID it stated; (2) each
 step's all-reduce is one collective of both; (3) the late rank is named with its cause, and by how much it is late is
-what the events on both GPUs say (the exchange of the one that waits, less that of the other) within 5 % or 20 us; in
-the job without a cause nobody is late by as much as 5 % of a step; (4) the class is `imbalance` where one rank is late,
-and not where none is; (5) `saves_at_most` bounds what removing the cause gained in the unprofiled runs, and is at most
-25 % above it; (6) PyTorch's own traces of the same program give the same rank and cause. Run as
+what the events on both GPUs say (the exchange of the one that waits, less that of the other) within 5 % or 20 us: who
+comes last to 32 MB also leaves some 14 us later. In the job without a cause whoever is said to be late is so by the
+events, too, for GPUs differ. (4) The class is `imbalance` where one rank is late, and not where none is; (5)
+`saves_at_most` bounds what removing the cause gained in the unprofiled runs, and is at most 25 % above it; (6)
+PyTorch's own traces of the same program give the same rank and cause. Run as
 `python -m benchmarks.live.judge_ranks RESULTS`, the folder that came back; it exits with 1 when a claim fails.
 `--lake PATH` keeps the sessions.
 """
@@ -92,8 +93,8 @@ def judge(lake: TraceLake, folder: Path, runs: Mapping[str, Said]) -> bool:
         matched, steps = whole(lake, session), len(ranks[0]["begin_ns"])
         verdicts.append((f"{way}: every step's all-reduce", matched >= steps))
         if cause is None:
-            nobody = found is None or found.late_ns < _APART * step(ranks)
-            verdicts += [(f"{way}: nobody late", nobody), (f"{way}: class", answer["class"] != "imbalance")]
+            honest = found is None or close(found.late_ns, truth if found.rank == LATE else -truth)
+            verdicts += [(f"{way}: nobody else late", honest), (f"{way}: class", answer["class"] != "imbalance")]
         else:
             named = found is not None and (found.rank, found.cause) == (LATE, cause)
             verdicts += [(f"{way}: rank and cause", named), (f"{way}: class", answer["class"] == "imbalance")]

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
@@ -13,9 +14,12 @@ from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.document.session import session_document
 from aaco_pipeline.report.words.session import answer
 from benchmarks import generate_rocpd as rocpd
+from tests.formats.native.program.recorded import recorded
 from tests.formats.nvidia.cupti import ranks
+from tests.places import ROOT
 from tests.sessions import replayed, said, taken_in
 
+REAL: Final = ROOT / "tests" / "formats" / "nvidia" / "cupti" / "late_rank"
 RANKS: Final = 3
 LATE: Final = 1
 STEPS: Final = 20
@@ -173,6 +177,38 @@ def test_streams_of_ranks_that_come_together_name_nobody(empty_lake: TraceLake, 
     assert "late" not in paragraph
 
 
+def test_streams_of_two_real_gpus_name_the_rank_that_was_late_by_construction(
+    empty_lake: TraceLake, tmp_path: Path
+) -> None:
+    """Two H100 by `aaco record` of `benchmarks/live/programs/two_ranks.py`: in each of 50 steps 10 products and 30.
+
+    By the events of both GPUs the others waited 4.085 ms a step (median) for rank 1, which comes to 32 MB last and by
+    14 µs leaves last, too.
+    """
+    folder = recorded(
+        tmp_path / "job", (100.0, 100.0), kinds=["run", "trace"], request={"runs": 1, "iterations_from": "step*"}
+    )
+    shutil.copytree(REAL, folder / "trace" / "cupti")
+    session = taken_in(empty_lake, folder)
+    replayed(empty_lake, session)
+    kernels = empty_lake.read("kernels", session).select("kernel_id", pl.col("name").cast(pl.String))
+    ran = empty_lake.read("dispatches", session).join(kernels, on="kernel_id")
+    ran = ran.join(empty_lake.read("processes", session).select("process_id", "rank"), on="process_id")
+    products = ran.filter(pl.col("name").str.starts_with("nvjet")).group_by("rank", "device_id").len().sort("rank")
+    assert products.rows() == [(0, 1, 55 * 10), (1, 2, 55 * 30)]
+    found = empty_lake.read("collectives", session)
+    both = found.group_by("collective_id").agg(pl.col("process_id").n_unique(), pl.col("name").first())
+    assert both.select("process_id", "name").unique().rows() == [(2, "all_reduce")]
+    assert both.height == 57  # 55 steps and two barriers
+    assert found.get_column("wait_ns").null_count() == 0
+    row = session_document(empty_lake, session)["answers"][0]
+    assert row["class"] == "imbalance"
+    assert row["reason"] == (
+        "rank 1 is late by 4.09 ms an iteration (median), because it runs more kernels: the others wait for it in "
+        "all_reduce"
+    )
+
+
 def database(folder: Path, rank: int, kernels: int) -> None:
     """A rank's database of rocprofv3: products, then RCCL's one kernel for all collectives, in each step."""
     path, guid = folder / f"{100 + rank}_results.db", f"0000000{rank}-92cb-72cb-9169-c7e541b1fcdf"
@@ -188,7 +224,8 @@ def database(folder: Path, rank: int, kernels: int) -> None:
         columns = ("nid", "pid", "tid", "agent_id", "queue_id", "stream_id", "kernel_id", "dispatch_id", "start", "end")
         sizes = [f"{what}_size_{axis}" for what in ("workgroup", "grid") for axis in "xyz"]
         owner = (rocpd.NODE, rocpd.PROCESS, rocpd.THREAD, rocpd.AGENT, 1, 1)
-        rows, begun = [], rocpd.FIRST_NS + 10**9
+        rows: list[tuple[int, ...]] = []
+        begun = rocpd.FIRST_NS + 10**9
         for _ in range(STEPS):
             over = begun + 8 * 251_000 + 60_000
             spans = [(1, begun + 251_000 * one, begun + 251_000 * one + 250_000) for one in range(kernels)]

@@ -18,6 +18,10 @@ Cause = Literal["work", "device", "host", "data"]
 _MOSTLY: Final = 0.5
 #: What makes it late is told where it explains at least this part of the others' shorter time.
 _EXPLAINS: Final = 0.5
+#: A rank that is late by less than this part of the time is not worth a word: of two, one always comes last.
+_WORTH_TELLING: Final = 0.01
+#: Kernels that take longer by less than this are said to by so many percent.
+_IN_PERCENT: Final = 1.1
 _MS: Final = 1e6
 _GRID: Final = ("grid_x", "grid_y", "grid_z", "workgroup_x", "workgroup_y", "workgroup_z")
 
@@ -57,8 +61,13 @@ def late_rank(tables: Mapping[str, pl.DataFrame]) -> LateRank | None:
     if times < _MOSTLY * behind.get_column("collective_id").n_unique():
         return None
     late = _lateness(int(process), known, tables["dispatches"])
-    of_iterations = late.drop_nulls("iteration").group_by("iteration").agg(pl.col("late_ns").sum())
-    each = (of_iterations if of_iterations.height else late.filter("is_last")).get_column("late_ns").to_list()
+    in_iterations = late.get_column("iteration").is_not_null().any()
+    late = late.drop_nulls("iteration") if in_iterations else late.filter("is_last")
+    each = late.group_by("iteration" if in_iterations else "collective_id").agg(pl.col("late_ns").sum())
+    late_ns = _median(each.get_column("late_ns").to_list())
+    lasted = int(late.select(pl.col("end_ns").max() - pl.col("start_ns").min()).item())
+    if late_ns * each.height < _WORTH_TELLING * lasted:
+        return None
     named = late.drop_nulls("name").group_by("name").agg(pl.col("late_ns").sum())
     most = named.sort("late_ns", "name", descending=[True, False]).get_column("name").to_list()
     cause, longer = _cause(int(process), tables)
@@ -66,10 +75,10 @@ def late_rank(tables: Mapping[str, pl.DataFrame]) -> LateRank | None:
     return LateRank(
         int(process),
         int(ranks.item(0)) if len(ranks) else None,
-        round(_median(each)),
+        round(late_ns),
         cause,
         longer,
-        in_iterations=of_iterations.height > 0,
+        in_iterations=in_iterations,
         operation=most[0] if most else None,
     )
 
@@ -82,9 +91,11 @@ def in_words(late: LateRank) -> str:
     by = f"{late.late_ns / 1e6:.3g} ms" if late.late_ns >= _MS else f"{late.late_ns / 1e3:,.0f} µs"
     one = "an iteration" if late.in_iterations else "a collective"
     where = f" in {late.operation}" if late.operation is not None else ""
+    times = late.times or 0.0
+    longer = f"{times:.2g} times as long" if times >= _IN_PERCENT else f"{100 * (times - 1):.0f} % longer"
     because = {
         "work": "because it runs more kernels",
-        "device": f"because its same kernels take {late.times or 0:.2g} times as long",
+        "device": f"because its same kernels take {longer}",
         "data": "because its kernels run on other grids",
         "host": "because its device waits for its host",
         None: "and nothing recorded says why",
@@ -127,14 +138,18 @@ def _cause(process: int, tables: Mapping[str, pl.DataFrame]) -> tuple[Cause | No
 
 
 def _lateness(process: int, known: pl.DataFrame, dispatches: pl.DataFrame) -> pl.DataFrame:
-    """Of each collective of the process name, iteration, whether it came last, and by how much after the first."""
+    """Of each collective of the process its name, iteration and times, whether it came last, and how long after the
+    first: 0 where it did not.
+    """
     own = known.filter(pl.col("process_id") == process).join(
-        dispatches.select("dispatch_id", "iteration"), on="dispatch_id", how="left"
+        dispatches.select("dispatch_id", "iteration", "start_ns", "end_ns"), on="dispatch_id"
     )
     longest = known.group_by("collective_id").agg(longest_ns=pl.col("wait_ns").max())
     last = pl.col("is_straggler").fill_null(False)
     return own.join(longest, on="collective_id").select(
-        pl.col("name").cast(pl.String), "iteration", is_last=last, late_ns=pl.when(last).then("longest_ns").otherwise(0)
+        *("collective_id", pl.col("name").cast(pl.String), "iteration", "start_ns", "end_ns"),
+        is_last=last,
+        late_ns=pl.when(last).then("longest_ns").otherwise(0),
     )
 
 

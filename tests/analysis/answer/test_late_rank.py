@@ -84,6 +84,16 @@ def test_nobody_is_late_where_all_come_together_or_one_after_another_in_turn() -
     assert late_rank({**tables, "collectives": tables["collectives"].with_columns(is_straggler=turns)}) is None
 
 
+def test_a_rank_that_is_last_by_less_than_anybody_minds_is_not_late() -> None:
+    tables = job("work")
+    whole = 4 * KERNEL_NS + LATE_NS + COLLECTIVE_NS
+    for part, is_told in ((0.02, True), (0.005, False)):
+        waits = pl.when(pl.col("wait_ns") > 0).then(round(part * whole)).otherwise(0)
+        assert (
+            late_rank({**tables, "collectives": tables["collectives"].with_columns(wait_ns=waits)}) is not None
+        ) is (is_told)
+
+
 def test_one_rank_alone_cannot_tell() -> None:
     tables = job("device")
     alone = tables["collectives"].filter(pl.col("process_id") == 0)
@@ -116,6 +126,8 @@ def test_a_late_rank_in_words(cause: Any, told: str) -> None:
     late = LateRank(5, 3, 80_000, cause, 1.5 if cause == "device" else None)
     assert in_words(late) == f"rank 3 is late by 80 µs a collective (median), {told}: the others wait for it"
     assert in_words(replace(late, rank=None)).startswith("process 5 is late by 80 µs a collective")
+    if cause == "device":
+        assert "its same kernels take 4 % longer:" in in_words(replace(late, times=1.042))
     known = replace(late, late_ns=2_104_000, in_iterations=True, operation="all_reduce")
     assert in_words(known) == (
         f"rank 3 is late by 2.1 ms an iteration (median), {told}: the others wait for it in all_reduce"
