@@ -71,10 +71,9 @@ def late_rank(tables: Mapping[str, pl.DataFrame]) -> LateRank | None:
     named = late.drop_nulls("name").group_by("name").agg(pl.col("late_ns").sum())
     most = named.sort("late_ns", "name", descending=[True, False]).get_column("name").to_list()
     cause, longer = _cause(int(process), tables)
-    ranks = tables["processes"].filter(pl.col("process_id") == process).get_column("rank").drop_nulls()
     return LateRank(
         int(process),
-        int(ranks.item(0)) if len(ranks) else None,
+        _rank(int(process), tables),
         round(late_ns),
         cause,
         longer,
@@ -135,6 +134,17 @@ def _cause(process: int, tables: Mapping[str, pl.DataFrame]) -> tuple[Cause | No
     if most < _EXPLAINS * excess:
         return None, None
     return cause, times if cause == "device" else None
+
+
+def _rank(process: int, tables: Mapping[str, pl.DataFrame]) -> int | None:
+    """The process's rank; None where none is stated, or another process that takes part has the same.
+
+    All that one starter's variable reached state it.
+    """
+    ranked = tables["processes"].join(tables["collectives"].select("process_id").unique(), on="process_id", how="semi")
+    ranks = dict(ranked.drop_nulls("rank").select("process_id", "rank").iter_rows())
+    own = ranks.get(process)
+    return own if list(ranks.values()).count(own) == 1 else None
 
 
 def _lateness(process: int, known: pl.DataFrame, dispatches: pl.DataFrame) -> pl.DataFrame:

@@ -34,6 +34,8 @@ def told_of_ranks(document: Document) -> list[str]:
         why = "; ".join(reasons) or "no collective of the judged window has all its ranks on one clock"
         return [f"Which of the {len(rows)} ranks is late cannot be told: {why}."]
     last = max(rows, key=lambda row: row["last_count"])
+    if sum(row["rank"] == last["rank"] for row in rows) > 1:
+        last = {**last, "rank": None}  # all that one starter's variable reached state it
     if not last["last_count"]:
         return [f"No rank comes last beyond the clocks’ uncertainty, in {counted(last['judged_count'], 'collective')}."]
     said = [

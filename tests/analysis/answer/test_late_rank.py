@@ -84,6 +84,19 @@ def test_nobody_is_late_where_all_come_together_or_one_after_another_in_turn() -
     assert late_rank({**tables, "collectives": tables["collectives"].with_columns(is_straggler=turns)}) is None
 
 
+def test_a_rank_that_two_processes_state_names_neither() -> None:
+    tables = job("work")
+    processes = tables["processes"].with_columns(rank=pl.lit(0, pl.Int32))
+    found = late_rank({**tables, "processes": processes})
+    assert found is not None
+    assert (found.process_id, found.rank) == (2, None)
+    # One that takes no part, as a rank's own child, is no other rank.
+    child = processes.head(1).with_columns(process_id=pl.lit(9, pl.Int32), rank=pl.lit(10, pl.Int32))
+    found = late_rank({**tables, "processes": pl.concat([tables["processes"], child])})
+    assert found is not None
+    assert found.rank == 10
+
+
 def test_a_rank_that_is_last_by_less_than_anybody_minds_is_not_late() -> None:
     tables = job("work")
     whole = 4 * KERNEL_NS + LATE_NS + COLLECTIVE_NS

@@ -39,6 +39,11 @@ def test_the_late_rank_is_told_with_how_late_it_comes_and_why() -> None:
     assert len(told_of_ranks(nothing)) == 1
 
 
+def test_a_rank_that_two_processes_state_names_neither() -> None:
+    late = rank(2, last_count=18, wait_ns=0, behind_first_ns=5_000_000)
+    assert told_of_ranks(document({**rank(0), "rank": 2}, late))[0].startswith("Process 2 comes last")
+
+
 def test_amounts_are_of_the_window_where_nothing_repeats() -> None:
     late = rank(2, last_count=18, behind_first_ns=5_000_000, repetitions=None)
     assert "5 ms in the judged window" in told_of_ranks(document(rank(0, repetitions=None), late))[0]
