@@ -96,8 +96,8 @@ PUBLIC: Final[dict[str, str]] = {
     "kinds_of_work": """kind time_ns share_ratio dispatch_count alone_ns kernel_id operator shapes dtype rate rate_unit
         roof roof_ratio reached_ratio roof_source""",
     "answers": """class second_class reason device_id window_start_ns window_end_ns window_ns window_rule beside_ns
-        repetitions period_ns class_ratio busy_ratio resource kind subject saves_at_most_ns advice sharpen
-        sharpen_commands""",
+        repetitions period_ns class_ratio busy_ratio resource kind subject saves_at_most_ns unprofiled_period_ns
+        saves_unprofiled_ns advice sharpen sharpen_commands""",
     # Judgement
     "bottlenecks": "scope kernel_id label runner_up score evidence missing recommendation",
     "verdicts": """baseline candidate metric verdict effect_ratio ci_low ci_high threshold_ratio

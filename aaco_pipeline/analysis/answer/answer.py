@@ -14,10 +14,12 @@ from aaco_pipeline.analysis.answer.first_to_fix import Fix, cost_of_class, kind_
 from aaco_pipeline.analysis.answer.inferred_waits import with_inferred_waits
 from aaco_pipeline.analysis.answer.kinds import kinds_of_work
 from aaco_pipeline.analysis.answer.late_rank import in_words, late_rank
+from aaco_pipeline.analysis.answer.savings import Held, Unprofiled, held_in, saved, saved_unprofiled
 from aaco_pipeline.analysis.answer.shares import DEVICE, device_shares, host_shares, largest, operators_ns
 from aaco_pipeline.analysis.answer.sharpen import sharpened
 from aaco_pipeline.analysis.answer.subjects import kernel_name, limiting_resource, on_critical_path, subject_of
 from aaco_pipeline.analysis.answer.terms import AT_ROOF, NO_WINDOW, WHOLE
+from aaco_pipeline.analysis.answer.unprofiled import unprofiled
 from aaco_pipeline.analysis.answer.validity import (
     INCOMPLETE,
     Invalid,
@@ -43,9 +45,14 @@ INPUTS: Final = (
     *("sessions", "devices", "iterations", "iteration_blocks", "dispatches", "memory_copies", "kernels", "api_calls"),
     *("gaps", "session_parts", "first_calls", "roofline", "operator_shapes", "ceilings", "critical_path"),
     *("collectives", "gpu_samples", "completeness_findings", "counters", "att_stalls", "processes"),
+    "memory_allocations",
 )
 #: Shares no further apart than this are both said.
 TIE: Final = 0.05
+#: No tuning is to be counted on that makes all kernels faster than this.
+_FASTER: Final = 3
+#: Classes that a tracer lengthens, as it does every call.
+_LENGTHENED: Final = ("launch", "sync", "unknown")
 
 
 @dataclass(frozen=True)
@@ -69,6 +76,9 @@ class _Judged:
     kinds: pl.DataFrame
     #: The part of `sync` that no record shows.
     inferred_ns: int = 0
+    #: What the window of a device holds, for what a fix leaves of it, and what a repetition takes unprofiled.
+    held: Held | None = None
+    without: Unprofiled | None = None
 
     def time_of(self, name: str) -> int:
         """Time of a share, or of all parts that a reason explains."""
@@ -94,11 +104,13 @@ def session_row(answer: Answer) -> pl.DataFrame:
     shares = answer.time_shares.filter(pl.col("time_ns") > 0).sort(
         "time_ns", "share", "reason", descending=[True, False, False], nulls_last=False
     )
-    saves, window = row["saves_at_most_ns"], row["window_ns"]
+    saves, of = row["saves_at_most_ns"], row["window_ns"]
+    if row["saves_unprofiled_ns"] is not None:
+        saves, of = row["saves_unprofiled_ns"], row["unprofiled_period_ns"]
     advice = row["advice"]
     if advice is not None:
         saving = "Reaching the peak saves" if advice == AT_ROOF else "That saves"
-        bound = f" {saving} at most {100 * saves / window:.1f} % of the time." if saves is not None and window else ""
+        bound = f" {saving} at most {100 * saves / of:.1f} % of the time." if saves is not None and of else ""
         advice = f"{advice}.{bound}"
     evidence = [
         {"signal": "share_" + (one["reason"] or one["share"]), "value": one["share_ratio"], "unit": "ratio"}
@@ -127,12 +139,14 @@ def _on_device(tables: Mapping[str, pl.DataFrame], run: Recorded, labels: pl.Dat
         return _without_shares(tables, invalid, whole, _kinds_within(whole, tables))
     window = steady_window(parts, own, device, tables)
     gaps = with_inferred_waits(tables["gaps"].filter(of_device), run.activities, tables)
-    shares = device_shares(own, gaps, tables["api_calls"], window.pieces)
+    held = held_in(window, own, gaps, run, tables)
+    shares = device_shares(own, gaps, tables["api_calls"], window.pieces, held.host.long_ns)
     ran = _ran(window, tables)
     explained = _explained(shares, tables, ran, gaps, window.pieces)
     judged = _Judged(window, shares, explained, ran, gaps, _kinds_within(window, tables))
-    guessed = device_shares(own, gaps.filter("inferred"), tables["api_calls"], window.pieces)
-    judged = replace(judged, inferred_ns=guessed.get("sync", 0))
+    guessed = device_shares(own, gaps.filter("inferred"), tables["api_calls"], window.pieces, held.host.long_ns)
+    judged = replace(judged, inferred_ns=guessed.get("sync", 0), held=held)
+    judged = replace(judged, without=unprofiled(tables["iterations"], window))
     row = _judgement(judged, tables, labels, on_critical_path(tables, ran), 1.0)
     invalid = without_answer(shares, gaps, tables["completeness_findings"], host_calls=tables["api_calls"].height > 0)
     if invalid is not None:
@@ -172,11 +186,7 @@ def _judgement(
 ) -> dict[str, object]:
     """The row of `answers` without what would sharpen it; `scale` maps the kernels' time onto the window's."""
     name, second = _class(judged)
-    if name == DEVICE:
-        fix = _within_device(judged, tables, critical, scale)
-    else:
-        subject = subject_of(name, judged.window, judged.inside, judged.gaps, tables)
-        fix = cost_of_class(name, judged.time_of(name), subject)
+    fix = _within_device(judged, tables, critical, scale) if name == DEVICE else _fix_of(name, judged, tables)
     window, whole = judged.window, sum(judged.shares.values())
     busy = [DEVICE, "launch"] if window.rule.startswith("measured") else [DEVICE, "communication", "copy"]
     bounds = window.pieces.select(pl.col("start_ns").min(), pl.col("end_ns").max())
@@ -199,8 +209,21 @@ def _judgement(
         "kind": fix.kind,
         "subject": fix.subject,
         "saves_at_most_ns": fix.saves_at_most_ns,
+        "unprofiled_period_ns": None if judged.without is None else round(judged.without.period_ns),
+        "saves_unprofiled_ns": fix.saves_unprofiled_ns,
         "advice": fix.advice,
     }
+
+
+def _fix_of(name: str, judged: _Judged, tables: Mapping[str, pl.DataFrame]) -> Fix:
+    """What to do about a class that is not the device's own time, and what that saves at most."""
+    own, held = judged.time_of(name), judged.held
+    fix = cost_of_class(name, own, subject_of(name, judged.window, judged.inside, judged.gaps, tables))
+    if held is None or fix.saves_at_most_ns is None:
+        return fix
+    waited = judged.explained.get(("sync", name), 0)
+    each = None if judged.without is None else saved_unprofiled(name, own, waited, held, judged.without)
+    return replace(fix, saves_at_most_ns=saved(name, own, waited, held), saves_unprofiled_ns=each)
 
 
 def _within_device(
@@ -211,10 +234,12 @@ def _within_device(
     at_most = fix.gone_ns if fix.saves_at_most_ns is None else fix.saves_at_most_ns
     beside = next((name for name in largest(judged.shares) if name not in (DEVICE, "unknown")), None)
     if beside is not None and judged.shares[beside] > at_most:
-        name = _told(beside, judged)
-        subject = subject_of(name, judged.window, judged.inside, judged.gaps, tables)
-        return cost_of_class(name, judged.time_of(name), subject)
-    return replace(fix, subject=fix.subject or kernel_name(tables, judged.kinds, fix.kind))
+        return _fix_of(_told(beside, judged), judged, tables)
+    each = None
+    if judged.held is not None and judged.without is not None and fix.saves_at_most_ns is not None:
+        each = saved_unprofiled(DEVICE, fix.saves_at_most_ns, 0, judged.held, judged.without)
+    subject = fix.subject or kernel_name(tables, judged.kinds, fix.kind)
+    return replace(fix, subject=subject, saves_unprofiled_ns=each)
 
 
 def _explained(
@@ -237,7 +262,10 @@ def _explained(
     idle = gaps.filter(pl.col("doubt").is_null() & (pl.col("cause") != "unknown")).select(
         "start_ns", "end_ns", share=pl.when(sync).then(pl.lit("sync")).otherwise(pl.lit("launch"))
     )
-    for (share, kind), time in reasons.recurring(idle, tables["first_calls"], pieces).items():
+    allocating = reasons.allocating(tables["api_calls"]).with_columns(kind=pl.lit("allocation"))
+    columns = ["kind", "start_ns", "end_ns"]
+    calls = pl.concat([tables["first_calls"].select(columns), allocating.select(columns)], how="vertical_relaxed")
+    for (share, kind), time in reasons.recurring(idle, calls, pieces).items():
         # A gap between late launches is the host's where the thread was elsewhere.
         named = share if shares[share] >= time else "host"
         if shares[named] >= time:
@@ -285,12 +313,20 @@ def _kinds(
 
 
 def _class(judged: _Judged) -> tuple[str, str | None]:
-    """The class and, within `TIE` of it, a second one. A reason for more than half of a share stands for it."""
+    """The class and, within `TIE` of it, a second one. A reason for more than half of a share stands for it.
+
+    Of the device's own time nothing may be known to go. Where kernels would have to run at more than `_FASTER` times
+    their speed to save what one cause costs, that cause leads; but none whose time the tracer itself lengthens.
+    """
     ordered = largest(judged.shares)
     if not ordered:
         return "unknown", None
+    if ordered[0] == DEVICE and judged.held is not None:
+        leading = [one for one in ordered[1:] if _told(one, judged) not in _LENGTHENED]
+        if leading and (_FASTER - 1) * judged.shares[DEVICE] <= _FASTER * judged.shares[leading[0]]:
+            ordered = [leading[0], *(one for one in ordered if one != leading[0])]
     margin = TIE * sum(judged.shares.values())
-    near = [name for name in ordered[1:] if judged.shares[ordered[0]] - judged.shares[name] <= margin]
+    near = [name for name in ordered[1:] if abs(judged.shares[ordered[0]] - judged.shares[name]) <= margin]
     names = [_told(name, judged) for name in [ordered[0], *near[:1]]]
     return names[0], names[1] if len(names) > 1 and names[1] != names[0] else None
 

@@ -16,7 +16,7 @@ ADVICE: Final[Mapping[str, str]] = {
     "imbalance": "Even out the ranks' work, for the late one sets the pace",
     "copy": "Copy less, from pinned memory, and while kernels run",
     "sync": "Wait for the device less often, reading results back in one go",
-    "launch": "Launch less often by replaying a graph, fusing, or batching",
+    "launch": "Replay these launches as a graph, the kernels staying as they are",
     "host": "Move the host's work off the path, onto another thread or before the loop",
     "contention": "Keep other work off these CPUs",
     "throttling": "Raise the power limit or cool the device, for its clock is held down",
@@ -26,6 +26,9 @@ ADVICE: Final[Mapping[str, str]] = {
 }
 #: What to do about copies that stay on the device.
 COPIES_WITHIN: Final = "Avoid the copies within the device, or fuse them into the kernels beside them"
+#: What to do about launches that graphs make: nothing bounds what fused kernels need.
+OF_GRAPHS: Final = "Fuse the graph's kernels, for one launch starts them all already"
+_GRAPHS: Final = "kernels of graphs"
 #: What to do about kinds of work that are not near their roof.
 _FASTER: Final = "Make these kernels faster"
 _BY_KIND: Final[Mapping[str, str]] = {
@@ -41,6 +44,8 @@ _BY_KIND: Final[Mapping[str, str]] = {
 }
 #: From this share of a roof on there is little left to tune.
 NEAR_ROOF: Final = 0.8
+#: Where a call starts at least so many kernels, graphs start them.
+_IN_GRAPHS: Final = 2
 #: A kind that takes at least this part of the kernels' time has no neighbours to be fused into.
 _NEARLY_ALL: Final = 0.9
 
@@ -49,7 +54,8 @@ _NEARLY_ALL: Final = 0.9
 class Fix:
     """`kind` only where kernels are to be fixed; `saves_at_most_ns` of the window, None where no roof bounds it.
 
-    `gone_ns` is what it would save if it went altogether.
+    `gone_ns` is what it would save if it went altogether, `saves_unprofiled_ns` what is saved of a repetition as it
+    runs without a profiler, None where that is not known.
     """
 
     kind: str | None
@@ -57,6 +63,7 @@ class Fix:
     saves_at_most_ns: int | None
     advice: str | None
     gone_ns: int = 0
+    saves_unprofiled_ns: int | None = None
 
 
 def kind_to_fix(kinds: pl.DataFrame, critical: Mapping[str, int] | None, scale: float) -> Fix | None:
@@ -86,10 +93,12 @@ def kind_to_fix(kinds: pl.DataFrame, critical: Mapping[str, int] | None, scale: 
     return None if best is None else best[1]
 
 
-def cost_of_class(name: str, share_ns: int, subject: str | None) -> Fix:
-    """What to do about a class of idle time, of copies or of communication: it saves no more than its share."""
+def cost_of_class(name: str, saves_ns: int, subject: str | None) -> Fix:
+    """What to do about a class of idle time, of copies or of communication, which saves at most `saves_ns`."""
+    if name == "launch" and subject is not None and _GRAPHS in subject:
+        return Fix(None, subject, None, OF_GRAPHS)
     within = name == "copy" and subject is not None and subject.startswith("device to device")
-    return Fix(None, subject, share_ns, COPIES_WITHIN if within else ADVICE.get(name))
+    return Fix(None, subject, saves_ns, COPIES_WITHIN if within else ADVICE.get(name))
 
 
 def longest_call(gaps: pl.DataFrame, api_calls: pl.DataFrame) -> str | None:
@@ -156,10 +165,15 @@ def heaviest_collective(collectives: pl.DataFrame) -> str | None:
     )
 
 
-def subject_of_launches(launches: int, repetitions: int | None, one: str) -> str | None:
-    """How many launches there are: `1,500 launches`, where there are any repetitions of each, by its name `one`."""
-    each = round(launches / repetitions) if repetitions else launches
+def subject_of_launches(kernels: int, calls: int, repetitions: int | None, one: str) -> str | None:
+    """How many launches there are: `1,500 launches`, where there are any repetitions of each, by its name `one`.
+
+    Of graphs, whose `calls` start many kernels each, how many kernels: `200 kernels of graphs`.
+    """
+    each = round(kernels / repetitions) if repetitions else kernels
     if not each:
         return None
     text = f"{each:,} launch" + ("" if each == 1 else "es")
+    if 0 < _IN_GRAPHS * calls <= kernels:
+        text = f"{each:,} {_GRAPHS}"
     return f"{text} {'an' if one[0] in 'aeiou' else 'a'} {one}" if repetitions else text

@@ -37,7 +37,8 @@ def subject_of(
     if name == "communication":
         return heaviest_collective(tables["collectives"].join(dispatches, on="dispatch_id", how="semi"))
     if name == "launch":
-        return subject_of_launches(dispatches.height, window.repetitions, one_of(window.rule))
+        calls = dispatches.drop_nulls("correlation_id").select("process_id", "correlation_id").n_unique()
+        return subject_of_launches(dispatches.height, calls, window.repetitions, one_of(window.rule))
     return None
 
 

@@ -32,6 +32,8 @@ SET_UP: Final = "set_up"
 STEADY: Final = "steady"
 TEAR_DOWN: Final = "tear_down"
 INTERRUPTION: Final = "interruption"
+#: What is said of a steady part that holds more than whole repetitions.
+CUT_OFF: Final = "with the work beside them that the recording cut off"
 COLD_START: Final = "cold_start"
 INCOMPLETE: Final = "incomplete"
 #: Long idle times inside the steady part interrupt it when they are rare: at most one in so many repetitions. Fewer
@@ -189,7 +191,8 @@ def _widened(own: pl.DataFrame, stretch: Stretch) -> tuple[int, int]:
     """The stretch with the work around it in a recording that began and ended in the midst of work.
 
     Work before and after is part of a repetition that was cut off, unless it is longer than one and mostly of kernels
-    that the repetition does not have.
+    that the repetition does not have. What takes longer than a few iterations that the program marked is no part of
+    one, but what it left out: a set-up, a warm-up.
     """
     window = _window(own)
     inside = (pl.col("start_ns") >= stretch.start_ns) & (pl.col("end_ns") <= stretch.end_ns)
@@ -198,7 +201,10 @@ def _widened(own: pl.DataFrame, stretch: Stretch) -> tuple[int, int]:
     for side, outside in enumerate((pl.col("start_ns") < span[0], pl.col("end_ns") > span[1])):
         around = own.filter(outside)
         foreign = around.filter(~pl.col("code").is_in(codes.implode())).height
-        cut_off = around.height <= stretch.period_activities or foreign < _FOREIGN_SHARE * around.height
+        known = foreign < _FOREIGN_SHARE * around.height
+        if stretch.found_by == MARKED:
+            known &= abs(span[side] - window[side]) <= LONG_PERIODS * stretch.period_ns
+        cut_off = around.height <= stretch.period_activities or known
         if cut_off and not stretch.phases:
             span[side] = window[side]
     return span[0], span[1]
@@ -210,7 +216,7 @@ def _around(own: pl.DataFrame, stretch: Stretch, span: tuple[int, int], first: p
     what = "marked iteration" if stretch.found_by == MARKED else "repetition"
     steady = f"{_number(stretch.repetitions, what)} of {_number(stretch.period_activities, 'activity')}"
     if span != (stretch.start_ns, stretch.end_ns):
-        steady += ", with the work beside them that the recording cut off"
+        steady += f", {CUT_OFF}"
     rows = _cut(SET_UP, own, (window[0], span[0]), stretch.phases, first)
     inside = sorted([*_idle(own, stretch), *stretch.foreign])
     at = span[0]

@@ -132,10 +132,11 @@ TABLES: Final[tuple[Table, ...]] = (
         name="answers", section="Answer",
         meaning="One row is the session's answer, and its only one: whether the recording carries one, where the time "
                 "went, and what to fix first. Filled by the stage classification.",
-        sort_by=("class",), version=2,
+        sort_by=("class",), version=3,
         columns=(
             column("class", STRING, NAME, "`incomplete` or `cold_start` when the recording carries no answer; else the "
-                "largest share of the steady window, or the reason that explains more than half of it."),
+                "largest share of the steady window, or one that leads before the device's own, or the reason that "
+                "explains more than half of it."),
             nullable("second_class", STRING, NAME, "Another share within 0.05 of the largest; null when none is."),
             nullable("reason", STRING, TEXT, "Why the recording carries no answer, or which rank the others wait for "
                 "and why it is late; null when the shares say it all."),
@@ -157,7 +158,12 @@ TABLES: Final[tuple[Table, ...]] = (
             nullable("kind", STRING, NAME, "Kind of work to fix first, in `kinds_of_work`; null unless kernels are."),
             nullable("subject", STRING, TEXT, "What to fix first by its name: operator, kernel, call or copy; null "
                 "when nothing is known of it."),
-            nullable("saves_at_most_ns", INT64, NS, "What that can save of the window at most; null when not known."),
+            nullable("saves_at_most_ns", INT64, NS, "What that can save of the traced window at most; null when not "
+                "known."),
+            nullable("unprofiled_period_ns", INT64, NS, "What one repetition takes without a profiler, from its "
+                "beginning to the next one's; null unless runs without one mark the same iterations.", since=3),
+            nullable("saves_unprofiled_ns", INT64, NS, "What that can save of unprofiled_period_ns at most; null when "
+                "that is, or saves_at_most_ns.", since=3),
             nullable("advice", STRING, TEXT, "What to do about it; null when nothing is known to do."),
             column("sharpen", STRINGS, TEXT, "What would sharpen the answer, the most useful first; at most three."),
             column("sharpen_commands", STRINGS, TEXT, "The command or setting for each, in the same order."),

@@ -114,6 +114,7 @@ def answer_fields(document: Row) -> dict[str, Any] | None:
         "saves_at_most": {
             "window_ns": row["saves_at_most_ns"],
             "repetition_ns": _each(row),
+            "unprofiled_ns": row["saves_unprofiled_ns"],
         },
         "sharpen": [
             {"what": what, "command": command}
@@ -127,6 +128,7 @@ def answer_fields(document: Row) -> dict[str, Any] | None:
             "beside_ns": row["beside_ns"],
             "repetitions": row["repetitions"],
             "period_ns": row["period_ns"],
+            "unprofiled_period_ns": row["unprofiled_period_ns"],
             "rule": row["window_rule"],
             "busy_ratio": row["busy_ratio"],
         },
@@ -177,6 +179,9 @@ def _class(document: Row, row: Row) -> str:
     sentences = {**_SENTENCES, **(_ON_CPU if on_cpu else {})}
     window = duration(row["window_ns"])
     what = f"the measured {window}" if on_cpu else f"the steady {window}" if row["beside_ns"] else f"{window}"
+    if row.get("saves_unprofiled_ns") is not None:
+        # Of another time than the saving, which is of what one takes without the tracer.
+        what = f"{row['repetitions']:,} traced {one_of(row['window_rule'])}s ({window})"
     text = sentences[_form(document, row)].format(
         device="GPU", share=bounded(percent(row["class_ratio"]), _side(document, row)), window=what
     )
@@ -276,20 +281,34 @@ def _first(row: Row, kinds: Sequence[Row], most: int, *, whole: bool) -> str | N
     said = fixed is not None and any(one is fixed and _heaviest(one) for one in _named(kinds, most))
     named = row["kind"] is not None and row["subject"] is not None and not said
     advice = row["advice"] + (f", {_short(row['subject'])} first" if named else "")
-    saves = row["saves_at_most_ns"]
-    if saves is None and fixed is not None:
+    amount = _amount(row, whole=whole)
+    if row["saves_at_most_ns"] is None and fixed is not None:
         return f"{advice}: no roof is known that says how much that saves."
-    if saves is None or not row["window_ns"]:
+    if amount is None:
         return f"{advice}."
-    each = _each(row)
+    if row["advice"] == AT_ROOF:
+        return f"{advice} than {amount}."
+    hidden = (row["saves_at_most_ns"] or 0) / row["window_ns"] - (row["class_ratio"] or 0.0)
+    beside = ", with what it hides," if row["class"] != "device" and hidden > _WORTH_NAMING else ""
+    return f"{advice}: that saves{beside} at most {amount}."
+
+
+def _amount(row: Row, *, whole: bool) -> str | None:
+    """What is saved, and which part that is: of an iteration as it runs without the profiler where that is known."""
+    saves, without = row["saves_at_most_ns"], row.get("saves_unprofiled_ns")
     one = one_of(row["window_rule"])
-    amount = duration(saves) if each is None else f"{duration(each)} {'an' if one[0] in 'aeiou' else 'a'} {one}"
+    an = f"{'an' if one[0] in 'aeiou' else 'a'} {one}"
+    if without is not None and row["unprofiled_period_ns"]:
+        period = row["unprofiled_period_ns"]
+        text = f"{duration(without)} of the {duration(period)} that {an} takes without the profiler"
+        return f"{text}, {percent(without / period)}"
+    if saves is None or not row["window_ns"]:
+        return None
+    each = _each(row)
+    amount = duration(saves) if each is None else f"{duration(each)} {an}"
     if each is not None and whole:
         amount = f"{amount} ({duration(saves)} in all)"
-    part = percent(saves / row["window_ns"])
-    if row["advice"] == AT_ROOF:
-        return f"{advice} than {amount}, {part}."
-    return f"{advice}: that saves at most {amount}, {part}."
+    return f"{amount}, {percent(saves / row['window_ns'])}"
 
 
 def _invalid(row: Row) -> str:

@@ -25,6 +25,19 @@ def of_program(document: Document) -> str:
     return " ".join([*told, *_traced(document, runs, timed)])
 
 
+def whole_runs(document: Document) -> list[Document]:
+    """The unprofiled runs that are the session's iterations; none where the program marks iterations in them."""
+    row = next((one for one in document["metrics"] if (one["metric"], one["pass"]) == ("latency_p50", "latency")), None)
+    runs = document.get("program_runs") or []
+    timed = [run for run in runs if (run["pass"], run["phase"]) == ("latency", "measure")]
+    shortest, longest = (
+        min((one["wall_ns"] for one in timed), default=0),
+        max((one["wall_ns"] for one in timed), default=0),
+    )
+    is_whole = row is not None and row["n"] == len(timed) and shortest <= (row["value"] or 0) <= longest
+    return timed if is_whole else []
+
+
 def _failed(document: Document, run: Document) -> str:
     text = f"The program failed: {run['name']} {run['failure']} after {duration(run['wall_ns'])}"
     if run["stderr_end"] is not None:
@@ -58,7 +71,6 @@ def _traced(document: Document, runs: list[Document], timed: list[Document]) -> 
         return ["The traced run recorded nothing on a device: the time is the host's."]
     told = [said] if (said := paragraph(document)) is not None else []
     if timed and traced["wall_ns"] > (middle := median(run["wall_ns"] for run in timed)):
-        told.append(
-            f"Under {traced['profiler'] or 'the profiler'} it took {number(traced['wall_ns'] / middle)} times as long."
-        )
+        longer = number(traced["wall_ns"] / middle)
+        told.append(f"Under {traced['profiler'] or 'the profiler'} a run took {longer} times as long.")
     return told

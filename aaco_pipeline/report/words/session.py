@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from aaco_pipeline.report.words import regression
 from aaco_pipeline.report.words.answer import paragraph
-from aaco_pipeline.report.words.program import of_program
+from aaco_pipeline.report.words.program import of_program, whole_runs
 from aaco_pipeline.report.words.units import bounded, counted, duration, number, share
 
 Document = dict[str, Any]
@@ -104,13 +104,18 @@ def _beside(document: Document) -> str | None:
     if row is None or not row["beside_ns"] or row["window_ns"] is None:
         return None
     whole = row["beside_ns"] + row["window_ns"]
-    if row["beside_ns"] < _WORTH_SAYING_BESIDE * whole:
+    traced = next((one for one in document.get("program_runs") or [] if one["pass"] == "trace"), None)
+    if row["beside_ns"] < _WORTH_SAYING_BESIDE * whole and traced is None:
         return None
     text = f"The answer is of {duration(row['window_ns'])} of {duration(whole)}: set-up, interruptions and tear-down"
     text += f" take {duration(row['beside_ns'])} beside it"
+    if traced is not None:
+        text = f"The answer is of {duration(row['window_ns'])} of the traced run's {duration(traced['wall_ns'])}"
+        text += ", the rest of which is start, set-up and end"
     busy = next((one for one in document["timeline"] if one["device_id"] == row["device_id"]), None)
     if busy is not None and busy["active_ratio"] is not None:
-        text += f", and over all the device is busy {bounded(share(busy['active_ratio']), busy['busy_bound'])}"
+        part = bounded(share(busy["active_ratio"]), busy["busy_bound"])
+        text += f"; from its first activity to its last the device is busy {part}"
     return text
 
 
@@ -127,7 +132,8 @@ def _speed(document: Document) -> str | None:
             text += f", each further one {duration(each['value'])} after the one before"
             text += f" ({interval(each)})" if interval(each) else ""
         return text + (f": {number(rate)} tokens/s in all" if rate is not None else "")
-    if median is None or median["value"] is None:
+    if median is None or median["value"] is None or whole_runs(document):
+        # How long a run takes is said before all else.
         return None
     throughput = value(document, "throughput", "latency")
     aside = [f"95 % interval {interval(median)}"] if interval(median) else []
@@ -185,7 +191,9 @@ def steadiness(document: Document) -> str:
     if row is None:
         told = "Whether it ran steadily was not checked"
     elif row["value"] is None:
+        runs = len(whole_runs(document))
         told = "It ran too briefly to tell whether it was steady"
+        told = f"{counted(runs, 'run')} cannot tell whether it is steady" if runs else told
     else:
         told = _unsteady(document)
     return f"{told}; {disturbed}" if disturbed else told

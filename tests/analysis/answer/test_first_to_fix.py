@@ -115,10 +115,10 @@ def test_what_a_class_is_about_is_named_as_people_name_it() -> None:
     late = rows("collectives", [{**part, "remark": "a late rank"}])
     assert fix.heaviest_collective(late) == "all_reduce of 17.6 MB at 3.4 GB/s: a late rank"
     assert fix.heaviest_collective(rows("collectives")) is None
-    assert fix.subject_of_launches(1500, 3, "iteration") == "500 launches an iteration"
-    assert fix.subject_of_launches(3, 3, "repetition") == "1 launch a repetition"
-    assert fix.subject_of_launches(1500, None, "repetition") == "1,500 launches"
-    assert fix.subject_of_launches(0, None, "repetition") is None
+    assert fix.subject_of_launches(1500, 1500, 3, "iteration") == "500 launches an iteration"
+    assert fix.subject_of_launches(3, 3, 3, "repetition") == "1 launch a repetition"
+    assert fix.subject_of_launches(1500, 0, None, "repetition") == "1,500 launches"
+    assert fix.subject_of_launches(0, 0, None, "repetition") is None
 
 
 def test_copies_within_the_device_are_not_mended_by_pinned_memory() -> None:

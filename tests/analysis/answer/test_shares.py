@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aaco_pipeline.analysis.answer.idle import LAUNCH_PACE_NS, LAUNCHES_TO_RUN_AHEAD
 from aaco_pipeline.analysis.answer.shares import (
-    LAUNCH_PACE_NS,
-    LAUNCHES_TO_RUN_AHEAD,
     SHARES,
     device_shares,
     host_shares,

@@ -22,10 +22,12 @@ def test_subjects_are_told_with_their_figures() -> None:
         {"direction": ["device_to_host"], "start_ns": [0], "end_ns": [100], "size_bytes": pl.Series([191])}
     )
     assert longest_copies(copies) == "device to host at 1.91 GB/s"
-    assert subject_of_launches(1500, 3, "iteration") == "500 launches an iteration"
-    assert subject_of_launches(3, 3, "repetition") == "1 launch a repetition"
-    assert subject_of_launches(1500, None, "repetition") == "1,500 launches"
-    assert subject_of_launches(0, None, "repetition") is None
+    assert subject_of_launches(1500, 1500, 3, "iteration") == "500 launches an iteration"
+    assert subject_of_launches(3, 3, 3, "repetition") == "1 launch a repetition"
+    assert subject_of_launches(1500, 0, None, "repetition") == "1,500 launches"
+    assert subject_of_launches(0, 0, None, "repetition") is None
+    assert subject_of_launches(1500, 751, 3, "iteration") == "500 launches an iteration"
+    assert subject_of_launches(1500, 750, 3, "iteration") == "500 kernels of graphs an iteration"
 
 
 def test_one_rank_alone_does_not_tell_a_late_rank_from_a_broken_transport() -> None:

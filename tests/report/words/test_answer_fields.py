@@ -39,11 +39,12 @@ def test_the_fields_are_a_contract() -> None:
         "first_to_fix": {"kind": "elementwise_and_copies", "subject": "relu", "advice": ADVICE},
         "rate": {"value": 2.1e12, "unit": "byte/s", "dtype": None},
         "roof": {"resource": None, "ratio": None, "source": None, "peak_ratio": None},
-        "saves_at_most": {"window_ns": 300, "repetition_ns": 150},
+        "saves_at_most": {"window_ns": 300, "repetition_ns": 150, "unprofiled_ns": None},
         "sharpen": [{"what": "the steady state", "command": "warm up"}],
         "window": {
             **{"device_id": 0, "start_ns": 0, "end_ns": 1100, "judged_ns": 1000, "beside_ns": 100, "repetitions": 2},
-            **{"period_ns": 500, "rule": "2 repetitions of 3 activities", "busy_ratio": 0.5},
+            **{"period_ns": 500, "unprofiled_period_ns": None, "rule": "2 repetitions of 3 activities"},
+            "busy_ratio": 0.5,
         },
     }
 
@@ -51,7 +52,7 @@ def test_the_fields_are_a_contract() -> None:
 def test_of_one_repetition_nothing_is_saved_each_time() -> None:
     fields = words.answer_fields(document(repetitions=1))
     assert fields is not None
-    assert fields["saves_at_most"] == {"window_ns": 300, "repetition_ns": None}
+    assert fields["saves_at_most"] == {"window_ns": 300, "repetition_ns": None, "unprofiled_ns": None}
 
 
 def test_where_no_kernel_is_to_be_fixed_there_is_no_rate_and_no_roof() -> None:

@@ -1,0 +1,188 @@
+"""What removing the cause of a class saves at most: the window less what must remain of it whatever is done.
+
+A cause goes with more than its own share: a graph of the launches also does away with the framework's short work
+between them, a pageable copy with the wait for it. Which part of the time stays is in `_STAYS`, and nowhere else. What
+stays is taken at its least, so that what goes is a bound.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import polars as pl
+
+from aaco_pipeline.analysis.answer.idle import PARTS, Host, host_in, idle_parts
+from aaco_pipeline.analysis.answer.reasons import allocating
+from aaco_pipeline.analysis.answer.window import Window, inside
+from aaco_pipeline.analysis.timeline.activities import COMMUNICATION, COMPUTE
+from aaco_pipeline.analysis.timeline.device_timeline import covered_by
+from aaco_pipeline.analysis.timeline.recorded import Recorded
+
+#: Kernels of two processes on one GPU differ by a percent or two: less of the device's time is sure to stay.
+DIFFERS: Final = 0.02
+#: A kernel's record holds the stamping of its two ends: a kernel of 1,042 ns on record follows the one before it every
+#: 962 ns without a tracer (H100, CUPTI, a graph of 200).
+STAMPING_NS: Final = 100
+#: The first touch of memory that was just allocated fills the page tables' caches anew: 29 µs for 256 MiB (H100).
+PAGE_BYTES: Final = 2 << 20
+PAGE_NS: Final = 250
+_READ_BACK: Final = "device_to_host"
+
+
+@dataclass(frozen=True)
+class Stays:
+    """What a fix leaves as it was.
+
+    `idle`: parts of idle time that stay, each under a condition on the wait they belong to: always, unless it was for
+    a `copy`, or unless the host's long `work` came behind it. `copies`: which stay: all, none, or all but those that
+    read back. `working`, `launching`: the host still works, or launches, and the device may wait for that.
+    """
+
+    idle: Mapping[str, str]
+    copies: str = "all"
+    working: bool = True
+    launching: bool = True
+
+
+_ALWAYS, _NO_COPY, _NO_WORK = "always", "copy", "work"
+#: By class. What is not here goes away alone: collectives, a late rank, a clock held down, a busy CPU, compilation.
+_STAYS: Final[Mapping[str, Stays]] = {
+    # A graph is one launch: it is in time where launches were late, and the host's own work runs beside it. A wait
+    # still drains the device, and what the host does before it launches again still keeps it idle.
+    "launch": Stays({"wait": _ALWAYS, "waited_work": _ALWAYS}, launching=False),
+    # Without waits the host runs ahead: what it does is hidden, up to its own length. The copies that it waited for go.
+    "sync": Stays({}, copies="but read-backs"),
+    # Work that is off the path takes the wait before it along, which is there for its sake, and other waits not.
+    "host": Stays({"wait": _NO_WORK, "restart": _NO_WORK}, working=False),
+    # A pinned copy beside kernels is not waited for; whatever else is waited for still is.
+    "copy": Stays({"wait": _NO_COPY, "restart": _NO_COPY, "waited_work": _NO_COPY}, copies="none"),
+    # Freeing waits for the device; without it the host runs ahead. Other waits stay.
+    "allocation": Stays({"wait": _ALWAYS, "restart": _ALWAYS, "waited_work": _ALWAYS}),
+}
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a window holds, for what a fix leaves of it.
+
+    `whole_ns`: its length; `busy_ns` by which copies stay (`all`, `but read-backs`, `none`); `kernels` counts; `idle`
+    are rows of `idle_parts`; `fresh_bytes` was allocated on the device in it.
+    """
+
+    whole_ns: int
+    busy_ns: Mapping[str, int]
+    kernels: int
+    idle: pl.DataFrame
+    host: Host
+    fresh_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Unprofiled:
+    """What one of the window's `repetitions` takes without a profiler, and what the same takes under it."""
+
+    repetitions: int
+    period_ns: float
+    traced_ns: float
+
+
+def held_in(
+    window: Window, own: pl.DataFrame, gaps: pl.DataFrame, run: Recorded, tables: Mapping[str, pl.DataFrame]
+) -> Held:
+    """What the window holds, for what a fix leaves of it; `own` are the device's activities, `gaps` its gaps."""
+    pieces, calls = window.pieces, tables["api_calls"]
+    waiting = pl.concat([run.waits.calls.select("call_id"), allocating(calls).select("call_id")]).unique()
+    host = host_in(own, calls, waiting, pieces)
+    starts, ends = (pieces.get_column(name).to_numpy() for name in ("start_ns", "end_ns"))
+    fresh = inside(tables["memory_allocations"].filter(pl.col("device_id") == window.device), pieces)
+    return Held(
+        int((ends - starts).sum()),
+        busy_by_copies(own, tables["memory_copies"], pieces),
+        inside(own.filter(pl.col("activity_kind").cast(pl.String) == "dispatch"), pieces).height,
+        idle_parts(gaps, calls, covered_by(starts, ends), host.long_ns),
+        host,
+        int(fresh.filter(pl.col("operation").cast(pl.String) == "allocation").get_column("size_bytes").sum()),
+    )
+
+
+def busy_by_copies(activities: pl.DataFrame, copies: pl.DataFrame, pieces: pl.DataFrame) -> dict[str, int]:
+    """Time of the pieces in which something runs, of which copies stay; `copies` has copy_id and direction."""
+    category = pl.col("category").cast(pl.String)
+    back = copies.filter(pl.col("direction").cast(pl.String) == _READ_BACK).get_column("copy_id")
+    is_copy = pl.col("activity_kind").cast(pl.String) == "memory_copy"
+    reads_back = is_copy & pl.col("activity_id").is_in(back.implode())
+    staying = {
+        "all": activities,
+        "but read-backs": activities.filter(~reads_back),
+        "none": activities.filter(category.is_in([COMPUTE, COMMUNICATION])),
+    }
+    starts, ends = (pieces.get_column(name).to_numpy() for name in ("start_ns", "end_ns"))
+    return {
+        which: int(
+            covered_by(own.get_column("start_ns").to_numpy(), own.get_column("end_ns").to_numpy())
+            .between(starts, ends)
+            .sum()
+        )
+        for which, own in staying.items()
+    }
+
+
+def saved(name: str, own_ns: int, explained_ns: int, held: Held) -> int:
+    """Nanoseconds of the window that removing the class's cause saves at most.
+
+    `own_ns` is the class's own share; `explained_ns` the part of waits that the cause explains, where it is a reason.
+    """
+    stays = _STAYS.get(name)
+    if stays is None:
+        return own_ns
+    remains = max(
+        _busy(name, stays, held) + max(0, sum(_idle(stays, held).values()) - explained_ns),
+        held.host.working_ns if stays.working else 0,
+        held.host.pace_ns if stays.launching else 0,
+    )
+    return max(0, round(held.whole_ns - remains))
+
+
+def saved_unprofiled(name: str, own_ns: int, explained_ns: int, held: Held, without: Unprofiled) -> int | None:
+    """The same of one repetition as it runs without a profiler; None where its marks do not tell how long it takes.
+
+    The tracer slows the host's calls and not the device, so that what remains is taken from the trace and what goes
+    from the time without it: idle time but the host's own long work shrinks alike. An asynchronous program's marks
+    close before the device is done: less time than the device needs says nothing.
+    """
+    each = 1 / without.repetitions
+    stays = _STAYS.get(name)
+    if without.period_ns < _busy(name, Stays({}), held) * each:
+        return None
+    if stays is None:
+        return round(min(without.period_ns, own_ns * each))
+    parts = {part: int(held.idle.get_column(part).sum()) for part in PARTS}
+    fixed = (held.busy_ns["all"] + parts["work"] + parts["waited_work"]) * each
+    traced = held.whole_ns * each - fixed
+    shrunk = min(1.0, max(0.0, without.period_ns - fixed) / traced) if traced > 0 else 1.0
+    idle = sum(time * (1 if part == "waited_work" else shrunk) for part, time in _idle(stays, held).items())
+    slower = max(0.0, without.traced_ns - without.period_ns)
+    remains = max(
+        (_busy(name, stays, held) + max(0.0, idle - explained_ns)) * each,
+        held.host.working_ns * each if stays.working else 0.0,
+        held.host.pace_ns * each - slower if stays.launching else 0.0,
+    )
+    return round(max(0.0, without.period_ns - remains))
+
+
+# ---- inside ----------------------------------------------------------------------------------------------------------
+
+
+def _busy(name: str, stays: Stays, held: Held) -> float:
+    """The least that the device still works."""
+    fresh = -(-held.fresh_bytes // PAGE_BYTES) * PAGE_NS if name == "allocation" else 0
+    return max(0.0, (1 - DIFFERS) * held.busy_ns[stays.copies] - STAMPING_NS * held.kernels - fresh)
+
+
+def _idle(stays: Stays, held: Held) -> dict[str, int]:
+    """Idle time that stays, by part."""
+    unless = {_ALWAYS: pl.lit(True), _NO_COPY: ~pl.col("after_copy"), _NO_WORK: ~pl.col("after_work")}
+    return {
+        part: int(held.idle.select(pl.when(unless[condition]).then(part).otherwise(0).sum()).item() or 0)
+        for part, condition in stays.idle.items()
+    }
