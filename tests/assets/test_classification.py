@@ -63,7 +63,8 @@ def test_a_trace_built_to_have_one_cause_gets_it(name: str, ingested: Callable[[
     assert row["score"] == pytest.approx(row["evidence"][0]["value"])
     saved = told["saves_at_most_ns"] / told["window_ns"]
     assert f"at most {100 * saved:.1f} %" in row["recommendation"]
-    assert saved < row["score"] if expected[0] == "device" else saved == pytest.approx(row["score"])
+    # A cause goes with more than its own share; what the device does itself cannot go altogether.
+    assert saved < row["score"] if expected[0] == "device" else row["score"] - 0.01 < saved <= 1
 
 
 @pytest.mark.parametrize("name", single_causes() or ["none"])
