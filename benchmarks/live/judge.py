@@ -4,10 +4,19 @@ Claims: (1) every kernel, fill and copy is in the tables: of the C++ programs as
 names and counts of torch.profiler in another process, its kernels' time within 2 %; (2) the answer's class, and its
 resource where the device limits and one is said, are those that the program was built for; (3) where the cause alone
 was removed, `saves_at_most` bounds what that gained in the unprofiled runs, and is at most 25 % above it in three
-quarters of the programs. A resource may be left unsaid, for these captures have neither counters nor shapes. Not judged
-are what tracing cost, which stands beside torch.profiler's, and busy time with copies: the host paces a pageable one,
-and processes differ by an eighth. Run as `python -m benchmarks.live.judge RESULTS`, the folder that came back from the
-GPU machine; it exits with 1 when a claim fails. `--lake PATH` keeps the sessions.
+quarters of the programs. Of a program that `aaco record` ran, answer and gain are those of its recordings: what is
+saved of an iteration as it runs without a profiler, and the loops of these runs. Of others the bound is the traced
+window's, and the gain that of the plain runs. A resource may be left unsaid, for these captures have neither counters
+nor shapes. Not judged are what tracing cost, which stands beside torch.profiler's, and busy time with copies: the host
+paces a pageable one, and processes differ by an eighth.
+
+Kernels of two processes are compared as they are, except where both keep the device busy throughout: then as parts of
+the loop by the program's own clock. Matrix products draw as much power as the limit allows, and the clock follows it:
+on an H100 that samples at 1,455 to 1,980 MHz under `sw_power_cap` the same product takes 1.39 to 1.62 ms within one
+loop, and loops of one program differ by 3 %.
+
+Run as `python -m benchmarks.live.judge RESULTS`, the folder that came back from the GPU machine; it exits with 1 when a
+claim fails. `--lake PATH` keeps the sessions, `--only` takes names of programs and of the catalogue's sets.
 """
 
 import argparse
@@ -31,7 +40,7 @@ from aaco_pipeline.errors import AacoError
 from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.ingestion import copy_capture
-from benchmarks.live.programs.catalogue import PROGRAMS, TORCH, Program
+from benchmarks.live.programs.catalogue import SETS, TORCH, Program
 
 Run = Mapping[str, Any]
 _CONFIGS: Final = Path(__file__).parents[2] / "configs"
@@ -39,6 +48,10 @@ _UNASKED: Final = ("perfetto_trace", "report")
 _BUSY: Final = 0.02
 _ABOVE: Final = 1.25
 _CLOSE_SHARE: Final = 0.75
+#: Kernels that fill at least this part of a loop pace it.
+_PACES: Final = 0.95
+#: What `h200_programs.py` names the folders of recorded programs by.
+RECORDED: Final = ("recorded", "recorded_fixed")
 _ROOM: Final = 40
 #: How torch.profiler names copies and fills, among kernels.
 _COPY, _FILL = "Memcpy", "Memset"
@@ -124,8 +137,16 @@ class Results:
     runs: Mapping[tuple[str, str], list[Run]]
     captures: Path
 
+    def recording(self, program: Program, way: str) -> Path | None:
+        """The folder that `aaco record` left of a program; None where there is none."""
+        folder = self.captures / f"{program.name}-{way}"
+        return folder if (folder / "capture.json").is_file() else None
+
     def loops(self, program: Program, way: str) -> list[int]:
-        """The loops' times of all runs that went well, in ns."""
+        """The loops' times of all unprofiled runs that went well, in ns."""
+        if way in RECORDED:
+            folder = self.recording(program, way)
+            return [] if folder is None else recorded_loops(folder)
         good = [one for one in self.runs.get((program.name, way), []) if one["status"] == 0 and one["said"]]
         return [one["said"]["loop_ns"] for one in good]
 
@@ -135,6 +156,17 @@ class Results:
         return good[0]["said"] if good else None
 
 
+def recorded_loops(folder: Path) -> list[int]:
+    """What each unprofiled run of a recording said of its loop, in ns."""
+    passes = json.loads((folder / "capture.json").read_text())["passes"]
+    loops = []
+    for one in passes:
+        if one["kind"] == "run" and one["profiler"] is None:
+            said = (folder / one["folder"] / "stdout_tail").read_text().splitlines()
+            loops += [json.loads(line)["loop_ns"] for line in said if line.startswith("{")][:1]
+    return loops
+
+
 def results(folder: Path, scratch: Path) -> Results:
     """The runs and the unpacked captures of a folder that came back."""
     runs: dict[tuple[str, str], list[Run]] = collections.defaultdict(list)
@@ -142,7 +174,7 @@ def results(folder: Path, scratch: Path) -> Results:
         run = json.loads(line)
         if run.get("program"):
             runs[run["program"], run["way"]].append(run)
-    for archive in sorted(folder.glob("captures_*.tar")):
+    for archive in sorted([*folder.glob("captures_*.tar"), *folder.glob("recorded_*.tar*")]):
         with tarfile.open(archive) as packed:
             packed.extractall(scratch, filter="data")
     for path in scratch.rglob("*.cupti.gz"):
@@ -167,12 +199,15 @@ def complete(program: Program, own: Seen, said: Run | None, profiled: Run | None
     fills = sum(count for name, count in theirs.items() if name.startswith(_FILL))
     their_ns = sum(time for name, (_, time) in profiled["names"].items() if name in kernels)
     apart = own.kernels_ns / their_ns - 1 if their_ns else float("inf")
+    parts = (own.kernels_ns / own.loop_ns, their_ns / profiled["loop_ns"])
+    paced = min(parts) >= _PACES
+    apart = parts[0] / parts[1] - 1 if paced else apart
     busy = own.busy_ns / profiled["busy_ns"] - 1 if profiled["busy_ns"] else float("inf")
     counts = (own.in_loop["kernels"], own.in_loop["copies"], own.in_loop["fills"])
     expected = (sum(kernels.values()), copies, fills)
     same_names = dict(own.names) == kernels
     told = f"kernels, copies, fills {counts} of {expected}; names {'equal' if same_names else 'DIFFER'}; "
-    told += f"kernels' time {100 * apart:+.2f} %, busy {100 * busy:+.2f} %"
+    told += f"kernels' {'part of the loop' if paced else 'time'} {100 * apart:+.2f} %, busy {100 * busy:+.2f} %"
     return counts == expected and same_names and abs(apart) <= _BUSY, told
 
 
@@ -188,6 +223,9 @@ class Gain:
 
     bound: float | None
     gained: float
+    #: Whether the bound is of iterations without a profiler or of traced ones, and how many loops of each way ran.
+    of: str
+    runs: tuple[int, int]
 
     @property
     def bounds(self) -> bool:
@@ -205,14 +243,17 @@ class Gain:
         return "close" if self.is_close else "bounds" if self.bounds else "WRONG"
 
 
-def gain(program: Program, own: Seen, found: Results) -> Gain | None:
-    """What the cause cost; None without runs of both ways."""
-    plain, fixed = found.loops(program, "plain"), found.loops(program, "fixed")
+def gain(program: Program, answer: Mapping[str, Any], found: Results, ways: tuple[str, str]) -> Gain | None:
+    """What the cause cost in runs of two ways; None without runs of both."""
+    plain, fixed = (found.loops(program, way) for way in ways)
     if not plain or not fixed:
         return None
-    saves, window = own.answer["saves_at_most_ns"], own.answer["window_ns"]
+    saves, window = answer["saves_unprofiled_ns"], answer["unprofiled_period_ns"]
+    if saves is None:
+        saves, window = answer["saves_at_most_ns"], answer["window_ns"]
     bound = saves / window if saves is not None and window else None
-    return Gain(bound, 1 - statistics.median(fixed) / statistics.median(plain))
+    of = "traced" if answer["saves_unprofiled_ns"] is None else "unprofiled"
+    return Gain(bound, 1 - statistics.median(fixed) / statistics.median(plain), of, (len(plain), len(fixed)))
 
 
 def cost(program: Program, own: Seen | None, found: Results, way: str) -> str:
@@ -245,40 +286,54 @@ def word(verdict: bool | None) -> str:
     return {True: "right", False: "WRONG", None: "–"}[verdict]
 
 
-def judge(lake: TraceLake, found: Results) -> bool:
+def answered(lake: TraceLake, folder: Path) -> tuple[Mapping[str, Any], str]:
+    """The answer's row of what lies in a folder, and its shares."""
+    session = taken_in(lake, folder)[0]
+    return lake.read("answers", session).row(0, named=True), idle_shares(lake, session)
+
+
+def judge(lake: TraceLake, found: Results, programs: Sequence[Program]) -> bool:
     """Print every table; whether every claim holds."""
     records, answers, gains, costs = [], [], [], []
     verdicts: list[bool] = []
     judged_gains: list[Gain] = []
-    for program in PROGRAMS:
+    for program in programs:
         folders = {way: found.captures / f"{program.name}-{way}" for way in ("traced", "traced_fixed")}
+        recording = found.recording(program, RECORDED[0])
+        told_by = None
         try:
             held = {way: seen(lake, taken_in(lake, one)) for way, one in folders.items() if one.is_dir()}
+            told_by = None if recording is None else answered(lake, recording)
         except AacoError as error:
             print(f"{program.name}: {error}")
             held = {}
         own = held.get("traced")
         costs.append((program.name, *(cost(program, own, found, way) for way in ("traced", "profiled"))))
         if own is None:
-            records.append((program.name, "no capture came back", word(False)))
-            verdicts.append(False)
+            records.append((program.name, "no capture came back", word(False if recording is None else None)))
+            verdicts += [False] if recording is None else []
+        else:
+            whole, what = complete(program, own, found.said(program, "traced"), found.said(program, "profiled"))
+            records.append((program.name, what, word(whole)))
+            verdicts += [] if whole is None else [whole]
+        if told_by is None and own is not None:
+            told_by = own.answer, own.idle
+        if told_by is None:
             continue
-        whole, what = complete(program, own, found.said(program, "traced"), found.said(program, "profiled"))
-        records.append((program.name, what, word(whole)))
-        answer = own.answer
+        answer, shares = told_by
         is_right = right(program, answer)
-        verdicts += [is_right] + ([] if whole is None else [whole])
+        verdicts.append(is_right)
         after = held["traced_fixed"].answer["class"] if "traced_fixed" in held else "–"
         truth = " or ".join(program.classes) + (f" ({' or '.join(program.resources)})" if program.resources else "")
-        beside = f"{(answer['window_ns'] or 0) / own.loop_ns:.2f}"
+        beside = "–" if own is None else f"{(own.answer['window_ns'] or 0) / own.loop_ns:.2f}"
         said = (answer["class"], answer["resource"], short(answer["subject"]), beside)
-        answers.append((program.name, truth, *said, own.idle, after, word(is_right)))
-        one = gain(program, own, found)
+        answers.append((program.name, truth, *said, shares, after, word(is_right)))
+        one = gain(program, answer, found, ("plain", "fixed") if recording is None else RECORDED)
         if one is not None:
             bound = "none" if one.bound is None else f"{100 * one.bound:.1f} %"
             verdict = one.verdict if program.bounded else "–"
-            runs = f"{len(found.loops(program, 'plain'))}, {len(found.loops(program, 'fixed'))}"
-            gains.append((program.name, program.removed, bound, f"{100 * one.gained:.1f} %", runs, verdict))
+            runs = ", ".join(map(str, one.runs))
+            gains.append((program.name, program.removed, bound, one.of, f"{100 * one.gained:.1f} %", runs, verdict))
             judged_gains += [one] if program.bounded else []
     told("Records", ("program", "in the tables, of what it counted or torch.profiler saw", ""), records)
     told(
@@ -286,7 +341,7 @@ def judge(lake: TraceLake, found: Results) -> bool:
         ("program", "built as", "class", "resource", "subject", "window / loop", "shares", "with --fixed", ""),
         answers,
     )
-    heads = ("program", "removed", "saves at most", "gained", "runs", "")
+    heads = ("program", "removed", "saves at most", "of loops", "gained", "runs", "")
     told("Counterfactuals (– where --fixed is not the change that saves_at_most bounds)", heads, gains)
     told("Cost over unprofiled, and for each launch", ("program", "traced", "torch.profiler"), costs)
     bounded, close = sum(one.bounds for one in judged_gains), sum(one.is_close for one in judged_gains)
@@ -300,10 +355,13 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("results", type=Path)
     parser.add_argument("--lake", type=Path)
+    parser.add_argument("--only", default="programs")
     asked = parser.parse_args()
+    wanted = asked.only.split(",")
+    programs = [one for name, some in SETS.items() for one in some if name in wanted or one.name in wanted]
     with tempfile.TemporaryDirectory() as scratch:
         found = results(asked.results, Path(scratch) / "captures")
-        return 0 if judge(TraceLake(asked.lake or Path(scratch) / "lake"), found) else 1
+        return 0 if judge(TraceLake(asked.lake or Path(scratch) / "lake"), found, programs) else 1
 
 
 if __name__ == "__main__":

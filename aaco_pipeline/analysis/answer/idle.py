@@ -32,7 +32,8 @@ class Host:
     """What the threads that launch do in a window.
 
     `long_ns`: from which length on host work between two launches is its own. `working_ns`: all work that long, also
-    beside a busy device. `pace_ns`: all time from one kernel's launch to the next with no wait or long work between.
+    beside a busy device. `pace_ns`: all time from one kernel's launch to the next with no wait or long work between,
+    and of launches with one the call alone.
     """
 
     long_ns: int
@@ -61,10 +62,11 @@ def host_in(activities: pl.DataFrame, api_calls: pl.DataFrame, waiting: pl.DataF
         check_sortedness=False,
     )
     on_its_way = worked.filter(pl.col("paused_ns").is_null() | (pl.col("paused_ns") >= pl.col("next_ns")))
+    paced = launches.join(on_its_way.select("at_ns", paced="next_ns"), on="at_ns", how="left")
     return Host(
         long_ns,
         int(pauses.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item() or 0),
-        int(on_its_way.select((pl.col("next_ns") - pl.col("at_ns")).sum()).item() or 0),
+        int(paced.select((pl.coalesce("paced", "returned_ns") - pl.col("at_ns")).sum()).item() or 0),
     )
 
 
@@ -121,8 +123,8 @@ def idle_parts(gaps: pl.DataFrame, api_calls: pl.DataFrame, window: Coverage, lo
 def _launches(
     activities: pl.DataFrame, api_calls: pl.DataFrame, waiting: pl.DataFrame, pieces: pl.DataFrame
 ) -> pl.DataFrame:
-    """The kernels' launches within the pieces: process_id, thread_id, at_ns, next_ns, the next launch of anything, and
-    `held`, whether a call that waits or allocates began between the two."""
+    """The kernels' launches within the pieces: process_id, thread_id, at_ns, returned_ns, next_ns (the next launch of
+    anything), and `held`, whether a call that waits or allocates began between the two."""
     every = (
         activities.drop_nulls("call_id")
         .unique("call_id")
@@ -142,6 +144,7 @@ def _launches(
         "next_ns",
         thread_id="call_thread_id",
         at_ns="call_start_ns",
+        returned_ns="call_end_ns",
         held=(pl.col("held_ns") < pl.col("next_ns")).fill_null(False),
     )
 
