@@ -148,11 +148,11 @@ def saved_unprofiled(name: str, own_ns: int, explained_ns: int, held: Held, with
 
     The tracer slows the host's calls and not the device, so that what remains is taken from the trace and what goes
     from the time without it: idle time but the host's own long work shrinks alike. An asynchronous program's marks
-    close before the device is done: less time than the device needs says nothing.
+    close before the device is done: less time than its kernels need says nothing.
     """
     each = 1 / without.repetitions
     stays = _STAYS.get(name)
-    if without.period_ns < _busy(name, Stays({}), held) * each:
+    if without.period_ns < _busy(name, Stays({}, copies="none"), held) * each:
         return None
     if stays is None:
         return round(min(without.period_ns, own_ns * each))

@@ -165,7 +165,9 @@ def _device(
         stretch = few_alike(own) if short else repeated(own, first, warm=calls_known and not cold)
     if stretch is not None:
         span = (stretch.start_ns, stretch.end_ns)
-        if calls_known and not cold and not (iterations.get_column("phase") == "warmup").any():
+        # Of a program that was run here all is recorded, and nothing cut off.
+        whole = (iterations.get_column("phase") == "warmup").any() or iterations.get_column("run").is_not_null().any()
+        if calls_known and not cold and not whole:
             span = _widened(own, stretch)
         return _around(own, stretch, span, first), stretch
     if calls_known and not cold and own.height >= LEAST_LENGTH and not _is_marked(own, iterations):

@@ -179,7 +179,7 @@ def _class(document: Row, row: Row) -> str:
     sentences = {**_SENTENCES, **(_ON_CPU if on_cpu else {})}
     window = duration(row["window_ns"])
     what = f"the measured {window}" if on_cpu else f"the steady {window}" if row["beside_ns"] else f"{window}"
-    if row.get("saves_unprofiled_ns") is not None:
+    if row.get("saves_unprofiled_ns") is not None and row["repetitions"]:
         # Of another time than the saving, which is of what one takes without the tracer.
         what = f"{row['repetitions']:,} traced {one_of(row['window_rule'])}s ({window})"
     text = sentences[_form(document, row)].format(

@@ -115,6 +115,69 @@ def test_allocations_between_two_steady_pieces_are_no_reason_for_what_happens_in
     assert explained(240, 700) == [("allocation", 120)]
 
 
+def beside(cause: str, kernel_us: int = 114, call: str | None = None) -> dict[str, Any]:
+    """What the answer is where a kernel runs every 200 µs and the rest has the cause, or is filled by calls as well."""
+    starts = [200_000 * i for i in range(10)]
+    ends = [start + 1_000 * kernel_us for start in starts]
+    ran = [
+        {**one, "start_ns": start, "end_ns": end}
+        for one, start, end in zip(tables()["dispatches"].to_dicts(), starts, ends, strict=True)
+    ]
+    stretches = list(zip(ends, starts[1:], strict=False))
+    part = {"device_id": 0, "part": "steady", "start_ns": 0, "end_ns": ends[-1], "reason": "all"}
+    calls = [
+        {"call_id": i, "name": call or "hipLaunchKernel", "process_id": 0, "start_ns": start, "end_ns": end}
+        for i, (start, end) in enumerate(stretches if call else stretches[:1])
+    ]
+    gaps = [gap(*one, cause) for one in stretches]
+    return row_of(judged(tables(dispatches=ran, gaps=gaps, session_parts=[part], api_calls=calls)))
+
+
+def test_a_cause_that_no_tuning_of_kernels_outdoes_leads_before_the_devices_own_time() -> None:
+    """To save 40 % out of 60 %, kernels would have to run at three times their speed."""
+    row = beside("host_wait")
+    assert (row["class"], row["second_class"]) == ("host", None)
+    assert row["class_ratio"] == pytest.approx(774 / 1914)
+    assert beside("host_wait", 116)["class"] == "device"
+    # What a tracer lengthens as it does every call does not lead.
+    assert beside("launch_latency")["class"] == beside("sync")["class"] == "device"
+    # Within a twentieth both are said, whichever leads.
+    assert beside("host_wait", 99)["second_class"] == "device"
+
+
+@pytest.mark.parametrize("call", ["cudaFree", "hipMalloc", "hipHostFree", "cuMemAlloc_v2", "cudaMallocHost"])
+def test_memory_that_is_freed_and_allocated_in_each_repetition_is_what_the_host_does(call: str) -> None:
+    row = beside("host_wait", call=call)
+    assert row["class"] == "allocation"
+    assert row["class_ratio"] == pytest.approx(774 / 1914)
+
+
+@pytest.mark.parametrize("call", ["cudaFreeAsync", "hipMallocFromPoolAsync", "hipMemcpy", "cudaLaunchKernel"])
+def test_a_streams_own_pool_and_other_calls_are_no_allocations(call: str) -> None:
+    assert beside("host_wait", call=call)["class"] == "host"
+
+
+def test_a_session_of_marked_iterations_says_what_one_saves_without_a_profiler() -> None:
+    """Five iterations of 192 ns under the tracer that take 150 without it."""
+    part = {"device_id": 0, "part": "steady", "start_ns": 0, "end_ns": END, "repetitions": 5, "period_ns": 200}
+    marked = {**part, "reason": "5 marked iterations of 2 activities"}
+    runs = [
+        {"pass": name, "run": run, "iteration": i, "phase": "measure", "start_ns": i * step, "end_ns": i * step + 9}
+        for run, (name, step) in enumerate((("latency", 150), ("trace", 200)))
+        for i in range(5)
+    ]
+    shorter = [{**one, "end_ns": one["start_ns"] + 20, "iteration": 0} for one in tables()["dispatches"].to_dicts()]
+    gaps = [{**one, "start_ns": one["start_ns"] - 40} for one in idle(launch_latency=9)]
+    row = row_of(judged(tables(dispatches=shorter, gaps=gaps, session_parts=[marked], iterations=runs)))
+    assert (row["class"], row["unprofiled_period_ns"]) == ("launch", 150)
+    # A kernel as short as the stamping of its record may need no time at all.
+    assert (row["saves_unprofiled_ns"], row["saves_at_most_ns"]) == (150, row["window_ns"])
+    (found,) = session_row(Answer(pl.DataFrame([row]), *(judged(tables()).time_shares,) * 2)).rows(named=True)
+    assert found["recommendation"].endswith("That saves at most 100.0 % of the time.")
+    without = row_of(judged(tables(dispatches=shorter, gaps=gaps, iterations=runs)))
+    assert (without["unprofiled_period_ns"], without["saves_unprofiled_ns"]) == (None, None)
+
+
 def test_another_cards_samples_say_nothing_of_a_captures_clock() -> None:
     other = {"device_id": 1, "time_ns": 0, "gfx_clock_mhz": 100.0, "gfx_activity_ratio": 1.0}
     cards = [{"device_id": one, "vendor": "AMD", "max_clock_mhz": 2000.0} for one in (0, 1)]

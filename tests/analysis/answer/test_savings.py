@@ -121,8 +121,10 @@ def test_launching_that_goes_on_is_as_slow_as_without_the_tracer() -> None:
 def test_marks_that_close_before_the_device_is_done_say_nothing() -> None:
     window = held(idle(pace=600_000))
     assert saved_unprofiled("launch", 0, 0, window, Unprofiled(10, stays(40_000) + 1.0, 100_000.0)) == 1
-    assert saved_unprofiled("launch", 0, 0, window, Unprofiled(10, stays(40_000) - 1.0, 100_000.0)) is None
-    assert saved_unprofiled("device", 9, 0, window, Unprofiled(10, stays(40_000) - 1.0, 100_000.0)) is None
+    # Copies are paced by the host and differ between processes: what kernels need decides.
+    assert saved_unprofiled("launch", 0, 0, window, Unprofiled(10, stays(30_000) + 1.0, 100_000.0)) == 0
+    assert saved_unprofiled("launch", 0, 0, window, Unprofiled(10, stays(30_000) - 1.0, 100_000.0)) is None
+    assert saved_unprofiled("device", 9, 0, window, Unprofiled(10, stays(30_000) - 1.0, 100_000.0)) is None
 
 
 def test_copies_that_read_back_and_all_copies_are_told_apart() -> None:

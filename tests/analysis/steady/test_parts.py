@@ -81,6 +81,20 @@ def test_marked_iterations_decide() -> None:
     assert (found.repetition.median_period_ns, found.repetition.fitting_share) == (4 * PACE, 1.0)
 
 
+@pytest.mark.parametrize(("before", "steady_from"), [(5, 0), (20, 0), (21, 21)])
+def test_what_the_program_left_out_before_its_marks_is_no_iteration_that_was_cut_off(
+    before: int, steady_from: int
+) -> None:
+    """Ten marked iterations of four dispatches, and before them a few of the same kernels, or more than in five."""
+    marked = [("measure", first, first + 4) for first in range(before, before + 40, 4)]
+    tables = recording((STEP[:4] * 20)[: before + 40], iterations=marked)
+    steady = next(start for part, start, _ in parts(judged(tables)) if part == "steady")
+    assert steady == begins(steady_from)
+    # Of a program that was run here nothing is cut off.
+    run = {**tables, "iterations": tables["iterations"].with_columns(run=pl.lit(3, pl.Int32))}
+    assert next(start for part, start, _ in parts(judged(run)) if part == "steady") == begins(before)
+
+
 def test_a_marked_iteration_full_of_first_calls_is_set_up() -> None:
     marked = [("measure", first, first + 8) for first in range(0, 48, 8)]
     load = call("hipModuleLoadData", begins(2), begins(2) + 3_000_000)

@@ -55,6 +55,12 @@ def test_of_one_repetition_nothing_is_saved_each_time() -> None:
     assert fields["saves_at_most"] == {"window_ns": 300, "repetition_ns": None, "unprofiled_ns": None}
 
 
+def test_what_is_saved_without_a_profiler_is_beside_what_one_takes() -> None:
+    fields = words.answer_fields(document(unprofiled_period_ns=400, saves_unprofiled_ns=100))
+    assert fields is not None
+    assert (fields["saves_at_most"]["unprofiled_ns"], fields["window"]["unprofiled_period_ns"]) == (100, 400)
+
+
 def test_where_no_kernel_is_to_be_fixed_there_is_no_rate_and_no_roof() -> None:
     fields = words.answer_fields(document(kind=None))
     assert fields is not None
