@@ -23,6 +23,8 @@ from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import Limits
 from aaco_pipeline.formats.native.program.documents import MARKS_SUFFIX
 from aaco_pipeline.formats.native.program.marks import without_secrets
+from aaco_pipeline.formats.nvidia.cupti import secrets as cupti
+from aaco_pipeline.formats.nvidia.cupti.signs import MAGIC as CUPTI_MAGIC
 from aaco_pipeline.formats.parsing.compression import Unpacked, first_bytes, open_decompressed
 from aaco_pipeline.formats.parsing.redaction import RULES_VERSION, safe_name
 from aaco_pipeline.formats.parsing.redaction.streams import redacted_pieces
@@ -223,8 +225,9 @@ def _writing(target: Path) -> Iterator[None]:
 
 def _filtered(source: gzip.GzipFile | IO[bytes], copy: IO[bytes], path: Path) -> int:
     """Copy a stream without its secrets; how many there were."""
-    hits = 0
-    for clean, count in redacted_pieces(_pieces(source, path)):
+    hits, pieces = 0, _pieces(source, path)
+    is_cupti = first_bytes(path, len(CUPTI_MAGIC)) == CUPTI_MAGIC
+    for clean, count in cupti.without_secrets(pieces, Limits(), str(path)) if is_cupti else redacted_pieces(pieces):
         copy.write(clean)
         hits += count
     return hits
