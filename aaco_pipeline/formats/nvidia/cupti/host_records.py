@@ -7,10 +7,12 @@ from typing import Final
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from aaco_pipeline.formats.capture_tables import Findings
 from aaco_pipeline.formats.nvidia.cupti.stream import Columns, Stream
-from aaco_pipeline.formats.nvidia.cupti.tables import Link, devices_of, or_none
+from aaco_pipeline.formats.nvidia.cupti.tables import Link, devices_of, distinct, or_none
+from aaco_pipeline.lake.on_disk import GrowingTable, pieces_of
 from aaco_pipeline.lake.validation import empty_table, to_contract
 
 _DOMAINS: Final = {1: "cuda_runtime", 2: "cuda_driver"}
@@ -27,25 +29,34 @@ def api_calls(stream: Stream, calls: Columns) -> pl.DataFrame:
     count = len(calls["start"])
     if not count:
         return empty_table("api_calls")
-    numbers = (calls["domain"] << np.uint32(16)) | calls["call"]
-    names = {number: stream.call_names.get(number, "call not stated") for number in np.unique(numbers).tolist()}
+    found = [distinct(_of_interface(calls, rows)) for rows in pieces_of(count)]
+    names = {number: stream.call_names.get(number, "call not stated") for number in np.concatenate(found).tolist()}
     plain = pl.Series([*names.values()], dtype=pl.String).str.replace(_API_VERSION, "").to_list()
-    frame = pl.DataFrame({"number": numbers, "domain": calls["domain"]})
-    frame = frame.select(
-        name=pl.col("number").replace_strict(dict(zip(names, plain, strict=True)), return_dtype=pl.String),
-        domain=pl.col("domain").replace_strict(_DOMAINS, default="cuda", return_dtype=pl.String),
-    )
-    return to_contract(
-        "api_calls",
-        frame.with_columns(
-            pl.Series("call_id", np.arange(count, dtype=np.int32)),
-            pl.Series("process_id", np.zeros(count, np.int32)),
-            pl.Series("thread_id", calls["thread"].astype(np.int64)),
-            or_none(calls["correlation"]).alias("correlation_id"),
-            pl.Series("start_ns", calls["start"]),
-            pl.Series("end_ns", calls["end"]),
-        ),
-    )
+    called = dict(zip(names, plain, strict=True))
+    table = GrowingTable()
+    for rows in pieces_of(count):
+        piece = {name: values[rows] for name, values in calls.items()}
+        frame = pl.DataFrame({"number": _of_interface(calls, rows), "domain": piece["domain"]})
+        frame = frame.select(
+            name=pl.col("number").replace_strict(called, return_dtype=pl.String),
+            domain=pl.col("domain").replace_strict(_DOMAINS, default="cuda", return_dtype=pl.String),
+            call_id=pl.int_range(rows.start, rows.stop, dtype=pl.Int32),
+            process_id=pl.lit(0, pl.Int32),
+        )
+        frame = frame.with_columns(
+            pl.Series("thread_id", piece["thread"].astype(np.int64)),
+            or_none(piece["correlation"]).alias("correlation_id"),
+            pl.Series("start_ns", piece["start"]),
+            pl.Series("end_ns", piece["end"]),
+        )
+        table.add(to_contract("api_calls", frame))
+    return table.table()
+
+
+def _of_interface(calls: Columns, rows: slice) -> NDArray[np.uint32]:
+    """A call's number with that of its interface, as the stream names it."""
+    found: NDArray[np.uint32] = (calls["domain"][rows] << np.uint32(16)) | calls["call"][rows]
+    return found
 
 
 def allocations(records: Columns, link: Link, device_of: dict[int, int]) -> pl.DataFrame:

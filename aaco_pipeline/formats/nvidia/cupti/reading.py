@@ -13,8 +13,9 @@ from aaco_pipeline.formats.capture_tables import CaptureTables, Findings, Limits
 from aaco_pipeline.formats.nvidia.cupti import layout, surroundings
 from aaco_pipeline.formats.nvidia.cupti.host_records import allocations, api_calls, markers
 from aaco_pipeline.formats.nvidia.cupti.stream import Columns, Stream, read_stream
-from aaco_pipeline.formats.nvidia.cupti.tables import Link, Streams, copies, kernels_and_dispatches, waits
+from aaco_pipeline.formats.nvidia.cupti.tables import Link, Streams, copies, distinct, kernels_and_dispatches, waits
 from aaco_pipeline.lake.evidence import DROPPED, Status
+from aaco_pipeline.lake.on_disk import GrowingColumn, pieces_of
 
 _ACTIVITIES: Final = (layout.KERNELS, layout.COPIES, layout.FILLS)
 _WITH_TIMES: Final = {
@@ -64,9 +65,9 @@ class _Reading:
         lanes = [columns[kind] for kind in (*_ACTIVITIES, layout.WAITS, layout.EVENTS)]
         streams = Streams.of(*lanes)
         places = [one["device"] for one in lanes] + [columns[layout.COPIES][end] for end in ("source", "destination")]
-        named = {int(number) for one in places for number in pl.Series(one).unique()} - {surroundings.NO_DEVICE}
+        named = {int(number) for one in places for number in distinct(one)} - {surroundings.NO_DEVICE}
         # A kernel ran on some device, also where none is stated.
-        used = sorted(named | {int(number) for number in pl.Series(columns[layout.KERNELS]["device"]).unique()})
+        used = sorted(named | {int(number) for number in distinct(columns[layout.KERNELS]["device"])})
         devices, device_of = surroundings.devices(stream, used, self.findings)
         link = Link.of(columns[layout.CALLS])
         overheads = columns.pop(layout.OVERHEADS)
@@ -99,20 +100,29 @@ class _Reading:
     def _placed(self, kind: int) -> Columns:
         """The columns of a kind with their times on the host's clock; 0 stays, it stands for a time not taken."""
         columns = self.stream.take(kind)
-        for name in _WITH_TIMES.get(kind, ()):
-            if self.by:
-                columns[name] = np.where(columns[name] > 0, columns[name] + self.by, 0)
+        for name in _WITH_TIMES.get(kind, ()) if self.by else ():
+            for rows in pieces_of(len(columns[name])):
+                times = columns[name][rows]
+                columns[name][rows] = np.where(times > 0, times + self.by, 0)
         return columns if self.replaced_ns is None else self._on_our_clock(kind, columns, self.replaced_ns)
 
     def _on_our_clock(self, kind: int, columns: Columns, replaced_ns: int) -> Columns:
         """The records that lie between the beginning and the instant by which CUPTI had been given another clock."""
         begin_ns = self.stream.header["monotonic"]
         times = [columns[name] for name in _WITH_TIMES.get(kind, ())]
-        sound = [(time == 0) | ((time >= begin_ns) & (time <= replaced_ns)) for time in times]
-        if not sound or (kept := np.logical_and.reduce(sound)).all():
+        count = len(times[0]) if times else 0
+        kept = {name: GrowingColumn(values.dtype) for name, values in columns.items()}
+        for rows in pieces_of(count):
+            sound = [(time[rows] == 0) | ((time[rows] >= begin_ns) & (time[rows] <= replaced_ns)) for time in times]
+            chosen = np.logical_and.reduce(sound)
+            for name, values in columns.items():
+                kept[name].add(values[rows][chosen])
+        if not count:
             return columns
-        self.left_out[kind] = int((~kept).sum())
-        return {name: values[kept] for name, values in columns.items()}
+        found = {name: column.array() for name, column in kept.items()}
+        if left_out := count - len(next(iter(found.values()))):
+            self.left_out[kind] = left_out
+        return found
 
     def _at_their_contexts(self) -> None:
         """Waits and events get the device of their context: CUPTI does not say it with them."""

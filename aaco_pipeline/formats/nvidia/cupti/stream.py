@@ -17,6 +17,7 @@ from aaco_pipeline.formats.nvidia.cupti import layout
 from aaco_pipeline.formats.nvidia.cupti.packing import unpacked
 from aaco_pipeline.formats.nvidia.cupti.signs import MAGIC
 from aaco_pipeline.formats.parsing.compression import DAMAGED, open_decompressed
+from aaco_pipeline.lake.on_disk import GrowingColumn
 
 Columns = dict[str, NDArray[Any]]
 #: Records are taken out of their chunks in blocks of at least so many bytes: a chunk may hold a single record.
@@ -74,7 +75,7 @@ class _Reading:
         self._path, self._file, self._limits = path, file, limits
         self._at = self._events = 0
         self._pending: dict[tuple[int, int], bytearray] = {}
-        self._blocks: dict[int, dict[str, list[NDArray[Any]]]] = {}
+        self._columns: dict[int, dict[str, GrowingColumn]] = {}
 
     def stream(self) -> Stream:
         found = Stream(self._path, self._header())
@@ -98,8 +99,8 @@ class _Reading:
             self._put(found, kind, record_bytes, count, payload)
         for kind, record_bytes in list(self._pending):
             self._unpack(kind, record_bytes)
-        for kind in list(self._blocks):
-            found.columns[kind] = self._joined(kind)
+        for kind in list(self._columns):
+            found.columns[kind] = {name: column.array() for name, column in self._columns.pop(kind).items()}
         return found
 
     def _take(self, count: int) -> bytes:
@@ -192,15 +193,7 @@ class _Reading:
             }
         )
         records = np.frombuffer(payload, form)
-        into = self._blocks.setdefault(kind, {name: [] for name in fields})
+        into = self._columns.setdefault(kind, {name: GrowingColumn(at[0]) for name, at in fields.items()})
         for name, (dtype, *_) in fields.items():
             # Copies: a view would keep the block with the fields that nobody needs.
-            into[name].append(records[name].copy() if name in reached else np.zeros(len(records), dtype))
-
-    def _joined(self, kind: int) -> Columns:
-        blocks = self._blocks.pop(kind)
-        columns: Columns = {}
-        for name in list(blocks):
-            pieces = blocks.pop(name)
-            columns[name] = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-        return columns
+            into[name].add(records[name].copy() if name in reached else np.zeros(len(records), dtype))

@@ -3,6 +3,7 @@
 Calls, allocations and ranges are `host_records`'s, devices and clocks `surroundings`'s.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from aaco_pipeline.formats.capture_tables import described_kernels
 from aaco_pipeline.formats.nvidia.cupti.stream import Columns, Stream
+from aaco_pipeline.lake.on_disk import GrowingTable, pieces_of
 from aaco_pipeline.lake.validation import empty_table, to_contract
 
 #: CUPTI's CUpti_ActivityMemcpyKind; arrays lie in the device's memory.
@@ -46,19 +48,30 @@ class Link:
     @classmethod
     def of(cls, calls: Columns) -> "Link":
         """The first call of each correlation; a launch of the runtime precedes what it calls of the driver."""
-        correlations, first = np.unique(calls["correlation"], return_index=True)
-        return cls(correlations, calls["thread"][first])
+        numbers, threads = calls["correlation"], calls["thread"]
+        if _ascending(numbers):
+            return cls(numbers, threads)
+        correlations, first = np.unique(numbers, return_index=True)
+        return cls(correlations, threads[first])
 
     def unknown(self, correlations: Numbers) -> int:
         """How many have no recorded call."""
-        return int((~np.isin(correlations, self.correlations)).sum())
+        pieces = (correlations[rows] for rows in pieces_of(len(correlations)))
+        return sum(len(piece) - int(np.count_nonzero(self._found(piece)[1])) for piece in pieces)
 
     def thread(self, correlations: Numbers) -> pl.Series:
         """The thread of each, null where no call was recorded."""
+        at, known = self._found(correlations)
         if not len(self.correlations):
             return pl.Series([None] * len(correlations), dtype=pl.Int64)
+        return _where(known, self.threads[at]).cast(pl.Int64)
+
+    def _found(self, correlations: Numbers) -> tuple[Numbers, Numbers]:
+        """Where each would be, and whether it is there."""
+        if not len(self.correlations):
+            return np.zeros(len(correlations), np.intp), np.zeros(len(correlations), np.bool_)
         at = np.minimum(np.searchsorted(self.correlations, correlations), len(self.correlations) - 1)
-        return _where(self.correlations[at] == correlations, self.threads[at]).cast(pl.Int64)
+        return at, self.correlations[at] == correlations
 
 
 @dataclass(frozen=True)
@@ -70,8 +83,12 @@ class Streams:
     @classmethod
     def of(cls, *activities: Columns) -> "Streams":
         """All streams that any of these ran on, in order of device, context and stream."""
-        keys = [_distinct(_key(one)[one["stream"] != _NONE]) for one in activities]
-        return cls(np.unique(np.concatenate(keys)))
+        keys = [
+            distinct(_key(piece)[piece["stream"] != _NONE])
+            for one in activities
+            for piece in _pieces(one, "device", "context", "stream")
+        ]
+        return cls(np.unique(np.concatenate([np.zeros(0, np.uint64), *keys])))
 
     def number(self, activities: Columns) -> pl.Series:
         """The number of each activity's stream; null where it names none."""
@@ -96,67 +113,97 @@ def kernels_and_dispatches(
 ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
     """The tables `kernels` and `dispatches` in the stream's order, and the detail `launch_facts`.
 
-    The columns of `runs` are taken out of it as they are used: there may be many millions of rows. A kernel that had
-    not ended when the process did has no times.
+    There may be many millions of rows: they are made a piece at a time. A kernel that had not ended when the process
+    did has no times.
     """
     count = len(runs["start"])
     if not count:
         facts = pl.DataFrame(schema={"dispatch_id": pl.Int32, "registers_per_thread": pl.Int64})
         return empty_table("kernels"), empty_table("dispatches"), facts
-    static, local = runs.pop("static_shared"), runs.pop("local_memory")
-    kernel_id, kernels = _kernels(stream, runs.pop("name"), static, local)
+    kernels = _Kernels(stream, runs)
+    dispatches, launch_facts = GrowingTable(), GrowingTable()
+    first = 0
+    for piece in _pieces(runs):
+        made, facts = _dispatches(piece, first, kernels, link, streams, device_of)
+        dispatches.add(made)
+        launch_facts.add(facts)
+        first += made.height
+    return kernels.table(), dispatches.table(), launch_facts.table()
+
+
+def _dispatches(
+    runs: Columns, first: int, kernels: "_Kernels", link: Link, streams: Streams, device_of: dict[int, int]
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    count = len(runs["start"])
+    static, local = runs["static_shared"].astype(np.int64), runs["local_memory"].astype(np.int64)
+    start, end = runs["start"], runs["end"]
     parts = {
-        "dispatch_id": pl.Series(np.arange(count, dtype=np.int32)),
+        "dispatch_id": pl.Series(np.arange(first, first + count, dtype=np.int32)),
         "process_id": pl.Series(np.zeros(count, np.int32)),
-        "kernel_id": kernel_id,
+        "kernel_id": kernels.number(runs),
         "stream_id": streams.number(runs),
-        "device_id": devices_of(runs.pop("device"), device_of),
-        "lds_allocated_bytes": pl.Series(static.astype(np.int64) + runs.pop("dynamic_shared")),
-        "scratch_bytes": pl.Series(local.astype(np.int64)),
-        "graph_node_id": or_none(runs.pop("graph_node")),
+        "device_id": devices_of(runs["device"], device_of),
+        "lds_allocated_bytes": pl.Series(static + runs["dynamic_shared"]),
+        "scratch_bytes": pl.Series(local),
+        "graph_node_id": or_none(runs["graph_node"]),
         "below_resolution": pl.Series(np.zeros(count, np.bool_)),
         "thread_id": link.thread(runs["correlation"]),
-        "correlation_id": or_none(runs.pop("correlation")),
+        "correlation_id": or_none(runs["correlation"]),
     }
-    del static, local, runs["context"], runs["stream"]
     for axis in "xyz":
-        block = runs.pop(f"block_{axis}").astype(np.int64)
-        parts[f"grid_{axis}"] = pl.Series(runs.pop(f"grid_{axis}") * block)  # CUPTI counts blocks
+        block = runs[f"block_{axis}"].astype(np.int64)
+        parts[f"grid_{axis}"] = pl.Series(runs[f"grid_{axis}"] * block)  # CUPTI counts blocks
         parts[f"workgroup_{axis}"] = pl.Series(block)
-    start, end = runs.pop("start"), runs.pop("end")
     timed = (start > 0) & (end > 0)
     for name, values in (("start_ns", start), ("end_ns", end), ("self_ns", np.maximum(end - start, 0))):
         parts[name] = _where(timed, values)
-    facts = pl.DataFrame(
-        {"dispatch_id": parts["dispatch_id"], "registers_per_thread": runs.pop("registers").astype(np.int64)}
-    )
-    return kernels, to_contract("dispatches", pl.DataFrame(parts)), facts
+    registers = pl.Series(runs["registers"].astype(np.int64))
+    facts = pl.DataFrame({"dispatch_id": parts["dispatch_id"], "registers_per_thread": registers})
+    return to_contract("dispatches", pl.DataFrame(parts)), facts
 
 
-def _kernels(stream: Stream, names: Numbers, static: Numbers, local: Numbers) -> tuple[pl.Series, pl.DataFrame]:
-    """The number of each execution's kernel, and the table `kernels`.
+class _Kernels:
+    """The kernels that ran, each with a dense number.
 
     A kernel is its text and what the compiler fixed; the stream may number one text twice.
     """
-    used = _distinct(names)
-    first: dict[tuple[str, str | None], int] = {}
-    same = [first.setdefault(_text(stream, number), number) for number in used.tolist()]
-    named = np.array(same, np.uint64)[np.searchsorted(used, names)]
-    resources = (static.astype(np.uint64) << np.uint64(32)) | local
-    fixed = _distinct(resources)
-    keys = (named << np.uint64(32)) | np.searchsorted(fixed, resources).astype(np.uint64)
-    del named, resources
-    distinct = _distinct(keys)
-    rows = []
-    for number, key in enumerate(distinct.tolist()):
-        name, symbol = _text(stream, key >> 32)
-        of_it = int(fixed[key & 0xFFFFFFFF])
-        rows.append((number, name, symbol, of_it >> 32, of_it & 0xFFFFFFFF))
-    schema = {"kernel_id": pl.Int32, "name": pl.String, "symbol": pl.String} | dict.fromkeys(
-        ("static_lds_bytes", "static_scratch_bytes"), pl.Int64
-    )
-    kernels = described_kernels(pl.DataFrame(rows, schema=schema, orient="row"))
-    return pl.Series(np.searchsorted(distinct, keys).astype(np.int32)), kernels
+
+    def __init__(self, stream: Stream, runs: Columns) -> None:
+        self._stream = stream
+        wanted = ("name", "static_shared", "local_memory")
+        found = [pl.DataFrame(piece).unique() for piece in _pieces(runs, *wanted)]
+        distinct_runs = {name: values.to_numpy() for name, values in pl.concat(found).unique().to_dict().items()}
+        self._used = distinct(distinct_runs["name"])
+        first: dict[tuple[str, str | None], int] = {}
+        self._same = np.array(
+            [first.setdefault(_text(stream, number), number) for number in self._used.tolist()], np.uint64
+        )
+        self._fixed = distinct(_resources(distinct_runs))
+        self._distinct = distinct(self._keys(distinct_runs))
+
+    def number(self, runs: Columns) -> pl.Series:
+        """The number of each execution's kernel."""
+        return pl.Series(np.searchsorted(self._distinct, self._keys(runs)).astype(np.int32))
+
+    def table(self) -> pl.DataFrame:
+        """The table `kernels`."""
+        rows = []
+        for number, key in enumerate(self._distinct.tolist()):
+            name, symbol = _text(self._stream, key >> 32)
+            of_it = int(self._fixed[key & 0xFFFFFFFF])
+            rows.append((number, name, symbol, of_it >> 32, of_it & 0xFFFFFFFF))
+        schema = {"kernel_id": pl.Int32, "name": pl.String, "symbol": pl.String} | dict.fromkeys(
+            ("static_lds_bytes", "static_scratch_bytes"), pl.Int64
+        )
+        return described_kernels(pl.DataFrame(rows, schema=schema, orient="row"))
+
+    def _keys(self, runs: Columns) -> Numbers:
+        named = self._same[np.searchsorted(self._used, runs["name"])]
+        return (named << np.uint64(32)) | np.searchsorted(self._fixed, _resources(runs)).astype(np.uint64)
+
+
+def _resources(runs: Columns) -> Numbers:
+    return (runs["static_shared"].astype(np.uint64) << np.uint64(32)) | runs["local_memory"]
 
 
 def _text(stream: Stream, number: int) -> tuple[str, str | None]:
@@ -273,6 +320,28 @@ def _where(known: Numbers, values: Numbers) -> pl.Series:
     return pl.DataFrame({"known": known, "values": values}).select(pl.when("known").then("values")).to_series()
 
 
-def _distinct(values: Numbers) -> Numbers:
+def distinct(values: Numbers) -> Numbers:
     """The distinct values in order, without sorting all of them."""
-    return pl.Series(values).unique().sort().to_numpy()
+    found = [pl.Series(values[rows]).unique() for rows in pieces_of(len(values))]
+    return pl.concat(found).unique().sort().to_numpy() if found else values
+
+
+def _ascending(values: Numbers) -> bool:
+    """Whether each is larger than the one before."""
+    last = -1
+    for rows in pieces_of(len(values)):
+        piece = values[rows]
+        if int(piece[0]) <= last or bool((piece[1:] <= piece[:-1]).any()):
+            return False
+        last = int(piece[-1])
+    return True
+
+
+def _pieces(columns: Columns, *names: str) -> Iterator[Columns]:
+    """The columns of these names, or all, a piece at a time; at least one piece, without rows where there are none."""
+    chosen = {name: columns[name] for name in names} if names else columns
+    count = len(next(iter(chosen.values())))
+    if not count:
+        yield chosen
+    for rows in pieces_of(count):
+        yield {name: values[rows] for name, values in chosen.items()}
