@@ -121,13 +121,23 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Check:
-    """A promise that a session's tables keep: `holds` is given the tables in `reads`, by name."""
+    """A promise that a session's tables keep: `holds` is given the tables in `reads`, by name.
+
+    Of a table in `columns` it is given those columns alone: a table may be larger than what it looks at by far.
+    """
 
     name: str
     description: str
     holds: "Callable[[Mapping[str, pl.DataFrame]], Finding]"
     reads: tuple[str, ...]
     blocking: bool = True
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def finding(self, session: Session) -> "Finding":
+        """Whether a session's published tables keep it."""
+        whole = session.tables(*(name for name in self.reads if name not in self.columns))
+        parts = {name: session.lake.read(name, session.id, columns) for name, columns in self.columns.items()}
+        return self.holds({**whole, **parts})
 
 
 @dataclass(frozen=True)

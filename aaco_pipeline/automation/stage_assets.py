@@ -94,7 +94,7 @@ def checked(session: Session, one: Stage) -> Iterator[dg.AssetCheckResult]:
     """The results of a stage's checks over what is published of a session."""
     yield _result(one, CONTRACT, contract_is_fulfilled(session, one), blocking=True)
     for check in one.checks:
-        yield _result(one, check.name, check.holds(session.tables(*check.reads)), blocking=check.blocking)
+        yield _result(one, check.name, check.finding(session), blocking=check.blocking)
 
 
 def contract_is_fulfilled(session: Session, one: Stage) -> Finding:

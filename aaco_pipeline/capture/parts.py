@@ -13,6 +13,7 @@ from aaco_pipeline.capture.merging import NamedReading, merge_parts
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
 from aaco_pipeline.lake.evidence import Evidence
+from aaco_pipeline.lake.on_disk import pieces
 
 
 def read_run(run: Run, limits: Limits | None = None) -> CaptureTables:
@@ -74,10 +75,11 @@ def _captured_in(
 def _bounded(read: CaptureTables, limits: Limits, place: str) -> CaptureTables:
     """What was read, if no text in it is longer than a name or a value ever is."""
     for name, frame in (*read.tables.items(), *read.details.items()):
-        texts = frame.select(cs.string()).select(pl.all().str.len_bytes().max())
-        for column, longest in zip(texts.columns, texts.row(0) if texts.columns else (), strict=True):
-            if longest is not None and longest > limits.text_bytes:
-                raise CaptureError(
-                    f"{place}: a text of {longest} bytes for {name}.{column}; no profiler writes one so long"
-                )
+        for piece in pieces(frame.select(cs.string())):
+            texts = piece.select(pl.all().str.len_bytes().max())
+            for column, longest in zip(texts.columns, texts.row(0) if texts.columns else (), strict=True):
+                if longest is not None and longest > limits.text_bytes:
+                    raise CaptureError(
+                        f"{place}: a text of {longest} bytes for {name}.{column}; no profiler writes one so long"
+                    )
     return read

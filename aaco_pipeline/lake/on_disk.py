@@ -5,9 +5,11 @@ once. What is no larger than a piece stays in memory, and nothing here is loaded
 """
 
 import mmap
+import os
 import tempfile
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 PIECE_ROWS: Final = 1 << 19
 #: A column of numbers that is larger goes to the disk.
 _COLUMN_BYTES: Final = 4 << 20
+#: A stream that is smaller is read at once.
+_MAPPED_FROM: Final = 32 << 20
 _MAPPED: Final[weakref.WeakSet[mmap.mmap]] = weakref.WeakSet()
 
 
@@ -124,7 +128,10 @@ class GrowingTable:
 
 
 def write_pieces(frame: pl.DataFrame, file: IO[bytes]) -> None:
-    """The frame as an Arrow stream, written a piece at a time."""
+    """The frame as an Arrow stream, a large one a piece at a time."""
+    if frame.height <= PIECE_ROWS:
+        frame.write_ipc_stream(file, compression="uncompressed")
+        return
     import pyarrow as pa
 
     writer: pa.ipc.RecordBatchStreamWriter | None = None
@@ -136,10 +143,38 @@ def write_pieces(frame: pl.DataFrame, file: IO[bytes]) -> None:
         writer.close()
 
 
+def read_pieces(file: IO[bytes]) -> pl.DataFrame:
+    """The frame that `write_pieces` wrote, a large one mapped.
+
+    ValueError or Polars' error for a file that is no such stream, or contradicts itself.
+    """
+    small = os.fstat(file.fileno()).st_size <= _MAPPED_FROM
+    return pl.read_ipc_stream(file) if small else read_mapped(file)
+
+
+def write_parquet(frame: pl.DataFrame, path: Path, metadata: Mapping[str, str]) -> None:
+    """The frame as a Parquet file, a large one a piece at a time."""
+    stated = dict(metadata)
+    if frame.height <= PIECE_ROWS:
+        frame.write_parquet(path, compression="zstd", metadata=stated)
+        return
+    from polars.io.plugins import register_io_source
+
+    def taken(
+        columns: list[str] | None, chosen: pl.Expr | None, rows: int | None, batch: int | None
+    ) -> Iterator[pl.DataFrame]:
+        """What Polars asks of a source; of one that is written as it is, it asks for everything."""
+        for piece in pieces(frame):
+            yield piece if columns is None else piece.select(columns)
+
+    source = register_io_source(taken, schema=frame.schema, is_pure=True)
+    source.sink_parquet(path, compression="zstd", metadata=stated, maintain_order=True)
+
+
 def read_mapped(file: IO[bytes]) -> pl.DataFrame:
     """The frame that an Arrow stream holds, of which only what is looked at is read.
 
-    pyarrow's ArrowInvalid for a file that is no such stream, or contradicts itself.
+    pyarrow's ArrowInvalid, a ValueError, for a file that is no such stream, or contradicts itself.
     """
     import pyarrow as pa
 

@@ -71,8 +71,12 @@ class LakeReader(LakeFolder):
         files = (file for folder in folders for file in folder.rglob("*") if file.is_file())
         return sum(entry.bytes for entry in self.manifest(session).entries) + sum(file.stat().st_size for file in files)
 
-    def read(self, table: str, session: str | Sequence[str] | None = None) -> "pl.DataFrame":
+    def read(
+        self, table: str, session: str | Sequence[str] | None = None, columns: Sequence[str] | None = None
+    ) -> "pl.DataFrame":
         """One table as a Polars frame: of one session, of several, or of all (None), in the contract's columns.
+
+        Of these all, or those named by `columns` alone.
 
         For a table of campaigns, `session` names campaigns. Columns that an older contract did not have are null.
         Raises UsageError for an unknown table or an ambiguous name, LakeError for a newer contract or a torn file.
@@ -85,8 +89,8 @@ class LakeReader(LakeFolder):
         else:
             named = [session] if isinstance(session, str) else list(session)
             identifiers = [self.find_session(n) if declared.scope == "session" else n for n in named]
-        frames = [frame for identifier in identifiers for frame in self._read_published(declared, identifier)]
-        return pl.concat(frames) if frames else pl.DataFrame(schema=polars_schema(declared))
+        frames = [frame for identifier in identifiers for frame in self._read_published(declared, identifier, columns)]
+        return pl.concat(frames) if frames else _chosen(pl.DataFrame(schema=polars_schema(declared)), columns)
 
     def read_entry(self, entry: Entry) -> "pl.DataFrame":
         """One published table, after `verify_entry`."""
@@ -149,11 +153,11 @@ class LakeReader(LakeFolder):
         with lake_errors(self.path / MANIFESTS):
             return sorted((self.path / MANIFESTS).glob("*.json"))
 
-    def _read_published(self, table: Table, identifier: str) -> list["pl.DataFrame"]:
+    def _read_published(self, table: Table, identifier: str, columns: Sequence[str] | None) -> list["pl.DataFrame"]:
         while True:
             manifest = self.manifest(identifier, table.scope)
             try:
-                return [_read_file(table, file) for file in self.published_files(table, [manifest])]
+                return [_read_file(table, file, columns) for file in self.published_files(table, [manifest])]
             except LakeError:
                 # Either a writer superseded the file after we had read its name, or it is torn or lost.
                 if self.manifest(identifier, table.scope) == manifest:
@@ -178,16 +182,23 @@ def _require_readable(table: Table, entry: Entry, scope: Scope, identifier: str)
         )
 
 
-def _read_file(table: Table, path: Path) -> "pl.DataFrame":
+def _chosen(frame: "pl.DataFrame", columns: Sequence[str] | None) -> "pl.DataFrame":
+    return frame if columns is None else frame.select(columns)
+
+
+def _read_file(table: Table, path: Path, columns: Sequence[str] | None = None) -> "pl.DataFrame":
     """The file in the contract's columns; the key comes from the path, as only older files hold it, too."""
     import polars as pl
 
+    schema = polars_schema(table)
+    asked = schema.names() if columns is None else [*columns]
     try:
-        frame = pl.read_parquet(path, hive_partitioning=False, glob=False)
+        held = [name for name in pl.read_parquet_schema(path) if name in asked] if columns is not None else None
+        # Of columns that it does not hold it still says how many rows there are.
+        frame = pl.read_parquet(path, columns=held or None, hive_partitioning=False, glob=False)
     except (pl.exceptions.PolarsError, OSError) as error:
         if not path.is_file():
             raise missing(path) from error
         raise LakeError(f"{path}: cannot be read ({str(error).splitlines()[0]}); `aaco doctor` tells why") from error
-    schema = polars_schema(table)
-    absent = [pl.lit(None, dtype).alias(name) for name, dtype in schema.items() if name not in frame.columns]
-    return frame.with_columns(absent).with_columns(pl.lit(owner_of(path)[1]).alias(table.key)).select(schema.names())
+    absent = [pl.lit(None, schema[name]).alias(name) for name in asked if name not in frame.columns]
+    return frame.with_columns(absent).with_columns(pl.lit(owner_of(path)[1]).alias(table.key)).select(asked)

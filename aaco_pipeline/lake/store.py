@@ -249,6 +249,8 @@ class TraceLake(LakeReader):
         """
         if frame.is_empty():
             return Entry(table.name, stage, "", 0, 0, "", table.version)
+        from aaco_pipeline.lake.on_disk import write_parquet
+
         folder = self.path / table.name / f"{table.key}={identifier}"
         make_folder(folder)
         temporary = temporary_beside(folder / "file")
@@ -261,7 +263,7 @@ class TraceLake(LakeReader):
         }
         try:
             with _polars_os_errors(temporary):
-                frame.drop(table.key).write_parquet(temporary, compression="zstd", metadata=metadata)
+                write_parquet(frame.drop(table.key), temporary, metadata)
             sync_file(temporary)
             digest = file_digest(temporary)
             final = folder / f"{stage}-{digest[:DIGITS_IN_NAME]}.parquet"

@@ -3,11 +3,14 @@
 The contracts themselves are declared in `aaco_pipeline.lake.tables`; publishing is `aaco_pipeline.lake.store`.
 """
 
+from collections.abc import Sequence
+
 import polars as pl
 
 from aaco_pipeline.errors import ContractError
 from aaco_pipeline.lake.contracts import polars_schema, polars_types
 from aaco_pipeline.lake.declaration import Table
+from aaco_pipeline.lake.on_disk import PIECE_ROWS
 
 
 def empty_table(table: str) -> pl.DataFrame:
@@ -41,28 +44,35 @@ def conform(table: Table, frame: pl.DataFrame, key: str) -> pl.DataFrame:
     schema = polars_schema(table)
     if frame.is_empty() and frame.schema in (schema, polars_types(table.name)):
         return pl.DataFrame(schema=schema)
-    if table.key not in frame.columns:
-        frame = frame.with_columns(pl.lit(key, pl.String).alias(table.key))
     unlike = {
-        "is missing": [name for name in schema if name not in frame.columns],
+        "is missing": [name for name in schema if name not in frame.columns and name != table.key],
         "is not in the contract": [name for name in frame.columns if name not in schema],
     }
     if any(unlike.values()):
         told = "; ".join(f"column {', '.join(names)} {what}" for what, names in unlike.items() if names)
         raise ContractError(f"table {table.name}: {told}")
+    stated = [name for name in schema if name in frame.columns]
     frame = frame.select(
-        pl.col(name).cast(dtype) if frame.schema[name] == pl.Null else pl.col(name) for name, dtype in schema.items()
+        pl.col(name).cast(schema[name]) if frame.schema[name] == pl.Null else pl.col(name) for name in stated
     )
-    for declared in table.all_columns:
+    for declared in (one for one in table.all_columns if one.name in stated):
         problem = _problem(frame.get_column(declared.name), schema[declared.name], declared.nullable)
         if problem is not None:
             raise ContractError(f"table {table.name}, column {declared.name}: {problem}")
-    strangers = frame.filter(pl.col(table.key) != key)
+    strangers = frame.filter(pl.col(table.key) != key) if table.key in stated else frame.clear()
     if strangers.height:
         raise ContractError(
             f"table {table.name}: {strangers.height} rows name {table.key} {strangers.item(0, 0)!r}, expected {key!r}"
         )
-    return frame.sort(table.sort_by, maintain_order=True, nulls_last=False)
+    keyed = frame.with_columns(pl.lit(key, pl.String).alias(table.key)).select(schema.keys())
+    # Sorting copies all of a table: a large one that is in order is left where it lies.
+    if frame.height > PIECE_ROWS and _in_order(frame, table.sort_by):
+        return keyed
+    return keyed.sort(table.sort_by, maintain_order=True, nulls_last=False)
+
+
+def _in_order(frame: pl.DataFrame, by: Sequence[str]) -> bool:
+    return len(by) == 1 and by[0] in frame.columns and frame.get_column(by[0]).is_sorted()
 
 
 def _problem(values: pl.Series, expected: pl.DataType, nullable: bool) -> str | None:

@@ -21,6 +21,9 @@ def launching_operators(dispatches: pl.DataFrame, api_calls: pl.DataFrame) -> pl
     A dispatch without a known launch, or launched outside every operator, has no row.
     """
     operators = api_calls.filter((pl.col("domain") == OPERATOR_DOMAIN) & pl.col("thread_id").is_not_null())
+    if operators.is_empty():
+        found = {"dispatch_id": pl.Int32(), "kernel_id": pl.Int32(), "duration_ns": pl.Int64(), **_OPERATOR}
+        return pl.DataFrame(schema=found)
     activities = dispatches.select(
         *("dispatch_id", "process_id", "kernel_id", "correlation_id"), duration_ns=pl.col("end_ns") - pl.col("start_ns")
     )

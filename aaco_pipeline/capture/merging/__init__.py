@@ -56,9 +56,9 @@ def merge_parts(parts: Sequence[NamedReading]) -> CaptureTables:
     tables = merged.tables
     tables["counters"], tables["kernels"], placed = counted.counters(parts, merged)
     tables["pc_samples"] = other_passes.pc_samples(parts, merged)
-    tables["att_instructions"], traces, traced = matched_instructions(
-        [(part.name, part.reading) for part in parts], merged.keys, tables["dispatches"]
-    )
+    traced_parts = [(part.name, part.reading) for part in parts if part.table("att_instructions").height]
+    keys = merged.keys if traced_parts else pl.DataFrame()
+    tables["att_instructions"], traces, traced = matched_instructions(traced_parts, keys, tables["dispatches"])
     tables["kernels"], tables["att_instructions"], unnamed = traced_kernels.named(
         parts, tables["kernels"], tables["att_instructions"]
     )

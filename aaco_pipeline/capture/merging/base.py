@@ -6,15 +6,17 @@ What further parts add to it is `aaco_pipeline.capture.merging.other_passes`.
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import polars as pl
 
 from aaco_pipeline.capture.merging.clocks import PartTimes
 from aaco_pipeline.capture.merging.clocks import placed as clocks_of_parts
-from aaco_pipeline.capture.merging.parts import EVENTS, NamedReading
+from aaco_pipeline.capture.merging.parts import EVENTS, NamedReading, work_items
 from aaco_pipeline.formats.capture_tables import Findings
 from aaco_pipeline.lake.evidence import Evidence
+from aaco_pipeline.lake.on_disk import with_columns
 from aaco_pipeline.lake.validation import to_contract
 
 DEVICE_COLUMNS: Final = ("device_id", "source_device_id", "destination_device_id")
@@ -71,8 +73,8 @@ class Base:
     """The base's tables under one numbering, with what a further part needs to refer to them."""
 
     tables: dict[str, pl.DataFrame]
-    #: dispatch_id of the session with `process` (ordinal in the base), source_dispatch_id, name, grid and workgroup.
-    keys: pl.DataFrame
+    #: Its parts, each with what was added to the numbers of its dispatches and of its processes.
+    parts: Sequence[tuple[NamedReading, int, int]]
     #: By the name of each part of the base: what to add to its dispatches' numbers, and to its times.
     dispatch_offsets: Mapping[str, int]
     time_offsets: Mapping[str, int]
@@ -82,6 +84,17 @@ class Base:
     addresses: Mapping[int, str]
     evidence: list[Evidence]
 
+    @cached_property
+    def keys(self) -> pl.DataFrame:
+        """dispatch_id of the session with `process` (ordinal in the base), source_dispatch_id, name, grid, workgroup.
+
+        Only what places counters or a thread trace asks for it: it is a row for each dispatch.
+        """
+        return pl.concat(
+            part.keys.with_columns(pl.col("dispatch_id") + dispatches, pl.col("process") + processes)
+            for part, dispatches, processes in self.parts
+        )
+
 
 def base_trace(base: Sequence[NamedReading]) -> Base:
     kernels, kernel_maps = _kernels(base)
@@ -89,7 +102,7 @@ def base_trace(base: Sequence[NamedReading]) -> Base:
     clocks = clocks_of_parts([_times(part) for part in base])
     clock_of: dict[int, tuple[str, ...]] = {}
     pieces: dict[str, list[pl.DataFrame]] = {name: [] for name in ("processes", *EVENTS)}
-    keys: list[pl.DataFrame] = []
+    parts: list[tuple[NamedReading, int, int]] = []
     offsets = dict.fromkeys((*EVENTS, "processes", "queues", "streams"), 0)
     dispatch_offsets: dict[str, int] = {}
     for number, part in enumerate(base):
@@ -98,9 +111,7 @@ def base_trace(base: Sequence[NamedReading]) -> Base:
         clock_of |= dict.fromkeys(range(process_offset, process_offset + processes.height), clocks.clocks[part.name])
         pieces["processes"].append(processes.with_columns(pl.col("process_id") + process_offset))
         dispatch_offsets[part.name] = offsets["dispatches"]
-        keys.append(
-            part.keys.with_columns(pl.col("dispatch_id") + offsets["dispatches"], pl.col("process") + process_offset)
-        )
+        parts.append((part, offsets["dispatches"], process_offset))
         frames = {name: part.executions if name == "dispatches" else part.table(name) for name in EVENTS}
         for name, key in EVENTS.items():
             frame = frames[name]
@@ -120,15 +131,9 @@ def base_trace(base: Sequence[NamedReading]) -> Base:
             offsets[kind] += _how_many(frames.values(), columns)
     tables = {name: pl.concat(frames) for name, frames in pieces.items()}
     tables |= {"kernels": kernels, "devices": devices, "clock_domains": clocks.clock_domains}
-    tables["dispatches"] = tables["dispatches"].with_columns(
-        grid_work_items=pl.coalesce("grid_work_items", pl.col("grid_x") * pl.col("grid_y") * pl.col("grid_z")),
-        workgroup_work_items=pl.coalesce(
-            "workgroup_work_items", pl.col("workgroup_x") * pl.col("workgroup_y") * pl.col("workgroup_z")
-        ),
-    )
-    return Base(
-        tables, pl.concat(keys), dispatch_offsets, clocks.offsets, clock_of, addresses, [*clocks.evidence, *alike]
-    )
+    sizes = [items.alias(f"{what}_work_items") for what, items in work_items().items()]
+    tables["dispatches"] = with_columns(tables["dispatches"], sizes)
+    return Base(tables, parts, dispatch_offsets, clocks.offsets, clock_of, addresses, [*clocks.evidence, *alike])
 
 
 def renumbered(frame: pl.DataFrame, added: Mapping[str, int], mapped: Mapping[str, Mapping[int, int]]) -> pl.DataFrame:
@@ -137,7 +142,7 @@ def renumbered(frame: pl.DataFrame, added: Mapping[str, int], mapped: Mapping[st
     for column, mapping in mapped.items():
         if column in frame.columns and any(old != new for old, new in mapping.items()):
             changes.append(pl.col(column).replace(mapping))
-    return frame.with_columns(changes)
+    return with_columns(frame, changes)
 
 
 def _kernels(base: Sequence[NamedReading]) -> tuple[pl.DataFrame, list[dict[int, int]]]:

@@ -7,6 +7,7 @@ from typing import Final
 import polars as pl
 
 from aaco_pipeline.lake.evidence import Evidence
+from aaco_pipeline.lake.on_disk import GrowingTable, pieces
 from aaco_pipeline.lake.validation import empty_table, to_contract
 
 #: Ranges that programs commonly put around one iteration; the number is theirs.
@@ -114,18 +115,26 @@ def placed_in(dispatches: pl.DataFrame, calls: pl.DataFrame, ranges: pl.DataFram
     """The dispatches with their iterations: each belongs to the one in which it was launched; without a launch, to the
     one it began in. `ranges` has process_id, number, start_ns and until_ns.
     """
-    launches = (
-        calls.drop_nulls("correlation_id")
-        .group_by("process_id", "correlation_id")
-        .agg(launched_ns=pl.col("start_ns").min())
-    )
+    ordered = ranges.sort("start_ns")
+    numbers = GrowingTable()
+    for piece in pieces(dispatches.select("process_id", "correlation_id", "start_ns")):
+        numbers.add(_numbers(piece, calls, ordered))
+    return dispatches.with_columns(numbers.table().get_columns())
+
+
+def _numbers(dispatches: pl.DataFrame, calls: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
+    """The iteration of each dispatch, in their order."""
+    first, last = dispatches.select(a=pl.col("correlation_id").min(), b=pl.col("correlation_id").max()).row(0)
+    of_these = pl.col("correlation_id").is_between(first, last)
+    launches = [piece.select("process_id", "correlation_id", "start_ns").filter(of_these) for piece in pieces(calls)]
+    launched = pl.concat(launches).group_by("process_id", "correlation_id").agg(launched_ns=pl.col("start_ns").min())
     placed = (
-        dispatches.join(launches, on=["process_id", "correlation_id"], how="left", maintain_order="left")
+        dispatches.join(launched, on=["process_id", "correlation_id"], how="left", maintain_order="left")
         .with_columns(at_ns=pl.coalesce("launched_ns", "start_ns"))
         .with_row_index("row")
         .sort("at_ns")
         .join_asof(
-            ranges.sort("start_ns"),
+            ranges,
             left_on="at_ns",
             right_on="start_ns",
             by="process_id",
@@ -135,7 +144,7 @@ def placed_in(dispatches: pl.DataFrame, calls: pl.DataFrame, ranges: pl.DataFram
         .sort("row")
     )
     inside = pl.when(pl.col("at_ns") < pl.col("until_ns")).then(pl.col("number"))
-    return placed.with_columns(iteration=inside.cast(pl.Int32)).select(dispatches.columns)
+    return placed.select(iteration=inside.cast(pl.Int32))
 
 
 def _without(dispatches: pl.DataFrame, leading: int, clock_of: Mapping[int, tuple[str, ...]]) -> list[Evidence]:

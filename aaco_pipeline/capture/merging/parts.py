@@ -118,7 +118,7 @@ class NamedReading:
         """Of each execution: dispatch_id, and what names it in another pass: `process`, number, kernel's name, and the
         work-items of its grid and of one workgroup, null where the source does not state them.
         """
-        executions = self.executions.select("dispatch_id", "process_id", "kernel_id", **_sizes())
+        executions = self.executions.select("dispatch_id", "process_id", "kernel_id", **work_items())
         counted = self.reading.details.get("counter_dispatches")
         if counted is not None:
             stated = counted.unique("dispatch_id", keep="first").select("dispatch_id", "grid_size", "workgroup_size")
@@ -136,7 +136,7 @@ class NamedReading:
         )
 
 
-def _sizes() -> dict[str, pl.Expr]:
+def work_items() -> dict[str, pl.Expr]:
     """The work-items of grid and workgroup, from their product or from their sizes along the axes."""
     return {
         what: pl.coalesce(f"{what}_work_items", pl.col(f"{what}_x") * pl.col(f"{what}_y") * pl.col(f"{what}_z"))

@@ -19,6 +19,7 @@ from aaco_pipeline.capture.lazy_tables import LazyTables
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.parsing.regular_files import files_beneath, open_regular
 from aaco_pipeline.lake.evidence import Evidence
+from aaco_pipeline.lake.on_disk import read_pieces
 from aaco_pipeline.resources.confinement.bounds import Bounds
 from aaco_pipeline.resources.confinement.server import answered, raise_told
 
@@ -60,8 +61,8 @@ class Frames:
         if name not in self._read:
             try:
                 with self._unread.pop(name) as stream:
-                    self._read[name] = pl.read_ipc_stream(stream)
-            except (KeyError, pl.exceptions.PolarsError) as error:
+                    self._read[name] = read_pieces(stream)
+            except (KeyError, ValueError, pl.exceptions.PolarsError) as error:
                 raise CaptureError(f"{self._about}: its reader left no such table, {name}; not read") from error
         return self._read[name]
 

@@ -17,6 +17,7 @@ from aaco_pipeline.capture.discovery import Run, discover_runs
 from aaco_pipeline.capture.face import Capture, Subject
 from aaco_pipeline.capture.merging import row_accounts
 from aaco_pipeline.errors import AacoError, CaptureError
+from aaco_pipeline.lake.on_disk import write_pieces
 from aaco_pipeline.resources import ingestion
 from aaco_pipeline.resources.confinement.requests import as_json, run_from, unread_as_json
 
@@ -193,7 +194,8 @@ class _Files:
             self._left -= int(frame.estimated_size())
             if self._left < 0:
                 raise CaptureError("its tables are many times larger than the capture; not read")
-            frame.write_ipc_stream(self._folder / name, compression="uncompressed")
+            with (self._folder / name).open("wb") as file:
+                write_pieces(frame, file)
             self._kept[id(frame)] = name, frame
         return self._kept[id(frame)][0]
 

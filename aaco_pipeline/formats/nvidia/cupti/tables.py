@@ -124,7 +124,7 @@ def kernels_and_dispatches(
     dispatches, launch_facts = GrowingTable(), GrowingTable()
     first = 0
     for piece in _pieces(runs):
-        made, facts = _dispatches(piece, first, kernels, link, streams, device_of)
+        made, facts = _dispatches(piece, first, kernels, link=link, streams=streams, device_of=device_of)
         dispatches.add(made)
         launch_facts.add(facts)
         first += made.height
@@ -132,7 +132,7 @@ def kernels_and_dispatches(
 
 
 def _dispatches(
-    runs: Columns, first: int, kernels: "_Kernels", link: Link, streams: Streams, device_of: dict[int, int]
+    runs: Columns, first: int, kernels: "_Kernels", *, link: Link, streams: Streams, device_of: dict[int, int]
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     count = len(runs["start"])
     static, local = runs["static_shared"].astype(np.int64), runs["local_memory"].astype(np.int64)
