@@ -81,15 +81,16 @@ class GrowingColumn:
             self._put()
 
     def array(self) -> NDArray[Any]:
-        """All of them; it may be changed in place."""
+        """All of them, asked for once; it may be changed in place."""
         if self._file is None:
             return np.concatenate(self._held) if len(self._held) != 1 else self._held[0]
         self._put()
-        return np.frombuffer(mapped(self._file, writable=True), self._dtype)
+        with self._file as file:
+            return np.frombuffer(_mapped(file, writable=True), self._dtype)
 
     def _put(self) -> None:
         if self._file is None:
-            self._file = tempfile.TemporaryFile()  # noqa: SIM115 - it goes with the column
+            self._file = _unnamed(self)
         for values in self._held:
             self._file.write(values.tobytes())
         self._held, self._bytes = [], 0
@@ -109,11 +110,13 @@ class GrowingTable:
             self._put()
 
     def table(self) -> pl.DataFrame:
+        """All of them, asked for once."""
         if self._file is None or self._writer is None:
             return pl.concat(self._held)
         self._put()
-        self._writer.close()
-        return read_mapped(self._file)
+        with self._file as file:
+            self._writer.close()
+            return _read_mapped(file)
 
     def _put(self) -> None:
         import pyarrow as pa
@@ -121,7 +124,7 @@ class GrowingTable:
         for frame in self._held:
             rows = frame.to_arrow(compat_level=pl.CompatLevel.newest())
             if self._writer is None:
-                self._file = tempfile.TemporaryFile()  # noqa: SIM115 - it goes with the table
+                self._file = _unnamed(self)
                 self._writer = pa.ipc.new_stream(self._file, rows.schema)
             self._writer.write_table(rows)
         self._held = []
@@ -149,7 +152,7 @@ def read_pieces(file: IO[bytes]) -> pl.DataFrame:
     ValueError or Polars' error for a file that is no such stream, or contradicts itself.
     """
     small = os.fstat(file.fileno()).st_size <= _MAPPED_FROM
-    return pl.read_ipc_stream(file) if small else read_mapped(file)
+    return pl.read_ipc_stream(file) if small else _read_mapped(file)
 
 
 def write_parquet(frame: pl.DataFrame, path: Path, metadata: Mapping[str, str]) -> None:
@@ -171,7 +174,7 @@ def write_parquet(frame: pl.DataFrame, path: Path, metadata: Mapping[str, str]) 
     source.sink_parquet(path, compression="zstd", metadata=stated, maintain_order=True)
 
 
-def read_mapped(file: IO[bytes]) -> pl.DataFrame:
+def _read_mapped(file: IO[bytes]) -> pl.DataFrame:
     """The frame that an Arrow stream holds, of which only what is looked at is read.
 
     pyarrow's ArrowInvalid, a ValueError, for a file that is no such stream, or contradicts itself.
@@ -179,16 +182,24 @@ def read_mapped(file: IO[bytes]) -> pl.DataFrame:
     import pyarrow as pa
 
     batches = []
-    for batch in pa.ipc.open_stream(pa.py_buffer(mapped(file))):
+    stream = pa.ipc.open_stream(pa.py_buffer(_mapped(file)))
+    for batch in stream:
         batch.validate(full=True)
         batches.append(batch)
         release()
-    frame = pl.from_arrow(pa.Table.from_batches(batches), rechunk=False)
+    frame = pl.from_arrow(pa.Table.from_batches(batches, stream.schema), rechunk=False)
     assert isinstance(frame, pl.DataFrame)
     return frame
 
 
-def mapped(file: IO[bytes], *, writable: bool = False) -> mmap.mmap:
+def _unnamed(owner: object) -> IO[bytes]:
+    """A file that nobody else sees, closed with what holds it at the latest."""
+    file = tempfile.TemporaryFile()  # noqa: SIM115
+    weakref.finalize(owner, file.close)
+    return file
+
+
+def _mapped(file: IO[bytes], *, writable: bool = False) -> mmap.mmap:
     """The whole of an open file, mapped; it need not stay open."""
     file.flush()
     access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
