@@ -22,8 +22,8 @@ def launching_operators(dispatches: pl.DataFrame, api_calls: pl.DataFrame) -> pl
     """
     operators = api_calls.filter((pl.col("domain") == OPERATOR_DOMAIN) & pl.col("thread_id").is_not_null())
     if operators.is_empty():
-        found = {"dispatch_id": pl.Int32(), "kernel_id": pl.Int32(), "duration_ns": pl.Int64(), **_OPERATOR}
-        return pl.DataFrame(schema=found)
+        columns = {"dispatch_id": pl.Int32(), "kernel_id": pl.Int32(), "duration_ns": pl.Int64(), **_OPERATOR}
+        return pl.DataFrame(schema=columns)
     activities = dispatches.select(
         *("dispatch_id", "process_id", "kernel_id", "correlation_id"), duration_ns=pl.col("end_ns") - pl.col("start_ns")
     )

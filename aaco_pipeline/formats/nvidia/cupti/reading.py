@@ -71,10 +71,11 @@ class _Reading:
         devices, device_of = surroundings.devices(stream, used, self.findings)
         link = Link.of(columns[layout.CALLS])
         overheads = columns.pop(layout.OVERHEADS)
-        unlinked = {kind: link.unknown(columns[kind]["correlation"]) for kind in _ACTIVITIES}
         kernels, dispatches, facts = kernels_and_dispatches(
             stream, columns.pop(layout.KERNELS), link, streams, device_of
         )
+        unlinked = {layout.KERNELS: dispatches.get_column("thread_id").null_count()}
+        unlinked |= {kind: link.unknown(columns[kind]["correlation"]) for kind in (layout.COPIES, layout.FILLS)}
         ranges, paired = markers(stream, columns.pop(layout.RANGES), self.findings)
         tables = {
             "processes": surroundings.process(stream),
