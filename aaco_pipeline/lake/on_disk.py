@@ -168,7 +168,8 @@ def write_parquet(frame: pl.DataFrame, path: Path, metadata: Mapping[str, str]) 
     ) -> Iterator[pl.DataFrame]:
         """What Polars asks of a source; of one that is written as it is, it asks for everything."""
         for piece in pieces(frame):
-            yield piece if columns is None else piece.select(columns)
+            # In one chunk: the bytes depend on the rows alone.
+            yield (piece if columns is None else piece.select(columns)).rechunk()
 
     source = register_io_source(taken, schema=frame.schema, is_pure=True)
     source.sink_parquet(path, compression="zstd", metadata=stated, maintain_order=True)

@@ -100,6 +100,10 @@ def test_a_parquet_file_of_pieces_holds_what_is_stated_and_all_rows(tmp_path: Pa
     assert pl.read_parquet(tmp_path / "a.parquet").equals(whole)
     assert pl.read_parquet_schema(tmp_path / "a.parquet") == whole.schema
     assert pl.read_parquet_metadata(tmp_path / "a.parquet")["aaco.stage"] == "a"
+    chunks = pl.concat([whole.slice(0, 5), whole.slice(5)], rechunk=False)
+    on_disk.write_parquet(chunks, tmp_path / "b.parquet", {"aaco.stage": "a"})
+    if count > on_disk.PIECE_ROWS:  # what is smaller is sorted, and so in one chunk, before it is written
+        assert (tmp_path / "b.parquet").read_bytes() == (tmp_path / "a.parquet").read_bytes()
 
 
 def test_a_mapped_stream_that_contradicts_itself_is_refused() -> None:

@@ -307,6 +307,13 @@ def test_a_campaign_named_as_a_session_leaves_the_session_as_it_is(
     assert lake.sessions() == [SESSION]
 
 
+def test_one_reads_some_columns_of_a_table_with_and_without_rows(lake: TraceLake, metrics: Metrics) -> None:
+    lake.publish(SESSION, "timeline", {"session_metrics": metrics(1.0, 2.0)})
+    columns = ["value", "session_id"]
+    assert lake.read("session_metrics", SESSION, columns).equals(lake.read("session_metrics", SESSION).select(columns))
+    assert lake.read("kernels", SESSION, ["name"]).schema == {"name": pl.String}
+
+
 def test_one_reads_one_session_several_or_all(lake: TraceLake, metrics: Metrics) -> None:
     lake.publish(LATER, "a", {"session_metrics": metrics(2.0)})
     lake.publish(SESSION, "a", {"session_metrics": metrics(1.0)})
