@@ -51,7 +51,7 @@ LONGER: Final = {
 #: Where modules are found by the names of their files.
 FINDS_MODULES: Final = "aaco_pipeline.assets.stage"
 PURE_ROOMS: Final = ("analysis", "formats", "hardware", "optimization", "statistics")
-LAKE_FOR_PURE_ROOMS: Final = ("contracts", "evidence", "validation")
+LAKE_FOR_PURE_ROOMS: Final = ("contracts", "evidence", "on_disk", "validation")
 STARTS_PROCESSES: Final = ("subprocess", "multiprocessing", "pty", "concurrent.futures.process")
 TOUCHES_THE_NETWORK: Final = ("socket", "http.client", "http.server", "urllib.request", "ssl", "requests", "httpx")
 OS_STARTS: Final = ("exec", "spawn", "fork", "popen", "posix_spawn", "system")
