@@ -63,6 +63,13 @@ def test_of_several_threads_one_that_waits_for_another_does_not_work() -> None:
     assert host_in(two, rows("api_calls", calls), _NONE, pieces((0, 10**9))).working_ns == 0
 
 
+def test_what_an_operator_does_behind_its_last_call_is_no_pause() -> None:
+    at = [*range(0, 10 * PACE, PACE), 20 * PACE + 200_000]
+    around = {**_THREAD, "call_id": 99, "start_ns": 0, "end_ns": at[-1]}
+    calls = rows("api_calls", [around, *called(*at)])
+    assert host_in(launched(*at), calls, _NONE, pieces((0, 10**9))).working_ns == 0
+
+
 def test_what_lies_outside_the_window_counts_for_nothing() -> None:
     at = [0, PACE, 2 * PACE, 500_000, 500_000 + PACE]
     own = host_in(launched(*at), rows("api_calls", called(*at)), _NONE, pieces((0, 300_000)))

@@ -35,6 +35,7 @@ def test_runs_that_mark_something_else_do_not_compare() -> None:
     assert found(run(0, "latency", 60, count=4), traced) is None
     assert found(run(0, "latency", 60, count=1), run(1, "latency", 60, count=1), traced) is None
     assert found(run(0, "latency", 60, count=4), run(1, "latency", 70), traced) == Unprofiled(5, 70.0, 100.0)
+    assert found(run(0, "latency", 60, count=1), run(1, "trace", 100, count=1)) is None
     assert found(run(0, "latency", 60)) is None
     assert found(traced) is None
 

@@ -33,6 +33,7 @@ def test_how_long_a_run_takes_is_no_iterations_time() -> None:
     marked = recorded(4_000, 4_200, 4_100, latency_ms=20, n=150)
     assert whole_runs(marked) == []
     assert "The median iteration takes 20 ms." in facts(marked)
+    assert whole_runs(recorded(4_000, 4_200, 4_100, latency_ms=4_050, n=6)) == []
     # As many iterations as runs, a short one in each.
     assert whole_runs(recorded(4_000, 4_200, latency_ms=20)) == []
     assert whole_runs({"metrics": [], "program_runs": []}) == []
