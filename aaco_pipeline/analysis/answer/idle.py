@@ -124,12 +124,19 @@ def _launches(
     activities: pl.DataFrame, api_calls: pl.DataFrame, waiting: pl.DataFrame, pieces: pl.DataFrame
 ) -> pl.DataFrame:
     """The kernels' launches within the pieces: process_id, thread_id, at_ns, returned_ns, next_ns (the next launch of
-    anything), and `held`, whether a call that waits or allocates began between the two."""
+    anything), and `held`.
+
+    That says that a call that waits or allocates began between the two, or that the next launch is a copy: the way to
+    it is the copy's, and goes with it.
+    """
     every = (
         activities.drop_nulls("call_id")
         .unique("call_id")
         .sort("call_start_ns", "call_id")
-        .with_columns(next_ns=pl.col("call_start_ns").shift(-1))
+        .with_columns(
+            next_ns=pl.col("call_start_ns").shift(-1),
+            copies_next=(pl.col("activity_kind").cast(pl.String).shift(-1) == "memory_copy").fill_null(False),
+        )
     )
     bounds = pieces.select(since="start_ns", until="end_ns").sort("since")
     kernels = every.filter(pl.col("activity_kind").cast(pl.String) == "dispatch")
@@ -145,7 +152,7 @@ def _launches(
         thread_id="call_thread_id",
         at_ns="call_start_ns",
         returned_ns="call_end_ns",
-        held=(pl.col("held_ns") < pl.col("next_ns")).fill_null(False),
+        held=pl.col("copies_next") | (pl.col("held_ns") < pl.col("next_ns")).fill_null(False),
     )
 
 

@@ -55,6 +55,14 @@ def test_a_launch_that_a_wait_or_an_allocation_holds_up_is_no_pace() -> None:
     assert host_in(launched(*at), rows("api_calls", calls), _NONE, pieces((0, 10**9))).pace_ns == 9 * PACE + 1_000
 
 
+def test_the_way_to_a_copy_is_the_copys() -> None:
+    """A result that is read back: what the framework does from the kernel's launch to the copy's goes with it."""
+    at = list(range(0, 10 * PACE, PACE))
+    copies = launched(*at).with_columns(activity_kind=pl.Series(["dispatch", "memory_copy"] * 5))
+    own = host_in(copies, rows("api_calls", called(*at)), _NONE, pieces((0, 10**9)))
+    assert own.pace_ns == 5 * 1_000
+
+
 def test_of_several_threads_one_that_waits_for_another_does_not_work() -> None:
     """The first launches, then the second for long, as a framework's backward pass does from a thread of its own."""
     at = list(range(0, 100 * PACE, PACE))
