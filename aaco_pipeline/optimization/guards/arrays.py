@@ -7,8 +7,8 @@ from typing import Final
 from aaco_pipeline.optimization.candidates import Refused
 from aaco_pipeline.optimization.guards.subject import Subject, declared_by
 from aaco_pipeline.optimization.source.constants import evaluate
-from aaco_pipeline.optimization.source.facts import tokens_of
 from aaco_pipeline.optimization.source.grammar import Node, descend, text_of
+from aaco_pipeline.optimization.source.parts import tokens_of
 from aaco_pipeline.optimization.source.trips import counter_of
 from aaco_pipeline.optimization.source.vocabulary import INTEGER_BITS
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from aaco_pipeline.optimization.source.facts import Part
 from aaco_pipeline.optimization.source.grammar import Node, declared, descend, text_of
 from aaco_pipeline.optimization.source.parsing import Reading
+from aaco_pipeline.optimization.source.parts import Part
 from aaco_pipeline.optimization.source.tokens import Directive, Token
 from aaco_pipeline.optimization.source.unit import Kernel
 

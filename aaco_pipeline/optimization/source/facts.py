@@ -1,111 +1,108 @@
-"""What a source says beyond one loop: names, functions, constants, and pointers into memory that needs care."""
+"""What a source says beyond one loop: names, functions and constants."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
+from aaco_pipeline.optimization.source.care import Care, Names
 from aaco_pipeline.optimization.source.constants import Constant, evaluate
 from aaco_pipeline.optimization.source.grammar import Node, declared, descend, text_of
-from aaco_pipeline.optimization.source.preprocessor import Macros, expanded_words
+from aaco_pipeline.optimization.source.operators import Operators, class_around
+from aaco_pipeline.optimization.source.parts import DECLARING, Part, introduced, tokens_of
+from aaco_pipeline.optimization.source.preprocessor import Macros
 from aaco_pipeline.optimization.source.tokens import Text, Token
-from aaco_pipeline.optimization.source.vocabulary import ASSEMBLY, DYNAMIC_LDS, INTEGER_BITS, KEYWORDS, UNSIGNED, words
+from aaco_pipeline.optimization.source.unit import Span
+from aaco_pipeline.optimization.source.vocabulary import INTEGER_BITS, UNSIGNED
 
-_DECLARING: Final = frozenset(
-    words(
-        "declaration parameter_declaration optional_parameter_declaration field_declaration for_range_loop"
-        " type_definition function_definition init_declarator lambda_capture_initializer"
-        " variadic_parameter_declaration"
-    )
-)
-_NAMED_TYPES: Final = frozenset(
-    words(
-        "struct_specifier class_specifier union_specifier enum_specifier alias_declaration enumerator"
-        " namespace_definition concept_definition"
-    )
-)
-_TYPE_PARAMETERS: Final = frozenset(
-    words(
-        "type_parameter_declaration optional_type_parameter_declaration variadic_type_parameter_declaration"
-        " template_template_parameter_declaration"
-    )
-)
 MOST_ROUNDS: Final = 16
-
-
-@dataclass(frozen=True)
-class Part:
-    """A tree of some of the source; a byte of the tree is `shift` bytes further on in the source.
-
-    What is before the byte `start` of the source stands in the tree for something else than what is written there.
-    """
-
-    node: Node
-    shift: int
-    start: int = 0
 
 
 @dataclass(frozen=True)
 class Facts:
     """What is known of a whole source.
 
-    `functions` are the bodies of a name's overloads, lambdas among them; `implicit` are operators and conversions,
-    which code may call without naming them. `variables` are the names that are declared as anything but a function,
-    `objects` those among them that are of this file's own classes.
+    `functions` are the bodies of a name's overloads, lambdas among them; `operators` may run without being named.
+    `variables` are the names that are declared as anything but a function, `objects` those among them that are of this
+    file's own classes.
     """
 
     text: Text
     macros: Macros
     functions: Mapping[str, Sequence[Part]]
-    implicit: Sequence[Part]
+    operators: Operators
     declared: frozenset[str]
     variables: frozenset[str]
     types: frozenset[str]
     objects: frozenset[str]
     constants: Mapping[str, Constant]
     arrays: Mapping[str, Constant | None]
-    dynamic_lds: frozenset[str]
-    volatile: frozenset[str]
+    virtual: frozenset[str]
+    care: Care
+    #: The kernel whose own names count beside those outside all kernels; None: every kernel's.
+    kernel: int | None = None
+
+    def within(self, kernel: int) -> "Facts":
+        """The facts as they are in one kernel: what another one declares in itself is not seen."""
+        return replace(self, kernel=kernel)
+
+    @property
+    def dynamic_lds(self) -> frozenset[str]:
+        """Names of dynamic local data share, and of pointers into it."""
+        return self.care.names("dynamic_lds", self.kernel)
+
+    @property
+    def volatile(self) -> frozenset[str]:
+        """Names of what is volatile, and of pointers to it."""
+        return self.care.names("volatile", self.kernel)
+
+    @property
+    def atomic(self) -> frozenset[str]:
+        """Names of what is of an atomic type, whose every use is an atomic operation, and of pointers to it."""
+        return self.care.names("atomic", self.kernel)
 
     def constant(self, name: str) -> Constant | None:
         """What a name is always worth in this file; None of what varies, is unknown or has several values."""
         return self.constants.get(name)
 
 
-def facts_of(text: Text, macros: Macros, parts: Sequence[Part]) -> Facts:
-    """The facts of a source whose kernels' bodies, and all that is outside them, are `parts`."""
+def facts_of(text: Text, macros: Macros, parts: Sequence[Part], kernels: Sequence[Span]) -> Facts:
+    """The facts of a source: `parts` are all outside its kernels' bodies, and each body; `kernels` run beside these."""
     functions: dict[str, list[Part]] = defaultdict(list)
-    implicit: list[Part] = []
+    implicit: list[tuple[Part, bool]] = []
     variables: Counter[str] = Counter()
     types: set[str] = set()
     for part in parts:
         for node in descend(part.node):
-            for name, is_type in _introduced(node):
+            for name, is_type in introduced(node):
                 if is_type:
                     types.add(name)
                 else:
                     variables[name] += 1
             for name in _function_names(node) if node.start_byte + part.shift >= part.start else ():
-                (implicit if name.startswith("operator") else functions[name]).append(Part(node, part.shift))
+                operator, lifetime = name.startswith("operator"), name == class_around(node)
+                if operator or lifetime:
+                    implicit.append((Part(node, part.shift), lifetime))
+                if not operator:
+                    functions[name].append(Part(node, part.shift))
                 variables.pop(name, None)
             if node.type in ("struct_specifier", "class_specifier") and node.child_by_field_name("body"):
                 functions[text_of(node.child_by_field_name("name"))].append(Part(node, part.shift))
     constants = _constants(text, macros, parts, variables)
-    dynamic_lds = _dynamic_lds(text, macros)
+    care = Care(text, macros, parts, Names(frozenset(variables), frozenset(types)), kernels)
     return Facts(
         text,
         macros,
         dict(functions),
-        tuple(implicit),
-        frozenset(variables) | types | frozenset(functions) | frozenset(macros) | dynamic_lds,
+        Operators(macros, parts, kernels, implicit),
+        frozenset(variables) | types | frozenset(functions) | frozenset(macros) | care.names("dynamic_lds", None),
         frozenset(variables),
         frozenset(types),
         _objects(parts, frozenset(functions)),
         constants,
         _arrays(text, parts, constants, variables),
-        _aliases(parts, dynamic_lds),
-        _aliases(parts, _volatile(text, macros, frozenset(variables) | types)),
+        frozenset(name for part in parts for node in descend(part.node) for name in _virtual_names(node)),
+        care,
     )
 
 
@@ -115,27 +112,11 @@ def _objects(parts: Sequence[Part], classes: frozenset[str]) -> frozenset[str]:
     others: set[str] = set()
     for part in parts:
         for node in descend(part.node):
-            if node.type in _DECLARING and (kind := node.child_by_field_name("type")) is not None:
+            if node.type in DECLARING and (kind := node.child_by_field_name("type")) is not None:
                 own = kind.type in ("type_identifier", "template_type") and text_of(kind).split("<")[0] in classes
                 for each in node.children_by_field_name("declarator"):
                     (found if own else others).update(text_of(name) for name in declared(each))
     return frozenset(found - others)
-
-
-def _introduced(node: Node) -> Iterator[tuple[str, bool]]:
-    """The names that a node declares, each with whether it is a type."""
-    if node.type in _DECLARING:
-        for each in node.children_by_field_name("declarator"):
-            for name in declared(each):
-                yield text_of(name), node.type == "type_definition"
-        if node.type == "lambda_capture_initializer":
-            yield text_of(node.child_by_field_name("left")), False
-    elif node.type in _NAMED_TYPES:
-        yield text_of(node.child_by_field_name("name")), node.type != "enumerator"
-    elif node.type in _TYPE_PARAMETERS:
-        for child in node.named_children:
-            if child.type == "type_identifier":
-                yield text_of(child), True
 
 
 def _function_names(node: Node) -> Iterator[str]:
@@ -158,9 +139,13 @@ def _function_names(node: Node) -> Iterator[str]:
         yield plain if plain.startswith("operator") or plain.isidentifier() else "operator of an unknown name"
 
 
-def tokens_of(text: Text, part: Part, node: Node) -> tuple[Token, ...]:
-    """The tokens that a node of a part is written in."""
-    return text.within(max(node.start_byte + part.shift, part.start), node.end_byte + part.shift)
+def _virtual_names(node: Node) -> Iterator[str]:
+    """The name of a method that a derived class may replace."""
+    if node.type == "function_definition":
+        replaced = any(
+            child.type in ("virtual", "virtual_specifier") for each in node.children for child in (each, *each.children)
+        )
+        yield from _function_names(node) if replaced else ()
 
 
 def _constants(text: Text, macros: Macros, parts: Sequence[Part], variables: Counter[str]) -> dict[str, Constant]:
@@ -233,114 +218,18 @@ def _arrays(
             if within not in ("declaration", "init_declarator") or variables[text_of(name)] > 2:
                 continue
             size = node.child_by_field_name("size")
-            found[text_of(name)] = evaluate(tokens_of(text, part, size), constants.get) if size is not None else None
+            found[text_of(name)] = (
+                evaluate(tokens_of(text, part, size), constants.get) if size is not None else _listed(node)
+            )
     return found
 
 
-def _statements(tokens: Iterable[Token], ends: str = ";{}()") -> Iterator[list[Token]]:
-    """Tokens between semicolons and braces; with round brackets among the ends, in these between commas."""
-    piece: list[Token] = []
-    depth = 0
-    for token in tokens:
-        depth += {"(": 1, ")": -1}.get(token.text, 0)
-        if token.text in tuple(ends) or (token.text == "," and depth > 0 and "(" in ends):
-            yield piece
-            piece = []
-        else:
-            piece.append(token)
-    yield piece
-
-
-def _written(tokens: Iterable[Token], macros: Macros) -> set[str]:
-    """The words of tokens, and those that their macros bring."""
-    plain = {token.text for token in tokens if token.kind == "word"}
-    return plain.union(*(expanded_words(word, macros) for word in plain if word in macros))
-
-
-def _dynamic_lds(text: Text, macros: Macros) -> frozenset[str]:
-    """The arrays whose extent the launch gives: `extern __shared__ T name[]` and HIP_DYNAMIC_SHARED(T, name)."""
-    found: set[str] = set()
-    for piece in _statements(text.tokens, ";{}"):
-        if {"extern", "__shared__"} <= _written(piece, macros):
-            found |= {token.text for token, after in pairwise(piece) if token.kind == "word" and after.text == "["}
-            if "[" not in {token.text for token in piece}:
-                found |= {token.text for token in piece[-1:] if token.kind == "word"}
-    for index, token in enumerate(text.tokens):
-        if token.text in DYNAMIC_LDS:
-            end = next((at for at in range(index, len(text.tokens)) if text.tokens[at].text == ")"), index + 1)
-            found.add(text.tokens[end - 1].text)
-    return frozenset(found)
-
-
-def _volatile(text: Text, macros: Macros, names: frozenset[str]) -> frozenset[str]:
-    """The names that are declared with `volatile`, or with a type that is."""
-    found: set[str] = set()
-    for _ in range(MOST_ROUNDS):
-        before = len(found)
-        for piece in _statements(text.tokens):
-            head = piece[: next((index for index, token in enumerate(piece) if token.text == "="), len(piece))]
-            alias = bool(piece) and piece[0].text == "using"
-            said = _written(piece if alias else head, macros)
-            types = found & {token.text for token in head[:-1]}
-            if ("volatile" in said and not said & set(ASSEMBLY)) or (types and len(head) > 1):
-                new = {token.text for token in head if token.kind == "word" and token.text in names}
-                if "volatile" in said or head[0].text in types:
-                    found |= new - KEYWORDS
-        if len(found) == before:
-            break
-    return frozenset(found)
-
-
-def _aliases(parts: Sequence[Part], names: frozenset[str]) -> frozenset[str]:
-    """Names, and every name that is given a pointer or reference made of one of them."""
-    found = set(names)
-    if not found:
-        return frozenset()
-    links = [link for part in parts for node in descend(part.node) for link in _links(node)]
-    for _ in range(MOST_ROUNDS):
-        before = len(found)
-        for target, pointer, mentioned in links:
-            if any(name in found and (pointer or whole) for name, whole in mentioned):
-                found.add(target)
-        if len(found) == before:
-            break
-    return frozenset(found)
-
-
-def _links(node: Node) -> Iterator[tuple[str, bool, list[tuple[str, bool]]]]:
-    """What a node gives a value: a name, whether it surely may hold an address, and the names that the value mentions.
-
-    A mentioned name is `whole` where it is neither subscripted nor dereferenced.
-    """
-    if node.type == "init_declarator":
-        target, value = node.child_by_field_name("declarator"), node.child_by_field_name("value")
-        kind = node.parent.child_by_field_name("type") if node.parent is not None else None
-        pointer = target is not None and target.type != "identifier"
-        pointer = pointer or (kind is not None and kind.type == "placeholder_type_specifier")
-        pointer = pointer or (value is not None and value.type in ("argument_list", "initializer_list"))
-        names = [text_of(each) for each in declared(target)]
-    elif node.type == "assignment_expression":
-        target, value = node.child_by_field_name("left"), node.child_by_field_name("right")
-        identifiers = [each for each in descend(target) if each.type == "identifier"] if target is not None else []
-        # `float (*rows)[8] = …` is read as an assignment to an element of what a call returned.
-        called = target is not None and any(each.type == "call_expression" for each in descend(target))
-        pointer = called or (target is not None and target.type == "field_expression")
-        stored = target is not None and target.type == "subscript_expression" and not called
-        names = [text_of(each) for each in (identifiers if called else identifiers[:1])] if not stored else []
-    else:
-        return
-    if value is None:
-        return
-    mentioned = [(text_of(each), _is_whole(each)) for each in descend(value) if each.type == "identifier"]
-    for name in names:
-        yield name, pointer, mentioned
-
-
-def _is_whole(node: Node) -> bool:
-    parent = node.parent
-    if parent is None:
-        return True
-    if parent.type == "subscript_expression" and parent.child_by_field_name("argument") == node:
-        around = parent.parent
-        return around is not None and around.type == "pointer_expression" and text_of(around).startswith("&")
-    return not (parent.type == "pointer_expression" and text_of(parent).startswith("*"))
+def _listed(array: Node) -> Constant | None:
+    """The extent of an array of plain values that its list of them gives."""
+    around = array.parent
+    values = around.child_by_field_name("value") if around is not None and around.type == "init_declarator" else None
+    kind = around.parent.child_by_field_name("type") if around is not None and around.parent is not None else None
+    if values is None or values.type != "initializer_list" or kind is None or kind.type != "primitive_type":
+        return None
+    plain = all(each.type not in ("initializer_pair", "parameter_pack_expansion") for each in values.named_children)
+    return Constant(len(values.named_children), False) if plain else None

@@ -58,7 +58,12 @@ def declared(node: Node | None) -> Iterator[Node]:
         current = waiting.pop()
         if current.type in ("identifier", "type_identifier", "field_identifier"):
             yield current
-        elif current.type in ("structured_binding_declarator", "reference_declarator", "parenthesized_declarator"):
+        elif current.type in (
+            "structured_binding_declarator",
+            "reference_declarator",
+            "parenthesized_declarator",
+            "variadic_declarator",
+        ):
             waiting.extend(reversed(current.named_children))
         else:
             waiting.extend(reversed(current.children_by_field_name("declarator")))

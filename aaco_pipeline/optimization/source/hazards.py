@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, Literal
 
-from aaco_pipeline.optimization.source.facts import Facts, Part, tokens_of
+from aaco_pipeline.optimization.source.facts import Facts
 from aaco_pipeline.optimization.source.grammar import Node, descend, is_broken, text_of
-from aaco_pipeline.optimization.source.preprocessor import Macro, is_specifier
+from aaco_pipeline.optimization.source.parts import Part, tokens_of
+from aaco_pipeline.optimization.source.preprocessor import Macro, closing, is_specifier
 from aaco_pipeline.optimization.source.tokens import Token
 from aaco_pipeline.optimization.source.vocabulary import (
     ASSEMBLY,
@@ -72,6 +73,7 @@ class Hazards:
         self._facts = facts
         self._functions: dict[str, tuple[Hazard, ...]] = {}
         self._macros: dict[str, tuple[Hazard, ...]] = {}
+        self._words: dict[str, frozenset[str]] = {}
         self._depth = 0
 
     def of(self, part: Part, node: Node) -> tuple[Hazard, ...]:
@@ -83,11 +85,57 @@ class Hazards:
         )
         return tuple(sorted(found, key=lambda hazard: (hazard.offset, ORDER.index(hazard.kind))))
 
-    def implicit(self) -> tuple[Hazard, ...]:
-        """The hazards of operators and conversions of this file, which any expression may call unnamed."""
+    def implicit(self, part: Part, node: Node) -> tuple[Hazard, ...]:
+        """The hazards of operators, conversions and lifetimes of this file that a piece of code may call unnamed."""
+        if not self._facts.operators:
+            return ()
+        reached = self._reached(self._named(tokens_of(self._facts.text, part, node)))
+        run: dict[int, Part] = {}
+        while new := [
+            each.part
+            for each in self._facts.operators.running(reached, self._facts.kernel)
+            if each.part.node.id not in run
+        ]:
+            for each in new:
+                run[each.node.id] = each
+                reached |= self._reached(self._named(tokens_of(self._facts.text, each, each.node)))
         return tuple(
-            self._through("an operator", each.offset, each) for each in self._function("operator", self._facts.implicit)
+            self._through("an operator", found.offset, found)
+            for identity, each in run.items()
+            for found in self._function(f"operator {identity}", [each])
         )
+
+    def _named(self, tokens: Sequence[Token]) -> set[str]:
+        """The words of tokens, without members that no class of this file has."""
+        facts = self._facts
+        return {
+            token.text
+            for token, before in zip(tokens, (None, *tokens), strict=False)
+            if token.kind == "word"
+            and (
+                before is None
+                or before.text not in (".", "->")
+                or token.text in facts.care.members | facts.functions.keys()
+            )
+        }
+
+    def _reached(self, words: set[str]) -> set[str]:
+        """Words, and those of all macros and functions of this file that they lead to."""
+        reached, waiting = set(words), set(words)
+        while waiting:
+            found = self._led_to(waiting.pop())
+            waiting |= found - reached
+            reached |= found
+        return reached
+
+    def _led_to(self, name: str) -> frozenset[str]:
+        if name not in self._words:
+            facts = self._facts
+            found = {token.text for macro in facts.macros.get(name, ()) for token in macro.body}
+            for part in facts.functions.get(name, ()):
+                found |= self._named(tokens_of(facts.text, part, part.node))
+            self._words[name] = frozenset(found)
+        return self._words[name]
 
     def _of_nodes(self, part: Part, top: Node) -> Iterator[Hazard]:
         for node in descend(top):
@@ -127,6 +175,8 @@ class Hazards:
             return
         if function.type not in ("identifier", "field_identifier", "type_identifier"):
             yield Hazard("unknown", offset, "a function is called through a value")
+        elif text_of(function) in self._facts.virtual:
+            yield Hazard("unknown", offset, f"{text_of(function)} is virtual, so what is called is not known")
         elif not self._is_known_call(text_of(function)):
             yield Hazard("unknown", offset, f"{text_of(function)} is called, which is not known to be free of barriers")
 
@@ -140,8 +190,12 @@ class Hazards:
         return name in PURE_CALLS or is_type(name) or name in facts.types or name in _STANDARD
 
     def _of_tokens(self, tokens: Sequence[Token], parameters: frozenset[str]) -> Iterator[Hazard]:
+        attribute = 0
         for index, token in enumerate(tokens):
-            if token.kind != "word" or token.text in parameters:
+            if token.text == "[" and tokens[index + 1 : index + 2] and tokens[index + 1].text == "[":
+                # In brackets of two an attribute stands, which is no code.
+                attribute = max(attribute, closing(tokens, index))
+            if token.kind != "word" or token.text in parameters or index < attribute:
                 continue
             before = tokens[index - 1].text if index else ""
             after = tokens[index + 1].text if index + 1 < len(tokens) else ""
@@ -169,13 +223,21 @@ class Hazards:
             yield from (self._through(word, token.start, each) for each in found)
         elif (kind := hazard_of(word)) is not None and (word not in facts.declared or after == "("):
             yield Hazard(_SAID[kind], token.start, f"{word} is {_WHAT[kind]}")
-        elif before not in (".", "->"):
-            if word in facts.dynamic_lds:
-                yield Hazard("dynamic_lds", token.start, f"{word} is dynamic local data share")
-            if word in facts.volatile:
-                yield Hazard("volatile", token.start, f"{word} is volatile")
-            if not self._is_known_name(word, after):
+        else:
+            member = before in (".", "->")
+            if not member or word in facts.care.members:
+                yield from self._of_memory(word, token.start)
+            if not member and not self._is_known_name(word, after):
                 yield Hazard("unknown", token.start, f"{word} is declared nowhere in this source")
+
+    def _of_memory(self, word: str, offset: int) -> Iterator[Hazard]:
+        facts = self._facts
+        if word in facts.dynamic_lds:
+            yield Hazard("dynamic_lds", offset, f"{word} is dynamic local data share")
+        if word in facts.volatile:
+            yield Hazard("volatile", offset, f"{word} is volatile")
+        if word in facts.atomic:
+            yield Hazard("atomic", offset, f"{word} is of a type whose every use is an atomic operation")
 
     def _is_known_name(self, word: str, after: str) -> bool:
         if word in self._facts.declared or word in BUILTIN_NAMES or word in _STANDARD or is_type(word):
@@ -233,7 +295,20 @@ class Hazards:
                 yield Hazard(
                     "unknown", token.start, f"a call of {token.text}, which is not known to be free of barriers"
                 )
-        yield from self._of_tokens(macro.body, frozenset((*(macro.parameters or ()), "__VA_ARGS__", macro.name)))
+        known = frozenset((*(macro.parameters or ()), "__VA_ARGS__", macro.name))
+        yield from self._of_tokens(macro.body, known | self._declared_by(macro))
+
+    def _declared_by(self, macro: Macro) -> frozenset[str]:
+        """The variables that a macro declares itself: in braces, a type before the name and an end or value after."""
+        types = self._facts.types | set(macro.parameters or ())
+        names: set[str] = set()
+        depth = 0
+        for token, name, after in zip(macro.body, macro.body[1:], macro.body[2:], strict=False):
+            depth += {"{": 1, "}": -1}.get(token.text, 0)
+            typed = token.kind == "word" and (token.text in types or is_type(token.text))
+            if depth > 0 and typed and name.kind == "word" and after.text in ("=", ";", "[", ","):
+                names.add(name.text)
+        return frozenset(names - KEYWORDS)
 
     def _through(self, name: str, offset: int, found: Hazard) -> Hazard:
         line = self._facts.text.line(found.offset)

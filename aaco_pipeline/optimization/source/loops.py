@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from aaco_pipeline.optimization.candidates import Refused
-from aaco_pipeline.optimization.source.facts import Facts, Part, tokens_of
+from aaco_pipeline.optimization.source.changes import CHANGES, changing_calls
+from aaco_pipeline.optimization.source.facts import Facts
 from aaco_pipeline.optimization.source.grammar import Node, descend, is_broken, text_of
 from aaco_pipeline.optimization.source.hazards import ORDER, Hazard, Hazards
+from aaco_pipeline.optimization.source.parts import Part, tokens_of
 from aaco_pipeline.optimization.source.preprocessor import is_specifier
 from aaco_pipeline.optimization.source.tokens import Token
 from aaco_pipeline.optimization.source.trips import trip_count
@@ -22,7 +24,6 @@ KINDS: Final[Mapping[str, LoopKind]] = {
 MOST_LOOPS: Final = 256
 MOST_NESTED: Final = 12
 _LEAVES: Final = ("lambda_expression", "function_definition")
-_CHANGES: Final = ("assignment_expression", "update_expression")
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Loops:
         self._facts = facts
         self._part = part
         self._hazards = hazards.of(part, part.node)
-        self._implicit = hazards.implicit()
+        self._unnamed = hazards
         self._counts: dict[tuple[int, int], int | None] = {}
 
     @property
@@ -64,7 +65,7 @@ class Loops:
             Span(body.start_byte + shift, body.end_byte + shift) if body is not None else Span(span.end, span.end)
         )
         pragma = self._pragma(span)
-        hazards = [*self._of(span), *self._exits(node), *self._header(node)]
+        hazards = [*self._of(span), *self._implicit(span, node), *self._exits(node), *self._header(node)]
         if pragma is not None:
             hazards.append(Hazard("pragma", span.start, f"the loop already carries {pragma}"))
         first = min(hazards, key=lambda hazard: (ORDER.index(hazard.kind), hazard.offset), default=None)
@@ -87,7 +88,10 @@ class Loops:
             # A line that is not understood may be what opens or closes a loop anywhere in the body.
             if span.start <= hazard.offset < span.end or hazard.kind == "damaged":
                 yield hazard
-        yield from (Hazard(each.kind, span.start, each.text) for each in self._implicit)
+
+    def _implicit(self, span: Span, loop: Node) -> Iterator[Hazard]:
+        for each in self._unnamed.implicit(self._part, loop):
+            yield Hazard(each.kind, span.start, each.text)
 
     def _exits(self, loop: Node) -> Iterator[Hazard]:
         """`break`, `return` and their like that leave this loop; `continue` of this loop itself does not."""
@@ -101,13 +105,18 @@ class Loops:
         shift = self._part.shift
         condition, update = loop.child_by_field_name("condition"), loop.child_by_field_name("update")
         for node in descend(condition) if condition is not None else ():
-            if node.type in _CHANGES:
+            if node.type in CHANGES:
                 yield Hazard("header", node.start_byte + shift, "the condition changes a value")
         for node in descend(update) if update is not None else ():
-            if node.type in _CHANGES:
+            if node.type in CHANGES:
                 target = node.child_by_field_name("argument") or node.child_by_field_name("left")
                 if target is None or target.type != "identifier":
                     yield Hazard("header", node.start_byte + shift, "the header changes more than a variable")
+        for each in (condition, update):
+            if each is not None:
+                for name in changing_calls(self._facts, self._part, each):
+                    text = f"{name} in the header changes a value that is not its own"
+                    yield Hazard("header", each.start_byte + shift, text)
         if loop.type == "for_range_loop":
             over = loop.child_by_field_name("right")
             if over is not None and over.type != "initializer_list" and text_of(over) not in self._facts.arrays:

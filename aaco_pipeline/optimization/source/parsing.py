@@ -6,12 +6,13 @@ from typing import Final
 
 from aaco_pipeline.optimization.candidates import Refused
 from aaco_pipeline.optimization.source.constants import Constant, evaluate
-from aaco_pipeline.optimization.source.facts import Facts, Part, facts_of
+from aaco_pipeline.optimization.source.facts import Facts, facts_of
 from aaco_pipeline.optimization.source.grammar import descend, is_broken, tree_of
 from aaco_pipeline.optimization.source.hazards import Hazard, HazardKind, Hazards
 from aaco_pipeline.optimization.source.kernels import Signature, parameters_of, signatures_of
 from aaco_pipeline.optimization.source.launches import launches_of
 from aaco_pipeline.optimization.source.loops import Loops
+from aaco_pipeline.optimization.source.parts import Part
 from aaco_pipeline.optimization.source.preprocessor import Macros, code_alone, macros_of
 from aaco_pipeline.optimization.source.tokens import Text, read
 from aaco_pipeline.optimization.source.unit import Kernel, LaunchBounds, Span, Unit
@@ -56,10 +57,11 @@ def reading_of(source: bytes) -> Reading:
     code = code_alone(text, macros)
     bodies = tuple(_body(code, text, signature) for signature in signatures)
     outside = Part(tree_of(_without(code, text, signatures)), 0)
-    facts = facts_of(text, macros, [outside, *bodies])
-    hazards = Hazards(facts)
+    spans = [Span(text.tokens[each.first].start, text.tokens[each.body_close].end) for each in signatures]
+    facts = facts_of(text, macros, [outside, *bodies], spans)
     kernels = tuple(
-        _kernel(text, facts, hazards, signature, body) for signature, body in zip(signatures, bodies, strict=True)
+        _kernel(text, facts.within(index), signature, body)
+        for index, (signature, body) in enumerate(zip(signatures, bodies, strict=True))
     )
     unit = Unit(source, kernels, launches_of(text))
     return Reading(unit, text, macros, facts, outside, signatures, bodies)
@@ -79,10 +81,10 @@ def _without(code: bytes, text: Text, signatures: Iterable[Signature]) -> bytes:
     return bytes(rest)
 
 
-def _kernel(text: Text, facts: Facts, hazards: Hazards, signature: Signature, body: Part) -> Kernel:
+def _kernel(text: Text, facts: Facts, signature: Signature, body: Part) -> Kernel:
     tokens = text.tokens
     parameters = parameters_of(text, signature)
-    loops = Loops(facts, hazards, body)
+    loops = Loops(facts, Hazards(facts), body)
     name = tokens[signature.name]
     return Kernel(
         name=name.text,

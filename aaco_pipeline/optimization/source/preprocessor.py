@@ -155,8 +155,8 @@ def code_alone(text: Text, macros: Macros) -> bytes:
             takes = any(macro.parameters is not None for macro in macros[token.text])
             index = closing(tokens, index + 1) + 1 if takes and follows == "(" else index + 1
         else:
-            if follows == "(" and _is_statement(token.text, macros):
-                ended.append(tokens[closing(tokens, index + 1)].end)
+            if (statement := _is_statement(token.text, macros)) is not None and (follows == "(") == statement:
+                ended.append(tokens[closing(tokens, index + 1)].end if statement else token.end)
             blank[token.start : token.end] = _plain(token)
             index += 1
     for end in ended:
@@ -165,11 +165,17 @@ def code_alone(text: Text, macros: Macros) -> bytes:
     return bytes(blank)
 
 
-def _is_statement(name: str, macros: Macros) -> bool:
-    """Whether every definition of a macro ends as a statement does."""
-    return name in macros and all(
-        macro.parameters is not None and macro.body and macro.body[-1].text in ("}", ";") for macro in macros[name]
-    )
+def _is_statement(name: str, macros: Macros) -> bool | None:
+    """Whether a macro that ends as a statement does takes arguments; None where it is something else.
+
+    Without arguments, some of its definitions may be empty: a fence or a check that is switched off.
+    """
+    found = macros.get(name, ())
+    ends = [macro.body[-1].text in ("}", ";") if macro.body else None for macro in found]
+    takes = {macro.parameters is not None for macro in found}
+    if True not in ends or False in ends or len(takes) != 1 or (None in ends and True in takes):
+        return None
+    return takes.pop()
 
 
 def _plain(token: Token) -> bytes:

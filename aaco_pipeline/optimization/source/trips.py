@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from aaco_pipeline.optimization.source.constants import Constant, evaluate
-from aaco_pipeline.optimization.source.facts import Facts, Part, tokens_of
+from aaco_pipeline.optimization.source.facts import Facts
 from aaco_pipeline.optimization.source.grammar import Node, descend, text_of
+from aaco_pipeline.optimization.source.parts import Part, tokens_of
 from aaco_pipeline.optimization.source.preprocessor import expanded_words
-from aaco_pipeline.optimization.source.vocabulary import INTEGER_BITS, PURE_CALLS, UNSIGNED, is_type, words
+from aaco_pipeline.optimization.source.vocabulary import INTEGER_BITS, PURE_CALLS, UNSIGNED, hazard_of, is_type, words
 
 _SWAPPED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "!=": "!="}
 _ASSIGNS: Final = frozenset(words("= += -= *= /= %= <<= >>= &= |= ^= ++ --"))
@@ -115,6 +116,9 @@ def _start(facts: Facts, part: Part, node: Node | None) -> tuple[str, Constant, 
 
 
 def _condition(facts: Facts, part: Part, node: Node | None, name: str) -> tuple[str, Constant] | None:
+    if node is not None and node.type == "identifier" and text_of(node) == name:
+        # A value is tested alone: whether it is 0.
+        return "!=", Constant(0, False)
     if node is None or node.type != "binary_expression":
         return None
     left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
@@ -224,4 +228,5 @@ def _reads_its_arguments(facts: Facts, arguments: Node) -> bool:
             for token in macro.body
         }
         return not marks & _ASSIGNS and "&" not in marks and not words & facts.functions.keys()
-    return (name in PURE_CALLS or is_type(name)) and name not in facts.functions and name not in ("swap", "exchange")
+    by_value = name in PURE_CALLS or is_type(name) or hazard_of(name) == "cross_lane"
+    return by_value and name not in facts.functions and name not in ("swap", "exchange")

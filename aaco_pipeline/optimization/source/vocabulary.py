@@ -129,7 +129,8 @@ _BUILTIN: Final = words(
     " amdgcn_sinf amdgcn_cosf amdgcn_fractf amdgcn_ldexpf amdgcn_fmed3f amdgcn_ubfe amdgcn_sbfe amdgcn_alignbit"
     " amdgcn_alignbyte amdgcn_perm amdgcn_sad_u8 amdgcn_lerp amdgcn_sdot2 amdgcn_udot2 amdgcn_sdot4 amdgcn_udot4"
     " amdgcn_sdot8 amdgcn_udot8 amdgcn_fdot2 amdgcn_cvt_pkrtz amdgcn_workitem_id_x amdgcn_workitem_id_y"
-    " amdgcn_workitem_id_z amdgcn_workgroup_id_x amdgcn_workgroup_id_y amdgcn_workgroup_id_z"
+    " amdgcn_workitem_id_z amdgcn_workgroup_id_x amdgcn_workgroup_id_y amdgcn_workgroup_id_z amdgcn_mbcnt_lo"
+    " amdgcn_mbcnt_hi"
 )
 #: Functions that compute from their arguments alone (or read memory plainly): copies of a call may be reordered.
 PURE_CALLS: Final = (
@@ -152,7 +153,7 @@ _BARRIER: Final = re.compile(
 _CROSS_LANE: Final = re.compile(
     r"__shfl\w*|__ballot\w*|__any\w*|__all\w*|__activemask\w*|__match_\w+|__reduce_\w+_sync|__lane_id|__lanemask_\w+"
     r"|__builtin_amdgcn_\w*(?:dpp\w*|permute\w*|permlane\w*|readlane\w*|readfirstlane\w*|writelane\w*|swizzle\w*"
-    r"|ballot\w*|mbcnt\w*|mfma\w*|wmma\w*|smfmac\w*|icmp\w*|fcmp\w*|uicmp\w*|inverse_ballot\w*|read_exec\w*|set_inactive\w*"
+    r"|ballot\w*|mfma\w*|wmma\w*|smfmac\w*|icmp\w*|fcmp\w*|uicmp\w*|inverse_ballot\w*|read_exec\w*|set_inactive\w*"
     r"|strict_w[qw]m\w*|wqm\w*)|__ockl_(?:readuplane|wfred|wfscan|activelane)\w*|__hip_ds_\w+|__hip_move_dpp\w*"
 )
 _ATOMIC: Final = re.compile(

@@ -20,7 +20,7 @@ SAID: Final = {
     "assembly": "assembly",
     "exit": "leaves the loop|goto",
     "header": "changes",
-    "unknown": "not known|declared nowhere|through a value|no array|pasted",
+    "unknown": "not known|is allocated|declared nowhere|through a value|no array|pasted",
     "pragma": "pragma|already carries",
 }
 
@@ -37,7 +37,13 @@ class Row(NamedTuple):
     trips: str
 
 
-TABLE: Final = [Row(*line.split()) for line in (HERE / "truth.txt").read_text().splitlines() if line[:1] != "#"]
+def rows_of(name: str) -> list[Row]:
+    return [Row(*line.split()) for line in (HERE / name).read_text().splitlines() if line[:1] != "#"]
+
+
+TABLE: Final = rows_of("truth.txt")
+#: What is said of some loops in place of what is true of them.
+LESS: Final = {row[:3]: row for row in rows_of("less.txt")}
 
 
 def row_of(source: str, kernel: str, loop: Loop) -> Row:
@@ -58,7 +64,17 @@ def found_in(path: Path) -> list[Row]:
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
 def test_every_loop_is_what_the_table_says(path: Path) -> None:
-    assert found_in(path) == [row for row in TABLE if row.source == path.stem]
+    assert found_in(path) == [LESS.get(row[:3], row) for row in TABLE if row.source == path.stem]
+
+
+def test_what_is_said_in_place_of_the_truth_is_less_and_never_more() -> None:
+    true = {row[:3]: row for row in TABLE}
+    assert LESS.keys() <= true.keys()
+    for key, row in LESS.items():
+        assert row != true[key]
+        assert row.line == true[key].line
+        assert row.safe != "yes" or true[key].safe == "yes"
+        assert row.trips in ("-", true[key].trips)
 
 
 def test_no_unsafe_loop_is_called_safe_and_hardly_a_safe_one_unsafe() -> None:
