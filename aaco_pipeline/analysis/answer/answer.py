@@ -10,6 +10,7 @@ from typing import Final
 import polars as pl
 
 from aaco_pipeline.analysis.answer import reasons
+from aaco_pipeline.analysis.answer.allocations import allocating
 from aaco_pipeline.analysis.answer.first_to_fix import Fix, cost_of_class, kind_to_fix
 from aaco_pipeline.analysis.answer.inferred_waits import with_inferred_waits
 from aaco_pipeline.analysis.answer.kinds import kinds_of_work
@@ -49,8 +50,10 @@ INPUTS: Final = (
 )
 #: Shares no further apart than this are both said.
 TIE: Final = 0.05
-#: No tuning is to be counted on that makes all kernels faster than this.
+#: No tuning is to be counted on that makes all kernels faster than this, nor, where they run for less than half of the
+#: window, than the second figure.
 _FASTER: Final = 3
+_FASTER_BESIDE_IDLE: Final = 2
 #: Classes that a tracer lengthens, as it does every call.
 _LENGTHENED: Final = ("launch", "sync", "unknown")
 
@@ -140,11 +143,16 @@ def _on_device(tables: Mapping[str, pl.DataFrame], run: Recorded, labels: pl.Dat
     window = steady_window(parts, own, device, tables)
     gaps = with_inferred_waits(tables["gaps"].filter(of_device), run.activities, tables)
     held = held_in(window, own, gaps, run, tables)
-    shares = device_shares(own, gaps, tables["api_calls"], window.pieces, held.host.long_ns)
+
+    def shared_out(idle: pl.DataFrame) -> dict[str, int]:
+        calls, long_ns = tables["api_calls"], held.host.long_ns
+        return device_shares(own, idle, calls, window.pieces, long_ns=long_ns, copies=tables["memory_copies"])
+
+    shares = shared_out(gaps)
     ran = _ran(window, tables)
     explained = _explained(shares, tables, ran, gaps, window.pieces)
     judged = _Judged(window, shares, explained, ran, gaps, _kinds_within(window, tables))
-    guessed = device_shares(own, gaps.filter("inferred"), tables["api_calls"], window.pieces, held.host.long_ns)
+    guessed = shared_out(gaps.filter("inferred"))
     judged = replace(judged, inferred_ns=guessed.get("sync", 0), held=held)
     judged = replace(judged, without=unprofiled(tables["iterations"], window))
     row = _judgement(judged, tables, labels, on_critical_path(tables, ran), 1.0)
@@ -188,7 +196,8 @@ def _judgement(
     name, second = _class(judged)
     fix = _within_device(judged, tables, critical, scale) if name == DEVICE else _fix_of(name, judged, tables)
     window, whole = judged.window, sum(judged.shares.values())
-    busy = [DEVICE, "launch"] if window.rule.startswith("measured") else [DEVICE, "communication", "copy"]
+    # On the processor the runtime's time is busy, too; on a device its activities tell, for shares also hold idle time.
+    busy = judged.shares[DEVICE] + judged.shares["launch"] if judged.held is None else judged.held.busy_ns["all"]
     bounds = window.pieces.select(pl.col("start_ns").min(), pl.col("end_ns").max())
     late = late_rank(tables)
     return {
@@ -204,7 +213,7 @@ def _judgement(
         "repetitions": window.repetitions,
         "period_ns": window.period_ns,
         "class_ratio": judged.time_of(name) / whole if whole else None,
-        "busy_ratio": sum(judged.shares[one] for one in busy) / whole if whole else None,
+        "busy_ratio": busy / whole if whole else None,
         "resource": limiting_resource(judged.inside, labels) if name == DEVICE else None,
         "kind": fix.kind,
         "subject": fix.subject,
@@ -218,26 +227,27 @@ def _judgement(
 def _fix_of(name: str, judged: _Judged, tables: Mapping[str, pl.DataFrame]) -> Fix:
     """What to do about a class that is not the device's own time, and what that saves at most."""
     own, held = judged.time_of(name), judged.held
-    fix = cost_of_class(name, own, subject_of(name, judged.window, judged.inside, judged.gaps, tables))
+    idle = None if held is None else held.idle
+    about = subject_of(name, judged.window, judged.inside, judged.gaps, tables, idle=idle)
+    fix = cost_of_class(name, own, *about)
     if held is None or fix.saves_at_most_ns is None:
         return fix
-    waited = judged.explained.get(("sync", name), 0)
-    each = None if judged.without is None else saved_unprofiled(name, own, waited, held, judged.without)
-    return replace(fix, saves_at_most_ns=saved(name, own, waited, held), saves_unprofiled_ns=each)
+    each = None if judged.without is None else saved_unprofiled(name, own, held, judged.without)
+    return replace(fix, saves_at_most_ns=saved(name, own, held), saves_unprofiled_ns=each)
 
 
 def _within_device(
     judged: _Judged, tables: Mapping[str, pl.DataFrame], critical: Mapping[str, int] | None, scale: float
 ) -> Fix:
     """What to fix first where the device's own work is the largest share: a kind of it, or what costs more."""
-    fix = kind_to_fix(judged.kinds, critical, scale) or Fix(None, None, None, None)
+    fix = kind_to_fix(judged.kinds, critical, scale, judged.window.repetitions) or Fix(None, None, None, None)
     at_most = fix.gone_ns if fix.saves_at_most_ns is None else fix.saves_at_most_ns
     beside = next((name for name in largest(judged.shares) if name not in (DEVICE, "unknown")), None)
     if beside is not None and judged.shares[beside] > at_most:
         return _fix_of(_told(beside, judged), judged, tables)
     each = None
     if judged.held is not None and judged.without is not None and fix.saves_at_most_ns is not None:
-        each = saved_unprofiled(DEVICE, fix.saves_at_most_ns, 0, judged.held, judged.without)
+        each = saved_unprofiled(DEVICE, fix.saves_at_most_ns, judged.held, judged.without)
     subject = fix.subject or kernel_name(tables, judged.kinds, fix.kind)
     return replace(fix, subject=subject, saves_unprofiled_ns=each)
 
@@ -262,9 +272,9 @@ def _explained(
     idle = gaps.filter(pl.col("doubt").is_null() & (pl.col("cause") != "unknown")).select(
         "start_ns", "end_ns", share=pl.when(sync).then(pl.lit("sync")).otherwise(pl.lit("launch"))
     )
-    allocating = reasons.allocating(tables["api_calls"]).with_columns(kind=pl.lit("allocation"))
+    of_memory = allocating(tables["api_calls"]).with_columns(kind=pl.lit("allocation"))
     columns = ["kind", "start_ns", "end_ns"]
-    calls = pl.concat([tables["first_calls"].select(columns), allocating.select(columns)], how="vertical_relaxed")
+    calls = pl.concat([tables["first_calls"].select(columns), of_memory.select(columns)], how="vertical_relaxed")
     for (share, kind), time in reasons.recurring(idle, calls, pieces).items():
         # A gap between late launches is the host's where the thread was elsewhere.
         named = share if shares[share] >= time else "host"
@@ -316,14 +326,19 @@ def _class(judged: _Judged) -> tuple[str, str | None]:
     """The class and, within `TIE` of it, a second one. A reason for more than half of a share stands for it.
 
     Of the device's own time nothing may be known to go. Where kernels would have to run at more than `_FASTER` times
-    their speed to save what one cause costs, that cause leads; but none whose time the tracer itself lengthens.
+    their speed to save what one cause costs, that cause leads; but none whose time the tracer itself lengthens. Kernels
+    that run for less than half of the window do not limit it: there any cause leads that they would have to run at
+    `_FASTER_BESIDE_IDLE` times their speed to outdo.
     """
     ordered = largest(judged.shares)
     if not ordered:
         return "unknown", None
     if ordered[0] == DEVICE and judged.held is not None:
-        leading = [one for one in ordered[1:] if _told(one, judged) not in _LENGTHENED]
-        if leading and (_FASTER - 1) * judged.shares[DEVICE] <= _FASTER * judged.shares[leading[0]]:
+        limits = 2 * judged.shares[DEVICE] >= sum(judged.shares.values())
+        passed_over = _LENGTHENED if limits else ("unknown",)
+        faster = _FASTER if limits else _FASTER_BESIDE_IDLE
+        leading = [one for one in ordered[1:] if _told(one, judged) not in passed_over]
+        if leading and (faster - 1) * judged.shares[DEVICE] <= faster * judged.shares[leading[0]]:
             ordered = [leading[0], *(one for one in ordered if one != leading[0])]
     margin = TIE * sum(judged.shares.values())
     near = [name for name in ordered[1:] if abs(judged.shares[ordered[0]] - judged.shares[name]) <= margin]

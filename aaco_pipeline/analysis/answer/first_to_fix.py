@@ -17,13 +17,17 @@ ADVICE: Final[Mapping[str, str]] = {
     "copy": "Copy less, from pinned memory, and while kernels run",
     "sync": "Wait for the device less often, reading results back in one go",
     "launch": "Replay these launches as a graph, the kernels staying as they are",
-    "host": "Move the host's work off the path, onto another thread or before the loop",
+    "host": "Move what the host does then to another thread, or before the loop",
     "contention": "Keep other work off these CPUs",
     "throttling": "Raise the power limit or cool the device, for its clock is held down",
-    "allocation": "Allocate before the loop, from a pool",
+    "allocation": "Allocate before the loop, or from a pool that keeps its memory",
     "compilation": "Compile before the loop, and keep the cache",
     "page_faults": "Touch the memory before the loop",
 }
+#: What to do about waits for kernels, of which nothing is read back.
+WAIT_LESS: Final = "Wait for the device less often"
+#: What to do about copies that are from pinned memory already.
+COPIES_BESIDE: Final = "Copy less, or in a stream of their own while kernels run"
 #: What to do about copies that stay on the device.
 COPIES_WITHIN: Final = "Avoid the copies within the device, or fuse them into the kernels beside them"
 #: What to do about launches that graphs make: nothing bounds what fused kernels need.
@@ -46,6 +50,8 @@ _BY_KIND: Final[Mapping[str, str]] = {
 NEAR_ROOF: Final = 0.8
 #: Where a call starts at least so many kernels, graphs start them.
 _IN_GRAPHS: Final = 2
+#: What to do about kernels that have none but their own kind to be fused with.
+_INTO_EACH_OTHER: Final = "Fuse these kernels into one another"
 #: A kind that takes at least this part of the kernels' time has no neighbours to be fused into.
 _NEARLY_ALL: Final = 0.9
 
@@ -66,26 +72,32 @@ class Fix:
     saves_unprofiled_ns: int | None = None
 
 
-def kind_to_fix(kinds: pl.DataFrame, critical: Mapping[str, int] | None, scale: float) -> Fix | None:
+def kind_to_fix(
+    kinds: pl.DataFrame, critical: Mapping[str, int] | None, scale: float, repetitions: int | None = None
+) -> Fix | None:
     """The kind of work whose going, or reaching its roof, saves most; None without kinds.
 
     A kind saves no more than the time in which nothing else ran (`alone_ns`) and no more than its time on the critical
     path (`critical`, ns by kind, None where there is no path). What streams can be fused away whole where there are
-    other kernels to fuse it into; anything else keeps the time it needs at its roof, and without one nothing bounds
-    what can be saved of it. `scale` maps kernel time onto the
+    other kernels to fuse it into, and into itself where a repetition has several; anything else keeps the time it needs
+    at its roof, and without one nothing bounds what can be saved of it. `scale` maps kernel time onto the
     window's. Of equals the longer one.
     """
     best: tuple[float, Fix] | None = None
     for row in kinds.iter_rows(named=True):
         if row["kind"] == COMMUNICATION:
             continue
-        fusable = row["kind"] in FUSABLE and row["share_ratio"] < _NEARLY_ALL
+        alone = row["share_ratio"] >= _NEARLY_ALL
+        fusable = row["kind"] in FUSABLE and not alone
         at_roof = 0.0 if fusable or row["reached_ratio"] is None else row["reached_ratio"]
         reach = min(row["alone_ns"], row["alone_ns"] if critical is None else critical.get(row["kind"], 0))
         saves = reach * scale * max(0.0, 1 - at_roof)
         if best is None or saves > best[0]:
             near = at_roof >= NEAR_ROOF
             advice = AT_ROOF if near else _BY_KIND.get(row["kind"], _FASTER)
+            if row["kind"] in FUSABLE and alone and not near:
+                several = repetitions is not None and row["dispatch_count"] > repetitions
+                advice = _INTO_EACH_OTHER if several else _FASTER
             subject = row["operator"]
             known = fusable or row["reached_ratio"] is not None
             gone = round(reach * scale)
@@ -93,32 +105,53 @@ def kind_to_fix(kinds: pl.DataFrame, critical: Mapping[str, int] | None, scale: 
     return None if best is None else best[1]
 
 
-def cost_of_class(name: str, saves_ns: int, subject: str | None) -> Fix:
-    """What to do about a class of idle time, of copies or of communication, which saves at most `saves_ns`."""
+def cost_of_class(name: str, saves_ns: int, subject: str | None, advice: str | None = None) -> Fix:
+    """What to do about a class of idle time, of copies or of communication, which saves at most `saves_ns`.
+
+    `advice` is one for this subject, before the class's.
+    """
     if name == "launch" and subject is not None and _GRAPHS in subject:
         return Fix(None, subject, None, OF_GRAPHS)
     within = name == "copy" and subject is not None and subject.startswith("device to device")
-    return Fix(None, subject, saves_ns, COPIES_WITHIN if within else ADVICE.get(name))
+    return Fix(None, subject, saves_ns, COPIES_WITHIN if within else advice or ADVICE.get(name))
 
 
-def longest_call(gaps: pl.DataFrame, api_calls: pl.DataFrame) -> str | None:
+def how_often(number: int, repetitions: int | None, each: str) -> str:
+    """`599 times`, `once`, or of repetitions `16 times an iteration` by `each`, such as `an iteration`."""
+    many = round(number / repetitions) if repetitions else 0
+    times = "once" if (many or number) == 1 else f"{many or number:,} times"
+    return f"{times} {each}" if many else times
+
+
+def longest_call(
+    gaps: pl.DataFrame, api_calls: pl.DataFrame, repetitions: int | None = None, each: str = ""
+) -> str | None:
     """The host call by whose waits the device was idle longest, with how often: `cudaStreamSynchronize, 599 times`."""
     calls = gaps.filter(pl.col("cause") == "sync").join(
         api_calls.select("call_id", "name"), left_on="host_call_id", right_on="call_id"
     )
-    if not calls.height:
+    return longest_name(calls, repetitions, each)
+
+
+def pauses_of_host(idle: pl.DataFrame, repetitions: int | None, each: str) -> str | None:
+    """How often the device is idle by the host's long work, and how long on average: `2 pauses of 1.47 ms`.
+
+    `idle` are rows of `idle_parts`.
+    """
+    long = idle.select(work=pl.col("work") + pl.col("waited_work")).filter(pl.col("work") > 0).get_column("work")
+    if not len(long):
         return None
-    told = (
-        calls.group_by(pl.col("name").cast(pl.String))
-        .agg(idle=(pl.col("end_ns") - pl.col("start_ns")).sum(), times=pl.len())
-        .sort("idle", "name", descending=[True, False])
-    )
-    name, _, times = told.row(0)
-    return f"{name}, once" if times == 1 else f"{name}, {times:,} times"
+    many = round(len(long) / repetitions) if repetitions else 0
+    number, length = many or len(long), int(long.sum()) / len(long)
+    text = f"{number:,} pause{'' if number == 1 else 's'} of {_time(length)}"
+    return f"{text} {each}" if many else text
 
 
 def longest_copies(copies: pl.DataFrame) -> str | None:
-    """The direction of copies that took most time, with its rate: `host to device at 12.6 GB/s`."""
+    """The direction of copies that took most time, with its rate: `host to device at 12.6 GB/s from pageable memory`.
+
+    Whose memory is said where it is the same of all of them.
+    """
     told = (
         copies.drop_nulls("direction")
         .group_by(pl.col("direction").cast(pl.String))
@@ -126,14 +159,35 @@ def longest_copies(copies: pl.DataFrame) -> str | None:
             time=(pl.col("end_ns") - pl.col("start_ns")).sum(),
             size=pl.col("size_bytes").sum(),
             known=pl.col("size_bytes").is_not_null().all(),
+            memory=pl.when(pl.col("host_memory").n_unique() == 1).then(pl.col("host_memory").first().cast(pl.String)),
         )
         .sort("time", "direction", descending=[True, False])
     )
     if not told.height:
         return None
-    direction, time, size, known = told.row(0)
-    name = direction.replace("_", " ")
-    return f"{name} at {size / time:.3g} GB/s" if known and time and direction != "fill" else name
+    direction, time, size, known, memory = told.row(0)
+    text = direction.replace("_", " ")
+    text += f" at {size / time:.3g} GB/s" if known and time and direction != "fill" else ""
+    return text if memory is None else f"{text}, {'into' if direction.endswith('host') else 'from'} {memory} memory"
+
+
+def copies_in_pieces(copies: pl.DataFrame, repetitions: int | None, each: str) -> str | None:
+    """The direction in which most copies go, with how many and how large: `64 copies of 4 KiB host to device`, and
+    behind it `each`, such as `an iteration`, where there are repetitions; None where there is one of each at most."""
+    told = (
+        copies.drop_nulls(["direction", "size_bytes"])
+        .group_by(pl.col("direction").cast(pl.String))
+        .agg(number=pl.len(), size=pl.col("size_bytes").mean(), alike=pl.col("size_bytes").n_unique() == 1)
+        .sort("number", "direction", descending=[True, False])
+    )
+    if not told.height:
+        return None
+    direction, number, size, alike = told.row(0)
+    many = round(number / repetitions) if repetitions else number
+    if many <= 1:
+        return None
+    text = f"{many:,} copies of {_bytes(size)}{'' if alike else ' on average'} {direction.replace('_', ' ')}"
+    return f"{text} {each}" if repetitions else text
 
 
 def heaviest_collective(collectives: pl.DataFrame) -> str | None:
@@ -165,8 +219,8 @@ def heaviest_collective(collectives: pl.DataFrame) -> str | None:
     )
 
 
-def subject_of_launches(kernels: int, calls: int, repetitions: int | None, one: str) -> str | None:
-    """How many launches there are: `1,500 launches`, where there are any repetitions of each, by its name `one`.
+def subject_of_launches(kernels: int, calls: int, repetitions: int | None, per: str) -> str | None:
+    """How many launches there are: `1,500 launches`, where there are any repetitions `per` one, as `an iteration`.
 
     Of graphs, whose `calls` start many kernels each, how many kernels: `200 kernels of graphs`.
     """
@@ -176,4 +230,36 @@ def subject_of_launches(kernels: int, calls: int, repetitions: int | None, one: 
     text = f"{each:,} launch" + ("" if each == 1 else "es")
     if 0 < _IN_GRAPHS * calls <= kernels:
         text = f"{each:,} {_GRAPHS}"
-    return f"{text} {'an' if one[0] in 'aeiou' else 'a'} {one}" if repetitions else text
+    return f"{text} {per}" if repetitions else text
+
+
+# ---- inside ----------------------------------------------------------------------------------------------------------
+
+
+def _bytes(size: float) -> str:
+    """A size with three significant digits, in binary units."""
+    unit, least = next(
+        ((unit, least) for unit, least in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)) if size >= least), ("B", 1)
+    )
+    return f"{size / least:.3g} {unit}"
+
+
+def _time(ns: float) -> str:
+    """A time with three significant digits, in the unit that a person would choose."""
+    unit, least = next(
+        ((unit, least) for unit, least in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)) if ns >= least), ("ns", 1)
+    )
+    return f"{ns / least:.3g} {unit}"
+
+
+def longest_name(calls: pl.DataFrame, repetitions: int | None, each: str) -> str | None:
+    """The name of rows (name, start_ns, end_ns) that takes most time, with how often it is there."""
+    if not calls.height:
+        return None
+    told = (
+        calls.group_by(pl.col("name").cast(pl.String))
+        .agg(time=(pl.col("end_ns") - pl.col("start_ns")).sum(), times=pl.len())
+        .sort("time", "name", descending=[True, False])
+    )
+    name, _, times = told.row(0)
+    return f"{name}, {how_often(times, repetitions, each)}"

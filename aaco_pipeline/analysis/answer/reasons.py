@@ -19,12 +19,6 @@ IMBALANCE: Final = "imbalance"
 THROTTLING: Final = "throttling"
 #: Kinds of `first_calls` that cost time in a steady state, too, where they recur.
 RECURRING: Final = ("allocation", "compilation", "page_faults")
-#: Calls that allocate or free memory, but for those on a stream's own pool: freeing waits for the device, too.
-_ALLOCATES: Final = (
-    r"^(?:hip|cuda)(?:Malloc|Free|Host(?:Alloc|Malloc|Free|Register|Unregister))"
-    r"|^cuMem(?:Alloc|Free|Create|Release|Map|Unmap|Host|Address)|^hsa_amd_memory_pool_(?:allocate|free)"
-)
-_OF_A_POOL: Final = r"Async|FromPool"
 #: Idle shares that the host's threads cause.
 _OF_HOST: Final = ("sync", "launch", "host")
 #: A sample counts as taken under load when the engine was busy for at least this share of the firmware's window.
@@ -84,13 +78,6 @@ def throttling(shares: Mapping[str, int], samples: pl.DataFrame, devices: pl.Dat
         return {}
     held = named.height / loaded.drop_nulls("throttle_reasons").height
     return {DEVICE: round(shares[DEVICE] * min(1.0, cost * held))}
-
-
-def allocating(api_calls: pl.DataFrame) -> pl.DataFrame:
-    """The calls that allocate or free memory, as often as they recur; there are few names and many calls."""
-    names = api_calls.get_column("name").unique().cast(pl.String)
-    named = names.filter(names.str.contains(_ALLOCATES) & ~names.str.contains(_OF_A_POOL))
-    return api_calls.filter(pl.col("name").cast(pl.String).is_in(named.implode()))
 
 
 def recurring(idle: pl.DataFrame, first_calls: pl.DataFrame, pieces: pl.DataFrame) -> dict[tuple[str, str], int]:

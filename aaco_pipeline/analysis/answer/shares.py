@@ -2,7 +2,8 @@
 
 `device` is time in which a kernel runs that is no collective, `copy` time in which copies or fills run and no kernel
 does, `communication` time in which only collectives run. Idle time goes by the edge that binds the next activity:
-`sync`, `launch`, `host`, or `unknown` where nothing recorded tells.
+`sync`, `launch`, `host`, `copy` on the way to a copy from the host or to it, or `unknown` where nothing recorded
+tells.
 """
 
 from collections.abc import Mapping
@@ -23,6 +24,7 @@ SHARES: Final = (DEVICE, "communication", "copy", "sync", "launch", "host", "unk
 _OF_PARTS: Final[Mapping[str, tuple[str, ...]]] = {
     "sync": ("wait", "restart"),
     "launch": ("pace",),
+    "copy": ("copying",),
     "host": ("waited_work", "work"),
 }
 
@@ -32,13 +34,16 @@ def device_shares(
     gaps: pl.DataFrame,
     api_calls: pl.DataFrame,
     pieces: pl.DataFrame,
+    *,
     long_ns: int = LAUNCH_PACE_NS,
+    copies: pl.DataFrame | None = None,
 ) -> dict[str, int]:
     """Nanoseconds of one device's steady window by share; they add up to the window exactly. Empty without a window.
 
-    `activities` (start_ns, end_ns, category) and `gaps` (the table's columns) are those of the device, `api_calls`
-    (call_id, end_ns) hold those that waited; `pieces` (start_ns, end_ns) do not overlap and are the window. Host
-    work between two launches that is longer than `long_ns` is its own. Idle time that no gap accounts for is `unknown`.
+    `activities` (start_ns, end_ns, category) and `gaps` (the table's columns) are those of the device, `api_calls` and
+    `copies` hold those that the gaps name; `pieces` (start_ns, end_ns) do not overlap and are the
+    window. Host work between two launches that is longer than `long_ns` is its own. Idle time that no gap accounts for
+    is `unknown`.
     """
     starts, ends = pieces.get_column("start_ns").to_numpy(), pieces.get_column("end_ns").to_numpy()
     window = int((ends - starts).sum())
@@ -54,10 +59,10 @@ def device_shares(
     without_collectives = covered(activities.filter(category != COMMUNICATION))
     busy = covered(activities)
     shares = {DEVICE: computing, "copy": without_collectives - computing, "communication": busy - without_collectives}
-    parts = idle_parts(gaps, api_calls, covered_by(starts, ends), long_ns)
+    parts = idle_parts(gaps, api_calls, covered_by(starts, ends), long_ns, copies)
     idle = {share: sum(int(parts.get_column(name).sum()) for name in names) for share, names in _OF_PARTS.items()}
     idle["unknown"] = window - busy - sum(idle.values())
-    return {name: {**shares, **idle}[name] for name in SHARES}
+    return {name: shares.get(name, 0) + idle.get(name, 0) for name in SHARES}
 
 
 def host_shares(unprofiled: Usage, traced: Usage, operators_ns: int | None) -> tuple[dict[str, int], dict[str, int]]:

@@ -76,10 +76,10 @@ def test_shares_within_a_twentieth_of_the_window_are_both_said() -> None:
     gaps = [{**one, "start_ns": one["start_ns"] - 20} for one in idle(launch_latency=6, sync=3)]
     part = {"device_id": 0, "part": "steady", "start_ns": 0, "end_ns": 940, "reason": "all"}
     row = row_of(judged(tables(dispatches=shorter, gaps=gaps, session_parts=[part])))
-    assert (row["class"], row["second_class"]) == ("device", "launch")
+    assert (row["class"], row["second_class"]) == ("launch", "device")
     apart = [{**one, "start_ns": one["start_ns"] - 20} for one in idle(launch_latency=5, sync=4)]
     row = row_of(judged(tables(dispatches=shorter, gaps=apart, session_parts=[part])))
-    assert (row["class"], row["second_class"]) == ("device", None)
+    assert (row["class"], row["second_class"]) == ("launch", None)
 
 
 @pytest.mark.parametrize(("clock", "expected"), [(900.0, "throttling"), (1000.0, "device"), (1100.0, "device")])
@@ -143,6 +143,31 @@ def test_a_cause_that_no_tuning_of_kernels_outdoes_leads_before_the_devices_own_
     assert beside("launch_latency")["class"] == beside("sync")["class"] == "device"
     # Within a twentieth both are said, whichever leads.
     assert beside("host_wait", 99)["second_class"] == "device"
+
+
+@pytest.mark.parametrize(("kernel_us", "expected"), [(94, ("launch", "device")), (97, ("device", "launch"))])
+def test_kernels_that_run_for_less_than_half_of_the_window_do_not_limit_it(
+    kernel_us: int, expected: tuple[str, str]
+) -> None:
+    """There also what a tracer lengthens leads, in a window of 1,800 µs and a kernel."""
+    row = beside("launch_latency", kernel_us)
+    assert (row["class"], row["second_class"]) == expected
+
+
+def test_idle_time_of_many_causes_and_none_large_leaves_the_device_first() -> None:
+    """Of 940 ns kernels run 400, and 540 are idle in three shares of 180."""
+    shorter = [{**one, "end_ns": one["start_ns"] + 40} for one in tables()["dispatches"].to_dicts()]
+    part = {"device_id": 0, "part": "steady", "start_ns": 0, "end_ns": 940, "reason": "all"}
+
+    def of(**causes: int) -> tuple[str, str | None]:
+        gaps = [{**one, "start_ns": one["start_ns"] - 20} for one in idle(**causes)]
+        row = row_of(judged(tables(dispatches=shorter, gaps=gaps, session_parts=[part])))
+        return row["class"], row["second_class"]
+
+    assert of(launch_latency=3, sync=3, unknown=3) == ("device", None)
+    # To save 240 of 400, they would have to run at more than twice their speed; of unknown causes none leads.
+    assert of(launch_latency=2, sync=4, unknown=3)[0] == "sync"
+    assert of(launch_latency=3, unknown=6)[0] == "device"
 
 
 @pytest.mark.parametrize("call", ["cudaFree", "hipMalloc", "hipHostFree", "cuMemAlloc_v2", "cudaMallocHost"])

@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -115,10 +116,14 @@ def test_what_a_class_is_about_is_named_as_people_name_it() -> None:
     late = rows("collectives", [{**part, "remark": "a late rank"}])
     assert fix.heaviest_collective(late) == "all_reduce of 17.6 MB at 3.4 GB/s: a late rank"
     assert fix.heaviest_collective(rows("collectives")) is None
-    assert fix.subject_of_launches(1500, 1500, 3, "iteration") == "500 launches an iteration"
-    assert fix.subject_of_launches(3, 3, 3, "repetition") == "1 launch a repetition"
-    assert fix.subject_of_launches(1500, 0, None, "repetition") == "1,500 launches"
-    assert fix.subject_of_launches(0, 0, None, "repetition") is None
+    pinned = {**copy, "size_bytes": 12_600, "host_memory": "pinned"}
+    assert fix.longest_copies(rows("memory_copies", [pinned])) == "device to host at 12.6 GB/s, into pinned memory"
+    mixed = [pinned, {**pinned, "host_memory": "pageable"}]
+    assert fix.longest_copies(rows("memory_copies", mixed)) == "device to host at 12.6 GB/s"
+    assert fix.subject_of_launches(1500, 1500, 3, "an iteration") == "500 launches an iteration"
+    assert fix.subject_of_launches(3, 3, 3, "a repetition") == "1 launch a repetition"
+    assert fix.subject_of_launches(1500, 0, None, "a repetition") == "1,500 launches"
+    assert fix.subject_of_launches(0, 0, None, "a repetition") is None
 
 
 def test_copies_within_the_device_are_not_mended_by_pinned_memory() -> None:
@@ -129,3 +134,41 @@ def test_copies_within_the_device_are_not_mended_by_pinned_memory() -> None:
 def test_a_path_without_kernels_leaves_nothing_to_save_in_them() -> None:
     found = chosen(kind("gemm", 1000), critical={})
     assert (found.saves_at_most_ns, found.gone_ns) == (None, 0)
+
+
+def test_copies_in_pieces_are_told_by_number_and_size() -> None:
+    up = {"direction": "host_to_device", "size_bytes": 4096}
+    copies = rows("memory_copies", [up] * 128 + [{"direction": "device_to_host", "size_bytes": 9}] * 2)
+    assert fix.copies_in_pieces(copies, 2, "an iteration") == "64 copies of 4 KiB host to device an iteration"
+    assert fix.copies_in_pieces(copies, None, "a repetition") == "128 copies of 4 KiB host to device"
+    other = rows("memory_copies", [up, {**up, "size_bytes": 100}])
+    assert fix.copies_in_pieces(other, None, "") == "2 copies of 2.05 KiB on average host to device"
+    # One an iteration is not to be packed.
+    assert fix.copies_in_pieces(other, 2, "an iteration") is None
+    assert fix.copies_in_pieces(rows("memory_copies"), 2, "an iteration") is None
+
+
+def test_calls_and_pauses_are_counted_by_the_iteration() -> None:
+    calls = rows("api_calls", [{"call_id": 1, "name": "hipDeviceSynchronize"}])
+    idle = rows("gaps", [gap(10 * i, 10 * i + 5, "sync", host_call_id=1) for i in range(31)])
+    assert fix.longest_call(idle, calls, 2, "an iteration") == "hipDeviceSynchronize, 16 times an iteration"
+    assert fix.longest_call(idle, calls, 30, "an iteration") == "hipDeviceSynchronize, once an iteration"
+    assert fix.longest_call(idle, calls, 300, "an iteration") == "hipDeviceSynchronize, 31 times"
+    worked = pl.DataFrame({"work": [0, 1_400_000, 0, 0], "waited_work": [0, 0, 1_600_000, 0]})
+    assert fix.pauses_of_host(worked, 1, "an iteration") == "2 pauses of 1.5 ms an iteration"
+    assert fix.pauses_of_host(worked, 2, "an iteration") == "1 pause of 1.5 ms an iteration"
+    assert fix.pauses_of_host(worked, None, "a repetition") == "2 pauses of 1.5 ms"
+    assert fix.pauses_of_host(worked.head(1), 2, "an iteration") is None
+
+
+def test_kernels_that_take_all_have_no_neighbours_to_be_fused_into() -> None:
+    alone = {**kind(GLUE, 1000), "share_ratio": 0.95, "dispatch_count": 10}
+
+    def advice(repetitions: int | None) -> str:
+        found = fix.kind_to_fix(rows("kinds_of_work", [alone]), None, 1.0, repetitions)
+        assert found is not None
+        return str(found.advice)
+
+    assert advice(10) == advice(None) == "Make these kernels faster"
+    # Two passes over the same data may become one.
+    assert advice(5) == "Fuse these kernels into one another"

@@ -5,7 +5,7 @@ from typing import Any, Final
 import polars as pl
 import pytest
 
-from aaco_pipeline.analysis.answer.idle import LAUNCH_PACE_NS, Host, host_in, idle_parts
+from aaco_pipeline.analysis.answer.idle import LAUNCH_PACE_NS, PARTS, Host, host_in, idle_parts
 from aaco_pipeline.analysis.timeline.device_timeline import Coverage, covered_by
 from tests.analysis.answer.made_up import gap, pieces, rows
 
@@ -51,16 +51,38 @@ def test_a_launch_that_a_wait_or_an_allocation_holds_up_is_no_pace() -> None:
     calls = [*called(*at), {**_THREAD, "call_id": 99, "start_ns": 4 * PACE + 2_000, "end_ns": 5 * PACE - 1_000}]
     held = pl.DataFrame({"call_id": pl.Series([99], dtype=pl.Int32)})
     own = host_in(launched(*at), rows("api_calls", calls), held, pieces((0, 10**9)))
-    assert own.pace_ns == 8 * PACE + 2 * 1_000
+    # The way from the wait's end is there, and the call before the wait.
+    assert own.pace_ns == 8 * PACE + 1_000 + 2 * 1_000
     assert host_in(launched(*at), rows("api_calls", calls), _NONE, pieces((0, 10**9))).pace_ns == 9 * PACE + 1_000
 
 
 def test_the_way_to_a_copy_is_the_copys() -> None:
-    """A result that is read back: what the framework does from the kernel's launch to the copy's goes with it."""
+    """What the framework does from a kernel's launch to the copy's goes with it; what it does behind it does not."""
     at = list(range(0, 10 * PACE, PACE))
     copies = launched(*at).with_columns(activity_kind=pl.Series(["dispatch", "memory_copy"] * 5))
     own = host_in(copies, rows("api_calls", called(*at)), _NONE, pieces((0, 10**9)))
-    assert own.pace_ns == 5 * 1_000
+    assert own.pace_ns == 5 * 1_000 + 4 * (PACE - 1_000)
+    # Nor does it tell how long the way to a launch usually is.
+    assert own.long_ns == LAUNCH_PACE_NS
+
+
+def test_a_way_behind_a_wait_is_no_longer_than_a_usual_one_and_copies_over_the_link_have_none() -> None:
+    """What a program does behind a wait may be there for its sake; so may a copy that it waits for."""
+    at = [*range(0, 10 * PACE, PACE), 9 * PACE + 50_000]
+    calls = [*called(*at), {**_THREAD, "call_id": 99, "start_ns": 9 * PACE + 2_000, "end_ns": 9 * PACE + 4_000}]
+    held = pl.DataFrame({"call_id": pl.Series([99], dtype=pl.Int32)})
+    own = host_in(launched(*at), rows("api_calls", calls), held, pieces((0, 10**9)))
+    assert own.pace_ns == 9 * PACE + 1_000 + PACE + 1_000
+    kinds = pl.Series(["dispatch"] * 4 + ["memory_copy"] * 3 + ["dispatch"] * 4)
+    moved = launched(*at).with_columns(activity_kind=kinds, activity_id=pl.Series(range(11), dtype=pl.Int32))
+    copies = [
+        {"copy_id": 4, "direction": "host_to_device"},
+        {"copy_id": 5, "direction": "device_to_host"},
+        {"copy_id": 6, "direction": "fill"},
+    ]
+    found = host_in(moved, rows("api_calls", calls), held, pieces((0, 10**9)), rows("memory_copies", copies))
+    # Two ways less, and of what follows them the way from where they return.
+    assert own.pace_ns - found.pace_ns == 2 * PACE + 1_000 - 1_000
 
 
 def test_of_several_threads_one_that_waits_for_another_does_not_work() -> None:
@@ -82,7 +104,7 @@ def test_what_lies_outside_the_window_counts_for_nothing() -> None:
     at = [0, PACE, 2 * PACE, 500_000, 500_000 + PACE]
     own = host_in(launched(*at), rows("api_calls", called(*at)), _NONE, pieces((0, 300_000)))
     assert own.working_ns == 0  # The work ends beyond the window, in a call of no launch in it.
-    assert own.pace_ns == 2 * PACE
+    assert own.pace_ns == 2 * PACE + 1_000
     nothing = host_in(launched(*at).clear(), rows("api_calls"), _NONE, pieces((0, 300_000)))
     assert nothing == Host(LAUNCH_PACE_NS, 0, 0)
 
@@ -102,7 +124,7 @@ def test_what_lies_outside_the_window_counts_for_nothing() -> None:
 )
 def test_each_gap_has_its_part(cause: str, more: dict[str, Any], expected: dict[str, int]) -> None:
     found = idle_parts(rows("gaps", [gap(0, 100_000, cause, **more)]), rows("api_calls"), whole(100_000), 50_000)
-    own = found.drop("after_copy", "after_work").row(0, named=True)
+    own = found.drop("after_copy", "after_work", "allocating").row(0, named=True)
     assert {name: time for name, time in own.items() if time} == expected
 
 
@@ -124,3 +146,65 @@ def test_what_restarts_belongs_to_the_last_wait() -> None:
     assert found.get_column("after_copy").to_list() == [False, True, True, False, False, False, False]
     assert found.get_column("after_work").to_list() == [False, False, False, True, True, False, False]
     assert found.row(3, named=True)["waited_work"] == 4_999_000
+
+
+#: A copy from the host, one to it, one within the device and a kernel, by the kind and number that a gap names.
+COPIES: Final = ("host_to_device", "device_to_host", "device_to_device")
+
+
+@pytest.mark.parametrize(
+    ("cause", "around", "more", "expected"),
+    [
+        # From one copy over the link to the next, whatever the host does in it but for long work of its own.
+        ("host_wait", (0, 1), {}, {"copying": 100}),
+        ("launch_latency", (0, 0), {"launches_since_wait": 2}, {"copying": 100}),
+        ("host_wait", (0, 0), {"outside_ns": 60}, {"copying": 40, "work": 60}),
+        # A wait within the copy's own call is its cost where it is longer than the copy; one in another call is a wait.
+        ("sync", (0, 0), {"host_call_id": 1}, {"copying": 100}),
+        ("sync", (1, 0), {"host_call_id": 1}, {"wait": 100}),
+        ("sync", (1, 1), {"host_call_id": 2}, {"wait": 100}),
+        # From a kernel to a copy only its call, which begins at 70.
+        ("host_wait", (None, 0), {"host_call_id": 3}, {"copying": 30, "pace": 70}),
+        ("host_wait", (0, None), {"host_call_id": 3}, {"pace": 100}),
+        # Copies within the device are launched as kernels are, and behind a wait a copy is the restart's.
+        ("host_wait", (2, 2), {"host_call_id": 3}, {"pace": 100}),
+        ("host_wait", (None, 0), {"host_call_id": 3, "launches_since_wait": 2}, {"restart": 100}),
+        ("unknown", (0, 0), {}, {}),
+        ("host_wait", (0, 0), {"doubt": "stream_missing"}, {}),
+    ],
+)
+def test_the_way_from_one_copy_to_the_next_is_what_copying_costs(
+    cause: str, around: tuple[int | None, int | None], more: dict[str, Any], expected: dict[str, int]
+) -> None:
+    sides = {
+        f"{side}_activity_{what}": value
+        for side, copy in zip(("previous", "next"), around, strict=True)
+        for what, value in (("kind", "dispatch" if copy is None else "memory_copy"), ("id", copy or 0))
+    }
+    calls = [
+        {"call_id": 1, "name": "hipMemcpy", "start_ns": -5, "end_ns": 90},
+        {"call_id": 2, "name": "hipStreamSynchronize", "start_ns": -5, "end_ns": 90},
+        {"call_id": 3, "name": "hipMemcpy", "start_ns": 70, "end_ns": 200},
+    ]
+    lengths = (99, 100, 100)
+    listed = [
+        {"copy_id": i, "direction": one, "start_ns": -length, "end_ns": 0}
+        for i, (one, length) in enumerate(zip(COPIES, lengths, strict=True))
+    ]
+    copies = rows("memory_copies", listed)
+    own = {"in_launch_calls_ns": 0, "in_launching_operators_ns": 0, "outside_ns": 0, **sides, **more}
+    found = idle_parts(rows("gaps", [gap(0, 100, cause, **own)]), rows("api_calls", calls), whole(100), 50, copies)
+    assert {name: found.item(0, name) for name in PARTS if found.item(0, name)} == expected
+    # Without the copies' directions there is no telling.
+    bare = idle_parts(rows("gaps", [gap(0, 100, cause, **own)]), rows("api_calls", calls), whole(100), 50)
+    assert bare.get_column("copying").sum() == 0
+
+
+def test_time_in_calls_that_allocate_is_told_of_each_gap() -> None:
+    calls = [
+        {"call_id": 1, "name": "hipHostMalloc", "start_ns": 20, "end_ns": 50},
+        {"call_id": 2, "name": "hipMallocAsync", "start_ns": 50, "end_ns": 90},
+    ]
+    gaps = rows("gaps", [gap(0, 40, "host_wait"), gap(60, 100, "host_wait")])
+    found = idle_parts(gaps, rows("api_calls", calls), whole(100), LAUNCH_PACE_NS)
+    assert found.get_column("allocating").to_list() == [20, 0]

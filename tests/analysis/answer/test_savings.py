@@ -5,10 +5,13 @@ from typing import Any, Final
 
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from aaco_pipeline.analysis.answer.idle import PARTS, Host
 from aaco_pipeline.analysis.answer.savings import (
     DIFFERS,
+    HOST_DIFFERS,
     PAGE_BYTES,
     PAGE_NS,
     STAMPING_NS,
@@ -20,12 +23,13 @@ from aaco_pipeline.analysis.answer.savings import (
 )
 from tests.analysis.answer.made_up import pieces, rows
 
+_CLASSES: Final = ("launch", "sync", "host", "copy", "allocation")
 #: A window of 1 ms: 300 µs of kernels, 100 µs of copies, of which 40 µs read back, and 600 µs idle.
 _BUSY: Final = {"all": 400_000, "but read-backs": 360_000, "none": 300_000}
 
 
 def idle(**parts: int) -> dict[str, Any]:
-    return {**dict.fromkeys(PARTS, 0), "after_copy": False, "after_work": False, **parts}
+    return {**dict.fromkeys(PARTS, 0), "allocating": 0, "after_copy": False, "after_work": False, **parts}
 
 
 def held(*gaps: dict[str, Any], working: int = 0, pace: int = 0, kernels: int = 0, fresh: int = 0) -> Held:
@@ -37,23 +41,31 @@ def stays(busy: int) -> int:
     return round((1 - DIFFERS) * busy)
 
 
+def of_host(time: int) -> int:
+    """The least that the host takes in another process for what takes so long in this one."""
+    return round((1 - HOST_DIFFERS) * time)
+
+
 def test_a_graph_does_away_with_launching_and_not_with_a_wait_or_the_work_behind_it() -> None:
     window = held(idle(pace=300_000), idle(restart=50_000), idle(wait=100_000, waited_work=150_000))
-    assert saved("launch", 0, 0, window) == 1_000_000 - stays(400_000) - 250_000
+    assert saved("launch", 0, window) == 1_000_000 - stays(400_000) - 250_000
 
 
 def test_work_beside_launches_is_hidden_up_to_its_own_length() -> None:
     """Without a wait the host's work runs beside the device once launching is done: the longer of the two remains."""
     short, long = (held(idle(pace=400_000, work=200_000), working=length) for length in (200_000, 500_000))
-    assert saved("launch", 0, 0, short) == 1_000_000 - stays(400_000)
-    assert saved("launch", 0, 0, long) == 500_000
+    assert saved("launch", 0, short) == 1_000_000 - stays(400_000)
+    assert saved("launch", 0, long) == 1_000_000 - of_host(500_000)
 
 
 def test_without_waits_their_copies_go_and_the_host_runs_ahead() -> None:
     window = held(idle(wait=300_000), idle(restart=100_000, pace=200_000))
-    assert saved("sync", 400_000, 0, window) == 1_000_000 - stays(360_000)
-    assert saved("sync", 400_000, 0, replace(window, host=Host(30_000, 0, 700_000))) == 300_000
-    assert saved("sync", 400_000, 0, replace(window, host=Host(30_000, 800_000, 0))) == 200_000
+    assert saved("sync", 400_000, window) == 1_000_000 - stays(360_000)
+    launching, working = (replace(window, host=Host(30_000, *one)) for one in ((0, 700_000), (900_000, 0)))
+    assert saved("sync", 100_000, launching) == 1_000_000 - of_host(700_000)
+    assert saved("sync", 100_000, working) == 1_000_000 - of_host(900_000)
+    # But never less than its own share.
+    assert saved("sync", 400_000, working) == 400_000
 
 
 def test_work_off_the_path_takes_its_own_wait_along_and_no_other() -> None:
@@ -61,34 +73,39 @@ def test_work_off_the_path_takes_its_own_wait_along_and_no_other() -> None:
     other = [idle(wait=150_000), idle(restart=50_000)]
     # The work itself does not hold it back, whatever its length.
     window = held(*own, *other, working=900_000)
-    assert saved("host", 300_000, 0, window) == 1_000_000 - stays(400_000) - 200_000
+    assert saved("host", 300_000, window) == 1_000_000 - stays(400_000) - 200_000
     launching = replace(window, host=Host(30_000, 900_000, 700_000))
-    assert saved("host", 300_000, 0, launching) == 300_000
+    assert saved("host", 300_000, launching) == 1_000_000 - of_host(700_000)
 
 
 def test_a_copys_wait_goes_with_it_and_others_stay() -> None:
     window = held(idle(wait=100_000, after_copy=True), idle(restart=50_000, after_copy=True), idle(wait=200_000))
-    assert saved("copy", 100_000, 0, window) == 1_000_000 - stays(300_000) - 200_000
+    assert saved("copy", 100_000, window) == 1_000_000 - stays(300_000) - 200_000
 
 
 def test_allocating_takes_the_fresh_pages_along_and_no_wait_but_what_it_fills_of_one() -> None:
     window = held(idle(work=200_000), idle(wait=200_000), fresh=10 * PAGE_BYTES + 1)
-    assert saved("allocation", 200_000, 0, window) == 1_000_000 - (stays(400_000) - 11 * PAGE_NS) - 200_000
-    assert saved("allocation", 200_000, 150_000, window) == 1_000_000 - (stays(400_000) - 11 * PAGE_NS) - 50_000
+    remains = stays(400_000) - 11 * PAGE_NS
+    assert saved("allocation", 200_000, window) == 1_000_000 - remains - 200_000
+    in_part = held(idle(wait=200_000, allocating=100_000), fresh=10 * PAGE_BYTES + 1)
+    assert saved("allocation", 200_000, in_part) == 1_000_000 - remains - 100_000
+    # What allocating fills for the most part is there for its sake: the wait, and what looks like long work behind it.
+    filled = held(idle(wait=20_000, waited_work=180_000, allocating=150_000), fresh=10 * PAGE_BYTES + 1)
+    assert saved("allocation", 200_000, filled) == 1_000_000 - remains
     # Of no other cause the memory is new.
-    assert saved("launch", 0, 0, replace(window, fresh_bytes=0)) == saved("launch", 0, 0, window)
+    assert saved("launch", 0, replace(window, fresh_bytes=0)) == saved("launch", 0, window)
 
 
 def test_a_record_holds_its_stamping() -> None:
-    assert saved("launch", 0, 0, held(kernels=100)) == 1_000_000 - stays(400_000) + 100 * STAMPING_NS
-    assert saved("launch", 0, 0, held(kernels=10**6)) == 1_000_000
+    assert saved("launch", 0, held(kernels=100)) == 1_000_000 - stays(400_000) + 100 * STAMPING_NS
+    assert saved("launch", 0, held(kernels=10**6)) == 1_000_000
 
 
 @pytest.mark.parametrize("name", ["communication", "imbalance", "throttling", "contention", "compilation"])
 def test_other_classes_go_alone(name: str) -> None:
     window = held(idle(pace=300_000))
-    assert saved(name, 70_000, 0, window) == 70_000
-    assert saved_unprofiled(name, 70_000, 0, window, Unprofiled(10, 90_000.0, 100_000.0)) == 7_000
+    assert saved(name, 70_000, window) == 70_000
+    assert saved_unprofiled(name, 70_000, window, Unprofiled(10, 90_000.0, 100_000.0)) == 7_000
 
 
 # ---- without a profiler ----------------------------------------------------------------------------------------------
@@ -97,34 +114,34 @@ def test_other_classes_go_alone(name: str) -> None:
 def test_what_the_tracer_added_is_not_saved() -> None:
     """Ten repetitions of 100 µs under the tracer that take 60 µs without it: the device still needs its own."""
     window = held(idle(pace=600_000))
-    found = saved_unprofiled("launch", 600_000, 0, window, Unprofiled(10, 60_000.0, 100_000.0))
+    found = saved_unprofiled("launch", 600_000, window, Unprofiled(10, 60_000.0, 100_000.0))
     assert found == 60_000 - stays(40_000)
     # Device work is not slowed, so a wait that stays is shorter as launching is: half of 300 µs each in 200 of 600.
     waits = held(idle(pace=300_000), idle(wait=300_000))
-    found = saved_unprofiled("launch", 300_000, 0, waits, Unprofiled(10, 60_000.0, 100_000.0))
+    found = saved_unprofiled("launch", 300_000, waits, Unprofiled(10, 60_000.0, 100_000.0))
     assert found == 60_000 - stays(40_000) - 10_000
     # The host's own long work is not.
     works = held(idle(pace=300_000), idle(waited_work=150_000, wait=150_000))
-    found = saved_unprofiled("launch", 300_000, 0, works, Unprofiled(10, 60_000.0, 100_000.0))
+    found = saved_unprofiled("launch", 300_000, works, Unprofiled(10, 60_000.0, 100_000.0))
     assert found == 60_000 - stays(40_000) - 15_000 - 1_667
 
 
 def test_launching_that_goes_on_is_as_slow_as_without_the_tracer() -> None:
-    """A sleep of 40 µs beside launching of 60 µs, of which the tracer adds 20: it saves the sleep and nothing more."""
+    """A sleep of 40 µs beside launching of 60 µs, of which the tracer adds 20: launching in another process stays."""
     window = held(idle(work=400_000), working=400_000, pace=600_000)
     window = replace(window, busy_ns=dict.fromkeys(_BUSY, 100_000))
-    found = saved_unprofiled("host", 400_000, 0, window, Unprofiled(10, 80_000.0, 100_000.0))
-    assert found == 40_000
-    assert saved_unprofiled("host", 400_000, 0, window, Unprofiled(10, 200_000.0, 100_000.0)) == 140_000
+    found = saved_unprofiled("host", 400_000, window, Unprofiled(10, 80_000.0, 100_000.0))
+    assert found == 80_000 - of_host(40_000)
+    assert saved_unprofiled("host", 400_000, window, Unprofiled(10, 200_000.0, 100_000.0)) == 200_000 - of_host(60_000)
 
 
 def test_marks_that_close_before_the_device_is_done_say_nothing() -> None:
     window = held(idle(pace=600_000))
-    assert saved_unprofiled("launch", 0, 0, window, Unprofiled(10, stays(40_000) + 1.0, 100_000.0)) == 1
+    assert saved_unprofiled("launch", 0, window, Unprofiled(10, stays(40_000) + 1.0, 100_000.0)) == 1
     # Copies are paced by the host and differ between processes: what kernels need decides.
-    assert saved_unprofiled("launch", 0, 0, window, Unprofiled(10, stays(30_000) + 1.0, 100_000.0)) == 0
-    assert saved_unprofiled("launch", 0, 0, window, Unprofiled(10, stays(30_000) - 1.0, 100_000.0)) is None
-    assert saved_unprofiled("device", 9, 0, window, Unprofiled(10, stays(30_000) - 1.0, 100_000.0)) is None
+    assert saved_unprofiled("launch", 0, window, Unprofiled(10, stays(30_000) + 1.0, 100_000.0)) == 0
+    assert saved_unprofiled("launch", 0, window, Unprofiled(10, stays(30_000) - 1.0, 100_000.0)) is None
+    assert saved_unprofiled("device", 9, window, Unprofiled(10, stays(30_000) - 1.0, 100_000.0)) is None
 
 
 def test_copies_that_read_back_and_all_copies_are_told_apart() -> None:
@@ -138,3 +155,64 @@ def test_copies_that_read_back_and_all_copies_are_told_apart() -> None:
     ).with_columns(pl.col("activity_id").cast(pl.Int32))
     copies = rows("memory_copies", [{"copy_id": 1, "direction": "device_to_host"}, {"copy_id": 2, "direction": "fill"}])
     assert busy_by_copies(ran, copies, pieces((0, 100))) == {"all": 95, "but read-backs": 75, "none": 45}
+
+
+def test_calls_that_allocate_are_slowed_as_all_calls_are() -> None:
+    """Ten repetitions of 100 µs that take 60 without the tracer: of 60 µs idle, all in such calls, 20 are left."""
+    window = held(idle(waited_work=500_000, allocating=500_000), idle(wait=100_000))
+    found = saved_unprofiled("allocation", 500_000, window, Unprofiled(10, 60_000.0, 100_000.0))
+    assert found == 60_000 - stays(40_000) - round(10_000 * 20 / 60)
+
+
+def test_no_less_than_the_causes_share_is_saved_but_what_the_tracer_added() -> None:
+    """Waits of 60 µs in 100 that take 90 without the tracer, beside a host that launches all the time."""
+    window = held(idle(wait=600_000), pace=1_000_000)
+    assert saved("sync", 600_000, window) == 600_000
+    assert saved_unprofiled("sync", 600_000, window, Unprofiled(10, 90_000.0, 100_000.0)) == 50_000
+    assert saved_unprofiled("sync", 600_000, window, Unprofiled(10, 40_000.0, 100_000.0)) == 40_000 - of_host(40_000)
+
+
+TIMES: Final = st.integers(0, 10**9)
+
+
+@st.composite
+def windows(draw: st.DrawFn) -> Held:
+    """Any window: parts of idle time in any gaps, with any part of each in calls that allocate."""
+    gaps = []
+    for _ in range(draw(st.integers(0, 5))):
+        parts = {name: draw(TIMES) for name in draw(st.sets(st.sampled_from(PARTS)))}
+        marks = {name: draw(st.booleans()) for name in ("after_copy", "after_work")}
+        gaps.append({**idle(**parts), **marks, "allocating": draw(st.integers(0, sum(parts.values())))})
+    kernels, moved, back = draw(TIMES), draw(TIMES), draw(TIMES)
+    busy = {"all": kernels + moved + back, "but read-backs": kernels + moved, "none": kernels}
+    whole = busy["all"] + sum(one[name] for one in gaps for name in PARTS)
+    host = Host(30_000, *(draw(st.integers(0, whole) | st.just(whole)) for _ in range(2)))
+    return Held(whole, busy, draw(st.integers(0, 1000)), pl.DataFrame([*gaps, idle()]), host, draw(TIMES))
+
+
+@given(windows(), st.sampled_from([*_CLASSES, "communication"]), st.data())
+def test_a_cause_saves_no_less_than_its_share_and_no_more_than_there_is(
+    window: Held, name: str, data: st.DataObject
+) -> None:
+    own = data.draw(st.integers(0, window.whole_ns))
+    assert own <= saved(name, own, window) <= window.whole_ns
+    number = data.draw(st.integers(1, 100))
+    traced = window.whole_ns / number
+    without = Unprofiled(number, data.draw(st.floats(0, 2 * traced + 1)), traced)
+    found = saved_unprofiled(name, own, window, without)
+    if found is not None:
+        added = max(0.0, traced - without.period_ns)
+        # What it holds of an unprofiled repetition, less only what the tracer added, as far as there is one.
+        assert min(own / number - added, without.period_ns) - 1 <= found <= without.period_ns + 1
+
+
+@given(st.integers(1, 10**9), st.integers(0, 10**9), st.floats(0, 1))
+def test_memory_that_fills_most_of_the_time_behind_a_wait_is_not_kept_as_the_hosts_work(
+    work: int, kernels: int, part: float
+) -> None:
+    """Pinned in each step, most of the window: no floor by the cause's own share is needed for it to go."""
+    allocating_ns = work // 2 + 1 + int(part * (work - work // 2 - 1))
+    one = idle(waited_work=work, allocating=min(work, allocating_ns))
+    busy = dict.fromkeys(_BUSY, kernels)
+    window = Held(work + kernels, busy, 0, pl.DataFrame([one]), Host(30_000, 0, 0))
+    assert saved("allocation", 0, window) >= work
