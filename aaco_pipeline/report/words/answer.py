@@ -6,7 +6,7 @@ Its figures are rows of `answers`, `time_shares` and `kinds_of_work`; `answer_fi
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from aaco_pipeline.analysis.answer.terms import AT_ROOF, one_of
+from aaco_pipeline.analysis.answer.terms import AT_ROOF, PACK, each_of, one_of
 from aaco_pipeline.providers import CPU_PROVIDER
 from aaco_pipeline.report.words.kinds import is_one, kind_in_words, percent, rate_in_words
 from aaco_pipeline.report.words.labels import limits_in_words
@@ -20,15 +20,16 @@ _SENTENCES: Final[Mapping[str, str]] = {
     "device, in part": "Kernels run {share} of {window}, the largest share",
     "communication": "Collectives that nothing hides take {share} of {window}",
     "copy": "Copies that no kernel hides take {share} of {window}",
-    "sync": "The {device} is idle {share} of {window} because the host waits for it, then starts again",
+    "copy, in pieces": "Small copies and their calls, which no kernel hides, take {share} of {window}",
+    "sync": "The {device} is idle {share} of {window} because the host waits for it before it launches more",
     "sync, inferred": "The {device} is idle {share} of {window}, most likely because the host waits for it unrecorded",
     "launch": "The {device} is idle {share} of {window} while the host launches under the profiler",
-    "host": "The {device} is idle {share} of {window} while the host does something else",
+    "host": "The {device} is idle {share} of {window} while the host neither launches nor waits for it",
     "unknown": "The {device} is idle {share} of {window}, and nothing recorded says why",
     "contention": "Other work on the CPUs costs {share} of {window}",
     "imbalance": "Waiting for the last rank costs {share} of {window}",
     "throttling": "A clock held down costs {share} of {window}",
-    "allocation": "Allocating memory costs {share} of {window}",
+    "allocation": "Allocating and freeing memory costs {share} of {window}",
     "compilation": "Compiling costs {share} of {window}",
     "page_faults": "Page faults cost {share} of {window}",
 }
@@ -63,10 +64,12 @@ CLASSES: Final[Mapping[str, str]] = {
 }
 #: What a class that is not the device's own time is about, by the subject of `answers`.
 _ABOUT: Final[Mapping[str, str]] = {
-    "sync": "The longest waits are {subject}.",
+    "sync": "The longest waits are in {subject}.",
     "copy": "The heaviest are {subject}.",
     "communication": "The heaviest is {subject}.",
     "launch": "There are {subject}.",
+    "host": "There are {subject}.",
+    "allocation": "Most of it is in {subject}.",
 }
 #: No paragraph has more words.
 MOST_WORDS: Final = 70
@@ -150,6 +153,7 @@ def paragraph(document: Row) -> str | None:
             [first, _went_into(row, kinds, told), _first(row, kinds, told, whole=whole)]
             for told, whole in ((_NAMED_KINDS, True), (_NAMED_KINDS, False), (1, True), (1, False))
         ]
+        forms += [[_class(document, row, alone=True), *forms[-1][1:]], [first, forms[-1][-1]]]
     forms.append([first])
     # The first form that is short enough: what is least missed goes first.
     texts = [" ".join(one for one in form if one) for form in forms]
@@ -174,7 +178,8 @@ def class_in_words(name: str | None) -> str:
 # ---- inside ----------------------------------------------------------------------------------------------------------
 
 
-def _class(document: Row, row: Row) -> str:
+def _class(document: Row, row: Row, *, alone: bool = False) -> str:
+    """What takes most, with what takes as much or a good part beside it; that part is not said of one `alone`."""
     on_cpu = document.get("provider") == CPU_PROVIDER
     sentences = {**_SENTENCES, **(_ON_CPU if on_cpu else {})}
     window = duration(row["window_ns"])
@@ -187,7 +192,7 @@ def _class(document: Row, row: Row) -> str:
     )
     if row["second_class"] is not None:
         text += f"; {_beside(row['second_class'], on_cpu=on_cpu)} costs as much"
-    elif (other := _next(document, row["class"])) is not None:
+    elif not alone and (other := _next(document, row["class"])) is not None:
         named = _beside(other["share"], on_cpu=on_cpu)
         text += f"; {named} {_verb(other['share'])} another {percent(other['share_ratio'])}"
     if row["class"] == "device" and row["reason"] is not None:
@@ -231,6 +236,8 @@ def _form(document: Row, row: Row) -> str:
     name = str(row["class"])
     if name == "device" and document.get("provider") != CPU_PROVIDER and (row["class_ratio"] or 0.0) < _LIMITING:
         return "device, in part"
+    if name == "copy" and row["advice"] == PACK:
+        return "copy, in pieces"
     rows = document.get("time_shares") or []
     inferred = any(one["share"] == name and one["reason"] is None and one["grade"] == "inferred" for one in rows)
     return f"{name}, inferred" if inferred and f"{name}, inferred" in _SENTENCES else name
@@ -244,7 +251,8 @@ def _went_into(row: Row, kinds: Sequence[Row], most: int) -> str | None:
         about = _ABOUT.get(row["class"])
         if about is None or row["subject"] is None:
             return None
-        one = row["class"] == "launch" and row["subject"].startswith("1 ")
+        one = row["class"] in ("launch", "host") and row["subject"].startswith("1 ")
+        about = "There are {subject}." if row["advice"] == PACK else about
         return (about.replace("are", "is") if one else about).format(subject=row["subject"])
     named = _named(kinds, most)
     if not named:
@@ -289,15 +297,14 @@ def _first(row: Row, kinds: Sequence[Row], most: int, *, whole: bool) -> str | N
     if row["advice"] == AT_ROOF:
         return f"{advice} than {amount}."
     hidden = (row["saves_at_most_ns"] or 0) / row["window_ns"] - (row["class_ratio"] or 0.0)
-    beside = ", with what it hides," if row["class"] != "device" and hidden > _WORTH_NAMING else ""
+    beside = ", with what it holds up," if row["class"] != "device" and hidden > _WORTH_NAMING else ""
     return f"{advice}: that saves{beside} at most {amount}."
 
 
 def _amount(row: Row, *, whole: bool) -> str | None:
     """What is saved, and which part that is: of an iteration as it runs without the profiler where that is known."""
     saves, without = row["saves_at_most_ns"], row.get("saves_unprofiled_ns")
-    one = one_of(row["window_rule"])
-    an = f"{'an' if one[0] in 'aeiou' else 'a'} {one}"
+    an = each_of(row["window_rule"])
     if without is not None and row["unprofiled_period_ns"]:
         period = row["unprofiled_period_ns"]
         text = f"{duration(without)} of the {duration(period)} that {an} takes without the profiler"

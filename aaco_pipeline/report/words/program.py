@@ -54,8 +54,8 @@ def _run(document: Document, timed: list[Document]) -> str:
     used = [(run["user_ns"], run["system_ns"]) for run in timed if None not in (run["user_ns"], run["system_ns"])]
     if used and middle:
         user, system = median(one for one, _ in used), median(one for _, one in used)
-        text += f", on {duration(user)} of CPU time in the program and {duration(system)} in the kernel"
-        text += f": {number((user + system) / middle)} CPUs on average"
+        text += f", on {duration(user)} of CPU time in the program and {duration(system)} in the operating system"
+        text += f": {(user + system) / middle:.2g} CPUs on average"
     memory = [run["max_rss_bytes"] for run in timed if run["max_rss_bytes"] is not None]
     return f"{text}, and at most {size(max(memory))} of memory." if memory else f"{text}."
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from aaco_pipeline.analysis.answer.first_to_fix import ADVICE
 from aaco_pipeline.analysis.answer.shares import SHARES
-from aaco_pipeline.analysis.answer.terms import AT_ROOF
+from aaco_pipeline.analysis.answer.terms import AT_ROOF, PACK
 from aaco_pipeline.report.words.answer import CLASSES, MOST_WORDS, paragraph
 
 Fields = dict[str, Any]
@@ -82,9 +82,9 @@ def test_what_an_iteration_saves_without_the_profiler_goes_before_what_the_trace
 
 def test_a_saving_beyond_the_class_says_that_it_hides_more() -> None:
     row: Fields = {"class": "sync", "kind": None, "subject": None, "advice": ADVICE["sync"], "class_ratio": 0.5}
-    assert "in one go: that saves, with what it hides, at most" in said(**row, saves_at_most_ns=5_600_000)
+    assert "in one go: that saves, with what it holds up, at most" in said(**row, saves_at_most_ns=5_600_000)
     assert "in one go: that saves at most" in said(**row, saves_at_most_ns=5_400_000)
-    assert "what it hides" not in said(saves_at_most_ns=9_990_000)
+    assert "what it holds up" not in said(saves_at_most_ns=9_990_000)
 
 
 def test_near_a_roof_only_less_work_saves_more_than_reaching_it() -> None:
@@ -141,7 +141,10 @@ def test_a_rate_is_said_of_whose_it_is() -> None:
 @pytest.mark.parametrize(
     ("name", "subject", "told"),
     [
-        ("sync", "cudaStreamSynchronize, 599 times", "The longest waits are cudaStreamSynchronize, 599 times."),
+        ("sync", "cudaStreamSynchronize, 599 times", "The longest waits are in cudaStreamSynchronize, 599 times."),
+        ("host", "2 pauses of 1.5 ms an iteration", "There are 2 pauses of 1.5 ms an iteration."),
+        ("host", "1 pause of 1.5 ms an iteration", "There is 1 pause of 1.5 ms an iteration."),
+        ("allocation", "cudaFree, once an iteration", "Most of it is in cudaFree, once an iteration."),
         ("copy", "device to host at 1.91 GB/s", "The heaviest are device to host at 1.91 GB/s."),
         ("launch", "500 launches an iteration", "There are 500 launches an iteration."),
         ("launch", "1 launch an iteration", "There is 1 launch an iteration."),
@@ -152,6 +155,35 @@ def test_what_a_class_is_about_is_said_as_it_is(name: str, subject: str, told: s
     row: Fields = {"class": name, "subject": subject, "kind": None, "advice": ADVICE[name]}
     assert told in said(**row)
     assert len(sentences(said(**{**row, "subject": None}))) == 2
+
+
+def test_copies_in_pieces_are_counted_and_packed() -> None:
+    subject = "64 copies of 4 KiB host to device an iteration"
+    text = said(**{"class": "copy", "subject": subject, "kind": None, "advice": PACK})
+    assert text.startswith(
+        "Small copies and their calls, which no kernel hides, take 90 % of 10 ms. There are 64 copies"
+    )
+    assert f"There are {subject}. {PACK}: that saves at most" in text
+
+
+def test_what_to_do_is_said_before_what_takes_time_beside_it() -> None:
+    """Where both are too long, the other share goes, then what the class is about, and the advice last."""
+    shares = [
+        {"share": name, "reason": None, "share_ratio": ratio, "grade": "observed"}
+        for name, ratio in [("sync", 0.6), ("launch", 0.3), ("device", 0.1)]
+    ]
+    row: Fields = {**_ROW, **_WITHOUT, "class": "sync", "kind": None, "advice": ADVICE["sync"]}
+
+    def of(subject: str) -> str:
+        return str(paragraph({"answers": [{**row, "subject": subject}], "kinds_of_work": [], "time_shares": shares}))
+
+    named = of("cudaStreamSynchronize, 48 times an iteration")
+    assert "another" not in named
+    assert "The longest waits are in cudaStreamSynchronize, 48 times" in named
+    assert ADVICE["sync"] in named
+    long = of("a " * 30 + "call, once")
+    assert "The longest waits" not in long
+    assert ADVICE["sync"] in long
 
 
 def test_another_share_is_said_where_it_is_large() -> None:
