@@ -266,7 +266,7 @@ def _explained(
     found = {(name, reasons.CONTENTION): time for name, time in reasons.contention(shares, unprofiled).items()}
     late = reasons.imbalance(shares, tables["collectives"], inside)
     found |= {(name, reasons.IMBALANCE): time for name, time in late.items()}
-    held = reasons.throttling(shares, _samples_of_the_run(tables, inside), tables["devices"])
+    held = reasons.throttling(shares, reasons.samples_of_the_run(tables, inside), tables["devices"])
     found |= {(name, reasons.THROTTLING): time for name, time in held.items()}
     sync = pl.col("cause").is_in(["sync", "dependency"])
     idle = gaps.filter(pl.col("doubt").is_null() & (pl.col("cause") != "unknown")).select(
@@ -281,17 +281,6 @@ def _explained(
         if shares[named] >= time:
             found[named, kind] = time
     return {key: time for key, time in found.items() if time}
-
-
-def _samples_of_the_run(tables: Mapping[str, pl.DataFrame], inside: pl.DataFrame) -> pl.DataFrame:
-    """The samples of devices that ran the workload: a capture's may be of all cards of a host, at others' work too.
-
-    A session that was run here has its host to itself, and its sampler numbers the devices apart from the kernels'.
-    """
-    samples, sessions = tables["gpu_samples"], tables["sessions"]
-    if not sessions.filter(pl.col("source_kind") == "capture").height:
-        return samples
-    return samples.filter(pl.col("device_id").is_in(inside.get_column("device_id").unique().implode()))
 
 
 def _named(kernels: pl.DataFrame) -> pl.DataFrame:

@@ -59,6 +59,17 @@ def imbalance(shares: Mapping[str, int], collectives: pl.DataFrame, dispatches: 
     return {"communication": round(shares["communication"] * part)} if part else {}
 
 
+def samples_of_the_run(tables: Mapping[str, pl.DataFrame], inside: pl.DataFrame) -> pl.DataFrame:
+    """The samples of devices that ran the workload: a capture's may be of all cards of a host, at others' work too.
+
+    A session that was run here has its host to itself, and its sampler numbers the devices apart from the kernels'.
+    """
+    samples, sessions = tables["gpu_samples"], tables["sessions"]
+    if not sessions.filter(pl.col("source_kind") == "capture").height:
+        return samples
+    return samples.filter(pl.col("device_id").is_in(inside.get_column("device_id").unique().implode()))
+
+
 def throttling(shares: Mapping[str, int], samples: pl.DataFrame, devices: pl.DataFrame) -> dict[str, int]:
     """The part of `device` that a clock held below its highest cost, where the driver's counters name such a limit.
 
