@@ -68,7 +68,7 @@ class Session:
         self.configs = configs
         self.measure = measure
         self.log = log
-        self._kept: dict[str, tuple[tuple[Entry, ...], pl.DataFrame]] = {}
+        self._kept: dict[tuple[str, tuple[str, ...] | None], tuple[tuple[Entry, ...], pl.DataFrame]] = {}
         self._derived: dict[Callable[[Mapping[str, pl.DataFrame]], object], tuple[object, object]] = {}
 
     @property
@@ -87,6 +87,10 @@ class Session:
         """The published tables by name, without the session key; without rows where nothing is published."""
         return {name: self._table(name) for name in names}
 
+    def columns(self, name: str, columns: tuple[str, ...]) -> "pl.DataFrame":
+        """These columns of a published table, which may be larger than they are by far."""
+        return self._table(name, columns)
+
     def derive(self, function: "Callable[[Mapping[str, pl.DataFrame]], Derived]", *names: str) -> Derived:
         """`function` of the tables, computed once for all stages of a run that ask for it."""
         state = tuple(self._published(name) for name in names)
@@ -98,13 +102,16 @@ class Session:
     def _published(self, name: str) -> "tuple[Entry, ...]":
         return self.lake.manifest(self.id).of_table(name)
 
-    def _table(self, name: str) -> "pl.DataFrame":
+    def _table(self, name: str, columns: tuple[str, ...] | None = None) -> "pl.DataFrame":
         entries = self._published(name)
-        if name in self._kept and self._kept[name][0] == entries:
-            return self._kept[name][1]
-        frame = self.lake.read(name, self.id).drop("session_id")
+        for held in (None, columns):  # what is kept whole has the columns, too
+            state, frame = self._kept.get((name, held), (None, None))
+            if frame is not None and state == entries:
+                return frame if columns is None else frame.select(columns)
+        frame = self.lake.read(name, self.id, columns)
+        frame = frame.drop("session_id") if columns is None else frame
         if frame.estimated_size() <= _KEPT_BYTES:
-            self._kept[name] = (entries, frame)
+            self._kept[name, columns] = (entries, frame)
         return frame
 
 
@@ -136,7 +143,7 @@ class Check:
     def finding(self, session: Session) -> "Finding":
         """Whether a session's published tables keep it."""
         whole = session.tables(*(name for name in self.reads if name not in self.columns))
-        parts = {name: session.lake.read(name, session.id, columns) for name, columns in self.columns.items()}
+        parts = {name: session.columns(name, columns) for name, columns in self.columns.items()}
         return self.holds({**whole, **parts})
 
 
