@@ -131,8 +131,8 @@ def test_every_stage_runs_on_a_program_without_a_model_and_without_a_gpu(tmp_pat
     said = answer(session_summary(lake, session))
     assert said == (
         "A run of solve takes 100 ms (median of 5, 98 ms … 102 ms), on 50 ms of CPU time in the program and 10 ms in "
-        "the operating system: 0.6 CPUs on average, and at most 50.0 MiB of memory. Where the time went is not known: no "
-        "run was traced (no NVIDIA driver)."
+        "the operating system: 0.6 CPUs on average, and at most 50.0 MiB of memory. Where the time went is not known: "
+        "no run was traced (no NVIDIA driver)."
     )
 
 
