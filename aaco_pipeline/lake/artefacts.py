@@ -5,14 +5,12 @@ looked at here.
 """
 
 import hashlib
-import os
-import shutil
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
-from aaco_pipeline.lake.files import file_digest, lake_errors, make_folder, sync_file, sync_folder
-from aaco_pipeline.lake.writers import temporary_beside
+from aaco_pipeline.lake.files import copy_file, file_digest, lake_errors
+from aaco_pipeline.lake.storage import storage_of
 
 ARTEFACTS: Final = "artefacts"
 #: Where builds are made, and where an interpreter that was made stays, because most cannot be moved.
@@ -27,22 +25,17 @@ def keep_artefact(lake: Path, file: Path, beside: Sequence[Path] = ()) -> Path:
     """
     with lake_errors(file):
         names = {one.relative_to(file.parent).as_posix(): one for one in (file, *beside)}
-        folder = lake / ARTEFACTS / _digest(names)
-        if not folder.is_dir():
-            make_folder(folder.parent)
-            temporary = temporary_beside(folder)
-            temporary.mkdir()
-            try:
+        folder, storage = lake / ARTEFACTS / _digest(names), storage_of(lake)
+        if storage.state(folder) is None:
+            with storage.new_folder(folder) as temporary:
                 for name, one in names.items():
-                    target = temporary / name
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copyfile(one, target)
-                    sync_file(target)
-                sync_folder(temporary)
-                _appear(temporary, folder)
-            finally:
-                shutil.rmtree(temporary, ignore_errors=True)
-        os.utime(folder)  # whoever tidies up leaves alone what was kept a moment ago and is not named yet
+                    copy_file(one, temporary / name)
+                try:
+                    storage.place(temporary, folder)
+                except OSError:
+                    if storage.state(folder) is None:  # where it is, another process was as quick to keep the same
+                        raise
+        storage.touch(folder)  # whoever tidies up leaves alone what was kept a moment ago and is not named yet
     return (folder / file.name).relative_to(lake)
 
 
@@ -53,15 +46,12 @@ def copy_artefact(lake: Path, file: Path, beside: Sequence[Path], name: str) -> 
     there. Where the copy lies.
     """
     with lake_errors(file):
-        folder = lake / ARTEFACTS / name
-        make_folder(folder.parent)
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
-        for one in (file, *beside):
-            target = folder / one.relative_to(file.parent)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(one, target)
-            sync_file(target)
+        folder, storage = lake / ARTEFACTS / name, storage_of(lake)
+        storage.remove_folder(folder)
+        with storage.new_folder(folder) as temporary:
+            for one in (file, *beside):
+                copy_file(one, temporary / one.relative_to(file.parent))
+            storage.place(temporary, folder)
         return folder / file.name
 
 
@@ -82,14 +72,15 @@ def artefact_digest(file: Path, beside: Sequence[Path] = ()) -> str:
 def unnamed_artefacts(lake: Path, named: Collection[str]) -> list[Path]:
     """The folders of artefacts in which lies none of the files `named`, which are relative to the lake; sorted."""
     needed = {(lake / one).parent for one in named}
-    return sorted(one for one in (lake / ARTEFACTS).glob("[!.]*") if one.is_dir() and one not in needed)
+    listed = storage_of(lake).listed(lake / ARTEFACTS)
+    folders = (lake / ARTEFACTS / one.name for one in listed if one.is_folder and not one.name.startswith("."))
+    return [one for one in folders if one not in needed]
 
 
-def drop_artefact(folder: Path) -> None:
+def drop_artefact(lake: Path, folder: Path) -> None:
     """Remove an artefact's folder at once: half of one would be taken for all of it."""
     with lake_errors(folder):
-        folder.rename(going := temporary_beside(folder))
-        shutil.rmtree(going)
+        storage_of(lake).remove_folder(folder)
 
 
 def _digest(names: dict[str, Path]) -> str:
@@ -99,12 +90,3 @@ def _digest(names: dict[str, Path]) -> str:
 
 def _listed(names: dict[str, Path]) -> str:
     return "".join(f"{file_digest(one)}  {name}\n" for name, one in sorted(names.items()))
-
-
-def _appear(temporary: Path, folder: Path) -> None:
-    try:
-        temporary.rename(folder)
-    except OSError:
-        if not folder.is_dir():  # where it is, another process was as quick to keep the same
-            raise
-    sync_folder(folder.parent)

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from pydantic import Field, TypeAdapter
 
 from aaco_pipeline.errors import LakeError
-from aaco_pipeline.lake.files import lake_errors, write_atomically
+from aaco_pipeline.lake.files import lake_errors
 from aaco_pipeline.lake.layout import CALIBRATIONS
+from aaco_pipeline.lake.storage import storage_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -146,7 +147,7 @@ def write_calibration(lake: Path, calibration: Calibration) -> Path:
     """Keep the calibration in the lake in place of an earlier one of the same machine and threads, or GPU; its file."""
     path = lake / CALIBRATIONS / calibration.file_name
     with lake_errors(path):
-        write_atomically(path, calibration.to_bytes())
+        storage_of(lake).write(path, calibration.to_bytes())
     return path
 
 
@@ -155,7 +156,7 @@ def read_calibration(lake: Path, machine: Mapping[str, str | None], threads: int
 
     LakeError when it cannot be read.
     """
-    return _read(lake / CALIBRATIONS / _file_name(machine, threads))
+    return _read(lake, _file_name(machine, threads))
 
 
 def ceilings_for(
@@ -245,9 +246,9 @@ def _differences(one: Mapping[str, str | None], other: Mapping[str, str | None])
 def _calibrations_of_host(lake: Path, machine: Mapping[str, str | None]) -> list[Calibration]:
     """The readable calibrations of the CPUs of the host of that name; one that cannot be read explains nothing."""
     found = []
-    for path in sorted((lake / CALIBRATIONS).glob("*.json")):
+    for name in storage_of(lake).names(lake / CALIBRATIONS):
         with suppress(LakeError):
-            calibration = _read(path) if _FILE.fullmatch(path.name) else None
+            calibration = _read(lake, name) if _FILE.fullmatch(name) else None
             if calibration is None or calibration.threads is None:
                 continue
             if calibration.machine.get(_HOST_NAME) == machine[_HOST_NAME]:
@@ -255,14 +256,14 @@ def _calibrations_of_host(lake: Path, machine: Mapping[str, str | None]) -> list
     return found
 
 
-def _read(path: Path) -> Calibration | None:
+def _read(lake: Path, name: str) -> Calibration | None:
+    path, storage = lake / CALIBRATIONS / name, storage_of(lake)
     with lake_errors(path):
-        try:
-            with path.open("rb") as stream:
-                content = stream.read(MOST_BYTES + 1)
-        except FileNotFoundError:
+        state = storage.state(path)
+        if state is None:
             return None
-    if len(content) > MOST_BYTES:
+        content = storage.read(path) if state.bytes <= MOST_BYTES else None
+    if content is None:
         raise DamagedCalibrationError(
             f"{path}: larger than {MOST_BYTES} bytes, so not a calibration; `aaco calibrate` writes it anew"
         )

@@ -7,6 +7,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,6 +44,12 @@ def stream_digest(stream: IO[bytes]) -> str:
     if os.fstat(stream.fileno()).st_size <= _AT_ONCE_BYTES:
         return hashlib.sha256(stream.read()).hexdigest()
     return hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Copy a file's bytes, making the folders of `target` that are missing; nothing is synced."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, target)
 
 
 def make_folder(path: Path) -> None:

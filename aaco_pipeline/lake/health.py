@@ -114,7 +114,7 @@ def mend(lake: TraceLake, fault: Fault) -> bool:
             return True
         if fault.kind == "unnamed artefact":
             if fault in list(_unnamed_artefacts(lake)):
-                drop_artefact(fault.path)
+                drop_artefact(lake.path, fault.path)
         elif fault.kind == "stale lock":
             remove_free_lock(fault.path)
         elif fault.kind == "unfinished write" and fault.path.is_dir():

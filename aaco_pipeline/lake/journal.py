@@ -9,12 +9,12 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from aaco_pipeline.lake.files import exclusive_lock, lake_errors, lock_is_free, remove_free_lock, write_atomically
+from aaco_pipeline.lake.files import lake_errors
 from aaco_pipeline.lake.identity import SESSION_ID
 from aaco_pipeline.lake.layout import LakeFolder
 
@@ -49,16 +49,17 @@ class Journal:
 
     def __init__(self, lake: LakeFolder) -> None:
         self.folder: Final = lake.path / JOURNAL
+        self._storage: Final = lake.storage
 
     @contextmanager
     def held(self, digest: str) -> Iterator[None]:
         """A block in which nobody else takes this capture in; the lock dies with its holder. LakeError after a wait."""
         path = self._path(digest).with_suffix(".lock")
-        lock = exclusive_lock(path, timeout_seconds=WAIT_SECONDS, purpose=f"the capture {digest[:12]}")
+        lock = self._storage.hold(path, WAIT_SECONDS, f"the capture {digest[:12]}")
         with ExitStack() as taken:
             with lake_errors(path):
                 taken.enter_context(lock)
-            taken.callback(_remove, path)  # while it is held: whoever waits for it makes a new one
+            taken.callback(self._storage.drop_lock, path)  # while it is held: whoever waits for it makes a new one
             yield
 
     def entry(self, digest: str) -> JournalEntry | None:
@@ -74,17 +75,15 @@ class Journal:
 
     def entries(self) -> Iterator[JournalEntry]:
         """Every entry that can be read, in the order of the digests."""
-        for path in sorted(self.folder.glob("*.json")):
-            if _DIGEST.fullmatch(path.stem) and (entry := self.entry(path.stem)) is not None:
+        for name in self._storage.names(self.folder):
+            digest, is_file, _ = name.partition(".json")
+            if is_file and _DIGEST.fullmatch(digest) and (entry := self.entry(digest)) is not None:
                 yield entry
 
     def is_held(self, digest: str) -> bool:
         """Whether somebody is taking this capture in right now."""
         with lake_errors(path := self._path(digest).with_suffix(".lock")):
-            try:
-                return not lock_is_free(path)
-            except FileNotFoundError:
-                return False
+            return self._storage.is_held(path)
 
     def keep(self, entry: JournalEntry) -> None:
         """Keep an entry, in place of the one before."""
@@ -93,7 +92,7 @@ class Journal:
     def forget(self, digest: str) -> None:
         """Drop the entry of a capture that did not become a session."""
         with lake_errors(path := self._path(digest)):
-            path.unlink(missing_ok=True)
+            self._storage.remove(path)
 
     def forget_removed(self, raw: Callable[[str], Path]) -> None:
         """Drop the entries of captures whose session was removed, and locks that a kill has left behind.
@@ -106,18 +105,19 @@ class Journal:
                     if self.entry(entry.digest) == entry:
                         self.forget(entry.digest)
         with lake_errors(self.folder):
-            for lock in sorted(self.folder.glob("*.lock")):
-                remove_free_lock(lock)
+            for name in self._storage.names(self.folder):
+                if name.endswith(".lock"):
+                    self._storage.drop_free_lock(self.folder / name)
 
     @property
     def is_complete(self) -> bool:
         """Whether every capture of the lake has been entered; a lake of before the journal has to be looked through."""
-        return (self.folder / _COMPLETE).exists()
+        return self._storage.state(self.folder / _COMPLETE) is not None
 
     def complete(self) -> None:
         """State that every capture of the lake is entered."""
         with lake_errors(path := self.folder / _COMPLETE):
-            write_atomically(path, b"")
+            self._storage.write(path, b"")
 
     def at(self, place: Path) -> dict[str, str]:
         """The digests of the runs that were last taken from a place, by their names inside it."""
@@ -131,7 +131,7 @@ class Journal:
     def leave_place(self, place: Path) -> None:
         """Forget a place: what comes to lie there is a capture of its own."""
         with lake_errors(path := self._place(place)):
-            path.unlink(missing_ok=True)
+            self._storage.remove(path)
 
     def _path(self, digest: str) -> Path:
         assert _DIGEST.fullmatch(digest), digest
@@ -145,7 +145,7 @@ class Journal:
         """The content of a file of the journal; None when there is none, or it is not what was written."""
         with lake_errors(path):
             try:
-                text = path.read_bytes()
+                text = self._storage.read(path)
             except FileNotFoundError:
                 return None
         try:
@@ -159,12 +159,7 @@ class Journal:
     def _write(self, path: Path, content: Mapping[str, Any]) -> None:
         document = {"journal_version": JOURNAL_VERSION, "content": content, "sha256": _digest(content)}
         with lake_errors(path):
-            write_atomically(path, (json.dumps(document, indent=1, sort_keys=True) + "\n").encode())
-
-
-def _remove(path: Path) -> None:
-    with suppress(OSError):
-        path.unlink()
+            self._storage.write(path, (json.dumps(document, indent=1, sort_keys=True) + "\n").encode())
 
 
 def _digest(content: object) -> str:

@@ -4,13 +4,14 @@ Reading is `aaco_pipeline.lake.reading`, writing `aaco_pipeline.lake.store`, fin
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
 from aaco_pipeline.lake.declaration import Scope
-from aaco_pipeline.lake.files import exclusive_lock, lake_errors, lock_is_free
+from aaco_pipeline.lake.files import lake_errors
 from aaco_pipeline.lake.identity import CAMPAIGN_ID, SESSION_ID, require_campaign_id, require_session_id
+from aaco_pipeline.lake.storage import Storage, lake_path, storage_of
 
 LOCK_TIMEOUT_SECONDS: Final = 120.0
 #: Whoever runs a session's stages may be measuring for hours.
@@ -30,10 +31,14 @@ _REQUIRE_ID: Final[Mapping[Scope, Callable[[str], str]]] = {
 
 
 class LakeFolder:
-    """A lake at a local path, by its names alone. Creating the object touches nothing."""
+    """A lake at a local path, by its names alone. Creating the object touches nothing.
+
+    UsageError for an address with a scheme, such as `s3://lake`.
+    """
 
     def __init__(self, path: str | Path) -> None:
-        self.path: Final = Path(path).absolute()
+        self.path: Final = lake_path(path)
+        self.storage: Final[Storage] = storage_of(self.path)
 
     def raw(self, session: str) -> Path:
         """The folder of the session's capture as it came. It exists only when the capture is complete."""
@@ -58,7 +63,7 @@ class LakeFolder:
     def has_campaign(self, name: str) -> bool:
         """Whether a campaign of this name has published anything."""
         is_name = CAMPAIGN_ID.fullmatch(name) is not None and SESSION_ID.fullmatch(name) is None
-        return is_name and self.manifest_path(name, "campaign").exists()
+        return is_name and self.storage.state(self.manifest_path(name, "campaign")) is not None
 
     def manifest_path(self, identifier: str, scope: Scope) -> Path:
         """The file that says what is published for a session or campaign."""
@@ -74,12 +79,13 @@ class LakeFolder:
 
     def captured(self) -> list[str]:
         """Ids of sessions whose raw capture is complete, analysed or not, oldest first."""
-        names = [path.name.removeprefix("session_id=") for path in (self.path / "raw").glob("session_id=*")]
-        return sorted(name for name in names if SESSION_ID.fullmatch(name))
+        names = [name.partition("session_id=") for name in self.storage.names(self.path / "raw")]
+        return [name for before, _, name in names if not before and SESSION_ID.fullmatch(name)]
 
     def requests(self) -> list[str]:
         """Ids of sessions that were asked for and not yet captured, oldest first."""
-        return sorted(path.stem for path in (self.path / REQUESTS).glob("*.json"))
+        names = self.storage.names(self.path / REQUESTS)
+        return sorted(name.removesuffix(".json") for name in names if name.endswith(".json"))
 
     @contextmanager
     def locked(self, identifier: str, scope: Scope) -> Iterator[None]:
@@ -87,7 +93,7 @@ class LakeFolder:
         path = self.lock_path(_REQUIRE_ID[scope](identifier))
         with (
             lake_errors(path),
-            exclusive_lock(path, timeout_seconds=LOCK_TIMEOUT_SECONDS, purpose=f"{scope} {identifier}"),
+            self.storage.hold(path, LOCK_TIMEOUT_SECONDS, f"{scope} {identifier}"),
         ):
             yield
 
@@ -105,33 +111,32 @@ class LakeFolder:
 
     def is_measuring(self, campaign: str) -> bool:
         """Whether anybody measures the campaign, on this host or on one that shares the lake."""
-        with lake_errors(path := self._measuring_lock(campaign)), suppress(FileNotFoundError):
-            return not lock_is_free(path)
-        return False
+        with lake_errors(path := self._measuring_lock(campaign)):
+            return self.storage.is_held(path)
 
     def is_running(self, session: str) -> bool:
         """Whether anybody is at work on the session's stages, on this host or on one that shares the lake."""
         for path in (self._run_lock(session, name) for name in ("attended", "running")):
-            with lake_errors(path), suppress(FileNotFoundError):
-                if not lock_is_free(path):
+            with lake_errors(path):
+                if self.storage.is_held(path):
                     return True
         return False
 
     def forget_run_locks(self, session: str) -> None:
         """Delete what a killed run left of the locks above."""
         for name in ("attended", "running"):
-            self._run_lock(session, name).unlink(missing_ok=True)
+            self.storage.drop_lock(self._run_lock(session, name))
 
     @contextmanager
     def _held_while_it_runs(
         self, path: Path, purpose: str, wait_seconds: float = RUN_TIMEOUT_SECONDS
     ) -> Iterator[None]:
         """The lock dies with its holder, and its file goes with the block."""
-        lock = exclusive_lock(path, timeout_seconds=wait_seconds, purpose=purpose)
+        lock = self.storage.hold(path, wait_seconds, purpose)
         with ExitStack() as taken:
             with lake_errors(path):
                 taken.enter_context(lock)
-            taken.callback(_remove, path)  # while it is held: whoever waits for it makes a new one
+            taken.callback(self.storage.drop_lock, path)  # while it is held: whoever waits for it makes a new one
             yield
 
     def _run_lock(self, session: str, name: str) -> Path:
@@ -142,11 +147,6 @@ class LakeFolder:
 
     def _of_session(self, folder: str, session: str) -> Path:
         return self.path / folder / f"session_id={require_session_id(session)}"
-
-
-def _remove(path: Path) -> None:
-    with suppress(OSError):
-        path.unlink()
 
 
 def owner_of(path: Path) -> tuple[Scope, str]:

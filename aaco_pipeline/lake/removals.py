@@ -5,14 +5,13 @@ goes; what was begun and not removed is gone on with by the next call. What goes
 """
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Literal
 
-from aaco_pipeline.lake.files import exclusive_lock, lake_errors
+from aaco_pipeline.lake.files import lake_errors
 from aaco_pipeline.lake.layout import LakeFolder
 
 ACCOUNT: Final = "removals.jsonl"
@@ -41,15 +40,15 @@ class Account:
     def __init__(self, lake: LakeFolder) -> None:
         self.path: Final = lake.path / ACCOUNT
         self._lock: Final = lake.path / ".locks" / "removals.lock"
+        self._storage: Final = lake.storage
 
     @contextmanager
     def held(self) -> Iterator[None]:
         """A block in which nobody else removes by this account. LakeError after a wait."""
         with ExitStack() as taken:
             with lake_errors(self._lock):
-                lock = exclusive_lock(self._lock, timeout_seconds=WAIT_SECONDS, purpose="the lake's retention")
-                taken.enter_context(lock)
-            taken.callback(self._lock.unlink, missing_ok=True)
+                taken.enter_context(self._storage.hold(self._lock, WAIT_SECONDS, "the lake's retention"))
+            taken.callback(self._storage.drop_lock, self._lock)
             yield
 
     def pending(self) -> list[Removal]:
@@ -74,21 +73,13 @@ class Account:
         at = datetime.now(UTC).isoformat(timespec="seconds")
         lines = [json.dumps({"at": at, "event": event, **vars(removal)}) + "\n" for removal in removals]
         with lake_errors(self.path):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            with os.fdopen(descriptor, "rb+") as file:
-                # A line that a kill cut off ends here, so that it damages none after it.
-                size = file.seek(0, os.SEEK_END)
-                torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
-                file.write(("\n" * torn + "".join(lines)).encode())
-                file.flush()
-                os.fsync(descriptor)
+            self._storage.append(self.path, "".join(lines).encode())
 
     def _lines(self) -> Iterator[tuple[str, Removal]]:
         """What each whole line says."""
         with lake_errors(self.path):
             try:
-                lines = self.path.read_bytes().splitlines()
+                lines = self._storage.read(self.path).splitlines()
             except FileNotFoundError:
                 return
         for line in lines:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from aaco_pipeline.errors import UsageError
+from aaco_pipeline.lake.storage import lake_path
 
 LAKE_VARIABLE: Final = "AACO_LAKE"
 HOME_VARIABLE: Final = "DAGSTER_HOME"
@@ -57,6 +58,6 @@ def find_project(lake: str | Path | None = None, start: Path | None = None, *, n
             f"or {LAKE_VARIABLE}"
         )
     root = found or here
-    path = Path(named).expanduser().absolute() if named else root / _LAKE_FOLDER
+    path = lake_path(named) if named else root / _LAKE_FOLDER
     home = os.environ.get(HOME_VARIABLE) or (path.parent if path.name == _LAKE_FOLDER else path) / ".dagster_home"
     return Project(root, path, Path(home).expanduser().absolute())

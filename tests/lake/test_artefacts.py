@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from aaco_pipeline.errors import LakeError
-from aaco_pipeline.lake import artefacts
+from aaco_pipeline.lake import storage
 from aaco_pipeline.lake.artefacts import ARTEFACTS, keep_artefact
 from aaco_pipeline.lake.files import sync_folder
 from aaco_pipeline.lake.health import faults, leftovers, mend
@@ -104,7 +104,7 @@ def test_whoever_keeps_the_same_at_the_same_time_is_no_fault(
             theirs.append(folder)
             theirs.append(keep_artefact(empty_lake.path, model))
 
-    monkeypatch.setattr(artefacts, "sync_folder", another_is_quicker)
+    monkeypatch.setattr(storage, "sync_folder", another_is_quicker)
     assert keep_artefact(empty_lake.path, model) == theirs[1]
     assert len(folders(empty_lake)) == 1
 
