@@ -18,6 +18,8 @@ from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.writers import temporary_beside
 
 _LOCK_POLL_SECONDS: Final = 0.02
+#: What flock says where a mount does not lock.
+_NO_LOCKS: Final = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 #: Most tables are far smaller than the buffer that hashlib makes for each file that it reads in parts.
 _AT_ONCE_BYTES: Final = 1 << 20
 
@@ -153,6 +155,11 @@ def _take_lock(path: Path, flags: int = 0) -> int | None:
         os.close(descriptor)
         if isinstance(error, BlockingIOError):
             return None
+        if isinstance(error, OSError) and error.errno in _NO_LOCKS:
+            raise LakeError(
+                f"{path}: this file system has no working locks ({error.strerror}), and writers would undo "
+                "each other's work; put the lake on a local disk or on one that is mounted with locks"
+            ) from error
         raise
     return descriptor
 

@@ -188,14 +188,18 @@ def test_a_lock_file_removed_between_opening_and_locking_is_made_again(
         assert not lock_is_free(path)
 
 
-def test_a_lock_that_the_file_system_refuses_is_an_error_and_leaks_no_descriptor(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_a_file_system_without_working_locks_is_said_to_be_one_and_no_descriptor_leaks(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
-        raise OSError(errno.ENOLCK, "No locks available")
+        raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr("fcntl.flock", refuse)
     before = len(list(Path("/proc/self/fd").iterdir()))
-    with pytest.raises(OSError, match="No locks"), exclusive_lock(tmp_path / "x", timeout_seconds=1, purpose="it"):
+    with (
+        pytest.raises(LakeError, match=r"x: this file system has no working locks \(.*\).*; put the lake on"),
+        exclusive_lock(tmp_path / "x", timeout_seconds=1, purpose="it"),
+    ):
         raise AssertionError("the lock was taken")
     assert len(list(Path("/proc/self/fd").iterdir())) == before
