@@ -44,22 +44,22 @@ def conform(table: Table, frame: pl.DataFrame, key: str) -> pl.DataFrame:
     schema = polars_schema(table)
     if frame.is_empty() and frame.schema in (schema, polars_types(table.name)):
         return pl.DataFrame(schema=schema)
+    held = frame.schema
     unlike = {
-        "is missing": [name for name in schema if name not in frame.columns and name != table.key],
-        "is not in the contract": [name for name in frame.columns if name not in schema],
+        "is missing": [name for name in schema if name not in held and name != table.key],
+        "is not in the contract": [name for name in held if name not in schema],
     }
     if any(unlike.values()):
         told = "; ".join(f"column {', '.join(names)} {what}" for what, names in unlike.items() if names)
         raise ContractError(f"table {table.name}: {told}")
-    stated = [name for name in schema if name in frame.columns]
-    frame = frame.select(
-        pl.col(name).cast(schema[name]) if frame.schema[name] == pl.Null else pl.col(name) for name in stated
-    )
-    for declared in (one for one in table.all_columns if one.name in stated):
+    untyped = [name for name, dtype in held.items() if dtype == pl.Null]
+    if untyped:
+        frame = frame.with_columns(pl.col(name).cast(schema[name]) for name in untyped)
+    for declared in (one for one in table.all_columns if one.name in held):
         problem = _problem(frame.get_column(declared.name), schema[declared.name], declared.nullable)
         if problem is not None:
             raise ContractError(f"table {table.name}, column {declared.name}: {problem}")
-    strangers = frame.filter(pl.col(table.key) != key) if table.key in stated else frame.clear()
+    strangers = frame.select(table.key).filter(pl.col(table.key) != key) if table.key in held else frame.clear()
     if strangers.height:
         raise ContractError(
             f"table {table.name}: {strangers.height} rows name {table.key} {strangers.item(0, 0)!r}, expected {key!r}"
