@@ -49,7 +49,7 @@ _LEAST_GROWTH_BYTES: Final = 64 << 20
 _MESSAGE_BYTES: Final = 200
 _ENCODINGS: Final = {b"\0\0\0\2": "UTF-16le", b"\0\0\0\3": "UTF-16be"}
 _FAILURES: Final = (sqlite3.Error, OverflowError, MemoryError, ValueError)
-_FUNCTIONS: Final = frozenset({"typeof", "length", "substr", "max", "count", "coalesce"})
+_FUNCTIONS: Final = frozenset({"typeof", "length", "substr", "min", "max", "count", "coalesce"})
 _WRITES: Final = frozenset(
     {
         *(sqlite3.SQLITE_SELECT, sqlite3.SQLITE_TRANSACTION, sqlite3.SQLITE_READ, sqlite3.SQLITE_INSERT),
@@ -82,6 +82,8 @@ class _Column:
     has_text: bool = False
     has_blobs: bool = False
     is_long: bool = False
+    #: Whether all its texts are one and the same.
+    is_constant: bool = False
     changes: bool = False
 
     @property
@@ -214,28 +216,48 @@ class _Copy:
         asked = ["count(*)"]
         for one in columns:
             # The largest value tells the kind: SQLite puts numbers before texts before binary values.
-            long = "0" if one.kind in _NUMBERS else f"max(length({one.quoted})) > {_LONGEST_TEXT}"
-            asked += [f"typeof(max({one.quoted}))", long]
-        known: list[Any] = []
-        for at in range(0, len(asked), _MOST_ASKED):  # no more columns of a result than SQLite allows
-            known += self._ask(f"SELECT {', '.join(asked[at : at + _MOST_ASKED])} FROM capture.{table} NOT INDEXED")[0]
+            asked.append(f"typeof(max({one.quoted}))")
+            # Most texts are one that every row has, which need not be looked for row by row.
+            same = f"min({one.quoted} COLLATE BINARY) = max({one.quoted} COLLATE BINARY)"
+            asked.append("0" if one.kind in _NUMBERS else same)
+        known = self._figures(table, asked)
         count = int(known[0])
         self.rows += count
         if self.rows > self.limits.events:
             raise CaptureError(f"{self.source}: more than {self.limits.events} rows; not read")
-        for one, kind, long in zip(columns, known[1::2], known[2::2], strict=True):
-            one.has_text, one.has_blobs, one.is_long = kind in ("text", "blob"), kind == "blob", bool(long)
+        for one, kind, constant in zip(columns, known[1::2], known[2::2], strict=True):
+            one.has_text, one.has_blobs, one.is_constant = kind in ("text", "blob"), kind == "blob", bool(constant)
             if one.has_blobs:
                 of_blobs = f"FROM capture.{table} NOT INDEXED WHERE typeof({one.quoted}) = 'blob'"
                 self.hits += int(self._ask(f"SELECT count(*) {of_blobs}")[0][0])
-            self.hits += one.is_long
+        texts = [one for one in columns if one.has_text and one.kind not in _NUMBERS]
+        for one in texts:
+            if one.is_constant:
+                first = f"FROM capture.{table} NOT INDEXED WHERE {one.quoted} IS NOT NULL LIMIT 1"
+                one.is_long = self._ask(f"SELECT length({one.quoted}) {first}")[0][0] > _LONGEST_TEXT
+        varied = [one for one in texts if not one.is_constant]
+        lengths = self._figures(table, [f"max(length({one.quoted}))" for one in varied]) if varied else []
+        for one, length in zip(varied, lengths, strict=True):
+            one.is_long = length > _LONGEST_TEXT
+        self.hits += sum(one.is_long for one in columns)
         return count
+
+    def _figures(self, table: str, asked: Sequence[str]) -> list[Any]:
+        """Figures over all rows of a table."""
+        known: list[Any] = []
+        for at in range(0, len(asked), _MOST_ASKED):  # no more columns of a result than SQLite allows
+            known += self._ask(f"SELECT {', '.join(asked[at : at + _MOST_ASKED])} FROM capture.{table} NOT INDEXED")[0]
+        return known
 
     def _clean_column(self, table: str, number: int, column: _Column, columns: Sequence[_Column]) -> None:
         """Note what each text of the column that holds a secret becomes."""
         clean = _cleaner(column.name)
         value = column.text if column.is_long else column.quoted
-        texts = f"SELECT DISTINCT {value} FROM capture.{table} NOT INDEXED WHERE typeof({column.quoted}) = 'text'"
+        # Compared by their bytes, whatever the column says: a secret may differ from another in its case alone.
+        listed = f"SELECT DISTINCT {value} COLLATE BINARY FROM capture.{table} NOT INDEXED"
+        texts = f"{listed} WHERE typeof({column.quoted}) = 'text'"
+        # Of a column whose texts are all the same the first is enough.
+        texts += " LIMIT 1" if column.is_constant else ""
         for batch in _batches(self._connection.execute(texts)):
             if clean in (redacted_whole, _clean_prose) and not any("\0" in text for (text,) in batch):
                 together = "\n".join(text for (text,) in batch)
@@ -249,10 +271,11 @@ class _Copy:
     def _clean_named(self, table: str, number: int, column: _Column, names: _Column) -> None:
         """Note the values whose names, in the column beside, announce a secret; wherever the same value stands."""
         listed = (
-            f"SELECT DISTINCT {names.quoted} FROM capture.{table} NOT INDEXED WHERE typeof({names.quoted}) = 'text'"
+            f"SELECT DISTINCT {names.quoted} COLLATE BINARY FROM capture.{table} NOT INDEXED "
+            f"WHERE typeof({names.quoted}) = 'text'"
         )
         value = column.text if column.is_long else column.quoted
-        texts = f"SELECT DISTINCT {value} FROM capture.{table} NOT INDEXED WHERE {names.quoted} = ?"
+        texts = f"SELECT DISTINCT {value} COLLATE BINARY FROM capture.{table} NOT INDEXED WHERE {names.quoted} = ?"
         commands: dict[str, list[tuple[int, str]]] = {}
         for (name,) in self._ask(listed):
             if safe_setting(name, _SAMPLE) != _SAMPLE:

@@ -137,6 +137,25 @@ def test_no_secret_stays_in_any_column_or_free_page(generated: Path, tmp_path: P
     assert rocpd.read(copy).tables["dispatches"].height == 20
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param(["password=hunter2a"] * 3, id="one text in every row"),
+        pytest.param([None, None, "password=hunter2a"], id="one text behind nulls"),
+        pytest.param([5, "password=hunter2a"], id="beside a number"),
+        pytest.param(["password=HUNTER2a", "password=hunter2a"], id="in two cases"),
+        pytest.param([b"\xff", "password=hunter2a"], id="beside a binary value"),
+    ],
+)
+def test_a_secret_goes_whatever_else_its_column_holds(values: list[object], tmp_path: Path) -> None:
+    source = made("CREATE TABLE rocpd_x (note TEXT COLLATE NOCASE)", at=tmp_path / "s.db")
+    with closing(sqlite3.connect(source, isolation_level=None)) as connection:
+        connection.executemany("INSERT INTO rocpd_x VALUES (?)", [(value,) for value in values])
+    copy, _ = copied(source, tmp_path)
+    assert b"hunter" not in copy.read_bytes().lower()
+    assert len(rows(copy, "SELECT note FROM rocpd_x")) == len(values)
+
+
 def test_an_export_of_nsight_systems_loses_its_environments_and_no_record(tmp_path: Path) -> None:
     arguments = ((0, "--password"), (1, "hunter2a"), (2, "--n"), (10, "10"))
     said = ", ".join(f"('PROCESS_0:ARGUMENT_{number}', '{word}')" for number, word in arguments)
@@ -187,6 +206,17 @@ def test_binary_values_go_and_long_texts_are_cut(tmp_path: Path) -> None:
     copy, hits = copied(source, tmp_path)
     assert rows(copy, "SELECT length(name), n, data FROM rocpd_x") == [(1 << 20, None, None), (5, 5, "text")]
     assert hits == 3
+
+
+def test_a_long_text_that_every_row_has_is_cut(tmp_path: Path) -> None:
+    source = made(
+        "CREATE TABLE rocpd_x (name TEXT)",
+        "INSERT INTO rocpd_x VALUES (NULL), (printf('%.2000000c', 'n')), (printf('%.2000000c', 'n'))",
+        at=tmp_path / "s.db",
+    )
+    copy, hits = copied(source, tmp_path)
+    assert rows(copy, "SELECT length(name) FROM rocpd_x") == [(None,), (1 << 20,), (1 << 20,)]
+    assert hits == 1
 
 
 def test_texts_that_are_not_utf_8_stay(tmp_path: Path) -> None:
