@@ -54,7 +54,7 @@ def published(place: Workplace) -> tuple[int, str]:
 
 def compared(place: Workplace) -> tuple[int, str]:
     """As `ended`, of a campaign: what is left of it, or a new one where none was planned yet."""
-    campaigns = [one.id for one in place.lake.manifests() if one.scope == "campaign"]
+    campaigns = [one.id for one in place.lake.manifests("campaign")]
     arguments = ("compare", "--resume", campaigns[0]) if campaigns else (*COMPARE, *DESIGN)
     return ended(place, *arguments, "--json")
 

@@ -144,7 +144,7 @@ def _command(place: Workplace) -> tuple[str, ...]:
 
 
 def _campaigns(place: Workplace) -> list[str]:
-    return sorted(one.id for one in place.lake.manifests() if one.scope == "campaign")
+    return [one.id for one in place.lake.manifests("campaign")]
 
 
 def _measured(place: Workplace, state: str) -> dict[str, str]:

@@ -186,7 +186,7 @@ def _killed_publisher(lake: TraceLake, generation: int, delay_seconds: float) ->
 def _check_state(lake: TraceLake, done: int, complaints: list[str], *, exactly: bool = False) -> int:
     """The generation that every table shows: the last one told as done, or the one under way when it was killed."""
     try:
-        manifests = lake.manifests()
+        manifests = list(lake.manifests("session"))
     except AacoError as error:
         complaints.append(f"a manifest cannot be read: {error}")
         return done
@@ -232,7 +232,7 @@ def _count_leftovers(lake: TraceLake, outcome: Outcome) -> None:
 
 
 def _unpublished_in_tables(lake: TraceLake) -> list[Path]:
-    published = {lake.path / entry.file for manifest in lake.manifests() for entry in manifest.entries}
+    published = {lake.path / entry.file for manifest in lake.manifests("session") for entry in manifest.entries}
     found = (file for table in GENERATION_COLUMNS for file in (lake.path / table).glob("*/*"))
     return sorted(file for file in found if file not in published)
 

@@ -35,12 +35,14 @@ def unknown_sessions(
     partitions = set(instance.get_dynamic_partitions(PARTITIONS_NAME))
     shown_of = {name: instance.get_materialized_partitions(dg.AssetKey(name)) for name in stages()}
     found = {}
-    for manifest in reversed(lake.manifests()):
-        published = {state.stage for state in manifest.stages if state.failure is None} & shown_of.keys()
-        shown = frozenset(name for name, sessions in shown_of.items() if manifest.id in sessions)
-        is_shown = manifest.id in partitions and published <= shown
-        if manifest.scope == "session" and manifest.id not in busy and not is_shown:
-            found[manifest.id] = shown
+    with lake.catalogue() as known:
+        known.require_readable("session")
+        progress = known.progress()
+    for session in reversed(progress):
+        published = {state.stage for state in progress[session].published} & shown_of.keys()
+        shown = frozenset(name for name, sessions in shown_of.items() if session in sessions)
+        if session not in busy and not (session in partitions and published <= shown):
+            found[session] = shown
     return found
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 from aaco_pipeline.cli.output import say
 from aaco_pipeline.errors import AacoError
-from aaco_pipeline.lake.progress import progress_of
 
 if TYPE_CHECKING:
     from aaco_pipeline.lake.store import TraceLake
@@ -54,11 +53,8 @@ def finish_first(project: "Project", lake: "TraceLake", session: str, *, quiet: 
 
 def say_unfinished(lake: "TraceLake") -> None:
     """Name on standard error the sessions that are not whole and that nobody is at work on, if there are any."""
-    half = {
-        manifest.id: progress.count
-        for manifest in lake.manifests()
-        if manifest.scope == "session" and (progress := progress_of(manifest)).is_whole is False
-    }
+    with lake.catalogue() as known:
+        half = {session: one.count for session, one in known.progress().items() if one.is_whole is False}
     named = [f"{session} ({count})" for session, count in half.items() if not lake.is_running(session)]
     if named:
         more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""

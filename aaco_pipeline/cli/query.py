@@ -201,11 +201,8 @@ def tables(project: "Project", name: str | None, as_json: bool) -> None:
 
 
 def _list_tables(project: "Project", as_json: bool) -> None:
-    rows: dict[str, int] = dict.fromkeys(all_tables(), 0)
-    for manifest in TraceLake(project.lake).manifests():
-        for entry in manifest.entries:
-            if entry.table in rows:
-                rows[entry.table] += entry.rows
+    with TraceLake(project.lake).catalogue() as known:
+        rows = {**dict.fromkeys(all_tables(), 0), **known.rows_of_tables()}
     listed = [
         {"table": t.name, "section": t.section, "scope": t.scope, "meaning": t.meaning, "rows": rows[t.name]}
         for t in all_tables().values()

@@ -13,6 +13,7 @@ from typing import Final
 
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.artefacts import ARTEFACTS, BUILDS, drop_artefact, unnamed_artefacts
+from aaco_pipeline.lake.declaration import Scope
 from aaco_pipeline.lake.files import file_digest, lake_errors, lock_is_free, remove_free_lock, write_atomically
 from aaco_pipeline.lake.identity import CAMPAIGN_ID, SESSION_ID
 from aaco_pipeline.lake.journal import JOURNAL
@@ -72,7 +73,8 @@ def leftovers(lake: LakeReader) -> list[Fault]:
     look like an orphan.
     """
     with lake_errors(lake.path):
-        published = {lake.path / file for manifest in lake.manifests() for file in manifest.files}
+        scopes: tuple[Scope, ...] = ("session", "campaign")
+        published = {lake.path / file for scope in scopes for one in lake.manifests(scope) for file in one.files}
         unneeded = (*_unpublished_files(lake, published), *_unnamed_artefacts(lake), *_stale_locks(lake))
         return [fault for fault in unneeded if fault.mendable]
 

@@ -13,6 +13,8 @@ from aaco_pipeline.lake.files import lake_errors
 from aaco_pipeline.lake.identity import CAMPAIGN_ID, SESSION_ID, require_campaign_id, require_session_id
 from aaco_pipeline.lake.storage import Storage, lake_path, storage_of
 
+#: How much of a table's digest its file's name holds.
+DIGITS_IN_NAME: Final = 12
 LOCK_TIMEOUT_SECONDS: Final = 120.0
 #: Whoever runs a session's stages may be measuring for hours.
 RUN_TIMEOUT_SECONDS: Final = 86_400.0
@@ -62,8 +64,7 @@ class LakeFolder:
 
     def has_campaign(self, name: str) -> bool:
         """Whether a campaign of this name has published anything."""
-        is_name = CAMPAIGN_ID.fullmatch(name) is not None and SESSION_ID.fullmatch(name) is None
-        return is_name and self.storage.state(self.manifest_path(name, "campaign")) is not None
+        return is_id(name, "campaign") and self.storage.state(self.manifest_path(name, "campaign")) is not None
 
     def manifest_path(self, identifier: str, scope: Scope) -> Path:
         """The file that says what is published for a session or campaign."""
@@ -147,6 +148,17 @@ class LakeFolder:
 
     def _of_session(self, folder: str, session: str) -> Path:
         return self.path / folder / f"session_id={require_session_id(session)}"
+
+
+def is_id(text: str, scope: Scope) -> bool:
+    """Whether a text can name a session, or a campaign."""
+    is_session = SESSION_ID.fullmatch(text) is not None
+    return is_session if scope == "session" else not is_session and CAMPAIGN_ID.fullmatch(text) is not None
+
+
+def table_file(table: str, scope: Scope, identifier: str, stage: str, digest: str) -> str:
+    """The name in the lake of a table's file; "" for a table without rows, which has neither digest nor file."""
+    return f"{table}/{scope}_id={identifier}/{stage}-{digest[:DIGITS_IN_NAME]}.parquet" if digest else ""
 
 
 def owner_of(path: Path) -> tuple[Scope, str]:

@@ -4,9 +4,11 @@ Writing is `aaco_pipeline.lake.store`, SQL over the lake `aaco_pipeline.lake.sql
 mean.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from hashlib import sha256
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,13 +17,16 @@ from aaco_pipeline.lake.contracts import find_contract, polars_dtype, polars_sch
 from aaco_pipeline.lake.declaration import Scope, Table
 from aaco_pipeline.lake.files import lake_errors
 from aaco_pipeline.lake.identity import SESSION_ID, require_session_id
-from aaco_pipeline.lake.layout import MANIFESTS, SESSION_FOLDERS, LakeFolder, owner_of
+from aaco_pipeline.lake.layout import MANIFESTS, SESSION_FOLDERS, LakeFolder, is_id, owner_of
 from aaco_pipeline.lake.manifest import Entry, Manifest
+from aaco_pipeline.lake.narrowing import Meant
 from aaco_pipeline.lake.progress import Progress, progress_of
 from aaco_pipeline.lake.verified import missing, require_intact, torn
 
 if TYPE_CHECKING:
     import polars as pl
+
+    from aaco_pipeline.lake.catalogue import Catalogue
 
 
 class LakeReader(LakeFolder):
@@ -29,12 +34,20 @@ class LakeReader(LakeFolder):
 
     def sessions(self) -> list[str]:
         """Ids of all sessions with a manifest, oldest first: something is published, or stated to be expected."""
-        return sorted(path.stem for path in self._manifest_files() if SESSION_ID.fullmatch(path.stem))
+        names = (name.removesuffix(".json") for name in self._manifest_names())
+        return sorted(name for name in names if SESSION_ID.fullmatch(name))
 
-    def manifests(self) -> list[Manifest]:
-        """Every manifest in the lake, sorted by id."""
-        found = [read_manifest(path) for path in self._manifest_files()]
-        return [manifest for manifest in found if manifest is not None]
+    def catalogue(self, *, whole: bool = False) -> "Catalogue":
+        """What all manifests say now, to be asked within a `with`; see `aaco_pipeline.lake.catalogue`."""
+        from aaco_pipeline.lake.catalogue import Catalogue
+
+        self._require_folder()
+        return Catalogue(self, whole=whole)
+
+    def manifests(self, scope: Scope) -> Iterator[Manifest]:
+        """Every manifest of a scope, sorted by id. LakeError when one of them cannot be read."""
+        with self.catalogue() as known:
+            yield from known.manifests(scope)
 
     def manifest(self, identifier: str, scope: Scope = "session") -> Manifest:
         """What is published for one session or campaign; an empty manifest when nothing is."""
@@ -45,9 +58,14 @@ class LakeReader(LakeFolder):
         return progress_of(self.manifest(session))
 
     def unfinished(self) -> list[str]:
-        """Ids of the sessions that were captured, or have a manifest, and do not state that they are whole."""
-        whole = {m.id for m in self.manifests() if m.scope == "session" and progress_of(m).is_whole}
-        return sorted({*self.sessions(), *self.captured()} - whole)
+        """Ids of the sessions that were captured, or have a manifest, and do not state that they are whole.
+
+        LakeError when the manifest of a session cannot be read.
+        """
+        with self.catalogue() as known:
+            known.require_readable("session")
+            progress = known.progress()
+        return sorted({*progress, *self.captured()} - {name for name, one in progress.items() if one.is_whole})
 
     def find_session(self, name: str) -> str:
         """The session that `name` means: an id, a unique prefix of one, or `latest`. UsageError otherwise."""
@@ -85,11 +103,11 @@ class LakeReader(LakeFolder):
 
         declared = find_contract(table)
         if session is None:
-            identifiers = [m.id for m in self.manifests() if m.scope == declared.scope]
+            frames = self._read_all(declared, columns)
         else:
             named = [session] if isinstance(session, str) else list(session)
             identifiers = [self.find_session(n) if declared.scope == "session" else n for n in named]
-        frames = [frame for identifier in identifiers for frame in self._read_published(declared, identifier, columns)]
+            frames = [frame for name in identifiers for frame in self._read_published(declared, name, columns)]
         return pl.concat(frames) if frames else _chosen(pl.DataFrame(schema=polars_schema(declared)), columns)
 
     def read_entry(self, entry: Entry) -> "pl.DataFrame":
@@ -119,18 +137,42 @@ class LakeReader(LakeFolder):
         if wrong:
             raise LakeError(f"{path}: column {', '.join(wrong)} is not as table {table.name} declares it")
 
-    def published_files(self, table: Table, manifests: Sequence[Manifest]) -> list[Path]:
-        """Paths of the table's published files, each verified.
+    def published(
+        self, tables: Sequence[Table], meant: Mapping[str, Meant] | None = None
+    ) -> dict[str, list[tuple[str, Entry]]]:
+        """All that is published of each table, with the id that it belongs to, in the ids' order and of one instant.
 
-        LakeError when one is torn or missing, or was written under a newer contract.
+        Of a table in `meant`, of those ids alone: where all are named, only their manifests are read. LakeError when a
+        manifest that is meant cannot be read.
         """
-        paths = []
-        for manifest in manifests:
-            for entry in manifest.of_table(table.name):
-                _require_readable(table, entry, manifest.scope, manifest.id)
-                if entry.file:
-                    paths.append(require_intact(self.path, entry))
-        return paths
+        meant = meant or {}
+        named = [meant[table.name].ids if table.name in meant else None for table in tables]
+        if None in named:
+            with self.catalogue() as known:
+                return {table.name: known.entries(table.name, table.scope, meant.get(table.name)) for table in tables}
+        manifests = {
+            (table.scope, identifier): self.manifest(identifier, table.scope)
+            for table, ids in zip(tables, named, strict=True)
+            for identifier in sorted(ids or ())
+            if is_id(identifier, table.scope) and meant[table.name](identifier)
+        }
+        return {
+            table.name: [
+                (identifier, entry)
+                for (scope, identifier), manifest in sorted(manifests.items())
+                if scope == table.scope and meant[table.name](identifier)
+                for entry in manifest.of_table(table.name)
+            ]
+            for table in tables
+        }
+
+    def published_file(self, table: Table, entry: Entry, identifier: str) -> Path | None:
+        """The verified file of a published table of one session or campaign; None where it has no rows.
+
+        LakeError when it is torn or missing, or was written under a newer contract.
+        """
+        _require_readable(table, entry, table.scope, identifier)
+        return require_intact(self.path, entry) if entry.file else None
 
     def artifact(self, session: str, path: Path) -> bytes | None:
         """The content of a session's `trace` or `report`, verified; None when there is none. LakeError when it is torn.
@@ -147,21 +189,40 @@ class LakeReader(LakeFolder):
                 return content
         raise missing(path) if content is None else torn(path)
 
-    def _manifest_files(self) -> list[Path]:
+    def _manifest_names(self) -> list[str]:
+        self._require_folder()
+        with lake_errors(self.path / MANIFESTS):
+            return [name for name in self.storage.names(self.path / MANIFESTS) if name.endswith(".json")]
+
+    def _require_folder(self) -> None:
         if self.path.exists() and not self.path.is_dir():
             raise LakeError(f"{self.path}: not a folder, so not a lake; name another with --lake")
-        with lake_errors(self.path / MANIFESTS):
-            return sorted((self.path / MANIFESTS).glob("*.json"))
+
+    def _read_all(self, table: Table, columns: Sequence[str] | None) -> list["pl.DataFrame"]:
+        """As `_read_published` of all, without reading a manifest but where a file is not what the catalogue had."""
+        frames: list[pl.DataFrame] = []
+        for identifier, published in groupby(self.published([table])[table.name], key=itemgetter(0)):
+            try:
+                frames += self._read_entries(table, [entry for _, entry in published], identifier, columns)
+            except LakeError:
+                frames += self._read_published(table, identifier, columns)
+        return frames
 
     def _read_published(self, table: Table, identifier: str, columns: Sequence[str] | None) -> list["pl.DataFrame"]:
         while True:
             manifest = self.manifest(identifier, table.scope)
             try:
-                return [_read_file(table, file, columns) for file in self.published_files(table, [manifest])]
+                return self._read_entries(table, manifest.of_table(table.name), identifier, columns)
             except LakeError:
                 # Either a writer superseded the file after we had read its name, or it is torn or lost.
                 if self.manifest(identifier, table.scope) == manifest:
                     raise
+
+    def _read_entries(
+        self, table: Table, entries: Iterable[Entry], identifier: str, columns: Sequence[str] | None
+    ) -> list["pl.DataFrame"]:
+        files = [self.published_file(table, entry, identifier) for entry in entries]
+        return [_read_file(table, file, columns) for file in files if file is not None]
 
 
 def read_manifest(path: Path) -> Manifest | None:

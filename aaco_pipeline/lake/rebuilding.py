@@ -13,9 +13,10 @@ from aaco_pipeline.lake.contracts import all_tables
 from aaco_pipeline.lake.declaration import Scope, Table
 from aaco_pipeline.lake.files import file_digest, lake_errors, write_atomically
 from aaco_pipeline.lake.identity import SESSION_ID
+from aaco_pipeline.lake.layout import DIGITS_IN_NAME
 from aaco_pipeline.lake.manifest import Entry, Manifest, NewerManifestError
 from aaco_pipeline.lake.reading import read_manifest
-from aaco_pipeline.lake.store import DIGITS_IN_NAME, TraceLake
+from aaco_pipeline.lake.store import TraceLake
 
 _REASON: Final = "its manifest was torn and is rebuilt from the files of its tables; run it again"
 

@@ -187,12 +187,11 @@ def session_facts(lake: TraceLake) -> list[SessionFacts]:
 
     LakeError when a manifest or a campaign's table cannot be read: what they need would not be known.
     """
-    manifests = {manifest.id: manifest for manifest in lake.manifests()}
-    campaigns = [manifest for manifest in manifests.values() if manifest.scope == "campaign"]
+    campaigns = list(lake.manifests("campaign"))
+    manifests = {one.id: one for one in lake.manifests("session")}
     named = _named_by(lake, campaigns)
     resting = {manifest.id for manifest in campaigns if manifest.files}
     requested = set(lake.requests())
-    published = {manifest.id for manifest in manifests.values() if manifest.scope == "session"}
     journal = Journal(lake)
     digests = {entry.session_id: entry.digest for entry in journal.entries()}
 
@@ -205,7 +204,7 @@ def session_facts(lake: TraceLake) -> list[SessionFacts]:
             id=session,
             bytes=lake.disk_bytes(session),
             changed_at=_changed_at(lake, session),
-            is_whole=session in published and progress_of(manifest).is_whole is not False,
+            is_whole=session in manifests and progress_of(manifest).is_whole is not False,
             is_locked=_is_locked(lake, session) or (session in digests and journal.is_held(digests[session])),
             is_requested=session in requested,
             is_readable=is_readable,
@@ -215,7 +214,7 @@ def session_facts(lake: TraceLake) -> list[SessionFacts]:
         )
 
     with lake_errors(lake.path):
-        known = published | requested | set(lake.captured())
+        known = manifests.keys() | requested | set(lake.captured())
         return [of(session) for session in sorted(known) if SESSION_ID.fullmatch(session)]
 
 

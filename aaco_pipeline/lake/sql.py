@@ -6,9 +6,10 @@ published files and the configuration locked, so it cannot write, attach, load o
 """
 
 import re
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -16,7 +17,8 @@ from aaco_pipeline.errors import LakeError, UsageError
 from aaco_pipeline.lake.contracts import all_tables
 from aaco_pipeline.lake.declaration import DUCKDB_TYPES, Table
 from aaco_pipeline.lake.limited_sql import LimitedConnection, Limits, default_limits
-from aaco_pipeline.lake.manifest import Manifest
+from aaco_pipeline.lake.manifest import Entry
+from aaco_pipeline.lake.narrowing import Meant, meant_by, one_of
 from aaco_pipeline.lake.reading import LakeReader
 from aaco_pipeline.lake.verified import missing
 
@@ -87,15 +89,18 @@ class Result:
     rows: list[tuple[Any, ...]]
 
 
-def select_rows(lake: LakeReader, statement: str) -> Result:
-    """The rows of one SELECT over `lake`. UsageError for a statement that is refused, wrong, or beyond its limits."""
+def select_rows(lake: LakeReader, statement: str, only: Collection[str] | None = None) -> Result:
+    """The rows of one SELECT over `lake`. UsageError for a statement that is refused, wrong, or beyond its limits.
+
+    With `only`, the lake is as if it held these sessions and campaigns and no others.
+    """
 
     def rows(connection: "duckdb.DuckDBPyConnection") -> Result:
         cursor = connection.execute(statement)
         found = cursor.fetchall()
         return Result(*_columns(cursor), found)
 
-    return _select(lake, statement, rows)
+    return _select(lake, statement, rows, only)
 
 
 def select_frame(lake: LakeReader, statement: str) -> "pl.DataFrame":
@@ -140,9 +145,14 @@ def _columns(cursor: "duckdb.DuckDBPyConnection") -> tuple[tuple[str, ...], tupl
     return tuple(one[0] for one in described), tuple(str(one[1]) for one in described)
 
 
-def _select(lake: LakeReader, statement: str, fetch: "Callable[[duckdb.DuckDBPyConnection], _Fetched]") -> _Fetched:
+def _select(
+    lake: LakeReader,
+    statement: str,
+    fetch: "Callable[[duckdb.DuckDBPyConnection], _Fetched]",
+    only: Collection[str] | None = None,
+) -> _Fetched:
     """What `fetch` gives on a guarded connection with the default limits."""
-    (found,) = _stream(lake, statement, default_limits(), lambda connection: iter([fetch(connection)]))
+    (found,) = _stream(lake, statement, default_limits(), lambda connection: iter([fetch(connection)]), only)
     return found
 
 
@@ -151,36 +161,49 @@ def _stream(
     statement: str,
     limits: Limits,
     parts: "Callable[[duckdb.DuckDBPyConnection], Iterator[_Fetched]]",
+    only: Collection[str] | None = None,
 ) -> Generator[_Fetched]:
     """The `parts` of the answer; anew when a writer superseded a file after we read its name, unless it has begun."""
-    mentioned = _mentioned_tables(statement)
+    tables = _mentioned_tables(statement)
+    meant = _meant(lake, statement, limits, tables) if only is None else dict.fromkeys(all_tables(), one_of(only))
     while True:
-        manifests = lake.manifests() if mentioned else []
+        published = lake.published(tables, meant)
         begun = False
         try:
-            with _guarded(lake, manifests, statement, limits) as running:
+            with _guarded(lake, limits) as running:
+                running(partial(_prepare, lake=lake, published=published, statement=statement))
                 found = running(parts)
                 while (part := running(lambda _, found=found: next(found, None))) is not None:  # type: ignore[misc]
                     begun = True
                     yield part
                 return
         except LakeError:
-            if begun or not mentioned or lake.manifests() == manifests:
+            if begun or lake.published(tables, meant) == published:
                 raise
 
 
+def _meant(lake: LakeReader, statement: str, limits: Limits, tables: Sequence[Table]) -> Mapping[str, Meant]:
+    """The ids that the statement can mean, by table; see `aaco_pipeline.lake.narrowing`."""
+    if not any(_mentions(statement, table.key) for table in tables):
+        return {}
+    views = {helper.name: helper.select for helper in HELPER_VIEWS if _mentions(statement, helper.name)}
+
+    def explained(connection: "duckdb.DuckDBPyConnection") -> Mapping[str, Meant]:
+        _require_one_select(connection, statement)
+        return meant_by(connection, statement, tables, views)
+
+    with _guarded(lake, limits) as running:
+        return running(explained)
+
+
 @contextmanager
-def _guarded(
-    lake: LakeReader, manifests: Sequence[Manifest], statement: str, limits: Limits
-) -> Iterator[LimitedConnection]:
-    """A connection that holds only what `statement` may see; the errors of its block become one-line errors."""
+def _guarded(lake: LakeReader, limits: Limits) -> Iterator[LimitedConnection]:
+    """A connection of its own in memory; the errors of its block become one-line errors."""
     import duckdb
 
     connection = duckdb.connect(":memory:", config={"autoinstall_known_extensions": "false"})
     running = LimitedConnection(connection, limits, lake.path)
     try:
-        _require_one_select(connection, statement)
-        running(lambda connection: _create_views(connection, lake, manifests, statement))
         yield running
     except (duckdb.OutOfMemoryException, MemoryError) as error:
         raise running.out_of_memory() from error
@@ -221,18 +244,25 @@ def _require_one_select(connection: "duckdb.DuckDBPyConnection", statement: str)
         raise UsageError(f"SQL refused: this is a {kind.name} statement; only one SELECT is accepted")
 
 
-def _create_views(
-    connection: "duckdb.DuckDBPyConnection", lake: LakeReader, manifests: Sequence[Manifest], statement: str
+def _prepare(
+    connection: "duckdb.DuckDBPyConnection",
+    *,
+    lake: LakeReader,
+    published: Mapping[str, Sequence[tuple[str, Entry]]],
+    statement: str,
 ) -> None:
-    """Create every view; only those of tables that the statement can mean open files, as that costs time."""
-    tables = all_tables()
-    mentioned = _mentioned_tables(statement)
+    """Create every view, over what is published of the tables that the statement can mean, and lock the rest out.
+
+    Those of other tables open no files, as that costs time.
+    """
+    _require_one_select(connection, statement)
     allowed: list[str] = []
-    for table in tables.values():
-        if table.name not in mentioned:
+    for table in all_tables().values():
+        if table.name not in published:
             connection.execute(f'CREATE VIEW "{table.name}" AS {_not_opened(table)}')
             continue
-        files = [str(path) for path in lake.published_files(table, manifests)]
+        found = (lake.published_file(table, entry, owner) for owner, entry in published[table.name])
+        files = [str(path) for path in found if path is not None]
         allowed.extend({*files, *map(_as_pattern, files)})
         connection.execute(f'CREATE VIEW "{table.name}" AS {_over_files(table, files)}')
     for helper in HELPER_VIEWS:
@@ -250,13 +280,13 @@ _LOCKED_SETTINGS: Final[Mapping[str, str]] = {
 }
 
 
-def _mentioned_tables(statement: str) -> set[str]:
+def _mentioned_tables(statement: str) -> list[Table]:
     """The tables that the text can mean. query() and query_table() can put a name together: with them, all."""
     mentioned = {name for name in all_tables() if _mentions(statement, "query") or _mentions(statement, name)}
     for helper in HELPER_VIEWS:
         if _mentions(statement, helper.name):
             mentioned.update(helper.tables)
-    return mentioned
+    return [table for name, table in all_tables().items() if name in mentioned]
 
 
 def _mentions(statement: str, name: str) -> bool:

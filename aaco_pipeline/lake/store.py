@@ -27,7 +27,7 @@ from aaco_pipeline.lake.files import (
     write_atomically,
 )
 from aaco_pipeline.lake.identity import new_session_id, time_of
-from aaco_pipeline.lake.layout import MANIFESTS, SESSION_FOLDERS
+from aaco_pipeline.lake.layout import MANIFESTS, SESSION_FOLDERS, table_file
 from aaco_pipeline.lake.manifest import Artifact, Entry, Manifest
 from aaco_pipeline.lake.reading import LakeReader
 from aaco_pipeline.lake.verified import RAW_LIST, described, raw_digests, raw_list, require_intact
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
 #: A stage's name becomes part of file names.
 _STAGE: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
-#: How much of a table's digest its file's name holds.
-DIGITS_IN_NAME: Final = 12
 
 
 class TraceLake(LakeReader):
@@ -266,13 +264,13 @@ class TraceLake(LakeReader):
                 write_parquet(frame.drop(table.key), temporary, metadata)
             sync_file(temporary)
             digest = file_digest(temporary)
-            final = folder / f"{stage}-{digest[:DIGITS_IN_NAME]}.parquet"
+            file = table_file(table.name, table.scope, identifier, stage, digest)
+            final = self.path / file
             temporary.replace(final)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
         sync_folder(folder)
-        file = final.relative_to(self.path).as_posix()
         return Entry(table.name, stage, file, frame.height, final.stat().st_size, digest, table.version)
 
     def _delete_unpublished(self, manifest: Manifest, tables: set[str]) -> None:

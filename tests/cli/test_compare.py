@@ -123,7 +123,7 @@ def test_a_model_that_fails_in_one_arm_alone_is_told_by_its_arm_and_leaves_no_ca
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), crashes)
     told = refused(3, "compare", "--baseline", str(model), "--candidate", str(crashes), project=place)
     assert f"candidate ({crashes}), block 0: the model failed in iteration 0: " in told
-    assert TraceLake(place.lake).manifests() == []
+    assert list(TraceLake(place.lake).manifests("session")) == []
     assert aaco("doctor", project=place).returncode == 0
 
 

@@ -124,7 +124,11 @@ def test_a_lake_that_cannot_be_there_is_refused_in_one_line(tmp_path: Path, metr
 
 def test_a_manifest_that_is_no_file_is_refused_in_one_line(lake: TraceLake) -> None:
     (lake.path / "manifests" / f"{SESSION}.json").mkdir(parents=True)
-    for doing in (lake.manifests, lambda: lake.manifest(SESSION), lambda: lake.read("kernels")):
+    for doing in (
+        lambda: list(lake.manifests("session")),
+        lambda: lake.manifest(SESSION),
+        lambda: lake.read("kernels"),
+    ):
         with pytest.raises(LakeError, match="Is a directory"):
             doing()
 

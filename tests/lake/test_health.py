@@ -272,7 +272,7 @@ def test_with_a_manifest_that_cannot_be_read_none_of_its_files_is_called_an_orph
     assert str(manifest) in fault.explanation
     assert populated.sessions() == [SESSION]
     reading: list[Callable[[], object]] = [
-        populated.manifests,
+        lambda: list(populated.manifests("session")),
         lambda: populated.read("kernels"),
         lambda: populated.read("kernels", SESSION),
         lambda: populated.sql("SELECT * FROM kernels"),

@@ -72,7 +72,8 @@ def test_a_table_without_rows_has_an_entry_and_no_file(lake: TraceLake, filled: 
     assert lake.read("markers", SESSION).schema == polars_schema(contract("markers"))
     assert lake.read_entry(entry).equals(lake.read("markers"))
     assert lake.sql("SELECT count(*) FROM markers").item() == 0
-    assert lake.published_files(contract("markers"), lake.manifests()) == []
+    assert lake.published([contract("markers")]) == {"markers": [(SESSION, entry)]}
+    assert lake.published_file(contract("markers"), entry, SESSION) is None
     assert lake.disk_bytes(SESSION) == 0
     assert faults(lake) == []
 

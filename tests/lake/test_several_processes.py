@@ -4,7 +4,7 @@ import contextlib
 import os
 import subprocess
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,10 +13,12 @@ import pytest
 
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake import layout, sql
-from aaco_pipeline.lake.declaration import Table
+from aaco_pipeline.lake.declaration import Scope, Table
 from aaco_pipeline.lake.files import exclusive_lock
 from aaco_pipeline.lake.health import faults
-from aaco_pipeline.lake.manifest import Manifest
+from aaco_pipeline.lake.manifest import Entry, Manifest
+from aaco_pipeline.lake.narrowing import Meant
+from aaco_pipeline.lake.storage import LocalStorage
 from aaco_pipeline.lake.store import TraceLake
 from tests.lake.published import LATER, SESSION, Metrics
 
@@ -28,6 +30,7 @@ def values(lake: TraceLake, session: str | Sequence[str] | None = SESSION) -> li
 PUBLISH_MANY_TIMES: Final = """
 import sys
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
+from aaco_pipeline.lake.storage import LocalStorage
 from aaco_pipeline.lake.store import TraceLake
 lake, session, stage, times = TraceLake(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
 evidence_frame(stage, [])
@@ -83,6 +86,7 @@ PUBLISH_GENERATIONS: Final = """
 import sys
 import polars as pl
 from aaco_pipeline.lake.contracts import contract, polars_types
+from aaco_pipeline.lake.storage import LocalStorage
 from aaco_pipeline.lake.store import TraceLake
 lake = TraceLake(sys.argv[1])
 types = polars_types("session_metrics")
@@ -122,13 +126,22 @@ class Overtaken(TraceLake):
         super().__init__(path)
         self._overtakers = overtakers
 
-    def published_files(self, table: Table, manifests: Sequence[Manifest]) -> list[Path]:
-        files = super().published_files(table, manifests)
-        if table.name == "session_metrics":
-            for frame in self._overtakers:
-                TraceLake(self.path).publish(SESSION, "a", {"session_metrics": frame})
-                break
-        return files
+    def published(
+        self, tables: Sequence[Table], meant: Mapping[str, Meant] | None = None
+    ) -> dict[str, list[tuple[str, Entry]]]:
+        found = super().published(tables, meant)
+        self._overtake()
+        return found
+
+    def manifest(self, identifier: str, scope: Scope = "session") -> Manifest:
+        found = super().manifest(identifier, scope)
+        self._overtake()
+        return found
+
+    def _overtake(self) -> None:
+        for frame in self._overtakers:
+            TraceLake(self.path).publish(SESSION, "a", {"session_metrics": frame})
+            break
 
 
 @pytest.mark.parametrize("through_sql", [False, True], ids=["read", "sql"])
@@ -148,14 +161,14 @@ def test_a_statement_whose_file_vanishes_after_its_view_was_made_is_asked_anew(
     lake: TraceLake, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake.publish(SESSION, "a", {"session_metrics": metrics(0.0)})
-    create_views, overtakers = sql._create_views, [metrics(1.0)]
+    prepare, overtakers = sql._prepare, [metrics(1.0)]
 
-    def then_overtaken(*arguments: Any) -> None:
-        create_views(*arguments)
+    def then_overtaken(*arguments: Any, **named: Any) -> None:
+        prepare(*arguments, **named)
         if overtakers:
             lake.publish(SESSION, "a", {"session_metrics": overtakers.pop()})
 
-    monkeypatch.setattr(sql, "_create_views", then_overtaken)
+    monkeypatch.setattr(sql, "_prepare", then_overtaken)
     assert lake.sql("SELECT value FROM session_metrics").rows() == [(1.0,)]
 
 
@@ -164,13 +177,13 @@ def test_a_session_removed_while_its_manifests_are_listed_is_not_there(
 ) -> None:
     for session in (SESSION, LATER):
         lake.publish(session, "a", {"session_metrics": metrics(1.0)})
-    read_bytes = Path.read_bytes
+    read = LocalStorage.read
 
-    def lose_the_later_one(path: Path) -> bytes:
+    def lose_the_later_one(storage: LocalStorage, path: Path) -> bytes:
         if path.stem == LATER:
             path.unlink()
-        return read_bytes(path)
+        return read(storage, path)
 
-    monkeypatch.setattr(Path, "read_bytes", lose_the_later_one)
-    assert [manifest.id for manifest in lake.manifests()] == [SESSION]
+    monkeypatch.setattr(LocalStorage, "read", lose_the_later_one)
+    assert [manifest.id for manifest in lake.manifests("session")] == [SESSION]
     assert lake.sessions() == [SESSION]

@@ -60,7 +60,7 @@ def test_what_a_stage_publishes_is_what_one_reads(lake: TraceLake, metrics: Metr
 
 def test_a_lake_that_is_not_there_is_an_empty_lake(lake: TraceLake) -> None:
     assert lake.sessions() == []
-    assert lake.manifests() == []
+    assert list(lake.manifests("session")) == []
     assert faults(lake) == []
     assert lake.manifest(SESSION) == Manifest("session", SESSION)
     assert lake.read("kernels").schema == polars_schema(contract("kernels"))

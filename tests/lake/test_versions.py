@@ -103,7 +103,7 @@ def test_a_newer_manifest_is_refused_by_name_and_not_overwritten(
     path.write_text(json.dumps({**json.loads(path.read_text()), "manifest_version": 4}))
     before = snapshot(lake.path)
     for doing in (
-        lake.manifests,
+        lambda: list(lake.manifests("session")),
         lambda: lake.read("session_metrics"),
         lambda: lake.sql("SELECT * FROM session_metrics"),
         lambda: lake.publish(SESSION, "b", {"session_metrics": metrics(2.0)}),

@@ -19,7 +19,7 @@ from aaco_pipeline.lake.store import TraceLake
 
 def find_campaign(lake: TraceLake, name: str) -> str | None:
     """The campaign that an id or the beginning of one means; None when it means none. UsageError when several."""
-    known = [one.id for one in lake.manifests() if one.scope == "campaign"]
+    known = [one.id for one in lake.manifests("campaign")]
     matching = [name] if name in known else [one for one in known if one.startswith(name)]
     if len(matching) > 1:
         raise UsageError(f"campaign {name!r} is ambiguous: {', '.join(matching[:4])} …; give more of the id")

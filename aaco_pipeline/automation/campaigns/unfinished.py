@@ -35,8 +35,7 @@ class Asked:
 def half_campaigns(lake: TraceLake) -> list[str]:
     """Campaigns that were planned and have come to no end, oldest plan first; none that is being removed."""
     going = half_removed(lake)
-    manifests = (one for one in lake.manifests() if one.scope == "campaign")
-    planned = [one for one in manifests if one.of_stage(PLAN) and one.id not in going]
+    planned = [one for one in lake.manifests("campaign") if one.of_stage(PLAN) and one.id not in going]
     half = [one.id for one in planned if not one.of_stage(LAST_STAGE)]
     return sorted(half, key=lambda campaign: campaign.split("-", 1)[-1])
 

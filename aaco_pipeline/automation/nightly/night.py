@@ -40,7 +40,7 @@ class Begun:
 def campaigns_of_nights(lake: TraceLake) -> pl.DataFrame:
     """campaign_id, workload, backend, night, confirms, planned_at and is_judged of all campaigns of nights."""
     rows = lake.read("campaigns").filter(pl.col("night").is_not_null())
-    judged = [one.id for one in lake.manifests() if one.scope == "campaign" and one.of_stage(JUDGED)]
+    judged = [one.id for one in lake.manifests("campaign") if one.of_stage(JUDGED)]
     facts = rows.select("campaign_id", "workload", "backend", "night", "confirms", "planned_at")
     return facts.with_columns(is_judged=pl.col("campaign_id").is_in(judged))
 

@@ -35,7 +35,7 @@ class Finding:
 
 def findings(lake: TraceLake, since: datetime) -> list[Finding]:
     """What the campaigns that were planned at `since` or later have found, in the order of their names."""
-    recent = [one for one in lake.manifests() if one.scope == "campaign" and _planned(one.id) >= since]
+    recent = [one for one in lake.manifests("campaign") if _planned(one.id) >= since]
     return [finding for manifest in recent for finding in (*_verdicts(lake, manifest), *_alerts(lake, manifest))]
 
 

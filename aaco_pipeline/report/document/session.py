@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from aaco_pipeline import __version__
 from aaco_pipeline.lake.identity import require_session_id
-from aaco_pipeline.lake.manifest import Manifest
 from aaco_pipeline.lake.sql import select_rows
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.document.kernel_pages import KERNEL_PAGES
@@ -82,19 +81,6 @@ _WHY_NO_SHAPES: Final = (
 )
 
 
-class _OneSession(TraceLake):
-    """The lake as a statement about one session needs it: only the files of that session and of its campaign are
-    opened, whatever else is there."""
-
-    def __init__(self, lake: TraceLake, session: str, campaign: str | None = None) -> None:
-        super().__init__(lake.path)
-        self._session, self._campaign = session, campaign
-
-    def manifests(self) -> list[Manifest]:
-        of_campaign = [] if self._campaign is None else [self.manifest(self._campaign, "campaign")]
-        return [self.manifest(self._session), *of_campaign]
-
-
 def _filled_in(statements: Mapping[str, str], session: str) -> dict[str, str]:
     require_session_id(session)
     return {name: statement.format(session=session) for name, statement in statements.items()}
@@ -103,7 +89,7 @@ def _filled_in(statements: Mapping[str, str], session: str) -> dict[str, str]:
 def _campaign(lake: TraceLake, session: str) -> str | None:
     """The campaign that the session belongs to, if its capture is described and names one."""
     statement = f"SELECT campaign_id FROM sessions WHERE session_id = '{require_session_id(session)}'"
-    found = select_rows(_OneSession(lake, session), statement).rows
+    found = select_rows(lake, statement, [session]).rows
     return found[0][0] if found else None
 
 
@@ -119,7 +105,9 @@ def read_parts(
         f'(SELECT whole_row_, row_number() OVER () AS place_ FROM ({statement}) AS whole_row_)) AS "{name}"'
         for name, statement in statements.items()
     )
-    result = select_rows(_OneSession(lake, session, campaign), f"SELECT {', '.join(columns)}")
+    # Only the files of that session and of its campaign are opened, whatever else is there.
+    only = [session] if campaign is None else [session, campaign]
+    result = select_rows(lake, f"SELECT {', '.join(columns)}", only)
     return {name: _plain(rows) for name, rows in zip(result.columns, result.rows[0], strict=True)}
 
 

@@ -7,7 +7,6 @@ draws is `plots`. Here they are put together.
 import base64
 import hashlib
 import json
-import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -19,8 +18,7 @@ from jinja2 import Environment, FileSystemBytecodeCache, PackageLoader, StrictUn
 from jinja2.bccache import Bucket
 from markupsafe import Markup
 
-from aaco_pipeline.cache_folder import default_cache_dir
-from aaco_pipeline.errors import UsageError
+from aaco_pipeline.cache_folder import own_cache_folder
 from aaco_pipeline.report.document.statements import LISTED_INSTRUCTIONS, LISTED_KERNELS
 from aaco_pipeline.report.html import sections
 from aaco_pipeline.report.html.kernel_view import first_kernel, kernel_views, paged_kernels
@@ -111,13 +109,8 @@ class _Compiled(FileSystemBytecodeCache):
 
 def _compiled() -> _Compiled | None:
     """Where compiled templates are kept for the next process, for this person alone; None where nothing can be."""
-    try:
-        folder = default_cache_dir() / "templates"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        is_own = folder.stat().st_uid == os.getuid() and not folder.stat().st_mode & 0o022
-    except (OSError, UsageError):
-        return None
-    return _Compiled(str(folder)) if is_own and os.access(folder, os.W_OK) else None
+    folder = own_cache_folder("templates")
+    return None if folder is None else _Compiled(str(folder))
 
 
 @cache
