@@ -57,6 +57,8 @@ _ANCHORS: Final = (
     (b" login ", re.compile(rb"")),
     (b" set ", re.compile(rb"\S{0,64}(?i:key|secret|token|pass)")),
 )
+#: A pattern that finds at least these, for `suspects`.
+ANCHORED: Final = "|".join(f"{anchor.decode()}(?:{further.pattern.decode()})" for anchor, further in _ANCHORS)
 _LINE_END: Final = re.compile(rb"""\n|(?<!\\)\"""")
 _LONGEST_LINE: Final = 2048
 

@@ -8,13 +8,21 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from aaco_pipeline.formats.parsing.redaction.commands import command_spans, safe_command, safe_words
+from aaco_pipeline.formats.parsing.redaction.commands import ANCHORED, command_spans, safe_command, safe_words
 from aaco_pipeline.formats.parsing.redaction.environment import safe_environment_text
 from aaco_pipeline.formats.parsing.redaction.keys import Announced, announced
-from aaco_pipeline.formats.parsing.redaction.text import LONGEST, apart, redacted_bytes, replaced, safe_value, spans
+from aaco_pipeline.formats.parsing.redaction.text import (
+    LONGEST,
+    apart,
+    redacted_bytes,
+    replaced,
+    safe_value,
+    spans,
+    suspects,
+)
 
 #: Columns and keys that hold a command line, and those that hold an environment.
 COMMANDS: Final = frozenset({"command", "cmd", "cmdline", "command_line", "commandline", "argv", "remaining"})
@@ -23,9 +31,10 @@ NAMES: Final = frozenset({"name", "key", "tag", "variable"})
 #: A larger table's columns are not looked at one by one.
 _LARGEST_TABLE: Final = 4 << 20
 _SHORTEST_CELL: Final = 4
-_JSON_KEY: Final = re.compile(
-    rb'"(%s)"\s{0,16}:\s{0,16}(?=["\[{])' % "|".join(sorted(COMMANDS | ENVIRONMENTS)).encode(), re.IGNORECASE
-)
+_DOCUMENTS: Final = "|".join(sorted(COMMANDS | ENVIRONMENTS))
+_JSON_KEY: Final = re.compile(rb'"(%s)"\s{0,16}:\s{0,16}(?=["\[{])' % _DOCUMENTS.encode(), re.IGNORECASE)
+#: What begins where secrets may stand that only a command line or the key of a document announces.
+_FURTHER: Final = f'|{ANCHORED}|"(?i:{_DOCUMENTS})"'
 _DECODER: Final = json.JSONDecoder()
 
 
@@ -54,8 +63,11 @@ def redacted_whole(text: str) -> str:
 
 def _redacted(content: bytes, *, last: bool) -> tuple[bytes, bytes, int]:
     """The content as far as it can be judged, clean; what waits for the next piece; and how many secrets there were."""
-    content, documents = _without_documents(content, last=last)
-    found = apart([*spans(content), *command_spans(content)])
+    regions = suspects(content, _FURTHER)
+    content, documents = _without_documents(content, regions, last=last)
+    if documents:
+        regions = suspects(content, _FURTHER)
+    found = [(start, end) for begin, stop in regions for start, end in _spans_in(content, begin, stop)]
     cut = len(content) if last else max(0, len(content) - LONGEST)
     inside = [(start, end) for start, end in found if start < cut]
     if inside:
@@ -63,11 +75,17 @@ def _redacted(content: bytes, *, last: bool) -> tuple[bytes, bytes, int]:
     return replaced(content[:cut], inside), content[cut:], len(inside) + documents
 
 
-def _without_documents(content: bytes, *, last: bool) -> tuple[bytes, int]:
+def _spans_in(content: bytes, begin: int, stop: int) -> Iterator[tuple[int, int]]:
+    """Where the secrets of a part of the content stand in the whole, in order and apart from each other."""
+    part = content[begin:stop]
+    return ((begin + start, begin + end) for start, end in apart([*spans(part), *command_spans(part)]))
+
+
+def _without_documents(content: bytes, regions: Sequence[tuple[int, int]], *, last: bool) -> tuple[bytes, int]:
     """The content with the command lines and environments in its JSON made safe, and how many were not."""
     pieces: list[bytes] = []
     after = hits = 0
-    for key in _JSON_KEY.finditer(content):
+    for key in (key for region in regions for key in _JSON_KEY.finditer(content, *region)):
         if key.start() < after or (not last and key.start() >= len(content) - LONGEST):
             continue
         text = content[key.end() : key.end() + LONGEST].decode("utf-8", "surrogateescape")

@@ -6,6 +6,7 @@ command line is `commands`'s, to an environment `environment`'s, to a file `stre
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from typing import Final
 
 from aaco_pipeline.formats.parsing.redaction.keys import (
@@ -24,9 +25,11 @@ REDACTED: Final = "redacted"
 #: No secret is longer, with its name: what lies across two pieces of a file is found if so much of it is in one.
 LONGEST: Final = 32 << 10
 
-#: So much is looked at at once for the beginning of any secret.
-_WINDOW: Final = 64 << 10
-_LONGEST_BEGINNING: Final = 32
+#: So much is looked at at once for the beginning of any secret, whose beginning is no longer than that.
+_WINDOW: Final = 16 << 10
+_LONGEST_BEGINNING: Final = 64
+#: So far before the beginning of a secret something may stand that decides about it: the line of a command.
+_LONGEST_BEFORE: Final = 4 << 10
 _REDACTED_BYTES: Final = REDACTED.encode()
 _NAME_CHARACTERS: Final = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
 _LONGEST_NAME: Final = 128
@@ -109,7 +112,33 @@ def _without_its_end(found: re.Match[str]) -> str:
 
 def spans(content: bytes) -> list[tuple[int, int]]:
     """Where the secrets stand, in order and apart from each other."""
-    return apart([*_shaped(content, FREQUENT), *_shaped_in_windows(content), *_announced_in(content)])
+    return apart([*_shaped(content, FREQUENT), *_shaped(content, SHAPES), *_announced_in(content)])
+
+
+def suspects(content: bytes, further: str = "") -> list[tuple[int, int]]:
+    """The parts of a content outside of which no secret stands, each with all that decides about those in it.
+
+    One search for the beginnings of all secrets, and of what the pattern `further` finds, in place of one for each.
+    """
+    if len(content) <= _WINDOW:
+        return [(0, len(content))]
+    import polars as pl  # looks for all beginnings at once; a small file does not need it
+
+    starts = range(0, len(content), _WINDOW)
+    windows = pl.Series([content[at : at + _WINDOW + _LONGEST_BEGINNING].decode("latin-1") for at in starts])
+    held = windows.str.contains(_beginnings() + further)
+    found = [at for at, suspect in zip(starts, held, strict=True) if suspect]
+    least, most = _LONGEST_BEFORE, _WINDOW + _LONGEST_BEGINNING + LONGEST
+    return apart((max(0, at - least), min(len(content), at + most)) for at in found)
+
+
+@cache
+def _beginnings() -> str:
+    """A pattern that finds the beginning of every shape, and what is part of every name that announces a secret."""
+    shaped = {anchor for anchor, _ in (*SHAPES, *FREQUENT)}
+    exact, any_case = shaped - ANY_CASE, {*HINTS, *(shaped & ANY_CASE)}
+    of = ["|".join(re.escape(text.decode()) for text in sorted(texts)) for texts in (exact, any_case)]
+    return f"{of[0]}|(?i:{of[1]})"
 
 
 def apart(found: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -150,23 +179,6 @@ def _shaped(content: bytes, shapes: Sequence[tuple[bytes, bytes]]) -> Iterator[t
             if match is not None and (anchor != b"basic " or is_login(match["s"].decode())):
                 yield match.span("s" if "s" in match.re.groupindex else 0)
             at = where.find(anchor, at + len(anchor) if match is None else max(match.end(), at + len(anchor)))
-
-
-def _shaped_in_windows(content: bytes) -> Iterator[tuple[int, int]]:
-    """The shapes of secrets, looked for only around places where some shape's beginning stands."""
-    if len(content) <= _WINDOW:
-        yield from _shaped(content, SHAPES)
-        return
-    import polars as pl  # looks for all beginnings at once; a small file does not need it
-
-    starts = range(0, len(content), _WINDOW)
-    windows = pl.Series([content[at : at + _WINDOW + _LONGEST_BEGINNING].decode("latin-1") for at in starts])
-    exact = [anchor.decode() for anchor, _ in SHAPES if anchor not in ANY_CASE]
-    held = windows.str.contains_any(exact)
-    held |= windows.str.contains_any([anchor.decode() for anchor in ANY_CASE], ascii_case_insensitive=True)
-    suspects = [at for at, suspect in zip(starts, held, strict=True) if suspect]
-    for begin, end in apart((max(0, at - _LONGEST_BEGINNING), at + _WINDOW + LONGEST) for at in suspects):
-        yield from ((begin + start, begin + stop) for start, stop in _shaped(content[begin:end], SHAPES))
 
 
 def _announced_in(content: bytes) -> Iterator[tuple[int, int]]:
