@@ -5,10 +5,10 @@ here; where the objects lie is `json_stream`'s to find.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Final
 
 import numpy as np
@@ -16,10 +16,9 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from aaco_pipeline.formats.parsing.json_stream import BACKSLASH, COLON, QUOTE, Bytes, Elements, Positions
+from aaco_pipeline.formats.parsing.json_stream import BACKSLASH, COLON, QUOTE, Bytes, Elements, Positions, Words
 
 Flags = npt.NDArray[np.bool_]
-Words = npt.NDArray[np.uint64]
 
 _ABSENT: Final = -1
 _ONES: Final = np.uint64(0x0101010101010101)
@@ -31,6 +30,7 @@ _SPACE[list(b" \t\r\n")] = True
 _BEHIND_NUMBER: Final = np.zeros(256, np.bool_)
 _BEHIND_NUMBER[list(b" \t\r\n,]}")] = True
 _INLINE: Final = 12
+_ALL: Final = np.uint64(2**64 - 1)
 #: Numbers below this stay below 2^62 when multiplied by a thousand.
 _LATEST: Final = 2**62 // 1000
 
@@ -44,7 +44,9 @@ class Column:
 
     def series(self) -> pl.Series:
         """As a column, null where not valid."""
-        return pl.select(pl.when(pl.Series(self.valid)).then(pl.Series(self.value))).to_series()
+        kind = pa.uint64() if self.value.dtype == np.uint64 else pa.int64()
+        buffers = [_bitmap(self.valid), pa.py_buffer(np.ascontiguousarray(self.value))]
+        return pl.Series(pl.from_arrow(pa.Array.from_buffers(kind, len(self.value), buffers)))
 
 
 class Objects:
@@ -59,69 +61,81 @@ class Objects:
         self.piece = piece
         self.count = len(found.start)
         self._words = np.ndarray((len(piece) - 7,), np.dtype("<u8"), piece.data, strides=(1,))
-        tokens = found.tokens
-        quotes = np.flatnonzero(tokens.byte == QUOTE)
-        opening = quotes[0::2]
-        self._open, self._close = tokens.position[opening], tokens.position[quotes[1::2]]
+        self._tokens = found.tokens
         self._slashes = np.flatnonzero(piece == BACKSLASH)
-        depth = tokens.depth[opening]
-        owner = np.cumsum((tokens.depth == 1) & (tokens.byte == ord("{")), dtype=np.int64)[opening] - 1
-        behind = self._skip(self._close + 1)
-        key = np.flatnonzero((piece[behind] == COLON) & (depth <= 2) & (owner >= 0))
-        self._behind = behind
-        self._first = self._words[self._open[key] + 1]
-        length = self._close[key] - self._open[key] - 1
+        colon = np.flatnonzero(self._tokens.byte == COLON)
+        begun = (self._tokens.depth == 1) & (self._tokens.byte == ord("{"))
+        self._owner = (np.cumsum(begun, dtype=np.int32) - 1)[colon]
+        depth = self._tokens.depth[colon]
+        depth[self._owner < 0] = 0
+        self._colon = self._tokens.position[colon]
+        self._close = self._before(self._colon)
+        # Which of the outer keys it is, or stands below.
+        number = np.cumsum(depth == 1, dtype=np.int32)
         self._where: dict[str, Positions] = {}
-        outer = depth[key] == 1
-        holder = np.maximum.accumulate(np.where(outer, np.arange(len(key)), -1))
-        self._find(key, length, owner, np.flatnonzero(outer), (*keys, within))
-        is_holder = np.zeros(len(opening), np.bool_)
-        where = self._where[within]
-        is_holder[where[where >= 0]] = True
-        below = np.flatnonzero(~outer & (holder >= 0))
-        below = below[is_holder[key[holder[below]]]]
-        self._find(key, length, owner, below, inner)
+        ends = self._ends((*keys, within, *inner))
+        for name in (*keys, within):
+            self._note(name, self._named(name, ends, depth == 1))
+        holder = np.full(self.count, _ABSENT, np.int32)
+        holding = self._named(within, ends, depth == 1)
+        holder[self._owner[holding]] = number[holding]
+        for name in inner:
+            hit = self._named(name, ends, depth == 2)
+            self._note(name, hit[holder[self._owner[hit]] == number[hit]])
 
-    def _find(
-        self, key: Positions, length: Positions, owner: Positions, among: Positions, names: Sequence[str]
-    ) -> None:
-        """Note for each name the string that is the key, by object."""
-        short = np.minimum(length[among], 8)
-        code = (self._first[among] & _MASKS[short]) ^ (length[among].astype(np.uint64) << np.uint64(56))
-        for name in names:
-            text = name.encode()
-            first = int.from_bytes(text[:8], "little") ^ ((len(text) << 56) & (2**64 - 1))
-            hit = among[code == np.uint64(first)]
-            hit = hit[length[hit] == len(text)]
-            for at in range(8, len(text), 8):
-                part = text[at : at + 8]
-                word = self._words[self._open[key[hit]] + 1 + at] & _MASKS[len(part)]
-                hit = hit[word == np.uint64(int.from_bytes(part, "little"))]
-            where = np.full(self.count, _ABSENT, np.int64)
-            where[owner[key[hit]]] = key[hit]
-            self._where[name] = where
+    def _note(self, name: str, hit: Positions) -> None:
+        """Note for each object the colon behind the key."""
+        where = np.full(self.count, _ABSENT, np.int64)
+        where[self._owner[hit]] = self._colon[hit]
+        self._where[name] = where
+
+    def _before(self, at: Positions) -> Positions:
+        """What is before a place and before any white space there."""
+        at = at - 1
+        while len(moving := np.flatnonzero(_SPACE[self.piece[at]])):
+            at[moving] -= 1
+        return at
+
+    def _ends(self, names: Sequence[str]) -> dict[int, Positions]:
+        """The keys that end as some of the names do, by how that is."""
+        end = self._words[np.maximum(self._close - 3, 0)] & _MASKS[3]
+        known, place = _end_places(tuple(names))
+        of = place[end]
+        return {number: np.flatnonzero(of == at) for at, number in enumerate(known, start=1)}
+
+    def _named(self, name: str, ends: Mapping[int, Positions], among: Flags) -> Positions:
+        """The keys among these that are a name: its text between quotes, none of them escaped."""
+        text = b'"' + name.encode()
+        hit = ends[_end_of(name)]
+        hit = hit[among[hit]]
+        start = self._close[hit] - len(text)
+        fits = (start >= 0) & (self.piece[self._close[hit]] == QUOTE) & (self.piece[start - 1] != BACKSLASH)
+        for at in range(0, len(text), 8):
+            part = text[at : at + 8]
+            word = self._words[np.maximum(start + at, 0)] & _MASKS[len(part)]
+            fits &= word == np.uint64(int.from_bytes(part, "little"))
+        return hit[fits]
 
     def texts(self, name: str, rows: Positions) -> pl.Series:
         """The texts of a key in some objects, null where it is absent or no text."""
-        string, valid, start = self._values(name, rows)
+        valid, start = self._values(name, rows)
         valid = valid & (self.piece[start] == QUOTE)
-        string = np.where(valid, string + 1, 0)
         if not valid.any():
             return pl.Series(name, [None] * len(rows), pl.String)
-        series = self._strings(self._open[string] + 1, self._close[string])
-        if len(self._slashes):
-            series = self._unescaped(series, self._open[string], self._close[string])
-        return pl.select(pl.when(pl.Series(valid)).then(series).alias(name)).to_series()
+        start = np.where(valid, start, start[valid.argmax()])
+        stop = self._closing(start)
+        series = self._strings(start + 1, stop, valid)
+        return (self._unescaped(series, start, stop, valid) if len(self._slashes) else series).alias(name)
 
     def integers(self, name: str, rows: Positions) -> Column:
         """Whole numbers of up to 18 digits with their sign; not valid where absent or anything else."""
-        _, valid, start = self._values(name, rows)
+        valid, start = self._values(name, rows)
         value, good, _ = self._whole(start)
         return Column(value, valid & good)
 
     def unsigned(self, name: str, rows: Positions) -> Column:
         """Whole numbers from 0 to 2^64 - 1; not valid where absent or anything else."""
-        _, valid, start = self._values(name, rows)
+        valid, start = self._values(name, rows)
         value, digits, stop = self._digits(start)
         good = valid & (digits > 0) & (digits < 20) & _BEHIND_NUMBER[self.piece[stop]]
         for row in np.flatnonzero(valid & (digits == 20) & _BEHIND_NUMBER[self.piece[stop]]):
@@ -135,7 +149,7 @@ class Objects:
 
         Not valid where absent, not a number, not finite or beyond 2^62.
         """
-        _, valid, start = self._values(name, rows)
+        valid, start = self._values(name, rows)
         negative = self.piece[start] == ord("-")
         start = start + negative
         whole, digits, stop = self._digits(start)
@@ -161,7 +175,7 @@ class Objects:
 
     def triples(self, name: str, rows: Positions) -> tuple[Column, Column, Column]:
         """Lists of three whole numbers; a list of less has them not valid from where it ends."""
-        _, valid, at = self._values(name, rows)
+        valid, at = self._values(name, rows)
         valid = valid & (self.piece[at] == ord("["))
         columns = []
         for _ in range(3):
@@ -178,41 +192,46 @@ class Objects:
 
     def lists(self, name: str, rows: Positions) -> pl.Series:
         """The text of a list, null where the key is absent or its value is no list."""
-        _, valid, start = self._values(name, rows)
+        valid, start = self._values(name, rows)
         valid = valid & (self.piece[start] == ord("["))
         if not valid.any():
             return pl.Series(name, [None] * len(rows), pl.String)
-        brackets, depth, by_depth = self._brackets
-        opening = np.searchsorted(brackets, np.where(valid, start, brackets[0]))
-        # A list ends at the next bracket that leads back to the depth before it.
-        wanted = (depth[opening] - 1) * len(brackets) + opening
-        found = by_depth[np.minimum(np.searchsorted(by_depth, wanted), len(brackets) - 1)]
-        valid &= found // len(brackets) == depth[opening] - 1
-        stop = np.where(valid, brackets[found % len(brackets)] + 1, 0)
-        series = self._strings(np.where(valid, start, 0), stop)
-        return pl.select(pl.when(pl.Series(valid)).then(series).alias(name)).to_series()
+        start = np.where(valid, start, start[valid.argmax()])
+        position, depth, opens, closes = self._brackets
+        opening = np.searchsorted(position, start)
+        stop = start.copy()
+        for level in np.unique(depth[opening]):
+            # On each level brackets open and close in turn.
+            rows_at = np.flatnonzero(depth[opening] == level)
+            first = np.searchsorted(np.flatnonzero(opens & (depth == level)), opening[rows_at])
+            ends = np.flatnonzero(closes & (depth == level - 1))
+            stop[rows_at] = position[ends[first]] + 1
+        return self._strings(start, stop, valid).alias(name)
 
     @cached_property
-    def _brackets(self) -> tuple[Positions, Positions, Positions]:
-        """Where the brackets of lists are, how many lists are open behind each, and both in one number, in order.
+    def _brackets(self) -> tuple[Positions, npt.NDArray[np.int32], Flags, Flags]:
+        """Where brackets are, how many are open behind each, and whether it opens or closes."""
+        bracket = self._tokens.byte != COLON
+        byte = self._tokens.byte[bracket]
+        opens = (byte == ord("[")) | (byte == ord("{"))
+        return self._tokens.position[bracket], self._tokens.depth[bracket], opens, ~opens
 
-        Brackets within strings, such as values written as text, are none of a list's.
-        """
-        brackets = np.flatnonzero((self.piece == ord("[")) | (self.piece == ord("]")))
-        string = np.searchsorted(self._open, brackets) - 1
-        inside = (string >= 0) & (brackets < self._close[np.maximum(string, 0)]) if len(self._open) else False
-        brackets = brackets[~np.broadcast_to(inside, brackets.shape)]
-        depth = np.cumsum(np.where(self.piece[brackets] == ord("["), 1, -1))
-        return brackets, depth, np.sort(depth * len(brackets) + np.arange(len(brackets)))
+    def _values(self, name: str, rows: Positions) -> tuple[Flags, Positions]:
+        """Whether there is the key, and where its value begins."""
+        colon = self._where[name][rows]
+        valid = colon != _ABSENT
+        return valid, self._skip(np.where(valid, colon + 1, 0))
 
-    def _values(self, name: str, rows: Positions) -> tuple[Positions, Flags, Positions]:
-        """The string that is the key, whether there is one, and where its value begins."""
-        string = self._where[name][rows]
-        valid = string != _ABSENT
-        string = np.where(valid, string, 0)
-        if not len(self._behind):
-            return string, valid, np.zeros(len(rows), np.int64)
-        return string, valid, self._skip(self._behind[string] + 1)
+    def _closing(self, start: Positions) -> Positions:
+        """Where the strings end whose opening quotes are there: at the next quote."""
+        quotes = self._tokens.quotes
+        word, bit = (start + 1) >> 6, ((start + 1) & 63).astype(np.uint64)
+        bits = quotes[word] & (_ALL << bit)
+        while len(moving := np.flatnonzero(bits == 0)):
+            word[moving] += 1
+            bits[moving] = quotes[word[moving]]
+        lowest = bits & (~bits + np.uint64(1))
+        return (word << 6) + np.bitwise_count(lowest - np.uint64(1))
 
     def _skip(self, at: Positions) -> Positions:
         """Behind any white space. The zero bytes behind the piece end it."""
@@ -260,8 +279,8 @@ class Objects:
         word = ((word & np.uint64(0x0000FFFF0000FFFF)) * np.uint64(42949672960001)) >> np.uint64(32)
         return word, count
 
-    def _strings(self, start: Positions, stop: Positions) -> pl.Series:
-        """Texts as views into the piece, which is valid UTF-8: no byte of a long text is copied."""
+    def _strings(self, start: Positions, stop: Positions, valid: Flags) -> pl.Series:
+        """Texts as views into the piece, which is valid UTF-8: no byte of a long text is copied. Null where not valid."""
         length = stop - start
         inline = length <= _INLINE
         views = np.empty((len(start), 2), np.uint64)
@@ -270,13 +289,13 @@ class Objects:
         tail = self._words[start + 4] & _MASKS[np.clip(length - 4, 0, 8)]
         views[:, 1] = np.where(inline, tail, start.astype(np.uint64) << np.uint64(32))
         array = pa.Array.from_buffers(
-            pa.string_view(), len(start), [None, pa.py_buffer(views), pa.py_buffer(self.piece.data)]
+            pa.string_view(), len(start), [_bitmap(valid), pa.py_buffer(views), pa.py_buffer(self.piece.data)]
         )
         return pl.Series(pl.from_arrow(array))
 
-    def _unescaped(self, series: pl.Series, start: Positions, stop: Positions) -> pl.Series:
+    def _unescaped(self, series: pl.Series, start: Positions, stop: Positions, valid: Flags) -> pl.Series:
         """The texts with their escapes resolved; each distinct one is parsed once."""
-        holds = np.searchsorted(self._slashes, stop) > np.searchsorted(self._slashes, start)
+        holds = valid & (np.searchsorted(self._slashes, stop) > np.searchsorted(self._slashes, start))
         if not holds.any():
             return series
         raw = series.filter(pl.Series(holds)).unique()
@@ -284,6 +303,25 @@ class Objects:
         return pl.select(
             pl.when(pl.Series(holds)).then(series.replace_strict(raw, plain, default=None)).otherwise(series)
         ).to_series()
+
+
+def _bitmap(valid: Flags) -> pa.Buffer | None:
+    """What says in Arrow which values are there; None where all are."""
+    return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+def _end_of(name: str) -> int:
+    """How a key ends that is this name: its last three bytes, of a short one with the quote before it."""
+    return int.from_bytes((b'"' + name.encode())[-3:], "little")
+
+
+@cache
+def _end_places(names: tuple[str, ...]) -> tuple[tuple[int, ...], Bytes]:
+    """The ends that names have, and by each possible end its place among these from 1 on; 0 for any other."""
+    known = tuple(sorted(set(map(_end_of, names))))
+    place = np.zeros(1 << 24, np.uint8)
+    place[list(known)] = np.arange(1, len(known) + 1)
+    return known, place
 
 
 def whole(value: object, most: int = 2**63 - 1) -> int | None:

@@ -1,4 +1,4 @@
-"""Large JSON documents in pieces: where strings, brackets and keys are, found with whole-array operations.
+"""Large JSON documents in pieces: where strings, brackets and colons are, found with whole-array operations.
 
 Nothing of one format is here. The scanner checks what it needs to find its way, not every rule of JSON; a reader that
 needs more hands the piece to a parser. A library does not replace it:
@@ -25,6 +25,7 @@ from aaco_pipeline.formats.parsing.json_document import parsed
 
 Bytes = npt.NDArray[np.uint8]
 Positions = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
 
 #: Zero bytes behind every piece, so that a word read at its last byte stays inside the array.
 PADDING: Final = 64
@@ -38,14 +39,16 @@ _STEP[list(b"}]")] = -1
 
 @dataclass(frozen=True)
 class Tokens:
-    """The quotes and brackets of a piece, brackets within strings left out; quotes alternate, opening first.
+    """The brackets and colons of a piece that are in no string, and a bit a byte for the quotes around strings.
 
-    `depth` counts the brackets open behind each token, from 0 where the piece begins.
+    `depth` counts the brackets open behind each token, from 0 where the piece begins. The bits of `quotes` are those of
+    the piece from the lowest of the first word on.
     """
 
     position: Positions
     byte: Bytes
     depth: npt.NDArray[np.int32]
+    quotes: Words
 
 
 class Pieces:
@@ -95,29 +98,42 @@ class Pieces:
 
 
 def padded(piece: bytes) -> Bytes:
-    """The piece as an array with `PADDING` zero bytes behind it."""
-    array = np.zeros(len(piece) + PADDING, np.uint8)
+    """The piece as an array with at least `PADDING` zero bytes behind it, of whole words of 64 bits of bits."""
+    array = np.zeros((len(piece) // 64 + 1) * 64 + PADDING, np.uint8)
     array[: len(piece)] = np.frombuffer(piece, np.uint8)
     return array
 
 
 def tokens(piece: Bytes, depth_limit: int) -> Tokens | None:
-    """Where the quotes and brackets of a piece are that begins outside any string; None when it nests too deep."""
-    folded = piece | 0x20  # makes [ ] of { } alike
-    wanted = (piece == QUOTE) | (folded == _OPEN_BRACE) | (folded == _CLOSE_BRACE)
+    """Where brackets and colons of a padded piece are that begins outside any string; None when it nests too deep."""
+    quote = piece == QUOTE
     slashes = np.flatnonzero(piece == BACKSLASH)
     if len(slashes):
-        wanted[_escaped(slashes)] = False
-    position = np.flatnonzero(wanted)
+        quote[_escaped(slashes)] = False
+    quotes = _bits(quote)
+    folded = piece | 0x20  # makes [ ] of { } alike
+    wanted = (folded == _OPEN_BRACE) | (folded == _CLOSE_BRACE) | (piece == COLON)
+    outside = _bits(wanted) & ~_inside(quotes)
+    position = np.flatnonzero(np.unpackbits(outside.view(np.uint8), bitorder="little").view(np.bool_))
     byte = piece[position]
-    quote = byte == QUOTE
-    inside = np.cumsum(quote, dtype=np.uint8) & 1
-    kept = quote | (inside == 0)
-    position, byte = position[kept], byte[kept]
     depth = np.cumsum(_STEP[byte], dtype=np.int32)
     if len(depth) and int(depth.max()) > depth_limit:
         return None
-    return Tokens(position, byte, depth)
+    return Tokens(position, byte, depth, quotes)
+
+
+def _bits(flags: npt.NDArray[np.bool_]) -> Words:
+    return np.packbits(flags, bitorder="little").view("<u8")
+
+
+def _inside(quotes: Words) -> Words:
+    """A bit for each byte of a string, its opening quote among them: each bit is the parity of those up to it."""
+    parity = quotes.copy()
+    for distance in (1, 2, 4, 8, 16, 32):
+        parity ^= parity << np.uint64(distance)
+    ends_inside = np.cumsum(parity >> np.uint64(63), dtype=np.uint64) & np.uint64(1)
+    parity[1:] ^= np.uint64(0) - ends_inside[:-1]
+    return parity
 
 
 def _escaped(slashes: Positions) -> Positions:
@@ -154,8 +170,8 @@ def elements(found: Tokens) -> Elements:
         last = int(beyond[0])
         damaged = found.byte[last] == _CLOSE_BRACE
         used = int(found.position[last]) + 1
-        found = Tokens(found.position[:last], found.byte[:last], found.depth[:last])
-    bracket = found.byte != QUOTE
+        found = replace(found, position=found.position[:last], byte=found.byte[:last], depth=found.depth[:last])
+    bracket = found.byte != COLON
     closing = np.flatnonzero(bracket & (found.depth == 0))
     opening = np.flatnonzero(bracket & (found.depth == 1) & (_STEP[found.byte] > 0))[: len(closing)]
     braces = found.byte[opening] == _OPEN_BRACE
@@ -164,7 +180,7 @@ def elements(found: Tokens) -> Elements:
     if not ended:
         upto = int(closing[-1]) + 1 if len(closing) else 0
         used = int(found.position[upto - 1]) + 1 if upto else 0
-        found = Tokens(found.position[:upto], found.byte[:upto], found.depth[:upto])
+        found = replace(found, position=found.position[:upto], byte=found.byte[:upto], depth=found.depth[:upto])
     return Elements(start, stop, used, ended, bool(damaged), found)
 
 
@@ -315,7 +331,7 @@ class Cursor:
         window = _FIRST_WINDOW
         while True:
             found = self._tokens(padded(self._text[self._at : self._at + window]))
-            closed = np.flatnonzero((found.depth == 0) & (found.byte != QUOTE))
+            closed = np.flatnonzero((found.depth == 0) & (found.byte != COLON))
             if len(closed):
                 begin = self._at
                 self._at += int(found.position[closed[0]]) + 1
