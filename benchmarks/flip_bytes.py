@@ -28,7 +28,7 @@ from aaco_pipeline.lake import verified
 from aaco_pipeline.lake.manifest import Manifest
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.document.session import path_document, session_document, session_summary
-from aaco_pipeline.report.trace import TABLES, write_session_trace
+from aaco_pipeline.report.trace import write_session_trace
 from aaco_pipeline.resources.confinement.doors import copy_capture, discover_runs
 from aaco_pipeline.resources.dagster_resources import InferenceRunner
 from tests.places import CONFIGS, SHARED
@@ -63,7 +63,7 @@ def roads(lake: TraceLake, session: str, scratch: Path) -> Roads:
 
     def exported() -> bytes:
         path = scratch / "export.pftrace.gz"
-        write_session_trace(session, Session(lake, session, CONFIGS).tables(*TABLES), path)
+        write_session_trace(session, Session(lake, session, CONFIGS).batches, path)
         return gzip.decompress(path.read_bytes())
 
     every: dict[str, Callable[[], Answer]] = {

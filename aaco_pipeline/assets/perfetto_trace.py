@@ -15,7 +15,7 @@ def perfetto_trace(session: Session) -> Outcome:
     """What happened when, on one axis? Open the file at ui.perfetto.dev."""
     path = session.lake.trace(session.id)
     with session.lake.new_artifact(session.id, "perfetto_trace", path) as file, lake_errors(session.lake.path):
-        summary = write_session_trace(session.id, session.tables(*TABLES), file)
+        summary = write_session_trace(session.id, session.batches, file)
     held = summary.slices + summary.counters
     item = (
         Evidence("unified trace", "present", None, path.name, held)

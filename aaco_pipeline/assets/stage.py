@@ -91,6 +91,10 @@ class Session:
         """These columns of a published table, which may be larger than they are by far."""
         return self._table(name, columns)
 
+    def batches(self, name: str, columns: tuple[str, ...]) -> "Iterator[pl.DataFrame]":
+        """These columns of a published table that memory need not hold, some rows at a time; at least one batch."""
+        return self.lake.batches(name, self.id, columns)
+
     def derive(self, function: "Callable[[Mapping[str, pl.DataFrame]], Derived]", *names: str) -> Derived:
         """`function` of the tables, computed once for all stages of a run that ask for it."""
         state = tuple(self._published(name) for name in names)

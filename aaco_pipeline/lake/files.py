@@ -82,11 +82,18 @@ sync_folder = sync_file
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Replace `path` by `content`: afterwards, and after a crash, it holds the old bytes or the new, whole."""
+    with writing_atomically(path) as stream:
+        stream.write(content)
+
+
+@contextmanager
+def writing_atomically(path: Path) -> Iterator[IO[bytes]]:
+    """What is written to the stream replaces `path` when the block ends well, and otherwise leaves no trace."""
     make_folder(path.parent)
     temporary = temporary_beside(path)
     try:
         with temporary.open("xb") as stream:
-            stream.write(content)
+            yield stream
             stream.flush()
             os.fsync(stream.fileno())
         temporary.replace(path)

@@ -10,7 +10,7 @@ from hashlib import sha256
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from aaco_pipeline.errors import LakeError, UsageError
 from aaco_pipeline.lake.contracts import find_contract, polars_dtype, polars_schema
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     import polars as pl
 
     from aaco_pipeline.lake.catalogue import Catalogue
+
+#: The rows of a batch: those of one row group, as Polars writes them.
+_BATCH_ROWS: Final = 1 << 17
 
 
 class LakeReader(LakeFolder):
@@ -109,6 +112,23 @@ class LakeReader(LakeFolder):
             identifiers = [self.find_session(n) if declared.scope == "session" else n for n in named]
             frames = [frame for name in identifiers for frame in self._read_published(declared, name, columns)]
         return pl.concat(frames) if frames else _chosen(pl.DataFrame(schema=polars_schema(declared)), columns)
+
+    def batches(self, table: str, session: str, columns: Sequence[str]) -> Iterator["pl.DataFrame"]:
+        """These columns of one session's table, some rows at a time, in their order; of no rows one empty batch.
+
+        Raises as `read`, and LakeError where a writer supersedes the table meanwhile.
+        """
+        import polars as pl
+
+        declared = find_contract(table)
+        owner = self.find_session(session)
+        entries = self.manifest(owner, declared.scope).of_table(table)
+        if not any(entry.rows for entry in entries):
+            yield pl.DataFrame(schema=polars_schema(declared)).select(columns)
+        for entry in entries:
+            if (path := self.published_file(declared, entry, owner)) is not None:
+                for first in range(0, entry.rows, _BATCH_ROWS):
+                    yield _read_file(declared, path, columns, (first, _BATCH_ROWS))
 
     def read_entry(self, entry: Entry) -> "pl.DataFrame":
         """One published table, after `verify_entry`."""
@@ -247,8 +267,13 @@ def _chosen(frame: "pl.DataFrame", columns: Sequence[str] | None) -> "pl.DataFra
     return frame if columns is None else frame.select(columns)
 
 
-def _read_file(table: Table, path: Path, columns: Sequence[str] | None = None) -> "pl.DataFrame":
-    """The file in the contract's columns; the key comes from the path, as only older files hold it, too."""
+def _read_file(
+    table: Table, path: Path, columns: Sequence[str] | None = None, rows: tuple[int, int] | None = None
+) -> "pl.DataFrame":
+    """The file in the contract's columns; the key comes from the path, as only older files hold it, too.
+
+    Of its rows all, or so many from the first of `rows` on.
+    """
     import polars as pl
 
     schema = polars_schema(table)
@@ -256,7 +281,11 @@ def _read_file(table: Table, path: Path, columns: Sequence[str] | None = None) -
     try:
         held = [name for name in pl.read_parquet_schema(path) if name in asked] if columns is not None else None
         # Of columns that it does not hold it still says how many rows there are.
-        frame = pl.read_parquet(path, columns=held or None, hive_partitioning=False, glob=False)
+        if rows is None:
+            frame = pl.read_parquet(path, columns=held or None, hive_partitioning=False, glob=False)
+        else:
+            scan = pl.scan_parquet(path, hive_partitioning=False, glob=False).slice(*rows)
+            frame = (scan.select(held) if held else scan).collect()
     except (pl.exceptions.PolarsError, OSError) as error:
         if not path.is_file():
             raise missing(path) from error

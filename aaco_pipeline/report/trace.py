@@ -3,17 +3,19 @@
 The bytes are `aaco_pipeline.lake.perfetto`; where the file lies is `TraceLake.trace`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, count
+from collections.abc import Iterator, Sequence
+from itertools import count
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import polars as pl
 
 from aaco_pipeline.analysis.kernels.statistics import timed
+from aaco_pipeline.lake.on_disk import release
 from aaco_pipeline.lake.perfetto import TraceSummary, Track, write_trace
-from aaco_pipeline.lake.perfetto.lanes import assign_lanes, nesting_lanes
+from aaco_pipeline.lake.perfetto.lanes import Rule
 from aaco_pipeline.providers import CPU_PROVIDER
+from aaco_pipeline.report.trace_tables import Batches, CallNames, Groups, PathRows
 
 #: Columns of `system_samples` that are counters in the trace, with their unit there.
 _COUNTERS: Final = {
@@ -37,52 +39,70 @@ TABLES: Final = (
 _COPY_NAME: Final = pl.col("direction").fill_null("copy")
 #: Far above what a tracer counts up to within a process.
 _CORRELATIONS_OF_A_PROCESS: Final = 1 << 48
+_TIMES: Final = ("start_ns", "end_ns")
+#: What is known of each activity on the path; the tables of activities are in the order of their numbers, too.
+_PATH: Final = ("activity_kind", "activity_id", "slack_ns", "is_critical", "binding_edge", "unexplained_wait_ns")
+_CALLS: Final = ("call_id", "process_id", "thread_id", "domain", "name", "correlation_id", *_TIMES)
+_MARKERS: Final = ("process_id", "thread_id", "name", *_TIMES)
+_DISPATCHES: Final = (
+    *("dispatch_id", "process_id", "thread_id", "device_id", "queue_id", "stream_id", "kernel_id", "correlation_id"),
+    *(*_TIMES, "iteration", "self_ns"),
+)
+_COPIES: Final = (
+    *("copy_id", "process_id", "device_id", "direction", "size_bytes", "queue_id", "stream_id", "correlation_id"),
+    *_TIMES,
+)
+_SCHEDULER: Final = ("time_ns", "cpu", "thread_id", "kind", "duration_ns")
+_THREAD: Final = ("process_id", "thread_id")
+_QUEUE: Final = ("process_id", "device_id", "queue_id", "stream_id")
+_EVENT: Final = ("thread_id", "kind")
 
 
-def write_session_trace(session: str, tables: Mapping[str, pl.DataFrame], path: Path) -> TraceSummary:
+def write_session_trace(session: str, batches: Batches, path: Path) -> TraceSummary:
     """Write the session's unified trace: iterations, critical path, idle time by cause, calls, kernels, counters.
 
-    `tables` are those named in `TABLES`. All on the session's axis, moved so that its earliest time is zero, as
+    `batches` gives the tables named in `TABLES`. All on the session's axis, moved so that its earliest time is zero, as
     Perfetto knows no negative time; by how much, and how uncertain each clock's place on the axis is, stands in the
     instant `session` at the start. Kernels of the CPU provider are ordinary slices: only kernels that a GPU's own tool
     recorded may use render-stage events.
     """
-    layout = _Layout(session, tables)
-    return write_trace(path, layout.tracks, layout.slices(), layout.counters(), metadata=dict(layout.metadata()))
+    layout = _Layout(session, batches)
+    counters = layout.counters()
+    return write_trace(path, layout.tracks, layout.slices(), counters, metadata=dict(layout.metadata()))
 
 
 class _Layout:
-    """The session's frames and the tracks they go on."""
+    """What is on which track, found by looking at few columns; and all slices, a batch of rows at a time."""
 
-    def __init__(self, session: str, tables: Mapping[str, pl.DataFrame]) -> None:
-        self._session = session
-        self._facts = tables["sessions"]
-        self._processes = tables["processes"]
-        self._iterations = tables["iterations"]
-        self._calls = timed(tables["api_calls"])
-        self._path = tables["critical_path"]
-        self._dispatches = self._with_slack(
-            timed(tables["dispatches"]).join(
-                tables["kernels"].select("kernel_id", "name", "short_name", "library"),
-                on="kernel_id",
-                how="left",
-                maintain_order="left",
-            ),
-            "dispatch",
-            "dispatch_id",
+    def __init__(self, session: str, batches: Batches) -> None:
+        self._session, self._batches = session, batches
+        facts = ("model_name", "provider", "backend", "host", "fingerprint")
+        self._facts = self._whole("sessions", *facts)
+        self._iterations = self._whole(
+            "iterations", "pass", "phase", "iteration", *_TIMES, "cpu_time_ns", "run_delay_ns"
         )
-        self._copies = self._with_slack(timed(tables["memory_copies"]), "memory_copy", "copy_id")
-        self._gaps = tables["gaps"]
-        self._markers = timed(tables["markers"])
-        self._samples = tables["system_samples"]
-        self._scheduler = tables["scheduler_events"].drop_nulls("duration_ns")
-        self._clocks = tables["clock_domains"]
+        self._samples = self._whole("system_samples", "time_ns", *_COUNTERS)
+        self._clocks = self._whole("clock_domains", "domain", "uncertainty_ns")
+        self._on_cpu = self._facts.height > 0 and self._facts.item(0, "provider") == CPU_PROVIDER
+        places = (*_THREAD[:1], "device_id", "thread_id") if self._on_cpu else _QUEUE
+        self._calls = self._groups("api_calls", _THREAD)
+        self._markers = self._groups("markers", _THREAD)
+        self._dispatches = self._groups("dispatches", places)
+        self._copies = self._groups("memory_copies", _QUEUE)
+        self._scheduler = Groups("scheduler_events", _EVENT, batches("scheduler_events", _SCHEDULER))
+        grouped = (self._calls, self._markers, self._dispatches, self._copies, self._scheduler)
+        starts = [self._iterations.get_column("start_ns").min(), self._samples.get_column("time_ns").min()]
+        starts += [groups.first_ns for groups in grouped]
+        self._zero = min((int(start) for start in starts if isinstance(start, int)), default=0)
         self._number = count(1)
         self.tracks: list[Track] = []
-        events = (self._iterations, self._calls, self._dispatches, self._copies, self._markers)
-        starts = [frame.get_column("start_ns").min() for frame in events]
-        starts += [frame.get_column("time_ns").min() for frame in (self._samples, self._scheduler)]
-        self._zero = min((int(start) for start in starts if isinstance(start, int)), default=0)
+        self._lay_out()
+
+    def _whole(self, table: str, *columns: str) -> pl.DataFrame:
+        return pl.concat(self._batches(table, columns))
+
+    def _groups(self, table: str, keys: tuple[str, ...]) -> Groups:
+        return Groups(table, keys, self._batches(table, (*keys, *_TIMES)))
 
     def metadata(self) -> Iterator[tuple[str, str | int | float]]:
         """What a reader of the trace alone must know."""
@@ -94,15 +114,10 @@ class _Layout:
         for domain, uncertainty in self._clocks.select("domain", "uncertainty_ns").iter_rows():
             yield f"clock {domain}", "unknown" if uncertainty is None else f"±{uncertainty} ns"
 
-    def slices(self) -> pl.DataFrame:
+    def slices(self) -> Iterator[pl.DataFrame]:
         """All slices, each on its track, in the columns that the encoder takes."""
-        empty = pl.DataFrame(schema={"track": pl.UInt64, "start_ns": pl.Int64, "end_ns": pl.Int64, "name": pl.String})
-        drawn = (
-            *(self._of_iterations(), self._of_critical_path(), self._of_gaps(), self._of_calls_and_kernels()),
-            self._of_scheduler(),
-        )
-        joined = pl.concat([empty, *chain.from_iterable(drawn)], how="diagonal")
-        return joined.with_columns(pl.col("start_ns") - self._zero, pl.col("end_ns") - self._zero)
+        for piece in self._pieces():
+            yield piece.with_columns(pl.col(_TIMES) - self._zero)
 
     def counters(self) -> pl.DataFrame:
         """The system samples, one counter track for each column that has values."""
@@ -120,23 +135,61 @@ class _Layout:
         self.tracks.append(track)
         return track.uuid
 
-    def _on_track(self, frame: pl.DataFrame, called: str, parent: int | None = None, /, **columns: Any) -> pl.DataFrame:
-        """The frame's rows as slices on a new track of that name; `columns` are those beside the times."""
-        track = pl.lit(self._track(called, parent=parent), pl.UInt64)
-        return frame.select(track=track, **{"start_ns": "start_ns", "end_ns": "end_ns", "name": "name", **columns})
+    def _lay_out(self) -> None:
+        """Number all tracks that hold slices, from the top of the viewer down.
 
-    def _on_lanes(
-        self, frame: pl.DataFrame, called: str, parent: int | None = None, /, **columns: Any
-    ) -> Iterator[pl.DataFrame]:
-        """The same on a track for each of the frame's lanes."""
-        for (lane,), rows in _groups(frame, "lane"):
-            yield self._on_track(rows, called if lane == 0 else f"{called}, lane {lane + 1}", parent, **columns)
+        Per process its threads' calls and markers come first, then what its devices ran.
+        """
+        passes = self._iterations.get_column("pass").unique().sort().to_list()
+        self._passes = {name: self._track(f"iterations of the {name} pass") for name in passes}
+        critical = pl.concat(self._batches("critical_path", ("is_critical",))).get_column("is_critical")
+        # A path of everything is not drawn once more.
+        self._critical = None if critical.all() else self._track("critical path", lanes=Rule.FLAT)
+        devices = pl.concat([b.unique() for b in self._batches("gaps", ("device_id",))]).unique().sort("device_id")
+        self._idle = {device: self._track(f"device {device} idle, by cause") for (device,) in devices.iter_rows()}
+        roots: dict[int, int | None] = {}
+        busy = set[int]().union(
+            *(groups.processes() for groups in (self._calls, self._dispatches, self._copies, self._markers))
+        )
+        processes = self._whole("processes", "process_id", "pid", "command").sort("process_id")
+        for process, pid, command in processes.rows():
+            name = command or f"process {process if pid is None else pid}"
+            known = process in busy and pid is not None
+            roots[process] = self._track(name, kind="process", pid=pid) if known else None
+        for process, thread in self._calls:
+            name = f"calls, thread {thread}"
+            self._calls.name(self._track(name, parent=roots[process], lanes=Rule.STACK))
+        for process, thread in self._markers:
+            name = f"markers, thread {thread}" if thread is not None else "markers, device"
+            self._markers.name(self._track(name, parent=roots[process], lanes=Rule.STACK))
+        # On the CPU provider a control-flow operator's kernel contains others; a device's kernels never do.
+        rule = Rule.STACK if self._on_cpu else Rule.FLAT
+        for process, device, *where in self._dispatches:
+            name = f"kernels on device {device}, {_place(self._dispatches.keys[2:], where)}"
+            self._dispatches.name(self._track(name, parent=roots[process], lanes=rule))
+        for process, device, *where in self._copies:
+            known_device = "unknown" if device is None else device
+            name = f"copies on device {known_device}, {_place(self._copies.keys[2:], where)}"
+            self._copies.name(self._track(name, parent=roots[process], lanes=Rule.FLAT))
+        for thread, kind in self._scheduler:
+            self._scheduler.name(self._track(f"{kind} of thread {thread}"))
+
+    def _pieces(self) -> Iterator[pl.DataFrame]:
+        path = PathRows(self._batches("critical_path", _PATH))
+        calls = CallNames()
+        yield from self._of_iterations()
+        yield from self._of_calls(path, calls)
+        yield from self._of_dispatches(path)
+        yield from self._of_copies(path)
+        yield from self._of_gaps(calls)
+        yield from self._of_markers()
+        yield from self._of_scheduler()
 
     def _of_iterations(self) -> Iterator[pl.DataFrame]:
-        for (name,), frame in _groups(self._iterations, "pass"):
-            yield self._on_track(
-                frame,
-                f"iterations of the {name} pass",
+        for name, track in self._passes.items():
+            yield self._iterations.filter(pl.col("pass") == name).select(
+                *_TIMES,
+                track=pl.lit(track, pl.UInt64),
                 name=pl.concat_str(pl.col("phase"), pl.lit(" "), pl.col("iteration").cast(pl.String)),
                 category=pl.lit("iteration"),
                 iteration=pl.col("iteration").cast(pl.Int64),
@@ -144,72 +197,40 @@ class _Layout:
                 run_delay_ns="run_delay_ns",
             )
 
-    def _with_slack(self, frame: pl.DataFrame, kind: str, key: str) -> pl.DataFrame:
-        """The activities with slack_ns, null where the path does not know them."""
-        own = self._path.filter(pl.col("activity_kind") == kind).select("activity_id", "slack_ns")
-        return frame.join(own, left_on=key, right_on="activity_id", how="left", maintain_order="left")
-
-    def _of_critical_path(self) -> Iterator[pl.DataFrame]:
-        """The activities without slack, once more on a track of their own, unless that is all of them."""
-        if self._path.is_empty() or self._path.get_column("is_critical").all():
-            return
-        places = pl.concat(
-            frame.select("start_ns", "end_ns", activity_kind=pl.lit(kind), activity_id=key, name=name)
-            for kind, key, frame, name in (
-                ("dispatch", "dispatch_id", self._dispatches, pl.col("name")),
-                ("memory_copy", "copy_id", self._copies, _COPY_NAME),
-                ("api_call", "call_id", self._calls, pl.col("name")),
+    def _critical_of(self, path: pl.DataFrame, activities: pl.DataFrame, key: str) -> Iterator[pl.DataFrame]:
+        """The activities without slack, once more on a track of their own."""
+        if self._critical is not None:
+            critical = path.filter(pl.col("is_critical")).join(
+                activities.select(key, *_TIMES, "name"), left_on="activity_id", right_on=key, maintain_order="left"
             )
-        )
-        critical = self._path.filter(pl.col("is_critical")).join(
-            places, on=["activity_kind", "activity_id"], maintain_order="left"
-        )
-        yield from self._on_lanes(
-            assign_lanes(critical, by=("is_critical",)),
-            "critical path",
-            category="activity_kind",
-            binding_edge="binding_edge",
-            unexplained_wait_ns="unexplained_wait_ns",
-        )
-
-    def _of_gaps(self) -> Iterator[pl.DataFrame]:
-        """When each device had nothing to do, named by why."""
-        calls = self._calls.select("call_id", host_call="name")
-        named = self._gaps.join(calls, left_on="host_call_id", right_on="call_id", how="left", maintain_order="left")
-        for (device,), frame in _groups(named, "device_id"):
-            track = f"device {device} idle, by cause"
-            yield self._on_track(frame, track, name="cause", category=pl.lit("idle"), host_call="host_call")
-
-    def _of_calls_and_kernels(self) -> Iterator[pl.DataFrame]:
-        """Per process: its threads' calls and markers, then what its devices ran; launches point at their kernels."""
-        roots: dict[int, int | None] = {}
-        for process, pid, command in self._processes.select("process_id", "pid", "command").sort("process_id").rows():
-            busy = any(
-                (frame.get_column("process_id") == process).any()
-                for frame in (self._calls, self._dispatches, self._copies, self._markers)
+            yield critical.select(
+                *_TIMES,
+                "name",
+                track=pl.lit(self._critical, pl.UInt64),
+                category="activity_kind",
+                binding_edge="binding_edge",
+                unexplained_wait_ns="unexplained_wait_ns",
             )
-            name = command or f"process {process if pid is None else pid}"
-            roots[process] = self._track(name, kind="process", pid=pid) if busy and pid is not None else None
-        for (process, thread), frame in _groups(self._calls, "process_id", "thread_id"):
-            calls = nesting_lanes(frame)
-            yield from self._on_lanes(
-                calls, f"calls, thread {thread}", roots[process], category="domain", **_flow("out")
-            )
-        for (process, thread), frame in _groups(self._markers, "process_id", "thread_id"):
-            where = f"markers, thread {thread}" if thread is not None else "markers, device"
-            yield from self._on_lanes(nesting_lanes(frame), where, roots[process], category=pl.lit("marker"))
-        yield from self._of_devices(roots)
 
-    def _of_devices(self, roots: Mapping[int, int | None]) -> Iterator[pl.DataFrame]:
-        """Kernels and copies by device, queue and stream (thread on the CPU provider), on lanes where they overlap."""
-        on_cpu = self._facts.height > 0 and self._facts.item(0, "provider") == CPU_PROVIDER
-        places = ("thread_id",) if on_cpu else ("queue_id", "stream_id")
-        for (process, device, *where), frame in _groups(self._dispatches, "process_id", "device_id", *places):
-            yield from self._on_lanes(
-                # On the CPU provider a control-flow operator's kernel contains others; a device's kernels never do.
-                nesting_lanes(frame) if on_cpu else assign_lanes(frame, by=("device_id",)),
-                f"kernels on device {device}, {_place(places, where)}",
-                roots[process],
+    def _of_calls(self, path: PathRows, names: CallNames) -> Iterator[pl.DataFrame]:
+        """Calls; launches point at their kernels."""
+        for batch in self._batches("api_calls", _CALLS):
+            calls = names.take(timed(batch))
+            yield from self._critical_of(path.beside("api_call", batch.get_column("call_id")), calls, "call_id")
+            yield self._calls.on_tracks(calls).select("track", *_TIMES, "name", category="domain", **_flow("out"))
+
+    def _of_dispatches(self, path: PathRows) -> Iterator[pl.DataFrame]:
+        kernels = self._whole("kernels", "kernel_id", "name", "short_name", "library")
+        kernels = kernels.with_columns(
+            pl.col(name).cast(pl.Enum(kernels.get_column(name).drop_nulls().unique()))
+            for name in ("name", "short_name", "library")
+        )
+        for batch in self._batches("dispatches", _DISPATCHES):
+            run = timed(batch).join(kernels, on="kernel_id", how="left", maintain_order="left")
+            beside = path.beside("dispatch", batch.get_column("dispatch_id"))
+            yield from self._critical_of(beside, run, "dispatch_id")
+            yield self._dispatches.on_tracks(_with_slack(run, "dispatch_id", beside)).select(
+                *("track", *_TIMES, "name"),
                 category="library",
                 **_flow("in"),
                 operator="short_name",
@@ -217,25 +238,43 @@ class _Layout:
                 self_ns="self_ns",
                 slack_ns="slack_ns",
             )
-        places = ("queue_id", "stream_id")
-        for (process, device, *where), frame in _groups(self._copies, "process_id", "device_id", *places):
-            yield from self._on_lanes(
-                assign_lanes(frame, by=("process_id",)),
-                f"copies on device {'unknown' if device is None else device}, {_place(places, where)}",
-                roots[process],
-                name=_COPY_NAME,
+
+    def _of_copies(self, path: PathRows) -> Iterator[pl.DataFrame]:
+        for batch in self._batches("memory_copies", _COPIES):
+            copies = timed(batch).with_columns(name=_COPY_NAME)
+            beside = path.beside("memory_copy", batch.get_column("copy_id"))
+            yield from self._critical_of(beside, copies, "copy_id")
+            yield self._copies.on_tracks(_with_slack(copies, "copy_id", beside)).select(
+                *("track", *_TIMES, "name"),
                 category=pl.lit("copy"),
                 **_flow("in"),
                 size_bytes="size_bytes",
                 slack_ns="slack_ns",
             )
 
+    def _of_gaps(self, calls: CallNames) -> Iterator[pl.DataFrame]:
+        """When each device had nothing to do, named by why."""
+        name_of = calls.by_number()
+        tracks = pl.Series([*self._idle.values()], dtype=pl.UInt64)
+        tracks_of = pl.DataFrame({"device_id": pl.Series([*self._idle], dtype=pl.Int32), "track": tracks})
+        for batch in self._batches("gaps", ("device_id", *_TIMES, "cause", "host_call_id")):
+            yield batch.join(tracks_of, on="device_id", how="left", maintain_order="left").select(
+                *("track", *_TIMES),
+                name="cause",
+                category=pl.lit("idle"),
+                host_call=name_of(batch.get_column("host_call_id")),
+            )
+            release()
+
+    def _of_markers(self) -> Iterator[pl.DataFrame]:
+        for batch in self._batches("markers", _MARKERS):
+            rows = self._markers.on_tracks(timed(batch))
+            yield rows.select("track", *_TIMES, "name", category=pl.lit("marker"))
+
     def _of_scheduler(self) -> Iterator[pl.DataFrame]:
-        by = ("thread_id", "kind")
-        for (thread, kind), frame in sorted(self._scheduler.group_by(*by), key=lambda one: str(one[0])):
-            yield self._on_track(
-                frame,
-                f"{kind} of thread {thread}",
+        for batch in self._batches("scheduler_events", _SCHEDULER):
+            yield self._scheduler.on_tracks(batch.drop_nulls("duration_ns")).select(
+                "track",
                 start_ns="time_ns",
                 end_ns=pl.col("time_ns") + pl.col("duration_ns"),
                 name="kind",
@@ -244,15 +283,16 @@ class _Layout:
             )
 
 
+def _with_slack(rows: pl.DataFrame, key: str, path: pl.DataFrame) -> pl.DataFrame:
+    """The activities with slack_ns, null where the path does not know them."""
+    slack = path.select("activity_id", "slack_ns")
+    return rows.join(slack, left_on=key, right_on="activity_id", how="left", maintain_order="left")
+
+
 def _place(columns: Sequence[str], values: Sequence[int | None]) -> str:
     """Where something ran, in words: `queue 1, stream 3`; only what is known of it."""
     known = [f"{c.removesuffix('_id')} {v}" for c, v in zip(columns, values, strict=True) if v is not None]
     return ", ".join(known) or f"{columns[-1].removesuffix('_id')} unknown"
-
-
-def _groups(frame: pl.DataFrame, *keys: str) -> list[tuple[tuple[Any, ...], pl.DataFrame]]:
-    """The frame by the values of `keys`, in their order, null last."""
-    return sorted(frame.group_by(*keys, maintain_order=True), key=lambda one: [(k is None, k or 0) for k in one[0]])
 
 
 def _flow(role: str) -> dict[str, pl.Expr]:

@@ -28,8 +28,8 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
     TrackEvent,
 )
 
-from aaco_pipeline.lake.perfetto import Track, encode, write_trace
-from aaco_pipeline.lake.perfetto.lanes import assign_lanes, nesting_lanes
+from aaco_pipeline.lake.perfetto import Track, encode, gathering, write_trace
+from aaco_pipeline.lake.perfetto.lanes import Rule
 from tests.places import ROOT
 
 HOST, THREAD, DEVICE, POWER = 10, 11, 12, 13
@@ -212,25 +212,46 @@ def test_slices_come_back_exactly_when_they_nest(drawn: list[tuple[int, tuple[in
         assert found == Counter(frame.rows())
 
 
-@given(spans(), st.lists(st.integers(0, 2), min_size=12, max_size=12))
-def test_lanes_hold_no_overlap_and_are_as_few_as_can_be(
-    drawn: list[tuple[int, tuple[int, int]]], queues: list[int]
-) -> None:
-    frame = slices(*((track, *span, "") for track, span in drawn), queue=queues[: len(drawn)])
-    laned = assign_lanes(frame, by=("track", "queue"))
-    start, end = pl.col("start_ns"), pl.col("end_ns")
-    assert laned.drop("lane").equals(frame)
-    for (track, queue), group in laned.group_by("track", "queue"):
+def laid(rule: Rule, *frames: pl.DataFrame) -> dict[str, list[Slice]]:
+    """Where slices of the tracks THREAD and DEVICE come to lie by that rule, by the name of the track."""
+    tracks = [Track(uuid, str(uuid), lanes=rule) for uuid in (THREAD, DEVICE)]
+    decoded = decode(b"".join(encode(tracks, frames)))
+    found: dict[str, list[Slice]] = {}
+    for one in decoded.slices:
+        found.setdefault(decoded.tracks[one.track].name, []).append(one)
+    return found
+
+
+@given(spans())
+def test_lanes_hold_no_overlap_and_are_as_few_as_can_be(drawn: list[tuple[int, tuple[int, int]]]) -> None:
+    found = laid(Rule.FLAT, slices(*((track, *span, f"slice {i}") for i, (track, span) in enumerate(drawn))))
+    assert Counter(one.name for own in found.values() for one in own) == Counter(
+        f"slice {i}" for i in range(len(drawn))
+    )
+    for track in (THREAD, DEVICE):
+        own = [span for on, span in drawn if on == track]
         # At every instant: what runs, and one of the slices without duration, for these can follow each other.
-        moments = [
-            pl.concat([group.filter((start <= t) & (t < end)), group.filter((start == t) & (end == t))[:1]])
-            for t in range(13)
-        ]
-        assert set(group["lane"]) == set(range(max(at.height for at in moments))), (track, queue)
-        assert all(at["lane"].n_unique() == at.height for at in moments)
-    named = laned.with_columns(track=pl.struct("track", "queue", "lane").rank("dense").cast(pl.UInt64))
-    if laned.height:
-        encode([Track(uuid, "lane") for uuid in range(1, 1 + int(named["track"].max()))], named)  # type: ignore[arg-type]
+        most = max(sum(a <= t < b for a, b in own) + any(a == b == t for a, b in own) for t in range(13))
+        lanes = {name: held for name, held in found.items() if name.startswith(str(track))}
+        assert set(lanes) == {str(track) if i == 0 else f"{track}, lane {i + 1}" for i in range(most)}
+        assert all(one.depth == 0 for held in lanes.values() for one in held)
+
+
+@given(spans(), st.sampled_from([Rule.STACK, Rule.FLAT]), st.integers(0, 12))
+@settings(max_examples=200)
+def test_pieces_and_short_stretches_of_time_make_the_same_trace(
+    drawn: list[tuple[int, tuple[int, int]]], rule: Rule, cut: int
+) -> None:
+    rows = [(track, *span, f"slice {i % 3}", i % 4, "out" if i % 2 else "in") for i, (track, span) in enumerate(drawn)]
+    frame = flows(*rows).with_columns(
+        size=pl.int_range(pl.len()), note=pl.when(pl.col("flow_id") > 1).then(pl.col("name"))
+    )
+    tracks = [Track(uuid, str(uuid), lanes=rule) for uuid in (THREAD, DEVICE)]
+    whole = b"".join(encode(tracks, frame))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gathering, "_STRETCH_SLICES", 1)
+        patch.setattr(gathering, "_EVERY", 1)
+        assert b"".join(encode(tracks, [frame[:cut], frame[cut:]])) == whole
 
 
 @settings(max_examples=50)
@@ -569,27 +590,40 @@ def test_a_real_trace_processor_finds_what_was_written(trace_processor_address: 
 # Slices of one track of which some cross others.
 
 
+def left_by_rounds(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The slices that stay in the stack, one at a time: all that end with other open slices than they began with go."""
+    while True:
+        events = sorted(
+            [(b, 0, -a, -i, i) for i, (a, b) in enumerate(spans) if a < b]
+            + [(a, 1, -b, i, i) for i, (a, b) in enumerate(spans)]
+        )
+        depth, began, goes = 0, dict[int, int](), set[int]()
+        for _, begins, _, _, number in events:
+            if not begins:
+                depth -= 1
+                goes |= {number} if depth != began[number] else set()
+            elif spans[number][0] < spans[number][1]:
+                began[number], depth = depth, depth + 1
+        if not goes:
+            return sorted(spans)
+        spans = [span for i, span in enumerate(spans) if i not in goes]
+
+
 @given(st.lists(st.tuples(TIMES, TIMES), max_size=12))
 @example([(0, 2), (0, 3), (1, 3), (2, 4), (3, 5), (3, 5)])  # two crossings that hide a third
 def test_lanes_of_a_stack_keep_every_slice_nest_in_the_first_and_overlap_in_none_of_the_others(
     times: list[tuple[int, int]],
 ) -> None:
-    rows = [(min(pair), max(pair), str(number)) for number, pair in enumerate(times)]
-    frame = pl.DataFrame(rows, schema=["start_ns", "end_ns", "name"], orient="row").cast(
-        {"start_ns": pl.Int64, "end_ns": pl.Int64, "name": pl.String}
-    )
-    laid = nesting_lanes(frame)
-    assert sorted(laid.get_column("name").to_list()) == sorted(frame.get_column("name").to_list())
-    lanes = laid.get_column("lane").unique().sort().to_list()
-    tracks = [Track(lane + 1, f"lane {lane}") for lane in lanes or [0]]
-    # The encoder refuses what does not nest, so that writing it is the proof for every lane.
-    slices = laid.select(pl.col("lane").cast(pl.UInt64).alias("track") + 1, "start_ns", "end_ns", "name")
-    assert sum(len(chunk) for chunk in encode(tracks, slices)) > 0
-    for lane in lanes[1:]:
-        own = sorted(laid.filter(pl.col("lane") == lane).select("start_ns", "end_ns").rows())
+    spans = [(min(pair), max(pair)) for pair in times]
+    found = laid(Rule.STACK, slices(*((DEVICE, *span, str(i)) for i, span in enumerate(spans))))
+    assert Counter(int(one.name) for own in found.values() for one in own) == Counter(range(len(spans)))
+    stack = found.pop(str(DEVICE), [])
+    assert sorted((one.start, one.end) for one in stack) == left_by_rounds(spans)
+    for held in found.values():
+        own = sorted((one.start, one.end) for one in held)
         assert all(before[1] <= after[0] for before, after in pairwise(own))
 
 
 def test_a_stack_without_crossing_calls_stays_one_lane() -> None:
-    frame = pl.DataFrame({"start_ns": [0, 1, 2, 6], "end_ns": [10, 5, 3, 9], "name": list("abcd")})
-    assert nesting_lanes(frame).get_column("lane").to_list() == [0, 0, 0, 0]
+    frame = slices((DEVICE, 0, 10, "a"), (DEVICE, 1, 5, "b"), (DEVICE, 2, 3, "c"), (DEVICE, 6, 9, "d"))
+    assert list(laid(Rule.STACK, frame)) == [str(DEVICE)]

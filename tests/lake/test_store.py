@@ -286,6 +286,19 @@ def test_one_reads_some_columns_of_a_table_with_and_without_rows(lake: TraceLake
     assert lake.read("kernels", SESSION, ["name"]).schema == {"name": pl.String}
 
 
+def test_one_reads_a_table_some_rows_at_a_time(
+    lake: TraceLake, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.publish(SESSION, "timeline", {"session_metrics": metrics(*map(float, range(7)))})
+    monkeypatch.setattr("aaco_pipeline.lake.reading._BATCH_ROWS", 3)
+    whole = lake.read("session_metrics", SESSION).select("value", "metric")
+    batches = list(lake.batches("session_metrics", SESSION, ("value", "metric")))
+    assert [batch.height for batch in batches] == [3, 3, 1]
+    assert pl.concat(batches).equals(whole)
+    (nothing,) = lake.batches("kernels", SESSION, ("kernel_id", "name"))
+    assert nothing.equals(lake.read("kernels", SESSION, ["kernel_id", "name"]))
+
+
 def test_one_reads_one_session_several_or_all(lake: TraceLake, metrics: Metrics) -> None:
     lake.publish(LATER, "a", {"session_metrics": metrics(2.0)})
     lake.publish(SESSION, "a", {"session_metrics": metrics(1.0)})

@@ -1,5 +1,6 @@
 """What goes on which track of the trace: queues, streams, the critical path and idle time with its causes."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -58,15 +59,18 @@ def drawn(
     lake.publish(SESSION, "test", frames)
     taken: dict[str, Any] = {}
 
-    def take(path: Path, tracks: Any, slices: pl.DataFrame, *_: Any, **__: Any) -> None:
-        taken.update(tracks={track.uuid: track.name for track in tracks}, slices=slices)
+    def take(path: Path, tracks: Any, slices: Iterator[pl.DataFrame], *_: Any, **__: Any) -> None:
+        taken.update(tracks={track.uuid: track.name for track in tracks}, slices=list(slices))
+
+    def batches(name: str, columns: tuple[str, ...]) -> Iterator[pl.DataFrame]:
+        return lake.batches(name, SESSION, columns)
 
     monkeypatch.setattr(trace, "write_trace", take)
-    tables = {name: lake.read(name, SESSION).drop("session_id") for name in trace.TABLES}
-    trace.write_session_trace(SESSION, tables, folder / "trace")
+    trace.write_session_trace(SESSION, batches, folder / "trace")
     found: dict[str, list[dict[str, Any]]] = {}
-    for row in taken["slices"].iter_rows(named=True):
-        found.setdefault(taken["tracks"][row["track"]], []).append(row)
+    for piece in taken["slices"]:
+        for row in piece.iter_rows(named=True):
+            found.setdefault(taken["tracks"][row["track"]], []).append(row)
     return found
 
 

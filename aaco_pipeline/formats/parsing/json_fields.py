@@ -114,7 +114,8 @@ class Objects:
             part = text[at : at + 8]
             word = self._words[np.maximum(start + at, 0)] & _MASKS[len(part)]
             fits &= word == np.uint64(int.from_bytes(part, "little"))
-        return hit[fits]
+        named: Positions = hit[fits]
+        return named
 
     def texts(self, name: str, rows: Positions) -> pl.Series:
         """The texts of a key in some objects, null where it is absent or no text."""
@@ -231,7 +232,8 @@ class Objects:
             word[moving] += 1
             bits[moving] = quotes[word[moving]]
         lowest = bits & (~bits + np.uint64(1))
-        return (word << 6) + np.bitwise_count(lowest - np.uint64(1))
+        closing: Positions = (word << 6) + np.bitwise_count(lowest - np.uint64(1))
+        return closing
 
     def _skip(self, at: Positions) -> Positions:
         """Behind any white space. The zero bytes behind the piece end it."""
@@ -280,7 +282,7 @@ class Objects:
         return word, count
 
     def _strings(self, start: Positions, stop: Positions, valid: Flags) -> pl.Series:
-        """Texts as views into the piece, which is valid UTF-8: no byte of a long text is copied. Null where not valid."""
+        """Texts as views into the piece, which is valid UTF-8: no long text is copied. Null where not valid."""
         length = stop - start
         inline = length <= _INLINE
         views = np.empty((len(start), 2), np.uint64)

@@ -6,11 +6,10 @@ table of the lake or runs a viewer.
 """
 
 import gzip
-import io
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain, count
+from dataclasses import dataclass, replace
+from itertools import accumulate, chain, count
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -19,9 +18,12 @@ import numpy.typing as npt
 import polars as pl
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2
 
-from aaco_pipeline.lake.files import write_atomically
-from aaco_pipeline.lake.perfetto.lanes import Integers, Mask, crossing_slices, events_in_order
+from aaco_pipeline.lake.files import writing_atomically
+from aaco_pipeline.lake.perfetto.drawing import Drawing, DrawnStretch, FirstUses, final_tracks
+from aaco_pipeline.lake.perfetto.gathering import Annotation, Gathering, Stretch, refuse, times, track_indices
+from aaco_pipeline.lake.perfetto.lanes import Integers, Mask, Rule
 from aaco_pipeline.lake.perfetto.records import (
+    Bytes,
     Cells,
     Field,
     Part,
@@ -33,9 +35,8 @@ from aaco_pipeline.lake.perfetto.records import (
     varints,
     vector_field,
 )
+from aaco_pipeline.lake.perfetto.spool import Spool
 
-SLICE_COLUMNS: Final = ("track", "start_ns", "end_ns", "name")
-OPTIONAL_SLICE_COLUMNS: Final = ("category", "flow_id", "flow_role")
 COUNTER_COLUMNS: Final = ("track", "time_ns", "value")
 KERNEL_COLUMNS: Final = ("gpu_id", "process", "queue", "start_ns", "end_ns", "name")
 LAUNCH_COLUMNS: Final = tuple(f"{what}_{axis}" for what in ("grid", "workgroup") for axis in "xyz")
@@ -50,7 +51,9 @@ class Track:
     """One line of the viewer: `parent` is the `uuid` of the track it lies under, `order` its rank among siblings.
 
     A process needs its `pid`, a thread `pid` and `tid`. `unit` is a counter's. A uuid is any number from 1 on; small
-    ones make small traces, because every record carries one at the width of the largest.
+    ones make small traces, because every record carries one at the width of the largest. `lanes` says what becomes of
+    slices that overlap: by another rule than `Rule.REFUSE` the track is as many as it has lanes, none without slices,
+    and the tracks of higher uuids move up; such a track is no parent.
     """
 
     uuid: int
@@ -61,6 +64,7 @@ class Track:
     pid: int | None = None
     tid: int | None = None
     order: int | None = None
+    lanes: Rule = Rule.REFUSE
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,7 @@ class TraceSummary:
 
 def encode(
     tracks: Sequence[Track],
-    slices: pl.DataFrame,
+    slices: pl.DataFrame | Iterable[pl.DataFrame],
     counters: pl.DataFrame | None = None,
     *,
     kernels: pl.DataFrame | None = None,
@@ -88,10 +92,12 @@ def encode(
 ) -> Iterator[bytes]:
     """The uncompressed trace, piece by piece; equal input gives equal bytes. Everything is checked before the first.
 
-    `slices` has track (a uuid), start_ns, end_ns and name, and may have category, flow_id with flow_role ("out" at the
-    cause, "in" at the effect; an effect is joined to the cause of that id directly before it), and annotations: every
-    further column of whole numbers, floats or strings. Null means absent. Slices of one track must nest (a slice may
-    begin where another ends); where they overlap otherwise, make one track per lane of `assign_lanes`.
+    `slices` are one frame or several, taken one at a time and kept on the disk where they are many: what is held in
+    memory is what begins within a short time, and what is open then. A frame has track (a uuid), start_ns, end_ns and
+    name, and may have category, flow_id with flow_role ("out" at the cause, "in" at the effect; an effect is joined to
+    the cause of that id directly before it), and annotations: every further column of whole numbers, floats or strings,
+    in the order of the tracks that have them. Null means absent. Slices of one track must nest (a slice may begin where
+    another ends) unless its `lanes` say otherwise. Of equal slices those of the lower track stand first.
     `counters` has track, time_ns and value; rows without a value are skipped.
     `metadata` becomes the annotations of one instant named "session" at the first time of the trace.
     `kernels` is for dispatches that a GPU tool recorded and for nothing else: one row per dispatch with gpu_id,
@@ -107,29 +113,27 @@ def encode(
 def write_trace(
     path: Path,
     tracks: Sequence[Track],
-    slices: pl.DataFrame,
+    slices: pl.DataFrame | Iterable[pl.DataFrame],
     counters: pl.DataFrame | None = None,
     *,
     kernels: pl.DataFrame | None = None,
     metadata: Mapping[str, str | int | float] | None = None,
 ) -> TraceSummary:
-    """Replace `path` by the gzip-compressed trace of `encode`, whole or not at all; equal input gives equal bytes.
-
-    Only the compressed bytes are held in memory, about 15 for a slice.
-    """
+    """Replace `path` by the gzip-compressed trace of `encode`, whole or not at all; equal input gives equal bytes."""
     trace = _Trace(tracks, slices, counters, kernels, metadata)
-    compressed = io.BytesIO()
-    with gzip.GzipFile(filename="", mode="wb", compresslevel=1, fileobj=compressed, mtime=0) as stream:
+    with (
+        writing_atomically(path) as file,
+        gzip.GzipFile(filename="", mode="wb", compresslevel=1, fileobj=file, mtime=0) as stream,
+    ):
         for chunk in trace.chunks():
             stream.write(chunk)
-    write_atomically(path, compressed.getvalue())
     return TraceSummary(
         slices=trace.slices,
         counters=trace.counters,
         flows=trace.flows,
         flow_ends_left_out=trace.flow_ends_left_out,
         kernels=trace.kernels,
-        bytes=compressed.tell(),
+        bytes=path.stat().st_size,
     )
 
 
@@ -139,72 +143,117 @@ class _Trace:
     def __init__(
         self,
         tracks: Sequence[Track],
-        slices: pl.DataFrame,
+        slices: pl.DataFrame | Iterable[pl.DataFrame],
         counters: pl.DataFrame | None,
         kernels: pl.DataFrame | None,
         metadata: Mapping[str, str | int | float] | None,
     ) -> None:
         _check_tracks(tracks)
-        self._tracks = sorted(tracks, key=lambda track: track.uuid)
-        self._uuids = np.array([track.uuid for track in self._tracks], np.uint64)
+        tracks = sorted(tracks, key=lambda track: track.uuid)
+        rules = np.array([track.lanes for track in tracks], np.int8)
+        self._uuids = np.array([track.uuid for track in tracks], np.uint64)
+        self._is_counter = np.array([track.kind == "counter" for track in tracks], bool)
         self._metadata = metadata or {}
         self._strings: defaultdict[str, list[str]] = defaultdict(list)
         self._first_times: list[int] = []
-        self.flows = self.flow_ends_left_out = 0
+        spool = Spool()
+        self._gathering = Gathering(self._uuids, self._is_counter, spool)
+        for piece in [slices] if isinstance(slices, pl.DataFrame) else slices:
+            self._gathering.add(piece)
+        self._gathering.check()
+        self._drawing = Drawing(self._gathering, rules, self._uuids, spool)
         counters = counters.drop_nulls("value") if counters is not None and counters.height else pl.DataFrame()
         kernels = pl.DataFrame() if kernels is None else kernels
-        self.slices, self.counters, self.kernels = slices.height, counters.height, kernels.height
-        bulks = ((self._slice_records, slices), (self._counter_records, counters), (self._kernel_records, kernels))
-        self._bulk = [records(frame) for records, frame in bulks if frame.height]
+        self.slices, self.counters, self.kernels = self._gathering.count, counters.height, kernels.height
+        self.flows, self.flow_ends_left_out = self._drawing.flows, self._drawing.flow_ends_left_out
+        self._places, held = final_tracks(self._drawing.lanes, rules)
+        self._lowest_lanes = np.array([own[0] if own else 0 for own in held], np.int64)
+        self._tracks = _laned(tracks, held)
+        self._final_uuids = np.array([track.uuid for track in self._tracks], np.uint64)
+        of_slices = [self._slice_records()] if self.slices else []
+        bulks = ((self._counter_records, counters), (self._kernel_records, kernels))
+        self._bulk = [*of_slices, *(records(frame) for records, frame in bulks if frame.height)]
 
     def chunks(self) -> Iterator[bytes]:
         """All bytes, once: the header, then every bulk of records in the order of its times."""
         return chain([self._header()], *self._bulk)
 
-    def _slice_records(self, frame: pl.DataFrame) -> Iterator[bytes]:
-        start, end = self._times("slices", frame, SLICE_COLUMNS, "start_ns", "end_ns")
-        track = self._track_indices("slices", frame, counters=False)
-        rows, is_end = events_in_order(start, end)
-        _refuse(
-            "slices",
-            frame,
-            crossing_slices(track, rows, is_end, frame.height),
-            "overlaps a slice of its track without nesting; give it another lane",
-        )
-        uuid = varints(self._uuids, track)
-        fields = [
-            Field(
-                [*number_field(9, 1), *number_field(11, uuid), *number_field(10, self._intern("names", frame["name"]))]
-            )
-        ]
-        if "category" in frame.columns:
-            category = self._intern("categories", frame["category"])
-            fields.append(Field(number_field(3, category), _present(frame, "category")))
-        for name in frame.columns:
-            if name not in (*SLICE_COLUMNS, *OPTIONAL_SLICE_COLUMNS):
-                self._strings["annotations"].append(name)
-                named = number_field(1, len(self._strings["annotations"]))
-                fields.append(Field(message_field(4, [*named, *self._annotation(frame[name])]), _present(frame, name)))
-        if "flow_id" in frame.columns:
-            flow = frame["flow_id"].cast(pl.UInt64).fill_null(0).to_numpy()
-            causes, effects = self._joined_flows(frame, rows[~is_end], flow)
-            fields += [Field(fixed64_field(47, flow), causes), Field(fixed64_field(48, flow), effects)]
-        of_row, templates = packet_templates(_TRACK_EVENTS, varints(start), 11, fields)
+    def _slice_records(self) -> Iterator[bytes]:
+        """Interned strings are laid down now; records are made a stretch of time at a time, as they are asked for."""
+        gathering, uses = self._gathering, self._drawing.uses
+        if gathering.first_ns is not None:
+            self._first_times.append(gathering.first_ns)
+        texts = {"name": self._ranked("names", uses["name"]), "category": self._ranked("categories", uses["category"])}
+        annotations = sorted(gathering.annotations.items(), key=lambda one: one[1].at)
+        for name, one in annotations:
+            self._strings["annotations"].append(name)
+            if one.kind == "text":
+                texts[f"={name}"] = self._ranked("annotation_texts", uses[f"={name}"])
+        return self._stretches(texts, annotations)
+
+    def _stretches(
+        self, texts: Mapping[str, "_Ranked"], annotations: Sequence[tuple[str, Annotation]]
+    ) -> Iterator[bytes]:
+        names = ("name", "category", "flow", "role", *(f"={name}" for name, _ in annotations))
+        for number, stretch in enumerate(self._gathering.stretches(names)):
+            yield from self._stretch_records(stretch, self._drawing.stretch(number), texts, annotations)
+
+    def _stretch_records(
+        self,
+        stretch: Stretch,
+        drawn: DrawnStretch,
+        texts: Mapping[str, "_Ranked"],
+        annotations: Sequence[tuple[str, Annotation]],
+    ) -> Iterator[bytes]:
+        gathering, columns = self._gathering, stretch.columns
+        track = np.concatenate((drawn.track, stretch.slices.track))
+        uuid = varints(self._final_uuids, self._places[track] + drawn.lane - self._lowest_lanes[track])
+        own = Cells(uuid.table, uuid.index[drawn.opened :] if uuid.index is not None else None)
+        name = texts["name"].cells(columns["name"])
+        fields = [Field([*number_field(9, 1), *number_field(11, own), *number_field(10, name)])]
+        if gathering.categorized:
+            held = columns["category"] > 0
+            category = number_field(3, texts["category"].cells(columns["category"]))
+            fields.append(Field(category, None if held.all() else held))
+        for number, (name_of, one) in enumerate(annotations, 1):
+            key = f"={name_of}"
+            parts = _annotation(one, columns[key], texts.get(key))
+            fields.append(Field(message_field(4, [*number_field(1, number), *parts]), stretch.present.get(key)))
+        if gathering.has_flows:
+            for field, rows in ((47, drawn.causes), (48, drawn.effects)):
+                joined = np.zeros(len(stretch.slices), bool)
+                joined[rows] = True
+                fields.append(Field(fixed64_field(field, columns["flow"]), joined))
+        start = varints(stretch.slices.start, most=gathering.most_start)
+        of_row, templates = packet_templates(_TRACK_EVENTS, start, 11, fields)
+        end = varints(np.concatenate((drawn.end, stretch.slices.end)), most=gathering.most_end)
         at_end = [Field([*number_field(9, 2), *number_field(11, uuid)])]
-        end_template = packet_templates(_TRACK_EVENTS, varints(end), 11, at_end)[1]
-        return packets_in_order([*templates, *end_template], np.where(is_end, len(templates), of_row[rows]), rows)
+        end_template = packet_templates(_TRACK_EVENTS, end, 11, at_end)[1]
+        rows = np.where(drawn.is_end, drawn.rows, drawn.rows - drawn.opened)
+        kinds = np.full(len(rows), len(templates))
+        kinds[~drawn.is_end] = of_row[rows[~drawn.is_end]]
+        return packets_in_order([*templates, *end_template], kinds, rows)
+
+    def _ranked(self, table: str, uses: FirstUses) -> "_Ranked":
+        strings, ranks = uses.ranks()
+        before = len(self._strings[table])
+        self._strings[table] += strings
+        return _Ranked(varints(np.arange(before + 1, before + max(1, len(strings)) + 1)).table, ranks)
 
     def _counter_records(self, frame: pl.DataFrame) -> Iterator[bytes]:
-        time, _ = self._times("counters", frame, COUNTER_COLUMNS, "time_ns", "time_ns")
-        uuid = varints(self._uuids, self._track_indices("counters", frame, counters=True))
+        time, _ = times("counters", frame, COUNTER_COLUMNS, ("time_ns", "time_ns"))
+        self._first_times.append(int(time.min()))
+        track = track_indices("counters", frame, (self._uuids, ~self._is_counter, "holds no counter"))
+        uuid = varints(self._final_uuids, self._places[track])
         values = frame["value"].cast(pl.Float64).to_numpy()
-        _refuse("counters", frame, ~np.isfinite(values), "value is not finite; leave it null")
+        refuse("counters", frame, ~np.isfinite(values), "value is not finite; leave it null")
         fields = [Field([*number_field(9, 4), *number_field(11, uuid), *fixed64_field(44, values)])]
         of_row, templates = packet_templates(_TRACK_EVENTS, varints(time), 11, fields)
         return packets_in_order(templates, of_row, np.argsort(time, kind="stable"))
 
     def _kernel_records(self, frame: pl.DataFrame) -> Iterator[bytes]:
-        start, end = self._times("kernels", frame, KERNEL_COLUMNS, "start_ns", "end_ns")
+        start, end = times("kernels", frame, KERNEL_COLUMNS, ("start_ns", "end_ns"))
+        self._first_times.append(int(start.min()))
         fields = [
             Field(
                 [
@@ -223,7 +272,7 @@ class _Trace:
             fields.append(Field(number_field(10, varints(submission)), _present(frame, "submission_id")))
         if set(LAUNCH_COLUMNS) <= set(frame.columns):
             sizes = {name: frame[name].cast(pl.Int64).fill_null(1).to_numpy() for name in LAUNCH_COLUMNS}
-            _refuse("kernels", frame, np.min(list(sizes.values()), axis=0) < 1, "a launch has at least one work-item")
+            refuse("kernels", frame, np.min(list(sizes.values()), axis=0) < 1, "a launch has at least one work-item")
             grid, workgroup = [sizes[name] for name in LAUNCH_COLUMNS[:3]], [sizes[name] for name in LAUNCH_COLUMNS[3:]]
             grid = [-(-items // size) for items, size in zip(grid, workgroup, strict=True)]  # in workgroups, rounded up
             launch = [*message_field(1, vector_field(grid)), *message_field(2, vector_field(workgroup))]
@@ -232,56 +281,11 @@ class _Trace:
         rows = np.argsort(start, kind="stable")
         return packets_in_order(templates, of_row[rows], rows)
 
-    def _times(
-        self, what: str, frame: pl.DataFrame, required: Sequence[str], first: str, last: str
-    ) -> tuple[Integers, Integers]:
-        for name in required:
-            _refuse(what, frame, frame[name].is_null().to_numpy(), f"{name} is null")
-        start, end = (frame[name].cast(pl.Int64).to_numpy() for name in (first, last))
-        _refuse(what, frame, start < 0, f"{first} is negative; shift the axis, for Perfetto's times begin at 0")
-        _refuse(what, frame, end < start, f"{last} lies before {first}")
-        self._first_times.append(int(start.min()))
-        return start, end
-
-    def _track_indices(self, what: str, frame: pl.DataFrame, *, counters: bool) -> Integers:
-        wanted = frame["track"].cast(pl.UInt64).to_numpy()
-        is_counter = np.array([track.kind == "counter" for track in self._tracks], bool)
-        indices = np.searchsorted(self._uuids, wanted)
-        known = indices < len(self._uuids)
-        known[known] = self._uuids[indices[known]] == wanted[known]
-        _refuse(what, frame, ~known, "track is not among the tracks")
-        holds = "holds no counter" if counters else "is a counter's"
-        _refuse(what, frame, is_counter[indices] != counters, f"track {holds}")
-        return indices
-
     def _intern(self, table: str, values: pl.Series) -> Cells:
         strings, before = values.drop_nulls().unique(maintain_order=True).cast(pl.String), len(self._strings[table])
         self._strings[table] += strings.to_list()
         codes = values.cast(pl.String).cast(pl.Enum(strings)).to_physical().cast(pl.Int64).fill_null(0).to_numpy()
         return varints(np.arange(before + 1, before + max(1, len(strings)) + 1), codes)
-
-    def _annotation(self, values: pl.Series) -> list[Part]:
-        if values.dtype == pl.String:
-            return number_field(17, self._intern("annotation_texts", values))
-        if values.dtype.is_float():
-            return fixed64_field(5, values.cast(pl.Float64).fill_null(0).to_numpy())
-        if values.dtype.is_integer():
-            return number_field(3 if values.dtype.is_unsigned_integer() else 4, varints(values.fill_null(0).to_numpy()))
-        raise ValueError(f"slices: annotation {values.name} is {values.dtype}, not a string or number")
-
-    def _joined_flows(self, frame: pl.DataFrame, begins: Integers, flow: npt.NDArray[np.uint64]) -> tuple[Mask, Mask]:
-        """Which rows are the cause of a flow that is drawn, and which its effect."""
-        role = frame["flow_role"]
-        _refuse("slices", frame, (~role.is_in(["out", "in"])).fill_null(False).to_numpy(), "flow_role is not out or in")
-        takes_part = (role.is_not_null() & frame["flow_id"].is_not_null()).to_numpy()
-        rows = begins[takes_part[begins]]
-        rows = rows[np.argsort(flow[rows], kind="stable")]
-        is_cause, same = (role == "out").fill_null(False).to_numpy()[rows], np.diff(flow[rows]) == 0
-        joined = np.flatnonzero(is_cause[:-1] & ~is_cause[1:] & same)
-        self.flows, self.flow_ends_left_out = len(joined), len(rows) - 2 * len(joined)
-        causes, effects = np.zeros((2, frame.height), bool)
-        causes[rows[joined]] = effects[rows[joined + 1]] = True
-        return causes, effects
 
     def _header(self) -> bytes:
         """The few packets that are no records: interned strings, tracks, metadata."""
@@ -317,6 +321,40 @@ class _Trace:
         return bytes(trace.SerializeToString())
 
 
+@dataclass(frozen=True)
+class _Ranked:
+    """A column's texts as varints in the order of their first use, and the place of each code in it."""
+
+    table: Bytes
+    ranks: Integers
+
+    def cells(self, codes: npt.NDArray[Any]) -> Cells:
+        return Cells(self.table, self.ranks[codes])
+
+
+def _annotation(one: Annotation, values: npt.NDArray[Any], texts: _Ranked | None) -> list[Part]:
+    if texts is not None:
+        return number_field(17, texts.cells(values))
+    if one.kind == "float":
+        return fixed64_field(5, values)
+    return number_field(3 if one.kind == "unsigned" else 4, varints(values, most=one.most))
+
+
+def _laned(tracks: Sequence[Track], lanes: Sequence[Sequence[int]]) -> list[Track]:
+    """The tracks with one for each lane; those behind move up as many numbers as there are more of them."""
+    moved = dict(zip((t.uuid for t in tracks), accumulate((len(own) - 1 for own in lanes), initial=0), strict=False))
+    return [
+        replace(
+            track,
+            uuid=track.uuid + moved[track.uuid] + number,
+            name=track.name if lane == 0 else f"{track.name}, lane {lane + 1}",
+            parent=None if track.parent is None else track.parent + moved[track.parent],
+        )
+        for track, own in zip(tracks, lanes, strict=True)
+        for number, lane in enumerate(own)
+    ]
+
+
 def _fill_table(table: Any, field: str, values: Iterable[str | bytes | int]) -> None:
     for iid, value in enumerate(values, 1):
         table.add(iid=iid, **{field: value})
@@ -350,12 +388,6 @@ def _check_tracks(tracks: Sequence[Track]) -> None:
         needed = {"process": (track.pid,), "thread": (track.pid, track.tid)}.get(track.kind, ())
         if None in needed:
             raise ValueError(f"{track}: a process needs its pid, a thread its pid and tid")
-
-
-def _refuse(what: str, frame: pl.DataFrame, wrong: Mask, reason: str) -> None:
-    if wrong.any():
-        row = int(wrong.argmax())
-        raise ValueError(f"{what} row {row} {frame.row(row, named=True)}: {reason}")
 
 
 def _present(frame: pl.DataFrame, *columns: str) -> Mask | None:

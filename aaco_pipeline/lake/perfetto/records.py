@@ -89,10 +89,19 @@ def message_field(field: int, parts: Sequence[Part]) -> list[Part]:
     return [_varint(field << 3 | 2) + _varint(sum(map(_size, parts))), *parts]
 
 
-def varints(values: npt.NDArray[Any], index: Integers | None = None) -> Cells:
-    """Whole numbers, each with as many bytes as the largest needs; a negative one needs all ten."""
-    numbers = values.astype(np.int64).view(np.uint64) if values.dtype.kind == "i" else values.astype(np.uint64)
-    width = max(1, -(-int(numbers.max(initial=0)).bit_length() // 7))
+def largest(values: npt.NDArray[Any]) -> int:
+    """What decides how many bytes a varint of these whole numbers needs; a negative one needs all ten."""
+    return int(_unsigned(values).max(initial=0))
+
+
+def _unsigned(values: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
+    return values.astype(np.int64).view(np.uint64) if values.dtype.kind == "i" else values.astype(np.uint64)
+
+
+def varints(values: npt.NDArray[Any], index: Integers | None = None, most: int | None = None) -> Cells:
+    """Whole numbers, each with as many bytes as the largest of them needs, or as `most`, the `largest` of more."""
+    numbers = _unsigned(values)
+    width = max(1, -(-(largest(values) if most is None else most).bit_length() // 7))
     table = np.empty((len(numbers), width), np.uint8)
     for i in range(width):
         table[:, i] = (numbers >> np.uint64(7 * i)).astype(np.uint8) | np.uint8(128)
@@ -113,8 +122,6 @@ def packet_templates(
     """
     pattern = np.zeros(len(time.table), np.int64)
     optional = [field.present for field in fields if field.present is not None]
-    if len(optional) > 62:
-        raise ValueError(f"{len(optional)} columns have nulls; at most 62 may")
     for i, present in enumerate(optional):
         pattern |= present.astype(np.int64) << i
     occurring = np.unique(pattern) if optional else np.zeros(1, np.int64)
