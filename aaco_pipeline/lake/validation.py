@@ -10,7 +10,6 @@ import polars as pl
 from aaco_pipeline.errors import ContractError
 from aaco_pipeline.lake.contracts import polars_schema, polars_types
 from aaco_pipeline.lake.declaration import Table
-from aaco_pipeline.lake.on_disk import PIECE_ROWS
 
 
 def empty_table(table: str) -> pl.DataFrame:
@@ -64,15 +63,16 @@ def conform(table: Table, frame: pl.DataFrame, key: str) -> pl.DataFrame:
         raise ContractError(
             f"table {table.name}: {strangers.height} rows name {table.key} {strangers.item(0, 0)!r}, expected {key!r}"
         )
-    keyed = frame.with_columns(pl.lit(key, pl.String).alias(table.key)).select(schema.keys())
-    # Sorting copies all of a table: a large one that is in order is left where it lies.
-    if frame.height > PIECE_ROWS and _in_order(frame, table.sort_by):
+    named = pl.lit(key, pl.String).alias(table.key)
+    keyed = frame.select(named if name == table.key else name for name in schema)
+    if _in_order(keyed, table.sort_by):
         return keyed
     return keyed.sort(table.sort_by, maintain_order=True, nulls_last=False)
 
 
 def _in_order(frame: pl.DataFrame, by: Sequence[str]) -> bool:
-    return len(by) == 1 and by[0] in frame.columns and frame.get_column(by[0]).is_sorted()
+    """Whether sorting by these columns would change nothing, as far as that can be told without doing so."""
+    return frame.height < 2 or (len(by) == 1 and frame.get_column(by[0]).is_sorted())
 
 
 def _problem(values: pl.Series, expected: pl.DataType, nullable: bool) -> str | None:
