@@ -74,13 +74,14 @@ class Objects:
         number = np.cumsum(depth == 1, dtype=np.int32)
         self._where: dict[str, Positions] = {}
         ends = self._ends((*keys, within, *inner))
-        for name in (*keys, within):
-            self._note(name, self._named(name, ends, depth == 1))
+        outer, below = depth == 1, depth == 2
+        for name in keys:
+            self._note(name, self._named(name, ends, outer))
         holder = np.full(self.count, _ABSENT, np.int32)
-        holding = self._named(within, ends, depth == 1)
+        holding = self._named(within, ends, outer)
         holder[self._owner[holding]] = number[holding]
         for name in inner:
-            hit = self._named(name, ends, depth == 2)
+            hit = self._named(name, ends, below)
             self._note(name, hit[holder[self._owner[hit]] == number[hit]])
 
     def _note(self, name: str, hit: Positions) -> None:
@@ -108,14 +109,16 @@ class Objects:
         text = b'"' + name.encode()
         hit = ends[_end_of(name)]
         hit = hit[among[hit]]
-        start = self._close[hit] - len(text)
-        fits = (start >= 0) & (self.piece[self._close[hit]] == QUOTE) & (self.piece[start - 1] != BACKSLASH)
+        close = self._close[hit]
+        fits = (close >= len(text)) & (self.piece[close] == QUOTE)
+        start = np.maximum(close - len(text), 0)
+        if len(self._slashes):
+            fits &= self.piece[start - 1] != BACKSLASH
         for at in range(0, len(text), 8):
             part = text[at : at + 8]
-            word = self._words[np.maximum(start + at, 0)] & _MASKS[len(part)]
+            word = self._words[start + at] & _MASKS[len(part)]
             fits &= word == np.uint64(int.from_bytes(part, "little"))
-        named: Positions = hit[fits]
-        return named
+        return hit if fits.all() else hit[fits]
 
     def texts(self, name: str, rows: Positions) -> pl.Series:
         """The texts of a key in some objects, null where it is absent or no text."""
@@ -198,24 +201,19 @@ class Objects:
         if not valid.any():
             return pl.Series(name, [None] * len(rows), pl.String)
         start = np.where(valid, start, start[valid.argmax()])
-        position, depth, opens, closes = self._brackets
-        opening = np.searchsorted(position, start)
-        stop = start.copy()
-        for level in np.unique(depth[opening]):
-            # On each level brackets open and close in turn.
-            rows_at = np.flatnonzero(depth[opening] == level)
-            first = np.searchsorted(np.flatnonzero(opens & (depth == level)), opening[rows_at])
-            ends = np.flatnonzero(closes & (depth == level - 1))
-            stop[rows_at] = position[ends[first]] + 1
-        return self._strings(start, stop, valid).alias(name)
+        opened, ends = self._brackets
+        return self._strings(start, ends[np.searchsorted(opened, start)] + 1, valid).alias(name)
 
     @cached_property
-    def _brackets(self) -> tuple[Positions, npt.NDArray[np.int32], Flags, Flags]:
-        """Where brackets are, how many are open behind each, and whether it opens or closes."""
-        bracket = self._tokens.byte != COLON
-        byte = self._tokens.byte[bracket]
+    def _brackets(self) -> tuple[Positions, Positions]:
+        """Where brackets open, and where each is closed: on each level they open and close in turn."""
+        bracket = np.flatnonzero(self._tokens.byte != COLON)
+        position, depth, byte = (of[bracket] for of in (self._tokens.position, self._tokens.depth, self._tokens.byte))
         opens = (byte == ord("[")) | (byte == ord("{"))
-        return self._tokens.position[bracket], self._tokens.depth[bracket], opens, ~opens
+        level, opened, closed = np.where(opens, depth, depth + 1), position[opens], position[~opens]
+        ends = np.empty_like(opened)
+        ends[np.argsort(level[opens], kind="stable")] = closed[np.argsort(level[~opens], kind="stable")]
+        return opened, ends
 
     def _values(self, name: str, rows: Positions) -> tuple[Flags, Positions]:
         """Whether there is the key, and where its value begins."""
@@ -232,8 +230,7 @@ class Objects:
             word[moving] += 1
             bits[moving] = quotes[word[moving]]
         lowest = bits & (~bits + np.uint64(1))
-        closing: Positions = (word << 6) + np.bitwise_count(lowest - np.uint64(1))
-        return closing
+        return (word << 6) + np.bitwise_count(lowest - np.uint64(1))
 
     def _skip(self, at: Positions) -> Positions:
         """Behind any white space. The zero bytes behind the piece end it."""
@@ -282,7 +279,7 @@ class Objects:
         return word, count
 
     def _strings(self, start: Positions, stop: Positions, valid: Flags) -> pl.Series:
-        """Texts as views into the piece, which is valid UTF-8: no long text is copied. Null where not valid."""
+        """Texts as views into the piece, which is valid UTF-8: no byte of a long text is copied. Null if not valid."""
         length = stop - start
         inline = length <= _INLINE
         views = np.empty((len(start), 2), np.uint64)

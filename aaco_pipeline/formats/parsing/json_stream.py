@@ -279,7 +279,7 @@ class Cursor:
                 yield array, part
                 if part.ended:
                     return
-                window = min(window * 8, PIECE_BYTES)
+                window = min(window * 8, 2 * PIECE_BYTES)  # what was left over, and the next piece
             elif len(piece) < window:
                 self._more()
             else:
