@@ -121,7 +121,7 @@ class Gathering:
             columns = {name: values[order] for name, values in columns.items()} | {"row": self.count + order}
         self._runs.append({name: self._spool.put(values) for name, values in columns.items()})
         self._first_rows.append(self.count)
-        self._starts.append(columns["start"][::_EVERY])
+        self._starts.append(columns["start"][::_EVERY].copy())  # a view would hold all of them
         self.count += piece.height
         first = int(start.min())
         self.first_ns = first if self.first_ns is None else min(first, self.first_ns)
