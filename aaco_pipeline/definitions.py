@@ -10,6 +10,7 @@ import dagster as dg
 
 from aaco_pipeline.automation.campaigns.definitions import ASSETS as CAMPAIGN_ASSETS
 from aaco_pipeline.automation.campaigns.definitions import run_campaign
+from aaco_pipeline.automation.compaction import compaction, nightly_compaction
 from aaco_pipeline.automation.jobs import ingest_capture, start_session
 from aaco_pipeline.automation.nightly.definitions import due_confirmations, nightly_baseline
 from aaco_pipeline.automation.optimizing.definitions import optimization, optimize_kernel
@@ -34,8 +35,8 @@ def build_definitions(*, resource_overrides: Mapping[str, Any] | None = None) ->
     """
     return dg.Definitions(
         assets=[*stage_assets(), *CAMPAIGN_ASSETS, optimization],
-        jobs=[observe, run_campaign, optimize_kernel, start_session, ingest_capture, retention],
-        schedules=[nightly_baseline, nightly_retention],
+        jobs=[observe, run_campaign, optimize_kernel, start_session, ingest_capture, retention, compaction],
+        schedules=[nightly_baseline, nightly_retention, nightly_compaction],
         sensors=[
             *(start_observing, dead_runs, capture_inbox, lake_sessions),
             *(unfinished_sessions, unfinished_campaigns, due_confirmations),

@@ -206,7 +206,7 @@ def test_sensors_are_on_by_default_and_described() -> None:
 
 def test_schedules_are_off_until_a_person_switches_them_on() -> None:
     found = {one.name: one for one in build_definitions().schedules or () if isinstance(one, dg.ScheduleDefinition)}
-    assert set(found) == {"nightly_baseline", "nightly_retention"}
+    assert set(found) == {"nightly_baseline", "nightly_retention", "nightly_compaction"}
     assert {one.default_status for one in found.values()} == {dg.DefaultScheduleStatus.STOPPED}
     assert all(one.description for one in found.values())
 

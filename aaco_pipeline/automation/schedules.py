@@ -4,37 +4,18 @@ What retention removes is decided in `aaco_pipeline.lake.retention`; here is onl
 """
 
 from datetime import UTC, datetime
-from typing import Annotated, Final
 
 import dagster as dg
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from aaco_pipeline.assets.capture import MEASUREMENT_POOL
 from aaco_pipeline.automation.retention import clean_up
 from aaco_pipeline.automation.stage_assets import expected_errors
-from aaco_pipeline.errors import LakeError, UsageError
+from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.retention import Limits, parse_age
 from aaco_pipeline.report.words.printable import in_a_line
-from aaco_pipeline.resources.configuration import Form, expecting, load_form
 from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
-
-RETENTION_FILE: Final = "retention.yaml"
-
-
-def _age(text: str) -> str:
-    try:
-        parse_age(text)
-    except UsageError as error:
-        raise ValueError(str(error)) from error
-    return text
-
-
-class RetentionSettings(Form):
-    """The file `configs/retention.yaml`: the limits of the schedule; null is no limit."""
-
-    keep: Annotated[str, AfterValidator(_age), expecting("an age such as 90d, 36h or 12w")] | None = "90d"
-    keep_last: Annotated[int, Field(ge=1), expecting("a whole number from 1")] | None = 10
-    keep_baselines: Annotated[bool, expecting("true or false")] = True
+from aaco_pipeline.resources.retention_settings import RETENTION_FILE, retention_settings
 
 
 class RetentionConfig(dg.Config):
@@ -92,5 +73,5 @@ def retention() -> None:
     ),
 )
 def nightly_retention(runner: InferenceRunner) -> dg.RunRequest:
-    settings = load_form(runner.folder / RETENTION_FILE, RetentionSettings) or RetentionSettings()
-    return dg.RunRequest(run_config={"ops": {remove_what_is_not_kept.name: {"config": settings.model_dump()}}})
+    limits = retention_settings(runner.folder).model_dump(exclude={"grace"})
+    return dg.RunRequest(run_config={"ops": {remove_what_is_not_kept.name: {"config": limits}}})

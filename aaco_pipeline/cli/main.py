@@ -36,6 +36,7 @@ from aaco_pipeline.cli import (
     sweep,
     ui,
 )
+from aaco_pipeline.cli.compact import compact as compact_command
 from aaco_pipeline.cli.full_disk import FULL_DISK, is_of_a_full_disk
 from aaco_pipeline.cli.gc import gc as gc_command
 from aaco_pipeline.cli.lake_option import LAKE_HELP
@@ -86,6 +87,7 @@ for command in (
     sessions.show,
     rm_command,
     gc_command,
+    compact_command,
     report.report,
     diff.diff,
     query.sql,

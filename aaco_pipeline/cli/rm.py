@@ -53,12 +53,15 @@ def rm(project: "Project", names: tuple[str, ...], yes: bool, as_json: bool) -> 
             say(f"{one}  {size(lake.disk_bytes(one))}", err=True)
         click.confirm(f"Remove {told} from {lake.path} for good?", abort=True, err=True)
     has_instance = (project.dagster_home / "dagster.yaml").exists()
+    later = sum(map(lake.segment_bytes, (*sessions, *own)))
     with open_instance(project) if has_instance else nullcontext() as instance:
         freed, failed = _remove(lake, instance, campaigns, sessions)
     if as_json:
         print_json([{f"{kind}_id": name, "freed_bytes": bytes_} for (kind, name), bytes_ in freed.items()])
     elif not failed:
         say(f"removed {told}, {size(sum(freed.values()))} freed")
+        if later:
+            say(f"{size(later)} in segments leave the disk with the next `aaco compact`")
     for line in failed:
         say(f"aaco: {line}", err=True)
     return LakeError.exit_code if failed else 0

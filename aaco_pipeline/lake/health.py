@@ -3,7 +3,6 @@
 What is wrong between the lake, Dagster and the host is `aaco_pipeline.automation.doctor`, which also runs stages again.
 """
 
-import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,17 +16,34 @@ from aaco_pipeline.lake.declaration import Scope
 from aaco_pipeline.lake.files import file_digest, lake_errors, lock_is_free, remove_free_lock, write_atomically
 from aaco_pipeline.lake.identity import CAMPAIGN_ID, SESSION_ID
 from aaco_pipeline.lake.journal import JOURNAL
-from aaco_pipeline.lake.layout import CALIBRATIONS, FINDINGS, MANIFESTS, REQUESTS, SESSION_FOLDERS, owner_of
+from aaco_pipeline.lake.layout import CALIBRATIONS, FINDINGS, MANIFESTS, REQUESTS, SEGMENTS, SESSION_FOLDERS, owner_of
 from aaco_pipeline.lake.manifest import Artifact, Entry, Manifest, NewerManifestError
 from aaco_pipeline.lake.reading import LakeReader, read_manifest
 from aaco_pipeline.lake.rebuilding import rebuild_manifest
 from aaco_pipeline.lake.retention import CAMPAIGN_STAYS_OPEN, UNFINISHED_STAYS
+from aaco_pipeline.lake.segment_health import (
+    TORN_SEGMENT,
+    UNFINISHED_SEGMENT,
+    Segments,
+    mend_segment,
+    unfinished_segments,
+)
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.verified import RAW_LIST, described, raw_digests, raw_list, require_raw_intact
 from aaco_pipeline.lake.writers import TEMPORARY_PREFIX, writer_is_gone
 
 #: Folders of a lake that hold no tables.
-_WITHOUT_TABLES: Final = (MANIFESTS, REQUESTS, CALIBRATIONS, JOURNAL, ARTEFACTS, BUILDS, FINDINGS, *SESSION_FOLDERS)
+_WITHOUT_TABLES: Final = (
+    MANIFESTS,
+    REQUESTS,
+    CALIBRATIONS,
+    JOURNAL,
+    ARTEFACTS,
+    BUILDS,
+    FINDINGS,
+    SEGMENTS,
+    *SESSION_FOLDERS,
+)
 #: Tables that name artefacts, with the column.
 _NAMING: Final = (("baselines", "artefact"), ("bisection_builds", "artefact"), ("optimizations", "journal"))
 
@@ -50,6 +66,7 @@ def faults(lake: LakeReader) -> list[Fault]:
     """Everything torn, orphaned or stale in the lake. Reads every byte that is published or was captured."""
     with lake_errors(lake.path):
         found: list[Fault] = []
+        segments = Segments(lake)
         published: set[Path] = set()
         unreadable: set[str] = set()
         for path, manifest in _manifests(lake):
@@ -58,12 +75,14 @@ def faults(lake: LakeReader) -> list[Fault]:
                 found.append(_unreadable(path, manifest))
             else:
                 published |= {lake.path / file for file in manifest.files}
-                found += _damaged_files(lake, manifest)
+                found += _damaged_files(lake, manifest, segments)
         orphans = _unneeded_files(lake, published, unreadable)
         # A torn table of baselines is told above, and what it names is not known.
-        torn = any(one.kind != "unreadable manifest" and one.path.parts[-3] == "baselines" for one in found)
-        artefacts = () if unreadable or torn else _unnamed_artefacts(lake)
-        return [*found, *_captures(lake), *orphans, *artefacts, *_stale_locks(lake)]
+        unknown = any(one.kind != "unreadable manifest" and one.path.parts[-3] == "baselines" for one in found)
+        artefacts = () if unreadable or unknown else _unnamed_artefacts(lake)
+        # Torn segments come after the sessions whose rows they lost, which are mended first.
+        torn = [Fault(*one) for one in segments.faults]
+        return [*found, *torn, *_captures(lake), *orphans, *artefacts, *_stale_locks(lake)]
 
 
 def leftovers(lake: LakeReader) -> list[Fault]:
@@ -75,7 +94,8 @@ def leftovers(lake: LakeReader) -> list[Fault]:
     with lake_errors(lake.path):
         scopes: tuple[Scope, ...] = ("session", "campaign")
         published = {lake.path / file for scope in scopes for one in lake.manifests(scope) for file in one.files}
-        unneeded = (*_unpublished_files(lake, published), *_unnamed_artefacts(lake), *_stale_locks(lake))
+        segments = (Fault(*one) for one in unfinished_segments(lake))
+        unneeded = (*segments, *_unpublished_files(lake, published), *_unnamed_artefacts(lake), *_stale_locks(lake))
         return [fault for fault in unneeded if fault.mendable]
 
 
@@ -107,6 +127,8 @@ def mend(lake: TraceLake, fault: Fault) -> bool:
     if fault.kind in ("torn file", "missing file"):
         lake.record_torn(owner_of(fault.path)[1])
         return True
+    if fault.kind in (TORN_SEGMENT, UNFINISHED_SEGMENT, "torn copy"):
+        return _remove_copy(lake, fault.path) if fault.kind == "torn copy" else mend_segment(lake, fault.path)
     if fault.kind == "unreadable manifest":
         rebuild_manifest(lake, fault.path.stem)
         return True
@@ -119,10 +141,8 @@ def mend(lake: TraceLake, fault: Fault) -> bool:
                 drop_artefact(lake.path, fault.path)
         elif fault.kind == "stale lock":
             remove_free_lock(fault.path)
-        elif fault.kind == "unfinished write" and fault.path.is_dir():
-            shutil.rmtree(fault.path)
         elif fault.kind == "unfinished write":
-            fault.path.unlink(missing_ok=True)
+            lake.storage.discard(fault.path)
         else:
             scope, identifier = owner_of(fault.path)
             with lake.locked(identifier, scope):
@@ -137,20 +157,36 @@ def _unreadable(path: Path, error: LakeError) -> Fault:
     return Fault("unreadable manifest", path, str(error), not is_newer, session)
 
 
-def _damaged_files(lake: LakeReader, manifest: Manifest) -> Iterator[Fault]:
+def _damaged_files(lake: LakeReader, manifest: Manifest, segments: Segments) -> Iterator[Fault]:
     for one in manifest.on_disk:
         kind = _damage(lake, one)
         if kind is None:
+            continue
+        is_held = isinstance(one, Entry) and segments.hold(manifest.id, one)
+        if is_held and kind == "missing file":
             continue
         # A writer may have superseded the file after its name was read: then it is no fault.
         if one not in lake.manifest(manifest.id, manifest.scope).on_disk:
             continue
         path = lake.path / one.file
-        if manifest.scope == "session" and lake.raw(manifest.id).is_dir():
+        if is_held:
+            yield Fault("torn copy", path, f"{described(path)}; a segment has it whole, and is read", mendable=True)
+        elif manifest.scope == "session" and lake.raw(manifest.id).is_dir():
             told = f"{described(path)}; its stage has to run again"
             yield Fault(kind, path, told, mendable=True, session=manifest.id)
         else:
             yield Fault(kind, path, f"{described(path)}; there is no raw capture to rebuild it from", mendable=False)
+
+
+def _remove_copy(lake: TraceLake, path: Path) -> bool:
+    """Remove a table's own file that is torn, when a segment has it whole still; whether it is gone."""
+    scope, identifier = owner_of(path)
+    segments = Segments(lake)
+    with lake_errors(path), lake.locked(identifier, scope):
+        for entry in lake.manifest(identifier, scope).entries:
+            if lake.path / entry.file == path and segments.hold(identifier, entry):
+                lake.storage.clear(path.parent, [path.name])
+    return lake.storage.state(path) is None
 
 
 def _damage(lake: LakeReader, published: Entry | Artifact) -> str | None:

@@ -26,6 +26,8 @@ SESSION_FOLDERS: Final = ("raw", "traces", "reports")
 CALIBRATIONS: Final = "calibrations"
 #: The folder of what was found and told, a JSON file each, for programs that look on.
 FINDINGS: Final = "findings"
+#: The folder of segments, one folder for each table; see `aaco_pipeline.lake.segments`.
+SEGMENTS: Final = "segments"
 _REQUIRE_ID: Final[Mapping[Scope, Callable[[str], str]]] = {
     "session": require_session_id,
     "campaign": require_campaign_id,
@@ -128,6 +130,15 @@ class LakeFolder:
         for name in ("attended", "running"):
             self.storage.drop_lock(self._run_lock(session, name))
 
+    def compacting(self) -> AbstractContextManager[None]:
+        """A block in which nobody else writes or removes segments. LakeError at once when somebody does."""
+        return self._held_while_it_runs(self._compaction_lock, "the lake's compaction", 0.0)
+
+    def is_compacting(self) -> bool:
+        """Whether anybody writes or removes segments, on this host or on one that shares the lake."""
+        with lake_errors(self._compaction_lock):
+            return self.storage.is_held(self._compaction_lock)
+
     @contextmanager
     def _held_while_it_runs(
         self, path: Path, purpose: str, wait_seconds: float = RUN_TIMEOUT_SECONDS
@@ -142,6 +153,10 @@ class LakeFolder:
 
     def _run_lock(self, session: str, name: str) -> Path:
         return self.path / ".locks" / "runs" / f"{require_session_id(session)}.{name}"
+
+    @property
+    def _compaction_lock(self) -> Path:
+        return self.path / ".locks" / "compaction.lock"
 
     def _measuring_lock(self, campaign: str) -> Path:
         return self.path / ".locks" / "runs" / f"{require_campaign_id(campaign)}.measuring"

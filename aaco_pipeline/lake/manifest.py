@@ -4,7 +4,6 @@ Nothing else says so. Its text form and its checks live here; when it is replace
 `aaco_pipeline.lake.store`, how far a session has come is told by `aaco_pipeline.lake.progress`.
 """
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,15 +13,13 @@ from typing import Any, Final, NamedTuple
 
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.declaration import Scope
+from aaco_pipeline.lake.sealed import is_sealed, seal
 
 #: 3: it has a digest of its own, and states its stages. 2: a table without rows has no file, and the key column is in
 #: a file's path alone. The earlier versions are read as well.
 MANIFEST_VERSION: Final = 3
 #: A stage reads a dozen tables of the same few sessions, `aaco sql` all of them twice; each manifest is parsed once.
 _REMEMBERED: Final = 256
-#: How the text begins: the digest over all other bytes stands first, at a known place. Sorted, it is the first key.
-_HEAD: Final = b'{\n "digest": "'
-_DIGITS: Final = 64
 
 
 class Entry(NamedTuple):
@@ -133,7 +130,6 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         document = {
-            "digest": "",
             "manifest_version": MANIFEST_VERSION,
             "scope": self.scope,
             "id": self.id,
@@ -143,17 +139,14 @@ class Manifest:
             "files": [one._asdict() for one in self.artifacts],
             **({"stated": dict(self.stated)} if self.stated else {}),
         }
-        rest = (json.dumps(document, indent=1, sort_keys=True) + "\n").encode().removeprefix(_HEAD)
-        return _HEAD + _digest(rest) + rest
+        return seal(document)
 
     @staticmethod
     @lru_cache(_REMEMBERED)
     def from_bytes(content: bytes, source: str) -> "Manifest":
         """Parse and check a manifest read from `source`; LakeError when it is newer or damaged."""
         try:
-            has_digest = content.startswith(_HEAD)
-            if has_digest and content[len(_HEAD) :][:_DIGITS] != _digest(content[len(_HEAD) + _DIGITS :]):
-                raise ValueError("its bytes are not those that were written")
+            has_digest = is_sealed(content)
             document = json.loads(content)
             version = document["manifest_version"]
             if version > MANIFEST_VERSION:
@@ -185,10 +178,6 @@ class Manifest:
 
 class NewerManifestError(LakeError):
     """A later version of this package wrote the manifest: it is whole, and not to be touched."""
-
-
-def _digest(rest: bytes) -> bytes:
-    return hashlib.sha256(rest).hexdigest().encode()
 
 
 def _entry(item: dict[str, Any]) -> Entry:

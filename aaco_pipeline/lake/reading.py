@@ -4,23 +4,23 @@ Writing is `aaco_pipeline.lake.store`, SQL over the lake `aaco_pipeline.lake.sql
 mean.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from hashlib import sha256
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from aaco_pipeline.errors import LakeError, UsageError
-from aaco_pipeline.lake.contracts import find_contract, polars_dtype, polars_schema
+from aaco_pipeline.lake.contracts import all_tables, contract, find_contract, polars_dtype, polars_schema
 from aaco_pipeline.lake.declaration import Scope, Table
 from aaco_pipeline.lake.files import lake_errors
 from aaco_pipeline.lake.identity import SESSION_ID, require_session_id
 from aaco_pipeline.lake.layout import MANIFESTS, SESSION_FOLDERS, LakeFolder, is_id, owner_of
-from aaco_pipeline.lake.manifest import Entry, Manifest
+from aaco_pipeline.lake.manifest import Artifact, Entry, Manifest
 from aaco_pipeline.lake.narrowing import Meant
+from aaco_pipeline.lake.places import Place, Places, read_batch, read_places
 from aaco_pipeline.lake.progress import Progress, progress_of
+from aaco_pipeline.lake.segments import list_names
 from aaco_pipeline.lake.verified import missing, require_intact, torn
 
 if TYPE_CHECKING:
@@ -92,6 +92,12 @@ class LakeReader(LakeFolder):
         files = (file for folder in folders for file in folder.rglob("*") if file.is_file())
         return sum(entry.bytes for entry in self.manifest(session).entries) + sum(file.stat().st_size for file in files)
 
+    def segment_bytes(self, identifier: str, scope: Scope = "session") -> int:
+        """Bytes of a session's or campaign's tables that are in segments alone, as their own files had them."""
+        entries = self.manifest(identifier, scope).entries
+        with lake_errors(self.path):
+            return sum(one.bytes for one in entries if one.file and self.storage.state(self.path / one.file) is None)
+
     def read(
         self, table: str, session: str | Sequence[str] | None = None, columns: Sequence[str] | None = None
     ) -> "pl.DataFrame":
@@ -122,40 +128,55 @@ class LakeReader(LakeFolder):
 
         declared = find_contract(table)
         owner = self.find_session(session)
-        entries = self.manifest(owner, declared.scope).of_table(table)
-        if not any(entry.rows for entry in entries):
+        entries = [entry for entry in self.manifest(owner, declared.scope).of_table(table) if entry.file]
+        if not entries:
             yield pl.DataFrame(schema=polars_schema(declared)).select(columns)
-        for entry in entries:
-            if (path := self.published_file(declared, entry, owner)) is not None:
-                for first in range(0, entry.rows, _BATCH_ROWS):
-                    yield _read_file(declared, path, columns, (first, _BATCH_ROWS))
+        places = self.places(declared, [(owner, entry) for entry in entries])
+        for entry, place in zip(entries, places, strict=True):
+            for first in range(0, entry.rows, _BATCH_ROWS):
+                yield read_batch(self.path, declared, place, columns, (first, min(_BATCH_ROWS, entry.rows - first)))
 
     def read_entry(self, entry: Entry) -> "pl.DataFrame":
         """One published table, after `verify_entry`."""
         import polars as pl
 
-        self.verify_entry(entry)
+        place = self.verify_entry(entry)
         table = find_contract(entry.table)
-        return _read_file(table, self.path / entry.file) if entry.file else pl.DataFrame(schema=polars_schema(table))
+        if place is None:
+            return pl.DataFrame(schema=polars_schema(table))
+        (frame,) = read_places(self.path, table, [place], None)
+        return frame
 
-    def verify_entry(self, entry: Entry) -> None:
-        """LakeError when a published table is not the bytes that were published, or its columns not its contract's.
+    def verify_entry(self, entry: Entry) -> Place | None:
+        """Where a published table is; None when it has no rows.
 
-        What is in the columns was held against the contract before those bytes were published.
+        LakeError when it is not the bytes that were published, or its columns not its contract's. What is in the
+        columns was held against the contract before those bytes were published.
         """
         import polars as pl
 
         table = find_contract(entry.table)
         if not entry.file:
-            return
-        _require_readable(table, entry, *owner_of(self.path / entry.file))
-        path = require_intact(self.path, entry)
+            return None
+        scope, owner = owner_of(self.path / entry.file)
+        _require_readable(table, entry, scope, owner)
+        place = Places(self.path, table, [owner]).of(owner, entry)
+        path = place if isinstance(place, Path) else self.path / place.segment.file
         with lake_errors(path):
             held = pl.read_parquet_schema(path)
         declared = {c.name: polars_dtype(c.dtype) for c in table.columns if c.since <= entry.contract_version}
         wrong = sorted(name for name, dtype in declared.items() if held.get(name) != dtype)
         if wrong:
             raise LakeError(f"{path}: column {', '.join(wrong)} is not as table {table.name} declares it")
+        return place
+
+    def require_whole(self, published: Entry | Artifact) -> None:
+        """LakeError when a published table or file is nowhere as it was published."""
+        _, owner = owner_of(self.path / published.file)
+        if isinstance(published, Artifact) or published.table not in all_tables():
+            require_intact(self.path, published)
+        else:
+            Places(self.path, contract(published.table), [owner]).of(owner, published)
 
     def published(
         self, tables: Sequence[Table], meant: Mapping[str, Meant] | None = None
@@ -186,13 +207,16 @@ class LakeReader(LakeFolder):
             for table in tables
         }
 
-    def published_file(self, table: Table, entry: Entry, identifier: str) -> Path | None:
-        """The verified file of a published table of one session or campaign; None where it has no rows.
+    def places(self, table: Table, published: Sequence[tuple[str, Entry]]) -> list[Place]:
+        """Where each published entry with rows is, verified: of one owner its own file first, of more segments first.
 
-        LakeError when it is torn or missing, or was written under a newer contract.
+        LakeError when one is torn or missing, or was written under a newer contract.
         """
-        _require_readable(table, entry, table.scope, identifier)
-        return require_intact(self.path, entry) if entry.file else None
+        owners = {owner for owner, _ in published}
+        found = Places(self.path, table, owners, segments_first=len(owners) > 1)
+        for owner, entry in published:
+            _require_readable(table, entry, table.scope, owner)
+        return [found.of(owner, entry) for owner, entry in published if entry.file]
 
     def artifact(self, session: str, path: Path) -> bytes | None:
         """The content of a session's `trace` or `report`, verified; None when there is none. LakeError when it is torn.
@@ -218,31 +242,25 @@ class LakeReader(LakeFolder):
         if self.path.exists() and not self.path.is_dir():
             raise LakeError(f"{self.path}: not a folder, so not a lake; name another with --lake")
 
-    def _read_all(self, table: Table, columns: Sequence[str] | None) -> list["pl.DataFrame"]:
-        """As `_read_published` of all, without reading a manifest but where a file is not what the catalogue had."""
-        frames: list[pl.DataFrame] = []
-        for identifier, published in groupby(self.published([table])[table.name], key=itemgetter(0)):
-            try:
-                frames += self._read_entries(table, [entry for _, entry in published], identifier, columns)
-            except LakeError:
-                frames += self._read_published(table, identifier, columns)
-        return frames
-
     def _read_published(self, table: Table, identifier: str, columns: Sequence[str] | None) -> list["pl.DataFrame"]:
         while True:
-            manifest = self.manifest(identifier, table.scope)
+            manifest, lists = self.manifest(identifier, table.scope), list_names(self.path, table.name)
             try:
-                return self._read_entries(table, manifest.of_table(table.name), identifier, columns)
+                published = [(identifier, entry) for entry in manifest.of_table(table.name)]
+                return read_places(self.path, table, self.places(table, published), columns)
             except LakeError:
                 # Either a writer superseded the file after we had read its name, or it is torn or lost.
-                if self.manifest(identifier, table.scope) == manifest:
+                if (self.manifest(identifier, table.scope), list_names(self.path, table.name)) == (manifest, lists):
                     raise
 
-    def _read_entries(
-        self, table: Table, entries: Iterable[Entry], identifier: str, columns: Sequence[str] | None
-    ) -> list["pl.DataFrame"]:
-        files = [self.published_file(table, entry, identifier) for entry in entries]
-        return [_read_file(table, file, columns) for file in files if file is not None]
+    def _read_all(self, table: Table, columns: Sequence[str] | None) -> list["pl.DataFrame"]:
+        while True:
+            published, lists = self.published([table]), list_names(self.path, table.name)
+            try:
+                return read_places(self.path, table, self.places(table, published[table.name]), columns)
+            except LakeError:
+                if (self.published([table]), list_names(self.path, table.name)) == (published, lists):
+                    raise
 
 
 def read_manifest(path: Path) -> Manifest | None:
@@ -265,30 +283,3 @@ def _require_readable(table: Table, entry: Entry, scope: Scope, identifier: str)
 
 def _chosen(frame: "pl.DataFrame", columns: Sequence[str] | None) -> "pl.DataFrame":
     return frame if columns is None else frame.select(columns)
-
-
-def _read_file(
-    table: Table, path: Path, columns: Sequence[str] | None = None, rows: tuple[int, int] | None = None
-) -> "pl.DataFrame":
-    """The file in the contract's columns; the key comes from the path, as only older files hold it, too.
-
-    Of its rows all, or so many from the first of `rows` on.
-    """
-    import polars as pl
-
-    schema = polars_schema(table)
-    asked = schema.names() if columns is None else [*columns]
-    try:
-        held = [name for name in pl.read_parquet_schema(path) if name in asked] if columns is not None else None
-        # Of columns that it does not hold it still says how many rows there are.
-        if rows is None:
-            frame = pl.read_parquet(path, columns=held or None, hive_partitioning=False, glob=False)
-        else:
-            scan = pl.scan_parquet(path, hive_partitioning=False, glob=False).slice(*rows)
-            frame = (scan.select(held) if held else scan).collect()
-    except (pl.exceptions.PolarsError, OSError) as error:
-        if not path.is_file():
-            raise missing(path) from error
-        raise LakeError(f"{path}: cannot be read ({str(error).splitlines()[0]}); `aaco doctor` tells why") from error
-    absent = [pl.lit(None, schema[name]).alias(name) for name in asked if name not in frame.columns]
-    return frame.with_columns(absent).with_columns(pl.lit(owner_of(path)[1]).alias(table.key)).select(asked)

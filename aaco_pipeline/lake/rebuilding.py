@@ -13,9 +13,10 @@ from aaco_pipeline.lake.contracts import all_tables
 from aaco_pipeline.lake.declaration import Scope, Table
 from aaco_pipeline.lake.files import file_digest, lake_errors, write_atomically
 from aaco_pipeline.lake.identity import SESSION_ID
-from aaco_pipeline.lake.layout import DIGITS_IN_NAME
+from aaco_pipeline.lake.layout import DIGITS_IN_NAME, table_file
 from aaco_pipeline.lake.manifest import Entry, Manifest, NewerManifestError
 from aaco_pipeline.lake.reading import read_manifest
+from aaco_pipeline.lake.segments import readable_lists
 from aaco_pipeline.lake.store import TraceLake
 
 _REASON: Final = "its manifest was torn and is rebuilt from the files of its tables; run it again"
@@ -46,13 +47,28 @@ def rebuild_manifest(lake: TraceLake, identifier: str) -> Manifest:
 
 
 def _entries(lake: TraceLake, scope: Scope, identifier: str) -> Iterator[Entry]:
-    """One entry for every table of every stage that is in exactly one whole file."""
-    found = defaultdict(list)
+    """One entry for every table of every stage that is in exactly one whole file, else in one version in segments."""
+    found: dict[tuple[str, str], list[Entry]] = defaultdict(list)
     for table in all_tables().values():
         for file in (lake.path / table.name / f"{scope}_id={identifier}").glob("*.parquet"):
             if (entry := _entry(lake, table, identifier, file)) is not None:
                 found[entry.table, entry.stage].append(entry)
+        for key, parts in _parts(lake, table, identifier).items():
+            if key not in found:  # what a session published after it was compacted has a file
+                found[key] = parts
     return (entries[0] for entries in found.values() if len(entries) == 1)
+
+
+def _parts(lake: TraceLake, table: Table, identifier: str) -> dict[tuple[str, str], list[Entry]]:
+    """What segments hold of a session's or campaign's table, dead or not, by table and stage."""
+    found: dict[tuple[str, str], set[Entry]] = defaultdict(set)
+    for one in readable_lists(lake.path, table.name):
+        for part in one.parts:
+            if part.id == identifier:
+                file = table_file(table.name, table.scope, *part[:3])
+                entry = Entry(table.name, part.stage, file, part.rows, part.bytes, part.sha256, part.contract_version)
+                found[table.name, part.stage].add(entry)
+    return {key: list(entries) for key, entries in found.items()}
 
 
 def _entry(lake: TraceLake, table: Table, identifier: str, file: Path) -> Entry | None:

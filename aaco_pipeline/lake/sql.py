@@ -20,6 +20,7 @@ from aaco_pipeline.lake.limited_sql import LimitedConnection, Limits, default_li
 from aaco_pipeline.lake.manifest import Entry
 from aaco_pipeline.lake.narrowing import Meant, meant_by, one_of
 from aaco_pipeline.lake.reading import LakeReader
+from aaco_pipeline.lake.segments import PART_COLUMN, Segment, list_names
 from aaco_pipeline.lake.verified import missing
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ _PART_ROWS: Final = 10_000
 _BATCH_ROWS: Final = 100_000
 #: A file that vanished after its view was made is a folder to DuckDB, which it may not look through.
 _VANISHED: Final = re.compile(r'Cannot access file "([^"]+\.parquet)/\*\*')
-_READ_OPTIONS: Final = "union_by_name = true, hive_partitioning = false, filename = true"
 
 
 @dataclass(frozen=True)
@@ -168,6 +168,7 @@ def _stream(
     meant = _meant(lake, statement, limits, tables) if only is None else dict.fromkeys(all_tables(), one_of(only))
     while True:
         published = lake.published(tables, meant)
+        lists = [list_names(lake.path, table.name) for table in tables]
         begun = False
         try:
             with _guarded(lake, limits) as running:
@@ -178,7 +179,8 @@ def _stream(
                     yield part
                 return
         except LakeError:
-            if begun or lake.published(tables, meant) == published:
+            now = [list_names(lake.path, table.name) for table in tables]
+            if begun or (lake.published(tables, meant) == published and now == lists):
                 raise
 
 
@@ -261,10 +263,16 @@ def _prepare(
         if table.name not in published:
             connection.execute(f'CREATE VIEW "{table.name}" AS {_not_opened(table)}')
             continue
-        found = (lake.published_file(table, entry, owner) for owner, entry in published[table.name])
-        files = [str(path) for path in found if path is not None]
-        allowed.extend({*files, *map(_as_pattern, files)})
-        connection.execute(f'CREATE VIEW "{table.name}" AS {_over_files(table, files)}')
+        places = lake.places(table, published[table.name])
+        files = [str(place) for place in places if isinstance(place, Path)]
+        parts: dict[Segment, list[int]] = {}
+        for place in places:
+            if not isinstance(place, Path):
+                parts.setdefault(place.segment, []).append(place.part)
+        segments = {str(lake.path / segment.file): _live(segment, own) for segment, own in parts.items()}
+        opened = {*files, *segments}
+        allowed.extend({*opened, *map(_as_pattern, opened)})
+        connection.execute(f'CREATE VIEW "{table.name}" AS {_over_files(table, files, segments)}')
     for helper in HELPER_VIEWS:
         connection.execute(f'CREATE VIEW "{helper.name}" AS {helper.select}')
     for setting, value in _LOCKED_SETTINGS.items():
@@ -304,16 +312,36 @@ def _not_opened(table: Table) -> str:
     return f"SELECT {_as_columns(table, error)} WHERE {error} IS NULL"
 
 
-def _over_files(table: Table, files: list[str]) -> str:
-    nothing = f"SELECT {_as_columns(table, 'NULL')} WHERE false"
-    if not files:
-        return nothing
-    # The key stands in the path; only older files hold it, too. A filter on it still spares DuckDB the other files.
-    key = f"regexp_extract(filename, '/{table.key}=([^/]+)/[^/]*$', 1) AS \"{table.key}\""
-    columns = ", ".join([key, *(f'"{c.name}"' for c in table.columns)])
+def _over_files(table: Table, files: list[str], segments: Mapping[str, str]) -> str:
+    """A view over sessions' own files, and over segments, each with the condition that tells which rows are live."""
+    columns = ", ".join(f'"{c.name}"' for c in table.all_columns)
     # The typed empty branch gives every column its contract's type, also those an older file does not have.
-    source = f"read_parquet({_list_literal([_as_pattern(file) for file in files])}, {_READ_OPTIONS})"
-    return f"SELECT {columns} FROM ({nothing} UNION ALL BY NAME SELECT * FROM {source})"
+    sources = [f"SELECT {_as_columns(table, 'NULL')} WHERE false"]
+    whole = [segment for segment, live in segments.items() if not live]
+    if whole:
+        sources.append(f"SELECT * FROM {_reading(whole)}")
+    sources += [f"SELECT * FROM {_reading([segment])} WHERE {live}" for segment, live in segments.items() if live]
+    if files:
+        # The key stands in the path; only older files hold it, too. A filter on it still spares DuckDB the other files.
+        key = f"regexp_extract(filename, '/{table.key}=([^/]+)/[^/]*$', 1) AS \"{table.key}\""
+        sources.append(
+            f"SELECT {key}, COLUMNS(lambda c: c <> '{table.key}') FROM {_reading(files, ', filename = true')}"
+        )
+    return f"SELECT {columns} FROM ({' UNION ALL BY NAME '.join(sources)})"
+
+
+def _live(segment: Segment, parts: list[int]) -> str:
+    """The condition on a segment's rows that leaves these parts of it; "" when they are all."""
+    if len(parts) == segment.parts:
+        return ""
+    dead = sorted({*range(segment.parts)} - {*parts})
+    few, negated = (dead, "NOT ") if len(dead) < len(parts) else (sorted(parts), "")
+    return f"{PART_COLUMN} {negated}IN ({', '.join(map(str, few))})"
+
+
+def _reading(files: list[str], options: str = "") -> str:
+    paths = _list_literal([_as_pattern(file) for file in files])
+    return f"read_parquet({paths}, union_by_name = true, hive_partitioning = false{options})"
 
 
 def _list_literal(texts: list[str]) -> str:

@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
@@ -89,6 +89,9 @@ class Storage(Protocol):
 
     def remove(self, path: Path) -> None:
         """Remove a file, durably, if there is one."""
+
+    def clear(self, folder: Path, names: Collection[str]) -> None:
+        """Remove files of a folder, and the folder when it is empty then; what a crash brings back is no harm."""
 
     def remove_folder(self, folder: Path) -> None:
         """Remove a folder, if there is one: it vanishes at once, and what a kill leaves is found by `unfinished`."""
@@ -195,6 +198,13 @@ class LocalStorage:
         except (FileNotFoundError, NotADirectoryError):
             return
         sync_folder(path.parent)
+
+    def clear(self, folder: Path, names: Collection[str]) -> None:
+        for name in names:
+            (folder / name).unlink(missing_ok=True)
+        if not self.names(folder):
+            with suppress(FileNotFoundError):
+                folder.rmdir()
 
     def remove_folder(self, folder: Path) -> None:
         if folder.is_dir():

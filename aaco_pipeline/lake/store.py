@@ -30,7 +30,7 @@ from aaco_pipeline.lake.identity import new_session_id, time_of
 from aaco_pipeline.lake.layout import MANIFESTS, SESSION_FOLDERS, table_file
 from aaco_pipeline.lake.manifest import Artifact, Entry, Manifest
 from aaco_pipeline.lake.reading import LakeReader
-from aaco_pipeline.lake.verified import RAW_LIST, described, raw_digests, raw_list, require_intact
+from aaco_pipeline.lake.verified import RAW_LIST, described, raw_digests, raw_list
 from aaco_pipeline.lake.writers import temporary_beside
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class TraceLake(LakeReader):
         def failed(manifest: Manifest) -> Manifest:
             for one in manifest.on_disk:
                 try:
-                    require_intact(self.path, one)
+                    self.require_whole(one)
                 except LakeError:
                     reasons[one.stage] = f"torn or missing: {described(self.path / one.file)}; run it again"
                     manifest = manifest.without_file(one.file)
@@ -197,9 +197,10 @@ class TraceLake(LakeReader):
         """Delete everything of `session`: first from the manifest's view, then the files. Returns the bytes freed.
 
         A kill leaves nothing half: the raw capture goes last and at once, so what is left is a whole session, a whole
-        capture without tables, or files that `aaco_pipeline.lake.health` finds.
+        capture without tables, or files that `aaco_pipeline.lake.health` finds. What is in segments leaves the disk
+        with the next compaction; nobody reads it from now on, and it is not counted.
         """
-        freed = self.disk_bytes(session)
+        freed = self.disk_bytes(session) - self.segment_bytes(session)
         with lake_errors(self.path), self.locked(session, "session"):
             self.manifest_path(session, "session").unlink(missing_ok=True)
             if (self.path / MANIFESTS).is_dir():
@@ -221,7 +222,8 @@ class TraceLake(LakeReader):
         Its manifest goes first: killed at any instant there is all of it or none.
         """
         with lake_errors(self.path), self.locked(campaign, "campaign"):
-            freed = sum(entry.bytes for entry in self.manifest(campaign, "campaign").entries)
+            stated = sum(entry.bytes for entry in self.manifest(campaign, "campaign").entries)
+            freed = stated - self.segment_bytes(campaign, "campaign")
             self.manifest_path(campaign, "campaign").unlink(missing_ok=True)
             if (self.path / MANIFESTS).is_dir():
                 sync_folder(self.path / MANIFESTS)

@@ -4,6 +4,7 @@ The manifest states it for tables and for the files beside them, a list in its f
 tables passes through `require_intact`. What is torn is mended by `aaco_pipeline.lake.health`.
 """
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -23,7 +24,10 @@ _RAW_LIST_VERSION: Final = 1
 _REMEMBERED: Final = 1 << 17
 
 _Identity = tuple[int, int, int, int]
-_DIGESTS: Final[dict[_Identity, str]] = {}
+#: Of files by their identity, of a stretch of one by that and where it begins.
+_DIGESTS: Final[dict[tuple[int, ...], str]] = {}
+_AT_ONCE_BYTES: Final = 1 << 20
+_REBUILDING: Final = "`aaco doctor --mend` rebuilds it from the raw capture"
 
 
 def require_intact(lake: Path, published: Entry | Artifact) -> Path:
@@ -36,6 +40,34 @@ def require_intact(lake: Path, published: Entry | Artifact) -> Path:
         except FileNotFoundError as error:
             raise missing(path) from error
     raise torn(path)
+
+
+def require_stretch(path: Path, size: int, stretch: tuple[int, int], sha256: str, told: str) -> None:
+    """As `require_intact`, of a stretch (begin and length) of a file of so many bytes; `told` says what it holds."""
+    begin, length = stretch
+    with lake_errors(path):
+        try:
+            known = _identity(path.stat())
+            if known[2] == size:
+                key = (*known, begin)
+                if key not in _DIGESTS:
+                    _remember(key, stretch_digest(path, begin, length))
+                if _DIGESTS[key] == sha256:
+                    return
+        except FileNotFoundError as error:
+            raise LakeError(f"{path}: published but missing ({told}); {_REBUILDING}") from error
+    raise LakeError(f"{path}: its bytes are not those published ({told}); {_REBUILDING}")
+
+
+def stretch_digest(path: Path, begin: int, length: int) -> str:
+    """The SHA-256 of a stretch of a file, read now."""
+    digest = hashlib.sha256()
+    with path.open("rb", buffering=0) as stream:
+        stream.seek(begin)
+        while length > 0 and (read := stream.read(min(length, _AT_ONCE_BYTES))):
+            digest.update(read)
+            length -= len(read)
+    return digest.hexdigest()
 
 
 def missing(path: Path) -> LakeError:
@@ -106,10 +138,14 @@ def _digest(path: Path, size: int) -> str | None:
         with path.open("rb", buffering=0) as stream:
             known = _identity(os.fstat(stream.fileno()))
             digest = stream_digest(stream)
-        if len(_DIGESTS) >= _REMEMBERED:
-            _DIGESTS.clear()
-        _DIGESTS[known] = digest
+        _remember(known, digest)
     return _DIGESTS[known]
+
+
+def _remember(key: tuple[int, ...], digest: str) -> None:
+    if len(_DIGESTS) >= _REMEMBERED:
+        _DIGESTS.clear()
+    _DIGESTS[key] = digest
 
 
 def _identity(status: os.stat_result) -> _Identity:
@@ -119,7 +155,7 @@ def _identity(status: os.stat_result) -> _Identity:
 def _mending(path: Path) -> str:
     if owner_of(path)[0] == "campaign":
         return "publish it again"
-    return "`aaco doctor --mend` rebuilds it from the raw capture"
+    return _REBUILDING
 
 
 def _difference(content: bytes, digests: Mapping[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""The schedule of retention: it asks for a round by the file's limits, and the round is that of `aaco gc`."""
+"""The schedules of retention and compaction: each asks for a round by the file, which is that of its command."""
 
 from pathlib import Path
 from typing import Any
@@ -6,12 +6,14 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from aaco_pipeline.automation.schedules import RETENTION_FILE, RetentionSettings, nightly_retention, retention
+from aaco_pipeline.automation.compaction import compaction, nightly_compaction
+from aaco_pipeline.automation.schedules import nightly_retention, retention
 from aaco_pipeline.automation.stage_assets import EXIT_CODE_KEY
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.configuration import load_form
 from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
+from aaco_pipeline.resources.retention_settings import RETENTION_FILE, RetentionSettings
 from tests.automation.conftest import QUIET
 from tests.lake.conftest import _filled
 from tests.places import CONFIGS
@@ -37,10 +39,10 @@ def test_a_project_s_file_holds(tmp_path: Path) -> None:
     assert asked(tmp_path) == {"keep": "2w", "keep_last": None, "keep_baselines": False}
 
 
-@pytest.mark.parametrize("wrong", ["keep: 90", "keep: soon", "keep_last: 0", "keep_baseline: true"])
+@pytest.mark.parametrize("wrong", ["keep: 90", "keep: soon", "keep_last: 0", "keep_baseline: true", "grace: null"])
 def test_a_wrong_limit_is_named_with_its_file(wrong: str, tmp_path: Path) -> None:
     (tmp_path / RETENTION_FILE).write_text(wrong)
-    with pytest.raises(UsageError, match=rf"{RETENTION_FILE}: keep"):
+    with pytest.raises(UsageError, match=rf"{RETENTION_FILE}: (keep|grace)"):
         asked(tmp_path)
 
 
@@ -78,3 +80,40 @@ def test_a_wrong_limit_in_the_launchpad_is_one_line(lake: TraceLake, instance: d
         assert failure is not None
         assert failure.metadata[EXIT_CODE_KEY].value == 2
     assert lake.sessions() == [OLD, NEW]
+
+
+def asked_of_compaction(folder: Path) -> Any:
+    with dg.build_schedule_context() as context:
+        request = nightly_compaction(context, runner=InferenceRunner(configs=str(folder)))
+    assert isinstance(request, dg.RunRequest)
+    return request.run_config["ops"]["compact_tables"]["config"]
+
+
+def test_compaction_is_asked_for_with_the_grace_of_the_file(tmp_path: Path) -> None:
+    assert asked_of_compaction(tmp_path) == asked_of_compaction(CONFIGS) == {"grace": "1d"}
+    (tmp_path / RETENTION_FILE).write_text("grace: 2w")
+    assert asked_of_compaction(tmp_path) == {"grace": "2w"}
+
+
+def test_a_round_of_compaction_puts_files_together_and_says_how_many(
+    lake: TraceLake, instance: dg.DagsterInstance
+) -> None:
+    done = compaction.execute_in_process(
+        instance=instance, run_config=QUIET, resources={"lake": LakeResource(path=str(lake.path))}
+    )
+    (materialized,) = [e for e in done.all_events if e.is_successful_output]
+    told = {name: one.value for name, one in materialized.step_output_data.metadata.items()}
+    assert (told["files put together"], told["segments written"], told["files waiting for their grace"]) == (2, 1, 2)
+    assert lake.read("sessions").height == 2
+
+
+def test_a_round_beside_another_fails_in_one_line(lake: TraceLake, instance: dg.DagsterInstance) -> None:
+    with lake.compacting():
+        done = compaction.execute_in_process(
+            instance=instance,
+            run_config=QUIET,
+            resources={"lake": LakeResource(path=str(lake.path))},
+            raise_on_error=False,
+        )
+    (failed,) = done.get_step_failure_events()
+    assert "compaction is locked by process" in str(failed.step_failure_data.error)

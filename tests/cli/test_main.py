@@ -43,6 +43,7 @@ ELSEWHERE: Final = {
     "calibrate",
     "rm",
     "gc",
+    "compact",
     "ui",
     "init",
     "compare",

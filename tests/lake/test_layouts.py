@@ -73,7 +73,7 @@ def test_a_table_without_rows_has_an_entry_and_no_file(lake: TraceLake, filled: 
     assert lake.read_entry(entry).equals(lake.read("markers"))
     assert lake.sql("SELECT count(*) FROM markers").item() == 0
     assert lake.published([contract("markers")]) == {"markers": [(SESSION, entry)]}
-    assert lake.published_file(contract("markers"), entry, SESSION) is None
+    assert lake.places(contract("markers"), [(SESSION, entry)]) == []
     assert lake.disk_bytes(SESSION) == 0
     assert faults(lake) == []
 

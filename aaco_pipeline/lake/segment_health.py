@@ -1,0 +1,118 @@
+"""What is wrong with a lake's segments, whether a table whose own file is gone is whole in one, and mending them.
+
+Faults of everything else, and the form in which all are told, are `aaco_pipeline.lake.health`.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from aaco_pipeline.errors import LakeError
+from aaco_pipeline.lake.compaction import clear_unlisted, rewrite, unlisted
+from aaco_pipeline.lake.contracts import all_tables
+from aaco_pipeline.lake.files import lake_errors
+from aaco_pipeline.lake.layout import SEGMENTS, LakeFolder
+from aaco_pipeline.lake.manifest import Entry
+from aaco_pipeline.lake.segments import (
+    Held,
+    NewerSegmentError,
+    PartKey,
+    SegmentList,
+    list_names,
+    read_list,
+    torn_stretches,
+    where_held,
+)
+from aaco_pipeline.lake.store import TraceLake
+
+TORN_SEGMENT: Final = "torn segment"
+UNFINISHED_SEGMENT: Final = "unfinished segment"
+
+
+class SegmentFault(NamedTuple):
+    """Something wrong with a segment, and whether `mend_segment` may do something about it."""
+
+    kind: str
+    path: Path
+    explanation: str
+    mendable: bool
+
+
+class Segments:
+    """Every segment of a lake, each read from the disk once, now, and held against its list."""
+
+    def __init__(self, lake: LakeFolder) -> None:
+        self.faults: list[SegmentFault] = []
+        self._torn: dict[str, set[int]] = {}
+        self._held: dict[str, dict[PartKey, Held]] = {}
+        for table in lake.storage.names(lake.path / SEGMENTS):
+            lists = [one for name in list_names(lake.path, table) if (one := self._look_at(lake, table, name))]
+            self._held[table] = where_held(sorted(lists, key=lambda one: (one.segment.made, one.segment.name)))
+        self.faults += unfinished_segments(lake)
+
+    def hold(self, owner: str, entry: Entry) -> bool:
+        """Whether a published table is whole in a segment."""
+        held = self._held.get(entry.table, {}).get((owner, entry.stage, entry.sha256))
+        if held is None:
+            return False
+        row_groups = held.segment.row_groups
+        needed = {*held.segment.row_groups_of(held.first_row, held.rows), len(row_groups)}
+        return not needed & self._torn[held.segment.file]
+
+    def _look_at(self, lake: LakeFolder, table: str, name: str) -> SegmentList | None:
+        path = lake.path / SEGMENTS / table / name
+        try:
+            one = read_list(lake.path, table, name)
+        except LakeError as error:
+            is_newer = isinstance(error, NewerSegmentError)  # whole, and not to be touched
+            kind = "newer segment" if is_newer else TORN_SEGMENT
+            self.faults.append(SegmentFault(kind, path, str(error), not is_newer))
+            return None
+        if one is not None:
+            torn = self._torn[one.segment.file] = set(torn_stretches(lake.path, one.segment))
+            if torn:
+                told = f"{len(torn)} of its {len(one.segment.stretches)} stretches are not what was written"
+                self.faults.append(SegmentFault(TORN_SEGMENT, path, f"{told}; the others are written anew", True))
+        return one
+
+
+def unfinished_segments(lake: LakeFolder) -> Iterator[SegmentFault]:
+    """What killed rounds of compaction left; nothing while one is at work."""
+    left = list(unlisted(lake))
+    if not lake.is_compacting():
+        for path in left:
+            yield SegmentFault(UNFINISHED_SEGMENT, path, "left by a compaction that was killed", True)
+
+
+def mend_segment(lake: TraceLake, path: Path) -> bool:
+    """Do about a torn or an unfinished segment what can be done; whether it is gone.
+
+    What can be read of a torn one is written anew. It stays while a session or campaign needs what cannot: publishing
+    that again comes first.
+    """
+    if path.suffix != ".json":  # a torn one is named by its list
+        with lake.compacting():
+            clear_unlisted(lake)
+        return lake.storage.state(path) is None
+    table = path.parent.name
+    try:
+        one = read_list(lake.path, table, path.name)
+    except LakeError:
+        if not _is_whole_without(lake, table):
+            return False
+        with lake.compacting(), lake_errors(path):
+            lake.storage.remove(path)
+            clear_unlisted(lake)
+        return True
+    return one is None or rewrite(lake, one.segment, datetime.now(UTC))
+
+
+def _is_whole_without(lake: TraceLake, table: str) -> bool:
+    """Whether everything published of a table is whole in places that can be read; so of no torn manifest's."""
+    declared = all_tables()[table]
+    try:
+        lake.places(declared, lake.published([declared])[table])
+    except LakeError:
+        return False
+    return True

@@ -1,0 +1,243 @@
+"""One segment's bytes: many published tables read, put one behind another, written, read back and published.
+
+What goes into a segment is decided by `aaco_pipeline.lake.compaction`, its form by `aaco_pipeline.lake.segments`.
+"""
+
+import hashlib
+import io
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from itertools import chain, groupby, pairwise
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Final, NamedTuple
+
+import polars as pl
+
+from aaco_pipeline import __version__
+from aaco_pipeline.errors import LakeError
+from aaco_pipeline.lake.contracts import polars_schema, polars_types
+from aaco_pipeline.lake.declaration import Table
+from aaco_pipeline.lake.files import lake_errors, sync_file
+from aaco_pipeline.lake.layout import SEGMENTS
+from aaco_pipeline.lake.segments import (
+    PART_COLUMN,
+    Held,
+    Part,
+    RowGroup,
+    Segment,
+    SegmentList,
+    read_rows,
+    require_part_intact,
+)
+from aaco_pipeline.lake.storage import storage_of
+from aaco_pipeline.lake.verified import missing, stretch_digest, torn
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+#: A segment is closed when it has grown to this.
+TARGET_BYTES: Final = 256 << 20
+#: A row group holds small parts whole until it has so many rows; it is what a reader of one session decodes.
+ROW_GROUP_ROWS: Final = 1 << 15
+_DIGITS_IN_NAME: Final = 16
+
+
+class Source(NamedTuple):
+    """A part to be written: `file` is its own file, relative to the lake; `held` says which segment has it, if one."""
+
+    part: Part
+    file: str
+    held: Held | None
+
+
+def write_segments(
+    lake: Path, table: Table, sources: Sequence[Source], made: datetime, left: Callable[[Source, LakeError], None]
+) -> Iterator[SegmentList]:
+    """Write the sources, which are in the order of their parts, to segments of a table, each published before given.
+
+    `left` is told of each that cannot be read, and why; it stays where it is. LakeError when the disk cannot be
+    written: what was not published then leaves nothing behind.
+    """
+    rows = (one for batch in _batches(sources) for one in _read(lake, table, batch, left))
+    for first in rows:
+        yield _write_one(lake, table, chain([first], rows), made)
+
+
+def _write_one(
+    lake: Path, table: Table, rows: Iterator[tuple[list[Part], pl.DataFrame]], made: datetime
+) -> SegmentList:
+    """Take rows until a segment is full, sync it, read it back, and put its list beside it: from then on it is read."""
+    import pyarrow.parquet as pq
+
+    storage = storage_of(lake)
+    folder = lake / SEGMENTS / table.name
+    parts: list[Part] = []
+    stated = {
+        "aaco.segment": table.name,
+        "aaco.contract_version": str(table.version),
+        "aaco.writer": f"aaco_pipeline {__version__}",
+    }
+    with lake_errors(folder), storage.new_file(folder / "segment") as path:
+        with path.open("xb") as file:
+            writer: pq.ParquetWriter | None = None
+            for some, frame in rows:
+                keyed = _keyed(table, len(parts), some, frame)
+                if writer is None:
+                    schema = keyed.schema.with_metadata(stated)
+                    writer = pq.ParquetWriter(file, schema, compression="zstd", compression_level=3)
+                writer.write_table(keyed.cast(writer.schema), row_group_size=ROW_GROUP_ROWS)
+                parts += some
+                if file.tell() >= TARGET_BYTES:
+                    break
+            assert writer is not None
+            writer.close()
+        sync_file(path)
+        stretches = list(_stretches(path))
+        segment = Segment(
+            table=table.name,
+            name=hashlib.sha256(repr((stretches, parts)).encode()).hexdigest()[:_DIGITS_IN_NAME],
+            made=made,
+            table_version=table.version,
+            parts=len(parts),
+            row_groups=tuple(stretches[:-1]),
+            footer=stretches[-1],
+        )
+        storage.place(path, lake / segment.file)
+        done = SegmentList(segment, tuple(parts))
+        storage.write(lake / segment.list_file, done.to_bytes())
+    return done
+
+
+def _keyed(table: Table, first: int, parts: Sequence[Part], frame: pl.DataFrame) -> "pa.Table":
+    """The rows of parts, of which `first` is the number of the first, with the columns that say whose they are."""
+    counts = pl.Series([part.rows for part in parts], dtype=pl.UInt32)
+    numbers = pl.Series(range(first, first + len(parts)), dtype=pl.Int32)
+    owners = pl.Series([part.id for part in parts], dtype=pl.String)
+    whose = frame.with_columns(
+        _repeated(numbers, counts).alias(PART_COLUMN), _repeated(owners, counts).alias(table.key)
+    )
+    return whose.select(PART_COLUMN, *polars_schema(table)).to_arrow()
+
+
+def _repeated(values: pl.Series, counts: pl.Series) -> pl.Series:
+    """Each value so many times."""
+    return pl.select(pl.lit(values).repeat_by(pl.lit(counts)).explode()).to_series()
+
+
+def _stretches(path: Path) -> Iterator[RowGroup]:
+    """The row groups of a Parquet file with the bytes before each, and its footer with all that lies before that."""
+    import pyarrow.parquet as pq
+
+    metadata = pq.read_metadata(path)
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    begins = [min(_begin(group.column(at)) for at in range(group.num_columns)) for group in groups]
+    last = groups[-1]
+    ends = (_begin(last.column(at)) + last.column(at).total_compressed_size for at in range(last.num_columns))
+    bounds = [0, *begins[1:], max(ends), path.stat().st_size]
+    for (begin, end), rows in zip(pairwise(bounds), [*(group.num_rows for group in groups), 0], strict=True):
+        yield RowGroup(end - begin, rows, stretch_digest(path, begin, end - begin))
+
+
+def _begin(column: "pq.ColumnChunkMetaData") -> int:
+    begin: int = column.data_page_offset
+    return begin if column.dictionary_page_offset is None else min(begin, column.dictionary_page_offset)
+
+
+def _batches(sources: Sequence[Source]) -> Iterator[list[Source]]:
+    """The sources of one row group after another; a large one has as many as it needs, for itself."""
+    batch: list[Source] = []
+    rows = 0
+    for source in sources:
+        if batch and rows + source.part.rows > ROW_GROUP_ROWS:
+            yield batch
+            batch, rows = [], 0
+        batch.append(source)
+        rows += source.part.rows
+    if batch:
+        yield batch
+
+
+def _read(
+    lake: Path, table: Table, batch: Sequence[Source], left: Callable[[Source, LakeError], None]
+) -> Iterator[tuple[list[Part], pl.DataFrame]]:
+    """The rows of a batch, in its order, with the parts that they are of: all but those that cannot be read."""
+    try:
+        found = [_read_all(lake, table, batch)]
+    except LakeError:  # one by one, to know which it is
+        found = []
+        for source in batch:
+            try:
+                found.append(_read_either(lake, table, source))
+            except LakeError as error:
+                left(source, error)
+    if found:
+        yield [source.part for sources, _ in found for source in sources], pl.concat([frame for _, frame in found])
+
+
+def _read_either(lake: Path, table: Table, source: Source) -> tuple[Sequence[Source], pl.DataFrame]:
+    """The rows of one part, of its segment or of its own file."""
+    try:
+        return _read_all(lake, table, [source])
+    except LakeError:
+        if source.held is None or storage_of(lake).state(lake / source.file) is None:
+            raise
+    return _read_all(lake, table, [source._replace(held=None)])
+
+
+def _read_all(lake: Path, table: Table, batch: Sequence[Source]) -> tuple[Sequence[Source], pl.DataFrame]:
+    """The rows of a batch in the contract's columns but the key. LakeError when any of it cannot be read."""
+    columns = list(polars_types(table.name))
+    held = [source.held for source in batch if source.held is not None]
+    of_segment: dict[str, Iterator[pl.DataFrame]] = {}
+    seen: set[tuple[str, int]] = set()
+    for source in batch:
+        if source.held is not None:
+            told = f"table {table.name} of {table.scope} {source.part.id}, stage {source.part.stage}"
+            require_part_intact(lake, source.held, told, seen)
+    for file, group in groupby(sorted(held, key=lambda one: one.segment.file), lambda one: one.segment.file):
+        runs = list(group)
+        frames = read_rows(lake, runs[0].segment, [(one.first_row, one.rows) for one in runs], columns)
+        of_segment[file] = iter(frames)
+    frames = []
+    for is_held, sources in groupby(batch, lambda source: source.held is not None):
+        if is_held:
+            frames += [next(of_segment[source.held.segment.file]) for source in sources if source.held is not None]
+        else:
+            frames.append(_read_files(lake, table, list(sources)))
+    complete = [_completed(table, frame) for frame in frames]
+    return batch, pl.concat(complete)
+
+
+def _completed(table: Table, frame: pl.DataFrame) -> pl.DataFrame:
+    """The frame with nulls in the columns that the contract has got since it was written."""
+    types = polars_types(table.name)
+    return frame.select(
+        pl.col(name) if name in frame.columns else pl.lit(None, dtype).alias(name) for name, dtype in types.items()
+    )
+
+
+def _read_files(lake: Path, table: Table, sources: Sequence[Source]) -> pl.DataFrame:
+    """The rows of published files, all at once. LakeError when one is not what was published."""
+    contents: list[IO[bytes]] = []
+    for source in sources:
+        path = lake / source.file
+        with lake_errors(path):
+            try:
+                content = storage_of(lake).read(path)
+            except FileNotFoundError as error:
+                raise missing(path) from error
+        if hashlib.sha256(content).hexdigest() != source.part.sha256:
+            raise torn(path)
+        contents.append(io.BytesIO(content))
+    schema = pl.Schema(polars_types(table.name))
+    try:
+        frame = pl.scan_parquet(
+            contents, schema=schema, missing_columns="insert", extra_columns="ignore", hive_partitioning=False
+        ).collect()
+    except pl.exceptions.PolarsError as error:
+        told = f"{lake / sources[0].file}: cannot be compacted ({str(error).splitlines()[0]})"
+        raise LakeError(f"{told}; it stays as it is") from error
+    if frame.height != sum(source.part.rows for source in sources):
+        raise LakeError(f"{lake / sources[0].file}: it has not the rows that were published; it stays as it is")
+    return frame
