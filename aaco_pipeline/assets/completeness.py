@@ -13,6 +13,15 @@ from aaco_pipeline.assets.stage import Outcome, Session, stage
 from aaco_pipeline.lake.evidence import Evidence, Status
 
 _READ: Final = tuple(dict.fromkeys((*EXAMINED, *RECORDED_FROM)))
+#: Of the tables with a row for each launch what is looked at, unless rows of another table ask for the others' columns.
+_COLUMNS: Final = {
+    "dispatches": (
+        *("dispatch_id", "process_id", "device_id", "queue_id", "stream_id", "kernel_id", "correlation_id"),
+        *("start_ns", "end_ns", "graph_node_id", "self_ns"),
+    ),
+    "api_calls": ("process_id", "domain", "start_ns", "end_ns"),
+}
+_ASKING: Final = ("counters", "captured_launches")
 #: What a capture states of thread traces.
 _TRACED: Final = ("att_instructions", "instruction_parts", "waves", "wave_starts")
 _STATUS: Final[dict[str, Status]] = {"fault": "invalid", "bound": "partial", "note": "partial"}
@@ -26,10 +35,14 @@ _STATUS: Final[dict[str, Status]] = {"fault": "invalid", "bound": "partial", "no
 )
 def completeness(session: Session) -> Outcome:
     """Can this recording carry the answer: what was launched, recorded, linked, counted and lost?"""
-    tables, captured = session.tables(*_READ), session.capture.tables()
+    tables, captured = session.tables(*(name for name in _READ if name not in _COLUMNS)), session.capture.tables()
     # Where no warm-up is left out, the timeline looks at the same activities.
     warm_up = tables["iterations"].filter(pl.col("pass") == "trace").height > 0
-    run = everything(tables) if warm_up else session.derive(recorded, *RECORDED_FROM)
+    run = everything(session.tables(*RECORDED_FROM)) if warm_up else session.derive(recorded, *RECORDED_FROM)
+    if any(tables[name].height for name in _ASKING):
+        tables |= session.tables(*_COLUMNS)
+    else:
+        tables |= {name: session.columns(name, columns) for name, columns in _COLUMNS.items()}
     traced = {name: captured[name] for name in _TRACED if name in captured}
     evidence = (*session.capture.evidence("files"), *session.capture.evidence("trace"))
     found = examined({**tables, **traced}, run, evidence)

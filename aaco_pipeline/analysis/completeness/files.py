@@ -108,6 +108,8 @@ def of_statistics(stated: pl.DataFrame, dispatches: pl.DataFrame, kernels: pl.Da
 
     The statistics are of the run that the records are of only where they name the same kernels.
     """
+    if stated.is_empty():
+        return
     sums = (
         stated.filter(pl.col("domain").str.to_lowercase() == "kernel")
         .group_by("name")

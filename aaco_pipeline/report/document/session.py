@@ -43,7 +43,8 @@ def session_document(lake: TraceLake, session: str) -> Document:
     statements = _filled_in({**SUMMARY, **OF_CAMPAIGN, **SECTIONS, **KERNEL_PAGES, **RANKS}, session)
     document = _head(lake, session, read_parts(lake, session, statements, _campaign(lake, session)))
     document["moments"] = _moments(document)
-    document["drawn_timeline"] = drawn_timeline({name: lake.read(name, session) for name in TABLES}, document)
+    tables = {name: lake.read(name, session, columns) for name, columns in TABLES.items()}
+    document["drawn_timeline"] = drawn_timeline(tables, document)
     entries = lake.manifest(session).entries
     document["published"] = [{"stage": entry.stage, "table": entry.table, "rows": entry.rows} for entry in entries]
     published = {entry.stage for entry in entries}

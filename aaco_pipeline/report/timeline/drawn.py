@@ -23,8 +23,18 @@ from aaco_pipeline.report.words.idle_causes import CAUSES
 from aaco_pipeline.report.words.kinds import kind_in_words
 from aaco_pipeline.report.words.units import capital
 
-#: The tables that a timeline is drawn from.
-TABLES: Final = ("dispatches", "memory_copies", "gaps", "api_calls", "kernels")
+_TIMES: Final = ("start_ns", "end_ns")
+#: The tables that a timeline is drawn from, and of these the columns.
+TABLES: Final[Mapping[str, tuple[str, ...]]] = {
+    "dispatches": (
+        *("dispatch_id", "thread_id", "device_id", "queue_id", "stream_id", "kernel_id", *_TIMES, "iteration"),
+        *("parent_dispatch_id", "below_resolution"),
+    ),
+    "memory_copies": ("copy_id", "device_id", "direction", "size_bytes", *_TIMES),
+    "gaps": ("device_id", *_TIMES, "cause", "doubt"),
+    "api_calls": ("call_id", "process_id", "thread_id", "domain", "name", *_TIMES),
+    "kernels": ("kernel_id", "name", "short_name", "family"),
+}
 #: Kinds of work that have a colour of their own; the others share one.
 COLOURS: Final = 7
 #: What has no kind of work, as the page numbers it beside them.
@@ -40,7 +50,7 @@ Window = tuple[int, int]
 def drawn_timeline(tables: Mapping[str, pl.DataFrame], document: Mapping[str, Any]) -> dict[str, Any] | None:
     """What the page's script draws, as JSON-able values; None where no kernel, copy or idle stretch has times.
 
-    `tables` are those named in `TABLES`. Of `document` are used `answers`, `session_parts`, `iterations`,
+    `tables` are those in `TABLES`. Of `document` are used `answers`, `session_parts`, `iterations`,
     `moments` and `provider`. Where not all activities are drawn, `cells` has the exact sums of the rest.
     """
     on_cpu = document.get("provider") == CPU_PROVIDER
