@@ -19,7 +19,7 @@ from aaco_pipeline.analysis.bottlenecks.classification import INPUTS, classify
 from aaco_pipeline.analysis.bottlenecks.rule_file import RULES_FILE, rules_of
 from aaco_pipeline.analysis.bottlenecks.rules import Rules
 from aaco_pipeline.analysis.sessions.iteration_gaps import usage
-from aaco_pipeline.analysis.timeline.recorded import RECORDED_FROM, counted_dispatches, recorded
+from aaco_pipeline.analysis.timeline.recorded import RECORDED_FROM, recorded
 from aaco_pipeline.assets.stage import FINDINGS, Outcome, Session, stage
 from aaco_pipeline.lake.evidence import Evidence, Status
 from aaco_pipeline.providers import CPU_PROVIDER
@@ -28,6 +28,8 @@ from aaco_pipeline.resources.strict_yaml import read_yaml
 
 BUILT_IN_RULES: Final = DEFAULTS / "configs" / RULES_FILE
 _READ: Final = tuple(dict.fromkeys((*INPUTS, *ANSWERED_FROM, *RECORDED_FROM)))
+#: What is looked at of the table that has a row for every activity.
+_OF_PATH: Final = ("activity_kind", "activity_id", "is_critical")
 
 
 @stage(
@@ -39,14 +41,16 @@ _READ: Final = tuple(dict.fromkeys((*INPUTS, *ANSWERED_FROM, *RECORDED_FROM)))
 )
 def classification(session: Session) -> Outcome:
     """Where did the time go, what should be fixed first, and what would that save at most?"""
-    tables = session.tables(*_READ)
+    run = session.derive(recorded, *RECORDED_FROM)
+    tables = session.tables(*(name for name in _READ if name not in ("dispatches", "critical_path")))
     # The dispatches that every other figure of the traced pass is over.
-    tables["dispatches"], _ = counted_dispatches(tables["dispatches"], tables["iterations"])
+    tables["dispatches"] = run.dispatches
+    tables["critical_path"] = session.columns("critical_path", _OF_PATH)
     sessions = tables["sessions"]
     on_host = sessions.height > 0 and sessions.item(0, "provider") == CPU_PROVIDER
     on_cpu = on_cpu_ratio(usage(tables["iterations"], tables["iteration_blocks"], "trace")) if on_host else 1.0
     kernels = classify(tables, load_bottleneck_rules(session.configs / RULES_FILE), on_cpu)
-    answer = answer_of(tables, session.derive(recorded, *RECORDED_FROM), kernels.select("kernel_id", "label"))
+    answer = answer_of(tables, run, kernels.select("kernel_id", "label"))
     row = answer.answers.row(0, named=True)
     named = kernels.join(tables["kernels"].select("kernel_id", "short_name"), on="kernel_id", how="left")
     timed = named.join(tables["kernel_stats"].select("kernel_id", "share_ratio"), on="kernel_id", how="left")

@@ -9,6 +9,7 @@ from typing import Final
 import polars as pl
 
 from aaco_pipeline.analysis.sessions import invariants
+from aaco_pipeline.analysis.timeline.activities import COMMUNICATION
 from aaco_pipeline.analysis.timeline.collective_rates import with_rates
 from aaco_pipeline.analysis.timeline.critical_path import critical_path as path_of
 from aaco_pipeline.analysis.timeline.critical_path import largest_savings, path_by_iteration
@@ -21,6 +22,7 @@ from aaco_pipeline.lake.evidence import Evidence, Status
 from aaco_pipeline.lake.validation import empty_table, in_contract, to_contract
 
 _READ: Final = (*RECORDED_FROM, "markers", "processes", "clock_domains", "devices", FINDINGS)
+_OF_COLLECTIVES: Final = ("dispatches", "api_calls")
 _TABLES: Final = ("critical_path", "critical_path_summary", "what_if", "rank_clocks", "collectives")
 #: Kernels that are asked about, and how many times as fast they are imagined: each costs a pass over the network.
 _ASKED: Final = 5
@@ -53,7 +55,10 @@ def critical_path(session: Session) -> Outcome:
     if not run.activities.height:
         missing = Evidence("activity network", "absent", "the session has no device activities with times")
         return Outcome({name: empty_table(name) for name in _TABLES}, [missing])
-    tables = session.tables(*_READ)
+    # Only collectives are looked up in the tables again, which may be large.
+    talks = (run.activities.get_column("category") == COMMUNICATION).any()
+    tables = session.tables(*(name for name in _READ if talks or name not in _OF_COLLECTIVES))
+    tables = {**{name: empty_table(name) for name in _OF_COLLECTIVES}, **tables}
     graph = network(run.activities, run.calls, run.waits)
     found = path_of(graph)
     several = ranks_of(tables, run.activities, run.calls)

@@ -61,7 +61,7 @@ def timeline(session: Session) -> Outcome:
     )
     top = stats.join(tables["kernels"], on="kernel_id").sort("total_ns", "kernel_id", descending=[True, False])
     active = windows.get_column("active_ratio").max() if windows.height == 1 else None
-    steady = steady_part(tables)
+    steady = steady_part(tables, run)
     return Outcome(
         {
             "session_parts": _with_repetitions(steady),

@@ -8,7 +8,8 @@ from aaco_pipeline.hardware.architecture_files import architecture
 from aaco_pipeline.hardware.device_facts import device_facts
 from aaco_pipeline.hardware.occupancy import INPUTS, occupancy
 
-_LAUNCH: Final = ("kernel_id", "device_id", "lds_bytes", "workgroup_work_items", "grid_work_items")
+_STATED: Final = ("kernel_id", "device_id", "workgroup_work_items", "grid_work_items")
+_LAUNCH: Final = (*_STATED[:2], "lds_bytes", *_STATED[2:])
 
 
 def kernel_occupancy(
@@ -40,7 +41,9 @@ def kernel_occupancy(
         .rename({"achieved_occupancy_ratio": "achieved_ratio"})
         .filter(pl.col("theoretical_ratio").is_not_null() | pl.col("achieved_ratio").is_not_null())
     )
-    differs = pl.struct(_LAUNCH).n_unique().over("kernel_id") > 1
+    several = rows.group_by("kernel_id").agg(_differs(name) for name in _LAUNCH[1:])
+    differing = several.filter(pl.any_horizontal(_LAUNCH[1:])).get_column("kernel_id")
+    differs = pl.col("kernel_id").is_in(differing.implode())
     single = rows.filter(pl.col("achieved_ratio").is_not_null() | differs)
     both = pl.concat([_of_kernels(rows), single]).drop("self_ns", *_LAUNCH[1:])
     return both.sort("kernel_id", "dispatch_id", nulls_last=False)
@@ -57,10 +60,17 @@ def _launches(dispatches: pl.DataFrame, kernels: pl.DataFrame, devices: pl.DataF
     """Every dispatch with what occupancy is reckoned from."""
     registers = kernels.select("kernel_id", "arch_vgprs", "accum_vgprs", "sgprs", "static_lds_bytes")
     sizes = devices.select("device_id", "compute_units", "wavefront_size")
-    joined = dispatches.join(registers, on="kernel_id", how="left", maintain_order="left").join(
+    stated = dispatches.select("dispatch_id", "self_ns", "lds_allocated_bytes", *_STATED)
+    joined = stated.join(registers, on="kernel_id", how="left", maintain_order="left").join(
         sizes, on="device_id", how="left", maintain_order="left"
     )
     return joined.with_columns(lds_bytes=pl.coalesce("lds_allocated_bytes", "static_lds_bytes"))
+
+
+def _differs(name: str) -> pl.Expr:
+    """Whether a group has more than one value of a column, null being one."""
+    value = pl.col(name)
+    return ((value.min() != value.max()) | value.null_count().is_between(1, pl.len() - 1)).fill_null(False).alias(name)
 
 
 def _of_kernels(rows: pl.DataFrame) -> pl.DataFrame:
@@ -76,8 +86,13 @@ def _of_kernels(rows: pl.DataFrame) -> pl.DataFrame:
     counted = weight.filter(pl.col("achieved_ratio").is_not_null())
     mean = pl.when(counted.sum() > 0).then((pl.col("achieved_ratio") * weight).sum() / counted.sum())
     achieved = rows.group_by("kernel_id").agg(achieved_ratio=mean)
-    main = rows.with_columns(total=total).sort("total", "dispatch_id", descending=[True, False])
-    chosen = main.unique("kernel_id", keep="first", maintain_order=True).drop("total", "achieved_ratio")
+    longest = pl.col("total") == pl.col("total").max()
+    main = (
+        rows.select("kernel_id", "dispatch_id", total=total)
+        .group_by("kernel_id")
+        .agg(pl.col("dispatch_id").filter(longest).min())
+    )
+    chosen = rows.join(main, on=["kernel_id", "dispatch_id"], how="semi").drop("achieved_ratio")
     return (
         chosen.with_columns(dispatch_id=pl.lit(None, pl.Int32))
         .join(achieved, on="kernel_id", how="left")

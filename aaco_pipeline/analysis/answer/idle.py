@@ -9,6 +9,7 @@ from typing import Final
 import polars as pl
 
 from aaco_pipeline.analysis.answer.allocations import allocating
+from aaco_pipeline.analysis.timeline.activities import once_per_call
 from aaco_pipeline.analysis.timeline.device_timeline import Coverage, covered_by
 
 #: Host work between two launches that is no longer than this is the framework on its way to the next launch.
@@ -158,8 +159,7 @@ def _launches(
     moved = None if copies is None else _over_the_link(copies)
     is_copy = pl.col("activity_kind").cast(pl.String) == "memory_copy"
     every = (
-        activities.drop_nulls("call_id")
-        .unique("call_id")
+        once_per_call(activities)
         .sort("call_start_ns", "call_id")
         .select(
             "process_id",
@@ -247,11 +247,17 @@ def _with_calls(gaps: pl.DataFrame, api_calls: pl.DataFrame) -> pl.DataFrame:
     launching thread was in no launching call or operator; null for all others. `in_call_ns`: from the call's beginning
     to the gap's end. `call_copies`: whether it copies.
     """
-    names = api_calls.get_column("name").unique().cast(pl.String)
-    copying = pl.col("name").cast(pl.String).is_in(names.filter(names.str.contains(_COPYING_CALL)).implode())
-    calls = api_calls.select(
-        host_call_id="call_id", called_ns="start_ns", waited_until_ns="end_ns", call_copies=copying
-    ).unique("host_call_id")
+    named = gaps.select(call_id="host_call_id").drop_nulls().unique()
+    calls = (
+        api_calls.join(named, on="call_id", how="semi")
+        .select(
+            host_call_id="call_id",
+            called_ns="start_ns",
+            waited_until_ns="end_ns",
+            call_copies=pl.col("name").cast(pl.String).str.contains(_COPYING_CALL),
+        )
+        .unique("host_call_id")
+    )
     since = pl.max_horizontal("start_ns", "waited_until_ns")
     left = pl.col("end_ns") - since - pl.col("in_launch_calls_ns") - pl.col("in_launching_operators_ns")
     waited = (pl.col("cause") == "sync") & pl.col("waited_until_ns").is_not_null()

@@ -9,9 +9,11 @@ after the copy has come. Everything here is inferred.
 from collections.abc import Mapping
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
-from aaco_pipeline.analysis.timeline.activities import ENCLOSING_DOMAINS, OPERATOR_DOMAIN
+from aaco_pipeline.analysis.timeline.activities import ENCLOSING_DOMAINS, OPERATOR_DOMAIN, once_per_call
 
 #: A thread is heard again so soon after the device fell idle when it had waited for it.
 SOON_NS: Final = 50_000
@@ -21,6 +23,8 @@ LONG_NS: Final = 50_000
 _OUTLASTS: Final = 3.0
 _THREAD: Final = ("process_id", "thread_id")
 _CAUSES: Final = ("host_wait", "launch_latency")
+_NEVER: Final = -(2**63) + 1
+Numbers = npt.NDArray[np.int64]
 
 
 def with_inferred_waits(
@@ -33,8 +37,11 @@ def with_inferred_waits(
     `activities` is what `recorded` gives, `tables` are api_calls and memory_copies.
     """
     candidates = _candidates(gaps, activities, tables["memory_copies"])
-    calls = tables["api_calls"].join(candidates.select(_THREAD).unique(), on=_THREAD, how="semi", nulls_equal=True)
-    if candidates.is_empty() or calls.is_empty():
+    if candidates.is_empty():
+        return gaps.with_columns(inferred=pl.lit(False))
+    calls = tables["api_calls"].select("call_id", *_THREAD, "domain", "start_ns", "end_ns")
+    calls = calls.join(candidates.select(_THREAD).unique(), on=_THREAD, how="semi", nulls_equal=True)
+    if calls.is_empty():
         return gaps.with_columns(inferred=pl.lit(False))
     heard = _heard(candidates, calls)
     silent = (pl.col("idle_ns") - pl.col("before_ns") >= LONG_NS) & (
@@ -119,33 +126,29 @@ def _heard(candidates: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
 
     A thread is heard when it enters or leaves a call or an operator; `in_call` says that it was in a runtime's call.
     """
-    moments = pl.concat([calls.select(*_THREAD, at_ns=name) for name in ("start_ns", "end_ns")]).unique()
-    moments = moments.with_columns(pl.col("thread_id").fill_null(-1)).sort("at_ns")
-    runtime = (
-        calls.filter(~pl.col("domain").cast(pl.String).is_in(ENCLOSING_DOMAINS))
-        .select("process_id", pl.col("thread_id").fill_null(-1), opened_ns="start_ns", closed_ns="end_ns")
-        .sort("opened_ns")
-    )
-    by = list(_THREAD)
-    left = candidates.with_columns(pl.col("thread_id").fill_null(-1)).sort("idle_ns")
-    before = moments.with_columns(before_ns="at_ns")
-    after = moments.with_columns(after_ns="at_ns")
-    return (
-        left.join_asof(before, left_on="idle_ns", right_on="at_ns", by=by, check_sortedness=False)
-        .drop("at_ns", strict=False)
-        .join_asof(
-            after,
-            left_on="idle_ns",
-            right_on="at_ns",
-            by=by,
-            strategy="forward",
-            allow_exact_matches=False,
-            check_sortedness=False,
+    thread = pl.col("thread_id").fill_null(-1)
+    heard = []
+    left = candidates.with_columns(thread).partition_by(_THREAD, as_dict=True)
+    for (process, on_thread), own in left.items():
+        there = calls.filter((pl.col("process_id") == process) & (thread == on_thread))
+        idle = own.get_column("idle_ns").to_numpy()
+        marks = [np.sort(there.get_column(name).to_numpy()) for name in ("start_ns", "end_ns")]
+        before = np.maximum(*(_at(one, np.searchsorted(one, idle, "right") - 1, _NEVER) for one in marks))
+        after = np.minimum(*(_at(one, np.searchsorted(one, idle, "right"), -_NEVER) for one in marks))
+        runtime = there.filter(~pl.col("domain").cast(pl.String).is_in(ENCLOSING_DOMAINS)).sort(
+            "start_ns", maintain_order=True
         )
-        .drop("at_ns", strict=False)
-        .join_asof(runtime, left_on="idle_ns", right_on="opened_ns", by=by, check_sortedness=False)
-        .with_columns(in_call=(pl.col("closed_ns") > pl.col("idle_ns")).fill_null(False))
-    )
+        opened, closed = (runtime.get_column(name).to_numpy() for name in ("start_ns", "end_ns"))
+        within = _at(closed, np.searchsorted(opened, idle, "right") - 1, _NEVER) > idle
+        told = {"before_ns": before, "after_ns": after, "in_call": within}
+        heard.append(own.with_columns(pl.Series(name, values) for name, values in told.items()))
+    never = pl.col("before_ns", "after_ns").abs() == -_NEVER
+    return pl.concat(heard).with_columns(pl.when(~never).then(pl.col("before_ns", "after_ns")))
+
+
+def _at(values: Numbers, places: Numbers, beyond: int) -> Numbers:
+    """The values at these places; `beyond` at the place before the first and at that behind the last."""
+    return np.append(values, beyond)[np.where(places < 0, len(values), places)]
 
 
 def _read_back(calls: pl.DataFrame, activities: pl.DataFrame, copies: pl.DataFrame) -> pl.Expr:
@@ -153,13 +156,15 @@ def _read_back(calls: pl.DataFrame, activities: pl.DataFrame, copies: pl.DataFra
 
     Its last mark is the end of the copy's call, and what is heard next is the operator's own end.
     """
+    operators = calls.filter(pl.col("domain").cast(pl.String) == OPERATOR_DOMAIN).select(*_THREAD, "start_ns", "end_ns")
+    if operators.is_empty():
+        return pl.lit(False)
     back = copies.filter(pl.col("direction").cast(pl.String) == "device_to_host").select(
         activity_id=pl.col("copy_id").cast(pl.Int32)
     )
     reading = activities.filter(pl.col("activity_kind").cast(pl.String) == "memory_copy").join(
         back, on="activity_id", how="semi"
     )
-    operators = calls.filter(pl.col("domain").cast(pl.String) == OPERATOR_DOMAIN).select(*_THREAD, "start_ns", "end_ns")
     runtime = (
         calls.filter(~pl.col("domain").cast(pl.String).is_in(ENCLOSING_DOMAINS))
         .select(*_THREAD, "call_id", called_ns="start_ns", returned_ns="end_ns")
@@ -189,10 +194,10 @@ def _read_back(calls: pl.DataFrame, activities: pl.DataFrame, copies: pl.DataFra
 def _launches_since(candidates: pl.DataFrame, activities: pl.DataFrame, waits: pl.DataFrame) -> pl.DataFrame:
     """Per candidate of a thread that waits: gap, near: launches of its thread between the waits around its own."""
     thread = pl.col("thread_id").fill_null(-1)
-    launches = (
-        activities.drop_nulls("call_id")
-        .unique("call_id")
-        .select("process_id", pl.col("call_thread_id").fill_null(-1).alias("thread_id"), call_start_ns="call_start_ns")
+    if waits.is_empty():
+        return pl.DataFrame(schema={"gap": candidates.schema["gap"], "near": pl.Int64})
+    launches = once_per_call(activities).select(
+        "process_id", pl.col("call_thread_id").fill_null(-1).alias("thread_id"), "call_start_ns"
     )
     waits = waits.with_columns(thread)
     counted = (

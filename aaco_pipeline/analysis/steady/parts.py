@@ -25,6 +25,7 @@ from aaco_pipeline.analysis.steady.stretches import (
     repeated,
 )
 from aaco_pipeline.analysis.timeline.activities import device_activities, host_calls
+from aaco_pipeline.analysis.timeline.recorded import Recorded
 
 #: The tables that `steady_part` is made from.
 STEADY_FROM: Final = ("dispatches", "iterations", "memory_copies", "kernels", "api_calls")
@@ -103,11 +104,20 @@ class SteadyPart:
         return COLD_START if (reasons == COLD_START).any() else INCOMPLETE
 
 
-def steady_part(tables: Mapping[str, pl.DataFrame]) -> SteadyPart:
-    """The steady part of a session from its tables named in `STEADY_FROM`, as the lake has them."""
+def steady_part(tables: Mapping[str, pl.DataFrame], run: Recorded | None = None) -> SteadyPart:
+    """The steady part of a session from its tables named in `STEADY_FROM`, as the lake has them.
+
+    `run` is what `recorded` gives of the same tables, where that is at hand: what is the same is not made again.
+    """
     dispatches, copies = timed(tables["dispatches"]), timed(tables["memory_copies"])
-    calls = host_calls(tables["api_calls"])
-    activities = device_activities(dispatches, copies, tables["kernels"], calls).drop_nulls("device_id")
+    calls = host_calls(tables["api_calls"]) if run is None else run.calls
+    # Measured iterations may leave dispatches out, and a copy may have no usable times.
+    usable = (dispatches.height, copies.height)
+    if run is not None and (run.dispatches.height, tables["memory_copies"].height) == usable:
+        every = run.activities
+    else:
+        every = device_activities(dispatches, copies, tables["kernels"], calls)
+    activities = every.drop_nulls("device_id")
     first = first_calls(calls, activities, copies)
     coded = _coded(activities, dispatches, copies)
     rows: list[dict[str, Any]] = []

@@ -164,7 +164,7 @@ def _in_order_of_first(values: Numbers) -> Numbers:
 
 
 def _dense(values: Numbers) -> Numbers:
-    return pl.Series(values).rank("dense").cast(pl.Int64).to_numpy() - 1
+    return np.unique(values, return_inverse=True)[1]
 
 
 def _strongest(sequence: Numbers) -> Phase | None:

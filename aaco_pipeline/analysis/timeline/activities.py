@@ -127,6 +127,26 @@ def before_in_group(codes: Codes) -> Codes:
     return before
 
 
+def once_per_call(activities: pl.DataFrame) -> pl.DataFrame:
+    """The activities of known launches; of several that one call launched the first alone."""
+    linked = activities.drop_nulls("call_id")
+    calls = linked.get_column("call_id").to_numpy()
+    rows = np.arange(len(calls))
+    first = np.empty(int(calls.max(initial=-1)) + 1, np.int64)
+    first[calls[::-1]] = rows[::-1]
+    opens = first[calls] == rows
+    return linked if opens.all() else linked.filter(pl.Series(opens))
+
+
+def launching(api_calls: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
+    """The calls that launched an activity; numbers of calls are dense, so that a place for each is enough."""
+    calls = api_calls.get_column("call_id").to_numpy()
+    launches = activities.get_column("call_id").drop_nulls().to_numpy()
+    launched = np.zeros(max(calls.max(initial=-1), launches.max(initial=-1)) + 1, np.bool_)
+    launched[launches] = True
+    return api_calls.filter(pl.Series(launched[calls]))
+
+
 def row_before(activities: pl.DataFrame, by: Sequence[str]) -> pl.Series:
     """For each activity the row of the one before it that is equal in all columns `by`; null where there is none."""
     return _as_rows(before_in_group(group_codes(activities, by)))

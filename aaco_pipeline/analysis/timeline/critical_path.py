@@ -3,7 +3,7 @@
 The longest path itself is `longest_path`, the network it runs through `dependency_graph`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,13 +25,13 @@ from aaco_pipeline.analysis.timeline.dependency_graph import (
 )
 from aaco_pipeline.analysis.timeline.device_timeline import covered_by
 from aaco_pipeline.analysis.timeline.longest_path import (
+    LongestPaths,
     Nodes,
     Numbers,
     Schedule,
     edge_waits,
     first_start,
     is_acyclic,
-    longest_path,
     schedule_of,
 )
 from aaco_pipeline.lake.contracts import polars_types
@@ -96,6 +96,8 @@ def path_by_iteration(steps: pl.DataFrame, iterations: pl.DataFrame) -> pl.DataF
     `none` with zero.
     """
     windows = iterations.filter(pl.col("end_ns") > pl.col("start_ns")).sort("iteration")
+    if windows.is_empty():
+        return pl.DataFrame(schema=polars_types("critical_path_summary"))
     starts, ends = (windows.get_column(name).to_numpy() for name in ("start_ns", "end_ns"))
     stretches = _stretches(steps)
     parts = []
@@ -128,10 +130,17 @@ def what_if(network: Network, speedups: Mapping[int, float]) -> int:
     `speedups` maps kernel_id to a factor above zero; below 1 the kernel is slower and the result negative. New
     durations are rounded to whole ns; everything else stays, and the forward pass is made again.
     """
-    if any(not factor > 0 for factor in speedups.values()):
+    return _saved(network, [speedups])[0]
+
+
+def _saved(network: Network, asked: Sequence[Mapping[int, float]]) -> list[int]:
+    """What each of these speed-ups saves, as `what_if` says; the path as it is is sought once."""
+    if any(not factor > 0 for speedups in asked for factor in speedups.values()):
         message = "a speed-up is a factor above zero"
         raise ValueError(message)
-    return longest_path(network, network.weight_ns) - longest_path(network, faster_weights(network, speedups))
+    paths = LongestPaths(network)
+    whole = paths.length(network.weight_ns)
+    return [whole - paths.length(faster_weights(network, speedups)) for speedups in asked]
 
 
 def faster_weights(network: Network, speedups: Mapping[int, float]) -> Numbers:
@@ -146,11 +155,11 @@ def faster_weights(network: Network, speedups: Mapping[int, float]) -> Numbers:
 def largest_savings(network: Network, kernels: pl.DataFrame, count: int, speedup: float) -> pl.DataFrame:
     """Rows of the table `what_if` for the `count` kernels with most time on the path, each `speedup` times as fast.
 
-    `kernels` is what `critical_path` gives; the forward pass is made once for each row.
+    `kernels` is what `critical_path` gives; the forward pass is made once for each row, and once as it is.
     """
     window = int((network.start_ns + network.weight_ns).max(initial=0)) - first_start(network)
     top = kernels.filter(pl.col("critical_ns") > 0).top_k(count, by=["critical_ns", "kernel_id"])
-    saved = [what_if(network, {kernel: speedup}) for kernel in top.get_column("kernel_id")]
+    saved = _saved(network, [{kernel: speedup} for kernel in top.get_column("kernel_id")]) if top.height else []
     return top.select(
         "kernel_id",
         "critical_ns",

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from aaco_pipeline.analysis.timeline.activities import OPERATOR_DOMAIN, row_before
+from aaco_pipeline.analysis.timeline.activities import OPERATOR_DOMAIN, launching, once_per_call, row_before
 from aaco_pipeline.analysis.timeline.device_timeline import Coverage, covered_by
 from aaco_pipeline.analysis.timeline.host_waits import Waits
 
@@ -159,7 +159,7 @@ def _with_thresholds(found: pl.DataFrame, thresholds: pl.DataFrame) -> pl.DataFr
 
 def _with_host(found: pl.DataFrame, activities: pl.DataFrame, api_calls: pl.DataFrame) -> pl.DataFrame:
     """The gaps with how long their launching thread was in calls that launch, in their operators, and elsewhere."""
-    calls = api_calls.join(activities.select("call_id").drop_nulls().unique(), on="call_id", how="semi")
+    calls = launching(api_calls, activities)
     operators = api_calls.filter(pl.col("domain") == OPERATOR_DOMAIN)
     parts = [
         found.filter(pl.col("call_id").is_null()).with_columns(pl.lit(None, pl.Int64).alias(name) for name in _HOST)
@@ -182,23 +182,17 @@ def _launches_since_wait(activities: pl.DataFrame, waits: Waits) -> pl.DataFrame
     A copy that waits is a launch, too: it belongs to the stretch that it ends.
     """
     thread = pl.col(_THREAD).fill_null(-1)
-    waiting = waits.calls.select(thread, waited_ns="start_ns").sort("waited_ns")
-    launches = activities.drop_nulls("call_id").unique("call_id")
-    launched = launches.select("call_id", "process_id", thread_id="call_thread_id", at_ns="call_start_ns")
-    return (
-        launched.with_columns(thread)
-        .sort("at_ns")
-        .join_asof(
-            waiting,
-            left_on="at_ns",
-            right_on="waited_ns",
-            by=list(_THREAD),
-            allow_exact_matches=False,
-            check_sortedness=False,
-        )
-        .join(waiting, on=list(_THREAD), how="semi")
-        .select("call_id", launches_since_wait=pl.len().over(*_THREAD, "waited_ns").cast(pl.Int64))
+    waiting = waits.calls.select(thread, waited_ns="start_ns").sort("waited_ns").partition_by(_THREAD, as_dict=True)
+    launched = once_per_call(activities).select(
+        "call_id", pl.col("process_id").fill_null(-1), pl.col("call_thread_id").fill_null(-1), at_ns="call_start_ns"
     )
+    found = [pl.DataFrame(schema={"call_id": launched.schema["call_id"], "launches_since_wait": pl.Int64})]
+    for (process, on_thread), own in waiting.items():
+        there = launched.filter((pl.col("process_id") == process) & (pl.col("call_thread_id") == on_thread))
+        stretch = np.searchsorted(own.get_column("waited_ns").to_numpy(), there.get_column("at_ns").to_numpy())
+        number = np.bincount(stretch, minlength=1)[stretch]
+        found.append(there.select("call_id", launches_since_wait=pl.Series(number, dtype=pl.Int64)))
+    return pl.concat(found)
 
 
 def _coverages(calls: pl.DataFrame, operators: pl.DataFrame) -> Iterator[Coverage]:

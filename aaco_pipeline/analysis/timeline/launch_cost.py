@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from aaco_pipeline.analysis.thresholds import LAUNCH_SIZED_NS
-from aaco_pipeline.analysis.timeline.activities import row_before
+from aaco_pipeline.analysis.timeline.activities import once_per_call, row_before
 from aaco_pipeline.analysis.timeline.device_timeline import FIRST_TO_LAST, covered_by
 
 #: The stretch of a launch that can be exposed ends where its activity starts.
@@ -60,7 +60,7 @@ def launch_cost(activities: pl.DataFrame, timeline: pl.DataFrame) -> LaunchCost:
     )
     latency = first.group_by("device_id").agg(launch_latency_ns=(pl.col("start_ns") - pl.col("call_start_ns")).sum())
     linked = activities.group_by("device_id").agg(unlinked=pl.col("call_id").null_count().cast(pl.Int64))
-    calls = activities.drop_nulls("call_id").unique(["device_id", "call_id"])
+    calls = _launches(activities)
     called = calls.group_by("device_id").agg(
         api_ns=(pl.col("call_end_ns") - pl.col("call_start_ns")).sum(), launches=pl.len().cast(pl.Int64)
     )
@@ -85,6 +85,14 @@ def launch_cost(activities: pl.DataFrame, timeline: pl.DataFrame) -> LaunchCost:
             launch_latency_ns=pl.col("start_ns") - pl.col("call_start_ns"),
         ),
     )
+
+
+def _launches(activities: pl.DataFrame) -> pl.DataFrame:
+    """An activity of each call that launched, for every device that it launched onto."""
+    linked = activities.select("device_id", "call_id", "call_start_ns", "call_end_ns").drop_nulls("call_id")
+    if once_per_call(linked).height == linked.height:
+        return linked
+    return linked.unique(["device_id", "call_id"])
 
 
 def _first_of_empty(activities: pl.DataFrame) -> pl.DataFrame:

@@ -63,11 +63,12 @@ def edge_waits(network: Network, weights: Numbers | None = None, stretch: int = 
 
 def schedule_of(network: Network, waits: Numbers) -> Schedule:
     """The forward and the backward pass over the network, whose edges have these waits."""
-    graph = _Graph(network, waits, network.weight_ns, 1)
-    least, before = graph.forward(predecessors=True)
+    ends = _Ends(network)
+    graph = _Graph(network, ends, waits, network.weight_ns, 1)
+    least, before = graph.forward(_Rows(ends.first, ends.second, ends.count + 2), predecessors=True)
     after = graph.backward()
-    count = len(network.start_ns)
-    least_wait = int(least[graph.sink])
+    count = ends.count
+    least_wait = int(least[ends.sink])
     slack = least[:count] + after[:count] - least_wait
     return Schedule(
         earliest_start_ns=network.start_ns - graph.window_start - least[:count],
@@ -79,17 +80,26 @@ def schedule_of(network: Network, waits: Numbers) -> Schedule:
     )
 
 
-def longest_path(network: Network, weights: Numbers) -> int:
-    """The length in ns of the longest path when the nodes have these weights (>= 0), own times and lags."""
-    longer = weights > network.weight_ns
-    if np.any(longer & (network.weight_ns == 0)):
-        # It would need a stretch without bound.
-        message = "a node without weight cannot become longer"
-        raise ValueError(message)
-    stretch = int((-(-weights[longer] // network.weight_ns[longer])).max(initial=1))
-    graph = _Graph(network, edge_waits(network, weights, stretch), weights, stretch)
-    least, _ = graph.forward(predecessors=False)
-    return graph.window_ns - int(least[graph.sink])
+class LongestPaths:
+    """The longest path of one network when its nodes have other weights; what only the edges decide is made once."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self._ends = _Ends(network)
+        self._by_first = _Rows(self._ends.first, self._ends.second, self._ends.count + 2)
+
+    def length(self, weights: Numbers) -> int:
+        """The length in ns of the longest path when the nodes have these weights (>= 0), own times and lags."""
+        longer = weights > self._network.weight_ns
+        if np.any(longer & (self._network.weight_ns == 0)):
+            # It would need a stretch without bound.
+            message = "a node without weight cannot become longer"
+            raise ValueError(message)
+        stretch = int((-(-weights[longer] // self._network.weight_ns[longer])).max(initial=1))
+        waits = edge_waits(self._network, weights, stretch)
+        graph = _Graph(self._network, self._ends, waits, weights, stretch)
+        least, _ = graph.forward(self._by_first, predecessors=False)
+        return graph.window_ns - int(least[self._ends.sink])
 
 
 def earliest_finish(network: Network, weights: Numbers) -> Numbers:
@@ -97,9 +107,10 @@ def earliest_finish(network: Network, weights: Numbers) -> Numbers:
 
     The nodes have these weights, none above the observed one.
     """
-    graph = _Graph(network, edge_waits(network, weights), weights, 1)
-    least, _ = graph.forward(predecessors=False)
-    return network.start_ns - graph.window_start - least[: graph.count] + weights
+    ends = _Ends(network)
+    graph = _Graph(network, ends, edge_waits(network, weights), weights, 1)
+    least, _ = graph.forward(_Rows(ends.first, ends.second, ends.count + 2), predecessors=False)
+    return network.start_ns - graph.window_start - least[: ends.count] + weights
 
 
 def is_acyclic(network: Network) -> bool:
@@ -124,39 +135,63 @@ def first_start(network: Network) -> int:
     return int(network.start_ns.min()) if network.nodes.height else 0
 
 
-class _Graph:
-    """The network between a source (the window's start) and a sink (its end), each edge as long as its wait."""
+class _Ends:
+    """The edges of the network, and those that join it to a source (the window's start) and a sink (its end).
 
-    def __init__(self, network: Network, waits: Numbers, weights: Numbers, stretch: int) -> None:
-        start = network.start_ns * stretch
-        count = len(start)
-        end = start + weights
+    The source reaches the `roots`, which nothing goes before, and `leaves`, whose end nothing waits for, the sink.
+    """
+
+    def __init__(self, network: Network) -> None:
+        count = network.nodes.height
         self.count, self.source, self.sink = count, count, count + 1
+        rooted = np.ones(count, np.bool_)
+        rooted[network.target] = False
+        self.roots = np.flatnonzero(rooted)
+        ending = np.ones(count, np.bool_)
+        ending[network.source[~network.from_start]] = False
+        self.leaves = np.flatnonzero(ending)
+        sources, sinks = (np.full(len(own), one) for own, one in ((self.roots, count), (self.leaves, count + 1)))
+        self.first = np.concatenate([network.source, sources, self.leaves]).astype(np.int32)
+        self.second = np.concatenate([network.target, self.roots, sinks]).astype(np.int32)
+
+
+class _Rows:
+    """Edges by where they begin, as the graph routines take them: one entry each, also parallel ones."""
+
+    def __init__(self, first: Nodes, second: Nodes, count: int) -> None:
+        self._count = count
+        self._order = np.argsort(first, kind="stable").astype(np.int32)
+        self._pointers = np.concatenate([[0], np.cumsum(np.bincount(first, minlength=count))]).astype(np.int32)
+        self._second = second[self._order]
+
+    def graph(self, wait: Numbers) -> "csr_array":
+        """The graph whose edges are so long, those of length zero included."""
+        from scipy.sparse import csr_array
+
+        lengths = wait[self._order].astype(np.float64)
+        return csr_array((lengths, self._second, self._pointers), shape=(self._count, self._count))
+
+
+class _Graph:
+    """The network between its source and its sink, each edge as long as its wait."""
+
+    def __init__(self, network: Network, ends: _Ends, waits: Numbers, weights: Numbers, stretch: int) -> None:
+        start = network.start_ns * stretch
+        end = start + weights
+        self._ends = ends
         self.window_start = first_start(network) * stretch
-        last = int(end.max()) if count else 0
+        last = int(end.max()) if ends.count else 0
         self.window_ns = last - self.window_start
         if self.window_ns >= _EXACT:
             message = f"a window of {self.window_ns} ns is too long to be computed exactly"
             raise ValueError(message)
-        rooted = np.ones(count, np.bool_)
-        rooted[network.target] = False
-        roots = np.flatnonzero(rooted)
-        ending = np.ones(count, np.bool_)
-        ending[network.source[~network.from_start]] = False
-        leaves = np.flatnonzero(ending)
-        self.first = np.concatenate([network.source, np.full(len(roots), self.source), leaves]).astype(np.int32)
-        self.second = np.concatenate([network.target, roots, np.full(len(leaves), self.sink)]).astype(np.int32)
-        self.wait = np.concatenate([waits, start[roots] - self.window_start, last - end[leaves]])
+        self.wait = np.concatenate([waits, start[ends.roots] - self.window_start, last - end[ends.leaves]])
 
-    def forward(self, *, predecessors: bool) -> tuple[Numbers, npt.NDArray[np.int32]]:
+    def forward(self, rows: _Rows, *, predecessors: bool) -> tuple[Numbers, npt.NDArray[np.int32]]:
         """The least waiting from the source to each node, and each node's predecessor on such a path."""
         from scipy.sparse.csgraph import dijkstra
 
-        found: Any = dijkstra(
-            _rows_of(self.first, self.second, self.wait, self.count + 2),
-            indices=self.source,
-            return_predecessors=predecessors,
-        )
+        found: Any = dijkstra(rows.graph(self.wait), indices=self._ends.source, return_predecessors=predecessors)
         least, before = found if predecessors else (found, np.empty(0, np.int32))
         return _whole(least), before
 
@@ -164,14 +199,16 @@ class _Graph:
         """The least waiting from each node to the sink."""
         from scipy.sparse.csgraph import dijkstra
 
-        return _whole(dijkstra(_rows_of(self.second, self.first, self.wait, self.count + 2), indices=self.sink))
+        rows = _Rows(self._ends.second, self._ends.first, self._ends.count + 2)
+        return _whole(dijkstra(rows.graph(self.wait), indices=self._ends.sink))
 
     def free_slack(self, least: Numbers) -> Numbers:
         """How much later each node could end without a successor's earliest start moving."""
-        room = self.wait + least[self.first] - least[self.second]
-        free = np.full(self.count + 2, np.iinfo(np.int64).max)
-        np.minimum.at(free, self.first, room)
-        return free[: self.count]
+        ends = self._ends
+        room = self.wait + least[ends.first] - least[ends.second]
+        free = np.full(ends.count + 2, np.iinfo(np.int64).max)
+        np.minimum.at(free, ends.first, room)
+        return free[: ends.count]
 
     def path(self, before: npt.NDArray[np.int32]) -> Numbers:
         """The nodes from the source to the sink by their predecessors; walked in compiled code."""
@@ -180,21 +217,12 @@ class _Graph:
 
         linked = before >= 0
         pointers = np.concatenate([[0], np.cumsum(linked)])
-        size = self.count + 2
+        ends, size = self._ends, self._ends.count + 2
         chain = csr_array((np.ones(int(pointers[-1])), before[linked], pointers), shape=(size, size))
-        order = breadth_first_order(chain, self.sink, directed=True, return_predecessors=False)
+        order = breadth_first_order(chain, ends.sink, directed=True, return_predecessors=False)
         inner: Numbers = order[::-1].astype(np.int64)
-        found: Numbers = inner[(inner != self.source) & (inner != self.sink)]
+        found: Numbers = inner[(inner != ends.source) & (inner != ends.sink)]
         return found
-
-
-def _rows_of(first: Nodes, second: Nodes, wait: Numbers, count: int) -> "csr_array":
-    """The graph with an entry per edge, parallel ones and those of length zero included."""
-    from scipy.sparse import csr_array
-
-    order = np.argsort(first, kind="stable")
-    pointers = np.concatenate([[0], np.cumsum(np.bincount(first, minlength=count))])
-    return csr_array((wait[order].astype(np.float64), second[order], pointers.astype(np.int32)), shape=(count, count))
 
 
 def _whole(distances: npt.NDArray[np.float64]) -> Numbers:

@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco_pipeline.analysis.timeline.activities import before_in_group, group_codes, host_calls
+from aaco_pipeline.analysis.timeline.activities import (
+    before_in_group,
+    group_codes,
+    host_calls,
+    launching,
+    once_per_call,
+)
 
 
 @given(st.lists(st.tuples(st.none() | st.integers(-3, 3), st.none() | st.integers(0, 2**40))))
@@ -24,6 +30,19 @@ def test_codes_are_equal_where_all_columns_are(rows: list[tuple[int | None, int 
 def test_the_row_before_in_the_group(codes: list[int]) -> None:
     expected = [max((j for j in range(i) if codes[j] == code), default=-1) for i, code in enumerate(codes)]
     assert before_in_group(np.array(codes, np.int64)).tolist() == expected
+
+
+@given(st.lists(st.none() | st.integers(0, 5)))
+def test_of_several_activities_of_one_call_the_first_stays(calls: list[int | None]) -> None:
+    frame = pl.DataFrame({"call_id": calls}, schema={"call_id": pl.Int32}).with_row_index("row")
+    firsts = [row for row, call in enumerate(calls) if call is not None and call not in calls[:row]]
+    assert once_per_call(frame).get_column("row").to_list() == firsts
+
+
+@given(st.lists(st.integers(0, 5), unique=True), st.lists(st.none() | st.integers(0, 9)))
+def test_calls_that_launched_something_are_found_by_their_number(calls: list[int], launches: list[int | None]) -> None:
+    frames = (pl.DataFrame({"call_id": ids}, schema={"call_id": pl.Int32}) for ids in (calls, launches))
+    assert launching(*frames).get_column("call_id").to_list() == [call for call in calls if call in launches]
 
 
 @pytest.mark.parametrize(

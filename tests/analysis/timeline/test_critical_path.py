@@ -26,7 +26,7 @@ from aaco_pipeline.analysis.timeline.dependency_graph import (
     Network,
     assembled,
 )
-from aaco_pipeline.analysis.timeline.longest_path import edge_waits, is_acyclic, longest_path, schedule_of
+from aaco_pipeline.analysis.timeline.longest_path import LongestPaths, edge_waits, is_acyclic, schedule_of
 from aaco_pipeline.lake.contracts import contract, polars_schema
 
 CAPTURES = [
@@ -231,7 +231,7 @@ def test_a_speed_up_is_above_zero() -> None:
 def test_a_node_without_weight_cannot_grow() -> None:
     net = made([0, 5], [], [0, 0])
     with pytest.raises(ValueError, match="cannot become longer"):
-        longest_path(net, np.array([1, 5]))
+        LongestPaths(net).length(np.array([1, 5]))
 
 
 def test_a_network_that_contradicts_its_times_is_refused() -> None:
