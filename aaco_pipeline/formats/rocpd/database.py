@@ -74,6 +74,7 @@ class Database:
     def __init__(self, connection: sqlite3.Connection, path: Path, plain: Path, limits: Limits) -> None:
         self._connection = connection
         self.path, self.plain, self.limits = path, plain, limits
+        self._counts: dict[str, int] = {}
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         """All rows of a query; for small tables."""
@@ -96,7 +97,10 @@ class Database:
         """Rows of the table of a kind, 0 when it is missing."""
         if kind not in table_set.tables:
             return 0
-        return int(self.rows(f"SELECT count(*) FROM {table_set.table(kind)}")[0][0])
+        table = table_set.table(kind)
+        if table not in self._counts:  # counting reads all of a table
+            self._counts[table] = int(self.rows(f"SELECT count(*) FROM {table}")[0][0])
+        return self._counts[table]
 
     def sets(self) -> tuple[TableSet, ...]:
         """The table sets in order of their suffix. CaptureError when the database is not rocprofv3's."""

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
 import polars as pl
 
 from aaco_pipeline.formats.capture_tables import Findings, overlapping_count
@@ -141,14 +142,26 @@ def _say_links(findings: Findings, item: str, activities: pl.DataFrame, calls: p
         reason = "no calls were recorded" if activities.height else "there is nothing to link"
         findings.say(item, "absent", reason, 0)
         return
-    keys = ["process_id", "correlation_id"]
-    known = calls.select(keys).drop_nulls().group_by(keys).len("times")
-    times = activities.select(keys).join(known, on=keys, how="left")["times"]
-    linked, repeated = len(times) - times.null_count(), int((times > 1).sum())
+    linked, repeated = _linked(activities, calls)
     reason = f"{activities.height - linked} of {activities.height} name no recorded call"
     reason += f"; {repeated} name more than one" if repeated else ""
     whole = linked == activities.height and not repeated
     findings.say(item, "present" if whole else "partial", None if whole else reason, linked)
+
+
+def _linked(activities: pl.DataFrame, calls: pl.DataFrame) -> tuple[int, int]:
+    """How many activities name a call of their process, and how many of them more than one."""
+    linked = repeated = 0
+    of_process = [
+        frame.select("process_id", "correlation_id").drop_nulls().partition_by("process_id", as_dict=True)
+        for frame in (activities, calls)
+    ]
+    for process in of_process[0].keys() & of_process[1].keys():
+        sought, known = (frames[process].get_column("correlation_id").to_numpy() for frames in of_process)
+        known = np.sort(known, kind="stable")
+        times = np.searchsorted(known, sought, "right") - np.searchsorted(known, sought, "left")
+        linked, repeated = linked + int((times > 0).sum()), repeated + int((times > 1).sum())
+    return linked, repeated
 
 
 def _overlapping(dispatches: pl.DataFrame) -> int:
