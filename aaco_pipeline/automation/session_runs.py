@@ -59,6 +59,7 @@ from aaco_pipeline.lake.manifest import Entry
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.words.printable import in_a_line, in_lines
 from aaco_pipeline.resources.dagster_resources import InferenceRunner
+from aaco_pipeline.resources.host.memory import give_back_memory
 from aaco_pipeline.resources.host.process_identity import process_tags
 from aaco_pipeline.resources.progress import report_progress
 
@@ -132,6 +133,8 @@ def _run_stages(
                     outcome = one(opened)
                     free_slot()  # only the first step may have measured
                     run.record(opened, one, outcome, publish(opened, one, outcome))
+                    del outcome  # its tables may be large, and the next stage has its own
+                    give_back_memory()
 
 
 class CheckError(AacoError):
