@@ -57,5 +57,9 @@ class LakeError(AacoError):
     exit_code: ClassVar[int] = 8
 
 
+class PassingLakeError(LakeError):
+    """The lake could not be read, written or locked just now: the same may succeed in a while, and nothing is torn."""
+
+
 class ContractError(LakeError):
     """A table does not fulfil its contract, so it is not published."""

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Final
 
-from aaco_pipeline.errors import LakeError
+from aaco_pipeline.errors import LakeError, PassingLakeError
 from aaco_pipeline.lake.writers import temporary_beside
 
 _LOCK_POLL_SECONDS: Final = 0.02
@@ -22,17 +22,25 @@ _LOCK_POLL_SECONDS: Final = 0.02
 _NO_LOCKS: Final = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 #: Most tables are far smaller than the buffer that hashlib makes for each file that it reads in parts.
 _AT_ONCE_BYTES: Final = 1 << 20
+#: What a disk, or a server behind it, says in a bad moment: the same call may succeed in a while.
+_PASSING: Final = frozenset(
+    (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.ESTALE, errno.ETIMEDOUT, errno.EBUSY, errno.EAGAIN, errno.ENOLCK)
+)
 
 
 @contextmanager
 def lake_errors(path: Path) -> Iterator[None]:
-    """Turn an operating-system error into a LakeError of one line that names the file and the next step."""
+    """Turn an operating-system error into a LakeError of one line that names the file and the next step.
+
+    It is a PassingLakeError where the system's error is one that may pass by itself.
+    """
     try:
         yield
     except OSError as error:
         where = error.filename if error.filename is not None else path
         reason = error.strerror or str(error)
-        raise LakeError(f"{where}: {reason}; check that the lake's disk is writable and has space") from error
+        kind = PassingLakeError if error.errno in _PASSING else LakeError
+        raise kind(f"{where}: {reason}; check that the lake's disk is writable and has space") from error
 
 
 def file_digest(path: Path) -> str:
@@ -107,7 +115,7 @@ def writing_atomically(path: Path) -> Iterator[IO[bytes]]:
 def exclusive_lock(path: Path, *, timeout_seconds: float, purpose: str) -> Iterator[None]:
     """Hold the operating system's lock on `path`; a later holder waits, and a dead holder's lock is free at once.
 
-    Raises LakeError after `timeout_seconds`, naming the process that wrote itself into the lock file.
+    Raises PassingLakeError after `timeout_seconds`, naming the process that wrote itself into the lock file.
     """
     make_folder(path.parent)
     deadline = time.monotonic() + timeout_seconds
@@ -116,7 +124,7 @@ def exclusive_lock(path: Path, *, timeout_seconds: float, purpose: str) -> Itera
             os.close(descriptor)  # the file was removed between open and lock: that lock keeps no one out
         elif time.monotonic() >= deadline:
             holder = path.read_text("ascii", "replace")[:64].strip() or "unknown"
-            raise LakeError(
+            raise PassingLakeError(
                 f"{path}: {purpose} is locked by process {holder} for more than {timeout_seconds:g} s; "
                 "wait for it to end, then run again"
             )

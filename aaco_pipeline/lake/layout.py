@@ -104,9 +104,13 @@ class LakeFolder:
         """A block in which nobody else sees to it that the session's stages run, for instance waits for the slot."""
         return self._held_while_it_runs(self._run_lock(session, "attended"), f"the stages of session {session}")
 
-    def running(self, session: str) -> AbstractContextManager[None]:
-        """A block in which no other process runs stages of the session."""
-        return self._held_while_it_runs(self._run_lock(session, "running"), f"the stages of session {session}")
+    def running(self, session: str, *, wait_seconds: float = RUN_TIMEOUT_SECONDS) -> AbstractContextManager[None]:
+        """A block in which no other process runs stages of the session.
+
+        PassingLakeError when one still does after the wait.
+        """
+        purpose = f"the stages of session {session}"
+        return self._held_while_it_runs(self._run_lock(session, "running"), purpose, wait_seconds)
 
     def measuring(self, campaign: str, *, wait_seconds: float = RUN_TIMEOUT_SECONDS) -> AbstractContextManager[None]:
         """A block in which no other process measures the campaign. LakeError when one still does after the wait."""

@@ -10,9 +10,10 @@ from typing import Any, Final
 
 import pytest
 
-from aaco_pipeline.errors import LakeError
+from aaco_pipeline.errors import LakeError, PassingLakeError
 from aaco_pipeline.lake import store
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
+from aaco_pipeline.lake.files import exclusive_lock, lake_errors
 from aaco_pipeline.lake.health import faults, mend
 from aaco_pipeline.lake.manifest import Entry
 from aaco_pipeline.lake.store import TraceLake
@@ -30,8 +31,9 @@ def kinds(lake: TraceLake) -> dict[str, bool]:
 PUBLISH_LARGE: Final = """
 import resource, sys
 import polars as pl
-from aaco_pipeline.errors import LakeError
+from aaco_pipeline.errors import LakeError, PassingLakeError
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
+from aaco_pipeline.lake.files import exclusive_lock, lake_errors
 from aaco_pipeline.lake.store import TraceLake
 limit = int(sys.argv[3])
 if limit:
@@ -137,3 +139,23 @@ def test_an_entry_names_the_file_by_stage_and_digest(lake: TraceLake, metrics: M
     (entry,) = lake.publish(SESSION, "stage", {"session_metrics": metrics(1.0)})
     assert isinstance(entry, Entry)
     assert entry.file == f"session_metrics/session_id={SESSION}/stage-{entry.sha256[:12]}.parquet"
+
+
+@pytest.mark.parametrize(
+    ("number", "passes"),
+    [(errno.EIO, True), (errno.ENOSPC, True), (errno.ESTALE, True), (errno.EACCES, False), (errno.ENOTDIR, False)],
+)
+def test_an_error_that_may_pass_by_itself_says_so(number: int, passes: bool, tmp_path: Path) -> None:
+    with pytest.raises(LakeError) as caught, lake_errors(tmp_path):
+        raise OSError(number, os.strerror(number))
+    assert isinstance(caught.value, PassingLakeError) is passes
+
+
+def test_a_lock_that_is_held_for_too_long_may_become_free(tmp_path: Path) -> None:
+    lock = tmp_path / "a.lock"
+    with (
+        exclusive_lock(lock, timeout_seconds=0, purpose="it"),
+        pytest.raises(PassingLakeError, match="is locked by process"),
+        exclusive_lock(lock, timeout_seconds=0, purpose="it"),
+    ):
+        pass
