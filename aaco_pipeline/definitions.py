@@ -19,6 +19,7 @@ from aaco_pipeline.automation.sensors import (
     capture_inbox,
     dead_runs,
     lake_sessions,
+    stale_stages,
     start_observing,
     unfinished_campaigns,
     unfinished_sessions,
@@ -39,7 +40,7 @@ def build_definitions(*, resource_overrides: Mapping[str, Any] | None = None) ->
         schedules=[nightly_baseline, nightly_retention, nightly_compaction],
         sensors=[
             *(start_observing, dead_runs, capture_inbox, lake_sessions),
-            *(unfinished_sessions, unfinished_campaigns, due_confirmations),
+            *(unfinished_sessions, unfinished_campaigns, due_confirmations, stale_stages),
             *(rocm_stack_changed, run_failed, regression_found),
         ],
         resources={"lake": LakeResource(), "runner": InferenceRunner(), **(resource_overrides or {})},

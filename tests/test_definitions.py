@@ -191,16 +191,17 @@ def test_the_launchpad_explains_every_setting_and_can_be_launched_as_it_is() -> 
     assert [name for name, setting in settings.items() if setting.is_required] == []
 
 
-def test_sensors_are_on_by_default_and_described() -> None:
+def test_sensors_are_on_by_default_and_described_but_for_the_one_that_reruns_what_is_stale() -> None:
     sensors = build_definitions().sensors
     assert sensors is not None
     found = {sensor.name: sensor for sensor in sensors if isinstance(sensor, dg.SensorDefinition)}
     assert set(found) == {
         *("start_observing", "dead_runs", "capture_inbox", "lake_sessions"),
         *("unfinished_sessions", "unfinished_campaigns", "due_confirmations"),
-        *("rocm_stack_changed", "run_failed", "regression_found"),
+        *("rocm_stack_changed", "run_failed", "regression_found", "stale_stages"),
     }
-    assert {sensor.default_status for sensor in found.values()} == {dg.DefaultSensorStatus.RUNNING}
+    off = {name for name, sensor in found.items() if sensor.default_status == dg.DefaultSensorStatus.STOPPED}
+    assert off == {"stale_stages"}
     assert all(sensor.description for sensor in found.values())
 
 

@@ -187,6 +187,11 @@ class Stage:
         return tuple(sorted(found | set(self.after)))
 
     @cached_property
+    def needs_capture(self) -> bool:
+        """Whether it looks into what was recorded."""
+        return _CAPTURE in Path(self.function.__code__.co_filename).read_text()
+
+    @cached_property
     def code_version(self) -> str:
         """Changes when the stage's module, a room that it imports from, or a contract of its tables does.
 
@@ -194,7 +199,7 @@ class Stage:
         """
         module = Path(self.function.__code__.co_filename)
         rooms = {_room(name) for name in _IMPORT.findall(module.read_text())}
-        rooms |= {"capture", "formats"} if _CAPTURE in module.read_text() else set()
+        rooms |= {"capture", "formats"} if self.needs_capture else set()
         contracts = [f"{name}:{contract(name).version}" for name in self.tables]
         digest = hashlib.sha256("\n".join([module.read_text(), *map(_digest_of, sorted(rooms)), *contracts]).encode())
         return f"{__version__}-{digest.hexdigest()[:12]}"

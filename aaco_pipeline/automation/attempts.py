@@ -9,6 +9,8 @@ import dagster as dg
 ATTEMPT_TAG: Final = "aaco/attempt"
 #: How Dagster marks which partition, so which session, a run is of.
 PARTITION_TAG: Final = "dagster/partition"
+#: The session a run is of; of a run that is of several, or registers them, all of them, separated by commas.
+SESSION_TAG: Final = "aaco/session"
 MOST_ATTEMPTS: Final = 5
 #: After the first failure; each further one doubles it.
 FIRST_DELAY_SECONDS: Final = 60.0

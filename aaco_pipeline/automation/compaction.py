@@ -9,7 +9,7 @@ import dagster as dg
 from pydantic import Field
 
 from aaco_pipeline.assets.capture import MEASUREMENT_POOL
-from aaco_pipeline.automation.stage_assets import expected_errors
+from aaco_pipeline.automation.stage_events import expected_errors
 from aaco_pipeline.lake.compaction import compact
 from aaco_pipeline.lake.retention import parse_age
 from aaco_pipeline.report.words.printable import in_a_line

@@ -8,6 +8,7 @@ same rows here, through connections that stay open until the run has ended. Othe
 import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, nullcontext
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,14 +22,37 @@ from sqlalchemy.pool import NullPool
 _BUSY_SECONDS: Final = 60
 
 
+class Kept:
+    """The connections that stay open; where there are none, events are stored as Dagster stores them."""
+
+    def __init__(self) -> None:
+        self.opened: Final[dict[str, Connection]] = {}
+        self.holds = False
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """A block whose events become visible together, at its end, also when it ends with an error.
+
+        Short: from its first event to its end no other process can store one.
+        """
+        self.holds = True
+        try:
+            yield
+        finally:
+            self.holds = False
+            for connection in self.opened.values():
+                connection.commit()
+
+
 @contextmanager
-def connections_kept(instance: dg.DagsterInstance, run_id: str | None = None) -> Iterator[None]:
+def connections_kept(instance: dg.DagsterInstance, run_id: str | None = None) -> Iterator[Kept]:
     """While this is open, events of a run, or of none, are written through one connection for each database."""
     storage: Any = instance.event_log_storage
+    kept = Kept()
     if not isinstance(storage, SqliteEventLogStorage):
-        yield
+        yield kept
         return
-    opened: dict[str, Connection] = {}
+    opened = kept.opened
     as_it_was = storage._connect
     with ExitStack() as stack:
 
@@ -42,16 +66,21 @@ def connections_kept(instance: dg.DagsterInstance, run_id: str | None = None) ->
                 stack.callback(engine.dispose)
                 opened[shard] = stack.enter_context(engine.connect())
             connection = opened[shard]
+            if kept.holds and not connection.in_transaction():
+                connection.begin()
             with nullcontext() if connection.in_transaction() else connection.begin():
                 yield connection
 
         if run_id is not None:
             _make_shard(storage, run_id)
-        setattr(storage, "_connect", connect)  # noqa: B010  (an instance attribute over the method, taken off below)
+        # Instance attributes over the methods, taken off below. Before every check's result Dagster connects to look
+        # whether there is a table for it.
+        setattr(storage, "_connect", connect)  # noqa: B010
+        setattr(storage, "has_table", cache(storage.has_table))  # noqa: B010
         try:
-            yield
+            yield kept
         finally:
-            del storage._connect  # the class's own again
+            del storage._connect, storage.has_table  # the class's own again
 
 
 def stored_bytes(instance: dg.DagsterInstance, run_id: str) -> int:

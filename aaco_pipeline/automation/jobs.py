@@ -10,12 +10,12 @@ from urllib.parse import quote
 import dagster as dg
 from pydantic import Field
 
+from aaco_pipeline.automation.attempts import SESSION_TAG
 from aaco_pipeline.automation.dead_runs import reap
 from aaco_pipeline.automation.inbox import says_done, set_aside
 from aaco_pipeline.automation.inbox_runs import INGEST_JOB, REFUSED_TAG, settle
-from aaco_pipeline.automation.session_runs import SESSION_TAG
 from aaco_pipeline.automation.sessions import add_partition, register
-from aaco_pipeline.automation.stage_assets import expected_errors
+from aaco_pipeline.automation.stage_events import expected_errors
 from aaco_pipeline.capture.request import MeasurementRequest, MeasurementSettings
 from aaco_pipeline.errors import CaptureError, LakeError, SourceError, UsageError
 from aaco_pipeline.lake.layout import LakeFolder

@@ -17,7 +17,7 @@ from aaco_pipeline.assets.stage import Session, Stage, stages
 from aaco_pipeline.automation.event_storage import connections_kept
 from aaco_pipeline.automation.partitions import PARTITIONS_NAME
 from aaco_pipeline.automation.sessions import add_partition
-from aaco_pipeline.automation.stage_assets import amounts, checked, evaluation, version_tags
+from aaco_pipeline.automation.stage_events import amounts, checked, evaluation, version_tags
 
 if TYPE_CHECKING:
     from aaco_pipeline.lake.store import TraceLake

@@ -14,11 +14,10 @@ from typing import Final
 import dagster as dg
 
 from aaco_pipeline.assets.stage import stages
-from aaco_pipeline.automation.attempts import PARTITION_TAG
+from aaco_pipeline.automation.attempts import PARTITION_TAG, SESSION_TAG
 from aaco_pipeline.automation.dead_runs import find_dead_runs
 from aaco_pipeline.automation.event_storage import forget_run, stored_bytes
 from aaco_pipeline.automation.partitions import CAMPAIGN_PARTITIONS_NAME
-from aaco_pipeline.automation.session_runs import SESSION_TAG
 from aaco_pipeline.automation.sessions import drop_partition
 from aaco_pipeline.automation.unfinished import half_removed
 from aaco_pipeline.errors import LakeError

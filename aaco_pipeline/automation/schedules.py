@@ -10,7 +10,7 @@ from pydantic import Field
 
 from aaco_pipeline.assets.capture import MEASUREMENT_POOL
 from aaco_pipeline.automation.retention import clean_up
-from aaco_pipeline.automation.stage_assets import expected_errors
+from aaco_pipeline.automation.stage_events import expected_errors
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.retention import Limits, parse_age
 from aaco_pipeline.report.words.printable import in_a_line

@@ -11,8 +11,9 @@ from typing import Final
 
 import dagster as dg
 
+from aaco_pipeline.assets.stage import stages
 from aaco_pipeline.automation import unfinished
-from aaco_pipeline.automation.attempts import ATTEMPT_TAG, MOST_ATTEMPTS
+from aaco_pipeline.automation.attempts import ATTEMPT_TAG, MOST_ATTEMPTS, SESSION_TAG
 from aaco_pipeline.automation.campaigns import unfinished as campaigns
 from aaco_pipeline.automation.campaigns.definitions import run_campaign
 from aaco_pipeline.automation.dead_runs import reap
@@ -21,8 +22,8 @@ from aaco_pipeline.automation.inbox_runs import INBOX_TAG, due
 from aaco_pipeline.automation.jobs import ingest_capture, start_session
 from aaco_pipeline.automation.known_sessions import Event, events_of, unknown_sessions
 from aaco_pipeline.automation.partitions import campaign_partitions, session_partitions
-from aaco_pipeline.automation.session_runs import SESSION_TAG
 from aaco_pipeline.automation.stage_assets import observe
+from aaco_pipeline.automation.stage_batches import MOST_SESSIONS_A_RUN
 from aaco_pipeline.resources.dagster_resources import LakeResource
 
 #: Sessions that one tick of `lake_sessions` makes known at most, and after how long it stops early:
@@ -150,6 +151,20 @@ def lake_sessions(context: dg.SensorEvaluationContext, lake: LakeResource) -> dg
         dynamic_partitions_requests=[kind.build_add_request(keys) for kind, keys in partitions if keys],
         asset_events=events,
     )
+
+
+#: Off until a person switches it on: after an upgrade it runs most of what the lake holds again.
+stale_stages = dg.AutomationConditionSensorDefinition(
+    "stale_stages",
+    target=dg.AssetSelection.assets(*(name for name, one in stages().items() if one.pool is None)),
+    minimum_interval_seconds=300,
+    use_user_code_server=True,
+    description=(
+        "Runs stages again in the sessions for which another version of their code has published them, with all that "
+        f"read from them: a backfill, whose runs are of up to {MOST_SESSIONS_A_RUN:,} sessions. Once for each version "
+        "of the code; nothing is measured."
+    ),
+)
 
 
 @dg.sensor(

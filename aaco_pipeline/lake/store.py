@@ -119,6 +119,16 @@ class TraceLake(LakeReader):
         _require_stage(stage)
         self._restate(session, lambda manifest: manifest.with_failure(stage, code_version, reason))
 
+    def record_due(self, session: str, stages: Sequence[str], reason: str) -> None:
+        """State that stages are to run again, and why: until then the session is not whole."""
+
+        def due(manifest: Manifest) -> Manifest:
+            for stage in stages:
+                manifest = manifest.with_failure(stage, "", reason)
+            return manifest
+
+        self._restate(session, due)
+
     def record_torn(self, session: str) -> tuple[str, ...]:
         """Withdraw every torn or missing file and state that its stage failed, so that the session is not whole; these.
 

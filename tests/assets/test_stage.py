@@ -15,7 +15,8 @@ import pytest
 
 from aaco_pipeline.assets import stage as stage_module
 from aaco_pipeline.assets.stage import ALL_KINDS, EVIDENCE, Outcome, Session, materialize, publish, stages, stages_of
-from aaco_pipeline.automation.stage_assets import CONTRACT, check_specs, column_schema, stage_assets
+from aaco_pipeline.automation.stage_assets import check_specs, column_schema, stage_assets
+from aaco_pipeline.automation.stage_events import CONTRACT
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.contracts import all_tables, contract
 from aaco_pipeline.lake.evidence import Evidence

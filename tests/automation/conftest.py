@@ -9,7 +9,7 @@ import dagster as dg
 import pytest
 
 from aaco_pipeline.automation.sessions import add_partition
-from aaco_pipeline.automation.stage_assets import EXIT_CODE_KEY
+from aaco_pipeline.automation.stage_events import EXIT_CODE_KEY
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.definitions import build_definitions
 from aaco_pipeline.lake.store import TraceLake

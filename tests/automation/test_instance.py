@@ -13,7 +13,7 @@ import dagster as dg
 import pytest
 
 from aaco_pipeline.automation.instance import open_instance, prepare_home
-from aaco_pipeline.automation.stage_assets import expected_errors
+from aaco_pipeline.automation.stage_events import expected_errors
 from aaco_pipeline.errors import CaptureError, LakeError
 from aaco_pipeline.resources.project import DEFAULTS, Project
 

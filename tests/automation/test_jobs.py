@@ -10,14 +10,14 @@ import dagster as dg
 import pytest
 
 from aaco_pipeline.automation import ingestion
+from aaco_pipeline.automation.attempts import SESSION_TAG
 from aaco_pipeline.automation.dead_runs import slot_holders
 from aaco_pipeline.automation.inbox_runs import REFUSED_TAG
 from aaco_pipeline.automation.ingestion import ingest
 from aaco_pipeline.automation.jobs import StartSession, ingest_capture, start_session
 from aaco_pipeline.automation.partitions import PARTITIONS_NAME
 from aaco_pipeline.automation.sensors import start_observing
-from aaco_pipeline.automation.session_runs import SESSION_TAG
-from aaco_pipeline.automation.stage_assets import EXIT_CODE_KEY
+from aaco_pipeline.automation.stage_events import EXIT_CODE_KEY
 from aaco_pipeline.capture.discovery import discover_runs
 from aaco_pipeline.capture.request import MeasurementRequest, MeasurementSettings, Optimization, Precision
 from aaco_pipeline.lake.store import TraceLake

@@ -12,7 +12,8 @@ from aaco_pipeline.automation.known_sessions import events_of, make_known, unkno
 from aaco_pipeline.automation.partitions import PARTITIONS_NAME
 from aaco_pipeline.automation.sensors import lake_sessions
 from aaco_pipeline.automation.session_runs import run_session
-from aaco_pipeline.automation.stage_assets import check_specs, data_version
+from aaco_pipeline.automation.stage_assets import check_specs
+from aaco_pipeline.automation.stage_events import data_version
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.dagster_resources import LakeResource
 from tests.conftest import CapturedLake

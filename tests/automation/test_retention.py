@@ -13,11 +13,10 @@ import dagster as dg
 import pytest
 
 from aaco_pipeline.automation import retention
-from aaco_pipeline.automation.attempts import PARTITION_TAG
+from aaco_pipeline.automation.attempts import PARTITION_TAG, SESSION_TAG
 from aaco_pipeline.automation.event_storage import forget_run, stored_bytes
 from aaco_pipeline.automation.partitions import PARTITIONS_NAME
 from aaco_pipeline.automation.retention import Round, clean_up
-from aaco_pipeline.automation.session_runs import SESSION_TAG
 from aaco_pipeline.automation.sessions import add_partition
 from aaco_pipeline.lake.files import lake_errors
 from aaco_pipeline.lake.health import faults

@@ -8,7 +8,7 @@ import pytest
 
 from aaco_pipeline.automation.compaction import compaction, nightly_compaction
 from aaco_pipeline.automation.schedules import nightly_retention, retention
-from aaco_pipeline.automation.stage_assets import EXIT_CODE_KEY
+from aaco_pipeline.automation.stage_events import EXIT_CODE_KEY
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.configuration import load_form

@@ -16,8 +16,10 @@ from dagster._core.workspace.load_target import InProcessWorkspaceLoadTarget
 from dagster_graphql.test.utils import execute_dagster_graphql
 
 from aaco_pipeline.assets.stage import Outcome, Session, Stage, stages
-from aaco_pipeline.automation.session_runs import SESSION_TAG, CheckError, run_session
-from aaco_pipeline.automation.stage_assets import EXIT_CODE_KEY, check_specs, data_version
+from aaco_pipeline.automation.attempts import SESSION_TAG
+from aaco_pipeline.automation.session_runs import run_session
+from aaco_pipeline.automation.stage_assets import check_specs
+from aaco_pipeline.automation.stage_events import EXIT_CODE_KEY, CheckError, data_version
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.host.process_identity import process_is_gone

@@ -13,12 +13,8 @@ from aaco_pipeline.assets.capture import MEASUREMENT_POOL
 from aaco_pipeline.assets.stage import stages
 from aaco_pipeline.automation.dead_runs import slot_holders
 from aaco_pipeline.automation.sessions import add_partition, register
-from aaco_pipeline.automation.stage_assets import (
-    EXIT_CODE_KEY,
-    data_version,
-    expected_errors,
-    stage_assets,
-)
+from aaco_pipeline.automation.stage_assets import stage_assets
+from aaco_pipeline.automation.stage_events import EXIT_CODE_KEY, data_version, expected_errors
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.definitions import build_definitions
 from aaco_pipeline.errors import AacoError, CaptureError, LakeError, ModelError, UnavailableError, UsageError

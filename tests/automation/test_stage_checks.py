@@ -10,10 +10,7 @@ import polars as pl
 import pytest
 
 from aaco_pipeline.assets.stage import Outcome, Session, Stage, stages
-from aaco_pipeline.automation.stage_assets import (
-    checked,
-    contract_is_fulfilled,
-)
+from aaco_pipeline.automation.stage_events import checked, contract_is_fulfilled
 from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake
 from tests.automation.conftest import metadata_of, observe

@@ -7,12 +7,8 @@ import dagster as dg
 import polars as pl
 
 from aaco_pipeline.assets.stage import Outcome, Session, publish, stages
-from aaco_pipeline.automation.stage_assets import (
-    column_schema,
-    data_version,
-    described,
-    markdown_table,
-)
+from aaco_pipeline.automation.stage_assets import column_schema
+from aaco_pipeline.automation.stage_events import data_version, described, markdown_table
 from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake

@@ -13,10 +13,10 @@ from aaco_pipeline.automation.attempts import (
     FIRST_DELAY_SECONDS,
     MOST_ATTEMPTS,
     PARTITION_TAG,
+    SESSION_TAG,
     attempts_at,
 )
 from aaco_pipeline.automation.sensors import unfinished_sessions
-from aaco_pipeline.automation.session_runs import SESSION_TAG
 from aaco_pipeline.automation.sessions import register
 from aaco_pipeline.automation.stage_assets import JOB, observe_job
 from aaco_pipeline.automation.unfinished import Asked, due

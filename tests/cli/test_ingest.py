@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from aaco_pipeline.assets.stage import stages_of
-from aaco_pipeline.automation import ingestion, session_runs
+from aaco_pipeline.automation import ingestion, own_run
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import Project
@@ -131,7 +131,7 @@ def test_a_capture_whose_analysis_broke_off_is_finished_when_ingested_again(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(session_runs._Run, "record", killed)
+        patch.setattr(own_run.OwnRun, "tell", killed)
         assert aaco("ingest", str(folder), project=copied).returncode == 130
     (half,) = set(TraceLake(copied.lake).captured()) - set(TraceLake(copied.lake).sessions()[:2])
     answer = aaco("ingest", str(folder), project=copied)

@@ -11,7 +11,7 @@ from typing import Final
 import polars as pl
 import pytest
 
-from aaco_pipeline.automation.stage_assets import expected_errors, markdown_table
+from aaco_pipeline.automation.stage_events import expected_errors, markdown_table
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import Project

@@ -16,7 +16,8 @@ from aaco_pipeline.automation.campaigns.rolling import roll_forward
 from aaco_pipeline.automation.campaigns.series import publish_history
 from aaco_pipeline.automation.campaigns.stack_change import judge_between_nights
 from aaco_pipeline.automation.partitions import campaign_partitions
-from aaco_pipeline.automation.stage_assets import OWNERS, expected_errors, markdown_table
+from aaco_pipeline.automation.stage_assets import OWNERS
+from aaco_pipeline.automation.stage_events import expected_errors, markdown_table
 from aaco_pipeline.report.document.verdict import verdict_document
 from aaco_pipeline.report.words.history import changes_in_words, forecast_in_words
 from aaco_pipeline.report.words.units import capital

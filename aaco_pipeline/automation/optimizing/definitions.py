@@ -10,7 +10,8 @@ from pydantic import Field
 from aaco_pipeline.automation.optimizing.asking import DEFAULT_BUDGET_NS, DEFAULT_THRESHOLD, Order
 from aaco_pipeline.automation.optimizing.choosing import TargetChoice
 from aaco_pipeline.automation.optimizing.running import run
-from aaco_pipeline.automation.stage_assets import OWNERS, expected_errors, markdown_table
+from aaco_pipeline.automation.stage_assets import OWNERS
+from aaco_pipeline.automation.stage_events import expected_errors, markdown_table
 from aaco_pipeline.report.document.optimization_evidence import optimization_report
 from aaco_pipeline.report.markdown import fenced
 from aaco_pipeline.report.words.optimization import ATTEMPTS, remarks, sentence

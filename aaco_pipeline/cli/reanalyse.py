@@ -1,0 +1,88 @@
+"""`aaco reanalyse`: stages of many sessions run again after their code has changed.
+
+What is due and how it runs is `aaco_pipeline.automation.reanalysis`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from aaco_pipeline.cli.lake_option import lake_option
+from aaco_pipeline.cli.output import data_format, print_json, say
+from aaco_pipeline.report.words.units import counted
+
+if TYPE_CHECKING:
+    from aaco_pipeline.automation.reanalysis import Done, Plan
+    from aaco_pipeline.resources.project import Project
+
+_NAMED: Final = 5
+
+
+@click.command()
+@click.option("--stage", "names", multiple=True, required=True, metavar="NAME", help="The stage; may be repeated.")
+@click.option("--downstream", is_flag=True, help="Run the stages that read from it, too.")
+@click.option("--where", metavar="SQL", help="Only sessions for which this holds over the view sessions.")
+@click.option("--dry-run", is_flag=True, help="Only say what would run.")
+@lake_option
+@data_format
+def reanalyse(
+    project: "Project", *, names: Sequence[str], downstream: bool, where: str | None, dry_run: bool, as_json: bool
+) -> int:
+    """Run stages again in every session in which another version of their code, or none that succeeded, has run them.
+
+    Nothing is measured. A thousand sessions are one run of Dagster. Killed, the same command goes on: sessions that are
+    done by the present code are left alone.
+
+    Example: aaco reanalyse --stage timeline --downstream --where "model_name LIKE 'bert%'"
+    """
+    from aaco_pipeline.automation.instance import open_instance
+    from aaco_pipeline.automation.reanalysis import Done, chosen_stages, plan
+    from aaco_pipeline.automation.reanalysis import reanalyse as carry_out
+    from aaco_pipeline.cli.progress_bar import progress_bar
+    from aaco_pipeline.lake.store import TraceLake
+    from aaco_pipeline.resources.progress import progress_listener
+
+    lake = TraceLake(project.lake)
+    planned, done = plan(lake, chosen_stages(names, downstream=downstream), where), Done()
+    if planned.due and not dry_run:
+        with (
+            open_instance(project) as instance,
+            progress_bar(as_json) as show,
+            progress_listener(show),
+        ):
+            done = carry_out(lake, instance, planned, project.configs)
+    if as_json:
+        print_json({"dry_run": dry_run, **asdict(planned), **asdict(done)})
+    else:
+        _print(planned, done, dry_run=dry_run)
+    return done.failed[0].exit_code if done.failed else 0
+
+
+def _print(planned: "Plan", done: "Done", *, dry_run: bool) -> None:
+    what = ", ".join(planned.stages)
+    if dry_run:
+        say(f"Would run {what} in {counted(len(planned.due), 'session')}{_named(list(planned.due))}")
+    else:
+        say(f"Ran {what} in {counted(len(done.sessions), 'session')}")
+    if planned.current:
+        say(f"{counted(len(planned.current), 'session')} already of this version of the code")
+    if planned.without_capture:
+        sessions = counted(len(planned.without_capture), "session")
+        say(f"{sessions} left as they are, their captures are gone{_named(planned.without_capture)}")
+    if done.skipped:
+        say(f"{counted(len(done.skipped), 'session')} skipped, another process is at work on them:")
+        for session, reason in done.skipped.items():
+            say(f"  {session}: {reason}")
+    for one in done.failed:
+        say(f"aaco: {one.session}: {one.stage} failed: {one.reason}", err=True)
+    if planned.behind and (done.sessions or dry_run):
+        say(f"What reads from it is then of older tables: {', '.join(planned.behind)}; --downstream runs them, too")
+
+
+def _named(sessions: Sequence[str]) -> str:
+    if not sessions:
+        return ""
+    more = f" and {len(sessions) - _NAMED} more" if len(sessions) > _NAMED else ""
+    return f": {', '.join(sessions[:_NAMED])}{more}"

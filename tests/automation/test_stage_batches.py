@@ -1,0 +1,220 @@
+"""A backfill's run over several sessions: each told of by itself, and one that fails takes none of the others along."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import dagster as dg
+import pytest
+
+from aaco_pipeline.assets.stage import Outcome, Session, Stage, stages
+from aaco_pipeline.automation import stage_events
+from aaco_pipeline.automation.stage_assets import stage_assets
+from aaco_pipeline.automation.stage_batches import LEFT_OUT_TAG, MOST_SESSIONS_A_RUN
+from aaco_pipeline.automation.stage_events import MOST_RETRIES, data_version
+from aaco_pipeline.errors import CaptureError, LakeError, PassingLakeError
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.resources.dagster_resources import LakeResource
+from tests.automation.conftest import QUIET, Forbidden, failures, observe
+from tests.conftest import CapturedLake
+from tests.places import CONFIGS
+
+CHOSEN: Final = ("timeline", "critical_path")
+
+
+def backfilled(
+    lake: TraceLake, instance: dg.DagsterInstance, sessions: Sequence[str], chosen: Sequence[str] = CHOSEN
+) -> dg.ExecuteInProcessResult:
+    """One run of those stages over all sessions, as Dagster's backfill starts it."""
+    return dg.materialize(
+        [asset for asset in stage_assets() if asset.key.to_user_string() in chosen],
+        instance=instance,
+        resources={"lake": LakeResource(path=str(lake.path)), "runner": Forbidden(configs=str(CONFIGS))},
+        tags={"dagster/asset_partition_range_start": sessions[0], "dagster/asset_partition_range_end": sessions[-1]},
+        run_config=QUIET,
+        raise_on_error=False,
+    )
+
+
+@pytest.fixture
+def sessions(captured: CapturedLake, instance: dg.DagsterInstance) -> list[str]:
+    """The captured sessions in the order of their partitions."""
+    return list(captured.sessions.values())
+
+
+@pytest.fixture(autouse=True)
+def _without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage_events, "FIRST_WAIT_SECONDS", 0.0)
+
+
+def with_stage(monkeypatch: pytest.MonkeyPatch, name: str, before: Callable[[str], None]) -> None:
+    """Have `before` called with the session's id before the stage does its work."""
+
+    def called(one: Stage, session: Session) -> Outcome:
+        if one.name == name:
+            before(session.id)
+        return one.function(session)
+
+    monkeypatch.setattr(Stage, "__call__", called)
+
+
+def partitions_of(
+    instance: dg.DagsterInstance, done: dg.ExecuteInProcessResult, stage: str
+) -> dict[str, dg.AssetMaterialization]:
+    """What Dagster stored of a run's materializations of a stage, by session."""
+    entries = instance.all_logs(done.run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION)
+    made = [entry.asset_materialization for entry in entries]
+    return {str(one.partition): one for one in made if one is not None and one.asset_key.to_user_string() == stage}
+
+
+def test_each_session_is_materialized_once_with_its_own_metadata_and_versions(
+    analysed: TraceLake, instance: dg.DagsterInstance, sessions: list[str]
+) -> None:
+    done = backfilled(analysed, instance, sessions)
+    assert done.success
+    assert len(done.get_asset_materialization_events()) == len(CHOSEN) * len(sessions)
+    for stage in CHOSEN:
+        made = partitions_of(instance, done, stage)
+        assert list(made) == sessions
+        for session, one in made.items():
+            entries = analysed.manifest(session).of_stage(stage)
+            tags: Mapping[str, str] = one.tags or {}
+            assert one.metadata["dagster/row_count"].value == sum(entry.rows for entry in entries)
+            assert tags["dagster/data_version"] == data_version(entries)
+            assert tags["dagster/code_version"] == stages()[stage].code_version
+        versions = {(one.tags or {})["dagster/data_version"] for one in made.values()}
+        assert len(versions) == len(sessions)
+
+
+def test_each_session_has_its_own_check_results(
+    analysed: TraceLake, instance: dg.DagsterInstance, sessions: list[str]
+) -> None:
+    done = backfilled(analysed, instance, sessions)
+    found = {
+        (one.asset_key.to_user_string(), one.check_name, one.partition, one.passed)
+        for one in done.get_asset_check_evaluations()
+    }
+    expected = {
+        (stage, check, session, True)
+        for stage in CHOSEN
+        for check in ("contract", *(each.name for each in stages()[stage].checks))
+        for session in sessions
+    }
+    assert found == expected
+
+
+def test_a_session_that_fails_is_named_and_the_others_get_all_their_stages(
+    analysed: TraceLake, instance: dg.DagsterInstance, sessions: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad, good = sessions
+
+    def broken(session: str) -> None:
+        if session == bad:
+            raise CaptureError("its file is torn")
+
+    with_stage(monkeypatch, "timeline", broken)
+    done = backfilled(analysed, instance, sessions)
+    assert not done.success
+    ((step, (description, code)),) = failures(done).items()
+    assert (step, code) == ("critical_path", 1), "the last step fails, so that it runs for the others"
+    assert description is not None
+    assert description.startswith(f"1 of 2 sessions are not done: {bad} ")
+    for stage in CHOSEN:
+        assert list(partitions_of(instance, done, stage)) == [good]
+    assert [state.stage for state in analysed.progress(bad).failed] == ["timeline"]
+    assert analysed.progress(good).failed == ()
+    run = instance.get_run_by_id(done.run_id)
+    assert run is not None
+    assert run.tags[f"{LEFT_OUT_TAG}timeline"] == bad
+    for stage in CHOSEN:
+        assert instance.get_materialized_partitions(dg.AssetKey(stage)) == {good}
+
+
+def test_a_stage_run_alone_fails_at_its_end_with_the_code_of_what_failed(
+    analysed: TraceLake, instance: dg.DagsterInstance, sessions: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(session: str) -> None:
+        if session == sessions[0]:
+            raise CaptureError("its file is torn")
+
+    with_stage(monkeypatch, "timeline", broken)
+    done = backfilled(analysed, instance, sessions, ["timeline"])
+    assert failures(done) == {
+        "timeline": (f"1 of 2 sessions are not done: {sessions[0]} (its file is torn)", CaptureError.exit_code)
+    }
+    assert list(partitions_of(instance, done, "timeline")) == [sessions[1]]
+
+
+def test_a_session_whose_check_blocks_is_left_out_of_what_follows(
+    analysed: TraceLake, instance: dg.DagsterInstance, sessions: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked = stage_events.checked
+
+    def broken(session: Session, one: Any) -> Any:
+        for result in checked(session, one):
+            fails = (session.id, one.name, result.check_name) == (sessions[0], "timeline", "conservation")
+            yield dg.AssetCheckResult(
+                asset_key=result.asset_key, check_name=result.check_name, passed=not fails, severity=result.severity
+            )
+
+    monkeypatch.setattr(stage_events, "checked", broken)
+    done = backfilled(analysed, instance, sessions)
+    assert not done.success
+    assert list(partitions_of(instance, done, "critical_path")) == [sessions[1]]
+    assert [state.stage for state in analysed.progress(sessions[0]).failed] == ["timeline"]
+
+
+def test_an_error_that_may_pass_is_tried_again_for_that_session_alone(
+    analysed: TraceLake, instance: dg.DagsterInstance, sessions: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[str] = []
+
+    def busy(session: str) -> None:
+        called.append(session)
+        if session == sessions[0] and called.count(session) < 3:
+            raise PassingLakeError("the disk is full")
+
+    with_stage(monkeypatch, "timeline", busy)
+    done = backfilled(analysed, instance, sessions)
+    assert done.success
+    assert called == [sessions[0], sessions[1], sessions[0], sessions[0]]
+    assert set(partitions_of(instance, done, "critical_path")) == set(sessions)
+    assert all(analysed.progress(session).failed == () for session in sessions)
+
+
+def test_a_session_that_somebody_is_at_work_on_is_waited_for_a_few_times_and_then_named(
+    analysed: TraceLake, instance: dg.DagsterInstance, sessions: list[str]
+) -> None:
+    with analysed.running(sessions[0]):
+        done = backfilled(analysed, instance, sessions, ["timeline"])
+    assert list(partitions_of(instance, done, "timeline")) == [sessions[1]]
+    ((_, (description, code)),) = failures(done).items()
+    assert code == LakeError.exit_code
+    assert f"the stages of session {sessions[0]} is locked by process" in (description or "")
+    retries = instance.all_logs(done.run_id, of_type=dg.DagsterEventType.STEP_UP_FOR_RETRY)
+    assert len(retries) == MOST_RETRIES
+
+
+@pytest.mark.parametrize(("error", "tries"), [(PassingLakeError, MOST_RETRIES + 1), (LakeError, 1), (ValueError, 1)])
+def test_of_one_session_only_an_error_that_may_pass_is_tried_again(
+    error: type[Exception], tries: int, analysed: TraceLake, instance: dg.DagsterInstance, session: str
+) -> None:
+    called: list[str] = []
+
+    def broken(session: str) -> None:
+        called.append(session)
+        raise error("no")
+
+    with pytest.MonkeyPatch.context() as patch:
+        with_stage(patch, "timeline", broken)
+        done = observe(analysed, instance, session, ["timeline"])
+    assert not done.success
+    assert len(called) == tries
+    if error is PassingLakeError:
+        assert failures(done) == {"timeline": ("no", LakeError.exit_code)}
+
+
+def test_a_thousand_sessions_are_one_run_but_of_the_stage_that_may_measure() -> None:
+    policies = {asset.key.to_user_string(): asset.backfill_policy for asset in stage_assets()}
+    assert policies.pop("capture") is None
+    assert set(policies.values()) == {dg.BackfillPolicy.multi_run(MOST_SESSIONS_A_RUN)}
+    assert MOST_SESSIONS_A_RUN >= 1000
