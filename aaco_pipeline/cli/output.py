@@ -48,6 +48,12 @@ def print_json(document: Any) -> None:
     click.echo(json.dumps(document, indent=2, default=json_value))
 
 
+def print_json_rows(rows: Iterable[Any]) -> None:
+    """A list as `print_json` prints it, but for the white space: each of what may be very many rows on a line."""
+    shown = ",\n".join(json.dumps(row, default=json_value) for row in rows)
+    click.echo(f"[\n{shown}\n]" if shown else "[]")
+
+
 def json_value(value: object) -> object:
     """A value JSON has no form for, as text."""
     if isinstance(value, datetime | date):

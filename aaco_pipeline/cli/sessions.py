@@ -10,7 +10,8 @@ import click
 
 from aaco_pipeline.cli.finishing import finish_first
 from aaco_pipeline.cli.lake_option import lake_option
-from aaco_pipeline.cli.output import console, data_format, print_json, say
+from aaco_pipeline.cli.output import console, data_format, print_json, print_json_rows, say
+from aaco_pipeline.lake.listing import listed
 from aaco_pipeline.lake.sql import select_rows
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.document.kernel import kernel_document
@@ -26,12 +27,6 @@ from aaco_pipeline.report.words.units import counted, duration, grouped, size
 if TYPE_CHECKING:
     from aaco_pipeline.resources.project import Project
 
-_LS = """
-SELECT s.session_id, s.started_at, s.model_name, s.workload, s.backend, s.batch_size, l.latency_p50_ns, l.latency_p90_ns
-FROM sessions AS s LEFT JOIN latest_sessions AS l USING (session_id)
-ORDER BY s.session_id DESC
-"""
-
 
 @click.command()
 @click.option("-n", "--newest", type=click.IntRange(min=1), metavar="N", help="List only the N newest.")
@@ -40,34 +35,23 @@ ORDER BY s.session_id DESC
 def ls(project: "Project", newest: int | None, as_json: bool) -> None:
     """List sessions, newest first, with latency and disk use."""
     lake = TraceLake(project.lake)
-    known = sorted(lake.sessions(), reverse=True)[:newest]
-    found = select_rows(lake, _LS) if known else None
-    columns, listed = (found.columns, found.rows) if found else ((), [])
-    facts = {row[0]: dict(zip(columns, row, strict=True)) for row in listed}
-    nothing = dict.fromkeys(columns)
-    progress = {session: lake.progress(session) for session in known}
-    rows = [
-        {
-            **facts.get(session, nothing),
-            "session_id": session,
-            "progress": progress[session].as_document(),
-            "disk_bytes": lake.disk_bytes(session),
-        }
-        for session in known
-    ]
+    found = listed(lake, newest)
+    for error in found.errors.values():
+        say(f"aaco: {error}", err=True)
     if as_json:
-        print_json(rows)
+        print_json_rows(found.rows)
         return
-    if not rows:
+    if not found.rows:
         say(f"{lake.path}: no sessions yet; `aaco run --model squeezenet` makes one")
         return
-    half = {session: one.count for session, one in progress.items() if one.is_whole is False}
+    half = {session: one.count for session, one in found.progress.items() if one.is_whole is False}
+    half |= dict.fromkeys(found.errors, "unreadable")
     print_table(
         console(),
         {
             "session": lambda row: row["session_id"],
             **({"not whole": lambda row: half.get(row["session_id"])} if half else {}),
-            "*started (UTC)": lambda row: row["started_at"] and f"{row['started_at']:%Y-%m-%d %H:%M:%S}",
+            "*started (UTC)": lambda row: row["started_at"] and f"{row['started_at'][:10]} {row['started_at'][11:19]}",
             "workload": lambda row: row["model_name"] or row["workload"],
             "backend": lambda row: row["backend"],
             "*batch": lambda row: grouped(row["batch_size"]),
@@ -75,12 +59,12 @@ def ls(project: "Project", newest: int | None, as_json: bool) -> None:
             "*p90": lambda row: duration(row["latency_p90_ns"]),
             "*disk": lambda row: size(row["disk_bytes"]),
         },
-        rows,
+        found.rows,
         names=("workload",),
         spare=("backend", "*p90", "*disk", "*started (UTC)", "*batch", "workload"),
     )
-    total = sum(row["disk_bytes"] for row in rows)
-    say(f"{counted(len(rows), 'session')}, {size(total)} in {lake.path}")
+    total = sum(row["disk_bytes"] or 0 for row in found.rows)
+    say(f"{counted(len(found.rows), 'session')}, {size(total)} in {lake.path}")
 
 
 @click.command()

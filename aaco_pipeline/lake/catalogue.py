@@ -101,6 +101,14 @@ class Catalogue:
         """How many bytes all tables of a session have, of every session whose manifest can be read, by id."""
         return dict(self._ask("SELECT id, bytes FROM manifests WHERE scope = 'session'"))
 
+    def digests(self, tables: Sequence[str]) -> dict[str, str]:
+        """By session what is another text whenever what it publishes in one of these tables is."""
+        found: dict[str, str] = {}
+        for table in tables:
+            for identifier, digest in self._ask(kept.DIGESTS_OF_TABLE, table):
+                found[identifier] = f"{found.get(identifier, '')}{table} {digest} "
+        return found
+
     def rows_of_tables(self) -> dict[str, int]:
         """How many rows are published of each table. LakeError when a manifest cannot be read."""
         self.require_readable("session")

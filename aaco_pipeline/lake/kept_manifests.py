@@ -44,6 +44,12 @@ ENTRIES_OF_TABLE: Final = (
     f"{_ENTRY} WHERE e.table_name = (SELECT number FROM names WHERE name = ?) AND m.scope = ? "
     "ORDER BY m.id, e.document, e.place"
 )
+DIGESTS_OF_TABLE: Final = (
+    "SELECT m.id, CASE typeof(e.sha256) WHEN 'blob' THEN hex(e.sha256) ELSE e.sha256 END FROM entries AS e "
+    "JOIN manifests AS m ON m.document = e.document "
+    "WHERE e.table_name = (SELECT number FROM names WHERE name = ?) AND m.scope = 'session' "
+    "ORDER BY e.document, e.place"
+)
 ROWS_OF_TABLES: Final = (
     "SELECT n.name, e.rows FROM (SELECT table_name, sum(rows) AS rows FROM entries GROUP BY table_name) AS e "
     "JOIN names AS n ON n.number = e.table_name"

@@ -58,6 +58,18 @@ def test_ls_newest_limits_the_list(aaco: Aaco, measured: Project) -> None:
     assert [row["session_id"] for row in rows] == TraceLake(measured.lake).sessions()[-1:]
 
 
+def test_ls_names_a_session_that_cannot_be_read_and_lists_the_others(aaco: Aaco, copied: Project) -> None:
+    lake = TraceLake(copied.lake)
+    older, newer = lake.sessions()
+    lake.manifest_path(older, "session").write_text("{")
+    answer = aaco("ls", project=copied)
+    assert answer.returncode == 0
+    assert answer.stderr.startswith(f"aaco: {lake.manifest_path(older, 'session')}: not a manifest")
+    lines = [line.split() for line in answer.stdout.splitlines()]
+    assert [line[1] for line in lines if line[:1] == [older]] == ["unreadable"]
+    assert [line[-2:] for line in lines if line[:1] == [newer]] != []
+
+
 def test_ls_of_a_lake_that_does_not_exist_yet_says_how_to_begin_and_makes_nothing(
     aaco: Aaco, refused: Refused, measured: Project, tmp_path: Path
 ) -> None:

@@ -108,6 +108,8 @@ def _longest_word(text: str) -> int:
 
 def cells_of(text: str) -> int:
     """How many places of a terminal the text takes."""
+    if text.isascii():
+        return len(text)
     from rich.cells import cell_len
 
     return cell_len(text)

@@ -7,10 +7,10 @@ hide something is shown as an escape, here for all of the terminal.
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from aaco_pipeline.report.terminal.columns import Column, cells_of, column_widths, kept_columns
+from aaco_pipeline.report.terminal.columns import Column, cells_of, column_widths, kept_columns, table_width
 from aaco_pipeline.report.words.printable import in_a_line, in_lines
 from aaco_pipeline.report.words.units import counted
 
@@ -115,9 +115,29 @@ def draw(screen: "Console", columns: Sequence[Column]) -> None:
     for column, width in zip(columns, widths, strict=True):
         side = "right" if column.name.startswith("*") else "left"
         table.add_column(Text(column.heading), justify=side, overflow="fold", width=width)  # type: ignore[arg-type]
+    is_whole = all(column.is_name or column.wanted <= width for column, width in zip(columns, widths, strict=True))
+    if is_whole and table_width(widths) <= screen.width:
+        print_trimmed(screen, table)
+        if lines := "\n".join(_lines(columns, widths)):
+            screen.out(lines, highlight=False)  # nothing is wrapped: many rows cost little
+        return
     for line in zip(*(column.cut(width) for column, width in zip(columns, widths, strict=True)), strict=True):
         table.add_row(*map(Text, line))
     print_trimmed(screen, table)
+
+
+def _lines(columns: Sequence[Column], widths: Sequence[int]) -> Iterator[str]:
+    """The rows of a table in which every text fits its column, set as the headings above them are; no empty ones."""
+    set_columns = [
+        [_set(text, width, right=column.name.startswith("*")) for text in column.cut(width)]
+        for column, width in zip(columns, widths, strict=True)
+    ]
+    return filter(None, (f" {'   '.join(line)}".rstrip() for line in zip(*set_columns, strict=True)))
+
+
+def _set(text: str, width: int, *, right: bool) -> str:
+    blank = " " * (width - cells_of(text))
+    return blank + text if right else text + blank
 
 
 def print_trimmed(screen: "Console", renderable: "RenderableType") -> None:

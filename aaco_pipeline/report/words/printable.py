@@ -25,6 +25,8 @@ def printable(text: str, keep: str = "") -> str:
 
 def in_a_line(text: str) -> str:
     """The text as `printable` has it, with spaces for its ends of lines and tabs."""
+    if text.isascii() and text.isprintable():
+        return text
     return printable(re.sub("[\n\t]", " ", text))
 
 

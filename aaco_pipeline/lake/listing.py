@@ -1,0 +1,131 @@
+"""The sessions of a lake as a list shows them: how far each has come, what was run, how long it took, what it takes up.
+
+What tables and folders say is remembered in this host's catalogue, with what it was read from; so only what changed is
+read again. How a list looks is decided by who prints it.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from aaco_pipeline.errors import LakeError
+from aaco_pipeline.lake.catalogue import Catalogue
+from aaco_pipeline.lake.layout import SESSION_FOLDERS, LakeFolder
+from aaco_pipeline.lake.progress import Progress
+from aaco_pipeline.lake.reading import LakeReader, folder_bytes
+from aaco_pipeline.lake.sql import select_rows
+
+#: What is told of a session besides its id, progress and disk use, and the tables that it is read from.
+FACTS: Final = ("started_at", "model_name", "workload", "backend", "batch_size", "latency_p50_ns", "latency_p90_ns")
+_READ_FROM: Final = ("sessions", "session_metrics")
+_STATEMENT: Final = f"""
+SELECT session_id, {", ".join(f"{(name.startswith('latency') and 'l') or 's'}.{name}" for name in FACTS)}
+FROM sessions AS s LEFT JOIN latest_sessions AS l USING (session_id) ORDER BY s.session_id
+"""
+#: Sessions whose tables are asked at once.
+_AT_A_TIME: Final = 200
+
+
+@dataclass
+class Listing:
+    """Sessions, newest first, and by session why something of it could not be read.
+
+    Each row has `session_id`, the facts (times in ISO 8601), `progress` (None where the manifest cannot be read) and
+    `disk_bytes`, None in the same case.
+    """
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    progress: dict[str, Progress] = field(default_factory=dict)
+    errors: dict[str, LakeError] = field(default_factory=dict)
+
+
+def listed(lake: LakeReader, newest: int | None = None) -> Listing:
+    """The sessions of a lake, or so many of the newest."""
+    found = Listing()
+    sessions = sorted(lake.sessions(), reverse=True)[:newest]
+    if not sessions:
+        return found
+    with lake.catalogue() as known:
+        progress, of_tables = known.progress(), known.table_bytes()
+        found.errors.update((one, known.errors[one]) for one in sessions if one in known.errors)
+        facts = _facts(lake, known, [one for one in sessions if one in progress], found.errors)
+        disk = _disk(lake, known, [one for one in sessions if one in progress])
+    nothing = dict.fromkeys(FACTS)
+    for session in sessions:
+        one = progress.get(session)
+        if one is not None:
+            found.progress[session] = one
+        elif session not in found.errors:
+            continue  # removed since it was listed
+        found.rows.append(
+            {
+                "session_id": session,
+                **(facts.get(session) or nothing),
+                "progress": None if one is None else one.as_document(),
+                "disk_bytes": None if one is None else of_tables[session] + disk[session],
+            }
+        )
+    return found
+
+
+def _facts(
+    lake: LakeReader, known: Catalogue, sessions: Sequence[str], errors: dict[str, LakeError]
+) -> dict[str, dict[str, Any]]:
+    """The facts of each session whose tables can be read."""
+    digests = known.digests(_READ_FROM)
+    remembered = known.remembered("facts")
+    facts = {}
+    due = []
+    for session in sessions:
+        made_of, value = remembered.get(session, ("", ""))
+        if session not in digests:
+            continue  # nothing says what was run
+        if made_of == digests[session]:
+            facts[session] = dict(zip(FACTS, json.loads(value), strict=True))
+        else:
+            due.append(session)
+    found = {session: row for some in _portions(due) for session, row in _read(lake, some, errors)}
+    found |= {session: [None] * len(FACTS) for session in due if session not in found and session not in errors}
+    known.remember("facts", {session: (digests[session], json.dumps(row)) for session, row in found.items()})
+    return facts | {session: dict(zip(FACTS, row, strict=True)) for session, row in found.items()}
+
+
+def _read(lake: LakeReader, sessions: Sequence[str], errors: dict[str, LakeError]) -> Iterator[tuple[str, list[Any]]]:
+    """The facts as the tables have them now; where they cannot be read of one session, of the others all the same."""
+    try:
+        rows = select_rows(lake, _STATEMENT, sessions).rows
+    except LakeError as error:
+        if len(sessions) == 1:
+            errors[sessions[0]] = error
+            return
+        for session in sessions:
+            yield from _read(lake, [session], errors)
+        return
+    for session, *row in rows:
+        yield session, [one.isoformat() if isinstance(one, datetime) else one for one in row]
+
+
+def _disk(lake: LakeFolder, known: Catalogue, sessions: Sequence[str]) -> dict[str, int]:
+    """Bytes of each session's capture, trace and report; a folder that is as it was is not looked through."""
+    remembered = known.remembered("folders")
+    versions = [_versions(lake, name) for name in SESSION_FOLDERS]
+    found, bytes_of = dict[str, tuple[str, str]](), {}
+    for session in sessions:
+        made_of = " ".join(of_folder.get(f"session_id={session}", "-") for of_folder in versions)
+        before, value = remembered.get(session, ("", ""))
+        if before != made_of:
+            value = str(sum(folder_bytes(lake.path / name / f"session_id={session}") for name in SESSION_FOLDERS))
+            found[session] = (made_of, value)
+        bytes_of[session] = int(value)
+    known.remember("folders", found)
+    return bytes_of
+
+
+def _versions(lake: LakeFolder, folder: str) -> Mapping[str, str]:
+    return {one.name: one.version for one in lake.storage.listed(lake.path / folder)}
+
+
+def _portions(sessions: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (sessions[first : first + _AT_A_TIME] for first in range(0, len(sessions), _AT_A_TIME))
