@@ -138,22 +138,28 @@ def _copied(path: Path, name: str, folder: Path) -> KeptFile:
 
 def _copy(path: Path, target: Path) -> tuple[str, int, int]:
     """Copy a file minus secrets; its digest, size and number of redactions."""
-    digest, size = digest_of(path), path.lstat().st_size
+    size = path.lstat().st_size
     if path.suffix in _BINARY:
-        _copy_bytes(path, target)
-        return digest, size, 0
+        return _copy_bytes(path, target), size, 0
     if path.suffix == MARKS_SUFFIX:
-        return digest, size, _copy_marks(path, target)
+        return digest_of(path), size, _copy_marks(path, target)
     plain = target.with_name(f"{target.name}.unpacked")
     limits = Limits()
     is_database = first_bytes(path, len(MAGIC)) == MAGIC
     with open_decompressed(path, limits) as source, _writing(plain):
         packed = isinstance(source, Unpacked)
+        read = hashlib.sha256()
         if is_database:
             hits = copy_database(path, plain, limits)
         else:
+            pieces = _pieces(source, path) if packed else _digested(_pieces(source, path), read)
             with plain.open("wb") as copy:
-                hits = _filtered(source, copy, path)
+                hits = _filtered(pieces, copy, path)
+            if not packed:
+                for _ in pieces:
+                    pass  # what follows the end of a stream is no part of its copy, but of the file
+        # A plain file's digest is that of the very bytes that were copied.
+        digest = digest_of(path) if packed or is_database else read.hexdigest()
     with _writing(target):
         if not packed:
             plain.rename(target)
@@ -186,14 +192,17 @@ def _keep_original(path: Path, target: Path) -> None:
     _copy_bytes(path, target)
 
 
-def _copy_bytes(path: Path, target: Path) -> None:
+def _copy_bytes(path: Path, target: Path) -> str:
+    """Copy a file as it is; its digest."""
     try:
         source = open_regular(path)
     except OSError as error:
         raise CaptureError(f"{path}: cannot be copied: {error.strerror or error}") from error
+    read = hashlib.sha256()
     with source, _writing(target), target.open("wb") as copy:
-        for piece in _pieces(source, path):
+        for piece in _digested(_pieces(source, path), read):
             copy.write(piece)
+    return read.hexdigest()
 
 
 def _pieces(source: gzip.GzipFile | IO[bytes], path: Path) -> Iterator[bytes]:
@@ -223,9 +232,16 @@ def _writing(target: Path) -> Iterator[None]:
             raise
 
 
-def _filtered(source: gzip.GzipFile | IO[bytes], copy: IO[bytes], path: Path) -> int:
-    """Copy a stream without its secrets; how many there were."""
-    hits, pieces = 0, _pieces(source, path)
+def _digested(pieces: Iterator[bytes], read: "hashlib._Hash") -> Iterator[bytes]:
+    """The pieces as they come, each added to a digest."""
+    for piece in pieces:
+        read.update(piece)
+        yield piece
+
+
+def _filtered(pieces: Iterator[bytes], copy: IO[bytes], path: Path) -> int:
+    """Copy a file's pieces without their secrets; how many there were."""
+    hits = 0
     is_cupti = first_bytes(path, len(CUPTI_MAGIC)) == CUPTI_MAGIC
     for clean, count in cupti.without_secrets(pieces, Limits(), str(path)) if is_cupti else redacted_pieces(pieces):
         copy.write(clean)

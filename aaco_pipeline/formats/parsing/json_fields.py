@@ -230,8 +230,8 @@ class Objects:
             word[moving] += 1
             bits[moving] = quotes[word[moving]]
         lowest = bits & (~bits + np.uint64(1))
-        closing: Positions = (word << 6) + np.bitwise_count(lowest - np.uint64(1))
-        return closing
+        ends: Positions = (word << 6) + np.bitwise_count(lowest - np.uint64(1))
+        return ends
 
     def _skip(self, at: Positions) -> Positions:
         """Behind any white space. The zero bytes behind the piece end it."""
