@@ -48,18 +48,19 @@ class Removal:
 
     def look_at(self, table: Table, lists: Sequence[SegmentList]) -> None:
         """Drop the table's segments that nothing needs, and see which sessions' files `remove_files` may remove."""
-        held = where_held(lists)
+        held, first_held = where_held(lists), _first_held(lists)
         for key, entry in self._with_own_file(table):
             if (where := held.get(key)) is None:
                 continue
-            until = where.segment.made + self._grace
+            until = first_held[key] + self._grace
             if until <= self._now:
                 self._ripe[table.scope, key[0]].append(Replaced(table, entry, where.segment))
             else:
                 self._rounds[table.name] = self._rounds[table.name].and_waiting(entry.bytes, until)
         for one in lists:
             if not self._published.needed(table, one, held):
-                self._drop(table, one, held)
+                later = [other for other in lists if other.segment.made > one.segment.made]
+                self._drop(table, one, held, _first_held(later))
 
     def remove_files(self) -> Iterator[tuple[int, int]]:
         """Remove the files; how many sessions and campaigns have been looked at, and of how many."""
@@ -78,7 +79,13 @@ class Removal:
                 if key[0] in present and self._lake.storage.state(self._lake.path / entry.file) is not None:
                     yield key, entry
 
-    def _drop(self, table: Table, one: SegmentList, held: Mapping[PartKey, Held]) -> None:
+    def _drop(
+        self,
+        table: Table,
+        one: SegmentList,
+        held: Mapping[PartKey, Held],
+        replaced_at: Mapping[PartKey, datetime],
+    ) -> None:
         """Drop a segment that nothing needs: at once when all of it is dead or some of it was removed.
 
         One that later segments have replaced waits for the grace, as its readers may not know of them yet.
@@ -86,7 +93,7 @@ class Removal:
         segment = one.segment
         live = [part for part in one.parts if self._published.may_need(table, part)]
         later = {holder.name: holder for holder in (held[part[:3]].segment for part in live)}
-        until = max((holder.made + self._grace for holder in later.values()), default=self._now)
+        until = max((replaced_at[part[:3]] + self._grace for part in live), default=self._now)
         done = self._rounds[segment.table]
         if until > self._now and not any(map(self._published.is_removed, one.parts)):
             self._rounds[segment.table] = done.and_waiting(segment.bytes, until)
@@ -117,6 +124,11 @@ class Removal:
                     file = self._lake.path / one.entry.file
                     self._lake.storage.clear(file.parent, [file.name])
         return gone
+
+
+def _first_held(lists: Sequence[SegmentList]) -> dict[PartKey, datetime]:
+    """Since when each part has been in a segment: those in which it is now are younger where it was moved since."""
+    return {key: one.segment.made for one in reversed(lists) for key, _ in one.held()}
 
 
 def drop_segment(lake: LakeFolder, segment: Segment) -> None:

@@ -26,7 +26,9 @@ from aaco_pipeline.lake.segments import (
     RowGroup,
     Segment,
     SegmentList,
+    columns_of,
     read_rows,
+    readable_lists,
     require_part_intact,
 )
 from aaco_pipeline.lake.storage import storage_of
@@ -104,8 +106,10 @@ def _write_one(
             footer=stretches[-1],
         )
         storage.place(path, lake / segment.file)
-        done = SegmentList(segment, tuple(parts))
-        storage.write(lake / segment.list_file, done.to_bytes())
+        done = SegmentList(segment, columns_of(Part, parts))
+        # One of the same content stays as old as it is: what it has replaced need not wait anew.
+        if all(one.segment.name != segment.name for one in readable_lists(lake, table.name)):
+            storage.write(lake / segment.list_file, done.to_bytes())
     return done
 
 

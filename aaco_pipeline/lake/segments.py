@@ -7,7 +7,7 @@ file or from the segment, and a part that no manifest names is dead. Which is ta
 
 import json
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, lru_cache
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 SEGMENT_VERSION: Final = 1
 #: The column that says of each row to which part it belongs, by the part's place in the list.
 PART_COLUMN: Final = "aaco_part"
-#: Lists are large and read whole: those of a few tables are remembered.
-_REMEMBERED: Final = 64
+#: Lists are large: those of the tables of one statement are remembered.
+_REMEMBERED: Final = 8
 
 
 class Part(NamedTuple):
@@ -120,17 +120,23 @@ class Held(NamedTuple):
 
 @dataclass(frozen=True)
 class SegmentList:
-    """A segment and its parts, in the order of their rows."""
+    """A segment and its parts, in the order of their rows: one column for each field of `Part`."""
 
     segment: Segment
-    parts: tuple[Part, ...]
+    columns: Mapping[str, Sequence[Any]]
 
-    def held(self) -> Iterator[tuple[Part, Held]]:
-        """Each part with where it lies."""
-        first = 0
-        for number, part in enumerate(self.parts):
-            yield part, Held(self.segment, number, first, part.rows)
-            first += part.rows
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """The parts as records: only who looks at all of them needs these."""
+        return tuple(map(Part._make, zip(*(self.columns[name] for name in Part._fields), strict=True)))
+
+    def held(self, ids: Collection[str] | None = None) -> Iterator[tuple[PartKey, Held]]:
+        """What names each part, or each of the sessions or campaigns `ids`, with where it lies."""
+        owners, stages, digests, rows = (self.columns[name] for name in ("id", "stage", "sha256", "rows"))
+        first_rows = list(accumulate(rows, initial=0))
+        for at, owner in enumerate(owners):
+            if ids is None or owner in ids:
+                yield (owner, stages[at], digests[at]), Held(self.segment, at, first_rows[at], rows[at])
 
     def to_bytes(self) -> bytes:
         segment = self.segment
@@ -140,9 +146,9 @@ class SegmentList:
                 "table": segment.table,
                 "table_version": segment.table_version,
                 "made": segment.made.isoformat(),
-                "row_groups": _columns(RowGroup, segment.row_groups),
+                "row_groups": columns_of(RowGroup, segment.row_groups),
                 "footer": segment.footer._asdict(),
-                "parts": _columns(Part, self.parts),
+                "parts": self.columns,
             }
         )
 
@@ -160,20 +166,22 @@ class SegmentList:
                     f"{source}: segment version {version} is newer than {SEGMENT_VERSION}, the newest this "
                     "aaco_pipeline reads; upgrade aaco_pipeline"
                 )
-            parts = tuple(_records(Part, document["parts"]))
-            row_groups = tuple(_records(RowGroup, document["row_groups"]))
+            columns = {name: document["parts"][name] for name in Part._fields}
+            if len({len(column) for column in columns.values()}) != 1:
+                raise ValueError("its columns differ in length")
+            row_groups = [document["row_groups"][name] for name in RowGroup._fields]
             segment = Segment(
                 table=document["table"],
                 name=Path(source).stem,
                 made=datetime.fromisoformat(document["made"]),
                 table_version=document["table_version"],
-                parts=len(parts),
-                row_groups=row_groups,
+                parts=len(columns["id"]),
+                row_groups=tuple(map(RowGroup._make, zip(*row_groups, strict=True))),
                 footer=RowGroup(**document["footer"]),
             )
-            if segment.table != Path(source).parent.name or segment.rows != sum(one.rows for one in parts):
+            if segment.table != Path(source).parent.name or segment.rows != sum(columns["rows"]):
                 raise ValueError("its parts, its rows or its table are not those of the segment")
-            return SegmentList(segment, parts)
+            return SegmentList(segment, columns)
         except (ValueError, KeyError, TypeError) as error:
             raise LakeError(f"{source}: not a segment's list ({error}); `aaco doctor --mend` helps") from error
 
@@ -221,12 +229,7 @@ def readable_lists(lake: Path, table: str) -> list[SegmentList]:
 
 def where_held(lists: Iterable[SegmentList], ids: Collection[str] | None = None) -> dict[PartKey, Held]:
     """Where each part lies, or each of the sessions or campaigns `ids`: of several segments in that made last."""
-    return {
-        (part.id, part.stage, part.sha256): held
-        for one in lists
-        for part, held in one.held()
-        if ids is None or part.id in ids
-    }
+    return {key: held for one in lists for key, held in one.held(ids)}
 
 
 def require_part_intact(lake: Path, held: Held, told: str, seen: set[tuple[str, int]]) -> None:
@@ -288,15 +291,6 @@ def read_rows(
     return frames
 
 
-def _columns(kind: type[Part] | type[RowGroup], records: Sequence[Any]) -> dict[str, list[Any]]:
+def columns_of(kind: type[Part] | type[RowGroup], records: Sequence[Any]) -> dict[str, list[Any]]:
     """Records as one array for each field: short, and a frame to any tool."""
     return {name: [getattr(one, name) for one in records] for name in kind._fields}
-
-
-def _records(kind: Any, columns: dict[str, list[Any]]) -> Iterator[Any]:
-    """The records of `_columns`. ValueError or TypeError when they are not as expected."""
-    expected = [str if name in ("id", "stage", "sha256") else int for name in kind._fields]
-    for name, type_ in zip(kind._fields, expected, strict=True):
-        if not all(type(value) is type_ for value in columns[name]):
-            raise TypeError(f"{name} is not as expected")
-    return map(kind._make, zip(*(columns[name] for name in kind._fields), strict=True))

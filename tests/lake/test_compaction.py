@@ -183,6 +183,30 @@ def test_a_small_segment_is_put_together_with_what_has_come_since_and_goes_after
     assert [part.id for part in only.parts] == [SESSION, LATER, THIRD]
 
 
+def test_nights_that_each_bring_a_session_do_not_keep_what_was_replaced_for_ever(
+    lake: TraceLake, metrics: Metrics
+) -> None:
+    """Each night the segment is written anew, a second earlier in the day than the night before."""
+    for night in range(6):
+        lake.publish(f"2025020{night + 1}T000000Z-0000000{night}", "a", {"session_metrics": metrics(float(night))})
+        compact(lake, NOW + night * timedelta(days=1, seconds=-1))
+    assert len(own_files(lake)) == 2
+    assert len(segments_of(lake)) == 3
+    assert values(lake) == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+
+
+def test_a_file_that_cannot_be_read_does_not_have_the_others_wait_anew(
+    two_sessions: TraceLake, metrics: Metrics
+) -> None:
+    compact(two_sessions, NOW)
+    two_sessions.publish(THIRD, "a", {"session_metrics": metrics(1.0)})
+    file_of(two_sessions, "session_metrics", THIRD).write_bytes(b"torn")
+    (done,) = compact(two_sessions, AFTER_GRACE)
+    assert len(done.left) == 1
+    assert done.gone.files == 2
+    assert len(segments_of(two_sessions)) == 1
+
+
 def test_though_the_clock_steps_back_the_later_segment_is_taken(two_sessions: TraceLake, metrics: Metrics) -> None:
     compacted(two_sessions)
     two_sessions.publish(THIRD, "a", {"session_metrics": metrics(20.0)})
