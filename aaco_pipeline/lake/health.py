@@ -13,7 +13,7 @@ from typing import Final
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.artefacts import ARTEFACTS, BUILDS, drop_artefact, unnamed_artefacts
 from aaco_pipeline.lake.declaration import Scope
-from aaco_pipeline.lake.files import file_digest, lake_errors, lock_is_free, remove_free_lock, write_atomically
+from aaco_pipeline.lake.files import file_digest, lake_errors
 from aaco_pipeline.lake.identity import CAMPAIGN_ID, SESSION_ID
 from aaco_pipeline.lake.journal import JOURNAL
 from aaco_pipeline.lake.layout import CALIBRATIONS, FINDINGS, MANIFESTS, REQUESTS, SEGMENTS, SESSION_FOLDERS, owner_of
@@ -30,7 +30,7 @@ from aaco_pipeline.lake.segment_health import (
 )
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.verified import RAW_LIST, described, raw_digests, raw_list, require_raw_intact
-from aaco_pipeline.lake.writers import TEMPORARY_PREFIX, writer_is_gone
+from aaco_pipeline.lake.writers import TEMPORARY_PREFIX
 
 #: Folders of a lake that hold no tables.
 _WITHOUT_TABLES: Final = (
@@ -67,14 +67,14 @@ def faults(lake: LakeReader) -> list[Fault]:
     with lake_errors(lake.path):
         found: list[Fault] = []
         segments = Segments(lake)
-        published: set[Path] = set()
+        published: set[str] = set()
         unreadable: set[str] = set()
         for path, manifest in _manifests(lake):
             if isinstance(manifest, LakeError):
                 unreadable.add(path.stem)
                 found.append(_unreadable(path, manifest))
             else:
-                published |= {lake.path / file for file in manifest.files}
+                published |= manifest.files
                 found += _damaged_files(lake, manifest, segments)
         orphans = _unneeded_files(lake, published, unreadable)
         # A torn table of baselines is told above, and what it names is not known.
@@ -93,7 +93,7 @@ def leftovers(lake: LakeReader) -> list[Fault]:
     """
     with lake_errors(lake.path):
         scopes: tuple[Scope, ...] = ("session", "campaign")
-        published = {lake.path / file for scope in scopes for one in lake.manifests(scope) for file in one.files}
+        published = {file for scope in scopes for one in lake.manifests(scope) for file in one.files}
         segments = (Fault(*one) for one in unfinished_segments(lake))
         unneeded = (*segments, *_unpublished_files(lake, published), *_unnamed_artefacts(lake), *_stale_locks(lake))
         return [fault for fault in unneeded if fault.mendable]
@@ -108,13 +108,15 @@ def clear_away(lake: TraceLake) -> None:
     with lake_errors(lake.path):
         manifests = dict(_manifests(lake))
         readable = [one for one in manifests.values() if isinstance(one, Manifest)]
-        published = {lake.path / file for manifest in readable for file in manifest.files}
+        published = {file for manifest in readable for file in manifest.files}
         unreadable = {path.stem for path, one in manifests.items() if isinstance(one, LakeError)}
         # The locks come last: removing a file takes its owner's.
         for fault in chain(_unneeded_files(lake, published, unreadable), _stale_locks(lake)):
             mend(lake, fault)
-        for lock in (lake.path / ".locks" / "runs").glob("*.measuring"):
-            remove_free_lock(lock)
+        runs = lake.path / ".locks" / "runs"
+        for name in lake.storage.names(runs):
+            if name.endswith(".measuring"):
+                lake.storage.drop_free_lock(runs / name)
 
 
 def mend(lake: TraceLake, fault: Fault) -> bool:
@@ -134,21 +136,21 @@ def mend(lake: TraceLake, fault: Fault) -> bool:
         return True
     with lake_errors(fault.path):
         if fault.kind == "unverified capture":
-            write_atomically(fault.path / RAW_LIST, raw_list(raw_digests(fault.path)))
+            lake.storage.write(fault.path / RAW_LIST, raw_list(raw_digests(lake.storage.local(fault.path))))
             return True
         if fault.kind == "unnamed artefact":
             if fault in list(_unnamed_artefacts(lake)):
                 drop_artefact(lake.path, fault.path)
         elif fault.kind == "stale lock":
-            remove_free_lock(fault.path)
+            lake.storage.drop_free_lock(fault.path)
         elif fault.kind == "unfinished write":
             lake.storage.discard(fault.path)
         else:
             scope, identifier = owner_of(fault.path)
             with lake.locked(identifier, scope):
                 if fault.path not in {lake.path / file for file in lake.manifest(identifier, scope).files}:
-                    fault.path.unlink(missing_ok=True)
-    return not fault.path.exists()
+                    lake.storage.remove(fault.path)
+    return lake.storage.state(fault.path) is None
 
 
 def _unreadable(path: Path, error: LakeError) -> Fault:
@@ -171,7 +173,7 @@ def _damaged_files(lake: LakeReader, manifest: Manifest, segments: Segments) -> 
         path = lake.path / one.file
         if is_held:
             yield Fault("torn copy", path, f"{described(path)}; a segment has it whole, and is read", mendable=True)
-        elif manifest.scope == "session" and lake.raw(manifest.id).is_dir():
+        elif manifest.scope == "session" and lake.has_raw(manifest.id):
             told = f"{described(path)}; its stage has to run again"
             yield Fault(kind, path, told, mendable=True, session=manifest.id)
         else:
@@ -192,7 +194,7 @@ def _remove_copy(lake: TraceLake, path: Path) -> bool:
 def _damage(lake: LakeReader, published: Entry | Artifact) -> str | None:
     """What is wrong with a published file, which is read now whatever this process read before."""
     try:
-        intact = file_digest(lake.path / published.file) == published.sha256
+        intact = file_digest(lake.storage.local(lake.path / published.file)) == published.sha256
     except FileNotFoundError:
         return "missing file"
     return None if intact else "torn file"
@@ -203,21 +205,23 @@ def _captures(lake: LakeReader) -> Iterator[Fault]:
     for session in lake.captured():
         raw = lake.raw(session)
         try:
-            is_verified = require_raw_intact(raw, raw_digests(raw))
+            local = lake.storage.local(raw)
+            is_verified = require_raw_intact(local, raw_digests(local))
         except LakeError as error:
-            if raw.is_dir():  # and not removed meanwhile
+            if lake.has_raw(session):  # and not removed meanwhile
                 yield Fault("torn capture", raw, str(error), mendable=False)
             continue
-        if not is_verified and raw.is_dir():
+        if not is_verified and lake.has_raw(session):
             told = "received by an earlier version, which kept no digests: its files are taken as they are now"
             yield Fault("unverified capture", raw, told, mendable=True)
 
 
 def _manifests(lake: LakeReader) -> Iterator[tuple[Path, Manifest | LakeError]]:
     """Each manifest's file with what it states, or why it cannot be read."""
-    for path in sorted((lake.path / MANIFESTS).glob("*.json")):
+    folder = lake.path / MANIFESTS
+    for path in (folder / name for name in lake.storage.names(folder) if name.endswith(".json")):
         try:
-            manifest = read_manifest(path)
+            manifest = read_manifest(lake.storage, path)
         except LakeError as error:
             yield path, error
             continue
@@ -225,27 +229,32 @@ def _manifests(lake: LakeReader) -> Iterator[tuple[Path, Manifest | LakeError]]:
             yield path, manifest
 
 
-def _unneeded_files(lake: LakeReader, published: set[Path], unreadable: set[str]) -> Iterator[Fault]:
+def _unneeded_files(lake: LakeReader, published: set[str], unreadable: set[str]) -> Iterator[Fault]:
     """What no manifest publishes, but for what an unreadable one may."""
     for fault in _unpublished_files(lake, published):
         if owner_of(fault.path)[1] not in unreadable:
             yield fault
 
 
-def _unpublished_files(lake: LakeReader, published: set[Path]) -> Iterator[Fault]:
-    for path in sorted(lake.path.glob(f"{TEMPORARY_PREFIX}*")):
-        if writer_is_gone(path):
-            yield Fault("unfinished write", path, "what a statement of SQL spilled; its process died", mendable=True)
-    folders = lake.path.iterdir() if lake.path.is_dir() else ()
-    for folder in sorted(folder for folder in folders if folder.is_dir() and not folder.name.startswith(".")):
-        holds_tables = folder.name not in _WITHOUT_TABLES
-        patterns = ("*_id=*/*",) if holds_tables else (f"{TEMPORARY_PREFIX}*", f"*_id=*/{TEMPORARY_PREFIX}*")
-        for path in sorted(path for pattern in patterns for path in folder.glob(pattern)):
-            if path.name.startswith(TEMPORARY_PREFIX):
-                if writer_is_gone(path):
+def _unpublished_files(lake: LakeReader, published: set[str]) -> Iterator[Fault]:
+    storage = lake.storage
+    for path in storage.unfinished(lake.path):
+        yield Fault("unfinished write", path, "what a statement of SQL spilled; its process died", mendable=True)
+    for name in storage.names(lake.path):
+        if name.startswith("."):
+            continue
+        folder, holds_tables = lake.path / name, name not in _WITHOUT_TABLES
+        owners = [owner for owner in storage.names(folder) if "_id=" in owner]
+        for place in (folder / owner for owner in owners) if holds_tables else (folder, *map(folder.joinpath, owners)):
+            files = storage.names(place)
+            if any(file.startswith(TEMPORARY_PREFIX) for file in files):
+                for path in storage.unfinished(place):
                     yield Fault("unfinished write", path, "left by a writer that died", mendable=True)
-            elif path not in published:
-                yield Fault("orphan file", path, "no manifest publishes it", mendable=_is_ours(path))
+            if holds_tables:
+                for file in files:
+                    if f"{name}/{place.name}/{file}" not in published and not file.startswith(TEMPORARY_PREFIX):
+                        is_ours = _is_ours(lake, place / file)
+                        yield Fault("orphan file", place / file, "no manifest publishes it", mendable=is_ours)
 
 
 def _unnamed_artefacts(lake: LakeReader) -> Iterator[Fault]:
@@ -253,7 +262,8 @@ def _unnamed_artefacts(lake: LakeReader) -> Iterator[Fault]:
     naming = (lake.read(table).get_column(column).drop_nulls() for table, column in _NAMING)
     named = [*(artefact for column in naming for artefact in column), *_of_the_last_nights(lake)]
     for folder in unnamed_artefacts(lake.path, named):
-        if time.time() - folder.stat().st_mtime >= UNFINISHED_STAYS.total_seconds():
+        state = lake.storage.state(folder)
+        if state is not None and time.time() - state.changed_at >= UNFINISHED_STAYS.total_seconds():
             yield Fault("unnamed artefact", folder, "no baseline, build or optimization names it", mendable=True)
 
 
@@ -267,14 +277,19 @@ def _of_the_last_nights(lake: LakeReader) -> list[str]:
 
 
 def _stale_locks(lake: LakeReader) -> Iterator[Fault]:
-    known = {path.stem for path in (lake.path / MANIFESTS).glob("*.json")} | set(lake.captured())
-    for lock in sorted((lake.path / ".locks").glob("*.lock")):
-        if lock.stem not in known and lock_is_free(lock):
-            yield Fault("stale lock", lock, "its session is not in the lake, and nobody holds it", mendable=True)
+    known = {name.removesuffix(".json") for name in lake.storage.names(lake.path / MANIFESTS)} | set(lake.captured())
+    folder = lake.path / ".locks"
+    for name in lake.storage.names(folder):
+        owner, is_lock, _ = name.partition(".lock")
+        if is_lock and owner not in known and not lake.storage.is_held(folder / name):
+            yield Fault(
+                "stale lock", folder / name, "its session is not in the lake, and nobody holds it", mendable=True
+            )
 
 
-def _is_ours(path: Path) -> bool:
+def _is_ours(lake: LakeReader, path: Path) -> bool:
     """Whether an unpublished path is a file where only stages write; anything else is a person's."""
     scope, identifier = owner_of(path)
     pattern = SESSION_ID if scope == "session" else CAMPAIGN_ID
-    return path.is_file() and pattern.fullmatch(identifier) is not None
+    state = lake.storage.state(path)
+    return state is not None and not state.is_folder and pattern.fullmatch(identifier) is not None

@@ -48,6 +48,10 @@ class LakeFolder:
         """The folder of the session's capture as it came. It exists only when the capture is complete."""
         return self._of_session("raw", session)
 
+    def has_raw(self, session: str) -> bool:
+        """Whether the session's capture is there, and so complete."""
+        return self.storage.state(self.raw(session)) is not None
+
     def trace(self, session: str) -> Path:
         """Where the session's unified trace is, if it has one."""
         return self._of_session("traces", session) / "trace.pftrace.gz"

@@ -21,6 +21,7 @@ from aaco_pipeline.lake.narrowing import Meant
 from aaco_pipeline.lake.places import Place, Places, read_batch, read_places
 from aaco_pipeline.lake.progress import Progress, progress_of
 from aaco_pipeline.lake.segments import list_names
+from aaco_pipeline.lake.storage import Storage
 from aaco_pipeline.lake.verified import missing, require_intact, torn
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class LakeReader(LakeFolder):
 
     def manifest(self, identifier: str, scope: Scope = "session") -> Manifest:
         """What is published for one session or campaign; an empty manifest when nothing is."""
-        return read_manifest(self.manifest_path(identifier, scope)) or Manifest(scope, identifier)
+        return read_manifest(self.storage, self.manifest_path(identifier, scope)) or Manifest(scope, identifier)
 
     def progress(self, session: str) -> Progress:
         """Which stages the session is to have, and which have published, failed or never run."""
@@ -72,7 +73,7 @@ class LakeReader(LakeFolder):
 
     def find_session(self, name: str) -> str:
         """The session that `name` means: an id, a unique prefix of one, or `latest`. UsageError otherwise."""
-        if SESSION_ID.fullmatch(name) and self.manifest_path(name, "session").exists():
+        if SESSION_ID.fullmatch(name) and self.storage.state(self.manifest_path(name, "session")) is not None:
             return name
         known = self.sessions()
         if not known:
@@ -227,7 +228,7 @@ class LakeReader(LakeFolder):
         for held in (nullcontext(), self.locked(session, "session")):
             with lake_errors(path), held:
                 stated = self.manifest(session).artifact(file)
-                content = path.read_bytes() if path.is_file() else None
+                content = self.storage.read(path) if self.storage.state(path) is not None else None
             if stated is None or (content is not None and sha256(content).hexdigest() == stated.sha256):
                 return content
         raise missing(path) if content is None else torn(path)
@@ -238,7 +239,7 @@ class LakeReader(LakeFolder):
             return [name for name in self.storage.names(self.path / MANIFESTS) if name.endswith(".json")]
 
     def _require_folder(self) -> None:
-        if self.path.exists() and not self.path.is_dir():
+        if (state := self.storage.state(self.path)) is not None and not state.is_folder:
             raise LakeError(f"{self.path}: not a folder, so not a lake; name another with --lake")
 
     def _read_published(self, table: Table, identifier: str, columns: Sequence[str] | None) -> list["pl.DataFrame"]:
@@ -267,11 +268,11 @@ def folder_bytes(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
-def read_manifest(path: Path) -> Manifest | None:
+def read_manifest(storage: Storage, path: Path) -> Manifest | None:
     """The manifest in the file `path`; None when there is no such file."""
     with lake_errors(path):
         try:
-            content = path.read_bytes()
+            content = storage.read(path)
         except FileNotFoundError:
             return None
     return Manifest.from_bytes(content, str(path))

@@ -11,7 +11,7 @@ from typing import Final
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.contracts import all_tables
 from aaco_pipeline.lake.declaration import Scope, Table
-from aaco_pipeline.lake.files import file_digest, lake_errors, write_atomically
+from aaco_pipeline.lake.files import file_digest, lake_errors
 from aaco_pipeline.lake.identity import SESSION_ID
 from aaco_pipeline.lake.layout import DIGITS_IN_NAME, table_file
 from aaco_pipeline.lake.manifest import Entry, Manifest, NewerManifestError
@@ -33,7 +33,7 @@ def rebuild_manifest(lake: TraceLake, identifier: str) -> Manifest:
     path = lake.manifest_path(identifier, scope)
     with lake_errors(path), lake.locked(identifier, scope):
         try:
-            if (intact := read_manifest(path)) is not None:
+            if (intact := read_manifest(lake.storage, path)) is not None:
                 return intact  # another process has mended it
         except NewerManifestError:
             raise
@@ -42,7 +42,7 @@ def rebuild_manifest(lake: TraceLake, identifier: str) -> Manifest:
         manifest = Manifest(scope, identifier, tuple(sorted(_entries(lake, scope, identifier))))
         for stage in {entry.stage for entry in manifest.entries}:
             manifest = manifest.with_failure(stage, "", _REASON)
-        write_atomically(path, manifest.to_bytes())
+        lake.storage.write(path, manifest.to_bytes())
         return manifest
 
 
@@ -50,8 +50,10 @@ def _entries(lake: TraceLake, scope: Scope, identifier: str) -> Iterator[Entry]:
     """One entry for every table of every stage that is in exactly one whole file, else in one version in segments."""
     found: dict[tuple[str, str], list[Entry]] = defaultdict(list)
     for table in all_tables().values():
-        for file in (lake.path / table.name / f"{scope}_id={identifier}").glob("*.parquet"):
-            if (entry := _entry(lake, table, identifier, file)) is not None:
+        folder = lake.path / table.name / f"{scope}_id={identifier}"
+        for name in lake.storage.names(folder):
+            entry = _entry(lake, table, identifier, folder / name) if name.endswith(".parquet") else None
+            if entry is not None:
                 found[entry.table, entry.stage].append(entry)
         for key, parts in _parts(lake, table, identifier).items():
             if key not in found:  # what a session published after it was compacted has a file
@@ -76,12 +78,13 @@ def _entry(lake: TraceLake, table: Table, identifier: str, file: Path) -> Entry 
     import polars as pl
 
     stage, _, begins = file.stem.rpartition("-")
-    digest = file_digest(file)
+    local = lake.storage.local(file)
+    digest = file_digest(local)
     if not stage or len(begins) != DIGITS_IN_NAME or not digest.startswith(begins):
         return None
     try:
-        stated = pl.read_parquet_metadata(file)
-        rows = pl.scan_parquet(file, hive_partitioning=False, glob=False).select(pl.len()).collect().item()
+        stated = pl.read_parquet_metadata(local)
+        rows = pl.scan_parquet(local, hive_partitioning=False, glob=False).select(pl.len()).collect().item()
     except (pl.exceptions.PolarsError, OSError):
         return None
     named = tuple(stated.get(f"aaco.{name}") for name in ("table", table.key, "stage"))
@@ -89,4 +92,4 @@ def _entry(lake: TraceLake, table: Table, identifier: str, file: Path) -> Entry 
     if named != (table.name, identifier, stage) or not version.isdecimal():
         return None
     name = file.relative_to(lake.path).as_posix()
-    return Entry(table.name, stage, name, rows, file.stat().st_size, digest, int(version))
+    return Entry(table.name, stage, name, rows, local.stat().st_size, digest, int(version))

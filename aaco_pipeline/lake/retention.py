@@ -8,12 +8,11 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Final, Literal
 
 from aaco_pipeline.errors import LakeError, UsageError
 from aaco_pipeline.lake.contracts import all_tables
-from aaco_pipeline.lake.files import lake_errors, lock_is_free
+from aaco_pipeline.lake.files import lake_errors
 from aaco_pipeline.lake.identity import SESSION_ID, time_of
 from aaco_pipeline.lake.journal import Journal
 from aaco_pipeline.lake.manifest import Manifest
@@ -263,19 +262,9 @@ def _campaign_of(request: str | None) -> str | None:
 
 def _changed_at(lake: TraceLake, session: str) -> datetime:
     """When what says how far the session has come was last written."""
-    seconds = [_mtime(path) for path in (lake.manifest_path(session, "session"), lake.raw(session))]
-    return datetime.fromtimestamp(max(seconds), UTC)
-
-
-def _mtime(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except FileNotFoundError:
-        return 0.0
+    states = (lake.storage.state(path) for path in (lake.manifest_path(session, "session"), lake.raw(session)))
+    return datetime.fromtimestamp(max((one.changed_at for one in states if one is not None), default=0.0), UTC)
 
 
 def _is_locked(lake: TraceLake, session: str) -> bool:
-    try:
-        return not lock_is_free(lake.lock_path(session))
-    except FileNotFoundError:
-        return False
+    return lake.storage.is_held(lake.lock_path(session))

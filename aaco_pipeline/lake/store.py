@@ -7,9 +7,8 @@ tables mean, and nothing here imports Dagster.
 
 import os
 import re
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -18,20 +17,12 @@ from aaco_pipeline import __version__
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.declaration import Scope, Table
-from aaco_pipeline.lake.files import (
-    file_digest,
-    lake_errors,
-    make_folder,
-    sync_file,
-    sync_folder,
-    write_atomically,
-)
+from aaco_pipeline.lake.files import file_digest, lake_errors
 from aaco_pipeline.lake.identity import new_session_id, time_of
-from aaco_pipeline.lake.layout import MANIFESTS, SESSION_FOLDERS, table_file
+from aaco_pipeline.lake.layout import SESSION_FOLDERS, table_file
 from aaco_pipeline.lake.manifest import Artifact, Entry, Manifest
 from aaco_pipeline.lake.reading import LakeReader
 from aaco_pipeline.lake.verified import RAW_LIST, described, raw_digests, raw_list
-from aaco_pipeline.lake.writers import temporary_beside
 
 if TYPE_CHECKING:
     import polars as pl
@@ -67,42 +58,34 @@ class TraceLake(LakeReader):
         LakeError if the session's capture is already complete: captures are never overwritten.
         """
         final = self.raw(session)
-        with lake_errors(final):
-            make_folder(final.parent)
-            temporary = temporary_beside(final)
-            temporary.mkdir()
-        try:
+        with ExitStack() as taken:
+            with lake_errors(final):
+                temporary = taken.enter_context(self.storage.new_folder(final))
             yield temporary
             with lake_errors(final):
                 (temporary / RAW_LIST).write_bytes(raw_list(raw_digests(temporary)))
-                for file in sorted(temporary.rglob("*")):
-                    sync_file(file)
-                sync_folder(temporary)
                 with self.locked(session, "session"):
-                    if final.exists():
+                    if self.storage.state(final) is not None:
                         raise LakeError(f"{final}: the capture is already complete; a new measurement is a new session")
-                    temporary.rename(final)
-                    sync_folder(final.parent)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+                    self.storage.place(temporary, final)
 
     def request(self, session: str, launch: str) -> None:
         """Keep the text of what is to be measured for `session` until its capture is complete."""
         with lake_errors(path := self.request_path(session)):
-            write_atomically(path, launch.encode())
+            self.storage.write(path, launch.encode())
 
     def requested(self, session: str) -> str | None:
         """The text kept by `request`; None when nothing is waiting to be measured under that id."""
         with lake_errors(path := self.request_path(session)):
             try:
-                return path.read_text(encoding="utf-8")
+                return self.storage.read(path).decode("utf-8")
             except FileNotFoundError:
                 return None
 
     def withdraw(self, session: str) -> None:
         """Forget the request for `session`, if there is one."""
         with lake_errors(path := self.request_path(session)):
-            path.unlink(missing_ok=True)
+            self.storage.remove(path)
 
     def expect(self, session: str, stages: Sequence[str]) -> None:
         """State which stages the session is to have, in the order they run."""
@@ -154,22 +137,17 @@ class TraceLake(LakeReader):
     @contextmanager
     def new_artifact(self, session: str, stage: str, final: Path) -> Iterator[Path]:
         """A path to write a stage's file beside its tables to; it is `final`, and stated, when the block ends well."""
-        with lake_errors(final):
-            make_folder(final.parent)
-        temporary = temporary_beside(final)
-        try:
+        with ExitStack() as taken:
+            with lake_errors(final):
+                temporary = taken.enter_context(self.storage.new_file(final))
             yield temporary
             with lake_errors(final):
-                sync_file(temporary)
                 file = final.relative_to(self.path).as_posix()
                 artifact = Artifact(stage, file, temporary.stat().st_size, file_digest(temporary))
                 with self.locked(session, "session"):
                     after = self.manifest(session).with_artifact(artifact)
-                    temporary.replace(final)
-                    sync_folder(final.parent)
-                    write_atomically(self.manifest_path(session, "session"), after.to_bytes())
-        finally:
-            temporary.unlink(missing_ok=True)
+                    self.storage.place(temporary, final)
+                    self.storage.write(self.manifest_path(session, "session"), after.to_bytes())
 
     def publish(
         self,
@@ -198,8 +176,8 @@ class TraceLake(LakeReader):
             before = self.manifest(identifier, scope)
             entries = [self._write(contract(name), frame, identifier, stage) for name, frame in frames.items()]
             after = before.with_stage(stage, entries, code_version)
-            if after != before or not path.exists():
-                write_atomically(path, after.to_bytes())
+            if after != before or self.storage.state(path) is None:
+                self.storage.write(path, after.to_bytes())
             self._delete_unpublished(after, {e.table for e in (*before.of_stage(stage), *entries)})
         return after.of_stage(stage)
 
@@ -212,18 +190,14 @@ class TraceLake(LakeReader):
         """
         freed = self.disk_bytes(session) - self.segment_bytes(session)
         with lake_errors(self.path), self.locked(session, "session"):
-            self.manifest_path(session, "session").unlink(missing_ok=True)
-            if (self.path / MANIFESTS).is_dir():
-                sync_folder(self.path / MANIFESTS)
-            own = {self.path / name / f"session_id={session}" for name in SESSION_FOLDERS}
-            for folder in sorted(set(self.path.glob(f"*/session_id={session}")) - own):
-                shutil.rmtree(folder)
-            for folder in sorted(own - {self.raw(session)}):
-                _remove_at_once(folder)
-            self.request_path(session).unlink(missing_ok=True)
-            _remove_at_once(self.raw(session))
+            self.storage.remove(self.manifest_path(session, "session"))
+            self._remove_tables("session", session)
+            for name in sorted({*SESSION_FOLDERS} - {"raw"}):
+                self.storage.remove_folder(self.path / name / f"session_id={session}")
+            self.storage.remove(self.request_path(session))
+            self.storage.remove_folder(self.raw(session))
             self.forget_run_locks(session)
-            self.lock_path(session).unlink(missing_ok=True)
+            self.storage.drop_lock(self.lock_path(session))
         return freed
 
     def remove_campaign(self, campaign: str) -> int:
@@ -234,12 +208,11 @@ class TraceLake(LakeReader):
         with lake_errors(self.path), self.locked(campaign, "campaign"):
             stated = sum(entry.bytes for entry in self.manifest(campaign, "campaign").entries)
             freed = stated - self.segment_bytes(campaign, "campaign")
-            self.manifest_path(campaign, "campaign").unlink(missing_ok=True)
-            if (self.path / MANIFESTS).is_dir():
-                sync_folder(self.path / MANIFESTS)
-            for folder in sorted(self.path.glob(f"*/campaign_id={campaign}")):
-                shutil.rmtree(folder)
-            self.lock_path(campaign).unlink(missing_ok=True)
+            self.storage.remove(self.manifest_path(campaign, "campaign"))
+            self._remove_tables("campaign", campaign)
+            for name in SESSION_FOLDERS:
+                self.storage.remove_folder(self.path / name / f"campaign_id={campaign}")
+            self.storage.drop_lock(self.lock_path(campaign))
         return freed
 
     def _restate(self, session: str, change: Callable[[Manifest], Manifest]) -> None:
@@ -249,7 +222,14 @@ class TraceLake(LakeReader):
             before = self.manifest(session)
             after = change(before)
             if after != before:
-                write_atomically(path, after.to_bytes())
+                self.storage.write(path, after.to_bytes())
+
+    def _remove_tables(self, scope: Scope, identifier: str) -> None:
+        """Remove the files of all tables of a session or campaign, also of those that only a later version has."""
+        for name in self.storage.names(self.path):
+            if name not in SESSION_FOLDERS:
+                folder = self.path / name / f"{scope}_id={identifier}"
+                self.storage.clear(folder, self.storage.names(folder))
 
     def _write(self, table: Table, frame: "pl.DataFrame", identifier: str, stage: str) -> Entry:
         """Write the table's file, if it has rows.
@@ -262,8 +242,6 @@ class TraceLake(LakeReader):
         from aaco_pipeline.lake.on_disk import write_parquet
 
         folder = self.path / table.name / f"{table.key}={identifier}"
-        make_folder(folder)
-        temporary = temporary_beside(folder / "file")
         metadata = {
             "aaco.contract_version": str(table.version),
             "aaco.table": table.name,
@@ -271,36 +249,22 @@ class TraceLake(LakeReader):
             "aaco.stage": stage,
             "aaco.writer": f"aaco_pipeline {__version__}",
         }
-        try:
+        with self.storage.new_file(folder / "file") as temporary:
             with _polars_os_errors(temporary):
                 write_parquet(frame.drop(table.key), temporary, metadata)
-            sync_file(temporary)
-            digest = file_digest(temporary)
+            digest, size = file_digest(temporary), temporary.stat().st_size
             file = table_file(table.name, table.scope, identifier, stage, digest)
-            final = self.path / file
-            temporary.replace(final)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-        sync_folder(folder)
-        return Entry(table.name, stage, file, frame.height, final.stat().st_size, digest, table.version)
+            self.storage.place(temporary, self.path / file)
+        return Entry(table.name, stage, file, frame.height, size, digest, table.version)
 
     def _delete_unpublished(self, manifest: Manifest, tables: set[str]) -> None:
         """Delete what the manifest no longer names. The caller holds the lock, so no other writer's file is here."""
-        published = {self.path / file for file in manifest.files}
+        published = manifest.files
         for table in tables:
-            for file in (self.path / table / f"{manifest.scope}_id={manifest.id}").glob("*"):
-                if file not in published:
-                    file.unlink(missing_ok=True)
-
-
-def _remove_at_once(folder: Path) -> None:
-    """Remove a folder of a session, if there is one: it vanishes whole, and what a kill leaves is a dead writer's."""
-    if folder.is_dir():
-        doomed = temporary_beside(folder)
-        folder.rename(doomed)
-        sync_folder(folder.parent)
-        shutil.rmtree(doomed)
+            folder = f"{table}/{manifest.scope}_id={manifest.id}"
+            stale = [name for name in self.storage.names(self.path / folder) if f"{folder}/{name}" not in published]
+            if stale:
+                self.storage.clear(self.path / folder, stale)
 
 
 def _require_stage(stage: str) -> None:

@@ -90,7 +90,7 @@ def truth(lake: TraceLake) -> dict[str, object]:
         if not name.endswith(".json"):
             continue
         try:
-            if (found := read_manifest(lake.path / "manifests" / name)) is not None:
+            if (found := read_manifest(lake.storage, lake.path / "manifests" / name)) is not None:
                 manifests[found.id] = found
         except LakeError as error:
             errors[name.removesuffix(".json")] = error
