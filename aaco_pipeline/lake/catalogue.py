@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake import kept_manifests as kept
@@ -30,6 +30,9 @@ _SETTLED_SECONDS: Final = 2.0
 _AT_A_TIME: Final = 256
 #: Another process that writes while we compare makes us compare again; after so often in a copy of our own.
 _ROUNDS: Final = 3
+
+
+_Decoded = TypeVar("_Decoded")
 
 
 class Catalogue:
@@ -66,8 +69,8 @@ class Catalogue:
         LakeError when a manifest of those cannot be read.
         """
         self.require_readable(scope, is_meant)
-        rows = self._ask(kept.ENTRIES_OF_TABLE, table, scope)
-        return [(row[1], kept.entry(row)) for row in rows if is_meant is None or is_meant(row[1])]
+        found = self._decoded(lambda row: (row[1], kept.entry(row)), kept.ENTRIES_OF_TABLE, table, scope)
+        return found if is_meant is None else [one for one in found if is_meant(one[0])]
 
     def manifests(self, scope: Scope) -> Iterator[Manifest]:
         """Every manifest of a scope, as it would be parsed, by id. LakeError, at once, when one cannot be read."""
@@ -91,8 +94,8 @@ class Catalogue:
     def progress(self) -> dict[str, Progress]:
         """How far every session has come whose manifest can be read, by id."""
         known: dict[int, Progress] = {}
-        for number, expected, stages in self._ask("SELECT number, expected, stages FROM states"):
-            names, states = kept.state(expected, stages)
+        states_of = "SELECT number, expected, stages FROM states"
+        for number, (names, states) in self._decoded(lambda row: (row[0], kept.state(*row[1:])), states_of):
             known[number] = progress_of(Manifest("session", "", stages=states, expected=names))
         rows = self._ask("SELECT id, state FROM manifests WHERE scope = 'session' ORDER BY id")
         return {identifier: known[state] for identifier, state in rows}
@@ -260,13 +263,19 @@ class Catalogue:
 
     def _ask(self, statement: str, *values: object) -> list[Any]:
         """The rows of a statement; anew where the cache turns out to be damaged."""
+        return self._decoded(lambda row: row, statement, *values)
+
+    def _decoded(self, decode: Callable[[Any], _Decoded], statement: str, *values: object) -> list[_Decoded]:
+        """As `_ask`, each row as `decode` makes it of what is kept; what cannot be decoded is damaged, too."""
         while True:
             assert self._connection is not None
             try:
-                return self._connection.execute(statement, values).fetchall()
+                return [decode(row) for row in self._connection.execute(statement, values)]
             except sqlite3.Error as error:
                 self._fall_back(error)
-                self._settle()
+            except (ValueError, TypeError, AttributeError) as error:
+                self._fall_back(sqlite3.DatabaseError(str(error)))
+            self._settle()
 
     def _close(self) -> None:
         if self._connection is not None:

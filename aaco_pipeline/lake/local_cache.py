@@ -42,6 +42,7 @@ def open_cache(lake: Path, schema: str, form: int) -> sqlite3.Connection:
     try:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA cell_size_check = ON")  # damage is found where it is met
         _complete(connection, schema)
     except BaseException:
         connection.close()

@@ -284,6 +284,7 @@ def _prepare(
 
 _LOCKED_SETTINGS: Final[Mapping[str, str]] = {
     "TimeZone": "'UTC'",
+    "enable_progress_bar": "false",  # of a long statement it would stand in the answer
     "autoload_known_extensions": "false",
 }
 
