@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from aaco_pipeline.analysis.sessions.invariants import Finding
     from aaco_pipeline.capture.request import MeasurementRequest
-    from aaco_pipeline.lake.manifest import Entry
+    from aaco_pipeline.lake.manifest import Entry, Manifest
     from aaco_pipeline.lake.store import TraceLake
 
 Group = Literal["capture", "analysis", "judgement", "optimization", "presentation"]
@@ -309,13 +309,13 @@ def state_expected(lake: "TraceLake", session: str, running: Collection[str] = (
         lake.expect(session, wanted)
 
 
-def outdated(lake: "TraceLake", session: str) -> tuple[str, ...]:
+def outdated(lake: "TraceLake", session: str, manifest: "Manifest | None" = None) -> tuple[str, ...]:
     """The stages of a session that an earlier version lacked, in part or whole, in the order they run.
 
     Those that published its tables before they had all that they have now, and those of its kind that it does not
-    state, for they have come since.
+    state, for they have come since. `manifest` is the session's, where the caller has it.
     """
-    manifest = lake.manifest(session)
+    manifest = manifest or lake.manifest(session)
     published: dict[str, set[str]] = {}
     for entry in manifest.entries:
         published.setdefault(entry.stage, set()).add(entry.table)

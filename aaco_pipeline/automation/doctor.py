@@ -147,21 +147,19 @@ def _outdated_sessions(
     finish: Callable[[str], object] | None,
 ) -> Iterator[Problem]:
     """Whole sessions of an earlier version, but for `others`: they can be read, and lack what stages now tell."""
-    for session in lake.sessions():
-        behind = () if session in others else outdated(lake, session)
+    for manifest in lake.manifests("session"):
+        session = manifest.id
+        behind = () if session in others else outdated(lake, session, manifest)
         if not behind:
             continue
-        lacking = sorted({name for one in behind for name in stages()[one].tables} - _tables_of(lake, session))
+        published = {entry.table for entry in manifest.entries}
+        lacking = sorted({name for one in behind for name in stages()[one].tables} - published)
         why = f"of an earlier version: {', '.join(behind)} did not publish {', '.join(lacking)} yet"
         if not can_be_run(lake, session):
             yield Problem("earlier version", session, f"{why}; its capture is gone, so that it stays as it is")
             continue
         mend = None if finish is None else _finishing(lake, instance, session, finish)
         yield Problem("earlier version", session, why, mend)
-
-
-def _tables_of(lake: TraceLake, session: str) -> set[str]:
-    return {entry.table for entry in lake.manifest(session).entries}
 
 
 def _disagreements(

@@ -45,7 +45,7 @@ def lake_errors(path: Path) -> Iterator[None]:
 
 def file_digest(path: Path) -> str:
     """The SHA-256 of the file's bytes in hexadecimal digits."""
-    with path.open("rb") as stream:
+    with path.open("rb", buffering=0) as stream:
         return stream_digest(stream)
 
 

@@ -237,24 +237,29 @@ def _unneeded_files(lake: LakeReader, published: set[str], unreadable: set[str])
 
 
 def _unpublished_files(lake: LakeReader, published: set[str]) -> Iterator[Fault]:
-    storage = lake.storage
-    for path in storage.unfinished(lake.path):
+    for path in lake.storage.unfinished(lake.path):
         yield Fault("unfinished write", path, "what a statement of SQL spilled; its process died", mendable=True)
-    for name in storage.names(lake.path):
-        if name.startswith("."):
+    for folder in lake.storage.names(lake.path):
+        if folder.startswith("."):
             continue
-        folder, holds_tables = lake.path / name, name not in _WITHOUT_TABLES
-        owners = [owner for owner in storage.names(folder) if "_id=" in owner]
-        for place in (folder / owner for owner in owners) if holds_tables else (folder, *map(folder.joinpath, owners)):
-            files = storage.names(place)
-            if any(file.startswith(TEMPORARY_PREFIX) for file in files):
-                for path in storage.unfinished(place):
-                    yield Fault("unfinished write", path, "left by a writer that died", mendable=True)
-            if holds_tables:
-                for file in files:
-                    if f"{name}/{place.name}/{file}" not in published and not file.startswith(TEMPORARY_PREFIX):
-                        is_ours = _is_ours(lake, place / file)
-                        yield Fault("orphan file", place / file, "no manifest publishes it", mendable=is_ours)
+        holds_tables = folder not in _WITHOUT_TABLES
+        if not holds_tables:
+            yield from _unfinished(lake, lake.path / folder)
+        for owner in lake.storage.names(lake.path / folder):
+            if "_id=" not in owner:
+                continue
+            names = lake.storage.names(lake.path / folder / owner)
+            if any(name.startswith(TEMPORARY_PREFIX) for name in names):
+                yield from _unfinished(lake, lake.path / folder / owner)
+            for name in names if holds_tables else ():
+                if not name.startswith(TEMPORARY_PREFIX) and f"{folder}/{owner}/{name}" not in published:
+                    path = lake.path / folder / owner / name
+                    yield Fault("orphan file", path, "no manifest publishes it", mendable=_is_ours(lake, path))
+
+
+def _unfinished(lake: LakeReader, folder: Path) -> Iterator[Fault]:
+    for path in lake.storage.unfinished(folder):
+        yield Fault("unfinished write", path, "left by a writer that died", mendable=True)
 
 
 def _unnamed_artefacts(lake: LakeReader) -> Iterator[Fault]:
