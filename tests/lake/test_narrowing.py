@@ -204,7 +204,7 @@ FORMS: Final = (
 
 
 @settings(
-    max_examples=250,
+    max_examples=100,
     deadline=None,
     database=None,
     derandomize=True,
