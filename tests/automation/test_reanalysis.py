@@ -2,7 +2,7 @@
 
 import shutil
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import dagster as dg
 import pytest
@@ -170,12 +170,14 @@ def test_broken_off_anywhere_the_same_call_goes_on_and_leaves_nothing_of_older_t
 # What Dagster's own automation asks for.
 
 
-def asked(lake: TraceLake, instance: dg.DagsterInstance, cursor: object = None) -> tuple[dict[str, set[str]], object]:
+def asked(lake: TraceLake, instance: dg.DagsterInstance, cursor: Any = None) -> tuple[dict[str, set[str]], Any]:
     """What the conditions of all stages ask for at one tick, and the cursor for the next."""
     from aaco_pipeline.definitions import build_definitions
 
     definitions = build_definitions(resource_overrides={"lake": LakeResource(path=str(lake.path))})
-    told = dg.evaluate_automation_conditions(defs=definitions, instance=instance, cursor=cursor)  # type: ignore[arg-type]
+    told = dg.evaluate_automation_conditions(
+        definitions, instance, asset_selection=dg.AssetSelection.assets(*stages()), cursor=cursor
+    )
     requested = {name: told.get_requested_partitions(dg.AssetKey(name)) for name in stages()}
     return {name: {str(key) for key in keys} for name, keys in requested.items() if keys}, told.cursor
 
