@@ -93,13 +93,11 @@ def _plan(
     present = {one.id for one in facts} - {one.name for one in begun}
     groups = [[one] for one in begun]
     groups += [[one] for one in account.pending() if one.kind == "run" and not _is_of(instance, one.name, present)]
-    kept = []
-    for decision in decide([one for one in facts if one.id in present], limits, now, _busy(instance)):
-        if decision.goes:
-            present.discard(decision.session_id)
-            groups.append(_with_runs(instance, decision))
-        else:
-            kept.append(decision)
+    decided = decide([one for one in facts if one.id in present], limits, now, _busy(instance))
+    going = [one for one in decided if one.goes]
+    kept = [one for one in decided if not one.goes]
+    present -= {one.session_id for one in going}
+    groups += _with_runs(instance, going)
     groups += [[one] for one in _leftovers(lake, now)]
     if instance is not None and limits.keep is not None:
         reason = f"ended more than {age_words(limits.keep)} ago, and its session is gone"
@@ -129,14 +127,24 @@ def _remove(lake: TraceLake, instance: dg.DagsterInstance | None, one: Removal) 
                 raise LakeError(f"{fault.path}: cannot be removed; `aaco doctor` tells more")
 
 
-def _with_runs(instance: dg.DagsterInstance | None, decision: Decision) -> list[Removal]:
-    """A session and its runs, which hold nothing of another session."""
-    session = Removal("session", decision.session_id, decision.bytes, decision.rule, decision.reason)
-    if instance is None:
-        return [session]
-    runs = instance.get_runs(dg.RunsFilter(tags={PARTITION_TAG: decision.session_id}))
-    told = f"of session {decision.session_id}"
-    return [session, *(Removal("run", r.run_id, stored_bytes(instance, r.run_id), decision.rule, told) for r in runs)]
+def _with_runs(instance: dg.DagsterInstance | None, going: Sequence[Decision]) -> Iterator[list[Removal]]:
+    """Each session and its runs, which hold nothing of another session."""
+    for first in range(0, len(going), _BATCH):
+        some = going[first : first + _BATCH]
+        runs_of: dict[str, list[str]] = {one.session_id: [] for one in some}
+        if instance is not None:
+            for run in instance.get_runs(dg.RunsFilter(tags={PARTITION_TAG: list(runs_of)})):
+                runs_of[run.tags[PARTITION_TAG]].append(run.run_id)
+        for one in some:
+            session = Removal("session", one.session_id, one.bytes, one.rule, one.reason)
+            told = f"of session {one.session_id}"
+            yield [session, *_runs(instance, runs_of[one.session_id], one.rule, told)]
+
+
+def _runs(instance: dg.DagsterInstance | None, runs: Sequence[str], rule: str, reason: str) -> Iterator[Removal]:
+    if instance is not None:
+        for run in runs:
+            yield Removal("run", run, stored_bytes(instance, run), rule, reason)
 
 
 def _leftovers(lake: TraceLake, now: datetime) -> Iterator[Removal]:

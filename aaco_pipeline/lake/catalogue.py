@@ -144,7 +144,7 @@ class Catalogue:
                 self._fall_back(error)
 
     def _opened(self) -> sqlite3.Connection:
-        if self._is_own or not self._lake.path.is_dir():
+        if self._is_own or self._lake.storage.state(self._lake.path) is None:
             return cache_in_memory(kept.SCHEMA)
         return open_cache(self._lake.path, kept.SCHEMA, kept.FORM)
 

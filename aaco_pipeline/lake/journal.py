@@ -80,6 +80,12 @@ class Journal:
             if is_file and _DIGEST.fullmatch(digest) and (entry := self.entry(digest)) is not None:
                 yield entry
 
+    def sessions_held(self) -> set[str]:
+        """The sessions whose capture somebody is taking in right now, of those that have an entry."""
+        named = (name.removesuffix(".lock") for name in self._storage.names(self.folder) if name.endswith(".lock"))
+        entries = [self.entry(digest) for digest in named if _DIGEST.fullmatch(digest) and self.is_held(digest)]
+        return {entry.session_id for entry in entries if entry is not None}
+
     def is_held(self, digest: str) -> bool:
         """Whether somebody is taking this capture in right now."""
         with lake_errors(path := self._path(digest).with_suffix(".lock")):
@@ -100,7 +106,11 @@ class Journal:
         `raw` says where a session's raw files would be. Handed in again, such a capture becomes a new session.
         """
         for entry in self.entries():
-            if entry.is_captured and not raw(entry.session_id).exists() and not self.is_held(entry.digest):
+            if (
+                entry.is_captured
+                and self._storage.state(raw(entry.session_id)) is None
+                and not self.is_held(entry.digest)
+            ):
                 with self.held(entry.digest):
                     if self.entry(entry.digest) == entry:
                         self.forget(entry.digest)

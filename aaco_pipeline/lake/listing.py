@@ -1,7 +1,7 @@
 """The sessions of a lake as a list shows them: how far each has come, what was run, how long it took, what it takes up.
 
 What tables and folders say is remembered in this host's catalogue, with what it was read from; so only what changed is
-read again. How a list looks is decided by who prints it.
+read again. How a list looks is decided by who prints it; retention asks for other facts in the same way.
 """
 
 import json
@@ -14,18 +14,37 @@ from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.catalogue import Catalogue
 from aaco_pipeline.lake.layout import SESSION_FOLDERS, LakeFolder
 from aaco_pipeline.lake.progress import Progress
-from aaco_pipeline.lake.reading import LakeReader, folder_bytes
+from aaco_pipeline.lake.reading import LakeReader
 from aaco_pipeline.lake.sql import select_rows
 
-#: What is told of a session besides its id, progress and disk use, and the tables that it is read from.
+#: What is told of a session besides its id, progress and disk use.
 FACTS: Final = ("started_at", "model_name", "workload", "backend", "batch_size", "latency_p50_ns", "latency_p90_ns")
-_READ_FROM: Final = ("sessions", "session_metrics")
-_STATEMENT: Final = f"""
-SELECT session_id, {", ".join(f"{(name.startswith('latency') and 'l') or 's'}.{name}" for name in FACTS)}
-FROM sessions AS s LEFT JOIN latest_sessions AS l USING (session_id) ORDER BY s.session_id
-"""
 #: Sessions whose tables are asked at once.
 _AT_A_TIME: Final = 200
+
+
+@dataclass(frozen=True)
+class Question:
+    """What to ask of each session: `statement` gives a session's id and then `columns`, from the tables `read_from`.
+
+    `kind` is the name under which the answers are remembered.
+    """
+
+    kind: str
+    columns: tuple[str, ...]
+    read_from: tuple[str, ...]
+    statement: str
+
+
+_LISTED: Final = Question(
+    "facts",
+    FACTS,
+    ("sessions", "session_metrics"),
+    f"""
+SELECT session_id, {", ".join(f"{(name.startswith('latency') and 'l') or 's'}.{name}" for name in FACTS)}
+FROM sessions AS s LEFT JOIN latest_sessions AS l USING (session_id) ORDER BY s.session_id
+""",
+)
 
 
 @dataclass
@@ -50,8 +69,8 @@ def listed(lake: LakeReader, newest: int | None = None) -> Listing:
     with lake.catalogue() as known:
         progress, of_tables = known.progress(), known.table_bytes()
         found.errors.update((one, known.errors[one]) for one in sessions if one in known.errors)
-        facts = _facts(lake, known, [one for one in sessions if one in progress], found.errors)
-        disk = _disk(lake, known, [one for one in sessions if one in progress])
+        facts = answers(lake, known, _LISTED, [one for one in sessions if one in progress], found.errors)
+        disk = bytes_in_folders(lake, known, [one for one in sessions if one in progress])
     nothing = dict.fromkeys(FACTS)
     for session in sessions:
         one = progress.get(session)
@@ -70,44 +89,30 @@ def listed(lake: LakeReader, newest: int | None = None) -> Listing:
     return found
 
 
-def _facts(
-    lake: LakeReader, known: Catalogue, sessions: Sequence[str], errors: dict[str, LakeError]
+def answers(
+    lake: LakeReader, known: Catalogue, question: Question, sessions: Sequence[str], errors: dict[str, LakeError]
 ) -> dict[str, dict[str, Any]]:
-    """The facts of each session whose tables can be read."""
-    digests = known.digests(_READ_FROM)
-    remembered = known.remembered("facts")
-    facts = {}
+    """The answer of each session whose tables can be read and of which one of them is published; else its error."""
+    digests = known.digests(question.read_from)
+    remembered = known.remembered(question.kind)
+    found_before = {}
     due = []
     for session in sessions:
         made_of, value = remembered.get(session, ("", ""))
         if session not in digests:
             continue  # nothing says what was run
         if made_of == digests[session]:
-            facts[session] = dict(zip(FACTS, json.loads(value), strict=True))
+            found_before[session] = dict(zip(question.columns, json.loads(value), strict=True))
         else:
             due.append(session)
-    found = {session: row for some in _portions(due) for session, row in _read(lake, some, errors)}
-    found |= {session: [None] * len(FACTS) for session in due if session not in found and session not in errors}
-    known.remember("facts", {session: (digests[session], json.dumps(row)) for session, row in found.items()})
-    return facts | {session: dict(zip(FACTS, row, strict=True)) for session, row in found.items()}
+    found = {session: row for some in _portions(due) for session, row in _read(lake, question, some, errors)}
+    nothing: list[Any] = [None] * len(question.columns)
+    found |= {session: nothing for session in due if session not in found and session not in errors}
+    known.remember(question.kind, {session: (digests[session], json.dumps(row)) for session, row in found.items()})
+    return found_before | {session: dict(zip(question.columns, row, strict=True)) for session, row in found.items()}
 
 
-def _read(lake: LakeReader, sessions: Sequence[str], errors: dict[str, LakeError]) -> Iterator[tuple[str, list[Any]]]:
-    """The facts as the tables have them now; where they cannot be read of one session, of the others all the same."""
-    try:
-        rows = select_rows(lake, _STATEMENT, sessions).rows
-    except LakeError as error:
-        if len(sessions) == 1:
-            errors[sessions[0]] = error
-            return
-        for session in sessions:
-            yield from _read(lake, [session], errors)
-        return
-    for session, *row in rows:
-        yield session, [one.isoformat() if isinstance(one, datetime) else one for one in row]
-
-
-def _disk(lake: LakeFolder, known: Catalogue, sessions: Sequence[str]) -> dict[str, int]:
+def bytes_in_folders(lake: LakeFolder, known: Catalogue, sessions: Sequence[str]) -> dict[str, int]:
     """Bytes of each session's capture, trace and report; a folder that is as it was is not looked through."""
     remembered = known.remembered("folders")
     versions = [_versions(lake, name) for name in SESSION_FOLDERS]
@@ -116,11 +121,30 @@ def _disk(lake: LakeFolder, known: Catalogue, sessions: Sequence[str]) -> dict[s
         made_of = " ".join(of_folder.get(f"session_id={session}", "-") for of_folder in versions)
         before, value = remembered.get(session, ("", ""))
         if before != made_of:
-            value = str(sum(folder_bytes(lake.path / name / f"session_id={session}") for name in SESSION_FOLDERS))
+            value = str(
+                sum(lake.storage.bytes_below(lake.path / name / f"session_id={session}") for name in SESSION_FOLDERS)
+            )
             found[session] = (made_of, value)
         bytes_of[session] = int(value)
     known.remember("folders", found)
     return bytes_of
+
+
+def _read(
+    lake: LakeReader, question: Question, sessions: Sequence[str], errors: dict[str, LakeError]
+) -> Iterator[tuple[str, list[Any]]]:
+    """The answers as the tables have them now; where they cannot be read of one session, of the others all the same."""
+    try:
+        rows = select_rows(lake, question.statement, sessions).rows
+    except LakeError as error:
+        if len(sessions) == 1:
+            errors[sessions[0]] = error
+            return
+        for session in sessions:
+            yield from _read(lake, question, [session], errors)
+        return
+    for session, *row in rows:
+        yield session, [one.isoformat() if isinstance(one, datetime) else one for one in row]
 
 
 def _versions(lake: LakeFolder, folder: str) -> Mapping[str, str]:

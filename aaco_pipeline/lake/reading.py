@@ -90,7 +90,9 @@ class LakeReader(LakeFolder):
     def disk_bytes(self, session: str) -> int:
         """Bytes on disk of everything the lake holds for `session`: tables, raw capture, trace and report."""
         folders = [self.path / name / f"session_id={require_session_id(session)}" for name in SESSION_FOLDERS]
-        return sum(entry.bytes for entry in self.manifest(session).entries) + sum(map(folder_bytes, folders))
+        return sum(entry.bytes for entry in self.manifest(session).entries) + sum(
+            map(self.storage.bytes_below, folders)
+        )
 
     def segment_bytes(self, identifier: str, scope: Scope = "session") -> int:
         """Bytes of a session's or campaign's tables that are in segments alone, as their own files had them."""
@@ -261,11 +263,6 @@ class LakeReader(LakeFolder):
             except LakeError:
                 if (self.published([table]), list_names(self.path, table.name)) == (published, lists):
                     raise
-
-
-def folder_bytes(folder: Path) -> int:
-    """Bytes of all files in a folder, and in those in it; 0 when there is no such folder."""
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
 def read_manifest(storage: Storage, path: Path) -> Manifest | None:

@@ -15,14 +15,18 @@ from aaco_pipeline.lake.contracts import all_tables
 from aaco_pipeline.lake.files import lake_errors
 from aaco_pipeline.lake.identity import SESSION_ID, time_of
 from aaco_pipeline.lake.journal import Journal
+from aaco_pipeline.lake.layout import MANIFESTS
+from aaco_pipeline.lake.listing import Question, answers, bytes_in_folders
 from aaco_pipeline.lake.manifest import Manifest
-from aaco_pipeline.lake.progress import progress_of
 from aaco_pipeline.lake.store import TraceLake
 
 #: An unfinished session that has changed within this time may still be in work, here or on a host that shares the lake.
 UNFINISHED_STAYS: Final = timedelta(days=1)
 #: A campaign is open until it publishes something, at most for so long after its last session.
 CAMPAIGN_STAYS_OPEN: Final = timedelta(days=7)
+_BELONGS_TO: Final = Question(
+    "arm", ("campaign_id", "arm"), ("sessions",), "SELECT session_id, campaign_id, arm FROM sessions ORDER BY ALL"
+)
 _UNITS: Final = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 _AGE: Final = re.compile(r"([1-9][0-9]{0,4})([hdw])")
 
@@ -186,35 +190,40 @@ def session_facts(lake: TraceLake) -> list[SessionFacts]:
 
     LakeError when a manifest or a campaign's table cannot be read: what they need would not be known.
     """
-    campaigns = list(lake.manifests("campaign"))
-    manifests = {one.id: one for one in lake.manifests("session")}
+    requested = set(lake.requests())
+    unreadable: dict[str, LakeError] = {}
+    with lake.catalogue() as known, lake_errors(lake.path):
+        known.require_readable("session")
+        campaigns = list(known.manifests("campaign"))
+        progress, of_tables = known.progress(), known.table_bytes()
+        sessions = sorted(filter(SESSION_ID.fullmatch, {*progress, *requested, *lake.captured()}))
+        in_folders = bytes_in_folders(lake, known, sessions)
+        belonging = answers(lake, known, _BELONGS_TO, [one for one in sessions if one in progress], unreadable)
     named = _named_by(lake, campaigns)
     resting = {manifest.id for manifest in campaigns if manifest.files}
-    requested = set(lake.requests())
-    journal = Journal(lake)
-    digests = {entry.session_id: entry.digest for entry in journal.entries()}
+    captured_as_held = Journal(lake).sessions_held()
+    changed_at = _changed_at(lake)
 
     def of(session: str) -> SessionFacts:
-        manifest = manifests.get(session, Manifest("session", session))
-        campaign, arm, is_readable = _arm(lake, manifest)
+        belongs = belonging.get(session, {})
+        campaign = belongs.get("campaign_id")
         if session in requested:
             campaign = campaign or _campaign_of(lake.requested(session))
         return SessionFacts(
             id=session,
-            bytes=lake.disk_bytes(session),
-            changed_at=_changed_at(lake, session),
-            is_whole=session in manifests and progress_of(manifest).is_whole is not False,
-            is_locked=_is_locked(lake, session) or (session in digests and journal.is_held(digests[session])),
+            bytes=of_tables.get(session, 0) + in_folders[session],
+            changed_at=datetime.fromtimestamp(changed_at.get(session, 0.0), UTC),
+            is_whole=session in progress and progress[session].is_whole is not False,
+            is_locked=session in captured_as_held or lake.storage.is_held(lake.lock_path(session)),
             is_requested=session in requested,
-            is_readable=is_readable,
-            is_baseline=arm == "baseline",
+            is_readable=session not in unreadable,
+            is_baseline=belongs.get("arm") == "baseline",
             campaign=campaign,
             needed_by=named.get(session) or (campaign if campaign in resting else None),
         )
 
     with lake_errors(lake.path):
-        known = manifests.keys() | requested | set(lake.captured())
-        return [of(session) for session in sorted(known) if SESSION_ID.fullmatch(session)]
+        return [of(session) for session in sessions]
 
 
 def _named_by(lake: TraceLake, campaigns: Iterable[Manifest]) -> dict[str, str]:
@@ -239,18 +248,6 @@ def _texts(lake: TraceLake, manifest: Manifest) -> Iterator[str]:
                 yield from texts.drop_nulls().unique()
 
 
-def _arm(lake: TraceLake, manifest: Manifest) -> tuple[str | None, str | None, bool]:
-    """Campaign and arm of a session, and whether they could be read."""
-    for entry in manifest.of_table("sessions"):
-        try:
-            frame = lake.read_entry(entry)
-        except LakeError:
-            return None, None, False
-        for campaign, arm in frame.select("campaign_id", "arm").iter_rows():
-            return campaign, arm, True
-    return None, None, True
-
-
 def _campaign_of(request: str | None) -> str | None:
     """The campaign that a request for a measurement belongs to."""
     try:
@@ -260,11 +257,12 @@ def _campaign_of(request: str | None) -> str | None:
     return campaign if isinstance(campaign, str) else None
 
 
-def _changed_at(lake: TraceLake, session: str) -> datetime:
-    """When what says how far the session has come was last written."""
-    states = (lake.storage.state(path) for path in (lake.manifest_path(session, "session"), lake.raw(session)))
-    return datetime.fromtimestamp(max((one.changed_at for one in states if one is not None), default=0.0), UTC)
-
-
-def _is_locked(lake: TraceLake, session: str) -> bool:
-    return lake.storage.is_held(lake.lock_path(session))
+def _changed_at(lake: TraceLake) -> dict[str, float]:
+    """When what says how far each session has come was last written, in seconds since 1970."""
+    found: dict[str, float] = {}
+    with lake_errors(lake.path):
+        for folder in (MANIFESTS, "raw"):
+            for one in lake.storage.listed(lake.path / folder):
+                session = one.name.removesuffix(".json").removeprefix("session_id=")
+                found[session] = max(one.changed_at, found.get(session, 0.0))
+    return found

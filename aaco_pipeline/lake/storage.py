@@ -66,6 +66,9 @@ class Storage(Protocol):
     def listed(self, folder: Path) -> list[Listed]:
         """What lies directly in a folder, sorted by name, for little more than `names`: no file is opened."""
 
+    def bytes_below(self, folder: Path) -> int:
+        """Bytes of all files in a folder, and in those in it; 0 when there is no such folder."""
+
     def write(self, path: Path, content: bytes) -> None:
         """Replace a file: afterwards, and after a crash, it holds the old bytes or the new, whole."""
 
@@ -145,6 +148,9 @@ class LocalStorage:
                 with suppress(FileNotFoundError):  # removed since
                     found.append(_listed(entry.name, entry.stat()))
         return sorted(found)
+
+    def bytes_below(self, folder: Path) -> int:
+        return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
     def write(self, path: Path, content: bytes) -> None:
         write_atomically(path, content)

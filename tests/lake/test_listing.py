@@ -9,6 +9,7 @@ import pytest
 
 from aaco_pipeline.lake import listing
 from aaco_pipeline.lake.listing import FACTS, listed
+from aaco_pipeline.lake.storage import LocalStorage
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import empty_table
 from tests.lake.published import LATER, SESSION, file_of
@@ -54,7 +55,7 @@ def test_what_has_not_changed_is_not_read_again_and_what_has_is(
     before = listed(two).rows
     with monkeypatch.context() as patch:
         patch.setattr(listing, "select_rows", refuse)
-        patch.setattr(listing, "folder_bytes", refuse)
+        patch.setattr(LocalStorage, "bytes_below", refuse)
         assert listed(two).rows == before
     two.publish(LATER, "capture", {"sessions": filled("sessions", {"model_name": ["other"]})})
     two.trace(LATER).parent.mkdir(parents=True)
