@@ -274,12 +274,8 @@ def stages_of(kind: Kind) -> tuple[str, ...]:
 
 def kind_of(lake: "TraceLake", session: str) -> Kind:
     """What kind a session's capture is, or will be by what was asked for; without either it is a measured one."""
-    from aaco_pipeline.capture import (
-        ingested,
-        measured,
-        profiled,
-        program,
-    )  # readers: only for a session that states no stages
+    # Readers: only for a session that states no stages.
+    from aaco_pipeline.capture import ingested, measured, profiled, program
 
     raw = lake.raw(session)
     if ingested.probe(raw):

@@ -201,7 +201,7 @@ class LocalStorage:
     def remove(self, path: Path) -> None:
         try:
             path.unlink()
-        except (FileNotFoundError, NotADirectoryError):
+        except FileNotFoundError:
             return
         sync_folder(path.parent)
 

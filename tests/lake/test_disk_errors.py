@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from aaco_pipeline.errors import LakeError, PassingLakeError
-from aaco_pipeline.lake import store
+from aaco_pipeline.lake import storage
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
 from aaco_pipeline.lake.files import exclusive_lock, lake_errors
 from aaco_pipeline.lake.health import faults, mend
@@ -101,7 +101,7 @@ def test_an_error_of_the_disk_at_any_step_is_one_line_and_leaves_the_old_state(
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     with monkeypatch.context() as patched:
-        patched.setattr(store, name, fail)
+        patched.setattr(storage, name, fail)
         with pytest.raises(LakeError) as caught:
             lake.publish(SESSION, "a", {"session_metrics": metrics(2.0)})
     assert_refused_in_one_line(str(caught.value))
