@@ -1,4 +1,4 @@
-"""The form in which a host keeps what manifests say: the tables of its SQLite file, manifests into rows and back.
+"""The form in which a host keeps what manifests say: tables of its SQLite file, manifests into rows and back.
 
 When they are read again and what is asked of them is `aaco_pipeline.lake.catalogue`. Ten thousand sessions are some
 tens of megabytes: tables and stages are numbers, digests bytes, what many sessions share stands once, and a file is
@@ -7,28 +7,22 @@ named only where its name is not the usual one.
 
 import json
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from aaco_pipeline.lake.layout import table_file
 from aaco_pipeline.lake.manifest import Artifact, Entry, Manifest, StageState
 
-#: Another number wherever the tables below, or what is kept in them, become other.
-FORM: Final = 1
-#: A document is a file that is kept by its content: `name` is its path in the lake, `token` what tells that it changed.
 SCHEMA: Final = """
-CREATE TABLE IF NOT EXISTS documents (
-    number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, token TEXT NOT NULL, is_settled INTEGER NOT NULL,
-    sha256 BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS manifests (
     document INTEGER PRIMARY KEY, scope TEXT NOT NULL, id TEXT NOT NULL, state INTEGER NOT NULL, bytes INTEGER NOT NULL,
     artifacts TEXT NOT NULL, stated TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS states (
     number INTEGER PRIMARY KEY, expected TEXT NOT NULL, stages TEXT NOT NULL, UNIQUE (expected, stages));
-CREATE TABLE IF NOT EXISTS names (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
 CREATE TABLE IF NOT EXISTS entries (
-    table_name INTEGER NOT NULL, document INTEGER NOT NULL, place INTEGER NOT NULL, stage INTEGER NOT NULL, file TEXT,
-    rows INTEGER NOT NULL, bytes INTEGER NOT NULL, sha256 BLOB NOT NULL, contract_version INTEGER NOT NULL,
+    table_name INTEGER NOT NULL, document INTEGER NOT NULL, place INTEGER NOT NULL, stage INTEGER NOT NULL,
+    file TEXT NOT NULL, rows INTEGER NOT NULL, bytes INTEGER NOT NULL, sha256 BLOB NOT NULL,
+    contract_version INTEGER NOT NULL,
     PRIMARY KEY (table_name, document, place)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS entries_of_document ON entries (document);
 CREATE TABLE IF NOT EXISTS remembered (
@@ -38,7 +32,7 @@ CREATE TABLE IF NOT EXISTS remembered (
 _ENTRY: Final = (
     "SELECT m.scope, m.id, n.name, s.name, e.file, e.rows, e.bytes, e.sha256, e.contract_version, e.document "
     "FROM entries AS e JOIN manifests AS m ON m.document = e.document "
-    "JOIN names AS n ON n.number = e.table_name JOIN names AS s ON s.number = e.stage "
+    "LEFT JOIN names AS n ON n.number = e.table_name LEFT JOIN names AS s ON s.number = e.stage "
 )
 ENTRIES_OF_TABLE: Final = (
     f"{_ENTRY} WHERE e.table_name = (SELECT number FROM names WHERE name = ?) AND m.scope = ? "
@@ -52,8 +46,14 @@ DIGESTS_OF_TABLE: Final = (
 )
 ROWS_OF_TABLES: Final = (
     "SELECT n.name, e.rows FROM (SELECT table_name, sum(rows) AS rows FROM entries GROUP BY table_name) AS e "
-    "JOIN names AS n ON n.number = e.table_name"
+    "LEFT JOIN names AS n ON n.number = e.table_name"
 )
+STATES_OF_SESSIONS: Final = (
+    "SELECT m.id, s.number FROM manifests AS m LEFT JOIN states AS s ON s.number = m.state "
+    "WHERE m.scope = 'session' ORDER BY m.id"
+)
+#: Stands for a file whose name is the usual one; no file of a lake is called so.
+_USUAL: Final = "/"
 
 
 def entries_of(documents: int) -> str:
@@ -61,33 +61,23 @@ def entries_of(documents: int) -> str:
     return f"{_ENTRY} WHERE e.document IN ({', '.join('?' * documents)}) ORDER BY e.document, e.place"
 
 
-def forget(at: sqlite3.Connection, name: str) -> None:
-    """Drop what is kept of a document."""
-    found = at.execute("SELECT number FROM documents WHERE name = ?", (name,)).fetchone()
-    if found is not None:
-        at.execute("DELETE FROM entries WHERE document = ?", found)
-        at.execute("DELETE FROM manifests WHERE document = ?", found)
-        at.execute("DELETE FROM documents WHERE number = ?", found)
+def forget(at: sqlite3.Connection, document: int) -> None:
+    """Drop what is kept of a manifest."""
+    at.execute("DELETE FROM entries WHERE document = ?", (document,))
+    at.execute("DELETE FROM manifests WHERE document = ?", (document,))
 
 
-def forget_all(at: sqlite3.Connection, names: Iterable[str]) -> None:
-    """Drop documents that are no more, and what was remembered of sessions without one."""
-    for name in names:
-        forget(at, name)
+def forget_unused(at: sqlite3.Connection) -> None:
+    """Drop what was remembered of sessions without a manifest, and states that none is in."""
     at.execute("DELETE FROM remembered WHERE id NOT IN (SELECT id FROM manifests)")
     at.execute("DELETE FROM states WHERE number NOT IN (SELECT state FROM manifests)")
 
 
-def keep(
-    at: sqlite3.Connection, name: str, token: str, content: bytes, manifest: Manifest, *, is_settled: bool
-) -> None:
-    """Put a manifest in place of what is kept of its document; `content` is its digest.
+def keep(at: sqlite3.Connection, document: int, manifest: Manifest) -> None:
+    """Put in what the manifest that is this document says.
 
     OverflowError or UnicodeEncodeError for numbers and texts that SQLite does not have.
     """
-    forget(at, name)
-    put = "INSERT INTO documents (name, token, is_settled, sha256) VALUES (?, ?, ?, ?)"
-    number = at.execute(put, (name, token, is_settled, content)).lastrowid
     stages = json.dumps(manifest.stages)
     expected = json.dumps(manifest.expected)
     at.execute("INSERT OR IGNORE INTO states (expected, stages) VALUES (?, ?)", (expected, stages))
@@ -95,7 +85,7 @@ def keep(
     at.execute(
         f"INSERT INTO manifests VALUES (?, ?, ?, {state}, ?, ?, ?)",
         (
-            number,
+            document,
             manifest.scope,
             manifest.id,
             expected,
@@ -112,15 +102,15 @@ def keep(
     number_of = "(SELECT number FROM names WHERE name = ?)"
     at.executemany(
         f"INSERT INTO entries VALUES ({number_of}, ?, ?, {number_of}, ?, ?, ?, ?, ?)",
-        ((one.table, number, place, one.stage, *_row(manifest, one)) for place, one in enumerate(manifest.entries)),
+        ((one.table, document, place, one.stage, *_row(manifest, one)) for place, one in enumerate(manifest.entries)),
     )
 
 
 def entry(row: Sequence[Any]) -> Entry:
     """A row of the statements about entries as the manifest states it."""
     scope, identifier, table, stage, file, rows, bytes_, digest, version, _ = row
-    text = digest.hex() if isinstance(digest, bytes) else digest
-    named = table_file(table, scope, identifier, stage, text) if file is None else file
+    text = digest_text(digest)
+    named = table_file(table, scope, identifier, stage, text) if file == _USUAL else file
     return Entry(table, stage, named, rows, bytes_, text, version)
 
 
@@ -140,11 +130,19 @@ def stated(kept: str) -> tuple[tuple[str, str], ...]:
 
 
 def _row(manifest: Manifest, one: Entry) -> tuple[Any, ...]:
-    """File, rows, bytes, digest and version of an entry; the file is null where its name is the usual one."""
+    """File, rows, bytes, digest and version of an entry; the file is `_USUAL` where its name is."""
     usual = table_file(one.table, manifest.scope, manifest.id, one.stage, one.sha256)
-    digest = one.sha256
-    with_bytes = bytes.fromhex(digest) if len(digest) == 64 and not set(digest) - _HEXADECIMAL else digest
-    return None if one.file == usual else one.file, one.rows, one.bytes, with_bytes, one.contract_version
+    return _USUAL if one.file == usual else one.file, one.rows, one.bytes, kept_digest(one.sha256), one.contract_version
+
+
+def kept_digest(text: str) -> bytes | str:
+    """A digest as it is kept: its bytes, unless it is none of SHA-256."""
+    return bytes.fromhex(text) if len(text) == 64 and not set(text) - _HEXADECIMAL else text
+
+
+def digest_text(kept: bytes | str) -> str:
+    """The text of a digest as it is kept."""
+    return kept.hex() if isinstance(kept, bytes) else kept
 
 
 _HEXADECIMAL: Final = set("0123456789abcdef")

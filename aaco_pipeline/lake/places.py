@@ -4,19 +4,19 @@ Either is verified first, and the other is taken where one is torn or gone: it i
 """
 
 from collections.abc import Collection, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.contracts import polars_schema
 from aaco_pipeline.lake.declaration import Table
-from aaco_pipeline.lake.layout import owner_of
+from aaco_pipeline.lake.layout import LakeFolder, owner_of
 from aaco_pipeline.lake.manifest import Entry
 from aaco_pipeline.lake.segments import (
     Held,
     PartKey,
     Segment,
+    list_names,
     read_rows,
     readable_lists,
     require_part_intact,
@@ -46,9 +46,22 @@ class Places:
         self._ids = ids
         self._segments_first = segments_first
         self._seen: set[tuple[str, int]] = set()
+        self._held: dict[PartKey, Held] | None = None
+        self._is_of_lists = False
 
     def of(self, owner: str, entry: Entry) -> Place:
         """Where the rows of a published table that has some are, verified. LakeError when they are nowhere whole."""
+        try:
+            return self._found(owner, entry)
+        except LakeError:
+            if self._is_of_lists:
+                raise
+        # What this host keeps of the lists may be damaged unseen: that rows are nowhere is for the lists to say.
+        self._held = where_held(readable_lists(self._lake, self._table.name), self._ids)
+        self._is_of_lists = True
+        return self._found(owner, entry)
+
+    def _found(self, owner: str, entry: Entry) -> Place:
         if not self._segments_first:
             try:
                 return require_intact(self._lake, entry)
@@ -66,15 +79,22 @@ class Places:
         return require_intact(self._lake, entry) if held is None else held
 
     def _part(self, owner: str, entry: Entry) -> Held | None:
+        if self._held is None:
+            self._held = self._kept()
         held = self._held.get((owner, entry.stage, entry.sha256))
         if held is not None:
             told = f"table {entry.table} of {self._table.scope} {owner}, stage {entry.stage}"
             require_part_intact(self._lake, held, told, self._seen)
         return held
 
-    @cached_property
-    def _held(self) -> dict[PartKey, Held]:
-        return where_held(readable_lists(self._lake, self._table.name), self._ids)
+    def _kept(self) -> dict[PartKey, Held]:
+        """Where the parts lie by what this host keeps of the lists."""
+        if not list_names(self._lake, self._table.name):
+            return {}
+        from aaco_pipeline.lake.segment_catalogue import SegmentCatalogue
+
+        with SegmentCatalogue(LakeFolder(self._lake), self._table.name) as known:
+            return known.held(self._ids)
 
 
 def read_places(

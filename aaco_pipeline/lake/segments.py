@@ -169,6 +169,9 @@ class SegmentList:
             columns = {name: document["parts"][name] for name in Part._fields}
             if len({len(column) for column in columns.values()}) != 1:
                 raise ValueError("its columns differ in length")
+            wrong = [name for name, kind in Part.__annotations__.items() if {*map(type, columns[name])} - {kind}]
+            if wrong:
+                raise ValueError(f"its column {wrong[0]} holds something else")
             row_groups = [document["row_groups"][name] for name in RowGroup._fields]
             segment = Segment(
                 table=document["table"],

@@ -4,6 +4,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,16 @@ from aaco_pipeline.lake.declaration import Scope
 from aaco_pipeline.lake.manifest import Artifact, Entry, Manifest
 from aaco_pipeline.lake.progress import progress_of
 from aaco_pipeline.lake.reading import read_manifest
+from aaco_pipeline.lake.segment_catalogue import SegmentCatalogue
+from aaco_pipeline.lake.segments import (
+    Part,
+    RowGroup,
+    Segment,
+    SegmentList,
+    columns_of,
+    readable_lists,
+    where_held,
+)
 from aaco_pipeline.lake.storage import LocalStorage
 from aaco_pipeline.lake.store import TraceLake
 from tests.lake.published import LATER, SESSION, Metrics
@@ -30,6 +41,7 @@ OWNERS: Final[tuple[tuple[Scope, str], ...]] = (
 )
 PAGE: Final = 4096
 TABLES: Final = ("sessions", "kernels", "verdicts")
+SEGMENT_NAMES: Final = ("aa", "bb")
 
 
 @pytest.fixture
@@ -53,6 +65,17 @@ def write(lake: TraceLake, manifest: Manifest) -> Path:
     path = lake.manifest_path(manifest.id, manifest.scope)
     lake.storage.write(path, manifest.to_bytes())
     return path
+
+
+def list_path(lake: TraceLake, table: str, name: str) -> Path:
+    return lake.path / "segments" / table / f"{name}.json"
+
+
+def write_list(lake: TraceLake, table: str, name: str, parts: list[Part], day: int) -> None:
+    groups = tuple(RowGroup(10, part.rows, "ab") for part in parts)
+    made = datetime(2026, 1, day, tzinfo=UTC)
+    segment = Segment(table, name, made, 1, len(parts), groups, RowGroup(3, 0, "cd"))
+    lake.storage.write(list_path(lake, table, name), SegmentList(segment, columns_of(Part, parts)).to_bytes())
 
 
 def answers(lake: TraceLake) -> dict[str, object]:
@@ -140,6 +163,7 @@ class CacheAndManifests(RuleBasedStateMachine):
         self.base = Path(self.folder / os.urandom(8).hex())
         self.lake = TraceLake(self.base / "lake")
         self.kept = self.base / "kept"
+        self.is_damaged = self.is_kept_damaged = False
         os.environ["AACO_CACHE"] = str(self.base / "cache")
 
     @property
@@ -182,6 +206,29 @@ class CacheAndManifests(RuleBasedStateMachine):
             path.write_bytes(content)
         self.compared()
 
+    @rule(
+        table=st.sampled_from(TABLES),
+        name=st.sampled_from(SEGMENT_NAMES),
+        parts=st.lists(
+            st.tuples(st.sampled_from(OWNERS), st.integers(0, 3), st.integers(1, 9)), min_size=1, max_size=5
+        ),
+        day=st.integers(1, 3),
+    )
+    def compact(self, table: str, name: str, parts: list[tuple[tuple[Scope, str], int, int]], day: int) -> None:
+        """A segment's list takes the place of one of its name, which may hold the same parts."""
+        write_list(
+            self.lake, table, name, [Part(o[1], "a", str(d) * 64 if d else "?", n, 1, 1) for o, d, n in parts], day
+        )
+        self.compared()
+
+    @rule(table=st.sampled_from(TABLES), name=st.sampled_from(SEGMENT_NAMES), content=st.sampled_from((None, b"{")))
+    def drop_or_tear_a_list(self, table: str, name: str, content: bytes | None) -> None:
+        """The list of a segment goes, or is torn where it is."""
+        path = list_path(self.lake, table, name)
+        if path.exists():
+            path.unlink() if content is None else path.write_bytes(content)
+        self.compared()
+
     @rule(owner=st.sampled_from(OWNERS), seconds=st.integers(-10_000, 10))
     def touch(self, owner: tuple[Scope, str], seconds: int) -> None:
         """A manifest's time changes, also to one of before."""
@@ -194,11 +241,13 @@ class CacheAndManifests(RuleBasedStateMachine):
     def lose_the_cache(self) -> None:
         """The cache is deleted."""
         shutil.rmtree(self.caches, ignore_errors=True)
+        self.is_damaged = False
         self.compared()
 
     @rule(share=st.floats(0, 1), zeros=st.booleans())
     def half_write(self, share: float, zeros: bool) -> None:
         """The cache is cut, or ends in nothing."""
+        self.is_damaged = True
         for file in cache_files(self.caches):
             content = file.read_bytes()
             cut = content[: int(share * len(content)) // PAGE * PAGE]  # disks write and lose whole pages
@@ -209,6 +258,7 @@ class CacheAndManifests(RuleBasedStateMachine):
     def keep_the_cache(self) -> None:
         """A copy of the cache as it is now is put away."""
         shutil.rmtree(self.kept, ignore_errors=True)
+        self.is_kept_damaged = self.is_damaged
         if self.caches.exists():
             shutil.copytree(self.caches, self.kept, symlinks=True)
 
@@ -218,11 +268,21 @@ class CacheAndManifests(RuleBasedStateMachine):
         if self.kept.exists():
             shutil.rmtree(self.caches, ignore_errors=True)
             shutil.copytree(self.kept, self.caches, symlinks=True)
+            self.is_damaged = self.is_kept_damaged
         self.compared()
 
     def compared(self) -> None:
         """The answers are those of the manifests."""
         assert answers(self.lake) == truth(self.lake)
+        for table in TABLES:
+            held = where_held(readable_lists(self.lake.path, table))
+            with SegmentCatalogue(self.lake, table) as known:
+                assert known.held().items() <= held.items()
+                assert (
+                    known.held({SESSION}).items()
+                    <= where_held(readable_lists(self.lake.path, table), {SESSION}).items()
+                )
+                assert self.is_damaged or known.held() == held
 
     def _is_readable(self, owner: tuple[Scope, str]) -> bool:
         try:
@@ -410,3 +470,29 @@ def test_what_is_remembered_of_a_session_goes_with_it(lake: TraceLake, caches: P
     lake.remove(SESSION)
     with lake.catalogue() as known:
         assert known.remembered("disk") == {LATER: ("3", "4")}
+
+
+def test_a_list_that_has_not_changed_is_not_opened(lake: TraceLake, caches: Path) -> None:
+    for name in SEGMENT_NAMES:
+        write_list(lake, "kernels", name, [Part(SESSION, "a", "ab", 1, 1, 1)], 1)
+        os.utime(list_path(lake, "kernels", name), (1e9, 1e9))
+    lake.storage = storage = Counting()  # type: ignore[misc]
+    for expected in (list(SEGMENT_NAMES), []):
+        with SegmentCatalogue(lake, "kernels") as known:
+            assert [one.segment.name for one in known.held({SESSION}).values()] == ["bb"]
+        assert storage.read_now == expected
+        storage.read_now = []
+
+
+@pytest.mark.parametrize("column", ["first_row", "rows", "place", "sha256", "owner", "stage"])
+def test_a_part_that_is_not_what_was_kept_is_read_from_its_list(column: str, lake: TraceLake, caches: Path) -> None:
+    write_list(lake, "kernels", "aa", [Part(one, "a", "ab" * 32, 2, 1, 1) for one in (SESSION, LATER)], 1)
+    os.utime(list_path(lake, "kernels", "aa"), (1e9, 1e9))
+    with SegmentCatalogue(lake, "kernels") as known:
+        before = known.held()
+    (file,) = cache_files(caches)
+    with sqlite3.connect(file) as made:
+        made.execute(f"UPDATE parts SET {column} = 0 WHERE place = 1")
+    made.close()
+    with SegmentCatalogue(lake, "kernels") as known:
+        assert known.held() == before

@@ -1,5 +1,6 @@
 """Compaction: every row is read before and after, from files or segments, and what goes goes only once it may."""
 
+import sqlite3
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -364,4 +365,19 @@ def test_a_full_disk_leaves_nothing_half_written_and_is_one_line(
     assert values(two_sessions) == [0.0, 1.0, 10.0, 11.0]
     compacted(two_sessions)
     assert own_files(two_sessions) == []
+    assert values(two_sessions) == [0.0, 1.0, 10.0, 11.0]
+
+
+def test_what_this_host_keeps_of_lists_decides_no_error(
+    two_sessions: TraceLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AACO_CACHE", str(tmp_path / "cache"))
+    compacted(two_sessions)
+    assert own_files(two_sessions) == []
+    assert values(two_sessions, SESSION) == [0.0, 1.0]
+    (file,) = (tmp_path / "cache").rglob("*.sqlite")
+    with sqlite3.connect(file) as made:
+        made.execute("DELETE FROM parts")
+    made.close()
+    assert values(two_sessions, SESSION) == [0.0, 1.0]
     assert values(two_sessions) == [0.0, 1.0, 10.0, 11.0]
