@@ -63,6 +63,12 @@ class Catalogue(KeptDocuments[Manifest]):
                 whole = (kept.artifacts(artifacts), kept.stated(stated))
                 yield Manifest(scope, identifier, tuple(entries[document]), *kept.state(expected, stages)[::-1], *whole)
 
+    def files(self) -> set[str]:
+        """Every file that a table is published in, by its name in the lake. LakeError when a manifest is unreadable."""
+        self.require_readable("session")
+        self.require_readable("campaign")
+        return {kept.file_of(row) for row in self._ask(kept.FILES_OF_TABLES)}
+
     def progress(self) -> dict[str, Progress]:
         """How far every session has come whose manifest can be read, by id."""
         known: dict[int, Progress] = {}

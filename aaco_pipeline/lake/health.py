@@ -12,7 +12,6 @@ from typing import Final
 
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.artefacts import ARTEFACTS, BUILDS, drop_artefact, unnamed_artefacts
-from aaco_pipeline.lake.declaration import Scope
 from aaco_pipeline.lake.files import file_digest, lake_errors
 from aaco_pipeline.lake.identity import CAMPAIGN_ID, SESSION_ID
 from aaco_pipeline.lake.journal import JOURNAL
@@ -44,6 +43,7 @@ _WITHOUT_TABLES: Final = (
     SEGMENTS,
     *SESSION_FOLDERS,
 )
+_BY_A_WRITER: Final = "left by a writer that died"
 #: Tables that name artefacts, with the column.
 _NAMING: Final = (("baselines", "artefact"), ("bisection_builds", "artefact"), ("optimizations", "journal"))
 
@@ -92,8 +92,8 @@ def leftovers(lake: LakeReader) -> list[Fault]:
     look like an orphan.
     """
     with lake_errors(lake.path):
-        scopes: tuple[Scope, ...] = ("session", "campaign")
-        published = {file for scope in scopes for one in lake.manifests(scope) for file in one.files}
+        with lake.catalogue() as known:
+            published = known.files()
         segments = (Fault(*one) for one in unfinished_segments(lake))
         unneeded = (*segments, *_unpublished_files(lake, published), *_unnamed_artefacts(lake), *_stale_locks(lake))
         return [fault for fault in unneeded if fault.mendable]

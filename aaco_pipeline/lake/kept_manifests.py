@@ -44,6 +44,12 @@ DIGESTS_OF_TABLE: Final = (
     "WHERE e.table_name = (SELECT number FROM names WHERE name = ?) AND m.scope = 'session' "
     "ORDER BY e.document, e.place"
 )
+FILES_OF_TABLES: Final = (
+    "SELECT m.scope, m.id, n.name, s.name, e.file, e.sha256 FROM entries AS e "
+    "JOIN manifests AS m ON m.document = e.document "
+    "JOIN names AS n ON n.number = e.table_name JOIN names AS s ON s.number = e.stage "
+    "WHERE e.sha256 != ''"
+)
 ROWS_OF_TABLES: Final = (
     "SELECT n.name, e.rows FROM (SELECT table_name, sum(rows) AS rows FROM entries GROUP BY table_name) AS e "
     "LEFT JOIN names AS n ON n.number = e.table_name"
@@ -109,9 +115,14 @@ def keep(at: sqlite3.Connection, document: int, manifest: Manifest) -> None:
 def entry(row: Sequence[Any]) -> Entry:
     """A row of the statements about entries as the manifest states it."""
     scope, identifier, table, stage, file, rows, bytes_, digest, version, _ = row
-    text = digest_text(digest)
-    named = table_file(table, scope, identifier, stage, text) if file == _USUAL else file
-    return Entry(table, stage, named, rows, bytes_, text, version)
+    named = file_of((scope, identifier, table, stage, file, digest))
+    return Entry(table, stage, named, rows, bytes_, digest_text(digest), version)
+
+
+def file_of(row: Sequence[Any]) -> str:
+    """The name in the lake of a file, from a row of `FILES_OF_TABLES`."""
+    scope, identifier, table, stage, file, digest = row
+    return table_file(table, scope, identifier, stage, digest_text(digest)) if file == _USUAL else file
 
 
 def state(expected: str, stages: str) -> tuple[tuple[str, ...], tuple[StageState, ...]]:

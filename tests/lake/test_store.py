@@ -4,7 +4,6 @@ That a kill at any instant leaves the old state or the new is tested in `test_pu
 """
 
 import contextlib
-import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from aaco_pipeline.lake.contracts import contract, polars_schema
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
 from aaco_pipeline.lake.health import faults
 from aaco_pipeline.lake.manifest import Manifest
+from aaco_pipeline.lake.storage import LocalStorage
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.verified import RAW_LIST
 from tests.lake.published import LATER, SESSION, Filled, Metrics, Snapshot, file_of, kernels
@@ -407,7 +407,7 @@ def test_a_session_is_out_of_view_before_its_first_file_is_deleted(
 ) -> None:
     lake.publish(SESSION, "a", {"session_metrics": metrics(1.0)})
     sessions_then: list[list[str]] = []
-    monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: sessions_then.append(lake.sessions()))
+    monkeypatch.setattr(LocalStorage, "clear", lambda _, folder, names: names and sessions_then.append(lake.sessions()))
     lake.remove(SESSION)
     assert sessions_then == [[]]
     assert kinds(lake) == {"orphan file": True}
