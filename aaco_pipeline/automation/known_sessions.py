@@ -7,8 +7,9 @@ check results that a run would have left; nothing is measured or computed again.
 
 from collections.abc import Collection, Iterator
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import dagster as dg
 from dagster._core.event_api import PartitionKeyFilter
@@ -20,29 +21,46 @@ from aaco_pipeline.automation.sessions import add_partition
 from aaco_pipeline.automation.stage_events import amounts, checked, evaluation, version_tags
 
 if TYPE_CHECKING:
+    from aaco_pipeline.lake.progress import Progress
     from aaco_pipeline.lake.store import TraceLake
+
+#: Dagster is asked about so many sessions by name; about more it is asked for all that it has.
+_MOST_NAMED: Final = 1000
 
 Event = dg.AssetMaterialization | dg.AssetCheckEvaluation
 
 
 def unknown_sessions(
-    lake: "TraceLake", instance: dg.DagsterInstance, busy: Collection[str] = ()
+    lake: "TraceLake", instance: dg.DagsterInstance, busy: Collection[str] = (), since: str | None = None
 ) -> dict[str, frozenset[str]]:
     """Sessions of which the lake has published what Dagster does not show, the newest first, but for `busy` ones.
 
-    With each the stages that Dagster does show of it.
+    With each the stages that Dagster does show of it. `since` names a first look at everything; whom it or one after it
+    under the same name has found known is taken to be while Dagster has its partition and no further stage has been
+    published, and Dagster is asked about the others alone.
     """
     partitions = set(instance.get_dynamic_partitions(PARTITIONS_NAME))
-    shown_of = {name: instance.get_materialized_partitions(dg.AssetKey(name)) for name in stages()}
-    found = {}
     with lake.catalogue() as known:
         known.require_readable("session")
         progress = known.progress()
-    for session in reversed(progress):
-        published = {state.stage for state in progress[session].published} & shown_of.keys()
-        shown = frozenset(name for name, sessions in shown_of.items() if session in sessions)
-        if session not in busy and not (session in partitions and published <= shown):
-            found[session] = shown
+        found_known = known.remembered("known") if since is not None else {}
+        made_of = {session: f"{since} {_published_in(one)}" for session, one in progress.items()}
+        due = [
+            session
+            for session in reversed(progress)
+            if session not in partitions or found_known.get(session, ("", ""))[0] != made_of[session]
+        ]
+        shown_of = _shown(instance, due)
+        found, whole = dict[str, frozenset[str]](), list[str]()
+        for session in due:
+            published = {state.stage for state in progress[session].published} & shown_of.keys()
+            shown = frozenset(name for name, sessions in shown_of.items() if session in sessions)
+            if session in partitions and published <= shown:
+                whole.append(session)
+            elif session not in busy:
+                found[session] = shown
+        if since is not None:
+            known.remember("known", {session: (made_of[session], "") for session in whole})
     return found
 
 
@@ -69,6 +87,20 @@ def make_known(lake: "TraceLake", instance: dg.DagsterInstance, session: str, sh
         for event in events_of(lake, instance, session, shown):
             instance.report_runless_asset_event(event)
     add_partition(instance, session)
+
+
+def _published_in(progress: "Progress") -> str:
+    """What is another text whenever other stages have published."""
+    return sha256(" ".join(sorted(state.stage for state in progress.published)).encode()).hexdigest()[:16]
+
+
+def _shown(instance: dg.DagsterInstance, sessions: Collection[str]) -> dict[str, Collection[str]]:
+    """By stage those of `sessions`, and maybe others, of which Dagster shows it."""
+    if len(sessions) > _MOST_NAMED:
+        return {name: instance.get_materialized_partitions(dg.AssetKey(name)) for name in stages()}
+    made, named = dg.DagsterEventType.ASSET_MATERIALIZATION, set(sessions)
+    ask = instance.event_log_storage.get_latest_storage_id_by_partition
+    return {name: ask(dg.AssetKey(name), made, partitions=named).keys() if named else () for name in stages()}
 
 
 def _results(session: Session, one: Stage) -> Iterator[dg.AssetCheckResult]:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from itertools import islice
 from time import monotonic, time
 from typing import Final
+from uuid import uuid4
 
 import dagster as dg
 
@@ -30,6 +31,8 @@ from aaco_pipeline.resources.dagster_resources import LakeResource
 #: Dagster gives a tick a minute.
 MOST_SESSIONS: Final = 150
 MOST_SECONDS: Final = 25.0
+#: After so long `lake_sessions` asks Dagster about every session again: what a person has wiped there is found then.
+EVERYTHING_SECONDS: Final = 3600.0
 
 
 @dg.run_status_sensor(
@@ -133,8 +136,10 @@ def unfinished_campaigns(
 )
 def lake_sessions(context: dg.SensorEvaluationContext, lake: LakeResource) -> dg.SensorResult | dg.SkipReason:
     opened, began = lake.open(), monotonic()
+    since = _look(context.cursor, time())
+    context.update_cursor(since)
     busy = unfinished.busy_sessions(opened, context.instance, unfinished.begun(opened))
-    unknown = unknown_sessions(opened, context.instance, busy)
+    unknown = unknown_sessions(opened, context.instance, busy, since)
     planned = campaigns.unknown_campaigns(opened, context.instance)
     if not unknown and not planned:
         return dg.SkipReason("every session and campaign of the lake is known")
@@ -151,6 +156,16 @@ def lake_sessions(context: dg.SensorEvaluationContext, lake: LakeResource) -> dg
         dynamic_partitions_requests=[kind.build_add_request(keys) for kind, keys in partitions if keys],
         asset_events=events,
     )
+
+
+def _look(cursor: str | None, now: float) -> str:
+    """The name of the look at everything that `lake_sessions` goes by, which begins with its time; a new one when due.
+
+    A home that was deleted has no cursor, so nothing that was found known from it counts in the next.
+    """
+    began = (cursor or "").partition(" ")[0]
+    is_recent = began.isdecimal() and 0 <= now - int(began) < EVERYTHING_SECONDS
+    return cursor if cursor is not None and is_recent else f"{int(now)} {uuid4().hex}"
 
 
 #: Off until a person switches it on: after an upgrade it runs most of what the lake holds again.

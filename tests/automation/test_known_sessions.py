@@ -1,6 +1,7 @@
 """What the lake holds and Dagster does not show becomes known with state and checks; nothing is measured again."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import dagster as dg
 import pytest
@@ -31,10 +32,16 @@ def lake(captured: CapturedLake, lake_path: object, monkeypatch: pytest.MonkeyPa
     return captured.lake
 
 
-def tick(instance: dg.DagsterInstance, lake: TraceLake) -> list[str]:
-    """One tick of the sensor, and what Dagster's daemon makes of it; the sessions that became known."""
-    with dg.build_sensor_context(instance, resources={"lake": LakeResource(path=str(lake.path))}) as context:
+def tick(instance: dg.DagsterInstance, lake: TraceLake, cursors: list[str | None] | None = None) -> list[str]:
+    """One tick of the sensor, and what Dagster's daemon makes of it; the sessions that became known.
+
+    The last of `cursors` is the one it has, and the one it leaves is added.
+    """
+    cursors = [None] if cursors is None else cursors
+    resources = {"lake": LakeResource(path=str(lake.path))}
+    with dg.build_sensor_context(instance, cursor=cursors[-1], resources=resources) as context:
         result = lake_sessions(context)
+        cursors.append(context.cursor)
     if isinstance(result, dg.SkipReason):
         return []
     assert isinstance(result, dg.SensorResult)
@@ -112,6 +119,60 @@ def test_a_torn_table_is_told_by_its_check_and_hides_nothing_else(
     assert not checks["kernel_trace", "contract"]
     assert checks["capture", "contract"]
     assert session not in unknown_sessions(lake, instance)
+
+
+def test_dagster_is_not_asked_about_sessions_that_were_found_known_but_for_once_an_hour(
+    lake: TraceLake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cursors: list[str | None] = [None]
+    older, newer = lake.sessions()
+    assert [tick(instance, lake, cursors) for _ in range(2)] == [[newer, older], []]
+    asked: list[set[str] | None] = []
+    storage = instance.event_log_storage
+    ask = storage.get_latest_storage_id_by_partition
+
+    def noted(key: dg.AssetKey, made: dg.DagsterEventType, partitions: set[str] | None = None) -> Mapping[str, int]:
+        asked.append(partitions)
+        return ask(key, made, partitions)
+
+    monkeypatch.setattr(storage, "get_latest_storage_id_by_partition", noted)
+    assert tick(instance, lake, cursors) == []
+    assert asked == []
+    instance.delete_dynamic_partition(PARTITIONS_NAME, older)
+    assert tick(instance, lake, cursors) == [older]
+    assert asked == [{older}] * len(stages())
+    instance.wipe_assets([dg.AssetKey("telemetry")])
+    assert tick(instance, lake, cursors) == []
+    assert len(set(cursors[1:])) == 1
+    an_hour_ago, _, name = str(cursors[-1]).partition(" ")
+    cursors.append(f"{int(an_hour_ago) - 3601} {name}")
+    assert tick(instance, lake, cursors) == [newer, older]
+
+
+def test_a_stage_that_another_host_publishes_of_a_known_session_is_found(
+    captured: CapturedLake, empty_lake: TraceLake, instance: dg.DagsterInstance
+) -> None:
+    lake = captured.copy(empty_lake.path)
+    session = captured.sessions["control_flow"]
+    whole = lake.manifest(session)
+    path = lake.manifest_path(session, "session")
+    path.write_bytes(replace(whole, stages=whole.stages[:-1]).to_bytes())
+    cursors: list[str | None] = [None]
+    assert session in tick(instance, lake, cursors)
+    assert tick(instance, lake, cursors) == []
+    path.write_bytes(whole.to_bytes())
+    assert tick(instance, lake, cursors) == [session]
+
+
+def test_what_was_found_known_from_a_home_that_was_deleted_is_told_to_the_next(
+    lake: TraceLake, instance: dg.DagsterInstance
+) -> None:
+    cursors: list[str | None] = [None]
+    assert len(tick(instance, lake, cursors)) == 2
+    assert tick(instance, lake, cursors) == []
+    with dg.DagsterInstance.ephemeral() as other:
+        other.add_dynamic_partitions(PARTITIONS_NAME, lake.sessions())
+        assert len(tick(other, lake)) == 2
 
 
 def test_after_a_run_of_its_own_a_session_is_known(
