@@ -192,7 +192,7 @@ def _half_campaigns(lake: TraceLake, instance: dg.DagsterInstance | None) -> Ite
     nights = dict(plans.select("campaign_id", "night").iter_rows())
     configures = set(plans.filter(kind="configure").get_column("campaign_id"))
     at_work = {nights[one] for one in busy} - {None}
-    ended = over(lake, datetime.now(UTC).date())
+    ended = over(lake, half, datetime.now(UTC).date())
     for campaign in half:
         why = f"it has a plan and no verdict; `aaco compare --resume {campaign}` goes on, `aaco rm` gives it up"
         if campaign in configures:

@@ -83,9 +83,11 @@ def events_of(lake: "TraceLake", instance: dg.DagsterInstance, session: str, sho
 
 def make_known(lake: "TraceLake", instance: dg.DagsterInstance, session: str, shown: Collection[str]) -> None:
     """Give Dagster what it is to show of a session, and its partition last: one that is there is complete."""
-    with connections_kept(instance):
-        for event in events_of(lake, instance, session, shown):
-            instance.report_runless_asset_event(event)
+    with connections_kept(instance) as kept:
+        events = list(events_of(lake, instance, session, shown))  # before the block: others cannot store in it
+        with kept.at_once():
+            for event in events:
+                instance.report_runless_asset_event(event)
     add_partition(instance, session)
 
 

@@ -21,8 +21,8 @@ from aaco_pipeline.automation.dead_runs import reap
 from aaco_pipeline.automation.inbox import STILL_SECONDS, Memory, inbox_of
 from aaco_pipeline.automation.inbox_runs import INBOX_TAG, due
 from aaco_pipeline.automation.jobs import ingest_capture, start_session
-from aaco_pipeline.automation.known_sessions import Event, events_of, unknown_sessions
-from aaco_pipeline.automation.partitions import campaign_partitions, session_partitions
+from aaco_pipeline.automation.known_sessions import make_known, unknown_sessions
+from aaco_pipeline.automation.partitions import CAMPAIGN_PARTITIONS_NAME
 from aaco_pipeline.automation.stage_assets import observe
 from aaco_pipeline.automation.stage_batches import MOST_SESSIONS_A_RUN
 from aaco_pipeline.resources.dagster_resources import LakeResource
@@ -134,7 +134,7 @@ def unfinished_campaigns(
         "campaign its partition; nothing is measured or computed again."
     ),
 )
-def lake_sessions(context: dg.SensorEvaluationContext, lake: LakeResource) -> dg.SensorResult | dg.SkipReason:
+def lake_sessions(context: dg.SensorEvaluationContext, lake: LakeResource) -> dg.SkipReason:
     opened, began = lake.open(), monotonic()
     since = _look(context.cursor, time())
     context.update_cursor(since)
@@ -143,19 +143,15 @@ def lake_sessions(context: dg.SensorEvaluationContext, lake: LakeResource) -> dg
     planned = campaigns.unknown_campaigns(opened, context.instance)
     if not unknown and not planned:
         return dg.SkipReason("every session and campaign of the lake is known")
-    events: list[Event] = []
-    taken: list[str] = []
+    context.instance.add_dynamic_partitions(CAMPAIGN_PARTITIONS_NAME, planned)
+    taken = 0
+    # Stored here: Dagster would store the events of a result one by one, which is several times the work.
     for session, shown in islice(unknown.items(), MOST_SESSIONS):
-        events += events_of(opened, context.instance, session, shown)
-        taken.append(session)
+        make_known(opened, context.instance, session, shown)
+        taken += 1
         if monotonic() - began > MOST_SECONDS:
             break
-    context.log.info(f"{len(taken)} of {len(unknown)} sessions and {len(planned)} campaigns of the lake become known")
-    partitions = ((session_partitions, taken), (campaign_partitions, planned))
-    return dg.SensorResult(
-        dynamic_partitions_requests=[kind.build_add_request(keys) for kind, keys in partitions if keys],
-        asset_events=events,
-    )
+    return dg.SkipReason(f"made known: {taken} of {len(unknown)} sessions and {len(planned)} campaigns of the lake")
 
 
 def _look(cursor: str | None, now: float) -> str:

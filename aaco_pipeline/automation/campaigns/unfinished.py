@@ -3,6 +3,7 @@
 What a campaign lacks is measured by its next run; a second failure is for a person to look at.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from typing import Final
@@ -42,24 +43,26 @@ def half_campaigns(lake: TraceLake) -> list[str]:
 
 def unknown_campaigns(lake: TraceLake, instance: dg.DagsterInstance) -> list[str]:
     """Campaigns that were planned and that Dagster does not show, sorted: of another host, or killed early."""
-    known = set(instance.get_dynamic_partitions(CAMPAIGN_PARTITIONS_NAME))
-    return sorted(set(lake.read("campaigns").get_column("campaign_id")) - known)
+    with lake.catalogue() as known:
+        planned = {campaign for campaign, entry in known.entries("campaigns", "campaign") if entry.rows}
+    return sorted(planned.difference(instance.get_dynamic_partitions(CAMPAIGN_PARTITIONS_NAME)))
 
 
-def over(lake: TraceLake, today: date) -> dict[str, date]:
-    """Campaigns of nights that are over, each with its night: their blocks and today's would not be one campaign.
+def over(lake: TraceLake, half: Sequence[str], today: date) -> dict[str, date]:
+    """Those of `half` whose night is over, each with its night: their blocks and today's would not be one campaign.
 
     What confirms a night's finding is gone on with whenever that is.
     """
     first = pl.col("confirms").is_null() & (pl.col("night") < today)
-    return dict(lake.read("campaigns").filter(first).select("campaign_id", "night").iter_rows())
+    return dict(lake.read("campaigns", half).filter(first).select("campaign_id", "night").iter_rows())
 
 
 def due(lake: TraceLake, instance: dg.DagsterInstance, now: datetime) -> Asked:
     """The half campaigns to run at `now`: those whose one run ended, and that no process is at work on."""
-    answer, nights = Asked(), over(lake, now.astimezone(UTC).date())
+    answer, half = Asked(), half_campaigns(lake)
+    nights = over(lake, half, now.astimezone(UTC).date())
     living = {run.tags.get(PARTITION_TAG) for run in living_runs(instance) if run.job_name == JOB}
-    for campaign in half_campaigns(lake):
+    for campaign in half:
         if campaign in living or lake.is_measuring(campaign):
             continue
         if lake.read("campaigns", campaign).item(0, "kind") in STEPS:
