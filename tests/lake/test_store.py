@@ -4,7 +4,7 @@ That a kill at any instant leaves the old state or the new is tested in `test_pu
 """
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -407,7 +407,12 @@ def test_a_session_is_out_of_view_before_its_first_file_is_deleted(
 ) -> None:
     lake.publish(SESSION, "a", {"session_metrics": metrics(1.0)})
     sessions_then: list[list[str]] = []
-    monkeypatch.setattr(LocalStorage, "clear", lambda _, folder, names: names and sessions_then.append(lake.sessions()))
+
+    def note(_: LocalStorage, folder: Path, names: Collection[str]) -> None:
+        if names:
+            sessions_then.append(lake.sessions())
+
+    monkeypatch.setattr(LocalStorage, "clear", note)
     lake.remove(SESSION)
     assert sessions_then == [[]]
     assert kinds(lake) == {"orphan file": True}

@@ -190,7 +190,9 @@ def test_a_campaign_that_was_killed_before_dagster_knew_it_becomes_known_at_the_
     told = []
     for _ in range(2):
         with dg.build_sensor_context(instance, resources=resources) as context:
-            told.append(lake_sessions(context).skip_message)
+            answer = lake_sessions(context)
+        assert isinstance(answer, dg.SkipReason)
+        told.append(answer.skip_message)
         assert instance.get_dynamic_partitions(CAMPAIGN_PARTITIONS_NAME) == [campaign]
     assert told == [
         "made known: 0 of 0 sessions and 1 campaigns of the lake",
