@@ -13,13 +13,14 @@ import yaml
 
 from aaco_pipeline.analysis.answer.answer import INPUTS as ANSWERED_FROM
 from aaco_pipeline.analysis.answer.answer import Answer, answer_of, session_row
+from aaco_pipeline.analysis.answer.late_rank import GRID
 from aaco_pipeline.analysis.answer.shares import on_cpu_ratio
 from aaco_pipeline.analysis.answer.validity import COLD_START, INCOMPLETE
 from aaco_pipeline.analysis.bottlenecks.classification import INPUTS, classify
 from aaco_pipeline.analysis.bottlenecks.rule_file import RULES_FILE, rules_of
 from aaco_pipeline.analysis.bottlenecks.rules import Rules
 from aaco_pipeline.analysis.sessions.iteration_gaps import usage
-from aaco_pipeline.analysis.timeline.recorded import RECORDED_FROM, recorded
+from aaco_pipeline.analysis.timeline.recorded import RECORDED_FROM, counted_dispatches, recorded
 from aaco_pipeline.assets.stage import FINDINGS, Outcome, Session, stage
 from aaco_pipeline.lake.evidence import Evidence, Status
 from aaco_pipeline.providers import CPU_PROVIDER
@@ -28,6 +29,11 @@ from aaco_pipeline.resources.strict_yaml import read_yaml
 
 BUILT_IN_RULES: Final = DEFAULTS / "configs" / RULES_FILE
 _READ: Final = tuple(dict.fromkeys((*INPUTS, *ANSWERED_FROM, *RECORDED_FROM)))
+#: What is looked at of the dispatches.
+_OF_DISPATCHES: Final = (
+    *("dispatch_id", "process_id", "device_id", "kernel_id", "correlation_id", "start_ns", "end_ns", "iteration"),
+    *("parent_dispatch_id", "scratch_bytes", "grid_work_items", "workgroup_work_items"),
+)
 #: What is looked at of the table that has a row for every activity.
 _OF_PATH: Final = ("activity_kind", "activity_id", "is_critical")
 
@@ -41,10 +47,12 @@ _OF_PATH: Final = ("activity_kind", "activity_id", "is_critical")
 )
 def classification(session: Session) -> Outcome:
     """Where did the time go, what should be fixed first, and what would that save at most?"""
-    run = session.derive(recorded, *RECORDED_FROM)
+    run = session.derive(recorded, RECORDED_FROM)
     tables = session.tables(*(name for name in _READ if name not in ("dispatches", "critical_path")))
+    # Which rank's launches are others' is asked of collectives alone.
+    of_dispatches = (*_OF_DISPATCHES, *(GRID if tables["collectives"].height else ()))
     # The dispatches that every other figure of the traced pass is over.
-    tables["dispatches"] = run.dispatches
+    tables["dispatches"], _ = counted_dispatches(session.columns("dispatches", of_dispatches), tables["iterations"])
     tables["critical_path"] = session.columns("critical_path", _OF_PATH)
     sessions = tables["sessions"]
     on_host = sessions.height > 0 and sessions.item(0, "provider") == CPU_PROVIDER

@@ -38,7 +38,10 @@ def completeness(session: Session) -> Outcome:
     tables, captured = session.tables(*(name for name in _READ if name not in _COLUMNS)), session.capture.tables()
     # Where no warm-up is left out, the timeline looks at the same activities.
     warm_up = tables["iterations"].filter(pl.col("pass") == "trace").height > 0
-    run = everything(session.tables(*RECORDED_FROM)) if warm_up else session.derive(recorded, *RECORDED_FROM)
+    if warm_up:
+        run = everything({name: session.columns(name, columns) for name, columns in RECORDED_FROM.items()})
+    else:
+        run = session.derive(recorded, RECORDED_FROM)
     if any(tables[name].height for name in _ASKING):
         tables |= session.tables(*_COLUMNS)
     else:

@@ -51,7 +51,7 @@ _BY_STREAMS: Final = (
 )
 def critical_path(session: Session) -> Outcome:
     """What would have to become faster for the whole to become faster, and how much slack has everything else?"""
-    run = session.derive(recorded, *RECORDED_FROM)
+    run = session.derive(recorded, RECORDED_FROM)
     if not run.activities.height:
         missing = Evidence("activity network", "absent", "the session has no device activities with times")
         return Outcome({name: empty_table(name) for name in _TABLES}, [missing])

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 Group = Literal["capture", "analysis", "judgement", "optimization", "presentation"]
 Log = Callable[[str], None]
+Columns = Mapping[str, tuple[str, ...]]
 Derived = TypeVar("Derived")
 ALL_KINDS: Final[frozenset[Kind]] = frozenset({"measured", "profiled", "ingested", "timed", "program"})
 #: Kinds whose kernels are recorded: what most stages are about.
@@ -95,19 +96,21 @@ class Session:
         """These columns of a published table that memory need not hold, some rows at a time; at least one batch."""
         return self.lake.batches(name, self.id, columns)
 
-    def derive(self, function: "Callable[[Mapping[str, pl.DataFrame]], Derived]", *names: str) -> Derived:
-        """`function` of the tables, computed once for all stages of a run that ask for it."""
-        state = tuple(self._published(name) for name in names)
-        known = self._derived.get(function)
-        if known is None or known[0] != state:
-            known = self._derived[function] = (state, function(self.tables(*names)))
-        return known[1]  # type: ignore[return-value]
+    def derive(self, function: "Callable[[Mapping[str, pl.DataFrame]], Derived]", columns: Columns) -> Derived:
+        """`function` of these columns of tables, by name; computed once for all stages of a run that ask for it."""
+        state = tuple(self.lake.manifest(self.id).of_table(name) for name in columns)
+        if self._derived.get(function, (None, None))[0] != state:
+            self._derived.pop(function, None)  # its memory is free before that of the new one is taken
+            made = function({name: self.columns(name, those) for name, those in columns.items()})
+            self._derived[function] = (state, made)
+        return self._derived[function][1]  # type: ignore[return-value]
 
-    def _published(self, name: str) -> "tuple[Entry, ...]":
-        return self.lake.manifest(self.id).of_table(name)
+    def forget(self) -> None:
+        """Free what was derived: no later stage of the run asks for it."""
+        self._derived.clear()
 
     def _table(self, name: str, columns: tuple[str, ...] | None = None) -> "pl.DataFrame":
-        entries = self._published(name)
+        entries = self.lake.manifest(self.id).of_table(name)
         for held in (None, columns):  # what is kept whole has the columns, too
             state, frame = self._kept.get((name, held), (None, None))
             if frame is not None and state == entries:
@@ -142,7 +145,7 @@ class Check:
     holds: "Callable[[Mapping[str, pl.DataFrame]], Finding]"
     reads: tuple[str, ...]
     blocking: bool = True
-    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    columns: Columns = field(default_factory=dict)
 
     def finding(self, session: Session) -> "Finding":
         """Whether a session's published tables keep it."""

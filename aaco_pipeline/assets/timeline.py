@@ -46,7 +46,7 @@ _PUBLISHED: Final = (
 def timeline(session: Session) -> Outcome:
     """Where did each device's time go: busy, idle, overlapped, and in which kernels?"""
     tables = session.tables(*_READ)
-    run = session.derive(recorded, *RECORDED_FROM)
+    run = session.derive(recorded, RECORDED_FROM)
     iterations = tables["iterations"]
     rows = timeline_of(run.activities, run.calls, iterations, copies_traced=tables["memory_copies"].height > 0)
     idle = gaps(run.activities, tables["api_calls"], run.waits).gaps

@@ -5,6 +5,7 @@ backfills) runs the same stages as assets, in `stage_assets`. `finish_session` m
 left half; stages of many sessions after a change of code are run again by `reanalysis`.
 """
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -95,7 +96,14 @@ def _run_stages(
                     free_slot()  # only the first step may have measured
                     run.tell(opened, one, outcome, publish(opened, one, outcome))
                     del outcome  # its tables may be large, and the next stage has its own
+                    if not any(_derives(later) for later in steps[number + 1 :] if later.name in still):
+                        opened.forget()
                     give_back_memory()
+
+
+def _derives(one: Stage) -> bool:
+    """Whether the stage asks for what is computed once for several stages of a run."""
+    return "session.derive" in inspect.getsource(one.function)
 
 
 @contextmanager

@@ -227,6 +227,23 @@ def test_nothing_is_stale_after_one_stage_was_run_again_alone(
     assert stale(instance, session) == {}
 
 
+def test_what_is_derived_is_forgotten_once_no_later_stage_asks_for_it(
+    unanalysed: TraceLake, session: str, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, call = [], Stage.__call__
+
+    def telling(one: Stage, opened: Session) -> Outcome:
+        told.append(one.name)
+        return call(one, opened)
+
+    monkeypatch.setattr(Stage, "__call__", telling)
+    monkeypatch.setattr(Session, "forget", lambda _: told.append("forgotten"))
+    run_session(unanalysed, instance, session, CONFIGS)
+    before = told[: told.index("forgotten")]
+    assert {"completeness", "timeline", "critical_path"} < set(before)
+    assert before[-1] == "classification"
+
+
 def test_a_stage_that_changed_makes_what_reads_from_it_stale_until_that_is_run_again(
     unanalysed: TraceLake, session: str, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,6 +31,7 @@ from aaco_pipeline.analysis.answer.window import (
     Window,
     busiest,
     inside,
+    of_device,
     steady_window,
     whole_recording,
 )
@@ -54,6 +55,11 @@ TIE: Final = 0.05
 #: window, than the second figure.
 _FASTER: Final = 3
 _FASTER_BESIDE_IDLE: Final = 2
+#: What is looked at of the dispatches in a window.
+_OF_DISPATCHES: Final = (
+    *("dispatch_id", "process_id", "device_id", "kernel_id", "correlation_id", "start_ns", "end_ns"),
+    "parent_dispatch_id",
+)
 #: Classes that a tracer lengthens, as it does every call.
 _LENGTHENED: Final = ("launch", "sync", "unknown")
 
@@ -129,19 +135,18 @@ def session_row(answer: Answer) -> pl.DataFrame:
 
 
 def _on_device(tables: Mapping[str, pl.DataFrame], run: Recorded, labels: pl.DataFrame) -> Answer:
-    activities = run.activities.drop_nulls("device_id")
-    if activities.is_empty():
-        why = "no kernel or copy has times" if run.activities.is_empty() else "no activity names its device"
+    activities = run.activities
+    if activities.get_column("device_id").null_count() == activities.height:
+        why = "no kernel or copy has times" if activities.is_empty() else "no activity names its device"
         return _without_shares(tables, Invalid(INCOMPLETE, why))
     device = busiest(activities)
-    of_device = pl.col("device_id") == device
-    own, parts = activities.filter(of_device), tables["session_parts"].filter(of_device)
+    own, parts = (of_device(rows, device) for rows in (activities, tables["session_parts"]))
     invalid = without_steady_part(parts, own)
     if invalid is not None:
         whole = whole_recording(own, device)
         return _without_shares(tables, invalid, whole, _kinds_within(whole, tables))
     window = steady_window(parts, own, device, tables)
-    gaps = with_inferred_waits(tables["gaps"].filter(of_device), run.activities, tables)
+    gaps = with_inferred_waits(of_device(tables["gaps"], device), activities, tables)
     held = held_in(window, own, gaps, run, tables)
 
     def shared_out(idle: pl.DataFrame) -> dict[str, int]:
@@ -176,7 +181,7 @@ def _on_host(tables: Mapping[str, pl.DataFrame], run: Recorded, labels: pl.DataF
     each = times.select((pl.col("end_ns") - pl.col("start_ns")).median()).item()
     period = None if each is None else round(each)
     window = Window(0, times, "measured iterations without a profiler", 0, unprofiled.iterations, period)
-    dispatches = run.dispatches.filter(pl.col("parent_dispatch_id").is_null())
+    dispatches = tables["dispatches"].filter(pl.col("parent_dispatch_id").is_null())
     kinds = _kinds({**tables, "kernels": _named(tables["kernels"])}, dispatches, tables["memory_copies"].clear(), 0)
     explained = {(name, reasons.CONTENTION): time for name, time in contended.items()}
     judged = _Judged(window, shares, explained, dispatches, tables["gaps"], kinds)
@@ -293,8 +298,8 @@ def _named(kernels: pl.DataFrame) -> pl.DataFrame:
 
 def _ran(window: Window, tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     """The dispatches of the window's device that began in it, each once."""
-    own = (pl.col("device_id") == window.device) & pl.col("parent_dispatch_id").is_null()
-    return inside(tables["dispatches"].filter(own), window.pieces)
+    own = of_device(tables["dispatches"].select(_OF_DISPATCHES), window.device)
+    return inside(own.filter(pl.col("parent_dispatch_id").is_null()).drop("parent_dispatch_id"), window.pieces)
 
 
 def _kinds_within(window: Window, tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
@@ -306,8 +311,7 @@ def _kinds_within(window: Window, tables: Mapping[str, pl.DataFrame]) -> pl.Data
 def _kinds(
     tables: Mapping[str, pl.DataFrame], dispatches: pl.DataFrame, copies: pl.DataFrame, device: int
 ) -> pl.DataFrame:
-    named = ("operator_shapes", "ceilings", "dispatches")
-    own = {name: tables[name].filter(pl.col("device_id") == device) for name in named}
+    own = {name: of_device(tables[name], device) for name in ("operator_shapes", "ceilings", "dispatches")}
     return kinds_of_work(dispatches, copies, {**tables, **own})
 
 

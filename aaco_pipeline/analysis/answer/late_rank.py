@@ -23,7 +23,8 @@ _WORTH_TELLING: Final = 0.01
 #: Kernels that take longer by less than this are said to by so many percent.
 _IN_PERCENT: Final = 1.1
 _MS: Final = 1e6
-_GRID: Final = ("grid_x", "grid_y", "grid_z", "workgroup_x", "workgroup_y", "workgroup_z")
+#: Of a dispatch, what makes launches of a kernel alike.
+GRID: Final = ("grid_x", "grid_y", "grid_z", "workgroup_x", "workgroup_y", "workgroup_z")
 
 
 @dataclass(frozen=True)
@@ -193,7 +194,7 @@ def _of_kernels(
     )
     is_late = pl.col("process_id") == process
     time = pl.col("end_ns") - pl.col("start_ns")
-    by_grid = within.group_by("kernel_id", *_GRID).agg(
+    by_grid = within.group_by("kernel_id", *GRID).agg(
         own=time.filter(is_late).sum(),
         count=is_late.sum(),
         theirs=time.filter(~is_late).sum(),

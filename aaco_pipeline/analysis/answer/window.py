@@ -26,8 +26,15 @@ class Window:
 
 def busiest(activities: pl.DataFrame) -> int:
     """The device whose kernels and copies took most time; of equals the lowest number."""
-    time = activities.group_by("device_id").agg(time=(pl.col("end_ns") - pl.col("start_ns")).sum())
+    known = activities.select("device_id", "start_ns", "end_ns").drop_nulls("device_id")
+    time = known.group_by("device_id").agg(time=(pl.col("end_ns") - pl.col("start_ns")).sum())
     return int(time.sort("time", "device_id", descending=[True, False]).item(0, "device_id"))
+
+
+def of_device(rows: pl.DataFrame, device: int) -> pl.DataFrame:
+    """The rows of the device: most often all of them, and a copy of a large table is much memory."""
+    own = (rows.get_column("device_id") == device).fill_null(False)
+    return rows if own.all() else rows.filter(own)
 
 
 def whole_recording(own: pl.DataFrame, device: int) -> Window:
