@@ -7,6 +7,7 @@ kept `aaco_pipeline.lake.kept_manifests`.
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 
 from aaco_pipeline.errors import LakeError
@@ -89,6 +90,11 @@ class Catalogue(KeptDocuments[Manifest]):
             for identifier, digest in self._ask(kept.DIGESTS_OF_TABLE, table):
                 found[identifier] = f"{found.get(identifier, '')}{table} {digest} "
         return found
+
+    def digest(self) -> str:
+        """What is another text whenever the content of a manifest that can be read is."""
+        rows = self._ask("SELECT name, sha256 FROM documents WHERE name > ? AND name < ? ORDER BY name", *self._names)
+        return sha256(repr(rows).encode()).hexdigest()
 
     def rows_of_tables(self) -> dict[str, int]:
         """How many rows are published of each table. LakeError when a manifest cannot be read."""

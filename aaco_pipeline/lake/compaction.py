@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from aaco_pipeline.errors import LakeError
-from aaco_pipeline.lake.compaction_facts import Amount, Published, TableRound
+from aaco_pipeline.lake.compaction_facts import Amount, Published, TableRound, made_of_lake
 from aaco_pipeline.lake.contracts import all_tables
 from aaco_pipeline.lake.declaration import Table
 from aaco_pipeline.lake.files import lake_errors
@@ -40,6 +40,9 @@ LARGE_BYTES: Final = 16 << 20
 MOST_DEAD_RATIO: Final = 0.2
 GRACE: Final = timedelta(days=1)
 
+#: What this host remembers of a lake in which a round found nothing to do.
+_DONE: Final = "compacted"
+
 Progress = Callable[[str, int, int], None]
 
 
@@ -58,6 +61,9 @@ def compact(
     with nullcontext() if dry_run else lake.compacting(), lake.catalogue() as known:
         if not dry_run:
             clear_unlisted(lake)
+        made_of = made_of_lake(lake, known)
+        if known.remembered(_DONE).get("") == (made_of, ""):
+            return []
         state = Published(lake, known)
         names = sorted(all_tables())
         rounds: dict[str, TableRound] = {}
@@ -73,7 +79,10 @@ def compact(
                 removal.look_at(all_tables()[name], lists)
         for done, total in removal.remove_files():
             progress("removing replaced files", done, total)
-    return [one for one in rounds.values() if not one.is_nothing]
+        found = [one for one in rounds.values() if not one.is_nothing]
+        if not found and not known.errors:  # nor does anything wait: until something changes there is nothing to do
+            known.remember(_DONE, {"": (made_of, "")})
+    return found
 
 
 def rewrite(lake: TraceLake, segment: Segment, now: datetime) -> bool:

@@ -6,11 +6,14 @@ What is done is decided by `aaco_pipeline.lake.compaction` and `aaco_pipeline.la
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
+from aaco_pipeline import __version__
 from aaco_pipeline.lake.contracts import all_tables
 from aaco_pipeline.lake.declaration import Table
-from aaco_pipeline.lake.layout import MANIFESTS
+from aaco_pipeline.lake.files import lake_errors
+from aaco_pipeline.lake.layout import MANIFESTS, SEGMENTS
 from aaco_pipeline.lake.manifest import Entry
 from aaco_pipeline.lake.reading import LakeReader
 from aaco_pipeline.lake.segments import Held, Part, PartKey, SegmentList
@@ -101,3 +104,17 @@ class Published:
         return [
             part for part in one.parts if held[part[:3]].segment.name == one.segment.name and self.may_need(table, part)
         ]
+
+
+def made_of_lake(lake: LakeReader, known: "Catalogue") -> str:
+    """What is another text whenever a round may find something else to do, but for files that wait.
+
+    It tells of every manifest's content, of the segments, of whose own files there are, and of what decides.
+    """
+    found = sha256(repr((__version__, sorted((one.name, one.version) for one in all_tables().values()))).encode())
+    found.update(known.digest().encode())
+    for name in sorted(all_tables()):
+        with lake_errors(lake.path / SEGMENTS / name):
+            segments = [(one.name, one.version) for one in lake.storage.listed(lake.path / SEGMENTS / name)]
+            found.update(repr((name, segments, lake.storage.names(lake.path / name))).encode())
+    return found.hexdigest()

@@ -1,5 +1,6 @@
 """Compaction: every row is read before and after, from files or segments, and what goes goes only once it may."""
 
+import os
 import sqlite3
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -14,6 +15,7 @@ from aaco_pipeline.lake import compaction, segment_writing
 from aaco_pipeline.lake.compaction import compact
 from aaco_pipeline.lake.compaction_facts import TableRound
 from aaco_pipeline.lake.contracts import all_tables, contract
+from aaco_pipeline.lake.declaration import Table
 from aaco_pipeline.lake.segments import PART_COLUMN, SegmentList, readable_lists
 from aaco_pipeline.lake.storage import LocalStorage
 from aaco_pipeline.lake.store import TraceLake
@@ -381,3 +383,37 @@ def test_what_this_host_keeps_of_lists_decides_no_error(
     made.close()
     assert values(two_sessions, SESSION) == [0.0, 1.0]
     assert values(two_sessions) == [0.0, 1.0, 10.0, 11.0]
+
+
+def test_a_round_with_nothing_to_do_is_remembered_until_something_changes(
+    two_sessions: TraceLake, metrics: Metrics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AACO_CACHE", str(tmp_path / "cache"))
+    looked_at: list[str] = []
+    compact_table = compaction._compact_table
+
+    def watched(lake: TraceLake, table: Table, *rest: Any, **options: Any) -> TableRound:
+        looked_at.append(table.name)
+        return compact_table(lake, table, *rest, **options)
+
+    monkeypatch.setattr(compaction, "_compact_table", watched)
+
+    def is_looked_at() -> bool:
+        looked_at.clear()
+        compact(two_sessions, AFTER_GRACE)
+        return bool(looked_at)
+
+    (file,) = two_sessions.path.glob(f"session_metrics/session_id={LATER}/*.parquet")
+    content = file.read_bytes()
+    assert compact(two_sessions, NOW)
+    assert [is_looked_at() for _ in range(3)] == [True, True, False]
+    file.parent.mkdir()
+    file.write_bytes(content)
+    assert [is_looked_at() for _ in range(2)] == [True, False]  # after which the lake is as it was
+    assert not file.exists()
+    (one,) = segments_of(two_sessions)
+    os.utime(two_sessions.path / one.segment.list_file)
+    assert [is_looked_at() for _ in range(2)] == [True, False]
+    two_sessions.publish(THIRD, "a", {"session_metrics": metrics(5.0)})
+    assert is_looked_at()
+    assert values(two_sessions) == [0.0, 1.0, 10.0, 11.0, 5.0]
