@@ -4,7 +4,7 @@ What is wrong between the lake, Dagster and the host is `aaco_pipeline.automatio
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -67,6 +67,7 @@ def faults(lake: LakeReader) -> list[Fault]:
     with lake_errors(lake.path):
         found: list[Fault] = []
         segments = Segments(lake)
+        present = _present(lake)
         published: set[str] = set()
         unreadable: set[str] = set()
         for path, manifest in _manifests(lake):
@@ -74,9 +75,14 @@ def faults(lake: LakeReader) -> list[Fault]:
                 unreadable.add(path.stem)
                 found.append(_unreadable(path, manifest))
             else:
-                published |= manifest.files
-                found += _damaged_files(lake, manifest, segments)
-        orphans = _unneeded_files(lake, published, unreadable)
+                published |= {file for file in manifest.files if file.rpartition("/")[0] in present}
+                found += _damaged_files(lake, manifest, segments, present)
+        # A folder that was made meanwhile is a writer's.
+        orphans = [
+            one
+            for one in _unneeded_files(lake, published, unreadable)
+            if one.kind != "orphan file" or one.path.parent.relative_to(lake.path).as_posix() in present
+        ]
         # A torn table of baselines is told above, and what it names is not known.
         unknown = any(one.kind != "unreadable manifest" and one.path.parts[-3] == "baselines" for one in found)
         artefacts = () if unreadable or unknown else _unnamed_artefacts(lake)
@@ -159,12 +165,22 @@ def _unreadable(path: Path, error: LakeError) -> Fault:
     return Fault("unreadable manifest", path, str(error), not is_newer, session)
 
 
-def _damaged_files(lake: LakeReader, manifest: Manifest, segments: Segments) -> Iterator[Fault]:
+def _present(lake: LakeReader) -> set[str]:
+    """The folders in which sessions and campaigns have files, as they are now; their names in the lake."""
+    folders = (one for one in lake.storage.names(lake.path) if not one.startswith("."))
+    return {f"{one}/{owner}" for one in folders for owner in lake.storage.names(lake.path / one) if "_id=" in owner}
+
+
+def _damaged_files(
+    lake: LakeReader, manifest: Manifest, segments: Segments, present: Collection[str]
+) -> Iterator[Fault]:
     for one in manifest.on_disk:
+        is_held = isinstance(one, Entry) and segments.hold(manifest.id, one)
+        if is_held and one.file.rpartition("/")[0] not in present:
+            continue
         kind = _damage(lake, one)
         if kind is None:
             continue
-        is_held = isinstance(one, Entry) and segments.hold(manifest.id, one)
         if is_held and kind == "missing file":
             continue
         # A writer may have superseded the file after its name was read: then it is no fault.

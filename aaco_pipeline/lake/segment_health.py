@@ -5,6 +5,7 @@ Faults of everything else, and the form in which all are told, are `aaco_pipelin
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from hashlib import blake2b
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -22,7 +23,6 @@ from aaco_pipeline.lake.segments import (
     list_names,
     read_list,
     torn_stretches,
-    where_held,
 )
 from aaco_pipeline.lake.store import TraceLake
 
@@ -45,20 +45,24 @@ class Segments:
     def __init__(self, lake: LakeFolder) -> None:
         self.faults: list[SegmentFault] = []
         self._torn: dict[str, set[int]] = {}
-        self._held: dict[str, dict[PartKey, Held]] = {}
+        #: By table what names the parts that are whole, short: a large lake has half a million of them.
+        self._whole: dict[str, set[bytes]] = {}
         for table in lake.storage.names(lake.path / SEGMENTS):
             lists = [one for name in list_names(lake.path, table) if (one := self._look_at(lake, table, name))]
-            self._held[table] = where_held(sorted(lists, key=lambda one: (one.segment.made, one.segment.name)))
+            whole = self._whole[table] = set()
+            for one in sorted(lists, key=lambda one: (one.segment.made, one.segment.name)):
+                for key, held in one.held():  # of several segments that made last is read
+                    (whole.add if self._is_whole(held) else whole.discard)(_short(key))
         self.faults += unfinished_segments(lake)
 
     def hold(self, owner: str, entry: Entry) -> bool:
         """Whether a published table is whole in a segment."""
-        held = self._held.get(entry.table, {}).get((owner, entry.stage, entry.sha256))
-        if held is None:
-            return False
+        return _short((owner, entry.stage, entry.sha256)) in self._whole.get(entry.table, ())
+
+    def _is_whole(self, held: Held) -> bool:
+        torn = self._torn[held.segment.file]
         row_groups = held.segment.row_groups
-        needed = {*held.segment.row_groups_of(held.first_row, held.rows), len(row_groups)}
-        return not needed & self._torn[held.segment.file]
+        return not torn or not torn & {*held.segment.row_groups_of(held.first_row, held.rows), len(row_groups)}
 
     def _look_at(self, lake: LakeFolder, table: str, name: str) -> SegmentList | None:
         path = lake.path / SEGMENTS / table / name
@@ -75,6 +79,11 @@ class Segments:
                 told = f"{len(torn)} of its {len(one.segment.stretches)} stretches are not what was written"
                 self.faults.append(SegmentFault(TORN_SEGMENT, path, f"{told}; the others are written anew", True))
         return one
+
+
+def _short(key: PartKey) -> bytes:
+    """A digest of what names a part."""
+    return blake2b("\n".join(key).encode(), digest_size=16).digest()
 
 
 def unfinished_segments(lake: LakeFolder) -> Iterator[SegmentFault]:

@@ -22,13 +22,14 @@ from aaco_pipeline.lake.layout import SEGMENTS
 from aaco_pipeline.lake.segments import (
     PART_COLUMN,
     Held,
+    NewerSegmentError,
     Part,
     RowGroup,
     Segment,
     SegmentList,
     columns_of,
+    read_list,
     read_rows,
-    readable_lists,
     require_part_intact,
 )
 from aaco_pipeline.lake.storage import storage_of
@@ -108,9 +109,19 @@ def _write_one(
         storage.place(path, lake / segment.file)
         done = SegmentList(segment, columns_of(Part, parts))
         # One of the same content stays as old as it is: what it has replaced need not wait anew.
-        if all(one.segment.name != segment.name for one in readable_lists(lake, table.name)):
+        if not _is_listed(lake, segment):
             storage.write(lake / segment.list_file, done.to_bytes())
     return done
+
+
+def _is_listed(lake: Path, segment: Segment) -> bool:
+    """Whether a list of the segment is there that can be read. NewerSegmentError when a later version wrote it."""
+    try:
+        return read_list(lake, segment.table, f"{segment.name}.json") is not None
+    except NewerSegmentError:
+        raise
+    except LakeError:
+        return False
 
 
 def _keyed(table: Table, first: int, parts: Sequence[Part], frame: pl.DataFrame) -> "pa.Table":

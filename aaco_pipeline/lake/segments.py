@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 SEGMENT_VERSION: Final = 1
 #: The column that says of each row to which part it belongs, by the part's place in the list.
 PART_COLUMN: Final = "aaco_part"
-#: Lists are large: those of the tables of one statement are remembered.
-_REMEMBERED: Final = 8
 
 
 class Part(NamedTuple):
@@ -153,7 +151,6 @@ class SegmentList:
         )
 
     @staticmethod
-    @lru_cache(_REMEMBERED)
     def from_bytes(content: bytes, source: str) -> "SegmentList":
         """Parse and check a list read from `source`, after which the segment is named; LakeError when it is damaged."""
         try:
