@@ -12,7 +12,7 @@ import polars as pl
 from aaco_pipeline.analysis.answer.kinds import UNNAMED, kind_of
 from aaco_pipeline.providers import CPU_PROVIDER
 from aaco_pipeline.report.timeline import cells
-from aaco_pipeline.report.timeline.lanes import activities, lanes_in_order
+from aaco_pipeline.report.timeline.lanes import COLUMNS, activities, lanes_in_order
 from aaco_pipeline.report.timeline.windows import (
     DRAWN_CALLS,
     drawn_windows,
@@ -58,7 +58,8 @@ def drawn_timeline(tables: Mapping[str, pl.DataFrame], document: Mapping[str, An
     if not rows.get_column("kind").is_in(["kernel", "copy"]).any():
         return None
     context = _Context(rows, tables["kernels"], document, on_cpu)
-    kept = _thinned(inside_windows(rows, context.windows))
+    touched = inside_windows(rows, context.windows)
+    kept = _thinned(touched).with_columns(pl.col("kind", "lane", "name").cast(pl.String))
     names = _Names(context)
     return {
         "origin_ns": context.span[0],
@@ -75,7 +76,7 @@ def drawn_timeline(tables: Mapping[str, pl.DataFrame], document: Mapping[str, An
         ],
         "windows": [[start - context.span[0], end - context.span[0]] for start, end in context.windows],
         "recorded": rows.height,
-        "left_out_calls": inside_windows(rows, context.windows).height - kept.height,
+        "left_out_calls": touched.height - kept.height,
         "slices": _slices(kept, context, names),
         "cells": None if context.windows == [context.span] else _cells(rows, context, names),
         "names": names.listed,
@@ -189,7 +190,7 @@ def _coloured(rows: pl.DataFrame, kernels: pl.DataFrame, on_cpu: bool) -> tuple[
     same = pl.col("name") == pl.col("short_name")
     label = pl.when(same | (not on_cpu)).then("short_name").otherwise(pl.format("{}: {}", "short_name", "name"))
     named = kernels.with_columns(
-        pl.col("kernel_id").cast(pl.Int64), work=work, label=pl.coalesce(label, "short_name", "name")
+        pl.col("kernel_id").cast(COLUMNS["kernel_id"]), work=work, label=pl.coalesce(label, "short_name", "name")
     )
     time = rows.filter(pl.col("kind") == "kernel").join(named.select("kernel_id", "work"), on="kernel_id")
     ordered = time.group_by("work").agg(time=(pl.col("end_ns") - pl.col("start_ns")).sum())
@@ -250,9 +251,9 @@ def _cells(rows: pl.DataFrame, context: _Context, names: _Names) -> dict[str, An
         marks += [window["start"] + context.span[0], window["end"] + context.span[0]]
     edges = cells.edges_between(context.span, context.steady, context.windows, marks)
     count = len(edges) - 1
-    running = rows.filter(pl.col("kind").is_in(["kernel", "copy"]))
+    running = rows.filter(pl.col("kind").is_in(["kernel", "copy"])).select("device_id", *_TIMES)
     devices = context.lanes.filter(pl.col("kind") != "call").get_column("device_id").unique().sort()
-    by_lane = {lane: cells.busy_ns(own, edges) for (lane,), own in rows.group_by("lane")}
+    by_lane = {lane: cells.busy_ns(own, edges) for (lane,), own in rows.select("lane", *_TIMES).group_by("lane")}
     own = cells.own_time(rows.filter(pl.col("kind") == "kernel"))
     totals = cells.in_cells(own, edges, "kernel_id").group_by("kernel_id").agg(pl.col("time_ns").sum())
     most = totals.sort("time_ns", "kernel_id", descending=[True, False]).head(cells.NAMED_KERNELS)
@@ -265,7 +266,8 @@ def _cells(rows: pl.DataFrame, context: _Context, names: _Names) -> dict[str, An
     )
     idle = cells.in_cells(
         rows.filter(pl.col("kind") == "idle").with_columns(sign=pl.lit(1, pl.Int64)), edges, "device_id", "name"
-    )
+    ).with_columns(pl.col("name").cast(pl.String))
+    idle = idle.sort("cell", "device_id", "name")
     causes = idle.get_column("name").unique().sort()
     idle = idle.with_columns(
         pl.col("name").replace_strict(causes, [names.of("idle", one) for one in causes], return_dtype=pl.Int64)

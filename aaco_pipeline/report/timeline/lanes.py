@@ -22,18 +22,19 @@ _OTHER_THREADS: Final = "Host, other threads"
 _FRAMES: Final = "python"
 #: What every activity has here: what it is (`kind`), the number of it in its table, and of a kernel the number of the
 #: kernel and of the dispatch that it is inside.
-COLUMNS: Final[Mapping[str, type[pl.DataType]]] = {
-    "kind": pl.String,
-    "device_id": pl.Int32,
-    "lane": pl.String,
-    "start_ns": pl.Int64,
-    "end_ns": pl.Int64,
-    "name": pl.String,
-    "number": pl.Int64,
-    "kernel_id": pl.Int64,
-    "inside": pl.Int64,
-    "iteration": pl.Int64,
-    "short": pl.Boolean,
+#: There are millions of rows, and few lanes and names: those are a small number in each.
+COLUMNS: Final[Mapping[str, pl.DataType]] = {
+    "kind": pl.Enum(["kernel", "copy", "idle", "call"]),
+    "device_id": pl.Int32(),
+    "lane": pl.Categorical(),
+    "start_ns": pl.Int64(),
+    "end_ns": pl.Int64(),
+    "name": pl.Categorical(),
+    "number": pl.Int32(),
+    "kernel_id": pl.Int32(),
+    "inside": pl.Int32(),
+    "iteration": pl.Int32(),
+    "short": pl.Boolean(),
 }
 
 
@@ -44,11 +45,10 @@ def activities(tables: Mapping[str, pl.DataFrame], *, on_cpu: bool) -> pl.DataFr
     is named by its cause; one of which a finding says that work may have run unrecorded is `unknown`, as in the shares.
     """
     dispatches, copies, gaps = (timed(tables[name]) for name in ("dispatches", "memory_copies", "gaps"))
-    device = pl.format("Device {}", pl.col("device_id")).fill_null("Device unknown")
     kernels = dispatches.select(
         *("device_id", "start_ns", "end_ns", "kernel_id", "iteration"),
         kind=pl.lit("kernel"),
-        lane=_placed(device, dispatches, ("thread_id",) if on_cpu else ("queue_id", "stream_id"), "kernels"),
+        lane=_placed(dispatches, ("thread_id",) if on_cpu else ("queue_id", "stream_id"), "kernels"),
         number="dispatch_id",
         inside="parent_dispatch_id",
         short=pl.col("below_resolution"),
@@ -56,14 +56,14 @@ def activities(tables: Mapping[str, pl.DataFrame], *, on_cpu: bool) -> pl.DataFr
     moved = copies.join(_copies_in_words(copies), on=("direction", "size_bytes"), nulls_equal=True).select(
         *("device_id", "start_ns", "end_ns"),
         kind=pl.lit("copy"),
-        lane=pl.concat_str(device, pl.lit(", copies")),
+        lane=_placed(copies, (), "copies"),
         number="copy_id",
         name="name",
     )
     idle = gaps.select(
         *("device_id", "start_ns", "end_ns"),
         kind=pl.lit("idle"),
-        lane=pl.concat_str(device, pl.lit(", idle")),
+        lane=_placed(gaps, (), "idle"),
         name=pl.when(pl.col("doubt").is_null()).then("cause").otherwise(pl.lit("unknown")),
     )
     rows = [_whole(one) for one in (kernels, moved, idle, _of_threads(timed(tables["api_calls"])))]
@@ -77,6 +77,7 @@ def lanes_in_order(rows: pl.DataFrame, judged: int | None) -> pl.DataFrame:
     """
     order = {"kernel": 0, "copy": 1, "idle": 2, "call": 3}
     lanes = rows.group_by("lane", "kind", "device_id").agg(time=(pl.col("end_ns") - pl.col("start_ns")).sum())
+    lanes = lanes.with_columns(pl.col("lane", "kind").cast(pl.String))
     on_host = pl.col("kind") == "call"
     return lanes.sort(
         on_host,
@@ -97,14 +98,18 @@ def _whole(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(missing).select(pl.col(name).cast(dtype) for name, dtype in COLUMNS.items())
 
 
-def _placed(device: pl.Expr, rows: pl.DataFrame, places: Sequence[str], what: str) -> pl.Expr:
-    """The lane's name: the device and, as far as a screen tells them apart, where on it; only what is known of it."""
+def _placed(rows: pl.DataFrame, places: Sequence[str], what: str) -> pl.Series:
+    """The lanes' names: the device and, as far as a screen tells them apart, where on it; only what is known of it."""
     told = list(places)
     devices = max(rows.get_column("device_id").n_unique(), 1)
     while told and _most_places(rows, told) > min(MOST_LANES_OF_A_DEVICE, MOST_LANES_OF_KERNELS // devices):
         told.pop()
     where = [pl.format(f"{name.removesuffix('_id')} {{}}", pl.col(name)) for name in told]
-    return pl.concat_str(device, pl.lit(what), *where, separator=", ", ignore_nulls=True)
+    device = pl.format("Device {}", pl.col("device_id")).fill_null("Device unknown")
+    named = pl.concat_str(device, pl.lit(what), *where, separator=", ", ignore_nulls=True).cast(COLUMNS["lane"])
+    there = ("device_id", *told)
+    lanes = rows.select(there).unique().with_columns(lane=named)
+    return rows.select(there).join(lanes, on=there, how="left", nulls_equal=True, maintain_order="left")["lane"]
 
 
 def _copies_in_words(copies: pl.DataFrame) -> pl.DataFrame:
