@@ -47,7 +47,7 @@ DIGESTS_OF_TABLE: Final = (
 FILES_OF_TABLES: Final = (
     "SELECT m.scope, m.id, n.name, s.name, e.file, e.sha256 FROM entries AS e "
     "JOIN manifests AS m ON m.document = e.document "
-    "JOIN names AS n ON n.number = e.table_name JOIN names AS s ON s.number = e.stage "
+    "LEFT JOIN names AS n ON n.number = e.table_name LEFT JOIN names AS s ON s.number = e.stage "
     "WHERE e.sha256 != ''"
 )
 ROWS_OF_TABLES: Final = (
