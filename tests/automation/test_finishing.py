@@ -7,7 +7,7 @@ import dagster as dg
 import pytest
 
 from aaco_pipeline.assets.stage import Outcome, Session, Stage, kind_of, materialize, stages, stages_of
-from aaco_pipeline.automation import session_runs
+from aaco_pipeline.automation import stage_events
 from aaco_pipeline.automation.attempts import ATTEMPT_TAG
 from aaco_pipeline.automation.session_runs import finish_session, run_session
 from aaco_pipeline.automation.sessions import forget, register
@@ -45,8 +45,8 @@ def hollow(monkeypatch: pytest.MonkeyPatch) -> Stages:
         return made.run(one, session)
 
     monkeypatch.setattr(Stage, "__call__", call)
-    monkeypatch.setattr(session_runs, "checked", lambda session, one: iter(()))
-    monkeypatch.setattr(session_runs, "described", lambda *_: {})
+    monkeypatch.setattr(stage_events, "checked", lambda session, one: iter(()))
+    monkeypatch.setattr(stage_events, "described", lambda *_: {})
     return made
 
 
