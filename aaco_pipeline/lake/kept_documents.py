@@ -97,7 +97,7 @@ class KeptDocuments(ABC, Generic[_Parsed]):
                 self._fall_back(error)
 
     def _opened(self) -> sqlite3.Connection:
-        if self._is_own or not self._lake.path.is_dir():
+        if self._is_own or self._lake.storage.state(self._lake.path) is None:
             return cache_in_memory(SCHEMA)
         return open_cache(self._lake.path, SCHEMA, FORM)
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 import aaco_pipeline
-from aaco_pipeline.lake import store
+from aaco_pipeline.lake import storage
 from aaco_pipeline.lake.health import faults
 from aaco_pipeline.lake.store import TraceLake
 
@@ -59,10 +59,10 @@ class Killed(BaseException):
 
 STEPS: Final[dict[str, tuple[object, str, bool, bool]]] = {
     "before the first table is written": (TraceLake, "_write", False, False),
-    "before a table is synced": (store, "sync_file", False, False),
-    "before a table's folder is synced": (store, "sync_folder", False, False),
-    "before the manifest is replaced": (store, "write_atomically", False, False),
-    "after the manifest is replaced": (store, "write_atomically", True, True),
+    "before a table is synced": (storage, "sync_file", False, False),
+    "before a table's folder is synced": (storage, "sync_folder", False, False),
+    "before the manifest is replaced": (storage, "write_atomically", False, False),
+    "after the manifest is replaced": (storage, "write_atomically", True, True),
     "before superseded files are deleted": (TraceLake, "_delete_unpublished", False, True),
 }
 

@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from aaco_pipeline.report.terminal.columns import Column, cells_of, column_widths, kept_columns, table_width
@@ -106,33 +107,49 @@ def print_cells(
 
 def draw(screen: "Console", columns: Sequence[Column]) -> None:
     """A table of these columns, as wide as it needs to be and no wider than the screen; no line ends in spaces."""
+    widths = column_widths(columns, screen.width)
+    print_trimmed(screen, _table(columns, widths, (), has_heading=True))
+    rows = zip(*(column.cut(width) for column, width in zip(columns, widths, strict=True)), strict=True)
+    fits = table_width(widths) <= screen.width
+    # What need not be wrapped is set here: many rows cost little.
+    for is_plain, some in groupby(rows, lambda row: fits and _is_plain(row, widths)):
+        if not is_plain:
+            print_trimmed(screen, _table(columns, widths, some, has_heading=False))
+        elif lines := "\n".join(_lines(columns, widths, some)):
+            screen.out(lines, highlight=False)
+
+
+def _table(
+    columns: Sequence[Column], widths: Sequence[int], rows: Iterable[Sequence[str]], *, has_heading: bool
+) -> "RenderableType":
+    """Rows in columns of these widths, in which texts that are longer are wrapped."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
-    widths = column_widths(columns, screen.width)
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_header=has_heading)
     for column, width in zip(columns, widths, strict=True):
         side = "right" if column.name.startswith("*") else "left"
         table.add_column(Text(column.heading), justify=side, overflow="fold", width=width)  # type: ignore[arg-type]
-    is_whole = all(column.is_name or column.wanted <= width for column, width in zip(columns, widths, strict=True))
-    if is_whole and table_width(widths) <= screen.width:
-        print_trimmed(screen, table)
-        if lines := "\n".join(_lines(columns, widths)):
-            screen.out(lines, highlight=False)  # nothing is wrapped: many rows cost little
-        return
-    for line in zip(*(column.cut(width) for column, width in zip(columns, widths, strict=True)), strict=True):
-        table.add_row(*map(Text, line))
-    print_trimmed(screen, table)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table
 
 
-def _lines(columns: Sequence[Column], widths: Sequence[int]) -> Iterator[str]:
-    """The rows of a table in which every text fits its column, set as the headings above them are; no empty ones."""
-    set_columns = [
-        [_set(text, width, right=column.name.startswith("*")) for text in column.cut(width)]
-        for column, width in zip(columns, widths, strict=True)
-    ]
-    return filter(None, (f" {'   '.join(line)}".rstrip() for line in zip(*set_columns, strict=True)))
+def _is_plain(row: Sequence[str], widths: Sequence[int]) -> bool:
+    """Whether each text of a row is one line that fits its column."""
+    return all(cells_of(text) <= width and "\n" not in text for text, width in zip(row, widths, strict=True))
+
+
+def _lines(columns: Sequence[Column], widths: Sequence[int], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Rows in which every text fits its column, set as the headings above them are; no empty ones."""
+    is_right = [column.name.startswith("*") for column in columns]
+    for row in rows:
+        line = "   ".join(
+            _set(text, width, right=right) for text, width, right in zip(row, widths, is_right, strict=True)
+        )
+        if line.strip():
+            yield f" {line}".rstrip()
 
 
 def _set(text: str, width: int, *, right: bool) -> str:
