@@ -145,8 +145,10 @@ class LocalStorage:
         found = []
         with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
             for entry in entries:
-                with suppress(FileNotFoundError):  # removed since
+                try:
                     found.append(_listed(entry.name, entry.stat()))
+                except FileNotFoundError:  # removed since
+                    continue
         return sorted(found)
 
     def bytes_below(self, folder: Path) -> int:

@@ -110,13 +110,22 @@ def draw(screen: "Console", columns: Sequence[Column]) -> None:
     widths = column_widths(columns, screen.width)
     print_trimmed(screen, _table(columns, widths, (), has_heading=True))
     rows = zip(*(column.cut(width) for column, width in zip(columns, widths, strict=True)), strict=True)
+    # What need not be wrapped is set here: many rows cost little. Names were cut to fit.
+    wraps = [
+        place
+        for place, (column, width) in enumerate(zip(columns, widths, strict=True))
+        if (column.wanted > width and not column.is_name) or any("\n" in text for text in column.texts)
+    ]
     fits = table_width(widths) <= screen.width
-    # What need not be wrapped is set here: many rows cost little.
-    for is_plain, some in groupby(rows, lambda row: fits and _is_plain(row, widths)):
+
+    def is_set_here(row: Sequence[str]) -> bool:
+        return fits and all(cells_of(row[place]) <= widths[place] and "\n" not in row[place] for place in wraps)
+
+    for is_plain, some in groupby(rows, is_set_here):
         if not is_plain:
             print_trimmed(screen, _table(columns, widths, some, has_heading=False))
         elif lines := "\n".join(_lines(columns, widths, some)):
-            screen.out(lines, highlight=False)
+            screen.file.write(f"{in_lines(lines)}\n")
 
 
 def _table(
@@ -136,11 +145,6 @@ def _table(
     return table
 
 
-def _is_plain(row: Sequence[str], widths: Sequence[int]) -> bool:
-    """Whether each text of a row is one line that fits its column."""
-    return all(cells_of(text) <= width and "\n" not in text for text, width in zip(row, widths, strict=True))
-
-
 def _lines(columns: Sequence[Column], widths: Sequence[int], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     """Rows in which every text fits its column, set as the headings above them are; no empty ones."""
     is_right = [column.name.startswith("*") for column in columns]
@@ -153,6 +157,8 @@ def _lines(columns: Sequence[Column], widths: Sequence[int], rows: Iterable[Sequ
 
 
 def _set(text: str, width: int, *, right: bool) -> str:
+    if text.isascii():
+        return text.rjust(width) if right else text.ljust(width)
     blank = " " * (width - cells_of(text))
     return blank + text if right else text + blank
 
