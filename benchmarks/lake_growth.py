@@ -121,6 +121,7 @@ def process(arguments: Sequence[str], environment: Mapping[str, str]) -> Cost:
 def measured(case: Case, lake: Path, checkout: Path, cache: Path) -> Cost:
     """One cost of a case on a lake."""
     if case.is_cold:
+        cache = cache.with_name(f"{cache.name}-cold")  # what others have warmed stays
         shutil.rmtree(cache, ignore_errors=True)
     environment = {
         **{"AACO_LAKE": str(lake), "DAGSTER_HOME": str(lake / ".dagster_home"), "PYTHONPATH": str(checkout)},

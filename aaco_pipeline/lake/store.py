@@ -229,7 +229,8 @@ class TraceLake(LakeReader):
         for name in self.storage.names(self.path):
             if name not in SESSION_FOLDERS:
                 folder = self.path / name / f"{scope}_id={identifier}"
-                self.storage.clear(folder, self.storage.names(folder))
+                if self.storage.state(folder) is not None:
+                    self.storage.clear(folder, self.storage.names(folder))
 
     def _write(self, table: Table, frame: "pl.DataFrame", identifier: str, stage: str) -> Entry:
         """Write the table's file, if it has rows.
