@@ -260,9 +260,11 @@ def _read(lake: Path, name: str) -> Calibration | None:
     path, storage = lake / CALIBRATIONS / name, storage_of(lake)
     with lake_errors(path):
         state = storage.state(path)
-        if state is None:
+        is_small = state is None or state.bytes <= MOST_BYTES
+        try:
+            content = storage.read(path) if is_small else None
+        except FileNotFoundError:
             return None
-        content = storage.read(path) if state.bytes <= MOST_BYTES else None
     if content is None:
         raise DamagedCalibrationError(
             f"{path}: larger than {MOST_BYTES} bytes, so not a calibration; `aaco calibrate` writes it anew"

@@ -103,7 +103,7 @@ def test_a_run_waits_until_the_slot_is_given_back(
         shutil.copytree(raw, folder, dirs_exist_ok=True)
 
     monkeypatch.setattr(MEASURING, measure)
-    monkeypatch.setattr("aaco_pipeline.automation.session_runs.time.sleep", give_back)
+    monkeypatch.setattr("aaco_pipeline.automation.pool_slot.time.sleep", give_back)
     run_session(empty_lake, instance, requested, CONFIGS, only=("capture",))
     assert order == ["waited", "measured"]
 

@@ -44,6 +44,7 @@ ELSEWHERE: Final = {
     "rm",
     "gc",
     "compact",
+    "reanalyse",
     "ui",
     "init",
     "compare",

@@ -214,7 +214,7 @@ def test_a_model_that_hangs_is_stopped_at_its_time_limit_and_exits_with_3(
         assert part in line
 
 
-@pytest.mark.parametrize("command", [("show",), ("sql", "SELECT * FROM sessions"), ("ls",)])
+@pytest.mark.parametrize("command", [("show",), ("sql", "SELECT * FROM sessions")])
 def test_a_table_of_a_newer_contract_exits_with_8_and_names_the_session(
     refused: Refused, copied: Project, command: tuple[str, ...]
 ) -> None:

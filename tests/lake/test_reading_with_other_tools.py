@@ -12,7 +12,7 @@ from aaco_pipeline.lake.store import TraceLake
 from tests.lake.published import LATER, SESSION, Filled, kernels
 from tests.places import ROOT
 
-SNIPPETS: Final = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "scale.md").read_text(), re.DOTALL)
+SNIPPETS: Final = re.findall(r"```py(?:thon)?\n(.*?)```", (ROOT / "docs" / "scale.md").read_text(), re.DOTALL)
 TOOLS: Final = ("duckdb", "polars", "pyarrow")
 NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)
 THIRD, FOURTH = "20250103T000000Z-0000000c", "20250104T000000Z-0000000d"

@@ -26,7 +26,7 @@ from aaco_pipeline.automation.partitions import CAMPAIGN_PARTITIONS_NAME, PARTIT
 from aaco_pipeline.automation.retention import clean_up
 from aaco_pipeline.automation.sessions import add_partition
 from aaco_pipeline.errors import LakeError, UsageError
-from aaco_pipeline.lake import store
+from aaco_pipeline.lake import storage
 from aaco_pipeline.lake.manifest import Manifest
 from aaco_pipeline.lake.removals import Account
 from aaco_pipeline.lake.retention import Limits
@@ -100,7 +100,7 @@ def killed_at(step: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     left = step
 
     with monkeypatch.context() as patch:
-        for module, name in ((shutil, "rmtree"), (store, "sync_folder")):
+        for module, name in ((shutil, "rmtree"), (storage, "sync_folder")):
             real = getattr(module, name)
 
             def step_taken(*arguments: object, real: object = real, **more: object) -> None:

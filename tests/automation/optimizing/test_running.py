@@ -14,7 +14,7 @@ from aaco_pipeline.automation.optimizing.asking import Order
 from aaco_pipeline.automation.optimizing.record import find_optimization, read_kept
 from aaco_pipeline.automation.optimizing.running import Ended, decide_again, run
 from aaco_pipeline.errors import UsageError
-from aaco_pipeline.lake import store
+from aaco_pipeline.lake import storage
 from aaco_pipeline.lake.health import faults
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.optimization.harness import NoHarness
@@ -281,7 +281,7 @@ def test_what_a_kill_in_a_first_publication_left_is_cleared_away_by_the_next_sea
 
     with monkeypatch.context() as killing, pytest.raises(KeyboardInterrupt):
         (empty_lake.path / "manifests").mkdir(parents=True)
-        killing.setattr(store, "write_atomically", killed)
+        killing.setattr(storage, "write_atomically", killed)
         searched(empty_lake, source)
     assert {fault.kind for fault in faults(empty_lake)} == {"unfinished write", "orphan file", "stale lock"}
     ended = searched(empty_lake, source)
