@@ -100,7 +100,7 @@ def killed_at(step: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     left = step
 
     with monkeypatch.context() as patch:
-        for module, name in ((shutil, "rmtree"), (storage, "sync_folder")):
+        for module, name in ((shutil, "rmtree"), (storage, "sync_folder"), (storage.LocalStorage, "clear")):
             real = getattr(module, name)
 
             def step_taken(*arguments: object, real: object = real, **more: object) -> None:
