@@ -26,9 +26,9 @@ from typing import Any, Final
 import polars as pl
 
 from aaco_pipeline.errors import AacoError
-from aaco_pipeline.lake.compaction import GRACE, compact
 from aaco_pipeline.lake.contracts import contract, polars_dtype
 from aaco_pipeline.lake.health import faults, mend
+from aaco_pipeline.lake.segments.compaction import GRACE, compact
 from aaco_pipeline.lake.store import TraceLake
 
 STAGE: Final = "killed_stage"

@@ -1,6 +1,6 @@
 """The job and the schedule of compaction: when it runs, and by which settings; off until a person switches it on.
 
-What it does is decided in `aaco_pipeline.lake.compaction`.
+What it does is decided in `aaco_pipeline.lake.segments.compaction`.
 """
 
 from datetime import UTC, datetime
@@ -10,8 +10,8 @@ from pydantic import Field
 
 from aaco_pipeline.assets.capture import MEASUREMENT_POOL
 from aaco_pipeline.automation.stage_events import expected_errors
-from aaco_pipeline.lake.compaction import compact
 from aaco_pipeline.lake.retention import parse_age
+from aaco_pipeline.lake.segments.compaction import compact
 from aaco_pipeline.report.words.printable import in_a_line
 from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
 from aaco_pipeline.resources.retention_settings import RETENTION_FILE, retention_settings

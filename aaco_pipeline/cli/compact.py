@@ -1,6 +1,6 @@
 """`aaco compact`: many sessions' small files of a table become a few large ones.
 
-What is put together, and when the files go, is decided in `aaco_pipeline.lake.compaction`.
+What is put together, and when the files go, is decided in `aaco_pipeline.lake.segments.compaction`.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from aaco_pipeline.report.words.units import counted, size
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from aaco_pipeline.lake.compaction_facts import TableRound
+    from aaco_pipeline.lake.segments.facts import TableRound
     from aaco_pipeline.resources.project import Project
 
 
@@ -32,8 +32,8 @@ def compact(project: "Project", *, dry_run: bool, as_json: bool) -> int:
     configs/retention.yaml (1 day). Rows of removed sessions leave the disk. After a kill the next call goes on.
     """
     from aaco_pipeline.cli.progress_bar import progress_bar
-    from aaco_pipeline.lake import compaction
     from aaco_pipeline.lake.retention import parse_age
+    from aaco_pipeline.lake.segments import compaction
     from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.resources.retention_settings import retention_settings
 

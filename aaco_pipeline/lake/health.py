@@ -20,7 +20,7 @@ from aaco_pipeline.lake.manifest import Artifact, Entry, Manifest, NewerManifest
 from aaco_pipeline.lake.reading import LakeReader, read_manifest
 from aaco_pipeline.lake.rebuilding import rebuild_manifest
 from aaco_pipeline.lake.retention import CAMPAIGN_STAYS_OPEN, UNFINISHED_STAYS
-from aaco_pipeline.lake.segment_health import (
+from aaco_pipeline.lake.segments.health import (
     TORN_SEGMENT,
     UNFINISHED_SEGMENT,
     Segments,

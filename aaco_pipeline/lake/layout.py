@@ -26,7 +26,7 @@ SESSION_FOLDERS: Final = ("raw", "traces", "reports")
 CALIBRATIONS: Final = "calibrations"
 #: The folder of what was found and told, a JSON file each, for programs that look on.
 FINDINGS: Final = "findings"
-#: The folder of segments, one folder for each table; see `aaco_pipeline.lake.segments`.
+#: The folder of segments, one folder for each table; see `aaco_pipeline.lake.segments.format`.
 SEGMENTS: Final = "segments"
 _REQUIRE_ID: Final[Mapping[Scope, Callable[[str], str]]] = {
     "session": require_session_id,

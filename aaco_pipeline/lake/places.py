@@ -12,7 +12,7 @@ from aaco_pipeline.lake.contracts import polars_schema
 from aaco_pipeline.lake.declaration import Table
 from aaco_pipeline.lake.layout import LakeFolder, owner_of
 from aaco_pipeline.lake.manifest import Entry
-from aaco_pipeline.lake.segments import (
+from aaco_pipeline.lake.segments.format import (
     Held,
     PartKey,
     Segment,
@@ -91,7 +91,7 @@ class Places:
         """Where the parts lie by what this host keeps of the lists."""
         if not list_names(self._lake, self._table.name):
             return {}
-        from aaco_pipeline.lake.segment_catalogue import SegmentCatalogue
+        from aaco_pipeline.lake.catalogue.segments import SegmentCatalogue
 
         with SegmentCatalogue(LakeFolder(self._lake), self._table.name) as known:
             return known.held(self._ids)

@@ -20,14 +20,14 @@ from aaco_pipeline.lake.manifest import Artifact, Entry, Manifest
 from aaco_pipeline.lake.narrowing import Meant
 from aaco_pipeline.lake.places import Place, Places, read_batch, read_places
 from aaco_pipeline.lake.progress import Progress, progress_of
-from aaco_pipeline.lake.segments import list_names
+from aaco_pipeline.lake.segments.format import list_names
 from aaco_pipeline.lake.storage import Storage
 from aaco_pipeline.lake.verified import missing, require_intact, torn
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from aaco_pipeline.lake.catalogue import Catalogue
+    from aaco_pipeline.lake.catalogue.manifests import Catalogue
 
 #: The rows of a batch: those of one row group, as Polars writes them.
 _BATCH_ROWS: Final = 1 << 17
@@ -42,8 +42,8 @@ class LakeReader(LakeFolder):
         return sorted(name for name in names if SESSION_ID.fullmatch(name))
 
     def catalogue(self, *, whole: bool = False) -> "Catalogue":
-        """What all manifests say now, to be asked within a `with`; see `aaco_pipeline.lake.catalogue`."""
-        from aaco_pipeline.lake.catalogue import Catalogue
+        """What all manifests say now, to be asked within a `with`; see `aaco_pipeline.lake.catalogue.manifests`."""
+        from aaco_pipeline.lake.catalogue.manifests import Catalogue
 
         self._require_folder()
         return Catalogue(self, whole=whole)

@@ -16,7 +16,7 @@ from aaco_pipeline.lake.identity import SESSION_ID
 from aaco_pipeline.lake.layout import DIGITS_IN_NAME, table_file
 from aaco_pipeline.lake.manifest import Entry, Manifest, NewerManifestError
 from aaco_pipeline.lake.reading import read_manifest
-from aaco_pipeline.lake.segments import readable_lists
+from aaco_pipeline.lake.segments.format import readable_lists
 from aaco_pipeline.lake.store import TraceLake
 
 _REASON: Final = "its manifest was torn and is rebuilt from the files of its tables; run it again"

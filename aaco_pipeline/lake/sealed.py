@@ -1,7 +1,7 @@
 """JSON whose text begins with the digest of all that follows: a torn one is known without anything beside it.
 
 Manifests and the lists of segments are of this form; what they say is decided by `aaco_pipeline.lake.manifest` and
-`aaco_pipeline.lake.segments`.
+`aaco_pipeline.lake.segments.format`.
 """
 
 import hashlib

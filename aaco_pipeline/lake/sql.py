@@ -20,7 +20,7 @@ from aaco_pipeline.lake.limited_sql import LimitedConnection, Limits, default_li
 from aaco_pipeline.lake.manifest import Entry
 from aaco_pipeline.lake.narrowing import Meant, meant_by, one_of
 from aaco_pipeline.lake.reading import LakeReader
-from aaco_pipeline.lake.segments import PART_COLUMN, Segment, list_names
+from aaco_pipeline.lake.segments.format import PART_COLUMN, Segment, list_names
 from aaco_pipeline.lake.verified import missing
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """The file `configs/retention.yaml`: what the nightly rounds keep, and for how long.
 
-What goes by it is decided in `aaco_pipeline.lake.retention` and `aaco_pipeline.lake.compaction`.
+What goes by it is decided in `aaco_pipeline.lake.retention` and `aaco_pipeline.lake.segments.compaction`.
 """
 
 from pathlib import Path

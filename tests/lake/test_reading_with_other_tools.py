@@ -7,7 +7,7 @@ from typing import Any, Final
 import polars as pl
 import pytest
 
-from aaco_pipeline.lake.compaction import compact
+from aaco_pipeline.lake.segments.compaction import compact
 from aaco_pipeline.lake.store import TraceLake
 from tests.lake.published import LATER, SESSION, Filled, kernels
 from tests.places import ROOT

@@ -57,7 +57,7 @@ def test_nothing_else_in_the_lake_renames_syncs_locks_or_removes() -> None:
     """A second kind of storage touches one module: what reaches past the interface is named here."""
     below = {"storage", "files", "writers"}
     elsewhere = {"on_disk", "limited_sql", "local_cache", "dictionary"}  # this host's scratch and cache, a page of docs
-    local = {"verified", "segment_writing"}  # look at bytes where `Storage.local` has them, or before they are placed
+    local = {"verified", "writing"}  # look at bytes where `Storage.local` has them, or before they are placed
     names = {"rename", "replace", "unlink", "rmtree", "rmdir", "mkdir", "fsync", "flock", "scandir", "walk", "listdir"}
     names |= {"glob", "rglob", "iterdir", "read_bytes", "write_bytes", "read_text", "write_text", "utime", "link"}
     names |= {"exists", "is_file", "is_dir"}

@@ -1,6 +1,6 @@
 """The form in which a host keeps what segments' lists say: tables of its SQLite file, lists into rows, parts back.
 
-When they are read again and what is asked of them is `aaco_pipeline.lake.segment_catalogue`. A part is found by the
+When they are read again and what is asked of them is `aaco_pipeline.lake.catalogue.segments`. A part is found by the
 segment and whose it is; owners and stages are numbers, digests bytes.
 """
 
@@ -11,8 +11,8 @@ from itertools import accumulate
 from typing import Any, Final
 from zlib import crc32
 
-from aaco_pipeline.lake.kept_manifests import digest_text, kept_digest
-from aaco_pipeline.lake.segments import Held, PartKey, RowGroup, Segment, SegmentList
+from aaco_pipeline.lake.catalogue.manifest_rows import digest_text, kept_digest
+from aaco_pipeline.lake.segments.format import Held, PartKey, RowGroup, Segment, SegmentList
 
 SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS segments (

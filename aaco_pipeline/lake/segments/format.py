@@ -2,7 +2,7 @@
 
 The manifests stay the truth: a published table whose digest is that of a part of a segment can be read from its own
 file or from the segment, and a part that no manifest names is dead. Which is taken is decided by
-`aaco_pipeline.lake.places`, what is put into segments by `aaco_pipeline.lake.compaction`.
+`aaco_pipeline.lake.places`, what is put into segments by `aaco_pipeline.lake.segments.compaction`.
 """
 
 import json

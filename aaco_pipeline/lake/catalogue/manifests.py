@@ -1,7 +1,6 @@
 """What the manifests of a lake say, as this host keeps it: who asks about ten thousand sessions parses none of them.
 
-How it is compared with the manifests, which stay the truth, is `aaco_pipeline.lake.kept_documents`, in what form it is
-kept `aaco_pipeline.lake.kept_manifests`.
+How it is compared with the manifests, which stay the truth, is `documents`, in what form it is kept `manifest_rows`.
 """
 
 import sqlite3
@@ -11,9 +10,9 @@ from hashlib import sha256
 from pathlib import Path
 
 from aaco_pipeline.errors import LakeError
-from aaco_pipeline.lake import kept_manifests as kept
+from aaco_pipeline.lake.catalogue import manifest_rows as kept
+from aaco_pipeline.lake.catalogue.documents import KeptDocuments, portions
 from aaco_pipeline.lake.declaration import Scope
-from aaco_pipeline.lake.kept_documents import KeptDocuments, portions
 from aaco_pipeline.lake.layout import MANIFESTS, LakeFolder, is_id
 from aaco_pipeline.lake.manifest import Entry, Manifest
 from aaco_pipeline.lake.progress import Progress, progress_of

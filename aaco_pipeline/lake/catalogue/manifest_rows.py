@@ -1,8 +1,8 @@
 """The form in which a host keeps what manifests say: tables of its SQLite file, manifests into rows and back.
 
-When they are read again and what is asked of them is `aaco_pipeline.lake.catalogue`. Ten thousand sessions are some
-tens of megabytes: tables and stages are numbers, digests bytes, what many sessions share stands once, and a file is
-named only where its name is not the usual one.
+When they are read again is `documents`, what is asked of them `manifests`. Ten thousand sessions are some tens of
+megabytes: tables and stages are numbers, digests bytes, what many sessions share stands once, and a file is named only
+where its name is not the usual one.
 """
 
 import json

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from aaco_pipeline.errors import LakeError
-from aaco_pipeline.lake.compaction import clear_unlisted, rewrite, unlisted
 from aaco_pipeline.lake.contracts import all_tables
 from aaco_pipeline.lake.files import lake_errors
 from aaco_pipeline.lake.layout import SEGMENTS, LakeFolder
 from aaco_pipeline.lake.manifest import Entry
-from aaco_pipeline.lake.segments import (
+from aaco_pipeline.lake.segments.compaction import clear_unlisted, rewrite, unlisted
+from aaco_pipeline.lake.segments.format import (
     Held,
     NewerSegmentError,
     PartKey,

@@ -12,10 +12,10 @@ from unittest.mock import patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aaco_pipeline.lake import compaction
-from aaco_pipeline.lake.compaction import compact
 from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.health import faults, mend
+from aaco_pipeline.lake.segments import compaction
+from aaco_pipeline.lake.segments.compaction import compact
 from aaco_pipeline.lake.storage import LocalStorage
 from aaco_pipeline.lake.store import TraceLake
 from tests.lake.conftest import _filled

@@ -1,7 +1,6 @@
 """Where the parts of a table's segments lie, as this host keeps it: reading one session parses no list of all.
 
-How it is compared with the lists, which stay the truth, is `aaco_pipeline.lake.kept_documents`, in what form it is kept
-`aaco_pipeline.lake.kept_segments`.
+How it is compared with the lists, which stay the truth, is `documents`, in what form it is kept `segment_rows`.
 """
 
 import sqlite3
@@ -11,10 +10,10 @@ from pathlib import Path
 from typing import Final
 
 from aaco_pipeline.errors import LakeError
-from aaco_pipeline.lake import kept_segments as kept
-from aaco_pipeline.lake.kept_documents import KeptDocuments
+from aaco_pipeline.lake.catalogue import segment_rows as kept
+from aaco_pipeline.lake.catalogue.documents import KeptDocuments
 from aaco_pipeline.lake.layout import SEGMENTS, LakeFolder
-from aaco_pipeline.lake.segments import Held, NewerSegmentError, PartKey, SegmentList
+from aaco_pipeline.lake.segments.format import Held, NewerSegmentError, PartKey, SegmentList
 
 #: Of more owners than this, all parts are looked at.
 _MOST_NAMED: Final = 200

@@ -2,8 +2,8 @@
 
 The files stay the truth. A listing of their folder is compared with what is kept: what is unchanged by its token is not
 opened, what has vanished is forgotten, the rest is read and parsed. One that cannot be read is never kept: whoever
-needs it gets its error, and nobody else does. Where this is kept is `aaco_pipeline.lake.local_cache`; which files, and
-what is asked of them, is `aaco_pipeline.lake.catalogue` and `aaco_pipeline.lake.segment_catalogue`.
+needs it gets its error, and nobody else does. Where this is kept is `local_cache`; which files, and what is asked of
+them, is `manifests` and `segments`.
 """
 
 import sqlite3
@@ -18,10 +18,10 @@ from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
 
 from aaco_pipeline.errors import LakeError
-from aaco_pipeline.lake import kept_manifests, kept_segments
+from aaco_pipeline.lake.catalogue import manifest_rows, segment_rows
+from aaco_pipeline.lake.catalogue.local_cache import cache_in_memory, drop_cache, is_damaged, open_cache
 from aaco_pipeline.lake.files import lake_errors
 from aaco_pipeline.lake.layout import LakeFolder
-from aaco_pipeline.lake.local_cache import cache_in_memory, drop_cache, is_damaged, open_cache
 
 #: Another number wherever the tables below, or what is kept in them, become other.
 FORM: Final = 2
@@ -31,7 +31,7 @@ CREATE TABLE IF NOT EXISTS documents (
     number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, token TEXT NOT NULL, is_settled INTEGER NOT NULL,
     sha256 BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS names (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
-{kept_manifests.SCHEMA}{kept_segments.SCHEMA}"""
+{manifest_rows.SCHEMA}{segment_rows.SCHEMA}"""
 #: A file changed so shortly before it was read may change again and keep its token: it is read again next time.
 _SETTLED_SECONDS: Final = 2.0
 #: So many files are read and kept at a time: a kill loses no more, and another process waits no longer.

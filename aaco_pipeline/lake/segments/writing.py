@@ -1,6 +1,6 @@
 """One segment's bytes: many published tables read, put one behind another, written, read back and published.
 
-What goes into a segment is decided by `aaco_pipeline.lake.compaction`, its form by `aaco_pipeline.lake.segments`.
+What goes into a segment is decided by `compaction`, its form by `format`.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from aaco_pipeline.lake.contracts import polars_schema, polars_types
 from aaco_pipeline.lake.declaration import Table
 from aaco_pipeline.lake.files import lake_errors, sync_file
 from aaco_pipeline.lake.layout import SEGMENTS
-from aaco_pipeline.lake.segments import (
+from aaco_pipeline.lake.segments.format import (
     PART_COLUMN,
     Held,
     NewerSegmentError,

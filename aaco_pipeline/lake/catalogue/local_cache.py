@@ -1,8 +1,8 @@
 """A SQLite file that this host keeps of one lake in the person's cache folder: made, found again, made anew, dropped.
 
-What is in it is `aaco_pipeline.lake.catalogue`. It can be deleted at any time, and is never needed: where it cannot be
-kept, there is one in memory. Every file made gets a name of its own, because SQLite's files beside a database are found
-by name: one of a deleted cache must never be taken for the new one's.
+What is in it say `manifest_rows` and `segment_rows`. It can be deleted at any time, and is never needed: where it
+cannot be kept, there is one in memory. Every file made gets a name of its own, because SQLite's files beside a database
+are found by name: one of a deleted cache must never be taken for the new one's.
 """
 
 import hashlib

@@ -7,11 +7,11 @@ from typing import Final
 import pytest
 
 from aaco_pipeline.errors import LakeError
-from aaco_pipeline.lake import segment_writing
-from aaco_pipeline.lake.compaction import compact
 from aaco_pipeline.lake.health import Fault, faults, leftovers, mend
 from aaco_pipeline.lake.rebuilding import rebuild_manifest
-from aaco_pipeline.lake.segments import Segment, readable_lists
+from aaco_pipeline.lake.segments import writing
+from aaco_pipeline.lake.segments.compaction import compact
+from aaco_pipeline.lake.segments.format import Segment, readable_lists
 from aaco_pipeline.lake.store import TraceLake
 from tests.lake.published import LATER, SESSION, Metrics, dead_process, file_of
 
@@ -23,7 +23,7 @@ ROWS: Final = {SESSION: [0.0, 1.0], LATER: [10.0, 11.0]}
 @pytest.fixture
 def published(lake: TraceLake, metrics: Metrics, monkeypatch: pytest.MonkeyPatch) -> TraceLake:
     """Two sessions with their captures, each in a row group of its own once they are compacted."""
-    monkeypatch.setattr(segment_writing, "ROW_GROUP_ROWS", 2)
+    monkeypatch.setattr(writing, "ROW_GROUP_ROWS", 2)
     for session, rows in ROWS.items():
         lake.publish(session, "a", {"session_metrics": metrics(*rows)})
         with lake.receive_raw(session) as raw:

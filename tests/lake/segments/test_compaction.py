@@ -1,60 +1,26 @@
-"""Compaction: every row is read before and after, from files or segments, and what goes goes only once it may."""
+"""Every row is read before and after it was put into a segment, and nothing is ever half."""
 
 import os
 import sqlite3
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import polars as pl
 import pytest
 
 from aaco_pipeline.errors import LakeError
-from aaco_pipeline.lake import compaction, segment_writing
-from aaco_pipeline.lake.compaction import compact
-from aaco_pipeline.lake.compaction_facts import TableRound
 from aaco_pipeline.lake.contracts import all_tables, contract
 from aaco_pipeline.lake.declaration import Table
-from aaco_pipeline.lake.segments import PART_COLUMN, SegmentList, readable_lists
+from aaco_pipeline.lake.segments import compaction, writing
+from aaco_pipeline.lake.segments.compaction import compact
+from aaco_pipeline.lake.segments.facts import TableRound
+from aaco_pipeline.lake.segments.format import PART_COLUMN
 from aaco_pipeline.lake.storage import LocalStorage
 from aaco_pipeline.lake.store import TraceLake
-from tests.lake.published import LATER, SESSION, Filled, Metrics, dead_process, file_of, kernels
-
-NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)
-AFTER_GRACE: Final = NOW + timedelta(days=1)
-THIRD: Final = "20250103T000000Z-0000000c"
-CAMPAIGN: Final = "nightly-1"
-
-
-def compacted(lake: TraceLake) -> dict[str, TableRound]:
-    """The lake with its files put into segments, and those files gone."""
-    rounds = {one.table: one for one in compact(lake, NOW)}
-    compact(lake, AFTER_GRACE)
-    return rounds
-
-
-def segments_of(lake: TraceLake, table: str = "session_metrics") -> list[SegmentList]:
-    return readable_lists(lake.path, table)
-
-
-def everything(lake: TraceLake) -> dict[str, pl.DataFrame]:
-    return {table: lake.read(table) for table in all_tables()}
-
-
-def values(lake: TraceLake, session: str | None = None) -> list[Any]:
-    return lake.read("session_metrics", session).get_column("value").to_list()
-
-
-def own_files(lake: TraceLake) -> list[Path]:
-    return sorted(lake.path.glob("*/*_id=*/*.parquet"))
-
-
-@pytest.fixture
-def two_sessions(lake: TraceLake, metrics: Metrics) -> TraceLake:
-    for session, first in ((SESSION, 0.0), (LATER, 10.0)):
-        lake.publish(session, "a", {"session_metrics": metrics(first, first + 1)})
-    return lake
+from tests.lake.published import LATER, SESSION, Filled, Metrics, dead_process, file_of
+from tests.lake.segments.compacted import AFTER_GRACE, CAMPAIGN, NOW, THIRD, compacted, own_files, segments_of, values
 
 
 @pytest.mark.parametrize("table", all_tables())
@@ -90,18 +56,6 @@ def test_one_file_alone_stays_as_it_is(lake: TraceLake, metrics: Metrics) -> Non
     lake.publish(SESSION, "a", {"session_metrics": metrics(1.0)})
     assert compact(lake, NOW) == []
     assert segments_of(lake) == []
-
-
-def test_files_stay_for_their_grace_and_go_then_with_their_folders(two_sessions: TraceLake) -> None:
-    (done,) = compact(two_sessions, NOW)
-    assert (done.waiting.files, done.waiting_until) == (2, AFTER_GRACE)
-    (early,) = compact(two_sessions, AFTER_GRACE - timedelta(seconds=1))
-    assert (early.gone.files, early.waiting.files) == (0, 2)
-    assert len(own_files(two_sessions)) == 2
-    (late,) = compact(two_sessions, AFTER_GRACE)
-    assert (late.gone.files, late.waiting.files) == (2, 0)
-    assert not list((two_sessions.path / "session_metrics").iterdir())
-    assert compact(two_sessions, AFTER_GRACE) == []
 
 
 def test_a_dry_run_tells_and_changes_nothing(two_sessions: TraceLake, snapshot: Callable[[Path], Any]) -> None:
@@ -142,62 +96,6 @@ def test_a_session_that_becomes_again_what_it_was_is_read_once(two_sessions: Tra
     assert values(two_sessions) == [0.0, 1.0, 10.0, 11.0]
 
 
-def test_rows_of_a_removed_session_leave_the_disk_with_the_next_compaction_whatever_the_grace(
-    two_sessions: TraceLake, filled: Filled
-) -> None:
-    for session in (SESSION, LATER, THIRD):
-        names = [f"{session}-{number}" for number in range(1 if session == SESSION else 50)]
-        two_sessions.publish(session, "b", {"kernels": kernels(filled, *names)})
-    compacted(two_sessions)
-    two_sessions.remove(SESSION)
-    assert two_sessions.read("kernels").height == 100
-    assert two_sessions.sql("SELECT count(*) FROM kernels").item() == 100
-    rounds = {one.table: one for one in compact(two_sessions, AFTER_GRACE)}
-    assert rounds["kernels"].dropped.files == 1
-    (only,) = segments_of(two_sessions, "kernels")
-    assert [part.id for part in only.parts] == [LATER, THIRD]
-    held = b"".join(path.read_bytes() for path in (two_sessions.path / "segments").rglob("*.parquet"))
-    assert SESSION.encode() not in held
-    assert two_sessions.read("kernels").height == 100
-
-
-def test_a_segment_of_which_everything_is_dead_goes_at_once(two_sessions: TraceLake, metrics: Metrics) -> None:
-    compacted(two_sessions)
-    for session in (SESSION, LATER):
-        two_sessions.publish(session, "a", {"session_metrics": metrics(7.0)})
-    (done,) = compact(two_sessions, AFTER_GRACE)
-    assert done.dropped.files == 1
-    assert values(two_sessions) == [7.0, 7.0]
-
-
-def test_a_small_segment_is_put_together_with_what_has_come_since_and_goes_after_its_grace(
-    two_sessions: TraceLake, metrics: Metrics
-) -> None:
-    compacted(two_sessions)
-    two_sessions.publish(THIRD, "a", {"session_metrics": metrics(20.0)})
-    (done,) = compact(two_sessions, AFTER_GRACE)
-    assert (done.taken.files, done.rewritten.files, done.waiting.files) == (1, 1, 2)
-    assert len(segments_of(two_sessions)) == 2
-    assert values(two_sessions) == [0.0, 1.0, 10.0, 11.0, 20.0]
-    assert two_sessions.sql("SELECT count(*) FROM session_metrics").item() == 5
-    (done,) = compact(two_sessions, AFTER_GRACE + timedelta(days=1))
-    assert (done.dropped.files, done.gone.files) == (1, 1)
-    (only,) = segments_of(two_sessions)
-    assert [part.id for part in only.parts] == [SESSION, LATER, THIRD]
-
-
-def test_nights_that_each_bring_a_session_do_not_keep_what_was_replaced_for_ever(
-    lake: TraceLake, metrics: Metrics
-) -> None:
-    """Each night the segment is written anew, a second earlier in the day than the night before."""
-    for night in range(6):
-        lake.publish(f"2025020{night + 1}T000000Z-0000000{night}", "a", {"session_metrics": metrics(float(night))})
-        compact(lake, NOW + night * timedelta(days=1, seconds=-1))
-    assert len(own_files(lake)) == 2
-    assert len(segments_of(lake)) == 3
-    assert values(lake) == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
-
-
 def test_a_file_that_cannot_be_read_does_not_have_the_others_wait_anew(
     two_sessions: TraceLake, metrics: Metrics
 ) -> None:
@@ -223,7 +121,7 @@ def test_though_the_clock_steps_back_the_later_segment_is_taken(two_sessions: Tr
 def test_row_groups_hold_whole_parts_and_a_large_part_spans_several(
     lake: TraceLake, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(segment_writing, "ROW_GROUP_ROWS", 4)
+    monkeypatch.setattr(writing, "ROW_GROUP_ROWS", 4)
     sizes = {SESSION: 3, LATER: 2, THIRD: 9, "20250104T000000Z-0000000d": 2, "20250105T000000Z-0000000e": 2}
     for session, rows in sizes.items():
         lake.publish(session, "a", {"session_metrics": metrics(*map(float, range(rows)))})
@@ -244,8 +142,8 @@ def test_row_groups_hold_whole_parts_and_a_large_part_spans_several(
 def test_segments_are_closed_at_their_target_and_full_ones_stay(
     lake: TraceLake, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(segment_writing, "ROW_GROUP_ROWS", 4)
-    monkeypatch.setattr(segment_writing, "TARGET_BYTES", 1)
+    monkeypatch.setattr(writing, "ROW_GROUP_ROWS", 4)
+    monkeypatch.setattr(writing, "TARGET_BYTES", 1)
     monkeypatch.setattr(compaction, "UNDERSIZED_BYTES", 1)
     for session in (SESSION, LATER, THIRD):
         lake.publish(session, "a", {"session_metrics": metrics(*map(float, range(3)))})
@@ -325,23 +223,6 @@ def test_a_second_compaction_is_told_who_is_at_work(two_sessions: TraceLake) -> 
         compact(two_sessions, NOW)
     assert raised.value.exit_code == 8
     assert not (two_sessions.path / ".locks" / "compaction.lock").exists()
-
-
-def test_files_stay_when_the_segment_in_their_place_is_torn(two_sessions: TraceLake) -> None:
-    compact(two_sessions, NOW)
-    (only,) = segments_of(two_sessions)
-    _flip(two_sessions.path / only.segment.file, 20)
-    (done,) = compact(two_sessions, AFTER_GRACE)
-    assert done.gone.files == 0
-    assert "torn" in done.left[0]
-    assert len(own_files(two_sessions)) == 2
-    assert values(two_sessions) == [0.0, 1.0, 10.0, 11.0]
-
-
-def _flip(path: Path, at: int) -> None:
-    content = bytearray(path.read_bytes())
-    content[at] ^= 0xFF
-    path.write_bytes(content)
 
 
 def test_what_a_killed_compaction_left_is_removed_by_the_next(two_sessions: TraceLake) -> None:

@@ -1,9 +1,8 @@
 """Compaction: which files of the lake are put together into segments.
 
 No manifest changes: what is published is read before and after, from the one place or the other. Reading segments is
-`aaco_pipeline.lake.segments`, writing one `aaco_pipeline.lake.segment_writing`; what they have replaced is removed by
-`aaco_pipeline.lake.replaced`. A kill at any instant leaves every row where it was or where it will be; the next call
-goes on.
+`format`, writing one `writing`; what they have replaced is removed by `replaced`. A kill at any instant leaves every
+row where it was or where it will be; the next call goes on.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,14 +13,12 @@ from pathlib import Path
 from typing import Final
 
 from aaco_pipeline.errors import LakeError
-from aaco_pipeline.lake.compaction_facts import Amount, Published, TableRound, made_of_lake
 from aaco_pipeline.lake.contracts import all_tables
 from aaco_pipeline.lake.declaration import Table
 from aaco_pipeline.lake.files import lake_errors
 from aaco_pipeline.lake.layout import SEGMENTS, LakeFolder, table_file
-from aaco_pipeline.lake.replaced import Removal, drop_segment
-from aaco_pipeline.lake.segment_writing import Source, write_segments
-from aaco_pipeline.lake.segments import (
+from aaco_pipeline.lake.segments.facts import Amount, Published, TableRound, made_of_lake
+from aaco_pipeline.lake.segments.format import (
     NewerSegmentError,
     Part,
     Segment,
@@ -30,6 +27,8 @@ from aaco_pipeline.lake.segments import (
     torn_stretches,
     where_held,
 )
+from aaco_pipeline.lake.segments.replaced import Removal, drop_segment
+from aaco_pipeline.lake.segments.writing import Source, write_segments
 from aaco_pipeline.lake.store import TraceLake
 
 #: A segment that is smaller is written anew with whatever has come since.

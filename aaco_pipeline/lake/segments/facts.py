@@ -1,6 +1,6 @@
 """What compaction goes by, and what it tells: everything published by table, and what a round did with each table.
 
-What is done is decided by `aaco_pipeline.lake.compaction` and `aaco_pipeline.lake.replaced`.
+What is done is decided by `aaco_pipeline.lake.segments.compaction` and `aaco_pipeline.lake.segments.replaced`.
 """
 
 from collections.abc import Mapping
@@ -16,10 +16,10 @@ from aaco_pipeline.lake.files import lake_errors
 from aaco_pipeline.lake.layout import MANIFESTS, SEGMENTS
 from aaco_pipeline.lake.manifest import Entry
 from aaco_pipeline.lake.reading import LakeReader
-from aaco_pipeline.lake.segments import Held, Part, PartKey, SegmentList
+from aaco_pipeline.lake.segments.format import Held, Part, PartKey, SegmentList
 
 if TYPE_CHECKING:
-    from aaco_pipeline.lake.catalogue import Catalogue
+    from aaco_pipeline.lake.catalogue.manifests import Catalogue
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from aaco_pipeline.lake.compaction_facts import Published, TableRound
 from aaco_pipeline.lake.declaration import Scope, Table
 from aaco_pipeline.lake.files import lake_errors
 from aaco_pipeline.lake.layout import LakeFolder
 from aaco_pipeline.lake.manifest import Entry
-from aaco_pipeline.lake.segments import Held, PartKey, Segment, SegmentList, torn_stretches, where_held
+from aaco_pipeline.lake.segments.facts import Published, TableRound
+from aaco_pipeline.lake.segments.format import Held, PartKey, Segment, SegmentList, torn_stretches, where_held
 from aaco_pipeline.lake.store import TraceLake
 
 

