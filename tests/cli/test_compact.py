@@ -9,19 +9,15 @@ import pytest
 
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import Project
-from tests.lake.conftest import _filled
+from tests.cli.old_sessions import OLD, OLDER, old_sessions
 
 Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
-OLD, OLDER = "20240101T000000Z-0000000b-old", "20230101T000000Z-0000000a"
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     """A lake of two sessions that Dagster has never seen, and a project without settings of its own."""
-    lake = TraceLake(tmp_path / "lake")
-    for session in (OLDER, OLD):
-        lake.publish(session, "capture", {"sessions": _filled("sessions", {"workload": ["w"]})})
-    return Project(tmp_path, lake.path, tmp_path / "home")
+    return old_sessions(tmp_path, tmp_path)
 
 
 def own_files(project: Project) -> list[Path]:

@@ -9,20 +9,16 @@ import pytest
 
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import Project
-from tests.lake.conftest import _filled
+from tests.cli.old_sessions import OLD, OLDER, old_sessions
 from tests.places import ROOT
 
 Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
-OLD, OLDER = "20240101T000000Z-0000000b-old", "20230101T000000Z-0000000a"
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     """A lake of two old sessions that Dagster has never seen."""
-    lake = TraceLake(tmp_path / "lake")
-    for session in (OLDER, OLD):
-        lake.publish(session, "capture", {"sessions": _filled("sessions", {"workload": ["w"]})})
-    return Project(ROOT, lake.path, tmp_path / "home")
+    return old_sessions(tmp_path, ROOT)
 
 
 def test_without_limits_no_session_goes_and_it_says_how_to_set_them(aaco: Aaco, project: Project) -> None:
