@@ -52,6 +52,21 @@ def _value(dtype: str) -> object:
     return {"string": "x", "bool": True, "float64": 0.5, "timestamp": NOW, "date": NOW.date()}.get(dtype, 1)
 
 
+def test_a_table_is_read_some_rows_at_a_time_from_a_segment_as_from_its_file(
+    lake: TraceLake, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "ROW_GROUP_ROWS", 4)
+    monkeypatch.setattr("aaco_pipeline.lake.reading._BATCH_ROWS", 3)
+    for number, session in enumerate((SESSION, LATER)):
+        lake.publish(session, "a", {"session_metrics": metrics(*map(float, range(10 * number, 10 * number + 7)))})
+    compacted(lake)
+    assert own_files(lake) == []
+    for number, session in enumerate((SESSION, LATER)):
+        batches = list(lake.batches("session_metrics", session, ("value", "metric")))
+        assert [batch.height for batch in batches] == [3, 3, 1]
+        assert pl.concat(batches).get_column("value").to_list() == [10.0 * number + row for row in range(7)]
+
+
 def test_one_file_alone_stays_as_it_is(lake: TraceLake, metrics: Metrics) -> None:
     lake.publish(SESSION, "a", {"session_metrics": metrics(1.0)})
     assert compact(lake, NOW) == []
