@@ -16,6 +16,7 @@ from aaco_pipeline.formats.parsing.redaction.environment import safe_environment
 from aaco_pipeline.formats.parsing.redaction.keys import Announced, announced
 from aaco_pipeline.formats.parsing.redaction.text import (
     LONGEST,
+    LONGEST_BEFORE,
     apart,
     redacted_bytes,
     replaced,
@@ -40,7 +41,7 @@ _DECODER: Final = json.JSONDecoder()
 
 def redacted_pieces(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, int]]:
     """The pieces of a file without their secrets, and how many each held; a secret across two pieces is found, too."""
-    held = b""
+    held, given = b"", 0
     ahead = iter(pieces)
     piece = next(ahead, b"")
     first = True
@@ -50,29 +51,34 @@ def redacted_pieces(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, int]]:
         if first and not following and len(content) <= _LARGEST_TABLE:
             content, hits = _without_cells(content)
         first = False
-        clean, held, more = _redacted(content, last=not following)
+        clean, more, held, given = _redacted(content, given, last=not following)
         yield clean, hits + more
         piece = following
 
 
 def redacted_whole(text: str) -> str:
     """A text that may be a document, a table's cell or a name, without its secrets; as a file of it would come out."""
-    clean, _, hits = _redacted(text.encode("utf-8", "surrogateescape"), last=True)
+    clean, hits, _, _ = _redacted(text.encode("utf-8", "surrogateescape"), 0, last=True)
     return clean.decode("utf-8", "surrogateescape") if hits else text
 
 
-def _redacted(content: bytes, *, last: bool) -> tuple[bytes, bytes, int]:
-    """The content as far as it can be judged, clean; what waits for the next piece; and how many secrets there were."""
+def _redacted(content: bytes, given: int, *, last: bool) -> tuple[bytes, int, bytes, int]:
+    """The content as far as it can be judged, clean, without what was `given` before; and how many secrets it held.
+
+    Then what the next piece follows, and how much of that is given: what a secret's name or line may still need.
+    """
     regions = suspects(content, _FURTHER)
-    content, documents = _without_documents(content, regions, last=last)
+    content, documents = _without_documents(content, given, regions, last=last)
     if documents:
         regions = suspects(content, _FURTHER)
     found = [(start, end) for begin, stop in regions for start, end in _spans_in(content, begin, stop)]
-    cut = len(content) if last else max(0, len(content) - LONGEST)
-    inside = [(start, end) for start, end in found if start < cut]
+    cut = len(content) if last else max(given, len(content) - LONGEST)
+    inside = [(max(start, given), end) for start, end in found if start < cut and end > given]
     if inside:
         cut = max(cut, inside[-1][1])
-    return replaced(content[:cut], inside), content[cut:], len(inside) + documents
+    clean = replaced(content[:cut], inside)[given:]
+    before = max(0, cut - LONGEST_BEFORE)
+    return clean, len(inside) + documents, content[before:], cut - before
 
 
 def _spans_in(content: bytes, begin: int, stop: int) -> Iterator[tuple[int, int]]:
@@ -81,12 +87,14 @@ def _spans_in(content: bytes, begin: int, stop: int) -> Iterator[tuple[int, int]
     return ((begin + start, begin + end) for start, end in apart([*spans(part), *command_spans(part)]))
 
 
-def _without_documents(content: bytes, regions: Sequence[tuple[int, int]], *, last: bool) -> tuple[bytes, int]:
+def _without_documents(
+    content: bytes, given: int, regions: Sequence[tuple[int, int]], *, last: bool
+) -> tuple[bytes, int]:
     """The content with the command lines and environments in its JSON made safe, and how many were not."""
     pieces: list[bytes] = []
     after = hits = 0
     for key in (key for region in regions for key in _JSON_KEY.finditer(content, *region)):
-        if key.start() < after or (not last and key.start() >= len(content) - LONGEST):
+        if key.start() < after or key.end() < given or (not last and key.end() >= len(content) - LONGEST):
             continue
         text = content[key.end() : key.end() + LONGEST].decode("utf-8", "surrogateescape")
         try:

@@ -24,12 +24,12 @@ from aaco_pipeline.formats.parsing.redaction.shapes import ANY_CASE, FREQUENT, S
 REDACTED: Final = "redacted"
 #: No secret is longer, with its name: what lies across two pieces of a file is found if so much of it is in one.
 LONGEST: Final = 32 << 10
+#: So far before the beginning of a secret something may stand that decides about it: the line of a command.
+LONGEST_BEFORE: Final = 4 << 10
 
 #: So much is looked at at once for the beginning of any secret, whose beginning is no longer than that.
 _WINDOW: Final = 16 << 10
 _LONGEST_BEGINNING: Final = 64
-#: So far before the beginning of a secret something may stand that decides about it: the line of a command.
-_LONGEST_BEFORE: Final = 4 << 10
 _REDACTED_BYTES: Final = REDACTED.encode()
 _NAME_CHARACTERS: Final = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
 _LONGEST_NAME: Final = 128
@@ -128,7 +128,7 @@ def suspects(content: bytes, further: str = "") -> list[tuple[int, int]]:
     windows = pl.Series([content[at : at + _WINDOW + _LONGEST_BEGINNING].decode("latin-1") for at in starts])
     held = windows.str.contains(_beginnings() + further)
     found = [at for at, suspect in zip(starts, held, strict=True) if suspect]
-    least, most = _LONGEST_BEFORE, _WINDOW + _LONGEST_BEGINNING + LONGEST
+    least, most = LONGEST_BEFORE, _WINDOW + _LONGEST_BEGINNING + LONGEST
     return apart((max(0, at - least), min(len(content), at + most)) for at in found)
 
 

@@ -4,8 +4,11 @@ import json
 from collections.abc import Callable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from aaco_pipeline.formats.parsing.redaction.streams import redacted_pieces
+from aaco_pipeline.formats.parsing.redaction.text import LONGEST
 from tests.formats.parsing.redaction.secret_shapes import shapes
 from tests.places import SHARED
 
@@ -23,6 +26,45 @@ def test_a_secret_across_two_pieces_is_found_whole(shift: int) -> None:
     clean, hits = passed(content, 100_000)
     assert clean == content.replace(TOKEN, b"redacted")
     assert hits == 1
+
+
+@pytest.mark.parametrize("before_seam", [b"", b"hun"])
+@pytest.mark.parametrize(
+    "announcing",
+    [b" DB_PASSWORD=", b'"password": "', b"\nmysql -u root -p", b"\nmysql " + b"a " * 900 + b"-p", b"\nmysql -u root "],
+    ids=lambda text: text[-16:],
+)
+def test_what_announces_a_secret_counts_also_when_the_piece_before_ended_there(
+    announcing: bytes, before_seam: bytes
+) -> None:
+    secret = b"-phunter2xQ9" if announcing.endswith(b"root ") else b"hunter2xQ9"
+    content = b"x\n" * 40_000 + announcing + secret + b'"\n' + b"y\n" * 60_000
+    # The end of a piece waits for the next: what waits begins here behind the name.
+    seam = content.index(announcing) + len(announcing + before_seam) + LONGEST
+    cleaned = list(redacted_pieces([content[:seam], content[seam:]]))
+    assert b"".join(clean for clean, _ in cleaned) == content.replace(b"hunter2xQ9", b"redacted")
+    assert sum(hits for _, hits in cleaned) == 1
+
+
+@given(st.integers(20_000, 120_000), st.lists(st.integers(0, 120_000), min_size=1, max_size=4))
+def test_where_a_file_is_cut_into_pieces_changes_nothing(size: int, places: list[int]) -> None:
+    content = b"x\n" * 60_000
+    for at in places:
+        secret = b"\nmysql -u root -phunter2xQ9 --password=hunter2xQ9 https://me:hunter2xQ9@host/ 4\n"
+        content = content[:at] + secret + content[at:]
+    assert passed(content, size) == passed(content, len(content))
+
+
+@pytest.mark.parametrize("waiting", range(0, 16, 3))
+def test_the_longest_command_of_a_document_is_found_wherever_the_piece_ends(waiting: int) -> None:
+    command = json.dumps(["mysql", "-phunter2xQ9", ""]).encode()
+    command = command[:-2] + b"a" * (LONGEST - len(command)) + command[-2:]
+    key = b'{"command": '
+    content = b"x\n" * 40_000 + key + command + b"}\n" + b"y\n" * 60_000
+    seam = content.index(key) + waiting + LONGEST
+    cleaned = list(redacted_pieces([content[:seam], content[seam:]]))
+    assert b"".join(clean for clean, _ in cleaned) == content.replace(b"hunter2xQ9", b"redacted")
+    assert sum(hits for _, hits in cleaned) == 1
 
 
 def test_what_holds_no_secret_is_not_touched() -> None:
