@@ -7,42 +7,15 @@ import gc
 import os
 import sys
 import traceback
+from importlib import import_module
 from typing import Final
 
 import click
 
 from aaco_pipeline import __version__
-from aaco_pipeline.cli import (
-    alerts,
-    amend,
-    baseline,
-    bisect,
-    calibrate,
-    capture,
-    check,
-    compare,
-    diff,
-    host,
-    ingest,
-    init,
-    nightly,
-    optimize,
-    query,
-    reanalyse,
-    record,
-    replay,
-    report,
-    run,
-    sessions,
-    sweep,
-    ui,
-)
-from aaco_pipeline.cli.compact import compact as compact_command
 from aaco_pipeline.cli.full_disk import FULL_DISK, is_of_a_full_disk
-from aaco_pipeline.cli.gc import gc as gc_command
 from aaco_pipeline.cli.lake_option import LAKE_HELP
 from aaco_pipeline.cli.output import say
-from aaco_pipeline.cli.rm import rm as rm_command
 from aaco_pipeline.errors import AacoError, LakeError
 from aaco_pipeline.lake.limited_sql import statement_goes_on
 from aaco_pipeline.report.words.printable import in_lines
@@ -51,6 +24,38 @@ INTERNAL_FAULT: Final = 1
 BAD_USAGE: Final = 2
 INTERRUPTED: Final = 130
 _ALLOCATIONS_BETWEEN_COLLECTIONS: Final = 100_000
+#: Every command and the module of its group, in which the function of the same name is the command.
+_MODULES: Final = {
+    "alerts": "alerts",
+    "amend": "amend",
+    "baseline": "baseline",
+    "bisect": "bisect",
+    "calibrate": "calibrate",
+    "capture": "capture",
+    "check": "check",
+    "compact": "compact",
+    "compare": "compare",
+    "diff": "diff",
+    "doctor": "host",
+    "gc": "gc",
+    "info": "host",
+    "ingest": "ingest",
+    "init": "init",
+    "ls": "sessions",
+    "nightly": "nightly",
+    "optimize": "optimize",
+    "reanalyse": "reanalyse",
+    "record": "record",
+    "replay": "replay",
+    "report": "report",
+    "rm": "rm",
+    "run": "run",
+    "show": "sessions",
+    "sql": "query",
+    "sweep": "sweep",
+    "tables": "query",
+    "ui": "ui",
+}
 _EPILOG: Final = (
     "Exit codes: 0 done, 1 internal fault, 2 bad usage or configuration, 3 model or program cannot be loaded or run, "
     "4 hardware, provider or tool not available, 5 regression found, 6 capture cannot be read, 7 inconclusive "
@@ -58,7 +63,23 @@ _EPILOG: Final = (
 )
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}, epilog=_EPILOG)
+class _Commands(click.Group):
+    """The commands, each imported when it is asked for: a short one does not wait for the others."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_MODULES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _MODULES:
+            return None
+        command = getattr(import_module(f"aaco_pipeline.cli.{_MODULES[cmd_name]}"), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.group(
+    cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}, epilog=_EPILOG
+)
 @click.version_option(__version__, prog_name="aaco")
 @click.option("--lake", metavar="PATH", help=LAKE_HELP)
 @click.pass_context
@@ -68,40 +89,6 @@ def cli(context: click.Context, lake: str | None) -> None:
     Start with `aaco run --model squeezenet`, then `aaco show latest`.
     """
     context.obj = lake
-
-
-for command in (
-    run.run,
-    record.record,
-    sweep.sweep,
-    compare.compare,
-    bisect.bisect,
-    optimize.optimize,
-    baseline.baseline,
-    nightly.nightly,
-    alerts.alerts,
-    capture.capture,
-    ingest.ingest,
-    amend.amend,
-    check.check,
-    sessions.ls,
-    sessions.show,
-    rm_command,
-    gc_command,
-    compact_command,
-    report.report,
-    diff.diff,
-    query.sql,
-    query.tables,
-    replay.replay,
-    host.info,
-    host.doctor,
-    reanalyse.reanalyse,
-    calibrate.calibrate,
-    ui.ui,
-    init.init,
-):
-    cli.add_command(command)
 
 
 def entry() -> None:

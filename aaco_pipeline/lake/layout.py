@@ -22,6 +22,8 @@ MANIFESTS: Final = "manifests"
 REQUESTS: Final = "launches"
 #: Folders of a lake that hold one folder per session, besides the tables.
 SESSION_FOLDERS: Final = ("raw", "traces", "reports")
+#: Of these the one with the captures.
+RAW: Final = SESSION_FOLDERS[0]
 #: The folder of measured ceilings, which belong to a machine; see `aaco_pipeline.lake.calibrations`.
 CALIBRATIONS: Final = "calibrations"
 #: The folder of what was found and told, a JSON file each, for programs that look on.
@@ -46,7 +48,7 @@ class LakeFolder:
 
     def raw(self, session: str) -> Path:
         """The folder of the session's capture as it came. It exists only when the capture is complete."""
-        return self._of_session("raw", session)
+        return self._of_session(RAW, session)
 
     def has_raw(self, session: str) -> bool:
         """Whether the session's capture is there, and so complete."""
@@ -86,7 +88,7 @@ class LakeFolder:
 
     def captured(self) -> list[str]:
         """Ids of sessions whose raw capture is complete, analysed or not, oldest first."""
-        names = [name.partition("session_id=") for name in self.storage.names(self.path / "raw")]
+        names = [name.partition("session_id=") for name in self.storage.names(self.path / RAW)]
         return [name for before, _, name in names if not before and SESSION_ID.fullmatch(name)]
 
     def requests(self) -> list[str]:

@@ -5,14 +5,14 @@ read again. How a list looks is decided by who prints it; retention asks for oth
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.catalogue.manifests import Catalogue
-from aaco_pipeline.lake.layout import SESSION_FOLDERS, LakeFolder
+from aaco_pipeline.lake.layout import RAW, LakeFolder
 from aaco_pipeline.lake.progress import Progress
 from aaco_pipeline.lake.reading import LakeReader
 from aaco_pipeline.lake.sql import select_rows
@@ -67,10 +67,10 @@ def listed(lake: LakeReader, newest: int | None = None) -> Listing:
     if not sessions:
         return found
     with lake.catalogue() as known:
-        progress, of_tables = known.progress(), known.table_bytes()
+        progress, published = known.progress(), known.published_bytes()
         found.errors.update((one, known.errors[one]) for one in sessions if one in known.errors)
         facts = answers(lake, known, _LISTED, [one for one in sessions if one in progress], found.errors)
-        disk = bytes_in_folders(lake, known, [one for one in sessions if one in progress])
+        captures = capture_bytes(lake, known, [one for one in sessions if one in progress])
     nothing = dict.fromkeys(FACTS)
     for session in sessions:
         one = progress.get(session)
@@ -83,7 +83,7 @@ def listed(lake: LakeReader, newest: int | None = None) -> Listing:
                 "session_id": session,
                 **(facts.get(session) or nothing),
                 "progress": None if one is None else one.as_document(),
-                "disk_bytes": None if one is None else of_tables[session] + disk[session],
+                "disk_bytes": None if one is None else published[session] + captures[session],
             }
         )
     return found
@@ -112,21 +112,21 @@ def answers(
     return found_before | {session: dict(zip(question.columns, row, strict=True)) for session, row in found.items()}
 
 
-def bytes_in_folders(lake: LakeFolder, known: Catalogue, sessions: Sequence[str]) -> dict[str, int]:
-    """Bytes of each session's capture, trace and report; a folder that is as it was is not looked through."""
-    remembered = known.remembered("folders")
-    versions = [_versions(lake, name) for name in SESSION_FOLDERS]
+def capture_bytes(lake: LakeFolder, known: Catalogue, sessions: Sequence[str]) -> dict[str, int]:
+    """Bytes of each session's capture; a folder that is as it was is not looked through."""
+    remembered = known.remembered("captures")
+    folder = lake.path / RAW
+    versions = {one.name: one.version for one in lake.storage.listed(folder)}
     found, bytes_of = dict[str, tuple[str, str]](), {}
     for session in sessions:
-        made_of = " ".join(of_folder.get(f"session_id={session}", "-") for of_folder in versions)
-        before, value = remembered.get(session, ("", ""))
+        name = f"session_id={session}"
+        made_of = versions.get(name, "")
+        before, value = remembered.get(session, (None, ""))
         if before != made_of:
-            value = str(
-                sum(lake.storage.bytes_below(lake.path / name / f"session_id={session}") for name in SESSION_FOLDERS)
-            )
+            value = str(lake.storage.bytes_below(folder / name) if made_of else 0)
             found[session] = (made_of, value)
         bytes_of[session] = int(value)
-    known.remember("folders", found)
+    known.remember("captures", found)
     return bytes_of
 
 
@@ -145,10 +145,6 @@ def _read(
         return
     for session, *row in rows:
         yield session, [one.isoformat() if isinstance(one, datetime) else one for one in row]
-
-
-def _versions(lake: LakeFolder, folder: str) -> Mapping[str, str]:
-    return {one.name: one.version for one in lake.storage.listed(lake.path / folder)}
 
 
 def _portions(sessions: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -15,8 +15,8 @@ from aaco_pipeline.lake.contracts import all_tables
 from aaco_pipeline.lake.files import lake_errors
 from aaco_pipeline.lake.identity import SESSION_ID, time_of
 from aaco_pipeline.lake.journal import Journal
-from aaco_pipeline.lake.layout import MANIFESTS
-from aaco_pipeline.lake.listing import Question, answers, bytes_in_folders
+from aaco_pipeline.lake.layout import MANIFESTS, RAW
+from aaco_pipeline.lake.listing import Question, answers, capture_bytes
 from aaco_pipeline.lake.manifest import Manifest
 from aaco_pipeline.lake.store import TraceLake
 
@@ -195,9 +195,9 @@ def session_facts(lake: TraceLake) -> list[SessionFacts]:
     with lake.catalogue() as known, lake_errors(lake.path):
         known.require_readable("session")
         campaigns = list(known.manifests("campaign"))
-        progress, of_tables = known.progress(), known.table_bytes()
+        progress, published = known.progress(), known.published_bytes()
         sessions = sorted(filter(SESSION_ID.fullmatch, {*progress, *requested, *lake.captured()}))
-        in_folders = bytes_in_folders(lake, known, sessions)
+        captures = capture_bytes(lake, known, sessions)
         belonging = answers(lake, known, _BELONGS_TO, [one for one in sessions if one in progress], unreadable)
     named = _named_by(lake, campaigns)
     resting = {manifest.id for manifest in campaigns if manifest.files}
@@ -211,7 +211,7 @@ def session_facts(lake: TraceLake) -> list[SessionFacts]:
             campaign = campaign or _campaign_of(lake.requested(session))
         return SessionFacts(
             id=session,
-            bytes=of_tables.get(session, 0) + in_folders[session],
+            bytes=published.get(session, 0) + captures[session],
             changed_at=datetime.fromtimestamp(changed_at.get(session, 0.0), UTC),
             is_whole=session in progress and progress[session].is_whole is not False,
             is_locked=session in captured_as_held or lake.storage.is_held(lake.lock_path(session)),
@@ -261,7 +261,7 @@ def _changed_at(lake: TraceLake) -> dict[str, float]:
     """When what says how far each session has come was last written, in seconds since 1970."""
     found: dict[str, float] = {}
     with lake_errors(lake.path):
-        for folder in (MANIFESTS, "raw"):
+        for folder in (MANIFESTS, RAW):
             for one in lake.storage.listed(lake.path / folder):
                 session = one.name.removesuffix(".json").removeprefix("session_id=")
                 found[session] = max(one.changed_at, found.get(session, 0.0))

@@ -19,7 +19,7 @@ from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.declaration import Scope, Table
 from aaco_pipeline.lake.files import file_digest, lake_errors
 from aaco_pipeline.lake.identity import new_session_id, time_of
-from aaco_pipeline.lake.layout import SESSION_FOLDERS, table_file
+from aaco_pipeline.lake.layout import RAW, SESSION_FOLDERS, table_file
 from aaco_pipeline.lake.manifest import Artifact, Entry, Manifest
 from aaco_pipeline.lake.reading import LakeReader
 from aaco_pipeline.lake.verified import RAW_LIST, described, raw_digests, raw_list
@@ -192,7 +192,7 @@ class TraceLake(LakeReader):
         with lake_errors(self.path), self.locked(session, "session"):
             self.storage.remove(self.manifest_path(session, "session"))
             self._remove_tables("session", session)
-            for name in sorted({*SESSION_FOLDERS} - {"raw"}):
+            for name in sorted({*SESSION_FOLDERS} - {RAW}):
                 self.storage.remove_folder(self.path / name / f"session_id={session}")
             self.storage.remove(self.request_path(session))
             self.storage.remove_folder(self.raw(session))

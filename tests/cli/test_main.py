@@ -16,6 +16,7 @@ from aaco_pipeline import __version__
 from aaco_pipeline.cli.main import cli, main
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import LAKE_VARIABLE, Project
+from tests.cli.commands import COMMANDS
 
 Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
 Refused = Callable[..., str]
@@ -59,7 +60,7 @@ ELSEWHERE: Final = {
 def test_help_lists_every_command_and_every_exit_code(aaco: Aaco) -> None:
     answer = aaco("--help")
     assert (answer.returncode, answer.stderr) == (0, "")
-    for command in cli.commands:
+    for command in COMMANDS:
         assert f"\n  {command} " in answer.stdout
     text = " ".join(answer.stdout.split())
     for code in (
@@ -89,19 +90,19 @@ def test_version_is_the_packages(aaco: Aaco) -> None:
     assert (answer.returncode, answer.stdout, answer.stderr) == (0, f"aaco, version {__version__}\n", "")
 
 
-@pytest.mark.parametrize("command", sorted(cli.commands))
+@pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_every_command_and_each_of_its_options_is_described(aaco: Aaco, command: str) -> None:
     answer = aaco(command, "--help")
     assert (answer.returncode, answer.stderr) == (0, "")
     assert answer.stdout.startswith(f"Usage: aaco {command} ")
-    assert cli.commands[command].help
+    assert COMMANDS[command].help
     assert ("--lake PATH" in answer.stdout) == (
         command not in ("init", "baseline", "replay")
     )  # no lake, or its commands have it
 
 
 def test_no_command_that_shows_data_is_left_out_below() -> None:
-    assert set(cli.commands) == {*LOOKS, *ELSEWHERE}
+    assert set(COMMANDS) == {*LOOKS, *ELSEWHERE}
 
 
 @pytest.mark.parametrize("form", [("--json",), ("--format", "json")])

@@ -8,6 +8,7 @@ import click
 import yaml
 
 from aaco_pipeline.cli.main import cli
+from tests.cli.commands import COMMANDS
 from tests.places import ROOT
 
 PAGE = (ROOT / "docs" / "ci.md").read_text("utf-8")
@@ -46,7 +47,7 @@ def test_what_is_kept_is_what_was_written() -> None:
 
 
 def test_the_page_names_every_form() -> None:
-    option = next(one for one in cli.commands["compare"].params if one.name == "form" and one.type.name == "choice")
+    option = next(one for one in COMMANDS["compare"].params if one.name == "form" and one.type.name == "choice")
     assert isinstance(option.type, click.Choice)
     named = re.findall(r"^\| `([a-z-]+)` \|", PAGE.split("## ")[0], re.MULTILINE)
     assert sorted(named) == sorted({*option.type.choices, "--format"})

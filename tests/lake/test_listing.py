@@ -1,5 +1,6 @@
 """A list of sessions is what their manifests, tables and folders say, and is read once from what does not change."""
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -57,11 +58,14 @@ def test_what_has_not_changed_is_not_read_again_and_what_has_is(
         patch.setattr(listing, "select_rows", refuse)
         patch.setattr(LocalStorage, "bytes_below", refuse)
         assert listed(two).rows == before
+    with two.new_artifact(LATER, "capture", two.trace(LATER)) as path:
+        path.write_bytes(b"x" * 500)
     two.publish(LATER, "capture", {"sessions": filled("sessions", {"model_name": ["other"]})})
-    two.trace(LATER).parent.mkdir(parents=True)
-    two.trace(LATER).write_bytes(b"x" * 500)
     row = listed(two).rows[0]
     assert (row["model_name"], row["disk_bytes"]) == ("other", two.disk_bytes(LATER))
+    shutil.rmtree(two.raw(SESSION))
+    row = listed(two).rows[1]
+    assert row["disk_bytes"] == two.disk_bytes(SESSION) < before[1]["disk_bytes"]
 
 
 def test_one_that_cannot_be_read_is_listed_with_the_reason_and_the_others_as_they_are(two: TraceLake) -> None:

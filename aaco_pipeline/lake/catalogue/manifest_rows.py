@@ -96,7 +96,7 @@ def keep(at: sqlite3.Connection, document: int, manifest: Manifest) -> None:
             manifest.id,
             expected,
             stages,
-            sum(entry.bytes for entry in manifest.entries),
+            sum(entry.bytes for entry in manifest.entries) + sum(file.bytes for file in manifest.artifacts),
             json.dumps(manifest.artifacts),
             json.dumps(manifest.stated),
         ),

@@ -78,8 +78,8 @@ class Catalogue(KeptDocuments[Manifest]):
         rows = self._ask(kept.STATES_OF_SESSIONS)
         return {identifier: known[state] for identifier, state in rows}
 
-    def table_bytes(self) -> dict[str, int]:
-        """How many bytes all tables of a session have, of every session whose manifest can be read, by id."""
+    def published_bytes(self) -> dict[str, int]:
+        """Bytes of all that a session has published, of every session whose manifest can be read, by id."""
         return dict(self._ask("SELECT id, bytes FROM manifests WHERE scope = 'session'"))
 
     def digests(self, tables: Sequence[str]) -> dict[str, str]:

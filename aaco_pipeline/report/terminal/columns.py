@@ -33,7 +33,11 @@ class Column:
     @cached_property
     def wanted(self) -> int:
         """The width at which nothing is cut or wrapped."""
-        return max(map(cells_of, (self.heading, *self.texts)))
+        return max(cells_of(self.heading), self._widest)
+
+    @cached_property
+    def _widest(self) -> int:
+        return max(map(cells_of, self.texts), default=0)
 
     @cached_property
     def least(self) -> int:
@@ -41,8 +45,8 @@ class Column:
         if self.is_name:
             return min(self.wanted, SHORTEST_NAME)
         if self.name.startswith("*"):
-            return max(_longest_word(self.heading), *map(cells_of, self.texts), 0)
-        return min(LONGEST_WORD, max(map(_longest_word, (self.heading, *self.texts))))
+            return max(_longest_word(self.heading), self._widest)
+        return min(LONGEST_WORD, max(map(cells_of, {*self.heading.split(), *" ".join(self.texts).split()}), default=0))
 
     @cached_property
     def comfortable(self) -> int:

@@ -147,20 +147,15 @@ def _table(
 
 def _lines(columns: Sequence[Column], widths: Sequence[int], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     """Rows in which every text fits its column, set as the headings above them are; no empty ones."""
-    is_right = [column.name.startswith("*") for column in columns]
-    for row in rows:
-        line = "   ".join(
-            _set(text, width, right=right) for text, width, right in zip(row, widths, is_right, strict=True)
-        )
-        if line.strip():
-            yield f" {line}".rstrip()
-
-
-def _set(text: str, width: int, *, right: bool) -> str:
-    if text.isascii():
-        return text.rjust(width) if right else text.ljust(width)
-    blank = " " * (width - cells_of(text))
-    return blank + text if right else text + blank
+    set_columns = [
+        [f"{' ' * (width - cells_of(text))}{text}" for text in texts]
+        if column.name.startswith("*")
+        else [f"{text}{' ' * (width - cells_of(text))}" for text in texts]
+        for column, width, texts in zip(columns, widths, zip(*rows, strict=True), strict=True)
+    ]
+    for row in zip(*set_columns, strict=True):
+        if line := "   ".join(row).rstrip():
+            yield f" {line}"
 
 
 def print_trimmed(screen: "Console", renderable: "RenderableType") -> None:

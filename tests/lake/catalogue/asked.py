@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
@@ -72,7 +73,7 @@ def answers(lake: TraceLake) -> dict[str, object]:
         return {
             "errors": {name: str(error) for name, error in known.errors.items()},
             "progress": known.progress(),
-            "bytes": known.table_bytes(),
+            "bytes": known.published_bytes(),
             "rows": asked(known.rows_of_tables),
             **{
                 f"{question} of {scope} {table}": asked(answer)
@@ -85,6 +86,9 @@ def answers(lake: TraceLake) -> dict[str, object]:
                 )
             },
         }
+
+
+BYTES: Final = attrgetter("bytes")
 
 
 def truth(lake: TraceLake) -> dict[str, object]:
@@ -115,7 +119,7 @@ def truth(lake: TraceLake) -> dict[str, object]:
     return {
         "errors": {name: str(error) for name, error in errors.items()},
         "progress": {name: progress_of(one) for name, one in sessions.items()},
-        "bytes": {name: sum(each.bytes for each in one.entries) for name, one in sessions.items()},
+        "bytes": {name: sum(map(BYTES, (*one.entries, *one.artifacts))) for name, one in sessions.items()},
         "rows": unreadable("session") or unreadable("campaign") or rows,
         **{
             f"{question} of {scope} {table}": answer
