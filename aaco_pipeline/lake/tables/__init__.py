@@ -16,6 +16,7 @@ from aaco_pipeline.lake.tables import (
     history,
     inference,
     judgement,
+    kernel_plane,
     model,
     optimizations,
     profiler_records,
@@ -29,7 +30,7 @@ from aaco_pipeline.lake.tables import (
 #: Every declared table, in the order of the data dictionary.
 TABLES: Final[tuple[Table, ...]] = (
     *(*what_was_run.TABLES, *model.TABLES, *inference.TABLES, *program.TABLES, *trace.TABLES, *profiler_records.TABLES),
-    *(*telemetry.TABLES, *completeness.TABLES, *analysis.TABLES, *device_limits.TABLES),
+    *(*telemetry.TABLES, *kernel_plane.TABLES, *completeness.TABLES, *analysis.TABLES, *device_limits.TABLES),
     *(
         *answer.TABLES,
         *judgement.TABLES,
