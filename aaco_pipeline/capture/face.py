@@ -18,7 +18,7 @@ Kind = Literal["measured", "profiled", "ingested", "timed", "program"]
 #: Element type and sizes of a tensor, each None where it is not known.
 TensorType = tuple[str | None, tuple[int | None, ...] | None]
 #: What a statement of evidence is about; each is published by the stage that answers for it.
-Subject = Literal["files", "host", "iterations", "trace", "telemetry"]
+Subject = Literal["files", "host", "iterations", "trace", "telemetry", "kernel"]
 #: Frames of thread traces that `tables` gives beside the lake's tables; `analysis.instructions` says what is in them.
 THREAD_TRACE: Final = (
     *("instruction_parts", "wait_executions", "wait_dependencies", "waves", "wave_starts", "sampled_stalls"),
@@ -90,8 +90,9 @@ class Capture(Protocol):
     def tables(self) -> Mapping[str, "pl.DataFrame"]:
         """Every table of the lake that a capture can state, by name, without the session key; empty where it does not.
 
-        Beside them, where a thread trace was taken, the frames named in `THREAD_TRACE`. A table is read when it is
-        taken from the mapping: CaptureError where its file is damaged.
+        Beside them, where a thread trace was taken, the frames named in `THREAD_TRACE`; of a session measured here
+        `kernel_throttling`, `kernel_probes` and `kernel_costs` (`formats.native.kernel_plane`). A table is read when it
+        is taken from the mapping: CaptureError where its file is damaged.
         """
         ...
 

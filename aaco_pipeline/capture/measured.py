@@ -19,6 +19,8 @@ from aaco_pipeline.capture.model import RecordedModel
 from aaco_pipeline.formats import native, ort_profile
 from aaco_pipeline.formats.capture_tables import CaptureTables
 from aaco_pipeline.formats.native import InferenceCapture, scheduler, telemetry
+from aaco_pipeline.formats.native.kernel_plane import reading as kernel_plane
+from aaco_pipeline.formats.native.kernel_plane.probes import read_probes
 from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.lake.validation import empty_table
 from aaco_pipeline.providers import CPU_PROVIDER
@@ -63,6 +65,10 @@ class MeasuredCapture:
             **dict.fromkeys(TRACE_TABLES, self._of_trace),
             **dict.fromkeys(self._frames_beside(), lambda: self._trace.details),
             **dict.fromkeys(_TELEMETRY_TABLES, lambda: {**self._samples.tables, **self._scheduler.tables}),
+            **dict.fromkeys((*kernel_plane.TABLES, "kernel_throttling"), self._of_kernel),
+            **dict.fromkeys(
+                ("kernel_probes", "kernel_costs"), lambda: read_probes(own.passes, own.axis_zero_monotonic_ns)
+            ),
         }
         return LazyTables(sources)
 
@@ -97,6 +103,8 @@ class MeasuredCapture:
             return self._documents.inference_evidence()
         if subject == "telemetry":
             return (*self._samples.evidence, *self._scheduler.evidence)
+        if subject == "kernel":
+            return self._kernel.evidence
         return self._trace_evidence()
 
     @cached_property
@@ -162,6 +170,15 @@ class MeasuredCapture:
     def _samples(self) -> CaptureTables:
         own = self._documents
         return telemetry.read(telemetry.load(own.folder / telemetry.TELEMETRY_FILE), own.axis_zero_monotonic_ns)
+
+    def _of_kernel(self) -> dict[str, pl.DataFrame]:
+        return {**self._kernel.tables, "kernel_throttling": self._kernel.details["throttling"]}
+
+    @cached_property
+    def _kernel(self) -> CaptureTables:
+        own = self._documents
+        document = telemetry.load(own.folder / kernel_plane.DOCUMENT_FILE)
+        return kernel_plane.read(document, own.folder, own.axis_zero_monotonic_ns)
 
     @cached_property
     def _scheduler(self) -> CaptureTables:

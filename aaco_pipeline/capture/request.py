@@ -134,6 +134,11 @@ class MeasurementSettings(BaseModel):
         json_schema_extra={"option": "--tokens", "metavar": "TOKENS"},
     )
     scheduler: bool = Field(default=False, description="Record scheduler events with bpftrace or perf, where allowed.")
+    kernel_plane: bool = Field(
+        default=False,
+        description="Record what the kernel does with the measured threads (switches, wake-ups, faults, interrupts) "
+        "through tracefs, where allowed, and say why iterations took longer; see `aaco show --spikes`.",
+    )
     profile: bool = Field(
         default=False, description="Trace kernels, copies and HIP calls with rocprofv3, in a pass of its own."
     )

@@ -172,6 +172,35 @@ def passes_are_conserved(iterations: pl.DataFrame, gaps: pl.DataFrame, blocks: p
     )
 
 
+def states_are_conserved(states: pl.DataFrame) -> Finding:
+    """A thread's states follow one another: each begins where the one before it ended."""
+    ordered = states.sort("thread_id", "start_ns")
+    apart = (pl.col("start_ns") - pl.col("end_ns").shift(1).over("thread_id")).abs()
+    torn, largest = ordered.select((apart > 0).sum(), apart.max().fill_null(0).alias("largest")).row(0)
+    return Finding(
+        not torn,
+        "each state begins where the one before it ended" if not torn else f"{torn} do not, by up to {largest} ns",
+        {"states": states.height, "torn": torn},
+    )
+
+
+def delays_are_conserved(delays: pl.DataFrame, iterations: pl.DataFrame) -> Finding:
+    """The parts of each iteration that was decomposed are its latency, and none is negative."""
+    summed = delays.group_by("pass", "iteration").agg(parts_ns=pl.col("duration_ns").sum())
+    both = summed.join(iterations, on=["pass", "iteration"], how="left")
+    length = pl.col("end_ns") - pl.col("start_ns")
+    largest = int(both.select((pl.col("parts_ns") - length).abs().max()).item() or 0)
+    negative = delays.filter(pl.col("duration_ns") < 0).height
+    holds = largest == negative == 0
+    return Finding(
+        holds,
+        "the parts of every iteration are its latency"
+        if holds
+        else f"off by up to {largest} ns, {negative} parts are negative",
+        {"iterations": summed.height, "largest_difference_ns": largest},
+    )
+
+
 def iterations_are_plausible(iterations: pl.DataFrame, blocks: pl.DataFrame) -> Finding:
     """Iterations of a pass have positive length and do not overlap, and CPU time is not negative."""
     ordered = iterations.sort("pass", "iteration")

@@ -189,6 +189,19 @@ class _Input(TypedDict):
     dtype: str
 
 
+class _Probe(TypedDict):
+    before_iteration: Small
+    cpu: Small | None
+    start_ns: Whole
+    end_ns: Whole
+    gaps: list[Annotated[list[Whole], Field(min_length=2, max_length=2)]]
+
+
+class _Probed(TypedDict):
+    minor_fault_ns: float
+    probes: list[_Probe]
+
+
 class _Pass(TypedDict):
     process_id: Whole
     warmup: Whole
@@ -207,6 +220,7 @@ class _Pass(TypedDict):
     prompt_tokens: NotRequired[Small | None]
     output_tokens: NotRequired[_Positive | None]
     io_binding: str
+    kernel_plane: NotRequired[_Probed | None]
 
 
 class _PassCountedEach(_Pass):

@@ -30,6 +30,7 @@ from aaco_pipeline.providers import CPU_PROVIDER, MIGRAPHX_PROVIDER
 from aaco_pipeline.resources.configuration import BackendEntry, load_backends, load_models
 from aaco_pipeline.resources.host.facts import host_facts, momentary_facts
 from aaco_pipeline.resources.host.interpreters import software_of
+from aaco_pipeline.resources.kernel_plane.recording import DOCUMENT_FILE, KernelPlane
 from aaco_pipeline.resources.measure.inference_worker import LOOP, Refusal, plan_inputs
 from aaco_pipeline.resources.measure.measured_process import last_line, run_measured, status_text
 from aaco_pipeline.resources.measure.measurement_slot import measurement_slot, own_container, slot_path
@@ -128,6 +129,7 @@ def capture_inference(
     job = _job(request, model, backend)
     software = None if request.interpreter is None else software_of(request.interpreter)
     scheduler = SchedulerTrace(folder) if request.scheduler else None
+    plane = KernelPlane(folder) if request.kernel_plane else None
     with _slot(held, log) as slot:
         facts = host_facts(software)
         facts["facts"] += momentary_facts()
@@ -135,9 +137,9 @@ def capture_inference(
         lock = {"file": str(slot_path()), "container": own_container(kind)}
         facts["facts"].append({"category": "measurement", "key": "loop", "value": LOOP, "volatile": False})
         # Whatever starts a process of its own is started before the first measured one.
-        with scheduler or nullcontext(), SystemSampler() as sampler:
+        with scheduler or nullcontext(), plane or nullcontext(), SystemSampler() as sampler:
             deadline = time.monotonic() + request.timeout_seconds
-            measurement = _Measurement(folder, slot, deadline, request.timeout_seconds, sampler)
+            measurement = _Measurement(folder, slot, deadline, request.timeout_seconds, sampler, plane)
             for name in PASSES[:1] if request.untraced else PASSES:
                 _run_pass({**job, "pass": name}, measurement)
             if profiler is not None:
@@ -147,6 +149,8 @@ def capture_inference(
     (folder / TELEMETRY_FILE).write_text(json.dumps(sampler.samples()))
     if scheduler is not None:
         _write(folder / SCHEDULER_FILE, scheduler.document())
+    if plane is not None:
+        _write(folder / DOCUMENT_FILE, plane.document())
     _keep_graphs(model.path, folder)
     _write(
         folder / "capture.json",
@@ -262,7 +266,7 @@ def _keep_graphs(model: Path, folder: Path) -> None:
 class _Measurement:
     """What the passes of one session share: where they leave their files, the slot, the time limit, the sampler.
 
-    There is no sampler where nothing is timed.
+    There is no sampler where nothing is timed, and a recording of the kernel's events only where it was asked for.
     """
 
     folder: Path
@@ -270,6 +274,14 @@ class _Measurement:
     deadline: float
     timeout_seconds: float
     sampler: SystemSampler | None
+    plane: KernelPlane | None = None
+
+    def began(self, process: int, label: str) -> None:
+        """Have what looks on look at a process that has just begun."""
+        if self.plane is not None:
+            self.plane.follow(process, label)
+        if self.sampler is not None:
+            self.sampler.watch(process, label=label)
 
 
 @dataclass(frozen=True)
@@ -317,7 +329,7 @@ def _run_pass(job: dict[str, Any], measurement: _Measurement, profiled: _Profile
         errors,
         measurement.deadline,
         progress=lambda done, total: report_progress(f"{name} pass", int(done), int(total)),
-        started=lambda process: None if measurement.sampler is None else measurement.sampler.watch(process, label=name),
+        started=lambda process: measurement.began(process, name),
     )
     if status is None:
         raise ModelError(

@@ -15,6 +15,7 @@ import ctypes
 import hashlib
 import itertools
 import json
+import mmap
 import os
 import signal
 import sys
@@ -39,6 +40,11 @@ LOOP: Final = "two clocks around each iteration, CPU time and run-queue delay in
 #: A block of iterations is at least so many, and takes at least so long: see `_Readings`.
 _BLOCK_ITERATIONS: Final = 100
 _BLOCK_NS: Final = 1_000_000_000
+#: How long a probe reads the clock, and from which step on it was not running.
+_PROBE_NS: Final = 5_000_000
+_PROBE_STEP_NS: Final = 10_000
+_FAULT_ROUNDS: Final = 5
+_FAULT_PAGES: Final = 512
 #: ONNX Runtime silently stops recording at 1,000,000 events; the traced pass is cut to stay below it.
 PROFILE_EVENT_BUDGET: Final = 900_000
 #: Events per run beside the nodes: model_run and SequentialExecutor::Execute.
@@ -102,7 +108,8 @@ def measure(job: dict[str, Any], folder: Path) -> dict[str, Any]:
     if traced and placement["node_count"] is not None:
         fitting = PROFILE_EVENT_BUDGET // (runs_each * (placement["node_count"] + _EVENTS_PER_RUN)) - warmup
         iterations = max(1, min(iterations, fitting))
-    readings = _Readings(warmup * runs_each, (warmup + iterations) * runs_each)
+    probes = _Probes() if job.get("kernel_plane") else None
+    readings = _Readings(warmup * runs_each, (warmup + iterations) * runs_each, probes)
     markers = _Markers(wanted=job["markers"], total=(warmup + iterations) * runs_each)
     generated: list[list[int]] | None = None
     if job["output_tokens"] is None:
@@ -128,6 +135,7 @@ def measure(job: dict[str, Any], folder: Path) -> dict[str, Any]:
         "start_monotonic_ns": readings.start.tolist(),
         "end_monotonic_ns": readings.end.tolist(),
         "blocks": readings.blocks(),
+        "kernel_plane": None if probes is None else probes.document(),
         "clocks_before": clocks_before,
         "clocks_after": clocks_after,
         "boot_clock_before": boot_before,
@@ -205,7 +213,7 @@ class _Readings:
     least 100 iterations and a second.
     """
 
-    def __init__(self, warmup: int, total: int) -> None:
+    def __init__(self, warmup: int, total: int, probes: "_Probes | None" = None) -> None:
         import numpy as np
 
         # Written once now: a page that is first touched between two iterations would be a fault there.
@@ -215,6 +223,8 @@ class _Readings:
         self._waiting = _RunDelay()
         self._borders: list[_Border] = []
         self._reported = 0
+        self._probes = probes
+        self._probing_ns = 0
 
     def begin(self) -> None:
         """The border before the first iteration; progress counts from here."""
@@ -249,7 +259,11 @@ class _Readings:
     def _border(self, iteration: int) -> None:
         clock = time.perf_counter_ns()
         self._due, self._due_ns = iteration + _BLOCK_ITERATIONS, clock + _BLOCK_NS
-        self._borders.append(_Border(iteration, clock, time.process_time_ns(), self._waiting.read()))
+        spent = time.process_time_ns()
+        self._borders.append(_Border(iteration, clock, spent - self._probing_ns, self._waiting.read()))
+        if self._probes is not None:
+            self._probes.take(iteration)
+            self._probing_ns += time.process_time_ns() - spent  # no block's
 
 
 def _run_all(
@@ -394,6 +408,59 @@ class _RunDelay:
             return sum(int(os.pread(file, 128, 0).split()[1]) for file in self._files)
         except OSError:
             return None
+
+
+class _Probes:
+    """Looks, between blocks of iterations, at how the machine gives time to a thread that only reads the clock.
+
+    What it is not given, the kernel's events explain, or nothing does. And what one page fault costs here, touched
+    while events are recorded: the events count faults, and cannot time them.
+    """
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL(None)
+        self._found: list[dict[str, Any]] = []
+        self._fault_ns = _cost_of_a_fault()
+
+    def take(self, before_iteration: int) -> None:
+        """Read the clock for some milliseconds; keep where two readings are further apart than the loop can be."""
+        now, cpu = time.perf_counter_ns, self._cpu()
+        gaps: list[tuple[int, int]] = []
+        start = last = now()
+        while last - start < _PROBE_NS:
+            at = now()
+            if at - last > _PROBE_STEP_NS:
+                gaps.append((last, at))
+            last = at
+        here = cpu if cpu == self._cpu() else None
+        probe = {"before_iteration": before_iteration, "cpu": here, "start_ns": start, "end_ns": last, "gaps": gaps}
+        self._found.append(probe)
+
+    def document(self) -> dict[str, Any]:
+        return {"minor_fault_ns": self._fault_ns, "step_ns": _PROBE_STEP_NS, "probes": self._found}
+
+    def _cpu(self) -> int | None:
+        try:
+            return int(self._library.sched_getcpu())
+        except AttributeError:
+            return None
+
+
+def _cost_of_a_fault() -> float:
+    """Nanoseconds that the first touch of a page takes more than the second: the median of several rounds."""
+    costs = []
+    for _ in range(_FAULT_ROUNDS):
+        with mmap.mmap(-1, _FAULT_PAGES * mmap.PAGESIZE) as memory:
+            if hasattr(mmap, "MADV_NOHUGEPAGE"):
+                memory.madvise(mmap.MADV_NOHUGEPAGE)  # one fault a page
+            took = []
+            for _ in range(2):
+                before = time.perf_counter_ns()
+                for place in range(0, _FAULT_PAGES * mmap.PAGESIZE, mmap.PAGESIZE):
+                    memory[place] = 1
+                took.append(time.perf_counter_ns() - before)
+        costs.append((took[0] - took[1]) / _FAULT_PAGES)
+    return sorted(costs)[len(costs) // 2]
 
 
 class _Markers:

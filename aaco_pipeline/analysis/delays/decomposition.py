@@ -1,0 +1,276 @@
+"""Each iteration as parts that sum to its latency: what its deciding thread was kept by, and what it did on the CPU.
+
+Of several threads one is decomposed, never their sum: the main thread, which waits for the others, or another that
+lost more to the machine; a runtime's threads spin while they wait, so that the main one may seem to work while the one
+that it waits for was kept from a CPU. Where the deciding thread waits for another of the process, that one's states
+stand in the place of the wait.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from aaco_pipeline.analysis.delays.intervals import Numbers, meetings, union
+from aaco_pipeline.analysis.delays.thread_states import (
+    BLOCKED,
+    PREEMPTED,
+    QUEUED,
+    RUNNING,
+    STOPPED,
+    THROTTLED,
+    UNKNOWN,
+)
+
+ON_CPU: Final = "on_cpu"
+INTERRUPTS: Final = "interrupts"
+MINOR_FAULTS: Final = "minor_faults"
+MAJOR_FAULT: Final = "major_fault"
+DISK: Final = "disk"
+LOCK: Final = "lock"
+SLEEP: Final = "sleep"
+#: What a thread was blocked by, from what it waited for.
+_BLOCKED_BY: Final = {"page_fault": MAJOR_FAULT, "disk": DISK, "lock": LOCK, "sleep": SLEEP}
+#: Time that a thread would have worked in, had it been let.
+_LOST: Final = (PREEMPTED, THROTTLED, QUEUED, STOPPED, MAJOR_FAULT, DISK)
+#: Another thread than the main one decides when it lost this much more: less is how long a wake-up takes.
+_LEAST_MORE_NS: Final = 20_000
+#: How many threads wait for one another in a row, at most.
+_DEPTH: Final = 4
+_PIECES: Final = ("row", "thread_id", "start_ns", "end_ns", "cause", "by_thread_id", "by_name")
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What one event costs on this machine beyond what is recorded of it, in ns; None where it was not calibrated."""
+
+    minor_fault_ns: float | None = None
+
+
+def iteration_delays(
+    iterations: pl.DataFrame, states: pl.DataFrame, threads: pl.DataFrame, events: pl.DataFrame, costs: Costs
+) -> pl.DataFrame:
+    """`iteration_delays` of the iterations of one pass, whose process's `threads` (of `kernel_threads`) these are.
+
+    `states` and `events` are `thread_states` and `kernel_events`. Iterations without times have no rows.
+    """
+    spans = iterations.drop_nulls(["start_ns", "end_ns"]).sort("start_ns").with_row_index("row")
+    main = threads.sort("start_ns", "thread_id").get_column("thread_id")
+    if not spans.height or not len(main):
+        return pl.DataFrame(schema=_SCHEMA)
+    own = set(main.to_list())
+    pieces = _pieces(spans, states.filter(pl.col("thread_id").is_in(list(own))))
+    deciding = _deciding(spans, pieces, main[0])
+    path = pieces.join(deciding, on=["row", "thread_id"], how="semi")
+    for _ in range(_DEPTH):
+        path, moved = _followed(path, pieces, own)
+        if not moved:
+            break
+    taken = _taken(path)
+    parts = pl.concat(
+        [taken.filter(pl.col("cause") != ON_CPU), _interrupts(path, events), _minor_faults(path, events, costs)],
+        how="diagonal",
+    )
+    parts = _within(spans, parts, taken)
+    keyed = parts.join(spans.select("row", "pass", "iteration"), on="row").join(deciding, on="row", how="left")
+    return keyed.select(*_SCHEMA).sort("pass", "iteration", "cause")
+
+
+_SCHEMA: Final = {
+    **{"pass": pl.String, "iteration": pl.Int32, "cause": pl.String, "duration_ns": pl.Int64, "thread_id": pl.Int64},
+    **{"occurrences": pl.Int64, "grade": pl.String, "by_kind": pl.String, "by_thread_id": pl.Int64},
+    "by_name": pl.String,
+}
+
+
+def _pieces(spans: pl.DataFrame, states: pl.DataFrame) -> pl.DataFrame:
+    """Each thread's states within each iteration, cut to it: `_PIECES`, with the cause that a state is a part of."""
+    blocked = pl.col("wait").replace_strict(_BLOCKED_BY, default=BLOCKED, return_dtype=pl.String)
+    caused = states.with_columns(
+        cause=pl.when(pl.col("state") == BLOCKED)
+        .then(blocked)
+        .when(pl.col("state") == RUNNING)
+        .then(pl.lit(ON_CPU))
+        .otherwise("state")
+    )
+    found = []
+    for _, some in caused.sort("thread_id", "start_ns").group_by("thread_id", maintain_order=True):
+        row, piece, start, end = meetings(*_ends(spans), *_ends(some))
+        cut = some.select("thread_id", "cause", "by_thread_id", "by_name")[piece]
+        found.append(
+            cut.with_columns(row=pl.Series(row, dtype=pl.UInt32), start_ns=pl.Series(start), end_ns=pl.Series(end))
+        )
+    return pl.concat(found).select(_PIECES)
+
+
+def _deciding(spans: pl.DataFrame, pieces: pl.DataFrame, main: int) -> pl.DataFrame:
+    """The thread of each iteration that is decomposed: row, thread_id."""
+    lost = pl.when(pl.col("cause").is_in(_LOST)).then(pl.col("end_ns") - pl.col("start_ns")).otherwise(0)
+    each = pieces.group_by("row", "thread_id").agg(lost_ns=lost.sum(), ran=(pl.col("cause") == ON_CPU).any())
+    of_main = each.filter(pl.col("thread_id") == main).select("row", main_ns="lost_ns")
+    others = (
+        each.filter((pl.col("thread_id") != main) & pl.col("ran"))
+        .sort("lost_ns", "thread_id", descending=[True, False])
+        .unique("row", keep="first", maintain_order=True)
+        .select("row", other="thread_id", other_ns="lost_ns")
+    )
+    chosen = spans.select("row").join(of_main, on="row", how="left").join(others, on="row", how="left")
+    more = pl.col("other_ns") > pl.col("main_ns").fill_null(0) + _LEAST_MORE_NS
+    return chosen.select("row", thread_id=pl.when(more).then("other").otherwise(pl.lit(main, pl.Int64)))
+
+
+def _followed(path: pl.DataFrame, pieces: pl.DataFrame, own: set[int]) -> tuple[pl.DataFrame, bool]:
+    """The path with the states of whoever of the process ended a wait in the place of the wait, one wait further."""
+    waits = path.filter(
+        pl.col("cause").is_in([LOCK, BLOCKED])
+        & pl.col("by_thread_id").is_in(list(own))
+        & (pl.col("by_thread_id") != pl.col("thread_id"))
+    )
+    if not waits.height:
+        return path, False
+    waits = waits.with_row_index("wait")
+    found = []
+    for (waker,), some in waits.group_by("by_thread_id", maintain_order=True):
+        of_waker = pieces.filter(pl.col("thread_id") == waker).sort("start_ns")
+        wait, piece, start, end = meetings(*_ends(some), *_ends(of_waker))
+        cut = of_waker.select("thread_id", "cause", "by_thread_id", "by_name")[piece]
+        found.append(
+            cut.with_columns(
+                some.get_column("row")[wait],
+                some.get_column("wait")[wait],
+                start_ns=pl.Series(start),
+                end_ns=pl.Series(end),
+            )
+        )
+    instead = pl.concat(found)
+    # Two that wait for one another would follow each other for ever: the wait stays one.
+    back = waits.select("wait", waiting="thread_id")
+    instead = instead.join(back, on="wait").filter(pl.col("thread_id") != pl.col("waiting"))
+    covered = instead.group_by("wait").agg(covered_ns=(pl.col("end_ns") - pl.col("start_ns")).sum())
+    whole = (
+        waits.join(covered, on="wait")
+        .filter(pl.col("covered_ns") == pl.col("end_ns") - pl.col("start_ns"))
+        .select("wait")
+    )
+    replaced = waits.join(whole, on="wait", how="semi")
+    rest = path.join(replaced, on=["row", "thread_id", "start_ns"], how="anti")
+    return pl.concat([rest, instead.join(whole, on="wait", how="semi").select(_PIECES)]), bool(replaced.height)
+
+
+def _taken(path: pl.DataFrame) -> pl.DataFrame:
+    """How much each cause took of each iteration, how often, and who caused most of it."""
+    length = pl.col("end_ns") - pl.col("start_ns")
+    each = path.group_by("row", "cause", "by_thread_id", "by_name").agg(length.sum().alias("ns"), pl.len().alias("n"))
+    each = each.sort("row", "cause", "ns", "by_thread_id", "by_name", descending=[False, False, True, False, False])
+    summed = each.group_by("row", "cause", maintain_order=True).agg(
+        duration_ns=pl.col("ns").sum(),
+        occurrences=pl.col("n").sum().cast(pl.Int64),
+        by_thread_id=pl.col("by_thread_id").first(),
+        by_name=pl.col("by_name").first(),
+    )
+    by_kind = (
+        pl.when(pl.col("by_name") == "interrupt")
+        .then(pl.lit("interrupt"))
+        .when(pl.col("cause") == STOPPED)
+        .then(pl.lit("signal"))
+        .when(pl.col("by_thread_id").is_not_null())
+        .then(pl.lit("thread"))
+    )
+    return summed.with_columns(by_kind=by_kind, grade=pl.lit("observed"))
+
+
+def _interrupts(path: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
+    """What handlers took while the path was on a CPU, where one interrupts another once; named by the longest kind."""
+    handlers = events.filter(pl.col("kind").is_in(["interrupt", "softirq"]) & pl.col("duration_ns").is_not_null())
+    running = path.filter(pl.col("cause") == ON_CPU)
+    found, named = [], []
+    for (thread,), some in running.group_by("thread_id", maintain_order=True):
+        own = handlers.filter(pl.col("thread_id") == thread)
+        begins = own.get_column("time_ns").to_numpy()
+        ends = begins + own.get_column("duration_ns").to_numpy()
+        ordered = some.sort("start_ns")
+        start, end = union(begins, ends)
+        piece, _, since, until = meetings(*_ends(ordered), start, end)
+        found.append(pl.DataFrame({"row": ordered.get_column("row").gather(piece), "ns": until - since}))
+        which = np.searchsorted(ordered.get_column("end_ns").to_numpy(), begins, side="right")
+        inside = which < ordered.height
+        inside[inside] = ordered.get_column("start_ns").to_numpy()[which[inside]] <= begins[inside]
+        own = own.filter(pl.Series(inside)).select("kind", "name", "duration_ns")
+        named.append(own.with_columns(row=ordered.get_column("row").gather(which[inside])))
+    schema = {"row": pl.UInt32, "ns": pl.Int64}
+    each = pl.concat([pl.DataFrame(schema=schema), *found]).group_by("row").agg(duration_ns=pl.col("ns").sum())
+    kinds = pl.concat(
+        [events.select("kind", "name", "duration_ns").clear().with_columns(row=pl.lit(0, pl.UInt32)), *named]
+    )
+    by_name = pl.when(pl.col("kind") == "softirq").then("softirq " + pl.col("name")).otherwise("name")
+    most = (
+        kinds.group_by("row", by_name.alias("by_name"))
+        .agg(pl.col("duration_ns").sum().alias("ns"), pl.len().alias("n"))
+        .sort("row", "ns", "by_name", descending=[False, True, False])
+        .group_by("row", maintain_order=True)
+        .agg(pl.col("by_name").first(), occurrences=pl.col("n").sum().cast(pl.Int64))
+    )
+    return each.join(most, on="row", how="left").with_columns(
+        cause=pl.lit(INTERRUPTS), grade=pl.lit("observed"), by_kind=pl.lit("interrupt")
+    )
+
+
+def _minor_faults(path: pl.DataFrame, events: pl.DataFrame, costs: Costs) -> pl.DataFrame:
+    """Faults that needed no device, counted while the path was on a CPU; none where their cost is not known."""
+    schema = {"row": pl.UInt32, "duration_ns": pl.Int64, "occurrences": pl.Int64}
+    if costs.minor_fault_ns is None:
+        return pl.DataFrame(schema=schema)
+    faults = events.filter(pl.col("kind") == "page_fault")
+    running = path.filter(pl.col("cause") == ON_CPU)
+    found = []
+    for (thread,), some in running.group_by("thread_id", maintain_order=True):
+        at = np.sort(faults.filter(pl.col("thread_id") == thread).get_column("time_ns").to_numpy())
+        start, end = _ends(some)
+        counts = np.searchsorted(at, end, side="left") - np.searchsorted(at, start, side="left")
+        found.append(pl.DataFrame({"row": some.get_column("row"), "n": counts}))
+    counted = pl.concat([pl.DataFrame(schema={"row": pl.UInt32, "n": pl.Int64}), *found])
+    major = path.filter(pl.col("cause") == MAJOR_FAULT).group_by("row").agg(major=pl.len().cast(pl.Int64))
+    each = counted.group_by("row").agg(pl.col("n").sum()).join(major, on="row", how="left")
+    occurrences = (pl.col("n") - pl.col("major").fill_null(0)).clip(lower_bound=0)
+    return (
+        each.select("row", occurrences=occurrences, cause=pl.lit(MINOR_FAULTS), grade=pl.lit("estimated"))
+        .filter(pl.col("occurrences") > 0)
+        .with_columns(duration_ns=(pl.col("occurrences") * costs.minor_fault_ns).round().cast(pl.Int64))
+    )
+
+
+def _within(spans: pl.DataFrame, parts: pl.DataFrame, taken: pl.DataFrame) -> pl.DataFrame:
+    """The parts, with what is left on the CPU and what no state covers: together the latency, to the nanosecond."""
+    on_cpu = taken.filter(pl.col("cause") == ON_CPU).select("row", cpu_ns="duration_ns")
+    covered = taken.group_by("row").agg(covered_ns=pl.col("duration_ns").sum())
+    rows = spans.select("row", latency_ns=pl.col("end_ns") - pl.col("start_ns"))
+    rows = rows.join(on_cpu, on="row", how="left").join(covered, on="row", how="left").fill_null(0)
+    parts = parts.join(rows, on="row").sort("row", "cause")
+    # An estimate takes no more than what is left of the time on the CPU.
+    observed = pl.when(pl.col("cause") == INTERRUPTS).then("duration_ns").otherwise(0).sum().over("row")
+    left = (pl.col("cpu_ns") - observed).clip(lower_bound=0)
+    estimate = pl.col("grade") == "estimated"
+    parts = parts.with_columns(
+        duration_ns=pl.when(estimate).then(pl.min_horizontal("duration_ns", left)).otherwise("duration_ns")
+    )
+    inner = pl.col("cause").is_in([INTERRUPTS, MINOR_FAULTS])
+    used = parts.filter(inner).group_by("row").agg(used_ns=pl.col("duration_ns").sum())
+    rest = rows.join(used, on="row", how="left").with_columns(pl.col("used_ns").fill_null(0))
+    work = rest.select(
+        "row", cause=pl.lit(ON_CPU), duration_ns=pl.col("cpu_ns") - pl.col("used_ns"), grade=pl.lit("rest")
+    )
+    unseen = rest.select(
+        "row", cause=pl.lit(UNKNOWN), duration_ns=pl.col("latency_ns") - pl.col("covered_ns"), grade=pl.lit("rest")
+    ).filter(pl.col("duration_ns") > 0)
+    both = pl.concat([parts.drop("latency_ns", "cpu_ns", "covered_ns"), work, unseen], how="diagonal")
+    # What no state covers and what events were lost of are one part.
+    return both.group_by("row", "cause", maintain_order=True).agg(
+        pl.col("duration_ns").sum(),
+        pl.col("occurrences").max(),
+        pl.col("grade", "by_kind", "by_thread_id", "by_name").first(),
+    )
+
+
+def _ends(frame: pl.DataFrame) -> tuple[Numbers, Numbers]:
+    return frame.get_column("start_ns").to_numpy(), frame.get_column("end_ns").to_numpy()

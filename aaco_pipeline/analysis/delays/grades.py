@@ -1,0 +1,172 @@
+"""Which iterations the machine disturbed, which are spikes, and why; and what each cause did to the whole session.
+
+A grade is given by recorded causes outside the program alone, never by the latency itself.
+"""
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from aaco_pipeline.analysis.delays.decomposition import INTERRUPTS, ON_CPU
+from aaco_pipeline.analysis.delays.thread_states import PREEMPTED, QUEUED, STOPPED, THROTTLED, UNKNOWN
+
+CLEAN: Final = "clean"
+DISTURBED: Final = "disturbed"
+ON_CPU_LONGER: Final = "on_cpu_longer"
+#: A spike exceeds the median by so many widths of the noise and by this share of the median.
+_NOISE_WIDTHS: Final = 5
+_LEAST_SHARE: Final = 0.1
+#: From a quartile to the width of a normal noise.
+_QUARTILE_WIDTHS: Final = 0.6745
+#: The cause explains a spike when its own excess is at least this share of the spike's.
+_EXPLAINS: Final = 0.5
+#: Causes outside the program. What it waits for by its own doing (locks, its files, faults) is its own.
+_OUTSIDE: Final = (PREEMPTED, THROTTLED, STOPPED, QUEUED, INTERRUPTS)
+#: What a quiet machine takes too: a wake-up and a tick of the timer. Less disturbs nobody.
+_LEAST_DISTURBANCE_NS: Final = 50_000
+_DISTURBANCE_SHARE: Final = 0.01
+#: Handlers that every running thread has: the timer's tick, and what hangs on it.
+_OWN_HANDLERS: Final = ("local_timer", "softirq TIMER", "softirq SCHED", "softirq RCU", "softirq HRTIMER")
+_LEAST_FOR_TAILS: Final = 100
+_RESAMPLES: Final = 200
+_BLOCK: Final = 20
+_SEED: Final = 17
+
+
+def iteration_grades(iterations: pl.DataFrame, delays: pl.DataFrame) -> pl.DataFrame:
+    """`iteration_grades` of the iterations of one pass that have parts in `delays`, warm-up ones too."""
+    spans = iterations.drop_nulls(["start_ns", "end_ns"]).with_columns(latency_ns=pl.col("end_ns") - pl.col("start_ns"))
+    measured = spans.filter(pl.col("phase") == "measure")
+    if not measured.height or not delays.height:
+        return pl.DataFrame(schema=_SCHEMA)
+    latency = measured.get_column("latency_ns").to_numpy()
+    median, quarter = np.percentile(latency, [50, 25])
+    limit = max(_NOISE_WIDTHS * (median - quarter) / _QUARTILE_WIDTHS, _LEAST_SHARE * median)
+    excess = _excess(delays, measured).sort(
+        "pass", "iteration", "excess_ns", "cause", descending=[False, False, True, False]
+    )
+    most = excess.unique(["pass", "iteration"], keep="first", maintain_order=True)
+    least = max(_LEAST_DISTURBANCE_NS, _DISTURBANCE_SHARE * median)
+    own = (pl.col("cause") == INTERRUPTS) & pl.col("by_name").is_in(_OWN_HANDLERS)
+    outside = delays.filter(pl.col("cause").is_in(_OUTSIDE) & ~own).sort(
+        "pass", "iteration", "duration_ns", "cause", descending=[False, False, True, False]
+    )
+    disturbed = outside.group_by("pass", "iteration", maintain_order=True).agg(
+        disturbed_ns=pl.col("duration_ns").sum(), disturbed_by=pl.col("cause").first()
+    )
+    unknown = delays.filter(pl.col("cause") == UNKNOWN).select("pass", "iteration", unknown_ns="duration_ns")
+    key = ["pass", "iteration"]
+    rows = (
+        spans.select(*key, "latency_ns")
+        .join(disturbed, on=key, how="left")
+        .join(unknown, on=key, how="left")
+        .join(most.select(*key, cause="cause", most_ns="excess_ns"), on=key, how="left")
+        .with_columns(
+            pl.col("disturbed_ns").fill_null(0),
+            pl.col("unknown_ns").fill_null(0),
+            excess_ns=pl.col("latency_ns") - round(float(median)),
+        )
+    )
+    is_disturbed, is_unknown = pl.col("disturbed_ns") > least, pl.col("unknown_ns") > least
+    rows = rows.with_columns(is_spike=pl.col("excess_ns") > limit)
+    explains = pl.col("is_spike") & (pl.col("most_ns") >= _EXPLAINS * pl.col("excess_ns"))
+    named = pl.when(pl.col("cause") == ON_CPU).then(pl.lit(ON_CPU_LONGER)).otherwise("cause")
+    return rows.select(
+        *key,
+        grade=pl.when(is_disturbed)
+        .then(pl.lit(DISTURBED))
+        .when(is_unknown)
+        .then(pl.lit(UNKNOWN))
+        .otherwise(pl.lit(CLEAN)),
+        disturbed_by=pl.when(is_disturbed).then("disturbed_by"),
+        disturbed_ns=pl.when(~is_unknown | is_disturbed).then("disturbed_ns"),
+        is_spike="is_spike",
+        excess_ns="excess_ns",
+        spike_cause=pl.when(explains & (pl.col("cause") != UNKNOWN)).then(named),
+        explained_ns=pl.when(pl.col("is_spike")).then(pl.col("most_ns").clip(lower_bound=0)),
+    ).sort(key)
+
+
+_SCHEMA: Final = {
+    **{"pass": pl.String, "iteration": pl.Int32, "grade": pl.String, "disturbed_by": pl.String},
+    **{"disturbed_ns": pl.Int64, "is_spike": pl.Boolean, "excess_ns": pl.Int64, "spike_cause": pl.String},
+    "explained_ns": pl.Int64,
+}
+
+
+def delay_figures(iterations: pl.DataFrame, delays: pl.DataFrame, grades: pl.DataFrame) -> pl.DataFrame:
+    """`delay_figures` of the measured iterations of one pass."""
+    measured = iterations.filter(pl.col("phase") == "measure").drop_nulls(["start_ns", "end_ns"]).sort("iteration")
+    if not measured.height or not delays.height:
+        return pl.DataFrame(schema=_FIGURES)
+    latency = (measured.get_column("end_ns") - measured.get_column("start_ns")).to_numpy()
+    name = measured.item(0, "pass")
+    rows = []
+    spikes = grades.filter("is_spike").join(measured.select("pass", "iteration"), on=["pass", "iteration"], how="semi")
+    for (cause,), some in delays.sort("cause").group_by("cause", maintain_order=True):
+        joined = measured.select("iteration").join(some, on="iteration", how="left", maintain_order="left")
+        part = joined.get_column("duration_ns").fill_null(0).to_numpy()
+        more = np.maximum(part - np.median(part), 0)
+        told = ON_CPU_LONGER if cause == ON_CPU else cause
+        rows.append(
+            {
+                "pass": name,
+                "cause": cause,
+                "iterations": int((more > 0).sum()),
+                "spikes": spikes.filter(pl.col("spike_cause") == told).height,
+                "total_ns": int(part.sum()),
+                "variance_share_ratio": _variance_share(part, latency),
+                "tail_share_ratio": _tail_share(part, latency),
+                **_p99_without(latency, more),
+            }
+        )
+    return pl.DataFrame(rows, schema=_FIGURES)
+
+
+_FIGURES: Final = {
+    **{"pass": pl.String, "cause": pl.String, "iterations": pl.Int64, "spikes": pl.Int64, "total_ns": pl.Int64},
+    **{"variance_share_ratio": pl.Float64, "tail_share_ratio": pl.Float64, "p99_without_ns": pl.Float64},
+    **{"ci_low_ns": pl.Float64, "ci_high_ns": pl.Float64},
+}
+_Array = npt.NDArray[np.int64]
+
+
+def _excess(delays: pl.DataFrame, measured: pl.DataFrame) -> pl.DataFrame:
+    """How far each part exceeds its own median over the measured iterations, those without it counted as zero."""
+    within = delays.join(measured.select("pass", "iteration"), on=["pass", "iteration"], how="semi")
+    some = []
+    for (cause,), rows in within.group_by("cause", maintain_order=True):
+        parts = np.zeros(measured.height)
+        parts[: rows.height] = rows.get_column("duration_ns").to_numpy()
+        some.append({"cause": cause, "typical_ns": round(float(np.median(parts)))})
+    typical = pl.DataFrame(some, schema={"cause": pl.String, "typical_ns": pl.Int64})
+    joined = delays.join(typical, on="cause", how="left")
+    return joined.with_columns(excess_ns=pl.col("duration_ns") - pl.col("typical_ns").fill_null(0))
+
+
+def _variance_share(part: _Array, latency: _Array) -> float | None:
+    spread = float(np.var(latency))
+    return float(np.mean((part - part.mean()) * (latency - latency.mean()))) / spread if spread > 0 else None
+
+
+def _tail_share(part: _Array, latency: _Array) -> float | None:
+    if len(latency) < _LEAST_FOR_TAILS:
+        return None
+    low, high, far = np.percentile(latency, [40, 60, 99])
+    middle, tail = (latency >= low) & (latency <= high), latency >= far
+    apart = latency[tail].mean() - latency[middle].mean()
+    return float((part[tail].mean() - part[middle].mean()) / apart) if apart > 0 else None
+
+
+def _p99_without(latency: _Array, more: _Array) -> dict[str, float | None]:
+    """P99 with what the cause took beyond its median left out, and its 95 % interval by resampling blocks in a row."""
+    if len(latency) < _LEAST_FOR_TAILS:
+        return {"p99_without_ns": None, "ci_low_ns": None, "ci_high_ns": None}
+    without = latency - more
+    chance = np.random.default_rng(_SEED)
+    begins = chance.integers(0, len(without) - _BLOCK + 1, (_RESAMPLES, -(-len(without) // _BLOCK)))
+    places = (begins[:, :, None] + np.arange(_BLOCK)).reshape(_RESAMPLES, -1)[:, : len(without)]
+    low, high = np.percentile(np.percentile(without[places], 99, axis=1), [2.5, 97.5])
+    return {"p99_without_ns": float(np.percentile(without, 99)), "ci_low_ns": float(low), "ci_high_ns": float(high)}

@@ -1,0 +1,272 @@
+"""What each measured thread was doing at every instant, from the switches and wake-ups that the kernel recorded.
+
+A thread leaves a CPU runnable or waiting. Runnable, it was preempted while others had that CPU; where the CPU idled
+all the same, its group's quota was used up, if the group counts that it was. Waiting, it is blocked until it is woken
+and queued from then on until it runs. What happens while events were lost is unknown.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from aaco_pipeline.analysis.delays.intervals import Numbers, meetings
+
+RUNNING: Final = "running"
+PREEMPTED: Final = "preempted"
+THROTTLED: Final = "throttled"
+QUEUED: Final = "queued"
+BLOCKED: Final = "blocked"
+STOPPED: Final = "stopped"
+UNKNOWN: Final = "unknown"
+#: What a thread that blocks in a system call waits for, by the call.
+_WAITS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("futex", "futex_waitv"), "lock"),
+    **dict.fromkeys(("fsync", "fdatasync", "sync", "syncfs", "sync_file_range", "msync"), "disk"),
+    **dict.fromkeys(("nanosleep", "clock_nanosleep"), "sleep"),
+    **dict.fromkeys(("poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "recvfrom", "recvmsg"), "io"),
+    **dict.fromkeys(("sendto", "sendmsg", "io_uring_enter"), "io"),
+}
+#: The CPU idled for at least this share of a time in which a thread was runnable: nobody took the CPU from it.
+_IDLE_SHARE: Final = 0.5
+_SEEN_RUNNING: Final = ("syscall", "page_fault", "interrupt", "softirq", "block_io")
+_OFF: Final = ("thread_id", "start_ns", "end_ns", "state", "cpu", "wait", "by_thread_id", "by_name")
+
+
+def thread_states(
+    events: pl.DataFrame, threads: pl.DataFrame, losses: pl.DataFrame, throttling: pl.DataFrame
+) -> pl.DataFrame:
+    """`thread_states` of the measured threads from `kernel_events`, `kernel_threads` and `kernel_losses`.
+
+    `throttling`: time_ns and throttled, how often the group's quota had been used up by then. A thread's states follow
+    one another from its first switch to its end or the recording's.
+    """
+    own = threads.filter(pl.col("process_id").is_not_null())
+    switches = events.filter(pl.col("kind") == "switch").select(
+        "time_ns", "cpu", "thread_id", "other_thread_id", "state"
+    )
+    measured = own.get_column("thread_id").implode()
+    out = switches.filter(pl.col("thread_id").is_in(measured)).select(
+        "thread_id", "time_ns", "cpu", "state", is_in=pl.lit(False)
+    )
+    into = switches.filter(pl.col("other_thread_id").is_in(measured)).select(
+        pl.col("other_thread_id").alias("thread_id"),
+        "time_ns",
+        "cpu",
+        pl.lit(RUNNING).alias("state"),
+        is_in=pl.lit(True),
+    )
+    seen = pl.concat([out, into]).sort("thread_id", "time_ns", "is_in")
+    last = int(events.get_column("time_ns").to_numpy().max()) if events.height else 0
+    following = seen.with_columns(
+        end_ns=pl.col("time_ns").shift(-1).over("thread_id").fill_null(last),
+        next_in=pl.col("is_in").shift(-1).over("thread_id"),
+        next_cpu=pl.col("cpu").shift(-1).over("thread_id"),
+    ).rename({"time_ns": "start_ns"})
+    following = following.filter(pl.col("state") != "dead")
+    # Two switches of one thread that do not take turns: the one between them was not recorded.
+    following = following.with_columns(torn=(pl.col("next_in") == pl.col("is_in")).fill_null(False))
+    got_off = pl.when("torn").then(pl.lit(UNKNOWN)).otherwise(pl.lit(RUNNING))
+    running = following.filter("is_in").select("thread_id", "start_ns", "end_ns", "cpu", state=got_off)
+    away, back = _until_seen(following.filter(~pl.col("is_in")), events)
+    slices = _slices(switches, last)
+    states = pl.concat(
+        [running, back, _runnable(away, slices, throttling), _waiting(away, events, slices)], how="diagonal"
+    ).filter(pl.col("end_ns") > pl.col("start_ns"))
+    names = threads.select(pl.col("thread_id").alias("by_thread_id"), pl.col("name").alias("thread_name"))
+    named = states.join(names, on="by_thread_id", how="left").with_columns(
+        by_name=pl.coalesce("by_name", "thread_name")
+    )
+    return _with_losses(named.select(_OFF), losses).sort("thread_id", "start_ns")
+
+
+def _until_seen(away: pl.DataFrame, events: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Times off the CPU whose end was not recorded, cut where the thread is first seen to run; and its running then.
+
+    An event of its own, or an interrupt of it, is seen on a CPU alone.
+    """
+    seen = events.filter(pl.col("kind").is_in(_SEEN_RUNNING)).select("thread_id", seen_ns="time_ns").sort("seen_ns")
+    away = away.sort("start_ns").join_asof(
+        seen, left_on="start_ns", right_on="seen_ns", by="thread_id", strategy="forward", check_sortedness=False
+    )
+    over = pl.when("torn").then(pl.min_horizontal("end_ns", pl.col("seen_ns").fill_null(pl.col("end_ns"))))
+    back = away.filter("torn").select("thread_id", "cpu", start_ns=over, end_ns="end_ns", state=pl.lit(RUNNING))
+    return away.with_columns(end_ns=over.otherwise("end_ns")), back
+
+
+def _slices(switches: pl.DataFrame, last: int) -> pl.DataFrame:
+    """Who had each CPU from switch to switch: cpu, start_ns, end_ns, thread_id; 0 while it idled."""
+    ordered = switches.sort("cpu", "time_ns")
+    return ordered.select(
+        "cpu",
+        start_ns="time_ns",
+        end_ns=pl.col("time_ns").shift(-1).over("cpu").fill_null(last),
+        thread_id="other_thread_id",
+    )
+
+
+def _runnable(away: pl.DataFrame, slices: pl.DataFrame, throttling: pl.DataFrame) -> pl.DataFrame:
+    """Times in which a thread could have run and did not: another had its CPU, or its group had no quota left."""
+    spans = away.filter(pl.col("state") == "runnable").select("thread_id", "start_ns", "end_ns", "cpu", "torn")
+    idle, others = _had_the_cpu(spans, slices)
+    used_up = _throttled_meanwhile(spans, throttling)
+    length = (spans.get_column("end_ns") - spans.get_column("start_ns")).to_numpy()
+    idled = idle >= _IDLE_SHARE * length
+    return spans.with_columns(
+        state=pl.when("torn")
+        .then(pl.lit(UNKNOWN))
+        .when(pl.Series(idled & used_up))
+        .then(pl.lit(THROTTLED))
+        .when(pl.Series(idled))
+        .then(pl.lit(QUEUED))
+        .otherwise(pl.lit(PREEMPTED)),
+    ).with_columns(by_thread_id=pl.when(pl.col("state") == PREEMPTED).then(others))
+
+
+def _waiting(away: pl.DataFrame, events: pl.DataFrame, slices: pl.DataFrame) -> pl.DataFrame:
+    """Times in which a thread waited: until it was woken, and from then on for a CPU."""
+    spans = away.filter(pl.col("state").is_in(["sleeping", "disk_sleep", "stopped"])).sort("start_ns")
+    wakes = (
+        events.filter(pl.col("kind") == "waking")
+        .select("thread_id", pl.col("time_ns").alias("woken_ns"), pl.col("other_thread_id").alias("waker"))
+        .sort("woken_ns")
+    )
+    spans = spans.join_asof(
+        wakes, left_on="start_ns", right_on="woken_ns", by="thread_id", strategy="forward", check_sortedness=False
+    )
+    woken = pl.col("woken_ns") <= pl.col("end_ns")
+    spans = spans.with_columns(
+        waker=pl.when(woken).then("waker"),
+        was_woken=woken.fill_null(False),
+        until=pl.when(woken).then("woken_ns").otherwise("end_ns"),
+    )
+    why = _wait_of(spans, events)
+    stopped = pl.col("state") == "stopped"
+    from_interrupt = pl.col("was_woken") & pl.col("waker").is_null()
+    blocked = spans.select(
+        "thread_id",
+        "start_ns",
+        end_ns="until",
+        state=pl.when(stopped).then(pl.lit(STOPPED)).otherwise(pl.lit(BLOCKED)),
+        wait=pl.when(~stopped).then(why),
+        by_thread_id="waker",
+        by_name=pl.when(from_interrupt).then(pl.lit("interrupt")),
+    )
+    queued = spans.filter("was_woken").select(
+        "thread_id",
+        start_ns="until",
+        end_ns="end_ns",
+        cpu=pl.coalesce("next_cpu", "cpu"),
+        state=pl.when("torn").then(pl.lit(UNKNOWN)).otherwise(pl.lit(QUEUED)),
+    )
+    _, others = _had_the_cpu(queued, slices)
+    by = pl.when(pl.col("state") == QUEUED).then(others)
+    return pl.concat([blocked, queued.with_columns(by_thread_id=by)], how="diagonal")
+
+
+def _wait_of(spans: pl.DataFrame, events: pl.DataFrame) -> pl.Series:
+    """What each thread waited for, by the last event of its own before it left the CPU, null where there is none.
+
+    A fault before it that no call has followed is what it waits for; else the call that it is in. In a call that says
+    nothing, a thread that waits for a device says so by its state.
+    """
+    own = events.filter(pl.col("kind").is_in(["syscall", "page_fault"])).select(
+        "thread_id",
+        pl.col("time_ns").alias("began_ns"),
+        pl.col("kind").alias("what"),
+        "name",
+        over_ns=pl.col("time_ns") + pl.col("duration_ns"),
+    )
+    faults = own.filter(pl.col("what") == "page_fault").select("thread_id", fault_ns="began_ns").sort("fault_ns")
+    calls = own.filter(pl.col("what") == "syscall").select("thread_id", "began_ns", "name", "over_ns").sort("began_ns")
+    at = spans.select("thread_id", "start_ns", "state").with_row_index("row").sort("start_ns")
+    at = at.join_asof(calls, left_on="start_ns", right_on="began_ns", by="thread_id", check_sortedness=False)
+    at = at.join_asof(faults, left_on="start_ns", right_on="fault_ns", by="thread_id", check_sortedness=False)
+    inside = pl.col("began_ns").is_not_null() & (
+        pl.col("over_ns").is_null() | (pl.col("over_ns") >= pl.col("start_ns"))
+    )
+    fault_since = (
+        pl.when(inside)
+        .then(pl.col("fault_ns") >= pl.col("began_ns"))
+        .otherwise(pl.col("fault_ns") >= pl.col("over_ns").fill_null(pl.col("fault_ns")))
+    )
+    on_disk = pl.col("state") == "disk_sleep"
+    said = pl.col("name").replace_strict(dict(_WAITS), default=None, return_dtype=pl.String)
+    why = (
+        pl.when(fault_since.fill_null(False) & (on_disk | ~inside))
+        .then(pl.lit("page_fault"))
+        .when(inside & said.is_not_null())
+        .then(said)
+        .when(on_disk)
+        .then(pl.lit("disk"))
+        .otherwise(pl.lit("other"))
+    )
+    return at.with_columns(why=why).sort("row").get_column("why")
+
+
+def _had_the_cpu(spans: pl.DataFrame, slices: pl.DataFrame) -> tuple[Numbers, pl.Series]:
+    """For how much of each span its CPU idled, and which other thread had most of it (the lowest number of several)."""
+    numbered = spans.select("start_ns", "end_ns", "cpu", own="thread_id").with_row_index("row")
+    idle = np.zeros(spans.height, np.int64)
+    found: list[pl.DataFrame] = []
+    for (cpu,), some in slices.group_by("cpu", maintain_order=True):
+        asked = numbered.filter(pl.col("cpu") == cpu)
+        which, place, since, until = meetings(*_ends(asked), *_ends(some))
+        found.append(
+            asked.select("row", "own")[which].with_columns(
+                some.get_column("thread_id")[place], shared_ns=pl.Series(until - since)
+            )
+        )
+    nothing = (
+        numbered.select("row", "own").clear().with_columns(thread_id=pl.lit(0, pl.Int64), shared_ns=pl.lit(0, pl.Int64))
+    )
+    each = pl.concat([nothing, *found])
+    idled = each.filter(pl.col("thread_id") == 0).group_by("row").agg(pl.col("shared_ns").sum())
+    idle[idled.get_column("row").to_numpy()] = idled.get_column("shared_ns").to_numpy()
+    most = (
+        each.filter((pl.col("thread_id") != 0) & (pl.col("thread_id") != pl.col("own")) & (pl.col("shared_ns") > 0))
+        .group_by("row", "thread_id")
+        .agg(pl.col("shared_ns").sum())
+        .sort("shared_ns", "thread_id", descending=[True, False])
+        .unique("row", keep="first", maintain_order=True)
+    )
+    others = numbered.select("row").join(most.select("row", "thread_id"), on="row", how="left", maintain_order="left")
+    return idle, others.get_column("thread_id")
+
+
+def _ends(frame: pl.DataFrame) -> tuple[Numbers, Numbers]:
+    return frame.get_column("start_ns").to_numpy(), frame.get_column("end_ns").to_numpy()
+
+
+def _throttled_meanwhile(spans: pl.DataFrame, throttling: pl.DataFrame) -> npt.NDArray[np.bool_]:
+    """Whether the group's count of used-up quotas rose between the readings around each span."""
+    if not throttling.height:
+        return np.zeros(spans.height, np.bool_)
+    at, count = throttling.get_column("time_ns").to_numpy(), throttling.get_column("throttled").to_numpy()
+    before = np.clip(np.searchsorted(at, spans.get_column("start_ns").to_numpy(), side="right") - 1, 0, len(at) - 1)
+    after = np.clip(np.searchsorted(at, spans.get_column("end_ns").to_numpy(), side="left"), 0, len(at) - 1)
+    return np.asarray(count[after] > count[before])
+
+
+def _with_losses(states: pl.DataFrame, losses: pl.DataFrame) -> pl.DataFrame:
+    """The states, cut at every loss of events on the CPU that they are of, or of any where they are of none."""
+    if not losses.height:
+        return states
+    for cpu, start, end in losses.select("cpu", "start_ns", "end_ns").iter_rows():
+        touched = (pl.col("start_ns") < end) & (pl.col("end_ns") > start) & pl.col("cpu").fill_null(cpu).eq(cpu)
+        hit = states.filter(touched)
+        lost = dict.fromkeys(("cpu", "wait", "by_thread_id", "by_name"))
+        pieces = [
+            hit.with_columns(end_ns=pl.col("end_ns").clip(upper_bound=start)),
+            hit.with_columns(
+                start_ns=pl.col("start_ns").clip(lower_bound=start),
+                end_ns=pl.col("end_ns").clip(upper_bound=end),
+                state=pl.lit(UNKNOWN),
+                **{name: pl.lit(value, states.schema[name]) for name, value in lost.items()},
+            ),
+            hit.with_columns(start_ns=pl.col("start_ns").clip(lower_bound=end)),
+        ]
+        states = pl.concat([states.filter(~touched), *pieces]).filter(pl.col("end_ns") > pl.col("start_ns"))
+    return states

@@ -1,0 +1,79 @@
+"""The stage `iteration_delays`: what each iteration was delayed by, which are spikes and why, how quiet it was.
+
+The rules are `aaco_pipeline.analysis.delays`.
+"""
+
+import polars as pl
+
+from aaco_pipeline.analysis.delays import decomposition, grades
+from aaco_pipeline.analysis.delays.quietness import quietness_metrics
+from aaco_pipeline.analysis.sessions import invariants
+from aaco_pipeline.assets.kernel_plane import PROCESS_OF
+from aaco_pipeline.assets.stage import Check, Outcome, Session, stage
+from aaco_pipeline.lake.evidence import Evidence
+from aaco_pipeline.lake.validation import to_contract
+
+
+@stage(
+    reads=("iterations", "thread_states", "kernel_threads", "kernel_events", "fixed_work_probes"),
+    publishes=("iteration_delays", "iteration_grades", "delay_figures", "session_metrics"),
+    group="analysis",
+    kinds=("polars", "parquet"),
+    session_kinds=frozenset({"measured", "timed", "profiled"}),
+    checks=(
+        Check(
+            "conservation",
+            "The parts of every iteration sum to its latency, to the nanosecond.",
+            lambda tables: invariants.delays_are_conserved(tables["iteration_delays"], tables["iterations"]),
+            ("iteration_delays", "iterations"),
+        ),
+    ),
+)
+def iteration_delays(session: Session) -> Outcome:
+    """Why did some iterations take longer, and did the machine or the program make them so?"""
+    names = ("iterations", "thread_states", "kernel_threads", "kernel_events", "fixed_work_probes")
+    iterations, states, threads, events, probes = session.tables(*names).values()
+    costs = dict(session.capture.tables()["kernel_costs"].iter_rows()) if states.height else {}
+    parts, graded, figures = [], [], []
+    for name, process in PROCESS_OF.items() if states.height else ():
+        some = iterations.filter(pl.col("pass") == name)
+        own = threads.filter(pl.col("process_id") == process)
+        of_pass = decomposition.iteration_delays(some, states, own, events, decomposition.Costs(costs.get(name)))
+        judged = grades.iteration_grades(some, of_pass)
+        parts.append(of_pass)
+        graded.append(judged)
+        figures.append(grades.delay_figures(some, of_pass, judged))
+    delays, judgement, told = (
+        to_contract(table, pl.concat(made)) if made else session.tables(table)[table].clear()
+        for table, made in (("iteration_delays", parts), ("iteration_grades", graded), ("delay_figures", figures))
+    )
+    metrics = quietness_metrics(iterations, judgement, probes)
+    of_latency = judgement.filter(pl.col("pass") == "latency")
+    spikes = of_latency.filter("is_spike")
+    return Outcome(
+        {
+            "iteration_delays": delays,
+            "iteration_grades": judgement,
+            "delay_figures": told,
+            "session_metrics": to_contract("session_metrics", metrics),
+        },
+        _evidence(states, delays),
+        {
+            "spikes": spikes.height,
+            "explained_spikes": spikes.height - spikes.get_column("spike_cause").null_count(),
+            "disturbed_iterations": of_latency.filter(pl.col("grade") == grades.DISTURBED).height,
+        },
+        told.select("pass", "cause", "spikes", "total_ns", "variance_share_ratio", "p99_without_ns"),
+        "what each cause did",
+    )
+
+
+def _evidence(states: pl.DataFrame, delays: pl.DataFrame) -> list[Evidence]:
+    if delays.height:
+        return [Evidence("delays of iterations", "present", None, "thread_states", delays.height)]
+    reason = (
+        "no iteration lies within the recorded states"
+        if states.height
+        else "no states of threads were recorded; `aaco run --kernel-plane` records them"
+    )
+    return [Evidence("delays of iterations", "absent", reason, "thread_states", 0)]

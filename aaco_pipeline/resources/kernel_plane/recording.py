@@ -1,0 +1,261 @@
+"""Records the kernel's events of measured processes while passes run, through instances of tracefs of our own.
+
+The pages of the kernel's ring buffers are kept as they are; making events of them is
+`aaco_pipeline.formats.native.kernel_plane`. What cannot be recorded is said in the document and never fails the run.
+"""
+
+import fcntl
+import gzip
+import os
+import platform
+import shutil
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from aaco_pipeline.resources.kernel_plane.events import OF_CPUS, OF_GPUS, OF_THREADS
+from aaco_pipeline.resources.kernel_plane.instances import Instance, NotPossible, find_tracefs, remove_stale
+from aaco_pipeline.resources.telemetry.clocks import clock_readings
+
+FORMAT: Final = "aaco-kernel-plane"
+FORMAT_VERSION: Final = 1
+DOCUMENT_FILE: Final = "kernel_plane.json"
+FOLDER: Final = "kernel_plane"
+#: Of each CPU and instance: seconds of a busy host, so that the reader need not wake often beside what is measured.
+_BUFFER_KB: Final = 16_384
+_LEAST_BUFFER_KB: Final = 1_024
+_PERIOD_SECONDS: Final = 0.2
+_PIPE_BYTES: Final = 1 << 20
+_FIRST_PID_NAMESPACE: Final = 0xEFFFFFFC
+
+
+class KernelPlane:
+    """Records from entry to exit into `folder`, or says in its document why it cannot.
+
+    with KernelPlane(folder) as plane:
+        plane.follow(process, "latency")
+    document = plane.document()
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._document: dict[str, Any] = {
+            **{"format": FORMAT, "format_version": FORMAT_VERSION, "state": "absent", "reason": None, "fix": None},
+            **{"source": "tracefs", "machine": platform.machine(), "processes": {}, "events": {}, "buffers": []},
+            **{"throttling": [], "remarks": []},
+        }
+        self._instances: dict[str, Instance] = {}
+        self._reader: _Reader | None = None
+
+    def __enter__(self) -> Self:
+        stale = remove_stale()
+        if stale:
+            self._document["remarks"].append(f"removed what a killed run had left in tracefs: {', '.join(stale)}")
+        try:
+            self._start()
+        except NotPossible as refusal:
+            self._refused(str(refusal), refusal.fix)
+        except OSError as error:
+            self._refused(f"{error.filename or 'tracefs'}: {error.strerror}", "run as root on a kernel with tracefs")
+        except BaseException:
+            self._remove()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            if self._reader is not None and error is None:
+                self._stop()
+        except OSError as broken:
+            self._refused(f"the events could not be kept: {broken}", "free disk space, and record again")
+        finally:
+            self._remove()
+
+    def follow(self, process: int, label: str) -> None:
+        """Record the threads of a process that has just begun, and all that they start."""
+        self._document["processes"][label] = process
+        if self._reader is None:
+            return
+        with suppress(OSError):  # it has ended already
+            for task in Path(f"/proc/{process}/task").iterdir():
+                self._instances["threads"].set("set_event_pid", task.name)
+        self._reader.process = process
+
+    def document(self) -> dict[str, Any]:
+        """What was recorded, or state `absent` with the reason and what to do."""
+        return self._document
+
+    def _start(self) -> None:
+        tracefs = find_tracefs()
+        if Path("/proc/self/ns/pid").stat().st_ino != _FIRST_PID_NAMESPACE:
+            raise NotPossible("a container numbers its threads otherwise than the kernel's events do", "--pid=host")
+        for purpose in ("threads", "switches"):
+            self._instances[purpose] = _made(tracefs, purpose)
+        threads = self._instances["threads"]
+        threads.set("options/event-fork", "1")
+        threads.set("set_event_pid", str(_nobody()))
+        events = {event: threads.enable(event) for event in (*OF_THREADS, *OF_GPUS)}
+        events |= {event: self._instances["switches"].enable(event) for event in OF_CPUS}
+        if events["sched/sched_switch"]["format"] is None:
+            raise NotPossible(f"sched/sched_switch: {events['sched/sched_switch']['reason']}", "use another kernel")
+        (self._folder / FOLDER).mkdir()
+        self._document["events"] = events
+        self._document["header_page"] = (tracefs / "events/header_page").read_text()
+        self._document["clock"] = {"name": "CLOCK_MONOTONIC", "before": clock_readings()}
+        self._reader = _Reader(self._instances, self._folder / FOLDER)
+        for one in self._instances.values():
+            one.set("tracing_on", "1")
+
+    def _stop(self) -> None:
+        assert self._reader is not None
+        for one in self._instances.values():
+            one.set("tracing_on", "0")
+        self._document["clock"]["after"] = clock_readings()
+        self._document["buffers"] = self._reader.finish()
+        self._document["throttling"] = self._reader.throttling
+        self._document["state"] = "present"
+
+    def _refused(self, reason: str, fix: str) -> None:
+        self._document |= {"state": "absent", "reason": reason, "fix": fix, "buffers": []}
+        self._remove()
+        shutil.rmtree(self._folder / FOLDER, ignore_errors=True)
+
+    def _remove(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+        for one in self._instances.values():
+            one.remove()
+        self._instances = {}
+
+
+class _Reader:
+    """Moves the kernel's pages into files, a thread for all CPUs that wakes seldom."""
+
+    def __init__(self, instances: dict[str, Instance], folder: Path) -> None:
+        self._buffers = [(name, one, cpu) for name, one in instances.items() for cpu in one.cpus()]
+        self._folder = folder
+        self._stopping = threading.Event()
+        #: Whose control group is looked at, and what its quota was used up by, whenever that had changed.
+        self.process: int | None = None
+        self.throttling: list[dict[str, int | str]] = []
+        self._error: OSError | None = None
+        self._sources: list[int] = []
+        self._targets: list[int] = []
+        self._pipe = os.pipe2(os.O_CLOEXEC)
+        with suppress(OSError):  # more than the system lets a user have
+            fcntl.fcntl(self._pipe[1], fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        for name, one, cpu in self._buffers:
+            self._sources.append(one.pages(cpu))
+            self._targets.append(os.open(self._file(name, cpu), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+        self._thread = threading.Thread(target=self._run, name="kernel plane", daemon=True)
+        self._thread.start()
+
+    def finish(self) -> list[dict[str, Any]]:
+        """Take what is left and compress it: each buffer with its file and what the kernel counted."""
+        self._stopping.set()
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        page = os.sysconf("SC_PAGESIZE")
+        for source, target in zip(self._sources, self._targets, strict=True):
+            with suppress(BlockingIOError):  # a page that is not full comes by reading alone
+                while content := os.read(source, page):
+                    os.write(target, content.ljust(page, b"\0"))
+        found = []
+        for name, one, cpu in self._buffers:
+            plain = self._file(name, cpu)
+            packed = plain.with_name(f"{plain.name}.gz")
+            with plain.open("rb") as source_file, gzip.open(packed, "wb", compresslevel=1) as target_file:
+                shutil.copyfileobj(source_file, target_file, _PIPE_BYTES)
+            size = plain.stat().st_size
+            plain.unlink()
+            stats = one.stats(cpu)
+            found.append({"instance": name, "cpu": cpu, "file": packed.name, "bytes": size, "stats": stats})
+        return found
+
+    def close(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+        for descriptor in (*self._sources, *self._targets, *self._pipe):
+            with suppress(OSError):
+                os.close(descriptor)
+        self._sources, self._targets, self._pipe = [], [], (-1, -1)
+
+    def _file(self, name: str, cpu: int) -> Path:
+        return self._folder / f"{name}.cpu{cpu}.pages"
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.wait(_PERIOD_SECONDS):
+                self._move()
+                self._look_at_the_quota()
+            self._move()
+        except OSError as error:
+            self._error = error
+
+    def _move(self) -> None:
+        outlet, inlet = self._pipe
+        for source, target in zip(self._sources, self._targets, strict=True):
+            with suppress(BlockingIOError):
+                while moved := os.splice(source, inlet, _PIPE_BYTES, flags=os.SPLICE_F_NONBLOCK):
+                    while moved:
+                        moved -= os.splice(outlet, target, moved)
+
+    def _look_at_the_quota(self) -> None:
+        found = None if self.process is None else throttling_of(self.process)
+        last = self.throttling[-1] if self.throttling else {}
+        if found is not None and any(last.get(name) != value for name, value in found.items()):
+            self.throttling.append({"monotonic_ns": time.monotonic_ns(), **found})
+
+
+def throttling_of(process: int) -> dict[str, int | str] | None:
+    """How often and how long (ns) a process's control group had used its quota up; None where nothing says."""
+    try:
+        lines = Path(f"/proc/{process}/cgroup").read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        _, controllers, group = line.split(":", 2)
+        mounts = (
+            ("/sys/fs/cgroup",)
+            if not controllers
+            else ("/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct")
+            if "cpu" in controllers.split(",")
+            else ()
+        )
+        for mount in mounts:
+            with suppress(OSError, ValueError):
+                text = Path(f"{mount}{group}/cpu.stat").read_text()
+                values = {name: int(value) for name, value in (one.split() for one in text.splitlines())}
+                if "nr_throttled" in values:
+                    spent = values.get("throttled_time", values.get("throttled_usec", 0) * 1_000)
+                    return {"group": f"{mount}{group}", "throttled": values["nr_throttled"], "throttled_ns": spent}
+    return None
+
+
+def _made(tracefs: Path, purpose: str) -> Instance:
+    """A fresh instance that records nothing yet, with the largest buffer that memory allows."""
+    made = Instance(tracefs, purpose)
+    made.set("tracing_on", "0")
+    made.set("trace_clock", "mono")
+    size = _BUFFER_KB
+    while True:
+        try:
+            made.set("buffer_size_kb", str(size))
+        except OSError:
+            if size <= _LEAST_BUFFER_KB:
+                raise
+            size //= 2
+        else:
+            return made
+
+
+def _nobody() -> int:
+    """A number that no thread has: with it alone no thread is recorded until one is followed."""
+    return int(Path("/proc/sys/kernel/pid_max").read_text()) - 1
