@@ -6,6 +6,7 @@ The rules are `aaco_pipeline.analysis.delays`.
 import polars as pl
 
 from aaco_pipeline.analysis.delays import decomposition, grades
+from aaco_pipeline.analysis.delays.probes import interrupt_cost
 from aaco_pipeline.analysis.delays.quietness import quietness_metrics
 from aaco_pipeline.analysis.sessions import invariants
 from aaco_pipeline.assets.kernel_plane import PROCESS_OF
@@ -33,12 +34,15 @@ def iteration_delays(session: Session) -> Outcome:
     """Why did some iterations take longer, and did the machine or the program make them so?"""
     names = ("iterations", "thread_states", "kernel_threads", "kernel_events", "fixed_work_probes")
     iterations, states, threads, events, probes = session.tables(*names).values()
-    costs = dict(session.capture.tables()["kernel_costs"].iter_rows()) if states.height else {}
+    captured = session.capture.tables()
+    costs = dict(captured["kernel_costs"].iter_rows())
     parts, graded, figures = [], [], []
     for name, process in PROCESS_OF.items() if states.height else ():
         some = iterations.filter(pl.col("pass") == name)
         own = threads.filter(pl.col("process_id") == process)
-        of_pass = decomposition.iteration_delays(some, states, own, events, decomposition.Costs(costs.get(name)))
+        interrupt_ns = interrupt_cost(captured["kernel_probes"], states, events, own, name)
+        of_machine = decomposition.Costs(costs.get(name), interrupt_ns)
+        of_pass = decomposition.iteration_delays(some, states, own, events, of_machine)
         judged = grades.iteration_grades(some, of_pass)
         parts.append(of_pass)
         graded.append(judged)

@@ -6,6 +6,7 @@ that it waits for was kept from a CPU. Where the deciding thread waits for anoth
 stand in the place of the wait.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +16,7 @@ import polars as pl
 from aaco_pipeline.analysis.delays.intervals import Numbers, meetings, union
 from aaco_pipeline.analysis.delays.thread_states import (
     BLOCKED,
+    FLUSHES,
     PREEMPTED,
     QUEUED,
     RUNNING,
@@ -46,6 +48,7 @@ class Costs:
     """What one event costs on this machine beyond what is recorded of it, in ns; None where it was not calibrated."""
 
     minor_fault_ns: float | None = None
+    interrupt_ns: float | None = None
 
 
 def iteration_delays(
@@ -69,7 +72,17 @@ def iteration_delays(
             break
     taken = _taken(path)
     parts = pl.concat(
-        [taken.filter(pl.col("cause") != ON_CPU), _interrupts(path, events), _minor_faults(path, events, costs)],
+        [
+            taken.filter(pl.col("cause") != ON_CPU).with_columns(on_cpu=pl.lit(False)),
+            *(
+                part.with_columns(on_cpu=pl.lit(True))
+                for part in (
+                    _interrupts(path, events, costs),
+                    _minor_faults(path, events, costs),
+                    *_around_waits(path, states, events),
+                )
+            ),
+        ],
         how="diagonal",
     )
     parts = _within(spans, parts, taken)
@@ -87,9 +100,13 @@ _SCHEMA: Final = {
 def _pieces(spans: pl.DataFrame, states: pl.DataFrame) -> pl.DataFrame:
     """Each thread's states within each iteration, cut to it: `_PIECES`, with the cause that a state is a part of."""
     blocked = pl.col("wait").replace_strict(_BLOCKED_BY, default=BLOCKED, return_dtype=pl.String)
+    # Softirqs that are too many for the interrupt itself run in a thread of the kernel's.
+    deferred = (pl.col("state") == PREEMPTED) & pl.col("by_name").str.starts_with("ksoftirqd/")
     caused = states.with_columns(
         cause=pl.when(pl.col("state") == BLOCKED)
         .then(blocked)
+        .when(deferred)
+        .then(pl.lit(INTERRUPTS))
         .when(pl.col("state") == RUNNING)
         .then(pl.lit(ON_CPU))
         .otherwise("state")
@@ -180,8 +197,11 @@ def _taken(path: pl.DataFrame) -> pl.DataFrame:
     return summed.with_columns(by_kind=by_kind, grade=pl.lit("observed"))
 
 
-def _interrupts(path: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
-    """What handlers took while the path was on a CPU, where one interrupts another once; named by the longest kind."""
+def _interrupts(path: pl.DataFrame, events: pl.DataFrame, costs: Costs) -> pl.DataFrame:
+    """What handlers took while the path was on a CPU, where one interrupts another once; named by the longest kind.
+
+    With what each interrupt costs beyond its handlers, where that is known: a handler is a third of it to a half.
+    """
     handlers = events.filter(pl.col("kind").is_in(["interrupt", "softirq"]) & pl.col("duration_ns").is_not_null())
     running = path.filter(pl.col("cause") == ON_CPU)
     found, named = [], []
@@ -206,13 +226,25 @@ def _interrupts(path: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
     by_name = pl.when(pl.col("kind") == "softirq").then("softirq " + pl.col("name")).otherwise("name")
     most = (
         kinds.group_by("row", by_name.alias("by_name"))
-        .agg(pl.col("duration_ns").sum().alias("ns"), pl.len().alias("n"))
+        .agg(
+            pl.col("duration_ns").sum().alias("ns"),
+            pl.len().alias("n"),
+            (pl.col("kind") == "interrupt").sum().alias("hard"),
+        )
         .sort("row", "ns", "by_name", descending=[False, True, False])
         .group_by("row", maintain_order=True)
-        .agg(pl.col("by_name").first(), occurrences=pl.col("n").sum().cast(pl.Int64))
+        .agg(pl.col("by_name").first(), pl.col("hard").sum(), occurrences=pl.col("n").sum().cast(pl.Int64))
     )
-    return each.join(most, on="row", how="left").with_columns(
-        cause=pl.lit(INTERRUPTS), grade=pl.lit("observed"), by_kind=pl.lit("interrupt")
+    beyond = (pl.col("hard").fill_null(0) * (costs.interrupt_ns or 0.0)).round().cast(pl.Int64)
+    return (
+        each.join(most, on="row", how="left")
+        .with_columns(
+            pl.col("duration_ns") + beyond,
+            cause=pl.lit(INTERRUPTS),
+            grade=pl.lit("observed" if costs.interrupt_ns is None else "estimated"),
+            by_kind=pl.lit("interrupt"),
+        )
+        .drop("hard")
     )
 
 
@@ -240,6 +272,34 @@ def _minor_faults(path: pl.DataFrame, events: pl.DataFrame, costs: Costs) -> pl.
     )
 
 
+def _around_waits(path: pl.DataFrame, states: pl.DataFrame, events: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """The work of a wait for storage: in a call that flushes a file, and from a fault to where the thread blocks in it.
+
+    Without it half of what such a wait costs would seem to be the program's.
+    """
+    calls = events.filter((pl.col("kind") == "syscall") & pl.col("name").is_in(FLUSHES)).select(
+        "thread_id", start_ns="time_ns", end_ns=pl.col("time_ns") + pl.col("duration_ns")
+    )
+    faults = events.filter(pl.col("kind") == "page_fault").select("thread_id", fault_ns="time_ns").sort("fault_ns")
+    waits = states.filter(pl.col("wait") == "page_fault").select("thread_id", end_ns="start_ns").sort("end_ns")
+    fault = waits.join_asof(
+        faults, left_on="end_ns", right_on="fault_ns", by="thread_id", check_sortedness=False
+    ).rename({"fault_ns": "start_ns"})
+    for cause, spans in ((DISK, calls), (MAJOR_FAULT, fault)):
+        each = _met(path, spans.drop_nulls(["start_ns", "end_ns"]))
+        yield each.with_columns(cause=pl.lit(cause), grade=pl.lit("observed"), occurrences=pl.lit(0, pl.Int64))
+
+
+def _met(path: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
+    """For how long the path was on a CPU within these times of its threads: row, duration_ns."""
+    found = []
+    for (thread,), some in path.filter(pl.col("cause") == ON_CPU).group_by("thread_id", maintain_order=True):
+        piece, _, since, until = meetings(*_ends(some), *union(*_ends(spans.filter(pl.col("thread_id") == thread))))
+        found.append(pl.DataFrame({"row": some.get_column("row").gather(piece), "ns": until - since}))
+    nothing = pl.DataFrame(schema={"row": pl.UInt32, "ns": pl.Int64})
+    return pl.concat([nothing, *found]).group_by("row").agg(duration_ns=pl.col("ns").sum())
+
+
 def _within(spans: pl.DataFrame, parts: pl.DataFrame, taken: pl.DataFrame) -> pl.DataFrame:
     """The parts, with what is left on the CPU and what no state covers: together the latency, to the nanosecond."""
     on_cpu = taken.filter(pl.col("cause") == ON_CPU).select("row", cpu_ns="duration_ns")
@@ -247,15 +307,13 @@ def _within(spans: pl.DataFrame, parts: pl.DataFrame, taken: pl.DataFrame) -> pl
     rows = spans.select("row", latency_ns=pl.col("end_ns") - pl.col("start_ns"))
     rows = rows.join(on_cpu, on="row", how="left").join(covered, on="row", how="left").fill_null(0)
     parts = parts.join(rows, on="row").sort("row", "cause")
-    # An estimate takes no more than what is left of the time on the CPU.
-    observed = pl.when(pl.col("cause") == INTERRUPTS).then("duration_ns").otherwise(0).sum().over("row")
-    left = (pl.col("cpu_ns") - observed).clip(lower_bound=0)
-    estimate = pl.col("grade") == "estimated"
+    # What lies within the time on the CPU takes no more than that, in the causes' order.
+    before = pl.when("on_cpu").then("duration_ns").otherwise(0).cum_sum().over("row", order_by="cause")
+    left = (pl.col("cpu_ns") - before + pl.col("duration_ns")).clip(lower_bound=0)
     parts = parts.with_columns(
-        duration_ns=pl.when(estimate).then(pl.min_horizontal("duration_ns", left)).otherwise("duration_ns")
+        duration_ns=pl.when("on_cpu").then(pl.min_horizontal("duration_ns", left)).otherwise("duration_ns")
     )
-    inner = pl.col("cause").is_in([INTERRUPTS, MINOR_FAULTS])
-    used = parts.filter(inner).group_by("row").agg(used_ns=pl.col("duration_ns").sum())
+    used = parts.filter("on_cpu").group_by("row").agg(used_ns=pl.col("duration_ns").sum())
     rest = rows.join(used, on="row", how="left").with_columns(pl.col("used_ns").fill_null(0))
     work = rest.select(
         "row", cause=pl.lit(ON_CPU), duration_ns=pl.col("cpu_ns") - pl.col("used_ns"), grade=pl.lit("rest")
@@ -263,11 +321,11 @@ def _within(spans: pl.DataFrame, parts: pl.DataFrame, taken: pl.DataFrame) -> pl
     unseen = rest.select(
         "row", cause=pl.lit(UNKNOWN), duration_ns=pl.col("latency_ns") - pl.col("covered_ns"), grade=pl.lit("rest")
     ).filter(pl.col("duration_ns") > 0)
-    both = pl.concat([parts.drop("latency_ns", "cpu_ns", "covered_ns"), work, unseen], how="diagonal")
+    both = pl.concat([parts.drop("latency_ns", "cpu_ns", "covered_ns", "on_cpu"), work, unseen], how="diagonal")
     # What no state covers and what events were lost of are one part.
     return both.group_by("row", "cause", maintain_order=True).agg(
         pl.col("duration_ns").sum(),
-        pl.col("occurrences").max(),
+        pl.col("occurrences").sum(),
         pl.col("grade", "by_kind", "by_thread_id", "by_name").first(),
     )
 

@@ -8,6 +8,8 @@ import polars as pl
 from aaco_pipeline.analysis.delays.intervals import meetings, union
 from aaco_pipeline.analysis.delays.thread_states import RUNNING
 
+#: With fewer ticks the cost of an interrupt is not known.
+_LEAST_TICKS: Final = 5
 _SCHEMA: Final = {
     **{"pass": pl.String, "before_iteration": pl.Int32, "cpu": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64},
     **{"gaps": pl.Int64, "gap_ns": pl.Int64, "unseen_ns": pl.Int64},
@@ -44,3 +46,31 @@ def fixed_work_probes(
                 }
             )
     return pl.DataFrame(rows, schema=_SCHEMA)
+
+
+def interrupt_cost(
+    probes: pl.DataFrame, states: pl.DataFrame, events: pl.DataFrame, threads: pl.DataFrame, name: str
+) -> float | None:
+    """What an interrupt costs a running thread beyond its handlers, in ns: entering, leaving, a hypervisor's exits.
+
+    The median over the gaps of a pass's probes that have interrupts and in which the main one of its `threads` stayed
+    on its CPU: the gap less its handlers, an interrupt. None with fewer than five such gaps.
+    """
+    probes = probes.filter(pl.col("pass") == name)
+    main = threads.sort("start_ns", "thread_id").get_column("thread_id").first()
+    off = states.filter((pl.col("thread_id") == main) & (pl.col("state") != RUNNING))
+    away = union(off.get_column("start_ns").to_numpy(), off.get_column("end_ns").to_numpy())
+    own = events.filter((pl.col("thread_id") == main) & pl.col("kind").is_in(["interrupt", "softirq"]))
+    begins = own.get_column("time_ns").to_numpy()
+    handlers = union(begins, begins + own.get_column("duration_ns").fill_null(0).to_numpy())
+    hard = np.sort(own.filter(pl.col("kind") == "interrupt").get_column("time_ns").to_numpy())
+    start, end = (probes.get_column(f"gap_{side}_ns").explode().drop_nulls().to_numpy() for side in ("start", "end"))
+    count = np.searchsorted(hard, end) - np.searchsorted(hard, start)
+    spent = end - start
+    for stretches, every in ((handlers, False), (away, True)):
+        gap, _, since, until = meetings(start, end, *stretches)
+        taken = np.bincount(gap, until - since, len(start)).astype(np.int64)
+        count = np.where(taken > 0, 0, count) if every else count
+        spent = spent if every else spent - taken
+    told = (count > 0) & (spent >= 0)
+    return float(np.median(spent[told] / count[told])) if int(told.sum()) >= _LEAST_TICKS else None

@@ -21,10 +21,12 @@ QUEUED: Final = "queued"
 BLOCKED: Final = "blocked"
 STOPPED: Final = "stopped"
 UNKNOWN: Final = "unknown"
+#: Calls that return when storage has a file.
+FLUSHES: Final = ("fsync", "fdatasync", "sync", "syncfs", "sync_file_range", "msync")
 #: What a thread that blocks in a system call waits for, by the call.
 _WAITS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("futex", "futex_waitv"), "lock"),
-    **dict.fromkeys(("fsync", "fdatasync", "sync", "syncfs", "sync_file_range", "msync"), "disk"),
+    **dict.fromkeys(FLUSHES, "disk"),
     **dict.fromkeys(("nanosleep", "clock_nanosleep"), "sleep"),
     **dict.fromkeys(("poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "recvfrom", "recvmsg"), "io"),
     **dict.fromkeys(("sendto", "sendmsg", "io_uring_enter"), "io"),

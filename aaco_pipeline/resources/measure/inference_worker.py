@@ -42,9 +42,12 @@ _BLOCK_ITERATIONS: Final = 100
 _BLOCK_NS: Final = 1_000_000_000
 #: How long a probe reads the clock, and from which step on it was not running.
 _PROBE_NS: Final = 5_000_000
+#: The first one is long enough for some ticks of the timer, which tell what an interrupt costs.
+_FIRST_PROBE_NS: Final = 100_000_000
 _PROBE_STEP_NS: Final = 10_000
-_FAULT_ROUNDS: Final = 5
-_FAULT_PAGES: Final = 512
+_FAULT_ROUNDS: Final = 3
+_FAULT_PAGES: Final = 8_192
+_HOT_PAGES: Final = 64
 #: ONNX Runtime silently stops recording at 1,000,000 events; the traced pass is cut to stay below it.
 PROFILE_EVENT_BUDGET: Final = 900_000
 #: Events per run beside the nodes: model_run and SequentialExecutor::Execute.
@@ -425,9 +428,10 @@ class _Probes:
     def take(self, before_iteration: int) -> None:
         """Read the clock for some milliseconds; keep where two readings are further apart than the loop can be."""
         now, cpu = time.perf_counter_ns, self._cpu()
+        length = _PROBE_NS if self._found else _FIRST_PROBE_NS
         gaps: list[tuple[int, int]] = []
         start = last = now()
-        while last - start < _PROBE_NS:
+        while last - start < length:
             at = now()
             if at - last > _PROBE_STEP_NS:
                 gaps.append((last, at))
@@ -447,20 +451,32 @@ class _Probes:
 
 
 def _cost_of_a_fault() -> float:
-    """Nanoseconds that the first touch of a page takes more than the second: the median of several rounds."""
+    """Nanoseconds that a fresh page takes from its first touch to its return: the median of several rounds.
+
+    More pages than the caches hold, as a program's fresh memory is; less what the loop itself takes.
+    """
     costs = []
     for _ in range(_FAULT_ROUNDS):
-        with mmap.mmap(-1, _FAULT_PAGES * mmap.PAGESIZE) as memory:
-            if hasattr(mmap, "MADV_NOHUGEPAGE"):
-                memory.madvise(mmap.MADV_NOHUGEPAGE)  # one fault a page
-            took = []
-            for _ in range(2):
-                before = time.perf_counter_ns()
-                for place in range(0, _FAULT_PAGES * mmap.PAGESIZE, mmap.PAGESIZE):
-                    memory[place] = 1
-                took.append(time.perf_counter_ns() - before)
-        costs.append((took[0] - took[1]) / _FAULT_PAGES)
-    return sorted(costs)[len(costs) // 2]
+        memory = mmap.mmap(-1, _FAULT_PAGES * mmap.PAGESIZE)
+        if hasattr(mmap, "MADV_NOHUGEPAGE"):
+            memory.madvise(mmap.MADV_NOHUGEPAGE)  # one fault a page
+        hot = _touching(memory, _HOT_PAGES, 2) / _HOT_PAGES
+        before = time.perf_counter_ns()
+        _touching(memory, _FAULT_PAGES, 1)
+        memory.close()
+        costs.append((time.perf_counter_ns() - before) / _FAULT_PAGES - hot)
+    return max(0.0, sorted(costs)[len(costs) // 2])
+
+
+def _touching(memory: mmap.mmap, pages: int, times: int) -> int:
+    """How long the last of so many rounds of writing to each page took, in ns."""
+    took = 0
+    for _ in range(times):
+        before = time.perf_counter_ns()
+        for place in range(0, pages * mmap.PAGESIZE, mmap.PAGESIZE):
+            memory[place] = 1
+        took = time.perf_counter_ns() - before
+    return took
 
 
 class _Markers:
