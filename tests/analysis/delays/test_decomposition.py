@@ -1,0 +1,156 @@
+"""Each iteration's parts: whose states they are taken from, what lies within the time on a CPU, and their sum."""
+
+from typing import Any
+
+import polars as pl
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aaco_pipeline.analysis.delays.decomposition import Costs, iteration_delays
+from tests.analysis.delays.recorded import MAIN, OTHER, POOL, events, iterations, states, threads
+
+
+def parts(delays: pl.DataFrame, iteration: int = 0) -> dict[str, int]:
+    """What each cause took of an iteration, in microseconds."""
+    some = delays.filter((pl.col("iteration") == iteration) & (pl.col("duration_ns") > 0))
+    return {cause: ns // 1000 for cause, ns in some.select("cause", "duration_ns").iter_rows()}
+
+
+def delays(spans: pl.DataFrame, known: pl.DataFrame, *seen: dict[str, Any], costs: Costs | None = None) -> pl.DataFrame:
+    numbers = sorted(known.get_column("thread_id").unique().to_list())
+    return iteration_delays(spans, known, threads(*numbers), events(*seen), costs or Costs())
+
+
+def test_parts_are_cut_to_the_iteration_and_name_who_was_in_the_way() -> None:
+    known = states(
+        (MAIN, 0, 120, "running"),
+        (MAIN, 120, 150, "preempted", {"by_thread_id": OTHER, "by_name": "hog"}),
+        (MAIN, 150, 400, "running"),
+    )
+    found = delays(iterations((100, 200), (200, 300)), known)
+    assert parts(found) == {"preempted": 30, "on_cpu": 70}
+    assert parts(found, 1) == {"on_cpu": 100}
+    row = found.filter(pl.col("cause") == "preempted").row(0, named=True)
+    assert (row["by_kind"], row["by_thread_id"], row["by_name"], row["grade"]) == ("thread", OTHER, "hog", "observed")
+
+
+def test_what_no_state_covers_is_unknown() -> None:
+    found = delays(iterations((100, 200)), states((MAIN, 100, 160, "running")))
+    assert parts(found) == {"on_cpu": 60, "unknown": 40}
+
+
+def test_a_spinning_main_thread_does_not_hide_that_its_peer_was_kept_from_a_cpu() -> None:
+    known = states(
+        (MAIN, 0, 1000, "running"),
+        (POOL, 0, 100, "running"),
+        (POOL, 100, 900, "preempted", {"by_thread_id": OTHER, "by_name": "hog"}),
+        (POOL, 900, 1000, "running"),
+    )
+    found = delays(iterations((0, 1000)), known)
+    assert parts(found) == {"preempted": 800, "on_cpu": 200}
+    assert found.get_column("thread_id").unique().to_list() == [POOL]
+
+
+def test_a_wait_for_a_peer_is_what_the_peer_did_meanwhile() -> None:
+    known = states(
+        (MAIN, 0, 200, "running"),
+        (MAIN, 200, 900, "blocked", {"wait": "lock", "by_thread_id": POOL}),
+        (MAIN, 900, 1000, "running"),
+        (POOL, 0, 300, "running"),
+        (POOL, 300, 310, "preempted", {"by_thread_id": OTHER}),
+        (POOL, 310, 1000, "running"),
+    )
+    assert parts(delays(iterations((0, 1000)), known)) == {"preempted": 10, "on_cpu": 990}
+
+
+def test_two_that_wait_for_one_another_stay_waiting() -> None:
+    known = states(
+        (MAIN, 0, 100, "blocked", {"wait": "lock", "by_thread_id": POOL}),
+        (POOL, 0, 100, "blocked", {"wait": "lock", "by_thread_id": MAIN}),
+    )
+    assert parts(delays(iterations((0, 100)), known)) == {"lock": 100}
+
+
+def test_interrupts_count_once_where_they_nest_and_only_on_a_cpu() -> None:
+    known = states(
+        (MAIN, 0, 500, "running"), (MAIN, 500, 600, "blocked", {"wait": "sleep"}), (MAIN, 600, 1000, "running")
+    )
+    seen = (
+        {"at": 100, "long": 50, "kind": "interrupt", "name": "local_timer", "thread_id": MAIN},
+        {"at": 120, "long": 10, "kind": "softirq", "name": "NET_RX", "thread_id": MAIN},
+        {"at": 520, "long": 40, "kind": "interrupt", "name": "local_timer", "thread_id": MAIN},
+    )
+    found = delays(iterations((0, 1000)), known, *seen)
+    assert parts(found) == {"interrupts": 50, "on_cpu": 850, "sleep": 100}
+    dear = delays(iterations((0, 1000)), known, *seen, costs=Costs(interrupt_ns=20_000))
+    assert parts(dear) == {"interrupts": 70, "on_cpu": 830, "sleep": 100}
+    assert dear.filter(pl.col("cause") == "interrupts").item(0, "grade") == "estimated"
+
+
+def test_faults_are_counted_and_cost_what_was_calibrated_but_no_more_than_there_was() -> None:
+    known = states((MAIN, 0, 100, "running"))
+    seen = [{"at": at, "kind": "page_fault", "name": "user", "thread_id": MAIN} for at in range(10, 40)]
+    assert parts(delays(iterations((0, 100)), known, *seen)) == {"on_cpu": 100}
+    assert parts(delays(iterations((0, 100)), known, *seen, costs=Costs(2_000))) == {"minor_faults": 60, "on_cpu": 40}
+    assert parts(delays(iterations((0, 100)), known, *seen, costs=Costs(5_000))) == {"minor_faults": 100}
+
+
+def test_a_fault_that_waits_for_the_disk_has_its_own_work_with_it() -> None:
+    known = states(
+        (MAIN, 0, 40, "running"), (MAIN, 40, 90, "blocked", {"wait": "page_fault"}), (MAIN, 90, 100, "running")
+    )
+    seen = {"at": 30, "kind": "page_fault", "name": "user", "thread_id": MAIN}
+    assert parts(delays(iterations((0, 100)), known, seen, costs=Costs(1_000))) == {"major_fault": 60, "on_cpu": 40}
+
+
+def test_a_flush_is_the_disk_from_its_call_to_its_return() -> None:
+    known = states((MAIN, 0, 40, "running"), (MAIN, 40, 90, "blocked", {"wait": "disk"}), (MAIN, 90, 100, "running"))
+    seen = {"at": 30, "long": 65, "kind": "syscall", "name": "fsync", "thread_id": MAIN}
+    assert parts(delays(iterations((0, 100)), known, seen)) == {"disk": 65, "on_cpu": 35}
+
+
+def test_softirqs_that_a_kernel_thread_runs_are_interrupts() -> None:
+    known = states(
+        (MAIN, 0, 40, "running"), (MAIN, 40, 90, "preempted", {"by_name": "ksoftirqd/1", "by_thread_id": 22})
+    )
+    assert parts(delays(iterations((0, 90)), known)) == {"interrupts": 50, "on_cpu": 40}
+
+
+STATES = st.sampled_from(["running", "preempted", "throttled", "queued", "blocked", "stopped", "unknown"])
+LENGTHS = st.lists(st.tuples(STATES, st.integers(1, 40)), min_size=1, max_size=8)
+
+
+@given(LENGTHS, LENGTHS, st.lists(st.integers(1, 30), min_size=1, max_size=5), st.data())
+def test_the_parts_are_the_latency_and_none_is_negative(
+    main: list[tuple[str, int]], pool: list[tuple[str, int]], lengths: list[int], data: st.DataObject
+) -> None:
+    rows = []
+    for thread, other, some in ((MAIN, POOL, main), (POOL, MAIN, pool)):
+        at = 0
+        for state, length in some:
+            wait = data.draw(st.sampled_from(["lock", "disk", "page_fault", "other"])) if state == "blocked" else None
+            by = data.draw(st.sampled_from([None, other, OTHER]))
+            rows.append((thread, at, at + length, state, {"wait": wait, "by_thread_id": by}))
+            at += length
+    at, spans = 0, []
+    for length in lengths:
+        spans.append((at, at + length))
+        at += length
+    kinds = st.sampled_from(["interrupt", "softirq", "page_fault", "syscall"])
+    one = st.tuples(kinds, st.integers(0, 100), st.integers(0, 20), st.sampled_from([MAIN, POOL]))
+    seen = [
+        {
+            "at": when,
+            "long": long,
+            "kind": kind,
+            "name": "fsync" if kind == "syscall" else "local_timer",
+            "thread_id": who,
+        }
+        for kind, when, long, who in data.draw(st.lists(one, max_size=6))
+    ]
+    asked = iterations(*spans)
+    found = delays(asked, states(*rows), *seen, costs=Costs(3_000.5, 7_000.25))
+    assert (found.get_column("duration_ns") >= 0).all()
+    summed = dict(found.group_by("iteration").agg(pl.col("duration_ns").sum()).iter_rows())
+    assert summed == dict(asked.select("iteration", "latency_ns").iter_rows())
+    assert found.select("iteration", "cause").is_duplicated().sum() == 0

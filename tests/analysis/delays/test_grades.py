@@ -1,0 +1,109 @@
+"""What is a spike, what caused it, what disturbed an iteration, and what a cause did to the session."""
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from aaco_pipeline.analysis.delays.grades import delay_figures, iteration_grades
+from tests.analysis.delays.recorded import iterations, table
+
+
+def delays(rows: list[dict[str, int]], by: dict[str, str] | None = None) -> pl.DataFrame:
+    """Parts of iterations by cause, in microseconds."""
+    made: list[dict[str, Any]] = [
+        {
+            **{"pass": "latency", "iteration": number, "cause": cause, "duration_ns": long * 1000, "grade": "observed"},
+            "by_name": (by or {}).get(cause),
+        }
+        for number, row in enumerate(rows)
+        for cause, long in row.items()
+    ]
+    return table("iteration_delays", made)
+
+
+def spans(rows: list[dict[str, int]]) -> pl.DataFrame:
+    at, found = 0, []
+    for row in rows:
+        found.append((at, at + sum(row.values())))
+        at = found[-1][1] + 10
+    return iterations(*found)
+
+
+QUIET = [{"on_cpu": 1000 + number % 7} for number in range(60)]
+
+
+def grade(rows: list[dict[str, int]], by: dict[str, str] | None = None) -> dict[str, Any]:
+    """The grade of the last iteration."""
+    return iteration_grades(spans(rows), delays(rows, by)).row(-1, named=True)
+
+
+def test_a_spike_is_given_the_part_that_grew() -> None:
+    found = grade([*QUIET, {"on_cpu": 1010, "preempted": 700}])
+    assert (found["is_spike"], found["spike_cause"], found["explained_ns"]) == (True, "preempted", 700_000)
+    assert (found["grade"], found["disturbed_by"], found["disturbed_ns"]) == ("disturbed", "preempted", 700_000)
+
+
+def test_more_work_is_on_cpu_longer_and_disturbs_nobody() -> None:
+    found = grade([*QUIET, {"on_cpu": 1900}])
+    assert (found["spike_cause"], found["grade"], found["disturbed_by"]) == ("on_cpu_longer", "clean", None)
+
+
+def test_causes_of_which_none_explains_half_leave_it_unexplained() -> None:
+    found = grade([*QUIET, {"on_cpu": 1300, "preempted": 300, "disk": 300}])
+    assert (found["is_spike"], found["spike_cause"]) == (True, None)
+
+
+def test_lost_events_are_no_cause_and_no_clean_bill() -> None:
+    found = grade([*QUIET, {"on_cpu": 500, "unknown": 1500}])
+    assert (found["is_spike"], found["spike_cause"], found["grade"], found["disturbed_ns"]) == (
+        True,
+        None,
+        "unknown",
+        None,
+    )
+
+
+@pytest.mark.parametrize(
+    "part", [{"disk": 700}, {"lock": 700}, {"major_fault": 700}, {"minor_faults": 700}, {"sleep": 700}]
+)
+def test_what_the_program_waits_for_by_its_own_doing_does_not_disturb_it(part: dict[str, int]) -> None:
+    found = grade([*QUIET, {"on_cpu": 1003, **part}])
+    assert (found["grade"], found["is_spike"], found["spike_cause"]) == ("clean", True, next(iter(part)))
+
+
+def test_the_timers_tick_disturbs_nobody_and_packets_do() -> None:
+    rows = [*QUIET, {"on_cpu": 1003, "interrupts": 200}]
+    assert grade(rows, {"interrupts": "local_timer"})["grade"] == "clean"
+    assert grade(rows, {"interrupts": "softirq NET_RX"})["disturbed_by"] == "interrupts"
+
+
+def test_a_grade_does_not_look_at_the_latency() -> None:
+    """The same causes with other work beside them are graded the same."""
+    short, long = ([*QUIET, {"on_cpu": work, "preempted": 300}] for work in (200, 5000))
+    assert grade(short)["grade"] == grade(long)["grade"] == "disturbed"
+
+
+def test_shares_of_variance_sum_to_one_and_p99_without_a_cause_is_that_of_the_rest() -> None:
+    chance = np.random.default_rng(1)
+    rows = [
+        {"on_cpu": 1000 + int(work), "preempted": 2000 if number % 25 == 0 else 0}
+        for number, work in enumerate(chance.integers(0, 50, 400))
+    ]
+    asked, parts = spans(rows), delays(rows)
+    figures = delay_figures(asked, parts, iteration_grades(asked, parts))
+    shares = dict(figures.select("cause", "variance_share_ratio").iter_rows())
+    assert sum(shares.values()) == pytest.approx(1)
+    assert shares["preempted"] > 0.95
+    without = figures.filter(pl.col("cause") == "preempted").row(0, named=True)
+    assert without["p99_without_ns"] < 1_051_000
+    assert without["ci_low_ns"] <= without["p99_without_ns"] <= without["ci_high_ns"]
+    assert without["spikes"] == 16
+    assert figures.get_column("tail_share_ratio").sum() == pytest.approx(1)
+
+
+def test_few_iterations_have_no_tail() -> None:
+    asked, parts = spans(QUIET), delays(QUIET)
+    figures = delay_figures(asked, parts, iteration_grades(asked, parts))
+    assert figures.select("tail_share_ratio", "p99_without_ns", "ci_low_ns").null_count().row(0) == (1, 1, 1)
