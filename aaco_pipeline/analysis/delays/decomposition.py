@@ -64,7 +64,7 @@ def iteration_delays(
         return pl.DataFrame(schema=_SCHEMA)
     own = set(main.to_list())
     pieces = _pieces(spans, states.filter(pl.col("thread_id").is_in(list(own))))
-    deciding = _deciding(spans, pieces, main[0])
+    deciding = _deciding(spans, pieces, main[0], _cost_on_cpu(pieces, events, costs))
     path = pieces.join(deciding, on=["row", "thread_id"], how="semi")
     for _ in range(_DEPTH):
         path, moved = _followed(path, pieces, own)
@@ -121,10 +121,28 @@ def _pieces(spans: pl.DataFrame, states: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(found).select(_PIECES)
 
 
-def _deciding(spans: pl.DataFrame, pieces: pl.DataFrame, main: int) -> pl.DataFrame:
+def _cost_on_cpu(pieces: pl.DataFrame, events: pl.DataFrame, costs: Costs) -> pl.DataFrame:
+    """What faults and interrupts cost each thread in each iteration while it had a CPU: row, thread_id, cost_ns."""
+    found = []
+    for (thread,), some in pieces.filter(pl.col("cause") == ON_CPU).group_by("thread_id", maintain_order=True):
+        own = events.filter(pl.col("thread_id") == thread)
+        cost = np.zeros(some.height)
+        for kind, each in (("page_fault", costs.minor_fault_ns), ("interrupt", costs.interrupt_ns)):
+            at = np.sort(own.filter(pl.col("kind") == kind).get_column("time_ns").to_numpy())
+            start, end = _ends(some)
+            cost += (each or 0.0) * (np.searchsorted(at, end) - np.searchsorted(at, start))
+        found.append(some.select("row", "thread_id").with_columns(cost_ns=pl.Series(cost)))
+    nothing = pieces.select("row", "thread_id").clear().with_columns(cost_ns=pl.lit(0.0))
+    return pl.concat([nothing, *found]).group_by("row", "thread_id").agg(pl.col("cost_ns").sum())
+
+
+def _deciding(spans: pl.DataFrame, pieces: pl.DataFrame, main: int, cost: pl.DataFrame) -> pl.DataFrame:
     """The thread of each iteration that is decomposed: row, thread_id."""
     lost = pl.when(pl.col("cause").is_in(_LOST)).then(pl.col("end_ns") - pl.col("start_ns")).otherwise(0)
     each = pieces.group_by("row", "thread_id").agg(lost_ns=lost.sum(), ran=(pl.col("cause") == ON_CPU).any())
+    each = each.join(cost, on=["row", "thread_id"], how="left").with_columns(
+        lost_ns=pl.col("lost_ns") + pl.col("cost_ns").fill_null(0.0)
+    )
     of_main = each.filter(pl.col("thread_id") == main).select("row", main_ns="lost_ns")
     others = (
         each.filter((pl.col("thread_id") != main) & pl.col("ran"))

@@ -33,6 +33,7 @@ _WAITS: Final[Mapping[str, str]] = {
 }
 #: The CPU idled for at least this share of a time in which a thread was runnable: nobody took the CPU from it.
 _IDLE_SHARE: Final = 0.5
+RAN: Final = "ran"
 _SEEN_RUNNING: Final = ("syscall", "page_fault", "interrupt", "softirq", "block_io")
 _OFF: Final = ("thread_id", "start_ns", "end_ns", "state", "cpu", "wait", "by_thread_id", "by_name")
 
@@ -87,15 +88,22 @@ def thread_states(
 def _until_seen(away: pl.DataFrame, events: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Times off the CPU whose end was not recorded, cut where the thread is first seen to run; and its running then.
 
-    An event of its own, or an interrupt of it, is seen on a CPU alone.
+    The kernel's account of its time says exactly since when it has had the CPU. An event of its own, or an interrupt
+    of it, is seen on a CPU alone, and tells only until when it was not known to be.
     """
-    seen = events.filter(pl.col("kind").is_in(_SEEN_RUNNING)).select("thread_id", seen_ns="time_ns").sort("seen_ns")
+    seen = (
+        events.filter(pl.col("kind").is_in([*_SEEN_RUNNING, RAN]))
+        .select("thread_id", seen_ns="time_ns", is_exact=pl.col("kind") == RAN)
+        .sort("seen_ns", "is_exact", descending=[False, True])
+        .unique(["thread_id", "seen_ns"], keep="first", maintain_order=True)
+    )
     away = away.sort("start_ns").join_asof(
         seen, left_on="start_ns", right_on="seen_ns", by="thread_id", strategy="forward", check_sortedness=False
     )
     over = pl.when("torn").then(pl.min_horizontal("end_ns", pl.col("seen_ns").fill_null(pl.col("end_ns"))))
     back = away.filter("torn").select("thread_id", "cpu", start_ns=over, end_ns="end_ns", state=pl.lit(RUNNING))
-    return away.with_columns(end_ns=over.otherwise("end_ns")), back
+    torn = pl.col("torn") & ~(pl.col("is_exact") & (pl.col("seen_ns") <= pl.col("end_ns"))).fill_null(False)
+    return away.with_columns(end_ns=over.otherwise("end_ns"), torn=torn), back
 
 
 def _slices(switches: pl.DataFrame, last: int) -> pl.DataFrame:

@@ -37,8 +37,9 @@ TABLES: Final[tuple[Table, ...]] = (
             nullable("cpu", INT32, ID, "Logical CPU that recorded it; null when the source does not say."),
             nullable("thread_id", INT64, ID, "Operating-system thread it is about: of a switch the one that left the "
                 "CPU, of a wake-up the one that was woken; 0 is an idle CPU; null for an event of the CPU alone."),
-            column("kind", STRING, NAME, "`switch`, `waking`, `migrate`, `fork`, `exit`, `page_fault`, `interrupt`, "
-                "`softirq`, `syscall`, `block_io`, `signal`, `throttle`, `cpu_frequency`, `gpu_job` or `fence_wait`."),
+            column("kind", STRING, NAME, "`switch`, `ran` (the kernel's account of a thread's time on a CPU), "
+                "`waking`, `migrate`, `fork`, `exit`, `page_fault`, `interrupt`, `softirq`, `syscall`, `signal`, "
+                "`block_io`, `throttle`, `cpu_frequency`, `gpu_job` or `fence_wait`."),
             nullable("name", STRING, NAME, "What of that kind: the interrupt's or softirq's name, the system call, "
                 "`user` or `kernel` for a fault, the tracepoint of a driver; null where the kind says it all."),
             nullable("duration_ns", INT64, NS, "From its entry to its exit; null when it has no extent or its exit was "

@@ -7,7 +7,13 @@ from typing import Final
 
 #: Of the measured threads alone, and of what interrupts them.
 OF_THREADS: Final = (
-    *("sched/sched_waking", "sched/sched_migrate_task", "sched/sched_process_fork", "sched/sched_process_exit"),
+    *(
+        "sched/sched_stat_runtime",
+        "sched/sched_waking",
+        "sched/sched_migrate_task",
+        "sched/sched_process_fork",
+        "sched/sched_process_exit",
+    ),
     *("exceptions/page_fault_user", "exceptions/page_fault_kernel"),
     *("irq/irq_handler_entry", "irq/irq_handler_exit", "irq/softirq_entry", "irq/softirq_exit"),
     *(

@@ -241,6 +241,14 @@ def _waking(one: _Some) -> pl.DataFrame:
     return one.frame("waking", thread_id=one.values("pid"), other_thread_id=waker, value=one.values("target_cpu"))
 
 
+def _ran(one: _Some) -> pl.DataFrame:
+    """How long a thread had had the CPU, as the kernel settles its account: from the last time or its switching in."""
+    length = one.values("runtime")
+    return one.frame("ran", thread_id=one.values("pid"), duration_ns=length).with_columns(
+        pl.col("time_ns") - pl.col("duration_ns")
+    )
+
+
 def _fork(one: _Some) -> pl.DataFrame:
     return one.frame("fork", thread_id=one.values("parent_pid"), other_thread_id=one.values("child_pid"))
 
@@ -263,6 +271,7 @@ _ENTRY, _EXIT = " entry", " exit"
 _READERS: Final[Mapping[str, Callable[[_Some], pl.DataFrame]]] = {
     "sched/sched_switch": _switch,
     "sched/sched_waking": _waking,
+    "sched/sched_stat_runtime": _ran,
     "sched/sched_process_fork": _fork,
     "sched/sched_migrate_task": lambda one: one.frame(
         "migrate", thread_id=one.values("pid"), value=one.values("dest_cpu")
