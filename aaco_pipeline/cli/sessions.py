@@ -15,12 +15,13 @@ from aaco_pipeline.lake.listing import listed
 from aaco_pipeline.lake.sql import select_rows
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.document.kernel import kernel_document
-from aaco_pipeline.report.document.session import path_document, session_summary, shapes_document
+from aaco_pipeline.report.document.session import path_document, session_summary, shapes_document, spikes_document
 from aaco_pipeline.report.document.statements import SECTIONS
 from aaco_pipeline.report.terminal.kernel import print_kernel
 from aaco_pipeline.report.terminal.screen import print_table
 from aaco_pipeline.report.terminal.session import print_critical_path, print_evidence, print_session
 from aaco_pipeline.report.terminal.shapes import print_shapes
+from aaco_pipeline.report.terminal.spikes import print_spikes
 from aaco_pipeline.report.words.session import Document
 from aaco_pipeline.report.words.units import counted, duration, grouped, size
 
@@ -72,6 +73,7 @@ def ls(project: "Project", newest: int | None, as_json: bool) -> None:
 @click.option("--critical-path", is_flag=True, help="Show where the time went: critical path and idle causes.")
 @click.option("--evidence", is_flag=True, help="Show what the answer rests on, and what was missing.")
 @click.option("--shapes", is_flag=True, help="Show what framework operators had to do, by the shapes of their inputs.")
+@click.option("--spikes", is_flag=True, help="Show which iterations took longer and why (runs with --kernel-plane).")
 @click.option("--csv", "as_csv", is_flag=True, help="With --shapes: CSV, every row and column of the table.")
 @click.option("--kernel", metavar="NAME", help="Show one kernel: a name, a unique part of one, or its number.")
 @click.option(
@@ -89,6 +91,7 @@ def show(
     critical_path: bool,
     evidence: bool,
     shapes: bool,
+    spikes: bool,
     as_csv: bool,
     kernel: str | None,
     faster: float | None,
@@ -99,8 +102,9 @@ def show(
         raise click.UsageError("--critical-path shows the whole session, --kernel one kernel: give one of them")
     if shapes and (critical_path or kernel is not None):
         raise click.UsageError("--shapes shows the operators: give it without --critical-path and --kernel")
-    if evidence and (critical_path or shapes or kernel is not None):
-        raise click.UsageError("--evidence is about the whole answer: give it alone")
+    if (evidence or spikes) and (critical_path or shapes or kernel is not None or (evidence and spikes)):
+        what = "--spikes is about the iterations" if spikes else "--evidence is about the whole answer"
+        raise click.UsageError(f"{what}: give it alone")
     if as_csv and (as_json or not shapes):
         raise click.UsageError("--csv goes with --shapes, and without --json")
     if faster is not None and kernel is None:
@@ -112,15 +116,7 @@ def show(
         from aaco_pipeline.cli.query import print_csv
 
         print_csv([select_rows(lake, SECTIONS["operator_shapes"].format(session=found))])
-    elif shapes:
-        _show(shapes_document(lake, found), print_shapes, as_json=as_json)
-    elif critical_path:
-        _show(path_document(lake, found), print_critical_path, as_json=as_json)
-    elif evidence:
-        _show(session_summary(lake, found), print_evidence, as_json=as_json)
-    elif kernel is None:
-        show_session(lake, found, as_json=as_json)
-    else:
+    elif kernel is not None:
         document = kernel_document(lake, found, kernel)
         if faster is not None:
             from aaco_pipeline.analysis.timeline.recorded import RECORDED_FROM, recorded
@@ -129,6 +125,16 @@ def show(
             run = recorded({name: lake.read(name, found).drop("session_id") for name in RECORDED_FROM})
             document["what_if"] = saving_of_kernel(run, document["kernel"]["kernel_id"], faster).to_dicts()
         _show(document, print_kernel, as_json=as_json)
+    else:
+        parts = (
+            (shapes, shapes_document, print_shapes),
+            (spikes, spikes_document, print_spikes),
+            (critical_path, path_document, print_critical_path),
+            (evidence, session_summary, print_evidence),
+            (True, session_summary, print_session),
+        )
+        _, read, for_people = next(one for one in parts if one[0])
+        _show(read(lake, found), for_people, as_json=as_json)
 
 
 def show_session(lake: TraceLake, session: str, *, as_json: bool) -> None:

@@ -16,6 +16,7 @@ from aaco_pipeline.lake.sql import select_rows
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.document.kernel_pages import KERNEL_PAGES
 from aaco_pipeline.report.document.ranks import RANKS
+from aaco_pipeline.report.document.spikes import SPIKES
 from aaco_pipeline.report.document.statements import OF_CAMPAIGN, SECTIONS, STAGES, SUMMARY, TIMELINE
 from aaco_pipeline.report.words.answer import answer_fields
 from aaco_pipeline.report.words.bottleneck_text import bottleneck_fields
@@ -71,6 +72,13 @@ def shapes_document(lake: TraceLake, session: str) -> Document:
     statements = {"session": SUMMARY["session"], **{name: SECTIONS[name] for name in wanted}}
     statements["missing"] = _WHY_NO_SHAPES
     return _head(lake, session, read_parts(lake, session, _filled_in(statements, session)))
+
+
+def spikes_document(lake: TraceLake, session: str) -> Document:
+    """The session's facts with what delayed its iterations, as `aaco show --spikes` prints."""
+    return _head(
+        lake, session, read_parts(lake, session, _filled_in({"session": SUMMARY["session"], **SPIKES}, session))
+    )
 
 
 # ---- inside ----------------------------------------------------------------------------------------------------------
