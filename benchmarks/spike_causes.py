@@ -207,11 +207,10 @@ def _from_outside(kind: str, folder: Path, chance: random.Random, told: "_Told")
     with _MAKERS[kind](pid) as deliver:
         while not told.over.wait(chance.uniform(0.04, 0.14)):
             done = deliver(int(chance.uniform(3e6, 12e6)))
-            if done is not None:
-                told.delivered.append(done)
+            told.delivered += done
 
 
-Deliver = Callable[[int], tuple[int, int] | None]
+Deliver = Callable[[int], list[tuple[int, int]]]
 
 
 @contextmanager
@@ -225,11 +224,11 @@ def _busy(cpu: int, kind: str) -> Iterator[Deliver]:
         os.setpriority(os.PRIO_PROCESS, process.pid, -10)
     taking, giving = process.stdin, process.stdout
 
-    def deliver(length: int) -> tuple[int, int] | None:
+    def deliver(length: int) -> list[tuple[int, int]]:
         taking.write(f"{length}\n")
         taking.flush()
         start, end, spent = map(int, giving.readline().split())
-        return (start, end) if spent > length // 4 else None
+        return [(start, end)] if spent > length // 4 else []
 
     try:
         yield deliver
@@ -242,7 +241,7 @@ def _busy(cpu: int, kind: str) -> Iterator[Deliver]:
 
 @contextmanager
 def _stopping(pid: int) -> Iterator[Deliver]:
-    def deliver(length: int) -> tuple[int, int] | None:
+    def deliver(length: int) -> list[tuple[int, int]]:
         try:
             os.kill(pid, signal.SIGSTOP)
             start = time.monotonic_ns()
@@ -250,15 +249,15 @@ def _stopping(pid: int) -> Iterator[Deliver]:
             end = time.monotonic_ns()
             os.kill(pid, signal.SIGCONT)
         except ProcessLookupError:
-            return None
-        return start, end
+            return []
+        return [(start, end)]
 
     yield deliver
 
 
 @contextmanager
 def _quota(pid: int) -> Iterator[Deliver]:
-    """A group whose quota is a fifth for a while; delivered is what its count of throttled periods proves."""
+    """A group whose quota is a fifth for a while; delivered are the instants at which its count of throttling rises."""
     _GROUP.mkdir(exist_ok=True)
     (_GROUP / "cpu.cfs_period_us").write_text("10000")
     (_GROUP / "cgroup.procs").write_text(str(pid))
@@ -266,13 +265,17 @@ def _quota(pid: int) -> Iterator[Deliver]:
     def throttled() -> int:
         return int((_GROUP / "cpu.stat").read_text().split()[3])
 
-    def deliver(length: int) -> tuple[int, int] | None:
-        before, start = throttled(), time.monotonic_ns()
+    def deliver(length: int) -> list[tuple[int, int]]:
+        counted, over = throttled(), time.monotonic_ns() + length + 10_000_000
+        seen = []
         (_GROUP / "cpu.cfs_quota_us").write_text("2000")
-        time.sleep(length / 1e9 + 0.01)
+        while (at := time.monotonic_ns()) < over:
+            if (now := throttled()) > counted:
+                counted = now
+                seen.append((at, at + 1))  # whoever is throttled at this instant is kept from ending its iteration
+            time.sleep(0.0003)
         (_GROUP / "cpu.cfs_quota_us").write_text("-1")
-        end = time.monotonic_ns()
-        return (start, end) if throttled() > before else None
+        return seen
 
     try:
         yield deliver
@@ -296,7 +299,7 @@ def _packets(pid: int) -> Iterator[Deliver]:
     sender.connect(taker.getsockname())
     content = bytes(1400)
 
-    def deliver(length: int) -> tuple[int, int] | None:
+    def deliver(length: int) -> list[tuple[int, int]]:
         os.sched_setaffinity(threading.get_native_id(), {1 - TARGET_CPU})
         start = time.monotonic_ns()
         sent = 0
@@ -304,7 +307,7 @@ def _packets(pid: int) -> Iterator[Deliver]:
             with suppress(OSError):
                 sender.send(content)
                 sent += 1
-        return (start, time.monotonic_ns()) if sent > 100 else None
+        return [(start, time.monotonic_ns())] if sent > 100 else []
 
     try:
         yield deliver
