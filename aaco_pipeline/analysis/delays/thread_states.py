@@ -33,6 +33,8 @@ _WAITS: Final[Mapping[str, str]] = {
 }
 #: The CPU idled for at least this share of a time in which a thread was runnable: nobody took the CPU from it.
 _IDLE_SHARE: Final = 0.5
+#: An idle CPU takes up to so long to begin with a thread that was woken; longer it idles only where it may not run it.
+_WAKES: Final = 1_000_000
 RAN: Final = "ran"
 _SEEN_RUNNING: Final = ("syscall", "page_fault", "interrupt", "softirq", "block_io")
 _OFF: Final = ("thread_id", "start_ns", "end_ns", "state", "cpu", "wait", "by_thread_id", "by_name")
@@ -76,7 +78,7 @@ def thread_states(
     away, back = _until_seen(following.filter(~pl.col("is_in")), events)
     slices = _slices(switches, last)
     states = pl.concat(
-        [running, back, _runnable(away, slices, throttling), _waiting(away, events, slices)], how="diagonal"
+        [running, back, _runnable(away, slices, throttling), _waiting(away, events, slices, throttling)], how="diagonal"
     ).filter(pl.col("end_ns") > pl.col("start_ns"))
     names = threads.select(pl.col("thread_id").alias("by_thread_id"), pl.col("name").alias("thread_name"))
     named = states.join(names, on="by_thread_id", how="left").with_columns(
@@ -120,10 +122,8 @@ def _slices(switches: pl.DataFrame, last: int) -> pl.DataFrame:
 def _runnable(away: pl.DataFrame, slices: pl.DataFrame, throttling: pl.DataFrame) -> pl.DataFrame:
     """Times in which a thread could have run and did not: another had its CPU, or its group had no quota left."""
     spans = away.filter(pl.col("state") == "runnable").select("thread_id", "start_ns", "end_ns", "cpu", "torn")
-    idle, others = _had_the_cpu(spans, slices)
+    idled, others = _idled(spans, slices)
     used_up = _throttled_meanwhile(spans, throttling)
-    length = (spans.get_column("end_ns") - spans.get_column("start_ns")).to_numpy()
-    idled = idle >= _IDLE_SHARE * length
     return spans.with_columns(
         state=pl.when("torn")
         .then(pl.lit(UNKNOWN))
@@ -135,7 +135,14 @@ def _runnable(away: pl.DataFrame, slices: pl.DataFrame, throttling: pl.DataFrame
     ).with_columns(by_thread_id=pl.when(pl.col("state") == PREEMPTED).then(others))
 
 
-def _waiting(away: pl.DataFrame, events: pl.DataFrame, slices: pl.DataFrame) -> pl.DataFrame:
+def _idled(spans: pl.DataFrame, slices: pl.DataFrame) -> tuple[npt.NDArray[np.bool_], pl.Series]:
+    """Whether each span's CPU idled for most of it, and which other thread had most of it."""
+    idle, others = _had_the_cpu(spans, slices)
+    start, end = _ends(spans)
+    return idle >= _IDLE_SHARE * (end - start), others
+
+
+def _waiting(away: pl.DataFrame, events: pl.DataFrame, slices: pl.DataFrame, throttling: pl.DataFrame) -> pl.DataFrame:
     """Times in which a thread waited: until it was woken, and from then on for a CPU."""
     spans = away.filter(pl.col("state").is_in(["sleeping", "disk_sleep", "stopped"])).sort("start_ns")
     wakes = (
@@ -171,7 +178,13 @@ def _waiting(away: pl.DataFrame, events: pl.DataFrame, slices: pl.DataFrame) -> 
         cpu=pl.coalesce("next_cpu", "cpu"),
         state=pl.when("torn").then(pl.lit(UNKNOWN)).otherwise(pl.lit(QUEUED)),
     )
-    _, others = _had_the_cpu(queued, slices)
+    idled, others = _idled(queued, slices)
+    used_up = pl.Series(idled & _throttled_meanwhile(queued, throttling)) & (
+        pl.col("end_ns") - pl.col("start_ns") > _WAKES
+    )
+    queued = queued.with_columns(
+        state=pl.when(used_up & (pl.col("state") == QUEUED)).then(pl.lit(THROTTLED)).otherwise("state")
+    )
     by = pl.when(pl.col("state") == QUEUED).then(others)
     return pl.concat([blocked, queued.with_columns(by_thread_id=by)], how="diagonal")
 

@@ -117,6 +117,7 @@ class KernelPlane:
             one.set("tracing_on", "0")
         self._document["clock"]["after"] = clock_readings()
         self._document["buffers"] = self._reader.finish()
+        self._reader.look_at_the_quota()
         self._document["throttling"] = self._reader.throttling
         self._document["state"] = "present"
 
@@ -144,6 +145,7 @@ class _Reader:
         #: Whose control group is looked at, and what its quota was used up by, whenever that had changed.
         self.process: int | None = None
         self.throttling: list[dict[str, int | str]] = []
+        self._group: Path | None = None
         self._error: OSError | None = None
         self._sources: list[int] = []
         self._targets: list[int] = []
@@ -194,7 +196,7 @@ class _Reader:
         try:
             while not self._stopping.wait(_PERIOD_SECONDS):
                 self._move()
-                self._look_at_the_quota()
+                self.look_at_the_quota()
             self._move()
         except OSError as error:
             self._error = error
@@ -207,36 +209,46 @@ class _Reader:
                     while moved:
                         moved -= os.splice(outlet, target, moved)
 
-    def _look_at_the_quota(self) -> None:
-        found = None if self.process is None else throttling_of(self.process)
+    def look_at_the_quota(self) -> None:
+        """Keep what the group of the process counts now, where that is another count; of one that ended the last."""
+        if self.process is not None:
+            self._group = group_of(self.process) or self._group
+        found = None if self._group is None else throttling_of(self._group)
         last = self.throttling[-1] if self.throttling else {}
         if found is not None and any(last.get(name) != value for name, value in found.items()):
             self.throttling.append({"monotonic_ns": time.monotonic_ns(), **found})
 
 
-def throttling_of(process: int) -> dict[str, int | str] | None:
-    """How often and how long (ns) a process's control group had used its quota up; None where nothing says."""
+def group_of(process: int) -> Path | None:
+    """The folder of the control group that may bound a process's CPU time; None where there is none, or no process."""
     try:
         lines = Path(f"/proc/{process}/cgroup").read_text().splitlines()
     except OSError:
         return None
     for line in lines:
         _, controllers, group = line.split(":", 2)
-        mounts = (
-            ("/sys/fs/cgroup",)
-            if not controllers
-            else ("/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct")
-            if "cpu" in controllers.split(",")
-            else ()
-        )
+        named = controllers.split(",")
+        mounts = ("",) if not controllers else ("/cpu", "/cpu,cpuacct") if "cpu" in named else ()
         for mount in mounts:
-            with suppress(OSError, ValueError):
-                text = Path(f"{mount}{group}/cpu.stat").read_text()
-                values = {name: int(value) for name, value in (one.split() for one in text.splitlines())}
-                if "nr_throttled" in values:
-                    spent = values.get("throttled_time", values.get("throttled_usec", 0) * 1_000)
-                    return {"group": f"{mount}{group}", "throttled": values["nr_throttled"], "throttled_ns": spent}
+            folder = Path(f"/sys/fs/cgroup{mount}{group}")
+            if throttling_of(folder) is not None:
+                return folder
     return None
+
+
+def throttling_of(group: Path) -> dict[str, int | str] | None:
+    """How often and for how long (ns) a control group had its quota used up; None where it does not say.
+
+    cgroup v1 counts nanoseconds in `throttled_time`, v2 microseconds in `throttled_usec`.
+    """
+    try:
+        values = {name: int(value) for name, value in map(str.split, (group / "cpu.stat").read_text().splitlines())}
+    except (OSError, ValueError):
+        return None
+    if "nr_throttled" not in values:
+        return None
+    spent = values.get("throttled_time", values.get("throttled_usec", 0) * 1_000)
+    return {"group": str(group), "throttled": values["nr_throttled"], "throttled_ns": spent}
 
 
 def _made(tracefs: Path, purpose: str) -> Instance:
