@@ -1,0 +1,143 @@
+"""States from switches and wake-ups: what a thread was kept by, who was in the way, and what is not known."""
+
+from typing import Any
+
+import polars as pl
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aaco_pipeline.analysis.delays.thread_states import thread_states
+from tests.analysis.delays.recorded import MAIN, OTHER, POOL, events, table, threads
+
+NO_LOSS = table("kernel_losses", [])
+NEVER = pl.DataFrame(schema={"time_ns": pl.Int64, "throttled": pl.Int64, "throttled_ns": pl.Int64})
+
+
+def switch(at: int, previous: int, following: int, state: str = "runnable", cpu: int = 0) -> dict[str, Any]:
+    return {
+        **{"at": at, "kind": "switch", "thread_id": previous, "other_thread_id": following, "cpu": cpu},
+        "state": "idle" if previous == 0 else state,
+    }
+
+
+def waking(at: int, thread: int, by: int | None) -> dict[str, Any]:
+    return {"at": at, "kind": "waking", "thread_id": thread, "other_thread_id": by}
+
+
+def call(name: str, long: int) -> dict[str, Any]:
+    return {"at": 50, "long": long, "kind": "syscall", "name": name, "thread_id": MAIN}
+
+
+def states(*seen: dict[str, Any], losses: pl.DataFrame = NO_LOSS, throttling: pl.DataFrame = NEVER) -> pl.DataFrame:
+    ordered = events(*sorted(seen, key=lambda one: int(one["at"])))
+    known = pl.concat([threads(MAIN, POOL), table("kernel_threads", [{"thread_id": OTHER, "name": "hog"}])])
+    return thread_states(ordered, known, losses, throttling)
+
+
+def told(found: pl.DataFrame, thread: int = MAIN) -> list[tuple[int, int, str]]:
+    """From, to (microseconds) and state."""
+    rows = found.filter(pl.col("thread_id") == thread).select("start_ns", "end_ns", "state").rows()
+    return [(start // 1000, end // 1000, state) for start, end, state in rows]
+
+
+def test_who_has_the_cpu_meanwhile_is_who_preempted() -> None:
+    found = states(
+        *(switch(0, 0, MAIN), switch(100, MAIN, OTHER), switch(180, OTHER, POOL)),
+        *(switch(190, POOL, MAIN), switch(300, MAIN, 0)),
+    )
+    assert told(found) == [(0, 100, "running"), (100, 190, "preempted"), (190, 300, "running")]
+    row = found.filter(pl.col("state") == "preempted").row(0, named=True)
+    assert (row["by_thread_id"], row["by_name"], row["cpu"]) == (OTHER, "hog", 0)
+
+
+def test_a_runnable_thread_beside_an_idle_cpu_is_throttled_where_the_group_counts_that() -> None:
+    seen = (switch(0, 0, MAIN), switch(100, MAIN, 0), switch(900, 0, MAIN), switch(1000, MAIN, 0))
+    rising = pl.DataFrame({"time_ns": [0, 2_000_000], "throttled": [3, 4], "throttled_ns": [0, 1]})
+    assert told(states(*seen, throttling=rising))[1] == (100, 900, "throttled")
+    assert told(states(*seen, throttling=rising.with_columns(throttled=pl.lit(3))))[1] == (100, 900, "queued")
+    assert told(states(*seen))[1] == (100, 900, "queued")
+
+
+def test_a_wait_ends_when_it_is_woken_and_what_follows_is_the_queue() -> None:
+    seen = (
+        *(switch(0, 0, MAIN), call("futex", 500), switch(100, MAIN, OTHER, "sleeping"), waking(400, MAIN, POOL)),
+        *(switch(450, OTHER, MAIN), switch(600, MAIN, 0)),
+    )
+    found = states(*seen)
+    assert told(found)[1:3] == [(100, 400, "blocked"), (400, 450, "queued")]
+    blocked, queued = found.filter(pl.col("state").is_in(["blocked", "queued"])).rows(named=True)
+    assert (blocked["wait"], blocked["by_thread_id"]) == ("lock", POOL)
+    assert queued["by_thread_id"] == OTHER
+
+
+def test_what_was_waited_for_is_told_by_the_event_before() -> None:
+    def wait(before: dict[str, Any], state: str) -> str:
+        seen = (switch(0, 0, MAIN), before, switch(100, MAIN, 0, state), waking(200, MAIN, None), switch(210, 0, MAIN))
+        return str(states(*seen, switch(300, MAIN, 0)).filter(pl.col("state") == "blocked").item(0, "wait"))
+
+    fault = {"at": 90, "kind": "page_fault", "name": "user", "thread_id": MAIN}
+    assert wait(fault, "disk_sleep") == "page_fault"
+    assert wait(call("fsync", 300), "disk_sleep") == "disk"
+    assert wait(call("nanosleep", 300), "sleeping") == "sleep"
+    assert wait(call("futex", 20), "disk_sleep") == "disk"
+    assert wait(call("futex", 20), "sleeping") == "other"
+
+
+def test_a_wake_up_from_an_interrupt_says_so() -> None:
+    found = states(switch(0, 0, MAIN), switch(100, MAIN, 0, "sleeping"), waking(200, MAIN, None), switch(210, 0, MAIN))
+    assert found.filter(pl.col("state") == "blocked").item(0, "by_name") == "interrupt"
+
+
+def test_a_stop_is_no_wait() -> None:
+    found = states(
+        *(switch(0, 0, MAIN), switch(100, MAIN, 0, "stopped"), waking(500, MAIN, OTHER)),
+        *(switch(510, 0, MAIN), switch(600, MAIN, 0)),
+    )
+    assert told(found)[1:3] == [(100, 500, "stopped"), (500, 510, "queued")]
+
+
+def test_a_switch_that_was_not_recorded_leaves_unknown_until_the_thread_is_seen() -> None:
+    lost = (switch(0, 0, MAIN), switch(100, MAIN, 0), switch(900, MAIN, 0))
+    assert told(states(*lost))[1] == (100, 900, "unknown")
+    fault = {"at": 700, "kind": "page_fault", "name": "user", "thread_id": MAIN}
+    assert told(states(*lost, fault))[1:] == [(100, 700, "unknown"), (700, 900, "running")]
+
+
+def test_the_account_of_its_time_tells_exactly_when_an_unrecorded_switch_was() -> None:
+    lost = (switch(0, 0, MAIN), switch(100, MAIN, OTHER), switch(900, MAIN, 0))
+    account = {"at": 650, "long": 120, "kind": "ran", "thread_id": MAIN}
+    assert told(states(*lost, account))[1:] == [(100, 650, "preempted"), (650, 900, "running")]
+
+
+def test_lost_events_are_unknown_on_their_cpu_alone() -> None:
+    losses = table("kernel_losses", [{"cpu": 0, "buffer": "switches", "start_ns": 40_000, "end_ns": 60_000}])
+    seen = (switch(0, 0, MAIN), switch(100, MAIN, 0), switch(0, 0, POOL, cpu=1), switch(100, POOL, 0, cpu=1))
+    found = states(*seen, losses=losses)
+    assert told(found)[:3] == [(0, 40, "running"), (40, 60, "unknown"), (60, 100, "running")]
+    assert told(found, POOL)[0] == (0, 100, "running")
+
+
+LEFT = st.sampled_from(["runnable", "sleeping", "disk_sleep", "stopped", "lost"])
+STEPS = st.lists(st.tuples(st.integers(1, 50), LEFT, st.booleans()), min_size=1, max_size=10)
+
+
+@given(STEPS, st.booleans())
+def test_states_follow_one_another_whatever_was_lost(steps: list[tuple[int, str, bool]], with_other: bool) -> None:
+    seen, at = [switch(0, 0, MAIN)], 0
+    for length, state, woken in steps:
+        at += length
+        seen.append(switch(at, MAIN, OTHER if with_other else 0, "runnable" if state == "lost" else state))
+        if woken and state != "runnable":
+            seen.append(waking(at + 1, MAIN, None))
+        at += length + 2
+        if state != "lost":
+            seen.append(switch(at, OTHER if with_other else 0, MAIN))
+    seen.append(switch(at + 5, MAIN, 0))
+    found = states(*seen).filter(pl.col("thread_id") == MAIN)
+    assert (found.get_column("start_ns")[1:] == found.get_column("end_ns")[:-1]).all()
+    assert (found.get_column("end_ns") > found.get_column("start_ns")).all()
+    assert (found.item(0, "start_ns"), found.item(-1, "end_ns")) == (0, (at + 5) * 1000)
+
+
+def test_no_events_are_no_states() -> None:
+    assert states().height == 0

@@ -1,0 +1,140 @@
+"""A recording's pages become events, threads and losses; what is not of the measured threads stays out."""
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from aaco_pipeline.errors import CaptureError
+from aaco_pipeline.formats.native.kernel_plane.reading import TABLES, read
+from tests.formats.native.kernel_plane.recording import data_of, recorded
+
+SWITCH, WAKING, FORK = "sched/sched_switch", "sched/sched_waking", "sched/sched_process_fork"
+ZERO = 1_000
+
+
+def switch(previous: int, following: int, state: int = 0) -> bytes:
+    names = {0: b"swapper/0", 100: b"python", 101: b"pool", 900: b"hog"}
+    told: dict[str, int | bytes] = {"prev_comm": names[previous], "next_comm": names[following]}
+    return data_of(SWITCH, previous, 0, **told, prev_pid=previous, prev_state=state, next_pid=following)
+
+
+def rows(table: pl.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
+    return table.select(columns).rows()
+
+
+def test_switches_of_all_and_events_of_the_measured_are_kept(tmp_path: Path) -> None:
+    document = recorded(
+        tmp_path,
+        {
+            ("switches", 0): [
+                (1_500, switch(0, 900)),
+                (2_000, switch(900, 100)),
+                (3_000, switch(100, 0, 2)),
+                (9_000, switch(0, 900)),
+            ],
+            ("threads", 0): [
+                (2_100, data_of(FORK, 100, parent_pid=100, child_pid=101)),
+                (2_200, data_of("raw_syscalls/sys_enter", 100, id=74)),
+                (2_300, data_of("exceptions/page_fault_user", 900, address=1)),
+                (3_500, data_of(WAKING, 0, flags=8, pid=100, target_cpu=0)),
+                (3_600, data_of("raw_syscalls/sys_exit", 100, id=74)),
+                (3_700, data_of(WAKING, 101, pid=100, target_cpu=0)),
+            ],
+        },
+    )
+    events = read(document, tmp_path, ZERO).tables["kernel_events"]
+    told = rows(events, "time_ns", "kind", "name", "thread_id", "other_thread_id", "state", "duration_ns")
+    assert told == [
+        (1_000, "switch", None, 900, 100, "runnable", None),
+        (1_100, "fork", None, 100, 101, None, None),
+        (1_200, "syscall", "fsync", 100, None, None, 1_400),
+        (2_000, "switch", None, 100, 0, "disk_sleep", None),
+        (2_500, "waking", None, 100, None, None, None),
+        (2_700, "waking", None, 100, 101, None, None),
+    ]
+    threads = read(document, tmp_path, ZERO).tables["kernel_threads"]
+    assert rows(threads, "thread_id", "process_id", "name") == [
+        (0, None, "idle"),
+        (100, 0, "python"),
+        (900, None, "hog"),
+    ]
+
+
+def test_what_has_an_extent_is_paired_by_its_cpu_and_name(tmp_path: Path) -> None:
+    entry, leave = "irq_vectors/local_timer_entry", "irq_vectors/local_timer_exit"
+    document = recorded(
+        tmp_path,
+        {
+            ("threads", 0): [
+                (100, data_of(entry, 100)),
+                (120, data_of("irq/irq_handler_entry", 100, irq=42, text=b"virtio3-tx")),
+                (140, data_of("irq/irq_handler_exit", 100, irq=42)),
+                (160, data_of(leave, 100)),
+                (300, data_of(entry, 100)),
+            ],
+            ("threads", 1): [(130, data_of(entry, 100)), (135, data_of(leave, 100))],
+            ("switches", 0): [(90, switch(0, 100)), (400, switch(100, 0, 1))],
+        },
+    )
+    events = read(document, tmp_path, 0).tables["kernel_events"].filter(pl.col("kind") == "interrupt")
+    assert rows(events, "time_ns", "cpu", "name", "duration_ns") == [
+        (100, 0, "local_timer", 60),
+        (120, 0, "irq 42 virtio3-tx", 20),
+        (130, 1, "local_timer", 5),
+        (300, 0, "local_timer", None),
+    ]
+
+
+def test_the_account_of_a_threads_time_says_since_when_it_ran(tmp_path: Path) -> None:
+    account = data_of("sched/sched_stat_runtime", 100, pid=100, runtime=350, text=b"python")
+    document = recorded(tmp_path, {("threads", 0): [(1_000, account)], ("switches", 0): [(600, switch(0, 100))]})
+    events = read(document, tmp_path, 0).tables["kernel_events"].filter(pl.col("kind") == "ran")
+    assert rows(events, "time_ns", "duration_ns", "thread_id") == [(650, 350, 100)]
+
+
+@pytest.mark.parametrize("state", ["absent", None])
+def test_without_a_recording_the_tables_are_empty_and_say_why(tmp_path: Path, state: str | None) -> None:
+    document = (
+        None if state is None else recorded(tmp_path, {}, state=state, reason="tracefs is not mounted", fix="mount it")
+    )
+    found = read(document, tmp_path, 0)
+    assert {name: found.tables[name].height for name in TABLES} == dict.fromkeys(TABLES, 0)
+    (said,) = found.evidence
+    assert said.status == "absent"
+    assert ("--kernel-plane" if state is None else "tracefs is not mounted; mount it") in str(said.reason)
+
+
+def test_events_that_a_kernel_lacks_are_told_by_the_reason(tmp_path: Path) -> None:
+    document = recorded(tmp_path, {("switches", 0): [(600, switch(0, 100))]})
+    document["events"]["amdgpu/amdgpu_iv"] = {"format": None, "reason": "this kernel does not have the event"}
+    said = [one.reason for one in read(document, tmp_path, 0).evidence if one.item == "events of the kernel plane"]
+    assert said == ["amdgpu/amdgpu_iv: this kernel does not have the event"]
+
+
+@pytest.mark.parametrize(
+    ("broken", "what"),
+    [
+        (
+            {"buffers": [{"instance": "threads", "cpu": 0, "file": "../secret", "stats": {}}]},
+            "not one of the recording's",
+        ),
+        ({"header_page": "nothing"}, "how the kernel's pages are laid out"),
+        ({"events": {SWITCH: {"format": "no format", "reason": None}}}, "no description of an event"),
+        ({"format_version": 2}, "upgrade aaco_pipeline"),
+        ({"throttling": [{"monotonic_ns": "x"}]}, "damaged"),
+    ],
+)
+def test_a_damaged_document_is_one_clear_line(tmp_path: Path, broken: dict[str, Any], what: str) -> None:
+    document = recorded(tmp_path, {("switches", 0): [(600, switch(0, 100))]}, **broken)
+    with pytest.raises(CaptureError, match=what) as refused:
+        read(document, tmp_path, 0)
+    assert "\n" not in str(refused.value)
+
+
+def test_pages_that_are_not_compressed_are_refused_by_name(tmp_path: Path) -> None:
+    document = recorded(tmp_path, {("switches", 0): [(600, switch(0, 100))]})
+    (tmp_path / "kernel_plane" / "switches.cpu0.pages.gz").write_bytes(b"\x1f\x8bgarbage")
+    with pytest.raises(CaptureError, match=r"switches\.cpu0\.pages\.gz"):
+        read(document, tmp_path, 0)
