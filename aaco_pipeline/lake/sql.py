@@ -77,6 +77,41 @@ HELPER_VIEWS: Final = (
         ORDER BY k.name, s.session_id, k.kernel_id
         """,
     ),
+    HelperView(
+        "planes",
+        "One row per stretch of time of any plane on the session's axis: iterations and the gaps between them, host "
+        "calls, kernels and copies, threads' states, interrupts, calls and faults, samples of GPUs. What went on "
+        "meanwhile is a join by time.",
+        (
+            *("iterations", "iteration_gaps", "api_calls", "dispatches", "kernels", "memory_copies", "thread_states"),
+            *("kernel_events", "gpu_samples", "clock_domains"),
+        ),
+        """
+        WITH uncertain AS (SELECT session_id, max(uncertainty_ns) AS uncertainty_ns FROM clock_domains GROUP BY ALL)
+        SELECT p.*, CASE WHEN p.plane IN ('thread state', 'interrupt', 'softirq', 'syscall', 'page_fault', 'iteration',
+                    'gap', 'gpu sample') THEN 0 ELSE u.uncertainty_ns END AS uncertainty_ns
+        FROM (
+          SELECT session_id, 'iteration' AS plane, "pass" AS lane, concat(phase, ' ', iteration) AS name, start_ns,
+                 end_ns FROM iterations
+          UNION ALL SELECT session_id, 'gap', "pass", concat('before ', before_iteration), start_ns, end_ns
+            FROM iteration_gaps
+          UNION ALL SELECT session_id, 'host call', concat('thread ', thread_id), name, start_ns, end_ns FROM api_calls
+          UNION ALL SELECT d.session_id, 'kernel', concat('device ', d.device_id), k.name, d.start_ns, d.end_ns
+            FROM dispatches AS d LEFT JOIN kernels AS k USING (session_id, kernel_id)
+          UNION ALL SELECT session_id, 'copy', concat('device ', device_id), direction, start_ns, end_ns
+            FROM memory_copies
+          UNION ALL SELECT session_id, 'thread state', concat('thread ', thread_id),
+                 concat_ws(' by ', concat_ws(' on ', state, wait), by_name), start_ns, end_ns FROM thread_states
+          UNION ALL SELECT session_id, kind, concat_ws(', ', concat('cpu ', cpu), concat('thread ', thread_id)), name,
+                 time_ns, time_ns + coalesce(duration_ns, 0) FROM kernel_events
+            WHERE kind IN ('interrupt', 'softirq', 'syscall', 'page_fault', 'block_io', 'gpu_job', 'fence_wait')
+          UNION ALL SELECT session_id, 'gpu sample', concat('device ', device_id),
+                 concat_ws(', ', power_w || ' W', gfx_clock_mhz || ' MHz', array_to_string(throttle_reasons, ' ')),
+                 time_ns, time_ns FROM gpu_samples
+        ) AS p LEFT JOIN uncertain AS u USING (session_id)
+        ORDER BY p.session_id, p.start_ns, p.plane, p.lane, p.name
+        """,
+    ),
 )
 
 

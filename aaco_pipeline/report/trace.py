@@ -14,7 +14,9 @@ from aaco_pipeline.analysis.kernels.statistics import timed
 from aaco_pipeline.lake.on_disk import release
 from aaco_pipeline.lake.perfetto import TraceSummary, Track, write_trace
 from aaco_pipeline.lake.perfetto.lanes import Rule
+from aaco_pipeline.lake.perfetto.scheduling import scheduling_packets
 from aaco_pipeline.providers import CPU_PROVIDER
+from aaco_pipeline.report.trace_scheduling import EVENTS, STATES, THREADS, whole_switches
 from aaco_pipeline.report.trace_tables import Batches, CallNames, Groups, PathRows
 
 #: Columns of `system_samples` that are counters in the trace, with their unit there.
@@ -34,6 +36,7 @@ _COUNTERS: Final = {
 TABLES: Final = (
     *("sessions", "processes", "iterations", "api_calls", "critical_path", "dispatches", "kernels", "memory_copies"),
     *("gaps", "markers", "system_samples", "scheduler_events", "clock_domains"),
+    *("kernel_events", "kernel_threads", "thread_states"),
 )
 #: Copies of an unknown direction are still copies.
 _COPY_NAME: Final = pl.col("direction").fill_null("copy")
@@ -68,7 +71,14 @@ def write_session_trace(session: str, batches: Batches, path: Path) -> TraceSumm
     """
     layout = _Layout(session, batches)
     counters = layout.counters()
-    return write_trace(path, layout.tracks, layout.slices(), counters, metadata=dict(layout.metadata()))
+    return write_trace(
+        path,
+        layout.tracks,
+        layout.slices(),
+        counters,
+        metadata=dict(layout.metadata()),
+        scheduling=layout.scheduling(),
+    )
 
 
 class _Layout:
@@ -93,6 +103,8 @@ class _Layout:
         grouped = (self._calls, self._markers, self._dispatches, self._copies, self._scheduler)
         starts = [self._iterations.get_column("start_ns").min(), self._samples.get_column("time_ns").min()]
         starts += [groups.first_ns for groups in grouped]
+        self._kernel = self._whole("kernel_events", *EVENTS).filter(pl.col("kind").is_in(["switch", "waking"]))
+        starts.append(self._kernel.get_column("time_ns").min())
         self._zero = min((int(start) for start in starts if isinstance(start, int)), default=0)
         self._number = count(1)
         self.tracks: list[Track] = []
@@ -129,6 +141,16 @@ class _Layout:
                 track = self._track(name.removesuffix("_ns"), kind="counter", unit=unit)
                 frames.append(values.select(pl.lit(track, pl.UInt64).alias("track"), "time_ns", "value"))
         return pl.concat(frames)
+
+    def scheduling(self) -> Iterator[bytes]:
+        """The kernel's own switches and wake-ups, for the viewer's lines of CPUs and threads' states."""
+        moved = self._kernel.with_columns(pl.col("time_ns") - self._zero)
+        states = self._whole("thread_states", *STATES).with_columns(pl.col("start_ns") - self._zero)
+        switches = whole_switches(moved.filter(pl.col("kind") == "switch"), states)
+        wakings = moved.filter(pl.col("kind") == "waking").select("cpu", "time_ns", "thread_id", target_cpu="value")
+        pids = self._whole("processes", "process_id", "pid")
+        threads = self._whole("kernel_threads", *THREADS).join(pids, on="process_id", how="left")
+        return scheduling_packets(switches, wakings, threads.select("thread_id", "pid", "name"))
 
     def _track(self, name: str, **settings: object) -> int:
         track = Track(next(self._number), name, **settings)  # type: ignore[arg-type]

@@ -118,14 +118,18 @@ def write_trace(
     *,
     kernels: pl.DataFrame | None = None,
     metadata: Mapping[str, str | int | float] | None = None,
+    scheduling: Iterable[bytes] = (),
 ) -> TraceSummary:
-    """Replace `path` by the gzip-compressed trace of `encode`, whole or not at all; equal input gives equal bytes."""
+    """Replace `path` by the gzip-compressed trace of `encode`, whole or not at all; equal input gives equal bytes.
+
+    `scheduling` is what `aaco_pipeline.lake.perfetto.scheduling` makes of a kernel's switches, times as in the frames.
+    """
     trace = _Trace(tracks, slices, counters, kernels, metadata)
     with (
         writing_atomically(path) as file,
         gzip.GzipFile(filename="", mode="wb", compresslevel=1, fileobj=file, mtime=0) as stream,
     ):
-        for chunk in trace.chunks():
+        for chunk in chain(trace.chunks(), scheduling):
             stream.write(chunk)
     return TraceSummary(
         slices=trace.slices,

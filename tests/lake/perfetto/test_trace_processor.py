@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 
 from aaco_pipeline.lake.perfetto import write_trace
+from aaco_pipeline.lake.perfetto.scheduling import scheduling_packets
 from tests.lake.perfetto.decoding import DEVICE, POWER, THREAD, TRACKS
 from tests.places import ROOT
 
@@ -124,3 +125,36 @@ def test_a_real_trace_processor_finds_what_was_written(trace_processor_address: 
         assert faults == []
     finally:
         processor.close()
+
+
+def test_a_real_trace_processor_makes_states_of_switches(trace_processor_address: str, tmp_path: Path) -> None:
+    """A thread that runs, is pushed off, sleeps and is woken: its states are its life, and nothing is refused."""
+    from perfetto.trace_processor import TraceProcessor
+
+    switches = pl.DataFrame(
+        {
+            "cpu": [0, 0, 0, 0, 0, 1],
+            "time_ns": [100, 300, 350, 500, 900, 150],
+            "thread_id": [0, 7, 8, 7, 0, 0],
+            "other_thread_id": [7, 8, 7, 0, 7, 9],
+            "state": ["idle", "runnable", "sleeping", "disk_sleep", "idle", "idle"],
+        }
+    )
+    wakings = pl.DataFrame({"cpu": [1], "time_ns": [800], "thread_id": [7], "target_cpu": [0]})
+    names = ["idle", "main", "hog", "x"]
+    threads = pl.DataFrame({"thread_id": [0, 7, 8, 9], "pid": [None, 7, None, None], "name": names})
+    path = tmp_path / "trace.pftrace.gz"
+    write_trace(path, TRACKS, workload(1)[0], scheduling=scheduling_packets(switches, wakings, threads))
+    processor = TraceProcessor(trace=str(path), addr=trace_processor_address)
+    try:
+        found = processor.query(
+            "SELECT s.ts, s.dur, s.state FROM thread_state AS s JOIN thread USING (utid) WHERE tid = 7 ORDER BY ts"
+        )
+        states = [(row.ts, row.dur, row.state) for row in found]
+        refused = processor.query("SELECT name, value FROM stats WHERE severity = 'error' AND value > 0")
+        assert [(row.name, row.value) for row in refused] == []
+    finally:
+        processor.close()
+    assert states[:3] == [(100, 200, "Running"), (300, 50, "R"), (350, 150, "Running")]
+    assert states[3:5] == [(500, 300, "D"), (800, 100, "R")]
+    assert states[5][::2] == (900, "Running")
