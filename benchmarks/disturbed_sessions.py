@@ -1,0 +1,398 @@
+"""Whether figures over clean iterations are those of a quiet machine: sessions with and without disturbance.
+
+Pairs of sessions measure a small model without a trace, with the kernel plane on: one left alone, one disturbed for 5
+to 30 % of its time, by a busy process of higher priority on the measured CPU or by SIGSTOP, in bursts at random
+instants. The disturber notes each burst, and of a busy one the CPU time that it had; an iteration is touched when a
+burst fell into it. Over disturbed sessions of one number of threads, P99 and mean of all iterations are held against
+those of iterations graded clean, and as a control against those left when as many are taken out at random. The median
+of the clean ones is held against that of the untouched ones of the same session, and against the session beside it.
+
+Every session is also a check of the states of threads: between two readings of the process's CPU time and run-queue
+delay, the kernel's own account, states have the same length but for an error that grows with the number of switches.
+
+Run as root: `python -m benchmarks.disturbed_sessions --pairs 12 --results FILE`. Each session is a line of JSON in
+FILE; called again it goes on. Exits with 1 when under 98 % of undisturbed iterations are not disturbed, a spread falls
+less than twofold or the random one does, a median is off by over 0.5 %, or an error's P99 exceeds 5 us a switch. A
+session that nobody was to disturb counts as undisturbed while the kernel's account of its waiting is under 0.2 % of the
+time: others may use the machine.
+"""
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from aaco_pipeline.analysis.delays import decomposition, grades
+from aaco_pipeline.analysis.delays.probes import interrupt_cost
+from aaco_pipeline.analysis.delays.thread_states import UNKNOWN, thread_states
+from aaco_pipeline.capture import open_capture
+from aaco_pipeline.capture.request import MeasurementRequest
+from aaco_pipeline.resources.measure.inference import capture_inference
+from benchmarks.spike_causes import ROOT, SITE, TARGET_CPU
+
+#: None: left alone.
+DISTURBERS: Final = ("busy", "stop")
+ITERATIONS: Final = 400
+MOST_WAITED: Final = 0.002
+LEAST_FALL: Final = 2.0
+MOST_BIAS: Final = 0.005
+LEAST_QUIET: Final = 0.98
+MOST_ERROR_NS: Final = 5_000
+_DRAWS: Final = 500
+_LEAST_SESSIONS: Final = 6
+#: Started with CPU, kind, process, share of the time and seed; ends between two bursts when its input does.
+_DISTURBER: Final = """
+import os, random, select, signal, sys, time
+cpu, kind, pid, share, seed = int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), float(sys.argv[4]), sys.argv[5]
+chance = random.Random(seed)
+if kind == "busy":
+    os.sched_setaffinity(0, {cpu})
+    os.setpriority(os.PRIO_PROCESS, 0, -10)
+while True:
+    length = chance.uniform(0.002, 0.010)
+    pause = chance.expovariate(share / ((1 - share) * 0.006))
+    if select.select([sys.stdin], [], [], pause)[0]:
+        break
+    before, start = time.process_time_ns(), time.monotonic_ns()
+    try:
+        if kind == "busy":
+            while time.monotonic_ns() < start + length * 1e9: pass
+        else:
+            os.kill(pid, signal.SIGSTOP)
+            time.sleep(length)
+            os.kill(pid, signal.SIGCONT)
+    except ProcessLookupError:
+        break
+    print(start, time.monotonic_ns(), time.process_time_ns() - before, flush=True)
+"""
+
+Numbers = npt.NDArray[Any]
+
+
+def session(kind: str | None, threads: int, seed: int) -> dict[str, Any]:
+    """One session: latency, grade and truth of each measured iteration, and blocks beside the kernel's account."""
+    chance = random.Random(f"{kind} {threads} {seed}")
+    share = chance.uniform(0.05, 0.30) if kind else 0.0
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        plan = {"cpus": [TARGET_CPU] if threads == 1 else [0, 1], "acts": {}}
+        (folder / "plan.json").write_text(json.dumps(plan))
+        python = folder / "python"
+        python.write_text(f'#!/bin/sh\nPYTHONPATH={SITE}:{ROOT} AACO_INJECTED={folder} exec {sys.executable} "$@"\n')
+        python.chmod(0o755)
+        request = MeasurementRequest(
+            model="squeezenet",
+            threads=threads,
+            iterations=ITERATIONS,
+            warmup=20,
+            kernel_plane=True,
+            untraced=True,
+            interpreter=str(python),
+        )
+        raw = folder / "raw"
+        raw.mkdir()
+        bursts: list[tuple[int, int, int]] = []
+        with _disturbed(kind, folder, share, seed, bursts):
+            capture_inference(request, raw, ROOT / "configs", lambda line: None)
+        # A busy process that did not get the CPU disturbed nobody.
+        delivered = [(start, end) for start, end, spent in bursts if kind == "stop" or spent > (end - start) // 4]
+        return {"kind": kind, "threads": threads, "seed": seed, "share": share, **_seen(raw, delivered)}
+
+
+@contextmanager
+def _disturbed(
+    kind: str | None, folder: Path, share: float, seed: int, bursts: list[tuple[int, int, int]]
+) -> Iterator[None]:
+    over = threading.Event()
+
+    def disturb() -> None:
+        while not (folder / "pid").exists():
+            if over.wait(0.005):
+                return
+        pid = (folder / "pid").read_text()
+        words = [sys.executable, "-c", _DISTURBER, str(TARGET_CPU), str(kind), pid, str(share), str(seed)]
+        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            over.wait()
+            told, _ = process.communicate("over")
+        bursts.extend((int(start), int(end), int(spent)) for start, end, spent in map(str.split, told.splitlines()))
+
+    beside = threading.Thread(target=disturb)
+    if kind:
+        beside.start()
+    try:
+        yield
+    finally:
+        over.set()
+        if kind:
+            beside.join()
+
+
+def _seen(raw: Path, delivered: Sequence[tuple[int, int]]) -> dict[str, Any]:
+    tables = open_capture(raw).tables()
+    document = json.loads((raw / "latency.json").read_text())
+    zero = document["clocks_before"]["monotonic_ns"]
+    events, probes = tables["kernel_events"], tables["kernel_probes"]
+    states = thread_states(events, *(tables[f"kernel_{name}"] for name in ("threads", "losses", "throttling")))
+    iterations = tables["iterations"].filter(pl.col("pass") == "latency")
+    own = tables["kernel_threads"].filter(pl.col("process_id") == 0)
+    fault_ns = dict(tables["kernel_costs"].iter_rows()).get("latency")
+    costs = decomposition.Costs(fault_ns, interrupt_cost(probes, states, events, own, "latency"))
+    graded = grades.iteration_grades(iterations, decomposition.iteration_delays(iterations, states, own, events, costs))
+    rows = iterations.join(graded, on=["pass", "iteration"]).filter(pl.col("phase") == "measure").sort("iteration")
+    begins, ends = (rows.get_column(name).to_numpy() + zero for name in ("start_ns", "end_ns"))
+    touched = np.zeros(rows.height, np.bool_)
+    for start, end in delivered:
+        touched |= (begins < end) & (ends > start)
+    first, last = (int(begins[0]), int(ends[-1])) if rows.height else (0, 1)
+    blocks = document["blocks"][1:]  # the first is the warm-up
+    length = sum(one["end_monotonic_ns"] - one["start_monotonic_ns"] for one in blocks)
+    met = sum(max(0, min(end, last) - max(start, first)) for start, end in delivered)
+    return {
+        "iterations": ITERATIONS,
+        "bursts": len(delivered),
+        "delivered_share": met / (last - first),
+        "waited_share": sum(one["run_delay_ns"] or 0 for one in blocks) / max(1, length),
+        "latency_ns": rows.get_column("latency_ns").to_list(),
+        "grades": rows.get_column("grade").to_list(),
+        "disturbed_by": rows.get_column("disturbed_by").to_list(),
+        "touched": touched.tolist(),
+        "blocks": _against_the_account(document, states, own, events, zero),
+    }
+
+
+def _against_the_account(
+    document: dict[str, Any], states: pl.DataFrame, own: pl.DataFrame, events: pl.DataFrame, zero: int
+) -> list[dict[str, int]]:
+    """Of each block how far states are from CPU time and run-queue delay as the kernel has them, and the switches.
+
+    CPU time is that from the end of the block's first probe, which is no block's; run-queue delay is of all of it. The
+    kernel counts a delay from where it last reckoned the thread's CPU time, which is the wake-up of the thread that
+    takes its CPU (wakeup_preempt in kernel/sched/core.c leaves the clock for the switch as it is); states count from
+    the switch. So much later is `late_ns`.
+    """
+    ids = own.get_column("thread_id").implode()
+    states = states.filter(pl.col("thread_id").is_in(ids))
+    switches = events.filter(
+        (pl.col("kind") == "switch") & (pl.col("thread_id").is_in(ids) | pl.col("other_thread_id").is_in(ids))
+    ).get_column("time_ns")
+    late = _late(states, events)
+    probed = {one["before_iteration"]: one["end_ns"] for one in document["kernel_plane"]["probes"]}
+    found, iteration = [], 0
+    for block in document["blocks"]:
+        start, end = block["start_monotonic_ns"] - zero, block["end_monotonic_ns"] - zero
+        running = _length(states, ("running",), probed[iteration] - zero, end)
+        waiting = _length(states, ("preempted", "queued", "throttled"), start, end)
+        iteration += block["iterations"]
+        if _length(states, ("unknown",), start, end) == 0 and block["run_delay_ns"] is not None:
+            found.append(
+                {
+                    "switches": int(switches.is_between(start, end).sum()),
+                    "cpu_error_ns": running - block["cpu_time_ns"],
+                    "waiting_error_ns": waiting - block["run_delay_ns"],
+                    "late_ns": int(late.filter(pl.col("start_ns").is_between(start, end))["late_ns"].sum()),
+                }
+            )
+    return found
+
+
+def _late(states: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
+    """By how much each preemption's switch came after the kernel had last reckoned the thread's CPU time."""
+    reckoned = events.filter(pl.col("kind") == "ran").select(
+        "thread_id", reckoned_ns=pl.col("time_ns") + pl.col("duration_ns")
+    )
+    preempted = states.filter(pl.col("state") == "preempted").select("thread_id", "start_ns")
+    return (
+        preempted.sort("start_ns")
+        .join_asof(
+            reckoned.sort("reckoned_ns"),
+            left_on="start_ns",
+            right_on="reckoned_ns",
+            by="thread_id",
+            check_sortedness=False,
+        )
+        .select("start_ns", late_ns=pl.col("start_ns") - pl.col("reckoned_ns"))
+    )
+
+
+def _length(states: pl.DataFrame, of: Sequence[str], start: int, end: int) -> int:
+    some = states.filter(pl.col("state").is_in(of) & (pl.col("start_ns") < end) & (pl.col("end_ns") > start))
+    return int(
+        some.select((pl.col("end_ns").clip(upper_bound=end) - pl.col("start_ns").clip(lower_bound=start)).sum()).item()
+    )
+
+
+def fall(
+    sessions: Sequence[Numbers], kept: Sequence[Numbers], figure: Callable[[Numbers], Any], chosen: Numbers
+) -> float:
+    """By how much the relative spread over the chosen sessions falls when only kept iterations count."""
+    every = np.array([figure(sessions[place]) for place in chosen])
+    clean = np.array([figure(sessions[place][kept[place]]) for place in chosen])
+    return float((np.std(every, ddof=1) / np.mean(every)) / (np.std(clean, ddof=1) / np.mean(clean)))
+
+
+FIGURES: Final[dict[str, Callable[[Numbers], Any]]] = {"P99": lambda one: np.percentile(one, 99), "mean": np.mean}
+
+
+def told_spread(rows: Sequence[dict[str, Any]]) -> bool:
+    """Print how spreads fall; whether they do twofold, and do not when iterations are left out at random."""
+    holds = True
+    chance = np.random.default_rng(1)
+    for threads in (1, 2):
+        some = [row for row in rows if row["kind"] and row["threads"] == threads]
+        if len(some) < _LEAST_SESSIONS:
+            print(f"{threads} threads: {len(some)} disturbed sessions are too few for a spread")
+            holds = False
+            continue
+        latencies = [np.array(row["latency_ns"], np.float64) for row in some]
+        clean = [np.array(row["grades"]) == grades.CLEAN for row in some]
+        every = np.arange(len(some))
+        for name, figure in FIGURES.items():
+            falls = fall(latencies, clean, figure, every)
+            resampled = [
+                fall(latencies, clean, figure, chance.integers(0, len(some), len(some))) for _ in range(_DRAWS)
+            ]
+            by_chance = [
+                fall(latencies, [chance.permutation(one) for one in clean], figure, every) for _ in range(_DRAWS)
+            ]
+            low, high = np.percentile(resampled, (2.5, 97.5))
+            random_low, random_high = np.percentile(by_chance, (2.5, 97.5))
+            holds &= falls >= LEAST_FALL and bool(random_high < LEAST_FALL)
+            print(
+                f"{threads} threads, {len(some)} disturbed sessions: spread of {name} falls {falls:.1f} times "
+                f"({low:.1f} to {high:.1f}); at random {np.median(by_chance):.2f} ({random_low:.2f} to "
+                f"{random_high:.2f})"
+            )
+    return holds
+
+
+def told_bias(rows: Sequence[dict[str, Any]]) -> bool:
+    """Print how far medians of clean iterations are from those of untouched ones; whether it is near enough."""
+    holds = True
+    chance = np.random.default_rng(2)
+    alone = {(row["threads"], row["seed"]): row for row in rows if not row["kind"] and _is_undisturbed(row)}
+    for threads in (1, 2):
+        some = [row for row in rows if row["kind"] and row["threads"] == threads]
+        within = [_clean_median(row) / np.median(_of(row, ~np.array(row["touched"]))) - 1 for row in some]
+        beside = [
+            _clean_median(row) / np.median(alone[threads, row["seed"]]["latency_ns"]) - 1
+            for row in some
+            if (threads, row["seed"]) in alone
+        ]
+        for against, biases in (("untouched iterations", within), ("the session beside it", beside)):
+            if not biases:
+                continue
+            low, high = np.percentile(
+                [np.median(chance.choice(biases, len(biases))) for _ in range(_DRAWS)], (2.5, 97.5)
+            )
+            bias = float(np.median(biases))
+            holds &= abs(bias) <= MOST_BIAS
+            print(
+                f"{threads} threads: median of clean iterations against {against}, {len(biases)} sessions: {bias:+.2%} "
+                f"({low:+.2%} to {high:+.2%}), at most {max(map(abs, biases)):.2%}"
+            )
+    return holds
+
+
+def _of(row: dict[str, Any], which: Numbers) -> Numbers:
+    chosen: Numbers = np.array(row["latency_ns"], np.float64)[which]
+    return chosen
+
+
+def _clean_median(row: dict[str, Any]) -> float:
+    return float(np.median(_of(row, np.array(row["grades"]) == grades.CLEAN)))
+
+
+def _is_undisturbed(row: dict[str, Any]) -> bool:
+    return bool(row["waited_share"] <= MOST_WAITED)
+
+
+def told_grades(rows: Sequence[dict[str, Any]]) -> bool:
+    """Print how many iterations are graded disturbed beside what was delivered; whether few are where nothing was."""
+    holds = True
+    for threads in (1, 2):
+        for kind in (None, *DISTURBERS):
+            some = [row for row in rows if row["kind"] == kind and row["threads"] == threads]
+            for quiet in (True, False) if kind is None else (False,):
+                chosen = [row for row in some if kind or _is_undisturbed(row) == quiet]
+                if not chosen:
+                    if quiet:
+                        print(f"{threads} threads: no session was undisturbed; the machine is too busy to say")
+                        holds = False
+                    continue
+                graded: Numbers = np.concatenate([row["grades"] for row in chosen])
+                touched: Numbers = np.concatenate([row["touched"] for row in chosen])
+                disturbed: Numbers = graded == grades.DISTURBED
+                name = kind or ("alone" if quiet else "alone, but waited")
+                if quiet:
+                    holds &= bool(1 - disturbed.mean() >= LEAST_QUIET)
+                found = f"{disturbed[touched].mean():.1%} of touched" if touched.any() else "none touched"
+                print(
+                    f"{threads} threads, {name}, {len(chosen)} sessions: not disturbed {1 - disturbed.mean():.2%}, "
+                    f"unknown {(graded == UNKNOWN).mean():.2%}; graded disturbed: {found}, "
+                    f"{disturbed[~touched].mean():.2%} of others"
+                )
+    return holds
+
+
+def told_account(rows: Sequence[dict[str, Any]]) -> bool:
+    """Print how far states are from the kernel's account, a switch; whether that is little enough.
+
+    Told beside it: run-queue delay with preemptions from where the kernel counts them, and what both accounts together
+    lack of the states, which is time that the kernel gave to nobody, as what a hypervisor took.
+    """
+    blocks = [block for row in rows for block in row["blocks"]]
+    switches = np.array([max(1, block["switches"]) for block in blocks])
+    used, waited, late = (
+        np.array([block[name] for block in blocks]) for name in ("cpu_error_ns", "waiting_error_ns", "late_ns")
+    )
+    holds = True
+    for what, errors, judged in (
+        ("CPU time", used, True),
+        ("run-queue delay", waited, True),
+        ("run-queue delay from where it is counted", waited + late, False),
+        ("both together", used + waited, False),
+    ):
+        middle, far, worst = np.percentile(np.abs(errors) / switches, (50, 99, 100))
+        holds &= bool(far <= MOST_ERROR_NS) or not judged
+        print(
+            f"states against {what}, {len(blocks)} blocks, {switches.sum()} switches: {middle:.0f} ns a switch, "
+            f"P99 {far:.0f}, at most {worst:.0f}; in all {errors.sum() / switches.sum():+.0f}"
+        )
+    return holds
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--pairs", type=int, default=12, help="of each number of threads")
+    parser.add_argument("--results", type=Path, required=True)
+    options = parser.parse_args(arguments)
+    lines = options.results.read_text().splitlines() if options.results.exists() else []
+    rows = [json.loads(line) for line in lines]
+    done = {(row["kind"], row["threads"], row["seed"]) for row in rows}
+    with options.results.open("a") as file:
+        for seed in range(options.pairs):
+            disturber = DISTURBERS[seed % len(DISTURBERS)]
+            for threads in (1, 2):
+                pair = [None, disturber]
+                random.Random(f"{threads} {seed}").shuffle(pair)
+                for kind in pair:
+                    if (kind, threads, seed) not in done:
+                        rows.append(session(kind, threads, seed))
+                        file.write(f"{json.dumps(rows[-1])}\n")
+                        file.flush()
+    return 0 if all([told_grades(rows), told_spread(rows), told_bias(rows), told_account(rows)]) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
