@@ -27,7 +27,8 @@ def fixed_work_probes(
     rows = []
     for (name,), some in probes.group_by("pass", maintain_order=True):
         own = threads.filter(pl.col("process_id") == passes.get(str(name), -1)).sort("start_ns", "thread_id")
-        main = own.item(0, "thread_id") if own.height else None
+        # Of a process without a recorded thread nothing is known: no event is, as none has this number.
+        main = int(own.item(0, "thread_id")) if own.height else -1
         off = states.filter((pl.col("thread_id") == main) & (pl.col("state") != RUNNING))
         extents = events.filter((pl.col("thread_id") == main) & (pl.col("duration_ns") > 0))
         begins = pl.concat([off.get_column("start_ns"), extents.get_column("time_ns")]).to_numpy()
@@ -42,7 +43,7 @@ def fixed_work_probes(
                     **{key: probe[key] for key in ("pass", "before_iteration", "cpu", "start_ns", "end_ns")},
                     "gaps": len(gaps[0]),
                     "gap_ns": gap_ns,
-                    "unseen_ns": None if main is None else gap_ns - int((until - since).sum()),
+                    "unseen_ns": None if main < 0 else gap_ns - int((until - since).sum()),
                 }
             )
     return pl.DataFrame(rows, schema=_SCHEMA)
@@ -57,7 +58,9 @@ def interrupt_cost(
     on its CPU: the gap less its handlers, an interrupt. None with fewer than five such gaps.
     """
     probes = probes.filter(pl.col("pass") == name)
-    main = threads.sort("start_ns", "thread_id").get_column("thread_id").first()
+    if not threads.height or not probes.height:
+        return None
+    main = threads.sort("start_ns", "thread_id").item(0, "thread_id")
     off = states.filter((pl.col("thread_id") == main) & (pl.col("state") != RUNNING))
     away = union(off.get_column("start_ns").to_numpy(), off.get_column("end_ns").to_numpy())
     own = events.filter((pl.col("thread_id") == main) & pl.col("kind").is_in(["interrupt", "softirq"]))

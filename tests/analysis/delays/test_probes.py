@@ -1,0 +1,73 @@
+"""What a probe saw of the machine: gaps that events explain and gaps that nothing does, and what an interrupt costs."""
+
+from typing import Any
+
+import polars as pl
+import pytest
+
+from aaco_pipeline.analysis.delays.probes import fixed_work_probes, interrupt_cost
+from aaco_pipeline.analysis.delays.quietness import quietness_metrics
+from tests.analysis.delays.recorded import MAIN, events, iterations, states, table, threads
+
+RUNNING = states((MAIN, 0, 100_000, "running"))
+
+
+def probes(*gaps: tuple[int, int]) -> pl.DataFrame:
+    """One probe of ten milliseconds with these gaps, in microseconds."""
+    one = {
+        **{"pass": "latency", "before_iteration": 0, "cpu": 1, "start_ns": 0, "end_ns": 10_000_000},
+        **{"gap_start_ns": [start * 1000 for start, _ in gaps], "gap_end_ns": [end * 1000 for _, end in gaps]},
+    }
+    return pl.DataFrame([one], schema_overrides={"gap_start_ns": pl.List(pl.Int64), "gap_end_ns": pl.List(pl.Int64)})
+
+
+def tick(at: int, long: int = 5) -> dict[str, Any]:
+    return {"at": at, "long": long, "kind": "interrupt", "name": "local_timer", "thread_id": MAIN}
+
+
+def test_what_no_event_explains_is_unseen() -> None:
+    known = states((MAIN, 0, 300, "running"), (MAIN, 300, 340, "preempted"), (MAIN, 340, 10_000, "running"))
+    found = fixed_work_probes(
+        probes((100, 130), (300, 340), (500, 900)), known, threads(MAIN), events(tick(105, 10)), {"latency": 0}
+    ).row(0, named=True)
+    assert (found["gaps"], found["gap_ns"], found["unseen_ns"]) == (3, 470_000, 20_000 + 400_000)
+
+
+def test_without_states_nothing_is_known_to_be_unseen() -> None:
+    found = fixed_work_probes(probes((100, 130)), states(), threads(), events(), {"latency": 0})
+    assert found.item(0, "unseen_ns") is None
+
+
+def test_an_interrupt_costs_its_gap_less_its_handler() -> None:
+    seen = [tick(at) for at in range(1_000, 6_000, 1_000)]
+    gaps = [(at - 2, at + 23) for at in range(1_000, 6_000, 1_000)]
+    assert interrupt_cost(probes(*gaps), RUNNING, events(*seen), threads(MAIN), "latency") == 20_000
+    assert interrupt_cost(probes(*gaps[:4]), RUNNING, events(*seen), threads(MAIN), "latency") is None
+    assert interrupt_cost(probes(*gaps), RUNNING, events(*seen), threads(MAIN), "trace") is None
+
+
+def test_a_gap_in_which_the_thread_was_away_says_nothing_of_interrupts() -> None:
+    seen = [tick(at) for at in range(1_000, 7_000, 1_000)]
+    gaps = [(at - 2, at + 23) for at in range(1_000, 6_000, 1_000)] + [(5_998, 9_000)]
+    away = states((MAIN, 0, 6_010, "running"), (MAIN, 6_010, 8_990, "preempted"), (MAIN, 8_990, 10_000, "running"))
+    assert interrupt_cost(probes(*gaps), away, events(*seen), threads(MAIN), "latency") == 20_000
+
+
+def test_figures_without_disturbed_iterations_stand_beside_those_with_them() -> None:
+    asked = iterations((0, 100), (100, 200), (200, 300), (300, 900))
+    grades = ["clean", "clean", "unknown", "disturbed"]
+    rows = [
+        {"pass": "latency", "iteration": n, "grade": grade, "is_spike": False, "excess_ns": 0}
+        for n, grade in enumerate(grades)
+    ]
+    probed = table("fixed_work_probes", [{"start_ns": 0, "end_ns": 1_000, "gaps": 1, "gap_ns": 50, "unseen_ns": 20}])
+    found = quietness_metrics(asked, table("iteration_grades", rows), probed)
+    values = dict(found.select("metric", "value").iter_rows())
+    assert values == {
+        "disturbed_ratio": 0.25,
+        "latency_p50_undisturbed": 100_000,
+        "latency_p99_undisturbed": 100_000,
+        "latency_mean_undisturbed": 100_000,
+        "unseen_pause_ratio": pytest.approx(0.02),
+    }
+    assert quietness_metrics(asked, table("iteration_grades", []), table("fixed_work_probes", [])).height == 0

@@ -1,0 +1,122 @@
+"""A recording follows a process and all that it starts, says why it cannot, and leaves nothing behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from aaco_pipeline.formats.native.kernel_plane.reading import read
+from aaco_pipeline.resources.kernel_plane import recording
+from aaco_pipeline.resources.kernel_plane.instances import NotPossible, find_tracefs, remove_stale
+from aaco_pipeline.resources.kernel_plane.recording import KernelPlane, group_of, throttling_of
+
+INSTANCES = Path("/sys/kernel/tracing/instances")
+_WAITS = "import sys, threading, time\nsys.stdin.readline()\n" + (
+    "threads = [threading.Thread(target=time.sleep, args=(0.02,)) for _ in range(2)]\n"
+    "[one.start() for one in threads]\n[one.join() for one in threads]\n"
+)
+
+
+@pytest.fixture
+def possible() -> Iterator[None]:
+    """A host whose kernel can be asked; what a test leaves in tracefs is its failure."""
+    try:
+        find_tracefs()
+    except NotPossible as refusal:
+        pytest.skip(f"the kernel's events cannot be recorded here: {refusal}")
+    if Path("/proc/self/ns/pid").stat().st_ino != recording._FIRST_PID_NAMESPACE:
+        pytest.skip("the kernel's events cannot be recorded here: threads are numbered in a namespace of their own")
+    remove_stale()
+    before = set(INSTANCES.iterdir())
+    yield
+    assert set(INSTANCES.iterdir()) - before == set()
+
+
+@pytest.mark.usefixtures("possible")
+def test_threads_of_the_followed_process_and_who_had_the_cpus_are_recorded(tmp_path: Path) -> None:
+    waits = [sys.executable, "-c", _WAITS]
+    with KernelPlane(tmp_path) as plane, subprocess.Popen(waits, stdin=subprocess.PIPE) as process:
+        plane.follow(process.pid, "latency")
+        assert process.stdin is not None
+        process.stdin.write(b"\n")
+        process.stdin.close()
+    document = json.loads(json.dumps(plane.document()))
+    assert (document["state"], document["reason"]) == ("present", None)
+    tables = read(document, tmp_path, document["clock"]["before"]["monotonic_ns"]).tables
+    own = tables["kernel_threads"].drop_nulls("process_id")
+    assert own.height == 3  # the process and its two threads
+    sleeps = tables["kernel_events"].filter((pl.col("kind") == "syscall") & pl.col("name").str.contains("nanosleep"))
+    assert sleeps.height == 2
+    assert (sleeps.get_column("duration_ns") >= 20_000_000).all()
+    assert (tables["kernel_events"].get_column("time_ns") >= 0).all()
+
+
+@pytest.mark.usefixtures("possible")
+def test_a_killed_recording_is_removed_by_the_next(tmp_path: Path) -> None:
+    code = (
+        "import sys, time\nfrom pathlib import Path\n"
+        "from aaco_pipeline.resources.kernel_plane.recording import KernelPlane\n"
+        "with KernelPlane(Path(sys.argv[1])):\n    print('recording', flush=True)\n    time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "recording\n"
+        os.kill(process.pid, signal.SIGKILL)
+    left = [one for one in INSTANCES.iterdir() if f"aaco_{process.pid}_" in one.name]
+    assert len(left) == 2
+    (tmp_path / "next").mkdir()
+    with KernelPlane(tmp_path / "next") as plane:
+        pass
+    assert "removed what a killed run had left" in plane.document()["remarks"][0]
+    assert not any(one.exists() for one in left)
+
+
+@pytest.mark.usefixtures("possible")
+def test_a_run_that_fails_leaves_neither_instances_nor_a_recording(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="failed"), KernelPlane(tmp_path) as plane:
+        raise RuntimeError("the run failed")
+    assert plane.document()["state"] == "absent"
+
+
+@pytest.mark.usefixtures("possible")
+def test_a_full_disk_is_one_clear_line_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    with KernelPlane(tmp_path) as plane:
+        monkeypatch.setattr(os, "splice", full)
+        time.sleep(0.3)
+    assert "No space left on device" in plane.document()["reason"]
+    assert not (tmp_path / "kernel_plane").exists()
+
+
+def test_where_it_cannot_be_done_the_run_goes_on_and_the_document_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused() -> Path:
+        raise NotPossible("tracefs is not mounted, or not for this user", "run as root")
+
+    monkeypatch.setattr(recording, "find_tracefs", refused)
+    with KernelPlane(tmp_path) as plane:
+        plane.follow(os.getpid(), "latency")
+    document = plane.document()
+    assert (document["state"], document["fix"]) == ("absent", "run as root")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_groups_quota_is_counted_in_ns_of_either_version(tmp_path: Path) -> None:
+    (tmp_path / "cpu.stat").write_text("nr_periods 5\nnr_throttled 3\nthrottled_time 250\n")
+    assert throttling_of(tmp_path) == {"group": str(tmp_path), "throttled": 3, "throttled_ns": 250}
+    (tmp_path / "cpu.stat").write_text("usage_usec 1\nnr_throttled 4\nthrottled_usec 7\n")
+    assert throttling_of(tmp_path) == {"group": str(tmp_path), "throttled": 4, "throttled_ns": 7_000}
+    (tmp_path / "cpu.stat").write_text("usage_usec 1\n")
+    assert throttling_of(tmp_path) is None
+    assert throttling_of(tmp_path / "gone") is None
+    assert group_of(2**22 + 5) is None
