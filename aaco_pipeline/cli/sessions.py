@@ -22,8 +22,9 @@ from aaco_pipeline.report.terminal.screen import print_table
 from aaco_pipeline.report.terminal.session import print_critical_path, print_evidence, print_session
 from aaco_pipeline.report.terminal.shapes import print_shapes
 from aaco_pipeline.report.terminal.spikes import print_spikes
-from aaco_pipeline.report.words.session import Document
-from aaco_pipeline.report.words.units import counted, duration, grouped, size
+from aaco_pipeline.report.words.session import Document, Row
+from aaco_pipeline.report.words.spikes import TOO_DISTURBED
+from aaco_pipeline.report.words.units import counted, duration, grouped, share, size
 
 if TYPE_CHECKING:
     from aaco_pipeline.resources.project import Project
@@ -52,6 +53,7 @@ def ls(project: "Project", newest: int | None, as_json: bool) -> None:
         {
             "session": lambda row: row["session_id"],
             **({"not whole": lambda row: half.get(row["session_id"])} if half else {}),
+            **({"noisy machine": noisy} if any(map(noisy, found.rows)) else {}),
             "*started (UTC)": lambda row: row["started_at"] and f"{row['started_at'][:10]} {row['started_at'][11:19]}",
             "workload": lambda row: row["model_name"] or row["workload"],
             "backend": lambda row: row["backend"],
@@ -66,6 +68,12 @@ def ls(project: "Project", newest: int | None, as_json: bool) -> None:
     )
     total = sum(row["disk_bytes"] or 0 for row in found.rows)
     say(f"{counted(len(found.rows), 'session')}, {size(total)} in {lake.path}")
+
+
+def noisy(row: Row) -> str | None:
+    """What share of a session's iterations the machine disturbed, where that is too much to compare it with others."""
+    disturbed = row["disturbed_ratio"]
+    return share(disturbed) if disturbed is not None and disturbed > TOO_DISTURBED else None
 
 
 @click.command()

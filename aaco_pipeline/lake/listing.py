@@ -18,7 +18,10 @@ from aaco_pipeline.lake.reading import LakeReader
 from aaco_pipeline.lake.sql import select_rows
 
 #: What is told of a session besides its id, progress and disk use.
-FACTS: Final = ("started_at", "model_name", "workload", "backend", "batch_size", "latency_p50_ns", "latency_p90_ns")
+FACTS: Final = (
+    *("started_at", "model_name", "workload", "backend", "batch_size", "latency_p50_ns", "latency_p90_ns"),
+    "disturbed_ratio",
+)
 #: Sessions whose tables are asked at once.
 _AT_A_TIME: Final = 200
 
@@ -37,11 +40,13 @@ class Question:
 
 
 _LISTED: Final = Question(
-    "facts",
+    "facts and quietness",
     FACTS,
     ("sessions", "session_metrics"),
-    f"""
-SELECT session_id, {", ".join(f"{(name.startswith('latency') and 'l') or 's'}.{name}" for name in FACTS)}
+    """
+SELECT session_id, s.started_at, s.model_name, s.workload, s.backend, s.batch_size, l.latency_p50_ns, l.latency_p90_ns,
+       (SELECT max(value) FROM session_metrics AS m WHERE m.session_id = s.session_id AND m.metric = 'disturbed_ratio'
+        AND m."pass" = 'latency') AS disturbed_ratio
 FROM sessions AS s LEFT JOIN latest_sessions AS l USING (session_id) ORDER BY s.session_id
 """,
 )
