@@ -41,7 +41,7 @@ BARRED: Final = {
     ("resources", "analysis"): set[str](),
 }
 #: How many modules and halls the top of a room shows at most.
-MOST_DOORS: Final = {"formats": 15, "analysis": 11}
+MOST_DOORS: Final = {"formats": 15, "analysis": 12}
 MOST_LINES: Final = 400
 #: Longer modules, with why they are not divided.
 LONGER: Final = {

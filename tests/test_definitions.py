@@ -78,7 +78,7 @@ def test_the_projects_lake_and_settings_are_looked_for_when_they_are_used(
 def test_every_stage_is_one_asset_of_its_name() -> None:
     assert set(SPECS) == set(STAGE_ASSETS)
     assert list(SPECS) == list(stages())
-    assert len(SPECS) == 16
+    assert len(SPECS) == 18
 
 
 @pytest.mark.parametrize("stage", STAGE_ASSETS)
@@ -117,6 +117,8 @@ def test_a_session_flows_from_its_capture_to_its_timeline() -> None:
         "inference_run": {"capture"},
         "kernel_trace": {"capture", "inference_run"},
         "telemetry": {"capture"},
+        "kernel_plane": {"capture"},
+        "iteration_delays": {"inference_run", "kernel_plane"},
         "completeness": {*started, "inference_run", "kernel_trace"},
         "timeline": first,
         "critical_path": {"session_environment", *traced},
@@ -131,6 +133,7 @@ def test_a_session_flows_from_its_capture_to_its_timeline() -> None:
             "capture",
             "session_environment",
             "telemetry",
+            "kernel_plane",
             "critical_path",
             *(traced - {"completeness"}),
         },
@@ -160,6 +163,8 @@ def test_checks_block_where_a_wrong_table_would_poison_what_follows() -> None:
         "inference_run.conservation": True,
         "inference_run.plausibility": True,
         "kernel_trace.conservation": True,
+        "kernel_plane.conservation": True,
+        "iteration_delays.conservation": True,
         "kernel_trace.coverage": False,
         "timeline.conservation": True,
         "critical_path.conservation": True,

@@ -24,6 +24,9 @@ ROOF_UNCERTAINTY: Final = 0.10
 #: A second resource that needed at least this share of the first one's time limits as much (the same rule of Nsight
 #: Compute: less than 10 % apart is balanced).
 BALANCED: Final = 0.90
+#: Of a session of which the machine disturbed a larger share of iterations, figures tell of the machine: no comparison
+#: takes it. Every third iteration moves a median.
+MOST_DISTURBED: Final = 0.30
 #: A unit at work for this share of the time is the longest, or within the above of it, whatever was not counted: no
 #: other can have needed more than all of the time.
 NOTHING_ELSE_NEEDS_LONGER: Final = BALANCED

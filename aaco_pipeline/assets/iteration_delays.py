@@ -12,7 +12,7 @@ from aaco_pipeline.analysis.sessions import invariants
 from aaco_pipeline.assets.kernel_plane import PROCESS_OF
 from aaco_pipeline.assets.stage import Check, Outcome, Session, stage
 from aaco_pipeline.lake.evidence import Evidence
-from aaco_pipeline.lake.validation import to_contract
+from aaco_pipeline.lake.validation import empty_table, to_contract
 
 
 @stage(
@@ -34,8 +34,8 @@ def iteration_delays(session: Session) -> Outcome:
     """Why did some iterations take longer, and did the machine or the program make them so?"""
     names = ("iterations", "thread_states", "kernel_threads", "kernel_events", "fixed_work_probes")
     iterations, states, threads, events, probes = session.tables(*names).values()
-    captured = session.capture.tables()
-    costs = dict(captured["kernel_costs"].iter_rows())
+    captured = session.capture.tables() if states.height else {}
+    costs = dict(captured["kernel_costs"].iter_rows()) if captured else {}
     parts, graded, figures = [], [], []
     for name, process in PROCESS_OF.items() if states.height else ():
         some = iterations.filter(pl.col("pass") == name)
@@ -48,7 +48,7 @@ def iteration_delays(session: Session) -> Outcome:
         graded.append(judged)
         figures.append(grades.delay_figures(some, of_pass, judged))
     delays, judgement, told = (
-        to_contract(table, pl.concat(made)) if made else session.tables(table)[table].clear()
+        to_contract(table, pl.concat(made)) if made else empty_table(table)
         for table, made in (("iteration_delays", parts), ("iteration_grades", graded), ("delay_figures", figures))
     )
     metrics = quietness_metrics(iterations, judgement, probes)

@@ -4,16 +4,18 @@ Recording happened during the capture (`aaco_pipeline.resources.kernel_plane`); 
 `aaco_pipeline.analysis.delays`.
 """
 
+from typing import Final
+
 import polars as pl
 
 from aaco_pipeline.analysis.delays.probes import fixed_work_probes
 from aaco_pipeline.analysis.delays.thread_states import thread_states
 from aaco_pipeline.analysis.sessions import invariants
 from aaco_pipeline.assets.stage import Check, Outcome, Session, stage
-from aaco_pipeline.lake.validation import to_contract
+from aaco_pipeline.lake.validation import empty_table, to_contract
 
 #: The measured process of each pass: their order is that of `processes`.
-PROCESS_OF: dict[str, int] = {"latency": 0, "trace": 1}
+PROCESS_OF: Final = {"latency": 0, "trace": 1}
 
 
 @stage(
@@ -35,8 +37,10 @@ def kernel_plane(session: Session) -> Outcome:
     """What did the kernel do with the measured threads: who ran, who waited, for what, and who was in the way?"""
     captured = session.capture.tables()
     events, threads, losses = (captured[name] for name in ("kernel_events", "kernel_threads", "kernel_losses"))
-    states = thread_states(events, threads, losses, captured["kernel_throttling"])
-    probes = fixed_work_probes(captured["kernel_probes"], states, threads, events, PROCESS_OF)
+    states, probes = (empty_table(name) for name in ("thread_states", "fixed_work_probes"))
+    if events.height:
+        states = thread_states(events, threads, losses, captured["kernel_throttling"])
+        probes = fixed_work_probes(captured["kernel_probes"], states, threads, events, PROCESS_OF)
     length = (pl.col("end_ns") - pl.col("start_ns")).sum()
     by_state = dict(states.group_by("state").agg(length).iter_rows())
     return Outcome(

@@ -34,7 +34,10 @@ FILES_FOLDER: Final = "files"
 ORIGINALS_FOLDER: Final = "originals"
 _KEYS: Final = ("workload", "capture_digest", "files", "unread")
 #: Tables that only this project's own runner, recorder and sampler can fill, and no profiler's files.
-_NEVER: Final = ("iteration_blocks", "program_runs", "program_marks", "system_samples", "scheduler_events")
+_NEVER: Final = (
+    *("iteration_blocks", "program_runs", "program_marks", "system_samples", "scheduler_events"),
+    *("kernel_events", "kernel_threads", "kernel_losses"),
+)
 
 
 def probe(raw: Path) -> bool:
@@ -121,8 +124,9 @@ class IngestedCapture:
             return (Evidence("host facts", "absent", "the capture does not describe host and software", None, 0),)
         if subject == "iterations":
             return _iterations(tables["iterations"].height)
-        if subject == "telemetry":
-            return _telemetry(tables["gpu_samples"].height)
+        if subject in ("telemetry", "kernel"):
+            elsewhere = (Evidence("kernel plane", "absent", "the capture was made elsewhere"),)
+            return elsewhere if subject == "kernel" else _telemetry(tables["gpu_samples"].height)
         return self.contents.evidence
 
     @cached_property

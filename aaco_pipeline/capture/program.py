@@ -88,6 +88,7 @@ class ProgramCapture(IngestedCapture):
             ),
             # Ceilings that a profiler's files bring along are another machine's.
             "ceilings": empty_table("ceilings"),
+            **{name: empty_table(name) for name in ("kernel_events", "kernel_threads", "kernel_losses")},
             **{name: {**self._samples.tables, **self._scheduler.tables}[name] for name in _TELEMETRY_TABLES},
         }
         evidence = (*own.evidence, *traced.evidence)
@@ -115,6 +116,8 @@ class ProgramCapture(IngestedCapture):
             return (Evidence("host facts", "present", None, "host.json", known),)
         if subject == "iterations":
             return (*self._own.evidence, *self._units())
+        if subject == "kernel":
+            return (Evidence("kernel plane", "absent", "it is recorded of models that `aaco run` measures"),)
         if subject == "telemetry":
             return (*self._samples.evidence, *self._scheduler.evidence)
         return (*self._trace.evidence, *self._counted(), *self._profilers())

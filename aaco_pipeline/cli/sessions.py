@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from aaco_pipeline.analysis.thresholds import MOST_DISTURBED
 from aaco_pipeline.cli.finishing import finish_first
 from aaco_pipeline.cli.lake_option import lake_option
 from aaco_pipeline.cli.output import console, data_format, print_json, print_json_rows, say
@@ -23,7 +24,6 @@ from aaco_pipeline.report.terminal.session import print_critical_path, print_evi
 from aaco_pipeline.report.terminal.shapes import print_shapes
 from aaco_pipeline.report.terminal.spikes import print_spikes
 from aaco_pipeline.report.words.session import Document, Row
-from aaco_pipeline.report.words.spikes import TOO_DISTURBED
 from aaco_pipeline.report.words.units import counted, duration, grouped, share, size
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def ls(project: "Project", newest: int | None, as_json: bool) -> None:
 def noisy(row: Row) -> str | None:
     """What share of a session's iterations the machine disturbed, where that is too much to compare it with others."""
     disturbed = row["disturbed_ratio"]
-    return share(disturbed) if disturbed is not None and disturbed > TOO_DISTURBED else None
+    return share(disturbed) if disturbed is not None and disturbed > MOST_DISTURBED else None
 
 
 @click.command()

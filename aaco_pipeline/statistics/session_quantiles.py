@@ -67,6 +67,27 @@ def session_quantiles(iterations: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(frames).sort("session_id") if frames else pl.DataFrame(schema=_SCHEMA)
 
 
+def leave_out_disturbed(sessions: pl.DataFrame, disturbed: pl.DataFrame, most: float) -> pl.DataFrame:
+    """Rows of `session_quantiles` in which sessions are `unusable` that the machine disturbed too often, with why:
+    in more than the share `most` of their iterations.
+
+    `disturbed` has session_id and disturbed_ratio, of sessions whose kernel plane was recorded: of others it is not
+    known. Nothing is left out of a session, and none silently: who compares tells which are left out.
+    """
+    too = (pl.col("disturbed_ratio") > most).fill_null(False)
+    share = (100 * pl.col("disturbed_ratio")).round(1)
+    limit = f"more than {100 * most:.0f} %"
+    reason = pl.format(f"the machine disturbed {{}} % of its iterations, {limit}", share)
+    return (
+        sessions.join(disturbed, on="session_id", how="left", maintain_order="left")
+        .with_columns(
+            state=pl.when(too).then(pl.lit(UNUSABLE)).otherwise("state"),
+            reasons=pl.when(too).then(pl.concat_list(reason)).otherwise("reasons"),
+        )
+        .drop("disturbed_ratio")
+    )
+
+
 def _ordered(iterations: pl.DataFrame) -> pl.DataFrame:
     """By session and iteration, or what is wrong with the sessions' places in the design."""
     places = iterations.select(_KEY).unique().filter(pl.col("session_id").is_duplicated())

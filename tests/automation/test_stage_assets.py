@@ -28,7 +28,7 @@ from tests.conftest import CapturedLake
 from tests.places import CONFIGS
 from tests.sessions import unlisted
 
-CHECKS: Final = 25
+CHECKS: Final = 29
 
 
 # An expected error.
@@ -256,7 +256,8 @@ def test_a_stage_without_what_it_reads_fails_as_itself_and_stops_only_what_needs
     (unlisted(analysed.raw(session)) / "onnxruntime_profile.json.gz").write_bytes(b"damaged")
     result = observe(analysed, instance, session)
     assert {step: code for step, (_, code) in failures(result).items()} == {"kernel_trace": 6}
-    assert set(metadata_of(result)) == {"capture", "session_environment", "inference_run", "telemetry"}
+    untouched = {"session_environment", "inference_run", "telemetry", "kernel_plane", "iteration_delays"}
+    assert set(metadata_of(result)) == {"capture", *untouched}
 
 
 def test_the_definitions_hold_the_assets_of_all_stages_and_of_campaigns() -> None:

@@ -177,7 +177,8 @@ def test_a_program_states_every_table_that_a_capture_has(tmp_path: Path) -> None
     lake = TraceLake(tmp_path / "lake")
     tables = open_capture(lake.raw(taken_in(lake, traced(tmp_path / "solve")))).tables()
     needed = {name for one in stages().values() if one.group == "capture" for name in one.publishes}
-    assert needed - {"iteration_gaps", "session_metrics"} <= set(tables)
+    derived = {"iteration_gaps", "session_metrics", "thread_states", "fixed_work_probes"}
+    assert needed - derived <= set(tables)
     for name in set(tables) & set(all_tables()):
         conform(contract(name), tables[name], SESSION)
 

@@ -135,6 +135,7 @@ def test_the_text_form_has_the_keys_that_lakes_hold() -> None:
             "input_shapes",
             "interpreter",
             "iterations",
+            "kernel_plane",
             "model",
             "optimization",
             "output_tokens",

@@ -67,7 +67,7 @@ def test_the_harness_sees_what_is_lost_changed_torn_half_doubled_and_unended(kil
     place.lake.record_failure(newer, "roofline", "code", "why")
     place.lake.remove(older)
     text = "\n".join(killing.check(place, {**before, newer: "other"}, {"begun"}))
-    for part in (f"session {older} is lost", "session begun is lost", "torn file", f"session {newer} has 15 of 16"):
+    for part in (f"session {older} is lost", "session begun is lost", "torn file", f"session {newer} has 17 of 18"):
         assert part in text
 
 

@@ -50,6 +50,17 @@ PUBLIC: Final[dict[str, str]] = {
     "system_samples": """time_ns cpu_ratio process_cpu_ns run_delay_ns rss_bytes voluntary_switches
         involuntary_switches major_faults load_1m cpu_pressure_ratio clock_mhz""",
     "scheduler_events": "time_ns cpu thread_id kind duration_ns",
+    # Kernel plane
+    "kernel_events": "time_ns cpu thread_id kind name duration_ns other_thread_id state value",
+    "kernel_threads": "thread_id process_id name start_ns end_ns",
+    "thread_states": "thread_id start_ns end_ns state cpu wait by_thread_id by_name",
+    "kernel_losses": "cpu buffer start_ns end_ns events",
+    "fixed_work_probes": "pass before_iteration cpu start_ns end_ns gaps gap_ns unseen_ns",
+    "iteration_delays": """pass iteration cause duration_ns thread_id occurrences grade by_kind by_thread_id by_name""",
+    "iteration_grades": """pass iteration grade disturbed_by disturbed_ns is_spike excess_ns spike_cause
+        explained_ns""",
+    "delay_figures": """pass cause iterations spikes total_ns variance_share_ratio tail_share_ratio p99_without_ns
+        ci_low_ns ci_high_ns""",
     # Analysis
     "kernel_stats": "kernel_id dispatch_count total_ns mean_ns min_ns p50_ns p99_ns max_ns share_ratio",
     "operator_kernels": "node_id kernel_id dispatch_count total_ns match score operator outermost_operator",
@@ -235,6 +246,7 @@ def test_sections_come_in_the_order_of_the_dictionary_without_a_break() -> None:
         "Program",
         "Trace",
         "Telemetry",
+        "Kernel plane",
         "Completeness",
         "Analysis",
         "Answer",

@@ -127,8 +127,8 @@ def delay_figures(iterations: pl.DataFrame, delays: pl.DataFrame, grades: pl.Dat
 
 _FIGURES: Final = {
     **{"pass": pl.String, "cause": pl.String, "iterations": pl.Int64, "spikes": pl.Int64, "total_ns": pl.Int64},
-    **{"variance_share_ratio": pl.Float64, "tail_share_ratio": pl.Float64, "p99_without_ns": pl.Float64},
-    **{"ci_low_ns": pl.Float64, "ci_high_ns": pl.Float64},
+    **{"variance_share_ratio": pl.Float64, "tail_share_ratio": pl.Float64, "p99_without_ns": pl.Int64},
+    **{"ci_low_ns": pl.Int64, "ci_high_ns": pl.Int64},
 }
 _Array = npt.NDArray[np.int64]
 
@@ -160,7 +160,7 @@ def _tail_share(part: _Array, latency: _Array) -> float | None:
     return float((part[tail].mean() - part[middle].mean()) / apart) if apart > 0 else None
 
 
-def _p99_without(latency: _Array, more: _Array) -> dict[str, float | None]:
+def _p99_without(latency: _Array, more: _Array) -> dict[str, int | None]:
     """P99 with what the cause took beyond its median left out, and its 95 % interval by resampling blocks in a row."""
     if len(latency) < _LEAST_FOR_TAILS:
         return {"p99_without_ns": None, "ci_low_ns": None, "ci_high_ns": None}
@@ -169,4 +169,5 @@ def _p99_without(latency: _Array, more: _Array) -> dict[str, float | None]:
     begins = chance.integers(0, len(without) - _BLOCK + 1, (_RESAMPLES, -(-len(without) // _BLOCK)))
     places = (begins[:, :, None] + np.arange(_BLOCK)).reshape(_RESAMPLES, -1)[:, : len(without)]
     low, high = np.percentile(np.percentile(without[places], 99, axis=1), [2.5, 97.5])
-    return {"p99_without_ns": float(np.percentile(without, 99)), "ci_low_ns": float(low), "ci_high_ns": float(high)}
+    figure = round(float(np.percentile(without, 99)))
+    return {"p99_without_ns": figure, "ci_low_ns": round(float(low)), "ci_high_ns": round(float(high))}

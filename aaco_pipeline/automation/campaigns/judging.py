@@ -11,6 +11,7 @@ from typing import Final
 
 import polars as pl
 
+from aaco_pipeline.analysis.thresholds import MOST_DISTURBED
 from aaco_pipeline.automation.campaigns.measuring import members
 from aaco_pipeline.automation.campaigns.plan import Plan, is_between_nights, read_plan
 from aaco_pipeline.capture.request import Arm
@@ -27,7 +28,7 @@ from aaco_pipeline.statistics.causes.matching import replaced_kernels
 from aaco_pipeline.statistics.causes.rows import attribution_rows, selection_rows
 from aaco_pipeline.statistics.causes.selection import selections
 from aaco_pipeline.statistics.service_level import service_levels
-from aaco_pipeline.statistics.session_quantiles import session_quantiles
+from aaco_pipeline.statistics.session_quantiles import leave_out_disturbed, session_quantiles
 from aaco_pipeline.statistics.verdicts import comparison
 from aaco_pipeline.statistics.verdicts.comparison import compare
 from aaco_pipeline.statistics.verdicts.decision import withheld
@@ -139,8 +140,11 @@ def _sessions(lake: TraceLake, plan: Plan, measured: pl.DataFrame) -> pl.DataFra
     """Rows of `session_quantiles` with the facts that sessions of one comparison share."""
     named = measured.get_column("session_id").unique(maintain_order=True).to_list()
     what = lake.read("sessions", named).select("session_id", "host")
+    figures = lake.read("session_metrics", named)
+    is_share = (pl.col("metric") == "disturbed_ratio") & (pl.col("pass") == "latency")
+    disturbed = figures.filter(is_share).select("session_id", disturbed_ratio="value")
     return (
-        session_quantiles(measured)
+        leave_out_disturbed(session_quantiles(measured), disturbed, MOST_DISTURBED)
         .join(what, on="session_id")
         .join(shared_facts(lake, named), on="session_id")
         .with_columns(campaign_id=pl.lit(plan.campaign), workload=pl.lit(plan.workload))

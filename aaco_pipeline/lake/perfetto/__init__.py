@@ -120,10 +120,8 @@ def write_trace(
     metadata: Mapping[str, str | int | float] | None = None,
     scheduling: Iterable[bytes] = (),
 ) -> TraceSummary:
-    """Replace `path` by the gzip-compressed trace of `encode`, whole or not at all; equal input gives equal bytes.
-
-    `scheduling` is what `aaco_pipeline.lake.perfetto.scheduling` makes of a kernel's switches, times as in the frames.
-    """
+    """Replace `path` by the gzip-compressed trace of `encode`, with a kernel's `scheduling` (by that module) behind it,
+    whole or not at all; equal input gives equal bytes."""
     trace = _Trace(tracks, slices, counters, kernels, metadata)
     with (
         writing_atomically(path) as file,

@@ -113,7 +113,7 @@ TABLES: Final[tuple[Table, ...]] = (
             column("end_ns", INT64, NS, "When it ended, on the session's axis."),
             column("gaps", INT64, COUNT, "How often two readings of the clock were further apart than the probe's own "
                 "step can be."),
-            column("gap_ns", INT64, NS, "Those gaps together."),
+            column("gap_ns", INT64, NS, "How long those gaps were, together."),
             nullable("unseen_ns", INT64, NS, "Of them what no event of the kernel explains: the machine stood still, "
                 "as when a hypervisor takes the CPU; null without the kernel's events."),
         ),
@@ -175,10 +175,10 @@ TABLES: Final[tuple[Table, ...]] = (
                 "latency over that; shares of all causes sum to 1, one may be negative; null when nothing varies."),
             nullable("tail_share_ratio", FLOAT64, RATIO, "Share of P99 - P50: its mean from P99 up less its mean "
                 "around P50, over the same of the latency; null under 100 iterations."),
-            nullable("p99_without_ns", FLOAT64, NS, "P99 had the cause never exceeded its median; null under 100 "
+            nullable("p99_without_ns", INT64, NS, "P99 had the cause never exceeded its median; null under 100 "
                 "iterations."),
-            nullable("ci_low_ns", FLOAT64, NS, "Lower end of its 95 % interval, by resampling blocks of iterations."),
-            nullable("ci_high_ns", FLOAT64, NS, "Upper end of that interval."),
+            nullable("ci_low_ns", INT64, NS, "Lower end of its 95 % interval, by resampling blocks of iterations."),
+            nullable("ci_high_ns", INT64, NS, "Upper end of that interval."),
         ),
     ),
 )

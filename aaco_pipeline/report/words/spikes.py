@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from aaco_pipeline.analysis.thresholds import MOST_DISTURBED
 from aaco_pipeline.report.words.session import Document, Row
 from aaco_pipeline.report.words.units import counted, duration, grouped, share
 
@@ -23,8 +24,6 @@ CAUSES: Final[Mapping[str, str]] = {
     "on_cpu": "on the CPU",
     "unknown": "events were lost",
 }
-#: What is said of a session of which more than this share of iterations was disturbed.
-TOO_DISTURBED: Final = 0.3
 _RULE: Final = (
     "An iteration is disturbed when causes outside the program took more than 50 µs of it and more than 1 % of the "
     "median; its own latency has no part in that. Both figures are kept."
@@ -70,7 +69,7 @@ def quietness(document: Document) -> str | None:
     unseen = _metric(document, "unseen_pause_ratio")
     if unseen is not None:
         said += f"; {share(unseen)} of the CPU time vanished without the kernel doing anything"
-    too = "; too noisy to compare with" if disturbed > TOO_DISTURBED else ""
+    too = "; too noisy to compare with" if disturbed > MOST_DISTURBED else ""
     return f"{said}{too}."
 
 
