@@ -45,6 +45,7 @@ _MODULES: Final = {
     "nightly": "nightly",
     "optimize": "optimize",
     "reanalyse": "reanalyse",
+    "quiet": "quiet",
     "record": "record",
     "replay": "replay",
     "report": "report",

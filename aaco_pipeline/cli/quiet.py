@@ -1,0 +1,52 @@
+"""`aaco quiet`: how quiet this machine is, before anything is measured on it.
+
+Probing is `aaco_pipeline.resources.kernel_plane.quiet`; what took the time is `aaco_pipeline.analysis.delays.machine`.
+"""
+
+import tempfile
+from pathlib import Path
+
+import click
+
+from aaco_pipeline.cli.output import console, data_format, print_json, say
+from aaco_pipeline.report.terminal.screen import print_prose, print_table
+
+
+@click.command()
+@click.option(
+    "--seconds", type=click.FloatRange(0.5, 600), default=10.0, show_default=True, help="How long to probe the CPUs."
+)
+@data_format
+def quiet(seconds: float, as_json: bool) -> None:
+    """Say how quiet this machine is: what takes the CPUs from threads that only read the clock."""
+    from aaco_pipeline.analysis.delays.machine import machine_takes
+    from aaco_pipeline.analysis.delays.thread_states import thread_states
+    from aaco_pipeline.cli.progress_bar import progress_bar
+    from aaco_pipeline.formats.native.kernel_plane.reading import read
+    from aaco_pipeline.report.words.quiet import TAKES, machine_sentences
+    from aaco_pipeline.resources.kernel_plane.quiet import probe_machine
+
+    with tempfile.TemporaryDirectory() as scratch:
+        with progress_bar(as_json) as show:
+
+            def tick(done: float) -> None:
+                show("probing the CPUs", int(done), int(seconds))
+
+            probed = probe_machine(Path(scratch), seconds, tick)
+        recorded = read(probed.document, Path(scratch), 0)
+    tables = recorded.tables
+    states = thread_states(
+        tables["kernel_events"], tables["kernel_threads"], tables["kernel_losses"], recorded.details["throttling"]
+    )
+    takes = machine_takes(probed.probes, states, tables["kernel_events"], tables["kernel_threads"])
+    rows = takes.sort("taken_ns", "cpu", "name", descending=[True, False, False]).to_dicts()
+    reason = None if probed.document["state"] == "present" else str(probed.document["reason"])
+    if as_json:
+        print_json({"seconds": seconds, "reason": reason, "runnable": list(probed.runnable), "taken": rows})
+        return
+    screen = console()
+    for sentence in machine_sentences(rows, probed.runnable, seconds, reason):
+        print_prose(screen, sentence)
+    if reason is not None and probed.document["fix"]:
+        say(f"to see what: {probed.document['fix']}")
+    print_table(screen, TAKES, rows[:20], title="What took the CPUs", names=("taken by",))

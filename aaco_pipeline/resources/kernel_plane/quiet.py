@@ -1,0 +1,90 @@
+"""Probes the machine: on every CPU that is ours a thread that only reads the clock, beside a recording of the kernel's.
+
+What the probes and the recording say together is `aaco_pipeline.analysis.delays.machine`.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from aaco_pipeline.errors import UnavailableError
+from aaco_pipeline.resources.kernel_plane.recording import KernelPlane
+
+#: Waits until it is followed, then keeps where two readings of the clock are further apart than its loop can be.
+_PROBE: Final = """
+import ctypes, json, os, signal, sys, time
+ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
+os.sched_setaffinity(0, {int(sys.argv[1])})
+length, step, now, gaps = float(sys.argv[2]) * 1e9, int(sys.argv[3]), time.monotonic_ns, []
+sys.stdin.readline()
+start = last = now()
+while last - start < length:
+    at = now()
+    if at - last > step and len(gaps) < 1_000_000:
+        gaps.append((last, at))
+    last = at
+print(json.dumps({"start_ns": start, "end_ns": last, "gaps": gaps}))
+"""
+_STEP_NS: Final = 5_000
+_PATIENCE_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True)
+class Probed:
+    """What each CPU's probe saw, by CPU, the recording's document, and how many threads were runnable meanwhile."""
+
+    probes: dict[int, dict[str, Any]]
+    document: dict[str, Any]
+    runnable: tuple[int, ...]
+
+
+def probe_machine(folder: Path, seconds: float, tick: Callable[[float], None]) -> Probed:
+    """Probe every CPU of this process's affinity for so long; what is recorded of the kernel is left in `folder`.
+
+    `tick` is told how many seconds have passed. Raises UnavailableError when a probe does not answer.
+    """
+    cpus, probes, runnable = sorted(os.sched_getaffinity(0)), dict[int, dict[str, Any]](), list[int]()
+    with KernelPlane(folder) as plane, ExitStack() as started:
+        running = {}
+        for cpu in cpus:
+            command = [sys.executable, "-I", "-S", "-c", _PROBE, str(cpu), str(seconds), str(_STEP_NS)]
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            started.callback(process.kill)
+            running[cpu] = process
+            plane.follow(process.pid, f"cpu{cpu}")
+        for process in running.values():
+            assert process.stdin is not None
+            process.stdin.write("\n")
+            process.stdin.close()
+            process.stdin = None
+        passed = 0.0
+        while passed < seconds:
+            try:
+                running[cpus[0]].wait(min(1.0, seconds - passed))
+            except subprocess.TimeoutExpired:
+                passed += 1.0
+                runnable.append(_runnable())
+                tick(min(passed, seconds))
+            else:
+                break
+        for cpu, process in running.items():
+            try:
+                output, _ = process.communicate(timeout=_PATIENCE_SECONDS)
+                probes[cpu] = json.loads(output)
+            except (subprocess.TimeoutExpired, ValueError) as error:
+                raise UnavailableError(f"the probe on CPU {cpu} gave no answer; try again") from error
+    return Probed(probes, plane.document(), tuple(runnable))
+
+
+def _runnable() -> int:
+    """How many threads have a CPU or wait for one now: `procs_running`, which a load average only resembles."""
+    for line in Path("/proc/stat").read_text().splitlines():
+        if line.startswith("procs_running"):
+            return int(line.split()[1])
+    return 0
