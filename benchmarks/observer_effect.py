@@ -5,8 +5,8 @@ the ratios on/off of mean wall time, mean CPU time and P99 of the iterations, as
 its upper 95 % limit. And what one recorded switch costs: two processes that wake one another as fast as they can, with
 a recording and without, over the number of events that were recorded.
 
-Run as root: `python -m benchmarks.observer_effect --pairs 20`. Exits with 1 when an upper limit of mean wall or mean CPU
-time exceeds 1.02.
+Run as root: `python -m benchmarks.observer_effect --pairs 20`. Exits with 1 when an upper limit of mean wall or mean
+CPU time exceeds 1.02.
 """
 
 import argparse
