@@ -19,7 +19,7 @@ from tests.places import ROOT
 PAGE: Final = ROOT / "docs" / "captures.md"
 FOLDER: Final = ROOT / "aaco_pipeline" / "formats"
 #: Folders that read no captures made elsewhere: what several share, models, halls, and our own runner's documents.
-NO_READERS: Final = {"parsing", "redaction", "onnx", "native", "nvidia"}
+NO_READERS: Final = {"parsing", "redaction", "onnx", "native", "nvidia", "kernel_plane"}
 
 
 def name_of(reader: Reader) -> str:
