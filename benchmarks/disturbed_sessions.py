@@ -10,24 +10,28 @@ of the clean ones is held against that of the untouched ones of the same session
 Every session is also a check of the states of threads: between two readings of the process's CPU time and run-queue
 delay, the kernel's own account, states have the same length but for an error that grows with the number of switches.
 
+Others may use the machine, and what they do is no disturbance that was delivered. So a session begins when both CPUs
+have idled, and counts when all the rest of the machine had under 2 % of the CPU time meanwhile, by `/proc/stat`; one
+that does not is measured again, three times at most.
+
 Run as root: `python -m benchmarks.disturbed_sessions --pairs 12 --results FILE`. Each session is a line of JSON in
 FILE; called again it goes on. Exits with 1 when under 98 % of undisturbed iterations are not disturbed, a spread falls
-less than twofold or the random one does, a median is off by over 0.5 %, or an error's P99 exceeds 5 us a switch. A
-session that nobody was to disturb counts as undisturbed while the kernel's account of its waiting is under 0.2 % of the
-time: others may use the machine.
+less than twofold or the random one does, a median is off by over 0.5 %, or an error's P99 exceeds 5 us a switch.
 """
 
 import argparse
 import json
+import os
 import random
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -44,13 +48,15 @@ from benchmarks.spike_causes import ROOT, SITE, TARGET_CPU
 #: None: left alone.
 DISTURBERS: Final = ("busy", "stop")
 ITERATIONS: Final = 400
-MOST_WAITED: Final = 0.002
+MOST_OTHERS: Final = 0.02
 LEAST_FALL: Final = 2.0
 MOST_BIAS: Final = 0.005
 LEAST_QUIET: Final = 0.98
 MOST_ERROR_NS: Final = 5_000
 _DRAWS: Final = 500
 _LEAST_SESSIONS: Final = 6
+_TRIES: Final = 3
+_LONGEST_WAIT_SECONDS: Final = 60
 #: Started with CPU, kind, process, share of the time and seed; ends between two bursts when its input does.
 _DISTURBER: Final = """
 import os, random, select, signal, sys, time
@@ -103,11 +109,44 @@ def session(kind: str | None, threads: int, seed: int) -> dict[str, Any]:
         raw = folder / "raw"
         raw.mkdir()
         bursts: list[tuple[int, int, int]] = []
+        _wait_until_idle()
+        before = _Spent.now()
         with _disturbed(kind, folder, share, seed, bursts):
             capture_inference(request, raw, ROOT / "configs", lambda line: None)
+        others = _Spent.now().others_since(before)
         # A busy process that did not get the CPU disturbed nobody.
         delivered = [(start, end) for start, end, spent in bursts if kind == "stop" or spent > (end - start) // 4]
-        return {"kind": kind, "threads": threads, "seed": seed, "share": share, **_seen(raw, delivered)}
+        row = {"kind": kind, "threads": threads, "seed": seed, "share": share, "others_share": others}
+        return row | _seen(raw, delivered)
+
+
+class _Spent(NamedTuple):
+    """Seconds of CPU time that all the machine had, that this process and those it waited for had, and of time."""
+
+    all: float
+    own: float
+    at: float
+
+    @classmethod
+    def now(cls) -> "_Spent":
+        words = Path("/proc/stat").read_text().split(maxsplit=8)[1:8]
+        busy = sum(int(words[place]) for place in (0, 1, 2, 5, 6)) / os.sysconf("SC_CLK_TCK")
+        user, system, of_children, of_children_system, at = os.times()
+        return cls(busy, user + system + of_children + of_children_system, at)
+
+    def others_since(self, before: "_Spent") -> float:
+        """Share of all CPUs' time that others had."""
+        spent = self.all - before.all - (self.own - before.own)
+        return max(0.0, spent) / ((self.at - before.at) * (os.cpu_count() or 1))
+
+
+def _wait_until_idle() -> None:
+    """Until the machine was left alone for a second, or has not been for too long."""
+    for _ in range(_LONGEST_WAIT_SECONDS):
+        before = _Spent.now()
+        time.sleep(1.0)
+        if _Spent.now().others_since(before) <= MOST_OTHERS:
+            return
 
 
 @contextmanager
@@ -280,7 +319,7 @@ def told_bias(rows: Sequence[dict[str, Any]]) -> bool:
     """Print how far medians of clean iterations are from those of untouched ones; whether it is near enough."""
     holds = True
     chance = np.random.default_rng(2)
-    alone = {(row["threads"], row["seed"]): row for row in rows if not row["kind"] and _is_undisturbed(row)}
+    alone = {(row["threads"], row["seed"]): row for row in rows if not row["kind"]}
     for threads in (1, 2):
         some = [row for row in rows if row["kind"] and row["threads"] == threads]
         within = [_clean_median(row) / np.median(_of(row, ~np.array(row["touched"]))) - 1 for row in some]
@@ -313,62 +352,56 @@ def _clean_median(row: dict[str, Any]) -> float:
     return float(np.median(_of(row, np.array(row["grades"]) == grades.CLEAN)))
 
 
-def _is_undisturbed(row: dict[str, Any]) -> bool:
-    return bool(row["waited_share"] <= MOST_WAITED)
-
-
 def told_grades(rows: Sequence[dict[str, Any]]) -> bool:
     """Print how many iterations are graded disturbed beside what was delivered; whether few are where nothing was."""
     holds = True
     for threads in (1, 2):
         for kind in (None, *DISTURBERS):
             some = [row for row in rows if row["kind"] == kind and row["threads"] == threads]
-            for quiet in (True, False) if kind is None else (False,):
-                chosen = [row for row in some if kind or _is_undisturbed(row) == quiet]
-                if not chosen:
-                    if quiet:
-                        print(f"{threads} threads: no session was undisturbed; the machine is too busy to say")
-                        holds = False
-                    continue
-                graded: Numbers = np.concatenate([row["grades"] for row in chosen])
-                touched: Numbers = np.concatenate([row["touched"] for row in chosen])
-                disturbed: Numbers = graded == grades.DISTURBED
-                name = kind or ("alone" if quiet else "alone, but waited")
-                if quiet:
-                    holds &= bool(1 - disturbed.mean() >= LEAST_QUIET)
-                found = f"{disturbed[touched].mean():.1%} of touched" if touched.any() else "none touched"
-                print(
-                    f"{threads} threads, {name}, {len(chosen)} sessions: not disturbed {1 - disturbed.mean():.2%}, "
-                    f"unknown {(graded == UNKNOWN).mean():.2%}; graded disturbed: {found}, "
-                    f"{disturbed[~touched].mean():.2%} of others"
-                )
+            if not some:
+                holds &= kind is not None
+                continue
+            graded: Numbers = np.concatenate([row["grades"] for row in some])
+            touched: Numbers = np.concatenate([row["touched"] for row in some])
+            hurt: Numbers = graded == grades.DISTURBED
+            if kind is None:
+                holds &= bool(1 - hurt.mean() >= LEAST_QUIET)
+            found = f"{hurt[touched].mean():.1%} of touched" if touched.any() else "none touched"
+            print(
+                f"{threads} threads, {kind or 'alone'}, {len(some)} sessions: not disturbed {1 - hurt.mean():.2%}, "
+                f"unknown {(graded == UNKNOWN).mean():.2%}; graded disturbed: {found}, "
+                f"{hurt[~touched].mean():.2%} of others; waited {np.mean([row['waited_share'] for row in some]):.2%}"
+            )
     return holds
 
 
 def told_account(rows: Sequence[dict[str, Any]]) -> bool:
     """Print how far states are from the kernel's account, a switch; whether that is little enough.
 
-    Told beside it: run-queue delay with preemptions from where the kernel counts them, and what both accounts together
-    lack of the states, which is time that the kernel gave to nobody, as what a hypervisor took.
+    Told beside it: run-queue delay with preemptions from where the kernel counts them. What remains has reasons of the
+    kernel's: CPU time leaves out what a hypervisor took, and that of a thread on another CPU is as of its last tick;
+    run-queue delay leaves out how long an idle CPU took to wake up.
     """
-    blocks = [block for row in rows for block in row["blocks"]]
-    switches = np.array([max(1, block["switches"]) for block in blocks])
-    used, waited, late = (
-        np.array([block[name] for block in blocks]) for name in ("cpu_error_ns", "waiting_error_ns", "late_ns")
-    )
     holds = True
-    for what, errors, judged in (
-        ("CPU time", used, True),
-        ("run-queue delay", waited, True),
-        ("run-queue delay from where it is counted", waited + late, False),
-        ("both together", used + waited, False),
-    ):
-        middle, far, worst = np.percentile(np.abs(errors) / switches, (50, 99, 100))
-        holds &= bool(far <= MOST_ERROR_NS) or not judged
-        print(
-            f"states against {what}, {len(blocks)} blocks, {switches.sum()} switches: {middle:.0f} ns a switch, "
-            f"P99 {far:.0f}, at most {worst:.0f}; in all {errors.sum() / switches.sum():+.0f}"
-        )
+    for threads in (1, 2):
+        for kind in (None, *DISTURBERS):
+            some = [row for row in rows if row["kind"] == kind and row["threads"] == threads]
+            blocks = [block for row in some for block in row["blocks"]]
+            if not blocks:
+                continue
+            switches = np.array([max(1, block["switches"]) for block in blocks])
+            waited = np.array([block["waiting_error_ns"] for block in blocks])
+            counted = waited + np.array([block["late_ns"] for block in blocks])
+            used = np.array([block["cpu_error_ns"] for block in blocks])
+            told = []
+            for what, errors in (("CPU time", used), ("run-queue delay", waited), ("so counted", counted)):
+                middle, far = np.percentile(np.abs(errors) / switches, (50, 99))
+                holds &= errors is counted or bool(far <= MOST_ERROR_NS)
+                told.append(f"{what} {errors.sum() / switches.sum():+.0f} in all, {middle:.0f}, P99 {far:.0f}")
+            print(
+                f"{threads} threads, {kind or 'alone'}, {len(blocks)} blocks, {switches.sum()} switches: states off, "
+                f"in ns a switch: {'; '.join(told)}"
+            )
     return holds
 
 
@@ -387,11 +420,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 pair = [None, disturber]
                 random.Random(f"{threads} {seed}").shuffle(pair)
                 for kind in pair:
-                    if (kind, threads, seed) not in done:
-                        rows.append(session(kind, threads, seed))
-                        file.write(f"{json.dumps(rows[-1])}\n")
-                        file.flush()
-    return 0 if all([told_grades(rows), told_spread(rows), told_bias(rows), told_account(rows)]) else 1
+                    if (kind, threads, seed) in done:
+                        continue
+                    for _ in range(_TRIES):
+                        row = session(kind, threads, seed)
+                        if row["others_share"] <= MOST_OTHERS:
+                            break
+                    rows.append(row)
+                    file.write(f"{json.dumps(row)}\n")
+                    file.flush()
+    counting = [row for row in rows if row["others_share"] <= MOST_OTHERS]
+    print(f"{len(counting)} of {len(rows)} sessions count; the machine was busy in the others")
+    return 0 if all([told_grades(counting), told_spread(counting), told_bias(counting), told_account(rows)]) else 1
 
 
 if __name__ == "__main__":
