@@ -41,13 +41,11 @@ from aaco_pipeline.analysis.delays import decomposition, grades
 from aaco_pipeline.analysis.delays.probes import interrupt_cost
 from aaco_pipeline.analysis.delays.thread_states import UNKNOWN, thread_states
 from aaco_pipeline.capture import open_capture
-from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.resources.measure.inference import capture_inference
-from benchmarks.spike_causes import ROOT, SITE, TARGET_CPU
+from benchmarks.spike_causes import ITERATIONS, ROOT, TARGET_CPU, request_in
 
 #: None: left alone.
 DISTURBERS: Final = ("busy", "stop")
-ITERATIONS: Final = 400
 MOST_OTHERS: Final = 0.02
 LEAST_FALL: Final = 2.0
 MOST_BIAS: Final = 0.005
@@ -92,20 +90,7 @@ def session(kind: str | None, threads: int, seed: int) -> dict[str, Any]:
     share = chance.uniform(0.05, 0.30) if kind else 0.0
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        plan = {"cpus": [TARGET_CPU] if threads == 1 else [0, 1], "acts": {}}
-        (folder / "plan.json").write_text(json.dumps(plan))
-        python = folder / "python"
-        python.write_text(f'#!/bin/sh\nPYTHONPATH={SITE}:{ROOT} AACO_INJECTED={folder} exec {sys.executable} "$@"\n')
-        python.chmod(0o755)
-        request = MeasurementRequest(
-            model="squeezenet",
-            threads=threads,
-            iterations=ITERATIONS,
-            warmup=20,
-            kernel_plane=True,
-            untraced=True,
-            interpreter=str(python),
-        )
+        request = request_in(folder, threads, {})
         raw = folder / "raw"
         raw.mkdir()
         bursts: list[tuple[int, int, int]] = []

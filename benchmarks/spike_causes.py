@@ -99,22 +99,10 @@ def session(kind: str, threads: int, seed: int) -> dict[str, Any]:
     chance = random.Random(f"{kind} {threads} {seed}")
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        (folder / "plan.json").write_text(json.dumps(_plan(kind, threads, chance)))
+        request = request_in(folder, threads, _acts_planned(kind, chance))
         if kind == "major_faults":
             (folder / "pages").write_bytes(os.urandom(1 << 20) * (_FILE_BYTES >> 20))
             os.sync()
-        python = folder / "python"
-        python.write_text(f'#!/bin/sh\nPYTHONPATH={SITE}:{ROOT} AACO_INJECTED={folder} exec {sys.executable} "$@"\n')
-        python.chmod(0o755)
-        request = MeasurementRequest(
-            model="squeezenet",
-            threads=threads,
-            iterations=ITERATIONS,
-            warmup=20,
-            kernel_plane=True,
-            untraced=True,
-            interpreter=str(python),
-        )
         raw = folder / "raw"
         raw.mkdir()
         told = _Told()
@@ -179,14 +167,30 @@ def _off_by(parts: pl.DataFrame, iterations: pl.DataFrame) -> int:
     return int(summed.select((pl.col("duration_ns") - length).abs().max()).item() or 0)
 
 
-def _plan(kind: str, threads: int, chance: random.Random) -> dict[str, Any]:
-    acts = {}
-    if kind in INSIDE:
-        call = 25
-        while call < ITERATIONS:
-            acts[str(call)] = {"kind": kind, "amount": chance.uniform(1.5, 8.0)}
-            call += chance.randint(8, 30)
-    return {"cpus": [TARGET_CPU] if threads == 1 else [0, 1], "acts": acts}
+def request_in(folder: Path, threads: int, acts: dict[str, Any]) -> MeasurementRequest:
+    """A session without a trace whose process keeps to its CPUs and does `acts`, by the number of the call."""
+    plan = {"cpus": [TARGET_CPU] if threads == 1 else [0, 1], "acts": acts}
+    (folder / "plan.json").write_text(json.dumps(plan))
+    python = folder / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={SITE}:{ROOT} AACO_INJECTED={folder} exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    return MeasurementRequest(
+        model="squeezenet",
+        threads=threads,
+        iterations=ITERATIONS,
+        warmup=20,
+        kernel_plane=True,
+        untraced=True,
+        interpreter=str(python),
+    )
+
+
+def _acts_planned(kind: str, chance: random.Random) -> dict[str, Any]:
+    acts, call = {}, 25
+    while kind in INSIDE and call < ITERATIONS:
+        acts[str(call)] = {"kind": kind, "amount": chance.uniform(1.5, 8.0)}
+        call += chance.randint(8, 30)
+    return acts
 
 
 def _acts(folder: Path) -> list[dict[str, Any]]:
