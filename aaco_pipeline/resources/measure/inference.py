@@ -43,6 +43,8 @@ from aaco_pipeline.resources.telemetry.scheduler_events import SchedulerTrace
 
 PASSES: Final = ("latency", "trace")
 _ANSWERS: Final = "answers.npz"
+#: The kernel plane has every switch: samples beside it are for what it has not, and each takes a CPU for a while.
+_SAMPLES_BESIDE_THE_PLANE_NS: Final = 100_000_000
 #: What a disk must still take for the end of a measured process to say anything of the model.
 _ROOM_BYTES: Final = 1 << 20
 _PRECISION_OPTIONS: Final = {
@@ -137,7 +139,8 @@ def capture_inference(
         lock = {"file": str(slot_path()), "container": own_container(kind)}
         facts["facts"].append({"category": "measurement", "key": "loop", "value": LOOP, "volatile": False})
         # Whatever starts a process of its own is started before the first measured one.
-        with scheduler or nullcontext(), plane or nullcontext(), SystemSampler() as sampler:
+        sampling = SystemSampler() if plane is None else SystemSampler(_SAMPLES_BESIDE_THE_PLANE_NS)
+        with scheduler or nullcontext(), plane or nullcontext(), sampling as sampler:
             deadline = time.monotonic() + request.timeout_seconds
             measurement = _Measurement(folder, slot, deadline, request.timeout_seconds, sampler, plane)
             for name in PASSES[:1] if request.untraced else PASSES:
