@@ -1,0 +1,68 @@
+"""`aaco run --kernel-plane`, then `aaco show --spikes`: from the kernel's pages to sentences, or why there are none."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from aaco_pipeline.cli.main import main
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.resources.kernel_plane import recording
+from aaco_pipeline.resources.kernel_plane.instances import NotPossible, find_tracefs
+from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE
+from tests.cli.conftest import ROOT
+
+RUN = ("run", "--model", "squeezenet", "--iterations", "120", "--warmup", "2", "--kernel-plane")
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache_folder: Path) -> TraceLake:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv(LAKE_VARIABLE, str(tmp_path / "lake"))
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / "home"))
+    assert cache_folder.is_dir()
+    return TraceLake(tmp_path / "lake")
+
+
+def test_every_iteration_is_accounted_for_and_told(lake: TraceLake, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        find_tracefs()
+    except NotPossible as refusal:
+        pytest.skip(f"the kernel's events cannot be recorded here: {refusal}")
+    assert main([*RUN]) == 0
+    (session,) = lake.sessions()
+    off = lake.sql(
+        'WITH parts AS (SELECT "pass", iteration, sum(duration_ns) AS ns FROM iteration_delays GROUP BY ALL) '
+        "SELECT count(*) AS n, CAST(max(abs(ns - latency_ns)) AS BIGINT) AS off "
+        'FROM iterations JOIN parts USING ("pass", iteration)'
+    ).rows()
+    assert off == [(2 * 122, 0)]
+    assert lake.sql("SELECT count(*) FROM thread_states WHERE state = 'running'").item() > 0
+    assert lake.sql("SELECT count(DISTINCT plane) FROM planes").item() >= 5
+    shares = lake.sql('SELECT "pass", sum(variance_share_ratio) FROM delay_figures GROUP BY ALL').rows()
+    assert dict(shares) == {"latency": pytest.approx(1), "trace": pytest.approx(1)}
+    capsys.readouterr()
+    assert main(["show", session, "--spikes", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["quietness"][0]["iterations"] == 120
+    assert main(["show", session, "--spikes"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "The machine disturbed" in said
+    assert "What each cause did to the measured iterations" in said
+
+
+def test_where_the_kernel_may_not_be_asked_the_run_is_whole_and_says_so(
+    lake: TraceLake, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused() -> Path:
+        raise NotPossible("tracefs is not mounted, or not for this user", "run as root")
+
+    monkeypatch.setattr(recording, "find_tracefs", refused)
+    assert main([*RUN]) == 0
+    (session,) = lake.sessions()
+    assert lake.progress(session).is_whole
+    capsys.readouterr()
+    assert main(["show", session, "--spikes"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Nothing was recorded of what the kernel did with the threads" in said
+    assert "run as root" in said
