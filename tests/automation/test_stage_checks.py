@@ -18,7 +18,7 @@ from tests.conftest import CapturedLake
 from tests.places import CONFIGS
 from tests.sessions import republished, tables_of
 
-CHECKS: Final = 25
+CHECKS: Final = 29
 
 
 def evaluated(lake: TraceLake, session: str) -> dict[str, dg.AssetCheckResult]:
@@ -150,7 +150,11 @@ FROM_KERNELS: Final = {
 
 @pytest.mark.parametrize(
     ("bug", "not_done"),
-    [(TOO_MUCH_KERNEL_TIME, FROM_KERNELS), (OVERLAPPING, FROM_KERNELS | {"kernel_trace"}), (KERNELS_LOST, set())],
+    [
+        (TOO_MUCH_KERNEL_TIME, FROM_KERNELS),
+        (OVERLAPPING, FROM_KERNELS | {"kernel_trace", "iteration_delays"}),
+        (KERNELS_LOST, set()),
+    ],
 )
 def test_a_stage_that_breaks_a_promise_stops_what_would_be_computed_from_it(
     bug: Bug, not_done: set[str], unanalysed: TraceLake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
