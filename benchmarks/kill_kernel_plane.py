@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from aaco_pipeline.resources.kernel_plane.instances import stale_of
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE
 
 _ENTRY: Final = "from aaco_pipeline.cli.main import entry; entry()"
@@ -33,13 +34,17 @@ _INSTANCES: Final = Path("/sys/kernel/tracing/instances")
 
 
 def left_behind() -> list[str]:
-    """What is still there of killed commands: instances of ours, and processes that they had started."""
-    found = [one.name for one in _INSTANCES.iterdir() if one.name.startswith("aaco_")]
+    """What is still there of killed commands: instances of ours, and processes that they had started.
+
+    Both are others' where whoever started them is alive.
+    """
+    found = [one.name for one in stale_of(_INSTANCES.iterdir())]
     for process in Path("/proc").iterdir():
         if process.name.isdecimal():
             with suppress(OSError):
                 words = (process / "cmdline").read_bytes()
-                if any(one in words for one in _STARTED):
+                parent = (process / "stat").read_text().rpartition(")")[2].split()[1]
+                if parent == "1" and any(one in words for one in _STARTED):
                     found.append(f"process {process.name}")
     return found
 
