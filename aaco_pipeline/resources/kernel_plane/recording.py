@@ -99,7 +99,9 @@ class KernelPlane:
         threads = self._instances["threads"]
         threads.set("options/event-fork", "1")
         threads.set("set_event_pid", str(_nobody()))
-        events = {event: threads.enable(event) for event in (*OF_THREADS, *OF_GPUS)}
+        # A driver that is not loaded has nothing to say, and lacks nothing.
+        of_gpus = [event for event in OF_GPUS if (tracefs / "events" / event).parent.is_dir()]
+        events = {event: threads.enable(event) for event in (*OF_THREADS, *of_gpus)}
         events |= {event: self._instances["switches"].enable(event) for event in OF_CPUS}
         if events["sched/sched_switch"]["format"] is None:
             raise NotPossible(f"sched/sched_switch: {events['sched/sched_switch']['reason']}", "use another kernel")
