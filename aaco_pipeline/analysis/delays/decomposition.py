@@ -102,7 +102,7 @@ def _pieces(spans: pl.DataFrame, states: pl.DataFrame) -> pl.DataFrame:
     blocked = pl.col("wait").replace_strict(_BLOCKED_BY, default=BLOCKED, return_dtype=pl.String)
     # Softirqs that are too many for the interrupt itself run in a thread of the kernel's.
     deferred = (pl.col("state") == PREEMPTED) & pl.col("by_name").str.starts_with("ksoftirqd/")
-    caused = states.with_columns(
+    caused = states.sort("thread_id", "start_ns").with_columns(
         cause=pl.when(pl.col("state") == BLOCKED)
         .then(blocked)
         .when(deferred)
@@ -111,8 +111,20 @@ def _pieces(spans: pl.DataFrame, states: pl.DataFrame) -> pl.DataFrame:
         .then(pl.lit(ON_CPU))
         .otherwise("state")
     )
+    # Storage has answered and nobody has the CPU: how long that one takes to leave its idle state is part of the wait.
+    following = [pl.col(name).shift(-1).over("thread_id") for name in ("start_ns", "cause", "by_thread_id", "end_ns")]
+    caused = caused.with_columns(
+        woken_ns=pl.when(
+            pl.col("cause").is_in([DISK, MAJOR_FAULT])
+            & (following[0] == pl.col("end_ns"))
+            & (following[1] == QUEUED)
+            & following[2].is_null()
+        ).then(following[3])
+    )
+    belongs = pl.col("woken_ns").shift(1).over("thread_id").is_not_null()
+    caused = caused.filter(~belongs).with_columns(end_ns=pl.coalesce("woken_ns", "end_ns"))
     found = []
-    for _, some in caused.sort("thread_id", "start_ns").group_by("thread_id", maintain_order=True):
+    for _, some in caused.group_by("thread_id", maintain_order=True):
         row, piece, start, end = meetings(*_ends(spans), *_ends(some))
         cut = some.select("thread_id", "cause", "by_thread_id", "by_name")[piece]
         found.append(
@@ -137,8 +149,10 @@ def _cost_on_cpu(pieces: pl.DataFrame, events: pl.DataFrame, costs: Costs) -> pl
 
 
 def _deciding(spans: pl.DataFrame, pieces: pl.DataFrame, main: int, cost: pl.DataFrame) -> pl.DataFrame:
-    """The thread of each iteration that is decomposed: row, thread_id."""
-    lost = pl.when(pl.col("cause").is_in(_LOST)).then(pl.col("end_ns") - pl.col("start_ns")).otherwise(0)
+    """The thread of each iteration that is decomposed: row, thread_id. What one loses to another of them is no loss."""
+    to_own = pl.col("by_thread_id").is_in(pieces.get_column("thread_id").unique().implode()).fill_null(False)
+    is_lost = pl.col("cause").is_in(_LOST) & ~(pl.col("cause").is_in([PREEMPTED, QUEUED]) & to_own)
+    lost = pl.when(is_lost).then(pl.col("end_ns") - pl.col("start_ns")).otherwise(0)
     each = pieces.group_by("row", "thread_id").agg(lost_ns=lost.sum(), ran=(pl.col("cause") == ON_CPU).any())
     each = each.join(cost, on=["row", "thread_id"], how="left").with_columns(
         lost_ns=pl.col("lost_ns") + pl.col("cost_ns").fill_null(0.0)

@@ -76,7 +76,10 @@ def thread_states(
     got_off = pl.when("torn").then(pl.lit(UNKNOWN)).otherwise(pl.lit(RUNNING))
     running = following.filter("is_in").select("thread_id", "start_ns", "end_ns", "cpu", state=got_off)
     away, back = _until_seen(following.filter(~pl.col("is_in")), events)
-    slices = _slices(switches, last)
+    unrecorded = back.filter(pl.col("end_ns") > pl.col("start_ns")).select(
+        "cpu", time_ns="start_ns", other_thread_id="thread_id"
+    )
+    slices = _slices(pl.concat([switches.select(unrecorded.columns), unrecorded]), last)
     states = pl.concat(
         [running, back, _runnable(away, slices, throttling), _waiting(away, events, slices, throttling)], how="diagonal"
     ).filter(pl.col("end_ns") > pl.col("start_ns"))
@@ -103,7 +106,8 @@ def _until_seen(away: pl.DataFrame, events: pl.DataFrame) -> tuple[pl.DataFrame,
         seen, left_on="start_ns", right_on="seen_ns", by="thread_id", strategy="forward", check_sortedness=False
     )
     over = pl.when("torn").then(pl.min_horizontal("end_ns", pl.col("seen_ns").fill_null(pl.col("end_ns"))))
-    back = away.filter("torn").select("thread_id", "cpu", start_ns=over, end_ns="end_ns", state=pl.lit(RUNNING))
+    on = pl.coalesce("next_cpu", "cpu")  # where it is switched out next is where it ran
+    back = away.filter("torn").select("thread_id", start_ns=over, end_ns="end_ns", cpu=on, state=pl.lit(RUNNING))
     torn = pl.col("torn") & ~(pl.col("is_exact") & (pl.col("seen_ns") <= pl.col("end_ns"))).fill_null(False)
     return away.with_columns(end_ns=over.otherwise("end_ns"), torn=torn), back
 

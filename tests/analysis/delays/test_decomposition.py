@@ -109,6 +109,26 @@ def test_a_flush_is_the_disk_from_its_call_to_its_return() -> None:
     assert parts(delays(iterations((0, 100)), known, seen)) == {"disk": 65, "on_cpu": 35}
 
 
+def test_how_long_an_idle_cpu_takes_to_wake_up_is_part_of_the_wait_for_the_disk_and_no_second_one() -> None:
+    queue = (MAIN, 90, 97, "queued")
+    known = states((MAIN, 0, 40, "running"), (MAIN, 40, 90, "blocked", {"wait": "disk"}), queue)
+    found = delays(iterations((0, 97)), known)
+    assert parts(found) == {"disk": 57, "on_cpu": 40}
+    assert found.filter(pl.col("cause") == "disk").get_column("occurrences").item() == 1
+    behind = states(
+        *((MAIN, 0, 40, "running"), (MAIN, 40, 90, "blocked", {"wait": "disk"})), (*queue, {"by_thread_id": OTHER})
+    )
+    assert parts(delays(iterations((0, 97)), behind)) == {"disk": 50, "queued": 7, "on_cpu": 40}
+
+
+def test_who_waits_behind_the_main_thread_does_not_decide() -> None:
+    known = states(
+        (MAIN, 0, 1000, "running"),
+        *((POOL, 0, 100, "running"), (POOL, 100, 900, "queued", {"by_thread_id": MAIN}), (POOL, 900, 1000, "running")),
+    )
+    assert parts(delays(iterations((0, 1000)), known)) == {"on_cpu": 1000}
+
+
 def test_softirqs_that_a_kernel_thread_runs_are_interrupts() -> None:
     known = states(
         (MAIN, 0, 40, "running"), (MAIN, 40, 90, "preempted", {"by_name": "ksoftirqd/1", "by_thread_id": 22})

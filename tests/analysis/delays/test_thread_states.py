@@ -109,6 +109,14 @@ def test_the_account_of_its_time_tells_exactly_when_an_unrecorded_switch_was() -
     assert told(states(*lost, account))[1:] == [(100, 650, "preempted"), (650, 900, "running")]
 
 
+def test_who_is_known_to_run_by_its_account_alone_has_the_cpu() -> None:
+    lost = (switch(0, 0, MAIN), switch(100, MAIN, 0, "sleeping"), switch(900, MAIN, POOL), switch(950, POOL, 0))
+    account = {"at": 310, "long": 100, "kind": "ran", "thread_id": MAIN}
+    found = states(*lost, account, {**switch(50, POOL, 0, "sleeping", cpu=1)}, waking(300, POOL, None))
+    queued = found.filter((pl.col("thread_id") == POOL) & (pl.col("state") == "queued"))
+    assert queued.select("start_ns", "end_ns", "by_thread_id").row(0) == (300_000, 900_000, MAIN)
+
+
 def test_lost_events_are_unknown_on_their_cpu_alone() -> None:
     losses = table("kernel_losses", [{"cpu": 0, "buffer": "switches", "start_ns": 40_000, "end_ns": 60_000}])
     seen = (switch(0, 0, MAIN), switch(100, MAIN, 0), switch(0, 0, POOL, cpu=1), switch(100, POOL, 0, cpu=1))
