@@ -16,7 +16,7 @@ from aaco_pipeline.lake.sql import select_rows
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.document.kernel_pages import KERNEL_PAGES
 from aaco_pipeline.report.document.ranks import RANKS
-from aaco_pipeline.report.document.spikes import SPIKES
+from aaco_pipeline.report.document.spikes import DELAYS, GRADES, QUIETNESS, SPIKES
 from aaco_pipeline.report.document.statements import OF_CAMPAIGN, SECTIONS, STAGES, SUMMARY, TIMELINE
 from aaco_pipeline.report.words.answer import answer_fields
 from aaco_pipeline.report.words.bottleneck_text import bottleneck_fields
@@ -25,7 +25,7 @@ from aaco_pipeline.report.words.session import Document, Row, value
 
 def session_summary(lake: TraceLake, session: str) -> Document:
     """The short document, as `aaco show` prints it: the workload, its figures, its top kernels, and what is missing."""
-    document = _head(lake, session, read_parts(lake, session, _filled_in(SUMMARY, session)))
+    document = _head(lake, session, read_parts(lake, session, _filled_in({**SUMMARY, **QUIETNESS}, session)))
     campaign = document.get("campaign_id")
     of_campaign = _filled_in(OF_CAMPAIGN, session) if campaign else {}
     return {**document, "campaign_verdicts": [], **read_parts(lake, session, of_campaign, campaign)}
@@ -41,7 +41,8 @@ def session_document(lake: TraceLake, session: str) -> Document:
     # What only the long document needs, and Polars with it.
     from aaco_pipeline.report.timeline.drawn import TABLES, drawn_timeline
 
-    statements = _filled_in({**SUMMARY, **OF_CAMPAIGN, **SECTIONS, **KERNEL_PAGES, **RANKS}, session)
+    everything = {**SUMMARY, **OF_CAMPAIGN, **SECTIONS, **DELAYS, **GRADES, **KERNEL_PAGES, **RANKS}
+    statements = _filled_in(everything, session)
     document = _head(lake, session, read_parts(lake, session, statements, _campaign(lake, session)))
     document["moments"] = _moments(document)
     tables = {name: lake.read(name, session, columns) for name, columns in TABLES.items()}

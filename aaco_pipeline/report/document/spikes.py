@@ -1,13 +1,27 @@
-"""What delayed a session's iterations: the statements behind `aaco show --spikes` and the report's section.
+"""What delayed a session's iterations: the statements behind `aaco show`, its `--spikes` and the report's section.
 
-How rows are put into words is `aaco_pipeline.report.words.spikes`.
+How rows are put into words is `aaco_pipeline.report.words.spikes`. Only the runs without a profiler attached are
+judged.
 """
 
 from collections.abc import Mapping
 from typing import Final
 
-#: Only the runs without a profiler attached are judged.
-SPIKES: Final[Mapping[str, str]] = {
+from aaco_pipeline.report.document.statements import SUMMARY
+
+#: How many iterations the machine disturbed.
+QUIETNESS: Final[Mapping[str, str]] = {
+    "quietness": (
+        "SELECT count(*) AS iterations, count(*) FILTER (g.grade = 'clean') AS clean, "
+        "count(*) FILTER (g.grade = 'disturbed') AS disturbed, count(*) FILTER (g.grade = 'unknown') AS unknown, "
+        "mode(g.disturbed_by) AS disturbed_by, count(*) FILTER (g.is_spike) AS spikes "
+        'FROM iteration_grades AS g JOIN iterations AS i USING (session_id, "pass", iteration) '
+        "WHERE g.session_id = '{session}' AND g.\"pass\" = 'latency' AND i.phase = 'measure' ORDER BY ALL"
+    ),
+}
+#: The spikes with what explains each, and what each cause did to all iterations.
+DELAYS: Final[Mapping[str, str]] = {
+    **QUIETNESS,
     "spikes": (
         "SELECT g.iteration, i.latency_ns, g.excess_ns, g.spike_cause, g.explained_ns, g.grade, g.disturbed_by, "
         "d.occurrences, d.grade AS evidence_grade, d.by_kind, d.by_name, d.by_thread_id, i.start_ns "
@@ -22,18 +36,18 @@ SPIKES: Final[Mapping[str, str]] = {
         "ci_low_ns, ci_high_ns FROM delay_figures WHERE session_id = '{session}' AND \"pass\" = 'latency' "
         "ORDER BY spikes DESC, coalesce(variance_share_ratio, 0) DESC, cause"
     ),
-    "quietness": (
-        "SELECT count(*) AS iterations, count(*) FILTER (g.grade = 'clean') AS clean, "
-        "count(*) FILTER (g.grade = 'disturbed') AS disturbed, count(*) FILTER (g.grade = 'unknown') AS unknown, "
-        "mode(g.disturbed_by) AS disturbed_by, count(*) FILTER (g.is_spike) AS spikes "
-        'FROM iteration_grades AS g JOIN iterations AS i USING (session_id, "pass", iteration) '
-        "WHERE g.session_id = '{session}' AND g.\"pass\" = 'latency' AND i.phase = 'measure' ORDER BY ALL"
+}
+#: What the report's plot of latencies is coloured by.
+GRADES: Final[Mapping[str, str]] = {
+    "grades": (
+        "SELECT iteration, is_spike, spike_cause, excess_ns, grade, disturbed_by, disturbed_ns FROM iteration_grades "
+        "WHERE session_id = '{session}' AND \"pass\" = 'latency' AND (is_spike OR grade <> 'clean') ORDER BY iteration"
     ),
-    "quiet_metrics": (
-        "SELECT metric, value, unit, n FROM session_metrics WHERE session_id = '{session}' AND (\"pass\" = 'latency' "
-        "OR \"pass\" IS NULL) AND (metric LIKE '%undisturbed' OR metric IN ('disturbed_ratio', 'unseen_pause_ratio', "
-        "'latency_p50', 'latency_p99', 'latency_mean')) AND coalesce(phase, 'measure') = 'measure' ORDER BY ALL"
-    ),
+}
+#: All that `aaco show --spikes` says.
+SPIKES: Final[Mapping[str, str]] = {
+    **DELAYS,
+    "metrics": SUMMARY["metrics"],
     "missing": (
         "SELECT DISTINCT item, status, reason FROM evidence WHERE session_id = '{session}' AND status <> 'present' "
         "AND (stage = 'kernel_plane' OR stage = 'iteration_delays') ORDER BY ALL"

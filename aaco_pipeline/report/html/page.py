@@ -138,10 +138,6 @@ def templates() -> Environment:
         units.work,
         sections.folds,
         sections.ratio_of_all,
-    ]
-    called += [
-        sections.folds,
-        sections.ratio_of_all,
         sections.longest_share,
         sections.shell_command,
         sections.tables_read,

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from aaco_pipeline.report.words.session import Document, Row, metric, title, value
+from aaco_pipeline.report.words.spikes import mark_in_words
 from aaco_pipeline.report.words.units import capital
 
 #: More points than this are not told apart on a screen; the extremes of each stretch are kept.
@@ -35,6 +36,12 @@ _DEVICE_STRIPS: Final = (
     ("temperature_gpu_c", "Die temperature", "°C"),
     ("memory_used_bytes", "Device memory used", "bytes"),
 )
+#: The colour of each cause in the page's palette: its place, or the text's own. What else there is shares the grey one.
+_COLOURS: Final = {
+    **{"preempted": "1", "minor_faults": "2", "stopped": "3", "interrupts": "4", "throttled": "5", "major_fault": "6"},
+    **{"disk": "6", "on_cpu_longer": "own"},
+}
+_OTHER_COLOUR: Final = "7"
 PASSES: Final = {"latency": "Unprofiled pass", "trace": "Profiled pass"}
 QUANTILES: Final = {"latency_p50": "P50", "latency_p90": "P90", "latency_p99": "P99"}
 
@@ -83,11 +90,32 @@ def _plotted_pass(document: Document, name: str) -> dict[str, Any] | None:
         "cpu": [row["cpu_time_ns"] for row in drawn],
         "warmup": next((place(row) for row in rows if row["phase"] != "warmup"), None),
         "median": value(document, "latency_p50", name),
+        **(_marks(document, drawn) if name == "latency" else {"marks": [], "told": {}}),
         "strips": [
             *([{**delays, "dots": True}] if any(delay is not None for delay in delays["y"]) else ()),
             *(_sampled(document, rows, origin) if timed else ()),
         ],
     }
+
+
+def cause_colour(cause: str | None) -> str:
+    """The class of the colour that marks a cause, None that of a spike that nothing explains."""
+    return f"cause-{_COLOURS.get(cause or '', _OTHER_COLOUR)}"
+
+
+def _marks(document: Document, drawn: Sequence[Row]) -> dict[str, Any]:
+    """Which of the points are coloured by a cause, spikes larger than what was only disturbed, and what each tells."""
+    graded = {row["iteration"]: row for row in document["grades"]}
+    marked: dict[tuple[bool, str], list[int]] = {}
+    told = {}
+    for index, row in enumerate(drawn):
+        grade = graded.get(row["iteration"])
+        if grade is not None and row["phase"] == "measure":
+            cause = grade["spike_cause"] if grade["is_spike"] else grade["disturbed_by"]
+            marked.setdefault((grade["is_spike"], cause_colour(cause)), []).append(index)
+            told[index] = mark_in_words(grade)
+    marks = [{"spike": spike, "colour": colour, "at": at} for (spike, colour), at in sorted(marked.items())]
+    return {"marks": marks, "told": told}
 
 
 def _sampled(document: Document, rows: Sequence[Row], origin: int) -> Iterator[dict[str, Any]]:

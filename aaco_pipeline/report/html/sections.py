@@ -7,7 +7,7 @@ around them is `page`; what the page's script draws is `plots`.
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Final
@@ -17,11 +17,11 @@ from markupsafe import Markup
 from aaco_pipeline.lake.contracts import all_tables
 from aaco_pipeline.providers import CPU_PROVIDER
 from aaco_pipeline.report.document.kernel_pages import KERNEL_PAGES
-from aaco_pipeline.report.html.plots import PASSES
+from aaco_pipeline.report.html.plots import PASSES, cause_colour
 from aaco_pipeline.report.html.ranks import rank_values
 from aaco_pipeline.report.html.roofline_plot import DRAWN_KERNELS, NARROW, placed_kernels, roofline_plot
 from aaco_pipeline.report.html.scaling_plot import placed_curve
-from aaco_pipeline.report.words import bottleneck_text, kinds, scaling, shapes, tables
+from aaco_pipeline.report.words import bottleneck_text, kinds, scaling, shapes, spikes, tables
 from aaco_pipeline.report.words.answer import class_in_words
 from aaco_pipeline.report.words.idle_causes import CAUSES
 from aaco_pipeline.report.words.regression import CHANGES
@@ -152,10 +152,23 @@ def _kernels(document: Document) -> dict[str, Any]:
 
 
 def _latency(document: Document) -> dict[str, Any]:
+    marked = {row["spike_cause"] if row["is_spike"] else row["disturbed_by"] for row in document["grades"]}
+    by_colour: dict[str, list[str]] = {}
+    for cause in sorted(marked, key=lambda one: (cause_colour(one), one or "")):
+        by_colour.setdefault(cause_colour(cause), []).append(spikes.CAUSES.get(cause or "", "not explained"))
     return {
+        "causes": [(colour, ", ".join(dict.fromkeys(names))) for colour, names in by_colour.items()],
         "passes": [name for name in PASSES if any(row["pass"] == name for row in document["iterations"])],
         "samples": len(document["system_samples"]) + len(document["gpu_samples"]),
     }
+
+
+def _spikes(document: Document) -> dict[str, Any]:
+    def headed(columns: Iterable[str]) -> list[str]:
+        return [f"*{capital(column[1:])}" if column.startswith("*") else capital(column) for column in columns]
+
+    heads = {name: headed(getattr(spikes, name)) for name in ("SPIKES", "CAUSE_FIGURES", "FIGURES")}
+    return {"told": spikes, "both": spikes.both_figures(document), "heads": heads}
 
 
 def _warmup(document: Document) -> dict[str, Any]:
@@ -218,6 +231,12 @@ SECTIONS: Final = (
         *("latency", "Latency", "Latency over the run", ("iterations",), ("latencies",)),
         beside=("system_samples", "gpu_samples"),
         values=_latency,
+    ),
+    Section(
+        *("spikes", "Spikes", "Why iterations took longer"),
+        ("quietness", "spikes", "delay_causes"),
+        ("delay_causes",),
+        values=_spikes,
     ),
     Section("distribution", "Distribution", "Distribution", ("iterations", "metrics"), ("latencies",)),
     Section("warmup", "Warm-up", "Warm-up and steady state", ("iterations",), ("latencies",), values=_warmup),

@@ -11,6 +11,7 @@ from aaco_pipeline.report.words import bottleneck_text, tables
 from aaco_pipeline.report.words.answer import sharpening
 from aaco_pipeline.report.words.printable import in_a_line
 from aaco_pipeline.report.words.session import Document, Row, answer, facts, half, history, run_description
+from aaco_pipeline.report.words.spikes import quietness
 from aaco_pipeline.report.words.units import counted, duration, grouped, share
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ def print_session(document: Document, stream: TextIO | None = None) -> None:
         print_prose(screen, measured)
     for sentence in history(document):
         print_prose(screen, sentence)
+    if (noise := quietness(document)) is not None:
+        print_prose(screen, f"{noise} Why single iterations took longer: aaco show {document['session_id']} --spikes")
     print_table(screen, tables.SHARES, tables.shares(document), title="Where the time went")
     kinds = document.get("kinds_of_work", [])
     print_table(screen, tables.KINDS, kinds, title="By kind of work", names=("heaviest",), spare=_SPARE_OF_KINDS)

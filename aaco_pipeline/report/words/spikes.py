@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from aaco_pipeline.analysis.thresholds import MOST_DISTURBED
-from aaco_pipeline.report.words.session import Document, Row
+from aaco_pipeline.report.words.session import Document, Row, value
 from aaco_pipeline.report.words.units import counted, duration, grouped, share
 
 #: What each cause is called, as one would say it after `because`.
@@ -40,15 +40,17 @@ def spikes_answer(document: Document) -> str:
     spikes = document["spikes"]
     said = [f"{counted(len(spikes), 'spike')} in {counted(quiet['iterations'], 'iteration')}"]
     known = [row for row in document["delay_causes"] if row["spikes"]]
-    for row in known[:2]:
+    for row in known[:3]:
         name = CAUSES.get("on_cpu_longer" if row["cause"] == "on_cpu" else row["cause"], row["cause"])
         said.append(f"{row['spikes']:,} because {_clause(name)}")
+    if others := sum(row["spikes"] for row in known[3:]):
+        said.append(f"{others:,} for other reasons")
     unexplained = sum(row["spike_cause"] is None for row in spikes)
     if unexplained:
         said.append(f"{unexplained:,} unexplained")
     sentences = f"{'; '.join(said)}."
     first = next((row for row in known if row["p99_without_ns"] is not None and row["cause"] != "on_cpu"), None)
-    p99 = _metric(document, "latency_p99")
+    p99 = value(document, "latency_p99", "latency")
     if first is not None and p99 is not None:
         low, high = duration(first["ci_low_ns"]), duration(first["ci_high_ns"])
         without = f"P99 is {duration(p99)}; without {_noun(first['cause'])} it would be "
@@ -58,7 +60,7 @@ def spikes_answer(document: Document) -> str:
 
 def quietness(document: Document) -> str | None:
     """One sentence on how quiet the machine was; None where nothing was recorded."""
-    quiet = document["quietness"][0] if document["quietness"] else None
+    quiet = document["quietness"][0] if document.get("quietness") else None
     if not quiet or not quiet["iterations"]:
         return None
     disturbed = quiet["disturbed"] / quiet["iterations"]
@@ -66,9 +68,10 @@ def quietness(document: Document) -> str | None:
     said = f"The machine disturbed {share(disturbed)} of the iterations{by}"
     if quiet["unknown"]:
         said += f"; of {share(quiet['unknown'] / quiet['iterations'])} it is unknown, as events were lost"
-    unseen = _metric(document, "unseen_pause_ratio")
+    unseen = value(document, "unseen_pause_ratio")
     if unseen is not None:
-        said += f"; {share(unseen)} of the CPU time vanished without the kernel doing anything"
+        how_much = f"{share(unseen)} of the" if share(unseen) != share(0) else "no"
+        said += f"; {how_much} CPU time vanished without the kernel doing anything"
     too = "; too noisy to compare with" if disturbed > MOST_DISTURBED else ""
     return f"{said}{too}."
 
@@ -77,10 +80,21 @@ def both_figures(document: Document) -> list[Row]:
     """P50, P99 and mean over all iterations, and over the clean ones."""
     rows = []
     for name, told in (("latency_p50", "P50"), ("latency_p99", "P99"), ("latency_mean", "mean")):
-        every, clean = _metric(document, name), _metric(document, f"{name}_undisturbed")
+        every, clean = (value(document, one, "latency") for one in (name, f"{name}_undisturbed"))
         if clean is not None:
             rows.append({"figure": told, "every": every, "clean": clean})
     return rows
+
+
+def mark_in_words(row: Row) -> str:
+    """What is said of one iteration that is a spike, or disturbed, or of which nothing is known."""
+    if row["is_spike"]:
+        cause = CAUSES.get(row["spike_cause"])
+        because = f"because {_clause(cause)}" if cause else "for a reason that was not recorded"
+        return f"{duration(row['excess_ns'])} too long, {because}"
+    if row["disturbed_by"] is None:
+        return "events were lost meanwhile"
+    return f"disturbed for {duration(row['disturbed_ns'])} by {_noun(row['disturbed_by'])}"
 
 
 def rule() -> str:
@@ -119,10 +133,6 @@ CAUSE_FIGURES: Final[Mapping[str, Callable[[Row], str | None]]] = {
     "*of P99 - P50": lambda row: share(row["tail_share_ratio"]),
     "*P99 without": lambda row: duration(row["p99_without_ns"]),
 }
-
-
-def _metric(document: Document, name: str) -> float | None:
-    return next((row["value"] for row in document["quiet_metrics"] if row["metric"] == name), None)
 
 
 def _clause(name: str) -> str:

@@ -38,7 +38,8 @@ def prefixed(amount: float, units: Mapping[str, float], smallest: str) -> tuple[
 
 def share(ratio: float | None) -> str | None:
     """A ratio as a percentage for people; tables and JSON keep the ratio."""
-    return None if ratio is None else f"{100 * ratio:.1f} %"
+    # Adding zero makes a negative zero a plain one.
+    return None if ratio is None else f"{round(100 * ratio, 1) + 0.0:.1f} %"
 
 
 def bounded(amount: str | None, side: str | None) -> str | None:

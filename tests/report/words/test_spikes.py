@@ -2,7 +2,14 @@
 
 from typing import Any
 
-from aaco_pipeline.report.words.spikes import CAUSE_FIGURES, SPIKES, both_figures, quietness, spikes_answer
+from aaco_pipeline.report.words.spikes import (
+    CAUSE_FIGURES,
+    SPIKES,
+    both_figures,
+    mark_in_words,
+    quietness,
+    spikes_answer,
+)
 
 
 def document(**more: Any) -> dict[str, Any]:
@@ -20,10 +27,10 @@ def document(**more: Any) -> dict[str, Any]:
         "spikes": [spike, spike, {**spike, "spike_cause": None}],
         "delay_causes": [figure],
         "quietness": [quiet],
-        "quiet_metrics": [
-            {"metric": "latency_p99", "value": 9e6},
-            {"metric": "latency_p99_undisturbed", "value": 5e6},
-            {"metric": "unseen_pause_ratio", "value": 0.013},
+        "metrics": [
+            {"metric": "latency_p99", "pass": "latency", "phase": "measure", "value": 9e6},
+            {"metric": "latency_p99_undisturbed", "pass": "latency", "phase": "measure", "value": 5e6},
+            {"metric": "unseen_pause_ratio", "pass": None, "phase": None, "value": 0.013},
         ],
         **more,
     }
@@ -37,7 +44,7 @@ def test_the_answer_counts_spikes_by_cause_and_says_what_p99_would_be() -> None:
 
 
 def test_nothing_recorded_is_no_claim_that_all_is_well() -> None:
-    empty = document(quietness=[], spikes=[], delay_causes=[], quiet_metrics=[])
+    empty = document(quietness=[], spikes=[], delay_causes=[], metrics=[])
     assert "--kernel-plane" in spikes_answer(empty)
     assert quietness(empty) is None
     assert both_figures(empty) == []
@@ -68,3 +75,19 @@ def test_a_spike_names_who_was_in_the_way() -> None:
     }
     assert SPIKES["because"](unexplained) == "unexplained"
     assert CAUSE_FIGURES["cause"](document()["delay_causes"][0]) == "another thread had the CPU"
+
+
+def test_a_quiet_machine_is_not_said_to_have_lost_zero_percent() -> None:
+    nothing = [{"metric": "unseen_pause_ratio", "pass": None, "phase": None, "value": 0.0002}]
+    said = quietness(document(metrics=nothing))
+    assert said is not None
+    assert said.endswith("; no CPU time vanished without the kernel doing anything.")
+
+
+def test_an_iteration_tells_by_how_much_and_why() -> None:
+    spike = {"is_spike": True, "spike_cause": "preempted", "excess_ns": 4_000_000, "disturbed_by": "preempted"}
+    assert mark_in_words(spike) == "4 ms too long, because another thread had the CPU"
+    assert mark_in_words({**spike, "spike_cause": None}) == "4 ms too long, for a reason that was not recorded"
+    calm = {"is_spike": False, "spike_cause": None, "disturbed_by": "stopped", "disturbed_ns": 70_000}
+    assert mark_in_words(calm) == "disturbed for 70 µs by stops"
+    assert mark_in_words({**calm, "disturbed_by": None}) == "events were lost meanwhile"

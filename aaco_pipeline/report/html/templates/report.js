@@ -122,6 +122,11 @@ function drawStripOf(drawing, strip, pass, across, top, width) {
     pen = true;
   });
   line(drawing, strip.dots ? 'dots' : 'lined', path);
+  // Spikes last, so that nothing covers them.
+  for (const mark of strip.marks || []) {
+    const place = index => `M${across(strip.x[index]).toFixed(1)} ${up(strip.y[index]).toFixed(1)}h0`;
+    line(drawing, `mark ${mark.spike ? 'spike ' : ''}${mark.colour}`, mark.at.map(place).join(''));
+  }
   if (strip.tall && pass.median !== null) line(drawing, 'median', `M${LEFT} ${up(pass.median)}H${width - RIGHT}`);
   return 18 + height + 10;
 }
@@ -135,7 +140,7 @@ function drawPass(figure) {
   const drawing = svg('svg', { role: 'img', tabindex: 0, 'aria-label':
     `${figure.querySelector('figcaption').textContent}: latency of ${pass.count} iterations` +
     (pass.median === null ? '' : `, median ${duration(pass.median)}`) + '. Left and right step through them.' });
-  const latency = { label: 'Latency', unit: 'ns', x: pass.x, y: pass.latency, dots: true, tall: true };
+  const latency = { label: 'Latency', unit: 'ns', x: pass.x, y: pass.latency, dots: true, tall: true, marks: pass.marks };
   let top = 4;
   for (const strip of [latency, ...pass.strips]) top += drawStripOf(drawing, strip, pass, across, top, width);
   for (const value of ticks(0, end, Math.max(2, Math.floor(width / 110))))
@@ -153,6 +158,7 @@ function drawPass(figure) {
     cursor.setAttribute('d', `M${x} 20V${top - 8}`);
     const lines = [`Iteration ${pass.iteration[chosen]}${pass.x[chosen] < pass.warmup ? ' (warm-up)' : ''}`,
       `latency ${exactly(pass.latency[chosen], 'ns')}`];
+    if (pass.told[chosen]) lines.push(pass.told[chosen]);
     if (pass.cpu[chosen] !== null) lines.push(`CPU time ${duration(pass.cpu[chosen])}`);
     for (const strip of pass.strips) {
       const value = strip.y[nearest(strip.x, pass.x[chosen])];
