@@ -115,10 +115,12 @@ def texts(content: bytes, offset: Numbers, at: int, size: int) -> npt.NDArray[An
 
 def _losses(content: bytes, heads: _Heads, page: Numbers, time_ns: Numbers) -> tuple[tuple[int, int, int], ...]:
     losses = []
-    for one in np.flatnonzero(heads.commit & _MISSED).tolist():
-        before, first = time_ns[page < one], time_ns[page == one]
-        after = int(first[0]) if len(first) else int(heads.began_ns[one])
+    missed = np.flatnonzero(heads.commit & _MISSED)
+    # Pages are in order: where the records of each begin, and where those of the next do.
+    since, until = np.searchsorted(page, missed, side="left"), np.searchsorted(page, missed, side="right")
+    for one, first, last in zip(missed.tolist(), since.tolist(), until.tolist(), strict=True):
+        after = int(time_ns[first]) if first < last else int(heads.began_ns[one])
         behind = int(heads.begins[one] + heads.sizes[one])
         count = int.from_bytes(content[behind : behind + 8], "little") if heads.commit[one] & _COUNT_STORED else -1
-        losses.append((int(before[-1]) if len(before) else after, after, count))
+        losses.append((int(time_ns[first - 1]) if first else after, after, count))
     return tuple(losses)
