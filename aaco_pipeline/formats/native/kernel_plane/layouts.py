@@ -40,8 +40,10 @@ class Layout:
         return numbers(content, records.offset, field.offset, field.size, signed=field.is_signed)
 
     def texts(self, content: bytes, records: Records, name: str) -> npt.NDArray[Any]:
-        """A field that is a text of fixed size, as bytes without the zeros behind it."""
+        """A field that is a text of fixed size, as bytes without the zeros behind it. CaptureError when it has none."""
         field = self._field(records, name)
+        if not field.size:
+            raise CaptureError(f"kernel_plane.json: {name} of {self.event} is a text without bytes")
         return texts(content, records.offset, field.offset, min(field.size, _LONGEST_TEXT))
 
     def _field(self, records: Records, name: str) -> _Field:

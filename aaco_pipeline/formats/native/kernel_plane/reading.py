@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import numpy as np
 import polars as pl
@@ -30,14 +30,14 @@ DOCUMENT_FILE: Final = "kernel_plane.json"
 FOLDER: Final = "kernel_plane"
 TABLES: Final = ("kernel_events", "kernel_threads", "kernel_losses")
 _KEYS: Final = ("state", "source", "machine", "processes", "events", "buffers", "throttling", "remarks", "reason")
-_BUFFER_OF: Final = {"threads": "threads", "switches": "switches"}
 _FILE: Final = re.compile(r"[a-z]+\.cpu\d{1,6}\.pages\.gz")
 #: The softirqs in the order of their numbers (`include/linux/interrupt.h`).
 _SOFTIRQS: Final = ("HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU")
 #: Bits of a record's flags: written by an interrupt's handler, by a softirq.
 _IN_INTERRUPT: Final = 0x08 | 0x10
 #: The low byte of a thread's state says what it waits for (`include/linux/sched.h`).
-_SLEEPING, _DISK_SLEEP, _STOPPED, _DEAD = 0x1, 0x2, 0x4 | 0x8, 0x10 | 0x20
+#: A parked or idle thread is one of the kernel's that sleeps: neither counts towards the load.
+_SLEEPING, _DISK_SLEEP, _STOPPED, _DEAD = 0x1 | 0x40 | 0x80, 0x2, 0x4 | 0x8, 0x10 | 0x20
 _WAITS_FOR: Final = 0xFF
 _EVENTS: Final = {
     **{"time_ns": pl.Int64, "cpu": pl.Int32, "thread_id": pl.Int64, "kind": pl.String, "name": pl.String},
@@ -50,12 +50,8 @@ class _Event(TypedDict):
     reason: str | None
 
 
-class _Stats(TypedDict, total=False):
-    overrun: Whole
-
-
 class _Buffer(TypedDict):
-    instance: str
+    instance: Literal["threads", "switches"]
     cpu: Annotated[int, Field(ge=0, lt=2**20)]
     file: str
     stats: dict[str, Whole]
@@ -128,6 +124,9 @@ def read(
         fix = document.get("fix")
         findings.say("kernel plane", "absent", f"{reason}{f'; {fix}' if fix else ''}", 0)
         return CaptureTables(empty, tuple(findings.evidence), {"throttling": _throttling([], 0)})
+    files = [one["file"] for one in document["buffers"]]
+    if len(set(files)) < len(files):
+        raise CaptureError(f"{DOCUMENT_FILE}: names a file of the recording twice; the file is damaged")
     buffers = [
         (one, _content(folder, one["file"], limits or Limits()), f"{FOLDER}/{one['file']}")
         for one in document["buffers"]
@@ -142,7 +141,7 @@ def read(
     for one, content, where in buffers:
         records = records_of(content, page_bytes, where)
         for before, after, count in records.losses:
-            lost = {"cpu": one["cpu"], "buffer": _BUFFER_OF.get(one["instance"]), "start_ns": before, "end_ns": after}
+            lost = {"cpu": one["cpu"], "buffer": one["instance"], "start_ns": before, "end_ns": after}
             losses.append({**lost, "events": None if count < 0 else count})
         for number in np.unique(records.event).tolist():
             if number in layouts:
@@ -262,7 +261,7 @@ def _handler(one: _Some, kind: str) -> pl.DataFrame:
 
 
 def _softirq(one: _Some, kind: str) -> pl.DataFrame:
-    names = [_SOFTIRQS[n] if n < len(_SOFTIRQS) else str(n) for n in one.values("vec").tolist()]
+    names = [_SOFTIRQS[n] if 0 <= n < len(_SOFTIRQS) else str(n) for n in one.values("vec").tolist()]
     return one.frame(kind, name=names)
 
 

@@ -41,6 +41,7 @@ EVENTS: Final[Mapping[str, tuple[int, tuple[tuple[str, str, int], ...]]]] = {
     "irq_vectors/local_timer_exit": (18, (("int", "vector", 4),)),
     "irq/irq_handler_entry": (19, (("int", "irq", 4), ("__data_loc char[]", "name", 4))),
     "irq/irq_handler_exit": (20, (("int", "irq", 4), ("int", "ret", 4))),
+    "irq/softirq_entry": (21, (("int", "vec", 4),)),
 }
 HEADER_PAGE: Final = (
     "\tfield: u64 timestamp;\toffset:0;\tsize:8;\tsigned:0;\n"

@@ -8,10 +8,11 @@ import pytest
 
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.native.kernel_plane.reading import TABLES, read
-from tests.formats.native.kernel_plane.recording import data_of, recorded
+from tests.formats.native.kernel_plane.recording import data_of, format_text, recorded
 
 SWITCH, WAKING, FORK = "sched/sched_switch", "sched/sched_waking", "sched/sched_process_fork"
 ZERO = 1_000
+EMPTY_NAME = format_text(SWITCH).replace("offset:8;\tsize:16", "offset:8;\tsize:0")
 
 
 def switch(previous: int, following: int, state: int = 0) -> bytes:
@@ -87,11 +88,30 @@ def test_what_has_an_extent_is_paired_by_its_cpu_and_name(tmp_path: Path) -> Non
     ]
 
 
+@pytest.mark.parametrize(
+    ("bits", "state"),
+    [
+        *((0, "runnable"), (0x100, "runnable"), (1, "sleeping"), (2, "disk_sleep"), (4, "stopped"), (8, "stopped")),
+        *((0x10, "dead"), (0x20, "dead"), (0x40, "sleeping"), (0x80, "sleeping")),
+    ],
+)
+def test_a_switch_says_how_the_thread_left_the_cpu(tmp_path: Path, bits: int, state: str) -> None:
+    """0x40 is a parked thread of the kernel's, 0x80 one that waits without counting towards the load."""
+    document = recorded(tmp_path, {("switches", 0): [(500, switch(900, 100, bits))]})
+    assert read(document, tmp_path, 0).tables["kernel_events"].item(0, "state") == state
+
+
 def test_the_account_of_a_threads_time_says_since_when_it_ran(tmp_path: Path) -> None:
     account = data_of("sched/sched_stat_runtime", 100, pid=100, runtime=350, text=b"python")
     document = recorded(tmp_path, {("threads", 0): [(1_000, account)], ("switches", 0): [(600, switch(0, 100))]})
     events = read(document, tmp_path, 0).tables["kernel_events"].filter(pl.col("kind") == "ran")
     assert rows(events, "time_ns", "duration_ns", "thread_id") == [(650, 350, 100)]
+
+
+@pytest.mark.parametrize(("number", "name"), [(3, "NET_RX"), (10, "10"), (-1, "-1"), (-100, "-100")])
+def test_a_softirq_without_a_name_keeps_its_number(tmp_path: Path, number: int, name: str) -> None:
+    document = recorded(tmp_path, {("threads", 0): [(500, data_of("irq/softirq_entry", 100, vec=number))]})
+    assert read(document, tmp_path, 0).tables["kernel_events"].item(0, "name") == name
 
 
 @pytest.mark.parametrize("state", ["absent", None])
@@ -120,6 +140,9 @@ def test_events_that_a_kernel_lacks_are_told_by_the_reason(tmp_path: Path) -> No
             {"buffers": [{"instance": "threads", "cpu": 0, "file": "../secret", "stats": {}}]},
             "not one of the recording's",
         ),
+        ({"buffers": 2 * [{"instance": "threads", "cpu": 0, "file": "switches.cpu0.pages.gz", "stats": {}}]}, "twice"),
+        ({"buffers": [{"instance": "others", "cpu": 0, "file": "switches.cpu0.pages.gz", "stats": {}}]}, "damaged"),
+        ({"events": {SWITCH: {"format": EMPTY_NAME, "reason": None}}}, "a text without bytes"),
         ({"header_page": "nothing"}, "how the kernel's pages are laid out"),
         ({"events": {SWITCH: {"format": "no format", "reason": None}}}, "no description of an event"),
         ({"format_version": 2}, "upgrade aaco_pipeline"),
